@@ -1,0 +1,53 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ErrUnreadable marks a value that is not a JSON object. Whoever reads it puts
+// it aside byte for byte; there is nothing in it to answer to.
+var ErrUnreadable = errors.New("not a JSON object")
+
+// A payload may repeat a name: it is passed on as it came. In what Waybill
+// itself reads, the last one counts, as in most of the world's parsers.
+var decoding = json.JoinOptions(jsontext.AllowDuplicateNames(true))
+
+// Decode reads a message. The error wraps [ErrUnreadable] when value is not a
+// JSON object; otherwise it names the field that has the wrong form, and what
+// could be read before that field stands in the result.
+func Decode[M Event | Submission | Request | Reply | Status | Alert](value []byte) (M, error) {
+	var m M
+	err := json.Unmarshal(value, &m, decoding)
+	if err == nil {
+		if jsontext.Value(value).Kind() != '{' {
+			return m, fmt.Errorf("%w: it is a %s", ErrUnreadable, jsontext.Value(value).Kind())
+		}
+		return m, nil
+	}
+	var semantic *json.SemanticError
+	if errors.As(err, &semantic) && jsontext.Value(value).Kind() == '{' && jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true)) {
+		if semantic.JSONPointer != "" {
+			return m, fmt.Errorf("field %s has the wrong form: %w", semantic.JSONPointer, err)
+		}
+		return m, err
+	}
+	return m, fmt.Errorf("%w: %v", ErrUnreadable, err)
+}
+
+// CheckOrderID says what is wrong with id as the id of an order, nil if nothing.
+func CheckOrderID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("the order id is empty; set the record's key to it")
+	case len(id) > MaxOrderID:
+		return fmt.Errorf("the order id has %d bytes; at most %d are allowed", len(id), MaxOrderID)
+	case !utf8.ValidString(id):
+		return errors.New("the order id is not UTF-8")
+	}
+	return nil
+}

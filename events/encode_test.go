@@ -1,0 +1,144 @@
+package events_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// appender is a message with an encoder written by hand.
+type appender[M any] interface {
+	*M
+	Append(dst []byte) []byte
+}
+
+func TestAppendAgreesWithPackageJSON(t *testing.T) {
+	t.Run("event", appendAgrees[events.Event])
+	t.Run("request", appendAgrees[events.Request])
+	t.Run("reply", appendAgrees[events.Reply])
+	t.Run("status", appendAgrees[events.Status])
+	t.Run("alert", appendAgrees[events.Alert])
+}
+
+func appendAgrees[M message, P appender[M]](t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := anyMessage[M]().Draw(t, "message")
+		appended := P(&m).Append([]byte("before "))
+		value, kept := strings.CutPrefix(string(appended), "before ")
+		if !kept {
+			t.Fatalf("Append overwrote what stood in dst: %s", appended)
+		}
+		decoded, err := events.Decode[M]([]byte(value))
+		if err != nil {
+			t.Fatalf("%s: %v", value, err)
+		}
+		// The two differ in form: Append leaves out what is empty, and writes
+		// milliseconds always. So compare what a reader understands.
+		if got, want := reflected(t, decoded), reflected(t, m); got != want {
+			t.Fatalf("Append wrote %s\nwhich reads as  %s\nbut should read %s", value, got, want)
+		}
+	})
+}
+
+func TestSubmissionEncodeDecodes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := anyMessage[events.Submission]().Draw(t, "submission")
+		value, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, err := events.Decode[events.Submission](value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := reflected(t, decoded), reflected(t, m); got != want {
+			t.Fatalf("%s reads as %s, want %s", value, got, want)
+		}
+	})
+}
+
+func TestSubmissionEncodeRefusesInputThatIsNotJSON(t *testing.T) {
+	for _, input := range []string{`{`, `{"a":}`, "nonsense", `{} {}`} {
+		m := events.Submission{Workflow: "w", Input: jsontext.Value(input)}
+		if value, err := m.Encode(); err == nil {
+			t.Errorf("input %s became %s", input, value)
+		}
+	}
+}
+
+func TestTimesHaveMillisecondsAndAreUTC(t *testing.T) {
+	berlin := time.FixedZone("", 2*60*60)
+	for _, c := range []struct {
+		at   time.Time
+		want string
+	}{
+		{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "2026-01-02T03:04:05.000Z"},
+		{time.Date(2026, 1, 2, 1, 4, 5, 6e6, berlin), "2026-01-01T23:04:05.006Z"},
+		{time.Date(999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), "0999-12-31T23:59:59.999Z"},
+	} {
+		if got := string(events.AppendTime(nil, c.at)); got != c.want {
+			t.Errorf("AppendTime(%s) = %s, want %s", c.at, got, c.want)
+		}
+		want, err := time.Parse(time.RFC3339Nano, c.want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := events.Time(c.at); !got.Equal(want) || got.Location() != time.UTC {
+			t.Errorf("Time(%s) = %s, want %s", c.at, got, want)
+		}
+	}
+}
+
+func TestAppendReplacesBytesThatAreNotUTF8(t *testing.T) {
+	e := events.Event{Type: events.OrderRejected, Reason: "a\xffb\"\xc3"}
+	decoded, err := events.Decode[events.Event](e.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "a\ufffdb\"\ufffd"; decoded.Reason != want {
+		t.Errorf("reason %q, want %q", decoded.Reason, want)
+	}
+}
+
+func TestSealRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		seal := events.Seal{
+			Transaction: rapid.Uint64().Draw(t, "transaction"),
+			Events:      rapid.Int().Draw(t, "events"),
+			Next: events.Positions{
+				Orders:   rapid.Int64().Draw(t, "orders"),
+				Replies:  rapid.Int64().Draw(t, "replies"),
+				Commands: rapid.Int64().Draw(t, "commands"),
+			},
+		}
+		got, err := events.DecodeSeal(seal.Append(nil))
+		if err != nil || got != seal {
+			t.Fatalf("%+v came back as %+v, %v", seal, got, err)
+		}
+	})
+}
+
+func TestDecodeSealRefuses(t *testing.T) {
+	for _, header := range []string{"", "{", `{"events":"two"}`, `{"next":[]}`, `{"txn":-1}`} {
+		if seal, err := events.DecodeSeal([]byte(header)); err == nil || !strings.Contains(err.Error(), events.HeaderLane) {
+			t.Errorf("%q became %+v, %v", header, seal, err)
+		}
+	}
+}
+
+// reflected is m as package json encodes it, without a whim: the same for equal
+// messages.
+func reflected[M message](t rapid.TB, m M) string {
+	t.Helper()
+	encoded, err := json.Marshal(m, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		t.Fatalf("package json cannot encode %+v: %v", m, err)
+	}
+	return string(encoded)
+}

@@ -1,0 +1,60 @@
+package events
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+)
+
+// HeaderLane is the header on the last journal record of every transaction.
+// It holds a [Seal].
+const HeaderLane = "waybill_lane"
+
+// JournalFormat is the version of the journal's rules. An orchestrator refuses
+// a journal that was claimed in a newer format than it knows.
+const JournalFormat = 1
+
+// Seal closes a transaction of a partition's single writer. With it the
+// journal alone says how far the inputs were read, and a reader can tell a
+// torn or a lost transaction from a whole one.
+type Seal struct {
+	// Transaction numbers the partition's transactions from 1 without a gap.
+	// A claim has none: whoever claims cannot know the number yet.
+	Transaction uint64 `json:"txn,omitzero"`
+	// Events is how many journal records the transaction has.
+	Events int `json:"events"`
+	// Next is where reading of the inputs goes on.
+	Next Positions `json:"next,omitzero"`
+}
+
+// Positions are the next offsets of a partition's inputs.
+type Positions struct {
+	Orders   int64 `json:"orders"`
+	Replies  int64 `json:"replies"`
+	Commands int64 `json:"commands"`
+}
+
+// Append appends the seal's JSON.
+func (s *Seal) Append(dst []byte) []byte {
+	dst = append(dst, `{"txn":`...)
+	dst = strconv.AppendUint(dst, s.Transaction, 10)
+	dst = append(dst, `,"events":`...)
+	dst = strconv.AppendInt(dst, int64(s.Events), 10)
+	dst = append(dst, `,"next":{"orders":`...)
+	dst = strconv.AppendInt(dst, s.Next.Orders, 10)
+	dst = append(dst, `,"replies":`...)
+	dst = strconv.AppendInt(dst, s.Next.Replies, 10)
+	dst = append(dst, `,"commands":`...)
+	dst = strconv.AppendInt(dst, s.Next.Commands, 10)
+	return append(dst, "}}"...)
+}
+
+// DecodeSeal reads a [HeaderLane] header.
+func DecodeSeal(b []byte) (Seal, error) {
+	var s Seal
+	if err := json.Unmarshal(b, &s, decoding); err != nil {
+		return s, fmt.Errorf("header %s: %w", HeaderLane, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,68 @@
+package events_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+func TestNamespaceRules(t *testing.T) {
+	for _, ns := range []string{"waybill", "a", "Shop.eu-1_x", "_x", "-", strings.Repeat("n", 100)} {
+		if _, err := events.NewTopics(ns); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, ns := range []string{"", ".x", "__x", "a b", "a/b", "ü", "a\n", strings.Repeat("n", 101)} {
+		if _, err := events.NewTopics(ns); err == nil {
+			t.Errorf("namespace %q is taken", ns)
+		}
+	}
+}
+
+func TestTopicsFitKafka(t *testing.T) {
+	topics, err := events.NewTopics(strings.Repeat("n", 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range append(topics.Partitioned(), topics.Requests(strings.Repeat("a", 100)), topics.DeadLetters) {
+		if !events.ValidTopic(topic) {
+			t.Errorf("topic %s", topic)
+		}
+	}
+}
+
+// A caller may have its status messages on a topic of its own, or on the
+// namespace's status topic, and on no other of ours.
+func TestOwnedTopics(t *testing.T) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, topic := range []string{
+		"waybill.orders", "waybill.replies", "waybill.commands", "waybill.journal",
+		"waybill.alerts", "waybill.workflows", "waybill.dead-letters", "waybill.requests.payment",
+	} {
+		if !topics.Owns(topic) {
+			t.Errorf("%s is not owned", topic)
+		}
+	}
+	for _, topic := range []string{"waybill.status", "shop.status", "shop.orders", "waybill", "orders"} {
+		if topics.Owns(topic) {
+			t.Errorf("%s is owned", topic)
+		}
+	}
+}
+
+func TestValidTopic(t *testing.T) {
+	for _, topic := range []string{"a", "shop.status", "A_b-c.9", "_x", strings.Repeat("t", 249)} {
+		if !events.ValidTopic(topic) {
+			t.Errorf("%q is refused", topic)
+		}
+	}
+	for _, topic := range []string{"", ".", "..", "__consumer_offsets", "a b", "a/b", "ü", strings.Repeat("t", 250)} {
+		if events.ValidTopic(topic) {
+			t.Errorf("%q is taken", topic)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// catalogue is what an instance knows of the workflows topic. It reads the
+// topic from its beginning and goes on as long as the instance runs.
+type catalogue struct {
+	topics *events.Topics
+	client *kgo.Client
+	admin  *kadm.Client
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	flows   map[string]*workflow.Workflow // by name@version
+	newest  map[string]*workflow.Workflow // by name
+	read    int64                         // next offset of the topic
+	changed chan struct{}                 // closed and replaced whenever read moves
+}
+
+func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*catalogue, error) {
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topics.Workflows: {0: kgo.NewOffset().AtStart()}}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // so that the position reaches the end
+		kgo.FetchMaxWait(time.Second),
+		kgo.MetadataMinAge(metadataMinAge),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("reader of the workflows topic: %w", err)
+	}
+	return &catalogue{
+		topics: topics, client: client, admin: kadm.NewClient(client), log: log,
+		flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow),
+		changed: make(chan struct{}),
+	}, nil
+}
+
+// run reads until ctx ends.
+func (c *catalogue) run(ctx context.Context) {
+	defer c.client.Close()
+	for {
+		fetches := c.client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		fetches.EachError(func(topic string, _ int32, err error) {
+			c.log.Warn("cannot read the workflows", "topic", topic, "error", err)
+		})
+		c.mu.Lock()
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				c.take(r)
+			}
+			c.read = r.Offset + 1
+		})
+		close(c.changed)
+		c.changed = make(chan struct{})
+		c.mu.Unlock()
+	}
+}
+
+// take adds a definition. A version never changes: only the first record of
+// one counts, and registration writes no second.
+func (c *catalogue) take(r *kgo.Record) {
+	if r.Value == nil || c.flows[string(r.Key)] != nil {
+		return
+	}
+	flow, err := workflow.Parse(fmt.Sprintf("%s offset %d", r.Topic, r.Offset), r.Value)
+	if err != nil || flow.ID() != string(r.Key) {
+		c.log.Error("a record on the workflows topic is not a workflow of its key; it is passed over",
+			"topic", r.Topic, "offset", r.Offset, "key", string(r.Key), "error", err)
+		return
+	}
+	c.flows[flow.ID()] = flow
+	if n := c.newest[flow.Name]; n == nil || n.Version < flow.Version {
+		c.newest[flow.Name] = flow
+	}
+}
+
+// find returns a definition, version 0 meaning the newest; nil if it is not
+// known so far.
+func (c *catalogue) find(name string, version int) *workflow.Workflow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version == 0 {
+		return c.newest[name]
+	}
+	if n := c.newest[name]; n != nil && n.Version == version {
+		return n
+	}
+	return c.flows[workflow.ID(name, version)]
+}
+
+// all returns the definitions, by name and version.
+func (c *catalogue) all() []*workflow.Workflow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*workflow.Workflow, 0, len(c.flows))
+	for _, flow := range c.flows {
+		all = append(all, flow)
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].Name != all[j].Name {
+			return all[i].Name < all[j].Name
+		}
+		return all[i].Version < all[j].Version
+	})
+	return all
+}
+
+// requestTopics returns the queues of all agents that some workflow names.
+func (c *catalogue) requestTopics() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := make(map[string]bool)
+	var topics []string
+	for _, flow := range c.flows {
+		for _, agent := range flow.Agents() {
+			if !seen[agent] {
+				seen[agent] = true
+				topics = append(topics, c.topics.Requests(agent))
+			}
+		}
+	}
+	return topics
+}
+
+// catchUp returns once everything was read that was on the topic when it was
+// called.
+func (c *catalogue) catchUp(ctx context.Context) error {
+	// The end of the log and not the last stable offset, which lags behind it.
+	ends, err := c.admin.ListEndOffsets(ctx, c.topics.Workflows)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("find the end of %s: %w", c.topics.Workflows, err)
+	}
+	end, ok := ends.Lookup(c.topics.Workflows, 0)
+	if !ok {
+		return fmt.Errorf("topic %s does not exist; run `waybill topics create`", c.topics.Workflows)
+	}
+	for {
+		c.mu.Lock()
+		read, changed := c.read, c.changed
+		c.mu.Unlock()
+		if read >= end.Offset {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("read %s to its end: at offset %d of %d: %w", c.topics.Workflows, read, end.Offset, context.Cause(ctx))
+		}
+	}
+}
+
+// ErrConflict says that a version of a workflow is registered already with
+// another content.
+var ErrConflict = errors.New("a registered version never changes")
+
+// register puts a definition on the workflows topic. It is exclusive over all
+// instances: whoever initialises the transactional id last is the only one who
+// can commit, and reads the whole topic before. Registering the same
+// definition again does nothing.
+func (c *catalogue) register(ctx context.Context, opts []kgo.Opt, flow *workflow.Workflow) error {
+	value, err := flow.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("encode workflow %s: %w", flow.ID(), err)
+	}
+	for {
+		err := c.tryRegister(ctx, opts, flow, value)
+		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
+			return err
+		}
+		c.log.Info("another registration came in between; trying again", "workflow", flow.ID())
+	}
+}
+
+func (c *catalogue) tryRegister(ctx context.Context, opts []kgo.Opt, flow *workflow.Workflow, value []byte) error {
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		kgo.TransactionalID(c.topics.Namespace+"-workflows"),
+		kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordDeliveryTimeout(transactionTimeout),
+		kgo.MetadataMinAge(10*time.Millisecond),
+	)...)
+	if err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	defer client.Close()
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	if err := c.catchUp(ctx); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	if known := c.find(flow.Name, flow.Version); known != nil {
+		have, err := known.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("encode workflow %s: %w", flow.ID(), err)
+		}
+		if string(have) == string(value) {
+			return nil
+		}
+		return fmt.Errorf("%w: workflow %s is registered with another content; give the new one the next version", ErrConflict, flow.ID())
+	}
+	if err := client.BeginTransaction(); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	envelope := events.Envelope{
+		Source: "/waybill/" + c.topics.Namespace, Type: "waybill.workflow.registered",
+		ID: uuid.NewString(), Time: time.Now(),
+	}
+	r := envelope.Record(c.topics.Workflows, value)
+	r.Key = []byte(flow.ID())
+	if err := client.ProduceSync(ctx, r).FirstErr(); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	return c.catchUp(ctx)
+}

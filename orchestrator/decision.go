@@ -1,0 +1,118 @@
+package orchestrator
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Env is all that a decision may know besides the order and the input.
+type Env struct {
+	// Now is when the decision is made. Decisions never read a clock.
+	Now time.Time
+	// Instance is who decides.
+	Instance string
+	Topics   *events.Topics
+	// Workflow finds a registered definition; version 0 means the newest. Nil
+	// when there is none.
+	Workflow func(name string, version int) *workflow.Workflow
+	// Refuses says why Kafka would not take a record of size bytes on topic,
+	// "" if it would.
+	Refuses func(topic string, size int) string
+}
+
+// Decision is what the scheduler or the supervisor made of an input: the
+// state that it leads to, and the records that make it so, as [Outbox] gives
+// them. Nothing has happened yet. A nil Order means that nothing is to happen.
+type Decision struct {
+	Order   *projections.Order
+	Records []*kgo.Record
+}
+
+// envelopeSize is more than what a message has around its payload.
+const envelopeSize = 8 << 10
+
+// decider builds one decision. Every event is folded as soon as it is decided,
+// so that what follows is decided on the state that it makes.
+type decider struct {
+	env   *Env
+	order *projections.Order // a working copy
+	flow  *workflow.Workflow // nil while it is not needed or not known
+	out   []*kgo.Record
+}
+
+func decide(env *Env, order *projections.Order) *decider {
+	d := &decider{env: env, order: &projections.Order{}}
+	if order != nil {
+		d.order = order.Clone()
+		d.flow = env.Workflow(order.Workflow, order.Version)
+	}
+	return d
+}
+
+func (d *decider) decision() Decision {
+	if len(d.out) == 0 {
+		return Decision{}
+	}
+	return Decision{Order: d.order, Records: d.out}
+}
+
+// record numbers and folds the next event, and keeps what follows from it.
+func (d *decider) record(e events.Event) {
+	e.Seq, e.At = d.order.Seq+1, d.env.Now
+	if d.order.ID != "" {
+		e.Order = d.order.ID
+	}
+	if err := d.order.Apply(&e); err != nil {
+		// The decider made the event from the very state that refuses it.
+		panic(fmt.Sprintf("decided what cannot be folded: %v", err))
+	}
+	d.out = Outbox(d.out, d.env.Topics, d.order, &e)
+}
+
+// errored stops the order and calls an operator (P2).
+func (d *decider) errored(step, reason string, fault *events.Error) {
+	d.tell(events.Event{Type: events.OrderErrored, Step: step, Reason: reason, Error: fault})
+	d.record(events.Event{Type: events.AlertRaised, Step: step, Reason: reason, Errors: d.faults(fault)})
+}
+
+// faults gathers the last error of every step, each said once.
+func (d *decider) faults(fault *events.Error) []events.Error {
+	all := []events.Error{}
+	for i := range d.order.Steps {
+		s := &d.order.Steps[i]
+		if s.Error == nil {
+			continue
+		}
+		e := *s.Error
+		e.Step, e.Attempt = s.Name, s.Attempt
+		all = append(all, e)
+		if s.Error == fault {
+			fault = nil
+		}
+	}
+	if fault != nil {
+		all = append(all, *fault)
+	}
+	return all
+}
+
+// tell records an event that the caller hears of. When the caller's own topic
+// cannot be written that is recorded first, and the namespace's topic serves.
+func (d *decider) tell(e events.Event) {
+	if to := d.order.ReplyTo; to != "" {
+		size := envelopeSize
+		if e.Type == events.OrderCompleted {
+			size += len(d.order.Steps[len(d.order.Steps)-1].Output)
+		}
+		if why := d.env.Refuses(to, size); why != "" {
+			d.record(events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})
+		}
+	}
+	d.record(e)
+}

@@ -1,0 +1,97 @@
+package orchestrator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// input is a record of an input topic, as far as it could be read.
+type input struct {
+	record *kgo.Record
+	// unreadable says why nothing can be done with it but to put it aside.
+	unreadable string
+	order      string
+	partition  int32 // of the order
+
+	reply      *events.Reply // nil for a submission
+	submission events.Submission
+	problem    error // why the submission must be rejected
+}
+
+// read1 reads a record of one of the partition's inputs.
+func (l *lane) read1(r *kgo.Record) input {
+	in := input{record: r, order: string(r.Key)}
+	kind := events.Type(events.Header(r, events.HeaderType))
+	var err error
+	switch {
+	case r.Topic == l.topics.Orders && (kind == "" || kind == events.OrderSubmitted):
+		err = in.readSubmission(l)
+	case r.Topic == l.topics.Replies && (kind == "" || kind == events.StepReplied):
+		err = in.readReply(l)
+	default:
+		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
+	}
+	if err != nil {
+		in.unreadable = err.Error()
+	}
+	return in
+}
+
+// place finds the partition of the order.
+func (in *input) place(l *lane) error {
+	if err := events.CheckOrderID(in.order); err != nil {
+		return err
+	}
+	in.partition = l.byKey.of([]byte(in.order))
+	return nil
+}
+
+func (in *input) readSubmission(l *lane) error {
+	if err := in.place(l); err != nil || in.partition != l.partition {
+		return err
+	}
+	in.submission, in.problem = events.Decode[events.Submission](in.record.Value)
+	if errors.Is(in.problem, events.ErrUnreadable) {
+		return in.problem
+	}
+	if size := len(in.record.Value); size > events.MaxValue {
+		in.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	return nil
+}
+
+func (in *input) readReply(l *lane) error {
+	if in.order != "" {
+		if err := in.place(l); err != nil || in.partition != l.partition {
+			return err
+		}
+	}
+	reply, err := events.Decode[events.Reply](in.record.Value)
+	if err != nil {
+		return err
+	}
+	switch {
+	case in.order == "": // the key was left out; the value says it too
+		in.order = reply.Order
+		if err := in.place(l); err != nil {
+			return err
+		}
+	case in.order != reply.Order:
+		return fmt.Errorf("the key names order %q and the value order %q", in.order, reply.Order)
+	}
+	if reply.Status != events.ReplyCompleted && reply.Status != events.ReplyFailed {
+		return fmt.Errorf("status %q: a reply is %s or %s", reply.Status, events.ReplyCompleted, events.ReplyFailed)
+	}
+	if size := len(in.record.Value); size > events.MaxValue {
+		reply = events.Reply{
+			Order: reply.Order, Step: reply.Step, Attempt: reply.Attempt, Undo: reply.Undo, Status: events.ReplyFailed,
+			Error: &events.Error{Code: "reply-too-large", Message: fmt.Sprintf("the reply has %d bytes; at most %d are allowed", size, events.MaxValue), Permanent: true},
+		}
+	}
+	in.reply = &reply
+	return nil
+}

@@ -1,0 +1,456 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Config is what an instance needs to know.
+type Config struct {
+	// ID names the instance, in claims and as LockedBy. It must be unique
+	// among those that run.
+	ID string
+	// Namespace is the prefix of all topics; empty is [events.DefaultNamespace].
+	Namespace string
+	// Kafka are the options of every client: at least the seed brokers.
+	Kafka []kgo.Opt
+	// DataDir is where the state store lives. It is rebuilt when it is lost.
+	DataDir string
+	// SuperviseEvery is how often the supervisor looks for expired steps (V7);
+	// 0 is a second.
+	SuperviseEvery time.Duration
+	// SessionTimeout is after how long of silence the group gives a dead
+	// instance's partitions to others; 0 is 10 s.
+	SessionTimeout time.Duration
+	// Logger takes what happens; nil discards it.
+	Logger *slog.Logger
+}
+
+// Instance is one orchestrator. Any number may run on one namespace; each
+// handles the orders of the partitions that it owns (S5), and follows the
+// others, so that it can answer for any order and take any partition over by
+// reading only the end of its journal.
+type Instance struct {
+	cfg        Config
+	topics     events.Topics
+	partitions int32
+	kafka      []kgo.Opt
+	log        *slog.Logger
+
+	client    *kgo.Client // submits, and asks Kafka what is there
+	admin     *kadm.Client
+	store     *projections.Store
+	catalogue *catalogue
+	directory *directory
+	follower  *follower
+
+	mu     sync.Mutex
+	lanes  map[int32]*ownership
+	joined bool
+}
+
+// ownership is a partition that the group gave to this instance.
+type ownership struct {
+	stop   context.CancelFunc
+	done   chan struct{}
+	lane   *lane // nil while there is none that serves
+	failed error // why the last lane ended
+}
+
+// ErrMissingTopics says that the namespace's topics are not there, or not as
+// they must be.
+var ErrMissingTopics = errors.New("the topics are not as they must be")
+
+// New connects to Kafka and opens the state store. It fails with
+// [ErrMissingTopics] when topics are missing or differ in their partitions,
+// and with [projections.ErrInUse] when another process uses the data
+// directory. While no broker answers it keeps trying until ctx ends. Close
+// what it returns.
+func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
+	if cfg.Namespace == "" {
+		cfg.Namespace = events.DefaultNamespace
+	}
+	if cfg.SuperviseEvery <= 0 {
+		cfg.SuperviseEvery = time.Second
+	}
+	if cfg.SessionTimeout <= 0 {
+		cfg.SessionTimeout = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.ID == "" {
+		return nil, errors.New("the instance has no id")
+	}
+	i := &Instance{cfg: cfg, kafka: cfg.Kafka, log: cfg.Logger, lanes: make(map[int32]*ownership)}
+	if i.topics, err = events.NewTopics(cfg.Namespace); err != nil {
+		return nil, err
+	}
+	if i.client, err = kgo.NewClient(append(cfg.Kafka[:len(cfg.Kafka):len(cfg.Kafka)],
+		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(maxBatch), kgo.RecordDeliveryTimeout(30*time.Second), kgo.UnknownTopicRetries(1),
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			i.Close()
+		}
+	}()
+	i.admin = kadm.NewClient(i.client)
+	cluster, err := i.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if i.partitions, err = i.countPartitions(ctx); err != nil {
+		return nil, err
+	}
+	i.directory = newDirectory(i.admin, i.partitions, i.log)
+	if i.store, err = projections.Open(cfg.DataDir, projections.Identity{Cluster: cluster, Namespace: cfg.Namespace}, i.log); err != nil {
+		return nil, err
+	}
+	if i.catalogue, err = newCatalogue(i.kafka, &i.topics, i.log); err != nil {
+		return nil, err
+	}
+	if i.follower, err = newFollower(i); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// reach waits until a broker answers, and returns the cluster's id.
+func (i *Instance) reach(ctx context.Context) (string, error) {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
+		metadata, err := i.admin.BrokerMetadata(ask)
+		cancel()
+		if err == nil {
+			return metadata.Cluster, nil
+		}
+		if ctx.Err() == nil {
+			i.log.Warn("no Kafka broker answers; trying on", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("no Kafka broker answers; is the address right? %w", err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// countPartitions returns how many partitions the namespace has.
+func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
+	must := append(i.topics.Partitioned(), i.topics.Status, i.topics.Alerts, i.topics.Workflows, i.topics.DeadLetters)
+	metadata, err := i.admin.Metadata(ctx, must...)
+	if err != nil {
+		return 0, fmt.Errorf("look at the topics: %w", err)
+	}
+	var problems []error
+	for _, name := range must {
+		if t, ok := metadata.Topics[name]; !ok || t.Err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", name, t.Err))
+		}
+	}
+	n := len(metadata.Topics[i.topics.Journal].Partitions)
+	if len(problems) == 0 {
+		for _, name := range i.topics.Partitioned() {
+			if have := len(metadata.Topics[name].Partitions); have != n {
+				problems = append(problems, fmt.Errorf("%s has %d partitions and %s has %d; they must have the same number", name, have, i.topics.Journal, n))
+			}
+		}
+	}
+	if len(problems) > 0 {
+		return 0, fmt.Errorf("%w; see `waybill topics check`, and `waybill topics create` for those that are missing:\n%w", ErrMissingTopics, errors.Join(problems...))
+	}
+	return int32(n), nil
+}
+
+// Close releases what [New] acquired. Call it after [Instance.Run] returned.
+func (i *Instance) Close() error {
+	if i.follower != nil {
+		i.follower.client.Close()
+	}
+	if i.catalogue != nil {
+		i.catalogue.client.Close()
+	}
+	i.client.Close()
+	if i.store != nil {
+		return i.store.Close()
+	}
+	return nil
+}
+
+// Run owns and follows partitions until ctx ends; then it finishes what is
+// being committed, leaves the group and returns nil. It fails with
+// [projections.ErrDamaged] when the state store turns out to be damaged:
+// remove it and begin anew.
+func (i *Instance) Run(ctx context.Context) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer fail(nil)
+
+	running.Go(func() { i.catalogue.run(ctx) })
+	for {
+		err := i.catalogue.catchUp(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		i.log.Warn("cannot read the workflows yet", "error", err)
+		pause(ctx, time.Second)
+	}
+	for p := range i.partitions {
+		state, err := i.store.Partition(p)
+		if err != nil {
+			return err
+		}
+		i.follower.follow(state, p)
+	}
+	running.Go(func() { i.follower.run(ctx, fail) })
+
+	member, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
+		kgo.ConsumerGroup(i.topics.Namespace+".orchestrators"),
+		kgo.ConsumeTopics(i.topics.Orders),
+		kgo.Balancers(kgo.CooperativeStickyBalancer()),
+		kgo.SessionTimeout(i.cfg.SessionTimeout),
+		kgo.HeartbeatInterval(min(i.cfg.SessionTimeout/5, 3*time.Second)),
+		kgo.RebalanceTimeout(commitTimeout+10*time.Second),
+		kgo.DisableAutoCommit(),
+		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
+			i.assigned(ctx, fail, given[i.topics.Orders])
+		}),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, taken map[string][]int32) { i.revoked(taken[i.topics.Orders]) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, taken map[string][]int32) { i.revoked(taken[i.topics.Orders]) }),
+	)...)
+	if err != nil {
+		return fmt.Errorf("join the group: %w", err)
+	}
+	// The group only says who owns what; lanes fetch from their own positions.
+	member.PauseFetchTopics(i.topics.Orders)
+	running.Go(func() { i.showLag(ctx, member) })
+
+	<-ctx.Done()
+	member.CloseAllowingRebalance() // leaves, which revokes all
+	i.mu.Lock()
+	var left []int32
+	for p := range i.lanes {
+		left = append(left, p)
+	}
+	i.mu.Unlock()
+	i.revoked(left)
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// assigned starts a lane for each partition that the group gave.
+func (i *Instance) assigned(ctx context.Context, fail context.CancelCauseFunc, given []int32) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.joined = true
+	for _, p := range given {
+		ctx, stop := context.WithCancel(ctx)
+		o := &ownership{stop: stop, done: make(chan struct{})}
+		i.lanes[p] = o
+		go func() {
+			defer close(o.done)
+			i.own(ctx, fail, p, o)
+		}()
+	}
+}
+
+// revoked stops the lanes of partitions that are not ours any more, and waits
+// until what they were committing is decided.
+func (i *Instance) revoked(taken []int32) {
+	var stopped []*ownership
+	i.mu.Lock()
+	for _, p := range taken {
+		if o := i.lanes[p]; o != nil {
+			o.stop()
+			stopped = append(stopped, o)
+			delete(i.lanes, p)
+		}
+	}
+	i.mu.Unlock()
+	for _, o := range stopped {
+		<-o.done
+	}
+}
+
+// own keeps a lane on the partition until ctx ends. A lane that ended for
+// whatever reason comes back only through a whole takeover.
+func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int32, o *ownership) {
+	log := i.log.With("partition", p)
+	state := i.follower.release(p)
+	defer func() { i.follower.follow(state, p) }()
+	rebuilt := false
+	for wait := 50 * time.Millisecond; ; {
+		l := &lane{Instance: i, partition: p, state: state, log: log, byKey: newPartitioner(i.partitions)}
+		err := l.takeOver(ctx)
+		if err == nil {
+			wait = 50 * time.Millisecond
+			i.note(o, l, nil)
+			err = l.serve(ctx)
+		}
+		l.close()
+		if ctx.Err() != nil {
+			i.note(o, nil, nil)
+			return
+		}
+		i.note(o, nil, err)
+		switch {
+		case errors.Is(err, projections.ErrDamaged):
+			fail(err)
+			return
+		case errors.Is(err, projections.ErrGap) && !rebuilt:
+			// It may be the store that is wrong, and not the journal.
+			log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
+			rebuilt = true
+			err = state.Reset()
+		case errors.Is(err, projections.ErrGap), errors.Is(err, errInputLost):
+			log.Error("the partition is stopped until an operator repairs it", "error", err)
+			i.alarm(ctx, p, err)
+			wait = time.Minute
+		default:
+			log.Warn("the lane ended; taking the partition over again", "error", err)
+		}
+		state.Forget()
+		if errors.Is(err, projections.ErrDamaged) {
+			fail(err)
+			return
+		}
+		pause(ctx, wait)
+		wait = min(2*wait, 5*time.Second)
+	}
+}
+
+func (i *Instance) note(o *ownership, l *lane, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	o.lane, o.failed = l, err
+}
+
+// alarm calls an operator to a partition.
+func (i *Instance) alarm(ctx context.Context, p int32, why error) {
+	now := now()
+	alert := events.Alert{Reason: fmt.Sprintf("partition %d of namespace %s is stopped: %v", p, i.topics.Namespace, why), Errors: []events.Error{}, At: now}
+	envelope := events.Envelope{
+		Source: "/waybill/" + i.topics.Namespace, Type: events.AlertRaised, Time: now,
+		ID: fmt.Sprintf("p%d/%d", p, now.UnixMilli()),
+	}
+	if err := i.client.ProduceSync(ctx, envelope.Record(i.topics.Alerts, alert.Append(nil))).FirstErr(); err != nil {
+		i.log.Error("cannot raise an alert", "partition", p, "error", err)
+	}
+}
+
+// showLag commits the lanes' positions to the group from time to time. Nothing
+// of Waybill reads them: they are for tools that show lag.
+func (i *Instance) showLag(ctx context.Context, member *kgo.Client) {
+	for pause(ctx, 5*time.Second) {
+		offsets := make(map[string]map[int32]kgo.EpochOffset)
+		set := func(topic string, p int32, offset int64) {
+			if offsets[topic] == nil {
+				offsets[topic] = make(map[int32]kgo.EpochOffset)
+			}
+			offsets[topic][p] = kgo.EpochOffset{Epoch: -1, Offset: offset}
+		}
+		i.mu.Lock()
+		for p, o := range i.lanes {
+			if o.lane != nil {
+				at := o.lane.read.Load()
+				set(i.topics.Orders, p, at.Orders)
+				set(i.topics.Replies, p, at.Replies)
+				set(i.topics.Commands, p, at.Commands)
+			}
+		}
+		i.mu.Unlock()
+		if len(offsets) > 0 {
+			member.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
+				if err != nil && ctx.Err() == nil {
+					i.log.Debug("cannot show the lag", "error", err)
+				}
+			})
+		}
+	}
+}
+
+// pause waits, and reports false once ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Ready returns nil when the instance knows the workflows, has joined the
+// group, and serves every partition that it was given; else what is missing.
+func (i *Instance) Ready() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.joined {
+		return errors.New("the group has not assigned partitions yet")
+	}
+	for p, o := range i.lanes {
+		if o.lane == nil {
+			if o.failed != nil {
+				return fmt.Errorf("partition %d is not served: %w", p, o.failed)
+			}
+			return fmt.Errorf("partition %d is being taken over", p)
+		}
+	}
+	return nil
+}
+
+// Owned returns how many partitions this instance serves.
+func (i *Instance) Owned() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := 0
+	for _, o := range i.lanes {
+		if o.lane != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Topics returns the names of the namespace's topics.
+func (i *Instance) Topics() *events.Topics { return &i.topics }
+
+// Partitions returns the namespace's number of partitions.
+func (i *Instance) Partitions() int32 { return i.partitions }
+
+// Store returns the state store, for reading.
+func (i *Instance) Store() *projections.Store { return i.store }
+
+// Partition returns the partition of an order.
+func (i *Instance) Partition(id string) int32 { return newPartitioner(i.partitions).of([]byte(id)) }
+
+// Workflows returns the registered definitions, by name and version.
+func (i *Instance) Workflows() []*workflow.Workflow { return i.catalogue.all() }
+
+// Workflow returns a registered definition, version 0 meaning the newest; nil
+// if there is none.
+func (i *Instance) Workflow(name string, version int) *workflow.Workflow {
+	return i.catalogue.find(name, version)
+}

@@ -1,0 +1,430 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+const (
+	// A batch takes no more inputs once it has this many records or bytes.
+	batchRecords = 8_000
+	batchBytes   = 16 << 20
+	// pollRecords is how many inputs are taken from Kafka at a time.
+	pollRecords = 1_000
+	// flushEvery is how long a busy lane keeps committed state from the store.
+	flushEvery = 20 * time.Millisecond
+	// dueAtOnce is how many expired steps one look at the index brings.
+	dueAtOnce = 1_000
+)
+
+// lane is the single writer of one partition. One goroutine, [lane.serve],
+// reads the inputs, decides, and folds; beside it one commits and one fetches.
+//
+// It decides its next batch while the last one commits, on state that is not
+// committed yet. That is safe because a commit that fails ends the lane, and
+// nothing that was decided on it is ever sent.
+type lane struct {
+	*Instance
+	partition int32
+	state     *projections.Partition
+	log       *slog.Logger
+
+	producers *producers
+	inputs    *kgo.Client // reads the journal while the lane catches up, then the inputs
+	byKey     partitioner
+
+	position    events.Positions // of what was decided
+	transaction uint64           // number of the last batch that was sealed
+	current     *batch           // being decided
+	inflight    *batch           // being committed, nil if none
+
+	flushed time.Time
+	learned time.Time
+	// read is the committed position, for the group's offsets.
+	read atomic.Pointer[events.Positions]
+}
+
+// batch is what becomes one transaction.
+type batch struct {
+	records []*kgo.Record
+	bytes   int
+	orders  map[string]*change
+	sealed  events.Seal
+	// moved says that input positions changed.
+	moved bool
+}
+
+// change is what a batch does to one order.
+type change struct {
+	order   *projections.Order
+	journal []*kgo.Record
+}
+
+func newBatch() *batch { return &batch{orders: make(map[string]*change)} }
+
+func (b *batch) empty() bool { return len(b.records) == 0 && !b.moved }
+func (b *batch) full() bool  { return len(b.records) >= batchRecords || b.bytes >= batchBytes }
+
+func (b *batch) add(records ...*kgo.Record) {
+	for _, r := range records {
+		b.bytes += len(r.Value) + 256
+	}
+	b.records = append(b.records, records...)
+}
+
+// serve runs the partition until ctx ends, which returns nil, or until
+// anything goes wrong, which ends the lane: it comes back only by a takeover.
+func (l *lane) serve(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+
+	inputs := make(chan kgo.Fetches)
+	running.Go(func() {
+		for ctx.Err() == nil {
+			fetches := l.inputs.PollRecords(ctx, pollRecords)
+			select {
+			case inputs <- fetches:
+			case <-ctx.Done():
+			}
+		}
+	})
+	commit := make(chan *batch)
+	committed := make(chan error, 1)
+	running.Go(func() {
+		for b := range commit {
+			committed <- l.producers.commit(b.records)
+		}
+	})
+	defer close(commit)
+
+	tick := time.NewTicker(l.cfg.SuperviseEvery)
+	defer tick.Stop()
+	for {
+		if l.inflight == nil && !l.current.empty() && ctx.Err() == nil {
+			l.inflight, l.current = l.current, newBatch()
+			l.seal(l.inflight)
+			commit <- l.inflight
+		}
+		more := inputs
+		if l.current.full() {
+			more = nil
+		}
+		stopping := ctx.Done()
+		if l.inflight != nil {
+			stopping = nil // first hear how the commit ended
+		}
+		select {
+		case fetches := <-more:
+			if failed := fetches.Errors(); len(failed) > 0 && ctx.Err() == nil {
+				return l.unreadable(failed[0])
+			}
+			if err := l.decide(ctx, fetches.Records()); err != nil {
+				return err
+			}
+		case err := <-committed:
+			if err := l.conclude(err); err != nil {
+				return err
+			}
+		case <-tick.C:
+			if err := l.supervise(ctx); err != nil {
+				return err
+			}
+		case <-stopping:
+			return l.state.Flush()
+		}
+	}
+}
+
+// seal numbers the batch and puts the input positions on its last journal record.
+func (l *lane) seal(b *batch) {
+	l.transaction++
+	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position}
+	var last *kgo.Record
+	for _, r := range b.records {
+		if r.Topic == l.topics.Journal {
+			b.sealed.Events++
+			last = r
+		}
+	}
+	if last == nil {
+		e := events.Event{Type: events.PartitionAdvanced, At: now()}
+		last = l.laneEvent(&e, strconv.FormatUint(l.transaction, 10))
+		b.sealed.Events = 1
+		b.records = append(b.records, last)
+	}
+	last.Headers = append(last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: b.sealed.Append(nil)})
+}
+
+// laneEvent makes the journal record of an event that belongs to no order.
+func (l *lane) laneEvent(e *events.Event, id string) *kgo.Record {
+	envelope := events.Envelope{
+		Source: "/waybill/" + l.topics.Namespace, Type: e.Type, Time: e.At,
+		ID: fmt.Sprintf("p%d/%s", l.partition, id),
+	}
+	r := envelope.Record(l.topics.Journal, e.Append(nil))
+	r.Partition = l.partition
+	return r
+}
+
+// conclude folds the batch that was committed, or ends the lane.
+func (l *lane) conclude(err error) error {
+	if err != nil {
+		var refused *refusedRecord
+		if errors.As(err, &refused) && refusal(refused.err) {
+			// The next owner, which may be us, decides without it.
+			r := refused.record
+			l.directory.refused(r.Topic, len(r.Key)+len(r.Value)+512, refused.err)
+		}
+		return err
+	}
+	b := l.inflight
+	l.inflight = nil
+	updates := make([]projections.Update, 0, len(b.orders))
+	var end int64
+	for _, r := range b.records {
+		if r.Topic == l.topics.Journal {
+			end = r.Offset + 1
+		}
+	}
+	for _, c := range b.orders {
+		offsets := make([]int64, len(c.journal))
+		for i, r := range c.journal {
+			offsets[i] = r.Offset
+		}
+		updates = append(updates, projections.Update{Order: c.order, Offsets: offsets})
+	}
+	if err := l.state.Commit(b.sealed, end, updates); err != nil {
+		return err
+	}
+	l.read.Store(&b.sealed.Next)
+	if now := time.Now(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
+		l.flushed = now
+		return l.state.Flush()
+	}
+	return nil
+}
+
+// order returns an order as decided so far, committed or not; nil if there is none.
+func (l *lane) order(id string) (*projections.Order, error) {
+	if c := l.current.orders[id]; c != nil {
+		return c.order, nil
+	}
+	if l.inflight != nil {
+		if c := l.inflight.orders[id]; c != nil {
+			return c.order, nil
+		}
+	}
+	return l.state.Order(id)
+}
+
+// env is what the decisions of one batch may know.
+func (l *lane) env() *Env {
+	return &Env{
+		Now:      now(),
+		Instance: l.cfg.ID,
+		Topics:   &l.topics,
+		Workflow: l.catalogue.find,
+		Refuses: func(topic string, size int) string {
+			return l.directory.refuses(topic, size, l.topics.Owns(topic))
+		},
+	}
+}
+
+// decide makes the next batch of what one poll brought.
+func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	read := make([]input, len(records))
+	for i, r := range records {
+		read[i] = l.read1(r)
+	}
+	if err := l.prepare(ctx, read); err != nil {
+		return err
+	}
+	env := l.env()
+	for i := range read {
+		in := &read[i]
+		l.advance(in.record)
+		switch {
+		case in.unreadable != "":
+			l.deadLetter(in.record, in.unreadable)
+		case in.partition != l.partition:
+			l.forward(in)
+		default:
+			if err := l.handle(env, in); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// handle decides on an input that belongs here.
+func (l *lane) handle(env *Env, in *input) error {
+	order, err := l.order(in.order)
+	if err != nil {
+		return err
+	}
+	if order == nil && in.reply != nil {
+		l.deadLetter(in.record, "there is no order of this id")
+		return nil
+	}
+	l.take(l.guard(env, order, in.order, func() Decision {
+		if in.reply != nil {
+			return TakeReply(env, order, in.reply, in.record.Timestamp)
+		}
+		return Submit(env, order, in.order, &in.submission, events.Header(in.record, events.HeaderTraceparent), in.problem)
+	}))
+	return nil
+}
+
+// guard turns a panic while deciding into an order that an operator must look
+// at, so that one order cannot stop the others.
+func (l *lane) guard(env *Env, order *projections.Order, id string, decide func() Decision) (d Decision) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.log.Error("deciding panicked; the order waits for an operator", "order", id, "panic", v, "stack", string(debug.Stack()))
+			d = Fail(env, order, id, fmt.Sprintf("deciding on it panicked: %v; the log of instance %s has the stack", v, env.Instance))
+		}
+	}()
+	return decide()
+}
+
+// take adds a decision to the batch.
+func (l *lane) take(d Decision) {
+	if d.Order == nil {
+		return
+	}
+	c := l.current.orders[d.Order.ID]
+	if c == nil {
+		c = &change{}
+		l.current.orders[d.Order.ID] = c
+	}
+	c.order = d.Order
+	for _, r := range d.Records {
+		r.Partition = l.partition
+		if r.Topic == l.topics.Journal {
+			c.journal = append(c.journal, r)
+		}
+	}
+	l.current.add(d.Records...)
+}
+
+// supervise decides on all steps whose deadline has come (V1).
+func (l *lane) supervise(ctx context.Context) error {
+	if err := l.state.Flush(); err != nil {
+		return err
+	}
+	if err := l.prepare(ctx, nil); err != nil {
+		return err
+	}
+	env := l.env()
+	for !l.current.full() {
+		due, err := l.state.Due(env.Now, dueAtOnce)
+		if err != nil {
+			return err
+		}
+		for _, step := range due {
+			order, err := l.order(step.Order)
+			if err != nil {
+				return err
+			}
+			if order == nil {
+				return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
+			}
+			l.take(l.guard(env, order, step.Order, func() Decision { return Supervise(env, order, step.Step) }))
+		}
+		if len(due) < dueAtOnce {
+			return nil
+		}
+	}
+	return nil
+}
+
+// prepare learns what the decisions on a batch need to know of the world: the
+// newest workflows, and which topics can be written.
+func (l *lane) prepare(ctx context.Context, read []input) error {
+	var topics []string
+	unknown := false
+	for i := range read {
+		s := &read[i].submission
+		if s.Workflow == "" || read[i].partition != l.partition {
+			continue
+		}
+		if s.ReplyTo != "" && events.ValidTopic(s.ReplyTo) && !l.topics.Owns(s.ReplyTo) {
+			topics = append(topics, s.ReplyTo)
+		}
+		unknown = unknown || l.catalogue.find(s.Workflow, s.Version) == nil
+	}
+	if unknown {
+		if err := l.catalogue.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	if now := time.Now(); unknown || now.Sub(l.learned) > time.Second {
+		l.learned = now
+		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.catalogue.requestTopics()...)
+	}
+	l.directory.learn(ctx, topics...)
+	return nil
+}
+
+// advance moves the input position past a record.
+func (l *lane) advance(r *kgo.Record) {
+	l.current.moved = true
+	switch r.Topic {
+	case l.topics.Orders:
+		l.position.Orders = r.Offset + 1
+	case l.topics.Replies:
+		l.position.Replies = r.Offset + 1
+	case l.topics.Commands:
+		l.position.Commands = r.Offset + 1
+	}
+}
+
+// forward sends a record that another partitioner put here to the partition of
+// its order, as it is. It is in the same transaction as the position behind
+// it: it is forwarded exactly once.
+func (l *lane) forward(in *input) {
+	r := in.record
+	l.current.add(&kgo.Record{
+		Topic: r.Topic, Partition: in.partition, Key: []byte(in.order), Value: r.Value, Timestamp: r.Timestamp,
+		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "waybill_forwarded_from", Value: source(r)}),
+	})
+}
+
+// deadLetter puts aside what nobody could read, byte for byte.
+func (l *lane) deadLetter(r *kgo.Record, reason string) {
+	value := r.Value
+	if why := l.directory.refuses(l.topics.DeadLetters, len(value)+len(r.Key)+envelopeSize, false); why != "" {
+		reason += "; the value is only at the source: " + why
+		value = nil
+	}
+	l.log.Warn("unreadable input was put aside", "topic", r.Topic, "partition", r.Partition, "offset", r.Offset, "reason", reason)
+	l.current.add(&kgo.Record{
+		Topic: l.topics.DeadLetters, Key: r.Key, Value: value, Timestamp: r.Timestamp,
+		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
+			kgo.RecordHeader{Key: "waybill_reason", Value: []byte(reason)},
+			kgo.RecordHeader{Key: "waybill_source", Value: source(r)}),
+	})
+}
+
+// source names a record: topic/partition/offset.
+func source(r *kgo.Record) []byte {
+	return fmt.Appendf(nil, "%s/%d/%d", r.Topic, r.Partition, r.Offset)
+}

@@ -1,0 +1,192 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// slots is the number of producers that a lane uses in turn. A producer that
+// begins a transaction right after a commit meets the markers of the last one;
+// its neighbours do not. The number is part of the protocol: whoever takes a
+// partition over fences them all.
+const slots = 4
+
+const (
+	// transactionTimeout is how long Kafka lets a transaction of a dead owner
+	// stand before it aborts it, where no successor comes to do it earlier.
+	transactionTimeout = 10 * time.Second
+	// commitTimeout is how long a commit may take before its outcome counts as
+	// unknown and the lane is taken over anew.
+	commitTimeout = 20 * time.Second
+)
+
+// maxBatch is the largest batch for Waybill's own topics, which are created
+// with a larger limit than Kafka's default: a journal event around a message
+// of [events.MaxValue] must fit.
+const maxBatch = 2 * events.MaxValue
+
+// producers are the transactional producers of one partition.
+//
+// Any error, and above all a commit whose outcome is unknown, makes them
+// unusable for good: going on with the same client could commit twice, and kgo
+// heals some errors by initialising its id again, which would make an owner of
+// a zombie.
+type producers struct {
+	clients [slots]*kgo.Client
+	next    int
+}
+
+// transactionalID is part of the protocol for every instance and release.
+func transactionalID(topics *events.Topics, partition int32, slot int) string {
+	return fmt.Sprintf("%s-p%d-%d", topics.Namespace, partition, slot)
+}
+
+// fence initialises the producer ids of all slots in order. Each fences the
+// former owner's and completes or aborts its open transaction.
+func fence(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32) (*producers, error) {
+	p := &producers{}
+	for slot := range slots {
+		id := transactionalID(topics, partition, slot)
+		client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+			kgo.TransactionalID(id),
+			kgo.TransactionTimeout(transactionTimeout),
+			kgo.RecordPartitioner(lanePartitioner(topics)),
+			kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
+				if topics.Owns(topic) {
+					return maxBatch
+				}
+				return 1000000 // what a topic takes that was created with Kafka's defaults
+			}),
+			kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+			kgo.ProducerLinger(0),
+			kgo.MaxBufferedRecords(1<<20), // a transaction is flushed whole; the lane bounds it
+			kgo.RecordDeliveryTimeout(transactionTimeout),
+			kgo.UnknownTopicRetries(1),
+			// A produce that meets the last transaction's markers waits for
+			// metadata, by default up to 5 s.
+			kgo.MetadataMinAge(10*time.Millisecond),
+			kgo.ConcurrentTransactionsBackoff(time.Millisecond),
+		)...)
+		if err != nil {
+			p.close()
+			return nil, fmt.Errorf("producer %s: %w", id, err)
+		}
+		p.clients[slot] = client
+		if _, _, err := client.ProducerID(ctx); err != nil {
+			p.close()
+			return nil, fmt.Errorf("initialise the transactional id %s: %w", id, err)
+		}
+	}
+	return p, nil
+}
+
+// close gives the clients up. What they had open is aborted by a successor, or
+// by Kafka after the [transactionTimeout].
+func (p *producers) close() {
+	for _, client := range p.clients {
+		if client != nil {
+			client.UnsafeAbortBufferedRecords()
+			client.Close()
+		}
+	}
+}
+
+// refusedRecord is the error of a record that the broker, or the client on
+// its behalf, would not take.
+type refusedRecord struct {
+	record *kgo.Record
+	err    error
+}
+
+func (e *refusedRecord) Error() string {
+	return fmt.Sprintf("produce to %s: %v", e.record.Topic, e.err)
+}
+func (e *refusedRecord) Unwrap() error { return e.err }
+
+// commit writes records in one transaction, on the next slot. Once it returned
+// nil they are committed, and their offsets are set. On any error the
+// producers must be closed: nothing or everything was committed.
+func (p *producers) commit(records []*kgo.Record) error {
+	client := p.clients[p.next]
+	p.next = (p.next + 1) % slots
+	// Not a lane's context: cutting a commit off makes its outcome unknown.
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+
+	if err := client.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	var refused atomic.Pointer[refusedRecord]
+	promise := func(r *kgo.Record, err error) {
+		if err == nil && r.Offset < 0 {
+			err = errors.New("the broker did not say at which offset")
+		}
+		if err != nil {
+			refused.CompareAndSwap(nil, &refusedRecord{r, err})
+		}
+	}
+	for _, r := range records {
+		client.Produce(ctx, r, promise)
+	}
+	if err := client.Flush(ctx); err != nil {
+		return fmt.Errorf("flush a transaction: %w", err)
+	}
+	if r := refused.Load(); r != nil {
+		return r
+	}
+	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("commit a transaction, its outcome is unknown: %w", err)
+	}
+	return nil
+}
+
+// refusal says whether err is Kafka's answer to what the record is or where it
+// goes, so that the same record would be refused again.
+func refusal(err error) bool {
+	for _, known := range []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
+		kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.UnknownTopicID,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// lanePartitioner keeps a lane's records for agents, for itself and for other
+// lanes in the partition that they name, so that no other lane's open
+// transaction delays their readers. What callers and operators read goes where
+// Kafka's default puts its key.
+func lanePartitioner(topics *events.Topics) kgo.Partitioner {
+	byKey := kgo.StickyKeyPartitioner(nil)
+	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
+		if topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters {
+			return func(r *kgo.Record, _ int) int { return int(r.Partition) }
+		}
+		return byKey.ForTopic(topic).Partition
+	})
+}
+
+// partitioner is Kafka's default: murmur2 of the key.
+type partitioner struct {
+	keyed      kgo.TopicPartitioner
+	partitions int
+}
+
+func newPartitioner(partitions int32) partitioner {
+	return partitioner{kgo.StickyKeyPartitioner(nil).ForTopic(""), int(partitions)}
+}
+
+// of returns the partition of an order.
+func (p partitioner) of(id []byte) int32 {
+	return int32(p.keyed.Partition(&kgo.Record{Key: id}, p.partitions))
+}

@@ -1,0 +1,112 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Submit puts a submission on the orders topic, and returns once Kafka has it.
+// The order is accepted or rejected by whoever owns its partition. An empty id
+// asks for a new one. The result is the order's id.
+func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string) (string, error) {
+	if id == "" {
+		fresh, err := uuid.NewV7()
+		if err != nil {
+			return "", fmt.Errorf("make an order id: %w", err)
+		}
+		id = fresh.String()
+	}
+	if err := events.CheckOrderID(id); err != nil {
+		return "", err
+	}
+	value, err := s.Encode()
+	if err != nil {
+		return "", fmt.Errorf("encode the submission: %w", err)
+	}
+	if len(value) > events.MaxValue {
+		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
+	}
+	envelope := events.Envelope{
+		Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSubmitted,
+		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
+	}
+	if err := i.client.ProduceSync(ctx, envelope.Record(i.topics.Orders, value)).FirstErr(); err != nil {
+		return "", fmt.Errorf("submit order %q: %w", id, err)
+	}
+	return id, nil
+}
+
+// Register registers a workflow, and creates the request topics of the agents
+// that it names. Doing it again with the same content changes nothing; another
+// content fails with [ErrConflict].
+func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error {
+	if err := createRequestTopics(ctx, i.admin, &i.topics, i.partitions, flow.Agents()); err != nil {
+		return err
+	}
+	for _, agent := range flow.Agents() {
+		i.directory.forget(i.topics.Requests(agent))
+	}
+	return i.catalogue.register(ctx, i.kafka, flow)
+}
+
+// History returns the events of an order, from the journal, in order (P4). It
+// fails with [projections.ErrNotFound].
+func (i *Instance) History(ctx context.Context, id string) ([]events.Event, error) {
+	p := i.Partition(id)
+	_, offsets, err := i.store.Order(p, id)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.MetadataMinAge(metadataMinAge),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("reader of the journal: %w", err)
+	}
+	defer client.Close()
+	read := func(offset int64) {
+		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
+	}
+
+	history := make([]events.Event, 0, len(offsets))
+	if len(offsets) > 0 {
+		read(offsets[0])
+	}
+	for len(history) < len(offsets) {
+		fetches := client.PollFetches(ctx)
+		if err := errors.Join(fetches.Err0(), ctx.Err()); err != nil {
+			return nil, fmt.Errorf("read the history of order %q: %w", id, err)
+		}
+		var last int64
+		for it := fetches.RecordIter(); !it.Done() && len(history) < len(offsets); {
+			r := it.Next()
+			if last = r.Offset; last != offsets[len(history)] {
+				continue
+			}
+			e, err := events.Decode[events.Event](r.Value)
+			if err != nil {
+				return nil, fmt.Errorf("journal partition %d offset %d: %w", p, r.Offset, err)
+			}
+			if e.Order != id {
+				return nil, fmt.Errorf("%w: journal partition %d offset %d is of order %q, and not of %q", projections.ErrDamaged, p, r.Offset, e.Order, id)
+			}
+			history = append(history, e)
+		}
+		const far = 10_000 // offsets that are cheaper to jump over than to read
+		if n := len(history); n < len(offsets) && offsets[n]-last > far {
+			read(offsets[n])
+		}
+	}
+	return history, nil
+}

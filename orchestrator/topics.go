@@ -1,0 +1,176 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// metadataMinAge lets a reader that was just given a topic find it at once.
+const metadataMinAge = 50 * time.Millisecond
+
+func now() time.Time { return events.Time(time.Now()) }
+
+// topicSpec is a topic as it should be.
+type topicSpec struct {
+	name       string
+	partitions int32
+	configs    map[string]*string
+}
+
+// Retention of what is history, and of what is only passing through: long
+// enough that nobody's outage loses it.
+const (
+	keepForever = "-1"
+	keepPassing = "2592000000" // 30 days, in milliseconds
+)
+
+func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec {
+	topic := func(name string, partitions int32, retention string) topicSpec {
+		return topicSpec{name, partitions, map[string]*string{
+			"retention.ms":      &retention,
+			"cleanup.policy":    kadm.StringPtr("delete"),
+			"max.message.bytes": kadm.StringPtr(strconv.Itoa(2*maxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
+		}}
+	}
+	all := []topicSpec{
+		topic(topics.Orders, partitions, keepPassing),
+		topic(topics.Replies, partitions, keepPassing),
+		topic(topics.Commands, partitions, keepPassing),
+		topic(topics.Journal, partitions, keepForever),
+		topic(topics.Status, partitions, keepPassing),
+		topic(topics.Alerts, partitions, keepPassing),
+		topic(topics.DeadLetters, partitions, keepForever),
+		topic(topics.Workflows, 1, keepForever),
+	}
+	all[len(all)-1].configs["cleanup.policy"] = kadm.StringPtr("compact")
+	for _, agent := range agents {
+		all = append(all, topic(topics.Requests(agent), partitions, keepPassing))
+	}
+	return all
+}
+
+// CreateTopics creates those topics of the namespace that are missing, and
+// returns their names. A replication of -1 is the cluster's default. It does
+// not change topics that are there.
+func CreateTopics(ctx context.Context, admin *kadm.Client, topics *events.Topics, partitions int32, replication int16) ([]string, error) {
+	if partitions < 1 {
+		return nil, fmt.Errorf("%d partitions: at least 1 is needed", partitions)
+	}
+	metadata, err := admin.Metadata(ctx, topics.Journal)
+	if err != nil {
+		return nil, fmt.Errorf("look at the topics: %w", err)
+	}
+	if have := int32(len(metadata.Topics[topics.Journal].Partitions)); have > 0 && have != partitions {
+		return nil, fmt.Errorf("%s has %d partitions, and %d were asked for: the number can never change", topics.Journal, have, partitions)
+	}
+	return create(ctx, admin, specs(topics, partitions, nil), replication)
+}
+
+func createRequestTopics(ctx context.Context, admin *kadm.Client, topics *events.Topics, partitions int32, agents []string) error {
+	fixed := len(specs(topics, partitions, nil))
+	_, err := create(ctx, admin, specs(topics, partitions, agents)[fixed:], -1)
+	return err
+}
+
+func create(ctx context.Context, admin *kadm.Client, specs []topicSpec, replication int16) ([]string, error) {
+	var created []string
+	var problems []error
+	for _, s := range specs {
+		_, err := admin.CreateTopic(ctx, s.partitions, replication, s.configs, s.name)
+		switch {
+		case err == nil:
+			created = append(created, s.name)
+		case !errors.Is(err, kerr.TopicAlreadyExists):
+			problems = append(problems, fmt.Errorf("create topic %s: %w", s.name, err))
+		}
+	}
+	if len(problems) > 0 {
+		return created, errors.Join(problems...)
+	}
+	return created, appear(ctx, admin, specs)
+}
+
+// appear waits until a new topic, which Kafka makes known to its brokers only
+// after it said that it is created, can be seen.
+func appear(ctx context.Context, admin *kadm.Client, specs []topicSpec) error {
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = s.name
+	}
+	for {
+		metadata, err := admin.Metadata(ctx, names...)
+		if err != nil {
+			return fmt.Errorf("look at the new topics: %w", err)
+		}
+		err = metadata.Topics.Error()
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return fmt.Errorf("wait for the new topics: %w", err)
+		}
+	}
+}
+
+// Difference is one way in which a topic is not as it should be.
+type Difference struct {
+	Topic string `json:"topic"`
+	What  string `json:"what"`
+	Have  string `json:"have"`
+	Want  string `json:"want"`
+	// Harmful says that no orchestrator will start with it.
+	Harmful bool `json:"harmful"`
+}
+
+// CheckTopics says how the namespace's topics differ from how [CreateTopics]
+// makes them. With agents it looks at their request topics too.
+func CheckTopics(ctx context.Context, admin *kadm.Client, topics *events.Topics, agents []string) ([]Difference, error) {
+	metadata, err := admin.Metadata(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the topics: %w", err)
+	}
+	partitions := int32(len(metadata.Topics[topics.Journal].Partitions))
+	var found []Difference
+	var there []string
+	want := specs(topics, partitions, agents)
+	for _, s := range want {
+		t, ok := metadata.Topics[s.name]
+		switch have := int32(len(t.Partitions)); {
+		case !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+			found = append(found, Difference{s.name, "topic", "missing", "present", true})
+			continue
+		case t.Err != nil:
+			return nil, fmt.Errorf("look at topic %s: %w", s.name, t.Err)
+		case have != s.partitions && partitions > 0:
+			found = append(found, Difference{s.name, "partitions", strconv.Itoa(int(have)), strconv.Itoa(int(s.partitions)), s.name != topics.Status && s.name != topics.Alerts && s.name != topics.DeadLetters})
+		}
+		there = append(there, s.name)
+	}
+	if len(there) == 0 {
+		return found, nil
+	}
+	configs, err := admin.DescribeTopicConfigs(ctx, there...)
+	if err != nil {
+		return nil, fmt.Errorf("describe the topics: %w", err)
+	}
+	for _, s := range want {
+		config, err := configs.On(s.name, nil)
+		if err != nil || config.Err != nil {
+			continue // it is missing, which was said, or may not be described
+		}
+		for _, c := range config.Configs {
+			if w := s.configs[c.Key]; w != nil && *w != c.MaybeValue() {
+				found = append(found, Difference{s.name, c.Key, c.MaybeValue(), *w, false})
+			}
+		}
+	}
+	return found, nil
+}

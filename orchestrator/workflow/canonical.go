@@ -1,0 +1,67 @@
+package workflow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The canonical form has the keys of the file, in this order.
+type (
+	canonicalWorkflow struct {
+		Workflow string          `json:"workflow"`
+		Version  int             `json:"version"`
+		Steps    []canonicalStep `json:"steps"`
+	}
+	canonicalStep struct {
+		Name      string         `json:"name"`
+		Agent     string         `json:"agent"`
+		Do        string         `json:"do"`
+		Undo      string         `json:"undo,omitempty"`
+		After     []string       `json:"after"`
+		Timeout   duration       `json:"timeout"`
+		Retry     canonicalRetry `json:"retry"`
+		Exhausted Exhausted      `json:"exhausted"`
+		Wait      *canonicalWait `json:"wait,omitempty"`
+	}
+	canonicalRetry struct {
+		Attempts   int      `json:"attempts"`
+		Backoff    duration `json:"backoff"`
+		Multiplier float64  `json:"multiplier"`
+		Max        duration `json:"max"`
+	}
+	canonicalWait struct {
+		For    duration `json:"for"`
+		Rounds int      `json:"rounds"`
+	}
+	duration time.Duration
+)
+
+// MarshalText writes the duration as files do, such as 1m30s.
+func (d duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}
+
+// MarshalJSON returns the canonical form: the file as JSON on one line, every
+// default spelled out. Files that mean the same have the same canonical bytes,
+// and parsing them gives an equal workflow. It never fails.
+func (w *Workflow) MarshalJSON() ([]byte, error) {
+	c := canonicalWorkflow{Workflow: w.Name, Version: w.Version, Steps: make([]canonicalStep, len(w.Steps))}
+	for i, s := range w.Steps {
+		c.Steps[i] = canonicalStep{
+			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
+			After:   append([]string{}, s.After...), // [], never null
+			Timeout: duration(s.Timeout),
+			Retry: canonicalRetry{
+				Attempts:   s.Retry.Attempts,
+				Backoff:    duration(s.Retry.Backoff),
+				Multiplier: s.Retry.Multiplier,
+				Max:        duration(s.Retry.Max),
+			},
+			Exhausted: s.Exhausted,
+		}
+		if s.Exhausted == ExhaustedWait {
+			c.Steps[i].Wait = &canonicalWait{For: duration(s.Wait.For), Rounds: s.Wait.Rounds}
+		}
+	}
+	return json.Marshal(c)
+}

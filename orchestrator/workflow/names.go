@@ -1,0 +1,72 @@
+package workflow
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// How long a name may be, in bytes, and an operation, in characters.
+const (
+	maxName      = 100
+	maxOperation = 200
+)
+
+// checkName says what is wrong with the name of a workflow or a step. They
+// become parts of keys, headers and URLs.
+func checkName(name string) error {
+	const form = "use lower-case letters, digits and hyphens, the first and last no hyphen"
+	switch {
+	case name == "":
+		return fmt.Errorf("is empty; %s", form)
+	case len(name) > maxName:
+		return fmt.Errorf("%s has %d bytes; at most %d are allowed", quote(name), len(name), maxName)
+	case name[0] == '-' || name[len(name)-1] == '-':
+		return fmt.Errorf("%s begins or ends with a hyphen; %s", quote(name), form)
+	}
+	for _, r := range name {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", r) {
+			return fmt.Errorf("%s holds %q; %s", quote(name), r, form)
+		}
+	}
+	return nil
+}
+
+// checkAgent says what is wrong with the name of an agent. It becomes a part
+// of the name of a Kafka topic, and has the form of one.
+func checkAgent(name string) error {
+	const form = "it becomes part of a topic's name: use letters, digits, '.', '_' and '-'"
+	switch {
+	case name == "":
+		return fmt.Errorf("is empty; %s", form)
+	case len(name) > maxName:
+		return fmt.Errorf("%s has %d bytes; at most %d are allowed", quote(name), len(name), maxName)
+	case name == "." || name == "..":
+		return fmt.Errorf("%q is no name for a topic; %s, and more than dots", name, form)
+	}
+	for _, r := range name {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r) {
+			return fmt.Errorf("%s holds %q; %s", quote(name), r, form)
+		}
+	}
+	return nil
+}
+
+// checkOperation says what is wrong with the name of an operation. It means
+// something only to the agent, so any script will do.
+func checkOperation(name string) error {
+	const form = "use printable characters and no spaces"
+	if name == "" {
+		return fmt.Errorf("is empty; %s, or leave the key away", form)
+	}
+	if n := utf8.RuneCountInString(name); n > maxOperation {
+		return fmt.Errorf("%s has %d characters; at most %d are allowed", quote(name), n, maxOperation)
+	}
+	for _, r := range name {
+		if r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r) {
+			return fmt.Errorf("%s holds %q; %s", quote(name), r, form)
+		}
+	}
+	return nil
+}

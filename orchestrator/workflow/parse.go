@@ -1,0 +1,185 @@
+package workflow
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// maxSteps is how many steps a workflow may have.
+const maxSteps = 1000
+
+// longest is the longest duration that a file may ask for, a year.
+const longest = 8760 * time.Hour
+
+// Parse reads a definition in YAML or JSON. The file is the name that problems
+// are reported under; nothing is opened.
+//
+// The error is [Errors], and holds everything that is wrong with the file (at
+// most 100 problems). A file that is not even YAML, or uses what the language
+// leaves out, is refused at the first such place.
+func Parse(file string, source []byte) (*Workflow, error) {
+	body, broken := read(file, source)
+	if broken != nil {
+		return nil, Errors{*broken}
+	}
+	r := &reader{problems: problems{file: file}}
+	w := r.workflow(body)
+	if errs := r.sorted(); errs != nil {
+		return nil, errs
+	}
+	if canonical, err := w.MarshalJSON(); err != nil || len(canonical) > MaxSource {
+		r.add(nil, "the workflow has %d bytes with its defaults spelled out; at most %d are allowed: use fewer steps or shorter names", len(canonical), MaxSource)
+		return nil, r.sorted()
+	}
+	return w, nil
+}
+
+// reader turns the document into a workflow. A value that is wrong is reported
+// and its default used in its place, so that the rest can be checked.
+type reader struct {
+	problems
+}
+
+// draft is a step before its predecessors are resolved.
+type draft struct {
+	Step
+	at    *token.Token // its name, or where it starts when it has none
+	after []reference
+	chain bool // whether it has no `after`, and so follows the step above
+}
+
+// reference is a name in an `after`.
+type reference struct {
+	name string
+	at   *token.Token
+}
+
+func (r *reader) workflow(body ast.Node) *Workflow {
+	w := &Workflow{Version: 1}
+	var drafts []draft
+	given := r.mapping(body, "a workflow", []field{
+		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
+		{"version", func(n ast.Node) { r.whole(n, "version", 1, math.MaxInt32, &w.Version) }},
+		{"steps", func(n ast.Node) { drafts = r.steps(n) }},
+	})
+	r.require(body, given, "the file", "workflow", "steps")
+	r.resolve(drafts)
+	for i := range drafts {
+		w.Steps = append(w.Steps, drafts[i].Step)
+	}
+	return w
+}
+
+func (r *reader) steps(n ast.Node) []draft {
+	entries, ok := r.list(n, "steps")
+	if !ok {
+		return nil
+	}
+	if len(entries) == 0 {
+		r.add(start(n), "a workflow has at least one step; write one")
+	}
+	if len(entries) > maxSteps {
+		// Reading only the first ones would find names missing that are there.
+		r.add(start(entries[maxSteps]), "a workflow has at most %d steps, this one has %d; split it", maxSteps, len(entries))
+		return nil
+	}
+	drafts := make([]draft, len(entries))
+	for i, entry := range entries {
+		drafts[i] = r.step(entry)
+	}
+	return drafts
+}
+
+func (r *reader) step(n ast.Node) draft {
+	d := draft{at: start(n), chain: true, Step: Step{
+		Timeout:   30 * time.Second,
+		Retry:     Retry{Attempts: 3, Backoff: time.Second, Multiplier: 2, Max: 30 * time.Second},
+		Exhausted: ExhaustedError,
+	}}
+	var wait ast.Node
+	given := r.mapping(n, "a step", []field{
+		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
+		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", checkAgent) }},
+		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
+		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
+		{"after", func(n ast.Node) { d.after, d.chain = r.after(n), false }},
+		{"timeout", func(n ast.Node) { r.duration(n, "timeout", 1, &d.Timeout) }},
+		{"retry", func(n ast.Node) { r.retry(n, &d.Retry) }},
+		{"exhausted", func(n ast.Node) { d.Exhausted = r.exhausted(n) }},
+		{"wait", func(n ast.Node) { wait = n }},
+	})
+	r.require(n, given, "the step", "name", "agent")
+	if given["do"] == nil {
+		d.Do = d.Name
+	}
+	if d.Exhausted == ExhaustedWait {
+		d.Wait = Wait{For: 10 * time.Minute, Rounds: 3}
+	}
+	if wait != nil {
+		r.wait(wait, &d.Wait)
+		if d.Exhausted != ExhaustedWait && d.Exhausted != "" {
+			r.add(given["wait"], "wait has no effect here; write \"exhausted: wait\" beside it, or remove it")
+		}
+	}
+	return d
+}
+
+func (r *reader) after(n ast.Node) []reference {
+	entries, ok := r.list(n, "after")
+	if !ok {
+		return nil
+	}
+	var names []reference
+	for _, entry := range entries {
+		name, at, ok := r.text(entry, "a step's name")
+		if !ok {
+			continue
+		}
+		names = append(names, reference{name, at})
+	}
+	return names
+}
+
+func (r *reader) retry(n ast.Node, retry *Retry) {
+	backoff, most := true, true
+	given := r.mapping(n, "retry", []field{
+		{"attempts", func(n ast.Node) { r.whole(n, "attempts", 1, 1000, &retry.Attempts) }},
+		{"backoff", func(n ast.Node) { backoff = r.duration(n, "backoff", 0, &retry.Backoff) }},
+		{"multiplier", func(n ast.Node) { r.number(n, "multiplier", 1, 100, &retry.Multiplier) }},
+		{"max", func(n ast.Node) { most = r.duration(n, "max", 0, &retry.Max) }},
+	})
+	// A value that could not be read has been reported already.
+	if backoff && most && retry.Max < retry.Backoff {
+		at := given["max"]
+		if at == nil {
+			at = given["backoff"]
+		}
+		r.add(at, "max is %v, less than backoff, which is %v; no back-off exceeds max, so raise it", retry.Max, retry.Backoff)
+	}
+}
+
+var exhaustedValues = []string{string(ExhaustedError), string(ExhaustedCompensate), string(ExhaustedWait)}
+
+// exhausted returns "" when the value is not one of those allowed.
+func (r *reader) exhausted(n ast.Node) Exhausted {
+	value, at, ok := r.text(n, "exhausted")
+	if !ok {
+		return ""
+	}
+	if !slices.Contains(exhaustedValues, value) {
+		r.add(at, "exhausted is %s; write error, compensate or wait%s", quote(value), didYouMean(value, exhaustedValues))
+		return ""
+	}
+	return Exhausted(value)
+}
+
+func (r *reader) wait(n ast.Node, wait *Wait) {
+	r.mapping(n, "wait", []field{
+		{"for", func(n ast.Node) { r.duration(n, "for", 1, &wait.For) }},
+		{"rounds", func(n ast.Node) { r.whole(n, "rounds", 1, 1000, &wait.Rounds) }},
+	})
+}

@@ -1,0 +1,188 @@
+package workflow_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// TestCanonicalRoundTrip: every workflow there can be is what its canonical
+// form says.
+func TestCanonicalRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { roundTrip(t, drawWorkflow(t)) })
+}
+
+// TestSameMeaningSameBytes: how a file is written makes no difference.
+func TestSameMeaningSameBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorkflow(t)
+		source := writeYAML(t, w)
+		if got, want := roundTrip(t, mustParse(t, source)), roundTrip(t, w); string(got) != string(want) {
+			t.Fatalf("%s\nmeans\n%s, not\n%s", source, got, want)
+		}
+	})
+}
+
+// TestCircles: a graph is accepted if its steps can be put in an order, and
+// otherwise at least one circle of it is named.
+func TestCircles(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		steps := rapid.IntRange(1, 12).Draw(t, "steps")
+		after := make([][]int, steps)
+		var source strings.Builder
+		source.WriteString("workflow: graph\nsteps:\n")
+		for i := range after {
+			var names []string
+			for from := range steps {
+				if from != i && rapid.IntRange(0, steps).Draw(t, "edge") == 0 {
+					after[i] = append(after[i], from)
+					names = append(names, fmt.Sprintf("s%d", from))
+				}
+			}
+			fmt.Fprintf(&source, "  - {name: s%d, agent: a, after: [%s]}\n", i, strings.Join(names, ", "))
+		}
+		_, err := workflow.Parse("graph.yaml", []byte(source.String()))
+		if canBeOrdered(after) {
+			if err != nil {
+				t.Fatalf("refused: %v\n%s", err, &source)
+			}
+			return
+		}
+		errs, _ := err.(workflow.Errors)
+		if len(errs) == 0 {
+			t.Fatalf("accepted although there is a circle:\n%s", &source)
+		}
+		for _, e := range errs {
+			_, circle, _ := strings.Cut(e.Message, "each other: ")
+			circle, _, _ = strings.Cut(circle, ";")
+			names := strings.Split(circle, " -> ")
+			if len(names) < 3 || names[0] != names[len(names)-1] {
+				t.Fatalf("no circle: %v", e)
+			}
+			for i, name := range names[1:] {
+				var from, to int
+				fmt.Sscanf(names[i]+" "+name, "s%d s%d", &from, &to)
+				if !slices.Contains(after[to], from) {
+					t.Fatalf("%s is not after %s: %v\n%s", name, names[i], e, &source)
+				}
+			}
+		}
+	})
+}
+
+func canBeOrdered(after [][]int) bool {
+	done := make([]bool, len(after))
+	for range after {
+		for i, before := range after {
+			if !slices.ContainsFunc(before, func(b int) bool { return !done[b] }) {
+				done[i] = true
+			}
+		}
+	}
+	return !slices.Contains(done, false)
+}
+
+var (
+	names      = rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?`)
+	agents     = rapid.StringMatching(`[a-zA-Z0-9._-]{3,20}`)
+	operations = rapid.StringOfN(rapid.Rune().Filter(func(r rune) bool { return r > ' ' && r != '\uFFFD' && printable(r) }), 1, 20, -1)
+	years      = 8760 * time.Hour
+)
+
+func printable(r rune) bool {
+	quoted := fmt.Sprintf("%+q", r)
+	return quoted[1] != '\\' || r == '\\' || r == '\'' || r > 0x7f && fmt.Sprintf("%q", r)[1] != '\\'
+}
+
+func drawDuration(t *rapid.T, label string, least, most time.Duration) time.Duration {
+	return time.Duration(rapid.Int64Range(int64(least), int64(most)).Draw(t, label))
+}
+
+func drawRetry(t *rapid.T) workflow.Retry {
+	r := workflow.Retry{
+		Attempts:   rapid.IntRange(1, 1000).Draw(t, "attempts"),
+		Backoff:    drawDuration(t, "backoff", 0, years),
+		Multiplier: rapid.Float64Range(1, 100).Draw(t, "multiplier"),
+	}
+	r.Max = drawDuration(t, "max", r.Backoff, years)
+	return r
+}
+
+// drawWorkflow draws any valid workflow. Steps follow only steps above them;
+// TestCircles looks at the other graphs.
+func drawWorkflow(t *rapid.T) *workflow.Workflow {
+	w := &workflow.Workflow{
+		Name:    names.Draw(t, "workflow"),
+		Version: rapid.IntRange(1, math.MaxInt32).Draw(t, "version"),
+	}
+	for _, name := range rapid.SliceOfNDistinct(names, 1, 6, rapid.ID).Draw(t, "names") {
+		s := workflow.Step{
+			Name:      name,
+			Agent:     agents.Draw(t, "agent"),
+			Do:        operations.Draw(t, "do"),
+			Timeout:   drawDuration(t, "timeout", 1, years),
+			Retry:     drawRetry(t),
+			Exhausted: rapid.SampledFrom([]workflow.Exhausted{workflow.ExhaustedError, workflow.ExhaustedCompensate, workflow.ExhaustedWait}).Draw(t, "exhausted"),
+		}
+		if rapid.Bool().Draw(t, "has undo") {
+			s.Undo = operations.Draw(t, "undo")
+		}
+		for i := range w.Steps {
+			if rapid.Bool().Draw(t, "after") {
+				s.After = append(s.After, w.Steps[i].Name)
+			}
+		}
+		if s.Exhausted == workflow.ExhaustedWait {
+			s.Wait = workflow.Wait{For: drawDuration(t, "for", 1, years), Rounds: rapid.IntRange(1, 1000).Draw(t, "rounds")}
+		}
+		w.Steps = append(w.Steps, s)
+	}
+	return w
+}
+
+// writeYAML writes w as a person might: keys in any order, in block or flow
+// style, predecessors in any order or, where they are the step above, left out.
+func writeYAML(t *rapid.T, w *workflow.Workflow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "workflow: %q\nversion: %d\nsteps:\n", w.Name, w.Version)
+	for i, s := range w.Steps {
+		keys := []string{
+			fmt.Sprintf("name: '%s'", s.Name),
+			fmt.Sprintf("agent: %q", s.Agent),
+			fmt.Sprintf("do: '%s'", strings.ReplaceAll(s.Do, "'", "''")),
+			fmt.Sprintf("timeout: %v", s.Timeout),
+			fmt.Sprintf("retry: {max: %v, backoff: %v, attempts: %d, multiplier: %v}", s.Retry.Max, s.Retry.Backoff, s.Retry.Attempts, s.Retry.Multiplier),
+		}
+		if s.Undo != "" {
+			keys = append(keys, fmt.Sprintf("undo: '%s'", strings.ReplaceAll(s.Undo, "'", "''")))
+		}
+		usual := i == 0 && s.After == nil || i > 0 && slices.Equal(s.After, []string{w.Steps[i-1].Name})
+		if !usual || rapid.Bool().Draw(t, "spell out after") {
+			quoted := make([]string, len(s.After))
+			for j, name := range s.After {
+				quoted[j] = fmt.Sprintf("%q", name)
+			}
+			keys = append(keys, fmt.Sprintf("after: [%s]", strings.Join(rapid.Permutation(quoted).Draw(t, "after order"), ", ")))
+		}
+		if s.Exhausted != workflow.ExhaustedError {
+			keys = append(keys, fmt.Sprintf("exhausted: %s", s.Exhausted))
+		}
+		if s.Exhausted == workflow.ExhaustedWait {
+			keys = append(keys, fmt.Sprintf("wait: {rounds: %d, for: %v}", s.Wait.Rounds, s.Wait.For))
+		}
+		keys = rapid.Permutation(keys).Draw(t, "key order")
+		if rapid.Bool().Draw(t, "flow") {
+			fmt.Fprintf(&b, "  - {%s}\n", strings.Join(keys, ", "))
+		} else {
+			fmt.Fprintf(&b, "  - %s\n", strings.Join(keys, "\n    "))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,99 @@
+package workflow
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Workflow is a validated definition. [Parse] makes it, and nothing may change
+// it afterwards: it is shared by everyone who reads it.
+type Workflow struct {
+	Name    string // of the form [a-z0-9]([a-z0-9-]*[a-z0-9])?, at most 100 bytes
+	Version int    // 1 to 2147483647; 1 where the file has none
+	Steps   []Step // in the order of the file, at least one, at most 1000
+}
+
+// Step is one operation asked of one agent.
+type Step struct {
+	Name  string // unique in the workflow, of the same form as the workflow's
+	Agent string // who does it: the last part of a request topic's name
+	Do    string // the operation asked of the agent; the step's name where the file has none
+	Undo  string // the operation that compensates for Do; "" when there is none
+
+	// After names the steps that must complete before this one starts, in the
+	// order of the file. It is resolved: a file without `after` means the step
+	// above, and nil means that the step starts at once.
+	After []string
+
+	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0
+	Retry     Retry
+	Exhausted Exhausted
+	Wait      Wait // zero unless Exhausted is [ExhaustedWait]
+}
+
+// Retry says how often, and how far apart, a step is attempted.
+type Retry struct {
+	Attempts   int           // in all, the first one included; 1 to 1000
+	Backoff    time.Duration // before the second attempt; 0 or more
+	Multiplier float64       // what each further back-off grows by; 1 to 100
+	Max        time.Duration // what no back-off exceeds; Backoff or more
+}
+
+// Exhausted says what happens to an order when a step's attempts are used up.
+type Exhausted string
+
+// The values of [Exhausted].
+const (
+	ExhaustedError      Exhausted = "error"      // the order stops and an operator decides; the default
+	ExhaustedCompensate Exhausted = "compensate" // what was done is undone
+	ExhaustedWait       Exhausted = "wait"       // the attempts begin again after [Wait]
+)
+
+// Wait says how a step with [ExhaustedWait] goes on.
+type Wait struct {
+	For    time.Duration // the pause before the attempts begin again; more than 0
+	Rounds int           // how many such pauses there are before an operator decides; 1 to 1000
+}
+
+// ID is the key of a definition on the workflows topic: "name@version".
+func ID(name string, version int) string {
+	return name + "@" + strconv.Itoa(version)
+}
+
+// ID is the workflow's key on the workflows topic.
+func (w *Workflow) ID() string { return ID(w.Name, w.Version) }
+
+// Step returns the step of that name. The result points into w and is
+// read-only. It allocates nothing.
+func (w *Workflow) Step(name string) (*Step, bool) {
+	i := w.Index(name)
+	if i < 0 {
+		return nil, false
+	}
+	return &w.Steps[i], true
+}
+
+// Index returns the position of the step of that name in Steps, or -1.
+func (w *Workflow) Index(name string) int {
+	// Few workflows have more than a dozen steps, where a scan beats a map.
+	for i := range w.Steps {
+		if w.Steps[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Agents returns the distinct agents of the steps, in order of appearance.
+func (w *Workflow) Agents() []string {
+	var agents []string
+	seen := make(map[string]bool)
+	for i := range w.Steps {
+		if agent := w.Steps[i].Agent; !seen[agent] {
+			seen[agent] = true
+			agents = append(agents, agent)
+		}
+	}
+	return slices.Clip(agents)
+}

@@ -1,0 +1,91 @@
+package workflow_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+const trip = `
+workflow: trip
+version: 3
+steps:
+  - {name: flight, agent: air}
+  - {name: hotel, agent: inn}
+  - {name: seat, agent: air}
+`
+
+func mustParse(t fataler, source string) *workflow.Workflow {
+	t.Helper()
+	w, err := workflow.Parse("orders.yaml", []byte(source))
+	if err != nil {
+		t.Fatalf("refused:\n%v\n%s", err, source)
+	}
+	return w
+}
+
+func TestLookups(t *testing.T) {
+	w := mustParse(t, trip)
+	if got := w.ID(); got != "trip@3" || got != workflow.ID("trip", 3) {
+		t.Errorf("the ID is %q", got)
+	}
+	if got, want := w.Agents(), []string{"air", "inn"}; !slices.Equal(got, want) {
+		t.Errorf("the agents are %q, not %q", got, want)
+	}
+	for i, name := range []string{"flight", "hotel", "seat"} {
+		step, ok := w.Step(name)
+		if !ok || step != &w.Steps[i] || w.Index(name) != i {
+			t.Errorf("%s is found as %v, %d", name, step, w.Index(name))
+		}
+	}
+	if step, ok := w.Step("train"); ok || step != nil || w.Index("train") != -1 {
+		t.Errorf("a step that does not exist is found as %v", step)
+	}
+	if n := testing.AllocsPerRun(100, func() { w.Step("seat") }); n != 0 {
+		t.Errorf("Step allocates %v times", n)
+	}
+}
+
+func TestCanonicalBytesSurviveEncodingJSON(t *testing.T) {
+	w := mustParse(t, `{workflow: ping, steps: [{name: call, agent: phone, do: "a<b>&c"}]}`)
+	got, err := json.Marshal(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := roundTrip(t, w); string(got) != string(want) {
+		t.Errorf("json.Marshal makes %s of %s", got, want)
+	}
+}
+
+func ExampleParse() {
+	w, err := workflow.Parse("ping.yaml", []byte(`
+workflow: ping
+steps:
+  - name: call
+    agent: phone
+`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(w.ID(), w.Steps[0].Do, w.Steps[0].Timeout)
+	// Output: ping@1 call 30s
+}
+
+func ExampleErrors() {
+	_, err := workflow.Parse("ping.yaml", []byte(`
+workflow: ping
+steps:
+  - name: call
+    agnet: phone
+    timeout: 10
+`))
+	fmt.Println(err)
+	// Output:
+	// ping.yaml:4:5: the step has no "agent"; add it
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, agent, do, undo, after, timeout, retry, exhausted, wait
+	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
+}

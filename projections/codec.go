@@ -1,0 +1,191 @@
+package projections
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// The store's values are binary: they are written and read more often than
+// anything else. Their layout may change with every release, because a store
+// of another [storeFormat] is thrown away and rebuilt from the journal.
+//
+// Equal states have equal bytes, so that two stores can be compared key by key.
+
+type writer struct{ b []byte }
+
+func (w *writer) uint(n uint64) { w.b = binary.AppendUvarint(w.b, n) }
+func (w *writer) int(n int64)   { w.b = binary.AppendVarint(w.b, n) }
+func (w *writer) text(s string) {
+	w.uint(uint64(len(s)))
+	w.b = append(w.b, s...)
+}
+
+// time writes milliseconds; messages carry nothing finer. Zero stands for no time.
+func (w *writer) time(t time.Time) {
+	if t.IsZero() {
+		w.int(0)
+	} else {
+		w.int(t.UnixMilli())
+	}
+}
+
+func (w *writer) json(v any) {
+	b, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		panic(fmt.Sprintf("projections: %T does not encode: %v", v, err)) // only our own structs of text come here
+	}
+	w.text(string(b))
+}
+
+// errDamaged says that a stored value cannot be what was written.
+var errDamaged = errors.New("stored value is damaged")
+
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) uint() uint64 {
+	n, size := binary.Uvarint(r.b)
+	return n * uint64(r.skip(size))
+}
+
+func (r *reader) int() int64 {
+	n, size := binary.Varint(r.b)
+	return n * int64(r.skip(size))
+}
+
+// skip passes size bytes and returns 1, or 0 once anything was damaged.
+func (r *reader) skip(size int) int {
+	if r.err != nil || size <= 0 || size > len(r.b) {
+		r.err = errDamaged
+		return 0
+	}
+	r.b = r.b[size:]
+	return 1
+}
+
+func (r *reader) text() string {
+	n := r.uint()
+	if r.err != nil || n > uint64(len(r.b)) {
+		r.err = errDamaged
+		return ""
+	}
+	s := string(r.b[:n])
+	r.b = r.b[n:]
+	return s
+}
+
+func (r *reader) time() time.Time {
+	ms := r.int()
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func (r *reader) json(into any) {
+	s := r.text()
+	if r.err == nil {
+		if err := json.Unmarshal([]byte(s), into); err != nil {
+			r.err = fmt.Errorf("%w: %v", errDamaged, err)
+		}
+	}
+}
+
+// appendRecord appends the record of o without its payloads (input and
+// outputs), which have keys of their own: they never change, and may be large.
+func appendRecord(dst []byte, o *Order) []byte {
+	w := writer{dst}
+	w.text(o.Workflow)
+	w.uint(uint64(o.Version))
+	w.text(string(o.State))
+	w.text(o.LockedBy)
+	w.uint(uint64(o.FailureCount))
+	w.text(o.ReplyTo)
+	w.text(string(o.Priority))
+	w.time(o.Deadline)
+	w.text(o.Traceparent)
+	w.uint(o.Seq)
+	w.time(o.AcceptedAt)
+	w.time(o.UpdatedAt)
+	w.text(o.Reason)
+	if o.Alert == nil {
+		w.text("")
+	} else {
+		w.json(o.Alert)
+	}
+	w.uint(uint64(len(o.Steps)))
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w.text(s.Name)
+		w.text(string(s.State))
+		w.uint(uint64(s.Attempt))
+		w.uint(uint64(s.FailureCount))
+		w.time(s.CompleteBy)
+		w.time(s.Due)
+		w.text(s.IdempotencyKey)
+		if s.Error == nil {
+			w.text("")
+		} else {
+			w.json(s.Error)
+		}
+	}
+	return w.b
+}
+
+// decodeRecord reads what appendRecord wrote, and returns the bytes after it.
+func decodeRecord(id string, b []byte) (*Order, []byte, error) {
+	r := reader{b: b}
+	o := &Order{ID: id}
+	o.Workflow = r.text()
+	o.Version = int(r.uint())
+	o.State = State(r.text())
+	o.LockedBy = r.text()
+	o.FailureCount = int(r.uint())
+	o.ReplyTo = r.text()
+	o.Priority = events.Priority(r.text())
+	o.Deadline = r.time()
+	o.Traceparent = r.text()
+	o.Seq = r.uint()
+	o.AcceptedAt = r.time()
+	o.UpdatedAt = r.time()
+	o.Reason = r.text()
+	if alert := (reader{b: r.b}); alert.text() != "" && alert.err == nil {
+		o.Alert = new(events.Alert)
+		r.json(o.Alert)
+	} else {
+		r.text()
+	}
+	n := r.uint()
+	if n > uint64(len(r.b)) { // a step has more than one byte
+		return nil, nil, fmt.Errorf("order %q: %w", id, errDamaged)
+	}
+	o.Steps = make([]Step, n)
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		s.Name = r.text()
+		s.State = StepState(r.text())
+		s.Attempt = int(r.uint())
+		s.FailureCount = int(r.uint())
+		s.CompleteBy = r.time()
+		s.Due = r.time()
+		s.IdempotencyKey = r.text()
+		if fault := (reader{b: r.b}); fault.text() != "" && fault.err == nil {
+			s.Error = new(events.Error)
+			r.json(s.Error)
+		} else {
+			r.text()
+		}
+	}
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
+	}
+	return o, r.b, nil
+}

@@ -1,0 +1,83 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/binary"
+	"time"
+)
+
+// Keys begin with the partition, so that a partition is one range; then comes
+// what they are for. A step name holds no NUL byte, so the last NUL of a key
+// parts the order id, which may hold any byte, from the step.
+const (
+	kindHead     = 'h' // the partition's Head
+	kindOrder    = 'o' // order -> record
+	kindPayload  = 'v' // order NUL step -> output; order NUL -> input
+	kindDeadline = 'd' // milliseconds, order NUL step -> nothing
+	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> nothing
+)
+
+// metaKey lies behind all partitions: it identifies the store.
+var metaKey = []byte{0xff, 0xff, 0xff, 0xff, 'm'}
+
+func appendPrefix(dst []byte, partition int32, kind byte) []byte {
+	return append(binary.BigEndian.AppendUint32(dst, uint32(partition)), kind)
+}
+
+func prefix(partition int32, kind byte) []byte { return appendPrefix(nil, partition, kind) }
+
+func orderKey(partition int32, id string) []byte {
+	return append(appendPrefix(make([]byte, 0, 5+len(id)), partition, kindOrder), id...)
+}
+
+func payloadKey(partition int32, id, step string) []byte {
+	k := append(appendPrefix(make([]byte, 0, 6+len(id)+len(step)), partition, kindPayload), id...)
+	return append(append(k, 0), step...)
+}
+
+func deadlineBound(partition int32, at time.Time) []byte {
+	return binary.BigEndian.AppendUint64(prefix(partition, kindDeadline), uint64(at.UnixMilli()))
+}
+
+func deadlineKey(partition int32, at time.Time, id, step string) []byte {
+	k := appendPrefix(make([]byte, 0, 14+len(id)+len(step)), partition, kindDeadline)
+	k = binary.BigEndian.AppendUint64(k, uint64(at.UnixMilli()))
+	return append(append(append(k, id...), 0), step...)
+}
+
+func splitDeadlineKey(k []byte) (at time.Time, id, step string, ok bool) {
+	const head = 4 + 1
+	if len(k) < head+8 {
+		return at, "", "", false
+	}
+	at = time.UnixMilli(int64(binary.BigEndian.Uint64(k[head:]))).UTC()
+	k = k[head+8:]
+	nul := bytes.LastIndexByte(k, 0)
+	if nul < 0 {
+		return at, "", "", false
+	}
+	return at, string(k[:nul]), string(k[nul+1:]), true
+}
+
+func listingPrefix(partition int32, state State, workflow string) []byte {
+	k := appendPrefix(make([]byte, 0, 64), partition, kindListing)
+	k = append(append(k, state...), 0)
+	return append(append(k, workflow...), 0)
+}
+
+func listingKey(partition int32, o *Order) []byte {
+	k := listingPrefix(partition, o.State, o.Workflow)
+	k = binary.BigEndian.AppendUint64(k, ^uint64(o.AcceptedAt.UnixMilli()))
+	return append(k, o.ID...)
+}
+
+// after returns the first key behind all keys that begin with k.
+func after(k []byte) []byte {
+	end := bytes.Clone(k)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}

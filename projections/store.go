@@ -1,0 +1,199 @@
+package projections
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/go-json-experiment/json"
+)
+
+// storeFormat is the layout of keys and values. A store of another format is
+// thrown away and rebuilt from the journal.
+const storeFormat = 1
+
+// Identity says whose projection a store holds.
+type Identity struct {
+	Cluster   string `json:"cluster"` // the Kafka cluster's id
+	Namespace string `json:"namespace"`
+	Format    int    `json:"format"`
+}
+
+// Store is the Pebble database of one instance: the projection of every
+// partition that it owns or follows. All methods may be called concurrently.
+type Store struct {
+	db   *pebble.DB
+	lock *pebble.Lock // nil in memory
+}
+
+// ErrInUse says that another process has the store open.
+var ErrInUse = errors.New("the data directory is used by another process")
+
+// ErrDamaged says that the store does not hold what was written. Throw the
+// directory away and open it again: the journal has everything.
+var ErrDamaged = errDamaged
+
+// Open opens the store in dir, and creates it where there is none. A store
+// that is damaged, of another format, or the projection of another namespace
+// or cluster is removed and begun anew, empty; the log says so. It fails with
+// [ErrInUse] when another process holds it, and when dir cannot be written.
+func Open(dir string, id Identity, log *slog.Logger) (*Store, error) {
+	id.Format = storeFormat
+	s, err := open(dir, id, log)
+	if err == nil || errors.Is(err, ErrInUse) {
+		return s, err
+	}
+	if !errors.Is(err, errDamaged) {
+		return nil, err
+	}
+	log.Warn("the state store is set aside and rebuilt from the journal", "dir", dir, "why", err)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, fmt.Errorf("remove the damaged state store: %w", err)
+	}
+	return open(dir, id, log)
+}
+
+// Temporary opens an empty store in memory.
+func Temporary() (*Store, error) {
+	db, err := pebble.Open("", options(vfs.NewMem(), slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return nil, fmt.Errorf("open a store in memory: %w", err)
+	}
+	return &Store{db: db}, nil
+}
+
+func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
+	o := &pebble.Options{
+		FS:                    fs,
+		Logger:                pebbleLog{log},
+		FormatMajorVersion:    pebble.FormatNewest,
+		MemTableSize:          32 << 20,
+		L0CompactionThreshold: 4,
+		CacheSize:             128 << 20,
+	}
+	for i := range o.Levels {
+		// Most look-ups are for order ids that were never seen.
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return o
+}
+
+func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create the data directory: %w", err)
+	}
+	lock, err := pebble.LockDirectory(dir, vfs.Default)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s (%v); stop it, or choose another with --data-dir", ErrInUse, dir, err)
+	}
+	o := options(vfs.Default, log)
+	o.Lock = lock
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		err = errors.Join(err, lock.Close())
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("open the state store: %w", err)
+		}
+		// Whatever Pebble cannot open is of no use: the journal has it all.
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, db.Close(), lock.Close())
+		}
+	}()
+
+	want, err := json.Marshal(id)
+	if err != nil {
+		return nil, err
+	}
+	have, closer, err := db.Get(metaKey)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		if err = empty(db); err != nil {
+			return nil, err
+		}
+		if err = db.Set(metaKey, want, pebble.Sync); err != nil {
+			return nil, fmt.Errorf("write the state store: %w", err)
+		}
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	default:
+		same := string(have) == string(want)
+		found := string(have)
+		if err = closer.Close(); err != nil {
+			return nil, err
+		}
+		if !same {
+			return nil, fmt.Errorf("%w: it belongs to %s, and not to %s", errDamaged, found, want)
+		}
+	}
+	return &Store{db: db, lock: lock}, nil
+}
+
+// empty fails when db has keys but no identity.
+func empty(db *pebble.DB) error {
+	it, err := db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	some := it.First()
+	if err := it.Close(); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if some {
+		return fmt.Errorf("%w: it does not say whose it is", errDamaged)
+	}
+	return nil
+}
+
+// Close writes what is buffered and closes the store.
+func (s *Store) Close() error {
+	err := s.db.Close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}
+
+// get reads a key into a fresh slice; nil without error if it is not there.
+func (s *Store) get(r pebble.Reader, key []byte) ([]byte, error) {
+	v, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, damage(err)
+	}
+	out := append(make([]byte, 0, len(v)), v...)
+	return out, closer.Close()
+}
+
+// damage marks a read error that says that the files are not what was written.
+func damage(err error) error {
+	if errors.Is(err, pebble.ErrCorruption) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return fmt.Errorf("read the state store: %w", err)
+}
+
+// pebbleLog passes on what Pebble says. Its informational lines, one for each
+// flush and compaction, are for Pebble's own developers.
+type pebbleLog struct{ log *slog.Logger }
+
+func (l pebbleLog) Infof(format string, args ...any) {}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.log.Error("state store: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return: Pebble calls it when it can neither go on nor report
+// an error, for example when its log cannot be written any more.
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	panic("state store: " + fmt.Sprintf(format, args...))
+}
