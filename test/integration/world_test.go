@@ -1,0 +1,351 @@
+// Package integration tries a whole Waybill over real topics. Every test runs
+// twice: on the embedded broker and on Apache Kafka in a container.
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+func TestMain(m *testing.M) { kafka.Main(m) }
+
+const partitions = 3
+
+// fulfilment is a workflow of three steps that three agents serve.
+const fulfilment = `
+workflow: fulfilment
+version: 1
+steps:
+  - {name: reserve, agent: inventory, do: reserve}
+  - {name: charge, agent: payment, do: charge}
+  - {name: ship, agent: shipping, do: ship}
+`
+
+// world is a namespace of its own on a broker.
+type world struct {
+	*testing.T
+	broker *kafka.Broker
+	topics events.Topics
+	client *kgo.Client
+	admin  *kadm.Client
+}
+
+func newWorld(t *testing.T, b *kafka.Broker) *world {
+	t.Helper()
+	w := &world{T: t, broker: b}
+	var err error
+	if w.topics, err = events.NewTopics(kafka.Namespace(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.client = b.Client(t, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerLinger(0))
+	w.admin = kadm.NewClient(w.client)
+	if _, err := orchestrator.CreateTopics(t.Context(), w.admin, &w.topics, partitions, 1); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// running is an instance that runs.
+type running struct {
+	*orchestrator.Instance
+	dir  string
+	stop func() // stops it in good order; safe to call again
+}
+
+func (w *world) config(id, dir string) orchestrator.Config {
+	return orchestrator.Config{
+		ID: id, Namespace: w.topics.Namespace, DataDir: dir,
+		Kafka:          []kgo.Opt{kgo.SeedBrokers(w.broker.Brokers...)},
+		SuperviseEvery: 20 * time.Millisecond, SessionTimeout: 6 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(testLog{w.T}, nil)),
+	}
+}
+
+// start runs an instance until the test ends, and returns once it serves all
+// partitions that it was given.
+func (w *world) start(id, dir string) *running {
+	w.Helper()
+	i, err := orchestrator.New(w.Context(), w.config(id, dir))
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	r := &running{Instance: i, dir: dir, stop: sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-ended, i.Close()); err != nil {
+			w.Errorf("instance %s: %v", id, err)
+		}
+	})}
+	w.Cleanup(r.stop)
+	w.until("instance "+id+" is ready", i.Ready)
+	return r
+}
+
+func (w *world) register(r *running, source string) *workflow.Workflow {
+	w.Helper()
+	flow, err := workflow.Parse("test.yaml", []byte(source))
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := r.Register(w.Context(), flow); err != nil {
+		w.Fatal(err)
+	}
+	return flow
+}
+
+// serve runs an agent until the test ends. It does one thing for every
+// operation.
+func (w *world) serve(agent string, do func(context.Context, agents.Request[any]) (any, error), operations ...string) {
+	w.Helper()
+	all := agents.Operations{}
+	for _, name := range operations {
+		all[name] = agents.Do(do)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- agents.Serve(ctx, agents.Config{
+			Agent: agent, Brokers: w.broker.Brokers, Namespace: w.topics.Namespace, StopTimeout: time.Second,
+			Logger: slog.New(slog.DiscardHandler),
+		}, all)
+	}()
+	w.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Errorf("agent %s: %v", agent, err)
+		}
+	})
+}
+
+// serveFulfilment runs the agents of [fulfilment].
+func (w *world) serveFulfilment() {
+	w.Helper()
+	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
+	w.serve("inventory", echo, "reserve")
+	w.serve("payment", echo, "charge")
+	w.serve("shipping", echo, "ship")
+}
+
+func (w *world) produce(r *kgo.Record) {
+	w.Helper()
+	if err := w.client.ProduceSync(w.Context(), r).FirstErr(); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// submit puts a plain record on the orders topic, as any Kafka client would.
+func (w *world) submit(id, value string) {
+	w.Helper()
+	w.produce(&kgo.Record{Topic: w.topics.Orders, Key: []byte(id), Value: []byte(value)})
+}
+
+// order waits until an order is as wanted.
+func (w *world) order(r *running, id string, wanted func(*projections.Order) bool) *projections.Order {
+	w.Helper()
+	var found *projections.Order
+	w.until("order "+id, func() error {
+		o, _, err := r.Store().Order(r.Partition(id), id)
+		if err != nil {
+			return err
+		}
+		if found = o; !wanted(o) {
+			return fmt.Errorf("it is %s: %+v", o.State, o.Steps)
+		}
+		return nil
+	})
+	return found
+}
+
+func in(state projections.State) func(*projections.Order) bool {
+	return func(o *projections.Order) bool { return o.State == state }
+}
+
+// until waits for a condition. Its patience is for machines that are busy; no
+// test is about time.
+func (w *world) until(what string, check func() error) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), 90*time.Second)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			w.Fatalf("%s: %v", what, err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// read returns the committed records of a topic up to its end of now.
+func (w *world) read(topic string) []*kgo.Record {
+	w.Helper()
+	ends, err := w.admin.ListEndOffsets(w.Context(), topic)
+	if err != nil || ends.Error() != nil {
+		w.Fatal(err, ends.Error())
+	}
+	at := make(map[int32]kgo.Offset)
+	left := make(map[int32]int64)
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			at[o.Partition], left[o.Partition] = kgo.NewOffset().AtStart(), o.Offset
+		}
+	})
+	if len(left) == 0 {
+		return nil
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.broker.Brokers...), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: at}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer client.Close()
+	var all []*kgo.Record
+	for len(left) > 0 {
+		fetches := client.PollFetches(w.Context())
+		if err := fetches.Err(); err != nil {
+			w.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				all = append(all, r)
+			}
+			if r.Offset+1 >= left[r.Partition] {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	return all
+}
+
+// records waits until a topic has n records that match.
+func (w *world) records(topic string, n int, match func(*kgo.Record) bool) []*kgo.Record {
+	w.Helper()
+	var found []*kgo.Record
+	w.until(fmt.Sprintf("%d records on %s", n, topic), func() error {
+		found = nil
+		for _, r := range w.read(topic) {
+			if match(r) {
+				found = append(found, r)
+			}
+		}
+		if len(found) < n {
+			return fmt.Errorf("%d of %d", len(found), n)
+		}
+		return nil
+	})
+	if len(found) != n {
+		w.Fatalf("%s has %d records of %d", topic, len(found), n)
+	}
+	return found
+}
+
+func keyed(id string) func(*kgo.Record) bool {
+	return func(r *kgo.Record) bool { return string(r.Key) == id }
+}
+
+// types returns the journal of one order in short: each event's type without
+// its prefix.
+func (w *world) types(id string) string {
+	w.Helper()
+	var short []string
+	for _, r := range w.read(w.topics.Journal) {
+		if string(r.Key) == id {
+			short = append(short, strings.TrimPrefix(events.Header(r, events.HeaderType), "waybill."))
+		}
+	}
+	return strings.Join(short, " ")
+}
+
+// checkJournal holds the journal against what must be true of every journal:
+// gapless numbers of orders and transactions, and no step completed twice.
+func (w *world) checkJournal() {
+	w.Helper()
+	type place struct{ order, step string }
+	seq := make(map[string]uint64)
+	transaction := make(map[int32]uint64)
+	open := make(map[int32]int)
+	completed := make(map[place]bool)
+	for _, r := range w.read(w.topics.Journal) {
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			w.Fatalf("journal %d/%d: %v", r.Partition, r.Offset, err)
+		}
+		if e.Order != "" {
+			if e.Seq != seq[e.Order]+1 {
+				w.Errorf("order %s: event %d follows %d", e.Order, e.Seq, seq[e.Order])
+			}
+			seq[e.Order] = e.Seq
+		}
+		if e.Type == events.StepCompleted {
+			if completed[place{e.Order, e.Step}] {
+				w.Errorf("order %s completed step %s twice", e.Order, e.Step)
+			}
+			completed[place{e.Order, e.Step}] = true
+		}
+		open[r.Partition]++
+		header := events.Header(r, events.HeaderLane)
+		if header == "" {
+			continue
+		}
+		seal, err := events.DecodeSeal([]byte(header))
+		if err != nil {
+			w.Fatal(err)
+		}
+		if seal.Events != open[r.Partition] {
+			w.Errorf("journal %d/%d: %d events in a transaction of %d", r.Partition, r.Offset, open[r.Partition], seal.Events)
+		}
+		open[r.Partition] = 0
+		if e.Type == events.PartitionClaimed {
+			continue
+		}
+		if seal.Transaction != transaction[r.Partition]+1 {
+			w.Errorf("journal %d/%d: transaction %d follows %d", r.Partition, r.Offset, seal.Transaction, transaction[r.Partition])
+		}
+		transaction[r.Partition] = seal.Transaction
+	}
+}
+
+// dump returns all keys and values of an instance's projection.
+func (w *world) dump(r *running) string {
+	w.Helper()
+	var all strings.Builder
+	for p := range r.Partitions() {
+		err := r.Store().Dump(p, func(projections.Head) error { return nil }, func(key, value []byte) error {
+			fmt.Fprintf(&all, "%x %x\n", key, value)
+			return nil
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	return all.String()
+}
+
+// testLog writes an instance's log to the test's.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(line []byte) (int, error) {
+	l.t.Logf("%s", strings.TrimSuffix(string(line), "\n"))
+	return len(line), nil
+}

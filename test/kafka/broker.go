@@ -1,0 +1,90 @@
+package kafka
+
+import (
+	"crypto/rand"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Kind says what a broker is made of. It is also the name of the subtest that
+// [Each] runs on it.
+type Kind string
+
+// The kinds of broker.
+const (
+	KindEmbedded  Kind = "embedded"  // kfake, in this process
+	KindContainer Kind = "container" // Apache Kafka, in Docker
+)
+
+// The shortest session that both kinds of broker allow a group member, so that
+// a test which kills a member need not wait for the usual six seconds.
+const minSessionTimeout = time.Second
+
+// Broker is a Kafka to test against.
+type Broker struct {
+	Kind Kind
+	// Brokers are the addresses to begin with, for kgo.SeedBrokers. They stay
+	// the same for as long as the broker lives, restarts included.
+	Brokers []string
+	// Fake injects faults into an embedded broker. It is nil for a container.
+	Fake *kfake.Cluster
+
+	container *container // nil for an embedded broker
+}
+
+// Each runs suite on an embedded broker and, wherever a Docker engine answers,
+// on Apache Kafka in a container.
+func Each(t *testing.T, suite func(t *testing.T, b *Broker)) {
+	t.Helper()
+	t.Run(string(KindEmbedded), func(t *testing.T) { suite(t, Embedded(t)) })
+	t.Run(string(KindContainer), func(t *testing.T) { suite(t, Container(t)) })
+}
+
+// Embedded starts an empty broker in memory for t alone, and closes it when t
+// ends. Options come after the package's own, and so win.
+func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
+	t.Helper()
+	fake, err := kfake.NewCluster(append([]kfake.Opt{
+		kfake.NumBrokers(1),
+		kfake.GroupMinSessionTimeout(minSessionTimeout),
+	}, opts...)...)
+	if err != nil {
+		t.Fatalf("starting the embedded broker: %v", err)
+	}
+	t.Cleanup(fake.Close)
+	return &Broker{Kind: KindEmbedded, Brokers: fake.ListenAddrs(), Fake: fake}
+}
+
+// Client returns a client of the broker, closed when t ends.
+func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, opts...)...)
+	if err != nil {
+		t.Fatalf("making a Kafka client: %v", err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// Admin returns an admin client of the broker, closed when t ends.
+func (b *Broker) Admin(t testing.TB) *kadm.Client {
+	t.Helper()
+	return kadm.NewClient(b.Client(t))
+}
+
+var notInNamespace = regexp.MustCompile(`[^a-zA-Z0-9-]+`)
+
+// Namespace returns a namespace that no other test has, on this run or any
+// other, and that can be recognised as t's in a list of topics.
+func Namespace(t testing.TB) string {
+	name := strings.Trim(notInNamespace.ReplaceAllString(t.Name(), "-"), "-")
+	// Waybill takes namespaces of up to 100 bytes; ids of instances and
+	// transactions are made from them, so stay well below.
+	return name[:min(len(name), 48)] + "-" + strings.ToLower(rand.Text()[:8])
+}

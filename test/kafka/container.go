@@ -1,0 +1,294 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dockercontainer "github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/network"
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+	tcexec "github.com/testcontainers/testcontainers-go/exec"
+	"github.com/testcontainers/testcontainers-go/log"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Image is the Kafka that runs in the container.
+const Image = "apache/kafka:4.3.0"
+
+// LeftOut begins the reason of every skip that leaves a suite out. `make test`
+// collects these reasons and prints them at the end.
+const LeftOut = "left out: "
+
+const (
+	pullTimeout  = 5 * time.Minute
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 30 * time.Second // past it the broker is killed
+)
+
+// errUnavailable marks what this machine lacks, as opposed to what went wrong.
+var errUnavailable = errors.New("cannot be had on this machine")
+
+// shared is the test binary's one container.
+var shared struct {
+	start  sync.Once
+	broker *Broker
+	err    error
+}
+
+// Container returns Apache Kafka in a container. The first call of a test
+// binary starts it, [Main] removes it. All tests of the binary share it, with
+// whatever topics and groups the others made.
+func Container(t testing.TB) *Broker {
+	t.Helper()
+	shared.start.Do(func() {
+		began := time.Now()
+		if shared.broker, shared.err = startContainer(t.Context()); shared.err == nil {
+			t.Logf("%s answers at %s after %s", Image, shared.broker.Brokers[0], time.Since(began).Round(time.Millisecond))
+		}
+	})
+	switch {
+	case shared.err == nil:
+	case errors.Is(shared.err, errUnavailable) && os.Getenv("WAYBILL_REQUIRE_DOCKER") != "1":
+		t.Skipf("%ssuites on Apache Kafka, because %v", LeftOut, shared.err)
+	default:
+		t.Fatalf("Apache Kafka in a container: %v", shared.err)
+	}
+	return shared.broker
+}
+
+type container struct {
+	testcontainers.Container
+	docker testcontainers.GenericProvider // holds the connection that Container uses
+}
+
+func startContainer(ctx context.Context) (*Broker, error) {
+	if reaper == nil {
+		return nil, errors.New("the package has no TestMain that calls kafka.Main, so nobody would remove the container")
+	}
+	// Our own reaper needs no privileged container and no second image.
+	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+		return nil, err
+	}
+	if err := ensureImage(ctx); err != nil {
+		return nil, err
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The reaper learns the name before there is a container, so that a process
+	// that dies in between leaves none behind either.
+	name, err := reaper.watch()
+	if err != nil {
+		return nil, err
+	}
+	log.SetDefault(log.NewNoopLogger())
+	docker, err := testcontainers.ProviderDefault.GetProvider()
+	if err != nil {
+		return nil, err
+	}
+	created, err := docker.RunContainer(ctx, request(name, port))
+	if err != nil {
+		return nil, errors.Join(err, docker.Close())
+	}
+	b := &Broker{
+		Kind:      KindContainer,
+		Brokers:   []string{net.JoinHostPort("127.0.0.1", port)},
+		container: &container{created, docker},
+	}
+	if err := b.ready(ctx); err != nil {
+		return nil, errors.Join(err, b.container.tail(ctx), docker.Close())
+	}
+	return b, nil
+}
+
+// request describes the container. Its broker listens on the same port inside
+// as outside: Kafka tells its clients where to connect, and so the one address
+// is right for clients on the host, for the tools inside, and after a restart.
+func request(name, port string) testcontainers.ContainerRequest {
+	inside := network.MustParsePort(port + "/tcp")
+	return testcontainers.ContainerRequest{
+		Name:         name,
+		Image:        Image,
+		ExposedPorts: []string{inside.String()},
+		HostConfigModifier: func(c *dockercontainer.HostConfig) {
+			c.PortBindings = network.PortMap{inside: {{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: port}}}
+		},
+		// The image forgets its own defaults as soon as one setting is given, so
+		// all that a single node needs is here.
+		Env: map[string]string{
+			"KAFKA_NODE_ID":                        "1",
+			"KAFKA_PROCESS_ROLES":                  "broker,controller",
+			"KAFKA_CONTROLLER_QUORUM_VOTERS":       "1@localhost:9093",
+			"KAFKA_CONTROLLER_LISTENER_NAMES":      "CONTROLLER",
+			"KAFKA_LISTENERS":                      "PLAINTEXT://:" + port + ",CONTROLLER://:9093",
+			"KAFKA_ADVERTISED_LISTENERS":           "PLAINTEXT://127.0.0.1:" + port,
+			"KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+
+			"KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR":                 "1",
+			"KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR":         "1",
+			"KAFKA_TRANSACTION_STATE_LOG_MIN_ISR":                    "1",
+			"KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR": "1",
+			"KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR":            "1",
+
+			// Fifty partitions each, as usual, cost seconds at the first use.
+			"KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS":                 "4",
+			"KAFKA_TRANSACTION_STATE_LOG_NUM_PARTITIONS":         "4",
+			"KAFKA_SHARE_COORDINATOR_STATE_TOPIC_NUM_PARTITIONS": "4",
+
+			// A misspelt topic shall be an error, as it is in production.
+			"KAFKA_AUTO_CREATE_TOPICS_ENABLE":        "false",
+			"KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+			"KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS":     strconv.FormatInt(minSessionTimeout.Milliseconds(), 10),
+			"KAFKA_HEAP_OPTS":                        "-Xms256m -Xmx1g",
+		},
+	}
+}
+
+// ensureImage pulls Kafka's image where it is missing. It asks once: an engine
+// that cannot reach a registry will not be able to a minute later.
+func ensureImage(ctx context.Context) error {
+	docker, err := testcontainers.NewDockerClientWithOpts(ctx)
+	if err != nil {
+		return fmt.Errorf("a Docker engine %w: %w", errUnavailable, err)
+	}
+	defer docker.Close()
+	if _, err := docker.Ping(ctx, client.PingOptions{}); err != nil {
+		return fmt.Errorf("a Docker engine %w: %w", errUnavailable, err)
+	}
+	if _, err := docker.ImageInspect(ctx, Image); err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	pull, err := docker.ImagePull(ctx, Image, client.ImagePullOptions{})
+	if err == nil {
+		err = pull.Wait(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("the image %s %w: %w", Image, errUnavailable, err)
+	}
+	return nil
+}
+
+// freePort finds a port below those that the system hands out to outgoing
+// connections. One of these could be taken while the container is stopped, or,
+// stranger still, a client that dials it could connect to itself.
+func freePort(ctx context.Context) (string, error) {
+	var listening net.ListenConfig
+	var err error
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(10000))
+		var l net.Listener
+		if l, err = listening.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return "", fmt.Errorf("no free port: %w", err)
+}
+
+// ready returns once the broker has registered itself and would take a topic.
+// An open port says nothing: Docker opens it before Kafka listens.
+func (b *Broker) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers...))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		nodes, err := kadm.NewClient(cl).ListBrokers(ctx)
+		if err == nil && len(nodes) > 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("no answer at %s in %s: %w", b.Brokers[0], startTimeout, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// Stop stops the container's broker as an orderly shutdown does. Should t end
+// before [Broker.Start], the broker is started again for the tests after it.
+// Since all tests share it, a test that stops it must not run in parallel.
+func (b *Broker) Stop(t testing.TB) {
+	t.Helper()
+	timeout := stopTimeout
+	if err := b.only(t).Stop(t.Context(), &timeout); err != nil {
+		t.Fatalf("stopping Kafka: %v", err)
+	}
+	t.Cleanup(func() {
+		if !b.container.IsRunning() {
+			b.start(context.Background(), t) // t's own context is over
+		}
+	})
+}
+
+// Start starts the container's broker again, with its address and its data,
+// and returns when it answers.
+func (b *Broker) Start(t testing.TB) {
+	t.Helper()
+	b.start(t.Context(), t)
+}
+
+func (b *Broker) start(ctx context.Context, t testing.TB) {
+	t.Helper()
+	err := b.only(t).Start(ctx)
+	if err == nil {
+		err = b.ready(ctx)
+	}
+	if err != nil {
+		t.Fatalf("starting Kafka again: %v", err)
+	}
+}
+
+// Exec runs a command in the container, one of Kafka's tools for example, and
+// returns what it printed. Brokers[0] is the broker's address in there too.
+func (b *Broker) Exec(t testing.TB, command ...string) string {
+	t.Helper()
+	code, output, err := b.only(t).Exec(t.Context(), command, tcexec.Multiplexed())
+	if err != nil {
+		t.Fatalf("%s: %v", strings.Join(command, " "), err)
+	}
+	printed, err := io.ReadAll(output)
+	if err != nil || code != 0 {
+		t.Fatalf("%s: exit code %d, %v\n%s", strings.Join(command, " "), code, err, printed)
+	}
+	return string(printed)
+}
+
+func (b *Broker) only(t testing.TB) *container {
+	t.Helper()
+	if b.container == nil {
+		t.Fatalf("the %s broker cannot do this; use Container", b.Kind)
+	}
+	return b.container
+}
+
+// tail returns the end of the broker's log as an error, to say why it failed.
+func (c *container) tail(ctx context.Context) error {
+	logs, err := c.Logs(ctx)
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	text, err := io.ReadAll(logs)
+	return errors.Join(fmt.Errorf("its log ends with:\n%s", text[max(0, len(text)-4096):]), err)
+}
