@@ -1,0 +1,83 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A4: the handler's context ends at the complete-by, like one of the standard
+// library, whether Done is called early, late or by a child.
+func TestAttemptContextEndsAtCompleteBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lazy := &attemptContext{Context: t.Context(), completeBy: time.Now().Add(time.Second)}
+		defer lazy.release()
+		eager := &attemptContext{Context: t.Context(), completeBy: time.Now().Add(time.Second)}
+		defer eager.release()
+		done := eager.Done()
+		child, cancel := context.WithTimeout(eager, time.Hour)
+		defer cancel()
+
+		time.Sleep(time.Second - 1)
+		for _, ctx := range []context.Context{lazy, eager, child} {
+			if err := ctx.Err(); err != nil {
+				t.Errorf("ended before the complete-by: %v", err)
+			}
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if err := lazy.Err(); err != context.DeadlineExceeded {
+			t.Errorf("got %v at the complete-by", err)
+		}
+		<-lazy.Done()
+		<-done
+		<-child.Done()
+		for _, ctx := range []context.Context{lazy, eager, child} {
+			if err := ctx.Err(); err != context.DeadlineExceeded {
+				t.Errorf("got %v at the complete-by", err)
+			}
+		}
+	})
+}
+
+func TestAttemptContextEndsAtHardStop(t *testing.T) {
+	type key struct{}
+	parent, halt := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+	lazy := &attemptContext{Context: parent, completeBy: time.Now().Add(time.Hour)}
+	defer lazy.release()
+	eager := &attemptContext{Context: parent, completeBy: time.Now().Add(time.Hour)}
+	defer eager.release()
+	child, cancel := context.WithCancel(eager)
+	defer cancel()
+
+	halt(ErrStopped)
+	<-child.Done()
+	for _, ctx := range []context.Context{lazy, eager, child} {
+		if err := ctx.Err(); err != context.Canceled {
+			t.Errorf("got %v at the stop", err)
+		}
+		if err := context.Cause(ctx); !errors.Is(err, ErrStopped) {
+			t.Errorf("the cause is %v", err)
+		}
+		if ctx.Value(key{}) != "value" {
+			t.Error("a value is missing")
+		}
+	}
+}
+
+func TestAttemptContextEndsWithItsHandler(t *testing.T) {
+	lazy := &attemptContext{Context: t.Context(), completeBy: time.Now().Add(time.Hour)}
+	eager := &attemptContext{Context: t.Context(), completeBy: time.Now().Add(time.Hour)}
+	done := eager.Done()
+	lazy.release()
+	eager.release()
+	<-done
+	for _, ctx := range []context.Context{lazy, eager} {
+		if err := ctx.Err(); err != context.Canceled {
+			t.Errorf("got %v after the handler", err)
+		}
+		<-ctx.Done()
+	}
+}

@@ -1,0 +1,98 @@
+package agents_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events"
+)
+
+type Charge struct {
+	Card  string `json:"card"`
+	Cents int    `json:"cents"`
+}
+
+type Receipt struct {
+	ID string `json:"id"`
+}
+
+// Bank stands for the remote service. It remembers keys, as services should.
+type Bank struct{ receipts map[string]string }
+
+func (b *Bank) Charge(ctx context.Context, key, card string, cents int) (string, error) {
+	if card == "expired" {
+		return "", errors.New("the card has expired")
+	}
+	if b.receipts[key] == "" {
+		b.receipts[key] = fmt.Sprintf("receipt for %d.%02d", cents/100, cents%100)
+	}
+	return b.receipts[key], nil
+}
+
+// An agent with one operation. It retries nothing itself here, and says of one
+// fault that retries cannot heal it.
+func ExampleServe() {
+	broker := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "waybill.requests.payment", "waybill.replies"))
+	defer broker.Close()
+	bank := &Bank{receipts: make(map[string]string)}
+
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error)
+	go func() {
+		served <- agents.Serve(ctx, agents.Config{
+			Agent:       "payment",
+			Brokers:     broker.ListenAddrs(),
+			Concurrency: 1, // the bank above is not safe for more
+			Logger:      slog.New(slog.DiscardHandler),
+		}, agents.Operations{
+			"charge": agents.Do(func(ctx context.Context, req agents.Request[Charge]) (Receipt, error) {
+				id, err := bank.Charge(ctx, req.IdempotencyKey, req.Input.Card, req.Input.Cents)
+				if err != nil {
+					return Receipt{}, agents.Permanent("card-declined", err)
+				}
+				return Receipt{ID: id}, nil
+			}),
+		})
+	}()
+
+	// What an orchestrator sends, and what it gets.
+	orchestrator, err := kgo.NewClient(kgo.SeedBrokers(broker.ListenAddrs()...), kgo.ConsumeTopics("waybill.replies"))
+	if err != nil {
+		panic(err)
+	}
+	defer orchestrator.Close()
+	for order, card := range []string{"valid", "expired"} {
+		request := events.Request{
+			Order: fmt.Sprintf("o-%d", order), Step: "charge", Attempt: 1, Operation: "charge",
+			CompleteBy:     time.Now().Add(time.Minute),
+			IdempotencyKey: fmt.Sprintf("o-%d/charge", order),
+			Input:          []byte(`{"card":"` + card + `","cents":1999}`),
+			ReplyTo:        "waybill.replies",
+		}
+		record := kgo.Record{Topic: "waybill.requests.payment", Key: []byte(request.Order), Value: request.Append(nil)}
+		if err := orchestrator.ProduceSync(ctx, &record).FirstErr(); err != nil {
+			panic(err)
+		}
+	}
+	for replies := 0; replies < 2; {
+		for _, reply := range orchestrator.PollFetches(ctx).Records() {
+			fmt.Println(string(reply.Value))
+			replies++
+		}
+	}
+
+	stop()
+	if err := <-served; err != nil {
+		panic(err)
+	}
+	// Output:
+	// {"order":"o-0","step":"charge","attempt":1,"status":"completed","output":{"id":"receipt for 19.99"}}
+	// {"order":"o-1","step":"charge","attempt":1,"status":"failed","error":{"code":"card-declined","message":"the card has expired","permanent":true}}
+}

@@ -1,0 +1,102 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Operations are what an agent can do, by the name that workflow files use
+// after `do:` and `undo:`.
+type Operations map[string]Operation
+
+// Operation is one thing that an agent can do. Make it with [Do].
+type Operation struct {
+	run func(context.Context, *events.Request) (jsontext.Value, error)
+}
+
+// Request asks a handler for one attempt of a step.
+type Request[In any] struct {
+	// Order is the order's id, Step the step's name in the workflow.
+	Order, Step string
+	// Attempt counts the attempts of the step from 1.
+	Attempt int
+	// IdempotencyKey is the same for every automatic retry of the step; an undo
+	// and an operator's resubmission have their own. Pass it on to the remote
+	// service, so that it recognises a repeat (A3).
+	IdempotencyKey string
+	// CompleteBy ends the attempt (A4). It is also the deadline of the context.
+	CompleteBy time.Time
+	// Undo says that the operation compensates a step that completed.
+	Undo bool
+	// Input is what the workflow passes to the step; the zero value if it
+	// passes nothing.
+	Input In
+}
+
+// Do makes an operation of a function.
+//
+// Input and output are JSON, mapped to In and Out by
+// github.com/go-json-experiment/json: names are case-sensitive, unknown fields
+// are ignored. An input that does not fit In is answered with the permanent
+// error [CodeBadInput], which names the field, and handle is not called. Use
+// jsontext.Value as In or Out to handle JSON as it is, and struct{} for none. An
+// output that is null is left out of the reply.
+//
+// handle is called by many goroutines at once. Its context has the complete-by
+// as deadline, the values of the context given to [Serve], and ends when handle
+// returns. What handle returns after the complete-by is dropped (A4). A panic is
+// answered with the permanent error [CodePanic].
+func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, error)) Operation {
+	if handle == nil {
+		return Operation{}
+	}
+	return Operation{run: func(ctx context.Context, r *events.Request) (jsontext.Value, error) {
+		req := Request[In]{
+			Order: r.Order, Step: r.Step, Attempt: r.Attempt,
+			IdempotencyKey: r.IdempotencyKey,
+			CompleteBy:     r.CompleteBy,
+			Undo:           r.Undo,
+		}
+		if len(r.Input) > 0 {
+			if err := json.Unmarshal(r.Input, &req.Input, readInput); err != nil {
+				return nil, Permanent(CodeBadInput, describeInput(err))
+			}
+		}
+		out, err := handle(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		output, err := json.Marshal(out)
+		if err != nil {
+			return nil, Permanent(CodeBadOutput, fmt.Errorf("write the output as JSON: %w", err))
+		}
+		if string(output) == "null" {
+			return nil, nil
+		}
+		return output, nil
+	}}
+}
+
+// Repeated names are allowed wherever messages are read; see [events.Decode].
+var readInput = jsontext.AllowDuplicateNames(true)
+
+func describeInput(err error) error {
+	var e *json.SemanticError
+	if errors.As(err, &e) && e.JSONPointer != "" {
+		return fmt.Errorf("input field %s has the wrong form: %w", e.JSONPointer, err)
+	}
+	return fmt.Errorf("the input has the wrong form: %w", err)
+}
+
+// names lists the operations for people.
+func (o Operations) names() string { return strings.Join(slices.Sorted(maps.Keys(o)), ", ") }

@@ -1,0 +1,112 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// work deals with fetched requests, one at a time.
+func (s *server) work() {
+	defer s.workers.Done()
+	for j := range s.queue {
+		s.answer(j)
+	}
+}
+
+// answer deals with one request.
+func (s *server) answer(j job) {
+	if j.partition.over.Load() {
+		return // the partition's new owner executes it
+	}
+	req, err := readRequest(j.Value)
+	if err != nil {
+		s.log.Error("skipped a record that is no request", "topic", j.Topic, "partition", j.Partition, "offset", j.Offset, "error", err)
+		s.owned.finish(j)
+		return
+	}
+	if !time.Now().Before(req.CompleteBy) {
+		s.silent("fetched", &req)
+		s.owned.finish(j)
+		return
+	}
+
+	ctx := &attemptContext{Context: s.handlers, completeBy: req.CompleteBy}
+	output, err := s.execute(ctx, &req)
+	ended := ctx.Err()
+	ctx.release()
+	if err != nil && s.handlers.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ErrStopped)) {
+		return // given up for the stop, so unfinished: it comes again
+	}
+	reply := s.replies.record(j.Record, &req, output, err)
+
+	// The last look at the clock. The context is asked too, since its timer goes
+	// on by the monotonic clock when the wall clock was set back.
+	if errors.Is(ended, context.DeadlineExceeded) || !time.Now().Before(req.CompleteBy) {
+		s.silent("done", &req)
+		s.owned.finish(j)
+		return
+	}
+	s.client.Produce(s.kafka, reply, func(_ *kgo.Record, err error) { s.replied(j, &req, err) })
+}
+
+// execute runs the operation that the request asks for.
+func (s *server) execute(ctx context.Context, req *events.Request) (output jsontext.Value, err error) {
+	operation, ok := s.operations[req.Operation]
+	if !ok {
+		return nil, Permanent(CodeUnknownOperation,
+			fmt.Errorf("agent %s does not serve %q; it serves %s", s.config.Agent, req.Operation, s.operations.names()))
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("a handler panicked", "order", req.Order, "step", req.Step, "attempt", req.Attempt,
+				"operation", req.Operation, "panic", p, "stack", string(debug.Stack()))
+			output, err = nil, Permanent(CodePanic, fmt.Errorf("operation %q panicked: %v", req.Operation, p))
+		}
+	}()
+	return operation.run(ctx, req)
+}
+
+// replied finishes a request when Kafka has its reply, or will never take it.
+func (s *server) replied(j job, req *events.Request, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, kgo.ErrClientClosed), s.kafka.Err() != nil:
+		return // not sent, so unfinished: it comes again
+	default:
+		// Trying once more would hold up the partition for good. The order is
+		// asked again at its complete-by.
+		s.log.Error("Kafka refused a reply", "order", req.Order, "step", req.Step, "attempt", req.Attempt, "topic", req.ReplyTo, "error", err)
+	}
+	s.owned.finish(j)
+}
+
+// silent notes a request that gets no reply because its complete-by passed (A4).
+func (s *server) silent(when string, req *events.Request) {
+	s.log.LogAttrs(s.handlers, slog.LevelDebug, "not replying: the complete-by had passed when the request was "+when,
+		slog.String("order", req.Order), slog.String("step", req.Step), slog.Int("attempt", req.Attempt), slog.Time("completeBy", req.CompleteBy))
+}
+
+// readRequest fails on what could not be answered.
+func readRequest(value []byte) (events.Request, error) {
+	req, err := events.Decode[events.Request](value)
+	switch {
+	case err != nil:
+		return req, err
+	case req.Order == "":
+		return req, errors.New("it has no order")
+	case req.CompleteBy.IsZero():
+		return req, errors.New("it has no completeBy")
+	case !events.ValidTopic(req.ReplyTo):
+		return req, fmt.Errorf("its replyTo, %q, cannot be a topic", req.ReplyTo)
+	}
+	return req, nil
+}
