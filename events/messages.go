@@ -9,6 +9,11 @@ import (
 // MaxValue is the largest value, in bytes, of a message that others send.
 const MaxValue = 1 << 20
 
+// MaxBatch is the largest batch of records, in bytes, on Waybill's own topics.
+// They are created with a larger limit than Kafka's default, because a journal
+// event around a message of [MaxValue] must fit.
+const MaxBatch = 2 * MaxValue
+
 // MaxOrderID is the longest order id, in bytes of UTF-8.
 const MaxOrderID = 256
 

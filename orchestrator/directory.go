@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // directory knows which records Kafka would refuse, so that a lane never
@@ -61,7 +63,20 @@ func (d *directory) learn(ctx context.Context, topics ...string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	metadata, err := d.admin.Metadata(ctx, ask...)
+	// With authorized operations, because without them the answer may be
+	// seconds old, and does not say what may be written.
+	metadata, err := d.admin.Metadata(kadm.WithAuthorizedOps(ctx), ask...)
+	if denied := new(kadm.AuthError); errors.As(err, &denied) {
+		// One topic that may not be seen hides the others.
+		if len(ask) > 1 {
+			for _, topic := range ask {
+				d.learn(ctx, topic)
+			}
+			return
+		}
+		d.refused(ask[0], 0, denied.Err)
+		return
+	}
 	if err != nil {
 		d.log.Warn("cannot ask Kafka about topics", "topics", ask, "error", err)
 		return
@@ -84,7 +99,7 @@ func (d *directory) learn(ctx context.Context, topics ...string) {
 		switch m, ok := metadata.Topics[topic]; {
 		case !ok || errors.Is(m.Err, kerr.UnknownTopicOrPartition):
 			facts.refusal = fmt.Sprintf("topic %s does not exist", topic)
-		case errors.Is(m.Err, kerr.TopicAuthorizationFailed):
+		case m.Err == nil && len(m.AuthorizedOperations) > 0 && !slices.Contains(m.AuthorizedOperations, kmsg.ACLOperationWrite):
 			facts.refusal = fmt.Sprintf("not authorised to write to topic %s", topic)
 		case errors.Is(m.Err, kerr.InvalidTopicException):
 			facts.refusal = fmt.Sprintf("%q cannot be the name of a topic", topic)

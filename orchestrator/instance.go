@@ -99,7 +99,8 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		return nil, err
 	}
 	if i.client, err = kgo.NewClient(append(cfg.Kafka[:len(cfg.Kafka):len(cfg.Kafka)],
-		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(maxBatch), kgo.RecordDeliveryTimeout(30*time.Second), kgo.UnknownTopicRetries(1),
+		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.RecordDeliveryTimeout(30*time.Second), kgo.UnknownTopicRetries(1),
+		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
@@ -231,6 +232,7 @@ func (i *Instance) Run(ctx context.Context) error {
 		kgo.HeartbeatInterval(min(i.cfg.SessionTimeout/5, 3*time.Second)),
 		kgo.RebalanceTimeout(commitTimeout+10*time.Second),
 		kgo.DisableAutoCommit(),
+		kgo.MetadataMinAge(metadataMinAge),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
 			i.assigned(ctx, fail, given[i.topics.Orders])
 		}),

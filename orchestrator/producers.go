@@ -28,11 +28,6 @@ const (
 	commitTimeout = 20 * time.Second
 )
 
-// maxBatch is the largest batch for Waybill's own topics, which are created
-// with a larger limit than Kafka's default: a journal event around a message
-// of [events.MaxValue] must fit.
-const maxBatch = 2 * events.MaxValue
-
 // producers are the transactional producers of one partition.
 //
 // Any error, and above all a commit whose outcome is unknown, makes them
@@ -61,7 +56,7 @@ func fence(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition
 			kgo.RecordPartitioner(lanePartitioner(topics)),
 			kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
 				if topics.Owns(topic) {
-					return maxBatch
+					return events.MaxBatch
 				}
 				return 1000000 // what a topic takes that was created with Kafka's defaults
 			}),

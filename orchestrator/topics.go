@@ -37,7 +37,7 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 		return topicSpec{name, partitions, map[string]*string{
 			"retention.ms":      &retention,
 			"cleanup.policy":    kadm.StringPtr("delete"),
-			"max.message.bytes": kadm.StringPtr(strconv.Itoa(2*maxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
+			"max.message.bytes": kadm.StringPtr(strconv.Itoa(2*events.MaxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
 		}}
 	}
 	all := []topicSpec{
@@ -106,7 +106,9 @@ func appear(ctx context.Context, admin *kadm.Client, specs []topicSpec) error {
 		names[i] = s.name
 	}
 	for {
-		metadata, err := admin.Metadata(ctx, names...)
+		// With authorized operations, because without them the answer may be
+		// seconds old.
+		metadata, err := admin.Metadata(kadm.WithAuthorizedOps(ctx), names...)
 		if err != nil {
 			return fmt.Errorf("look at the new topics: %w", err)
 		}
