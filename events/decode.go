@@ -13,16 +13,16 @@ import (
 // it aside byte for byte; there is nothing in it to answer to.
 var ErrUnreadable = errors.New("not a JSON object")
 
-// A payload may repeat a name: it is passed on as it came. In what Waybill
-// itself reads, the last one counts, as in most of the world's parsers.
-var decoding = json.JoinOptions(jsontext.AllowDuplicateNames(true))
+// A payload may repeat a name: it is passed on as it came. Of the fields that
+// Waybill itself reads, the last one counts, as in most of the world's parsers.
+var coding = json.JoinOptions(jsontext.AllowDuplicateNames(true))
 
 // Decode reads a message. The error wraps [ErrUnreadable] when value is not a
 // JSON object; otherwise it names the field that has the wrong form, and what
 // could be read before that field stands in the result.
 func Decode[M Event | Submission | Request | Reply | Status | Alert](value []byte) (M, error) {
 	var m M
-	err := json.Unmarshal(value, &m, decoding)
+	err := json.Unmarshal(value, &m, coding)
 	if err == nil {
 		if jsontext.Value(value).Kind() != '{' {
 			return m, fmt.Errorf("%w: it is a %s", ErrUnreadable, jsontext.Value(value).Kind())
@@ -30,7 +30,7 @@ func Decode[M Event | Submission | Request | Reply | Status | Alert](value []byt
 		return m, nil
 	}
 	var semantic *json.SemanticError
-	if errors.As(err, &semantic) && jsontext.Value(value).Kind() == '{' && jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true)) {
+	if errors.As(err, &semantic) && jsontext.Value(value).Kind() == '{' && jsontext.Value(value).IsValid(coding) {
 		if semantic.JSONPointer != "" {
 			return m, fmt.Errorf("field %s has the wrong form: %w", semantic.JSONPointer, err)
 		}

@@ -173,14 +173,21 @@ func checkDecodeError(t *testing.T, value []byte, err error) {
 	}
 }
 
+// readsBack holds that whatever was read can be written, read again, and then
+// changes no more. The first writing may lose what messages do not carry, such
+// as parts of a millisecond.
 func readsBack[M message, P appender[M]](t *testing.T, m M) {
 	t.Helper()
-	value := P(&m).Append(nil)
-	again, err := events.Decode[M](value)
-	if err != nil {
-		t.Fatalf("%+v is written as %s, which cannot be read: %v", m, value, err)
+	var before string
+	for range 2 {
+		value := P(&m).Append(nil)
+		again, err := events.Decode[M](value)
+		if err != nil {
+			t.Fatalf("%+v is written as %s, which cannot be read: %v", m, value, err)
+		}
+		m, before = again, string(value)
 	}
-	if rewritten := P(&again).Append(nil); string(rewritten) != string(value) {
-		t.Errorf("%s is read as %s", value, rewritten)
+	if after := string(P(&m).Append(nil)); after != before {
+		t.Errorf("%s is read as %s", before, after)
 	}
 }

@@ -40,6 +40,13 @@ func (o *object) number(name string, value int64) {
 	}
 }
 
+func (o *object) count(name string, value uint64) {
+	if value != 0 {
+		o.name(name)
+		o.b = strconv.AppendUint(o.b, value, 10)
+	}
+}
+
 func (o *object) truth(name string, value bool) {
 	if value {
 		o.name(name)
@@ -109,7 +116,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o := open(dst)
 	o.text("type", string(e.Type))
 	o.text("order", e.Order)
-	o.number("seq", int64(e.Seq))
+	o.count("seq", e.Seq)
 	o.time("at", e.At)
 	o.text("workflow", e.Workflow)
 	o.number("version", int64(e.Version))
@@ -207,11 +214,22 @@ func (a *Alert) Append(dst []byte) []byte {
 }
 
 // Encode returns the submission's JSON. It fails when Input is not JSON.
-func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s) }
+func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding) }
+
+// What RFC 3339 can say; a time outside is written as the nearest inside.
+var (
+	firstTime = time.Date(0, time.January, 1, 0, 0, 0, 0, time.UTC)
+	lastTime  = time.Date(9999, time.December, 31, 23, 59, 59, 999e6, time.UTC)
+)
 
 // AppendTime appends t as RFC 3339 in UTC with milliseconds.
 func AppendTime(dst []byte, t time.Time) []byte {
-	t = t.UTC()
+	switch t = t.UTC(); {
+	case t.Before(firstTime):
+		t = firstTime
+	case t.After(lastTime):
+		t = lastTime
+	}
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
 	dst = digits(dst, year, 4)

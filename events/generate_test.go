@@ -40,8 +40,8 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(t, v.Field(i))
+		for _, field := range v.Fields() {
+			fill(t, field)
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))

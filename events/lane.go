@@ -53,8 +53,11 @@ func (s *Seal) Append(dst []byte) []byte {
 // DecodeSeal reads a [HeaderLane] header.
 func DecodeSeal(b []byte) (Seal, error) {
 	var s Seal
-	if err := json.Unmarshal(b, &s, decoding); err != nil {
+	if err := json.Unmarshal(b, &s, coding); err != nil {
 		return s, fmt.Errorf("header %s: %w", HeaderLane, err)
+	}
+	if s.Events < 1 {
+		return s, fmt.Errorf("header %s: a transaction of %d events", HeaderLane, s.Events)
 	}
 	return s, nil
 }

@@ -1,0 +1,89 @@
+SHELL := bash
+
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+# RACE=1 adds the race detector, TESTFLAGS more flags of go test. For example:
+# make test RACE=1 TESTFLAGS='-run TestTakeover' PACKAGES=./orchestrator/...
+RACE ?=
+TESTFLAGS ?=
+PACKAGES ?= ./...
+
+race := $(if $(filter 1,$(RACE)),-race)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/waybill
+	go build -trimpath -o bin/waybill ./cmd/waybill
+
+.PHONY: dev
+dev: ## Run everything in one process, broker included
+	go run ./cmd/waybill dev
+
+# Packages run one after the other: each that needs Apache Kafka starts its own
+# in a container, and two of them side by side starve each other on a small
+# machine. But -p 1 would also compile one package at a time, so all is compiled
+# before; what does not compile is go test's to report. -count=1, because whether
+# Docker is there is no part of the test cache's key: what was left out once
+# would stay left out.
+#
+# -v carries the reasons of skipped tests. The filter shows of each package one
+# line, or all its output if it failed, and ends with what was left out and
+# go test's own closing lines. The exit code is go test's.
+.PHONY: test
+test: ## Run all tests; those on Apache Kafka too where Docker answers
+	@go build $(race) $(PACKAGES) 2>/dev/null || true
+	@set -o pipefail; go test -v -count=1 -p 1 -timeout 20m $(race) $(TESTFLAGS) $(PACKAGES) | awk "$$REPORT"
+
+.PHONY: lint
+lint: ## Check the code's form: gofmt, go vet, golangci-lint
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(GOLANGCI_LINT) run ./...
+
+.PHONY: bench
+bench: ## Measure orders per second and latency
+	go run ./cmd/waybill bench
+
+.PHONY: fmt
+fmt: ## Format the code
+	go run $(GOLANGCI_LINT) fmt ./...
+
+.PHONY: clean
+clean: ## Remove what was built, and what go test cached
+	rm -rf bin
+	go clean -testcache
+
+define REPORT
+function flush() { printf "%s", output; output = "" }
+
+/^(ok|FAIL|\?) *\t/ {
+	if ($$1 == "FAIL") flush()
+	output = test = ""
+	if ($$1 != "?") { print; closing = closing $$0 "\n" }
+	for (reason in reasons) {
+		left_out = left_out sprintf("  %s: %s (skips: %d)\n", $$2, reason, reasons[reason])
+		delete reasons[reason]
+	}
+	next
+}
+
+match($$0, /left out: /) { reasons[substr($$0, RSTART + RLENGTH)]++ }
+
+# What a test printed stands under its name; tests that printed nothing are not named.
+/^=== / { test = $$0 "\n"; next }
+/^ *--- PASS: / { next }
+/^ *--- / { test = "" }
+{ output = output test $$0 "\n"; test = "" }
+
+END {
+	flush() # all of it, if go test did not come to an end
+	if (left_out != "") printf "\nLeft out:\n%s", left_out
+	printf "\n%s", closing
+}
+endef
+export REPORT
