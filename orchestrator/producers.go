@@ -49,38 +49,46 @@ func transactionalID(topics *events.Topics, partition int32, slot int) string {
 func fence(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32) (*producers, error) {
 	p := &producers{}
 	for slot := range slots {
-		id := transactionalID(topics, partition, slot)
-		client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
-			kgo.TransactionalID(id),
-			kgo.TransactionTimeout(transactionTimeout),
-			kgo.RecordPartitioner(lanePartitioner(topics)),
-			kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
-				if topics.Owns(topic) {
-					return events.MaxBatch
-				}
-				return 1000000 // what a topic takes that was created with Kafka's defaults
-			}),
-			kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
-			kgo.ProducerLinger(0),
-			kgo.MaxBufferedRecords(1<<20), // a transaction is flushed whole; the lane bounds it
-			kgo.RecordDeliveryTimeout(transactionTimeout),
-			kgo.UnknownTopicRetries(1),
-			// A produce that meets the last transaction's markers waits for
-			// metadata, by default up to 5 s.
-			kgo.MetadataMinAge(10*time.Millisecond),
-			kgo.ConcurrentTransactionsBackoff(time.Millisecond),
-		)...)
+		client, err := fenceOne(ctx, opts, topics, partition, slot)
 		if err != nil {
 			p.close()
-			return nil, fmt.Errorf("producer %s: %w", id, err)
+			return nil, err
 		}
 		p.clients[slot] = client
-		if _, _, err := client.ProducerID(ctx); err != nil {
-			p.close()
-			return nil, fmt.Errorf("initialise the transactional id %s: %w", id, err)
-		}
 	}
 	return p, nil
+}
+
+func fenceOne(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (*kgo.Client, error) {
+	id := transactionalID(topics, partition, slot)
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		kgo.TransactionalID(id),
+		kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordPartitioner(lanePartitioner(topics)),
+		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
+			if topics.Owns(topic) {
+				return events.MaxBatch
+			}
+			return 1000000 // what a topic takes that was created with Kafka's defaults
+		}),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(1<<20), // a transaction is flushed whole; the lane bounds it
+		kgo.RecordDeliveryTimeout(transactionTimeout),
+		kgo.UnknownTopicRetries(1),
+		// A produce that meets the last transaction's markers waits for
+		// metadata, by default up to 5 s.
+		kgo.MetadataMinAge(10*time.Millisecond),
+		kgo.ConcurrentTransactionsBackoff(time.Millisecond),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("producer %s: %w", id, err)
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("initialise the transactional id %s: %w", id, err)
+	}
+	return client, nil
 }
 
 // close gives the clients up. What they had open is aborted by a successor, or

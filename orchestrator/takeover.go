@@ -36,7 +36,29 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 		return err
 	}
 	fenced := time.Now()
+	if err := l.claim(ctx); err != nil {
+		return err
+	}
+	l.state.Rescan()
+	if err := l.state.Flush(); err != nil {
+		return err
+	}
+	head := l.state.Head()
+	l.position, l.transaction = head.Next, head.Transaction
+	if l.transaction == 0 {
+		if l.position, err = l.firstPositions(ctx); err != nil {
+			return err
+		}
+	}
+	l.current, l.inflight = newBatch(), nil
+	l.read.Store(&head.Next)
+	l.inputs.AddConsumePartitions(l.inputsAt(l.position))
+	l.log.Info("took the partition over", "fence", fenced.Sub(began), "total", time.Since(began), "journal", head.Offset)
+	return nil
+}
 
+// claim commits a claim on slot 0, and reads the journal up to it.
+func (l *lane) claim(ctx context.Context) error {
 	claim := events.Event{
 		Type: events.PartitionClaimed, At: now(),
 		Instance: l.cfg.ID, Claim: uuid.NewString(), Partitions: l.partitions, Format: events.JournalFormat,
@@ -56,25 +78,7 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := l.catchUp(ctx, claim.Claim, r.Offset); err != nil {
-		return err
-	}
-	l.state.Rescan()
-	if err := l.state.Flush(); err != nil {
-		return err
-	}
-	head := l.state.Head()
-	l.position, l.transaction = head.Next, head.Transaction
-	if l.transaction == 0 {
-		if l.position, err = l.firstPositions(ctx); err != nil {
-			return err
-		}
-	}
-	l.current, l.inflight = newBatch(), nil
-	l.read.Store(&head.Next)
-	l.inputs.AddConsumePartitions(l.inputsAt(l.position))
-	l.log.Info("took the partition over", "fence", fenced.Sub(began), "total", time.Since(began), "journal", head.Offset)
-	return nil
+	return l.catchUp(ctx, claim.Claim, r.Offset)
 }
 
 // catchUp folds the journal until the claim, which stands at the given offset.

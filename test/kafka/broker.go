@@ -83,6 +83,7 @@ var notInNamespace = regexp.MustCompile(`[^a-zA-Z0-9-]+`)
 // Namespace returns a namespace that no other test has, on this run or any
 // other, and that can be recognised as t's in a list of topics.
 func Namespace(t testing.TB) string {
+	t.Helper()
 	name := strings.Trim(notInNamespace.ReplaceAllString(t.Name(), "-"), "-")
 	// Waybill takes namespaces of up to 100 bytes; ids of instances and
 	// transactions are made from them, so stay well below.

@@ -28,7 +28,9 @@ const removeTimeout = time.Minute
 
 // Main runs the tests of a package that may use [Container], removes the
 // container, looks for goroutines that the tests left behind, and exits. Call
-// it from TestMain. Options are for packages whose libraries keep goroutines.
+// it from TestMain before all else: the binary runs once more as its own reaper
+// and goes no further than here. Options are goleak's, for packages whose
+// libraries keep goroutines.
 func Main(m *testing.M, options ...goleak.Option) {
 	if os.Getenv(reaperVariable) != "" {
 		os.Exit(reap(os.Stdin))

@@ -1,0 +1,337 @@
+package orchestrator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// TestPlays performs the files under testdata/plays. Each tells one part of
+// the pattern: commands, and below each what followed, one line an event. A
+// line with an arrow is a message that left with the event above it. After
+// every command the invariants are checked. -rewrite writes the results anew.
+//
+//	workflow                   registers the workflow file that stands below
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=]
+//	reply ID step=NAME attempt=N completed [output=JSON]
+//	reply ID step=NAME attempt=N failed [code=] [permanent]
+//	        written=12:00:05 gives the record another time than now
+//	advance DURATION           moves the clock
+//	supervise                  has the supervisor look, as it does every second
+//	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
+//	permit topic=T             ends that
+//	crash                      loses the instance and its store; the store is rebuilt from the journal
+//	takeover instance=ID       gives the partition to an instance; it reads what waited
+//	state ID, deadlines        show the store
+func TestPlays(t *testing.T) {
+	datadriven.Walk(t, "testdata/plays", func(t *testing.T, path string) {
+		p := &play{stage: newStage(t)}
+		defer p.close()
+		p.takeOver(t, "i-1")
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var out strings.Builder
+			p.perform(t, d, &out)
+			checkInvariants(t, p.stage)
+			return out.String()
+		})
+	})
+}
+
+type play struct{ *stage }
+
+func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builder) {
+	switch d.Cmd {
+	case "workflow":
+		flow, err := workflow.Parse("workflow.yaml", []byte(d.Input))
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		p.register(flow)
+		fmt.Fprintf(out, "%s registered\n", flow.ID())
+	case "submit":
+		p.orders = append(p.orders, p.submission(t, d))
+		p.act(t, out)
+	case "reply":
+		p.replies = append(p.replies, p.reply(t, d))
+		p.act(t, out)
+	case "advance":
+		by, err := time.ParseDuration(d.CmdArgs[0].Key)
+		must(t, err)
+		p.now = p.now.Add(by)
+		fmt.Fprintf(out, "it is %s\n", clock(p.now))
+	case "supervise":
+		p.supervise(t, dueAtOnce)
+		p.print(out, p.commit(t))
+	case "refuse":
+		var topic, reason string
+		var limit int
+		d.ScanArgs(t, "topic", &topic)
+		d.MaybeScanArgs(t, "reason", &reason)
+		d.MaybeScanArgs(t, "limit", &limit)
+		p.refusals[topic], p.limits[topic] = reason, limit
+		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
+	case "permit":
+		var topic string
+		d.ScanArgs(t, "topic", &topic)
+		delete(p.refusals, topic)
+		delete(p.limits, topic)
+		fmt.Fprintf(out, "Kafka takes %s again\n", topic)
+	case "crash":
+		p.crash(t)
+		fmt.Fprintf(out, "rebuilt from %d journal records: the same, key by key\n", len(p.journal))
+	case "takeover":
+		var instance string
+		d.ScanArgs(t, "instance", &instance)
+		p.print(out, []*kgo.Record{p.takeOver(t, instance)})
+		p.act(t, out)
+	case "state":
+		must(t, p.state.Flush())
+		o, _, err := p.store.Order(0, d.CmdArgs[0].Key)
+		if errors.Is(err, projections.ErrNotFound) {
+			fmt.Fprintln(out, "no such order")
+			return
+		}
+		must(t, err)
+		printState(out, o)
+	case "deadlines":
+		must(t, p.state.Flush())
+		due, err := p.state.Due(p.now.AddDate(1, 0, 0), 1000)
+		must(t, err)
+		p.state.Rescan()
+		for _, due := range due {
+			fmt.Fprintf(out, "%s %s %s\n", clock(due.At), due.Order, due.Step)
+		}
+	default:
+		d.Fatalf(t, "unknown command")
+	}
+	if out.Len() == 0 {
+		out.WriteString("nothing\n")
+	}
+}
+
+func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
+	s := submission{id: d.CmdArgs[0].Key}
+	var input, priority string
+	d.MaybeScanArgs(t, "workflow", &s.value.Workflow)
+	d.MaybeScanArgs(t, "version", &s.value.Version)
+	d.MaybeScanArgs(t, "reply-to", &s.value.ReplyTo)
+	d.MaybeScanArgs(t, "priority", &priority)
+	if d.MaybeScanArgs(t, "input", &input) {
+		s.value.Input = []byte(input)
+	}
+	s.value.Priority = events.Priority(priority)
+	var size int
+	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
+		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	return s
+}
+
+func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
+	r := reply{id: d.CmdArgs[0].Key, written: p.now}
+	r.value.Order = r.id
+	d.ScanArgs(t, "step", &r.value.Step)
+	d.ScanArgs(t, "attempt", &r.value.Attempt)
+	if d.HasArg("completed") {
+		r.value.Status = events.ReplyCompleted
+		var output string
+		if d.MaybeScanArgs(t, "output", &output) {
+			r.value.Output = []byte(output)
+		}
+	} else {
+		r.value.Status = events.ReplyFailed
+		if d.HasArg("code") {
+			r.value.Error = &events.Error{Permanent: d.HasArg("permanent")}
+			d.ScanArgs(t, "code", &r.value.Error.Code)
+		}
+	}
+	var written string
+	if d.MaybeScanArgs(t, "written", &written) {
+		at, err := time.Parse(time.TimeOnly, written)
+		must(t, err)
+		r.written = curtain.Truncate(24 * time.Hour).Add(at.Sub(at.Truncate(24 * time.Hour)))
+	}
+	return r
+}
+
+// act has the owner, if there is one, read its inputs.
+func (p *play) act(t *testing.T, out *strings.Builder) {
+	if p.owner == "" {
+		fmt.Fprintln(out, "it waits on its topic: nobody owns the partition")
+		return
+	}
+	p.read(t)
+	for _, id := range p.unknown {
+		fmt.Fprintf(out, "    -> %s: reply for %s\n", p.topics.DeadLetters, id)
+	}
+	p.unknown = nil
+	p.print(out, p.commit(t))
+	must(t, p.state.Flush())
+}
+
+func clock(t time.Time) string {
+	if t.Sub(curtain) > 11*time.Hour {
+		return t.Format("Jan2-15:04:05.999")
+	}
+	return t.Format("15:04:05.999")
+}
+
+func (p *play) print(out *strings.Builder, records []*kgo.Record) {
+	for _, r := range records {
+		if r.Topic != p.topics.Journal {
+			fmt.Fprintf(out, "    -> %s: %s\n", r.Topic, message(r))
+			continue
+		}
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			fmt.Fprintln(out, err)
+			continue
+		}
+		if e.Type == events.PartitionAdvanced {
+			continue // an input was read that changed nothing
+		}
+		name := strings.TrimPrefix(string(e.Type), "waybill.")
+		if e.Order != "" {
+			name = fmt.Sprintf("%s/%d %s", e.Order, e.Seq, name)
+		}
+		fmt.Fprintln(out, name+fields(&e))
+	}
+}
+
+// fields shows what an event carries.
+func fields(e *events.Event) string {
+	var b strings.Builder
+	if e.Step != "" {
+		fmt.Fprintf(&b, " %s", e.Step)
+		if e.Attempt > 0 {
+			fmt.Fprintf(&b, " #%d", e.Attempt)
+		}
+	}
+	if e.Workflow != "" {
+		fmt.Fprintf(&b, " workflow=%s", workflow.ID(e.Workflow, e.Version))
+	}
+	field := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, " %s=%s", name, value)
+		}
+	}
+	at := func(name string, value time.Time) {
+		if !value.IsZero() {
+			field(name, clock(value))
+		}
+	}
+	field("steps", strings.Join(e.Steps, ","))
+	field("input", string(e.Input))
+	field("reply-to", e.ReplyTo)
+	field("priority", string(e.Priority))
+	field("agent", e.Agent)
+	field("do", e.Operation)
+	field("key", e.IdempotencyKey)
+	at("complete-by", e.CompleteBy)
+	field("locked-by", e.LockedBy)
+	at("due", e.Due)
+	field("output", string(e.Output))
+	field("error", fault(e.Error))
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	field("instance", e.Instance)
+	return b.String()
+}
+
+func fault(e *events.Error) string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Permanent:
+		return e.Code + "!"
+	}
+	return e.Code
+}
+
+// message shows a record that is not for the journal, as its reader sees it.
+func message(r *kgo.Record) string {
+	switch kind := events.Type(events.Header(r, events.HeaderType)); kind {
+	case events.StepRequested:
+		m, _ := events.Decode[events.Request](r.Value)
+		s := fmt.Sprintf("%s #%d complete-by=%s key=%s", m.Operation, m.Attempt, clock(m.CompleteBy), m.IdempotencyKey)
+		if m.Input != nil {
+			s += " input=" + string(m.Input)
+		}
+		return s
+	case events.OrderStatus:
+		m, _ := events.Decode[events.Status](r.Value)
+		s := m.Status
+		if d := m.Detail; d != nil {
+			if d.Reason != "" {
+				s += " (" + d.Reason + ")"
+			}
+			if d.Output != nil {
+				s += " output=" + string(d.Output)
+			}
+		}
+		return s
+	case events.AlertRaised:
+		m, _ := events.Decode[events.Alert](r.Value)
+		s := "alert"
+		for i := range m.Errors {
+			s += " " + fmt.Sprintf("%s #%d %s", m.Errors[i].Step, m.Errors[i].Attempt, fault(&m.Errors[i]))
+		}
+		return s
+	default:
+		return string(kind)
+	}
+}
+
+func printState(out *strings.Builder, o *projections.Order) {
+	orNone := func(s string) string {
+		if s == "" {
+			return "nobody"
+		}
+		return s
+	}
+	completeBy := "none"
+	if at := o.CompleteBy(); !at.IsZero() {
+		completeBy = clock(at)
+	}
+	fmt.Fprintf(out, "processState=%s lockedBy=%s completeBy=%s failureCount=%d workflow=%s\n",
+		o.State, orNone(o.LockedBy), completeBy, o.FailureCount, workflow.ID(o.Workflow, o.Version))
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		fmt.Fprintf(out, "  %s: %s", s.Name, s.State)
+		if s.Attempt > 0 {
+			fmt.Fprintf(out, " attempt=%d failureCount=%d", s.Attempt, s.FailureCount)
+		}
+		if s.State == projections.Running {
+			fmt.Fprintf(out, " completeBy=%s", clock(s.CompleteBy))
+		}
+		if !s.Due.IsZero() {
+			fmt.Fprintf(out, " due=%s", clock(s.Due))
+		}
+		if s.Output != nil {
+			fmt.Fprintf(out, " output=%s", s.Output)
+		}
+		if s.Error != nil {
+			fmt.Fprintf(out, " error=%s", fault(s.Error))
+		}
+		fmt.Fprintln(out)
+	}
+	if output := o.Output(); output != nil {
+		fmt.Fprintf(out, "  output: %s\n", output)
+	}
+	if o.Reason != "" {
+		fmt.Fprintf(out, "  reason: %s\n", o.Reason)
+	}
+	if o.Alert != nil {
+		fmt.Fprintf(out, "  alert open since %s\n", clock(o.Alert.At))
+	}
+}

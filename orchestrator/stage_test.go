@@ -1,0 +1,331 @@
+package orchestrator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// stage is one partition without Kafka: the pure core, a real state store in
+// memory, a virtual clock, and slices in place of topics. It treats the core as
+// a lane does. Plays and properties are performed on it.
+type stage struct {
+	now    time.Time
+	topics events.Topics
+	flows  *catalogue
+	// refusals and limits are what Kafka would not take, by topic.
+	refusals map[string]string
+	limits   map[string]int
+
+	// Topics. What stands here is committed.
+	orders   []submission
+	replies  []reply
+	journal  []*kgo.Record
+	messages []*kgo.Record // on all other topics
+	end      int64         // next offset of the journal
+	unknown  []string      // orders that replies named and nobody submitted: dead letters
+
+	store *projections.Store
+	state *projections.Partition
+
+	// What an owner has in memory, and a crash loses.
+	owner       string // "" while nobody owns the partition
+	position    events.Positions
+	transaction uint64
+	moved       bool
+	records     []*kgo.Record
+	changes     map[string]*staged
+	order       []string // of changes
+}
+
+type submission struct {
+	id      string
+	value   events.Submission
+	trace   string
+	problem error
+}
+
+type reply struct {
+	id      string
+	value   events.Reply
+	written time.Time
+}
+
+type staged struct {
+	order   *projections.Order
+	journal []*kgo.Record
+}
+
+// fataler is what testing.T and rapid.T have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+var curtain = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+
+func newStage(t fataler) *stage {
+	t.Helper()
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	s := &stage{
+		now: curtain, topics: topics,
+		flows:    &catalogue{flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)},
+		refusals: make(map[string]string), limits: make(map[string]int),
+	}
+	s.store, s.state = emptyStore(t)
+	return s
+}
+
+func emptyStore(t fataler) (*projections.Store, *projections.Partition) {
+	t.Helper()
+	store, err := projections.Temporary()
+	must(t, err)
+	state, err := store.Partition(0)
+	must(t, err)
+	return store, state
+}
+
+func must(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+func (s *stage) register(flow *workflow.Workflow) {
+	s.flows.flows[flow.ID()] = flow
+	if n := s.flows.newest[flow.Name]; n == nil || n.Version < flow.Version {
+		s.flows.newest[flow.Name] = flow
+	}
+}
+
+func (s *stage) env() *Env {
+	return &Env{
+		Now: s.now, Instance: s.owner, Topics: &s.topics, Workflow: s.flows.find,
+		Refuses: func(topic string, size int) string {
+			if limit := s.limits[topic]; limit > 0 && size > limit {
+				return fmt.Sprintf("%d bytes are more than the %d that topic %s takes", size, limit, topic)
+			}
+			return s.refusals[topic]
+		},
+	}
+}
+
+// of returns an order as decided so far, committed or not.
+func (s *stage) of(t fataler, id string) *projections.Order {
+	t.Helper()
+	if c := s.changes[id]; c != nil {
+		return c.order
+	}
+	o, err := s.state.Order(id)
+	must(t, err)
+	return o
+}
+
+func (s *stage) take(d Decision) {
+	if d.Order == nil {
+		return
+	}
+	c := s.changes[d.Order.ID]
+	if c == nil {
+		c = &staged{}
+		s.changes[d.Order.ID] = c
+		s.order = append(s.order, d.Order.ID)
+	}
+	c.order = d.Order
+	for _, r := range d.Records {
+		if r.Topic == s.topics.Journal {
+			c.journal = append(c.journal, r)
+		}
+	}
+	s.records = append(s.records, d.Records...)
+}
+
+// read decides on all inputs that were not read yet.
+func (s *stage) read(t fataler) {
+	t.Helper()
+	for ; int(s.position.Orders) < len(s.orders); s.position.Orders++ {
+		in := &s.orders[s.position.Orders]
+		s.moved = true
+		s.take(Submit(s.env(), s.of(t, in.id), in.id, &in.value, in.trace, in.problem))
+	}
+	for ; int(s.position.Replies) < len(s.replies); s.position.Replies++ {
+		in := &s.replies[s.position.Replies]
+		s.moved = true
+		o := s.of(t, in.id)
+		if o == nil {
+			s.unknown = append(s.unknown, in.id)
+			continue
+		}
+		s.take(TakeReply(s.env(), o, &in.value, in.written))
+	}
+}
+
+// supervise decides on all steps whose deadline has come, page by page.
+func (s *stage) supervise(t fataler, page int) {
+	t.Helper()
+	must(t, s.state.Flush())
+	for {
+		due, err := s.state.Due(s.now, page)
+		must(t, err)
+		changed := false
+		for _, d := range due {
+			decision := Supervise(s.env(), s.of(t, d.Order), d.Step)
+			changed = changed || decision.Order != nil
+			s.take(decision)
+		}
+		if len(due) < page {
+			return
+		}
+		if !changed {
+			t.Fatalf("the supervisor goes in circles: %d due steps were handled before", len(due))
+		}
+	}
+}
+
+// commit makes one transaction of what was decided, and returns its records.
+func (s *stage) commit(t fataler) []*kgo.Record {
+	t.Helper()
+	if len(s.records) == 0 && !s.moved {
+		return nil
+	}
+	s.transaction++
+	seal := events.Seal{Transaction: s.transaction, Next: s.position}
+	if len(s.records) == 0 {
+		s.records = append(s.records, s.laneRecord(&events.Event{Type: events.PartitionAdvanced, At: s.now}))
+	}
+	var last *kgo.Record
+	for _, r := range s.records {
+		if r.Topic != s.topics.Journal {
+			s.messages = append(s.messages, r)
+			continue
+		}
+		r.Offset = s.end
+		s.end++
+		seal.Events++
+		last = r
+		s.journal = append(s.journal, r)
+	}
+	last.Headers = append(last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
+	s.end++ // the commit marker
+
+	updates := make([]projections.Update, len(s.order))
+	for i, id := range s.order {
+		c := s.changes[id]
+		updates[i].Order = c.order
+		for _, r := range c.journal {
+			updates[i].Offsets = append(updates[i].Offsets, r.Offset)
+		}
+	}
+	must(t, s.state.Commit(seal, last.Offset+1, updates))
+	written := s.records
+	s.forget()
+	return written
+}
+
+func (s *stage) laneRecord(e *events.Event) *kgo.Record {
+	envelope := events.Envelope{Source: "/waybill/" + s.topics.Namespace, Type: e.Type, Time: e.At, ID: "p0"}
+	return envelope.Record(s.topics.Journal, e.Append(nil))
+}
+
+func (s *stage) forget() {
+	s.records, s.changes, s.order, s.moved = nil, make(map[string]*staged), nil, false
+}
+
+// crash loses the owner with all that it had in memory, and its store.
+func (s *stage) crash(t fataler) {
+	t.Helper()
+	s.forget()
+	s.owner = ""
+	s.rebuild(t)
+}
+
+// rebuild replaces the store by a fold of the journal, and checks that they
+// are the same, key by key (T1).
+func (s *stage) rebuild(t fataler) {
+	t.Helper()
+	must(t, s.state.Flush())
+	was := dump(t, s.store)
+	must(t, s.store.Close())
+	s.store, s.state = emptyStore(t)
+	for _, r := range s.journal {
+		must(t, s.state.Fold(r.Offset, r.Value, header(r, events.HeaderLane)))
+	}
+	must(t, s.state.Flush())
+	is := dump(t, s.store)
+	for key, value := range was {
+		if is[key] != value {
+			t.Fatalf("rebuilt store differs at key %q:\n was %q\n  is %q", key, value, is[key])
+		}
+	}
+	if len(is) != len(was) {
+		t.Fatalf("rebuilt store has %d keys, and had %d", len(is), len(was))
+	}
+}
+
+func dump(t fataler, store *projections.Store) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	must(t, store.Dump(0, func(projections.Head) error { return nil }, func(key, value []byte) error {
+		all[string(key)] = string(value)
+		return nil
+	}))
+	return all
+}
+
+// takeOver makes instance the owner: it claims, and goes on from the journal.
+func (s *stage) takeOver(t fataler, instance string) *kgo.Record {
+	t.Helper()
+	s.forget()
+	s.owner = instance
+	claim := events.Event{
+		Type: events.PartitionClaimed, At: s.now,
+		Instance: instance, Claim: fmt.Sprint("claim-", s.end), Partitions: 1, Format: events.JournalFormat,
+	}
+	r := s.laneRecord(&claim)
+	r.Offset = s.end
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: (&events.Seal{Events: 1}).Append(nil)})
+	s.journal = append(s.journal, r)
+	s.end += 2
+	s.state.Forget()
+	must(t, s.state.Fold(r.Offset, r.Value, header(r, events.HeaderLane)))
+	s.state.Rescan()
+	must(t, s.state.Flush())
+	head := s.state.Head()
+	s.position, s.transaction = head.Next, head.Transaction
+	return r
+}
+
+// close frees the store.
+func (s *stage) close() { _ = s.store.Close() }
+
+// history returns the committed events of every order.
+func (s *stage) history(t fataler) map[string][]events.Event {
+	t.Helper()
+	all := make(map[string][]events.Event)
+	for _, r := range s.journal {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		if e.Order != "" {
+			all[e.Order] = append(all[e.Order], e)
+		}
+	}
+	return all
+}
+
+func parseFlow(t fataler, source string) *workflow.Workflow {
+	t.Helper()
+	flow, err := workflow.Parse("workflow.yaml", []byte(source))
+	must(t, err)
+	return flow
+}
+
+var _ fataler = (*testing.T)(nil)
