@@ -125,7 +125,7 @@ func TestHostileReplies(t *testing.T) {
 		{name: "long message", values: []string{fail("charge", `"message":"`+long+`"`)}},
 		{name: "long message for the caller", replyTo: "shop.status", values: []string{fail("charge", `"message":"`+long+`"`)}},
 		{name: "many long messages", values: []string{
-			fail("ship", `"message":"`+long+`"`), fail("mail", `"message":"`+long+`"`), fail("charge", `"code":"x"`),
+			fail("ship", `"message":"`+long+`"`), fail("mail", `"message":"`+long+`"`), fail("charge", `"message":"`+long+`"`),
 		}},
 		{name: "long step", values: []string{fail(long, ``)}},
 		{name: "no order", values: []string{`{"step":"charge"}`}},
@@ -136,7 +136,7 @@ func TestHostileReplies(t *testing.T) {
 			s.register(parseFlow(t, orderFlow))
 			s.takeOver(t, "i-1")
 			// What the directory knows of a topic with Kafka's default limit.
-			s.limits["shop.status"] = 1_048_588
+			s.directory.put("shop.status", topicFacts{limit: 1_048_588, partitions: 1})
 			s.orders = append(s.orders, submission{id: "o-1", value: events.Submission{Workflow: "order", ReplyTo: c.replyTo}})
 			s.read(t)
 			s.commit(t)

@@ -30,7 +30,8 @@ const (
 )
 
 // lane is the single writer of one partition. One goroutine, [lane.serve],
-// reads the inputs, decides, and folds; beside it one commits and one fetches.
+// reads the inputs, decides, and folds; beside it one commits, one fetches, and
+// one watches that nothing hangs.
 //
 // It decides its next batch while the last one commits, on state that is not
 // committed yet. That is safe because a commit that fails ends the lane, and
@@ -102,6 +103,8 @@ func (l *lane) serve(ctx context.Context) error {
 			}
 		}
 	})
+	hung := make(chan error)
+	running.Go(func() { l.watch(ctx, hung) })
 	commit := make(chan *batch)
 	committed := make(chan error, 1)
 	running.Go(func() {
@@ -143,6 +146,8 @@ func (l *lane) serve(ctx context.Context) error {
 			if err := l.supervise(ctx); err != nil {
 				return err
 			}
+		case err := <-hung:
+			return err
 		case <-stopping:
 			return l.state.Flush()
 		}

@@ -172,10 +172,14 @@ func refusal(err error) bool {
 func lanePartitioner(topics *events.Topics) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)
 	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
-		if topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters {
-			return func(r *kgo.Record, _ int) int { return int(r.Partition) }
+		named := topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters
+		hashed := byKey.ForTopic(topic)
+		return func(r *kgo.Record, n int) int {
+			if named || r.Context.Value(placed{}) != nil {
+				return int(r.Partition)
+			}
+			return hashed.Partition(r, n)
 		}
-		return byKey.ForTopic(topic).Partition
 	})
 }
 

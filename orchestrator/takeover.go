@@ -19,9 +19,13 @@ import (
 // further before it gives up and says why.
 const catchUpPatience = 30 * time.Second
 
+// watchEvery is how often a lane looks whether anything hangs.
+const watchEvery = 10 * time.Second
+
 // takeOver makes this instance the owner of the partition (V6, S6):
 //
 //  1. It fences the former owner on every producer slot, in order.
+//     A transaction that hangs on the journal is aborted.
 //  2. It commits a claim on slot 0. The inits of two instances can interleave;
 //     only the last to initialise slot 0 can claim, and whoever writes on any
 //     slot does so before a successor initialises it, so before its claim.
@@ -33,6 +37,9 @@ const catchUpPatience = 30 * time.Second
 func (l *lane) takeOver(ctx context.Context) (err error) {
 	began := time.Now()
 	if l.producers, err = fence(ctx, l.kafka, &l.topics, l.partition); err != nil {
+		return err
+	}
+	if err := l.sweep(ctx); err != nil {
 		return err
 	}
 	fenced := time.Now()
@@ -55,6 +62,71 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 	l.inputs.AddConsumePartitions(l.inputsAt(l.position))
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "total", time.Since(began), "journal", head.Offset)
 	return nil
+}
+
+// sweep aborts what former owners left hanging. If the state store has folded
+// such a transaction, because its commit was acknowledged, it is rebuilt.
+func (l *lane) sweep(ctx context.Context) error {
+	found, err := findHanging(ctx, l.admin, l.producers.clients[:], l.written())
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	// It may hang elsewhere too: on a caller's topic, or where it forwarded.
+	if found, err = findHanging(ctx, l.admin, l.producers.clients[:], nil); err != nil {
+		return err
+	}
+	for _, h := range found {
+		if err := h.abort(ctx); err != nil {
+			return err
+		}
+		for _, p := range h.at {
+			l.log.Warn("aborted a transaction that hung", "topic", p.Topic, "on", p.Partition, "offset", p.CurrentTxnStartOffset)
+			if p.Topic == l.topics.Journal && p.CurrentTxnStartOffset < l.state.Head().Offset {
+				if err := l.state.Reset(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// written are the partitions to which the lane's transactions usually write.
+func (l *lane) written() kadm.TopicsSet {
+	var set kadm.TopicsSet
+	for _, topic := range append(l.catalogue.requestTopics(), l.topics.Journal, l.topics.Status) {
+		set.Add(topic, l.partition)
+	}
+	return set
+}
+
+// watch looks from time to time whether one of the lane's own transactions
+// hangs although its commit was acknowledged, and reports it: a takeover mends
+// it. A transaction that is seen twice does not only wait for its markers.
+func (l *lane) watch(ctx context.Context, hung chan<- error) {
+	seen := make(map[kadm.DescribedProducer]bool)
+	for pause(ctx, watchEvery) {
+		found, err := findHanging(ctx, l.admin, l.producers.clients[:], l.written())
+		if err != nil {
+			l.log.Debug("cannot look for hanging transactions", "error", err)
+			continue
+		}
+		now := make(map[kadm.DescribedProducer]bool)
+		for _, h := range found {
+			for _, p := range h.at {
+				now[p] = true
+				if !seen[p] {
+					continue
+				}
+				select {
+				case hung <- fmt.Errorf("a transaction hangs on %s partition %d from offset %d", p.Topic, p.Partition, p.CurrentTxnStartOffset):
+				case <-ctx.Done():
+				}
+				return
+			}
+		}
+		seen = now
+	}
 }
 
 // claim commits a claim on slot 0, and reads the journal up to it.

@@ -1,0 +1,63 @@
+package orchestrator
+
+import (
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// A version of a workflow never changes, whatever comes to stand on the topic.
+func TestCatalogue(t *testing.T) {
+	topicNames, err := events.NewTopics("waybill")
+	must(t, err)
+	c := &catalogue{
+		topics: &topicNames, log: slog.New(slog.DiscardHandler),
+		flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow),
+	}
+	put := func(key, value string) {
+		r := &kgo.Record{Key: []byte(key)}
+		if value != "" {
+			r.Value = []byte(value)
+		}
+		c.take(r)
+	}
+	put("tea@2", `{"workflow":"tea","version":2,"steps":[{"name":"boil","agent":"kettle"}]}`)
+	put("tea@1", `{"workflow":"tea","version":1,"steps":[{"name":"pour","agent":"cup"}]}`)
+	put("tea@2", `{"workflow":"tea","version":2,"steps":[{"name":"spill","agent":"floor"}]}`) // a second time
+	put("tea@2", "")                                                                          // deleted
+	put("tea@3", `{"workflow":"tea","version":4,"steps":[{"name":"boil","agent":"kettle"}]}`) // of another key
+	put("tea@5", `{"workflow":"tea"}`)                                                        // not valid
+	put("tea@6", `hello`)
+
+	if w := c.find("tea", 0); w == nil || w.Version != 2 || w.Steps[0].Name != "boil" {
+		t.Errorf("the newest is %+v", w)
+	}
+	if w := c.find("tea", 1); w == nil || w.Steps[0].Name != "pour" {
+		t.Errorf("version 1 is %+v", w)
+	}
+	for _, version := range []int{3, 4, 5, 6, -1} {
+		if w := c.find("tea", version); w != nil {
+			t.Errorf("version %d is %+v", version, w)
+		}
+	}
+	if w := c.find("coffee", 0); w != nil {
+		t.Errorf("coffee is %+v", w)
+	}
+	var ids []string
+	for _, w := range c.all() {
+		ids = append(ids, w.ID())
+	}
+	if !slices.Equal(ids, []string{"tea@1", "tea@2"}) {
+		t.Errorf("all are %q", ids)
+	}
+	topics := c.requestTopics()
+	slices.Sort(topics)
+	if !slices.Equal(topics, []string{"waybill.requests.cup", "waybill.requests.kettle"}) {
+		t.Errorf("the request topics are %q", topics)
+	}
+}
