@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// oneOf is a flag that takes one of a few words.
+type oneOf struct {
+	value   string
+	allowed []string
+}
+
+// String returns the value.
+func (o *oneOf) String() string { return o.value }
+
+// Type is shown in the help.
+func (o *oneOf) Type() string { return strings.Join(o.allowed, "|") }
+
+// Set checks and takes a value.
+func (o *oneOf) Set(value string) error {
+	if !slices.Contains(o.allowed, value) {
+		return fmt.Errorf("use one of %s", strings.Join(o.allowed, ", "))
+	}
+	o.value = value
+	return nil
+}
+
+// addServer adds the flag that says which instance to talk to.
+func addServer(flags *pflag.FlagSet) *string {
+	return flags.String("server", "http://127.0.0.1:8080", "address of a running Waybill")
+}
+
+// talk calls do with a client of the server.
+func talk(server string, do func(*api.Client) error) error {
+	client, err := api.NewClient(server)
+	if err != nil {
+		return usageError{fmt.Errorf("--server: %w", err)}
+	}
+	defer client.Close()
+	return do(client)
+}
+
+// logFlag is how much goes to the log.
+type logFlag struct{ level oneOf }
+
+func addLog(flags *pflag.FlagSet, level string) *logFlag {
+	l := &logFlag{oneOf{level, []string{"debug", "info", "warn", "error"}}}
+	flags.Var(&l.level, "log-level", "how much is logged, on standard error")
+	return l
+}
+
+func (l *logFlag) logger(cmd *cobra.Command) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.level.value)); err != nil {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// readInput reads the value of --input: JSON, @FILE, or - for standard input.
+func readInput(arg string, stdin io.Reader) ([]byte, error) {
+	value, name := []byte(arg), "--input"
+	var err error
+	switch {
+	case arg == "-":
+		name = "standard input"
+		if value, err = io.ReadAll(stdin); err != nil {
+			return nil, fmt.Errorf("read standard input: %w", err)
+		}
+	case strings.HasPrefix(arg, "@"):
+		name = arg[1:]
+		if value, err = os.ReadFile(name); err != nil {
+			return nil, fmt.Errorf("--input: %w", err)
+		}
+	}
+	if err := checkJSON(value); err != nil {
+		return nil, usageError{fmt.Errorf("%s:%w", name, err)}
+	}
+	return value, nil
+}
+
+// checkJSON says where value is not one JSON value: "line:column: message".
+func checkJSON(value []byte) error {
+	d := jsontext.NewDecoder(bytes.NewReader(value), jsontext.AllowDuplicateNames(true))
+	err := d.SkipValue()
+	at := d.InputOffset()
+	if err == nil {
+		if _, err = d.ReadToken(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		err = errors.New("there is more behind the JSON value")
+	} else if errors.Is(err, io.EOF) {
+		err = errors.New("there is no JSON value, or it ends too early")
+		at = int64(len(value))
+	}
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		at, err = syntax.ByteOffset, syntax.Err
+	}
+	before := value[:min(max(at, 0), int64(len(value)))]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	column := 1 + utf8.RuneCount(before[1+bytes.LastIndexByte(before, '\n'):])
+	return fmt.Errorf("%d:%d: not JSON: %w", line, column, err)
+}

@@ -1,0 +1,62 @@
+// Command waybill is all of Waybill in one program: the orchestrator, a
+// development server, and the tools to work with either.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a mistake in how the program was called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// errReported ends a command with exit code 1 after it has said why by its
+// output.
+var errReported = errors.New("reported")
+
+// run is the program, as far as it can be called more than once.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	root, started := newRoot()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !errors.Is(err, errReported) {
+		lines := strings.Split("waybill: "+err.Error(), "\n")
+		for i := range lines {
+			lines[i] = clean(lines[i]) // it may quote what others wrote
+		}
+		fmt.Fprintln(errs, strings.Join(lines, "\n"))
+	}
+	// Whatever is wrong before a command starts is the caller's mistake.
+	if usage := (usageError{}); errors.As(err, &usage) || !*started {
+		fmt.Fprintln(errs, "See `waybill --help`, or --help behind any command.")
+		return exitUsage
+	}
+	return exitFailed
+}

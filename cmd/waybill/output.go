@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// output is how a command prints data.
+type output struct{ format oneOf }
+
+func addOutput(flags *pflag.FlagSet) *output {
+	o := &output{oneOf{"table", []string{"table", "json"}}}
+	flags.VarP(&o.format, "output", "o", "how to print")
+	return o
+}
+
+// print prints value as JSON, or what table writes. A row is one line with tabs
+// between its cells.
+func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells ...any))) error {
+	if o.format.value == "json" {
+		return printJSON(cmd.OutOrStdout(), value)
+	}
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	table(func(cells ...any) {
+		line := make([]string, len(cells))
+		for i, c := range cells {
+			line[i] = clean(fmt.Sprint(c))
+		}
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(line, "\t"), "\t"))
+	})
+	return w.Flush()
+}
+
+func printJSON(w io.Writer, value any) error {
+	text, err := json.Marshal(value, jsontext.WithIndent("  "), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}
+
+// clean makes text that others wrote harmless for a terminal.
+func clean(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// or is the text behind p, or a dash.
+func or[T any](p *T) string {
+	if p == nil {
+		return "-"
+	}
+	return fmt.Sprint(*p)
+}
+
+// short cuts text that would make a table hard to read.
+func short(s string) string {
+	const limit = 80
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit-1]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/orchestrator"
+)
+
+func newServe() *cobra.Command {
+	var kafka kafkaFlags
+	var dataDir, httpAddr, id string
+	var supervise, session time.Duration
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run an orchestrator instance on a Kafka cluster",
+		Long: `Runs one orchestrator instance. Any number may run on one namespace: they share
+the partitions among each other, and take them over when one is gone.
+
+The data directory holds nothing that Kafka does not have: it may be lost.`,
+		Example: "  waybill topics create --brokers k1:9092\n  waybill serve --brokers k1:9092,k2:9092",
+		Args:    cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	kafka.add(flags)
+	flags.StringVar(&dataDir, "data-dir", "./waybill-state", "where the state store lives")
+	flags.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP server")
+	flags.StringVar(&id, "id", "", "name of the instance, unique among those that run (default: the host's name and a random part that the data directory keeps)")
+	flags.DurationVar(&supervise, "supervise-interval", time.Second, "how often to look for expired steps")
+	flags.DurationVar(&session, "session-timeout", 10*time.Second, "after how long of silence others take over")
+	logging := addLog(flags, "info")
+
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if supervise <= 0 || session <= 0 {
+			return usageError{errors.New("--supervise-interval and --session-timeout must be more than 0")}
+		}
+		log := logging.logger(cmd)
+		opts, err := kafka.options()
+		if err != nil {
+			return err
+		}
+		if id == "" {
+			if id, err = keptID(dataDir); err != nil {
+				return err
+			}
+		}
+		metrics := prometheus.NewRegistry()
+		server, err := listenHTTP(cmd.Context(), httpAddr, metrics, log)
+		if err != nil {
+			return err
+		}
+		log.Info("the instance starts", "id", id, "namespace", kafka.namespace, "http", server.url)
+		instance := start(cmd.Context(), func(ctx context.Context) error {
+			return runInstance(ctx, orchestrator.Config{
+				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
+				DataDir:        filepath.Join(dataDir, "state"),
+				SuperviseEvery: supervise, SessionTimeout: session, Logger: log,
+			}, server.Server)
+		})
+		select {
+		case <-instance.done:
+		case <-server.done:
+		case <-cmd.Context().Done():
+			log.Info("the instance stops")
+		}
+		return errors.Join(server.close(), instance.end())
+	}
+	return cmd
+}
+
+// keptID returns the name that the data directory keeps for its instance, and
+// makes one up for a new directory.
+func keptID(dataDir string) (string, error) {
+	file := filepath.Join(dataDir, "id")
+	b, err := os.ReadFile(file)
+	if id := strings.TrimSpace(string(b)); id != "" {
+		return id, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the instance's name: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "waybill"
+	}
+	id := host + "-" + uuid.NewString()[:8]
+	if err := os.MkdirAll(dataDir, 0o750); err != nil {
+		return "", fmt.Errorf("create the data directory: %w", err)
+	}
+	if err := os.WriteFile(file, []byte(id+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("keep the instance's name: %w", err)
+	}
+	return id, nil
+}

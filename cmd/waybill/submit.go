@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+func newSubmit() *cobra.Command {
+	var s api.Submission
+	var input, deadline string
+	var wait bool
+	var timeout time.Duration
+	priority := oneOf{allowed: []string{"high", "normal", "low"}}
+	cmd := &cobra.Command{
+		Use:   "submit WORKFLOW[@VERSION]",
+		Short: "Submit an order",
+		Long: `Submits an order and prints its id. With --wait it follows the order until it is
+final or waits for an operator, prints it, and exits with 0 only if it was
+Processed.
+
+Submitting an id again changes nothing, so a call that failed can be repeated
+with the same --id.`,
+		Example: `  waybill submit order-fulfilment --input '{"customer":"c-7","total":42}' --wait
+  waybill submit order-fulfilment@1 --id o-1 --input @order.json
+  echo '{}' | waybill submit order-fulfilment --input -`,
+		Args: takes(one),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.ID, "id", "", "order id (default: a new one)")
+	flags.IntVar(&s.Version, "version", 0, "version of the workflow (default: the newest)")
+	flags.StringVar(&input, "input", "", "what the agents work on: JSON, @FILE, or - for standard input")
+	flags.StringVar(&s.ReplyTo, "reply-to", "", "topic for status messages (default: <namespace>.status)")
+	flags.Var(&priority, "priority", "which orders go first when agents are short")
+	flags.StringVar(&deadline, "deadline", "", "when the order must be done, such as 2030-01-02T15:04:05Z")
+	flags.BoolVar(&wait, "wait", false, "follow the order to its end")
+	flags.DurationVar(&timeout, "timeout", 0, "how long to --wait (default: without end)")
+	onlyByFlag(flags, "id", "version", "input", "deadline", "wait")
+	server := addServer(flags)
+	out := addOutput(flags)
+
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.Priority = events.Priority(priority.value)
+		if err := nameWorkflow(&s, args[0]); err != nil {
+			return err
+		}
+		if deadline != "" {
+			t, err := time.Parse(time.RFC3339, deadline)
+			if err != nil {
+				return usageError{fmt.Errorf("--deadline: %q is not a time such as 2030-01-02T15:04:05Z", deadline)}
+			}
+			s.Deadline = &t
+		}
+		if s.ID != "" {
+			if err := events.CheckOrderID(s.ID); err != nil {
+				return usageError{fmt.Errorf("--id: %w", err)}
+			}
+		}
+		if cmd.Flags().Changed("input") {
+			value, err := readInput(input, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			s.Input = json.RawMessage(value)
+		}
+		return talk(*server, func(client *api.Client) error {
+			if !wait {
+				id, err := client.Submit(cmd.Context(), &s)
+				if err != nil {
+					return err
+				}
+				return out.print(cmd, api.Receipt{OrderID: id}, func(row func(...any)) { row(id) })
+			}
+			return submitAndWait(cmd, client, &s, timeout, out)
+		})
+	}
+	return cmd
+}
+
+// nameWorkflow reads WORKFLOW[@VERSION].
+func nameWorkflow(s *api.Submission, arg string) error {
+	name, version, found := strings.Cut(arg, "@")
+	if name == "" {
+		return usageError{errors.New("the name of the workflow is empty")}
+	}
+	s.Workflow = name
+	if !found {
+		return nil
+	}
+	n, err := strconv.Atoi(version)
+	if err != nil || n < 1 {
+		return usageError{fmt.Errorf("%q: behind the @ stands a version, 1 or more", arg)}
+	}
+	if s.Version != 0 && s.Version != n {
+		return usageError{fmt.Errorf("%q and --version %d name different versions", arg, s.Version)}
+	}
+	s.Version = n
+	return nil
+}
+
+func submitAndWait(cmd *cobra.Command, client *api.Client, s *api.Submission, timeout time.Duration, out *output) error {
+	ctx := cmd.Context()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	if s.ID == "" {
+		// Known here, so that whoever gives up waiting knows what to look for.
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("make an order id: %w", err)
+		}
+		s.ID = id.String()
+	}
+	if err := submitSurely(ctx, client, s); err != nil {
+		return err
+	}
+	o, err := follow(ctx, client, s.ID)
+	if err != nil {
+		return err
+	}
+	if err := printOrder(cmd, out, o); err != nil {
+		return err
+	}
+	if o.ProcessState != projections.Processed {
+		why := ""
+		if o.Reason != nil {
+			why = ": " + clean(*o.Reason)
+		}
+		return fmt.Errorf("order %s is %s%s", clean(o.OrderID), o.ProcessState, why)
+	}
+	return nil
+}
+
+// submitSurely submits again when the server went away in between: submitting
+// an id again changes nothing.
+func submitSurely(ctx context.Context, client *api.Client, s *api.Submission) error {
+	const attempts = 50
+	for n := 1; ; n++ {
+		_, err := client.Submit(ctx, s)
+		var problem *api.Problem
+		switch {
+		case err == nil, ctx.Err() != nil, n == attempts:
+			return err
+		case n == 1 && errors.Is(err, api.ErrAway):
+			return err // it was never there
+		case errors.As(err, &problem) && problem.Status != http.StatusServiceUnavailable:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// follow asks for the order until it is final or in Error. An order that is
+// not there yet and a server that restarts are waited for.
+func follow(ctx context.Context, client *api.Client, id string) (*api.Order, error) {
+	state := "not accepted yet"
+	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
+		o, err := client.Order(ctx, id)
+		var problem *api.Problem
+		switch {
+		case err == nil && (o.ProcessState.Final() || o.ProcessState == projections.Error):
+			return o, nil
+		case err == nil:
+			state = string(o.ProcessState)
+		case ctx.Err() != nil: // told below
+		case errors.As(err, &problem) && problem.Status != http.StatusNotFound && problem.Status < 500:
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("gave up waiting for order %s, which was submitted and is %s; see `waybill order get`", clean(id), state)
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// A server that goes away while it is waited for, and an order that is not
+// there yet, are waited for too.
+func TestWaitOutlivesARestart(t *testing.T) {
+	clearEnvironment(t)
+	answers := []string{
+		"POST gone", "POST 503", "POST 202", "GET 404", "GET gone", "GET 503", "GET Pending", "GET Processed",
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(answers) == 0 {
+			t.Errorf("one request too many: %s", r.Method)
+			panic(http.ErrAbortHandler)
+		}
+		answer := answers[0]
+		answers = answers[1:]
+		problem := func(status int) {
+			w.WriteHeader(status)
+			fmt.Fprintf(w, `{"status":%d,"title":"x"}`, status)
+		}
+		switch answer {
+		case r.Method + " gone":
+			panic(http.ErrAbortHandler)
+		case r.Method + " 404":
+			problem(404)
+		case r.Method + " 503":
+			problem(503)
+		case "POST 202":
+			w.WriteHeader(http.StatusAccepted)
+			fmt.Fprint(w, `{"orderId":"o-1"}`)
+		case "GET Pending", "GET Processed":
+			fmt.Fprintf(w, `{"orderId":"o-1","processState":%q,"steps":[]}`, answer[len("GET "):])
+		default:
+			t.Errorf("%s came instead of %s", r.Method, answer)
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	waybill(t, "", "submit", "w", "--id", "o-1", "--wait", "--server", server.URL).want(t, 0, "Processed", "")
+	if len(answers) != 0 {
+		t.Errorf("not asked for: %q", answers)
+	}
+}
+
+// A refusal is not tried again.
+func TestSubmitIsRefused(t *testing.T) {
+	clearEnvironment(t)
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprint(w, `{"status":422,"title":"x","detail":"no good","errors":[{"message":"do better","location":"body.input"}]}`)
+	}))
+	defer server.Close()
+	waybill(t, "", "submit", "w", "--wait", "--server", server.URL).want(t, 1, "", "waybill: no good\nbody.input: do better")
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}

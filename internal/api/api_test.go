@@ -1,0 +1,499 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events"
+	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// stage is an instance in memory, with the example's agents, behind a server.
+type stage struct {
+	*testing.T
+	server   *Server
+	instance *orchestrator.Instance
+	url      string
+	http     *http.Client
+	client   *Client
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	metrics := prometheus.NewRegistry()
+	opts := []kgo.Opt{kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DisableClientMetrics(), KafkaMetrics(metrics)}
+	topics, err := events.NewTopics("waybill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := orchestrator.CreateTopics(t.Context(), kadm.NewClient(client), &topics, 2, -1); err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{T: t}
+	if s.instance, err = orchestrator.New(t.Context(), orchestrator.Config{ID: "i-1", Kafka: opts, DataDir: t.TempDir(), Logger: log}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- s.instance.Run(ctx) }()
+
+	s.server = New(Config{Version: "test", Metrics: metrics, Logger: log})
+	listener := httptest.NewServer(s.server)
+	s.url, s.http = listener.URL, listener.Client()
+	if s.client, err = NewClient(s.url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.client.Close()
+		listener.Close()
+		stop()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		s.server.Detach(errors.New("over"))
+		if err := s.instance.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	go func() {
+		ended <- fulfilment.Serve(ctx, agents.Config{Brokers: cluster.ListenAddrs(), Logger: slog.New(slog.DiscardHandler)})
+	}()
+	return s
+}
+
+// attach makes the server answer for the instance, and waits until it serves.
+func (s *stage) attach() {
+	s.Helper()
+	s.server.Attach(s.instance)
+	s.until(func() bool { return s.client.Ready(s.Context()) == nil && s.instance.Owned() == 2 })
+}
+
+func (s *stage) until(done func() bool) {
+	s.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-s.Context().Done():
+			s.Fatal("the test ended before what it waits for")
+		}
+	}
+}
+
+func (s *stage) order(id string, want projections.State) *Order {
+	s.Helper()
+	var o *Order
+	s.until(func() bool {
+		var err error
+		o, err = s.client.Order(s.Context(), id)
+		return err == nil && o.ProcessState == want
+	})
+	return o
+}
+
+type request struct {
+	method, path, body string
+	header             http.Header
+}
+
+// ask returns the status, the headers and the body of the response.
+func (s *stage) ask(r request) (int, http.Header, string) {
+	s.Helper()
+	req, err := http.NewRequestWithContext(s.Context(), cmp.Or(r.method, "GET"), s.url+r.path, strings.NewReader(r.body))
+	if err != nil {
+		s.Fatal(err)
+	}
+	req.Header = r.header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{"Content-Type": {"application/json"}}
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(body)
+}
+
+// with runs a part of the test on the same stage.
+func (s *stage) with(name string, f func(s *stage)) {
+	s.Run(name, func(t *testing.T) {
+		own := *s
+		own.T = t
+		f(&own)
+	})
+}
+
+func TestAPI(t *testing.T) {
+	s := newStage(t)
+	s.with("without an instance", (*stage).withoutInstance)
+	s.attach()
+	s.with("workflows", (*stage).testWorkflows)
+	s.with("submit and get", (*stage).testSubmit)
+	s.with("paging", (*stage).testPaging)
+	s.with("alerts", (*stage).testAlerts)
+	s.with("partitions", (*stage).testPartitions)
+	s.with("problems", (*stage).testProblems)
+	s.with("openapi", (*stage).testOpenAPI)
+	s.with("health and metrics", (*stage).testHealth)
+	s.server.Detach(errors.New("the test detached it"))
+	s.with("detached", func(s *stage) {
+		if status, _, body := s.ask(request{path: "/readyz"}); status != 503 || !strings.Contains(body, "the test detached it") {
+			s.Errorf("readyz: %d %s", status, body)
+		}
+	})
+}
+
+func (s *stage) withoutInstance() {
+	for path, want := range map[string]int{
+		"/healthz": 200, "/metrics": 200, "/openapi.json": 200,
+		"/readyz": 503, "/api/v1/orders": 503, "/api/v1/orders/o-1": 503, "/api/v1/orders/o-1/history": 503,
+		"/api/v1/workflows": 503, "/api/v1/alerts": 503, "/api/v1/partitions": 503, "/api/v1/partitions/0/projection": 503,
+	} {
+		if status, _, body := s.ask(request{path: path}); status != want {
+			s.Errorf("%s: %d instead of %d: %s", path, status, want, body)
+		}
+	}
+}
+
+func (s *stage) testWorkflows() {
+	post := func(body string) (int, http.Header, string) {
+		s.Helper()
+		return s.ask(request{method: "POST", path: "/api/v1/workflows?file=w.yaml", body: body, header: http.Header{"Content-Type": {"text/plain"}}})
+	}
+	if status, _, body := post(string(fulfilment.Workflow)); status != 201 || !strings.Contains(body, `"workflow":"order-fulfilment"`) {
+		s.Errorf("new: %d %s", status, body)
+	}
+	if status, _, body := post(string(fulfilment.Workflow)); status != 200 {
+		s.Errorf("again: %d %s", status, body)
+	}
+	changed := strings.Replace(string(fulfilment.Workflow), "timeout: 10s", "timeout: 11s", 1)
+	if status, header, body := post(changed); status != 409 || header.Get("Content-Type") != "application/problem+json" {
+		s.Errorf("another content: %d %s", status, body)
+	}
+	status, _, body := post("workflow: w\nsteps:\n- {name: a, agent: x, after: [b]}\n- {name: c, agnt: x}\n")
+	var p Problem
+	if err := json.Unmarshal([]byte(body), &p); err != nil || status != 422 || len(p.Errors) < 2 || p.Errors[0].Location != "w.yaml:3:31" {
+		s.Errorf("bad file: %d %s (%v)", status, body, err)
+	}
+
+	all, err := s.client.Workflows(s.Context())
+	if err != nil || len(all) != 1 {
+		s.Errorf("list: %s, %v", all, err)
+	}
+	for path, want := range map[string]int{"": 200, "?version=1": 200, "?version=2": 404, "?version=-1": 422, "?version=x": 422} {
+		if status, _, body := s.ask(request{path: "/api/v1/workflows/order-fulfilment" + path}); status != want {
+			s.Errorf("show %s: %d instead of %d: %s", path, status, want, body)
+		}
+	}
+	if status, _, _ := s.ask(request{path: "/api/v1/workflows/none"}); status != 404 {
+		s.Errorf("show unknown: %d", status)
+	}
+}
+
+func (s *stage) testSubmit() {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for id, location := range map[string]string{
+		"a/b": "/api/v1/orders/a%2Fb", "ü 100%?#": "/api/v1/orders/%C3%BC%20100%25%3F%23",
+		"..": "/api/v1/orders/%2E%2E", "x/history": "/api/v1/orders/x%2Fhistory", "a//b": "/api/v1/orders/a%2F%2Fb",
+	} {
+		body, err := json.Marshal(map[string]any{"id": id, "workflow": "order-fulfilment", "input": map[string]any{"total": 42}, "unknown": true, "replyTo": nil})
+		if err != nil {
+			s.Fatal(err)
+		}
+		status, header, answer := s.ask(request{method: "POST", path: "/api/v1/orders", body: string(body), header: http.Header{"Content-Type": {"application/json"}, "Traceparent": {trace}}})
+		if status != 202 || header.Get("Location") != location {
+			s.Fatalf("submit %q: %d, Location %q: %s", id, status, header.Get("Location"), answer)
+		}
+		o := s.order(id, projections.Processed)
+		if o.OrderID != id || len(o.Steps) != 3 || o.LockedBy != nil || o.CompleteBy != nil {
+			s.Errorf("order %q: %+v", id, o)
+		}
+		if status, _, answer := s.ask(request{path: location}); status != 200 {
+			s.Errorf("get %s: %d %s", location, status, answer)
+		}
+		status, _, answer = s.ask(request{path: location + "/history"})
+		var h struct {
+			Events []events.Event `json:"events"`
+		}
+		if err := json.Unmarshal([]byte(answer), &h); status != 200 || err != nil || len(h.Events) != 8 {
+			s.Fatalf("history of %q: %d %s (%v)", id, status, answer, err)
+		}
+		for n, e := range h.Events {
+			if e.Seq != uint64(n+1) || e.Order != id {
+				s.Errorf("event %d of %q: %+v", n, id, e)
+			}
+		}
+		if h.Events[0].Traceparent != trace {
+			s.Errorf("traceparent %q", h.Events[0].Traceparent)
+		}
+	}
+
+	_, _, body := s.ask(request{path: "/api/v1/orders/a%2Fb"})
+	var o map[string]any
+	if err := json.Unmarshal([]byte(body), &o); err != nil {
+		s.Fatal(err)
+	}
+	mustHave(s.T, o, "orderId", "workflow", "version", "processState", "lockedBy", "completeBy", "failureCount", "input", "output", "steps",
+		"acceptedAt", "updatedAt", "priority", "reason", "replyTo", "alert", "partition")
+	mustHave(s.T, o["steps"].([]any)[0].(map[string]any), "name", "state", "attempt", "completeBy", "failureCount", "idempotencyKey", "output", "error")
+
+	// Without an id a new one is made.
+	_, _, body = s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"nobody-knows-it"}`})
+	var receipt Receipt
+	if err := json.Unmarshal([]byte(body), &receipt); err != nil || receipt.OrderID == "" {
+		s.Fatalf("%s: %v", body, err)
+	}
+	if o := s.order(receipt.OrderID, projections.Rejected); o.Reason == nil {
+		s.Errorf("rejected without a reason: %+v", o)
+	}
+}
+
+func mustHave(t *testing.T, object map[string]any, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, ok := object[name]; !ok {
+			t.Errorf("%q is left out of %v", name, object)
+		}
+	}
+}
+
+func (s *stage) testPaging() {
+	all, err := s.client.Orders(s.Context(), "", "", 1000, "")
+	if err != nil || all.Next != "" || len(all.Orders) < 5 {
+		s.Fatalf("%+v, %v", all, err)
+	}
+	var walked []Summary
+	for after := ""; ; {
+		page, err := s.client.Orders(s.Context(), "", "", 2, after)
+		if err != nil {
+			s.Fatal(err)
+		}
+		walked = append(walked, page.Orders...)
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	ids := func(orders []Summary) (ids []string) {
+		for _, o := range orders {
+			ids = append(ids, o.OrderID)
+		}
+		return ids
+	}
+	if !slices.Equal(ids(walked), ids(all.Orders)) {
+		s.Errorf("pages of 2: %q, all at once: %q", ids(walked), ids(all.Orders))
+	}
+	rejected, err := s.client.Orders(s.Context(), "Rejected", "", 10, "")
+	if err != nil || len(rejected.Orders) != 1 {
+		s.Errorf("rejected: %+v, %v", rejected, err)
+	}
+}
+
+func (s *stage) testAlerts() {
+	for n := range 3 {
+		id := fmt.Sprint("declined-", n)
+		if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: "order-fulfilment", Input: []byte(`{"card":"declined"}`)}); err != nil {
+			s.Fatal(err)
+		}
+		if o := s.order(id, projections.Error); o.Alert == nil || o.Steps[1].Error == nil || o.Steps[1].Error.Code != "card-declined" {
+			s.Errorf("order %+v", o)
+		}
+	}
+	var walked []Alert
+	for after := ""; ; {
+		page, err := s.client.Alerts(s.Context(), 1, after)
+		if err != nil {
+			s.Fatal(err)
+		}
+		walked = append(walked, page.Alerts...)
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if len(walked) != 3 || !slices.IsSortedFunc(walked, func(a, b Alert) int { return b.At.Compare(a.At.Time) }) {
+		s.Errorf("alerts: %+v", walked)
+	}
+	if a := walked[0]; a.Step == nil || *a.Step != "charge" || len(a.Errors) != 1 || a.Reason == "" {
+		s.Errorf("alert: %+v", a)
+	}
+}
+
+func (s *stage) testPartitions() {
+	heads, err := s.client.Partitions(s.Context())
+	if err != nil || len(heads) != 2 || heads[0].Owner == nil || *heads[0].Owner != "i-1" || heads[0].ClaimedAt == nil {
+		s.Fatalf("%+v, %v", heads, err)
+	}
+	for p := range int32(2) {
+		var want, got []string
+		var at int64
+		if err := s.instance.Store().Dump(p, func(h projections.Head) error { at = h.Offset; return nil }, func(k, v []byte) error {
+			want = append(want, fmt.Sprintf("%x %x", k, v))
+			return nil
+		}); err != nil {
+			s.Fatal(err)
+		}
+		err := s.client.Projection(s.Context(), p, func(head Partition) error {
+			if head.Offset != at || head.Partition != p {
+				s.Errorf("head %+v, and the store is at %d", head, at)
+			}
+			return nil
+		}, func(e Entry) error {
+			got = append(got, fmt.Sprintf("%s %x", e.Key, e.Value))
+			return nil
+		})
+		if err != nil || len(got) == 0 || !slices.Equal(got, want) {
+			s.Errorf("partition %d: %d keys of %d, %v", p, len(got), len(want), err)
+		}
+	}
+}
+
+func (s *stage) testProblems() {
+	big := `{"workflow":"order-fulfilment","input":"` + strings.Repeat("x", events.MaxValue) + `"}`
+	for _, c := range []struct {
+		request
+		status int
+		says   string
+	}{
+		{request{method: "POST", path: "/api/v1/orders", body: `{}`}, 422, "workflow"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":""}`}, 422, "workflow"},
+		{request{method: "POST", path: "/api/v1/orders", body: ``}, 400, "body"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":`}, 400, ""},
+		{request{method: "POST", path: "/api/v1/orders", body: `[]`}, 422, ""},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w","priority":"urgent"}`}, 422, "high, normal, low"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w","version":-1}`}, 422, "version"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w","deadline":"tomorrow"}`}, 422, "deadline"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w","id":"` + strings.Repeat("ü", 129) + `"}`}, 422, "256"},
+		{request{method: "POST", path: "/api/v1/orders", body: "{\"workflow\":\"w\",\"id\":\"\xff\"}"}, 400, "UTF-8"},
+		{request{method: "POST", path: "/api/v1/orders", body: big}, 413, "at most 1048576"},
+		{request{method: "POST", path: "/api/v1/orders", body: big + big}, 413, "too large"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w"}`, header: http.Header{"Content-Type": {"application/json"}, "Sec-Fetch-Site": {"cross-site"}}}, 403, "origins"},
+		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w"}`, header: http.Header{"Content-Type": {"text/html"}}}, 415, ""},
+		{request{path: "/api/v1/orders/none"}, 404, "none"},
+		{request{path: "/api/v1/orders/none/history"}, 404, "none"},
+		{request{path: "/api/v1/orders/%ff"}, 404, ""},
+		{request{path: "/api/v1/orders?state=Lost"}, 422, "Pending"},
+		{request{path: "/api/v1/orders?limit=0"}, 422, "limit"},
+		{request{path: "/api/v1/orders?limit=1001"}, 422, "limit"},
+		{request{path: "/api/v1/orders?after=!"}, 422, "next"},
+		{request{path: "/api/v1/alerts?after=!"}, 422, "next"},
+		{request{path: "/api/v1/alerts?after=eA"}, 422, "next"},
+		{request{path: "/api/v1/partitions/2/projection"}, 404, "from 0"},
+		{request{path: "/api/v1/partitions/x/projection"}, 422, ""},
+		{request{path: "/api/v1/nothing"}, 404, "openapi.json"},
+		{request{path: "/"}, 404, "openapi.json"},
+		{request{method: "DELETE", path: "/api/v1/orders"}, 405, "GET or POST"},
+		{request{method: "POST", path: "/healthz"}, 405, "GET"},
+	} {
+		status, header, body := s.ask(c.request)
+		name := fmt.Sprintf("%s %s %.60s", c.method, c.path, c.body)
+		if status != c.status || header.Get("Content-Type") != "application/problem+json" || !strings.Contains(body, c.says) {
+			s.Errorf("%s: %d instead of %d, %s: %.300s", name, status, c.status, header.Get("Content-Type"), body)
+		}
+		var p Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || p.Status != status || p.Title == "" || p.Detail == "" {
+			s.Errorf("%s: not a problem document: %.300s", name, body)
+		}
+	}
+}
+
+func (s *stage) testOpenAPI() {
+	_, _, body := s.ask(request{path: "/openapi.json"})
+	var spec struct {
+		OpenAPI string                    `json:"openapi"`
+		Paths   map[string]map[string]any `json:"paths"`
+	}
+	if err := json.Unmarshal([]byte(body), &spec); err != nil {
+		s.Fatal(err)
+	}
+	var routes []string
+	for path, methods := range spec.Paths {
+		for method := range methods {
+			routes = append(routes, method+" "+path)
+		}
+	}
+	slices.Sort(routes)
+	want := []string{
+		"get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
+		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
+		"get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders", "post /api/v1/workflows",
+	}
+	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {
+		s.Errorf("OpenAPI %s: %q", spec.OpenAPI, routes)
+	}
+}
+
+func (s *stage) testHealth() {
+	if status, _, _ := s.ask(request{path: "/healthz"}); status != 200 {
+		s.Errorf("healthz: %d", status)
+	}
+	if status, _, body := s.ask(request{path: "/readyz"}); status != 200 {
+		s.Errorf("readyz: %d %s", status, body)
+	}
+	status, _, body := s.ask(request{path: "/metrics"})
+	for _, want := range []string{"waybill_owned_partitions 2\n", "waybill_ready 1\n", "go_build_info", "process_start_time", "waybill_kafka_connects_total"} {
+		if status != 200 || !strings.Contains(body, want) {
+			s.Errorf("metrics: %d, no %q", status, want)
+		}
+	}
+}
+
+func TestClientIsFarFromAServer(t *testing.T) {
+	if _, err := NewClient("ftp://x"); err == nil {
+		t.Error("a server with another scheme was taken")
+	}
+	listener := httptest.NewServer(http.NotFoundHandler())
+	c, err := NewClient(listener.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Order(t.Context(), "o-1"); err == nil || !strings.Contains(err.Error(), "is it a Waybill") {
+		t.Errorf("a server that is no Waybill: %v", err)
+	}
+	listener.Close()
+	if _, err := c.Order(t.Context(), "o-1"); !errors.Is(err, ErrAway) || !strings.Contains(err.Error(), "waybill dev") {
+		t.Errorf("no server: %v", err)
+	}
+	if _, err := c.Order(t.Context(), string(bytes.Repeat([]byte("x"), 257))); err == nil {
+		t.Error("an id that cannot be one was asked for")
+	}
+}

@@ -1,0 +1,223 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Client talks to a running instance. What the server refuses is a [*Problem].
+type Client struct {
+	base string
+	http *http.Client
+}
+
+// ErrAway says that no instance answered at the address.
+var ErrAway = errors.New("no Waybill answers")
+
+// NewClient returns a client of the server at an address such as
+// http://127.0.0.1:8080. Close it.
+func NewClient(server string) (*Client, error) {
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("%q: give an address such as http://127.0.0.1:8080", server)
+	}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute}
+	return &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{Transport: transport}}, nil
+}
+
+// Close closes the connections that are kept for later requests.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Submit submits an order and returns its id.
+func (c *Client) Submit(ctx context.Context, s *Submission) (string, error) {
+	body, err := jsonv2.Marshal(s, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return "", fmt.Errorf("encode the submission: %w", err)
+	}
+	var receipt Receipt
+	err = c.call(ctx, http.MethodPost, "/api/v1/orders", nil, body, &receipt)
+	return receipt.OrderID, err
+}
+
+// Ready returns nil when the instance serves all that it was given.
+func (c *Client) Ready(ctx context.Context) error {
+	return c.call(ctx, http.MethodGet, "/readyz", nil, nil, nil)
+}
+
+// Order returns the state record of an order.
+func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	var o Order
+	return &o, c.call(ctx, http.MethodGet, path, nil, nil, &o)
+}
+
+// History returns the journal events of an order, each as it stands in the
+// journal.
+func (c *Client) History(ctx context.Context, id string) (*History, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	var h History
+	return &h, c.call(ctx, http.MethodGet, path+"/history", nil, nil, &h)
+}
+
+func orderPath(id string) (string, error) {
+	if err := events.CheckOrderID(id); err != nil {
+		return "", err
+	}
+	return "/api/v1/orders/" + pathEscape(id), nil
+}
+
+// Orders returns a page of the orders; empty filters select all.
+func (c *Client) Orders(ctx context.Context, state, workflow string, limit int, after string) (*OrderPage, error) {
+	var page OrderPage
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/orders", values(map[string]string{"state": state, "workflow": workflow, "limit": strconv.Itoa(limit), "after": after}), nil, &page)
+}
+
+// Alerts returns a page of the open alerts.
+func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPage, error) {
+	var page AlertPage
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/alerts", values(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
+}
+
+// Workflows returns the registered definitions in their canonical form.
+func (c *Client) Workflows(ctx context.Context) ([]json.RawMessage, error) {
+	var all Workflows
+	err := c.call(ctx, http.MethodGet, "/api/v1/workflows", nil, nil, &all)
+	return all.Workflows, err
+}
+
+// Workflow returns a definition in its canonical form; version 0 is the newest.
+func (c *Client) Workflow(ctx context.Context, name string, version int) (json.RawMessage, error) {
+	var definition json.RawMessage
+	err := c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name), values(map[string]string{"version": strconv.Itoa(version)}), nil, &definition)
+	return definition, err
+}
+
+// Register registers a workflow. Problems are reported under the name file.
+func (c *Client) Register(ctx context.Context, file string, source []byte) error {
+	return c.call(ctx, http.MethodPost, "/api/v1/workflows", values(map[string]string{"file": file}), source, nil)
+}
+
+// Projection reads the projection of a partition: begin gets the partition's
+// head, then yield every key and its value, in order.
+func (c *Client) Projection(ctx context.Context, partition int32, begin func(Partition) error, yield func(Entry) error) error {
+	path := fmt.Sprintf("/api/v1/partitions/%d/projection", partition)
+	response, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	lines := jsontext.NewDecoder(bufio.NewReaderSize(response.Body, 64<<10))
+	var head Partition
+	if err := jsonv2.UnmarshalDecode(lines, &head); err != nil {
+		return fmt.Errorf("read the projection of partition %d: %w", partition, err)
+	}
+	if err := begin(head); err != nil {
+		return err
+	}
+	for {
+		var e Entry
+		err := jsonv2.UnmarshalDecode(lines, &e)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the projection of partition %d: %w", partition, err)
+		}
+		if err := yield(e); err != nil {
+			return err
+		}
+	}
+}
+
+// Partitions returns the heads of all partitions.
+func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
+	var all Partitions
+	err := c.call(ctx, http.MethodGet, "/api/v1/partitions", nil, nil, &all)
+	return all.Partitions, err
+}
+
+// values leaves out what is empty.
+func values(all map[string]string) url.Values {
+	query := make(url.Values)
+	for name, value := range all {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, body []byte, into any) error {
+	response, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if into == nil {
+		return nil
+	}
+	if err := jsonv2.UnmarshalRead(response.Body, into, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return fmt.Errorf("read what %s answered: %w", c.base, err)
+	}
+	return nil
+}
+
+// do returns the response if it is not a refusal. The caller closes its body.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
+	address := c.base + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", c.base, err)
+	}
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("%w at %s: start one with `waybill dev`, or name another with --server", ErrAway, c.base)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", c.base, err)
+	}
+	if response.StatusCode < 400 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	problem := &Problem{Status: response.StatusCode}
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return nil, fmt.Errorf("read what %s answered: %w", c.base, err)
+	}
+	if err := jsonv2.Unmarshal(text, problem); err != nil {
+		return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.base, response.Status)
+	}
+	return nil, problem
+}

@@ -1,0 +1,32 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// health registers what whoever watches the process asks for.
+func (s *Server) health(mux *http.ServeMux) {
+	ok := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = fmt.Fprintln(w, "ok") // whoever hung up needs no answer
+	}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { ok(w) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.ready(); err != nil {
+			refuse(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		ok(w)
+	})
+}
+
+// ready says what is missing for the instance to serve, nil if nothing.
+func (s *Server) ready() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.instance == nil {
+		return s.why
+	}
+	return s.instance.Ready()
+}

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/plugin/kprom"
+)
+
+// metrics registers /metrics, and what the server itself has to say there.
+func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+		s.gauge("waybill_partitions", "Partitions of the namespace.", func() float64 { return float64(s.instance.Partitions()) }),
+		s.gauge("waybill_owned_partitions", "Partitions that this instance serves.", func() float64 { return float64(s.instance.Owned()) }),
+		s.gauge("waybill_ready", "1 if the instance serves all that it was given.", func() float64 {
+			if s.instance.Ready() == nil {
+				return 1
+			}
+			return 0
+		}),
+	)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
+}
+
+// gauge is 0 while there is no instance to ask.
+func (s *Server) gauge(name, help string, value func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		if s.instance == nil {
+			return 0
+		}
+		return value()
+	})
+}
+
+// KafkaMetrics returns an option that counts what all clients that are made
+// with it do, together.
+func KafkaMetrics(registry *prometheus.Registry) kgo.Opt {
+	return kgo.WithHooks(&clients{Metrics: kprom.NewMetrics("waybill_kafka", kprom.Registry(cumulative{registry}))})
+}
+
+// clients shares one set of metrics between clients. An instance has several
+// for each partition, and they come and go with it; kprom itself wants one set
+// for each.
+type clients struct {
+	*kprom.Metrics
+	once sync.Once
+}
+
+// OnNewClient registers the metrics, for the first client only.
+func (c *clients) OnNewClient(client *kgo.Client) {
+	c.once.Do(func() { c.Metrics.OnNewClient(client) })
+}
+
+// OnClientClosed keeps the metrics: other clients go on with them.
+func (c *clients) OnClientClosed(*kgo.Client) {}
+
+// cumulative leaves out gauges, which would show the first client only.
+type cumulative struct{ *prometheus.Registry }
+
+// Register registers what is no gauge.
+func (c cumulative) Register(collector prometheus.Collector) error {
+	if _, ok := collector.(prometheus.GaugeFunc); ok {
+		return nil
+	}
+	return c.Registry.Register(collector)
+}
+
+// MustRegister registers what is no gauge.
+func (c cumulative) MustRegister(all ...prometheus.Collector) {
+	for _, collector := range all {
+		if err := c.Register(collector); err != nil {
+			panic(err)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Submission is the body of a request to submit an order.
+type Submission struct {
+	ID       string          `json:"id,omitempty" nullable:"true" doc:"The order id, at most 256 bytes of UTF-8; left out, a new one is made. Submitting an id again changes nothing."`
+	Workflow string          `json:"workflow,omitempty" required:"true" minLength:"1" doc:"The workflow's name"`
+	Version  int             `json:"version,omitempty" minimum:"0" nullable:"true" doc:"Left out or 0: the newest that is registered"`
+	Input    json.RawMessage `json:"input,omitempty" doc:"What the agents work on; any JSON"`
+	ReplyTo  string          `json:"replyTo,omitempty" nullable:"true" doc:"The topic for status messages; left out, the namespace's"`
+	Priority events.Priority `json:"priority,omitempty" enum:"high,normal,low" nullable:"true"`
+	Deadline *time.Time      `json:"deadline,omitempty" nullable:"true"`
+}
+
+// Receipt is the answer to a submission.
+type Receipt struct {
+	OrderID string `json:"orderId"`
+}
+
+// OrderPage is a part of a listing of orders.
+type OrderPage struct {
+	Orders []Summary `json:"orders" nullable:"false"`
+	Next   string    `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+}
+
+// History is the journal of one order.
+type History struct {
+	Events []json.RawMessage `json:"events" nullable:"false" doc:"The order's journal events, as they stand in the journal"`
+}
+
+func (s *Server) orders(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
+		Summary: "Submit an order", Tags: []string{"orders"},
+		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected.",
+		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody,
+		Errors: []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.submit)
+	huma.Register(api, huma.Operation{
+		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
+		Summary: "List orders", Tags: []string{"orders"},
+		Description: "Partition by partition, in each by state and workflow, newest first.",
+		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.listOrders)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}",
+		Summary: "Get the state record of an order", Tags: []string{"orders"},
+		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
+	}, s.getOrder)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-order-history", Method: http.MethodGet, Path: "/api/v1/orders/{id}/history",
+		Summary: "Get the journal events of an order", Tags: []string{"orders"},
+		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
+	}, s.getHistory)
+}
+
+type submitInput struct {
+	Traceparent string `header:"traceparent" doc:"W3C trace context, passed on with every message about the order"`
+	Body        Submission
+}
+
+type submitOutput struct {
+	Location string `header:"Location"`
+	Body     Receipt
+}
+
+func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if in.Body.ID != "" {
+		if err := events.CheckOrderID(in.Body.ID); err != nil {
+			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
+		}
+	}
+	submission := events.Submission{
+		Workflow: in.Body.Workflow, Version: in.Body.Version, Input: jsontext.Value(in.Body.Input),
+		ReplyTo: in.Body.ReplyTo, Priority: in.Body.Priority,
+	}
+	if in.Body.Deadline != nil {
+		submission.Deadline = events.Time(*in.Body.Deadline)
+	}
+	value, err := submission.Encode()
+	if err != nil {
+		return nil, huma.Error422UnprocessableEntity("the submission cannot be written as JSON", err)
+	}
+	if len(value) > events.MaxValue {
+		return nil, huma.Error413RequestEntityTooLarge(fmt.Sprintf("the submission has %d bytes; at most %d are allowed: keep large data elsewhere and pass a reference to it", len(value), events.MaxValue))
+	}
+	id, err := i.Submit(ctx, in.Body.ID, &submission, in.Traceparent)
+	if err != nil {
+		s.log.Warn("a submission failed", "error", err)
+		return nil, huma.Error503ServiceUnavailable("Kafka did not take the submission; try again with the same id, which is safe", err)
+	}
+	return &submitOutput{Location: "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id}}, nil
+}
+
+type listInput struct {
+	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected" doc:"Only orders in this state"`
+	Workflow string `query:"workflow" doc:"Only orders of this workflow"`
+	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	After    string `query:"after" doc:"The next of the page before"`
+}
+
+func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body OrderPage }, error) {
+	i, _, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	after, err := base64.RawURLEncoding.DecodeString(in.After)
+	if err != nil {
+		return nil, errCursor
+	}
+	page, err := i.Store().List(i.Partitions(), projections.Filter{
+		State: projections.State(in.State), Workflow: in.Workflow, Limit: in.Limit, After: after,
+	})
+	if err != nil {
+		return nil, s.broken("list orders", err)
+	}
+	out := &struct{ Body OrderPage }{OrderPage{
+		Orders: make([]Summary, len(page.Orders)),
+		Next:   base64.RawURLEncoding.EncodeToString(page.Next),
+	}}
+	for n, o := range page.Orders {
+		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o)
+	}
+	return out, nil
+}
+
+var errCursor = huma.Error422UnprocessableEntity("after is not a place that a page gave; pass the page's next as it is", &huma.ErrorDetail{Message: "not a cursor", Location: "query.after"})
+
+type orderInput struct {
+	ID string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+}
+
+func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Order }, error) {
+	i, _, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	p := i.Partition(in.ID)
+	o, _, err := i.Store().Order(p, in.ID)
+	if err != nil {
+		return nil, s.orderError(in.ID, "read order", err)
+	}
+	return &struct{ Body Order }{OrderOf(p, o)}, nil
+}
+
+func (s *Server) getHistory(ctx context.Context, in *orderInput) (*struct{ Body History }, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	history, err := i.History(ctx, in.ID)
+	if err != nil {
+		return nil, s.orderError(in.ID, "read the history of order", err)
+	}
+	out := &struct{ Body History }{History{Events: make([]json.RawMessage, len(history))}}
+	for n := range history {
+		out.Body.Events[n] = history[n].Append(nil)
+	}
+	return out, nil
+}
+
+// historyTimeout bounds how long a history may wait for Kafka.
+const historyTimeout = 30 * time.Second
+
+func (s *Server) orderError(id, doing string, err error) error {
+	switch {
+	case errors.Is(err, projections.ErrNotFound):
+		return huma.Error404NotFound(fmt.Sprintf("there is no order %q; one that was just submitted appears within moments", id))
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)
+	}
+	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
+}
+
+// broken answers for a fault that is not the caller's.
+func (s *Server) broken(doing string, err error) error {
+	s.log.Error("a request failed", "doing", doing, "error", err)
+	return huma.Error500InternalServerError(fmt.Sprintf("%s: %v", doing, err))
+}
+
+// pathEscape makes id one segment of a path. A path's . and .. are its own.
+func pathEscape(id string) string {
+	switch id {
+	case ".":
+		return "%2E"
+	case "..":
+		return "%2E%2E"
+	}
+	return url.PathEscape(id)
+}

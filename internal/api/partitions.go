@@ -1,0 +1,113 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Partitions says how far the instance has folded each partition.
+type Partitions struct {
+	Partitions []Partition `json:"partitions" nullable:"false"`
+}
+
+// Entry is one key of a partition's projection.
+type Entry struct {
+	Key   string `json:"key" doc:"In hexadecimal"`
+	Value []byte `json:"value" doc:"In base64"`
+}
+
+func (s *Server) partitions(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "list-partitions", Method: http.MethodGet, Path: "/api/v1/partitions",
+		Summary: "List the partitions, their owners and how far they were folded here", Tags: []string{"partitions"},
+		Errors: []int{http.StatusServiceUnavailable},
+	}, s.listPartitions)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-projection", Method: http.MethodGet, Path: "/api/v1/partitions/{partition}/projection",
+		Summary: "Stream the projection of a partition", Tags: []string{"partitions"},
+		Description: "NDJSON: the partition as in the listing, then one line with key (hexadecimal) and value (base64) for each key, in order, as of one moment. A stream that breaks off is not the whole.",
+		Errors:      []int{http.StatusNotFound, http.StatusServiceUnavailable},
+	}, s.getProjection)
+}
+
+func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body Partitions }, error) {
+	i, _, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	heads, err := i.Store().Heads(i.Partitions())
+	if err != nil {
+		return nil, s.broken("list partitions", err)
+	}
+	out := &struct{ Body Partitions }{Partitions{Partitions: make([]Partition, len(heads))}}
+	for p := range heads {
+		out.Body.Partitions[p] = partitionOf(int32(p), &heads[p])
+	}
+	return out, nil
+}
+
+type projectionInput struct {
+	Partition int32 `path:"partition" minimum:"0"`
+}
+
+// lineTimeout is how long a reader of a stream may keep it waiting: a stream
+// holds back what the state store could clean up.
+const lineTimeout = 30 * time.Second
+
+func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.StreamResponse, error) {
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		r, w := humago.Unwrap(c)
+		i, ctx, done, err := s.use(r.Context())
+		if err != nil {
+			refuse(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		defer done()
+		if in.Partition >= i.Partitions() {
+			refuse(w, http.StatusNotFound, fmt.Sprintf("there is no partition %d; the namespace has %d, from 0", in.Partition, i.Partitions()))
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		patience := http.NewResponseController(w)
+		out := bufio.NewWriterSize(w, 64<<10)
+		line := func(v any) error {
+			if out.Available() < out.Size()/2 {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := patience.SetWriteDeadline(time.Now().Add(lineTimeout)); err != nil {
+					return err
+				}
+				if err := out.Flush(); err != nil {
+					return err
+				}
+			}
+			if err := jsonv2.MarshalWrite(out, v, jsontext.AllowInvalidUTF8(true)); err != nil {
+				return err
+			}
+			return out.WriteByte('\n')
+		}
+		err = i.Store().Dump(in.Partition,
+			func(h projections.Head) error { return line(partitionOf(in.Partition, &h)) },
+			func(key, value []byte) error { return line(Entry{hex.EncodeToString(key), value}) })
+		if err == nil {
+			err = out.Flush()
+		}
+		if err != nil {
+			s.log.Warn("a projection was not streamed to its end", "partition", in.Partition, "error", err)
+			panic(http.ErrAbortHandler) // the reader must see that it is cut off
+		}
+	}}, nil
+}

@@ -1,0 +1,52 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+)
+
+// Problem is an RFC 9457 problem document, as the server sends and the client
+// reads it.
+type Problem struct { //nolint:errname // RFC 9457 calls it so
+	Title  string         `json:"title"`
+	Status int            `json:"status"`
+	Detail string         `json:"detail"`
+	Errors []ProblemEntry `json:"errors,omitzero"`
+}
+
+// ProblemEntry is one of several things that are wrong with a request.
+type ProblemEntry struct {
+	// Message says what is wrong and what to do about it.
+	Message string `json:"message"`
+	// Location is where: a place in the request, or file:line:column.
+	Location string `json:"location,omitzero"`
+}
+
+// Error returns what a person needs to know, each entry on a line of its own.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(cmp.Or(p.Detail, p.Title, fmt.Sprintf("HTTP status %d", p.Status)))
+	for _, e := range p.Errors {
+		b.WriteString("\n")
+		if e.Location != "" {
+			b.WriteString(e.Location + ": ")
+		}
+		b.WriteString(e.Message)
+	}
+	return b.String()
+}
+
+// refuse answers a request that reached no operation.
+func refuse(w http.ResponseWriter, status int, detail string) {
+	body, err := json.Marshal(&Problem{Title: http.StatusText(status), Status: status, Detail: detail})
+	if err != nil {
+		body = nil // it holds only text of ours
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // whoever hung up needs no answer
+}

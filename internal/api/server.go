@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
+)
+
+// maxBody is the largest body of a request: a submission around an input of
+// [events.MaxValue].
+const maxBody = events.MaxValue + 100<<10
+
+// Server is the HTTP handler. Make it with [New].
+type Server struct {
+	log     *slog.Logger
+	handler http.Handler
+
+	// mu is held for reading while a request uses the instance.
+	mu       sync.RWMutex
+	instance *orchestrator.Instance
+	why      error           // why there is no instance
+	alive    context.Context //nolint:containedctx // the instance's life, which is longer than a call and ends its requests
+	end      context.CancelFunc
+}
+
+// Config is what a [Server] needs to know.
+type Config struct {
+	// Version is that of the program, for OpenAPI.
+	Version string
+	// Metrics is where /metrics gathers from and the server's own metrics go.
+	Metrics *prometheus.Registry
+	// Logger takes what happens; nil discards it.
+	Logger *slog.Logger
+}
+
+// New returns a server without an instance.
+func New(cfg Config) *Server {
+	s := &Server{log: cfg.Logger, why: errors.New("the instance starts")}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	mux := http.NewServeMux()
+	spec := s.operations(mux, cfg.Version)
+	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(spec) // whoever hung up needs no answer
+	})
+	s.health(mux)
+	s.metrics(mux, cfg.Metrics)
+	mux.HandleFunc("/", nothingThere(mux))
+
+	// No browser may be led to act on an instance by a page of somebody else.
+	guard := http.NewCrossOriginProtection()
+	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
+	}))
+	s.handler = guard.Handler(mux)
+	return s
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Attach makes the server answer for an instance.
+func (s *Server) Attach(i *orchestrator.Instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instance, s.why = i, nil
+	s.alive, s.end = context.WithCancel(context.Background())
+}
+
+// Detach ends the requests that use the instance, and waits for them. Until
+// the next [Server.Attach] requests are answered with why. It must be called
+// before the instance is closed.
+func (s *Server) Detach(why error) {
+	s.mu.RLock()
+	if s.end != nil {
+		s.end()
+	}
+	s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.instance, s.why = nil, why
+}
+
+// use returns the instance, and a context that ends with it. The caller calls
+// done when it needs it no more. There is no instance if the error is not nil.
+func (s *Server) use(ctx context.Context) (_ *orchestrator.Instance, _ context.Context, done func(), _ error) {
+	s.mu.RLock()
+	if s.instance == nil {
+		why := s.why
+		s.mu.RUnlock()
+		return nil, nil, nil, huma.Error503ServiceUnavailable(fmt.Sprintf("not ready: %v; try again in a moment", why))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.alive, cancel)
+	return s.instance, ctx, func() {
+		stop()
+		cancel()
+		s.mu.RUnlock()
+	}, nil
+}
+
+// operations registers what OpenAPI describes, and returns the description.
+func (s *Server) operations(mux *http.ServeMux, version string) []byte {
+	config := huma.DefaultConfig("Waybill", version)
+	config.Info.Description = "Durable multi-step orders on Kafka."
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", "" // /openapi.json is ours; see New
+	config.CreateHooks = nil                                             // they would add $schema to every answer
+	config.AllowAdditionalPropertiesByDefault = true                     // unknown fields are ignored
+	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	api := humago.New(mux, config)
+	s.orders(api)
+	s.workflows(api)
+	s.alerts(api)
+	s.partitions(api)
+	spec, err := json.Marshal(api.OpenAPI())
+	if err != nil {
+		panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types
+	}
+	return spec
+}
+
+// format reads and writes JSON as the messages on Kafka are read and written.
+var format = huma.Format{
+	Marshal: func(w io.Writer, v any) error {
+		if err := jsonv2.MarshalWrite(w, v, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+			return err
+		}
+		_, err := w.Write([]byte{'\n'})
+		return err
+	},
+	Unmarshal: func(data []byte, v any) error {
+		return jsonv2.Unmarshal(data, v, jsontext.AllowDuplicateNames(true))
+	},
+}
+
+// nothingThere tells a path that is not there from a method that it does not
+// take.
+func nothingThere(mux *http.ServeMux) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			other := r.Clone(r.Context())
+			other.Method = method
+			if _, pattern := mux.Handler(other); pattern != "/" {
+				allowed = append(allowed, method)
+			}
+		}
+		if len(allowed) > 0 {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s is not possible here; use %s", r.Method, strings.Join(allowed, " or ")))
+			return
+		}
+		refuse(w, http.StatusNotFound, fmt.Sprintf("there is nothing at %s; /openapi.json lists what there is", r.URL.EscapedPath()))
+	}
+}

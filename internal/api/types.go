@@ -1,0 +1,169 @@
+package api
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Order is the state record of an order. What an order does not have is null,
+// never left out.
+type Order struct {
+	Summary
+	Input    json.RawMessage `json:"input"`
+	Output   json.RawMessage `json:"output" doc:"That of the last step, once the order is Processed"`
+	Steps    []Step          `json:"steps" nullable:"false"`
+	ReplyTo  *string         `json:"replyTo" doc:"The caller's topic for status messages; null means the namespace's"`
+	Deadline *Time           `json:"deadline"`
+	Alert    *Alert          `json:"alert" doc:"The open alert"`
+}
+
+// Summary is what a listing says of an order.
+type Summary struct {
+	OrderID      string            `json:"orderId"`
+	Workflow     string            `json:"workflow"`
+	Version      int               `json:"version"`
+	ProcessState projections.State `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
+	LockedBy     *string           `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
+	CompleteBy   *Time             `json:"completeBy" doc:"The earliest deadline of the order's steps"`
+	FailureCount int               `json:"failureCount"`
+	AcceptedAt   *Time             `json:"acceptedAt"`
+	UpdatedAt    *Time             `json:"updatedAt"`
+	Priority     events.Priority   `json:"priority" enum:"high,normal,low"`
+	Reason       *string           `json:"reason" doc:"Why the order was rejected or is in Error"`
+	Partition    int32             `json:"partition"`
+}
+
+// Step is the state record of one step of an order.
+type Step struct {
+	Name           string                `json:"name"`
+	State          projections.StepState `json:"state"`
+	Attempt        int                   `json:"attempt" doc:"0 before the first"`
+	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed"`
+	FailureCount   int                   `json:"failureCount"`
+	IdempotencyKey *string               `json:"idempotencyKey"`
+	Output         json.RawMessage       `json:"output"`
+	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
+}
+
+// Alert is a call for an operator.
+type Alert struct {
+	Order    string  `json:"order"`
+	Workflow string  `json:"workflow"`
+	Version  int     `json:"version"`
+	Step     *string `json:"step"`
+	Reason   string  `json:"reason"`
+	Errors   []Fault `json:"errors" nullable:"false"`
+	At       *Time   `json:"at"`
+}
+
+// TransformSchema says that an order's alert may be null.
+func (Alert) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
+}
+
+// Fault is an error of an agent or of the orchestrator.
+type Fault events.Error
+
+// TransformSchema says that a step's error may be null.
+func (Fault) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
+}
+
+// Partition says who writes a partition and how far its journal was folded.
+type Partition struct {
+	Partition   int32   `json:"partition"`
+	Owner       *string `json:"owner" doc:"The instance that claimed the partition last"`
+	ClaimedAt   *Time   `json:"claimedAt"`
+	Offset      int64   `json:"offset" doc:"The next journal offset to fold"`
+	Transaction uint64  `json:"transaction" doc:"The number of the last folded transaction"`
+}
+
+// Time is a time as Waybill's messages write it: UTC, to the millisecond.
+type Time struct{ time.Time }
+
+// MarshalJSON writes the time as RFC 3339 with three digits of a second.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return append(events.AppendTime([]byte{'"'}, t.Time), '"'), nil
+}
+
+// Schema describes the time for OpenAPI.
+func (Time) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Format: "date-time", Nullable: true}
+}
+
+// OrderOf is the order as people see it.
+func OrderOf(partition int32, o *projections.Order) Order {
+	order := Order{
+		Summary: summaryOf(partition, o),
+		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
+		Steps:   make([]Step, len(o.Steps)),
+		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline),
+		Alert: alertOf(o),
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		order.Steps[i] = Step{
+			Name: s.Name, State: s.State, Attempt: s.Attempt,
+			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount,
+			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
+		}
+	}
+	return order
+}
+
+func summaryOf(partition int32, o *projections.Order) Summary {
+	s := Summary{
+		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
+		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy()), FailureCount: o.FailureCount,
+		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
+		Priority: o.Priority, Reason: text(o.Reason), Partition: partition,
+	}
+	if s.Priority == "" {
+		s.Priority = events.Normal
+	}
+	return s
+}
+
+func alertOf(o *projections.Order) *Alert {
+	if o.Alert == nil {
+		return nil
+	}
+	a := &Alert{
+		Order: o.ID, Workflow: o.Workflow, Version: o.Version,
+		Step: text(o.Alert.Step), Reason: o.Alert.Reason, At: at(o.Alert.At),
+		Errors: make([]Fault, len(o.Alert.Errors)),
+	}
+	for i, e := range o.Alert.Errors {
+		a.Errors[i] = Fault(e)
+	}
+	return a
+}
+
+func partitionOf(p int32, h *projections.Head) Partition {
+	return Partition{
+		Partition: p, Owner: text(h.Owner), ClaimedAt: at(h.ClaimedAt),
+		Offset: h.Offset, Transaction: h.Transaction,
+	}
+}
+
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func at(t time.Time) *Time {
+	if t.IsZero() || t.UnixMilli() == 0 {
+		return nil
+	}
+	return &Time{t}
+}

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// Workflows lists the registered definitions.
+type Workflows struct {
+	Workflows []json.RawMessage `json:"workflows" nullable:"false" doc:"In the canonical form, by name and version"`
+}
+
+func (s *Server) workflows(api huma.API) {
+	huma.Register(api, huma.Operation{
+		OperationID: "list-workflows", Method: http.MethodGet, Path: "/api/v1/workflows",
+		Summary: "List the registered workflows", Tags: []string{"workflows"},
+		Errors: []int{http.StatusServiceUnavailable},
+	}, s.listWorkflows)
+	huma.Register(api, huma.Operation{
+		OperationID: "get-workflow", Method: http.MethodGet, Path: "/api/v1/workflows/{name}",
+		Summary: "Get a workflow in its canonical form", Tags: []string{"workflows"},
+		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
+	}, s.getWorkflow)
+	huma.Register(api, huma.Operation{
+		OperationID: "register-workflow", Method: http.MethodPost, Path: "/api/v1/workflows",
+		Summary: "Register a workflow", Tags: []string{"workflows"},
+		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409.",
+		MaxBodyBytes: maxBody, DefaultStatus: http.StatusCreated,
+		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.registerWorkflow)
+}
+
+func (s *Server) listWorkflows(ctx context.Context, _ *struct{}) (*struct{ Body Workflows }, error) {
+	i, _, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := &struct{ Body Workflows }{Workflows{Workflows: []json.RawMessage{}}}
+	for _, flow := range i.Workflows() {
+		definition, err := flow.MarshalJSON()
+		if err != nil {
+			return nil, s.broken("encode workflow "+flow.ID(), err)
+		}
+		out.Body.Workflows = append(out.Body.Workflows, definition)
+	}
+	return out, nil
+}
+
+type workflowInput struct {
+	Name    string `path:"name"`
+	Version int    `query:"version" minimum:"0" doc:"Left out or 0: the newest"`
+}
+
+func (s *Server) getWorkflow(ctx context.Context, in *workflowInput) (*struct{ Body json.RawMessage }, error) {
+	i, _, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	flow := i.Workflow(in.Name, in.Version)
+	if flow == nil {
+		name := in.Name
+		if in.Version > 0 {
+			name = workflow.ID(in.Name, in.Version)
+		}
+		return nil, huma.Error404NotFound(fmt.Sprintf("workflow %s is not registered", name))
+	}
+	definition, err := flow.MarshalJSON()
+	if err != nil {
+		return nil, s.broken("encode workflow "+flow.ID(), err)
+	}
+	return &struct{ Body json.RawMessage }{definition}, nil
+}
+
+type registerInput struct {
+	File    string `query:"file" doc:"The name under which problems are reported" default:"workflow"`
+	RawBody []byte `contentType:"application/yaml"`
+}
+
+type registerOutput struct {
+	Status int
+	Body   json.RawMessage
+}
+
+func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*registerOutput, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	flow, err := workflow.Parse(in.File, in.RawBody)
+	if err != nil {
+		return nil, invalidWorkflow(err)
+	}
+	status := http.StatusCreated
+	if i.Workflow(flow.Name, flow.Version) != nil {
+		status = http.StatusOK
+	}
+	switch err := i.Register(ctx, flow); {
+	case errors.Is(err, orchestrator.ErrConflict):
+		return nil, huma.Error409Conflict(err.Error())
+	case err != nil:
+		s.log.Warn("a registration failed", "workflow", flow.ID(), "error", err)
+		return nil, huma.Error503ServiceUnavailable("the workflow could not be registered; try again, which is safe", err)
+	}
+	definition, err := flow.MarshalJSON()
+	if err != nil {
+		return nil, s.broken("encode workflow "+flow.ID(), err)
+	}
+	return &registerOutput{Status: status, Body: definition}, nil
+}
+
+func invalidWorkflow(err error) error {
+	var problems workflow.Errors
+	if !errors.As(err, &problems) {
+		return huma.Error422UnprocessableEntity(err.Error())
+	}
+	details := make([]error, len(problems))
+	for n, p := range problems {
+		details[n] = &huma.ErrorDetail{Message: p.Message, Location: fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)}
+	}
+	return huma.Error422UnprocessableEntity("the workflow is not valid, and nothing was registered", details...)
+}
