@@ -224,12 +224,7 @@ var (
 
 // AppendTime appends t as RFC 3339 in UTC with milliseconds.
 func AppendTime(dst []byte, t time.Time) []byte {
-	switch t = t.UTC(); {
-	case t.Before(firstTime):
-		t = firstTime
-	case t.After(lastTime):
-		t = lastTime
-	}
+	t = Time(t)
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
 	dst = digits(dst, year, 4)

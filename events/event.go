@@ -129,5 +129,14 @@ type Error struct {
 	Attempt int    `json:"attempt,omitzero"`
 }
 
-// Time cuts t to what messages carry: milliseconds, UTC.
-func Time(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }
+// Time cuts t to what messages carry: milliseconds, UTC, within what RFC 3339
+// can say.
+func Time(t time.Time) time.Time {
+	switch t = t.UTC().Truncate(time.Millisecond); {
+	case t.Before(firstTime) && !t.IsZero():
+		return firstTime
+	case t.After(lastTime):
+		return lastTime
+	}
+	return t
+}

@@ -2,7 +2,9 @@ package orchestrator
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -32,6 +34,39 @@ type Env struct {
 type Decision struct {
 	Order   *projections.Order
 	Records []*kgo.Record
+}
+
+// What others wrote into a name or a reason is cut to these lengths, in bytes,
+// so that the messages that repeat it stay small.
+const (
+	nameLength = 256
+	textLength = 1 << 10
+	// alertErrors is how many errors an alert carries at most.
+	alertErrors = 100
+)
+
+func clip(e *events.Event) {
+	if e.Type == events.OrderRejected || e.Type == events.StatusRefused || e.Type == events.ReplyDiscarded {
+		e.Workflow, e.ReplyTo, e.Step = cut(e.Workflow, nameLength), cut(e.ReplyTo, nameLength), cut(e.Step, nameLength)
+	}
+	e.Reason = cut(e.Reason, textLength)
+	if e.Error != nil {
+		fault := *e.Error
+		fault.Code, fault.Message, fault.Step = cut(fault.Code, nameLength), cut(fault.Message, textLength), cut(fault.Step, nameLength)
+		e.Error = &fault
+	}
+}
+
+// cut shortens s to at most n bytes of whole UTF-8.
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	const more = "…"
+	for n -= len(more); !utf8.RuneStart(s[n]); n-- {
+	}
+	return s[:n] + more
 }
 
 // envelopeSize is more than what a message has around its payload.
@@ -65,6 +100,7 @@ func (d *decider) decision() Decision {
 // record numbers and folds the next event, and keeps what follows from it.
 func (d *decider) record(e events.Event) {
 	e.Seq, e.At = d.order.Seq+1, d.env.Now
+	clip(&e)
 	if d.order.ID != "" {
 		e.Order = d.order.ID
 	}
@@ -86,7 +122,7 @@ func (d *decider) faults(fault *events.Error) []events.Error {
 	all := []events.Error{}
 	for i := range d.order.Steps {
 		s := &d.order.Steps[i]
-		if s.Error == nil {
+		if s.Error == nil || len(all) == alertErrors {
 			continue
 		}
 		e := *s.Error
@@ -108,7 +144,7 @@ func (d *decider) tell(e events.Event) {
 	if to := d.order.ReplyTo; to != "" {
 		size := envelopeSize
 		if e.Type == events.OrderCompleted {
-			size += len(d.order.Steps[len(d.order.Steps)-1].Output)
+			size += min(len(d.order.Steps[len(d.order.Steps)-1].Output), statusOutput)
 		}
 		if why := d.env.Refuses(to, size); why != "" {
 			d.record(events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})

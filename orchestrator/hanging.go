@@ -2,9 +2,11 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -33,7 +35,7 @@ type hanging struct {
 // principal may not describe is left out.
 func findHanging(ctx context.Context, admin *kadm.Client, producers []*kgo.Client, on kadm.TopicsSet) ([]hanging, error) {
 	topics, err := admin.DescribeProducers(ctx, on)
-	if err != nil {
+	if err != nil && !missing(err) {
 		return nil, fmt.Errorf("look for hanging transactions: %w", err)
 	}
 	var found []hanging
@@ -53,6 +55,20 @@ func findHanging(ctx context.Context, admin *kadm.Client, producers []*kgo.Clien
 		}
 	}
 	return found, nil
+}
+
+// missing says whether err is about nothing but topics that do not exist.
+func missing(err error) bool {
+	var parts *kadm.ShardErrors
+	if !errors.As(err, &parts) {
+		return false
+	}
+	for _, part := range parts.Errs {
+		if !errors.Is(part.Err, kerr.UnknownTopicOrPartition) {
+			return false
+		}
+	}
+	return true
 }
 
 // abort ends the producer's transaction wherever it hangs. The marker ends all

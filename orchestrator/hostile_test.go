@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -157,11 +158,22 @@ func TestHostileReplies(t *testing.T) {
 // TestWorkflowGone: a workflow that has left its topic sends its orders to an
 // operator, whichever way they notice it.
 func TestWorkflowGone(t *testing.T) {
+	var before *catalogue // it was still there
 	for name, notice := range map[string]func(s *stage){
 		"by a reply":  func(s *stage) { s.replies = append(s.replies, answer(s, events.ReplyCompleted)); s.read(t) },
 		"by an error": func(s *stage) { s.replies = append(s.replies, answer(s, events.ReplyFailed)); s.read(t) },
 		"by an expiry": func(s *stage) {
 			s.now = s.now.Add(workflowTimeout)
+			s.supervise(t, dueAtOnce)
+		},
+		"by a retry": func(s *stage) {
+			flows := s.flows
+			s.flows = before
+			s.replies = append(s.replies, answer(s, events.ReplyFailed))
+			s.read(t)
+			s.commit(t)
+			s.flows = flows
+			s.now = s.now.Add(time.Second)
 			s.supervise(t, dueAtOnce)
 		},
 	} {
@@ -173,7 +185,7 @@ func TestWorkflowGone(t *testing.T) {
 			s.orders = append(s.orders, submission{id: "o-1", value: events.Submission{Workflow: "order"}})
 			s.read(t)
 			s.commit(t)
-			flow := s.flows.find("order", 1)
+			before = s.flows
 			s.flows = &catalogue{flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)}
 			notice(s)
 			s.commit(t)
@@ -181,7 +193,7 @@ func TestWorkflowGone(t *testing.T) {
 			if o.State != projections.Error || o.Alert == nil || !strings.Contains(o.Reason, "order@1") {
 				t.Fatalf("%+v", o)
 			}
-			s.register(flow) // the invariants look things up
+			s.flows = before // the invariants look things up
 			if name != "by a reply" {
 				checkInvariants(t, s)
 			}
@@ -190,7 +202,7 @@ func TestWorkflowGone(t *testing.T) {
 	}
 }
 
-const workflowTimeout = 30e9 // the default of a step, in nanoseconds
+const workflowTimeout = 30 * time.Second // the default of a step
 
 func answer(s *stage, status string) reply {
 	return reply{id: "o-1", written: s.now, value: events.Reply{Order: "o-1", Step: "charge", Attempt: 1, Status: status}}

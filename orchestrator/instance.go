@@ -204,6 +204,13 @@ func (i *Instance) Run(ctx context.Context) error {
 	defer fail(nil)
 
 	running.Go(func() { i.catalogue.run(ctx) })
+	running.Go(func() {
+		select {
+		case <-i.store.Damaged():
+			fail(projections.ErrDamaged)
+		case <-ctx.Done():
+		}
+	})
 	for {
 		err := i.catalogue.catchUp(ctx)
 		if err == nil {
@@ -267,12 +274,16 @@ func (i *Instance) assigned(ctx context.Context, fail context.CancelCauseFunc, g
 	defer i.mu.Unlock()
 	i.joined = true
 	for _, p := range given {
-		ctx, stop := context.WithCancel(ctx)
+		owned, stop := context.WithCancel(ctx)
 		o := &ownership{stop: stop, done: make(chan struct{})}
 		i.lanes[p] = o
 		go func() {
 			defer close(o.done)
-			i.own(ctx, fail, p, o)
+			state := i.follower.release(p)
+			i.own(owned, fail, p, o, state)
+			if ctx.Err() == nil {
+				i.follower.follow(state, p)
+			}
 		}()
 	}
 }
@@ -297,10 +308,8 @@ func (i *Instance) revoked(taken []int32) {
 
 // own keeps a lane on the partition until ctx ends. A lane that ended for
 // whatever reason comes back only through a whole takeover.
-func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int32, o *ownership) {
+func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int32, o *ownership, state *projections.Partition) {
 	log := i.log.With("partition", p)
-	state := i.follower.release(p)
-	defer func() { i.follower.follow(state, p) }()
 	rebuilt := false
 	for wait := 50 * time.Millisecond; ; {
 		l := &lane{Instance: i, partition: p, state: state, log: log, byKey: newPartitioner(i.partitions)}

@@ -51,6 +51,7 @@ type lane struct {
 	current     *batch           // being decided
 	inflight    *batch           // being committed, nil if none
 
+	waiting int64 // the end of the replies when the lane took over
 	flushed time.Time
 	learned time.Time
 	// read is the committed position, for the group's offsets.
@@ -254,9 +255,13 @@ func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	read := make([]input, len(records))
-	for i, r := range records {
-		read[i] = l.read1(r)
+	read := make([]input, 0, len(records))
+	for _, r := range records {
+		if r.Attrs.IsControl() {
+			l.advance(r) // it is read, but nothing that would be worth a transaction
+			continue
+		}
+		read = append(read, l.read1(r))
 	}
 	if err := l.prepare(ctx, read); err != nil {
 		return err
@@ -265,6 +270,7 @@ func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
 	for i := range read {
 		in := &read[i]
 		l.advance(in.record)
+		l.current.moved = true
 		switch {
 		case in.unreadable != "":
 			l.deadLetter(in.record, in.unreadable)
@@ -289,25 +295,30 @@ func (l *lane) handle(env *Env, in *input) error {
 		l.deadLetter(in.record, "there is no order of this id")
 		return nil
 	}
-	l.take(l.guard(env, order, in.order, func() Decision {
+	d, err := l.guard(env, order, in.order, func() Decision {
 		if in.reply != nil {
 			return TakeReply(env, order, in.reply, in.record.Timestamp)
 		}
 		return Submit(env, order, in.order, &in.submission, events.Header(in.record, events.HeaderTraceparent), in.problem)
-	}))
+	})
+	if err != nil && d.Order == nil {
+		l.deadLetter(in.record, err.Error())
+	}
+	l.take(d)
 	return nil
 }
 
 // guard turns a panic while deciding into an order that an operator must look
-// at, so that one order cannot stop the others.
-func (l *lane) guard(env *Env, order *projections.Order, id string, decide func() Decision) (d Decision) {
+// at, so that one order cannot stop the others. The error says that it did.
+func (l *lane) guard(env *Env, order *projections.Order, id string, decide func() Decision) (d Decision, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			l.log.Error("deciding panicked; the order waits for an operator", "order", id, "panic", v, "stack", string(debug.Stack()))
-			d = Fail(env, order, id, fmt.Sprintf("deciding on it panicked: %v; the log of instance %s has the stack", v, env.Instance))
+			err = fmt.Errorf("deciding on it panicked: %v; the log of instance %s has the stack", v, env.Instance)
+			d = Fail(env, order, id, err.Error())
 		}
 	}()
-	return decide()
+	return decide(), nil
 }
 
 // take adds a decision to the batch.
@@ -330,8 +341,12 @@ func (l *lane) take(d Decision) {
 	l.current.add(d.Records...)
 }
 
-// supervise decides on all steps whose deadline has come (V1).
+// supervise decides on all steps whose deadline has come (V1). A new owner first
+// reads the replies that were waiting for it: they may have come in time.
 func (l *lane) supervise(ctx context.Context) error {
+	if l.position.Replies < l.waiting {
+		return nil
+	}
 	if err := l.state.Flush(); err != nil {
 		return err
 	}
@@ -352,7 +367,8 @@ func (l *lane) supervise(ctx context.Context) error {
 			if order == nil {
 				return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
 			}
-			l.take(l.guard(env, order, step.Order, func() Decision { return Supervise(env, order, step.Step) }))
+			d, _ := l.guard(env, order, step.Order, func() Decision { return Supervise(env, order, step.Step) })
+			l.take(d)
 		}
 		if len(due) < dueAtOnce {
 			return nil
@@ -391,7 +407,6 @@ func (l *lane) prepare(ctx context.Context, read []input) error {
 
 // advance moves the input position past a record.
 func (l *lane) advance(r *kgo.Record) {
-	l.current.moved = true
 	switch r.Topic {
 	case l.topics.Orders:
 		l.position.Orders = r.Offset + 1

@@ -268,6 +268,38 @@ func TestDecidingAheadOfTheCommit(t *testing.T) {
 	}
 }
 
+// A lane's own supervisor finds what expired, and what waits it leaves alone.
+func TestSupervisingLane(t *testing.T) {
+	l := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	for i := range 3 {
+		l.take(Submit(past, nil, fmt.Sprint("late-", i), &events.Submission{Workflow: "order"}, "", nil))
+		l.take(Submit(l.env(), nil, fmt.Sprint("early-", i), &events.Submission{Workflow: "order"}, "", nil))
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	must(t, l.supervise(t.Context()))
+	if len(l.current.orders) != 3 {
+		t.Errorf("it decided on %d orders", len(l.current.orders))
+	}
+	for i := range 3 {
+		o, err := l.order(fmt.Sprint("late-", i))
+		must(t, err)
+		if o.State != projections.Error || o.FailureCount != 3 { // its charge has one attempt
+			t.Errorf("%+v", o)
+		}
+	}
+	// The same deadlines again, before any of it is committed.
+	n := len(l.current.records)
+	l.state.Rescan()
+	must(t, l.supervise(t.Context()))
+	if len(l.current.records) != n {
+		t.Errorf("looking again made %d records more", len(l.current.records)-n)
+	}
+}
+
 // A panic while deciding on one order is that order's alone.
 func TestPanicWhileDeciding(t *testing.T) {
 	l := newLane(t)
@@ -275,11 +307,11 @@ func TestPanicWhileDeciding(t *testing.T) {
 	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
 	o, err := l.order(here)
 	must(t, err)
-	l.take(l.guard(l.env(), o, here, func() Decision { panic("boom") }))
+	l.take(first(l.guard(l.env(), o, here, func() Decision { panic("boom") })))
 	if o, err = l.order(here); err != nil || o.State != projections.Error || o.Alert == nil || !strings.Contains(o.Reason, "boom") {
 		t.Errorf("%+v, %v", o, err)
 	}
-	l.take(l.guard(l.env(), nil, "o-new", func() Decision { panic("boom") }))
+	l.take(first(l.guard(l.env(), nil, "o-new", func() Decision { panic("boom") })))
 	if o, err = l.order("o-new"); err != nil || o.State != projections.Rejected || !strings.Contains(o.Reason, "boom") {
 		t.Errorf("%+v, %v", o, err)
 	}
@@ -307,3 +339,5 @@ func TestConcludeAFailure(t *testing.T) {
 		}
 	}
 }
+
+func first(d Decision, _ error) Decision { return d }

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -8,6 +9,10 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 )
+
+// statusOutput is the largest output, in bytes, that a status message repeats:
+// with it the message still fits a topic that was made with Kafka's defaults.
+const statusOutput = 900_000
 
 // Outbox appends to dst the record of a journal event, and the messages that
 // follow from it: a request to an agent, a status message, an alert. They
@@ -39,9 +44,11 @@ func Outbox(dst []*kgo.Record, topics *events.Topics, o *projections.Order, e *e
 	case events.OrderRejected:
 		status(events.StatusRejected, &events.Detail{Reason: e.Reason})
 	case events.OrderCompleted:
-		detail := &events.Detail{Output: o.Output()}
-		if detail.Output == nil {
-			detail = nil
+		var detail *events.Detail
+		if output := o.Output(); len(output) > statusOutput {
+			detail = &events.Detail{Reason: fmt.Sprintf("the output has %d bytes, and is only in the order's record", len(output))}
+		} else if len(output) > 0 {
+			detail = &events.Detail{Output: output}
 		}
 		status(events.StatusCompleted, detail)
 	case events.OrderErrored:

@@ -22,6 +22,7 @@ import (
 //
 //	workflow                   registers the workflow file that stands below
 //	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=]
+//	        size=N says that the record had so many bytes, more than are allowed
 //	reply ID step=NAME attempt=N completed [output=JSON]
 //	reply ID step=NAME attempt=N failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now
@@ -77,13 +78,12 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.ScanArgs(t, "topic", &topic)
 		d.MaybeScanArgs(t, "reason", &reason)
 		d.MaybeScanArgs(t, "limit", &limit)
-		p.refusals[topic], p.limits[topic] = reason, limit
+		p.directory.put(topic, topicFacts{refusal: reason, limit: limit})
 		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
 	case "permit":
 		var topic string
 		d.ScanArgs(t, "topic", &topic)
-		delete(p.refusals, topic)
-		delete(p.limits, topic)
+		p.directory.forget(topic)
 		fmt.Fprintf(out, "Kafka takes %s again\n", topic)
 	case "crash":
 		p.crash(t)

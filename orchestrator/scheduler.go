@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -43,7 +44,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	d.record(events.Event{
 		Type: events.OrderAccepted, Order: id,
 		Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
-		ReplyTo: replyTo, Priority: s.Priority, Deadline: events.Time(s.Deadline), Traceparent: traceparent,
+		ReplyTo: replyTo, Priority: s.Priority, Deadline: events.Time(s.Deadline), Traceparent: traced(traceparent),
 	})
 	if refused != "" {
 		d.record(events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
@@ -51,6 +52,17 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	d.advance()
 	return d.decision()
 }
+
+// traced returns a traceparent of W3C Trace Context as it is, and nothing for
+// what is none.
+func traced(traceparent string) string {
+	if !traceparentForm.MatchString(traceparent) {
+		return ""
+	}
+	return traceparent
+}
+
+var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
 // refusesStatus says why no status message can go to the caller's topic.
 func (env *Env) refusesStatus(topic string) string {
@@ -200,10 +212,13 @@ func discard(env *Env, order *projections.Order, r *events.Reply, written time.T
 
 // Fail decides to give an order to an operator because deciding on one of its
 // inputs is not possible. Without an order the input is a submission, and is
-// rejected.
+// rejected. An order that has ended or has its operator stays as it is.
 func Fail(env *Env, order *projections.Order, id, reason string) Decision {
 	if order == nil {
 		return Submit(env, nil, id, &events.Submission{}, "", errors.New(reason))
+	}
+	if order.State.Final() || order.State == projections.Error {
+		return Decision{}
 	}
 	d := decide(env, order)
 	d.errored("", reason, &events.Error{Code: "internal", Message: reason, Permanent: true})

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -19,9 +20,8 @@ type stage struct {
 	now    time.Time
 	topics events.Topics
 	flows  *catalogue
-	// refusals and limits are what Kafka would not take, by topic.
-	refusals map[string]string
-	limits   map[string]int
+	// directory knows what Kafka would not take.
+	directory *directory
 
 	// Topics. What stands here is committed.
 	orders   []submission
@@ -77,8 +77,8 @@ func newStage(t fataler) *stage {
 	must(t, err)
 	s := &stage{
 		now: curtain, topics: topics,
-		flows:    &catalogue{flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)},
-		refusals: make(map[string]string), limits: make(map[string]int),
+		flows:     &catalogue{flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)},
+		directory: newDirectory(nil, 1, slog.New(slog.DiscardHandler)),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -111,10 +111,7 @@ func (s *stage) env() *Env {
 	return &Env{
 		Now: s.now, Instance: s.owner, Topics: &s.topics, Workflow: s.flows.find,
 		Refuses: func(topic string, size int) string {
-			if limit := s.limits[topic]; limit > 0 && size > limit {
-				return fmt.Sprintf("%d bytes are more than the %d that topic %s takes", size, limit, topic)
-			}
-			return s.refusals[topic]
+			return s.directory.refuses(topic, size, s.topics.Owns(topic))
 		},
 	}
 }

@@ -57,6 +57,9 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if l.waiting, err = l.endOfReplies(ctx); err != nil {
+		return err
+	}
 	l.current, l.inflight = newBatch(), nil
 	l.read.Store(&head.Next)
 	l.inputs.AddConsumePartitions(l.inputsAt(l.position))
@@ -161,6 +164,7 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {l.partition: kgo.NewOffset().At(from)}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), // inputs too: a forwarded record is in another lane's transaction
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),  // the default goes back in time in silence
+		kgo.KeepControlRecords(),                     // so that the positions reach the ends
 		kgo.FetchMaxWait(time.Second),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.FetchMaxBytes(16<<20),
@@ -184,6 +188,9 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 		}
 		for it := fetches.RecordIter(); !it.Done() && l.state.Head().Claim != claim; {
 			r := it.Next()
+			if r.Attrs.IsControl() {
+				continue
+			}
 			if err := l.state.Fold(r.Offset, r.Value, header(r, events.HeaderLane)); err != nil {
 				return err
 			}
@@ -233,6 +240,19 @@ func (l *lane) firstPositions(ctx context.Context) (events.Positions, error) {
 		return o.Offset
 	}
 	return events.Positions{Orders: at(l.topics.Orders), Replies: at(l.topics.Replies), Commands: at(l.topics.Commands)}, nil
+}
+
+// endOfReplies is up to where replies can be read now.
+func (l *lane) endOfReplies(ctx context.Context) (int64, error) {
+	ends, err := l.admin.ListCommittedOffsets(ctx, l.topics.Replies)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the end of the replies: %w", err)
+	}
+	end, _ := ends.Lookup(l.topics.Replies, l.partition)
+	return end.Offset, nil
 }
 
 // close gives up what a takeover acquired.

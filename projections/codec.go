@@ -26,12 +26,16 @@ func (w *writer) text(s string) {
 	w.b = append(w.b, s...)
 }
 
-// time writes milliseconds; messages carry nothing finer. Zero stands for no time.
+// time writes milliseconds; messages carry nothing finer. Zero stands for no
+// time, so the milliseconds from 1970 on are moved up by one.
 func (w *writer) time(t time.Time) {
-	if t.IsZero() {
+	switch ms := t.UnixMilli(); {
+	case t.IsZero():
 		w.int(0)
-	} else {
-		w.int(t.UnixMilli())
+	case ms >= 0:
+		w.int(ms + 1)
+	default:
+		w.int(ms)
 	}
 }
 
@@ -86,6 +90,9 @@ func (r *reader) time() time.Time {
 	ms := r.int()
 	if ms == 0 {
 		return time.Time{}
+	}
+	if ms > 0 {
+		ms--
 	}
 	return time.UnixMilli(ms).UTC()
 }

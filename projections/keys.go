@@ -14,7 +14,7 @@ const (
 	kindOrder    = 'o' // order -> record
 	kindPayload  = 'v' // order NUL step -> output; order NUL -> input
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing
-	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> nothing
+	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 
 // metaKey lies behind all partitions: it identifies the store.
@@ -69,6 +69,18 @@ func listingKey(partition int32, o *Order) []byte {
 	k := listingPrefix(partition, o.State, o.Workflow)
 	k = binary.BigEndian.AppendUint64(k, ^uint64(o.AcceptedAt.UnixMilli()))
 	return append(k, o.ID...)
+}
+
+// listedWorkflow returns the workflow in the listing key of an order. A rejected
+// order may name a workflow of any form, so it is found from both ends.
+func listedWorkflow(k []byte, id string) (string, bool) {
+	const head, tail = 4 + 1, 1 + 8
+	state := bytes.IndexByte(k[min(head, len(k)):], 0)
+	from, to := head+state+1, len(k)-tail-len(id)
+	if state < 0 || from > to {
+		return "", false
+	}
+	return string(k[from:to]), true
 }
 
 // after returns the first key behind all keys that begin with k.

@@ -156,17 +156,18 @@ func (o *Order) Apply(e *events.Event) error {
 	if e.Seq != o.Seq+1 {
 		return fmt.Errorf("%w: order %q has event %d, then came %d (%s)", ErrGap, e.Order, o.Seq, e.Seq, e.Type)
 	}
-	var step *Step
-	if e.Step != "" {
-		if step = o.Step(e.Step); step == nil && e.Type != events.ReplyDiscarded {
+	step := o.Step(e.Step)
+	switch e.Type {
+	case events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried:
+		if step == nil {
 			return fmt.Errorf("%w: order %q: %s names step %q, which the order does not have", ErrGap, e.Order, e.Type, e.Step)
 		}
 	}
-	o.Seq, o.UpdatedAt = e.Seq, e.At
+	o.ID, o.Seq, o.UpdatedAt = e.Order, e.Seq, e.At
 
 	switch e.Type {
 	case events.OrderAccepted:
-		o.ID, o.State, o.AcceptedAt = e.Order, Pending, e.At
+		o.State, o.AcceptedAt = Pending, e.At
 		o.Workflow, o.Version = e.Workflow, e.Version
 		o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
 		o.Deadline, o.Traceparent = e.Deadline, e.Traceparent
@@ -175,7 +176,7 @@ func (o *Order) Apply(e *events.Event) error {
 			o.Steps[i] = Step{Name: name, State: NotStarted}
 		}
 	case events.OrderRejected:
-		o.ID, o.State, o.AcceptedAt = e.Order, Rejected, e.At
+		o.State, o.AcceptedAt = Rejected, e.At
 		o.Workflow, o.Version, o.ReplyTo, o.Reason = e.Workflow, e.Version, e.ReplyTo, e.Reason
 	case events.StatusRefused:
 		o.ReplyTo = ""

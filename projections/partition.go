@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"time"
@@ -49,9 +50,9 @@ type Partition struct {
 	// open holds the events of a transaction whose seal has not come yet.
 	open []sealed
 
-	// scanned is the time up to which the deadline index holds nothing that
-	// is not handled.
-	scanned time.Time
+	// scanned is the first key of the deadline index that was not looked at;
+	// before it is nothing that is not handled.
+	scanned []byte
 }
 
 // entry is an order in memory.
@@ -316,7 +317,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 				return err
 			}
 		}
-		if err := set(listingKey(p.id, o), nil); err != nil {
+		if err := set(listingKey(p.id, o), []byte(o.ID)); err != nil {
 			return err
 		}
 	}
@@ -327,6 +328,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		if i < len(old.Steps) {
 			before = old.Steps[i].Deadline()
 		}
+		if key := deadlineKey(p.id, now, o.ID, o.Steps[i].Name); !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
+			p.scanned = key
+		}
 		if now.Equal(before) {
 			continue
 		}
@@ -336,9 +340,6 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 			}
 		}
 		if !now.IsZero() {
-			if now.Before(p.scanned) {
-				p.scanned = now
-			}
 			if err := set(deadlineKey(p.id, now, o.ID, o.Steps[i].Name), nil); err != nil {
 				return err
 			}
@@ -360,13 +361,11 @@ type Due struct {
 //
 // The caller must handle all that it returns before it calls again.
 func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
-	if now = events.Time(now); now.Before(p.scanned) {
+	end := deadlineBound(p.id, events.Time(now).Add(time.Millisecond))
+	if bytes.Compare(p.scanned, end) >= 0 {
 		return nil, nil
 	}
-	it, err := p.store.db.NewIter(&pebble.IterOptions{
-		LowerBound: deadlineBound(p.id, p.scanned),
-		UpperBound: deadlineBound(p.id, now.Add(time.Millisecond)),
-	})
+	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: p.scanned, UpperBound: end})
 	if err != nil {
 		return nil, damage(err)
 	}
@@ -377,21 +376,20 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 			return nil, fmt.Errorf("%w: deadline key %x (%v)", errDamaged, it.Key(), it.Close())
 		}
 		due = append(due, Due{Order: order, Step: step, At: at})
+		p.scanned = append(bytes.Clone(it.Key()), 0) // the key after it
 	}
 	if err := it.Close(); err != nil {
 		return nil, damage(err)
 	}
 	if len(due) < limit {
-		p.scanned = now
-	} else {
-		p.scanned = due[len(due)-1].At
+		p.scanned = end
 	}
 	return due, nil
 }
 
 // Rescan makes the next [Partition.Due] look from the beginning. A new owner
 // calls it: the last one may have been stopped between scan and commit.
-func (p *Partition) Rescan() { p.scanned = time.UnixMilli(0) }
+func (p *Partition) Rescan() { p.scanned = prefix(p.id, kindDeadline) }
 
 // Reset throws the partition's projection away, to be folded again from the
 // beginning of the journal.

@@ -140,18 +140,18 @@ func (s *Store) list(view *pebble.Snapshot, p int32, from, end []byte, f *Filter
 		}
 	}()
 	for ok := it.First(); ok; ok = it.Next() {
-		parts := bytes.SplitN(it.Key()[5:], []byte{0}, 3)
-		if len(parts) != 3 || len(parts[2]) < 8 {
+		id := string(it.Value())
+		workflow, ok := listedWorkflow(it.Key(), id)
+		if !ok {
 			return false, fmt.Errorf("%w: listing key %x", errDamaged, it.Key())
 		}
-		if f.Workflow != "" && string(parts[1]) != f.Workflow {
+		if f.Workflow != "" && workflow != f.Workflow {
 			continue
 		}
 		if len(page.Orders) == f.Limit {
 			page.Next = bytes.Clone(it.Key())
 			return true, nil
 		}
-		id := string(parts[2][8:])
 		o, _, err := s.record(view, p, id)
 		if err != nil {
 			return false, err

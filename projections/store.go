@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -27,9 +28,31 @@ type Identity struct {
 // Store is the Pebble database of one instance: the projection of every
 // partition that it owns or follows. All methods may be called concurrently.
 type Store struct {
-	db   *pebble.DB
-	lock *pebble.Lock // nil in memory
+	db      *pebble.DB
+	lock    *pebble.Lock // nil in memory
+	damaged *damaged
 }
+
+// damaged is closed when Pebble itself finds damage, for example while it
+// compacts.
+type damaged struct {
+	once  sync.Once
+	found chan struct{}
+}
+
+// watch makes Pebble report damage. By default it ends the process, but the
+// journal has everything.
+func (d *damaged) watch(o *pebble.Options) *pebble.Options {
+	o.EventListener = &pebble.EventListener{DataCorruption: func(c pebble.DataCorruptionInfo) {
+		o.Logger.Errorf("%s is damaged: %v", c.Path, c.Details)
+		d.once.Do(func() { close(d.found) })
+	}}
+	return o
+}
+
+// Damaged is closed once the store is known to be damaged. Nobody may be
+// reading at that moment, and no write would fail.
+func (s *Store) Damaged() <-chan struct{} { return s.damaged.found }
 
 // ErrInUse says that another process has the store open.
 var ErrInUse = errors.New("the data directory is used by another process")
@@ -60,11 +83,12 @@ func Open(dir string, id Identity, log *slog.Logger) (*Store, error) {
 
 // Temporary opens an empty store in memory.
 func Temporary() (*Store, error) {
-	db, err := pebble.Open("", options(vfs.NewMem(), slog.New(slog.DiscardHandler)))
+	d := &damaged{found: make(chan struct{})}
+	db, err := pebble.Open("", d.watch(options(vfs.NewMem(), slog.New(slog.DiscardHandler))))
 	if err != nil {
 		return nil, fmt.Errorf("open a store in memory: %w", err)
 	}
-	return &Store{db: db}, nil
+	return &Store{db: db, damaged: d}, nil
 }
 
 func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
@@ -91,7 +115,8 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s (%v); stop it, or choose another with --data-dir", ErrInUse, dir, err)
 	}
-	o := options(vfs.Default, log)
+	d := &damaged{found: make(chan struct{})}
+	o := d.watch(options(vfs.Default, log))
 	o.Lock = lock
 	db, err := pebble.Open(dir, o)
 	if err != nil {
@@ -133,7 +158,7 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 			return nil, fmt.Errorf("%w: it belongs to %s, and not to %s", errDamaged, found, want)
 		}
 	}
-	return &Store{db: db, lock: lock}, nil
+	return &Store{db: db, lock: lock, damaged: d}, nil
 }
 
 // empty fails when db has keys but no identity.
@@ -176,7 +201,7 @@ func (s *Store) get(r pebble.Reader, key []byte) ([]byte, error) {
 
 // damage marks a read error that says that the files are not what was written.
 func damage(err error) error {
-	if errors.Is(err, pebble.ErrCorruption) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrNotExist) {
+	if pebble.IsCorruptionError(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return fmt.Errorf("read the state store: %w", err)

@@ -1,0 +1,194 @@
+package projections
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/go-json-experiment/json"
+)
+
+// ways are all ways in which the tests spoil a file; nil removes it.
+func ways() map[string]func(b []byte) []byte {
+	ways := map[string]func(b []byte) []byte{
+		"truncated to half": func(b []byte) []byte { return b[:len(b)/2] },
+		"empty":             func([]byte) []byte { return nil },
+		"garbage":           func(b []byte) []byte { return []byte(strings.Repeat("garbage", 1+len(b)/7)) },
+		"zeroed end":        func(b []byte) []byte { clear(b[len(b)*3/4:]); return b },
+		"removed":           nil,
+	}
+	for i := range 8 {
+		ways[fmt.Sprintf("byte flipped at %d/8", i)] = func(b []byte) []byte {
+			if len(b) > 0 {
+				b[len(b)*i/8] ^= 0x40
+			}
+			return b
+		}
+	}
+	return ways
+}
+
+// TestDamage spoils one file after another in every way. Opening the store
+// never ends the process; it finds nothing, or what once was, or reading says
+// that it is damaged. A process of its own does it, because what dies in one
+// of Pebble's goroutines takes the whole process with it.
+func TestDamage(t *testing.T) {
+	const variable = "WAYBILL_TEST_DAMAGE_AFTER"
+	if after, ok := os.LookupEnv(variable); ok {
+		spoilAll(t, after)
+		return
+	}
+	for after := ""; ; {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDamage$")
+		cmd.Env = append(os.Environ(), variable+"="+after, "TMPDIR="+t.TempDir()) // what dies does not clean up
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return
+		}
+		rest := string(out)
+		if i := strings.LastIndex(rest, "spoil: "); i >= 0 {
+			rest = rest[i+len("spoil: "):]
+		}
+		what, rest, _ := strings.Cut(rest, "\n")
+		_, why, panicked := strings.Cut(rest, "panic: ")
+		if !panicked {
+			t.Fatalf("%v:\n%s", err, out)
+		}
+		why, _, _ = strings.Cut(why, "\n")
+		t.Errorf("%s: the process died: %s", what, why)
+		after = what
+	}
+}
+
+// spoilAll tries all kinds of damage that come after the given one.
+func spoilAll(t *testing.T, last string) {
+	// In memory, because there a running store can be copied as of one moment.
+	fs := vfs.NewCrashableMem()
+	o := options(fs, silent)
+	o.DisableAutomaticCompactions = true
+	db, err := pebble.Open("store", o)
+	must(t, err)
+	id := identity
+	id.Format = storeFormat
+	meta, err := json.Marshal(id)
+	must(t, err)
+	must(t, db.Set(metaKey, meta, pebble.Sync))
+	s := &Store{db: db}
+	states := map[int64]map[string]string{0: {}}
+	foldAll(t, s, longJournal(40), func(p *Partition) {
+		states[p.Head().Offset] = dump(t, s, 0)
+		if n := p.Head().Transaction; n == 20 || n == 40 {
+			must(t, db.Flush()) // tables, not only a log
+		}
+	})
+	must(t, db.LogData(nil, pebble.Sync)) // all of the log is in its file
+	seq := make(map[string]uint64)
+	page, err := s.List(1, Filter{Limit: 1000})
+	must(t, err)
+	for _, o := range page.Orders {
+		seq[o.ID] = o.Seq
+	}
+	taken := filepath.Join(t.TempDir(), "taken")
+	_, err = vfs.Clone(fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), vfs.Default, "store", taken)
+	must(t, err)
+	must(t, s.Close())
+
+	files, err := os.ReadDir(taken)
+	must(t, err)
+	ways := ways()
+	outcomes := make(map[string]int)
+	for _, file := range files {
+		if file.Name() == "LOCK" {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(ways)) {
+			what := file.Name() + " " + name
+			if what <= last {
+				continue
+			}
+			fmt.Println("spoil:", what)
+			dir := filepath.Join(t.TempDir(), "store")
+			must(t, os.CopyFS(dir, os.DirFS(taken)))
+			path := filepath.Join(dir, file.Name())
+			if spoil := ways[name]; spoil == nil {
+				must(t, os.Remove(path))
+			} else {
+				b, err := os.ReadFile(path)
+				must(t, err)
+				must(t, os.WriteFile(path, spoil(b), 0o600))
+			}
+			outcomes[tryDamaged(t, what, dir, states, seq)]++
+		}
+	}
+	t.Log(outcomes)
+	for _, outcome := range []string{"nothing", "as it was", "damaged"} {
+		if last == "" && outcomes[outcome] == 0 {
+			t.Errorf("no damage leads to %q: %v", outcome, outcomes)
+		}
+	}
+}
+
+func tryDamaged(t *testing.T, what, dir string, states map[int64]map[string]string, seq map[string]uint64) string {
+	t.Helper()
+	s, err := Open(dir, identity, silent)
+	if err != nil {
+		t.Errorf("%s: it does not open: %v", what, err)
+		return "error"
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Logf("%s: close: %v", what, err)
+		}
+	}()
+	found := make(map[string]string)
+	var head Head
+	err = s.Dump(0, func(h Head) error { head = h; return nil }, func(key, value []byte) error {
+		found[string(key)] = string(value)
+		return nil
+	})
+	if err == nil {
+		if state, ok := states[head.Offset]; !ok || !maps.Equal(found, state) {
+			t.Errorf("%s: at offset %d the store is silently wrong: %d keys of %d", what, head.Offset, len(found), len(state))
+		}
+		if len(found) == 0 {
+			return "nothing"
+		}
+		return "as it was"
+	}
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("%s: reading says %v, and not that it is damaged", what, err)
+	}
+	// Other ways to read it fail the same way, or are right.
+	if p, err := s.Partition(0); err == nil {
+		_, err = p.Due(at(100_000), 1000)
+		checkDamage(t, what, err)
+	} else {
+		checkDamage(t, what, err)
+	}
+	_, err = s.List(1, Filter{Limit: 1000})
+	checkDamage(t, what, err)
+	for id, n := range seq {
+		o, _, err := s.Order(0, id)
+		checkDamage(t, what, err)
+		if err == nil && o.Seq != n {
+			t.Errorf("%s: order %s is silently wrong: %d events of %d", what, id, o.Seq, n)
+		}
+	}
+	return "damaged"
+}
+
+func checkDamage(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		t.Errorf("%s: reading says %v, and not that it is damaged", what, err)
+	}
+}

@@ -1,0 +1,173 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+
+func look(t *testing.T, p *Partition, now time.Time, limit int) []string {
+	t.Helper()
+	due, err := p.Due(now, limit)
+	must(t, err)
+	var found []string
+	for _, d := range due {
+		found = append(found, fmt.Sprintf("%s %s %.0f", d.Order, d.Step, d.At.Sub(start).Seconds()))
+	}
+	return found
+}
+
+func wants(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %q, not %q", what, got, want)
+	}
+}
+
+func TestDue(t *testing.T) {
+	j := newJournal()
+	j.add(accepted("a", "flow"), started("a", "s0", 1, at(30)), started("a", "s1", 1, at(10)))
+	j.add(accepted("b", "flow"), started("b", "s0", 1, at(20)))
+	_, p := folded(t, j)
+
+	wants(t, "before all", look(t, p, at(9), 10))
+	wants(t, "at the first", look(t, p, at(10), 10), "a s1 10")
+	// Handled: the step completes.
+	j.add(done("a", "s1", 1))
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	wants(t, "earliest first, without what was handled", look(t, p, at(40), 10), "b s0 20", "a s0 30")
+	j.add(done("a", "s0", 1), done("b", "s0", 1))
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	wants(t, "all is handled", look(t, p, at(50), 10))
+	p.Rescan()
+	wants(t, "all is handled, from the beginning", look(t, p, at(50), 10))
+}
+
+// A deadline that is set before the time that was looked at last is found.
+func TestDueInThePast(t *testing.T) {
+	j := newJournal()
+	_, p := folded(t, j)
+	wants(t, "nothing is there", look(t, p, at(100), 10))
+	j.add(accepted("a", "flow"), started("a", "s0", 1, at(5)))
+	must(t, fold(p, j.records))
+	wants(t, "not flushed", look(t, p, at(100), 10))
+	must(t, p.Flush())
+	wants(t, "set in the past", look(t, p, at(100), 10), "a s0 5")
+	wants(t, "the clock goes back", look(t, p, at(1), 10))
+}
+
+// A retry's start is a deadline as well, and Error ends them.
+func TestDueOfRetries(t *testing.T) {
+	j := newJournal()
+	j.add(accepted("a", "flow"), started("a", "s0", 1, at(10)),
+		events.Event{Type: events.StepExpired, Order: "a", Step: "s0", Attempt: 1},
+		events.Event{Type: events.StepRetried, Order: "a", Step: "s0", Attempt: 2, Due: at(20)})
+	s, p := folded(t, j)
+	wants(t, "a retry", look(t, p, at(30), 10), "a s0 20")
+	if o, _, err := s.Order(0, "a"); err != nil || !o.CompleteBy().Equal(at(20)) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	j.add(events.Event{Type: events.OrderErrored, Order: "a", Reason: "no"})
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	p.Rescan()
+	wants(t, "in Error", look(t, p, at(30), 10))
+}
+
+// Looking page by page comes to an end, even if what is due at one moment is
+// more than a page and what was handled is not committed yet: a lane flushes
+// only after the transaction.
+func TestDueByPages(t *testing.T) {
+	j := newJournal()
+	var want []string
+	for i := range 7 {
+		j.add(accepted(fmt.Sprint("o-", i), "flow"), started(fmt.Sprint("o-", i), "s0", 1, at(10)))
+		want = append(want, fmt.Sprintf("o-%d s0 10", i))
+	}
+	_, p := folded(t, j)
+	var found []string
+	for range 4 {
+		found = append(found, look(t, p, at(10), 2)...)
+	}
+	slices.Sort(found)
+	wants(t, "four pages of two", slices.Compact(found), want...)
+}
+
+// Whatever is set, moved and handled, looking finds what a plain list says,
+// at every pace of flushing and looking.
+func TestDueFindsWhatAListFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, err := Temporary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p, err := s.Partition(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := newJournal()
+		running := make(map[string]time.Time)
+		attempt := make(map[string]int)
+		now := 0
+		for range rapid.IntRange(1, 30).Draw(t, "rounds") {
+			now += rapid.IntRange(-1, 5).Draw(t, "advance")
+			id := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "order")
+			var batch []events.Event
+			if j.seq[id] == 0 {
+				batch = append(batch, accepted(id, "flow"))
+			}
+			if _, ok := running[id]; ok {
+				batch = append(batch, events.Event{Type: events.StepFailed, Order: id, Step: "s0", Attempt: attempt[id]})
+				delete(running, id)
+			} else {
+				attempt[id]++
+				by := at(now + rapid.IntRange(-3, 6).Draw(t, "by"))
+				batch = append(batch, started(id, "s0", attempt[id], by))
+				running[id] = by
+			}
+			j.add(batch...)
+			if err := fold(p, j.records[len(j.records)-len(batch):]); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.Bool().Draw(t, "look") {
+				if err := p.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				due, err := p.Due(at(now), 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found := make(map[string]bool)
+				var handled []events.Event
+				for _, d := range due {
+					found[d.Order] = true
+					handled = append(handled, events.Event{Type: events.StepExpired, Order: d.Order, Step: d.Step, Attempt: attempt[d.Order]})
+				}
+				for id, by := range running {
+					if expired := !by.After(at(now)); expired != found[id] {
+						t.Fatalf("%s with the deadline %v was found at %v: %t", id, by, at(now), found[id])
+					}
+				}
+				if len(handled) > 0 {
+					j.add(handled...)
+					if err := fold(p, j.records[len(j.records)-len(handled):]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for id := range found {
+					delete(running, id)
+				}
+			}
+		}
+	})
+}
