@@ -46,6 +46,7 @@ as submit's --id, comes from flags alone.`,
 		newOrder(),
 		newAlerts(),
 		newReplay(),
+		newBench(),
 		newVersion(),
 	)
 	return root, started

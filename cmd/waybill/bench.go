@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/bench"
+)
+
+func newBench() *cobra.Command {
+	var kafka kafkaFlags
+	o := bench.Options{}
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure orders per second and latency",
+		Long: `Measures orders of three remote steps: first one at a time, then in a steady
+state with many under way. Submitters, orchestrator and agents run in this
+process; so does the embedded broker, unless --brokers names a Kafka to measure.
+
+It works in a namespace of its own and removes its topics afterwards.`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	kafka.add(flags)
+	flags.BoolVar(&o.Fsync, "fsync", false, "let the embedded broker flush every write to the disk")
+	flags.Int32Var(&o.Partitions, "partitions", 4, "partitions of the topics")
+	flags.IntVar(&o.InFlight, "in-flight", 512, "orders under way at a time")
+	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
+	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
+	flags.IntVar(&o.Single, "single", 2000, "orders to measure one at a time")
+	onlyByFlag(flags, "fsync", "in-flight", "warm-up", "duration", "single")
+	out := addOutput(flags)
+	logging := addLog(flags, "warn")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.Partitions < 1 || o.InFlight < 1 || o.Single < 1 || o.Duration <= 0 || o.WarmUp < 0 {
+			return usageError{errors.New("--partitions, --in-flight, --single and --duration must be above 0, --warm-up not below")}
+		}
+		if flags.Changed("brokers") {
+			if o.Fsync {
+				return usageError{errors.New("--fsync is for the embedded broker; leave out --brokers, or --fsync")}
+			}
+			var err error
+			if o.Kafka, err = kafka.options(); err != nil {
+				return err
+			}
+			o.Brokers = kafka.brokers
+		}
+		o.Logger = logging.logger(cmd)
+		r, err := bench.Run(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		return out.print(cmd, r, func(row func(...any)) {
+			row("Broker", r.Broker)
+			row("Under load", fmt.Sprintf("%.0f orders/s, p50 %.1f ms, p99 %.1f ms", r.OrdersPerSecond, r.P50, r.P99))
+			row("", fmt.Sprintf("%d orders in %.0f s, %d under way, %d partitions", r.Orders, r.Seconds, r.InFlight, r.Partitions))
+			row("One at a time", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", r.SingleP50, r.SingleP99))
+			row("An order", fmt.Sprintf("%.1f records, %.0f bytes, %.0f compressed", r.RecordsPerOrder, r.BytesPerOrder, r.WireBytesPerOrder))
+			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))
+		})
+	}
+	return cmd
+}

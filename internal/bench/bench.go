@@ -1,0 +1,207 @@
+// Package bench measures a whole Waybill: applications that submit, an
+// orchestrator, three agents, and Kafka, for orders of three remote steps.
+//
+// Everything but a broker that is given runs in this process, so that the
+// figures are those of the machine and not of one part.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/broker"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// Options say what to measure.
+type Options struct {
+	// Brokers to run against; none starts the embedded broker.
+	Brokers []string
+	// Kafka are the options of all clients, besides the brokers.
+	Kafka []kgo.Opt
+	// Fsync makes the embedded broker flush every write to the disk.
+	Fsync bool
+	// Partitions of the namespace that is made for the run, and removed again.
+	Partitions int32
+	// InFlight is how many orders are under way at a time.
+	InFlight int
+	// WarmUp and Duration of the measurement under load.
+	WarmUp, Duration time.Duration
+	// Single is how many orders are measured one at a time.
+	Single int
+	Logger *slog.Logger
+}
+
+// Report is what was measured. Latencies are from the submission's produce call
+// to the caller's reading of the completed status message.
+type Report struct {
+	Broker          string  `json:"broker"`
+	Partitions      int32   `json:"partitions"`
+	InFlight        int     `json:"in_flight"`
+	Seconds         float64 `json:"seconds"`
+	Orders          int     `json:"orders"`
+	OrdersPerSecond float64 `json:"orders_per_s"`
+	P50             float64 `json:"p50_ms"`
+	P99             float64 `json:"p99_ms"`
+	SingleP50       float64 `json:"single_p50_ms"`
+	SingleP99       float64 `json:"single_p99_ms"`
+	RecordsPerOrder float64 `json:"records_per_order"`
+	BytesPerOrder   float64 `json:"bytes_per_order"`
+	// WireBytesPerOrder is what of BytesPerOrder was left after compression.
+	WireBytesPerOrder float64 `json:"wire_bytes_per_order"`
+	// CPU is the processor time of this process over the time that passed: 1
+	// is one core.
+	CPU         float64 `json:"cpu_cores"`
+	CPUPerOrder float64 `json:"cpu_us_per_order"`
+	// Memory is the process's resident set at the end, in MiB.
+	Memory float64 `json:"memory_mib"`
+}
+
+const definition = `
+workflow: bench
+version: 1
+steps:
+  - {name: reserve, agent: inventory, do: reserve, timeout: 60s}
+  - {name: charge, agent: payment, do: charge, timeout: 60s}
+  - {name: ship, agent: shipping, do: ship, timeout: 60s}
+`
+
+// Run measures. It leaves nothing behind.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "waybill-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	report := &Report{Broker: "Kafka", Partitions: o.Partitions, InFlight: o.InFlight}
+	if len(o.Brokers) == 0 {
+		report.Broker = "embedded"
+		if o.Fsync {
+			report.Broker += ", fsync"
+		}
+		b, err := broker.Start(broker.Config{Dir: filepath.Join(dir, "kafka"), Addr: "127.0.0.1:0", Fsync: o.Fsync, Logger: o.Logger})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, b.Close()) }()
+		o.Brokers = []string{b.Addr()}
+	}
+	written := &writes{}
+	kafka := append(o.Kafka[:len(o.Kafka):len(o.Kafka)], kgo.SeedBrokers(o.Brokers...), kgo.WithHooks(written))
+	namespace := "bench-" + uuid.NewString()[:8]
+	topics, err := events.NewTopics(namespace)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(kafka...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	if _, err := orchestrator.CreateTopics(ctx, admin, &topics, o.Partitions, -1); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, remove(admin, namespace)) }()
+
+	instance, err := orchestrator.New(ctx, orchestrator.Config{
+		ID: "bench", Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, "state"), Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var running sync.WaitGroup
+	failed := make(chan error, 8)
+	start := func(what string, run func() error) {
+		running.Go(func() {
+			if err := run(); err != nil {
+				failed <- fmt.Errorf("%s: %w", what, err)
+				cancel()
+			}
+		})
+	}
+	defer func() {
+		cancel()
+		running.Wait()
+		close(failed)
+		for e := range failed {
+			err = errors.Join(err, e)
+		}
+		err = errors.Join(err, instance.Close())
+	}()
+	start("orchestrator", func() error { return instance.Run(ctx) })
+	flow, err := workflow.Parse("bench.yaml", []byte(definition))
+	if err != nil {
+		return nil, err
+	}
+	if err := instance.Register(ctx, flow); err != nil {
+		return nil, err
+	}
+	for _, step := range flow.Steps {
+		start("agent "+step.Agent, func() error {
+			return agents.Serve(ctx, agents.Config{
+				Agent: step.Agent, Brokers: o.Brokers, Namespace: namespace, Concurrency: 256, KafkaOptions: kafka, Logger: o.Logger,
+			}, agents.Operations{step.Do: agents.Do(work)})
+		})
+	}
+
+	l, err := newLoad(kafka, &topics, o.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	if err := l.measure(ctx, &o, report, written); err != nil {
+		return nil, err
+	}
+	return report, nil
+}
+
+type order struct {
+	Customer string `json:"customer"`
+	Total    int    `json:"total"`
+}
+
+type receipt struct {
+	Reference string `json:"reference"`
+}
+
+// work stands for a remote call: it only has an answer.
+func work(_ context.Context, r agents.Request[order]) (receipt, error) {
+	return receipt{Reference: r.IdempotencyKey}, nil
+}
+
+// remove deletes the topics of the run.
+func remove(admin *kadm.Client, namespace string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return fmt.Errorf("remove the topics of the run: %w", err)
+	}
+	var names []string
+	for _, name := range topics.Names() {
+		if len(name) > len(namespace) && name[:len(namespace)+1] == namespace+"." {
+			names = append(names, name)
+		}
+	}
+	if _, err := admin.DeleteTopics(ctx, names...); err != nil {
+		return fmt.Errorf("remove the topics of the run: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// load is the application: it submits orders and waits for their status.
+type load struct {
+	topics   *events.Topics
+	producer *kgo.Client
+	statuses *kgo.Client
+
+	next    atomic.Int64
+	tokens  chan struct{} // one for each order that may be under way
+	mu      sync.Mutex
+	started map[string]time.Time
+	done    []time.Duration // latencies, in order of completion
+	arrived chan struct{}   // an order ended, when one at a time is measured
+	failed  atomic.Pointer[error]
+}
+
+func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32) (*load, error) {
+	l := &load{topics: topics, started: make(map[string]time.Time), arrived: make(chan struct{}, 1)}
+	var err error
+	if l.producer, err = kgo.NewClient(append(kafka[:len(kafka):len(kafka)],
+		kgo.ProducerLinger(0), kgo.MaxBufferedRecords(1<<20), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	at := make(map[int32]kgo.Offset)
+	for p := range partitions {
+		at[p] = kgo.NewOffset().AtStart()
+	}
+	if l.statuses, err = kgo.NewClient(append(kafka[:len(kafka):len(kafka)],
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topics.Status: at}),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()))...); err != nil {
+		l.producer.Close()
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	return l, nil
+}
+
+func (l *load) close() {
+	l.producer.Close()
+	l.statuses.Close()
+}
+
+func (l *load) fail(err error) { l.failed.CompareAndSwap(nil, &err) }
+
+func (l *load) err() error {
+	if e := l.failed.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+const submission = `{"workflow":"bench","input":{"customer":"c-1","total":42}}`
+
+func (l *load) submit(ctx context.Context) {
+	id := "bench-" + strconv.FormatInt(l.next.Add(1), 10)
+	l.mu.Lock()
+	l.started[id] = time.Now()
+	l.mu.Unlock()
+	l.producer.Produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte(id), Value: []byte(submission)}, func(_ *kgo.Record, err error) {
+		if err != nil && ctx.Err() == nil {
+			l.fail(fmt.Errorf("submit: %w", err))
+		}
+	})
+}
+
+// listen reads the status messages.
+func (l *load) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		fetches := l.statuses.PollFetches(ctx)
+		now := time.Now()
+		ended := 0
+		l.mu.Lock()
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !strings.Contains(string(r.Value), `"status":"completed"`) {
+				if !strings.Contains(string(r.Value), `"status":"received"`) {
+					l.fail(fmt.Errorf("an order did not complete: %s", r.Value))
+				}
+				return
+			}
+			if start, ok := l.started[string(r.Key)]; ok {
+				delete(l.started, string(r.Key))
+				l.done = append(l.done, now.Sub(start))
+				ended++
+			} else {
+				l.fail(fmt.Errorf("order %s completed twice", r.Key))
+			}
+		})
+		l.mu.Unlock()
+		for range ended {
+			select {
+			case l.tokens <- struct{}{}:
+			default:
+			}
+			select {
+			case l.arrived <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (l *load) measure(ctx context.Context, o *Options, report *Report, written *writes) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	l.tokens = make(chan struct{}, o.InFlight)
+	running.Go(func() { l.listen(ctx) })
+
+	// The first order also waits until everything has started.
+	one := func() error {
+		l.submit(ctx)
+		select {
+		case <-l.arrived:
+			return l.err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Minute):
+			return errors.Join(errors.New("no order completed within a minute"), l.err())
+		}
+	}
+	for range min(200, o.Single) + 1 {
+		if err := one(); err != nil {
+			return err
+		}
+	}
+	l.take()
+	for range o.Single {
+		if err := one(); err != nil {
+			return err
+		}
+	}
+	report.SingleP50, report.SingleP99 = percentiles(l.take())
+
+	for len(l.tokens) < o.InFlight {
+		l.tokens <- struct{}{}
+	}
+	running.Go(func() {
+		for {
+			select {
+			case <-l.tokens:
+				l.submit(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	if err := wait(ctx, o.WarmUp); err != nil {
+		return err
+	}
+	l.take()
+	began, cpu := time.Now(), processorTime()
+	records, bytes, wire := written.read()
+	if err := wait(ctx, o.Duration); err != nil {
+		return err
+	}
+	latencies := l.take()
+	passed, used := time.Since(began), processorTime()-cpu
+	records2, bytes2, wire2 := written.read()
+	if err := l.err(); err != nil {
+		return err
+	}
+	orders := float64(len(latencies))
+	if orders == 0 {
+		return errors.New("no order completed under load")
+	}
+	report.Seconds, report.Orders = passed.Seconds(), len(latencies)
+	report.OrdersPerSecond = orders / passed.Seconds()
+	report.P50, report.P99 = percentiles(latencies)
+	report.RecordsPerOrder = float64(records2-records) / orders
+	report.BytesPerOrder = float64(bytes2-bytes) / orders
+	report.WireBytesPerOrder = float64(wire2-wire) / orders
+	report.CPU = used.Seconds() / passed.Seconds()
+	report.CPUPerOrder = float64(used.Microseconds()) / orders
+	report.Memory = residentMiB()
+	return nil
+}
+
+// take returns the latencies of the orders that ended since it was last called.
+func (l *load) take() []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	done := l.done
+	l.done = nil
+	return done
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func percentiles(d []time.Duration) (p50, p99 float64) {
+	if len(d) == 0 {
+		return 0, 0
+	}
+	slices.Sort(d)
+	ms := func(q float64) float64 {
+		return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000
+	}
+	return ms(0.50), ms(0.99)
+}
+
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func residentMiB() float64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.Atoi(fields[1])
+	return float64(pages) * float64(os.Getpagesize()) / (1 << 20)
+}
+
+// writes counts what the clients of this process wrote to Kafka.
+type writes struct{ records, bytes, wire atomic.Int64 }
+
+func (w *writes) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.ProduceBatchMetrics) {
+	w.records.Add(int64(m.NumRecords))
+	w.bytes.Add(int64(m.UncompressedBytes))
+	w.wire.Add(int64(m.CompressedBytes))
+}
+
+func (w *writes) read() (records, bytes, wire int64) {
+	return w.records.Load(), w.bytes.Load(), w.wire.Load()
+}
