@@ -75,6 +75,16 @@ func (r *reader) skip(size int) int {
 	return 1
 }
 
+// bytes returns the next n bytes, nil once anything was damaged. They belong to
+// what is read.
+func (r *reader) bytes(n int) []byte {
+	b := r.b
+	if r.skip(n) == 0 {
+		return nil
+	}
+	return b[:n:n]
+}
+
 func (r *reader) text() string {
 	n := r.uint()
 	if r.err != nil || n > uint64(len(r.b)) {
@@ -106,8 +116,7 @@ func (r *reader) json(into any) {
 	}
 }
 
-// appendRecord appends the record of o without its payloads (input and
-// outputs), which have keys of their own: they never change, and may be large.
+// appendRecord appends the record of o without its payloads, input and outputs.
 func appendRecord(dst []byte, o *Order) []byte {
 	w := writer{dst}
 	w.text(o.Workflow)

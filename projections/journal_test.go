@@ -2,6 +2,7 @@ package projections
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,8 +75,13 @@ func fold(p *Partition, records []journalRecord) error {
 
 // Events of an order with the steps s0 and s1.
 
+// input is too large to stand in the record, as the outputs do.
+func input(flow string) []byte {
+	return []byte(`{"of":"` + flow + `","more":"` + strings.Repeat("x", inlinePayload) + `"}`)
+}
+
 func accepted(id, flow string) events.Event {
-	return events.Event{Type: events.OrderAccepted, Order: id, Workflow: flow, Version: 1, Steps: []string{"s0", "s1"}, Input: []byte(`{"of":"` + flow + `"}`)}
+	return events.Event{Type: events.OrderAccepted, Order: id, Workflow: flow, Version: 1, Steps: []string{"s0", "s1"}, Input: input(flow)}
 }
 
 func started(id, step string, attempt int, by time.Time) events.Event {

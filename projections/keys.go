@@ -12,7 +12,7 @@ import (
 const (
 	kindHead     = 'h' // the partition's Head
 	kindOrder    = 'o' // order -> record
-	kindPayload  = 'v' // order NUL step -> output; order NUL -> input
+	kindPayload  = 'v' // order NUL step -> large output; order NUL -> large input
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )

@@ -293,22 +293,23 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	set := func(key, value []byte) error { return b.Set(key, value, nil) }
 
 	w.b = appendRecord(w.b[:0], o)
-	for _, payload := range payloads(o) {
-		w.uint(uint64(len(payload.value)))
-	}
-	w.b = append(w.b, e.journal...)
-	if err := set(orderKey(p.id, o.ID), w.b); err != nil {
-		return err
-	}
-
 	was := payloads(old)
 	for i, now := range payloads(o) {
-		if len(now.value) == 0 || i < len(was) && same(was[i].value, now.value) {
+		w.uint(uint64(len(now.value)))
+		if len(now.value) <= inlinePayload {
+			w.b = append(w.b, now.value...)
+			continue
+		}
+		if i < len(was) && same(was[i].value, now.value) {
 			continue
 		}
 		if err := set(payloadKey(p.id, o.ID, now.step), now.value); err != nil {
 			return err
 		}
+	}
+	w.b = append(w.b, e.journal...)
+	if err := set(orderKey(p.id, o.ID), w.b); err != nil {
+		return err
 	}
 
 	if e.stored == nil || old.State != o.State {
@@ -402,6 +403,11 @@ func (p *Partition) Reset() error {
 	p.Rescan()
 	return nil
 }
+
+// inlinePayload is the largest payload, in bytes, that stands in its order's
+// record. A larger one has a key of its own, so that it is written once and not
+// with every change of the order.
+const inlinePayload = 1 << 10
 
 type payload struct {
 	step  string // "" for the order's input

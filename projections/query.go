@@ -28,8 +28,10 @@ func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []b
 		if size == 0 {
 			continue
 		}
-		value, err := s.get(r, payloadKey(partition, id, payload.step))
-		if err != nil {
+		var value []byte
+		if size <= inlinePayload {
+			value = sizes.bytes(int(size))
+		} else if value, err = s.get(r, payloadKey(partition, id, payload.step)); err != nil {
 			return nil, nil, err
 		}
 		if uint64(len(value)) != size {
