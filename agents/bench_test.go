@@ -65,6 +65,7 @@ func replied(cluster *kfake.Cluster) (n int64) {
 }
 
 func preload(b *testing.B, cluster *kfake.Cluster, n int) {
+	b.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	if err != nil {
 		b.Fatal(err)

@@ -26,9 +26,9 @@ func TestAttemptContextEndsAtCompleteBy(t *testing.T) {
 				t.Errorf("ended before the complete-by: %v", err)
 			}
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if err := lazy.Err(); err != context.DeadlineExceeded {
+		if err := lazy.Err(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v at the complete-by", err)
 		}
 		<-lazy.Done()

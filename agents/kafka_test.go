@@ -40,10 +40,10 @@ type kafka struct {
 	log     *journal
 }
 
-func newKafka(t *testing.T, partitions int32, opts ...kfake.Opt) *kafka {
-	opts = append(opts, kfake.NumBrokers(1), kfake.SeedTopics(partitions, queue, replies),
+func newKafka(t *testing.T, partitions int32) *kafka {
+	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, queue, replies),
 		kfake.GroupMinSessionTimeout(100*time.Millisecond))
-	k := &kafka{T: t, cluster: kfake.MustCluster(opts...), log: new(journal)}
+	k := &kafka{T: t, cluster: cluster, log: new(journal)}
 	t.Cleanup(k.cluster.Close)
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(k.cluster.ListenAddrs()...),

@@ -295,8 +295,10 @@ func TestKilledInstanceLosesNothing(t *testing.T) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer child.Wait()
-	defer child.Process.Kill()
+	defer func() {
+		_ = child.Process.Kill() // it is killed below already, unless the test fails
+		_ = child.Wait()
+	}()
 	if got := k.reply(); got.Order != "o-1" {
 		t.Fatalf("the first reply is %+v", got)
 	}
@@ -518,6 +520,7 @@ func TestWaitsForTheTopic(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
 func TestWaitsForTheBroker(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -138,7 +138,7 @@ func (s *server) stop() error {
 
 	var failed error
 	if err := s.client.Flush(s.kafka); err != nil {
-		failed = fmt.Errorf("Kafka did not take %d replies within %s; their requests will come again: %w", s.client.BufferedProduceRecords(), partingTimeout, err)
+		failed = fmt.Errorf("%d replies were not taken by Kafka within %s; their requests will come again: %w", s.client.BufferedProduceRecords(), partingTimeout, err)
 	}
 	if err := s.owned.commit(s.kafka); err != nil {
 		failed = errors.Join(failed, fmt.Errorf("commit; requests that were answered will come again: %w", err))

@@ -248,7 +248,7 @@ func digits(dst []byte, n, width int) []byte {
 // appendText appends s as a JSON string. Bytes that are not UTF-8 become the
 // replacement character: only text made by our own code can have them.
 func appendText(dst []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
 			dst, _ = jsontext.AppendQuote(dst, s)
 			return dst

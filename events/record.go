@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -62,15 +63,16 @@ func (e *Envelope) Record(topic string, value []byte, extra ...kgo.RecordHeader)
 	if e.Traceparent != "" {
 		headers = append(headers, kgo.RecordHeader{Key: HeaderTraceparent, Value: text(e.Traceparent)})
 	}
-	r.Headers = append(headers, extra...)
+	headers = append(headers, extra...)
+	r.Headers = headers
 	return r
 }
 
 // Header returns the value of a record's last header named key, "" if it has none.
 func Header(r *kgo.Record, key string) string {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if r.Headers[i].Key == key {
-			return string(r.Headers[i].Value)
+	for _, v := range slices.Backward(r.Headers) {
+		if v.Key == key {
+			return string(v.Value)
 		}
 	}
 	return ""

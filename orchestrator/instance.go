@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -157,22 +158,22 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look at the topics: %w", err)
 	}
-	var problems []error
+	var problems *multierror.Error
 	for _, name := range must {
 		if t, ok := metadata.Topics[name]; !ok || t.Err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", name, t.Err))
+			problems = multierror.Append(problems, fmt.Errorf("%s: %w", name, t.Err))
 		}
 	}
 	n := len(metadata.Topics[i.topics.Journal].Partitions)
-	if len(problems) == 0 {
+	if problems == nil {
 		for _, name := range i.topics.Partitioned() {
 			if have := len(metadata.Topics[name].Partitions); have != n {
-				problems = append(problems, fmt.Errorf("%s has %d partitions and %s has %d; they must have the same number", name, have, i.topics.Journal, n))
+				problems = multierror.Append(problems, fmt.Errorf("%s has %d partitions and %s has %d; they must have the same number", name, have, i.topics.Journal, n))
 			}
 		}
 	}
-	if len(problems) > 0 {
-		return 0, fmt.Errorf("%w; see `waybill topics check`, and `waybill topics create` for those that are missing:\n%w", ErrMissingTopics, errors.Join(problems...))
+	if err := problems.ErrorOrNil(); err != nil {
+		return 0, fmt.Errorf("%w; see `waybill topics check`, and `waybill topics create` for those that are missing: %w", ErrMissingTopics, err)
 	}
 	return int32(n), nil
 }

@@ -189,7 +189,7 @@ func (l *lane) laneEvent(e *events.Event, id string) *kgo.Record {
 // conclude folds the batch that was committed, or ends the lane.
 func (l *lane) conclude(err error) error {
 	if err != nil {
-		var refused *refusedRecord
+		var refused *refusedError
 		if errors.As(err, &refused) && refusal(refused.err) {
 			// The next owner, which may be us, decides without it.
 			r := refused.record

@@ -326,9 +326,9 @@ func TestConcludeAFailure(t *testing.T) {
 		err     error
 		refused bool
 	}{
-		{&refusedRecord{r, errors.New("connection reset")}, false},
+		{&refusedError{r, errors.New("connection reset")}, false},
 		{errors.New("its outcome is unknown"), false},
-		{&refusedRecord{r, kerr.MessageTooLarge}, true},
+		{&refusedError{r, kerr.MessageTooLarge}, true},
 	} {
 		l.inflight = newBatch()
 		if err := l.conclude(c.err); !errors.Is(err, c.err) {

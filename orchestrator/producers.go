@@ -102,17 +102,17 @@ func (p *producers) close() {
 	}
 }
 
-// refusedRecord is the error of a record that the broker, or the client on
+// refusedError is the error of a record that the broker, or the client on
 // its behalf, would not take.
-type refusedRecord struct {
+type refusedError struct {
 	record *kgo.Record
 	err    error
 }
 
-func (e *refusedRecord) Error() string {
+func (e *refusedError) Error() string {
 	return fmt.Sprintf("produce to %s: %v", e.record.Topic, e.err)
 }
-func (e *refusedRecord) Unwrap() error { return e.err }
+func (e *refusedError) Unwrap() error { return e.err }
 
 // commit writes records in one transaction, on the next slot. Once it returned
 // nil they are committed, and their offsets are set. On any error the
@@ -127,13 +127,13 @@ func (p *producers) commit(records []*kgo.Record) error {
 	if err := client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	var refused atomic.Pointer[refusedRecord]
+	var refused atomic.Pointer[refusedError]
 	promise := func(r *kgo.Record, err error) {
 		if err == nil && r.Offset < 0 {
 			err = errors.New("the broker did not say at which offset")
 		}
 		if err != nil {
-			refused.CompareAndSwap(nil, &refusedRecord{r, err})
+			refused.CompareAndSwap(nil, &refusedError{r, err})
 		}
 	}
 	for _, r := range records {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -267,9 +268,9 @@ func (l *lane) close() {
 
 // header returns the value of a header, nil if the record has none.
 func header(r *kgo.Record, key string) []byte {
-	for i := len(r.Headers) - 1; i >= 0; i-- {
-		if r.Headers[i].Key == key {
-			return r.Headers[i].Value
+	for _, v := range slices.Backward(r.Headers) {
+		if v.Key == key {
+			return v.Value
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -36,8 +37,8 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 	topic := func(name string, partitions int32, retention string) topicSpec {
 		return topicSpec{name, partitions, map[string]*string{
 			"retention.ms":      &retention,
-			"cleanup.policy":    kadm.StringPtr("delete"),
-			"max.message.bytes": kadm.StringPtr(strconv.Itoa(2*events.MaxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
+			"cleanup.policy":    new("delete"),
+			"max.message.bytes": new(strconv.Itoa(2*events.MaxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
 		}}
 	}
 	all := []topicSpec{
@@ -50,7 +51,7 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 		topic(topics.DeadLetters, partitions, keepForever),
 		topic(topics.Workflows, 1, keepForever),
 	}
-	all[len(all)-1].configs["cleanup.policy"] = kadm.StringPtr("compact")
+	all[len(all)-1].configs["cleanup.policy"] = new("compact")
 	for _, agent := range agents {
 		all = append(all, topic(topics.Requests(agent), partitions, keepPassing))
 	}
@@ -82,18 +83,18 @@ func createRequestTopics(ctx context.Context, admin *kadm.Client, topics *events
 
 func create(ctx context.Context, admin *kadm.Client, specs []topicSpec, replication int16) ([]string, error) {
 	var created []string
-	var problems []error
+	var problems *multierror.Error
 	for _, s := range specs {
 		_, err := admin.CreateTopic(ctx, s.partitions, replication, s.configs, s.name)
 		switch {
 		case err == nil:
 			created = append(created, s.name)
 		case !errors.Is(err, kerr.TopicAlreadyExists):
-			problems = append(problems, fmt.Errorf("create topic %s: %w", s.name, err))
+			problems = multierror.Append(problems, fmt.Errorf("create topic %s: %w", s.name, err))
 		}
 	}
-	if len(problems) > 0 {
-		return created, errors.Join(problems...)
+	if err := problems.ErrorOrNil(); err != nil {
+		return created, err
 	}
 	return created, appear(ctx, admin, specs)
 }

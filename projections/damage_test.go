@@ -115,7 +115,7 @@ func spoilAll(t *testing.T, last string) {
 			if what <= last {
 				continue
 			}
-			fmt.Println("spoil:", what)
+			fmt.Fprintln(os.Stdout, "spoil:", what)
 			dir := filepath.Join(t.TempDir(), "store")
 			must(t, os.CopyFS(dir, os.DirFS(taken)))
 			path := filepath.Join(dir, file.Name())

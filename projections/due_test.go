@@ -40,11 +40,11 @@ func TestDue(t *testing.T) {
 	wants(t, "before all", look(t, p, at(9), 10))
 	wants(t, "at the first", look(t, p, at(10), 10), "a s1 10")
 	// Handled: the step completes.
-	j.add(done("a", "s1", 1))
+	j.add(done("a", "s1"))
 	must(t, fold(p, j.records))
 	must(t, p.Flush())
 	wants(t, "earliest first, without what was handled", look(t, p, at(40), 10), "b s0 20", "a s0 30")
-	j.add(done("a", "s0", 1), done("b", "s0", 1))
+	j.add(done("a", "s0"), done("b", "s0"))
 	must(t, fold(p, j.records))
 	must(t, p.Flush())
 	wants(t, "all is handled", look(t, p, at(50), 10))

@@ -16,7 +16,7 @@ func twoTransactions() *journal {
 	j := newJournal()
 	j.claim("i-1", 4, events.JournalFormat)
 	j.add(accepted("o-1", "flow"), started("o-1", "s0", 1, start.Add(time.Minute)))
-	j.add(done("o-1", "s0", 1), started("o-1", "s1", 1, start.Add(time.Minute)), accepted("o-2", "flow"))
+	j.add(done("o-1", "s0"), started("o-1", "s1", 1, start.Add(time.Minute)), accepted("o-2", "flow"))
 	return j
 }
 
@@ -46,14 +46,14 @@ func TestFoldRefusesGaps(t *testing.T) {
 		}(),
 		"an order's number is left out": func() []journalRecord {
 			j := twoTransactions()
-			e := done("o-1", "s1", 1)
+			e := done("o-1", "s1")
 			e.Seq = 6
 			j.add(e)
 			return j.records
 		}(),
 		"an order's number comes twice": func() []journalRecord {
 			j := twoTransactions()
-			e := done("o-1", "s1", 1)
+			e := done("o-1", "s1")
 			e.Seq = 4
 			j.add(e)
 			return j.records
@@ -67,7 +67,7 @@ func TestFoldRefusesGaps(t *testing.T) {
 		}(),
 		"a step that the order does not have": func() []journalRecord {
 			j := twoTransactions()
-			j.add(done("o-1", "s7", 1))
+			j.add(done("o-1", "s7"))
 			return j.records
 		}(),
 	} {
@@ -87,9 +87,9 @@ func TestRefusedTransactionLeavesNoTrace(t *testing.T) {
 	must(t, fold(p, j.records[:3]))
 	must(t, p.Flush())
 	before, head := dump(t, s, 0), p.Head()
-	bad := done("o-1", "s1", 1)
+	bad := done("o-1", "s1")
 	bad.Seq = 9
-	j.add(done("o-1", "s0", 1), bad)
+	j.add(done("o-1", "s0"), bad)
 	last := j.records[len(j.records)-2:]
 	if err := fold(p, last); err == nil {
 		t.Fatal("folded")
@@ -147,7 +147,7 @@ func TestClaims(t *testing.T) {
 	}
 	j = twoTransactions()
 	j.claim("i-2", 4, events.JournalFormat)
-	j.add(done("o-1", "s1", 1))
+	j.add(done("o-1", "s1"))
 	_, p = folded(t, j)
 	if h := p.Head(); h.Owner != "i-2" || h.Transaction != 3 {
 		t.Errorf("%+v", h)
@@ -173,7 +173,7 @@ func TestUnknownEventMovesTheSequenceOn(t *testing.T) {
 	j := twoTransactions()
 	j.add(events.Event{Type: "waybill.order.blessed", Order: "o-1", Step: "s0", Reason: "spring"})
 	j.add(events.Event{Type: "waybill.partition.blessed"})
-	j.add(done("o-1", "s1", 1), finished("o-1"))
+	j.add(done("o-1", "s1"), finished("o-1"))
 	s, _ := folded(t, j)
 	o, offsets, err := s.Order(0, "o-1")
 	must(t, err)

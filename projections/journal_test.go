@@ -88,8 +88,8 @@ func started(id, step string, attempt int, by time.Time) events.Event {
 	return events.Event{Type: events.StepStarted, Order: id, Step: step, Attempt: attempt, IdempotencyKey: id + "/" + step, CompleteBy: by, LockedBy: "i-1"}
 }
 
-func done(id, step string, attempt int) events.Event {
-	return events.Event{Type: events.StepCompleted, Order: id, Step: step, Attempt: attempt, Output: []byte(fmt.Sprintf(`{"by":%q}`, step))}
+func done(id, step string) events.Event {
+	return events.Event{Type: events.StepCompleted, Order: id, Step: step, Attempt: 1, Output: []byte(fmt.Sprintf(`{"by":%q}`, step))}
 }
 
 func finished(id string) events.Event { return events.Event{Type: events.OrderCompleted, Order: id} }

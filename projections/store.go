@@ -108,7 +108,7 @@ func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
 }
 
 func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the data directory: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, vfs.Default)

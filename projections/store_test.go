@@ -18,7 +18,7 @@ func TestOrder(t *testing.T) {
 	j.claim("i-1", 1, events.JournalFormat)
 	j.add(accepted("o-1", "flow"), started("o-1", "s0", 1, start.Add(time.Minute)))
 	j.add(accepted("o-2", "flow"))
-	j.add(done("o-1", "s0", 1), started("o-1", "s1", 1, start.Add(time.Minute)))
+	j.add(done("o-1", "s0"), started("o-1", "s1", 1, start.Add(time.Minute)))
 	s, p := folded(t, j)
 	if _, _, err := s.Order(0, "o-9"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an order that is not there: %v", err)
@@ -60,8 +60,8 @@ func TestFlush(t *testing.T) {
 	}
 	// An order that runs through between two flushes leaves no deadline and no
 	// listing of a state that it has passed.
-	j.add(done("o-1", "s0", 1), started("o-1", "s1", 1, start.Add(2*time.Minute)))
-	j.add(done("o-1", "s1", 1), finished("o-1"))
+	j.add(done("o-1", "s0"), started("o-1", "s1", 1, start.Add(2*time.Minute)))
+	j.add(done("o-1", "s1"), finished("o-1"))
 	must(t, fold(p, j.records))
 	must(t, p.Flush())
 	kinds := make(map[byte]int)
@@ -97,10 +97,10 @@ func longJournal(n int) *journal {
 		if i%4 == 0 {
 			continue
 		}
-		j.add(done(id, "s0", 1), started(id, "s1", 1, by.Add(time.Second)))
+		j.add(done(id, "s0"), started(id, "s1", 1, by.Add(time.Second)))
 		switch i % 4 {
 		case 1:
-			j.add(done(id, "s1", 1), finished(id))
+			j.add(done(id, "s1"), finished(id))
 		case 2:
 			fault := &events.Error{Code: "gone", Permanent: true}
 			j.add(events.Event{Type: events.StepFailed, Order: id, Step: "s1", Attempt: 1, Error: fault},
@@ -143,9 +143,16 @@ func TestList(t *testing.T) {
 		filter Filter
 		want   int // in each of the two partitions
 	}{
-		{Filter{}, 20}, {Filter{State: Processed}, 5}, {Filter{State: Error}, 5}, {Filter{State: Processing}, 10}, {Filter{State: Pending}, 0},
-		{Filter{Workflow: "flow-1"}, 10}, {Filter{Workflow: "flow"}, 0}, {Filter{State: Processed, Workflow: "flow-1"}, 5},
-		{Filter{State: Processed, Workflow: "flow-0"}, 0}, {Filter{State: "Process"}, 0},
+		{Filter{}, 20},
+		{Filter{State: Processed}, 5},
+		{Filter{State: Error}, 5},
+		{Filter{State: Processing}, 10},
+		{Filter{State: Pending}, 0},
+		{Filter{Workflow: "flow-1"}, 10},
+		{Filter{Workflow: "flow"}, 0},
+		{Filter{State: Processed, Workflow: "flow-1"}, 5},
+		{Filter{State: Processed, Workflow: "flow-0"}, 0},
+		{Filter{State: "Process"}, 0},
 	} {
 		for _, limit := range []int{0, 1, 3, 5, 10, 1000} {
 			c.filter.Limit = limit
@@ -214,7 +221,7 @@ func TestOddOrderIDs(t *testing.T) {
 		e.Input = []byte(fmt.Sprint(i))
 		j.add(e, started(id, "s0", 1, start.Add(time.Duration(i)*time.Second)))
 		if i%2 == 0 {
-			d := done(id, "s0", 1)
+			d := done(id, "s0")
 			d.Output = []byte(fmt.Sprint("1", i))
 			j.add(d, started(id, "s1", 1, start.Add(time.Duration(i)*time.Second)))
 		}
@@ -284,7 +291,7 @@ func TestEviction(t *testing.T) {
 		t.Fatalf("%d orders of %d bytes are in memory", len(p.orders), p.bytes)
 	}
 	for i := range orders {
-		commit(id(i), done(id(i), "s0", 1), started(id(i), "s1", 1, start.Add(time.Minute)))
+		commit(id(i), done(id(i), "s0"), started(id(i), "s1", 1, start.Add(time.Minute)))
 	}
 	must(t, p.Flush())
 	for i := range orders {

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +104,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		o.Brokers = []string{b.Addr()}
 	}
 	written := &writes{}
-	kafka := append(o.Kafka[:len(o.Kafka):len(o.Kafka)], kgo.SeedBrokers(o.Brokers...), kgo.WithHooks(written))
+	kafka := slices.Concat(o.Kafka, []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.WithHooks(written)})
 	namespace := "bench-" + uuid.NewString()[:8]
 	topics, err := events.NewTopics(namespace)
 	if err != nil {

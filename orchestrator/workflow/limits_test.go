@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,7 +15,8 @@ import (
 func refused(t *testing.T, source string) string {
 	t.Helper()
 	_, err := workflow.Parse("f", []byte(source))
-	errs, _ := err.(workflow.Errors)
+	var errs workflow.Errors
+	errors.As(err, &errs)
 	if len(errs) != 1 {
 		t.Fatalf("%d problems, not 1: %.500v", len(errs), err)
 	}
@@ -68,7 +70,8 @@ func TestManySteps(t *testing.T) {
 
 func TestManyProblems(t *testing.T) {
 	_, err := workflow.Parse("f", []byte("workflow: ping\nsteps:\n"+strings.Repeat("- call\n", 1000)))
-	errs, _ := err.(workflow.Errors)
+	var errs workflow.Errors
+	errors.As(err, &errs)
 	if len(errs) != 101 {
 		t.Fatalf("%d problems", len(errs))
 	}
@@ -177,7 +180,8 @@ func FuzzParse(f *testing.F) {
 			roundTrip(t, w)
 			return
 		}
-		errs, ok := err.(workflow.Errors)
+		var errs workflow.Errors
+		ok := errors.As(err, &errs)
 		if !ok || len(errs) == 0 {
 			t.Fatalf("the error is a %T: %v", err, err)
 		}

@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -55,7 +56,8 @@ func TestCircles(t *testing.T) {
 			}
 			return
 		}
-		errs, _ := err.(workflow.Errors)
+		var errs workflow.Errors
+		errors.As(err, &errs)
 		if len(errs) == 0 {
 			t.Fatalf("accepted although there is a circle:\n%s", &source)
 		}
@@ -68,7 +70,9 @@ func TestCircles(t *testing.T) {
 			}
 			for i, name := range names[1:] {
 				var from, to int
-				fmt.Sscanf(names[i]+" "+name, "s%d s%d", &from, &to)
+				if _, err := fmt.Sscanf(names[i]+" "+name, "s%d s%d", &from, &to); err != nil {
+					t.Fatal(err)
+				}
 				if !slices.Contains(after[to], from) {
 					t.Fatalf("%s is not after %s: %v\n%s", name, names[i], e, &source)
 				}

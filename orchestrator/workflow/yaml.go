@@ -137,8 +137,7 @@ func parse(tokens token.Tokens) (body ast.Node, err error) {
 
 func syntaxError(file string, err error) *Error {
 	// The Error method of the library's errors prints the source around them.
-	var known yaml.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[yaml.Error](err); ok {
 		e := errorAt(file, known.GetToken(), "this is not YAML: %s", known.GetMessage())
 		return &e
 	}
