@@ -118,6 +118,12 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if i.partitions, err = i.countPartitions(ctx); err != nil {
 		return nil, err
 	}
+	if version, err := transactionVersion(ctx, i.client); err != nil {
+		i.log.Warn("cannot tell which transactions the cluster runs", "error", err)
+	} else if version < wantTransactions {
+		i.log.Warn("the cluster runs transactions that a late request can tear; upgrade Kafka to 4.0 or later, and the feature with kafka-features.sh",
+			"feature", transactions, "have", version, "want", wantTransactions)
+	}
 	i.directory = newDirectory(i.admin, i.partitions, i.log)
 	if i.store, err = projections.Open(cfg.DataDir, projections.Identity{Cluster: cluster, Namespace: cfg.Namespace}, i.log); err != nil {
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -125,7 +127,7 @@ func appear(ctx context.Context, admin *kadm.Client, specs []topicSpec) error {
 
 // Difference is one way in which a topic is not as it should be.
 type Difference struct {
-	Topic string `json:"topic"`
+	Topic string `json:"topic"` // empty for the whole cluster
 	What  string `json:"what"`
 	Have  string `json:"have"`
 	Want  string `json:"want"`
@@ -133,15 +135,50 @@ type Difference struct {
 	Harmful bool `json:"harmful"`
 }
 
+// transactions is Kafka's feature of transactions that no late request of an
+// older transaction can tear (KIP-890), and the version that has it.
+const (
+	transactions     = "transaction.version"
+	wantTransactions = 2
+)
+
+// transactionVersion returns which version of transactions the cluster runs.
+func transactionVersion(ctx context.Context, client *kgo.Client) (int16, error) {
+	request := kmsg.NewPtrApiVersionsRequest()
+	request.ClientSoftwareName, request.ClientSoftwareVersion = "waybill", "1"
+	response, err := request.RequestWith(ctx, client)
+	if err == nil {
+		err = kerr.ErrorForCode(response.ErrorCode)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask for the cluster's features: %w", err)
+	}
+	for _, feature := range response.FinalizedFeatures {
+		if feature.Name == transactions {
+			return feature.MaxVersionLevel, nil
+		}
+	}
+	return 0, nil
+}
+
 // CheckTopics says how the namespace's topics differ from how [CreateTopics]
-// makes them. With agents it looks at their request topics too.
-func CheckTopics(ctx context.Context, admin *kadm.Client, topics *events.Topics, agents []string) ([]Difference, error) {
+// makes them, and whether the cluster's transactions are the ones to have. With
+// agents it looks at their request topics too.
+func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics, agents []string) ([]Difference, error) {
+	admin := kadm.NewClient(client)
 	metadata, err := admin.Metadata(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look at the topics: %w", err)
 	}
 	partitions := int32(len(metadata.Topics[topics.Journal].Partitions))
 	var found []Difference
+	version, err := transactionVersion(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	if version < wantTransactions {
+		found = append(found, Difference{"", transactions, strconv.Itoa(int(version)), strconv.Itoa(wantTransactions), false})
+	}
 	var there []string
 	want := specs(topics, partitions, agents)
 	for _, s := range want {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -109,7 +108,7 @@ func (k *kafkaFlags) tlsConfig() (*tls.Config, error) {
 }
 
 // connect returns a client once a broker has answered it. The caller closes it.
-func (k *kafkaFlags) connect(ctx context.Context) (*kadm.Client, error) {
+func (k *kafkaFlags) connect(ctx context.Context) (*kgo.Client, error) {
 	opts, err := k.options()
 	if err != nil {
 		return nil, err
@@ -124,5 +123,5 @@ func (k *kafkaFlags) connect(ctx context.Context) (*kadm.Client, error) {
 		client.Close()
 		return nil, fmt.Errorf("no Kafka broker answers at %s; is --brokers right? %w", strings.Join(k.brokers, ","), err)
 	}
-	return kadm.NewClient(client), nil
+	return client, nil
 }

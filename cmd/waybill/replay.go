@@ -73,10 +73,12 @@ the messages that followed from it.`,
 		if r.kafka, err = kafka.options(); err != nil {
 			return err
 		}
-		if r.admin, err = kafka.connect(cmd.Context()); err != nil {
+		client, err := kafka.connect(cmd.Context())
+		if err != nil {
 			return err
 		}
-		defer r.admin.Close()
+		defer client.Close()
+		r.admin = kadm.NewClient(client)
 		partitions, err := r.partitions(cmd.Context())
 		if err != nil {
 			return err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
@@ -38,12 +40,12 @@ instances can share the work.`,
 		if err != nil {
 			return usageError{err}
 		}
-		admin, err := kafka.connect(cmd.Context())
+		client, err := kafka.connect(cmd.Context())
 		if err != nil {
 			return err
 		}
-		defer admin.Close()
-		created, err := orchestrator.CreateTopics(cmd.Context(), admin, &topics, partitions, replication)
+		defer client.Close()
+		created, err := orchestrator.CreateTopics(cmd.Context(), kadm.NewClient(client), &topics, partitions, replication)
 		if err != nil {
 			return err
 		}
@@ -80,12 +82,12 @@ func newTopicsCheck() *cobra.Command {
 		if err != nil {
 			return usageError{err}
 		}
-		admin, err := kafka.connect(cmd.Context())
+		client, err := kafka.connect(cmd.Context())
 		if err != nil {
 			return err
 		}
-		defer admin.Close()
-		differences, err := orchestrator.CheckTopics(cmd.Context(), admin, &topics, agents)
+		defer client.Close()
+		differences, err := orchestrator.CheckTopics(cmd.Context(), client, &topics, agents)
 		if err != nil {
 			return err
 		}
@@ -105,7 +107,7 @@ func newTopicsCheck() *cobra.Command {
 			}
 			row("TOPIC", "WHAT", "HAVE", "WANT", "HARMFUL")
 			for _, d := range differences {
-				row(d.Topic, d.What, d.Have, d.Want, map[bool]string{true: "yes", false: "no"}[d.Harmful])
+				row(cmp.Or(d.Topic, "(the cluster)"), d.What, d.Have, d.Want, map[bool]string{true: "yes", false: "no"}[d.Harmful])
 			}
 		}); err != nil {
 			return err

@@ -455,7 +455,7 @@ func TestTopicsThatDoNotFit(t *testing.T) {
 			}
 			return nil
 		})
-		found, err := orchestrator.CheckTopics(t.Context(), w.admin, &w.topics, nil)
+		found, err := orchestrator.CheckTopics(t.Context(), w.client, &w.topics, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
