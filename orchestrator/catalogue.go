@@ -22,6 +22,7 @@ import (
 // topic from its beginning and goes on as long as the instance runs.
 type catalogue struct {
 	topics *events.Topics
+	kafka  []kgo.Opt
 	client *kgo.Client
 	admin  *kadm.Client
 	log    *slog.Logger
@@ -45,7 +46,7 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 		return nil, fmt.Errorf("reader of the workflows topic: %w", err)
 	}
 	return &catalogue{
-		topics: topics, client: client, admin: kadm.NewClient(client), log: log,
+		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log,
 		flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow),
 		changed: make(chan struct{}),
 	}, nil
@@ -156,6 +157,8 @@ func (c *catalogue) catchUp(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("topic %s does not exist; run `waybill topics create`", c.topics.Workflows)
 	}
+	patience := time.NewTicker(catchUpPatience / 3)
+	defer patience.Stop()
 	for {
 		c.mu.Lock()
 		read, changed := c.read, c.changed
@@ -165,10 +168,49 @@ func (c *catalogue) catchUp(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
+		case <-patience.C:
+			if err := c.mend(ctx); err != nil {
+				c.log.Warn("the workflows topic cannot be read to its end", "read", read, "end", end.Offset, "error", err)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("read %s to its end: at offset %d of %d: %w", c.topics.Workflows, read, end.Offset, context.Cause(ctx))
 		}
 	}
+}
+
+// mend aborts a registration that Kafka left hanging on the workflows topic.
+func (c *catalogue) mend(ctx context.Context) error {
+	client, err := c.registrar(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var topic kadm.TopicsSet
+	topic.Add(c.topics.Workflows, 0)
+	found, err := findHanging(ctx, c.admin, []*kgo.Client{client}, topic)
+	for i := 0; i < len(found) && err == nil; i++ {
+		err = found[i].abort(ctx)
+	}
+	return err
+}
+
+// registrar returns the only producer that can commit a registration, until
+// another is made.
+func (c *catalogue) registrar(ctx context.Context) (*kgo.Client, error) {
+	client, err := kgo.NewClient(append(c.kafka[:len(c.kafka):len(c.kafka)],
+		kgo.TransactionalID(c.topics.Namespace+"-workflows"),
+		kgo.TransactionTimeout(transactionTimeout),
+		kgo.RecordDeliveryTimeout(transactionTimeout),
+		kgo.MetadataMinAge(metadataMinAge),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("producer of registrations: %w", err)
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("initialise the producer of registrations: %w", err)
+	}
+	return client, nil
 }
 
 // ErrConflict says that a version of a workflow is registered already with
@@ -179,13 +221,13 @@ var ErrConflict = errors.New("a registered version never changes")
 // instances: whoever initialises the transactional id last is the only one who
 // can commit, and reads the whole topic before. Registering the same
 // definition again does nothing.
-func (c *catalogue) register(ctx context.Context, opts []kgo.Opt, flow *workflow.Workflow) error {
+func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error {
 	value, err := flow.MarshalJSON()
 	if err != nil {
 		return fmt.Errorf("encode workflow %s: %w", flow.ID(), err)
 	}
 	for {
-		err := c.tryRegister(ctx, opts, flow, value)
+		err := c.tryRegister(ctx, flow, value)
 		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 			return err
 		}
@@ -193,20 +235,12 @@ func (c *catalogue) register(ctx context.Context, opts []kgo.Opt, flow *workflow
 	}
 }
 
-func (c *catalogue) tryRegister(ctx context.Context, opts []kgo.Opt, flow *workflow.Workflow, value []byte) error {
-	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
-		kgo.TransactionalID(c.topics.Namespace+"-workflows"),
-		kgo.TransactionTimeout(transactionTimeout),
-		kgo.RecordDeliveryTimeout(transactionTimeout),
-		kgo.MetadataMinAge(10*time.Millisecond),
-	)...)
+func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, value []byte) error {
+	client, err := c.registrar(ctx)
 	if err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	defer client.Close()
-	if _, _, err := client.ProducerID(ctx); err != nil {
-		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
-	}
 	if err := c.catchUp(ctx); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}

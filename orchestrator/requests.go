@@ -54,7 +54,7 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 	for _, agent := range flow.Agents() {
 		i.directory.forget(i.topics.Requests(agent))
 	}
-	return i.catalogue.register(ctx, i.kafka, flow)
+	return i.catalogue.register(ctx, flow)
 }
 
 // History returns the events of an order, from the journal, in order (P4). It
