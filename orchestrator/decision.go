@@ -49,6 +49,7 @@ func clip(e *events.Event) {
 	if e.Type == events.OrderRejected || e.Type == events.StatusRefused || e.Type == events.ReplyDiscarded {
 		e.Workflow, e.ReplyTo, e.Step = cut(e.Workflow, nameLength), cut(e.ReplyTo, nameLength), cut(e.Step, nameLength)
 	}
+	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
 	e.Reason = cut(e.Reason, textLength)
 	if e.Error != nil {
 		fault := *e.Error

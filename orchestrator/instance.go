@@ -259,6 +259,15 @@ func (i *Instance) Run(ctx context.Context) error {
 	// The group only says who owns what; lanes fetch from their own positions.
 	member.PauseFetchTopics(i.topics.Orders)
 	running.Go(func() { i.showLag(ctx, member) })
+	running.Go(func() {
+		for ctx.Err() == nil { // nothing but errors comes: all is paused
+			member.PollFetches(ctx).EachError(func(_ string, _ int32, err error) {
+				if ctx.Err() == nil {
+					i.log.Warn("the consumer group has a problem", "group", i.topics.Namespace+".orchestrators", "error", err)
+				}
+			})
+		}
+	})
 
 	<-ctx.Done()
 	member.CloseAllowingRebalance() // leaves, which revokes all

@@ -435,7 +435,7 @@ func (l *lane) deadLetter(r *kgo.Record, reason string) {
 		reason += "; the value is only at the source: " + why
 		value = nil
 	}
-	l.log.Warn("unreadable input was put aside", "topic", r.Topic, "partition", r.Partition, "offset", r.Offset, "reason", reason)
+	l.log.Warn("unreadable input was put aside", "topic", r.Topic, "offset", r.Offset, "reason", reason)
 	l.current.add(&kgo.Record{
 		Topic: l.topics.DeadLetters, Key: r.Key, Value: value, Timestamp: r.Timestamp,
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
