@@ -73,6 +73,7 @@ func newServer(ctx context.Context, config Config, topics events.Topics, operati
 func (s *server) options(namespace string) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.ClientID("waybill-agent-" + s.config.Agent),
+		kgo.MetadataMinAge(50 * time.Millisecond), // by default a restarted broker is found after up to 5 s
 		kgo.WithHooks(&connections{log: s.log, away: throttle{every: 10 * time.Second}}),
 	}
 	opts = append(opts, s.config.KafkaOptions...)

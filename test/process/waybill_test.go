@@ -1,0 +1,227 @@
+//go:build unix
+
+// Package process tries waybill as a program: real processes that are killed,
+// stopped and started again, on the embedded broker and on Apache Kafka.
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+func TestMain(m *testing.M) { kafka.Main(m) }
+
+// patience is for machines that are busy; no test is about time.
+const patience = 3 * time.Minute
+
+// binary builds the program once. It goes beside the test binary: go test
+// removes that directory even after a panic, when no function of ours runs.
+var binary = sync.OnceValues(func() (string, error) {
+	test, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	program := test + ".waybill"
+	args := []string{"build", "-o", program}
+	if raceDetector() {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, "github.com/waybill-dev/waybill/cmd/waybill")...)
+	if said, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", build, err, said)
+	}
+	return program, nil
+})
+
+// raceDetector says whether the tests, and so the program too, have one.
+func raceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	program, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = t.TempDir() // where it writes if it writes where it should not
+	cmd.SysProcAttr = dieWithUs()
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WAYBILL_") })
+	return cmd
+}
+
+// waybill runs a command to its end, wants that it succeeds, and returns what it
+// printed.
+func waybill(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := command(ctx, t, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("waybill %q: %v\n%s%s", args, err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// process is a waybill that runs until it is stopped, at the latest when the
+// test ends.
+type process struct {
+	*testing.T
+	name  string
+	cmd   *exec.Cmd
+	log   *transcript
+	ended chan struct{}
+	began time.Time
+}
+
+func start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{T: t, name: name, cmd: command(context.Background(), t, args...), log: &transcript{}, ended: make(chan struct{}), began: time.Now()}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // ProcessState has it
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if said := p.log.String(); strings.Contains(said, "DATA RACE") {
+			t.Errorf("%s has a data race", name)
+		}
+		if t.Failed() {
+			t.Logf("what %s (process %d) said:\n%s", name, p.cmd.Process.Pid, p.log)
+		}
+	})
+	return p
+}
+
+// kill ends the process as a crash does: nothing of it runs any more.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+}
+
+// stop ends the process as an orderly shutdown does.
+func (p *process) stop() {
+	p.Helper()
+	p.signal(syscall.SIGTERM)
+	p.exits(0)
+}
+
+// exits waits until the process has ended by itself, with the code.
+func (p *process) exits(code int) {
+	p.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.Fatalf("%s does not end", p.name)
+	}
+	if got := p.cmd.ProcessState.ExitCode(); got != code {
+		p.Fatalf("%s: %s instead of exit code %d", p.name, p.cmd.ProcessState, code)
+	}
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.Fatalf("%s: %s: %v", p.name, s, err)
+	}
+}
+
+// until waits for a condition while the process runs.
+func (p *process) until(what string, check func() error) {
+	p.Helper()
+	until(p.T, what, func() error {
+		select {
+		case <-p.ended:
+			p.Fatalf("%s, but %s ended: %s", what, p.name, p.cmd.ProcessState)
+		default:
+		}
+		return check()
+	})
+}
+
+// ready waits until the process serves all partitions that it was given.
+func (p *process) ready(client *api.Client) {
+	p.Helper()
+	p.until(p.name+" is ready", func() error { return client.Ready(p.Context()) })
+	p.Logf("%s is ready %s after its start", p.name, time.Since(p.began).Round(time.Millisecond))
+}
+
+// notReady wants that the process answers, and says why it serves nothing.
+func (p *process) notReady(client *api.Client) {
+	p.Helper()
+	var problem *api.Problem
+	if err := client.Ready(p.Context()); !errors.As(err, &problem) || problem.Status != http.StatusServiceUnavailable {
+		p.Errorf("%s: readyz: %v", p.name, err)
+	}
+}
+
+// says waits until the process has written text.
+func (p *process) says(text string) {
+	p.Helper()
+	p.until(fmt.Sprintf("%s says %q", p.name, text), func() error {
+		if !strings.Contains(p.log.String(), text) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
+func until(t *testing.T, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// transcript keeps what a process writes.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write takes what the process wrote.
+func (l *transcript) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// String returns all that was written.
+func (l *transcript) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
