@@ -27,7 +27,7 @@ It works in a namespace of its own and removes its topics afterwards.`,
 	kafka.add(flags)
 	flags.BoolVar(&o.Fsync, "fsync", false, "let the embedded broker flush every write to the disk")
 	flags.Int32Var(&o.Partitions, "partitions", 4, "partitions of the topics")
-	flags.IntVar(&o.InFlight, "in-flight", 512, "orders under way at a time")
+	flags.IntVar(&o.InFlight, "in-flight", 1024, "orders under way at a time")
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
 	flags.IntVar(&o.Single, "single", 2000, "orders to measure one at a time")
