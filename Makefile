@@ -21,8 +21,8 @@ build: ## Build bin/waybill
 	go build -trimpath -o bin/waybill ./cmd/waybill
 
 .PHONY: dev
-dev: ## Run everything in one process, broker included
-	go run ./cmd/waybill dev
+dev: build ## Run everything in one process, broker included
+	@exec bin/waybill dev
 
 # Packages run one after the other: each that needs Apache Kafka starts its own
 # in a container, and two of them side by side starve each other on a small
@@ -46,8 +46,8 @@ lint: ## Check the code's form: gofmt, go vet, golangci-lint
 	go run $(GOLANGCI_LINT) run ./...
 
 .PHONY: bench
-bench: ## Measure orders per second and latency
-	go run ./cmd/waybill bench
+bench: build ## Measure orders per second and latency
+	@exec bin/waybill bench
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 func TestMain(m *testing.M) { kafka.Main(m) }
@@ -178,64 +179,15 @@ func in(state projections.State) func(*projections.Order) bool {
 	return func(o *projections.Order) bool { return o.State == state }
 }
 
-// until waits for a condition. Its patience is for machines that are busy; no
-// test is about time.
 func (w *world) until(what string, check func() error) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 90*time.Second)
-	defer cancel()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			w.Fatalf("%s: %v", what, err)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	oracle.Until(w, what, check)
 }
 
 // read returns the committed records of a topic up to its end of now.
 func (w *world) read(topic string) []*kgo.Record {
 	w.Helper()
-	ends, err := w.admin.ListEndOffsets(w.Context(), topic)
-	if err != nil || ends.Error() != nil {
-		w.Fatal(err, ends.Error())
-	}
-	at := make(map[int32]kgo.Offset)
-	left := make(map[int32]int64)
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			at[o.Partition], left[o.Partition] = kgo.NewOffset().AtStart(), o.Offset
-		}
-	})
-	if len(left) == 0 {
-		return nil
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.broker.Brokers...), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: at}), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer client.Close()
-	var all []*kgo.Record
-	for len(left) > 0 {
-		fetches := client.PollFetches(w.Context())
-		if err := fetches.Err(); err != nil {
-			w.Fatal(err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				all = append(all, r)
-			}
-			if r.Offset+1 >= left[r.Partition] {
-				delete(left, r.Partition)
-			}
-		})
-	}
-	return all
+	return oracle.Read(w, w.broker.Brokers, topic)
 }
 
 // records waits until a topic has n records that match.
@@ -277,53 +229,10 @@ func (w *world) types(id string) string {
 	return strings.Join(short, " ")
 }
 
-// checkJournal holds the journal against what must be true of every journal:
-// gapless numbers of orders and transactions, and no step completed twice.
+// checkJournal holds the journal against what must be true of every journal.
 func (w *world) checkJournal() {
 	w.Helper()
-	type place struct{ order, step string }
-	seq := make(map[string]uint64)
-	transaction := make(map[int32]uint64)
-	open := make(map[int32]int)
-	completed := make(map[place]bool)
-	for _, r := range w.read(w.topics.Journal) {
-		e, err := events.Decode[events.Event](r.Value)
-		if err != nil {
-			w.Fatalf("journal %d/%d: %v", r.Partition, r.Offset, err)
-		}
-		if e.Order != "" {
-			if e.Seq != seq[e.Order]+1 {
-				w.Errorf("order %s: event %d follows %d", e.Order, e.Seq, seq[e.Order])
-			}
-			seq[e.Order] = e.Seq
-		}
-		if e.Type == events.StepCompleted {
-			if completed[place{e.Order, e.Step}] {
-				w.Errorf("order %s completed step %s twice", e.Order, e.Step)
-			}
-			completed[place{e.Order, e.Step}] = true
-		}
-		open[r.Partition]++
-		header := events.Header(r, events.HeaderLane)
-		if header == "" {
-			continue
-		}
-		seal, err := events.DecodeSeal([]byte(header))
-		if err != nil {
-			w.Fatal(err)
-		}
-		if seal.Events != open[r.Partition] {
-			w.Errorf("journal %d/%d: %d events in a transaction of %d", r.Partition, r.Offset, open[r.Partition], seal.Events)
-		}
-		open[r.Partition] = 0
-		if e.Type == events.PartitionClaimed {
-			continue
-		}
-		if seal.Transaction != transaction[r.Partition]+1 {
-			w.Errorf("journal %d/%d: transaction %d follows %d", r.Partition, r.Offset, seal.Transaction, transaction[r.Partition])
-		}
-		transaction[r.Partition] = seal.Transaction
-	}
+	oracle.Journal(w, w.read(w.topics.Journal))
 }
 
 // dump returns all keys and values of an instance's projection.

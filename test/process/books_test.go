@@ -3,17 +3,16 @@
 package process
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // books are the topics of a namespace, from which every crash must be seen to
@@ -93,27 +92,13 @@ func (b *books) compare(what string, have map[string]tally, ids []string, want t
 	}
 }
 
-// checkJournal holds the journal against what must be true of every journal:
-// gapless numbers of the events of an order and of the transactions of a lane.
-// It returns the events of each order, but for those of replies that came again.
+// checkJournal holds the journal against what must be true of every journal, and
+// returns the events of each order, but for those of replies that came again.
 func (b *books) checkJournal() map[string]tally {
 	b.Helper()
 	told := make(map[string]tally)
-	seq := make(map[string]uint64)
-	transaction := make(map[int32]uint64)
-	open := make(map[int32]int)
 	claims, repeated := 0, 0
-	for _, r := range b.read(b.topics.Journal) {
-		e, err := events.Decode[events.Event](r.Value)
-		if err != nil {
-			b.Fatalf("journal %d/%d: %v", r.Partition, r.Offset, err)
-		}
-		if e.Order != "" {
-			if e.Seq != seq[e.Order]+1 {
-				b.Errorf("order %s: event %d follows %d", e.Order, e.Seq, seq[e.Order])
-			}
-			seq[e.Order] = e.Seq
-		}
+	for _, e := range oracle.Journal(b, b.read(b.topics.Journal)) {
 		switch {
 		case e.Type == events.PartitionClaimed:
 			claims++
@@ -124,27 +109,6 @@ func (b *books) checkJournal() map[string]tally {
 		case e.Order != "":
 			count(told, e.Order, string(e.Type))
 		}
-
-		open[r.Partition]++
-		header := events.Header(r, events.HeaderLane)
-		if header == "" {
-			continue
-		}
-		seal, err := events.DecodeSeal([]byte(header))
-		if err != nil {
-			b.Fatal(err)
-		}
-		if seal.Events != open[r.Partition] {
-			b.Errorf("journal %d/%d: %d events in a transaction of %d", r.Partition, r.Offset, open[r.Partition], seal.Events)
-		}
-		open[r.Partition] = 0
-		if e.Type == events.PartitionClaimed {
-			continue
-		}
-		if seal.Transaction != transaction[r.Partition]+1 {
-			b.Errorf("journal %d/%d: transaction %d follows %d", r.Partition, r.Offset, seal.Transaction, transaction[r.Partition])
-		}
-		transaction[r.Partition] = seal.Transaction
 	}
 	b.Logf("the journal has %d orders, %d claims of partitions, %d replies that came again", len(told), claims, repeated)
 	return told
@@ -153,41 +117,7 @@ func (b *books) checkJournal() map[string]tally {
 // read returns the committed records of a topic up to its end of now.
 func (b *books) read(topic string) []*kgo.Record {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
-	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer client.Close()
-	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
-	if err != nil || ends.Error() != nil {
-		b.Fatal(err, ends.Error())
-	}
-	left := make(map[int32]int64)
-	from := make(map[int32]kgo.Offset)
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			left[o.Partition], from[o.Partition] = o.Offset, kgo.NewOffset().AtStart()
-		}
-	})
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
-	var all []*kgo.Record
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			b.Fatalf("read %s: %v; not read up to %v", topic, err, left)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				all = append(all, r)
-			}
-			if r.Offset+1 >= left[r.Partition] {
-				delete(left, r.Partition)
-			}
-		})
-	}
-	return all
+	return oracle.Read(b, b.brokers, topic)
 }
 
 // lines are a topic's records of orders, each as its key and value.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 func TestMain(m *testing.M) { kafka.Main(m) }
@@ -152,7 +153,7 @@ func (p *process) signal(s syscall.Signal) {
 // until waits for a condition while the process runs.
 func (p *process) until(what string, check func() error) {
 	p.Helper()
-	until(p.T, what, func() error {
+	oracle.Until(p.T, what, func() error {
 		select {
 		case <-p.ended:
 			p.Fatalf("%s, but %s ended: %s", what, p.name, p.cmd.ProcessState)
@@ -187,23 +188,6 @@ func (p *process) says(text string) {
 		}
 		return nil
 	})
-}
-
-func until(t *testing.T, what string, check func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // transcript keeps what a process writes.
