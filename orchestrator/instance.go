@@ -224,7 +224,7 @@ func (i *Instance) Run(ctx context.Context) error {
 			break
 		}
 		if ctx.Err() != nil {
-			return nil
+			return why(ctx)
 		}
 		i.log.Warn("cannot read the workflows yet", "error", err)
 		pause(ctx, time.Second)
@@ -278,6 +278,11 @@ func (i *Instance) Run(ctx context.Context) error {
 	}
 	i.mu.Unlock()
 	i.revoked(left)
+	return why(ctx)
+}
+
+// why returns the error that ended ctx, nil if it was told to end.
+func why(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
