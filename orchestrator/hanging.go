@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // A transaction hangs when a partition has its records but never got its
@@ -30,12 +32,12 @@ type hanging struct {
 }
 
 // findHanging returns the producers that have hanging transactions on the given
-// partitions, or on any partition if none are given. The producers must have
+// partitions. The producers must have
 // initialised their ids, which ended whatever the coordinator knew of. What the
 // principal may not describe is left out.
 func findHanging(ctx context.Context, admin *kadm.Client, producers []*kgo.Client, on kadm.TopicsSet) ([]hanging, error) {
-	topics, err := admin.DescribeProducers(ctx, on)
-	if err != nil && !missing(err) {
+	topics, err := describeProducers(ctx, admin, on)
+	if err != nil {
 		return nil, fmt.Errorf("look for hanging transactions: %w", err)
 	}
 	var found []hanging
@@ -57,6 +59,31 @@ func findHanging(ctx context.Context, admin *kadm.Client, producers []*kgo.Clien
 	return found, nil
 }
 
+// describeProducers asks who writes to the partitions. Topics that do not exist
+// and those that may not be described are left out.
+func describeProducers(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet) (kadm.DescribedProducersTopics, error) {
+	topics, err := admin.DescribeProducers(ctx, on)
+	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
+		if missing(err) {
+			err = nil
+		}
+		return topics, err
+	}
+	// One topic that is denied hides the others.
+	topics = make(kadm.DescribedProducersTopics)
+	if len(on) == 1 {
+		return topics, nil
+	}
+	for topic, partitions := range on {
+		found, err := describeProducers(ctx, admin, kadm.TopicsSet{topic: partitions})
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(topics, found)
+	}
+	return topics, nil
+}
+
 // missing says whether err is about nothing but topics that do not exist.
 func missing(err error) bool {
 	var parts *kadm.ShardErrors
@@ -69,6 +96,25 @@ func missing(err error) bool {
 		}
 	}
 	return true
+}
+
+// allPartitions are those of all topics that the client may see.
+func allPartitions(ctx context.Context, client *kgo.Client) (kadm.TopicsSet, error) {
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = nil // all
+	response, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("list the topics: %w", err)
+	}
+	var all kadm.TopicsSet
+	for _, topic := range response.Topics {
+		for _, p := range topic.Partitions {
+			if topic.ErrorCode == 0 && topic.Topic != nil {
+				all.Add(*topic.Topic, p.Partition)
+			}
+		}
+	}
+	return all, nil
 }
 
 // abort ends the producer's transaction wherever it hangs. The marker ends all

@@ -76,7 +76,11 @@ func (l *lane) sweep(ctx context.Context) error {
 		return err
 	}
 	// It may hang elsewhere too: on a caller's topic, or where it forwarded.
-	if found, err = findHanging(ctx, l.admin, l.producers.clients[:], nil); err != nil {
+	everywhere, err := allPartitions(ctx, l.client)
+	if err != nil {
+		return err
+	}
+	if found, err = findHanging(ctx, l.admin, l.producers.clients[:], everywhere); err != nil {
 		return err
 	}
 	for _, h := range found {

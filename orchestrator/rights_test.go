@@ -1,0 +1,103 @@
+package orchestrator
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// An instance needs the rights that docs/operations.md lists and no more: a
+// caller's topic that it may not write, or not even see, harms the status
+// messages of the order that names it, and nothing else.
+func TestLeastRights(t *testing.T) {
+	const namespace = "least"
+	topics, err := events.NewTopics(namespace)
+	must(t, err)
+	var rights []kfake.ACL
+	allow := func(kind kmsg.ACLResourceType, name string, pattern kmsg.ACLResourcePatternType, operations ...kmsg.ACLOperation) {
+		for _, operation := range operations {
+			rights = append(rights, kfake.ACL{Resource: kind, Name: name, Pattern: pattern, Operation: operation, Allow: true})
+		}
+	}
+	const read, write, describe = kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs
+	topic, exact, prefixed := kmsg.ACLResourceTypeTopic, kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLResourcePatternTypePrefixed
+	for _, name := range []string{topics.Orders, topics.Replies, topics.Commands, topics.Journal, topics.Workflows, topics.Status} {
+		allow(topic, name, exact, read, write, describe)
+	}
+	for _, name := range []string{topics.Alerts, topics.DeadLetters} {
+		allow(topic, name, exact, write, describe)
+	}
+	allow(topic, topics.Requests(""), prefixed, read, write, describe)
+	allow(topic, "seen", exact, kmsg.ACLOperationDescribe)
+	allow(kmsg.ACLResourceTypeGroup, namespace+".orchestrators", exact, read)
+	allow(kmsg.ACLResourceTypeTransactionalId, namespace+"-", prefixed, write)
+	b := kafka.Embedded(t, kfake.EnableSASL(), kfake.EnableACLs(),
+		kfake.Superuser("PLAIN", "root", "root"), kfake.User("PLAIN", "orchestrator", "secret", rights...))
+
+	as := func(user, password string) []kgo.Opt {
+		return []kgo.Opt{kgo.SeedBrokers(b.Brokers...), kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism())}
+	}
+	root, err := kgo.NewClient(as("root", "root")...)
+	must(t, err)
+	defer root.Close()
+	admin := kadm.NewClient(root)
+	_, err = CreateTopics(t.Context(), admin, &topics, 2, 1)
+	must(t, err)
+	flow, err := workflow.Parse("f", []byte("workflow: f\nsteps: [{name: call, agent: phone}]"))
+	must(t, err)
+	must(t, createRequestTopics(t.Context(), admin, &topics, 2, flow.Agents()))
+	for _, name := range []string{"seen", "unseen"} {
+		_, err = admin.CreateTopic(t.Context(), 1, 1, nil, name)
+		must(t, err)
+	}
+
+	i, err := New(t.Context(), Config{ID: "i-1", Namespace: namespace, Kafka: as("orchestrator", "secret"), DataDir: t.TempDir()})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	defer func() {
+		cancel()
+		must(t, <-ended)
+		must(t, i.Close())
+	}()
+	oracle.Until(t, "ready", i.Ready)
+	must(t, i.Register(t.Context(), flow))
+	for _, to := range []string{"seen", "unseen", ""} {
+		id, err := i.Submit(t.Context(), "to-"+to, &events.Submission{Workflow: "f", ReplyTo: to}, "")
+		must(t, err)
+		oracle.Until(t, "order "+id, func() error {
+			o, _, err := i.Store().Order(i.Partition(id), id)
+			if err == nil && o.State != projections.Processing {
+				t.Fatalf("%+v", o)
+			}
+			return err
+		})
+		history, err := i.History(t.Context(), id)
+		must(t, err)
+		refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused })
+		if refused != (to != "") {
+			t.Errorf("order %s: %v", id, history)
+		}
+	}
+	// A search of the whole cluster passes over what it may not describe.
+	everywhere, err := allPartitions(t.Context(), i.client)
+	must(t, err)
+	producers, err := describeProducers(t.Context(), i.admin, everywhere)
+	must(t, err)
+	if len(producers[topics.Journal].Partitions) != 2 {
+		t.Errorf("the journal is not among %v", producers)
+	}
+}
