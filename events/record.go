@@ -69,11 +69,14 @@ func (e *Envelope) Record(topic string, value []byte, extra ...kgo.RecordHeader)
 }
 
 // Header returns the value of a record's last header named key, "" if it has none.
-func Header(r *kgo.Record, key string) string {
-	for _, v := range slices.Backward(r.Headers) {
-		if v.Key == key {
-			return string(v.Value)
+func Header(r *kgo.Record, key string) string { return string(HeaderValue(r, key)) }
+
+// HeaderValue is [Header] without a copy; nil if the record has no such header.
+func HeaderValue(r *kgo.Record, key string) []byte {
+	for _, h := range slices.Backward(r.Headers) {
+		if h.Key == key {
+			return h.Value
 		}
 	}
-	return ""
+	return nil
 }

@@ -79,7 +79,7 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 			err := fetched.Err
 			for i := 0; i < len(fetched.Records) && err == nil; i++ {
 				r := fetched.Records[i]
-				err = state.Fold(r.Offset, r.Value, header(r, events.HeaderLane))
+				err = state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane))
 			}
 			if err == nil {
 				err = state.Flush()

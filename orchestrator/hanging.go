@@ -32,9 +32,8 @@ type hanging struct {
 }
 
 // findHanging returns the producers that have hanging transactions on the given
-// partitions. The producers must have
-// initialised their ids, which ended whatever the coordinator knew of. What the
-// principal may not describe is left out.
+// partitions. The producers must have initialised their ids, which ended whatever
+// the coordinator knew of. What the principal may not describe is left out.
 func findHanging(ctx context.Context, admin *kadm.Client, producers []*kgo.Client, on kadm.TopicsSet) ([]hanging, error) {
 	topics, err := describeProducers(ctx, admin, on)
 	if err != nil {

@@ -22,8 +22,8 @@ type input struct {
 	problem    error // why the submission must be rejected
 }
 
-// read1 reads a record of one of the partition's inputs.
-func (l *lane) read1(r *kgo.Record) input {
+// readInput reads a record of one of the partition's inputs.
+func (l *lane) readInput(r *kgo.Record) input {
 	in := input{record: r, order: string(r.Key)}
 	kind := events.Type(events.Header(r, events.HeaderType))
 	var err error

@@ -64,6 +64,7 @@ type batch struct {
 	bytes   int
 	orders  map[string]*change
 	sealed  events.Seal
+	last    *kgo.Record // the journal record that carries the seal
 	// moved says that input positions changed.
 	moved bool
 }
@@ -159,20 +160,19 @@ func (l *lane) serve(ctx context.Context) error {
 func (l *lane) seal(b *batch) {
 	l.transaction++
 	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position}
-	var last *kgo.Record
 	for _, r := range b.records {
 		if r.Topic == l.topics.Journal {
 			b.sealed.Events++
-			last = r
+			b.last = r
 		}
 	}
-	if last == nil {
+	if b.last == nil {
 		e := events.Event{Type: events.PartitionAdvanced, At: now()}
-		last = l.laneEvent(&e, strconv.FormatUint(l.transaction, 10))
+		b.last = l.laneEvent(&e, strconv.FormatUint(l.transaction, 10))
 		b.sealed.Events = 1
-		b.records = append(b.records, last)
+		b.records = append(b.records, b.last)
 	}
-	last.Headers = append(last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: b.sealed.Append(nil)})
+	b.last.Headers = append(b.last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: b.sealed.Append(nil)})
 }
 
 // laneEvent makes the journal record of an event that belongs to no order.
@@ -200,12 +200,6 @@ func (l *lane) conclude(err error) error {
 	b := l.inflight
 	l.inflight = nil
 	updates := make([]projections.Update, 0, len(b.orders))
-	var end int64
-	for _, r := range b.records {
-		if r.Topic == l.topics.Journal {
-			end = r.Offset + 1
-		}
-	}
 	for _, c := range b.orders {
 		offsets := make([]int64, len(c.journal))
 		for i, r := range c.journal {
@@ -213,7 +207,7 @@ func (l *lane) conclude(err error) error {
 		}
 		updates = append(updates, projections.Update{Order: c.order, Offsets: offsets})
 	}
-	if err := l.state.Commit(b.sealed, end, updates); err != nil {
+	if err := l.state.Commit(b.sealed, b.last.Offset+1, updates); err != nil {
 		return err
 	}
 	l.read.Store(&b.sealed.Next)
@@ -261,7 +255,7 @@ func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
 			l.advance(r) // it is read, but nothing that would be worth a transaction
 			continue
 		}
-		read = append(read, l.read1(r))
+		read = append(read, l.readInput(r))
 	}
 	if err := l.prepare(ctx, read); err != nil {
 		return err

@@ -108,7 +108,7 @@ func TestReadingInputs(t *testing.T) {
 		{name: "reply with another status", record: typed(replies, "", here, answer(here, "done")), unreadable: `status "done"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := l.read1(c.record)
+			in := l.readInput(c.record)
 			if (in.unreadable != "") != (c.unreadable != "") || !strings.Contains(in.unreadable, c.unreadable) {
 				t.Fatalf("it is unreadable because %q, not %q", in.unreadable, c.unreadable)
 			}
@@ -127,13 +127,13 @@ func TestReadingInputs(t *testing.T) {
 		})
 	}
 	// The agent is told by the state of the order that its reply was too large.
-	in := l.read1(typed(replies, "", here, strings.TrimSuffix(answer(here, "completed"), "}")+`,"output":`+large+`}`))
+	in := l.readInput(typed(replies, "", here, strings.TrimSuffix(answer(here, "completed"), "}")+`,"output":`+large+`}`))
 	if r := in.reply; r.Status != events.ReplyFailed || r.Error == nil || r.Error.Code != "reply-too-large" || !r.Error.Permanent || r.Output != nil || r.Step != "charge" {
 		t.Errorf("%+v", r)
 	}
 }
 
-func headerText(r *kgo.Record, key string) string { return string(header(r, key)) }
+func headerText(r *kgo.Record, key string) string { return string(events.HeaderValue(r, key)) }
 
 // A record that another partitioner put here goes on as it is.
 func TestForward(t *testing.T) {
@@ -213,11 +213,11 @@ func TestSeal(t *testing.T) {
 			}
 		}
 		for j, r := range journal {
-			if sealed := header(r, events.HeaderLane) != nil; sealed != (j == len(journal)-1) {
+			if sealed := events.HeaderValue(r, events.HeaderLane) != nil; sealed != (j == len(journal)-1) {
 				t.Errorf("batch %d, record %d of %d: sealed is %t", i, j+1, len(journal), sealed)
 			}
 		}
-		seal, err := events.DecodeSeal(header(journal[len(journal)-1], events.HeaderLane))
+		seal, err := events.DecodeSeal(events.HeaderValue(journal[len(journal)-1], events.HeaderLane))
 		must(t, err)
 		if seal.Transaction != uint64(i+1) || seal.Events != len(journal) || seal.Next.Orders != 8 {
 			t.Errorf("batch %d of %d records: %+v", i, len(journal), seal)

@@ -254,7 +254,7 @@ func (s *stage) rebuild(t fataler) {
 	must(t, s.store.Close())
 	s.store, s.state = emptyStore(t)
 	for _, r := range s.journal {
-		must(t, s.state.Fold(r.Offset, r.Value, header(r, events.HeaderLane)))
+		must(t, s.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)))
 	}
 	must(t, s.state.Flush())
 	is := dump(t, s.store)
@@ -293,7 +293,7 @@ func (s *stage) takeOver(t fataler, instance string) *kgo.Record {
 	s.journal = append(s.journal, r)
 	s.end += 2
 	s.state.Forget()
-	must(t, s.state.Fold(r.Offset, r.Value, header(r, events.HeaderLane)))
+	must(t, s.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)))
 	s.state.Rescan()
 	must(t, s.state.Flush())
 	head := s.state.Head()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -196,7 +195,7 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 			if r.Attrs.IsControl() {
 				continue
 			}
-			if err := l.state.Fold(r.Offset, r.Value, header(r, events.HeaderLane)); err != nil {
+			if err := l.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)); err != nil {
 				return err
 			}
 		}
@@ -233,7 +232,7 @@ func (l *lane) inputsAt(p events.Positions) map[string]map[int32]kgo.Offset {
 
 // firstPositions is where reading begins on a partition without any journal.
 func (l *lane) firstPositions(ctx context.Context) (events.Positions, error) {
-	starts, err := kadm.NewClient(l.inputs).ListStartOffsets(ctx, l.topics.Orders, l.topics.Replies, l.topics.Commands)
+	starts, err := l.admin.ListStartOffsets(ctx, l.topics.Orders, l.topics.Replies, l.topics.Commands)
 	if err == nil {
 		err = starts.Error()
 	}
@@ -268,14 +267,4 @@ func (l *lane) close() {
 	if l.inputs != nil {
 		l.inputs.Close()
 	}
-}
-
-// header returns the value of a header, nil if the record has none.
-func header(r *kgo.Record, key string) []byte {
-	for _, v := range slices.Backward(r.Headers) {
-		if v.Key == key {
-			return v.Value
-		}
-	}
-	return nil
 }

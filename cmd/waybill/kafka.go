@@ -107,21 +107,25 @@ func (k *kafkaFlags) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// connect returns a client once a broker has answered it. The caller closes it.
-func (k *kafkaFlags) connect(ctx context.Context) (*kgo.Client, error) {
+// connect returns the topics of the namespace, and a client once a broker has
+// answered it. The caller closes it.
+func (k *kafkaFlags) connect(ctx context.Context) (topics events.Topics, _ *kgo.Client, err error) {
+	if topics, err = events.NewTopics(k.namespace); err != nil {
+		return topics, nil, usageError{err}
+	}
 	opts, err := k.options()
 	if err != nil {
-		return nil, err
+		return topics, nil, err
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("connect to Kafka: %w", err)}
+		return topics, nil, usageError{fmt.Errorf("connect to Kafka: %w", err)}
 	}
 	ask, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := client.Ping(ask); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("no Kafka broker answers at %s; is --brokers right? %w", strings.Join(k.brokers, ","), err)
+		return topics, nil, fmt.Errorf("no Kafka broker answers at %s; is --brokers right? %w", strings.Join(k.brokers, ","), err)
 	}
-	return client, nil
+	return topics, client, nil
 }

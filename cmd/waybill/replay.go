@@ -67,14 +67,11 @@ the messages that followed from it.`,
 		}
 		r := &replay{}
 		var err error
-		if r.topics, err = events.NewTopics(kafka.namespace); err != nil {
-			return usageError{err}
-		}
 		if r.kafka, err = kafka.options(); err != nil {
 			return err
 		}
-		client, err := kafka.connect(cmd.Context())
-		if err != nil {
+		var client *kgo.Client
+		if r.topics, client, err = kafka.connect(cmd.Context()); err != nil {
 			return err
 		}
 		defer client.Close()

@@ -129,13 +129,7 @@ func (f *folding) while(ctx context.Context, more func() bool) error {
 		if record.Attrs.IsControl() {
 			continue
 		}
-		var seal []byte
-		for _, h := range record.Headers {
-			if h.Key == events.HeaderLane {
-				seal = h.Value
-			}
-		}
-		if err := f.state.Fold(record.Offset, record.Value, seal); err != nil {
+		if err := f.state.Fold(record.Offset, record.Value, events.HeaderValue(record, events.HeaderLane)); err != nil {
 			return err
 		}
 		if f.events++; f.events%flushEvery == 0 {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
 
@@ -36,11 +35,7 @@ instances can share the work.`,
 		if partitions < 1 || replication == 0 || replication < -1 {
 			return usageError{errors.New("--partitions must be 1 or more, --replication 1 or more, or -1")}
 		}
-		topics, err := events.NewTopics(kafka.namespace)
-		if err != nil {
-			return usageError{err}
-		}
-		client, err := kafka.connect(cmd.Context())
+		topics, client, err := kafka.connect(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -78,11 +73,7 @@ func newTopicsCheck() *cobra.Command {
 	onlyByFlag(flags, "agents")
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		topics, err := events.NewTopics(kafka.namespace)
-		if err != nil {
-			return usageError{err}
-		}
-		client, err := kafka.connect(cmd.Context())
+		topics, client, err := kafka.connect(cmd.Context())
 		if err != nil {
 			return err
 		}

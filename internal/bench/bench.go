@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -197,7 +198,7 @@ func remove(admin *kadm.Client, namespace string) error {
 	}
 	var names []string
 	for _, name := range topics.Names() {
-		if len(name) > len(namespace) && name[:len(namespace)+1] == namespace+"." {
+		if strings.HasPrefix(name, namespace+".") {
 			names = append(names, name)
 		}
 	}
