@@ -132,12 +132,23 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("operation", e.Operation)
 	o.text("idempotencyKey", e.IdempotencyKey)
 	o.time("completeBy", e.CompleteBy)
+	o.time("expires", e.Expires)
 	o.text("lockedBy", e.LockedBy)
 	o.time("due", e.Due)
+	o.number("round", int64(e.Round))
+	o.text("outcome", e.Outcome)
 	o.raw("output", e.Output)
 	o.fault("error", e.Error)
 	o.faults("errors", e.Errors)
+	o.truth("undo", e.Undo)
 	o.text("reason", e.Reason)
+	o.text("action", e.Action)
+	o.text("command", e.Command)
+	o.text("by", e.By)
+	o.truth("sameKey", e.SameKey)
+	o.text("end", e.End)
+	o.texts("undone", e.Undone)
+	o.texts("notUndone", e.NotUndone)
 	o.text("instance", e.Instance)
 	o.text("claim", e.Claim)
 	o.number("partitions", int64(e.Partitions))
@@ -153,6 +164,7 @@ func (e *Error) Append(dst []byte) []byte {
 	o.truth("permanent", e.Permanent)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
+	o.truth("undo", e.Undo)
 	return o.end()
 }
 
@@ -166,7 +178,10 @@ func (r *Request) Append(dst []byte) []byte {
 	o.time("completeBy", r.CompleteBy)
 	o.text("idempotencyKey", r.IdempotencyKey)
 	o.truth("undo", r.Undo)
+	o.text("outcome", r.Outcome)
 	o.raw("input", r.Input)
+	o.raw("output", r.Output)
+	o.text("priority", string(r.Priority))
 	o.text("replyTo", r.ReplyTo)
 	return o.end()
 }
@@ -197,6 +212,8 @@ func (s *Status) Append(dst []byte) []byte {
 		detail.text("reason", d.Reason)
 		detail.fault("error", d.Error)
 		detail.raw("output", d.Output)
+		detail.texts("undone", d.Undone)
+		detail.texts("notUndone", d.NotUndone)
 		o.b = detail.end()
 	}
 	return o.end()
@@ -209,12 +226,18 @@ func (a *Alert) Append(dst []byte) []byte {
 	o.text("step", a.Step)
 	o.text("reason", a.Reason)
 	o.faults("errors", a.Errors)
+	o.text("action", a.Action)
 	o.time("at", a.At)
 	return o.end()
 }
 
-// Encode returns the submission's JSON. It fails when Input is not JSON.
+// Encode returns the submission's JSON. It fails when Input is not JSON, or a
+// text not UTF-8.
 func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding) }
+
+// Encode returns the command's JSON. It fails when Input or Output is not JSON,
+// or a text not UTF-8.
+func (c *Command) Encode() ([]byte, error) { return json.Marshal(c, coding) }
 
 // What RFC 3339 can say; a time outside is written as the nearest inside.
 var (

@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +47,38 @@ func appendAgrees[M message, P appender[M]](t *testing.T) {
 	})
 }
 
-func TestSubmissionEncodeDecodes(t *testing.T) {
+// What an error in a list says of itself must not depend on where it stands.
+func TestAppendErrorAgreesWithPackageJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := anyMessage[events.Submission]().Draw(t, "submission")
-		value, err := m.Encode()
+		var e, decoded events.Error
+		fill(t, reflect.ValueOf(&e).Elem())
+		value := e.Append(nil)
+		if err := json.Unmarshal(value, &decoded); err != nil || decoded != e {
+			t.Fatalf("%+v is written as %s, which reads as %+v, %v", e, value, decoded, err)
+		}
+	})
+}
+
+func TestEncodeDecodes(t *testing.T) {
+	t.Run("submission", encodeDecodes[events.Submission])
+	t.Run("command", encodeDecodes[events.Command])
+}
+
+// encoder is a message that others send us, with an encoder for those who
+// write Go.
+type encoder[M any] interface {
+	*M
+	Encode() ([]byte, error)
+}
+
+func encodeDecodes[M message, P encoder[M]](t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := anyMessage[M]().Draw(t, "message")
+		value, err := P(&m).Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		decoded, err := events.Decode[events.Submission](value)
+		decoded, err := events.Decode[M](value)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,6 +94,26 @@ func TestSubmissionEncodeRefusesInputThatIsNotJSON(t *testing.T) {
 		if value, err := m.Encode(); err == nil {
 			t.Errorf("input %s became %s", input, value)
 		}
+	}
+}
+
+func TestCommandEncodeRefusesPayloadsThatAreNotJSON(t *testing.T) {
+	for _, payload := range []string{`{`, `{"a":}`, "nonsense", `{} {}`} {
+		for _, m := range []events.Command{
+			{Command: events.CommandResubmit, Input: jsontext.Value(payload)},
+			{Command: events.CommandSkipStep, Output: jsontext.Value(payload)},
+		} {
+			if value, err := m.Encode(); err == nil {
+				t.Errorf("payload %s became %s", payload, value)
+			}
+		}
+	}
+}
+
+func TestCommandEncodeLeavesOutWhatIsEmpty(t *testing.T) {
+	m := events.Command{Command: events.CommandPause}
+	if value, err := m.Encode(); err != nil || string(value) != `{"command":"pause"}` {
+		t.Errorf("encoded as %s, %v", value, err)
 	}
 }
 

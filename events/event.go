@@ -15,6 +15,7 @@ const (
 	OrderSubmitted Type = "waybill.order.submitted" // an application's [Submission]
 	StepRequested  Type = "waybill.step.requested"  // a [Request] to an agent
 	StepReplied    Type = "waybill.step.replied"    // an agent's [Reply]
+	OrderCommand   Type = "waybill.order.command"   // an operator's [Command]
 	OrderStatus    Type = "waybill.order.status"    // a [Status] for the caller
 )
 
@@ -29,17 +30,38 @@ const (
 	// Version, ReplyTo as far as they could be read.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
-	// the last step in the workflow file.
+	// the last completed step in the workflow file.
 	OrderCompleted Type = "waybill.order.completed"
 	// OrderErrored stops the order until an operator acts (P2): Reason, and Step
 	// and Error where one step caused it.
 	OrderErrored Type = "waybill.order.errored"
+	// OrderResubmitted takes the order out of Error (P3): every step, or undo,
+	// that failed begins again with a new idempotency key, or with the last one
+	// if SameKey. With Step, that step gets Input. By, Reason, Command, and
+	// LockedBy while a step still runs.
+	OrderResubmitted Type = "waybill.order.resubmitted"
+	// OrderCompensating begins to undo what was done (V5): End (the state that
+	// it leads to), Reason, Step and Error where a failure caused it, By and
+	// Command where an operator did, and LockedBy while a step still runs.
+	OrderCompensating Type = "waybill.order.compensating"
+	// OrderCompensated ends the order as Compensated: Undone, NotUndone (C3).
+	OrderCompensated Type = "waybill.order.compensated"
+	// OrderCancelled ends the order as Cancelled: Undone, NotUndone (C3).
+	OrderCancelled Type = "waybill.order.cancelled"
+	// OrderPaused lets nothing new start: By, Reason, Command.
+	OrderPaused Type = "waybill.order.paused"
+	// OrderResumed ends the pause: By, Reason, Command.
+	OrderResumed Type = "waybill.order.resumed"
 	// StatusRefused says that the caller's status topic cannot be written, so
 	// that status messages go to the namespace's own: ReplyTo, Reason.
 	StatusRefused Type = "waybill.status.refused"
+	// CommandRefused records an operator's act that could not be done:
+	// Operation, Step, By, Reason (why not), Command.
+	CommandRefused Type = "waybill.command.refused"
 
 	// StepStarted takes the order and starts an attempt (T5): Step, Attempt,
-	// Agent, Operation, IdempotencyKey, CompleteBy, LockedBy.
+	// Agent, Operation, IdempotencyKey, CompleteBy, Expires, LockedBy, and Input
+	// where the step's is not the order's and was not recorded before.
 	StepStarted Type = "waybill.step.started"
 	// StepCompleted records a reply in time: Step, Attempt, Output.
 	StepCompleted Type = "waybill.step.completed"
@@ -49,14 +71,28 @@ const (
 	// Error.
 	StepExpired Type = "waybill.step.expired"
 	// StepRetried arms the next attempt (V3): Step, Attempt (the next one), Due
-	// (when it starts).
+	// (when it starts, jitter included), and Round where a new round of attempts
+	// begins after an extended wait.
 	StepRetried Type = "waybill.step.retried"
+	// StepSkipped passes over a step: Step, Reason. Where an operator did it also
+	// By, Command, the Output that later steps see, and LockedBy while a step
+	// still runs.
+	StepSkipped Type = "waybill.step.skipped"
 
-	// ReplyDiscarded records a reply that changed nothing: Step, Attempt,
+	// UndoStarted and what follows are the transitions of a step's undo (C1),
+	// with the fields of a step's. UndoStarted carries Outcome in addition.
+	UndoStarted   Type = "waybill.undo.started"
+	UndoCompleted Type = "waybill.undo.completed"
+	UndoFailed    Type = "waybill.undo.failed"
+	UndoExpired   Type = "waybill.undo.expired"
+	UndoRetried   Type = "waybill.undo.retried"
+	UndoSkipped   Type = "waybill.undo.skipped"
+
+	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, Undo,
 	// Reason, one of the Discard constants.
 	ReplyDiscarded Type = "waybill.reply.discarded"
-	// AlertRaised calls an operator (P2): Reason, Errors, and Step where there
-	// is one.
+	// AlertRaised calls an operator (P2): Reason, Errors, Action (what to do),
+	// and Step where there is one.
 	AlertRaised Type = "waybill.alert.raised"
 )
 
@@ -79,6 +115,12 @@ const (
 	DiscardUnknownStep = "unknown-step" // the order has no such step, or it was not asked yet
 )
 
+// What an undo knows of the step that it undoes.
+const (
+	OutcomeCompleted = "completed" // the step completed
+	OutcomeUnknown   = "unknown"   // an attempt expired without an answer: it may have run, or not
+)
+
 // Event is one immutable transition, as it stands in the journal. It is one
 // flat type for all transitions: its Type says which fields it carries.
 type Event struct {
@@ -99,18 +141,36 @@ type Event struct {
 	Deadline    time.Time      `json:"deadline,omitzero"`
 	Traceparent string         `json:"traceparent,omitzero"`
 
-	Step           string         `json:"step,omitzero"`
-	Attempt        int            `json:"attempt,omitzero"`
-	Agent          string         `json:"agent,omitzero"`
-	Operation      string         `json:"operation,omitzero"`
-	IdempotencyKey string         `json:"idempotencyKey,omitzero"`
-	CompleteBy     time.Time      `json:"completeBy,omitzero"`
-	LockedBy       string         `json:"lockedBy,omitzero"`
-	Due            time.Time      `json:"due,omitzero"`
-	Output         jsontext.Value `json:"output,omitzero"`
-	Error          *Error         `json:"error,omitzero"`
-	Errors         []Error        `json:"errors,omitzero"`
-	Reason         string         `json:"reason,omitzero"`
+	Step           string    `json:"step,omitzero"`
+	Attempt        int       `json:"attempt,omitzero"`
+	Agent          string    `json:"agent,omitzero"`
+	Operation      string    `json:"operation,omitzero"`
+	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
+	CompleteBy     time.Time `json:"completeBy,omitzero"`
+	// Expires is CompleteBy and the allowance for clock skew: a reply counts
+	// until then. Zero where there is no allowance.
+	Expires  time.Time      `json:"expires,omitzero"`
+	LockedBy string         `json:"lockedBy,omitzero"`
+	Due      time.Time      `json:"due,omitzero"`
+	Round    int            `json:"round,omitzero"`
+	Outcome  string         `json:"outcome,omitzero"`
+	Output   jsontext.Value `json:"output,omitzero"`
+	Error    *Error         `json:"error,omitzero"`
+	Errors   []Error        `json:"errors,omitzero"`
+	// Undo says that a discarded reply was one to an undo.
+	Undo   bool   `json:"undo,omitzero"`
+	Reason string `json:"reason,omitzero"`
+	Action string `json:"action,omitzero"`
+
+	// Command is the id of the operator's [Command] behind the event, By its
+	// author.
+	Command string `json:"command,omitzero"`
+	By      string `json:"by,omitzero"`
+	SameKey bool   `json:"sameKey,omitzero"`
+	// End is the state that compensation leads to: Compensated or Cancelled.
+	End       string   `json:"end,omitzero"`
+	Undone    []string `json:"undone,omitzero"`
+	NotUndone []string `json:"notUndone,omitzero"`
 
 	Instance   string `json:"instance,omitzero"`
 	Claim      string `json:"claim,omitzero"`
@@ -127,6 +187,19 @@ type Error struct {
 	// Step and Attempt say where it happened, when the error stands in a list.
 	Step    string `json:"step,omitzero"`
 	Attempt int    `json:"attempt,omitzero"`
+	// Undo says that it was the step's undo that failed.
+	Undo bool `json:"undo,omitzero"`
+}
+
+// Text is the error for people: its code and its message, as far as it has them.
+func (e *Error) Text() string {
+	switch {
+	case e.Code == "":
+		return e.Message
+	case e.Message == "":
+		return e.Code
+	}
+	return e.Code + ": " + e.Message
 }
 
 // Time cuts t to what messages carry: milliseconds, UTC, within what RFC 3339

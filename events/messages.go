@@ -1,6 +1,7 @@
 package events
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -47,9 +48,18 @@ type Request struct {
 	// CompleteBy ends the attempt: past it the agent stays silent (A4).
 	CompleteBy time.Time `json:"completeBy"`
 	// IdempotencyKey is the same for every automatic retry of the step (A3).
-	IdempotencyKey string         `json:"idempotencyKey"`
-	Undo           bool           `json:"undo,omitzero"`
-	Input          jsontext.Value `json:"input,omitzero"`
+	IdempotencyKey string `json:"idempotencyKey"`
+	// Undo says that the operation compensates for the step (C1).
+	Undo bool `json:"undo,omitzero"`
+	// Outcome says what is known of the step that is to be undone:
+	// [OutcomeCompleted], or [OutcomeUnknown] when it may have run, or not.
+	// Empty unless Undo.
+	Outcome string         `json:"outcome,omitzero"`
+	Input   jsontext.Value `json:"input,omitzero"`
+	// Output is that of the step that is to be undone.
+	Output jsontext.Value `json:"output,omitzero"`
+	// Priority is the order's; empty means [Normal].
+	Priority Priority `json:"priority,omitzero"`
 	// ReplyTo is the topic for the [Reply].
 	ReplyTo string `json:"replyTo"`
 }
@@ -73,10 +83,13 @@ type Reply struct {
 
 // The statuses that a caller hears of (P1).
 const (
-	StatusReceived  = "received"
-	StatusRejected  = "rejected"
-	StatusCompleted = "completed"
-	StatusFailed    = "failed"
+	StatusReceived     = "received"
+	StatusRejected     = "rejected"
+	StatusCompleted    = "completed"
+	StatusFailed       = "failed" // it waits for an operator
+	StatusCompensating = "compensating"
+	StatusCompensated  = "compensated"
+	StatusCancelled    = "cancelled"
 )
 
 // Status tells the caller how its order stands.
@@ -93,13 +106,68 @@ type Detail struct {
 	Reason string         `json:"reason,omitzero"`
 	Error  *Error         `json:"error,omitzero"`
 	Output jsontext.Value `json:"output,omitzero"`
+	// Undone and NotUndone say what became of the steps that had run (C3).
+	Undone    []string `json:"undone,omitzero"`
+	NotUndone []string `json:"notUndone,omitzero"`
 }
 
 // Alert calls an operator to an order that cannot go on by itself (P2).
 type Alert struct {
-	Order  string    `json:"order"`
-	Step   string    `json:"step,omitzero"`
-	Reason string    `json:"reason"`
-	Errors []Error   `json:"errors"`
+	Order  string  `json:"order"`
+	Step   string  `json:"step,omitzero"`
+	Reason string  `json:"reason"`
+	Errors []Error `json:"errors"`
+	// Action says what the operator can do.
+	Action string    `json:"action,omitzero"`
 	At     time.Time `json:"at"`
+}
+
+// What a [Command] may ask for.
+const (
+	// CommandCancel undoes what was done, and ends the order as Cancelled.
+	CommandCancel = "cancel"
+	// CommandResubmit takes an order out of Error: what failed begins again (P3).
+	CommandResubmit = "resubmit"
+	// CommandSkipStep passes over a step, or over its undo while the order is
+	// compensated.
+	CommandSkipStep = "skip-step"
+	// CommandPause lets nothing new start, CommandResume ends that.
+	CommandPause  = "pause"
+	CommandResume = "resume"
+)
+
+// Commands lists what a [Command] may ask for.
+var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume}
+
+// Command is an operator's act on an order. The record's key is the order id.
+type Command struct {
+	Command string `json:"command"`
+	// ID makes a command that is sent twice act once. Optional; an order
+	// remembers the last one only.
+	ID string `json:"id,omitzero"`
+	// Step is the step to skip, or the one that Input is for.
+	Step string `json:"step,omitzero"`
+	// Input replaces the input of the step that is resubmitted.
+	Input jsontext.Value `json:"input,omitzero"`
+	// Output is what later steps see of a step that is skipped.
+	Output jsontext.Value `json:"output,omitzero"`
+	// SameKey resubmits with the idempotency keys of before.
+	SameKey bool `json:"sameKey,omitzero"`
+	// By says who acts, and Note why.
+	By   string `json:"by,omitzero"`
+	Note string `json:"note,omitzero"`
+}
+
+// IdempotencyKey is the key of a step's requests (A3), or of its undo's, after
+// the given number of resubmissions. No two steps of any orders share one:
+// names of steps hold neither / nor :.
+func IdempotencyKey(order, step string, undo bool, resubmissions int) string {
+	key := order + "/" + step
+	if undo {
+		key += ":undo"
+	}
+	if resubmissions > 0 {
+		key += ":" + strconv.Itoa(resubmissions+1)
+	}
+	return key
 }

@@ -2,11 +2,15 @@ package events_test
 
 import (
 	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,10 +55,22 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Workflow, m.Version, m.ReplyTo, m.Priority = "w", version.Draw(t, "version"), "shop.status", priority.Draw(t, "priority")
 		})
 	})
+	t.Run("command", func(t *testing.T) {
+		follows(t, "command", (*events.Command).Encode, func(t *rapid.T, m *events.Command) {
+			m.Command = rapid.SampledFrom(events.Commands).Draw(t, "command")
+			if m.Command == events.CommandSkipStep {
+				m.Step = "s"
+			}
+		})
+	})
 	t.Run("request", func(t *testing.T) {
 		follows(t, "request", appended, func(t *rapid.T, m *events.Request) {
 			m.Order, m.Step, m.Attempt, m.Operation = "o-1", "s", attempt.Draw(t, "attempt"), "do"
 			m.CompleteBy, m.IdempotencyKey, m.ReplyTo = moment.Draw(t, "completeBy"), "o-1/s", "waybill.replies"
+			m.Outcome, m.Priority = "", priorityOrNone.Draw(t, "priority")
+			if m.Undo {
+				m.Outcome = outcome.Draw(t, "outcome")
+			}
 		})
 	})
 	t.Run("reply", func(t *testing.T) {
@@ -65,11 +81,10 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 		})
 	})
 	t.Run("status", func(t *testing.T) {
-		statuses := []string{events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed}
 		follows(t, "status", appended, func(t *rapid.T, m *events.Status) {
 			m.Order, m.Status, m.At = "o-1", rapid.SampledFrom(statuses).Draw(t, "status"), moment.Draw(t, "at")
 			if m.Detail != nil {
-				m.Detail.Step = "s"
+				m.Detail.Step, m.Detail.Undone, m.Detail.NotUndone = "s", stepNames.Draw(t, "undone"), stepNames.Draw(t, "notUndone")
 				anyFault(t, m.Detail.Error)
 			}
 		})
@@ -89,6 +104,8 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Step, m.Attempt, m.Agent, m.Operation = "s", attempt.Draw(t, "attempt"), "a", "do"
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
+			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")
+			m.End = rapid.SampledFrom([]string{"Compensated", "Cancelled"}).Draw(t, "end")
 			m.Instance, m.Claim, m.Partitions, m.Format = "i-1", "c-1", 4, events.JournalFormat
 			if m.Error == nil {
 				m.Error = &events.Error{Code: "c"}
@@ -100,15 +117,58 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 }
 
 var eventTypes = []events.Type{
-	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.StatusRefused,
-	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried,
+	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
+	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderPaused, events.OrderResumed,
+	events.StatusRefused, events.CommandRefused,
+	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
+	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.PartitionClaimed, events.PartitionAdvanced,
 }
 
+var messageTypes = []events.Type{
+	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderStatus,
+}
+
+var statuses = []string{
+	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled,
+}
+
+// The lists above have no compiler that misses anything in them.
+func TestEveryTypeIsTested(t *testing.T) {
+	source, err := parser.ParseFile(token.NewFileSet(), "event.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var declared []events.Type
+	for node := range ast.Preorder(source) {
+		spec, isValue := node.(*ast.ValueSpec)
+		if !isValue {
+			continue
+		}
+		if typ, named := spec.Type.(*ast.Ident); named && typ.Name == "Type" {
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			declared = append(declared, events.Type(value))
+		}
+	}
+	tested := slices.Concat(eventTypes, messageTypes)
+	slices.Sort(declared)
+	slices.Sort(tested)
+	if !slices.Equal(declared, tested) {
+		t.Errorf("declared are\n%v, tested\n%v", declared, tested)
+	}
+}
+
 var (
-	version  = rapid.IntRange(0, 9)
-	attempt  = rapid.IntRange(1, 9)
-	priority = rapid.SampledFrom([]events.Priority{events.High, events.Normal, events.Low})
+	version        = rapid.IntRange(0, 9)
+	attempt        = rapid.IntRange(1, 9)
+	priority       = rapid.SampledFrom([]events.Priority{events.High, events.Normal, events.Low})
+	priorityOrNone = rapid.OneOf(priority, rapid.Just(events.Priority("")))
+	outcome        = rapid.SampledFrom([]string{events.OutcomeCompleted, events.OutcomeUnknown})
+	stepNames      = rapid.SliceOfN(rapid.StringMatching(`[a-z0-9-]+`), 0, 3)
 )
 
 func anyFault(t *rapid.T, e *events.Error) {
@@ -156,39 +216,102 @@ func jsonNames(message reflect.Type) []string {
 	return names
 }
 
-// Each type of event needs only the fields that its comment names.
+// Each type of event needs the fields that its comment names as always there,
+// and no other.
 func TestSparseEventsFollowTheirSchema(t *testing.T) {
 	s := schema(t, "event")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, e := range []events.Event{
+	started := events.Event{
+		Type: events.StepStarted, Step: "a", Attempt: 1, Agent: "g", Operation: "do",
+		IdempotencyKey: "k", CompleteBy: at, LockedBy: "i",
+	}
+	undoStarted := started
+	undoStarted.Type, undoStarted.Outcome = events.UndoStarted, events.OutcomeUnknown
+	sparse := []events.Event{
 		{Type: events.OrderAccepted, Workflow: "w", Version: 1, Steps: []string{"a"}},
 		{Type: events.OrderRejected, Reason: "r"},
 		{Type: events.OrderCompleted},
 		{Type: events.OrderErrored, Reason: "r"},
+		{Type: events.OrderResubmitted},
+		{Type: events.OrderCompensating, End: "Compensated", Reason: "r"},
+		{Type: events.OrderCompensated},
+		{Type: events.OrderCancelled},
+		{Type: events.OrderPaused},
+		{Type: events.OrderResumed},
 		{Type: events.StatusRefused, ReplyTo: "t", Reason: "r"},
-		{
-			Type: events.StepStarted, Step: "a", Attempt: 1, Agent: "g", Operation: "do",
-			IdempotencyKey: "k", CompleteBy: at, LockedBy: "i",
-		},
-		{Type: events.StepCompleted, Step: "a", Attempt: 1, Output: jsontext.Value("null")},
+		{Type: events.CommandRefused, Reason: "r"},
+		started,
+		{Type: events.StepCompleted, Step: "a", Attempt: 1},
 		{Type: events.StepFailed, Step: "a", Attempt: 1, Error: &events.Error{}},
 		{Type: events.StepExpired, Step: "a", Attempt: 1},
 		{Type: events.StepRetried, Step: "a", Attempt: 2, Due: at},
-		{Type: events.ReplyDiscarded, Step: "a", Attempt: 1, Reason: events.DiscardLate},
-		{Type: events.AlertRaised, Reason: "r", Errors: []events.Error{{Code: "c"}}},
+		{Type: events.StepSkipped, Step: "a"},
+		undoStarted,
+		{Type: events.UndoCompleted, Step: "a", Attempt: 1},
+		{Type: events.UndoFailed, Step: "a", Error: &events.Error{}}, // its first request could not be made
+		{Type: events.UndoExpired, Step: "a", Attempt: 1},
+		{Type: events.UndoRetried, Step: "a", Attempt: 2, Due: at},
+		{Type: events.UndoSkipped, Step: "a"},
+		{Type: events.ReplyDiscarded, Reason: events.DiscardLate},
+		{Type: events.AlertRaised, Reason: "r"},
+		{Type: events.PartitionClaimed, Instance: "i", Claim: "c", Partitions: 4, Format: 1},
+		{Type: events.PartitionAdvanced},
 		{Type: "waybill.order.added-later"},
-	} {
-		e.Order, e.Seq, e.At = "o-1", 1, at
-		if err := validate(s, e.Append(nil)); err != nil {
+	}
+	for _, e := range sparse {
+		e.At = at
+		if !strings.HasPrefix(string(e.Type), "waybill.partition.") {
+			e.Order, e.Seq = "o-1", 1
+		}
+		value := e.Append(nil)
+		if err := validate(s, value); err != nil {
 			t.Errorf("%s: %v", e.Type, err)
 		}
+		var fields map[string]jsontext.Value
+		if err := json.Unmarshal(value, &fields); err != nil {
+			t.Fatal(err)
+		}
+		for field := range fields {
+			less := maps.Clone(fields)
+			delete(less, field)
+			value, err := json.Marshal(less)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if validate(s, value) == nil {
+				t.Errorf("%s is taken without %s", e.Type, field)
+			}
+		}
 	}
-	for _, e := range []events.Event{
-		{Type: events.PartitionClaimed, At: at, Instance: "i", Claim: "c", Partitions: 4, Format: 1},
-		{Type: events.PartitionAdvanced, At: at},
+	for _, typ := range eventTypes {
+		if !slices.ContainsFunc(sparse, func(e events.Event) bool { return e.Type == typ }) {
+			t.Errorf("no sparse %s", typ)
+		}
+	}
+}
+
+// A schema lists the words that the code knows, and no other.
+func TestSchemasListTheWords(t *testing.T) {
+	words := func(p *jsonschema.Schema) []string {
+		var all []string
+		for _, word := range p.Enum.Values {
+			all = append(all, word.(string))
+		}
+		return all
+	}
+	for _, c := range []struct {
+		schema, field string
+		want          []string
+	}{
+		{"command", "command", events.Commands},
+		{"status", "status", statuses},
+		{"reply", "status", []string{events.ReplyCompleted, events.ReplyFailed}},
+		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
+		{"event", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
+		{"request", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 	} {
-		if err := validate(s, e.Append(nil)); err != nil {
-			t.Errorf("%s: %v", e.Type, err)
+		if got := words(schema(t, c.schema).Properties[c.field]); !slices.Equal(got, c.want) {
+			t.Errorf("%s of a %s is one of %v, want %v", c.field, c.schema, got, c.want)
 		}
 	}
 }
@@ -197,11 +320,12 @@ func TestSparseEventsFollowTheirSchema(t *testing.T) {
 func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
-		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
+		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
+		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
 		"alert":      {`{}`, `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","errors":{}}`},
-		"event":      {`{}`, `{"type":"waybill.order.completed","at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.step.expired","order":"o","seq":1,"at":"2026-01-02T03:04:05Z"}`},
+		"event":      {`{}`, `{"type":"waybill.order.completed","at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.step.expired","order":"o","seq":1,"at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.order.compensating","order":"o","seq":1,"at":"2026-01-02T03:04:05Z","reason":"r","end":"Processed"}`},
 	} {
 		s := schema(t, name)
 		for _, value := range values {
@@ -210,6 +334,72 @@ func TestSchemasRefuse(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The schemas take what a newer release, or another client, adds.
+func TestSchemasTakeUnknownFields(t *testing.T) {
+	for name, value := range map[string]string{
+		"submission": `{"workflow":"w","new":1}`,
+		"command":    `{"command":"cancel","new":1}`,
+		"request":    `{"order":"o","step":"s","attempt":1,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t","new":1}`,
+		"reply":      `{"order":"o","step":"s","attempt":1,"status":"failed","error":{"new":1},"new":1}`,
+		"status":     `{"order":"o","status":"failed","at":"2026-01-02T03:04:05Z","detail":{"new":1},"new":1}`,
+		"alert":      `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","new":1}`,
+		"event":      `{"type":"waybill.order.completed","order":"o","seq":1,"at":"2026-01-02T03:04:05Z","new":1}`,
+	} {
+		if err := validate(schema(t, name), []byte(value)); err != nil {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// The messages in the documentation for people are real ones, and it leaves out
+// no word of the contract.
+func TestDocumentation(t *testing.T) {
+	file, err := os.ReadFile(filepath.Join(docs, "messages.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(file)
+
+	t.Run("has valid examples", func(t *testing.T) {
+		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert"} {
+			s, examples := schema(t, name), 0
+			_, section, _ := strings.Cut(text, "\n## "+strings.ToUpper(name[:1])+name[1:]+"\n")
+			section, _, _ = strings.Cut(section, "\n## ")
+			for line := range strings.Lines(section) {
+				if !strings.HasPrefix(line, "{") {
+					continue
+				}
+				examples++
+				if err := validate(s, []byte(line)); err != nil {
+					t.Errorf("%s: %v", line, err)
+				}
+			}
+			if examples == 0 {
+				t.Errorf("no example of a %s", name)
+			}
+		}
+	})
+
+	t.Run("has every word", func(t *testing.T) {
+		var words []string
+		for _, typ := range slices.Concat(eventTypes, messageTypes) {
+			words = append(words, string(typ))
+		}
+		for _, message := range []reflect.Type{
+			reflect.TypeFor[events.Event](), reflect.TypeFor[events.Submission](), reflect.TypeFor[events.Request](), reflect.TypeFor[events.Reply](),
+			reflect.TypeFor[events.Status](), reflect.TypeFor[events.Detail](), reflect.TypeFor[events.Alert](), reflect.TypeFor[events.Command](),
+		} {
+			words = append(words, jsonNames(message)...)
+		}
+		words = append(words, "ce_priority", "ce_undo", events.OutcomeCompleted, events.OutcomeUnknown)
+		for _, word := range slices.Concat(words, events.Commands, statuses) {
+			if !strings.Contains(text, "`"+word+"`") {
+				t.Errorf("%s is not documented", word)
+			}
+		}
+	})
 }
 
 type asyncAPI struct {
@@ -223,6 +413,7 @@ type asyncAPI struct {
 	} `yaml:"operations"`
 	Components struct {
 		Messages map[string]struct {
+			Name     string    `yaml:"name"`
 			Payload  reference `yaml:"payload"`
 			Examples []struct {
 				Payload any `yaml:"payload"`
@@ -287,8 +478,14 @@ func TestAsyncAPI(t *testing.T) {
 	})
 
 	t.Run("has a schema and valid examples for every message of ours", func(t *testing.T) {
-		for _, name := range []string{"submission", "request", "reply", "status", "alert", "event"} {
+		for name, typ := range map[string]events.Type{
+			"submission": events.OrderSubmitted, "command": events.OrderCommand, "request": events.StepRequested, "reply": events.StepReplied,
+			"status": events.OrderStatus, "alert": events.AlertRaised, "event": "waybill.journal.event",
+		} {
 			message := doc.Components.Messages[name]
+			if message.Name != string(typ) {
+				t.Errorf("message %s has the name %s, want %s", name, message.Name, typ)
+			}
 			if want := "./schemas/" + name + ".json"; message.Payload.Ref != want {
 				t.Errorf("message %s has the payload %q, want %s", name, message.Payload.Ref, want)
 			}

@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,19 @@ func TestTopicsFitKafka(t *testing.T) {
 		if !events.ValidTopic(topic) {
 			t.Errorf("topic %s", topic)
 		}
+	}
+}
+
+// An order's submission, the replies to it, the commands about it and its events
+// meet in one partition.
+func TestPartitionedTopics(t *testing.T) {
+	topics, err := events.NewTopics("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"shop.orders", "shop.replies", "shop.commands", "shop.journal"}
+	if got := topics.Partitioned(); !slices.Equal(got, want) {
+		t.Errorf("partitioned alike are %v, want %v", got, want)
 	}
 }
 
