@@ -1,13 +1,16 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/compensation"
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -19,7 +22,10 @@ type Env struct {
 	Now time.Time
 	// Instance is who decides.
 	Instance string
-	Topics   *events.Topics
+	// Skew is the allowance for the difference between clocks: an attempt counts
+	// as expired that much after its complete-by.
+	Skew   time.Duration
+	Topics *events.Topics
 	// Workflow finds a registered definition; version 0 means the newest. Nil
 	// when there is none.
 	Workflow func(name string, version int) *workflow.Workflow
@@ -46,10 +52,13 @@ const (
 )
 
 func clip(e *events.Event) {
-	if e.Type == events.OrderRejected || e.Type == events.StatusRefused || e.Type == events.ReplyDiscarded {
+	switch e.Type {
+	case events.OrderRejected, events.StatusRefused, events.ReplyDiscarded, events.CommandRefused:
 		e.Workflow, e.ReplyTo, e.Step = cut(e.Workflow, nameLength), cut(e.ReplyTo, nameLength), cut(e.Step, nameLength)
+		e.Operation = cut(e.Operation, nameLength)
 	}
 	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
+	e.By, e.Command = cut(e.By, nameLength), cut(e.Command, nameLength)
 	e.Reason = cut(e.Reason, textLength)
 	if e.Error != nil {
 		fault := *e.Error
@@ -112,18 +121,24 @@ func (d *decider) record(e events.Event) {
 	d.out = Outbox(d.out, d.env.Topics, d.order, &e)
 }
 
-// errored stops the order and calls an operator (P2).
-func (d *decider) errored(step, reason string, fault *events.Error) {
+// errored stops the order and calls an operator, who is told what to do (P2).
+func (d *decider) errored(step, reason string, fault *events.Error, action string) {
 	d.tell(events.Event{Type: events.OrderErrored, Step: step, Reason: reason, Error: fault})
-	d.record(events.Event{Type: events.AlertRaised, Step: step, Reason: reason, Errors: d.faults(fault)})
+	d.record(events.Event{Type: events.AlertRaised, Step: step, Reason: reason, Errors: d.faults(fault), Action: action})
 }
 
-// faults gathers the last error of every step, each said once.
+// faults gathers every error of the undos that failed for good, the last error
+// of every step, and fault, each said once.
 func (d *decider) faults(fault *events.Error) []events.Error {
 	all := []events.Error{}
+	for _, err := range compensation.Failures(d.order).WrappedErrors() {
+		if undo, ok := errors.AsType[*compensation.UndoError](err); ok {
+			all = append(all, events.Error(*undo))
+		}
+	}
 	for i := range d.order.Steps {
 		s := &d.order.Steps[i]
-		if s.Error == nil || len(all) == alertErrors {
+		if s.Error == nil {
 			continue
 		}
 		e := *s.Error
@@ -136,7 +151,7 @@ func (d *decider) faults(fault *events.Error) []events.Error {
 	if fault != nil {
 		all = append(all, *fault)
 	}
-	return all
+	return all[:min(len(all), alertErrors)]
 }
 
 // tell records an event that the caller hears of. When the caller's own topic
@@ -145,7 +160,12 @@ func (d *decider) tell(e events.Event) {
 	if to := d.order.ReplyTo; to != "" {
 		size := envelopeSize
 		if e.Type == events.OrderCompleted {
-			size += min(len(d.order.Steps[len(d.order.Steps)-1].Output), statusOutput)
+			size += min(len(d.order.Result()), statusOutput)
+		}
+		for _, names := range [][]string{e.Undone, e.NotUndone} {
+			for _, name := range names {
+				size += len(name)
+			}
 		}
 		if why := d.env.Refuses(to, size); why != "" {
 			d.record(events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})
@@ -153,3 +173,20 @@ func (d *decider) tell(e events.Event) {
 	}
 	d.record(e)
 }
+
+// broken gives an order to an operator because its workflow is gone.
+func (d *decider) broken() {
+	name := workflow.ID(d.order.Workflow, d.order.Version)
+	d.errored("", fmt.Sprintf("workflow %s is not on the workflows topic any more", name), nil,
+		fmt.Sprintf("register workflow %s again, then: waybill order resubmit %s", name, quote(d.order.ID)))
+}
+
+// quote makes text one word of a shell's command.
+func quote(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_.,:@/+][a-zA-Z0-9_.,:@/+-]*$`)

@@ -17,7 +17,8 @@ type input struct {
 	order      string
 	partition  int32 // of the order
 
-	reply      *events.Reply // nil for a submission
+	reply      *events.Reply   // nil for anything else
+	command    *events.Command // nil for anything else
 	submission events.Submission
 	problem    error // why the submission must be rejected
 }
@@ -32,6 +33,8 @@ func (l *lane) readInput(r *kgo.Record) input {
 		err = in.readSubmission(l)
 	case r.Topic == l.topics.Replies && (kind == "" || kind == events.StepReplied):
 		err = in.readReply(l)
+	case r.Topic == l.topics.Commands && (kind == "" || kind == events.OrderCommand):
+		err = in.readCommand(l)
 	default:
 		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
 	}
@@ -93,5 +96,20 @@ func (in *input) readReply(l *lane) error {
 		}
 	}
 	in.reply = &reply
+	return nil
+}
+
+func (in *input) readCommand(l *lane) error {
+	if err := in.place(l); err != nil || in.partition != l.partition {
+		return err
+	}
+	if size := len(in.record.Value); size > events.MaxValue {
+		return fmt.Errorf("the command has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	command, err := events.Decode[events.Command](in.record.Value)
+	if err != nil {
+		return err
+	}
+	in.command = &command
 	return nil
 }

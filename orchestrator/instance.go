@@ -32,6 +32,10 @@ type Config struct {
 	// SuperviseEvery is how often the supervisor looks for expired steps (V7);
 	// 0 is a second.
 	SuperviseEvery time.Duration
+	// ClockSkew is the allowance for the difference between the clocks of
+	// instances, brokers and agents: an attempt counts as expired that much after
+	// its complete-by, and a reply counts until then.
+	ClockSkew time.Duration
 	// SessionTimeout is after how long of silence the group gives a dead
 	// instance's partitions to others; 0 is 10 s.
 	SessionTimeout time.Duration

@@ -1,209 +1,299 @@
 package orchestrator
 
 import (
+	"fmt"
+	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // checkInvariants holds what was written, the journal and the messages, and
 // the state against the rules that no history may break. It knows the events,
-// the workflows and the state record, and nothing of how they come about.
+// the workflows and the state record, and nothing of how they come about: the
+// rules are those of package oracle, which the suites on Kafka use as well.
 func checkInvariants(t fataler, s *stage) {
 	t.Helper()
-	statuses := make(map[string][]string)
-	requests := make(map[string][]events.Request)
-	alerts := make(map[string]int)
-	for _, r := range s.messages {
-		switch kind := events.Type(events.Header(r, events.HeaderType)); kind {
-		case events.OrderStatus:
-			m, err := events.Decode[events.Status](r.Value)
-			must(t, err)
-			statuses[m.Order] = append(statuses[m.Order], m.Status)
-		case events.StepRequested:
-			m, err := events.Decode[events.Request](r.Value)
-			must(t, err)
-			requests[m.Order] = append(requests[m.Order], m)
-		case events.AlertRaised:
-			m, err := events.Decode[events.Alert](r.Value)
-			must(t, err)
-			alerts[m.Order]++
-		default:
-			t.Fatalf("a message of type %q on %s", kind, r.Topic)
-		}
-	}
-	for id, history := range s.history(t) {
-		checkHistory(t, s, id, history)
-		checkRequests(t, id, history, requests[id])
-		checkStatuses(t, id, history, statuses[id])
-		if n := count(history, events.AlertRaised); n != alerts[id] || n < count(history, events.OrderErrored) {
-			t.Fatalf("%s: %d alerts were raised and %d sent, for %d errors", id, n, alerts[id], count(history, events.OrderErrored))
-		}
-		o := s.of(t, id)
-		if len(s.records) == 0 { // all is committed
-			checkState(t, o, history)
-		}
-		checkNotStuck(t, o)
+	newInspector().check(t, s)
+}
+
+// inspector checks the invariants of one stage, again and again: it reads only
+// what was written since.
+type inspector struct {
+	ledgers   map[string]*oracle.Ledger
+	histories map[string][]events.Event
+	messages  map[string]*oracle.Messages
+	statuses  map[string][]string // the topics of each order's status messages
+	flows     map[*workflow.Workflow]*oracle.Flow
+
+	journal, sent int // how much was read
+}
+
+func newInspector() *inspector {
+	return &inspector{
+		ledgers: make(map[string]*oracle.Ledger), histories: make(map[string][]events.Event),
+		messages: make(map[string]*oracle.Messages), statuses: make(map[string][]string),
+		flows: make(map[*workflow.Workflow]*oracle.Flow),
 	}
 }
 
-// tally is what happened to one step.
-type tally struct {
-	started, ended int
-	completed      bool
-	key            string
-}
-
-func checkHistory(t fataler, s *stage, id string, history []events.Event) {
+func (in *inspector) check(t fataler, s *stage) {
 	t.Helper()
-	steps := make(map[string]*tally)
-	stopped, completed := false, false
-	for i, e := range history {
-		if e.Seq != uint64(i+1) {
-			t.Fatalf("%s: event %d has number %d", id, i+1, e.Seq)
-		}
-		if first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected; first != (i == 0) {
-			t.Fatalf("%s: event %d is %s", id, e.Seq, e.Type)
-		}
-		if i > 0 && e.At.Before(history[i-1].At) {
-			t.Fatalf("%s: event %d is older than the one before", id, e.Seq)
-		}
-		step := steps[e.Step]
-		switch e.Type {
-		case events.OrderAccepted:
-			for _, name := range e.Steps {
-				steps[name] = &tally{}
-			}
-		case events.OrderErrored:
-			stopped = true
-		case events.OrderCompleted:
-			if stopped || completed {
-				t.Fatalf("%s: completed at %d after it had ended", id, e.Seq)
-			}
-			stopped, completed = true, true
-			for name, step := range steps {
-				if !step.completed {
-					t.Fatalf("%s: completed at %d without step %s", id, e.Seq, name)
-				}
-			}
-		case events.StepStarted:
-			flow := s.flows.find(history[0].Workflow, history[0].Version)
-			def, _ := flow.Step(e.Step)
-			if stopped {
-				t.Fatalf("%s: step %s starts at %d although the order has stopped", id, e.Step, e.Seq)
-			}
-			if step.started++; e.Attempt != step.started || step.ended != step.started-1 || step.completed {
-				t.Fatalf("%s: attempt %d of step %s starts at %d: %+v", id, e.Attempt, e.Step, e.Seq, *step)
-			}
-			if e.Attempt > def.Retry.Attempts {
-				t.Fatalf("%s: attempt %d of step %s, which has %d", id, e.Attempt, e.Step, def.Retry.Attempts)
-			}
-			for _, before := range def.After {
-				if !steps[before].completed {
-					t.Fatalf("%s: step %s starts at %d before %s is completed", id, e.Step, e.Seq, before)
-				}
-			}
-			if step.key == "" {
-				step.key = e.IdempotencyKey
-			}
-			if e.IdempotencyKey != step.key || step.key == "" {
-				t.Fatalf("%s: step %s has the keys %q and %q", id, e.Step, step.key, e.IdempotencyKey)
-			}
-			if !e.CompleteBy.Equal(e.At.Add(def.Timeout)) || e.LockedBy == "" {
-				t.Fatalf("%s: step %s starts at %d with complete-by %v, locked by %q", id, e.Step, e.Seq, e.CompleteBy, e.LockedBy)
-			}
-		case events.StepCompleted, events.StepFailed, events.StepExpired:
-			if step.ended++; e.Attempt != step.started || step.ended != step.started || step.completed {
-				t.Fatalf("%s: %s for attempt %d of step %s at %d: %+v", id, e.Type, e.Attempt, e.Step, e.Seq, *step)
-			}
-			step.completed = e.Type == events.StepCompleted
-		}
-	}
-	all := len(steps) > 0
-	for _, step := range steps {
-		all = all && step.completed
-	}
-	if all != completed {
-		t.Fatalf("%s: all steps completed: %t; order completed: %t", id, all, completed)
-	}
-}
-
-// checkRequests: every attempt was asked of its agent once, with all that the
-// agent needs (S3).
-func checkRequests(t fataler, id string, history []events.Event, requests []events.Request) {
-	t.Helper()
-	for _, e := range history {
-		if e.Type != events.StepStarted {
+	fresh := make(map[string]bool)
+	for _, r := range s.journal[in.journal:] {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		if e.Order == "" {
 			continue
 		}
-		if len(requests) == 0 {
-			t.Fatalf("%s: attempt %d of step %s was not asked for", id, e.Attempt, e.Step)
-		}
-		r := requests[0]
-		requests = requests[1:]
-		if r.Step != e.Step || r.Attempt != e.Attempt || r.Operation != e.Operation || r.IdempotencyKey != e.IdempotencyKey ||
-			!r.CompleteBy.Equal(e.CompleteBy) || string(r.Input) != string(history[0].Input) || r.ReplyTo == "" {
-			t.Fatalf("%s: event %d asks for %+v, and the request says %+v", id, e.Seq, e, r)
+		fresh[e.Order] = true
+		in.event(t, s, &e)
+	}
+	in.journal = len(s.journal)
+	must(t, oracle.Sort(in.messages, s.messages[in.sent:]))
+	for _, r := range s.messages[in.sent:] {
+		fresh[string(r.Key)] = true
+		if events.Header(r, events.HeaderType) == string(events.OrderStatus) {
+			in.statuses[string(r.Key)] = append(in.statuses[string(r.Key)], r.Topic)
 		}
 	}
-	if len(requests) > 0 {
-		t.Fatalf("%s: asked for what was not started: %+v", id, requests)
+	in.sent = len(s.messages)
+	for id := range fresh {
+		must(t, oracle.CheckMessages(in.histories[id], in.messages[id]))
+		in.checkTopics(t, s, id)
+	}
+	for id, ledger := range in.ledgers {
+		checkCommands(t, s, id, in.histories[id])
+		if len(s.records) == 0 { // all is committed
+			if err := ledger.Rest(); err != nil {
+				t.Fatalf("%v\n%s", err, story(in.histories[id]))
+			}
+			o := s.of(t, id)
+			checkState(t, o, ledger)
+			checkNotStuck(t, o)
+		}
 	}
 }
 
-// checkStatuses: the caller hears first that the order was received or
-// rejected, and once at most that it completed (P1).
-func checkStatuses(t fataler, id string, history []events.Event, words []string) {
+// event takes the next event of an order.
+func (in *inspector) event(t fataler, s *stage, e *events.Event) {
 	t.Helper()
-	want := events.StatusReceived
-	if history[0].Type == events.OrderRejected {
-		want = events.StatusRejected
+	ledger, history := in.ledgers[e.Order], in.histories[e.Order]
+	if ledger == nil {
+		ledger = oracle.NewLedger(e.Order, func(name string, version int) *oracle.Flow {
+			return in.definition(s.flows.find(name, version))
+		})
+		in.ledgers[e.Order] = ledger
 	}
-	if len(words) == 0 || words[0] != want || slices.Contains(words[1:], events.StatusReceived) || slices.Contains(words[1:], events.StatusRejected) {
-		t.Fatalf("%s: the caller hears %q", id, words)
+	if err := ledger.Add(e); err != nil {
+		t.Fatalf("%v\n%s", err, story(append(history, *e)))
 	}
-	completed := 0
-	for _, word := range words {
-		if word == events.StatusCompleted {
-			completed++
+	if n := len(history); n > 0 && e.At.Before(history[n-1].At) {
+		t.Fatalf("%q: event %d is older than the one before", e.Order, e.Seq)
+	}
+	if e.Type == events.StepStarted || e.Type == events.UndoStarted {
+		want := time.Time{}
+		if s.skew > 0 {
+			want = e.CompleteBy.Add(s.skew)
+		}
+		if !e.Expires.Equal(want) {
+			t.Fatalf("%q: event %d expires at %v, with a skew of %v", e.Order, e.Seq, e.Expires, s.skew)
 		}
 	}
-	if completed != count(history, events.OrderCompleted) || completed > 1 {
-		t.Fatalf("%s: the caller hears %q", id, words)
+	in.histories[e.Order] = append(history, *e)
+}
+
+// story tells a history as plays do.
+func story(history []events.Event) string {
+	var b strings.Builder
+	for i := range history {
+		e := &history[i]
+		fmt.Fprintf(&b, "%s %d %s%s\n", clock(e.At), e.Seq, strings.TrimPrefix(string(e.Type), "waybill."), fields(e))
 	}
+	return b.String()
+}
+
+// definition is a workflow as the oracle sees it.
+func (in *inspector) definition(w *workflow.Workflow) *oracle.Flow {
+	if w == nil {
+		return nil
+	}
+	if flow := in.flows[w]; flow != nil {
+		return flow
+	}
+	canonical, err := w.MarshalJSON()
+	if err != nil {
+		panic(err)
+	}
+	flow, err := oracle.ReadFlow(canonical)
+	if err != nil {
+		panic(err)
+	}
+	in.flows[w] = flow
+	return flow
+}
+
+// checkTopics: status messages go to the caller's topic until it was refused,
+// and to the namespace's own from then on (P1).
+func (in *inspector) checkTopics(t fataler, s *stage, id string) {
+	t.Helper()
+	history := in.histories[id]
+	var want []string
+	to := history[0].ReplyTo
+	for i, e := range history {
+		if e.Type == events.StatusRefused {
+			to = ""
+		}
+		if e.Type == events.OrderAccepted && len(history) > i+1 && history[i+1].Type == events.StatusRefused {
+			to = "" // known when the order came
+		}
+		switch e.Type {
+		case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
+			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
+			if want = append(want, to); to == "" {
+				want[len(want)-1] = s.topics.Status
+			}
+		}
+	}
+	if got := in.statuses[id]; !slices.Equal(got, want) {
+		t.Fatalf("%q: status messages went to %q, and not to %q", id, got, want)
+	}
+}
+
+// checkCommands: every command that was read left one event with its id, or a
+// refusal, in the order in which they came. One that came again right after
+// itself left nothing; neither did those that came before the order.
+func checkCommands(t fataler, s *stage, id string, history []events.Event) {
+	t.Helper()
+	var left []events.Event
+	for _, e := range history {
+		if byOperator(&e) {
+			left = append(left, e)
+		}
+	}
+	var read []events.Command
+	for _, c := range s.commands[:s.state.Head().Next.Commands] {
+		if c.id == id {
+			read = append(read, c.value)
+		}
+	}
+	var err error
+	for before := range len(read) + 1 {
+		if err = matches(read[before:], left); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%q: commands %+v left %+v: %v", id, read, left, err)
+}
+
+// byOperator says whether an event is what a command left.
+func byOperator(e *events.Event) bool {
+	switch e.Type {
+	case events.OrderPaused, events.OrderResumed, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+		return true
+	case events.OrderCompensating:
+		return e.End == string(projections.Cancelled)
+	case events.StepSkipped:
+		return !strings.HasPrefix(e.Reason, "when: ")
+	}
+	return false
+}
+
+func matches(commands []events.Command, left []events.Event) error {
+	last := ""
+	for _, c := range commands {
+		if c.ID != "" && c.ID == last {
+			continue
+		}
+		if len(left) == 0 {
+			return fmt.Errorf("%+v left nothing", c)
+		}
+		e := left[0]
+		left = left[1:]
+		does := map[string][]events.Type{
+			events.CommandCancel:   {events.OrderCompensating},
+			events.CommandResubmit: {events.OrderResubmitted},
+			events.CommandSkipStep: {events.StepSkipped, events.UndoSkipped},
+			events.CommandPause:    {events.OrderPaused},
+			events.CommandResume:   {events.OrderResumed},
+		}[c.Command]
+		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
+			e.Type == events.CommandRefused && e.Operation != c.Command {
+			return fmt.Errorf("%+v left %+v", c, e)
+		}
+		if c.ID != "" {
+			last = c.ID
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("nobody asked for %+v", left[0])
+	}
+	return nil
 }
 
 // checkState: the record says what the events say.
-func checkState(t fataler, o *projections.Order, history []events.Event) {
+func checkState(t fataler, o *projections.Order, l *oracle.Ledger) {
 	t.Helper()
-	if o == nil || o.Seq != uint64(len(history)) {
-		t.Fatalf("the record does not follow its %d events: %+v", len(history), o)
+	if o == nil {
+		t.Fatalf("%q has no record", l.Order)
 	}
-	if n := count(history, events.StepFailed) + count(history, events.StepExpired); o.FailureCount != n {
-		t.Fatalf("%s: FailureCount is %d after %d failures", o.ID, o.FailureCount, n)
+	type record struct {
+		Seq             uint64
+		State, LockedBy string
+		Failures        int
+		Paused, Alerted bool
+		Toward          string
+		Deadline        time.Time
+		DeadlineMatters bool
 	}
-	running := 0
-	for i := range o.Steps {
-		if o.Steps[i].State == projections.Running {
-			running++
+	is := record{
+		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
+		o.Deadline, !o.Overdue().IsZero(),
+	}
+	must := record{
+		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
+		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
+	}
+	if is != must {
+		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, is, must)
+	}
+	if len(o.Steps) != len(l.Steps) {
+		t.Fatalf("%q: the record has %d steps", o.ID, len(o.Steps))
+	}
+	for i, want := range l.Steps {
+		got := &o.Steps[i]
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) {
+			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
+		}
+		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
+		if want.Undo != nil {
+			checkWork(t, o.ID, "undo of "+want.Name, got.Undo, want.Undo, true)
 		}
 	}
-	var want projections.State
-	switch {
-	case count(history, events.OrderRejected) > 0:
-		want = projections.Rejected
-	case count(history, events.OrderErrored) > 0:
-		want = projections.Error
-	case count(history, events.OrderCompleted) > 0:
-		want = projections.Processed
-	case running > 0:
-		want = projections.Processing
-	default:
-		want = projections.Pending
+}
+
+func checkWork(t fataler, order, what string, is *projections.Work, must *oracle.Work, undo bool) {
+	t.Helper()
+	var kept []events.Error
+	if undo {
+		kept = must.Errors[max(0, len(must.Errors)-100):]
 	}
-	if o.State != want || (o.LockedBy != "") != (want == projections.Processing) {
-		t.Fatalf("%s: the record is %s, locked by %q, and must be %s", o.ID, o.State, o.LockedBy, want)
+	want := projections.Work{
+		State: projections.StepState(must.State), Attempt: must.Attempt,
+		FailureCount: must.Failures, Tried: must.Tried, Round: must.Round, Resubmissions: must.Resubmissions,
+		CompleteBy: must.CompleteBy, Expires: must.Expires, Due: must.Due, IdempotencyKey: must.Key,
+		Input: must.Input, Error: must.Last, Errors: kept, Unanswered: must.Unanswered,
+	}
+	if len(is.Errors) == 0 && len(kept) == 0 {
+		want.Errors = is.Errors
+	}
+	if !reflect.DeepEqual(is, &want) {
+		t.Fatalf("%q: the record of the %s says\n %+v, and must say\n %+v", order, what, *is, want)
 	}
 }
 
@@ -211,15 +301,17 @@ func checkState(t fataler, o *projections.Order, history []events.Event) {
 // knows of it.
 func checkNotStuck(t fataler, o *projections.Order) {
 	t.Helper()
-	if !o.State.Final() && o.CompleteBy().IsZero() && (o.State != projections.Error || o.Alert == nil) {
-		t.Fatalf("%s: stuck in silence: %+v", o.ID, o)
+	switch {
+	case o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
+	case o.State == projections.Error, o.CompleteBy().IsZero():
+		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
 	}
 }
 
 func count(history []events.Event, kind events.Type) int {
 	n := 0
-	for _, e := range history {
-		if e.Type == kind {
+	for i := range history {
+		if history[i].Type == kind {
 			n++
 		}
 	}

@@ -52,6 +52,7 @@ type lane struct {
 	inflight    *batch           // being committed, nil if none
 
 	waiting int64 // the end of the replies when the lane took over
+	early   early
 	flushed time.Time
 	learned time.Time
 	// read is the committed position, for the group's offsets.
@@ -236,6 +237,7 @@ func (l *lane) env() *Env {
 	return &Env{
 		Now:      now(),
 		Instance: l.cfg.ID,
+		Skew:     l.cfg.ClockSkew,
 		Topics:   &l.topics,
 		Workflow: l.catalogue.find,
 		Refuses: func(topic string, size int) string {
@@ -262,19 +264,28 @@ func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
 	}
 	env := l.env()
 	for i := range read {
-		in := &read[i]
-		l.advance(in.record)
-		l.current.moved = true
-		switch {
-		case in.unreadable != "":
-			l.deadLetter(in.record, in.unreadable)
-		case in.partition != l.partition:
-			l.forward(in)
-		default:
-			if err := l.handle(env, in); err != nil {
-				return err
-			}
+		wait, err := l.tooEarly(ctx, &read[i])
+		if err == nil && !wait {
+			err = l.takeIn(env, &read[i])
 		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.retryEarly(ctx, env)
+}
+
+// takeIn deals with an input, and moves the position past it.
+func (l *lane) takeIn(env *Env, in *input) error {
+	l.advance(in.record)
+	l.current.moved = true
+	switch {
+	case in.unreadable != "":
+		l.deadLetter(in.record, in.unreadable)
+	case in.partition != l.partition:
+		l.forward(in)
+	default:
+		return l.handle(env, in)
 	}
 	return nil
 }
@@ -285,13 +296,16 @@ func (l *lane) handle(env *Env, in *input) error {
 	if err != nil {
 		return err
 	}
-	if order == nil && in.reply != nil {
+	if order == nil && (in.reply != nil || in.command != nil) {
 		l.deadLetter(in.record, "there is no order of this id")
 		return nil
 	}
 	d, err := l.guard(env, order, in.order, func() Decision {
-		if in.reply != nil {
+		switch {
+		case in.reply != nil:
 			return TakeReply(env, order, in.reply, in.record.Timestamp)
+		case in.command != nil:
+			return Operate(env, order, in.command)
 		}
 		return Submit(env, order, in.order, &in.submission, events.Header(in.record, events.HeaderTraceparent), in.problem)
 	})

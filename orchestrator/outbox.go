@@ -53,27 +53,62 @@ func Outbox(dst []*kgo.Record, topics *events.Topics, o *projections.Order, e *e
 		status(events.StatusCompleted, detail)
 	case events.OrderErrored:
 		status(events.StatusFailed, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
+	case events.OrderCompensating:
+		status(events.StatusCompensating, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
+	case events.OrderCompensated:
+		status(events.StatusCompensated, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+	case events.OrderCancelled:
+		status(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
 
-	case events.StepStarted:
-		m := events.Request{
-			Order: o.ID, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
-			CompleteBy: e.CompleteBy, IdempotencyKey: e.IdempotencyKey,
-			Input: o.Input, ReplyTo: topics.Replies,
-		}
+	case events.StepStarted, events.UndoStarted:
+		m := request(o, e)
+		m.ReplyTo = topics.Replies
 		envelope.Type = events.StepRequested
 		envelope.ID += "/request"
-		dst = append(dst, envelope.Record(topics.Requests(e.Agent), m.Append(make([]byte, 0, 256+len(o.Input))),
-			kgo.RecordHeader{Key: "ce_step", Value: []byte(e.Step)},
-			kgo.RecordHeader{Key: "ce_attempt", Value: strconv.AppendInt(nil, int64(e.Attempt), 10)},
-			kgo.RecordHeader{Key: "ce_completeby", Value: events.AppendTime(nil, e.CompleteBy)},
-			kgo.RecordHeader{Key: "ce_idempotencykey", Value: []byte(e.IdempotencyKey)},
-			kgo.RecordHeader{Key: "ce_replyto", Value: []byte(topics.Replies)},
-		))
+		headers := make([]kgo.RecordHeader, 0, 7)
+		header := func(key string, value []byte) {
+			headers = append(headers, kgo.RecordHeader{Key: key, Value: value})
+		}
+		header("ce_step", []byte(e.Step))
+		header("ce_attempt", strconv.AppendInt(nil, int64(e.Attempt), 10))
+		header("ce_completeby", events.AppendTime(nil, e.CompleteBy))
+		header("ce_idempotencykey", []byte(e.IdempotencyKey))
+		header("ce_replyto", []byte(topics.Replies))
+		if m.Undo {
+			header("ce_undo", []byte("true"))
+		}
+		if m.Priority != "" {
+			header("ce_priority", []byte(m.Priority))
+		}
+		dst = append(dst, envelope.Record(topics.Requests(e.Agent), m.Append(make([]byte, 0, 256+len(m.Input)+len(m.Output))), headers...))
 
 	case events.AlertRaised:
-		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: e.Errors, At: e.At}
+		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At}
 		envelope.ID += "/alert"
 		dst = append(dst, envelope.Record(topics.Alerts, m.Append(make([]byte, 0, 256))))
 	}
 	return dst
+}
+
+// request is what an agent is asked for when an attempt starts.
+func request(o *projections.Order, e *events.Event) events.Request {
+	step := o.Step(e.Step)
+	m := events.Request{
+		Order: o.ID, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
+		CompleteBy: e.CompleteBy, IdempotencyKey: e.IdempotencyKey,
+		Input: inputOf(o, step),
+	}
+	if e.Type == events.UndoStarted {
+		m.Undo, m.Outcome = true, e.Outcome
+		if e.Outcome == events.OutcomeCompleted { // else an operator may have put it there
+			m.Output = step.Output
+		}
+		if step.Undo.Input != nil {
+			m.Input = step.Undo.Input
+		}
+	}
+	if o.Priority != events.Normal {
+		m.Priority = o.Priority
+	}
+	return m
 }

@@ -21,11 +21,15 @@ import (
 // every command the invariants are checked. -rewrite writes the results anew.
 //
 //	workflow                   registers the workflow file that stands below
-//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=]
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30]
 //	        size=N says that the record had so many bytes, more than are allowed
-//	reply ID step=NAME attempt=N completed [output=JSON]
-//	reply ID step=NAME attempt=N failed [code=] [permanent]
+//	reply ID step=NAME attempt=N [undo] completed [output=JSON]
+//	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now
+//	cancel, resubmit, skip-step, pause, resume
+//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [by=NAME] [note=(…)] [id=ID]
+//	        are an operator's commands
+//	clock-skew DURATION        is the allowance for it
 //	advance DURATION           moves the clock
 //	supervise                  has the supervisor look, as it does every second
 //	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
@@ -64,6 +68,14 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	case "reply":
 		p.replies = append(p.replies, p.reply(t, d))
 		p.act(t, out)
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, "command":
+		p.commands = append(p.commands, p.command(d))
+		p.act(t, out)
+	case "clock-skew":
+		var err error
+		p.skew, err = time.ParseDuration(d.CmdArgs[0].Key)
+		must(t, err)
+		fmt.Fprintf(out, "attempts expire %v after their complete-by\n", p.skew)
 	case "advance":
 		by, err := time.ParseDuration(d.CmdArgs[0].Key)
 		must(t, err)
@@ -129,6 +141,10 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 		s.value.Input = []byte(input)
 	}
 	s.value.Priority = events.Priority(priority)
+	var deadline string
+	if d.MaybeScanArgs(t, "deadline", &deadline) {
+		s.value.Deadline = today(t, deadline)
+	}
 	var size int
 	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
 		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
@@ -141,6 +157,7 @@ func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
 	r.value.Order = r.id
 	d.ScanArgs(t, "step", &r.value.Step)
 	d.ScanArgs(t, "attempt", &r.value.Attempt)
+	r.value.Undo = d.HasArg("undo")
 	if d.HasArg("completed") {
 		r.value.Status = events.ReplyCompleted
 		var output string
@@ -156,11 +173,43 @@ func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
 	}
 	var written string
 	if d.MaybeScanArgs(t, "written", &written) {
-		at, err := time.Parse(time.TimeOnly, written)
-		must(t, err)
-		r.written = curtain.Truncate(24 * time.Hour).Add(at.Sub(at.Truncate(24 * time.Hour)))
+		r.written = today(t, written)
 	}
 	return r
+}
+
+// today is a time of the day of the play.
+func today(t *testing.T, text string) time.Time {
+	at, err := time.Parse(time.TimeOnly, text)
+	must(t, err)
+	return curtain.Truncate(24 * time.Hour).Add(at.Sub(at.Truncate(24 * time.Hour)))
+}
+
+func (p *play) command(d *datadriven.TestData) command {
+	c := command{id: d.CmdArgs[0].Key}
+	c.value.Command = d.Cmd
+	for _, arg := range d.CmdArgs[1:] {
+		value := strings.Join(arg.Vals, " ")
+		switch arg.Key {
+		case "command":
+			c.value.Command = value
+		case "step":
+			c.value.Step = value
+		case "input":
+			c.value.Input = []byte(value)
+		case "output":
+			c.value.Output = []byte(value)
+		case "same-key":
+			c.value.SameKey = true
+		case "by":
+			c.value.By = value
+		case "note":
+			c.value.Note = value
+		case "id":
+			c.value.ID = value
+		}
+	}
+	return c
 }
 
 // act has the owner, if there is one, read its inputs.
@@ -171,7 +220,7 @@ func (p *play) act(t *testing.T, out *strings.Builder) {
 	}
 	p.read(t)
 	for _, id := range p.unknown {
-		fmt.Fprintf(out, "    -> %s: reply for %s\n", p.topics.DeadLetters, id)
+		fmt.Fprintf(out, "    -> %s: input for %s, which is not there\n", p.topics.DeadLetters, id)
 	}
 	p.unknown = nil
 	p.print(out, p.commit(t))
@@ -233,14 +282,30 @@ func fields(e *events.Event) string {
 	field("input", string(e.Input))
 	field("reply-to", e.ReplyTo)
 	field("priority", string(e.Priority))
+	at("deadline", e.Deadline)
 	field("agent", e.Agent)
 	field("do", e.Operation)
 	field("key", e.IdempotencyKey)
+	field("outcome", e.Outcome)
 	at("complete-by", e.CompleteBy)
+	at("expires", e.Expires)
 	field("locked-by", e.LockedBy)
 	at("due", e.Due)
+	if e.Round > 0 {
+		fmt.Fprintf(&b, " round=%d", e.Round)
+	}
 	field("output", string(e.Output))
 	field("error", fault(e.Error))
+	field("end", e.End)
+	field("undone", strings.Join(e.Undone, ","))
+	field("not-undone", strings.Join(e.NotUndone, ","))
+	if e.Undo {
+		b.WriteString(" undo")
+	}
+	if e.SameKey {
+		b.WriteString(" same-key")
+	}
+	field("by", e.By)
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
 	}
@@ -264,8 +329,17 @@ func message(r *kgo.Record) string {
 	case events.StepRequested:
 		m, _ := events.Decode[events.Request](r.Value)
 		s := fmt.Sprintf("%s #%d complete-by=%s key=%s", m.Operation, m.Attempt, clock(m.CompleteBy), m.IdempotencyKey)
+		if m.Priority != "" {
+			s += " priority=" + string(m.Priority)
+		}
+		if m.Undo {
+			s += " undo outcome=" + m.Outcome
+		}
 		if m.Input != nil {
 			s += " input=" + string(m.Input)
+		}
+		if m.Output != nil {
+			s += " output=" + string(m.Output)
 		}
 		return s
 	case events.OrderStatus:
@@ -278,14 +352,25 @@ func message(r *kgo.Record) string {
 			if d.Output != nil {
 				s += " output=" + string(d.Output)
 			}
+			if d.Undone != nil {
+				s += " undone=" + strings.Join(d.Undone, ",")
+			}
+			if d.NotUndone != nil {
+				s += " not-undone=" + strings.Join(d.NotUndone, ",")
+			}
 		}
 		return s
 	case events.AlertRaised:
 		m, _ := events.Decode[events.Alert](r.Value)
 		s := "alert"
 		for i := range m.Errors {
-			s += " " + fmt.Sprintf("%s #%d %s", m.Errors[i].Step, m.Errors[i].Attempt, fault(&m.Errors[i]))
+			step := m.Errors[i].Step
+			if m.Errors[i].Undo {
+				step = "undo of " + step
+			}
+			s += " " + fmt.Sprintf("%s #%d %s", step, m.Errors[i].Attempt, fault(&m.Errors[i]))
 		}
+		s += "\n       " + m.Action
 		return s
 	default:
 		return string(kind)
@@ -305,23 +390,22 @@ func printState(out *strings.Builder, o *projections.Order) {
 	}
 	fmt.Fprintf(out, "processState=%s lockedBy=%s completeBy=%s failureCount=%d workflow=%s\n",
 		o.State, orNone(o.LockedBy), completeBy, o.FailureCount, workflow.ID(o.Workflow, o.Version))
+	if o.Paused {
+		fmt.Fprintln(out, "  paused")
+	}
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		fmt.Fprintf(out, "  %s: %s", s.Name, s.State)
-		if s.Attempt > 0 {
-			fmt.Fprintf(out, " attempt=%d failureCount=%d", s.Attempt, s.FailureCount)
-		}
-		if s.State == projections.Running {
-			fmt.Fprintf(out, " completeBy=%s", clock(s.CompleteBy))
-		}
-		if !s.Due.IsZero() {
-			fmt.Fprintf(out, " due=%s", clock(s.Due))
+		fmt.Fprintf(out, "  %s:", s.Name)
+		printWork(out, &s.Work)
+		if s.Unknown {
+			fmt.Fprint(out, " may-have-run")
 		}
 		if s.Output != nil {
 			fmt.Fprintf(out, " output=%s", s.Output)
 		}
-		if s.Error != nil {
-			fmt.Fprintf(out, " error=%s", fault(s.Error))
+		if s.Undo != nil {
+			fmt.Fprint(out, "; undo:")
+			printWork(out, s.Undo)
 		}
 		fmt.Fprintln(out)
 	}
@@ -333,5 +417,24 @@ func printState(out *strings.Builder, o *projections.Order) {
 	}
 	if o.Alert != nil {
 		fmt.Fprintf(out, "  alert open since %s\n", clock(o.Alert.At))
+	}
+}
+
+func printWork(out *strings.Builder, w *projections.Work) {
+	fmt.Fprintf(out, " %s", w.State)
+	if w.Attempt > 0 {
+		fmt.Fprintf(out, " attempt=%d failureCount=%d", w.Attempt, w.FailureCount)
+	}
+	if w.Round > 0 {
+		fmt.Fprintf(out, " round=%d", w.Round)
+	}
+	if w.State == projections.Running {
+		fmt.Fprintf(out, " completeBy=%s", clock(w.CompleteBy))
+	}
+	if !w.Due.IsZero() {
+		fmt.Fprintf(out, " due=%s", clock(w.Due))
+	}
+	if w.Error != nil {
+		fmt.Fprintf(out, " error=%s", fault(w.Error))
 	}
 }

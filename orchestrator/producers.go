@@ -74,7 +74,8 @@ func fenceOne(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partit
 		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(1<<20), // a transaction is flushed whole; the lane bounds it
-		kgo.RecordDeliveryTimeout(transactionTimeout),
+		// No RecordDeliveryTimeout: kgo measures it from the record's timestamp, and
+		// a forwarded record keeps the one that it came with, however old it is.
 		kgo.UnknownTopicRetries(1),
 		// A produce that meets the last transaction's markers waits for
 		// metadata, by default up to 5 s.

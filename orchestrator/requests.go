@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -55,6 +56,74 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 		i.directory.forget(i.topics.Requests(agent))
 	}
 	return i.catalogue.register(ctx, flow)
+}
+
+// ErrRefused says that an operator's command could not be done; the error
+// around it says why.
+var ErrRefused = errors.New("refused")
+
+// Command puts an operator's command on Kafka, and returns nil once the order's
+// owner did it. It gives the command an id if it has none. It fails with
+// [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
+// there is no order of this id, and with the context's error when the outcome
+// is not known in time: the command is then on Kafka, and will be acted on.
+func (i *Instance) Command(ctx context.Context, id string, c *events.Command) error {
+	p := i.Partition(id)
+	o, _, err := i.store.Order(p, id)
+	if err != nil {
+		return err
+	}
+	if c.ID == "" {
+		c.ID = uuid.NewString()
+	}
+	if len(c.ID) > nameLength {
+		return fmt.Errorf("the command's id has %d bytes; at most %d are allowed", len(c.ID), nameLength)
+	}
+	value, err := c.Encode()
+	if err != nil {
+		return fmt.Errorf("encode the command: %w", err)
+	}
+	if len(value) > events.MaxValue {
+		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
+	}
+	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
+	if err := i.client.ProduceSync(ctx, envelope.Record(i.topics.Commands, value)).FirstErr(); err != nil {
+		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
+	}
+	last := o.Command
+	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
+		if o, _, err = i.store.Order(p, id); err != nil {
+			return err
+		}
+		if o.Command == c.ID {
+			return refusedFor(o.Refusal)
+		}
+		if o.Command == last {
+			continue
+		}
+		// Another command came in between: ours may be before it.
+		last = o.Command
+		history, err := i.History(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, e := range history {
+			if e.Command == c.ID && e.Type == events.CommandRefused {
+				return refusedFor(e.Reason)
+			}
+			if e.Command == c.ID {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("the command for order %q is on Kafka, and what became of it is not known yet; its history will tell: %w", id, ctx.Err())
+}
+
+func refusedFor(why string) error {
+	if why == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, why)
 }
 
 // History returns the events of an order, from the journal, in order (P4). It

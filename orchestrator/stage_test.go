@@ -18,6 +18,7 @@ import (
 // a lane does. Plays and properties are performed on it.
 type stage struct {
 	now    time.Time
+	skew   time.Duration
 	topics events.Topics
 	flows  *catalogue
 	// directory knows what Kafka would not take.
@@ -26,10 +27,11 @@ type stage struct {
 	// Topics. What stands here is committed.
 	orders   []submission
 	replies  []reply
+	commands []command
 	journal  []*kgo.Record
 	messages []*kgo.Record // on all other topics
 	end      int64         // next offset of the journal
-	unknown  []string      // orders that replies named and nobody submitted: dead letters
+	unknown  []string      // orders that replies and commands named and nobody submitted: dead letters
 
 	store *projections.Store
 	state *projections.Partition
@@ -55,6 +57,11 @@ type reply struct {
 	id      string
 	value   events.Reply
 	written time.Time
+}
+
+type command struct {
+	id    string
+	value events.Command
 }
 
 type staged struct {
@@ -109,7 +116,7 @@ func (s *stage) register(flow *workflow.Workflow) {
 
 func (s *stage) env() *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Topics: &s.topics, Workflow: s.flows.find,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Workflow: s.flows.find,
 		Refuses: func(topic string, size int) string {
 			return s.directory.refuses(topic, size, s.topics.Owns(topic))
 		},
@@ -163,6 +170,16 @@ func (s *stage) read(t fataler) {
 			continue
 		}
 		s.take(TakeReply(s.env(), o, &in.value, in.written))
+	}
+	for ; int(s.position.Commands) < len(s.commands); s.position.Commands++ {
+		in := &s.commands[s.position.Commands]
+		s.moved = true
+		o := s.of(t, in.id)
+		if o == nil {
+			s.unknown = append(s.unknown, in.id)
+			continue
+		}
+		s.take(Operate(s.env(), o, &in.value))
 	}
 }
 

@@ -57,7 +57,7 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if l.waiting, err = l.endOfReplies(ctx); err != nil {
+	if l.waiting, err = l.endOf(ctx, l.topics.Replies); err != nil {
 		return err
 	}
 	l.current, l.inflight = newBatch(), nil
@@ -246,16 +246,17 @@ func (l *lane) firstPositions(ctx context.Context) (events.Positions, error) {
 	return events.Positions{Orders: at(l.topics.Orders), Replies: at(l.topics.Replies), Commands: at(l.topics.Commands)}, nil
 }
 
-// endOfReplies is up to where replies can be read now.
-func (l *lane) endOfReplies(ctx context.Context) (int64, error) {
-	ends, err := l.admin.ListCommittedOffsets(ctx, l.topics.Replies)
+// endOf is up to where a topic can be read now. What an open transaction holds
+// back does not count: it may never end.
+func (l *lane) endOf(ctx context.Context, topic string) (int64, error) {
+	ends, err := l.admin.ListCommittedOffsets(ctx, topic)
 	if err == nil {
 		err = ends.Error()
 	}
 	if err != nil {
-		return 0, fmt.Errorf("find the end of the replies: %w", err)
+		return 0, fmt.Errorf("find the end of %s: %w", topic, err)
 	}
-	end, _ := ends.Lookup(l.topics.Replies, l.partition)
+	end, _ := ends.Lookup(topic, l.partition)
 	return end.Offset, nil
 }
 

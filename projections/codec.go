@@ -26,6 +26,14 @@ func (w *writer) text(s string) {
 	w.b = append(w.b, s...)
 }
 
+func (w *writer) truth(b bool) {
+	if b {
+		w.uint(1)
+	} else {
+		w.uint(0)
+	}
+}
+
 // time writes milliseconds; messages carry nothing finer. Zero stands for no
 // time, so the milliseconds from 1970 on are moved up by one.
 func (w *writer) time(t time.Time) {
@@ -96,6 +104,8 @@ func (r *reader) text() string {
 	return s
 }
 
+func (r *reader) truth() bool { return r.uint() != 0 }
+
 func (r *reader) time() time.Time {
 	ms := r.int()
 	if ms == 0 {
@@ -137,23 +147,71 @@ func appendRecord(dst []byte, o *Order) []byte {
 	} else {
 		w.json(o.Alert)
 	}
+	w.truth(o.Paused)
+	w.text(string(o.Toward))
+	w.text(o.Command)
+	w.text(o.Refusal)
 	w.uint(uint64(len(o.Steps)))
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		w.text(s.Name)
-		w.text(string(s.State))
-		w.uint(uint64(s.Attempt))
-		w.uint(uint64(s.FailureCount))
-		w.time(s.CompleteBy)
-		w.time(s.Due)
-		w.text(s.IdempotencyKey)
-		if s.Error == nil {
-			w.text("")
-		} else {
-			w.json(s.Error)
+		w.work(&s.Work)
+		w.truth(s.Unknown)
+		w.truth(s.Undo != nil)
+		if s.Undo != nil {
+			w.work(s.Undo)
 		}
 	}
 	return w.b
+}
+
+func (w *writer) work(k *Work) {
+	w.text(string(k.State))
+	w.uint(uint64(k.Attempt))
+	w.uint(uint64(k.FailureCount))
+	w.uint(uint64(k.Tried))
+	w.uint(uint64(k.Round))
+	w.uint(uint64(k.Resubmissions))
+	w.truth(k.Unanswered)
+	w.time(k.CompleteBy)
+	w.time(k.Expires)
+	w.time(k.Due)
+	w.text(k.IdempotencyKey)
+	if k.Error == nil {
+		w.text("")
+	} else {
+		w.json(k.Error)
+	}
+	if k.Errors == nil {
+		w.text("")
+	} else {
+		w.json(k.Errors)
+	}
+}
+
+func (r *reader) work(k *Work) {
+	k.State = StepState(r.text())
+	k.Attempt = int(r.uint())
+	k.FailureCount = int(r.uint())
+	k.Tried = int(r.uint())
+	k.Round = int(r.uint())
+	k.Resubmissions = int(r.uint())
+	k.Unanswered = r.truth()
+	k.CompleteBy = r.time()
+	k.Expires = r.time()
+	k.Due = r.time()
+	k.IdempotencyKey = r.text()
+	if fault := (reader{b: r.b}); fault.text() != "" && fault.err == nil {
+		k.Error = new(events.Error)
+		r.json(k.Error)
+	} else {
+		r.text()
+	}
+	if list := (reader{b: r.b}); list.text() != "" && list.err == nil {
+		r.json(&k.Errors)
+	} else {
+		r.text()
+	}
 }
 
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
@@ -179,6 +237,10 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	} else {
 		r.text()
 	}
+	o.Paused = r.truth()
+	o.Toward = State(r.text())
+	o.Command = r.text()
+	o.Refusal = r.text()
 	n := r.uint()
 	if n > uint64(len(r.b)) { // a step has more than one byte
 		return nil, nil, fmt.Errorf("order %q: %w", id, errDamaged)
@@ -187,17 +249,11 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		s.Name = r.text()
-		s.State = StepState(r.text())
-		s.Attempt = int(r.uint())
-		s.FailureCount = int(r.uint())
-		s.CompleteBy = r.time()
-		s.Due = r.time()
-		s.IdempotencyKey = r.text()
-		if fault := (reader{b: r.b}); fault.text() != "" && fault.err == nil {
-			s.Error = new(events.Error)
-			r.json(s.Error)
-		} else {
-			r.text()
+		r.work(&s.Work)
+		s.Unknown = r.truth()
+		if r.truth() {
+			s.Undo = new(Work)
+			r.work(s.Undo)
 		}
 	}
 	if r.err != nil {

@@ -27,6 +27,7 @@ func drawOrder(t *rapid.T) *Order {
 		return events.Error{
 			Code: text.Draw(t, "code"), Message: text.Draw(t, "message"), Permanent: rapid.Bool().Draw(t, "permanent"),
 			Step: text.Draw(t, "step"), Attempt: number.Draw(t, "attempt"),
+			Undo: rapid.Bool().Draw(t, "undo"),
 		}
 	}
 	o := &Order{
@@ -35,6 +36,8 @@ func drawOrder(t *rapid.T) *Order {
 		ReplyTo: text.Draw(t, "replyTo"), Priority: events.Priority(text.Draw(t, "priority")), Deadline: moment.Draw(t, "deadline"),
 		Traceparent: text.Draw(t, "traceparent"), Seq: rapid.Uint64().Draw(t, "seq"),
 		AcceptedAt: moment.Draw(t, "acceptedAt"), UpdatedAt: moment.Draw(t, "updatedAt"), Reason: text.Draw(t, "reason"),
+		Paused: rapid.Bool().Draw(t, "paused"), Toward: State(text.Draw(t, "toward")),
+		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"),
 		Steps: make([]Step, rapid.IntRange(0, 4).Draw(t, "steps")),
 	}
 	if rapid.Bool().Draw(t, "alert") {
@@ -43,15 +46,23 @@ func drawOrder(t *rapid.T) *Order {
 			o.Alert.Errors = append(o.Alert.Errors, fault())
 		}
 	}
-	for i := range o.Steps {
-		o.Steps[i] = Step{
-			Name: text.Draw(t, "name"), State: StepState(text.Draw(t, "state")), Attempt: number.Draw(t, "attempt"),
-			FailureCount: number.Draw(t, "failures"), CompleteBy: moment.Draw(t, "completeBy"), Due: moment.Draw(t, "due"),
+	work := func() Work {
+		w := Work{
+			State: StepState(text.Draw(t, "state")), Attempt: number.Draw(t, "attempt"),
+			FailureCount: number.Draw(t, "failures"), Tried: number.Draw(t, "tried"),
+			Round: number.Draw(t, "round"), Resubmissions: number.Draw(t, "resubmissions"), Unanswered: rapid.Bool().Draw(t, "unanswered"),
+			CompleteBy: moment.Draw(t, "completeBy"), Expires: moment.Draw(t, "expires"), Due: moment.Draw(t, "due"),
 			IdempotencyKey: text.Draw(t, "key"),
 		}
 		if rapid.Bool().Draw(t, "error") {
-			e := fault()
-			o.Steps[i].Error = &e
+			w.Error = new(fault())
+		}
+		return w
+	}
+	for i := range o.Steps {
+		o.Steps[i] = Step{Name: text.Draw(t, "name"), Work: work(), Unknown: rapid.Bool().Draw(t, "unknown")}
+		if rapid.Bool().Draw(t, "undo") {
+			o.Steps[i].Undo = new(work())
 		}
 	}
 	return o

@@ -171,3 +171,42 @@ func TestDueFindsWhatAListFinds(t *testing.T) {
 		}
 	})
 }
+
+// The order's own deadline has an entry without a step, and undos have one
+// each; both are moved and removed like those of steps.
+func TestDueOfOrdersAndUndos(t *testing.T) {
+	a := accepted("o-1", "flow")
+	a.Deadline = at(50)
+	j := newJournal()
+	add := func(p *Partition, batch ...events.Event) {
+		t.Helper()
+		for i := range batch {
+			batch[i].Order = "o-1"
+		}
+		n := len(j.records)
+		j.add(batch...)
+		must(t, fold(p, j.records[n:]))
+		must(t, p.Flush())
+		p.Rescan()
+	}
+	_, p := temporary(t)
+	add(p, a, started("o-1", "s0", 1, at(10)))
+	wants(t, "step and order", look(t, p, at(100), 10), "o-1 s0 10", "o-1  50")
+	add(p, events.Event{Type: events.OrderPaused})
+	wants(t, "paused", look(t, p, at(100), 10), "o-1 s0 10")
+	add(p, events.Event{Type: events.OrderResumed})
+	add(p, done("o-1", "s0"))
+	wants(t, "resumed, and the step is done", look(t, p, at(100), 10), "o-1  50")
+	add(p, events.Event{Type: events.OrderCompensating, End: "Cancelled"})
+	wants(t, "nothing is due of it", look(t, p, at(100), 10))
+	begin := undoStarted(1)
+	begin.Expires = at(93)
+	add(p, begin)
+	wants(t, "an undo runs", look(t, p, at(100), 10), "o-1 s0 93")
+	retried := of(events.UndoRetried, "s0", 2)
+	retried.Due = at(95)
+	add(p, failing(events.UndoExpired, "s0", 1, "expired"), retried)
+	wants(t, "its retry is armed", look(t, p, at(100), 10), "o-1 s0 95")
+	add(p, events.Event{Type: events.UndoSkipped, Step: "s0"})
+	wants(t, "it is passed over", look(t, p, at(100), 10))
+}

@@ -12,8 +12,8 @@ import (
 const (
 	kindHead     = 'h' // the partition's Head
 	kindOrder    = 'o' // order -> record
-	kindPayload  = 'v' // order NUL step -> large output; order NUL -> large input
-	kindDeadline = 'd' // milliseconds, order NUL step -> nothing
+	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input" or ":undo" -> large output, input, undo's input
+	kindDeadline = 'd' // milliseconds, order NUL step -> nothing; without a step the order's own
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 
@@ -30,9 +30,9 @@ func orderKey(partition int32, id string) []byte {
 	return append(appendPrefix(make([]byte, 0, 5+len(id)), partition, kindOrder), id...)
 }
 
-func payloadKey(partition int32, id, step string) []byte {
-	k := append(appendPrefix(make([]byte, 0, 6+len(id)+len(step)), partition, kindPayload), id...)
-	return append(append(k, 0), step...)
+func payloadKey(partition int32, id, step, part string) []byte {
+	k := append(appendPrefix(make([]byte, 0, 6+len(id)+len(step)+len(part)), partition, kindPayload), id...)
+	return append(append(append(k, 0), step...), part...)
 }
 
 func deadlineBound(partition int32, at time.Time) []byte {

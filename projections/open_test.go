@@ -188,8 +188,8 @@ func TestDamagedValues(t *testing.T) {
 		"record of another step count": func(db *pebble.DB) error {
 			return db.Set(orderKey(0, "o-000"), appendRecord(nil, &Order{Steps: make([]Step, 3)}), nil)
 		},
-		"payload missing": func(db *pebble.DB) error { return db.Delete(payloadKey(0, "o-000", ""), nil) },
-		"payload cut":     func(db *pebble.DB) error { return db.Set(payloadKey(0, "o-000", ""), []byte("x"), nil) },
+		"payload missing": func(db *pebble.DB) error { return db.Delete(payloadKey(0, "o-000", "", ""), nil) },
+		"payload cut":     func(db *pebble.DB) error { return db.Set(payloadKey(0, "o-000", "", ""), []byte("x"), nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := folded(t, longJournal(3))

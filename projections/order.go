@@ -30,7 +30,8 @@ const (
 // States lists all states.
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
 
-// Final says that no event will follow, save discarded replies.
+// Final says that no event will follow, save discarded replies and refused
+// commands.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
 }
@@ -38,13 +39,15 @@ func (s State) Final() bool {
 // StepState is the state of one step (S2).
 type StepState string
 
-// The states of a step.
+// The states of a step, and of its undo.
 const (
 	NotStarted StepState = "not-started"
 	Running    StepState = "running"
 	Completed  StepState = "completed"
 	Failed     StepState = "failed"
 	Expired    StepState = "expired"
+	Skipped    StepState = "skipped"
+	Undone     StepState = "undone" // of a step only: its undo completed
 )
 
 // Order is the state record of an order: the fold of its events, and nothing
@@ -59,23 +62,33 @@ type Order struct {
 	// does. The lock itself is the partition's claim: whoever claims the
 	// partition next holds the locks of all its orders.
 	LockedBy string
-	// FailureCount counts the attempts of all steps that failed or expired.
+	// FailureCount counts the attempts of all steps, and of their undos, that
+	// failed or expired.
 	FailureCount int
 
 	Input       jsontext.Value
 	ReplyTo     string // empty: the namespace's status topic
 	Priority    events.Priority
-	Deadline    time.Time
+	Deadline    time.Time // of the whole order; zero if it has none
 	Traceparent string
 
 	// Seq is the number of the last event.
 	Seq        uint64
 	AcceptedAt time.Time
 	UpdatedAt  time.Time
-	// Reason says why the order was rejected or is in Error.
+	// Reason says why the order was rejected, is in Error, or was compensated.
 	Reason string
 	// Alert is the open alert, nil when no operator is called.
 	Alert *events.Alert
+
+	// Paused says that an operator lets nothing new start.
+	Paused bool
+	// Toward is Compensated or Cancelled once compensation began: the state that
+	// it leads to. It stays while a failed undo keeps the order in Error.
+	Toward State
+	// Command is the id of the last operator's command, and Refusal says why it
+	// could not be done, empty if it was.
+	Command, Refusal string
 
 	// Steps has one record for each step (T3), as the workflow file orders them.
 	Steps []Step
@@ -83,29 +96,79 @@ type Order struct {
 
 // Step is the state record of one step.
 type Step struct {
-	Name  string
+	Name string
+	Work
+	Output jsontext.Value
+	// Unknown says that an attempt expired without an answer and none completed
+	// since: the step may have run, or not.
+	Unknown bool
+	// Undo is the record of the step's undo, nil before it begins.
+	Undo *Work
+}
+
+// Work is what an agent is asked for, attempt by attempt: a step, or its undo.
+type Work struct {
 	State StepState
-	// Attempt counts from 1; 0 before the first.
+	// Attempt counts from 1 over all rounds; 0 before the first.
 	Attempt int
-	// FailureCount counts the attempts that failed or expired (V4).
-	FailureCount int
-	// CompleteBy ends the running attempt. Zero unless running.
-	CompleteBy time.Time
+	// FailureCount counts the attempts that failed or expired (V4), Tried those
+	// of this round.
+	FailureCount, Tried int
+	// Round counts the extended waits, each of which began a new round of
+	// attempts. A resubmission begins with 0 again.
+	Round int
+	// Resubmissions counts those that began a new idempotency key.
+	Resubmissions int
+	// CompleteBy ends the running attempt, Expires is when it counts as expired:
+	// later by the allowance for clock skew, or zero. Both are zero unless running.
+	CompleteBy, Expires time.Time
 	// Due is when the next attempt starts. Zero unless a retry is armed.
 	Due            time.Time
 	IdempotencyKey string
-	Output         jsontext.Value
-	Error          *events.Error // of the last attempt that failed
+	Input          jsontext.Value // nil: the order's
+	Error          *events.Error  // of the last attempt that failed
+	// Unanswered says that the last attempt expired, whatever came after.
+	Unanswered bool
+	// Errors are those of all attempts of an undo, the last hundred of them: an
+	// operator sees every one (C2). Of a step there are none.
+	Errors []events.Error
 }
 
-// Deadline is the time at which the supervisor must look at the step: its
-// complete-by while it runs, the start of its retry while one is armed, else
-// zero.
-func (s *Step) Deadline() time.Time {
-	if s.State == Running {
-		return s.CompleteBy
+// maxErrors bounds [Work.Errors].
+const maxErrors = 100
+
+// Broken says that the last attempt failed or expired, and none followed yet.
+func (w *Work) Broken() bool { return w.State == Failed || w.State == Expired }
+
+// Ends is when the running attempt counts as expired.
+func (w *Work) Ends() time.Time {
+	if !w.Expires.IsZero() {
+		return w.Expires
 	}
-	return s.Due
+	return w.CompleteBy
+}
+
+// deadline is the time at which the supervisor must look: the end of the
+// running attempt, the start of an armed retry, else zero.
+func (w *Work) deadline() time.Time {
+	if w.State == Running {
+		return w.Ends()
+	}
+	return w.Due
+}
+
+// Deadline is the time at which the supervisor must look at the step or its
+// undo: the end of a running attempt, the start of an armed retry, else zero.
+func (s *Step) Deadline() time.Time {
+	if at := s.deadline(); !at.IsZero() || s.Undo == nil {
+		return at
+	}
+	return s.Undo.deadline()
+}
+
+// Ran says that the step completed or may have run, and is not undone.
+func (s *Step) Ran() bool {
+	return s.State == Completed || s.Unknown && s.State != Undone
 }
 
 // ErrGap says that an event does not follow the ones before it: the journal
@@ -116,6 +179,11 @@ var ErrGap = errors.New("gap in the journal")
 func (o *Order) Clone() *Order {
 	c := *o
 	c.Steps = slices.Clone(o.Steps)
+	for i := range c.Steps {
+		if undo := c.Steps[i].Undo; undo != nil {
+			c.Steps[i].Undo = new(*undo)
+		}
+	}
 	return &c
 }
 
@@ -129,24 +197,83 @@ func (o *Order) Step(name string) *Step {
 	return nil
 }
 
-// CompleteBy is the earliest deadline of the order's steps, zero when it waits
-// for nothing.
+// CompleteBy is the earliest complete-by, or start of an armed retry, of the
+// order's steps and undos; zero when it waits for nothing.
 func (o *Order) CompleteBy() time.Time {
 	var first time.Time
+	look := func(w *Work) {
+		at := w.Due
+		if w.State == Running {
+			at = w.CompleteBy
+		}
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
 	for i := range o.Steps {
-		if d := o.Steps[i].Deadline(); !d.IsZero() && (first.IsZero() || d.Before(first)) {
-			first = d
+		look(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			look(undo)
 		}
 	}
 	return first
 }
 
-// Output is the output of a processed order: that of its last step.
+// Overdue is when the supervisor must look at the order as a whole: its
+// deadline, zero if it has none or the deadline does not matter any more.
+func (o *Order) Overdue() time.Time {
+	if o.State != Pending && o.State != Processing || o.Paused {
+		return time.Time{}
+	}
+	return o.Deadline
+}
+
+// Output is the output of a processed order; see [Order.Result].
 func (o *Order) Output() jsontext.Value {
-	if o.State != Processed || len(o.Steps) == 0 {
+	if o.State != Processed {
 		return nil
 	}
-	return o.Steps[len(o.Steps)-1].Output
+	return o.Result()
+}
+
+// Result is the output of the last step in the file that has completed.
+func (o *Order) Result() jsontext.Value {
+	for i := range slices.Backward(o.Steps) {
+		if s := &o.Steps[i]; s.State == Completed {
+			return s.Output
+		}
+	}
+	return nil
+}
+
+// Broken says whether a step failed, or an undo once the order is compensated,
+// and nothing was tried since.
+func (o *Order) Broken() bool {
+	for i := range o.Steps {
+		if w := o.working(&o.Steps[i]); w != nil && w.Broken() {
+			return true
+		}
+	}
+	return false
+}
+
+// brokenAt is [Order.Broken] for one step.
+func (o *Order) brokenAt(step string) bool {
+	s := o.Step(step)
+	if s == nil {
+		return false
+	}
+	w := o.working(s)
+	return w != nil && w.Broken()
+}
+
+// working returns what the order's phase asks of the step's agent: the step, or
+// its undo, nil before it begins.
+func (o *Order) working(s *Step) *Work {
+	if o.Toward != "" {
+		return s.Undo
+	}
+	return &s.Work
 }
 
 // Apply folds the next event into o. It fails with [ErrGap] when e is not the
@@ -157,13 +284,26 @@ func (o *Order) Apply(e *events.Event) error {
 		return fmt.Errorf("%w: order %q has event %d, then came %d (%s)", ErrGap, e.Order, o.Seq, e.Seq, e.Type)
 	}
 	step := o.Step(e.Step)
+	var work *Work
 	switch e.Type {
-	case events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried:
+	case events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
+		events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped:
 		if step == nil {
 			return fmt.Errorf("%w: order %q: %s names step %q, which the order does not have", ErrGap, e.Order, e.Type, e.Step)
 		}
+		work = &step.Work
 	}
 	o.ID, o.Seq, o.UpdatedAt = e.Order, e.Seq, e.At
+	if e.Command != "" {
+		o.Command, o.Refusal = e.Command, ""
+	}
+	switch e.Type {
+	case events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped:
+		if step.Undo == nil {
+			step.Undo = &Work{State: NotStarted}
+		}
+		work = step.Undo
+	}
 
 	switch e.Type {
 	case events.OrderAccepted:
@@ -173,55 +313,171 @@ func (o *Order) Apply(e *events.Event) error {
 		o.Deadline, o.Traceparent = e.Deadline, e.Traceparent
 		o.Steps = make([]Step, len(e.Steps))
 		for i, name := range e.Steps {
-			o.Steps[i] = Step{Name: name, State: NotStarted}
+			o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
 		}
 	case events.OrderRejected:
 		o.State, o.AcceptedAt = Rejected, e.At
 		o.Workflow, o.Version, o.ReplyTo, o.Reason = e.Workflow, e.Version, e.ReplyTo, e.Reason
+	case events.OrderCompleted:
+		o.State = Processed
+	case events.OrderErrored:
+		o.State, o.Reason = Error, e.Reason
+		o.disarm()
+	case events.OrderResubmitted:
+		o.resubmit(e)
+	case events.OrderCompensating:
+		o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
+		o.disarm()
+	case events.OrderCompensated:
+		o.State = Compensated
+	case events.OrderCancelled:
+		o.State = Cancelled
+	case events.OrderPaused:
+		o.Paused = true
+		o.disarm()
+	case events.OrderResumed:
+		o.Paused = false
 	case events.StatusRefused:
 		o.ReplyTo = ""
-	case events.OrderCompleted:
-		o.State, o.LockedBy = Processed, ""
-	case events.OrderErrored:
-		o.State, o.LockedBy, o.Reason = Error, "", e.Reason
-		for i := range o.Steps { // whatever waited for a retry waits no more
-			o.Steps[i].Due = time.Time{}
-		}
+	case events.CommandRefused:
+		o.Refusal = e.Reason
 	case events.AlertRaised:
-		o.Alert = &events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, At: e.At}
+		o.Alert = &events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At}
 
-	case events.StepStarted:
-		step.State, step.Attempt, step.IdempotencyKey = Running, e.Attempt, e.IdempotencyKey
-		step.CompleteBy, step.Due = e.CompleteBy, time.Time{}
-		o.State, o.LockedBy = Processing, e.LockedBy
+	case events.StepStarted, events.UndoStarted:
+		work.State, work.Attempt, work.IdempotencyKey = Running, e.Attempt, e.IdempotencyKey
+		work.CompleteBy, work.Expires, work.Due = e.CompleteBy, e.Expires, time.Time{}
+		work.Unanswered = false
+		if e.Input != nil {
+			work.Input = e.Input
+		}
 	case events.StepCompleted:
-		step.State, step.Output, step.Error, step.CompleteBy = Completed, e.Output, nil, time.Time{}
-		o.rest()
+		work.end(Completed, nil)
+		step.Output, step.Unknown = e.Output, false
+	case events.UndoCompleted:
+		work.end(Completed, nil)
+		step.State = Undone
 	case events.StepFailed:
-		step.State, step.Error, step.CompleteBy = Failed, e.Error, time.Time{}
-		step.FailureCount++
-		o.FailureCount++
-		o.rest()
+		o.fail(work, Failed, e.Error)
 	case events.StepExpired:
-		step.State, step.Error, step.CompleteBy = Expired, e.Error, time.Time{}
-		step.FailureCount++
-		o.FailureCount++
-		o.rest()
-	case events.StepRetried:
-		step.Due = e.Due
+		o.fail(work, Expired, e.Error)
+		step.Unknown = true
+	case events.UndoFailed:
+		work.Attempt = e.Attempt // one that could not even begin has no start
+		o.fail(work, Failed, e.Error)
+		work.keep(e)
+	case events.UndoExpired:
+		o.fail(work, Expired, e.Error)
+		work.keep(e)
+	case events.StepRetried, events.UndoRetried:
+		work.Due = e.Due
+		if e.Round > 0 {
+			work.Round, work.Tried = e.Round, 0
+		}
+	case events.StepSkipped, events.UndoSkipped:
+		work.end(Skipped, work.Error)
+		if e.Type == events.StepSkipped {
+			step.Output = e.Output
+		}
+		o.relieve(e)
 	}
+	o.settle(e.LockedBy)
 	return nil
 }
 
-// rest gives the order back, Pending and unlocked, once none of its steps runs.
-func (o *Order) rest() {
-	if o.State != Processing {
+func (w *Work) end(state StepState, fault *events.Error) {
+	w.State, w.Error = state, fault
+	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}
+}
+
+func (o *Order) fail(w *Work, state StepState, fault *events.Error) {
+	w.end(state, fault)
+	w.FailureCount++
+	w.Tried++
+	w.Unanswered = state == Expired
+	o.FailureCount++
+}
+
+// keep remembers the error of an attempt.
+func (w *Work) keep(e *events.Event) {
+	if e.Error == nil {
 		return
 	}
+	fault := *e.Error
+	fault.Attempt = e.Attempt
+	w.Errors = append(w.Errors[max(0, len(w.Errors)-maxErrors+1):len(w.Errors):len(w.Errors)], fault)
+}
+
+// disarm has whatever waits for a retry wait no more.
+func (o *Order) disarm() {
 	for i := range o.Steps {
-		if o.Steps[i].State == Running {
-			return
+		o.Steps[i].Due = time.Time{}
+		if undo := o.Steps[i].Undo; undo != nil {
+			undo.Due = time.Time{}
 		}
 	}
-	o.State, o.LockedBy = Pending, ""
+}
+
+// resubmit lets what failed begin again.
+func (o *Order) resubmit(e *events.Event) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w := o.working(s)
+		if w == nil {
+			continue
+		}
+		if s.Name == e.Step && e.Input != nil {
+			w.Input = e.Input
+		}
+		if w.Broken() {
+			w.State, w.Tried, w.Round = NotStarted, 0, 0
+			if !e.SameKey {
+				w.Resubmissions++
+			}
+		}
+	}
+	o.leave(e)
+}
+
+// leave takes the order out of Error. A deadline that passed counts no more: it
+// was an operator who let the order go on.
+func (o *Order) leave(e *events.Event) {
+	o.State, o.Reason, o.Alert = Pending, "", nil
+	if !o.Deadline.After(e.At) {
+		o.Deadline = time.Time{}
+	}
+}
+
+// relieve takes the order out of Error once nothing that failed is left.
+func (o *Order) relieve(e *events.Event) {
+	if o.State == Error && !o.Broken() {
+		o.leave(e)
+	}
+}
+
+// settle gives an order that goes on the state that its steps have, and holds
+// its lock, for the instance by if it is new, while one of them runs.
+func (o *Order) settle(by string) {
+	if o.State == Error || o.State.Final() {
+		o.LockedBy = ""
+		return
+	}
+	running := false
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		running = running || s.State == Running || s.Undo != nil && s.Undo.State == Running
+	}
+	switch {
+	case o.Toward != "":
+		o.State = Compensating
+	case running:
+		o.State = Processing
+	default:
+		o.State = Pending
+	}
+	if !running {
+		o.LockedBy = ""
+	} else if by != "" {
+		o.LockedBy = by
+	}
 }

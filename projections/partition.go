@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -118,7 +119,11 @@ func (p *Partition) keep(id string, e *entry) {
 func (e *entry) size() int {
 	n := 512 + len(e.order.Input)
 	for i := range e.order.Steps {
-		n += 256 + len(e.order.Steps[i].Output)
+		s := &e.order.Steps[i]
+		n += 384 + len(s.Output) + len(s.Input)
+		if s.Undo != nil {
+			n += 256 + len(s.Undo.Input)
+		}
 	}
 	return n
 }
@@ -294,16 +299,26 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 
 	w.b = appendRecord(w.b[:0], o)
 	was := payloads(old)
-	for i, now := range payloads(o) {
-		w.uint(uint64(len(now.value)))
-		if len(now.value) <= inlinePayload {
-			w.b = append(w.b, now.value...)
+	for i, payload := range payloads(o) {
+		now := payload.value()
+		w.uint(uint64(len(now)))
+		var before []byte
+		if i < len(was) {
+			before = was[i].value()
+		}
+		if len(now) <= inlinePayload {
+			w.b = append(w.b, now...)
+			if len(before) > inlinePayload { // an operator gave another input
+				if err := b.Delete(payloadKey(p.id, o.ID, payload.step, payload.part), nil); err != nil {
+					return err
+				}
+			}
 			continue
 		}
-		if i < len(was) && same(was[i].value, now.value) {
+		if same(before, now) {
 			continue
 		}
-		if err := set(payloadKey(p.id, o.ID, now.step), now.value); err != nil {
+		if err := set(payloadKey(p.id, o.ID, payload.step, payload.part), now); err != nil {
 			return err
 		}
 	}
@@ -323,33 +338,42 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		}
 	}
 
+	if err := p.index(b, o.ID, "", old.Overdue(), o.Overdue()); err != nil {
+		return err
+	}
 	for i := range o.Steps {
-		now := o.Steps[i].Deadline()
 		var before time.Time
 		if i < len(old.Steps) {
 			before = old.Steps[i].Deadline()
 		}
-		if key := deadlineKey(p.id, now, o.ID, o.Steps[i].Name); !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
-			p.scanned = key
-		}
-		if now.Equal(before) {
-			continue
-		}
-		if !before.IsZero() {
-			if err := b.Delete(deadlineKey(p.id, before, o.ID, o.Steps[i].Name), nil); err != nil {
-				return err
-			}
-		}
-		if !now.IsZero() {
-			if err := set(deadlineKey(p.id, now, o.ID, o.Steps[i].Name), nil); err != nil {
-				return err
-			}
+		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Steps[i].Deadline()); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Due is a step whose deadline has come.
+// index moves a deadline in the index. A zero time is none.
+func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time) error {
+	key := deadlineKey(p.id, now, order, step)
+	if !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
+		p.scanned = key
+	}
+	if now.Equal(before) {
+		return nil
+	}
+	if !before.IsZero() {
+		if err := b.Delete(deadlineKey(p.id, before, order, step), nil); err != nil {
+			return err
+		}
+	}
+	if now.IsZero() {
+		return nil
+	}
+	return b.Set(key, nil, nil)
+}
+
+// Due is a step whose deadline has come, or with an empty Step an order.
 type Due struct {
 	Order, Step string
 	At          time.Time
@@ -409,16 +433,31 @@ func (p *Partition) Reset() error {
 // with every change of the order.
 const inlinePayload = 1 << 10
 
+// payload is one of the values that an order carries for others.
 type payload struct {
-	step  string // "" for the order's input
-	value []byte
+	step, part string          // both "" for the order's input
+	at         *jsontext.Value // nil for an undo that has not begun
 }
 
+func (p *payload) value() jsontext.Value {
+	if p.at == nil {
+		return nil
+	}
+	return *p.at
+}
+
+// payloads lists the order's input, and of each step the output, the input and
+// the undo's input.
 func payloads(o *Order) []payload {
-	all := make([]payload, 0, 1+len(o.Steps))
-	all = append(all, payload{"", o.Input})
+	all := make([]payload, 0, 1+3*len(o.Steps))
+	all = append(all, payload{"", "", &o.Input})
 	for i := range o.Steps {
-		all = append(all, payload{o.Steps[i].Name, o.Steps[i].Output})
+		s := &o.Steps[i]
+		undo := payload{s.Name, ":undo", nil}
+		if s.Undo != nil {
+			undo.at = &s.Undo.Input
+		}
+		all = append(all, payload{s.Name, "", &s.Output}, payload{s.Name, ":input", &s.Input}, undo)
 	}
 	return all
 }

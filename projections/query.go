@@ -23,7 +23,7 @@ func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []b
 		return nil, nil, err
 	}
 	sizes := reader{b: rest}
-	for i, payload := range payloads(o) {
+	for _, payload := range payloads(o) {
 		size := sizes.uint()
 		if size == 0 {
 			continue
@@ -31,17 +31,16 @@ func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []b
 		var value []byte
 		if size <= inlinePayload {
 			value = sizes.bytes(int(size))
-		} else if value, err = s.get(r, payloadKey(partition, id, payload.step)); err != nil {
+		} else if value, err = s.get(r, payloadKey(partition, id, payload.step, payload.part)); err != nil {
 			return nil, nil, err
 		}
 		if uint64(len(value)) != size {
-			return nil, nil, fmt.Errorf("order %q, payload %q: %w: it has %d bytes of %d", id, payload.step, errDamaged, len(value), size)
+			return nil, nil, fmt.Errorf("order %q, payload %q: %w: it has %d bytes of %d", id, payload.step+payload.part, errDamaged, len(value), size)
 		}
-		if i == 0 {
-			o.Input = value
-		} else {
-			o.Steps[i-1].Output = value
+		if payload.at == nil {
+			return nil, nil, fmt.Errorf("order %q, payload %q: %w: its undo has not begun", id, payload.step+payload.part, errDamaged)
 		}
+		*payload.at = value
 	}
 	if sizes.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, sizes.err)
@@ -84,6 +83,8 @@ func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {
 type Filter struct {
 	State    State
 	Workflow string
+	// Step selects orders of which this step failed, or its undo.
+	Step string
 	// Limit is how many orders to return at most; 0 means 100.
 	Limit int
 	// After goes on behind the place that [Page.Next] gave.
@@ -160,6 +161,9 @@ func (s *Store) list(view *pebble.Snapshot, p int32, from, end []byte, f *Filter
 		}
 		if o == nil {
 			return false, fmt.Errorf("%w: order %q is listed but not there", errDamaged, id)
+		}
+		if f.Step != "" && !o.brokenAt(f.Step) {
+			continue
 		}
 		if err := s.lockedNow(view, p, o); err != nil {
 			return false, err

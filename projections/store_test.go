@@ -313,3 +313,34 @@ func TestEviction(t *testing.T) {
 		t.Errorf("%d bytes are in memory, and %d are counted", size, p.bytes)
 	}
 }
+
+// Orders can be found by the step that failed, or whose undo failed.
+func TestListByFailedStep(t *testing.T) {
+	j := newJournal()
+	put := func(id string, history []events.Event) {
+		for i := range history {
+			history[i].Order = id
+		}
+		j.add(history...)
+	}
+	put("fine", append([]events.Event{accepted("", "flow")}, ran("s0")...))
+	put("step", inError())
+	put("going", compensating())
+	put("undo", append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"), events.Event{Type: events.OrderErrored, Reason: "gone"}))
+	s, _ := folded(t, j)
+	found := func(f Filter) []string {
+		page, err := s.List(1, f)
+		must(t, err)
+		var ids []string
+		for _, o := range page.Orders {
+			ids = append(ids, o.ID)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	expect(t, "s0 failed", found(Filter{Step: "s0"}), []string{"step", "undo"})
+	expect(t, "s0 failed, with a limit", len(found(Filter{Step: "s0", Limit: 1})), 1)
+	expect(t, "s0 failed, in Error", found(Filter{Step: "s0", State: Error}), []string{"step", "undo"})
+	expect(t, "s1 failed, but its order does not wait for it any more", found(Filter{Step: "s1"}), []string(nil))
+	expect(t, "no such step", found(Filter{Step: "s9"}), []string(nil))
+}

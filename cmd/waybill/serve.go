@@ -21,7 +21,7 @@ import (
 func newServe() *cobra.Command {
 	var kafka kafkaFlags
 	var dataDir, httpAddr, id string
-	var supervise, session time.Duration
+	var supervise, session, skew time.Duration
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an orchestrator instance on a Kafka cluster",
@@ -38,12 +38,16 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP server")
 	flags.StringVar(&id, "id", "", "name of the instance, unique among those that run (default: the host's name and a random part that the data directory keeps)")
 	flags.DurationVar(&supervise, "supervise-interval", time.Second, "how often to look for expired steps")
+	flags.DurationVar(&skew, "clock-skew", 0, "how much clocks may differ: attempts expire that much after their complete-by")
 	flags.DurationVar(&session, "session-timeout", 10*time.Second, "after how long of silence others take over")
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if supervise <= 0 || session <= 0 {
 			return usageError{errors.New("--supervise-interval and --session-timeout must be more than 0")}
+		}
+		if skew < 0 {
+			return usageError{errors.New("--clock-skew cannot be negative")}
 		}
 		log := logging.logger(cmd)
 		opts, err := kafka.options()
@@ -65,7 +69,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			return runInstance(ctx, orchestrator.Config{
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
-				SuperviseEvery: supervise, SessionTimeout: session, Logger: log,
+				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, Logger: log,
 			}, server.Server)
 		})
 		select {

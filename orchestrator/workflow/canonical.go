@@ -10,6 +10,9 @@ type (
 	canonicalWorkflow struct {
 		Workflow string          `json:"workflow"`
 		Version  int             `json:"version"`
+		Deadline *duration       `json:"deadline,omitempty"`
+		Overdue  Exhausted       `json:"overdue"`
+		Input    *Schema         `json:"input,omitempty"`
 		Steps    []canonicalStep `json:"steps"`
 	}
 	canonicalStep struct {
@@ -18,6 +21,9 @@ type (
 		Do        string         `json:"do"`
 		Undo      string         `json:"undo,omitempty"`
 		After     []string       `json:"after"`
+		When      *Expression    `json:"when,omitempty"`
+		With      *Expression    `json:"with,omitempty"`
+		UndoWith  *Expression    `json:"undoWith,omitempty"`
 		Timeout   duration       `json:"timeout"`
 		Retry     canonicalRetry `json:"retry"`
 		Exhausted Exhausted      `json:"exhausted"`
@@ -28,6 +34,7 @@ type (
 		Backoff    duration `json:"backoff"`
 		Multiplier float64  `json:"multiplier"`
 		Max        duration `json:"max"`
+		Jitter     float64  `json:"jitter"`
 	}
 	canonicalWait struct {
 		For    duration `json:"for"`
@@ -45,17 +52,26 @@ func (d duration) MarshalText() ([]byte, error) {
 // default spelled out. Files that mean the same have the same canonical bytes,
 // and parsing them gives an equal workflow. It never fails.
 func (w *Workflow) MarshalJSON() ([]byte, error) {
-	c := canonicalWorkflow{Workflow: w.Name, Version: w.Version, Steps: make([]canonicalStep, len(w.Steps))}
+	c := canonicalWorkflow{
+		Workflow: w.Name, Version: w.Version, Overdue: w.Overdue, Input: w.Input,
+		Steps: make([]canonicalStep, len(w.Steps)),
+	}
+	if w.Deadline > 0 {
+		deadline := duration(w.Deadline)
+		c.Deadline = &deadline
+	}
 	for i, s := range w.Steps {
 		c.Steps[i] = canonicalStep{
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
-			After:   append([]string{}, s.After...), // [], never null
+			After: append([]string{}, s.After...), // [], never null
+			When:  s.When, With: s.With, UndoWith: s.UndoWith,
 			Timeout: duration(s.Timeout),
 			Retry: canonicalRetry{
 				Attempts:   s.Retry.Attempts,
 				Backoff:    duration(s.Retry.Backoff),
 				Multiplier: s.Retry.Multiplier,
 				Max:        duration(s.Retry.Max),
+				Jitter:     s.Retry.Jitter,
 			},
 			Exhausted: s.Exhausted,
 		}

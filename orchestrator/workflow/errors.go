@@ -85,10 +85,37 @@ func where(at *token.Token) string {
 }
 
 // quote shows a piece of the file, shortened to what fits in a message.
-func quote(text string) string {
-	const longest = 60
+func quote(text string) string { return fmt.Sprintf("%q", clip(text, 60)) }
+
+// clip cuts a text off after so many characters.
+func clip(text string, longest int) string {
 	if runes := []rune(text); len(runes) > longest {
-		text = string(runes[:longest]) + "…"
+		return string(runes[:longest]) + "…"
 	}
-	return fmt.Sprintf("%q", text)
+	return text
+}
+
+// maxError bounds what the errors about an order say, in bytes: they become
+// part of its events.
+const maxError = 1 << 10
+
+// bound cuts a message off where it is too long for an event.
+func bound(message string) string {
+	const mark = "…"
+	message = strings.ToValidUTF8(message, "�")
+	if len(message) <= maxError {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxError-len(mark)], "") + mark
+}
+
+// guarded calls a library, and makes an error of a panic: what it makes of a
+// file or an order must not end the process.
+func guarded(call func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("internal error: %v", r)
+		}
+	}()
+	return call()
 }

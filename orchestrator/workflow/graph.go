@@ -14,8 +14,9 @@ type edge struct {
 }
 
 // resolve finds what each step comes after, and reports names that are taken
-// or unknown, and circles.
-func (r *reader) resolve(drafts []draft) {
+// or unknown, and circles. The graph that it returns is
+// nil where there is a circle.
+func (r *reader) resolve(drafts []draft) [][]edge {
 	var names []string
 	index := make(map[string]int, len(drafts))
 	for i, d := range drafts {
@@ -37,9 +38,14 @@ func (r *reader) resolve(drafts []draft) {
 			drafts[i].After = append(drafts[i].After, drafts[e.from].Name)
 		}
 	}
-	for _, c := range cycles(graph) {
+	circles := cycles(graph)
+	for _, c := range circles {
 		r.cycle(c, graph, drafts)
 	}
+	if circles != nil {
+		return nil
+	}
+	return graph
 }
 
 // edges returns what the i-th step comes after, in the order of the file, so

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/goccy/go-yaml/token"
 )
@@ -9,10 +10,11 @@ import (
 // What a file may hold. Workflows stay far below; the limits keep the YAML
 // library within linear time and a shallow stack, whatever the file holds.
 const (
-	maxDepth  = 16  // lists and mappings inside one another
-	maxKeys   = 100 // keys in one block mapping
-	maxKey    = 100 // bytes in one key
-	maxBlanks = 100 // keys and entries without a value
+	maxDepth  = 32       // lists and mappings inside one another
+	maxKeys   = 100      // keys in one block mapping
+	maxKey    = 100      // bytes in one key
+	maxBlanks = 100      // keys and entries without a value
+	maxPaths  = 32 << 20 // bytes of the paths of keys of all values
 )
 
 // guard refuses, before the library's parser sees them, tokens that are not of
@@ -24,6 +26,7 @@ type guard struct {
 	tokens []*token.Token
 	within []collection
 	blanks int
+	paths  int // bytes, of all tokens so far
 }
 
 // collection is a list or mapping that is open at a token.
@@ -32,6 +35,7 @@ type collection struct {
 	column int        // where its entries or keys start, in block style
 	keys   int        // how many keys it has so far, in block style
 	colon  bool       // whether the entry at hand has a key, in a flow mapping
+	path   int        // bytes of the keys that lead to the entry at hand
 }
 
 var notInTheLanguage = map[token.Type]string{
@@ -41,8 +45,8 @@ var notInTheLanguage = map[token.Type]string{
 	token.TagType:        "tags (!) are not supported; leave the tag away, or quote the value if it is text",
 	token.DirectiveType:  "directives (%) are not supported; leave the line away",
 	token.MappingKeyType: "keys marked with ? are not supported; write \"key: value\"",
-	token.LiteralType:    "block text (|) is not supported; write the value on one line",
-	token.FoldedType:     "block text (>) is not supported; write the value on one line",
+	token.LiteralType:    "block text (|) is supported for when, with and undoWith only; write the value on one line",
+	token.FoldedType:     "block text (>) is supported for when, with and undoWith only; write the value on one line",
 }
 
 // check returns the first problem, nil when there is none.
@@ -52,7 +56,10 @@ func (g *guard) check() *Error {
 			return err
 		}
 		if len(g.within) > maxDepth {
-			return g.refuse(g.tokens[i], "lists and mappings are nested more than %d deep; a workflow needs 4", maxDepth)
+			return g.refuse(g.tokens[i], "lists and mappings are nested more than %d deep; the steps of a workflow need 4, use $defs and $ref in its input", maxDepth)
+		}
+		if g.paths += g.innermost().path; g.paths > maxPaths {
+			return g.refuse(g.tokens[i], "there are too many values under long keys inside one another; use shorter keys, or $defs and $ref in the input")
 		}
 		if g.blanks > maxBlanks {
 			return g.refuse(g.tokens[i], "more than %d keys and list entries have no value; give each one or remove it", maxBlanks)
@@ -63,7 +70,7 @@ func (g *guard) check() *Error {
 
 func (g *guard) token(i int) *Error {
 	tk := g.tokens[i]
-	if message, ok := notInTheLanguage[tk.Type]; ok {
+	if message, ok := notInTheLanguage[tk.Type]; ok && !g.isExpression(i) {
 		return g.refuse(tk, "%s", message)
 	}
 	switch tk.Type {
@@ -78,7 +85,7 @@ func (g *guard) token(i int) *Error {
 			return g.refuse(g.tokens[i+1], "something follows the end of the document; write one file for each workflow")
 		}
 	case token.SequenceStartType, token.MappingStartType:
-		g.within = append(g.within, collection{opener: tk.Type})
+		g.within = append(g.within, collection{opener: tk.Type, path: g.innermost().path + 4})
 	case token.SequenceEndType:
 		return g.close(tk, token.SequenceStartType, "]", "[")
 	case token.MappingEndType:
@@ -94,6 +101,17 @@ func (g *guard) token(i int) *Error {
 	return nil
 }
 
+// isExpression says whether the token at i starts block text that is an
+// expression: those may be long, and are the only such text. The parser takes
+// no more for it than for text in quotes, and what the scanner takes is bounded
+// before it starts.
+func (g *guard) isExpression(i int) bool {
+	if tk := g.tokens[i].Type; tk != token.LiteralType && tk != token.FoldedType {
+		return false
+	}
+	return i >= 2 && g.tokens[i-1].Type == token.MappingValueType && slices.Contains(expressionKeys, g.tokens[i-2].Value)
+}
+
 // innermost is the collection that a token belongs to; a block mapping without
 // a place where there is none.
 func (g *guard) innermost() *collection {
@@ -101,6 +119,14 @@ func (g *guard) innermost() *collection {
 		return &collection{}
 	}
 	return &g.within[len(g.within)-1]
+}
+
+// above is how long the path to the innermost collection is.
+func (g *guard) above() int {
+	if len(g.within) < 2 {
+		return 0
+	}
+	return g.within[len(g.within)-2].path
 }
 
 func (g *guard) inFlow() bool {
@@ -136,7 +162,7 @@ func (g *guard) entry(i int) *Error {
 	}
 	g.dedent(tk.Position.Column)
 	if in := g.innermost(); in.opener != tk.Type || in.column != tk.Position.Column {
-		g.within = append(g.within, collection{opener: tk.Type, column: tk.Position.Column})
+		g.within = append(g.within, collection{opener: tk.Type, column: tk.Position.Column, path: g.innermost().path + 4})
 	}
 	g.countBlank(i, tk.Position.Column)
 	return nil
@@ -161,6 +187,7 @@ func (g *guard) key(i int) *Error {
 			return g.refuse(key, "a comma is missing before %s, or quotes around a text with a colon", quote(key.Value))
 		}
 		in.colon = true
+		in.path = g.above() + len(key.Value)
 		if i+1 < len(g.tokens) {
 			switch g.tokens[i+1].Type {
 			case token.CollectEntryType, token.MappingEndType:
@@ -179,6 +206,7 @@ func (g *guard) key(i int) *Error {
 		g.within = append(g.within, collection{opener: tk.Type, column: column})
 	}
 	in = g.innermost()
+	in.path = g.above() + len(key.Value)
 	if in.keys++; in.keys > maxKeys {
 		return g.refuse(key, "a mapping has more than %d keys; no mapping of a workflow has that many", maxKeys)
 	}

@@ -65,7 +65,7 @@ func TestManySteps(t *testing.T) {
 	// It is the canonical form that must fit into a message.
 	wide := "- {name: s%d, agent: a, do: " + strings.Repeat("x", 200) + ", undo: " + strings.Repeat("x", 200) + "}\n"
 	expect(t, refused(t, source(1000, wide)),
-		"f:1:1: the workflow has 563815 bytes with its defaults spelled out; at most 524288 are allowed: use fewer steps or shorter names")
+		"f:1:1: the workflow has 574833 bytes with its defaults spelled out; at most 524288 are allowed: use fewer steps or shorter names")
 }
 
 func TestManyProblems(t *testing.T) {
@@ -122,6 +122,15 @@ func TestHostile(t *testing.T) {
 		"unknown steps":       "workflow: w\nsteps: [{name: a, agent: a, after: [" + fill("b,") + "]}]",
 		"unknown keys":        "{" + fill("abcdefgh: 1,") + "}",
 		"quotes":              fill(`"`),
+		"block text":          "steps:\n- with: |\n" + fill("    x\n"),
+		"block text of blank": "steps:\n- with: |\n" + fill(strings.Repeat("\n", 200)+"    x\n"),
+		"folded text":         "steps:\n- with: >\n" + fill("    x\n"),
+		"block texts":         "steps:\n" + fill("- with: |\n   x\n"),
+		"block text in block": "steps:\n" + fill("- with: |+2\n   x\n\n"),
+		"block in braces":     "{" + fill("with: |\n x\n,"),
+		"schema":              "input:\n" + fill("  a: b\n"),
+		"schema in braces":    "input: {" + fill("a: [b],") + "}",
+		"deep schema":         "input: " + strings.Repeat("{"+strings.Repeat("a", 100)+": ", 29) + "[" + strings.Repeat("b,", workflow.MaxSource/4) + "]" + strings.Repeat("}", 29),
 		"tabs":                `workflow: "` + fill("\tx") + `"`,
 		"escapes":             `workflow: "` + fill(`\`) + `"`,
 	} {

@@ -3,6 +3,7 @@ package workflow
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -50,6 +51,8 @@ type draft struct {
 	at    *token.Token // its name, or where it starts when it has none
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
+
+	when, with, undoWith *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -59,15 +62,19 @@ type reference struct {
 }
 
 func (r *reader) workflow(body ast.Node) *Workflow {
-	w := &Workflow{Version: 1}
+	w := &Workflow{Version: 1, Overdue: ExhaustedError}
 	var drafts []draft
 	given := r.mapping(body, "a workflow", []field{
 		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
 		{"version", func(n ast.Node) { r.whole(n, "version", 1, math.MaxInt32, &w.Version) }},
+		{"deadline", func(n ast.Node) { r.duration(n, "deadline", 1, &w.Deadline) }},
+		{"overdue", func(n ast.Node) { w.Overdue = r.oneOf(n, "overdue", overdueValues) }},
+		{"input", func(n ast.Node) { w.Input = r.schema(n) }},
 		{"steps", func(n ast.Node) { drafts = r.steps(n) }},
 	})
 	r.require(body, given, "the file", "workflow", "steps")
-	r.resolve(drafts)
+	graph := r.resolve(drafts)
+	r.expressions(drafts, graph)
 	for i := range drafts {
 		w.Steps = append(w.Steps, drafts[i].Step)
 	}
@@ -107,14 +114,20 @@ func (r *reader) step(n ast.Node) draft {
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
 		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
 		{"after", func(n ast.Node) { d.after, d.chain = r.after(n), false }},
+		{"when", func(n ast.Node) { d.when = r.scalar(n, "when", "when: 'input.total > 100'") }},
+		{"with", func(n ast.Node) { d.with = r.scalar(n, "with", "with: '{\"amount\": input.total}'") }},
+		{"undoWith", func(n ast.Node) { d.undoWith = r.scalar(n, "undoWith", "undoWith: 'steps.charge.output'") }},
 		{"timeout", func(n ast.Node) { r.duration(n, "timeout", 1, &d.Timeout) }},
 		{"retry", func(n ast.Node) { r.retry(n, &d.Retry) }},
-		{"exhausted", func(n ast.Node) { d.Exhausted = r.exhausted(n) }},
+		{"exhausted", func(n ast.Node) { d.Exhausted = r.oneOf(n, "exhausted", exhaustedValues) }},
 		{"wait", func(n ast.Node) { wait = n }},
 	})
 	r.require(n, given, "the step", "name", "agent")
 	if given["do"] == nil {
 		d.Do = d.Name
+	}
+	if given["undoWith"] != nil && given["undo"] == nil {
+		r.add(given["undoWith"], "undoWith has no effect here; write \"undo\" beside it, or remove it")
 	}
 	if d.Exhausted == ExhaustedWait {
 		d.Wait = Wait{For: 10 * time.Minute, Rounds: 3}
@@ -151,6 +164,7 @@ func (r *reader) retry(n ast.Node, retry *Retry) {
 		{"backoff", func(n ast.Node) { backoff = r.duration(n, "backoff", 0, &retry.Backoff) }},
 		{"multiplier", func(n ast.Node) { r.number(n, "multiplier", 1, 100, &retry.Multiplier) }},
 		{"max", func(n ast.Node) { most = r.duration(n, "max", 0, &retry.Max) }},
+		{"jitter", func(n ast.Node) { r.number(n, "jitter", 0, 1, &retry.Jitter) }},
 	})
 	// A value that could not be read has been reported already.
 	if backoff && most && retry.Max < retry.Backoff {
@@ -162,16 +176,20 @@ func (r *reader) retry(n ast.Node, retry *Retry) {
 	}
 }
 
-var exhaustedValues = []string{string(ExhaustedError), string(ExhaustedCompensate), string(ExhaustedWait)}
+var (
+	exhaustedValues = []string{string(ExhaustedError), string(ExhaustedCompensate), string(ExhaustedWait)}
+	overdueValues   = exhaustedValues[:2]
+)
 
-// exhausted returns "" when the value is not one of those allowed.
-func (r *reader) exhausted(n ast.Node) Exhausted {
-	value, at, ok := r.text(n, "exhausted")
+// oneOf returns "" when the value is not one of those allowed.
+func (r *reader) oneOf(n ast.Node, what string, allowed []string) Exhausted {
+	value, at, ok := r.text(n, what)
 	if !ok {
 		return ""
 	}
-	if !slices.Contains(exhaustedValues, value) {
-		r.add(at, "exhausted is %s; write error, compensate or wait%s", quote(value), didYouMean(value, exhaustedValues))
+	if !slices.Contains(allowed, value) {
+		last := len(allowed) - 1
+		r.add(at, "%s is %s; write %s or %s%s", what, quote(value), strings.Join(allowed[:last], ", "), allowed[last], didYouMean(value, allowed))
 		return ""
 	}
 	return Exhausted(value)

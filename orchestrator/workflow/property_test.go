@@ -114,6 +114,7 @@ func drawRetry(t *rapid.T) workflow.Retry {
 		Attempts:   rapid.IntRange(1, 1000).Draw(t, "attempts"),
 		Backoff:    drawDuration(t, "backoff", 0, years),
 		Multiplier: rapid.Float64Range(1, 100).Draw(t, "multiplier"),
+		Jitter:     rapid.Float64Range(0, 1).Draw(t, "jitter"),
 	}
 	r.Max = drawDuration(t, "max", r.Backoff, years)
 	return r
@@ -125,6 +126,13 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 	w := &workflow.Workflow{
 		Name:    names.Draw(t, "workflow"),
 		Version: rapid.IntRange(1, math.MaxInt32).Draw(t, "version"),
+		Overdue: rapid.SampledFrom([]workflow.Exhausted{workflow.ExhaustedError, workflow.ExhaustedCompensate}).Draw(t, "overdue"),
+	}
+	if rapid.Bool().Draw(t, "has deadline") {
+		w.Deadline = drawDuration(t, "deadline", 1, years)
+	}
+	if rapid.Bool().Draw(t, "has schema") {
+		w.Input = drawSchema(t)
 	}
 	for _, name := range rapid.SliceOfNDistinct(names, 1, 6, rapid.ID).Draw(t, "names") {
 		s := workflow.Step{
@@ -143,6 +151,11 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 				s.After = append(s.After, w.Steps[i].Name)
 			}
 		}
+		s.When = drawExpression(t, "when", s)
+		s.With = drawExpression(t, "with", s)
+		if s.Undo != "" {
+			s.UndoWith = drawExpression(t, "undoWith", s)
+		}
 		if s.Exhausted == workflow.ExhaustedWait {
 			s.Wait = workflow.Wait{For: drawDuration(t, "for", 1, years), Rounds: rapid.IntRange(1, 1000).Draw(t, "rounds")}
 		}
@@ -155,15 +168,31 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 // style, predecessors in any order or, where they are the step above, left out.
 func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "workflow: %q\nversion: %d\nsteps:\n", w.Name, w.Version)
+	fmt.Fprintf(&b, "workflow: %q\nversion: %d\n", w.Name, w.Version)
+	if w.Deadline > 0 {
+		fmt.Fprintf(&b, "deadline: %v\n", w.Deadline)
+	}
+	if w.Overdue != workflow.ExhaustedError {
+		fmt.Fprintf(&b, "overdue: %s\n", w.Overdue)
+	}
+	if w.Input != nil {
+		fmt.Fprintf(&b, "input: %v\n", w.Input)
+	}
+	b.WriteString("steps:\n")
 	for i, s := range w.Steps {
 		keys := []string{
 			fmt.Sprintf("name: '%s'", s.Name),
 			fmt.Sprintf("agent: %q", s.Agent),
 			fmt.Sprintf("do: '%s'", strings.ReplaceAll(s.Do, "'", "''")),
 			fmt.Sprintf("timeout: %v", s.Timeout),
-			fmt.Sprintf("retry: {max: %v, backoff: %v, attempts: %d, multiplier: %v}", s.Retry.Max, s.Retry.Backoff, s.Retry.Attempts, s.Retry.Multiplier),
+			fmt.Sprintf("retry: {max: %v, backoff: %v, attempts: %d, multiplier: %v, jitter: %v}", s.Retry.Max, s.Retry.Backoff, s.Retry.Attempts, s.Retry.Multiplier, s.Retry.Jitter),
 		}
+		for key, e := range map[string]*workflow.Expression{"when": s.When, "with": s.With, "undoWith": s.UndoWith} {
+			if e != nil {
+				keys = append(keys, fmt.Sprintf("%s: '%s'", key, strings.ReplaceAll(e.String(), "'", "''")))
+			}
+		}
+		slices.Sort(keys) // rapid must draw the same again
 		if s.Undo != "" {
 			keys = append(keys, fmt.Sprintf("undo: '%s'", strings.ReplaceAll(s.Undo, "'", "''")))
 		}
@@ -189,4 +218,39 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 		}
 	}
 	return b.String()
+}
+
+// drawExpression draws an expression for a step, or none.
+func drawExpression(t *rapid.T, key string, s workflow.Step) *workflow.Expression {
+	condition := []string{"true", "input.total > 1 && has(input.note)", `input == {'a': "<'>"}`}
+	value := append([]string{"input", "1", `{"a": input.total, "b": [input.?c.orValue('x')]}`}, condition...)
+	for _, name := range s.After {
+		condition = append(condition, fmt.Sprintf("steps[%q].state == 'completed'", name))
+		value = append(value, fmt.Sprintf("steps[%q].output.id", name), fmt.Sprintf("[steps['%s'].?input]", name))
+	}
+	sources := value
+	switch key {
+	case "when":
+		sources = condition
+	case "undoWith":
+		sources = append(sources, fmt.Sprintf("steps['%s'].output", s.Name))
+	}
+	source := rapid.SampledFrom(append(sources, "")).Draw(t, key)
+	if source == "" {
+		return nil
+	}
+	var file strings.Builder
+	file.WriteString("workflow: w\nsteps:\n")
+	for _, name := range s.After {
+		fmt.Fprintf(&file, "- {name: '%s', agent: a, after: []}\n", name)
+	}
+	fmt.Fprintf(&file, "- {name: '%s', agent: a, undo: u, after: ['%s'], %s: '%s'}\n", s.Name, strings.Join(s.After, "', '"), key, strings.ReplaceAll(source, "'", "''"))
+	step, _ := mustParse(t, strings.ReplaceAll(file.String(), "['']", "[]")).Step(s.Name)
+	switch key {
+	case "when":
+		return step.When
+	case "with":
+		return step.With
+	}
+	return step.UndoWith
 }

@@ -11,7 +11,17 @@ import (
 type Workflow struct {
 	Name    string // of the form [a-z0-9]([a-z0-9-]*[a-z0-9])?, at most 100 bytes
 	Version int    // 1 to 2147483647; 1 where the file has none
-	Steps   []Step // in the order of the file, at least one, at most 1000
+
+	// Deadline is how long an order may take in all where its submission names
+	// no deadline; 0 when there is none.
+	Deadline time.Duration
+	// Overdue says what happens to an order that is past its deadline, whether
+	// the workflow or the submission set it: [ExhaustedError], the default, or
+	// [ExhaustedCompensate].
+	Overdue Exhausted
+
+	Input *Schema // what the input of an order must be; nil when anything will do
+	Steps []Step  // in the order of the file, at least one, at most 1000
 }
 
 // Step is one operation asked of one agent.
@@ -26,6 +36,12 @@ type Step struct {
 	// above, and nil means that the step starts at once.
 	After []string
 
+	// When says whether the step runs or is skipped, With is what its agent
+	// gets and UndoWith what the agent of its undo gets. They are nil where the
+	// file has none: the step runs, and gets the input of the order, its undo
+	// what the step got.
+	When, With, UndoWith *Expression
+
 	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0
 	Retry     Retry
 	Exhausted Exhausted
@@ -38,9 +54,11 @@ type Retry struct {
 	Backoff    time.Duration // before the second attempt; 0 or more
 	Multiplier float64       // what each further back-off grows by; 1 to 100
 	Max        time.Duration // what no back-off exceeds; Backoff or more
+	Jitter     float64       // the part of a back-off, and of a [Wait], that is left to chance; 0 to 1
 }
 
-// Exhausted says what happens to an order when a step's attempts are used up.
+// Exhausted says what happens to an order when a step's attempts are used up,
+// or the order's time.
 type Exhausted string
 
 // The values of [Exhausted].

@@ -86,6 +86,6 @@ steps:
 	fmt.Println(err)
 	// Output:
 	// ping.yaml:4:5: the step has no "agent"; add it
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, agent, do, undo, after, timeout, retry, exhausted, wait
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, agent, do, undo, after, when, with, undoWith, timeout, retry, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

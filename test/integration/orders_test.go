@@ -169,7 +169,8 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 			{w.topics.Replies, "o-6", "", `{"order":"o-6","step":"s","attempt":1,"status":"completed"}`, "no order of this id"},
 			{w.topics.Replies, "o-7", "", `{"order":"o-8","step":"s","attempt":1,"status":"completed"}`, "the key names"},
 			{w.topics.Replies, "o-9", "", `{"order":"o-9","step":"s","attempt":1,"status":"maybe"}`, "a reply is"},
-			{w.topics.Commands, "o-10", "", `{}`, "does not belong"},
+			{w.topics.Commands, "o-10", "", `{}`, "there is no order of this id"},
+			{w.topics.Commands, "o-11", "waybill.step.replied", `{}`, "does not belong"},
 		}
 		for _, x := range bad {
 			r := &kgo.Record{Topic: x.topic, Key: []byte(x.key), Value: []byte(x.value), Headers: []kgo.RecordHeader{{Key: "mine", Value: []byte("kept")}}}

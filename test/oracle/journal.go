@@ -10,15 +10,12 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// Journal holds a journal against what must be true of every journal: the
-// events of an order are numbered without a gap, no step of it completes twice,
-// and each partition's transactions are whole and numbered without a gap. It
-// returns the events.
+// Journal holds a journal against what must be true of every journal: no order
+// breaks a rule of its [Ledger], whatever its workflow, and each partition's
+// transactions are whole and numbered without a gap. It returns the events.
 func Journal(t testing.TB, records []*kgo.Record) []events.Event {
 	t.Helper()
-	type place struct{ order, step string }
-	seq := make(map[string]uint64)
-	completed := make(map[place]bool)
+	ledgers := make(map[string]*Ledger)
 	transaction := make(map[int32]uint64)
 	open := make(map[int32]int) // events since the last seal
 	all := make([]events.Event, 0, len(records))
@@ -29,16 +26,14 @@ func Journal(t testing.TB, records []*kgo.Record) []events.Event {
 		}
 		all = append(all, e)
 		if e.Order != "" {
-			if e.Seq != seq[e.Order]+1 {
-				t.Errorf("order %s: event %d follows %d", e.Order, e.Seq, seq[e.Order])
+			l := ledgers[e.Order]
+			if l == nil {
+				l = NewLedger(e.Order, nil)
+				ledgers[e.Order] = l
 			}
-			seq[e.Order] = e.Seq
-		}
-		if e.Type == events.StepCompleted {
-			if completed[place{e.Order, e.Step}] {
-				t.Errorf("order %s completed step %s twice", e.Order, e.Step)
+			if err := l.Add(&e); err != nil {
+				t.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
 			}
-			completed[place{e.Order, e.Step}] = true
 		}
 
 		open[r.Partition]++

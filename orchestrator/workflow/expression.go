@@ -1,0 +1,179 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+)
+
+// Expression is an expression of CEL, the Common Expression Language, that
+// [Parse] found in a file: checked, compiled, and ready to be evaluated by
+// several goroutines at once.
+//
+// An evaluation ends: what it costs is counted, and after a second it is
+// ended. The order in which it goes over the members of an object is any.
+type Expression struct {
+	key    string // of the file: when, with or undoWith
+	source string
+	steps  []string // that it names, in order of appearance
+
+	reads   map[string]bool // what it looks at: input, and for steps NAME.input and NAME.output
+	program cel.Program
+}
+
+// Scope is what an expression can see.
+type Scope struct {
+	Input jsontext.Value // the input of the order; empty is null
+
+	// Step returns what became of a step. It is called once for each name in
+	// [Expression.Steps]: a step that surely came before, or, in UndoWith, the
+	// step itself.
+	Step func(name string) Result
+}
+
+// Result is what became of a step.
+type Result struct {
+	State  string         // such as completed or skipped; what expressions compare it with
+	Input  jsontext.Value // what its agent got; empty when there is none
+	Output jsontext.Value // what its agent answered; empty when there is none
+}
+
+// MaxResult is the size of the largest result of an expression, in bytes. It
+// is what a message may hold.
+const MaxResult = 1 << 20
+
+// maxTime is how long one evaluation may take. Its result becomes part of the
+// order's history, and is never computed again.
+const maxTime = time.Second
+
+// String returns the text of the expression as the file has it.
+func (e *Expression) String() string { return e.source }
+
+// MarshalText returns the text of the expression.
+func (e *Expression) MarshalText() ([]byte, error) { return []byte(e.source), nil }
+
+// Steps returns the names of the steps that the expression looks at, in order
+// of appearance. The caller must not change the result.
+func (e *Expression) Steps() []string { return e.steps }
+
+// Holds evaluates a condition.
+//
+// The error says which expression failed and why, in at most 1 KiB.
+func (e *Expression) Holds(s Scope) (holds bool, err error) {
+	err = e.evaluate(s, func(v ref.Val) error {
+		truth, ok := v.(types.Bool)
+		if holds = bool(truth); !ok {
+			return fmt.Errorf("it is true or false, this is %s", describe(v))
+		}
+		return nil
+	})
+	return holds, err
+}
+
+// Value evaluates the expression to JSON of at most [MaxResult] bytes. Numbers
+// that the expression only passes on keep all their digits. Members of objects
+// are in the order of their names.
+//
+// The error says which expression failed and why, in at most 1 KiB.
+func (e *Expression) Value(s Scope) (value jsontext.Value, err error) {
+	err = e.evaluate(s, func(v ref.Val) (err error) {
+		value, err = encode(v)
+		return err
+	})
+	return value, err
+}
+
+// variables is what an evaluation sees.
+type variables struct {
+	vars    map[string]any
+	without map[string]string // by attribute, the first step that has none
+	large   string            // the first number of too many digits to compute with
+}
+
+// evaluate passes what the expression is to use.
+func (e *Expression) evaluate(s Scope, use func(ref.Val) error) error {
+	vs := &variables{without: map[string]string{}}
+	err := vs.read(e, s)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), maxTime)
+		defer cancel()
+		err = guarded(func() error {
+			v, _, err := e.program.ContextEval(ctx, vs.vars)
+			if err == nil {
+				err = use(v)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return errors.New(bound(fmt.Sprintf("%s %s: %s", e.key, quote(e.source), vs.explain(err.Error()))))
+	}
+	return nil
+}
+
+// read decodes what the expression looks at.
+func (vs *variables) read(e *Expression, s Scope) error {
+	number := func(text string) (any, error) {
+		n := numberOf(text)
+		if large, ok := n.(number); ok && vs.large == "" {
+			vs.large = string(large)
+		}
+		return n, nil
+	}
+	steps := make(map[string]any, len(e.steps))
+	vs.vars = map[string]any{"steps": steps}
+	if e.reads["input"] {
+		v, err := decode(s.Input, number)
+		if err != nil {
+			return fmt.Errorf("the order's input %w", err)
+		}
+		vs.vars["input"] = v
+	}
+	for _, name := range e.steps {
+		var r Result
+		if s.Step != nil {
+			r = s.Step(name)
+		}
+		step := map[string]any{"state": r.State}
+		steps[name] = step
+		for attribute, raw := range map[string]jsontext.Value{"input": r.Input, "output": r.Output} {
+			switch {
+			case len(raw) == 0 && vs.without[attribute] == "":
+				vs.without[attribute] = name
+			case len(raw) > 0 && e.reads[name+"."+attribute]:
+				v, err := decode(raw, number)
+				if err != nil {
+					return fmt.Errorf("the %s of step %s %w", attribute, name, err)
+				}
+				step[attribute] = v
+			}
+		}
+	}
+	return nil
+}
+
+// explain turns what CEL says into what an operator can act on.
+func (vs *variables) explain(message string) string {
+	switch {
+	case strings.Contains(message, "cost limit exceeded"), strings.Contains(message, "operation interrupted"):
+		return "it costs too much with this input; use shorter lists and texts, or let the agent do it"
+	case strings.Contains(message, "no such overload"):
+		message += "; an operator or a function does not take these values, convert one with string(), int() or double()"
+		if vs.large != "" {
+			message += fmt.Sprintf("; the number %s has too many digits to compute with: pass it on, or use double() or string() of it", quote(vs.large))
+		}
+		return message
+	}
+	if _, key, ok := strings.Cut(message, "no such key: "); ok && vs.without[key] != "" {
+		message += fmt.Sprintf("; the step %s has none, as it has when it was skipped: ask with has() first, or use .? and orValue()", vs.without[key])
+	}
+	return message
+}

@@ -1,0 +1,165 @@
+package projections
+
+import (
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// inError is an order whose first step failed for good.
+func inError() []events.Event {
+	return []events.Event{
+		accepted("o-1", "flow"), started("o-1", "s0", 1, at(60)), failing(events.StepFailed, "s0", 1, "gone"),
+		{Type: events.OrderErrored, Step: "s0", Reason: "gone"},
+		{Type: events.AlertRaised, Step: "s0", Reason: "gone", Errors: []events.Error{{Code: "gone"}}, Action: "do something"},
+	}
+}
+
+func TestResubmitted(t *testing.T) {
+	o := record(t, inError()...)
+	if o.State != Error || o.Alert == nil || o.Alert.Action != "do something" {
+		t.Fatalf("%+v", o)
+	}
+	apply(t, o, events.Event{Type: events.OrderResubmitted, Step: "s0", Input: []byte(`{"n":2}`), Command: "c-1", By: "ana"})
+	step := &o.Steps[0]
+	if o.State != Pending || o.Alert != nil || o.Reason != "" || o.Command != "c-1" || o.Refusal != "" {
+		t.Errorf("%+v", o)
+	}
+	if step.State != NotStarted || step.Attempt != 1 || step.Resubmissions != 1 || string(step.Input) != `{"n":2}` {
+		t.Errorf("%+v", step)
+	}
+	// With the same key nothing counts up; steps that did not fail stay as they are.
+	o = record(t, inError()...)
+	apply(t, o, events.Event{Type: events.OrderResubmitted, Step: "s1", Input: []byte(`3`), SameKey: true})
+	if o.Steps[0].Resubmissions != 0 || o.Steps[0].Input != nil || string(o.Steps[1].Input) != "3" || o.Steps[1].Resubmissions != 0 {
+		t.Errorf("%+v", o.Steps)
+	}
+}
+
+// Of an order that is being compensated it is the undo that begins again.
+func TestUndoResubmitted(t *testing.T) {
+	o := record(t, append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"),
+		events.Event{Type: events.OrderErrored, Reason: "gone"})...)
+	if o.State != Error || o.Toward != Compensated {
+		t.Fatalf("%+v", o)
+	}
+	apply(t, o, events.Event{Type: events.OrderResubmitted, Step: "s0", Input: []byte(`2`)})
+	undo := o.Steps[0].Undo
+	if o.State != Compensating || undo.State != NotStarted || undo.Resubmissions != 1 || string(undo.Input) != "2" || o.Steps[0].Input != nil {
+		t.Errorf("%+v, undo %+v", o, undo)
+	}
+	if len(undo.Errors) != 1 {
+		t.Errorf("its errors are forgotten: %+v", undo)
+	}
+}
+
+func TestSkipped(t *testing.T) {
+	o := record(t, inError()...)
+	apply(t, o, events.Event{Type: events.StepSkipped, Step: "s0", Output: []byte(`4`), By: "ana"})
+	if o.State != Pending || o.Alert != nil || o.Steps[0].State != Skipped || string(o.Steps[0].Output) != "4" {
+		t.Errorf("%+v", o)
+	}
+	// While something that failed is left, the order stays in Error.
+	o = record(t, inError()...)
+	apply(t, o, events.Event{Type: events.StepSkipped, Step: "s1"})
+	if o.State != Error || o.Alert == nil || o.Steps[1].State != Skipped {
+		t.Errorf("%+v", o)
+	}
+	// What runs meanwhile is locked again by whoever let the order go on.
+	o = record(t, accepted("o-1", "flow"), started("o-1", "s0", 1, at(60)), started("o-1", "s1", 1, at(60)), failing(events.StepFailed, "s0", 1, "gone"),
+		events.Event{Type: events.OrderErrored, Step: "s0", Reason: "gone"})
+	expect(t, "the lock in Error", o.LockedBy, "")
+	apply(t, o, events.Event{Type: events.StepSkipped, Step: "s0", LockedBy: "i-2"})
+	if o.State != Processing || o.LockedBy != "i-2" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// What an operator passed over is not undone, and may have run all the same.
+func TestUndoSkipped(t *testing.T) {
+	o := record(t, append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"),
+		events.Event{Type: events.OrderErrored, Reason: "gone"}, events.Event{Type: events.UndoSkipped, Step: "s0", By: "ana"})...)
+	if s := &o.Steps[0]; o.State != Compensating || s.State != Completed || s.Undo.State != Skipped || !s.Ran() {
+		t.Errorf("%+v", o)
+	}
+	apply(t, o, events.Event{Type: events.OrderCancelled, NotUndone: []string{"s0"}})
+	expect(t, "state", o.State, Cancelled)
+}
+
+// A pause arms nothing, and what runs goes on.
+func TestPaused(t *testing.T) {
+	retried := of(events.StepRetried, "s0", 2)
+	retried.Due = at(30)
+	o := record(t, accepted("o-1", "flow"), started("o-1", "s0", 1, at(60)), started("o-1", "s1", 1, at(70)), failing(events.StepFailed, "s0", 1, "busy"), retried)
+	apply(t, o, events.Event{Type: events.OrderPaused, By: "ana", Command: "c-1"})
+	if !o.Paused || !o.Steps[0].Due.IsZero() || !o.CompleteBy().Equal(at(70)) || o.State != Processing {
+		t.Errorf("%+v", o)
+	}
+	apply(t, o, events.Event{Type: events.OrderResumed, Command: "c-2"})
+	if o.Paused || o.Command != "c-2" {
+		t.Errorf("%+v", o)
+	}
+	// A cancellation ends the pause, and closes the alert.
+	apply(t, o, events.Event{Type: events.OrderPaused})
+	apply(t, o, events.Event{Type: events.OrderCompensating, End: "Cancelled", LockedBy: "i-2"})
+	if o.Paused || o.State != Compensating || o.Toward != Cancelled || o.LockedBy != "i-2" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestRefusedCommandsAndStatuses(t *testing.T) {
+	a := accepted("o-1", "flow")
+	a.ReplyTo = "shop.status"
+	o := record(t, a, events.Event{Type: events.CommandRefused, Operation: "resume", Reason: "it is not paused", Command: "c-1"})
+	if o.Command != "c-1" || o.Refusal != "it is not paused" || o.State != Pending {
+		t.Errorf("%+v", o)
+	}
+	apply(t, o, events.Event{Type: events.OrderPaused, Command: "c-2"})
+	if o.Command != "c-2" || o.Refusal != "" {
+		t.Errorf("%+v", o)
+	}
+	apply(t, o, events.Event{Type: events.StatusRefused, ReplyTo: "shop.status", Reason: "no such topic"})
+	expect(t, "where status messages go", o.ReplyTo, "")
+	apply(t, o, events.Event{Type: events.ReplyDiscarded, Step: "s9", Attempt: 1, Undo: true, Reason: events.DiscardUnknownStep})
+	if o.Steps[0].Undo != nil || o.Command != "c-2" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// The order's own deadline is looked at while it goes on by itself. An operator
+// who lets it go on after it has passed, lets it go on without.
+func TestOverdue(t *testing.T) {
+	a := accepted("o-1", "flow")
+	a.Deadline = at(100)
+	o := record(t, a)
+	expect(t, "while it is Pending", o.Overdue(), at(100))
+	apply(t, o, started("o-1", "s0", 1, at(60)))
+	expect(t, "while it is Processing", o.Overdue(), at(100))
+	paused := o.Clone()
+	apply(t, paused, events.Event{Type: events.OrderPaused})
+	expect(t, "while it is paused", paused.Overdue(), time.Time{})
+	cancelled := o.Clone()
+	apply(t, cancelled, events.Event{Type: events.OrderCompensating, End: "Cancelled"})
+	expect(t, "while it is undone", cancelled.Overdue(), time.Time{})
+
+	apply(t, o, failing(events.StepFailed, "s0", 1, "gone"))
+	apply(t, o, events.Event{Type: events.OrderErrored, Reason: "gone"})
+	expect(t, "in Error", o.Overdue(), time.Time{})
+	early, late := o.Clone(), o
+	apply(t, early, events.Event{Type: events.OrderResubmitted, At: at(99)})
+	expect(t, "resubmitted in time", early.Overdue(), at(100))
+	apply(t, late, events.Event{Type: events.OrderResubmitted, At: at(100)})
+	expect(t, "resubmitted at the deadline", late.Overdue(), time.Time{})
+}
+
+// An attempt ends later than its complete-by by the allowance for clock skew.
+func TestExpires(t *testing.T) {
+	begin := started("o-1", "s0", 1, at(60))
+	begin.Expires = at(62)
+	o := record(t, accepted("o-1", "flow"), begin)
+	expect(t, "what callers see", o.CompleteBy(), at(60))
+	expect(t, "when the supervisor looks", o.Steps[0].Deadline(), at(62))
+	apply(t, o, done("o-1", "s0"))
+	expect(t, "afterwards", o.Steps[0].Expires, time.Time{})
+}

@@ -1,0 +1,70 @@
+package projections
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// payloadOf returns a JSON text of so many bytes.
+func payloadOf(n int) jsontext.Value { return jsontext.Value(`"` + strings.Repeat("x", n-2) + `"`) }
+
+// T1: inputs of steps and of undos, small ones in the record and large ones
+// beside it, are what a replay gives back, also when one follows the other.
+func TestT1Payloads(t *testing.T) {
+	for _, first := range []int{10, inlinePayload, inlinePayload + 1, 5 * inlinePayload} {
+		for _, second := range []int{10, inlinePayload, inlinePayload + 1, 7 * inlinePayload} {
+			t.Run(fmt.Sprint(first, " then ", second), func(t *testing.T) {
+				history := compensating()
+				for i := range history {
+					if e := &history[i]; e.Type == events.StepStarted && e.Step == "s0" {
+						e.Input = payloadOf(first)
+					}
+				}
+				begin := undoStarted(1)
+				begin.Input = payloadOf(second)
+				history = append(history, begin, failing(events.UndoFailed, "s0", 1, "gone"), events.Event{Type: events.OrderErrored, Order: "o-1", Reason: "gone"},
+					events.Event{Type: events.OrderResubmitted, Order: "o-1", Step: "s0", Input: payloadOf(first)}, undoStarted(2))
+				j := newJournal()
+				for _, e := range history {
+					e.Order = "o-1"
+					j.add(e)
+				}
+				// One store is written after every event, one at the end.
+				often, p := temporary(t)
+				for _, r := range j.records {
+					must(t, fold(p, []journalRecord{r}))
+					must(t, p.Flush())
+				}
+				o, _, err := often.Order(0, "o-1")
+				must(t, err)
+				if s := &o.Steps[0]; string(s.Input) != string(payloadOf(first)) || string(s.Undo.Input) != string(payloadOf(first)) || o.Steps[1].Input != nil {
+					t.Errorf("inputs of %d and %d bytes", len(s.Input), len(s.Undo.Input))
+				}
+				once, _ := folded(t, j)
+				if !maps.Equal(dump(t, often, 0), dump(t, once, 0)) {
+					t.Error("what was stored bit by bit is not what a replay gives back")
+				}
+			})
+		}
+	}
+}
+
+// An empty input and null are not the same.
+func TestNullIsAnInput(t *testing.T) {
+	j := newJournal()
+	begin := started("o-1", "s0", 1, at(60))
+	begin.Input = []byte("null")
+	j.add(accepted("o-1", "flow"), begin, started("o-1", "s1", 1, at(60)))
+	s, _ := folded(t, j)
+	o, _, err := s.Order(0, "o-1")
+	must(t, err)
+	if string(o.Steps[0].Input) != "null" || o.Steps[1].Input != nil {
+		t.Errorf("%q, %q", o.Steps[0].Input, o.Steps[1].Input)
+	}
+}

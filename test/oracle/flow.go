@@ -1,0 +1,129 @@
+package oracle
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Flow is as much of a workflow as the rules need, as its canonical JSON on the
+// workflows topic says it.
+type Flow struct {
+	Name    string     `json:"workflow"`
+	Version int        `json:"version"`
+	Overdue string     `json:"overdue"`
+	Steps   []FlowStep `json:"steps"`
+}
+
+// FlowStep is a step of a [Flow].
+type FlowStep struct {
+	Name      string          `json:"name"`
+	Agent     string          `json:"agent"`
+	Do        string          `json:"do"`
+	Undo      string          `json:"undo"`
+	After     []string        `json:"after"`
+	When      json.RawMessage `json:"when"`
+	Timeout   Duration        `json:"timeout"`
+	Exhausted string          `json:"exhausted"`
+	Retry     struct {
+		Attempts   int      `json:"attempts"`
+		Backoff    Duration `json:"backoff"`
+		Multiplier float64  `json:"multiplier"`
+		Max        Duration `json:"max"`
+		Jitter     float64  `json:"jitter"`
+	} `json:"retry"`
+	Wait struct {
+		For    Duration `json:"for"`
+		Rounds int      `json:"rounds"`
+	} `json:"wait"`
+}
+
+// Duration is written as workflow files write it, such as 1m30s.
+type Duration time.Duration
+
+// UnmarshalText reads the form of files.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("read a duration: %w", err)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// ReadFlow reads the canonical JSON of a workflow.
+func ReadFlow(canonical []byte) (*Flow, error) {
+	f := new(Flow)
+	if err := json.Unmarshal(canonical, f); err != nil {
+		return nil, fmt.Errorf("read a workflow: %w", err)
+	}
+	return f, nil
+}
+
+// Flows finds the workflows among the records of the workflows topic. The first
+// record of a key counts.
+func Flows(records []*kgo.Record) (func(name string, version int) *Flow, error) {
+	flows := make(map[string]*Flow)
+	for _, r := range records {
+		if flows[string(r.Key)] != nil || len(r.Value) == 0 {
+			continue
+		}
+		f, err := ReadFlow(r.Value)
+		if err != nil {
+			return nil, fmt.Errorf("workflow %s: %w", r.Key, err)
+		}
+		flows[string(r.Key)] = f
+	}
+	return func(name string, version int) *Flow { return flows[fmt.Sprintf("%s@%d", name, version)] }, nil
+}
+
+// step returns the definition of a step, nil if there is none.
+func (f *Flow) step(name string) *FlowStep {
+	if f == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(f.Steps, func(s FlowStep) bool { return s.Name == name }); i >= 0 {
+		return &f.Steps[i]
+	}
+	return nil
+}
+
+// behind names all that comes after a step, however far.
+func (f *Flow) behind(name string) []string {
+	reached := map[string]bool{name: true}
+	var found []string
+	for more := true; more; {
+		more = false
+		for _, s := range f.Steps {
+			if !reached[s.Name] && slices.ContainsFunc(s.After, func(before string) bool { return reached[before] }) {
+				reached[s.Name], more = true, true
+				found = append(found, s.Name)
+			}
+		}
+	}
+	return found
+}
+
+// conditional says that the workflow may pass over the step by itself.
+func (s *FlowStep) conditional() bool { return len(s.When) > 0 && string(s.When) != "null" }
+
+// delay is the shortest and the longest time before the attempt after so many
+// failures; jitter takes away a part.
+func (s *FlowStep) delay(failures int) (low, high time.Duration) {
+	backoff := float64(s.Retry.Backoff) * math.Pow(s.Retry.Multiplier, float64(max(failures, 1)-1))
+	return s.spread(min(backoff, float64(s.Retry.Max)))
+}
+
+// pause is the same before a new round of attempts.
+func (s *FlowStep) pause() (low, high time.Duration) { return s.spread(float64(s.Wait.For)) }
+
+func (s *FlowStep) spread(d float64) (low, high time.Duration) {
+	return time.Duration(d * (1 - s.Retry.Jitter)), time.Duration(d)
+}
+
+func names(all []string) string { return strings.Join(all, ", ") }

@@ -1,0 +1,269 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Ledger follows one order, event by event, and holds each against the rules
+// that no history may break. It knows what events mean, and nothing of how an
+// orchestrator comes to them. The rules about the workflow hold only where the
+// ledger was given one.
+type Ledger struct {
+	Order string
+	Steps []*Step
+
+	// State and LockedBy are what the order's record must say.
+	State, LockedBy string
+	Failures        int
+	Paused          bool
+	Toward          string // what compensation leads to, "" before it began
+	Alerted         bool   // an operator was called, and has not acted
+	// Deadline of the whole order, zero if there is none or it counts no more.
+	Deadline time.Time
+	Seq      uint64
+
+	accepted, last events.Event
+	errored, ended bool
+	find           func(name string, version int) *Flow
+	flow           *Flow
+	fault          error
+}
+
+// NewLedger begins the ledger of an order. Find finds workflows; it may be nil.
+func NewLedger(order string, find func(name string, version int) *Flow) *Ledger {
+	return &Ledger{Order: order, find: find}
+}
+
+// Step returns what is known of a step, nil if the order has none of that name.
+func (l *Ledger) Step(name string) *Step {
+	if i := slices.IndexFunc(l.Steps, func(s *Step) bool { return s.Name == name }); i >= 0 {
+		return l.Steps[i]
+	}
+	return nil
+}
+
+// Add takes the next event, and says which rule it breaks.
+func (l *Ledger) Add(e *events.Event) error {
+	l.fault = nil
+	l.enter(e)
+	l.last = *e
+	if l.fault != nil {
+		return fmt.Errorf("order %q: event %d, %s %s: %w", l.Order, e.Seq, e.Type, e.Step, l.fault)
+	}
+	return nil
+}
+
+// rule notes the first rule that is broken.
+func (l *Ledger) rule(holds bool, format string, args ...any) {
+	if !holds && l.fault == nil {
+		l.fault = fmt.Errorf(format, args...)
+	}
+}
+
+func (l *Ledger) enter(e *events.Event) {
+	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
+	l.rule(e.Seq == l.Seq+1, "it follows number %d", l.Seq)
+	l.rule(first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")
+	l.rule(!l.ended || e.Type == events.ReplyDiscarded || e.Type == events.CommandRefused, "the order has ended: it is %s", l.State)
+	// What stops an order calls an operator in the same breath.
+	l.rule((l.last.Type == events.OrderErrored) == (e.Type == events.AlertRaised), "it follows %s", l.last.Type)
+	if l.fault != nil {
+		return
+	}
+	l.Seq = e.Seq
+
+	kind := string(e.Type)
+	switch {
+	case strings.HasPrefix(kind, "waybill.step."), strings.HasPrefix(kind, "waybill.undo."):
+		s := l.Step(e.Step)
+		if l.rule(s != nil, "the order has no such step"); s == nil {
+			return
+		}
+		if strings.HasPrefix(kind, "waybill.step.") {
+			l.step(e, s)
+		} else {
+			l.undo(e, s)
+		}
+	default:
+		l.order(e)
+	}
+	l.settle(e)
+}
+
+// order takes the events of the order as a whole.
+func (l *Ledger) order(e *events.Event) {
+	switch e.Type {
+	case events.OrderAccepted:
+		l.accept(e)
+	case events.OrderRejected:
+		l.rule(e.Reason != "", "it has no reason")
+		l.ended, l.State = true, "Rejected"
+	case events.OrderCompleted:
+		l.goesOn()
+		l.rule(l.Toward == "", "the order is being compensated")
+		for _, s := range l.Steps {
+			l.rule(s.passed(), "step %s is %s", s.Name, s.State)
+		}
+		l.ended, l.State = true, "Processed"
+	case events.OrderErrored:
+		l.stop(e)
+	case events.AlertRaised:
+		l.alert(e)
+	case events.OrderResubmitted:
+		l.rule(l.errored, "the order is not in Error")
+		l.resubmit(e)
+		l.leave(e)
+	case events.OrderCompensating:
+		l.compensating(e)
+	case events.OrderCompensated, events.OrderCancelled:
+		l.compensated(e)
+	case events.OrderPaused:
+		l.rule(!l.Paused && !l.errored, "paused: %t, in Error: %t", l.Paused, l.errored)
+		l.Paused = true
+		l.disarm()
+	case events.OrderResumed:
+		l.rule(l.Paused, "the order is not paused")
+		l.Paused = false
+	case events.ReplyDiscarded:
+		l.discarded(e)
+	case events.StatusRefused, events.CommandRefused:
+		l.rule(e.Reason != "", "it has no reason")
+	default:
+		l.rule(false, "nobody knows this event")
+	}
+}
+
+func (l *Ledger) accept(e *events.Event) {
+	l.accepted, l.Deadline = *e, e.Deadline
+	if l.find != nil {
+		l.flow = l.find(e.Workflow, e.Version)
+		l.rule(l.flow != nil, "nobody knows workflow %s@%d", e.Workflow, e.Version)
+	}
+	if l.flow != nil && !slices.EqualFunc(e.Steps, l.flow.Steps, func(name string, s FlowStep) bool { return s.Name == name }) {
+		l.rule(false, "it has the steps %s, and not those of its workflow", names(e.Steps))
+		l.flow = nil
+	}
+	for _, name := range e.Steps {
+		l.Steps = append(l.Steps, &Step{Name: name, Work: Work{State: notStarted}, def: l.flow.step(name)})
+	}
+	l.rule(len(l.Steps) > 0, "the order has no steps")
+	l.rule(e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
+}
+
+// goesOn holds for what may only happen to an order that neither waits for an
+// operator nor is kept back by one.
+func (l *Ledger) goesOn() {
+	l.rule(!l.errored, "the order is in Error")
+	l.rule(!l.Paused, "the order is paused")
+}
+
+// disarm has no attempt wait for its time any more.
+func (l *Ledger) disarm() {
+	for _, s := range l.Steps {
+		s.Due = time.Time{}
+		if s.Undo != nil {
+			s.Undo.Due = time.Time{}
+		}
+	}
+}
+
+// leave takes the order out of Error. A deadline that has passed counts no more.
+func (l *Ledger) leave(e *events.Event) {
+	l.errored, l.Alerted = false, false
+	if !l.Deadline.After(e.At) {
+		l.Deadline = time.Time{}
+	}
+}
+
+// relieve takes the order out of Error if nothing that failed is left.
+func (l *Ledger) relieve(e *events.Event) {
+	for _, s := range l.Steps {
+		if l.wanted(s).broken() {
+			return
+		}
+	}
+	if l.errored {
+		l.leave(e)
+	}
+}
+
+// wanted is what is asked of the step's agent: the step, or its undo.
+func (l *Ledger) wanted(s *Step) *Work {
+	if l.Toward != "" {
+		return s.undoing()
+	}
+	return &s.Work
+}
+
+// runs says whether any agent is at work.
+func (l *Ledger) runs() bool {
+	return slices.ContainsFunc(l.Steps, func(s *Step) bool { return s.State == running || s.undoing().State == running })
+}
+
+// settle says what the order's record must say after the event.
+func (l *Ledger) settle(e *events.Event) {
+	switch runs := l.runs(); {
+	case l.ended, l.errored, !runs:
+		l.LockedBy = ""
+	case e.LockedBy != "":
+		l.LockedBy = e.LockedBy
+	default:
+		l.rule(l.LockedBy != "", "an agent is at work, and nobody has locked the order")
+	}
+	switch {
+	case l.ended:
+	case l.errored:
+		l.State = "Error"
+	case l.Toward != "":
+		l.State = "Compensating"
+	case l.LockedBy != "":
+		l.State = "Processing"
+	default:
+		l.State = "Pending"
+	}
+}
+
+// Rest says what is wrong with an order for which nothing more is decided: it
+// must have nothing left that could be done now, and something ahead of it.
+func (l *Ledger) Rest() error {
+	l.fault = nil
+	l.rule(l.Seq > 0, "it has no events")
+	l.rule(l.last.Type != events.OrderErrored, "it is in Error, and nobody was called")
+	l.rule(!l.errored || l.Alerted, "it is in Error, and no alert is open")
+	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 {
+		l.atRest()
+	}
+	if l.fault != nil {
+		return fmt.Errorf("order %q, %s after event %d: %w", l.Order, l.State, l.Seq, l.fault)
+	}
+	return nil
+}
+
+func (l *Ledger) atRest() {
+	ahead := false
+	for _, s := range l.Steps {
+		for _, w := range []*Work{&s.Work, s.undoing()} {
+			ahead = ahead || w.State == running || !w.Due.IsZero()
+		}
+	}
+	l.rule(ahead, "it is stuck: nothing runs, and nothing is armed")
+	if l.flow == nil {
+		return
+	}
+	for _, s := range l.Steps {
+		switch undo := s.undoing(); {
+		case l.Toward == "":
+			l.rule(!s.broken() || !s.Due.IsZero(), "step %s is %s, and nobody tries it again", s.Name, s.State)
+			l.rule(s.State != notStarted || !l.ready(s), "the turn of step %s has come, and it has not started", s.Name)
+		case undo.broken():
+			l.rule(undo.spent(s.def) || !undo.Due.IsZero(), "the undo of step %s is %s, and nobody tries it again", s.Name, undo.State)
+		case undo.State == notStarted && s.State != running && s.toUndo():
+			l.rule(l.hindrance(s) != "", "the turn of the undo of step %s has come, and it has not started", s.Name)
+		}
+	}
+}
