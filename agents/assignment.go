@@ -17,7 +17,11 @@ import (
 // Beyond it the partition is not fetched until the oldest request is finished,
 // or half of them are. A finished request above the mark costs 16 bytes here, and
 // one repetition after a crash.
-const runAhead = 10_000
+//
+// It is more than a healthy instance can have: readAhead, and the 10,000 replies
+// that the client buffers. Whoever pauses a partition waits for a fetch that was
+// begun without it once it is resumed; see fetchWait.
+const runAhead = 20_000
 
 // commitTimeout bounds one commit, so that a rebalance never waits long for it.
 const commitTimeout = 10 * time.Second
@@ -27,6 +31,7 @@ type assignment struct {
 	client *kgo.Client
 	topic  string
 	log    *slog.Logger
+	queue  *queue // what was read ahead under terms
 
 	// commits makes one of gathering offsets and committing them. Kafka checks
 	// that a commit comes from a member of the group, not that the member owns
@@ -55,6 +60,8 @@ type job struct {
 	*kgo.Record
 	ticket    ticket
 	partition *partition
+	rank      rank
+	arrival   uint64 // counts what the instance read, in the order of reading
 }
 
 // begin enters fetched requests and appends them to jobs. Rebalances must be
@@ -75,7 +82,7 @@ func (a *assignment) begin(jobs []job, fetches kgo.Fetches) []job {
 		if p.mark.ahead() >= runAhead && !p.paused {
 			p.paused = true
 			a.client.PauseFetchPartitions(a.only(p))
-			a.log.Warn("a slow request holds up its partition; not fetching more of it for now",
+			a.log.Warn("an old request, slow or of low priority, holds up its partition; not fetching more of it for now",
 				"topic", a.topic, "partition", p.number, "watermark", p.mark.next.Offset, "ahead", p.mark.ahead())
 		}
 	})
@@ -149,6 +156,7 @@ func (a *assignment) drop(gone map[string][]int32) []*partition {
 		}
 		p.mu.Unlock()
 	}
+	a.queue.forget()
 	return ended
 }
 

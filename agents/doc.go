@@ -28,15 +28,26 @@
 // [Request.IdempotencyKey], which is the same for every automatic retry of a
 // step (A3). Operations must be idempotent under that key (A6).
 //
-// Requests are executed in no particular order, up to [Config.Concurrency] at a
-// time over all partitions, so a slow one does not hold up the others behind it.
+// Requests are executed up to [Config.Concurrency] at a time over all partitions
+// and operations, so a slow one does not hold up the others behind it, and the
+// service sees no more calls at a time than that.
+//
+// # Priority
+//
+// An instance reads up to 4096 requests, or 64 MiB of them, ahead of what it
+// executes, and takes those of high priority first, then normal, then low, each
+// in the order of the log (P5). Every eighth time it takes the oldest, whatever
+// its priority, so none starves. A high request that lies further back is seen
+// when the window reaches it. What was read and not started is uncommitted: when
+// a partition moves, or the agent stops, it comes again elsewhere.
 //
 // # Time
 //
 // Every request has a complete-by. It is the deadline of the handler's context,
 // and the bound for whatever retries the handler makes (A2). Once it has passed,
 // nothing is sent, not even an error (A4): the orchestrator's supervisor notices
-// by itself. A request that was fetched too late is not executed at all. The
+// by itself. A request that was fetched too late is not executed at all, and no
+// retry begins then. The
 // agent goes by its own clock, which should agree with the orchestrator's to
 // well below the steps' timeouts.
 //
@@ -46,7 +57,22 @@
 //
 // # Errors
 //
-// [Permanent] says that no retry can heal a fault (A5), [Transient] that one may;
-// any other error is transient. Both become a reply at once, as long as the
-// complete-by lies ahead.
+// [Permanent] says that no retry can heal a fault, and is replied at once (A5).
+// [Transient] says that one may, and so does any other error: [Config.Retry], if
+// there is one, calls the handler again while the time allows (A2, A6); then the
+// last error is replied, and the orchestrator decides. A panic is a permanent
+// error.
+//
+// # A service that fails
+//
+// With a [Config.Breaker], an instance whose calls keep failing stops fetching and
+// leaves the consumer group, so that the work moves to healthy instances (A6, P5)
+// and the orders do not use up their retries on it. It comes back by itself.
+//
+// # Undo
+//
+// An undo is a request like others, with [Request.Undo], what the step replied
+// ([Request.Output]), and a key of its own. With [Request.OutcomeUnknown] the step
+// may have run, or not: the handler finds out, and succeeds when there is nothing
+// to undo.
 package agents

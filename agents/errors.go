@@ -11,7 +11,7 @@ import (
 // CodeError are permanent: the next attempt would fail the same way.
 const (
 	CodeError            = "error"             // a handler's error that has no code of its own; transient
-	CodePanic            = "panic"             // the handler panicked; its stack is in the agent's log
+	CodePanic            = "panic"             // the handler panicked; value and stack are in the agent's log only
 	CodeBadInput         = "bad-input"         // the input does not fit the handler's type
 	CodeBadOutput        = "bad-output"        // the output cannot be written as JSON
 	CodeOutputTooLarge   = "output-too-large"  // the reply would be larger than a message may be
@@ -34,14 +34,17 @@ type Error struct {
 	Permanent bool
 	// Err is the cause. It may be nil.
 	Err error
+
+	own bool // this package's, and it says nothing about the service
 }
 
 // Permanent returns an [*Error] for a fault that no retry can heal: the step
 // fails at once and the order is dealt with as its workflow says (A5).
 func Permanent(code string, err error) error { return &Error{Code: code, Permanent: true, Err: err} }
 
-// Transient returns an [*Error] for a fault that may heal by itself: the
-// supervisor tries again while the step's retry policy allows.
+// Transient returns an [*Error] for a fault that may heal by itself: the agent
+// tries again as [Config.Retry] says, and once that has given up the supervisor
+// does, while the step's retry policy allows. [RetryAfter] adds a wish for a pause.
 func Transient(code string, err error) error { return &Error{Code: code, Err: err} }
 
 // Error returns the message of the cause, or the code if there is none.
@@ -60,6 +63,24 @@ func (e *Error) code() string {
 		return CodeError
 	}
 	return e.Code
+}
+
+// own is a permanent error of this package that says nothing about the service
+// behind the agent: it was not asked, or it is not known what it answered.
+func own(code string, err error) error {
+	return &Error{Code: code, Permanent: true, Err: err, own: true}
+}
+
+// isOwn says whether an error says nothing about the service.
+func isOwn(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.own
+}
+
+// permanent says whether no retry can heal an error.
+func permanent(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Permanent
 }
 
 // maxMessage bounds the message of a replied error, in bytes: it is kept in the

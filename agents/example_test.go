@@ -96,3 +96,42 @@ func ExampleServe() {
 	// {"order":"o-0","step":"charge","attempt":1,"status":"completed","output":{"id":"receipt for 19.99"}}
 	// {"order":"o-1","step":"charge","attempt":1,"status":"failed","error":{"code":"card-declined","message":"the card has expired","permanent":true}}
 }
+
+// An agent that repeats calls itself, and that takes itself out of service while
+// the bank fails.
+func ExampleConfig() {
+	config := agents.Config{
+		Agent:       "payment",
+		Brokers:     []string{"127.0.0.1:9092"},
+		Concurrency: 20, // what the bank allows
+		Retry: &agents.Retry{
+			Attempts: 3,
+			Backoff:  200 * time.Millisecond,
+		},
+		Breaker: &agents.Breaker{
+			Failures: 10, // of the last
+			Window:   20, // attempts
+			Delay:    30 * time.Second,
+		},
+	}
+	charge := agents.Do(func(ctx context.Context, req agents.Request[Charge]) (Receipt, error) {
+		busy := time.Duration(0) // what the bank's Retry-After says
+		if busy > 0 {
+			return Receipt{}, agents.RetryAfter(agents.Transient("busy", errors.New("the bank is busy")), busy)
+		}
+		return Receipt{ID: req.IdempotencyKey}, nil
+	})
+	refund := agents.Do(func(ctx context.Context, req agents.Request[Charge]) (struct{}, error) {
+		if req.OutcomeUnknown {
+			// Ask the bank whether there is a payment for the order at all. If not,
+			// there is nothing to undo, and that is a success.
+			return struct{}{}, nil
+		}
+		// Refund the payment that req.Output names.
+		return struct{}{}, nil
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	stop() // for the example's sake
+	fmt.Println(agents.Serve(ctx, config, agents.Operations{"charge": charge, "refund": refund}))
+	// Output: <nil>
+}

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +37,19 @@ type Request[In any] struct {
 	IdempotencyKey string
 	// CompleteBy ends the attempt (A4). It is also the deadline of the context.
 	CompleteBy time.Time
-	// Undo says that the operation compensates a step that completed.
+	// Undo says that the operation compensates for the step (C1).
 	Undo bool
+	// Output is what the step replied that is to be undone (T2): for a charge,
+	// what names the payment to refund. Only in an undo, and nil if the step had
+	// no output, or OutcomeUnknown.
+	Output jsontext.Value
+	// OutcomeUnknown says that the step to be undone may have run, or not: an
+	// attempt of it expired without an answer. The handler finds out by the keys
+	// or the order's id, and succeeds if there is nothing to undo. Only in an undo.
+	OutcomeUnknown bool
+	// Priority is the order's (P5). It has been seen to already: the agent takes
+	// high requests first.
+	Priority events.Priority
 	// Input is what the workflow passes to the step; the zero value if it
 	// passes nothing.
 	Input In
@@ -55,7 +67,9 @@ type Request[In any] struct {
 // handle is called by many goroutines at once. Its context has the complete-by
 // as deadline, the values of the context given to [Serve], and ends when handle
 // returns. What handle returns after the complete-by is dropped (A4). A panic is
-// answered with the permanent error [CodePanic].
+// answered with the permanent error [CodePanic], at once (A5); the reply holds
+// neither the stack nor the panic's value, which may hold what is nobody's
+// business: both go to the agent's log.
 func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, error)) Operation {
 	if handle == nil {
 		return Operation{}
@@ -66,10 +80,14 @@ func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, err
 			IdempotencyKey: r.IdempotencyKey,
 			CompleteBy:     r.CompleteBy,
 			Undo:           r.Undo,
+			Priority:       cmp.Or(r.Priority, events.Normal),
+		}
+		if r.Undo {
+			req.Output, req.OutcomeUnknown = r.Output, r.Outcome == events.OutcomeUnknown
 		}
 		if len(r.Input) > 0 {
 			if err := json.Unmarshal(r.Input, &req.Input, readInput); err != nil {
-				return nil, Permanent(CodeBadInput, describeInput(err))
+				return nil, own(CodeBadInput, describeInput(err))
 			}
 		}
 		out, err := handle(ctx, req)

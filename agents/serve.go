@@ -20,11 +20,20 @@ type Config struct {
 	Brokers []string
 	// Namespace is the prefix of the topics; [events.DefaultNamespace] if empty.
 	Namespace string
-	// Concurrency is how many requests are executed at a time, over all
-	// partitions that this instance owns; 64 if zero.
+	// Concurrency is how many requests this instance executes at a time, over all
+	// operations and all partitions that it owns; 64 if zero. So the service sees
+	// at most that many calls at a time from it, and what lies between two
+	// attempts of a [Retry] counts too.
 	Concurrency int
+	// Retry repeats calls that failed, within the complete-by (A2, A6). If nil,
+	// every request is one call.
+	Retry *Retry
+	// Breaker takes the instance out of the group while its service fails (A6,
+	// P5). If nil, it stays whatever happens.
+	Breaker *Breaker
 	// StopTimeout is how long running handlers may go on after the context of
-	// [Serve] ended; 10 s if zero.
+	// [Serve] ended; 10 s if zero. Also how long the instance keeps its partitions
+	// for them after its [Breaker] opened.
 	StopTimeout time.Duration
 	// KafkaOptions go to the Kafka client: TLS, SASL, client id, hooks. Options
 	// that the promises of this package rest on cannot be changed by them.
@@ -51,6 +60,16 @@ func (c *Config) complete(operations Operations) (events.Topics, error) {
 		c.Logger = slog.Default()
 	}
 	topics, err := events.NewTopics(c.Namespace)
+	if c.Retry != nil {
+		retry := *c.Retry // the caller's is not written to
+		c.Retry = &retry
+		err = errors.Join(err, retry.complete())
+	}
+	if c.Breaker != nil {
+		breaker := *c.Breaker
+		c.Breaker = &breaker
+		err = errors.Join(err, breaker.complete())
+	}
 	switch {
 	case err != nil:
 		return topics, err
@@ -82,6 +101,8 @@ func (c *Config) complete(operations Operations) (events.Topics, error) {
 // away or the agent's queue does not exist yet: it warns about it now and then,
 // and goes on as soon as it can.
 //
+// When [Config.Breaker] opens, Serve leaves the group, waits, and joins it again.
+//
 // When ctx ends, Serve fetches no more and lets running handlers go on until
 // their complete-by, at most for [Config.StopTimeout]; then it cancels their
 // contexts with [ErrStopped] and waits for them. It sends the replies that are
@@ -92,12 +113,25 @@ func Serve(ctx context.Context, config Config, operations Operations) error {
 	if err != nil {
 		return fmt.Errorf("agents: %w", err)
 	}
-	s, err := newServer(ctx, config, topics, operations)
-	if err != nil {
-		return fmt.Errorf("agents: agent %q: %w", config.Agent, err)
+	breaker := newBreaker(config.Breaker, config.Logger.With("agent", config.Agent))
+	for {
+		s, err := newServer(ctx, config, topics, operations, breaker)
+		if err != nil {
+			return fmt.Errorf("agents: agent %q: %w", config.Agent, err)
+		}
+		err = s.serve()
+		if ctx.Err() == nil { // the breaker opened
+			if err != nil {
+				s.log.Warn("could not leave the group in good order", "error", err)
+			}
+			if breaker.rest(ctx) {
+				continue
+			}
+			return nil
+		}
+		if err != nil {
+			err = fmt.Errorf("agents: agent %q: %w", config.Agent, err)
+		}
+		return err
 	}
-	if err := s.serve(ctx); err != nil {
-		return fmt.Errorf("agents: agent %q: %w", config.Agent, err)
-	}
-	return nil
 }

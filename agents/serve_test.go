@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,10 +47,10 @@ func TestReplyCarriesWhatTheContractSays(t *testing.T) {
 
 	record := k.records(1)[0]
 	want := agents.Request[charge]{
-		Order: "o-1", Step: "pay", Attempt: 2, IdempotencyKey: "o-1/pay", CompleteBy: asked.CompleteBy, Undo: true,
+		Order: "o-1", Step: "pay", Attempt: 2, IdempotencyKey: "o-1/pay", CompleteBy: asked.CompleteBy, Undo: true, Priority: events.Normal,
 		Input: charge{Amount: 7, Currency: "EUR"},
 	}
-	if got := <-seen; got != want {
+	if got := <-seen; !reflect.DeepEqual(got, want) {
 		t.Errorf("the handler saw %+v, want %+v", got, want)
 	}
 	if got, want := string(record.Value), `{"order":"o-1","step":"pay","attempt":2,"undo":true,"status":"completed","output":{"id":"o-1-7"}}`; got != want {
@@ -141,7 +142,7 @@ func TestOutcomesAndTheirReplies(t *testing.T) {
 		{"plain", ``, failed("error", "no funds", false)},
 		{"bare", ``, failed("closed", "closed", true)},
 		{"own-timeout", ``, failed("error", "context deadline exceeded", false)},
-		{"panic", ``, failed("panic", `operation "panic" panicked: oh no`, true)},
+		{"panic", ``, failed("panic", `operation "panic" panicked; the agent's log has the stack`, true)},
 		{"huge", ``, failed("output-too-large", "", true)},
 		{"unspoken", ``, failed("bad-output", "", true)},
 		{"charge", `{"amount":"three"}`, failed("bad-input", "", true)},
@@ -435,9 +436,9 @@ func keyFor(partition int32) string {
 // Memory is bounded however slow a request is: its partition is not fetched
 // further than runAhead, and goes on afterwards.
 func TestRunAheadIsBounded(t *testing.T) {
-	const requests, bound = 12_000, 10_000 + 500
+	const requests, bound = 24_000, 20_000 + 500
 	k := newKafka(t, 1)
-	held := k.log.on("a slow request holds up its partition")
+	held := k.log.on("holds up its partition")
 	release := make(chan struct{})
 	var executed atomic.Int64
 	r := request("o", "charge", "{}")
@@ -562,6 +563,14 @@ func TestWrongConfigurationFailsAtOnce(t *testing.T) {
 		`namespace "a b"`:            {agents.Config{Agent: "a", Brokers: brokers, Namespace: "a b"}, some},
 		"concurrency -1":             {agents.Config{Agent: "a", Brokers: brokers, Concurrency: -1}, some},
 		"stop timeout -1s":           {agents.Config{Agent: "a", Brokers: brokers, StopTimeout: -time.Second}, some},
+		"retry attempts -1":          {agents.Config{Agent: "a", Brokers: brokers, Retry: &agents.Retry{Attempts: -1}}, some},
+		"retry backoff -1s":          {agents.Config{Agent: "a", Brokers: brokers, Retry: &agents.Retry{Backoff: -time.Second}}, some},
+		"retry max 1s":               {agents.Config{Agent: "a", Brokers: brokers, Retry: &agents.Retry{Backoff: 2 * time.Second, Max: time.Second}}, some},
+		"retry jitter 2":             {agents.Config{Agent: "a", Brokers: brokers, Retry: &agents.Retry{Jitter: 2}}, some},
+		"breaker failures -1":        {agents.Config{Agent: "a", Brokers: brokers, Breaker: &agents.Breaker{Failures: -1}}, some},
+		"breaker window 2":           {agents.Config{Agent: "a", Brokers: brokers, Breaker: &agents.Breaker{Failures: 3, Window: 2}}, some},
+		"breaker delay -1s":          {agents.Config{Agent: "a", Brokers: brokers, Breaker: &agents.Breaker{Delay: -time.Second}}, some},
+		"breaker successes -1":       {agents.Config{Agent: "a", Brokers: brokers, Breaker: &agents.Breaker{Successes: -1}}, some},
 		"serves no operations":       {agents.Config{Agent: "a", Brokers: brokers}, nil},
 		"has no name or no function": {agents.Config{Agent: "a", Brokers: brokers}, agents.Operations{"charge": {}}},
 		"kafka":                      {agents.Config{Agent: "a", Brokers: []string{"localhost:kafka"}}, some},

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/failsafe-go/failsafe-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -15,14 +16,18 @@ import (
 
 const (
 	commitEvery = time.Second
-	// pollAtMost keeps the requests that were fetched but not started few, so
-	// that little is left behind when partitions move.
-	pollAtMost = 500
+	pollAtMost  = 500
+	// fetchBytes is what one answer of a broker holds, about.
+	fetchBytes = 16 << 20
+	// fetchWait is how long a broker holds a fetch that finds nothing. A partition
+	// that is resumed meanwhile waits for it: 5 s by default.
+	fetchWait = 500 * time.Millisecond
 	// partingTimeout is for Kafka to take the last replies and commits.
 	partingTimeout = 10 * time.Second
 )
 
-// server is one running agent.
+// server is one term of a running agent in its group: from joining to leaving. A
+// breaker may end it before the agent stops.
 type server struct {
 	config     Config
 	topic      string
@@ -32,36 +37,45 @@ type server struct {
 	client  *kgo.Client
 	owned   assignment
 	replies replies
+	retries failsafe.Executor[any] // nil for none
+	breaker *breaker               // nil for none; lives on after the term
 
+	agent    context.Context // ends when the agent stops
+	term     context.Context // ends with it, or when the breaker opens: start nothing more
+	end      context.CancelCauseFunc
 	handlers context.Context // parent of all handlers' contexts; ends at a hard stop
 	halt     context.CancelCauseFunc
 	kafka    context.Context // how long Kafka is waited for; ends some time after handlers
 	part     context.CancelFunc
 
-	queue   chan job // from the fetching goroutine to the workers
+	queue   *queue // from the fetching goroutine to the workers
 	workers sync.WaitGroup
 }
 
-func newServer(ctx context.Context, config Config, topics events.Topics, operations Operations) (*server, error) {
+func newServer(ctx context.Context, config Config, topics events.Topics, operations Operations, breaker *breaker) (*server, error) {
 	s := &server{
 		config:     config,
 		topic:      topics.Requests(config.Agent),
 		operations: operations,
 		log:        config.Logger.With("agent", config.Agent),
-		// Unbuffered: a request that no worker takes is not started, so a stop
-		// leaves it alone.
-		queue: make(chan job),
+		breaker:    breaker,
+		queue:      newQueue(),
+	}
+	if config.Retry != nil {
+		s.retries = newRetries(*config.Retry)
 	}
 	client, err := kgo.NewClient(s.options(topics.Namespace)...)
 	if err != nil {
 		return nil, err
 	}
 	s.client = client
-	s.owned.client, s.owned.topic, s.owned.log = client, s.topic, s.log
+	s.owned.client, s.owned.topic, s.owned.log, s.owned.queue = client, s.topic, s.log, s.queue
 	s.owned.partitions = make(map[int32]*partition)
 	s.replies = newReplies(topics.Namespace, config.Agent)
 
-	// Neither ends with ctx: a graceful stop begins there.
+	s.agent = ctx
+	s.term, s.end = context.WithCancelCause(ctx)
+	// Neither of these ends with ctx: a graceful stop begins there.
 	ctx = context.WithoutCancel(ctx)
 	s.handlers, s.halt = context.WithCancelCause(ctx)
 	s.kafka, s.part = context.WithCancel(ctx)
@@ -74,6 +88,8 @@ func (s *server) options(namespace string) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.ClientID("waybill-agent-" + s.config.Agent),
 		kgo.MetadataMinAge(50 * time.Millisecond), // by default a restarted broker is found after up to 5 s
+		kgo.FetchMaxBytes(fetchBytes),
+		kgo.FetchMaxWait(fetchWait),
 		kgo.WithHooks(&connections{log: s.log, away: throttle{every: 10 * time.Second}}),
 	}
 	opts = append(opts, s.config.KafkaOptions...)
@@ -105,64 +121,141 @@ func (s *server) options(namespace string) []kgo.Opt {
 	)
 }
 
-func (s *server) serve(ctx context.Context) error {
-	committer := make(chan struct{})
-	go func() {
-		defer close(committer)
-		s.commitUntil(ctx)
-	}()
-	// Workers, not a goroutine for each request: growing its stack for the JSON
-	// was a sixth of the whole.
-	for range s.config.Concurrency {
-		s.workers.Add(1)
-		go s.work()
+func (s *server) serve() error {
+	s.breaker.attend(
+		func() { s.end(errOpened) },
+		func() { s.employ(s.config.Concurrency - 1) }, // beside the one of the trial
+	)
+	var others sync.WaitGroup
+	others.Go(func() {
+		<-s.term.Done()
+		s.queue.close()
+	})
+	others.Go(s.commitUntilEnd)
+	others.Go(s.boundStop)
+
+	if s.breaker.trying() {
+		s.employ(1)
+	} else {
+		s.employ(s.config.Concurrency)
 	}
-	if s.awaitTopic(ctx) {
+	if s.awaitTopic(s.term) {
 		s.client.AddConsumeTopics(s.topic)
 		s.log.Info("the agent serves", "topic", s.topic, "operations", s.operations.names())
-		s.fetchUntil(ctx)
+		s.fetchUntilEnd()
 	}
-	close(s.queue)
-	<-committer
-	return s.stop()
+	// The term has ended.
+	err := s.stop()
+	others.Wait()
+	s.end(nil)
+	return err
 }
 
-// stop ends gracefully, in this order: handlers, replies, commits, membership.
+// employ starts workers. They are kept, and not a goroutine for each request:
+// growing its stack for the JSON was a sixth of the whole.
+func (s *server) employ(workers int) {
+	for range workers {
+		s.workers.Go(s.work)
+	}
+}
+
+// boundStop ends what still goes on some time after the agent was stopped.
+func (s *server) boundStop() {
+	select {
+	case <-s.agent.Done():
+	case <-s.kafka.Done():
+		return
+	}
+	timer := time.NewTimer(s.config.StopTimeout)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		s.halt(ErrStopped)
+	case <-s.kafka.Done():
+		return
+	}
+	timer.Reset(partingTimeout)
+	select {
+	case <-timer.C:
+		s.part()
+	case <-s.kafka.Done():
+	}
+}
+
+// stop ends the term gracefully, in this order: handlers, replies, commits,
+// membership.
 func (s *server) stop() error {
-	hard := time.AfterFunc(s.config.StopTimeout, func() { s.halt(ErrStopped) })
-	defer hard.Stop()
-	parted := time.AfterFunc(s.config.StopTimeout+partingTimeout, s.part)
-	defer parted.Stop()
-
-	s.workers.Wait()
-	s.halt(ErrStopped)
-
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		s.workers.Wait()
+	}()
 	var failed error
-	if err := s.client.Flush(s.kafka); err != nil {
-		failed = fmt.Errorf("%d replies were not taken by Kafka within %s; their requests will come again: %w", s.client.BufferedProduceRecords(), partingTimeout, err)
+	if errors.Is(context.Cause(s.term), errOpened) && !s.idleSoon(idle) {
+		// A service that hangs must not keep the partitions from the healthy
+		// instances until the complete-by.
+		s.log.Warn("leaving the group while requests are executed; other instances will execute them too")
+		failed = s.leave()
+		<-idle
+		failed = errors.Join(failed, s.flush())
+	} else {
+		<-idle
+		failed = s.leave()
 	}
-	if err := s.owned.commit(s.kafka); err != nil {
-		failed = errors.Join(failed, fmt.Errorf("commit; requests that were answered will come again: %w", err))
-	}
-	if err := s.client.LeaveGroupContext(s.kafka); err != nil {
-		s.log.Warn("could not leave the group; its partitions wait for the session timeout", "error", err)
-	}
+	s.halt(ErrStopped)
 	s.part()
 	s.client.Close()
 	return failed
 }
 
-// fetchUntil hands fetched requests to the workers.
-func (s *server) fetchUntil(ctx context.Context) {
+// idleSoon waits for the workers for StopTimeout.
+func (s *server) idleSoon(idle <-chan struct{}) bool {
+	patience := time.NewTimer(s.config.StopTimeout)
+	defer patience.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-patience.C:
+		return false
+	}
+}
+
+// leave gives the partitions back. Workers may still send replies afterwards.
+func (s *server) leave() error {
+	failed := s.flush()
+	if err := s.owned.commit(s.kafka); err != nil {
+		failed = errors.Join(failed, fmt.Errorf("commit; requests that were answered will come again: %w", err))
+	}
+	ctx, cancel := context.WithTimeout(s.kafka, partingTimeout)
+	defer cancel()
+	if err := s.client.LeaveGroupContext(ctx); err != nil {
+		s.log.Warn("could not leave the group; its partitions wait for the session timeout", "error", err)
+	}
+	return failed
+}
+
+// flush waits until Kafka has taken the replies.
+func (s *server) flush() error {
+	ctx, cancel := context.WithTimeout(s.kafka, partingTimeout)
+	defer cancel()
+	if err := s.client.Flush(ctx); err != nil {
+		return fmt.Errorf("%d replies were not taken by Kafka within %s; their requests will come again: %w",
+			s.client.BufferedProduceRecords(), partingTimeout, err)
+	}
+	return nil
+}
+
+// fetchUntilEnd reads ahead.
+func (s *server) fetchUntilEnd() {
 	var (
 		jobs     []job
 		problems = throttle{every: 10 * time.Second}
 	)
-	for {
-		fetches := s.client.PollRecords(ctx, pollAtMost)
+	for s.queue.awaitRoom() {
+		fetches := s.client.PollRecords(s.term, pollAtMost)
 		jobs = s.owned.begin(jobs[:0], fetches)
 		s.client.AllowRebalance()
-		if ctx.Err() != nil {
+		if s.term.Err() != nil {
 			return
 		}
 		fetches.EachError(func(topic string, partition int32, err error) {
@@ -170,25 +263,22 @@ func (s *server) fetchUntil(ctx context.Context) {
 				s.log.Warn("cannot fetch requests", "topic", topic, "partition", partition, "error", err)
 			}
 		})
-		for _, j := range jobs {
-			select {
-			case s.queue <- j:
-			case <-ctx.Done():
-				return
-			}
+		for i := range jobs {
+			jobs[i].rank = rankOf(priority(jobs[i].Value))
 		}
+		s.queue.put(jobs)
 		clear(jobs) // finished records are garbage
 	}
 }
 
-// commitUntil commits periodically.
-func (s *server) commitUntil(ctx context.Context) {
+// commitUntilEnd commits periodically.
+func (s *server) commitUntilEnd() {
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
 	problems := throttle{every: 10 * time.Second}
 	for {
 		select {
-		case <-ctx.Done():
+		case <-s.term.Done():
 			return
 		case <-tick.C:
 		}

@@ -1,31 +1,31 @@
 package agents
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 )
 
-// work deals with fetched requests, one at a time.
+// work deals with requests, one at a time.
 func (s *server) work() {
-	defer s.workers.Done()
-	for j := range s.queue {
+	for {
+		j, ok := s.queue.take()
+		if !ok {
+			return
+		}
 		s.answer(j)
 	}
 }
 
 // answer deals with one request.
 func (s *server) answer(j job) {
-	if j.partition.over.Load() {
-		return // the partition's new owner executes it
+	if j.partition.over.Load() || s.term.Err() != nil || !s.breaker.allows() {
+		return // unfinished: the partition's new owner executes it
 	}
 	req, err := readRequest(j.Value)
 	if err != nil {
@@ -39,40 +39,20 @@ func (s *server) answer(j job) {
 		return
 	}
 
-	ctx := &attemptContext{Context: s.handlers, completeBy: req.CompleteBy}
-	output, err := s.execute(ctx, &req)
-	ended := ctx.Err()
-	ctx.release()
-	if err != nil && s.handlers.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ErrStopped)) {
-		return // given up for the stop, so unfinished: it comes again
+	c := call{server: s, job: j, req: &req}
+	if !c.execute() {
+		return // unfinished: it comes again
 	}
-	reply := s.replies.record(j.Record, &req, output, err)
+	reply := s.replies.record(j.Record, &req, c.output, c.err)
 
 	// The last look at the clock. The context is asked too, since its timer goes
 	// on by the monotonic clock when the wall clock was set back.
-	if errors.Is(ended, context.DeadlineExceeded) || !time.Now().Before(req.CompleteBy) {
+	if c.late() {
 		s.silent("done", &req)
 		s.owned.finish(j)
 		return
 	}
 	s.client.Produce(s.kafka, reply, func(_ *kgo.Record, err error) { s.replied(j, &req, err) })
-}
-
-// execute runs the operation that the request asks for.
-func (s *server) execute(ctx context.Context, req *events.Request) (output jsontext.Value, err error) {
-	operation, ok := s.operations[req.Operation]
-	if !ok {
-		return nil, Permanent(CodeUnknownOperation,
-			fmt.Errorf("agent %s does not serve %q; it serves %s", s.config.Agent, req.Operation, s.operations.names()))
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("a handler panicked", "order", req.Order, "step", req.Step, "attempt", req.Attempt,
-				"operation", req.Operation, "panic", p, "stack", string(debug.Stack()))
-			output, err = nil, Permanent(CodePanic, fmt.Errorf("operation %q panicked: %v", req.Operation, p))
-		}
-	}()
-	return operation.run(ctx, req)
 }
 
 // replied finishes a request when Kafka has its reply, or will never take it.
