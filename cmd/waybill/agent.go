@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/agents/httpagent"
+	"github.com/waybill-dev/waybill/events"
+)
+
+func newAgent() *cobra.Command {
+	return group("agent", "Run a ready agent", newAgentHTTP())
+}
+
+func newAgentHTTP() *cobra.Command {
+	var kafka kafkaFlags
+	var file string
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "http",
+		Short: "Turn requests into HTTP calls",
+		Long: `Serves the operations that a file describes, each by one HTTP call: its method,
+URL, headers and body, and which answers may heal. docs/http-agent.md says all of
+what a file may hold.
+
+Any number of instances may run with the same file: they share the work.
+
+Here --config names that file. Values for flags come from flags, the environment,
+and the file that WAYBILL_CONFIG names.`,
+		Example: "  waybill agent http --config payment.yaml --check\n  waybill agent http --config payment.yaml --brokers k1:9092,k2:9092",
+		Args:    cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&file, "config", "", "YAML file that describes the agent (required)")
+	flags.BoolVar(&check, "check", false, "only check the file")
+	onlyByFlag(flags, "check")
+	kafka.add(flags)
+	logging := addLog(flags, "info")
+
+	cmd.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
+		// The flag hides the one that the root has under this name, so that one is
+		// empty while the root configures the other flags.
+		given := file
+		file = ""
+		err := cmd.Root().PersistentPreRunE(cmd, args)
+		file = given
+		return err
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if file == "" {
+			return usageError{errors.New("no file; name the one that describes the agent with --config")}
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+		agent, err := httpagent.Read(file, source, os.LookupEnv)
+		if err != nil {
+			return err
+		}
+		if check {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s describes agent %s:\n", file, agent.Name)
+			for _, name := range agent.Operations() {
+				fmt.Fprintf(cmd.OutOrStdout(), "  %s  %s\n", clean(name), clean(agent.Call(name)))
+			}
+			return nil
+		}
+		opts, err := kafka.options()
+		if err != nil {
+			return err
+		}
+		if _, err := events.NewTopics(kafka.namespace); err != nil {
+			return usageError{err}
+		}
+		opts = append(opts, kgo.ClientID("waybill-agent-"+agent.Name))
+		return agent.Serve(cmd.Context(), agents.Config{
+			Brokers: kafka.brokers, Namespace: kafka.namespace, KafkaOptions: opts, Logger: logging.logger(cmd),
+		}, userAgent())
+	}
+	return cmd
+}
+
+// userAgent is how the program names itself to HTTP servers.
+func userAgent() string {
+	version := strings.Trim(programVersion().Version, "()")
+	if version == "" {
+		version = "unknown"
+	}
+	return "waybill/" + version
+}
