@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +12,7 @@ func newAlerts() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "alerts", Short: "List the orders that wait for an operator",
-		Long: "Lists the open alerts, newest first.",
+		Long: "Lists the open alerts, newest first: why the order stopped, every error, and what\ncan be done.",
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -31,13 +30,16 @@ func newAlerts() *cobra.Command {
 				return err
 			}
 			if err := out.print(cmd, map[string]any{"alerts": all}, func(row func(...any)) {
-				row("AT", "ORDER", "WORKFLOW", "STEP", "REASON", "ERRORS")
-				for _, a := range all {
-					var faults []string
-					for i := range a.Errors {
-						faults = append(faults, faultText(&a.Errors[i]))
+				row("AT", "ORDER", "WORKFLOW", "STEP", "ALERT")
+				for i := range all {
+					a := &all[i]
+					for n, line := range alertLines(a) {
+						if n == 0 {
+							row(clock(a.At), a.Order, workflowID(a.Workflow, a.Version), or(a.Step), line)
+						} else {
+							row("", "", "", "", line)
+						}
 					}
-					row(clock(a.At), a.Order, workflowID(a.Workflow, a.Version), or(a.Step), short(a.Reason), short(strings.Join(faults, "; ")))
 				}
 			}); err != nil {
 				return err
@@ -49,4 +51,16 @@ func newAlerts() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// alertLines says why an operator is called, with every error, and what to do.
+func alertLines(a *api.Alert) []string {
+	lines := []string{a.Reason}
+	for i := range a.Errors {
+		lines = append(lines, "error: "+placedFault(&a.Errors[i]))
+	}
+	if a.Action != nil {
+		lines = append(lines, "to do: "+*a.Action)
+	}
+	return lines
 }

@@ -42,7 +42,7 @@ func timeline(row func(...any), history []events.Event) {
 		if i > 0 {
 			after = e.At.Sub(history[i-1].At)
 		}
-		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), short(detail(e)))
+		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e))
 	}
 }
 
@@ -69,19 +69,48 @@ func detail(e *events.Event) string {
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		say("%s", workflowID(e.Workflow, e.Version))
-	case events.StepStarted:
+	case events.StepStarted, events.UndoStarted:
 		say("agent %s: %s, complete by +%s, on %s", e.Agent, e.Operation, e.CompleteBy.Sub(e.At), e.LockedBy)
-	case events.StepRetried:
+		if e.Outcome == events.OutcomeUnknown {
+			say("the step may have run, or not")
+		}
+	case events.StepRetried, events.UndoRetried:
+		if e.Round > 0 {
+			say("extended wait %d", e.Round)
+		}
 		say("next attempt after %s", e.Due.Sub(e.At))
+	case events.OrderCompensating:
+		say("toward %s", e.End)
+	case events.OrderCompensated, events.OrderCancelled:
+		say("undone: %s", dash(strings.Join(e.Undone, ", ")))
+		if len(e.NotUndone) > 0 {
+			say("not undone: %s", strings.Join(e.NotUndone, ", "))
+		}
+	case events.CommandRefused:
+		say("%s", e.Operation)
+	case events.StatusRefused:
+		say("%s", e.ReplyTo)
+	}
+	if e.By != "" {
+		say("by %s", e.By)
 	}
 	if e.Reason != "" {
 		say("%s", e.Reason)
 	}
-	if e.Error != nil {
+	if e.Error != nil && (e.Error.Message == "" || !strings.Contains(e.Reason, e.Error.Message)) {
 		say("%s", faultText((*api.Fault)(e.Error)))
 	}
+	if e.SameKey {
+		say("with the same keys")
+	}
+	if len(e.Input) > 0 && e.Type != events.OrderAccepted {
+		say("input %s", short(string(e.Input)))
+	}
 	if len(e.Output) > 0 {
-		say("%s", e.Output)
+		say("%s", short(string(e.Output)))
+	}
+	if e.Action != "" {
+		say("to do: %s", e.Action)
 	}
 	return strings.Join(parts, "; ")
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// readInput reads the value of --input: JSON, @FILE, or - for standard input.
-func readInput(arg string, stdin io.Reader) ([]byte, error) {
-	value, name := []byte(arg), "--input"
+// readJSON reads the value of a flag: JSON, @FILE, or - for standard input.
+func readJSON(flag, arg string, stdin io.Reader) ([]byte, error) {
+	value, name := []byte(arg), flag
 	var err error
 	switch {
 	case arg == "-":
@@ -25,7 +25,7 @@ func readInput(arg string, stdin io.Reader) ([]byte, error) {
 	case strings.HasPrefix(arg, "@"):
 		name = arg[1:]
 		if value, err = os.ReadFile(name); err != nil {
-			return nil, fmt.Errorf("--input: %w", err)
+			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
 	}
 	if err := checkJSON(value); err != nil {

@@ -5,13 +5,18 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
 )
 
 func newOrder() *cobra.Command {
-	return group("order", "Look at orders", newOrderGet(), newOrderList(), newOrderHistory())
+	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory()}
+	for _, a := range acts {
+		commands = append(commands, newOrderAct(a))
+	}
+	return group("order", "Look at orders, and act on them", commands...)
 }
 
 func newOrderGet() *cobra.Command {
@@ -31,39 +36,29 @@ func newOrderGet() *cobra.Command {
 }
 
 func newOrderList() *cobra.Command {
-	var workflow string
 	var limit int
-	state := oneOf{}
-	for _, s := range projections.States {
-		state.allowed = append(state.allowed, string(s))
-	}
 	cmd := &cobra.Command{
 		Use: "list", Short: "List orders",
 		Long: "Lists orders partition by partition, in each by state and workflow, newest first.",
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.Var(&state, "state", "only orders in this state")
-	flags.StringVar(&workflow, "workflow", "", "only orders of this workflow")
+	filter := addFilter(flags)
+	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
-	onlyByFlag(flags, "state", "workflow", "limit")
+	onlyByFlag(flags, "step", "limit")
 	server := addServer(flags)
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return talk(*server, func(client *api.Client) error {
 			all, more, err := collect(limit, func(n int, after string) ([]api.Summary, string, error) {
-				page, err := client.Orders(cmd.Context(), state.value, workflow, n, after)
+				page, err := client.Orders(cmd.Context(), filter.filter(), n, after)
 				return page.Orders, page.Next, err
 			})
 			if err != nil {
 				return err
 			}
-			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) {
-				row("ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON")
-				for _, o := range all {
-					row(o.OrderID, workflowID(o.Workflow, o.Version), o.ProcessState, clock(o.AcceptedAt), clock(o.CompleteBy), o.FailureCount, short(or(o.Reason)))
-				}
-			}); err != nil {
+			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) { listOrders(row, all) }); err != nil {
 				return err
 			}
 			if more {
@@ -73,6 +68,47 @@ func newOrderList() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+func listOrders(row func(...any), all []api.Summary) {
+	row("ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON")
+	for i := range all {
+		o := &all[i]
+		row(o.OrderID, workflowID(o.Workflow, o.Version), stateText(o), clock(o.AcceptedAt), clock(o.CompleteBy), o.FailureCount, short(or(o.Reason)))
+	}
+}
+
+// stateText is the order's state, and what else decides whether it goes on.
+func stateText(o *api.Summary) string {
+	text := string(o.ProcessState)
+	if o.Toward != nil && !o.ProcessState.Final() {
+		text += ", toward " + string(*o.Toward)
+	}
+	if o.Paused {
+		text += ", paused"
+	}
+	return text
+}
+
+// filterFlags select orders.
+type filterFlags struct {
+	state          oneOf
+	workflow, step string
+}
+
+func addFilter(flags *pflag.FlagSet) *filterFlags {
+	f := &filterFlags{}
+	for _, s := range projections.States {
+		f.state.allowed = append(f.state.allowed, string(s))
+	}
+	flags.Var(&f.state, "state", "only orders in this state")
+	flags.StringVar(&f.workflow, "workflow", "", "only orders of this workflow")
+	onlyByFlag(flags, "state", "workflow")
+	return f
+}
+
+func (f *filterFlags) filter() api.Filter {
+	return api.Filter{State: f.state.value, Workflow: f.workflow, Step: f.step}
 }
 
 // collect gathers pages until there are limit items, 0 meaning all.
@@ -120,9 +156,12 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 	return out.print(cmd, o, func(row func(...any)) {
 		row("Order", o.OrderID)
 		row("Workflow", workflowID(o.Workflow, o.Version))
-		row("State", o.ProcessState)
+		row("State", stateText(&o.Summary))
 		if o.Reason != nil {
 			row("Reason", *o.Reason)
+		}
+		if o.Alert != nil && o.Alert.Action != nil {
+			row("To do", *o.Alert.Action)
 		}
 		row("Locked by", or(o.LockedBy))
 		row("Complete by", clock(o.CompleteBy))
@@ -140,17 +179,52 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		}
 		row()
 		row("STEP", "STATE", "ATTEMPT", "FAILURES", "COMPLETE BY", "RESULT")
-		for _, s := range o.Steps {
-			result := short(payload(s.Output))
-			if s.Error != nil {
-				result = faultText(s.Error)
+		for i := range o.Steps {
+			s := &o.Steps[i]
+			row(s.Name, s.State, s.Attempt, s.FailureCount, clock(s.CompleteBy), stepResult(s))
+			if u := s.Undo; u != nil {
+				row("  undo", u.State, u.Attempt, u.FailureCount, clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, u.Round, u.Input))
 			}
-			if s.Due != nil {
-				result += "; next attempt at " + clock(s.Due)
-			}
-			row(s.Name, s.State, s.Attempt, s.FailureCount, clock(s.CompleteBy), result)
 		}
 	})
+}
+
+func stepResult(s *api.Step) string {
+	output := ""
+	if text := payload(s.Output); text != "-" {
+		output = short(text)
+	}
+	text := result(s.State, output, s.Error, s.Due, s.Round, s.Input)
+	if s.Unknown && s.State != projections.Undone {
+		text = strings.TrimPrefix(text+"; it may have run, or not", "-; ")
+	}
+	return text
+}
+
+// result is what came of a step or of its undo, and what it waits for.
+func result(state projections.StepState, output string, fault *api.Fault, due *api.Time, round int, input []byte) string {
+	var parts []string
+	say := func(text string) { parts = append(parts, text) }
+	if output != "" {
+		say(output)
+	}
+	if fault != nil {
+		before := "before: "
+		if state == projections.Failed || state == projections.Expired {
+			before = ""
+		}
+		say(before + faultText(fault))
+	}
+	if due != nil {
+		say("next attempt at " + clock(due))
+	}
+	if round > 0 {
+		say(fmt.Sprintf("extended wait %d", round))
+	}
+	if text := payload(input); text != "-" {
+		say("its own input " + short(text))
+	}
+	return dash(strings.Join(parts, "; "))
 }
 
 func payload(value []byte) string {
@@ -172,4 +246,19 @@ func faultText(f *api.Fault) string {
 		text += " (permanent)"
 	}
 	return text
+}
+
+// placedFault is a fault with where it happened.
+func placedFault(f *api.Fault) string {
+	if f.Step == "" {
+		return faultText(f)
+	}
+	at := f.Step
+	if f.Undo {
+		at = "undo of " + at
+	}
+	if f.Attempt > 0 {
+		at += fmt.Sprintf(", attempt %d", f.Attempt)
+	}
+	return at + ": " + faultText(f)
 }

@@ -51,7 +51,7 @@ func (r *replay) printOrder(cmd *cobra.Command, out *output, partitions int32, i
 		row("SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
 		for i := range o.events {
 			e := &o.events[i]
-			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), short(detail(e)))
+			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e))
 			for _, m := range o.Events[i].Messages {
 				row("", "", "", "", "-> "+m.Topic+": "+m.Type)
 			}

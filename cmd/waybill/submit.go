@@ -69,7 +69,7 @@ with the same --id.`,
 			}
 		}
 		if cmd.Flags().Changed("input") {
-			value, err := readInput(input, cmd.InOrStdin())
+			value, err := readJSON("--input", input, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}

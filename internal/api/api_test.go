@@ -171,6 +171,13 @@ func TestAPI(t *testing.T) {
 	s.with("submit and get", (*stage).testSubmit)
 	s.with("paging", (*stage).testPaging)
 	s.with("alerts", (*stage).testAlerts)
+	s.with("resubmit", (*stage).testResubmit)
+	s.with("cancel", (*stage).testCancel)
+	s.with("skip-step", (*stage).testSkip)
+	s.with("pause and resume", (*stage).testPause)
+	s.with("a command twice", (*stage).testCommandTwice)
+	s.with("orders at a step", (*stage).testListStep)
+	s.with("problems of commands", (*stage).testCommandProblems)
 	s.with("partitions", (*stage).testPartitions)
 	s.with("problems", (*stage).testProblems)
 	s.with("openapi", (*stage).testOpenAPI)
@@ -298,13 +305,13 @@ func mustHave(t *testing.T, object map[string]any, names ...string) {
 }
 
 func (s *stage) testPaging() {
-	all, err := s.client.Orders(s.Context(), "", "", 1000, "")
+	all, err := s.client.Orders(s.Context(), Filter{}, 1000, "")
 	if err != nil || all.Next != "" || len(all.Orders) < 5 {
 		s.Fatalf("%+v, %v", all, err)
 	}
 	var walked []Summary
 	for after := ""; ; {
-		page, err := s.client.Orders(s.Context(), "", "", 2, after)
+		page, err := s.client.Orders(s.Context(), Filter{}, 2, after)
 		if err != nil {
 			s.Fatal(err)
 		}
@@ -322,7 +329,7 @@ func (s *stage) testPaging() {
 	if !slices.Equal(ids(walked), ids(all.Orders)) {
 		s.Errorf("pages of 2: %q, all at once: %q", ids(walked), ids(all.Orders))
 	}
-	rejected, err := s.client.Orders(s.Context(), "Rejected", "", 10, "")
+	rejected, err := s.client.Orders(s.Context(), Filter{State: "Rejected"}, 10, "")
 	if err != nil || len(rejected.Orders) != 1 {
 		s.Errorf("rejected: %+v, %v", rejected, err)
 	}
@@ -454,7 +461,9 @@ func (s *stage) testOpenAPI() {
 	want := []string{
 		"get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
-		"get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders", "post /api/v1/workflows",
+		"get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders",
+		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/resubmit",
+		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/skip-step", "post /api/v1/workflows",
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {
 		s.Errorf("OpenAPI %s: %q", spec.OpenAPI, routes)

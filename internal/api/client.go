@@ -40,9 +40,16 @@ func NewClient(server string) (*Client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%q: give an address such as http://127.0.0.1:8080", server)
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute,
+		MaxIdleConnsPerHost: connections,
+	}
 	return &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{Transport: transport}}, nil
 }
+
+// connections is how many connections are kept: as many as are used at once when
+// many orders are acted on.
+const connections = 32
 
 // Close closes the connections that are kept for later requests.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -91,10 +98,47 @@ func orderPath(id string) (string, error) {
 	return "/api/v1/orders/" + pathEscape(id), nil
 }
 
-// Orders returns a page of the orders; empty filters select all.
-func (c *Client) Orders(ctx context.Context, state, workflow string, limit int, after string) (*OrderPage, error) {
+// Filter selects orders; what is empty selects all.
+type Filter struct {
+	State    string
+	Workflow string
+	// Step selects orders of which this step failed, or its undo.
+	Step string
+}
+
+// Orders returns a page of the orders.
+func (c *Client) Orders(ctx context.Context, f Filter, limit int, after string) (*OrderPage, error) {
 	var page OrderPage
-	return &page, c.call(ctx, http.MethodGet, "/api/v1/orders", values(map[string]string{"state": state, "workflow": workflow, "limit": strconv.Itoa(limit), "after": after}), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/orders", values(map[string]string{
+		"state": f.State, "workflow": f.Workflow, "step": f.Step, "limit": strconv.Itoa(limit), "after": after,
+	}), nil, &page)
+}
+
+// Command has the order's owner carry out an operator's command, and returns
+// the state record afterwards. With the same ID it may be repeated until the
+// outcome is known.
+func (c *Client) Command(ctx context.Context, id string, command *events.Command) (*Order, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	body, err := command.Encode() // with more fields than the server looks at
+	if err != nil {
+		return nil, fmt.Errorf("encode the command: %w", err)
+	}
+	request, err := c.request(ctx, http.MethodPost, path+"/"+command.Command, nil, body)
+	if err != nil {
+		return nil, err
+	}
+	if command.ID != "" {
+		request.Header.Set("Idempotency-Key", command.ID)
+	}
+	response, err := c.send(request)
+	if err != nil {
+		return nil, err
+	}
+	var o Order
+	return &o, c.read(response, &o)
 }
 
 // Alerts returns a page of the open alerts.
@@ -177,6 +221,11 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return err
 	}
+	return c.read(response, into)
+}
+
+// read decodes the body of a response, unless into is nil, and closes it.
+func (c *Client) read(response *http.Response, into any) error {
 	defer response.Body.Close()
 	if into == nil {
 		return nil
@@ -189,6 +238,14 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 
 // do returns the response if it is not a refusal. The caller closes its body.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
+	request, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	return c.send(request)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Request, error) {
 	address := c.base + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
@@ -200,6 +257,11 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	if method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	return request, nil
+}
+
+// send returns the response if it is not a refusal. The caller closes its body.
+func (c *Client) send(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w at %s: start one with `waybill dev`, or name another with --server", ErrAway, c.base)

@@ -49,7 +49,7 @@ func (s *Server) orders(api huma.API) {
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
 		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected.",
-		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody,
+		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.submit)
 	huma.Register(api, huma.Operation{
@@ -116,6 +116,7 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 type listInput struct {
 	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected" doc:"Only orders in this state"`
 	Workflow string `query:"workflow" doc:"Only orders of this workflow"`
+	Step     string `query:"step" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since"`
 	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After    string `query:"after" doc:"The next of the page before"`
 }
@@ -131,7 +132,7 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		return nil, errCursor
 	}
 	page, err := i.Store().List(i.Partitions(), projections.Filter{
-		State: projections.State(in.State), Workflow: in.Workflow, Limit: in.Limit, After: after,
+		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after,
 	})
 	if err != nil {
 		return nil, s.broken("list orders", err)

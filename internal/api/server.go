@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -24,6 +25,11 @@ import (
 // maxBody is the largest body of a request: a submission around an input of
 // [events.MaxValue].
 const maxBody = events.MaxValue + 100<<10
+
+// bodyTimeout is how long reading a body may take. It must be longer than
+// anything that is done with one: when it passes, the server takes the caller
+// for gone and ends the request, though the body was read long before.
+const bodyTimeout = 40 * time.Second
 
 // Server is the HTTP handler. Make it with [New].
 type Server struct {
@@ -129,6 +135,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	api := humago.New(mux, config)
 	s.orders(api)
+	s.commands(api)
 	s.workflows(api)
 	s.alerts(api)
 	s.partitions(api)

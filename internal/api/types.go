@@ -24,24 +24,26 @@ type Order struct {
 
 // Summary is what a listing says of an order.
 type Summary struct {
-	OrderID      string            `json:"orderId"`
-	Workflow     string            `json:"workflow"`
-	Version      int               `json:"version"`
-	ProcessState projections.State `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
-	LockedBy     *string           `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
-	CompleteBy   *Time             `json:"completeBy" doc:"The earliest deadline of the order's steps"`
-	FailureCount int               `json:"failureCount"`
-	AcceptedAt   *Time             `json:"acceptedAt"`
-	UpdatedAt    *Time             `json:"updatedAt"`
-	Priority     events.Priority   `json:"priority" enum:"high,normal,low"`
-	Reason       *string           `json:"reason" doc:"Why the order was rejected or is in Error"`
-	Partition    int32             `json:"partition"`
+	OrderID      string             `json:"orderId"`
+	Workflow     string             `json:"workflow"`
+	Version      int                `json:"version"`
+	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
+	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
+	CompleteBy   *Time              `json:"completeBy" doc:"The earliest deadline of the order's steps"`
+	FailureCount int                `json:"failureCount"`
+	AcceptedAt   *Time              `json:"acceptedAt"`
+	UpdatedAt    *Time              `json:"updatedAt"`
+	Priority     events.Priority    `json:"priority" enum:"high,normal,low"`
+	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, or was compensated"`
+	Partition    int32              `json:"partition"`
+	Paused       bool               `json:"paused" doc:"An operator lets nothing new start"`
+	Toward       *projections.State `json:"toward" doc:"Once compensation began: the state that it leads to, Compensated or Cancelled; also while an undo that failed keeps the order in Error"`
 }
 
 // Step is the state record of one step of an order.
 type Step struct {
 	Name           string                `json:"name"`
-	State          projections.StepState `json:"state"`
+	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,undone"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
 	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed"`
@@ -49,6 +51,29 @@ type Step struct {
 	IdempotencyKey *string               `json:"idempotencyKey"`
 	Output         json.RawMessage       `json:"output"`
 	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
+	Round          int                   `json:"round" doc:"How many extended waits there were, each with a new round of attempts behind it; a resubmission begins with 0 again"`
+	Input          json.RawMessage       `json:"input" doc:"The step's own; null means the order's"`
+	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer and none completed since: the step may have run, or not"`
+	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
+}
+
+// Undo is the state record of a step's undo.
+type Undo struct {
+	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped"`
+	Attempt        int                   `json:"attempt" doc:"0 before the first"`
+	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed"`
+	FailureCount   int                   `json:"failureCount"`
+	IdempotencyKey *string               `json:"idempotencyKey"`
+	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
+	Round          int                   `json:"round" doc:"As of a step"`
+	Input          json.RawMessage       `json:"input" doc:"That of a resubmission; else null"`
+}
+
+// TransformSchema says that a step's undo may be null.
+func (Undo) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
 }
 
 // Alert is a call for an operator.
@@ -59,6 +84,7 @@ type Alert struct {
 	Step     *string `json:"step"`
 	Reason   string  `json:"reason"`
 	Errors   []Fault `json:"errors" nullable:"false"`
+	Action   *string `json:"action" doc:"What the operator can do"`
 	At       *Time   `json:"at"`
 }
 
@@ -114,9 +140,21 @@ func OrderOf(partition int32, o *projections.Order) Order {
 			Name: s.Name, State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
+			Round: s.Round, Input: json.RawMessage(s.Input), Unknown: s.Unknown, Undo: undoOf(s.Undo),
 		}
 	}
 	return order
+}
+
+func undoOf(w *projections.Work) *Undo {
+	if w == nil {
+		return nil
+	}
+	return &Undo{
+		State: w.State, Attempt: w.Attempt, CompleteBy: at(w.CompleteBy), Due: at(w.Due),
+		FailureCount: w.FailureCount, IdempotencyKey: text(w.IdempotencyKey), Error: (*Fault)(w.Error),
+		Round: w.Round, Input: json.RawMessage(w.Input),
+	}
 }
 
 func summaryOf(partition int32, o *projections.Order) Summary {
@@ -125,6 +163,7 @@ func summaryOf(partition int32, o *projections.Order) Summary {
 		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy()), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
 		Priority: o.Priority, Reason: text(o.Reason), Partition: partition,
+		Paused: o.Paused, Toward: text(o.Toward),
 	}
 	if s.Priority == "" {
 		s.Priority = events.Normal
@@ -138,7 +177,7 @@ func alertOf(o *projections.Order) *Alert {
 	}
 	a := &Alert{
 		Order: o.ID, Workflow: o.Workflow, Version: o.Version,
-		Step: text(o.Alert.Step), Reason: o.Alert.Reason, At: at(o.Alert.At),
+		Step: text(o.Alert.Step), Reason: o.Alert.Reason, Action: text(o.Alert.Action), At: at(o.Alert.At),
 		Errors: make([]Fault, len(o.Alert.Errors)),
 	}
 	for i, e := range o.Alert.Errors {
@@ -154,7 +193,7 @@ func partitionOf(p int32, h *projections.Head) Partition {
 	}
 }
 
-func text(s string) *string {
+func text[S ~string](s S) *S {
 	if s == "" {
 		return nil
 	}

@@ -33,7 +33,7 @@ func (s *Server) workflows(api huma.API) {
 		OperationID: "register-workflow", Method: http.MethodPost, Path: "/api/v1/workflows",
 		Summary: "Register a workflow", Tags: []string{"workflows"},
 		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409.",
-		MaxBodyBytes: maxBody, DefaultStatus: http.StatusCreated,
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusCreated,
 		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.registerWorkflow)
 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// P2, P3: what an operator does about orders in Error, and what he sees of it.
+func TestOperator(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir(), "--partitions", "2")
+	t.Setenv("WAYBILL_SERVER", server)
+	declined := func(t *testing.T, id string) {
+		t.Helper()
+		waybill(t, "", "submit", "order-fulfilment", "--id", id, "--input", `{"card":"declined"}`, "--wait").want(t, 1, "Error", "card-declined")
+	}
+	eventually := func(t *testing.T, id, state string) {
+		t.Helper()
+		for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+			var o api.Order
+			c := waybill(t, "", "order", "get", id, "-o", "json")
+			if err := json.Unmarshal([]byte(c.out), &o); err != nil && c.code == 0 {
+				t.Fatal(err)
+			}
+			if string(o.ProcessState) == state {
+				return
+			}
+			if time.Since(begin) > 10*time.Second {
+				t.Fatalf("order %s is %s, and not %s", id, o.ProcessState, state)
+			}
+		}
+	}
+
+	t.Run("resubmit", func(t *testing.T) {
+		declined(t, "o-1")
+		c := waybill(t, "", "alerts")
+		c.want(t, 0, "error: charge, attempt 1: card-declined", "")
+		c.want(t, 0, "to do: ", "")
+		waybill(t, "", "order", "resubmit", "o-1", "--step", "none").want(t, 1, "", `order o-1 was not resubmitted: the order has no step "none"`)
+		waybill(t, "", "order", "resubmit", "o-1", "--step", "charge", "--input", `{"total":7}`, "--by", "ann@ops", "--note", "another card").want(t, 0, "charge", "")
+		eventually(t, "o-1", "Processed")
+		c = waybill(t, "", "order", "history", "o-1")
+		c.want(t, 0, `by ann@ops; another card; input {"total":7}`, "")
+		waybill(t, "", "order", "get", "o-1").want(t, 0, `its own input {"total":7}`, "")
+		waybill(t, "", "order", "resubmit", "o-1").want(t, 1, "", "Processed")
+		waybill(t, "", "order", "cancel", "o-1").want(t, 1, "", "order o-1 was not cancelled: ")
+		waybill(t, "", "order", "resubmit", "none").want(t, 1, "", `there is no order "none"`)
+		waybill(t, "", "order", "history", "o-1").want(t, 0, "command.refused", "")
+	})
+	t.Run("cancel", func(t *testing.T) {
+		declined(t, "o-2")
+		waybill(t, "", "order", "cancel", "o-2", "--note", "the customer left", "-o", "json").want(t, 0, `"toward": "Cancelled"`, "")
+		eventually(t, "o-2", "Cancelled")
+		waybill(t, "", "order", "get", "o-2").want(t, 0, "undone", "")
+		c := waybill(t, "", "order", "history", "o-2")
+		c.want(t, 0, "toward Cancelled", "")
+		c.want(t, 0, "undone: reserve", "")
+		c.want(t, 0, "undo.started", "")
+	})
+	t.Run("skip-step", func(t *testing.T) {
+		declined(t, "o-3")
+		waybill(t, "", "order", "skip-step", "o-3", "--step", "charge", "--step-output", `{"payment":"cash"}`).want(t, 0, "skipped", "")
+		eventually(t, "o-3", "Processed")
+	})
+	t.Run("pause and resume", func(t *testing.T) {
+		waybill(t, "", "workflow", "register", write(t, "w.yaml", "workflow: w\nsteps:\n- {name: a, agent: nobody, timeout: 1h}\n")).want(t, 0, "w@1", "")
+		waybill(t, "", "submit", "w", "--id", "o-4").want(t, 0, "o-4", "")
+		eventually(t, "o-4", "Processing")
+		waybill(t, "", "order", "pause", "o-4").want(t, 0, "Processing, paused", "")
+		waybill(t, "", "order", "list", "--workflow", "w").want(t, 0, "paused", "")
+		waybill(t, "", "order", "resume", "--workflow", "w").want(t, 0, "Done       1", "")
+		waybill(t, "", "order", "resume", "o-4").want(t, 1, "", "not paused")
+	})
+	t.Run("a thousand", func(t *testing.T) {
+		const orders = 1000
+		client, err := api.NewClient(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		var submitting sync.WaitGroup
+		for worker := range 16 {
+			submitting.Go(func() {
+				for n := worker; n < orders; n += 16 {
+					s := &api.Submission{ID: fmt.Sprintf("many-%d", n), Workflow: "order-fulfilment", Input: []byte(`{"card":"declined"}`)}
+					if _, err := client.Submit(t.Context(), s); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		submitting.Wait()
+		count := func(state projections.State) int {
+			all, _, err := collect(0, func(n int, after string) ([]api.Summary, string, error) {
+				page, err := client.Orders(t.Context(), api.Filter{State: string(state), Workflow: "order-fulfilment"}, n, after)
+				return page.Orders, page.Next, err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(all)
+		}
+		wait := func(state projections.State, want int) {
+			t.Helper()
+			begin := time.Now()
+			for count(state) != want {
+				if time.Since(begin) > 2*time.Minute {
+					t.Fatalf("%d orders are %s, and not %d", count(state), state, want)
+				}
+				time.Sleep(200 * time.Millisecond) // counting costs more than what is waited for
+			}
+		}
+		processed := count(projections.Processed)
+		wait(projections.Error, orders)
+		waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "ship", "--dry-run").want(t, 0, "0 orders would be resubmitted", "")
+		waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "charge", "--dry-run", "-o", "json").want(t, 0, `"matched": 1000`, "")
+
+		c := waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "charge", "--input", `{"total":7}`, "--rate", "0", "-o", "json")
+		c.want(t, 0, "", "")
+		if r := readResult(t, c); r.Matched != orders || len(r.Done) != orders {
+			t.Errorf("%d matched, %d done, %d failed", r.Matched, len(r.Done), len(r.Failed))
+		}
+		wait(projections.Processed, processed+orders)
+		waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment").want(t, 0, "Matched    0", "")
+
+		// Nothing can be done about any of them now, and each is told.
+		c = waybill(t, "", "order", "cancel", "--state", "Processed", "--rate", "0", "-o", "json")
+		c.want(t, 1, "", "orders could not be cancelled")
+		if r := readResult(t, c); len(r.Done) != 0 || len(r.Failed) != processed+orders || r.Failed[0].Reason != "the order has ended: it is Processed" {
+			t.Errorf("%d done, %d failed", len(r.Done), len(r.Failed))
+		}
+	})
+}

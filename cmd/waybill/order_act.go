@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// act is an operator's command, as the command line offers it.
+type act struct {
+	command            string
+	short, long        string
+	example            string
+	did                string // what is said of an order afterwards
+	state              projections.State
+	takesStep, mustHas bool // --step beside an order id; it must be given
+	// fits says whether an order that the filter matches is meant: one on which
+	// the command can do something, as far as the listing tells. Orders whose
+	// state was named are meant whatever that state is.
+	fits func(o *api.Summary, named bool) bool
+	// flags adds what only this command takes, and returns what reads it.
+	flags func(*pflag.FlagSet) func(*cobra.Command, *events.Command) error
+}
+
+var acts = []*act{
+	{
+		command: events.CommandCancel, did: "cancelled",
+		short: "Undo what was done, and end orders as Cancelled",
+		long: `Cancels an order that has not ended and is not being compensated: what ran is
+undone, and the order ends as Cancelled.`,
+		example: `  waybill order cancel o-1 --note 'the customer called'
+  waybill order cancel --workflow order-fulfilment --state Error --dry-run`,
+		fits: func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() && o.Toward == nil },
+	},
+	{
+		command: events.CommandResubmit, did: "resubmitted", state: projections.Error, takesStep: true,
+		short: "Let orders go on after an error",
+		long: `Resubmits an order in Error, after its cause was repaired: every step that failed
+begins again, with a fresh round of attempts and a new idempotency key. So does
+every undo that failed while the order is compensated.`,
+		example: `  waybill order resubmit o-1 --note 'the card was exchanged'
+  waybill order resubmit o-1 --step charge --input '{"card":"4711"}'
+  waybill order resubmit --workflow order-fulfilment --step charge --note 'the bank is back'`,
+		flags: resubmitFlags,
+	},
+	{
+		command: events.CommandSkipStep, did: "skipped", takesStep: true, mustHas: true,
+		short: "Pass over a step",
+		long: `Passes over a step that is neither running nor completed, or over its undo while
+the order is compensated. The steps behind it go on; what they see as its output
+is --step-output.`,
+		example: `  waybill order skip-step o-1 --step ship --step-output '{"tracking":"by hand"}' --note 'sent by taxi'
+  waybill order skip-step --state Error --step ship --note 'the carrier went out of business'`,
+		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
+		flags: skipFlags,
+	},
+	{
+		command: events.CommandPause, did: "paused",
+		short: "Let nothing new start",
+		long:  `Pauses an order: nothing new starts until it is resumed. What runs ends as it would.`,
+		example: `  waybill order pause o-1 --note 'wait for the customer'
+  waybill order pause --workflow order-fulfilment --note 'the warehouse moves'`,
+		fits: func(o *api.Summary, named bool) bool {
+			goesOn := !o.ProcessState.Final() && o.ProcessState != projections.Error // where nothing starts
+			return !o.Paused && (named || goesOn)
+		},
+	},
+	{
+		command: events.CommandResume, did: "resumed",
+		short: "Let paused orders go on",
+		long:  `Ends the pause of an order: it goes on where it was.`,
+		example: `  waybill order resume o-1
+  waybill order resume --workflow order-fulfilment`,
+		fits: func(o *api.Summary, _ bool) bool { return o.Paused },
+	},
+}
+
+const actsOnMany = `
+
+Without an order id it acts on all orders that --state, --workflow and --step
+select, %s. They are looked up once, at the
+start, so an order that fails again is not done twice. What could not be done is
+listed with the reason, and the exit code is 1 then. Ctrl-C stops it: what has
+begun is waited for.`
+
+func (a *act) chosen() string {
+	switch a.command {
+	case events.CommandResubmit:
+		return "in Error unless --state says otherwise"
+	case events.CommandCancel:
+		return "if they can be cancelled"
+	case events.CommandResume:
+		return "if they are paused"
+	case events.CommandPause:
+		return "if they go on"
+	}
+	return "if they have not ended"
+}
+
+func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
+	var input string
+	var sameKey bool
+	flags.StringVar(&input, "input", "", "new input of the step: JSON, @FILE, or - for standard input")
+	flags.BoolVar(&sameKey, "same-key", false, "go on with the idempotency keys of before, instead of new ones")
+	onlyByFlag(flags, "input", "same-key")
+	return func(cmd *cobra.Command, c *events.Command) (err error) {
+		c.SameKey = sameKey
+		if cmd.Flags().Changed("input") {
+			c.Input, err = readJSON("--input", input, cmd.InOrStdin())
+		}
+		return err
+	}
+}
+
+func skipFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
+	var output string
+	flags.StringVar(&output, "step-output", "", "what later steps see as the step's output: JSON, @FILE, or - for standard input")
+	onlyByFlag(flags, "step-output")
+	return func(cmd *cobra.Command, c *events.Command) (err error) {
+		if cmd.Flags().Changed("step-output") {
+			c.Output, err = readJSON("--step-output", output, cmd.InOrStdin())
+		}
+		return err
+	}
+}
+
+func newOrderAct(a *act) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: a.command + " [ID]", Short: a.short, Long: a.long + fmt.Sprintf(actsOnMany, a.chosen()), Example: a.example,
+		Args: takes(func(n int) bool { return n <= 1 }),
+	}
+	flags := cmd.Flags()
+	c := events.Command{Command: a.command}
+	many := &bulk{act: a, filter: addFilter(flags)}
+	step := "only orders of which this step failed, or its undo"
+	if a.takesStep {
+		step = "the step; without an order id also: " + step
+	}
+	flags.StringVar(&many.filter.step, "step", "", step)
+	flags.StringVar(&c.Note, "note", "", "why; it stands in the order's history")
+	flags.StringVar(&c.By, "by", "", "who acts (default: user@host)")
+	many.addFlags(flags)
+	onlyByFlag(flags, "step", "note")
+	read := func(*cobra.Command, *events.Command) error { return nil }
+	if a.flags != nil {
+		read = a.flags(flags)
+	}
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if c.By == "" {
+			c.By = whoami()
+		}
+		if a.takesStep {
+			c.Step = many.filter.step
+		}
+		if err := a.check(cmd, args, many); err != nil {
+			return usageError{err}
+		}
+		if err := read(cmd, &c); err != nil {
+			return err
+		}
+		return talk(*server, func(client *api.Client) error {
+			if len(args) == 0 {
+				return many.run(cmd, client, &c, out)
+			}
+			o, err := actOn(cmd.Context(), cmd.Context(), client, args[0], &c)
+			if err != nil {
+				return a.explain(args[0], err)
+			}
+			return printOrder(cmd, out, o)
+		})
+	}
+	return cmd
+}
+
+// check says what is wrong with how the command was called.
+func (a *act) check(cmd *cobra.Command, args []string, many *bulk) error {
+	given := func(names ...string) string {
+		for _, name := range names {
+			if cmd.Flags().Changed(name) {
+				return "--" + name
+			}
+		}
+		return ""
+	}
+	if a.mustHas && many.filter.step == "" {
+		return errors.New("say which step with --step")
+	}
+	if len(args) == 0 {
+		if given("state", "workflow") == "" {
+			return errors.New("name an order, or choose orders with --state or --workflow")
+		}
+		return many.check()
+	}
+	if err := events.CheckOrderID(args[0]); err != nil {
+		return err
+	}
+	if flag := given("state", "workflow", "dry-run"); flag != "" {
+		return fmt.Errorf("%s chooses among many orders, and an order was named; leave one of them out", flag)
+	}
+	if flag := given("step"); flag != "" && !a.takesStep {
+		return fmt.Errorf("%s chooses among many orders, and an order was named; leave one of them out", flag)
+	}
+	return nil
+}
+
+// explain says of an order why nothing was done.
+func (a *act) explain(id string, err error) error {
+	var problem *api.Problem
+	switch {
+	case errors.As(err, &problem) && problem.Status == http.StatusConflict:
+		return fmt.Errorf("order %s was not %s: %w", id, a.did, err)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("stopped before it was known what became of the command; see `waybill order history %s`", id)
+	}
+	return err
+}
+
+// actOn has an order's owner carry out a command. A server that goes away, or
+// does not know the outcome yet, is asked again for a while: under its id the
+// command acts once. No new attempt begins after ctx ends; call bounds those
+// that have begun.
+func actOn(ctx, call context.Context, client *api.Client, id string, command *events.Command) (*api.Order, error) {
+	const attempts, patience = 5, 30 * time.Second
+	c := *command
+	c.ID = uuid.NewString()
+	begin := time.Now()
+	for n, pause := 1, 200*time.Millisecond; ; n, pause = n+1, 2*pause {
+		o, err := client.Command(call, id, &c)
+		var problem *api.Problem
+		switch {
+		case err == nil:
+			return o, nil
+		case errors.As(err, &problem) && problem.Status != http.StatusServiceUnavailable,
+			n == attempts, ctx.Err() != nil, time.Since(begin) > patience:
+			return nil, err
+		case n == 1 && ctx == call && errors.Is(err, api.ErrAway):
+			return nil, err // it was never there
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// whoami names who runs the program, for an order's history.
+func whoami() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}

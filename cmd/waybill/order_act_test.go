@@ -1,0 +1,373 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// owner is a server of which the test says how each command on each order ends.
+type owner struct {
+	*testing.T
+	url    string
+	pages  []string // of the listing
+	answer func(id string, n int, w http.ResponseWriter)
+
+	mu     sync.Mutex
+	asked  map[string][]sent // by order
+	listed []string          // queries
+}
+
+// sent is a command as it came over HTTP.
+type sent struct {
+	command, key string
+	body         map[string]any
+}
+
+func newOwner(t *testing.T, pages ...string) *owner {
+	t.Helper()
+	clearEnvironment(t)
+	o := &owner{T: t, pages: pages, asked: make(map[string][]sent)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/orders", func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		page := len(o.listed)
+		o.listed = append(o.listed, r.URL.RawQuery)
+		fmt.Fprint(w, o.pages[page])
+	})
+	mux.HandleFunc("POST /api/v1/orders/{id}/{command}", func(w http.ResponseWriter, r *http.Request) {
+		id := r.PathValue("id")
+		s := sent{command: r.PathValue("command"), key: r.Header.Get("Idempotency-Key")}
+		if err := json.NewDecoder(r.Body).Decode(&s.body); err != nil {
+			t.Error(err)
+		}
+		o.mu.Lock()
+		o.asked[id] = append(o.asked[id], s)
+		n := len(o.asked[id])
+		o.mu.Unlock()
+		if o.answer != nil {
+			o.answer(id, n, w)
+		} else {
+			done(id, w)
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	o.url = server.URL
+	t.Setenv("WAYBILL_SERVER", server.URL)
+	return o
+}
+
+func done(id string, w io.Writer) {
+	fmt.Fprintf(w, `{"orderId":%q,"processState":"Pending","steps":[]}`, id)
+}
+
+func problem(w http.ResponseWriter, status int, detail string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"status":%d,"title":"x","detail":%q}`, status, detail)
+}
+
+// listing is a page of orders, each "id state" and perhaps " paused".
+func listing(next string, orders ...string) string {
+	var all []string
+	for _, o := range orders {
+		id, state, _ := strings.Cut(o, " ")
+		state, paused := strings.CutSuffix(state, " paused")
+		all = append(all, fmt.Sprintf(`{"orderId":%q,"processState":%q,"paused":%t}`, id, state, paused))
+	}
+	return fmt.Sprintf(`{"orders":[%s],"next":%q}`, strings.Join(all, ","), next)
+}
+
+func readResult(t *testing.T, c call) bulkResult {
+	t.Helper()
+	var r bulkResult
+	if err := json.Unmarshal([]byte(c.out), &r); err != nil || r.Done == nil || r.Failed == nil || r.NotTried == nil {
+		t.Fatalf("%v: %s%s", err, c.out, c.errs)
+	}
+	return r
+}
+
+func TestActOnOneOrder(t *testing.T) {
+	o := newOwner(t)
+	waybill(t, `{"card":"4711"}`, "order", "resubmit", "o-1", "--step", "charge", "--input", "-", "--same-key", "--note", "why", "--by", "ann").want(t, 0, "Pending", "")
+	waybill(t, "", "order", "skip-step", "o-2", "--step", "ship", "--step-output", "[1]", "-o", "json").want(t, 0, `"orderId": "o-2"`, "")
+	waybill(t, "", "order", "pause", "o-3").want(t, 0, "Pending", "")
+	resubmit, skip, pause := o.asked["o-1"][0], o.asked["o-2"][0], o.asked["o-3"][0]
+	if resubmit.body["id"] != resubmit.key {
+		t.Errorf("%+v", resubmit)
+	}
+	delete(resubmit.body, "id")
+	if resubmit.command != "resubmit" || fmt.Sprint(resubmit.body) != "map[by:ann command:resubmit input:map[card:4711] note:why sameKey:true step:charge]" {
+		t.Errorf("%+v", resubmit)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by, _ := skip.body["by"].(string); skip.command != "skip-step" || skip.body["step"] != "ship" || fmt.Sprint(skip.body["output"]) != "[1]" || !strings.HasSuffix(by, "@"+host) {
+		t.Errorf("%+v", skip)
+	}
+	if pause.command != "pause" || pause.key == "" || pause.key == skip.key {
+		t.Errorf("%+v", pause)
+	}
+}
+
+// A command is repeated under its id when the server goes away or does not know
+// the outcome yet; it is not when it is refused.
+func TestActOnOneOrderUntilItIsKnown(t *testing.T) {
+	o := newOwner(t)
+	o.answer = func(id string, n int, w http.ResponseWriter) {
+		switch {
+		case id == "refused":
+			problem(w, 409, "it is Processed")
+		case id == "none":
+			problem(w, 404, "there is no order")
+		case n == 1:
+			panic(http.ErrAbortHandler)
+		case n == 2:
+			problem(w, 503, "not ready")
+		default:
+			done(id, w)
+		}
+	}
+	waybill(t, "", "order", "resubmit", "o-1").want(t, 0, "Pending", "")
+	if a := o.asked["o-1"]; len(a) != 3 || a[0].key != a[1].key || a[1].key != a[2].key {
+		t.Errorf("%+v", a)
+	}
+	waybill(t, "", "order", "cancel", "refused").want(t, 1, "", "waybill: order refused was not cancelled: it is Processed\n")
+	waybill(t, "", "order", "cancel", "none").want(t, 1, "", "there is no order")
+	if len(o.asked["refused"]) != 1 || len(o.asked["none"]) != 1 {
+		t.Errorf("%+v", o.asked)
+	}
+}
+
+// P3: the same command over many orders. What could not be done is listed with
+// the reason, and every order is acted on once.
+func TestActOnManyOrders(t *testing.T) {
+	o := newOwner(t,
+		listing("x", "a Error", "b Error"),
+		listing("", "b Error", "c Error", "d Error"), // b moved while the pages were read
+	)
+	o.answer = func(id string, n int, w http.ResponseWriter) {
+		switch {
+		case id == "b":
+			problem(w, 409, "it is Processed")
+		case id == "c" && n == 1:
+			problem(w, 503, "not known yet")
+		default:
+			done(id, w)
+		}
+	}
+	c := waybill(t, "", "order", "resubmit", "--workflow", "w", "--step", "charge", "--note", "why", "-o", "json")
+	c.want(t, 1, "", "1 of 4 orders could not be resubmitted")
+	r := readResult(t, c)
+	if r.Matched != 4 || !slices.Equal(r.Done, []string{"a", "c", "d"}) || len(r.Failed) != 1 || r.Failed[0] != (bulkFailure{"b", "it is Processed"}) || len(r.NotTried) != 0 {
+		t.Errorf("%+v", r)
+	}
+	if o.listed[0] != "limit=1000&state=Error&step=charge&workflow=w" || !strings.Contains(o.listed[1], "after=x") {
+		t.Errorf("%q", o.listed)
+	}
+	if len(o.asked["a"]) != 1 || len(o.asked["b"]) != 1 || len(o.asked["c"]) != 2 || o.asked["a"][0].key == o.asked["d"][0].key {
+		t.Errorf("%+v", o.asked)
+	}
+	o.listed = nil
+	waybill(t, "", "order", "resubmit", "--state", "Error").want(t, 1, "ORDER  REASON\nb      it is Processed\n", "")
+}
+
+// Orders on which the command can do nothing are passed over, unless their
+// state was asked for.
+func TestActOnWhatFits(t *testing.T) {
+	all := listing("", "p Pending", "pp Pending paused", "d Processed", "e Error", "x Cancelled")
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"cancel --workflow w", "[p pp e]"},
+		{"pause --workflow w", "[p]"},
+		{"resume --workflow w", "[pp]"},
+		{"skip-step --step s --workflow w", "[p pp e]"},
+		{"cancel --state Processed", "[p pp d e x]"}, // all that the server said
+		{"pause --state Pending", "[p d e x]"},
+		{"resume --state Pending", "[pp]"},
+	} {
+		newOwner(t, all)
+		r := readResult(t, waybill(t, "", append([]string{"order", "-o", "json"}, strings.Fields(c.args)...)...))
+		if got := fmt.Sprint(r.Done); got != c.want {
+			t.Errorf("%s: %s instead of %s", c.args, got, c.want)
+		}
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	o := newOwner(t, listing("", "a Error", "b Error"), listing("", "a Error", "b Error"), listing(""), listing(""))
+	waybill(t, "", "order", "resubmit", "--workflow", "w", "--dry-run").want(t, 0, "2 orders would be resubmitted.\n\nORDER", "")
+	waybill(t, "", "order", "resubmit", "--workflow", "w", "--dry-run", "-o", "json").want(t, 0, `"matched": 2`, "")
+	if len(o.asked) != 0 {
+		t.Errorf("%+v", o.asked)
+	}
+	waybill(t, "", "order", "resubmit", "--workflow", "w", "--dry-run").want(t, 0, "0 orders", "")
+	waybill(t, "", "order", "resubmit", "--workflow", "w").want(t, 0, "Matched    0", "")
+}
+
+// Ctrl-C lets what has begun end, begins nothing more, and says what was done.
+func TestStopActingOnMany(t *testing.T) {
+	var orders []string
+	for n := range 200 {
+		orders = append(orders, fmt.Sprintf("o-%d Error", n))
+	}
+	o := newOwner(t, listing("", orders...))
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var once sync.Once
+	o.answer = func(id string, _ int, w http.ResponseWriter) {
+		if id == "o-20" {
+			once.Do(interrupt)
+		}
+		time.Sleep(20 * time.Millisecond) // whoever was asked before answers after the interrupt
+		done(id, w)
+	}
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0", "-o", "json"}, strings.NewReader(""), &out, &errs)
+	c := call{code, out.String(), errs.String()}
+	c.want(t, 1, "", "waybill: stopped: ")
+	r := readResult(t, c)
+	if len(r.Failed) != 0 || len(r.Done) != len(o.asked) || len(r.Done)+len(r.NotTried) != 200 || len(r.NotTried) < 100 {
+		t.Errorf("%d orders were asked for; %+v", len(o.asked), r)
+	}
+}
+
+// A server that is gone for good ends it: no order fares better than the last.
+func TestServerGoesAwayForGood(t *testing.T) {
+	o := newOwner(t, listing("", "a Error", "b Error", "c Error"))
+	var once sync.Once
+	gone := httptest.NewUnstartedServer(nil)
+	gone.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			fmt.Fprint(w, o.pages[0])
+			return
+		}
+		once.Do(func() { _ = gone.Listener.Close() }) // it accepts nobody any more
+		panic(http.ErrAbortHandler)
+	})
+	gone.Start()
+	defer gone.Close()
+	c := waybill(t, "", "order", "resubmit", "--state", "Error", "--rate", "0.5", "-o", "json", "--server", gone.URL)
+	c.want(t, 1, "", api.ErrAway.Error())
+	if r := readResult(t, c); len(r.Done) != 0 || len(r.Failed) == 0 || len(r.NotTried) == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRate(t *testing.T) {
+	newOwner(t, listing("", "a Error", "b Error", "c Error", "d Error", "e Error"))
+	begin := time.Now()
+	waybill(t, "", "order", "resubmit", "--state", "Error", "--rate", "20").want(t, 0, "Done       5", "")
+	if took := time.Since(begin); took < 200*time.Millisecond {
+		t.Errorf("5 orders at 20 a second took %s", took)
+	}
+}
+
+func TestActUsage(t *testing.T) {
+	o := newOwner(t)
+	long := strings.Repeat("x", 257)
+	for args, says := range map[string]string{
+		"resubmit":                               "name an order, or choose orders with --state or --workflow",
+		"cancel --step s":                        "name an order, or choose orders",
+		"resubmit a b":                           "waybill order resubmit [ID]",
+		"resubmit o-1 --state Error":             "--state chooses among many orders",
+		"resubmit o-1 --workflow w":              "--workflow chooses among many orders",
+		"cancel o-1 --dry-run":                   "--dry-run chooses among many orders",
+		"cancel o-1 --step s":                    "--step chooses among many orders",
+		"skip-step o-1":                          "--step",
+		"skip-step --state Error":                "--step",
+		"skip-step o-1 --step s --step-output x": "--step-output:1:1: not JSON",
+		"resubmit o-1 --input {":                 "--input:1:2: not JSON",
+		"resubmit --state Lost":                  "Pending, Processing",
+		"resubmit --state Error --rate -1":       "--rate -1: use 0 or more",
+		"resubmit --state Error --rate NaN":      "--rate",
+		"resubmit --state Error --rate fast":     "--rate",
+		"pause o-1 --input {}":                   "unknown flag: --input",
+		"pause " + long:                          "256",
+		"pause o-1 -o xml":                       "table, json",
+	} {
+		waybill(t, "", append([]string{"order"}, strings.Fields(args)...)...).want(t, 2, "", says)
+	}
+	waybill(t, "", "order", "resubmit", "o-1", "--input", "@/none/there").want(t, 1, "", "--input: open /none/there")
+	waybill(t, "", "order", "pause", "o-1", "--server", "http://127.0.0.1:1").want(t, 1, "", "no Waybill answers")
+	waybill(t, "", "order", "pause", "--state", "Error", "--server", "http://127.0.0.1:1").want(t, 1, "", "no Waybill answers")
+	if len(o.asked) != 0 || len(o.listed) != 0 {
+		t.Errorf("the server was asked: %+v, %q", o.asked, o.listed)
+	}
+}
+
+// P3, P4: what an operator needs to see of an order stands in its table.
+func TestOrderTable(t *testing.T) {
+	newOwner(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/orders/o-1", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","toward":"Cancelled","paused":true,"reason":"undo of a failed",
+			"alert":{"order":"o-1","reason":"undo of a failed","errors":[],"action":"waybill order resubmit o-1"},
+			"steps":[
+			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"error":{"code":"down","message":"no answer"},"input":[7]}},
+			{"name":"b","state":"expired","attempt":3,"failureCount":3,"unknown":true,"round":2,"due":"2030-01-02T15:04:05.000Z","error":{"code":"expired"}},
+			{"name":"c","state":"skipped","attempt":1,"failureCount":1,"output":"by hand","error":{"code":"x","permanent":true}},
+			{"name":"d","state":"running","attempt":2,"failureCount":1,"error":{"code":"busy"},"input":{"n":1}}]}`)
+	})
+	mux.HandleFunc("GET /api/v1/orders/o-1/history", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"events":[
+			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"a","attempt":4,"round":2,"due":"2030-01-02T16:04:05Z"},
+			{"type":"waybill.order.paused","order":"o-1","seq":2,"at":"2030-01-02T15:04:05Z","by":"ann@ops","reason":"wait","command":"k"},
+			{"type":"waybill.order.resumed","order":"o-1","seq":3,"at":"2030-01-02T15:04:05Z","by":"bob@ops"},
+			{"type":"waybill.step.skipped","order":"o-1","seq":4,"at":"2030-01-02T15:04:05Z","step":"b","by":"ann@ops","reason":"by hand","output":[1]},
+			{"type":"waybill.order.compensating","order":"o-1","seq":5,"at":"2030-01-02T15:04:05Z","end":"Cancelled","reason":"no more"},
+			{"type":"waybill.undo.started","order":"o-1","seq":6,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"agent":"x","operation":"un","completeBy":"2030-01-02T15:04:15Z","outcome":"unknown","lockedBy":"i"},
+			{"type":"waybill.undo.failed","order":"o-1","seq":7,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"error":{"code":"down"}},
+			{"type":"waybill.command.refused","order":"o-1","seq":8,"at":"2030-01-02T15:04:05Z","operation":"cancel","by":"ann@ops","reason":"too late"},
+			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"ann@ops","sameKey":true},
+			{"type":"waybill.order.cancelled","order":"o-1","seq":10,"at":"2030-01-02T15:04:05Z","undone":["a"],"notUndone":["b","c"]}]}`)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	for _, c := range []struct {
+		command string
+		lines   []string
+	}{
+		{"get", []string{
+			"State Error, toward Cancelled, paused", "Reason undo of a failed", "To do waybill order resubmit o-1",
+			`a completed 2 1 - {"x":1}`, "undo failed 3 3 - down: no answer; its own input [7]",
+			"b expired 3 3 - expired; next attempt at 2030-01-02T15:04:05.000Z; extended wait 2; it may have run, or not",
+			`c skipped 1 1 - "by hand"; before: x (permanent)`, `d running 2 1 - before: busy; its own input {"n":1}`,
+		}},
+		{"history", []string{
+			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "order.paused - - by ann@ops; wait", "order.resumed - - by bob@ops",
+			"step.skipped b - by ann@ops; by hand; [1]", "order.compensating - - toward Cancelled; no more",
+			"undo.started a 1 agent x: un, complete by +10s, on i; the step may have run, or not", "undo.failed a 1 down",
+			"command.refused - - cancel; by ann@ops; too late", "order.resubmitted - - by ann@ops; with the same keys",
+			"order.cancelled - - undone: a; not undone: b, c",
+		}},
+	} {
+		got := waybill(t, "", "order", c.command, "o-1", "--server", server.URL)
+		var text []string
+		for line := range strings.Lines(got.out) {
+			text = append(text, strings.Join(strings.Fields(line), " "))
+		}
+		for _, want := range c.lines {
+			if !slices.ContainsFunc(text, func(line string) bool { return strings.HasSuffix(line, want) }) {
+				t.Errorf("%s: no line %q in\n%s%s", c.command, want, got.out, got.errs)
+			}
+		}
+	}
+}

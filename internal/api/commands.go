@@ -1,0 +1,174 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Act is the body of a command that needs nothing but its author and reason.
+type Act struct {
+	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"Who acts; left out, the address that the request came from"`
+	Note string `json:"note,omitempty" nullable:"true" doc:"Why; it stands in the order's history as the reason"`
+}
+
+// Resubmission is the body of resubmit.
+type Resubmission struct {
+	Act
+	Step    string          `json:"step,omitempty" nullable:"true" doc:"The step that input is for; it may be left out when one step failed"`
+	Input   json.RawMessage `json:"input,omitempty" doc:"Replaces the input of the step; any JSON, null too. Left out, it stays as it is"`
+	SameKey bool            `json:"sameKey,omitempty" nullable:"true" doc:"Go on with the idempotency keys of before, instead of new ones"`
+}
+
+// Skip is the body of skip-step.
+type Skip struct {
+	Act
+	Step   string          `json:"step,omitempty" required:"true" minLength:"1" doc:"The step to pass over, or its undo while the order is compensated"`
+	Output json.RawMessage `json:"output,omitempty" doc:"What later steps see as the step's output; any JSON"`
+}
+
+func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a.Note} }
+
+func (r *Resubmission) command() events.Command {
+	c := r.Act.command()
+	c.Step, c.Input, c.SameKey = r.Step, jsontext.Value(r.Input), r.SameKey
+	return c
+}
+
+func (s *Skip) command() events.Command {
+	c := s.Act.command()
+	c.Step, c.Output = s.Step, jsontext.Value(s.Output)
+	return c
+}
+
+func (s *Server) commands(api huma.API) {
+	command[Act](s, api, events.CommandCancel, "Cancel an order",
+		"What ran is undone, and the order ends as Cancelled. For an order that has not ended and is not being compensated.", false)
+	command[Resubmission](s, api, events.CommandResubmit, "Let an order go on after an error",
+		"For an order in Error: every step that failed, or every undo while the order is compensated, begins again with a fresh round of attempts and a new idempotency key.", false)
+	command[Skip](s, api, events.CommandSkipStep, "Pass over a step",
+		"The step, or its undo while the order is compensated, must not be running or completed.", true)
+	command[Act](s, api, events.CommandPause, "Pause an order",
+		"Nothing new starts until it is resumed. What runs ends as it would.", false)
+	command[Act](s, api, events.CommandResume, "Resume a paused order", "It goes on where it was.", false)
+}
+
+// command registers an operator's command whose body is a B.
+func command[B any, P interface {
+	*B
+	command() events.Command
+}](s *Server, api huma.API, name, summary, description string, needsBody bool,
+) {
+	type input struct {
+		CommandInput
+		Body P
+	}
+	status := []int{
+		http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
+		http.StatusUnprocessableEntity, http.StatusServiceUnavailable,
+	}
+	huma.Register(api, huma.Operation{
+		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
+		Summary: summary, Tags: []string{"operators"},
+		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome it answers with 503; the command is acted on all the same.", commandTimeout),
+		RequestBody: &huma.RequestBody{Required: needsBody}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		Errors: status,
+	}, func(ctx context.Context, in *input) (*struct{ Body Order }, error) {
+		var c events.Command
+		if in.Body != nil {
+			c = in.Body.command()
+		}
+		c.Command, c.ID, c.By = name, in.Key, cmp.Or(c.By, in.from)
+		return s.command(ctx, in.ID, &c)
+	})
+}
+
+// CommandInput is what all commands take besides a body.
+type CommandInput struct {
+	ID   string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	Key  string `header:"Idempotency-Key" doc:"At most 256 bytes. Names the command, so that it acts once if it is sent twice; left out, it gets a name of its own. An order remembers the last one only"`
+	from string
+}
+
+// Resolve notes where the request came from.
+func (in *CommandInput) Resolve(c huma.Context) []error {
+	if host, _, err := net.SplitHostPort(c.RemoteAddr()); err == nil {
+		in.from = host
+	}
+	return nil
+}
+
+var _ huma.Resolver = (*CommandInput)(nil)
+
+// maxKey is the longest Idempotency-Key, in bytes: a longer one would be cut.
+const maxKey = 256
+
+// commandTimeout bounds how long a command is waited for.
+const (
+	commandTimeout = 10 * time.Second
+
+	_ = uint(bodyTimeout - commandTimeout) // not negative; see bodyTimeout
+)
+
+func (s *Server) command(ctx context.Context, id string, c *events.Command) (*struct{ Body Order }, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if len(c.ID) > maxKey {
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("the Idempotency-Key has %d bytes; at most %d are allowed", len(c.ID), maxKey))
+	}
+	value, err := c.Encode()
+	if err != nil {
+		return nil, huma.Error422UnprocessableEntity("the command cannot be written as JSON", err)
+	}
+	if len(value) > events.MaxValue {
+		return nil, huma.Error413RequestEntityTooLarge(fmt.Sprintf("the command has %d bytes; at most %d are allowed: keep large data elsewhere and pass a reference to it", len(value), events.MaxValue))
+	}
+	if c.ID == "" {
+		c.ID = uuid.NewString()
+	}
+	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	err = i.Command(bounded, id, c)
+	cancel()
+	if err != nil {
+		return nil, s.commandError(id, c, err)
+	}
+	p := i.Partition(id)
+	o, _, err := i.Store().Order(p, id)
+	if err != nil {
+		return nil, s.orderError(id, "read order", err)
+	}
+	return &struct{ Body Order }{OrderOf(p, o)}, nil
+}
+
+func (s *Server) commandError(id string, c *events.Command, err error) error {
+	const again = "Repeating it with the header Idempotency-Key: %s is safe."
+	switch {
+	case errors.Is(err, projections.ErrNotFound):
+		return s.orderError(id, "", err)
+	case errors.Is(err, orchestrator.ErrRefused):
+		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
+	case errors.Is(err, projections.ErrDamaged):
+		return s.broken(fmt.Sprintf("%s order %q", c.Command, id), err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err)
+	}
+	s.log.Warn("a command was not taken", "command", c.Command, "order", id, "error", err)
+	return huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the command. "+again, c.ID), err)
+}

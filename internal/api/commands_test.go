@@ -1,0 +1,269 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// declined submits an order whose charge fails for good, and waits for it.
+func (s *stage) declined(id string) *Order {
+	s.Helper()
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: "order-fulfilment", Input: []byte(`{"card":"declined"}`)}); err != nil {
+		s.Fatal(err)
+	}
+	return s.order(id, projections.Error)
+}
+
+// act posts a command, and checks the status of the answer.
+func (s *stage) act(id, command, body string, status int, header ...string) (*Order, string) {
+	s.Helper()
+	r := request{method: "POST", path: "/api/v1/orders/" + id + "/" + command, body: body, header: http.Header{}}
+	if body != "" {
+		r.header.Set("Content-Type", "application/json")
+	}
+	for n := 0; n < len(header); n += 2 {
+		r.header.Set(header[n], header[n+1])
+	}
+	got, _, answer := s.ask(r)
+	if got != status {
+		s.Fatalf("%s of %q with %.100s: %d instead of %d: %s", command, id, body, got, status, answer)
+	}
+	var o Order
+	if status == 200 {
+		if err := json.Unmarshal([]byte(answer), &o); err != nil {
+			s.Fatalf("%v: %s", err, answer)
+		}
+	}
+	return &o, answer
+}
+
+func (s *stage) history(id string) []events.Event {
+	s.Helper()
+	h, err := s.client.History(s.Context(), id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	all := make([]events.Event, len(h.Events))
+	for n, e := range h.Events {
+		if all[n], err = events.Decode[events.Event](e); err != nil {
+			s.Fatal(err)
+		}
+	}
+	return all
+}
+
+// of returns the history's events of one type.
+func of(history []events.Event, t events.Type) []events.Event {
+	return slices.DeleteFunc(slices.Clone(history), func(e events.Event) bool { return e.Type != t })
+}
+
+// P2, P3: an order in Error and its alert, and the resubmission that heals it.
+func (s *stage) testResubmit() {
+	o := s.declined("p3")
+	if a := o.Alert; a == nil || a.Action == nil || *a.Action == "" || len(a.Errors) == 0 || a.Errors[0].Code != "card-declined" {
+		s.Errorf("P2: alert %+v", o.Alert)
+	}
+	// The cause is still there: it stops again.
+	s.act("p3", "resubmit", "", 200)
+	s.until(func() bool { return len(of(s.history("p3"), events.AlertRaised)) == 2 })
+	s.order("p3", projections.Error)
+
+	s.act("p3", "resubmit", `{"step":"charge","input":{"total":7},"by":"ann@ops","note":"another card","unknown":1}`, 200)
+	o = s.order("p3", projections.Processed)
+	charge := o.Steps[1]
+	if charge.State != projections.Completed || *charge.IdempotencyKey != "p3/charge:3" || string(charge.Input) != `{"total":7}` || charge.FailureCount != 2 || o.Alert != nil || o.Reason != nil {
+		s.Errorf("P3: %+v, charge %+v", o, charge)
+	}
+	acts := of(s.history("p3"), events.OrderResubmitted)
+	if len(acts) != 2 || acts[0].By != "127.0.0.1" || acts[1].By != "ann@ops" || acts[1].Reason != "another card" || acts[1].Command == "" {
+		s.Errorf("P4: %+v", acts)
+	}
+	if _, says := s.act("p3", "resubmit", "", 409); !strings.Contains(says, "Processed") {
+		s.Errorf("not in Error: %s", says)
+	}
+	refused := of(s.history("p3"), events.CommandRefused)
+	if len(refused) != 1 || refused[0].Operation != "resubmit" || refused[0].Reason == "" {
+		s.Errorf("P4: %+v", refused)
+	}
+
+	s.declined("p3-same")
+	s.act("p3-same", "resubmit", `{"sameKey":true,"input":{}}`, 200)
+	if o := s.order("p3-same", projections.Processed); *o.Steps[1].IdempotencyKey != "p3-same/charge" {
+		s.Errorf("same key: %+v", o.Steps[1])
+	}
+
+	s.declined("p3-unknown")
+	s.act("p3-unknown", "resubmit", `{"step":"none","input":{}}`, 409)
+	s.act("p3-unknown", "resubmit", `{"step":"reserve","input":{}}`, 409) // it did not fail
+	s.order("p3-unknown", projections.Error)
+}
+
+// C1, C3: what ran is undone.
+func (s *stage) testCancel() {
+	s.declined("cancel")
+	s.act("cancel", "cancel", `{"note":"the customer left"}`, 200)
+	o := s.order("cancel", projections.Cancelled)
+	if o.Toward == nil || *o.Toward != projections.Cancelled || o.Alert != nil {
+		s.Errorf("%+v", o)
+	}
+	reserve := o.Steps[0]
+	if reserve.State != projections.Undone || reserve.Undo == nil || reserve.Undo.State != projections.Completed || *reserve.Undo.IdempotencyKey != "cancel/reserve:undo" || reserve.Undo.Attempt != 1 {
+		s.Errorf("reserve %+v, its undo %+v", reserve, reserve.Undo)
+	}
+	if charge := o.Steps[1]; charge.Undo != nil {
+		s.Errorf("the charge, which failed, was undone: %+v", charge.Undo)
+	}
+	s.act("cancel", "cancel", "", 409)
+	if _, says := s.act("a%2Fb", "cancel", "", 409); !strings.Contains(says, "Processed") {
+		s.Errorf("finished: %s", says)
+	}
+	_, _, body := s.ask(request{path: "/api/v1/orders/cancel"})
+	var record map[string]any
+	if err := json.Unmarshal([]byte(body), &record); err != nil {
+		s.Fatal(err)
+	}
+	mustHave(s.T, record, "paused", "toward")
+	step := record["steps"].([]any)[0].(map[string]any)
+	mustHave(s.T, step, "round", "unknown", "input", "undo")
+	mustHave(s.T, step["undo"].(map[string]any), "state", "attempt", "failureCount", "completeBy", "due", "idempotencyKey", "error")
+}
+
+func (s *stage) testSkip() {
+	s.declined("skip")
+	s.act("skip", "skip-step", `{"step":"none"}`, 409)
+	s.act("skip", "skip-step", `{"step":"reserve"}`, 409) // it completed
+	s.act("skip", "skip-step", `{"step":"charge","output":{"payment":"cash"},"note":"paid in cash"}`, 200)
+	o := s.order("skip", projections.Processed)
+	if charge := o.Steps[1]; charge.State != projections.Skipped || string(charge.Output) != `{"payment":"cash"}` {
+		s.Errorf("%+v", charge)
+	}
+}
+
+func (s *stage) testPause() {
+	s.declined("pause-error")
+	if _, says := s.act("pause-error", "pause", "", 409); !strings.Contains(says, "Error") {
+		s.Error(says)
+	}
+	s.act("a%2Fb", "pause", "", 409)
+	if err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: waits\nsteps:\n- {name: a, agent: nobody, timeout: 1h}\n")); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "pause", Workflow: "waits"}); err != nil {
+		s.Fatal(err)
+	}
+	s.order("pause", projections.Processing)
+	if o, _ := s.act("pause", "pause", `{"note":"wait"}`, 200); !o.Paused {
+		s.Errorf("%+v", o)
+	}
+	s.act("pause", "pause", "", 409)
+	if o, _ := s.act("pause", "resume", "", 200); o.Paused {
+		s.Errorf("%+v", o)
+	}
+	s.act("pause", "resume", "", 409)
+	h := s.history("pause")
+	if paused := of(h, events.OrderPaused); len(paused) != 1 || paused[0].Reason != "wait" || len(of(h, events.OrderResumed)) != 1 {
+		s.Errorf("%+v", h)
+	}
+}
+
+// A command that is sent twice acts once, and is answered twice.
+func (s *stage) testCommandTwice() {
+	s.declined("twice")
+	const key = "Idempotency-Key"
+	s.act("twice", "resubmit", `{"input":{}}`, 200, key, "k-1")
+	s.order("twice", projections.Processed)
+	s.act("twice", "resubmit", `{"input":{}}`, 200, key, "k-1")
+	s.act("twice", "resubmit", "", 409, key, "k-2")
+	s.act("twice", "resubmit", "", 409, key, "k-2")
+	h := s.history("twice")
+	if len(of(h, events.OrderResubmitted)) != 1 || len(of(h, events.CommandRefused)) != 1 {
+		s.Errorf("%+v", h)
+	}
+}
+
+// P3: a listing of what failed at a step.
+func (s *stage) testListStep() {
+	s.declined("at-charge")
+	for step, want := range map[string]bool{"charge": true, "ship": false, "none": false} {
+		page, err := s.client.Orders(s.Context(), Filter{State: "Error", Workflow: "order-fulfilment", Step: step}, 1000, "")
+		if err != nil {
+			s.Fatal(err)
+		}
+		if found := slices.ContainsFunc(page.Orders, func(o Summary) bool { return o.OrderID == "at-charge" }); found != want {
+			s.Errorf("step %s: %t", step, found)
+		}
+	}
+}
+
+func (s *stage) testCommandProblems() {
+	s.declined("problems")
+	big := `{"step":"charge","input":"` + strings.Repeat("x", events.MaxValue) + `"}`
+	for _, c := range []struct {
+		command, body string
+		status        int
+		says          string
+	}{
+		{"skip-step", ``, 400, "body"},
+		{"skip-step", `{}`, 422, "step"},
+		{"skip-step", `{"step":""}`, 422, "step"},
+		{"resubmit", `{"input":`, 400, ""},
+		{"resubmit", `[]`, 422, ""},
+		{"resubmit", `{"sameKey":"yes"}`, 422, "sameKey"},
+		{"resubmit", `{"step":1}`, 422, "step"},
+		{"resubmit", "{\"note\":\"\xff\"}", 400, "UTF-8"},
+		{"resubmit", `{"by":"` + strings.Repeat("x", 257) + `"}`, 422, "by"},
+		{"resubmit", big, 413, "at most 1048576"},
+		{"resubmit", big + big, 413, "too large"},
+		{"explode", ``, 404, "openapi.json"},
+	} {
+		if _, says := s.act("problems", c.command, c.body, c.status); !strings.Contains(says, c.says) {
+			s.Errorf("%s with %.60s: %.300s", c.command, c.body, says)
+		}
+	}
+	s.act("problems", "resubmit", "", 422, "Idempotency-Key", strings.Repeat("x", 257))
+	s.act("none", "resubmit", "", 404)
+	s.act("problems", "pause", "", 403, "Sec-Fetch-Site", "cross-site")
+	if status, _, _ := s.ask(request{path: "/api/v1/orders/problems/cancel"}); status != 405 {
+		s.Errorf("GET: %d", status)
+	}
+	if n := len(s.history("problems")); n != len(s.history("at-charge")) {
+		s.Errorf("something bad was acted on: %d events", n)
+	}
+}
+
+func TestCommandErrors(t *testing.T) {
+	s := New(Config{})
+	c := &events.Command{Command: "cancel", ID: "k-1"}
+	for _, e := range []struct {
+		err    error
+		status int
+		says   string
+	}{
+		{fmt.Errorf("%w: it is Processed", orchestrator.ErrRefused), 409, "it is Processed"},
+		{fmt.Errorf("%w: o", projections.ErrNotFound), 404, `no order "o"`},
+		{fmt.Errorf("read: %w", projections.ErrDamaged), 500, "cancel"},
+		{fmt.Errorf("wait: %w", context.DeadlineExceeded), 503, "Idempotency-Key: k-1 is safe"},
+		{fmt.Errorf("wait: %w", context.Canceled), 503, "history"},
+		{errors.New("no broker"), 503, "Idempotency-Key: k-1 is safe"},
+	} {
+		var answer *huma.ErrorModel
+		if err := s.commandError("o", c, e.err); !errors.As(err, &answer) || answer.Status != e.status || !strings.Contains(answer.Detail, e.says) {
+			t.Errorf("%v: %+v", e.err, answer)
+		}
+	}
+	if err := s.commandError("o", c, fmt.Errorf("%w: it is Processed", orchestrator.ErrRefused)); !strings.HasPrefix(err.Error(), "it is") {
+		t.Error(err)
+	}
+}
