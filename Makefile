@@ -14,7 +14,7 @@ race := $(if $(filter 1,$(RACE)),-race)
 
 .PHONY: help
 help: ## Print the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/waybill
@@ -48,6 +48,37 @@ lint: ## Check the code's form: gofmt, go vet, golangci-lint
 .PHONY: bench
 bench: build ## Measure orders per second and latency
 	@exec bin/waybill bench
+
+# STORY=operator for one of them.
+STORY ?= all
+
+.PHONY: example
+example: ## Run the order example while its services fail, and tell what happens
+	@go run ./examples/order-fulfilment/stories $(STORY)
+
+# What the images are made of is gathered in a directory of its own, so that
+# Docker gets that and nothing else. The programs run on Linux whatever this
+# machine is, and without its C library. CA_BUNDLE are the certificates that they
+# trust; a scratch image has none.
+IMAGE ?= waybill
+EXAMPLE_IMAGE ?= waybill-example
+CONTEXT ?= bin/image
+CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
+
+.PHONY: context
+context: ## Gather in bin/image what the images are made of
+	@if [ -z "$(CA_BUNDLE)" ]; then echo "no CA certificates found; install ca-certificates, or say CA_BUNDLE=file" >&2; exit 1; fi
+	mkdir -p $(CONTEXT)/empty
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags='-s -w' -o $(CONTEXT)/ ./cmd/waybill ./examples/order-fulfilment/cmd/fulfilment
+	install -m 644 $(CA_BUNDLE) $(CONTEXT)/ca-certificates.crt
+	install -m 644 deploy/Dockerfile $(CONTEXT)/Dockerfile
+
+.PHONY: image
+image: context ## Build the images waybill and waybill-example, see docs/deployment.md
+	docker build --target waybill --tag $(IMAGE) \
+	  --build-arg VERSION=$$(git describe --tags --always --dirty 2>/dev/null || echo unknown) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) $(CONTEXT)
+	docker build --target example --tag $(EXAMPLE_IMAGE) $(CONTEXT)
 
 .PHONY: fmt
 fmt: ## Format the code

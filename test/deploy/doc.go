@@ -1,0 +1,9 @@
+// Package deploy tries what is deployed: it builds the images as `make image`
+// does, starts the services of deploy/compose.yaml from them under
+// testcontainers, in the order and under the conditions that the file says, and
+// runs orders through it.
+//
+// It has no code but tests. Where no Docker engine answers, or Kafka's image
+// cannot be had, they are skipped; with WAYBILL_REQUIRE_DOCKER=1 they fail
+// instead.
+package deploy
