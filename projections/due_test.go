@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -209,4 +210,21 @@ func TestDueOfOrdersAndUndos(t *testing.T) {
 	wants(t, "its retry is armed", look(t, p, at(100), 10), "o-1 s0 95")
 	add(p, events.Event{Type: events.UndoSkipped, Step: "s0"})
 	wants(t, "it is passed over", look(t, p, at(100), 10))
+}
+
+// V7: a scan costs what expired. What still waits, and what was scanned before,
+// is not even read: a key there that would be an error is not noticed.
+func TestV7AScanReadsOnlyWhatExpired(t *testing.T) {
+	j := newJournal()
+	j.add(accepted("a", "flow"), started("a", "s0", 1, at(10)))
+	s, p := folded(t, j)
+	trap := func(seconds int) { must(t, s.db.Set(append(deadlineBound(0, at(seconds)), "no step"...), nil, nil)) }
+
+	trap(30)
+	wants(t, "before what waits", look(t, p, at(20), 10), "a s0 10")
+	trap(15)
+	wants(t, "behind what was scanned", look(t, p, at(25), 10))
+	if _, err := p.Due(at(40), 10); !errors.Is(err, ErrDamaged) {
+		t.Errorf("the trap did not snap: %v", err)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -80,9 +81,13 @@ func (w *world) config(id, dir string) orchestrator.Config {
 
 // start runs an instance until the test ends, and returns once it serves all
 // partitions that it was given.
-func (w *world) start(id, dir string) *running {
+func (w *world) start(id, dir string, options ...func(*orchestrator.Config)) *running {
 	w.Helper()
-	i, err := orchestrator.New(w.Context(), w.config(id, dir))
+	cfg := w.config(id, dir)
+	for _, set := range options {
+		set(&cfg)
+	}
+	i, err := orchestrator.New(w.Context(), cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -233,6 +238,13 @@ func (w *world) types(id string) string {
 func (w *world) checkJournal() {
 	w.Helper()
 	oracle.Journal(w, w.read(w.topics.Journal))
+}
+
+// audit holds all that is on Kafka against all rules. Callers are the topics
+// that the orders named for their status messages.
+func (w *world) audit(callers ...string) *audit.Books {
+	w.Helper()
+	return audit.Namespace(w, w.broker.Brokers, &w.topics, true, callers...)
 }
 
 // dump returns all keys and values of an instance's projection.

@@ -53,6 +53,11 @@ func (b *books) check(ids []string) {
 		count(status, string(r.Key), s.Status)
 	}
 	b.compare("the status messages", status, ids, tally{events.StatusReceived: 1, events.StatusCompleted: 1})
+	b.noDeadLetters()
+}
+
+func (b *books) noDeadLetters() {
+	b.Helper()
 	if dead := b.read(b.topics.DeadLetters); len(dead) > 0 {
 		b.Errorf("%d dead letters, the first because %s", len(dead), events.Header(dead[0], "waybill_reason"))
 	}

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -48,14 +47,7 @@ func (d *dev) again() { d.process = start(d.T, d.name, d.args...) }
 // S6, T1: whatever is killed, and whenever, no order is lost or done twice.
 // WAYBILL_KILLS sets how often.
 func TestKillDevUnderLoad(t *testing.T) {
-	kills := 3
-	if s := os.Getenv("WAYBILL_KILLS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kills = n
-	}
+	kills := number(t, "WAYBILL_KILLS", 3)
 	for _, fsync := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fsync=%t", fsync), func(t *testing.T) { killDev(t, kills, fsync) })
 	}

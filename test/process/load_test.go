@@ -31,11 +31,17 @@ steps:
   - {name: ship, agent: shipping, do: ship, timeout: 1h}
 `
 
-// registerPatient registers the workflow through the command line.
+// registerPatient registers the workflow.
 func registerPatient(t *testing.T, server string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "patient.yaml")
-	if err := os.WriteFile(file, []byte(patient), 0o600); err != nil {
+	registerSource(t, server, patient)
+}
+
+// registerSource registers a workflow through the command line.
+func registerSource(t *testing.T, server, source string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "workflow.yaml")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	waybill(t, "workflow", "register", file, "--server", server)
@@ -45,6 +51,8 @@ func registerPatient(t *testing.T, server string) {
 type load struct {
 	*testing.T
 	topic  string
+	value  func(n int64) string // of the nth submission
+	pace   time.Duration        // of each worker
 	client *kgo.Client
 
 	workers sync.WaitGroup
@@ -53,14 +61,17 @@ type load struct {
 	next, acked, failures atomic.Int64
 }
 
-const (
-	loadWorkers = 4
-	loadPace    = 25 * time.Millisecond // of each worker
-)
+const loadWorkers = 4
 
 // submitting begins to submit orders to the patient workflow. The producer is
 // a plain one: idempotent, and acknowledged by all.
 func submitting(t *testing.T, topics *events.Topics, brokers ...string) *load {
+	t.Helper()
+	return submittingTo(t, 25*time.Millisecond, func(int64) string { return `{"workflow":"patient","input":{"customer":"c-7","total":42}}` }, topics, brokers...)
+}
+
+// submittingTo begins to submit orders of any kind.
+func submittingTo(t *testing.T, pace time.Duration, value func(n int64) string, topics *events.Topics, brokers ...string) *load {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordDeliveryTimeout(10*time.Second),
@@ -68,7 +79,7 @@ func submitting(t *testing.T, topics *events.Topics, brokers ...string) *load {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{T: t, topic: topics.Orders, client: client}
+	l := &load{T: t, topic: topics.Orders, value: value, pace: pace, client: client}
 	ceasing, cease := context.WithCancel(t.Context())
 	l.cease = cease
 	for range loadWorkers {
@@ -83,14 +94,14 @@ func submitting(t *testing.T, topics *events.Topics, brokers ...string) *load {
 }
 
 func (l *load) submit(ceasing context.Context) {
-	pace := time.NewTicker(loadPace)
+	pace := time.NewTicker(l.pace)
 	defer pace.Stop()
 	for ceasing.Err() == nil {
-		id := orderID(l.next.Add(1))
+		n := l.next.Add(1)
 		// Whatever was attempted once is attempted until it is acknowledged:
 		// nobody can know whether an attempt that failed has submitted it.
 		for {
-			r := &kgo.Record{Topic: l.topic, Key: []byte(id), Value: []byte(`{"workflow":"patient","input":{"customer":"c-7","total":42}}`)}
+			r := &kgo.Record{Topic: l.topic, Key: []byte(orderID(n)), Value: []byte(l.value(n))}
 			if l.client.ProduceSync(l.Context(), r).FirstErr() == nil {
 				break
 			}

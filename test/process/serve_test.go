@@ -75,18 +75,32 @@ func (s *serve) again() { s.process = start(s.T, s.name, s.args...) }
 // agents runs the example agents until the test ends.
 func (c *cluster) agents() {
 	c.Helper()
+	c.run("the agents", func(ctx context.Context) error { return fulfilment.Serve(ctx, c.agentConfig("")) })
+}
+
+// agent runs one agent until the test ends.
+func (c *cluster) agent(name string, operations agents.Operations) {
+	c.Helper()
+	c.run("agent "+name, func(ctx context.Context) error { return agents.Serve(ctx, c.agentConfig(name), operations) })
+}
+
+func (c *cluster) agentConfig(name string) agents.Config {
+	return agents.Config{
+		Agent: name, Brokers: c.broker.Brokers, Namespace: c.topics.Namespace,
+		StopTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// run runs something in the background until the test ends.
+func (c *cluster) run(what string, serve func(context.Context) error) {
+	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- fulfilment.Serve(ctx, agents.Config{
-			Brokers: c.broker.Brokers, Namespace: c.topics.Namespace,
-			StopTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
-		})
-	}()
+	go func() { ended <- serve(ctx) }()
 	c.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			c.Errorf("the agents: %v", err)
+			c.Errorf("%s: %v", what, err)
 		}
 	})
 }

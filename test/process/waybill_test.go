@@ -83,7 +83,7 @@ func waybill(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// process is a waybill that runs until it is stopped, at the latest when the
+// process is a waybill, or another program, that runs until it is stopped, at the latest when the
 // test ends.
 type process struct {
 	*testing.T
@@ -96,7 +96,12 @@ type process struct {
 
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	p := &process{T: t, name: name, cmd: command(context.Background(), t, args...), log: &transcript{}, ended: make(chan struct{}), began: time.Now()}
+	return startCommand(t, name, command(context.Background(), t, args...))
+}
+
+func startCommand(t *testing.T, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{T: t, name: name, cmd: cmd, log: &transcript{}, ended: make(chan struct{}), began: time.Now()}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

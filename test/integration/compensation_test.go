@@ -1,0 +1,339 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// C1, C3, T2, A3: what completed is undone in reverse order, each through its
+// agent, with what the step had given, its own complete-by and its own retries.
+// A step without an undo is said not to be undone.
+func TestCompensationUndoesInReverseOrder(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		i := w.start("i-1", t.TempDir())
+		w.register(i, `
+workflow: purchase
+steps:
+  - {name: reserve, agent: any, undo: release, timeout: 1h}
+  - {name: notify, agent: any, timeout: 1h}
+  - {name: charge, agent: any, undo: refund, timeout: 1h, retry: {attempts: 3, backoff: 10ms}}
+  - {name: ship, agent: any, timeout: 1h, exhausted: compensate}
+`)
+		agent, caller := w.hand("any"), w.caller("shop")
+		w.submit("o-1", `{"workflow":"purchase","input":{"customer":"c-1"},"replyTo":"`+caller.topic+`"}`)
+		agent.does("o-1", "reserve", gave(`{"shelf":4}`))
+		agent.does("o-1", "notify", done)
+		agent.does("o-1", "charge", gave(`{"receipt":7}`))
+		agent.does("o-1", "ship", refused)
+
+		refund := agent.undoes("o-1", "charge", busy)
+		want := request{
+			Order: "o-1", Step: "charge", Attempt: 1, Operation: "refund", CompleteBy: refund.CompleteBy, IdempotencyKey: "o-1/charge:undo",
+			Undo: true, Outcome: "completed", ReplyTo: w.topics.Replies, Input: []byte(`{"customer":"c-1"}`), Output: []byte(`{"receipt":7}`),
+		}
+		if got, want := fmt.Sprintf("%+v", refund), fmt.Sprintf("%+v", want); got != want || passed(refund.CompleteBy) == nil {
+			t.Errorf("the refund is asked for with\n %s, not\n %s", got, want)
+		}
+		again := agent.undoes("o-1", "charge", done)
+		if again.Attempt != 2 || again.IdempotencyKey != refund.IdempotencyKey {
+			t.Errorf("the refund is asked for again with %+v", again)
+		}
+		if release := agent.undoes("o-1", "reserve", done); release.Operation != "release" || string(release.Output) != `{"shelf":4}` {
+			t.Errorf("the release is asked for with %+v", release)
+		}
+		o := w.order(i, "o-1", in(projections.Compensated))
+		if o.Step("reserve").State != projections.Undone || o.Step("notify").State != projections.Completed || o.Step("charge").State != projections.Undone {
+			t.Errorf("%+v", o.Steps)
+		}
+		caller.hears("o-1", "received", "compensating")
+		if last := caller.take("the last message", keyed("o-1")); !strings.Contains(string(last.Value), `"status":"compensated"`) ||
+			!strings.Contains(string(last.Value), `"undone":["reserve","charge"],"notUndone":["notify"]`) {
+			t.Errorf("the caller heard %s", last.Value)
+		}
+		agent.idle("o-1")
+		w.audit(caller.topic)
+	})
+}
+
+// C1: what was done at the same time is undone at the same time; what came
+// after it is undone before.
+func TestIndependentUndosRunAtTheSameTime(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		i := w.start("i-1", t.TempDir())
+		w.register(i, `
+workflow: trip
+steps:
+  - {name: flight, agent: any, undo: cancel, after: [], timeout: 1h}
+  - {name: hotel, agent: any, undo: cancel, after: [], timeout: 1h}
+  - {name: car, agent: any, undo: cancel, after: [flight], timeout: 1h}
+  - {name: pay, agent: any, after: [flight, hotel, car], timeout: 1h, exhausted: compensate}
+`)
+		agent := w.hand("any")
+		w.submit("t-1", `{"workflow":"trip"}`)
+		for _, step := range []string{"hotel", "flight", "car"} {
+			agent.does("t-1", step, done)
+		}
+		agent.does("t-1", "pay", refused)
+		car, hotel := agent.askedToUndo("t-1", "car"), agent.askedToUndo("t-1", "hotel") // both, and neither is answered
+		agent.idle("t-1")                                                                // the flight waits for the car
+		agent.answer(car, done)
+		agent.undoes("t-1", "flight", done)
+		agent.answer(hotel, done)
+		w.order(i, "t-1", in(projections.Compensated))
+		w.audit()
+	})
+}
+
+// C1, A3, V2: a step that expired without an answer may have run: it is undone
+// too, and its agent is told that nobody knows. Its late answer changes nothing.
+func TestAnUnknownOutcomeIsUndone(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		i := w.start("i-1", t.TempDir())
+		// A slow machine makes more attempts of it; none of what follows counts them.
+		w.register(i, `
+workflow: purchase
+steps:
+  - {name: reserve, agent: any, undo: release, timeout: 1h}
+  - {name: charge, agent: any, undo: refund, timeout: 500ms, retry: {attempts: 50, backoff: 10ms, multiplier: 1}, exhausted: compensate}
+`)
+		agent := w.hand("any")
+		w.submit("o-1", `{"workflow":"purchase"}`)
+		agent.does("o-1", "reserve", done)
+		first := agent.asked("o-1", "charge") // the agent is silent
+		is := func(state projections.State) bool {
+			o, _, err := i.Store().Order(i.Partition("o-1"), "o-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return o.State == state
+		}
+		for !is(projections.Compensating) {
+			agent.does("o-1", "charge", refused)
+			w.until("the refusal is taken, or came too late", func() error {
+				if is(projections.Compensating) || agent.waits("o-1", "charge") {
+					return nil
+				}
+				return errNotYet
+			})
+		}
+		agent.answer(first, done) // after all; but it is too late
+		for !is(projections.Compensated) {
+			undo := agent.askedToUndo("o-1", "")
+			want := map[string]string{"charge": "unknown", "reserve": "completed"}[undo.Step]
+			if undo.Outcome != want || undo.Output != nil || undo.IdempotencyKey != "o-1/"+undo.Step+":undo" {
+				t.Errorf("asked to undo with %+v", undo)
+			}
+			agent.answer(undo, done)
+			w.until("the undo is taken, or came too late", func() error {
+				if is(projections.Compensated) || agent.waits("o-1", "") {
+					return nil
+				}
+				return errNotYet
+			})
+		}
+		w.until("the late answer is noted", func() error {
+			if !strings.Contains(w.types("o-1"), "reply.discarded") {
+				return errNotYet
+			}
+			return nil
+		})
+		w.audit()
+	})
+}
+
+// waits says whether a request for a step of an order, or any, is unread.
+func (h *hand) waits(order, step string) bool {
+	h.Helper()
+	h.unread = append(h.unread, h.client.PollRecords(nil, 100).Records()...) //nolint:staticcheck // nil is how kgo says not to wait
+	for _, r := range h.unread {
+		if q := decodeRequest(h.T, r); q.Order == order && (step == "" || q.Step == step) {
+			return true
+		}
+	}
+	return false
+}
+
+// C2, P2, P3: an undo that fails for good holds up no other; at last an operator
+// is called with every error that occurred, and lets the undos that failed begin
+// again, under new keys.
+func TestAnUndoThatFailsForGood(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		i := w.start("i-1", t.TempDir())
+		w.register(i, `
+workflow: purchase
+steps:
+  - {name: reserve, agent: any, undo: release, timeout: 1h}
+  - {name: charge, agent: any, undo: refund, timeout: 1h, retry: {attempts: 2, backoff: 10ms}}
+  - {name: wrap, agent: any, undo: unwrap, timeout: 1h}
+  - {name: ship, agent: any, timeout: 1h, exhausted: compensate}
+`)
+		agent, caller, alerts := w.hand("any"), w.caller("shop"), w.inbox(w.topics.Alerts)
+		w.submit("o-1", `{"workflow":"purchase","replyTo":"`+caller.topic+`"}`)
+		for _, step := range []string{"reserve", "charge", "wrap"} {
+			agent.does("o-1", step, done)
+		}
+		agent.does("o-1", "ship", refused)
+		agent.undoes("o-1", "wrap", done)
+		agent.undoes("o-1", "charge", failed("bank-closed"))
+		agent.undoes("o-1", "charge", failed("bank-on-fire"))
+		agent.undoes("o-1", "reserve", refused)
+
+		var alert events.Alert
+		if err := json.Unmarshal(alerts.take("the alert", keyed("o-1")).Value, &alert); err != nil {
+			t.Fatal(err)
+		}
+		var told []string
+		for _, e := range alert.Errors {
+			told = append(told, fmt.Sprintf("%s #%d %s undo=%t", e.Step, e.Attempt, e.Code, e.Undo))
+		}
+		want := "reserve #1 refused undo=true, charge #1 bank-closed undo=true, charge #2 bank-on-fire undo=true, ship #1 refused undo=false"
+		if got := strings.Join(told, ", "); got != want {
+			t.Errorf("the alert tells of %s, not of %s", got, want)
+		}
+		if o := w.order(i, "o-1", in(projections.Error)); o.Toward != projections.Compensated {
+			t.Errorf("it leads to %q", o.Toward)
+		}
+		agent.idle("o-1")
+
+		w.command("o-1", `{"command":"resubmit","by":"kim","note":"the bank is open again"}`)
+		for _, step := range []string{"charge", "reserve"} {
+			if r := agent.undoes("o-1", step, done); r.IdempotencyKey != "o-1/"+step+":undo:2" {
+				t.Errorf("the key of the new round is %s", r.IdempotencyKey)
+			}
+		}
+		w.order(i, "o-1", in(projections.Compensated))
+		caller.hears("o-1", "received", "compensating", "failed", "compensated")
+		w.audit(caller.topic)
+	})
+}
+
+// S6, T1, C1: an instance that ends in the middle of compensations, and whose
+// state store is lost, goes on from the journal: every undo was asked for under
+// one key, and nothing is undone twice.
+func TestARestartInTheMiddleOfACompensation(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		dir := t.TempDir()
+		i := w.start("i-1", dir)
+		w.register(i, undoable)
+		agent := w.hand("any")
+		ids := w.halfCompensated(agent, 12)
+		i.stop()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		w.compensatesOnce(w.start("i-1", dir), agent, ids)
+	})
+}
+
+// S6, V6, C1: the same when an instance dies without a word, and another takes
+// over; when the first comes back from the dead it changes nothing.
+func TestATakeoverInTheMiddleOfACompensation(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		wire := &cable{}
+		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		t.Cleanup(wire.plug) // it can only leave the group when it is heard
+		w.register(one, undoable)
+		agent := w.hand("any")
+		ids := w.halfCompensated(agent, 12)
+		two := w.start("i-2", t.TempDir(), briefly)
+		wire.pull()
+		w.owns(two)
+		wire.plug()
+		w.compensatesOnce(two, agent, ids)
+	})
+}
+
+const undoable = `
+workflow: undoable
+steps:
+  - {name: reserve, agent: any, undo: release, timeout: 1h}
+  - {name: charge, agent: any, undo: refund, timeout: 1h}
+  - {name: ship, agent: any, timeout: 1h, exhausted: compensate}
+`
+
+// halfCompensated brings orders to where their charge is to be undone, and half
+// of these undos were answered.
+func (w *world) halfCompensated(agent *hand, n int) []string {
+	w.Helper()
+	ids := make([]string, n)
+	for k := range ids {
+		ids[k] = fmt.Sprintf("o-%d", k)
+		w.submit(ids[k], `{"workflow":"undoable"}`)
+	}
+	for k, id := range ids {
+		agent.does(id, "reserve", done)
+		agent.does(id, "charge", gave(fmt.Sprintf(`{"receipt":%d}`, k)))
+		agent.does(id, "ship", refused)
+		if r := agent.askedToUndo(id, "charge"); k%2 == 0 {
+			agent.answer(r, done)
+		} else {
+			agent.keep(r)
+		}
+	}
+	return ids
+}
+
+// keep puts a request back, unread.
+func (h *hand) keep(r request) {
+	h.Helper()
+	value, err := json.Marshal(r)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.unread = append(h.unread, &kgo.Record{Topic: h.topic, Key: []byte(r.Order), Value: value})
+}
+
+// compensatesOnce answers what is still asked for, and wants that every undo
+// happened once.
+func (w *world) compensatesOnce(r *running, agent *hand, ids []string) {
+	w.Helper()
+	for k, id := range ids {
+		if k%2 != 0 {
+			agent.undoes(id, "charge", done)
+		}
+		agent.undoes(id, "reserve", done)
+	}
+	for _, id := range ids {
+		w.order(r, id, in(projections.Compensated))
+	}
+	books := w.audit()
+	for _, id := range ids {
+		keys := make(map[string]int)
+		for _, q := range books.Messages[id].Requests {
+			if q.Undo {
+				keys[q.IdempotencyKey]++
+			}
+		}
+		if len(keys) != 2 || keys[id+"/charge:undo"] != 1 || keys[id+"/reserve:undo"] != 1 {
+			w.Errorf("order %s was asked to be undone under %v", id, keys)
+		}
+		agent.idle(id)
+	}
+}
+
+// owns waits until an instance owns all partitions, and serves them.
+func (w *world) owns(r *running) {
+	w.Helper()
+	w.until("one owns all", func() error {
+		if n := r.Owned(); n != partitions {
+			return fmt.Errorf("it owns %d", n)
+		}
+		return errors.Join(r.Ready())
+	})
+}
