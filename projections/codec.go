@@ -47,7 +47,12 @@ func (w *writer) time(t time.Time) {
 	}
 }
 
-func (w *writer) json(v any) {
+// writeJSON writes what is rare and of many parts; nil is an empty text.
+func writeJSON[T any](w *writer, v *T) {
+	if v == nil {
+		w.text("")
+		return
+	}
 	b, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {
 		panic(fmt.Sprintf("projections: %T does not encode: %v", v, err)) // only our own structs of text come here
@@ -117,13 +122,16 @@ func (r *reader) time() time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-func (r *reader) json(into any) {
+func readJSON[T any](r *reader) *T {
 	s := r.text()
-	if r.err == nil {
-		if err := json.Unmarshal([]byte(s), into); err != nil {
-			r.err = fmt.Errorf("%w: %v", errDamaged, err)
-		}
+	if s == "" {
+		return nil
 	}
+	v := new(T)
+	if err := json.Unmarshal([]byte(s), v); err != nil {
+		r.err = fmt.Errorf("%w: %v", errDamaged, err)
+	}
+	return v
 }
 
 // appendRecord appends the record of o without its payloads, input and outputs.
@@ -142,11 +150,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.time(o.AcceptedAt)
 	w.time(o.UpdatedAt)
 	w.text(o.Reason)
-	if o.Alert == nil {
-		w.text("")
-	} else {
-		w.json(o.Alert)
-	}
+	writeJSON(&w, o.Alert)
 	w.truth(o.Paused)
 	w.text(string(o.Toward))
 	w.text(o.Command)
@@ -177,15 +181,11 @@ func (w *writer) work(k *Work) {
 	w.time(k.Expires)
 	w.time(k.Due)
 	w.text(k.IdempotencyKey)
-	if k.Error == nil {
-		w.text("")
-	} else {
-		w.json(k.Error)
-	}
+	writeJSON(w, k.Error)
 	if k.Errors == nil {
 		w.text("")
 	} else {
-		w.json(k.Errors)
+		writeJSON(w, &k.Errors)
 	}
 }
 
@@ -201,16 +201,9 @@ func (r *reader) work(k *Work) {
 	k.Expires = r.time()
 	k.Due = r.time()
 	k.IdempotencyKey = r.text()
-	if fault := (reader{b: r.b}); fault.text() != "" && fault.err == nil {
-		k.Error = new(events.Error)
-		r.json(k.Error)
-	} else {
-		r.text()
-	}
-	if list := (reader{b: r.b}); list.text() != "" && list.err == nil {
-		r.json(&k.Errors)
-	} else {
-		r.text()
+	k.Error = readJSON[events.Error](r)
+	if all := readJSON[[]events.Error](r); all != nil {
+		k.Errors = *all
 	}
 }
 
@@ -231,12 +224,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	o.AcceptedAt = r.time()
 	o.UpdatedAt = r.time()
 	o.Reason = r.text()
-	if alert := (reader{b: r.b}); alert.text() != "" && alert.err == nil {
-		o.Alert = new(events.Alert)
-		r.json(o.Alert)
-	} else {
-		r.text()
-	}
+	o.Alert = readJSON[events.Alert](&r)
 	o.Paused = r.truth()
 	o.Toward = State(r.text())
 	o.Command = r.text()
