@@ -108,7 +108,7 @@ func (c *call) run(ctx context.Context) (output jsontext.Value, err error) {
 			output, err = nil, own(CodePanic, fmt.Errorf("operation %q panicked; the agent's log has the stack", c.req.Operation))
 		}
 	}()
-	return operation.run(ctx, c.req)
+	return operation.run(ctx, c.req, events.Header(c.job.Record, events.HeaderTraceparent))
 }
 
 // late says whether the complete-by has passed.

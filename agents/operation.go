@@ -22,7 +22,7 @@ type Operations map[string]Operation
 
 // Operation is one thing that an agent can do. Make it with [Do].
 type Operation struct {
-	run func(context.Context, *events.Request) (jsontext.Value, error)
+	run func(ctx context.Context, r *events.Request, traceparent string) (jsontext.Value, error)
 }
 
 // Request asks a handler for one attempt of a step.
@@ -50,6 +50,9 @@ type Request[In any] struct {
 	// Priority is the order's (P5). It has been seen to already: the agent takes
 	// high requests first.
 	Priority events.Priority
+	// Traceparent is the order's W3C trace context, empty if it has none. Pass it
+	// on to the remote service, so that its spans join the caller's trace.
+	Traceparent string
 	// Input is what the workflow passes to the step; the zero value if it
 	// passes nothing.
 	Input In
@@ -74,13 +77,14 @@ func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, err
 	if handle == nil {
 		return Operation{}
 	}
-	return Operation{run: func(ctx context.Context, r *events.Request) (jsontext.Value, error) {
+	return Operation{run: func(ctx context.Context, r *events.Request, traceparent string) (jsontext.Value, error) {
 		req := Request[In]{
 			Order: r.Order, Step: r.Step, Attempt: r.Attempt,
 			IdempotencyKey: r.IdempotencyKey,
 			CompleteBy:     r.CompleteBy,
 			Undo:           r.Undo,
 			Priority:       cmp.Or(r.Priority, events.Normal),
+			Traceparent:    traceparent,
 		}
 		if r.Undo {
 			req.Output, req.OutcomeUnknown = r.Output, r.Outcome == events.OutcomeUnknown

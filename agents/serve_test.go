@@ -47,7 +47,7 @@ func TestReplyCarriesWhatTheContractSays(t *testing.T) {
 
 	record := k.records(1)[0]
 	want := agents.Request[charge]{
-		Order: "o-1", Step: "pay", Attempt: 2, IdempotencyKey: "o-1/pay", CompleteBy: asked.CompleteBy, Undo: true, Priority: events.Normal,
+		Order: "o-1", Step: "pay", Attempt: 2, IdempotencyKey: "o-1/pay", CompleteBy: asked.CompleteBy, Undo: true, Priority: events.Normal, Traceparent: trace,
 		Input: charge{Amount: 7, Currency: "EUR"},
 	}
 	if got := <-seen; !reflect.DeepEqual(got, want) {

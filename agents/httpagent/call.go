@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -65,6 +66,9 @@ func (c *caller) call(ctx context.Context, o *operation, req *agents.Request[jso
 	return output, err
 }
 
+// traceForm is a traceparent of W3C Trace Context.
+var traceForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
 // request makes the HTTP request of a call. Its errors are of what the order
 // brings along.
 func (c *caller) request(ctx context.Context, o *operation, v *values) (*http.Request, error) {
@@ -87,6 +91,9 @@ func (c *caller) request(ctx context.Context, o *operation, v *values) (*http.Re
 	hr.URL, hr.Host = u, u.Host
 	hr.Header.Set("Accept", "application/json, */*;q=0.5")
 	hr.Header.Set("User-Agent", c.userAgent)
+	if trace := v.request.Traceparent; traceForm.MatchString(trace) {
+		hr.Header.Set("Traceparent", trace)
+	}
 	if contentType != "" {
 		hr.Header.Set("Content-Type", contentType)
 	}

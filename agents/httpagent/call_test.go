@@ -214,6 +214,18 @@ headers:
 	if _, ok := got["X-Gone"]; ok {
 		t.Error("a header whose value is missing was sent")
 	}
+	// The order's trace context is passed on, if it is one.
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for given, want := range map[string]string{trace: trace, "": "", "not a trace\r\nX-Bad: 1": ""} {
+		traced := request("")
+		traced.Traceparent = given
+		if _, err := h.call(t.Context(), "url: /c", traced); err != nil {
+			t.Fatal(err)
+		}
+		if value := got.Get("Traceparent"); value != want {
+			t.Errorf("for %q the header is %q", given, value)
+		}
+	}
 	// The operation's own header goes before the file's.
 	if _, err := h.call(t.Context(), "url: /c\nheaders: {authorization: none}", request("")); err != nil {
 		t.Fatal(err)
