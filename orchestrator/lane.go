@@ -309,7 +309,7 @@ func (l *lane) handle(env *Env, in *input) error {
 		}
 		return Submit(env, order, in.order, &in.submission, events.Header(in.record, events.HeaderTraceparent), in.problem)
 	})
-	if err != nil && d.Order == nil {
+	if err != nil { // whatever becomes of the order, the input is not lost
 		l.deadLetter(in.record, err.Error())
 	}
 	l.take(d)
