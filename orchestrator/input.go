@@ -25,7 +25,10 @@ type input struct {
 
 // readInput reads a record of one of the partition's inputs.
 func (l *lane) readInput(r *kgo.Record) input {
-	in := input{record: r, order: string(r.Key)}
+	in := input{record: r, order: string(r.Key), partition: l.partition}
+	if r.Attrs.IsControl() {
+		return in
+	}
 	kind := events.Type(events.Header(r, events.HeaderType))
 	var err error
 	switch {

@@ -194,7 +194,7 @@ func (l *lane) conclude(err error) error {
 		if errors.As(err, &refused) && refusal(refused.err) {
 			// The next owner, which may be us, decides without it.
 			r := refused.record
-			l.directory.refused(r.Topic, len(r.Key)+len(r.Value)+512, refused.err)
+			l.directory.refused(r.Topic, recordSize(r), refused.err)
 		}
 		return err
 	}
@@ -253,10 +253,6 @@ func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
 	}
 	read := make([]input, 0, len(records))
 	for _, r := range records {
-		if r.Attrs.IsControl() {
-			l.advance(r) // it is read, but nothing that would be worth a transaction
-			continue
-		}
 		read = append(read, l.readInput(r))
 	}
 	if err := l.prepare(ctx, read); err != nil {
@@ -278,6 +274,9 @@ func (l *lane) decide(ctx context.Context, records []*kgo.Record) error {
 // takeIn deals with an input, and moves the position past it.
 func (l *lane) takeIn(env *Env, in *input) error {
 	l.advance(in.record)
+	if in.record.Attrs.IsControl() {
+		return nil // the end of somebody's transaction: nothing that would be worth one of ours
+	}
 	l.current.moved = true
 	switch {
 	case in.unreadable != "":
@@ -392,7 +391,11 @@ func (l *lane) prepare(ctx context.Context, read []input) error {
 	unknown := false
 	for i := range read {
 		s := &read[i].submission
-		if s.Workflow == "" || read[i].partition != l.partition {
+		if read[i].partition != l.partition {
+			topics = append(topics, read[i].record.Topic) // it is forwarded there
+			continue
+		}
+		if s.Workflow == "" {
 			continue
 		}
 		if s.ReplyTo != "" && events.ValidTopic(s.ReplyTo) && !l.topics.Owns(s.ReplyTo) {
@@ -427,29 +430,62 @@ func (l *lane) advance(r *kgo.Record) {
 
 // forward sends a record that another partitioner put here to the partition of
 // its order, as it is. It is in the same transaction as the position behind
-// it: it is forwarded exactly once.
+// it: it is forwarded exactly once. One that Kafka would not take is put aside.
 func (l *lane) forward(in *input) {
 	r := in.record
+	if why := l.tooLarge(r.Topic, recordSize(r), true); why != "" {
+		l.deadLetter(r, "it is in the wrong partition, and cannot be forwarded: "+why)
+		return
+	}
 	l.current.add(&kgo.Record{
 		Topic: r.Topic, Partition: in.partition, Key: []byte(in.order), Value: r.Value, Timestamp: r.Timestamp,
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "waybill_forwarded_from", Value: source(r)}),
 	})
 }
 
-// deadLetter puts aside what nobody could read, byte for byte.
+// deadLetter puts aside what nobody could read, byte for byte. What is too large
+// for that stays at its source, and the dead letter says so.
 func (l *lane) deadLetter(r *kgo.Record, reason string) {
-	value := r.Value
-	if why := l.directory.refuses(l.topics.DeadLetters, len(value)+len(r.Key)+envelopeSize, false); why != "" {
-		reason += "; the value is only at the source: " + why
-		value = nil
+	letter := &kgo.Record{Topic: l.topics.DeadLetters, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp}
+	reason = cut(reason, textLength)
+	for _, part := range []struct {
+		name string
+		drop func()
+	}{
+		{"value", func() { letter.Value = nil }},
+		{"headers", func() { letter.Headers = nil }},
+		{"key", func() { letter.Key = nil }},
+	} {
+		why := l.tooLarge(letter.Topic, recordSize(letter), false)
+		if why == "" {
+			break
+		}
+		part.drop()
+		reason += fmt.Sprintf("; the %s is only at the source: %s", part.name, why)
 	}
 	l.log.Warn("unreadable input was put aside", "topic", r.Topic, "offset", r.Offset, "reason", reason)
-	l.current.add(&kgo.Record{
-		Topic: l.topics.DeadLetters, Key: r.Key, Value: value, Timestamp: r.Timestamp,
-		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
-			kgo.RecordHeader{Key: "waybill_reason", Value: []byte(reason)},
-			kgo.RecordHeader{Key: "waybill_source", Value: source(r)}),
-	})
+	letter.Headers = append(letter.Headers[:len(letter.Headers):len(letter.Headers)],
+		kgo.RecordHeader{Key: "waybill_reason", Value: []byte(reason)},
+		kgo.RecordHeader{Key: "waybill_source", Value: source(r)})
+	l.current.add(letter)
+}
+
+// tooLarge says why a record of somebody else's making cannot be produced by the
+// lane as it is, "" if it can.
+func (l *lane) tooLarge(topic string, size int, placed bool) string {
+	if size += envelopeSize; size > events.MaxBatch {
+		return fmt.Sprintf("%d bytes are more than the %d that are produced at a time", size, events.MaxBatch)
+	}
+	return l.directory.refuses(topic, size, placed)
+}
+
+// recordSize is what a record takes, roughly and not less.
+func recordSize(r *kgo.Record) int {
+	size := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += len(h.Key) + len(h.Value) + 8
+	}
+	return size
 }
 
 // source names a record: topic/partition/offset.

@@ -28,13 +28,17 @@ func newLane(t *testing.T) *lane {
 	t.Cleanup(func() { must(t, store.Close()) })
 	state, err := store.Partition(5)
 	must(t, err)
+	directory := newDirectory(nil, 12, log)
+	for _, topic := range s.topics.Partitioned() { // there is no Kafka to ask
+		directory.put(topic, topicFacts{until: time.Now().Add(time.Hour)})
+	}
 	return &lane{
 		Instance: &Instance{
 			cfg: Config{ID: "i-1"}, topics: s.topics, partitions: 12, log: log, store: store,
-			catalogue: s.flows, directory: newDirectory(nil, 12, log),
+			catalogue: s.flows, directory: directory,
 		},
 		partition: 5, state: state, log: log, byKey: newPartitioner(12), current: newBatch(),
-		learned: time.Now().Add(time.Hour), // there is no Kafka to ask
+		learned: time.Now().Add(time.Hour),
 	}
 }
 
@@ -149,6 +153,38 @@ func TestForward(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if l.position.Orders != 8 || !l.current.moved {
+		t.Errorf("the position is %+v", l.position)
+	}
+}
+
+// What could not be produced there is put aside, as far as that is possible, or
+// one record would stop the partition for ever.
+func TestForwardTooLarge(t *testing.T) {
+	l := newLane(t)
+	_, elsewhere := l.keys()
+	large := typed(l.topics.Orders, "", elsewhere, strings.Repeat("x", events.MaxBatch))
+	headed := typed(l.topics.Orders, "", elsewhere, "hello")
+	headed.Headers = []kgo.RecordHeader{{Key: "h", Value: make([]byte, events.MaxBatch)}}
+	keyed := typed(l.topics.Orders, "", strings.Repeat("k", events.MaxBatch), "hello")
+	must(t, l.decide(t.Context(), []*kgo.Record{large, headed, keyed}))
+	if len(l.current.records) != 3 {
+		t.Fatalf("%d records", len(l.current.records))
+	}
+	for i, r := range l.current.records {
+		if r.Topic != l.topics.DeadLetters || recordSize(r) > events.MaxBatch || !strings.Contains(headerText(r, "waybill_reason"), "only at the source") {
+			t.Errorf("%d: %d bytes to %s", i, recordSize(r), r.Topic)
+		}
+	}
+}
+
+// A marker that was read counts: a position never goes back behind it.
+func TestMarkersMoveThePosition(t *testing.T) {
+	l := newLane(t)
+	here, _ := l.keys()
+	data, marker := typed(l.topics.Orders, "", here, `{"workflow":"order"}`), &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
+	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
+	must(t, l.decide(t.Context(), []*kgo.Record{data, marker}))
+	if l.position.Orders != 9 {
 		t.Errorf("the position is %+v", l.position)
 	}
 }
