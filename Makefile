@@ -49,6 +49,16 @@ lint: ## Check the code's form: gofmt, go vet, golangci-lint
 bench: build ## Measure orders per second and latency
 	@exec bin/waybill bench
 
+# DURATION=2m for a short run; SEED=7 draws the faults of an earlier run again.
+DURATION ?= 10m
+SEED ?= 0
+RATE ?= 15
+
+.PHONY: chaos
+chaos: ## Break instances, network and Kafka under load; writes docs/reliability.md
+	go test -count=1 -v -timeout 0 -run '^TestChaos$$' ./test/chaos -args \
+	  -duration $(DURATION) -seed $(SEED) -rate $(RATE) -report $(CURDIR)/docs/reliability.md
+
 # STORY=operator for one of them.
 STORY ?= all
 
