@@ -395,13 +395,10 @@ func (l *lane) prepare(ctx context.Context, read []input) error {
 			topics = append(topics, read[i].record.Topic) // it is forwarded there
 			continue
 		}
-		if s.Workflow == "" {
-			continue
-		}
 		if s.ReplyTo != "" && events.ValidTopic(s.ReplyTo) && !l.topics.Owns(s.ReplyTo) {
 			topics = append(topics, s.ReplyTo)
 		}
-		unknown = unknown || l.catalogue.find(s.Workflow, s.Version) == nil
+		unknown = unknown || s.Workflow != "" && l.catalogue.find(s.Workflow, s.Version) == nil
 	}
 	if unknown {
 		if err := l.catalogue.catchUp(ctx); err != nil {
