@@ -23,7 +23,14 @@ type follower struct {
 
 	mu     sync.Mutex
 	states map[int32]*projections.Partition
+	// resting are partitions that could not be followed, and when to begin again;
+	// restarted says when that was done last.
+	resting, restarted map[int32]time.Time
 }
+
+// restartEvery is how often a partition is folded again from its beginning at
+// most: what is torn in the journal stays torn.
+const restartEvery = time.Minute
 
 func newFollower(i *Instance) (*follower, error) {
 	client, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
@@ -36,7 +43,7 @@ func newFollower(i *Instance) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return &follower{topic: i.topics.Journal, client: client, log: i.log, states: make(map[int32]*projections.Partition)}, nil
+	return &follower{topic: i.topics.Journal, client: client, log: i.log, states: make(map[int32]*projections.Partition), resting: make(map[int32]time.Time), restarted: make(map[int32]time.Time)}, nil
 }
 
 // follow begins to fold partition p.
@@ -60,17 +67,21 @@ func (f *follower) release(p int32) *projections.Partition {
 
 func (f *follower) drop(p int32) {
 	delete(f.states, p)
+	delete(f.resting, p)
 	f.client.RemoveConsumePartitions(map[string][]int32{f.topic: {p}})
 }
 
 // run follows until ctx ends.
 func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 	for {
-		fetches := f.client.PollRecords(ctx, 10_000)
+		poll, cancel := context.WithTimeout(ctx, time.Second)
+		fetches := f.client.PollRecords(poll, 10_000)
+		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		f.mu.Lock()
+		f.wake()
 		fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
 			state := f.states[fetched.Partition]
 			if state == nil {
@@ -96,14 +107,27 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 	}
 }
 
-// restart folds a partition again from its beginning. A takeover would do the
-// same, and calls an operator when that does not help either.
+// restart has a partition folded again from its beginning, if that was not done
+// a moment ago: until then it answers with what was folded. A takeover would do
+// the same, and calls an operator when that does not help either.
 func (f *follower) restart(p int32, state *projections.Partition, why error) {
-	f.log.Error("cannot follow the journal; folding it again from its beginning", "partition", p, "error", why)
+	at := f.restarted[p].Add(restartEvery)
+	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, time.Until(at)), "error", why)
 	f.drop(p)
-	if err := state.Reset(); err != nil {
-		f.log.Error("cannot reset the partition", "partition", p, "error", err)
+	f.states[p], f.resting[p] = state, at
+}
+
+// wake goes on with the partitions that have rested.
+func (f *follower) wake() {
+	for p, at := range f.resting {
+		if time.Now().Before(at) {
+			continue
+		}
+		delete(f.resting, p)
+		f.restarted[p] = time.Now()
+		if err := f.states[p].Reset(); err != nil {
+			f.log.Error("cannot reset the partition", "partition", p, "error", err)
+		}
+		f.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: {p: kgo.NewOffset().AtStart()}})
 	}
-	f.states[p] = state
-	f.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: {p: kgo.NewOffset().AtStart()}})
 }

@@ -1,0 +1,259 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// A Kafka without transaction version 2 can let a late request of one
+// transaction land in another, or lose it. The journal then says so itself: the
+// partition stops before anything is decided on what it cannot mean, an
+// operator is called, and the other partitions go on.
+func TestTornJournal(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// tear makes the transactions that stand in the journal behind the last
+		// one that is whole. All are of order torn, whose last event is h.last.
+		tear func(h *torn) [][]*kgo.Record
+		says string
+	}{
+		{"a record is missing", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(1, 3, h.discarded(1), h.discarded(2))}
+		}, "has 2 records of 3"},
+		{"a transaction is missing", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(2, 1, h.discarded(1))}
+		}, "then came"},
+		{"a record in the next transaction", func(h *torn) [][]*kgo.Record {
+			late := h.discarded(1)
+			return [][]*kgo.Record{h.seal(1, 1, h.discarded(2)), append([]*kgo.Record{late}, h.seal(2, 1, h.discarded(3))...)}
+		}, "event"},
+		{"a record of a transaction that never ended", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{{h.discarded(1)}, h.seal(1, 1, h.discarded(1))}
+		}, "has 2 records of 1"},
+		{"a transaction twice", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(1, 1, h.discarded(1)), h.seal(1, 1, h.discarded(1))}
+		}, "event"},
+		{"an event twice", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(1, 1, h.discarded(1)), h.seal(2, 1, h.discarded(1))}
+		}, "event"},
+		{"an event is missing", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(1, 1, h.discarded(2))}
+		}, "event"},
+		{"the last record, with the seal, is missing", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{{h.discarded(1)}}
+		}, "has 2 records of 1"}, // the claim is taken for its end
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newTorn(t)
+			stop := h.run("before")
+			must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+			h.submit("torn")
+			h.started("torn")
+			stop()
+			h.learn()
+			h.write(c.tear(h))
+
+			// Its input waits, and so does that of the others.
+			h.submit(h.waits)
+			h.submit(h.elsewhere[0])
+			defer h.run("after")()
+			h.started(h.elsewhere[0])
+			why := h.alerted()
+			for _, want := range []string{fmt.Sprintf("partition %d of namespace %s is stopped", h.partition, h.topics.Namespace), projections.ErrGap.Error(), c.says} {
+				if !strings.Contains(why, want) {
+					t.Errorf("the alert does not say %q: %s", want, why)
+				}
+			}
+			if err := h.instance.Ready(); !errors.Is(err, projections.ErrGap) || !strings.Contains(err.Error(), fmt.Sprintf("partition %d", h.partition)) {
+				t.Errorf("the instance is ready, or does not say why not: %v", err)
+			}
+			h.nothingDecided()
+			h.submit(h.elsewhere[1]) // the others still go on
+			h.started(h.elsewhere[1])
+		})
+	}
+}
+
+// torn is a namespace of two partitions. The journal of one is going to be torn.
+type torn struct {
+	*testing.T
+	broker    *kafka.Broker
+	topics    events.Topics
+	client    *kgo.Client
+	dir       string
+	instance  *Instance // that runs, or ran last
+	partition int32     // of the order torn
+	waits     string    // another order of it
+	elsewhere []string  // orders of the other partition
+
+	seq    uint64      // of the order's last event
+	sealed events.Seal // of the partition's last transaction
+	end    int64       // of what was written to the partition
+}
+
+func newTorn(t *testing.T) *torn {
+	t.Helper()
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	h := &torn{T: t, broker: kafka.Embedded(t), topics: topics, dir: t.TempDir()}
+	_, err = CreateTopics(t.Context(), h.broker.Admin(t), &topics, 2, 1)
+	must(t, err)
+	h.client = h.broker.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	byKey := newPartitioner(2)
+	h.partition = byKey.of([]byte("torn"))
+	for n := 0; h.waits == "" || len(h.elsewhere) < 2; n++ {
+		if id := fmt.Sprint("o-", n); byKey.of([]byte(id)) != h.partition {
+			h.elsewhere = append(h.elsewhere, id)
+		} else {
+			h.waits = id
+		}
+	}
+	return h
+}
+
+// run starts an instance on the same data as the one before, and returns what
+// stops it.
+func (h *torn) run(id string) func() {
+	h.Helper()
+	i, err := New(h.Context(), Config{ID: id, Namespace: h.topics.Namespace, Kafka: []kgo.Opt{kgo.SeedBrokers(h.broker.Brokers...)}, DataDir: h.dir})
+	must(h, err)
+	h.instance = i
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-ended, i.Close()); err != nil {
+			h.Errorf("instance %s: %v", id, err)
+		}
+	})
+	h.Cleanup(stop)
+	return stop
+}
+
+func (h *torn) submit(order string) {
+	h.Helper()
+	must(h, h.client.ProduceSync(h.Context(), &kgo.Record{
+		Topic: h.topics.Orders, Partition: newPartitioner(2).of([]byte(order)), Key: []byte(order), Value: []byte(`{"workflow":"order"}`),
+	}).FirstErr())
+}
+
+func (h *torn) started(order string) {
+	h.Helper()
+	oracle.Until(h, "order "+order+" is worked on", func() error {
+		o, _, err := h.instance.Store().Order(h.instance.Partition(order), order)
+		if err == nil && o.State != projections.Processing {
+			err = fmt.Errorf("it is %s", o.State)
+		}
+		return err
+	})
+}
+
+// journal reads the partition's.
+func (h *torn) journal() []*kgo.Record {
+	h.Helper()
+	return slices.DeleteFunc(oracle.Read(h, h.broker.Brokers, h.topics.Journal), func(r *kgo.Record) bool { return r.Partition != h.partition })
+}
+
+// learn reads after what a transaction must be written now.
+func (h *torn) learn() {
+	h.Helper()
+	for _, r := range h.journal() {
+		e, err := events.Decode[events.Event](r.Value)
+		must(h, err)
+		if e.Order == "torn" {
+			h.seq = e.Seq
+		}
+		if header := events.HeaderValue(r, events.HeaderLane); header != nil && e.Type != events.PartitionClaimed {
+			h.sealed, err = events.DecodeSeal(header)
+			must(h, err)
+		}
+	}
+	if h.seq == 0 || h.sealed.Transaction == 0 {
+		h.Fatalf("the journal has no event of the order, or no transaction: %d, %+v", h.seq, h.sealed)
+	}
+}
+
+// discarded is an event of the order, the nth from now.
+func (h *torn) discarded(n uint64) *kgo.Record {
+	e := events.Event{Type: events.ReplyDiscarded, Order: "torn", Seq: h.seq + n, Step: "charge", Attempt: 9, Reason: events.DiscardUnknownStep, At: now()}
+	envelope := events.Envelope{Source: "/waybill/" + h.topics.Namespace, Type: e.Type, Order: e.Order, Time: e.At, ID: fmt.Sprintf("torn/%d", e.Seq)}
+	r := envelope.Record(h.topics.Journal, e.Append(nil))
+	r.Key, r.Partition = []byte(e.Order), h.partition
+	return r
+}
+
+// seal closes the nth transaction from now, which says that it has so many events.
+func (h *torn) seal(n uint64, says int, records ...*kgo.Record) []*kgo.Record {
+	seal := events.Seal{Transaction: h.sealed.Transaction + n, Events: says, Next: h.sealed.Next}
+	last := records[len(records)-1]
+	last.Headers = append(last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
+	return records
+}
+
+func (h *torn) write(transactions [][]*kgo.Record) {
+	h.Helper()
+	for _, records := range transactions {
+		must(h, h.client.ProduceSync(h.Context(), records...).FirstErr())
+		h.end = records[len(records)-1].Offset
+	}
+}
+
+// alerted waits for the alert about a partition, and returns its reason.
+func (h *torn) alerted() (why string) {
+	h.Helper()
+	oracle.Until(h, "an alert", func() error {
+		all := oracle.Read(h, h.broker.Brokers, h.topics.Alerts)
+		if len(all) == 0 {
+			return errors.New("there is none")
+		}
+		a, err := events.Decode[events.Alert](all[0].Value)
+		must(h, err)
+		if len(all[0].Key) > 0 || a.Order != "" {
+			h.Fatalf("it is about order %q: %s", a.Order, a.Reason)
+		}
+		why = a.Reason
+		return nil
+	})
+	return why
+}
+
+// nothingDecided wants that behind what was torn there are claims only, and that
+// no message left.
+func (h *torn) nothingDecided() {
+	h.Helper()
+	claims := 0
+	for _, r := range h.journal() {
+		if r.Offset <= h.end {
+			continue
+		}
+		e, err := events.Decode[events.Event](r.Value)
+		must(h, err)
+		if e.Type != events.PartitionClaimed {
+			h.Errorf("behind the gap, at offset %d, stands %+v", r.Offset, e)
+		}
+		claims++
+	}
+	if claims == 0 {
+		h.Error("nobody claimed the partition")
+	}
+	for _, topic := range []string{h.topics.Requests("payment"), h.topics.Status, h.topics.DeadLetters} {
+		for _, r := range oracle.Read(h, h.broker.Brokers, topic) {
+			if string(r.Key) == h.waits {
+				h.Errorf("%s says of the order that waits: %s", topic, r.Value)
+			}
+		}
+	}
+}
