@@ -1,0 +1,283 @@
+//go:build unix
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+var (
+	duration = flag.Duration("duration", 0, "how long faults are inflicted; 0 leaves TestChaos out")
+	seed     = flag.Uint64("seed", 0, "draws the faults; 0 draws a seed")
+	rate     = flag.Float64("rate", 15, "orders a second")
+	session  = flag.Duration("session", 4*time.Second, "session time-out of the instances")
+	without  = flag.String("without", "", "leaves out the faults whose names match this expression")
+	report   = flag.String("report", "", "file to write the report to")
+)
+
+const (
+	instances  = 3
+	partitions = 12
+	// endPatience is how long the last order may take to end, once all is well.
+	endPatience = 5 * time.Minute
+)
+
+// run is one run.
+type run struct {
+	*testing.T
+	seed              uint64
+	duration, session time.Duration
+	rate              float64
+	without           *regexp.Regexp // nil if nothing is left out
+
+	dir       string
+	commit    string // that the program was built from
+	program   string
+	topics    events.Topics
+	kafka     *cluster
+	instances []*instance
+	service   *service
+	office    *office
+	load      load
+
+	agents     sync.WaitGroup // and other clients
+	background sync.WaitGroup
+
+	mu     sync.Mutex
+	faults []done
+	forced int // instances that did not end well when they were told to
+
+	began, calm, ended time.Time
+}
+
+// Nothing is lost, nothing is doubled, nothing is stuck (S1 to S6, V2 to V6),
+// whatever happens to instances, their disks, their network and Kafka.
+func TestChaos(t *testing.T) {
+	if *duration <= 0 {
+		t.Skip("no -duration; make chaos gives one")
+	}
+	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, began: time.Now()}
+	if *without != "" {
+		r.without = regexp.MustCompile(*without)
+	}
+	if r.seed == 0 {
+		r.seed = uint64(rand.Uint32())
+	}
+	t.Logf("-seed %d -duration %s -rate %g -session %s", r.seed, r.duration, r.rate, r.session)
+	r.prepare()
+	for _, i := range r.instances {
+		i.up()
+	}
+	r.allReady()
+	r.register()
+
+	agents, dismiss := context.WithCancel(context.Background())
+	defer r.agents.Wait()
+	defer dismiss()
+	r.service = &service{seed: r.seed, keys: make(map[string]map[string]int), deeds: make(map[string]map[string]bool)}
+	r.plainAgent(agents, "alpha", kgo.StickyKeyPartitioner(nil))
+	r.plainAgent(agents, "beta", kgo.RoundRobinPartitioner())
+	r.sdkAgent(agents, "gamma", "ship", "right", "un-right", "one", "un-one", "patient", "un-patient")
+	r.office = &office{client: r.client(), sent: make(map[string][]string)}
+	defer r.office.client.Close()
+
+	troubled, rest := context.WithCancel(context.Background())
+	r.submit(agents, troubled)
+	var operators sync.WaitGroup
+	operators.Go(func() { r.operate(troubled, agents) })
+	r.began = time.Now()
+	r.inflict(t.Context(), r.began)
+	rest()
+	operators.Wait()
+	r.load.done.Wait()
+	r.calm = time.Now()
+	t.Logf("%d orders were submitted; the faults are over", r.load.acked.Load())
+
+	r.allReady()
+	t.Logf("all instances are ready %s after the last fault", time.Since(r.calm).Round(100*time.Millisecond))
+	f := new(findings)
+	r.finish(agents, f)
+	r.ended = time.Now()
+	r.check(f)
+	for _, i := range r.instances {
+		r.verify(i)
+	}
+	dismiss()
+	r.agents.Wait()
+	for _, i := range r.instances {
+		if !i.down(syscall.SIGTERM, time.Minute) {
+			t.Errorf("%s does not end well", i.name)
+		}
+	}
+	f.measure(r)
+	t.Log("\n" + f.table(r))
+	for _, what := range slices.Sorted(maps.Keys(f.said)) {
+		t.Logf("%6d times: %s", f.said[what], what)
+	}
+	if *report != "" {
+		if err := f.write(r, *report); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// prepare builds the program, and starts Kafka and all that stands around it.
+func (r *run) prepare() {
+	dir, err := os.MkdirTemp("", "waybill-chaos-")
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.dir = dir
+	r.Cleanup(func() {
+		if !r.Failed() {
+			if err := os.RemoveAll(dir); err != nil {
+				r.Error(err)
+			}
+			return
+		}
+		r.Logf("what was written is in %s: logs of the instances, of Kafka, and state stores", dir)
+	})
+	r.commit, r.program = commit(), filepath.Join(dir, "waybill")
+	build := exec.Command("go", "build", "-o", r.program, "github.com/waybill-dev/waybill/cmd/waybill")
+	if said, err := build.CombinedOutput(); err != nil {
+		r.Fatalf("%s: %v\n%s", build, err, said)
+	}
+	if r.topics, err = events.NewTopics("chaos"); err != nil {
+		r.Fatal(err)
+	}
+	var proxies []string
+	for range instances {
+		proxies = append(proxies, freeAddress(r.T))
+	}
+	r.kafka = startKafka(r.T, dir, proxies)
+	r.Cleanup(func() {
+		if r.Failed() {
+			r.keepKafka()
+		}
+	})
+	r.waybill("topics", "create", "--partitions", fmt.Sprint(partitions), "--brokers", r.kafka.address, "--namespace", r.topics.Namespace)
+	for n, address := range proxies {
+		r.instances = append(r.instances, r.instance(fmt.Sprintf("i%d", n+1), newProxy(r.T, address, r.kafka.behind[n]), address))
+	}
+}
+
+// keepKafka keeps what Kafka logged and what it has, for who looks into it.
+func (r *run) keepKafka() {
+	logs, err := tryDocker("logs", r.kafka.name)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.dir, "kafka.log"), []byte(logs), 0o600)
+	}
+	if err == nil {
+		_, err = tryDocker("stop", r.kafka.name)
+	}
+	if err == nil {
+		_, err = tryDocker("cp", r.kafka.name+":/tmp/kraft-combined-logs", filepath.Join(r.dir, "kafka-data"))
+	}
+	if err != nil {
+		r.Logf("keeping what Kafka has: %v", err)
+	}
+}
+
+func (r *run) instance(name string, network *proxy, kafka string) *instance {
+	i := &instance{
+		T: r.T, name: name, program: r.program, dir: filepath.Join(r.dir, name), log: filepath.Join(r.dir, name+".log"),
+		http: freeAddress(r.T), network: network,
+	}
+	if err := os.Mkdir(i.dir, 0o700); err != nil {
+		r.Fatal(err)
+	}
+	// The store has a small file system of its own, where one can be mounted.
+	if err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256m", "waybill-chaos", i.dir).Run(); err == nil {
+		i.full = true
+		r.Cleanup(func() {
+			if r.Failed() {
+				if err := os.CopyFS(i.dir+"-data", os.DirFS(i.dir)); err != nil {
+					r.Logf("keeping what %s has: %v", name, err)
+				}
+			}
+			if out, err := exec.Command("umount", i.dir).CombinedOutput(); err != nil {
+				r.Errorf("umount %s: %v: %s", i.dir, err, out)
+			}
+		})
+	}
+	i.args = []string{
+		"serve", "--id", name, "--brokers", kafka, "--namespace", r.topics.Namespace, "--data-dir", i.dir,
+		"--http-addr", i.http, "--session-timeout", r.session.String(),
+	}
+	client, err := api.NewClient(i.http)
+	if err != nil {
+		r.Fatal(err)
+	}
+	i.client = client
+	r.Cleanup(func() {
+		i.down(syscall.SIGKILL, time.Minute)
+		client.Close()
+	})
+	return i
+}
+
+// waybill runs a command to its end.
+func (r *run) waybill(args ...string) {
+	r.Helper()
+	var said bytes.Buffer
+	cmd := exec.Command(r.program, args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		r.Errorf("waybill %q: %v\n%s", args, err, &said)
+	}
+}
+
+func (r *run) verify(i *instance) {
+	r.waybill("replay", "--verify", "--brokers", r.kafka.address, "--namespace", r.topics.Namespace, "--server", i.http)
+}
+
+func (r *run) register() {
+	for n, source := range flows {
+		file := filepath.Join(r.dir, fmt.Sprintf("flow-%d.yaml", n))
+		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+			r.Fatal(err)
+		}
+		r.waybill("workflow", "register", file, "--server", r.instances[0].http)
+	}
+	if r.Failed() {
+		r.FailNow()
+	}
+}
+
+// allReady waits until every instance serves what it was given.
+func (r *run) allReady() {
+	deadline := time.Now().Add(endPatience)
+	for _, i := range r.instances {
+		for {
+			ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+			err := i.client.Ready(ctx)
+			cancel()
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				r.Fatalf("%s is not ready in %s: %v", i.name, endPatience, err)
+			}
+			hold(r.Context(), 50*time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,360 @@
+//go:build unix
+
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/audit"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// findings are what a run was, and what was wrong with it.
+type findings struct {
+	books                    *audit.Books
+	claims, events, requests int
+
+	lost, doubled, stuck, broken []string
+
+	written map[int32][]time.Time // when each partition's orders had events
+
+	takeovers                       []takeover
+	fences, totals                  []time.Duration
+	afterKill, kafkaUp              []time.Duration // until all partitions of the dead are served
+	afterFreeze, afterTerm, afterUp []time.Duration
+	woken, reached                  zombies
+	said                            map[string]int // messages in the instances' logs
+}
+
+// zombies are instances that came back to partitions that others own.
+type zombies struct{ instances, partitions int }
+
+// takeover is one that an instance logged.
+type takeover struct {
+	at        time.Time
+	partition int
+	instance  string
+}
+
+// finish lets all come to an end: the services are well, and operators let go
+// what waits for them.
+func (r *run) finish(ctx context.Context, f *findings) {
+	r.service.mu.Lock()
+	r.service.well = true
+	r.service.mu.Unlock()
+	var open []string
+	for n := range r.load.acked.Load() {
+		open = append(open, orderID(n+1))
+	}
+	told := make(map[string]int) // how long each history was when an operator last acted
+	client := r.instances[0].client
+	for deadline := time.Now().Add(endPatience); len(open) > 0 && time.Now().Before(deadline); hold(ctx, 100*time.Millisecond) {
+		open = slices.DeleteFunc(open, func(id string) bool {
+			o, err := client.Order(ctx, id)
+			if err != nil {
+				return false
+			}
+			if o.ProcessState.Final() {
+				return true
+			}
+			command := `"command":"resubmit","sameKey":true`
+			if o.Paused {
+				command = `"command":"resume"`
+			} else if o.ProcessState != "Error" {
+				return false
+			}
+			if h, err := client.History(ctx, id); err == nil && len(h.Events) > told[id] {
+				told[id] = len(h.Events)
+				r.send(ctx, id, command)
+			}
+			return false
+		})
+	}
+	for _, id := range open {
+		o, err := client.Order(ctx, id)
+		f.stuck = append(f.stuck, fmt.Sprintf("order %s has not ended: %+v %v", id, o, err))
+	}
+	r.Logf("the last order ended %s after the faults were over", time.Since(r.calm).Round(100*time.Millisecond))
+}
+
+// recorder notes what checks of others say.
+type recorder struct {
+	testing.TB
+	mu   sync.Mutex
+	said []string
+}
+
+func (c *recorder) Errorf(format string, args ...any) { c.Error(fmt.Sprintf(format, args...)) }
+
+func (c *recorder) Error(args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = append(c.said, fmt.Sprint(args...))
+}
+
+// check holds everything against everything.
+func (r *run) check(f *findings) {
+	rules := &recorder{TB: r.T}
+	brokers := []string{r.kafka.address}
+	f.books = audit.Namespace(rules, brokers, &r.topics, true)
+	r.owners(f, brokers)
+	f.readLogs(r)
+	if dead := oracle.Read(r.T, brokers, r.topics.DeadLetters); len(dead) > 0 {
+		rules.Errorf("%d dead letters, the first because %s", len(dead), events.Header(dead[0], "waybill_reason"))
+	}
+	f.broken = append(f.broken, rules.said...)
+
+	submitted := make(map[string]bool)
+	for n := range r.load.acked.Load() {
+		id := orderID(n + 1)
+		submitted[id] = true
+		switch n := f.books.Count(id, func(e *events.Event) bool { return e.Type == events.OrderAccepted }); {
+		case n == 0:
+			f.lost = append(f.lost, "order "+id+" was acknowledged, and not accepted")
+		case n > 1:
+			f.doubled = append(f.doubled, fmt.Sprintf("order %s was accepted %d times", id, n))
+		}
+	}
+	for id := range f.books.Histories {
+		if !submitted[id] {
+			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
+		}
+	}
+	for order, commands := range r.office.sent {
+		for _, id := range commands {
+			switch n := f.books.Commands(order, id); {
+			case n == 0:
+				f.lost = append(f.lost, fmt.Sprintf("order %s: command %s was not acted on", order, id))
+			case n > 1:
+				f.doubled = append(f.doubled, fmt.Sprintf("order %s: command %s was acted on %d times", order, id, n))
+			}
+		}
+	}
+	for order, history := range f.books.Histories {
+		r.checkDeeds(f, order, history)
+	}
+	for order := range r.service.keys {
+		if f.books.Histories[order] == nil {
+			f.doubled = append(f.doubled, "order "+order+" is unknown to the journal, and agents did something for it")
+		}
+	}
+	for _, m := range f.books.Messages {
+		f.requests += len(m.Requests)
+	}
+	for what, all := range map[string][]string{"lost": f.lost, "doubled": f.doubled, "stuck": f.stuck, "a rule is broken": f.broken} {
+		for n, said := range all {
+			if n == 20 {
+				r.Errorf("%s: and %d more", what, len(all)-n)
+				break
+			}
+			r.Errorf("%s: %s", what, said)
+		}
+	}
+}
+
+// owners reads how often partitions were claimed, and wants that every attempt
+// was begun by the instance that had claimed the partition last.
+func (r *run) owners(f *findings, brokers []string) {
+	owner := make(map[int32]string)
+	f.written = make(map[int32][]time.Time)
+	for _, record := range oracle.Read(r.T, brokers, r.topics.Journal) {
+		e, err := events.Decode[events.Event](record.Value)
+		if err != nil {
+			f.broken = append(f.broken, err.Error())
+			continue
+		}
+		f.events++
+		switch {
+		case e.Type == events.PartitionClaimed:
+			f.claims++
+			owner[record.Partition] = e.Instance
+			continue
+		case e.LockedBy != "" && e.LockedBy != owner[record.Partition]:
+			f.broken = append(f.broken, fmt.Sprintf("journal %d/%d: written by %s, and the partition is claimed by %s", record.Partition, record.Offset, e.LockedBy, owner[record.Partition]))
+		}
+		f.written[record.Partition] = append(f.written[record.Partition], e.At)
+	}
+}
+
+// checkDeeds holds the agents' ledger against an order's history.
+func (r *run) checkDeeds(f *findings, order string, history []events.Event) {
+	r.service.mu.Lock()
+	defer r.service.mu.Unlock()
+	keys, deeds := r.service.keys[order], r.service.deeds[order]
+	asked := make(map[string]string) // the key of each attempt
+	known := make(map[string]bool)
+	attempt := func(e *events.Event, undo bool) string { return fmt.Sprintf("%s %d", deed(e.Step, undo), e.Attempt) }
+	for i := range history {
+		switch e := &history[i]; e.Type {
+		case events.StepStarted, events.UndoStarted:
+			asked[attempt(e, e.Type == events.UndoStarted)] = e.IdempotencyKey
+			known[e.IdempotencyKey] = true
+		case events.StepCompleted, events.UndoCompleted:
+			if key := asked[attempt(e, e.Type == events.UndoCompleted)]; keys[key] == 0 {
+				f.lost = append(f.lost, fmt.Sprintf("order %s: event %d says that %s completed under key %q, and no agent did it", order, e.Seq, e.Step, key))
+			}
+		}
+	}
+	for key := range keys {
+		if !known[key] {
+			f.doubled = append(f.doubled, fmt.Sprintf("order %s: agents did something under key %q, which the journal did not ask for", order, key))
+		}
+	}
+	for _, s := range f.books.Ledgers[order].Steps {
+		switch done, undone := deeds["do "+s.Name], deeds["undo "+s.Name]; {
+		case s.State == "undone" && !undone:
+			f.lost = append(f.lost, fmt.Sprintf("order %s says that step %s was undone, and no agent undid it", order, s.Name))
+		case s.State != "undone" && undone && (s.Undo == nil || s.Undo.State == "not-started"):
+			f.doubled = append(f.doubled, fmt.Sprintf("order %s says that step %s is %s, and an agent undid it", order, s.Name, s.State))
+		case done && s.State == "not-started":
+			f.doubled = append(f.doubled, fmt.Sprintf("order %s says that step %s was not begun, and an agent did it", order, s.Name))
+		}
+	}
+}
+
+var (
+	numbers  = regexp.MustCompile(`\d+`)
+	logged   = regexp.MustCompile(`(?m)^time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"`)
+	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+) total=(\S+)`)
+	// fatal is what no instance may ever say, whatever is done to it.
+	fatal = regexp.MustCompile(`(?m)^(?:panic:|fatal error:|.*the partition is stopped|.*deciding panicked|.*is not a workflow of its key).*`)
+)
+
+// readLogs reads what the instances said.
+func (f *findings) readLogs(r *run) {
+	f.said = make(map[string]int)
+	for _, i := range r.instances {
+		log, err := os.ReadFile(i.log)
+		if err != nil {
+			r.Error(err)
+			continue
+		}
+		for _, m := range logged.FindAllStringSubmatch(string(log), -1) {
+			f.said[numbers.ReplaceAllString(m[1], "N")]++
+		}
+		for _, line := range fatal.FindAllString(string(log), -1) {
+			f.broken = append(f.broken, i.name+" said: "+line)
+		}
+		for _, m := range tookOver.FindAllStringSubmatch(string(log), -1) {
+			at, err1 := time.Parse(time.RFC3339Nano, m[1])
+			p, err2 := strconv.Atoi(m[2])
+			fence, err3 := time.ParseDuration(m[3])
+			total, err4 := time.ParseDuration(m[4])
+			if err := cmp.Or(err1, err2, err3, err4); err != nil {
+				r.Errorf("%s: %s: %v", i.name, m[0], err)
+				continue
+			}
+			f.takeovers = append(f.takeovers, takeover{at, p, i.name})
+			f.fences, f.totals = append(f.fences, fence), append(f.totals, total)
+		}
+	}
+	slices.SortFunc(f.takeovers, func(a, b takeover) int { return a.at.Compare(b.at) })
+}
+
+// measure says how long it took to get over the faults.
+func (f *findings) measure(r *run) {
+	for _, d := range r.faults {
+		switch served, ok := f.servedAgain(d.Target, d.Began, r.ended); d.Kind {
+		case brokerKill, brokerRestart:
+			f.afterUp = append(f.afterUp, f.writtenAgain(d.Ended, r.ended).Sub(d.Ended))
+		case handOver:
+			if ok {
+				f.afterTerm = append(f.afterTerm, served.Sub(d.Began))
+			}
+		case kill, wipe, flip:
+			if !ok {
+				continue
+			}
+			f.afterKill = append(f.afterKill, served.Sub(d.Began))
+			if !slices.ContainsFunc(r.faults, func(o done) bool {
+				return o.Target == "kafka" && o.Began.Before(served) && o.Ended.After(d.Began.Add(-10*time.Second))
+			}) {
+				f.kafkaUp = append(f.kafkaUp, served.Sub(d.Began))
+			}
+		case freeze:
+			f.awake(&f.woken, d)
+			if ok && served.Before(d.Ended) {
+				f.afterFreeze = append(f.afterFreeze, served.Sub(d.Began))
+			}
+		case cut, deafen, mute:
+			f.awake(&f.reached, d)
+		}
+	}
+}
+
+// awake counts what others took over while an instance was not of this world.
+func (f *findings) awake(z *zombies, d done) {
+	taken := 0
+	for _, p := range f.serving(d.Target, d.Began) {
+		if slices.ContainsFunc(f.takeovers, func(o takeover) bool {
+			return o.partition == p && o.instance != d.Target && o.at.After(d.Began) && o.at.Before(d.Ended)
+		}) {
+			taken++
+		}
+	}
+	if z.partitions += taken; taken > 0 {
+		z.instances++
+	}
+}
+
+// writtenAgain is when the last partition had an event of an order after a time.
+func (f *findings) writtenAgain(at, end time.Time) (last time.Time) {
+	for p := range int32(partitions) {
+		again := end
+		for _, w := range f.written[p] { // not quite in order: clocks of three processes
+			if w.After(at) && w.Before(again) {
+				again = w
+			}
+		}
+		if again.After(last) {
+			last = again
+		}
+	}
+	return last
+}
+
+// serving are the partitions that an instance took over last before a time.
+func (f *findings) serving(instance string, at time.Time) []int {
+	owner := make(map[int]string)
+	for _, o := range f.takeovers {
+		if o.at.Before(at) {
+			owner[o.partition] = o.instance
+		}
+	}
+	var all []int
+	for p, o := range owner {
+		if o == instance {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// servedAgain is when the last of the partitions that an instance served at a
+// time was taken over after it.
+func (f *findings) servedAgain(instance string, at, end time.Time) (served time.Time, ok bool) {
+	for _, p := range f.serving(instance, at) {
+		again := end
+		for _, o := range f.takeovers {
+			if o.partition == p && o.at.After(at) {
+				again = o.at
+				break
+			}
+		}
+		if again.After(served) {
+			served = again
+		}
+		ok = true
+	}
+	return served, ok
+}

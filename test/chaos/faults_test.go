@@ -1,0 +1,187 @@
+//go:build unix
+
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// done is a fault that was inflicted.
+type done struct {
+	fault
+	Target       string
+	Began, Ended time.Time
+	Left         string // why it was left out, if it was
+}
+
+// inflict goes through the schedules of all targets, and returns when the last
+// fault is over and everything is up again.
+func (r *run) inflict(ctx context.Context, began time.Time) {
+	for n := range len(r.instances) + 1 {
+		r.background.Go(func() {
+			for _, f := range schedule(r.seed, n, r.duration, r.session) {
+				select {
+				case <-time.After(time.Until(began.Add(f.At))):
+				case <-ctx.Done():
+					return
+				}
+				if r.without != nil && r.without.MatchString(string(f.Kind)) {
+					continue
+				}
+				d := done{fault: f, Target: "kafka", Began: time.Now()}
+				if n > 0 {
+					d.Target = r.instances[n-1].name
+				}
+				for _, i := range r.instances {
+					note(i.log, fmt.Sprintf("%s: %s, for %s", d.Target, f.Kind, f.Hold.Round(time.Millisecond)))
+				}
+				if n == 0 {
+					r.hitKafka(ctx, f)
+				} else {
+					d.Left = r.hit(ctx, r.instances[n-1], f)
+				}
+				d.Ended = time.Now()
+				r.Logf("%7s %-7s %s, %s%s", d.Began.Sub(began).Round(100*time.Millisecond), d.Target, f.Kind, d.Ended.Sub(d.Began).Round(100*time.Millisecond), d.Left)
+				r.mu.Lock()
+				r.faults = append(r.faults, d)
+				r.mu.Unlock()
+			}
+		})
+	}
+	r.background.Wait()
+}
+
+// hold lets a fault last.
+func hold(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+func (r *run) hitKafka(ctx context.Context, f fault) {
+	stop := []string{"stop", "-t", "30", r.kafka.name}
+	if f.Kind == brokerKill {
+		stop = []string{"kill", "-s", "KILL", r.kafka.name}
+	}
+	if _, err := tryDocker(stop...); err != nil {
+		r.Error(err)
+	}
+	hold(ctx, f.Hold)
+	_, err := tryDocker("start", r.kafka.name)
+	if err == nil {
+		err = r.kafka.ready(context.WithoutCancel(ctx))
+	}
+	if err != nil {
+		r.Errorf("Kafka does not come back: %v", err)
+	}
+}
+
+// hit inflicts a fault on an instance, and undoes it. It says why, if it cannot.
+func (r *run) hit(ctx context.Context, i *instance, f fault) (left string) {
+	by := rand.New(rand.NewPCG(f.Detail, 0))
+	switch f.Kind {
+	case kill, wipe, flip:
+		i.down(syscall.SIGKILL, time.Minute)
+		switch f.Kind {
+		case wipe:
+			if err := os.RemoveAll(filepath.Join(i.dir, "state")); err != nil {
+				r.Error(err)
+			}
+		case flip:
+			if err := flipBytes(filepath.Join(i.dir, "state"), by); err != nil {
+				r.Error(err)
+			}
+		}
+		hold(ctx, f.Hold)
+		i.up()
+	case handOver:
+		if !i.down(syscall.SIGTERM, 30*time.Second) {
+			r.mu.Lock()
+			r.forced++
+			r.mu.Unlock()
+			note(i.log, "it did not end well when it was told to")
+		}
+		hold(ctx, f.Hold)
+		i.up()
+	case freeze:
+		i.signal(syscall.SIGSTOP)
+		hold(ctx, f.Hold)
+		i.signal(syscall.SIGCONT)
+	case fill:
+		if !i.full {
+			return ", left out: no file system could be mounted"
+		}
+		balloon := filepath.Join(i.dir, "balloon")
+		if err := inflate(balloon); err != nil {
+			r.Error(err)
+		}
+		hold(ctx, f.Hold)
+		if err := os.Remove(balloon); err != nil {
+			r.Error(err)
+		}
+	default:
+		i.network.set(map[kind]weather{
+			cut: {cut: true}, deafen: {holdDown: true}, mute: {holdUp: true},
+			slow: {delay: 50*time.Millisecond + time.Duration(by.IntN(350))*time.Millisecond},
+		}[f.Kind])
+		hold(ctx, f.Hold)
+		i.network.set(weather{})
+	}
+	return ""
+}
+
+// inflate fills a file system.
+func inflate(file string) error {
+	balloon, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer balloon.Close()
+	for size := 1 << 20; size > 0; size /= 16 {
+		for air := make([]byte, size); ; {
+			if _, err := balloon.Write(air); err != nil {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// flipBytes changes some bytes of some files of a directory.
+func flipBytes(dir string, by *rand.Rand) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || strings.HasSuffix(path, "LOCK") || by.IntN(2) > 0 {
+			return err
+		}
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil || info.Size() == 0 {
+			return err
+		}
+		for range 1 + by.IntN(8) {
+			at := by.Int64N(info.Size())
+			b := []byte{0}
+			if _, err := file.ReadAt(b, at); err != nil {
+				return err
+			}
+			b[0] ^= byte(1 + by.IntN(255))
+			if _, err := file.WriteAt(b, at); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

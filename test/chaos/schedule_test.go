@@ -1,0 +1,96 @@
+//go:build unix
+
+package chaos
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// kind is a kind of fault.
+type kind string
+
+const (
+	kill     kind = "kill -9 of an instance"
+	freeze   kind = "instance stopped (SIGSTOP) past its session, then woken up"
+	handOver kind = "instance restarted in good order (SIGTERM)"
+	cut      kind = "network of an instance cut"
+	deafen   kind = "network of an instance: Kafka's answers held back"
+	mute     kind = "network of an instance: its requests held back"
+	slow     kind = "network of an instance: 50 to 400 ms slower each way"
+	wipe     kind = "state store deleted while the instance is down"
+	flip     kind = "bytes of the state store flipped while the instance is down"
+	fill     kind = "disk of the state store full"
+
+	brokerKill    kind = "kill -9 of Kafka"
+	brokerRestart kind = "Kafka restarted in good order"
+)
+
+// kinds are all of them, in the order of the report.
+var kinds = []kind{kill, freeze, handOver, cut, deafen, mute, slow, wipe, flip, fill, brokerKill, brokerRestart}
+
+// fault is one that was drawn.
+type fault struct {
+	Kind   kind
+	At     time.Duration // since the start
+	Hold   time.Duration // how long it lasts, once it is there
+	Detail uint64        // for what else there is to draw
+}
+
+// deck is what is drawn from: each kind as often as its weight says.
+type deck []struct {
+	kind   kind
+	weight int
+}
+
+var (
+	instanceDeck = deck{{kill, 30}, {freeze, 18}, {handOver, 14}, {cut, 7}, {deafen, 7}, {mute, 7}, {slow, 5}, {wipe, 4}, {flip, 4}, {fill, 4}}
+	brokerDeck   = deck{{brokerKill, 3}, {brokerRestart, 2}}
+)
+
+func (d deck) draw(by *rand.Rand) kind {
+	sum := 0
+	for _, c := range d {
+		sum += c.weight
+	}
+	n := by.IntN(sum)
+	for _, c := range d {
+		if n -= c.weight; n < 0 {
+			return c.kind
+		}
+	}
+	panic("unreachable: n is less than the sum")
+}
+
+// schedule draws the faults of one target: of instance n, or of Kafka, which is
+// number 0. Each target has its own, so faults come alone and on top of others.
+func schedule(seed uint64, target int, duration, session time.Duration) []fault {
+	by := rand.New(rand.NewPCG(seed, uint64(target)))
+	between := func(low, high time.Duration) time.Duration { return low + time.Duration(by.Int64N(int64(high-low))) }
+	cards, gap, longest := instanceDeck, 9*time.Second, 20*time.Second
+	if target == 0 {
+		cards, gap, longest = brokerDeck, 25*time.Second, 50*time.Second
+	}
+	var all []fault
+	for at := between(gap/2, longest); at < duration; at += between(gap, longest) {
+		f := fault{Kind: cards.draw(by), At: at, Detail: by.Uint64()}
+		switch f.Kind {
+		case freeze:
+			f.Hold = between(session*3/2, session*3)
+		case cut, deafen, mute:
+			f.Hold = between(session/2, session*3)
+		case slow, fill:
+			f.Hold = between(5*time.Second, 12*time.Second)
+		case brokerKill, brokerRestart:
+			f.Hold = between(0, 5*time.Second)
+		default:
+			f.Hold = between(0, session*3/2) // down for so long
+			if by.IntN(2) == 0 {
+				f.Hold = 0
+			}
+		}
+		all = append(all, f)
+		at += f.Hold
+	}
+	return all
+}
