@@ -406,7 +406,7 @@ func (w *drawn) finish(p *process) {
 	defer func() {
 		w.Logf("%d orders; the last ended %s after the services were well", w.load.acked.Load(), time.Since(began).Round(time.Millisecond))
 	}()
-	told := make(map[string]int) // how long each history was when an operator last acted
+	told := make(map[string]time.Time) // when each order had last changed when an operator acted on it
 	p.until("all orders have ended", func() error {
 		var open []string
 		for _, id := range ids {
@@ -424,12 +424,8 @@ func (w *drawn) finish(p *process) {
 			} else if o.ProcessState != "Error" {
 				continue
 			}
-			h, err := w.client.History(p.Context(), id)
-			if err != nil {
-				return err
-			}
-			if len(h.Events) > told[id] {
-				told[id] = len(h.Events)
+			if at := o.UpdatedAt.Time; !at.Equal(told[id]) {
+				told[id] = at
 				w.office.send(id, command)
 			}
 		}
