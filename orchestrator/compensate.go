@@ -20,11 +20,8 @@ func (d *decider) undo(end projections.State, e events.Event) {
 
 // lock is who holds the order from here on: this instance while anything runs.
 func (d *decider) lock() string {
-	for i := range d.order.Steps {
-		s := &d.order.Steps[i]
-		if s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running {
-			return d.env.Instance
-		}
+	if d.order.Running() {
+		return d.env.Instance
 	}
 	return ""
 }
@@ -51,19 +48,18 @@ func (d *decider) compensate() {
 
 func (d *decider) compensated() {
 	if failed := compensation.Failures(d.order); failed != nil {
-		var step string
-		undos := make(map[string]bool)
+		step, undos := "", 0
 		for i := range d.order.Steps {
-			if s := &d.order.Steps[i]; s.Undo != nil && s.Undo.Broken() {
-				step = s.Name
-				undos[step] = true
+			if d.work(i, true).Broken() {
+				step = d.order.Steps[i].Name
+				undos++
 			}
 		}
-		if len(undos) > 1 {
+		if undos > 1 {
 			step = ""
 		}
 		failed.ErrorFormat = sentence
-		d.errored(step, fmt.Sprintf("%d of the undos failed: %v", len(undos), failed), nil, d.action(step))
+		d.errored(step, fmt.Sprintf("%d of the undos failed: %v", undos, failed), nil, d.action(step))
 		return
 	}
 	e := events.Event{Type: events.OrderCompensated}

@@ -53,7 +53,7 @@ func (d *directory) learn(ctx context.Context, topics ...string) {
 	var ask []string
 	d.mu.Lock()
 	for _, topic := range topics {
-		if now.After(d.topics[topic].until) {
+		if now.After(d.topics[topic].until) && !slices.Contains(ask, topic) {
 			ask = append(ask, topic)
 		}
 	}

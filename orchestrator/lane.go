@@ -240,9 +240,7 @@ func (l *lane) env() *Env {
 		Skew:     l.cfg.ClockSkew,
 		Topics:   &l.topics,
 		Workflow: l.catalogue.find,
-		Refuses: func(topic string, size int) string {
-			return l.directory.refuses(topic, size, l.topics.Owns(topic))
-		},
+		Refuses: l.refuses,
 	}
 }
 
@@ -430,7 +428,7 @@ func (l *lane) advance(r *kgo.Record) {
 // it: it is forwarded exactly once. One that Kafka would not take is put aside.
 func (l *lane) forward(in *input) {
 	r := in.record
-	if why := l.tooLarge(r.Topic, recordSize(r), true); why != "" {
+	if why := l.refuses(r.Topic, recordSize(r)+envelopeSize); why != "" {
 		l.deadLetter(r, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}
@@ -453,7 +451,7 @@ func (l *lane) deadLetter(r *kgo.Record, reason string) {
 		{"headers", func() { letter.Headers = nil }},
 		{"key", func() { letter.Key = nil }},
 	} {
-		why := l.tooLarge(letter.Topic, recordSize(letter), false)
+		why := l.refuses(letter.Topic, recordSize(letter)+envelopeSize)
 		if why == "" {
 			break
 		}
@@ -467,13 +465,13 @@ func (l *lane) deadLetter(r *kgo.Record, reason string) {
 	l.current.add(letter)
 }
 
-// tooLarge says why a record of somebody else's making cannot be produced by the
-// lane as it is, "" if it can.
-func (l *lane) tooLarge(topic string, size int, placed bool) string {
-	if size += envelopeSize; size > events.MaxBatch {
+// refuses says why a record of size bytes cannot be produced on topic, "" if it
+// can as far as is known.
+func (l *lane) refuses(topic string, size int) string {
+	if size > events.MaxBatch {
 		return fmt.Sprintf("%d bytes are more than the %d that are produced at a time", size, events.MaxBatch)
 	}
-	return l.directory.refuses(topic, size, placed)
+	return l.directory.refuses(topic, size, l.topics.Owns(topic) && topic != l.topics.DeadLetters)
 }
 
 // recordSize is what a record takes, roughly and not less.

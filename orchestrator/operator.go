@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -167,16 +168,9 @@ func (d *decider) action(step string) string {
 		skip = fmt.Sprintf("; or pass over it: waybill order skip-step %s --step %s", id, step)
 	}
 	if d.order.Toward != "" {
-		return fmt.Sprintf("repair the cause, then ask for the undo again: waybill order resubmit %s%s, which leaves it not undone", id, orElse(skip, fmt.Sprintf("; or pass over one: waybill order skip-step %s --step STEP", id)))
+		return fmt.Sprintf("repair the cause, then ask for the undo again: waybill order resubmit %s%s, which leaves it not undone", id, cmp.Or(skip, fmt.Sprintf("; or pass over one: waybill order skip-step %s --step STEP", id)))
 	}
 	return fmt.Sprintf("repair the cause, then: waybill order resubmit %s%s; or undo what was done: waybill order cancel %s", id, skip, id)
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 func (d *decider) what(i int) string {

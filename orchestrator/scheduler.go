@@ -219,17 +219,14 @@ func (d *decider) start(i int, undo bool) bool {
 	}
 	step, state := &d.flow.Steps[i], &d.order.Steps[i]
 	e := events.Event{Type: events.StepStarted, Step: step.Name, Agent: step.Agent, Operation: step.Do, LockedBy: d.env.Instance}
-	work, with := state.Work, step.With
+	work, with := *d.work(i, undo), step.With
 	size := 0
 	if undo {
 		e.Type, e.Operation, e.Outcome = events.UndoStarted, step.Undo, events.OutcomeCompleted
 		if state.Unknown {
 			e.Outcome = events.OutcomeUnknown
 		}
-		work, with = projections.Work{}, step.UndoWith
-		if state.Undo != nil {
-			work = *state.Undo
-		}
+		with = step.UndoWith
 		size = len(state.Output)
 	}
 	if with != nil && work.Input == nil {
@@ -243,11 +240,7 @@ func (d *decider) start(i int, undo bool) bool {
 		work.Input = inputOf(d.order, state)
 	}
 	size += len(work.Input) + envelopeSize
-	why := d.env.Refuses(d.env.Topics.Requests(step.Agent), size)
-	if size > events.MaxBatch {
-		why = fmt.Sprintf("it would have %d bytes; at most %d are possible", size, events.MaxBatch)
-	}
-	if why != "" {
+	if why := d.env.Refuses(d.env.Topics.Requests(step.Agent), size); why != "" {
 		return d.refuse(i, undo, "request-refused", fmt.Sprintf("the request to agent %s was refused: %s", step.Agent, why))
 	}
 

@@ -246,6 +246,13 @@ func (o *Order) Result() jsontext.Value {
 	return nil
 }
 
+// Running says whether an attempt of a step, or of an undo, is with its agent.
+func (o *Order) Running() bool {
+	return slices.ContainsFunc(o.Steps, func(s Step) bool {
+		return s.State == Running || s.Undo != nil && s.Undo.State == Running
+	})
+}
+
 // Broken says whether a step failed, or an undo once the order is compensated,
 // and nothing was tried since.
 func (o *Order) Broken() bool {
@@ -462,11 +469,7 @@ func (o *Order) settle(by string) {
 		o.LockedBy = ""
 		return
 	}
-	running := false
-	for i := range o.Steps {
-		s := &o.Steps[i]
-		running = running || s.State == Running || s.Undo != nil && s.Undo.State == Running
-	}
+	running := o.Running()
 	switch {
 	case o.Toward != "":
 		o.State = Compensating

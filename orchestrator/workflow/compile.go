@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -245,7 +246,7 @@ func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 		for i := range s.drafts {
 			names[i] = s.drafts[i].Name
 		}
-		s.after(nameAt, "there is no step %s%s", quote(name), orElse(didYouMean(name, names), "; name a step of this file"))
+		s.after(nameAt, "there is no step %s%s", quote(name), cmp.Or(didYouMean(name, names), "; name a step of this file"))
 	case i == s.place && s.itself:
 	case i == s.place:
 		s.after(nameAt, "the step %s has not run when this is evaluated; name a step that comes before it", quote(name))

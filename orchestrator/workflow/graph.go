@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -67,7 +68,7 @@ func (r *reader) edges(i int, d *draft, index map[string]int, names []string) []
 		case first != nil:
 			r.add(ref.at, "the step %s is named twice in this list; remove one", quote(ref.name))
 		case !known:
-			r.add(ref.at, "there is no step %s%s", quote(ref.name), orElse(didYouMean(ref.name, names), "; name a step of this file"))
+			r.add(ref.at, "there is no step %s%s", quote(ref.name), cmp.Or(didYouMean(ref.name, names), "; name a step of this file"))
 		case from == i:
 			r.add(ref.at, "the step %s cannot come after itself; remove it from this list", quote(ref.name))
 		default:
@@ -76,13 +77,6 @@ func (r *reader) edges(i int, d *draft, index map[string]int, names []string) []
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return a.from - b.from })
 	return edges
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
 }
 
 // cycles returns circles that the graph has, each step in at most one of them:

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -158,14 +159,7 @@ func (d *deployment) start(name string) {
 			d.Fatalf("%s ended with exit code %d, %v", name, state.ExitCode, err)
 		}
 	}
-	d.Logf("%s: %s after %s", name, orElse(d.awaited(name), "service_started"), time.Since(began).Round(time.Millisecond))
-}
-
-func orElse(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
+	d.Logf("%s: %s after %s", name, cmp.Or(d.awaited(name), "service_started"), time.Since(began).Round(time.Millisecond))
 }
 
 // awaited is what the other services want of one.
