@@ -240,7 +240,7 @@ func (l *lane) env() *Env {
 		Skew:     l.cfg.ClockSkew,
 		Topics:   &l.topics,
 		Workflow: l.catalogue.find,
-		Refuses: l.refuses,
+		Refuses:  l.refuses,
 	}
 }
 
