@@ -187,11 +187,12 @@ func (c *catalogue) mend(ctx context.Context) error {
 	defer client.Close()
 	var topic kadm.TopicsSet
 	topic.Add(c.topics.Workflows, 0)
-	found, err := findHanging(ctx, c.admin, []*kgo.Client{client}, topic)
-	for i := 0; i < len(found) && err == nil; i++ {
-		err = found[i].abort(ctx)
+	open, err := openTransactions(ctx, c.admin, topic)
+	if err != nil || len(open) == 0 {
+		return err
 	}
-	return err
+	// It was not acknowledged: whoever registers reads it first.
+	return finish(ctx, client, c.topics.Namespace+"-workflows", open, false)
 }
 
 // registrar returns the only producer that can commit a registration, until

@@ -24,12 +24,12 @@ func (l *lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 		if order, err := l.order(in.order); order != nil || err != nil {
 			return false, err
 		}
-		end, err := l.endOf(ctx, l.topics.Orders)
+		end, err := l.broker.end(ctx, l.topics.Orders, true)
 		if err != nil || l.position.Orders >= end {
 			return false, err
 		}
 		l.early.until = end
-		l.inputs.PauseFetchTopics(l.topics.Commands)
+		l.inputs.pause(l.topics.Commands)
 	}
 	l.early.commands = append(l.early.commands, *in)
 	return true, nil
@@ -48,7 +48,7 @@ func (l *lane) retryEarly(ctx context.Context, env *Env) error {
 	}
 	waited := l.early.commands
 	l.early.commands = nil
-	l.inputs.ResumeFetchTopics(l.topics.Commands)
+	l.inputs.resume(l.topics.Commands)
 	err := l.takeIn(env, &waited[0])
 	for i := 1; i < len(waited) && err == nil; i++ {
 		var wait bool

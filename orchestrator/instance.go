@@ -337,7 +337,7 @@ func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int3
 	log := i.log.With("partition", p)
 	rebuilt := false
 	for wait := 50 * time.Millisecond; ; {
-		l := &lane{Instance: i, partition: p, state: state, log: log, byKey: newPartitioner(i.partitions)}
+		l := i.newLane(p, state, log)
 		err := l.takeOver(ctx)
 		if err == nil {
 			wait = 50 * time.Millisecond

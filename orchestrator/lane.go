@@ -41,9 +41,11 @@ type lane struct {
 	partition int32
 	state     *projections.Partition
 	log       *slog.Logger
+	clock     func() time.Time
 
+	broker    broker
 	producers *producers
-	inputs    *kgo.Client // reads the journal while the lane catches up, then the inputs
+	inputs    reader // reads the journal while the lane catches up, then the inputs
 	byKey     partitioner
 
 	position    events.Positions // of what was decided
@@ -55,8 +57,18 @@ type lane struct {
 	early   early
 	flushed time.Time
 	learned time.Time
+	// tookOver is when the takeover was complete, until the first decision.
+	tookOver time.Time
 	// read is the committed position, for the group's offsets.
 	read atomic.Pointer[events.Positions]
+}
+
+// newLane makes a lane that owns nothing yet.
+func (i *Instance) newLane(p int32, state *projections.Partition, log *slog.Logger) *lane {
+	return &lane{
+		Instance: i, partition: p, state: state, log: log, clock: now,
+		broker: &kafkaBroker{i, p}, byKey: newPartitioner(i.partitions),
+	}
 }
 
 // batch is what becomes one transaction.
@@ -99,7 +111,7 @@ func (l *lane) serve(ctx context.Context) error {
 	inputs := make(chan kgo.Fetches)
 	running.Go(func() {
 		for ctx.Err() == nil {
-			fetches := l.inputs.PollRecords(ctx, pollRecords)
+			fetches := l.inputs.poll(ctx, pollRecords)
 			select {
 			case inputs <- fetches:
 			case <-ctx.Done():
@@ -112,7 +124,7 @@ func (l *lane) serve(ctx context.Context) error {
 	committed := make(chan error, 1)
 	running.Go(func() {
 		for b := range commit {
-			committed <- l.producers.commit(b.records)
+			committed <- l.commit(ctx, b)
 		}
 	})
 	defer close(commit)
@@ -157,6 +169,17 @@ func (l *lane) serve(ctx context.Context) error {
 	}
 }
 
+// commit writes a batch. It ends what it has begun though ctx ends: cutting a
+// commit off makes its outcome unknown.
+func (l *lane) commit(ctx context.Context, b *batch) error {
+	if l.producers.disturbed() {
+		if err := l.settle(ctx); err != nil {
+			return err
+		}
+	}
+	return l.producers.commit(b.records)
+}
+
 // seal numbers the batch and puts the input positions on its last journal record.
 func (l *lane) seal(b *batch) {
 	l.transaction++
@@ -168,7 +191,7 @@ func (l *lane) seal(b *batch) {
 		}
 	}
 	if b.last == nil {
-		e := events.Event{Type: events.PartitionAdvanced, At: now()}
+		e := events.Event{Type: events.PartitionAdvanced, At: l.clock()}
 		b.last = l.laneEvent(&e, strconv.FormatUint(l.transaction, 10))
 		b.sealed.Events = 1
 		b.records = append(b.records, b.last)
@@ -212,6 +235,10 @@ func (l *lane) conclude(err error) error {
 		return err
 	}
 	l.read.Store(&b.sealed.Next)
+	if len(updates) > 0 && !l.tookOver.IsZero() {
+		l.log.Info("first decision after the takeover", "after", time.Since(l.tookOver))
+		l.tookOver = time.Time{}
+	}
 	if now := time.Now(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
 		return l.state.Flush()
@@ -235,7 +262,7 @@ func (l *lane) order(id string) (*projections.Order, error) {
 // env is what the decisions of one batch may know.
 func (l *lane) env() *Env {
 	return &Env{
-		Now:      now(),
+		Now:      l.clock(),
 		Instance: l.cfg.ID,
 		Skew:     l.cfg.ClockSkew,
 		Topics:   &l.topics,
@@ -398,17 +425,11 @@ func (l *lane) prepare(ctx context.Context, read []input) error {
 		}
 		unknown = unknown || s.Workflow != "" && l.catalogue.find(s.Workflow, s.Version) == nil
 	}
-	if unknown {
-		if err := l.catalogue.catchUp(ctx); err != nil {
-			return err
-		}
-	}
 	if now := time.Now(); unknown || now.Sub(l.learned) > time.Second {
 		l.learned = now
 		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.catalogue.requestTopics()...)
 	}
-	l.directory.learn(ctx, topics...)
-	return nil
+	return l.broker.learn(ctx, unknown, topics)
 }
 
 // advance moves the input position past a record.

@@ -32,14 +32,13 @@ func newLane(t *testing.T) *lane {
 	for _, topic := range s.topics.Partitioned() { // there is no Kafka to ask
 		directory.put(topic, topicFacts{until: time.Now().Add(time.Hour)})
 	}
-	return &lane{
-		Instance: &Instance{
-			cfg: Config{ID: "i-1"}, topics: s.topics, partitions: 12, log: log, store: store,
-			catalogue: s.flows, directory: directory,
-		},
-		partition: 5, state: state, log: log, byKey: newPartitioner(12), current: newBatch(),
-		learned: time.Now().Add(time.Hour),
+	i := &Instance{
+		cfg: Config{ID: "i-1"}, topics: s.topics, partitions: 12, log: log, store: store,
+		catalogue: s.flows, directory: directory,
 	}
+	l := i.newLane(5, state, log)
+	l.current, l.learned = newBatch(), time.Now().Add(time.Hour)
+	return l
 }
 
 // keys returns a key in the lane's partition and one in another.

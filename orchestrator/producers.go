@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -28,15 +29,42 @@ const (
 	commitTimeout = 20 * time.Second
 )
 
-// producers are the transactional producers of one partition.
+// producers are the transactional producers of one partition, used in turn.
 //
 // Any error, and above all a commit whose outcome is unknown, makes them
 // unusable for good: going on with the same client could commit twice, and kgo
 // heals some errors by initialising its id again, which would make an owner of
 // a zombie.
 type producers struct {
-	clients [slots]*kgo.Client
-	next    int
+	ring [slots]producer
+	next int
+}
+
+// commit writes records in one transaction, on the next slot. On any error the
+// producers must be closed.
+func (p *producers) commit(records []*kgo.Record) error {
+	slot := p.ring[p.next]
+	p.next = (p.next + 1) % slots
+	return slot.commit(records)
+}
+
+// disturbed reports whether one of them lost a connection since the last call.
+func (p *producers) disturbed() bool {
+	lost := false
+	for _, slot := range p.ring {
+		lost = slot.disturbed() || lost
+	}
+	return lost
+}
+
+// close gives the producers up. What they had open is aborted by a successor, or
+// by Kafka after the [transactionTimeout].
+func (p *producers) close() {
+	for _, slot := range p.ring {
+		if slot != nil {
+			slot.close()
+		}
+	}
 }
 
 // transactionalID is part of the protocol for every instance and release.
@@ -44,25 +72,19 @@ func transactionalID(topics *events.Topics, partition int32, slot int) string {
 	return fmt.Sprintf("%s-p%d-%d", topics.Namespace, partition, slot)
 }
 
-// fence initialises the producer ids of all slots in order. Each fences the
-// former owner's and completes or aborts its open transaction.
-func fence(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32) (*producers, error) {
-	p := &producers{}
-	for slot := range slots {
-		client, err := fenceOne(ctx, opts, topics, partition, slot)
-		if err != nil {
-			p.close()
-			return nil, err
-		}
-		p.clients[slot] = client
-	}
-	return p, nil
+// kafkaProducer is the producer of one slot.
+type kafkaProducer struct {
+	client *kgo.Client
+	name   string // its transactional id
+	lost   atomic.Bool
 }
 
-func fenceOne(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (*kgo.Client, error) {
+func newKafkaProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (*kafkaProducer, error) {
 	id := transactionalID(topics, partition, slot)
+	p := &kafkaProducer{name: id}
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.TransactionalID(id),
+		kgo.WithHooks(p),
 		kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(lanePartitioner(topics)),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
@@ -89,18 +111,26 @@ func fenceOne(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partit
 		client.Close()
 		return nil, fmt.Errorf("initialise the transactional id %s: %w", id, err)
 	}
-	return client, nil
+	p.client = client
+	return p, nil
 }
 
-// close gives the clients up. What they had open is aborted by a successor, or
-// by Kafka after the [transactionTimeout].
-func (p *producers) close() {
-	for _, client := range p.clients {
-		if client != nil {
-			client.UnsafeAbortBufferedRecords()
-			client.Close()
-		}
-	}
+func (p *kafkaProducer) id(ctx context.Context) (int64, int16, error) {
+	return p.client.ProducerID(ctx)
+}
+
+func (p *kafkaProducer) finish(ctx context.Context, on []openTransaction, commit bool) error {
+	return finish(ctx, p.client, p.name, on, commit)
+}
+
+// OnBrokerDisconnect implements [kgo.HookBrokerDisconnect].
+func (p *kafkaProducer) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { p.lost.Store(true) }
+
+func (p *kafkaProducer) disturbed() bool { return p.lost.Swap(false) }
+
+func (p *kafkaProducer) close() {
+	p.client.UnsafeAbortBufferedRecords()
+	p.client.Close()
 }
 
 // refusedError is the error of a record that the broker, or the client on
@@ -115,12 +145,8 @@ func (e *refusedError) Error() string {
 }
 func (e *refusedError) Unwrap() error { return e.err }
 
-// commit writes records in one transaction, on the next slot. Once it returned
-// nil they are committed, and their offsets are set. On any error the
-// producers must be closed: nothing or everything was committed.
-func (p *producers) commit(records []*kgo.Record) error {
-	client := p.clients[p.next]
-	p.next = (p.next + 1) % slots
+func (p *kafkaProducer) commit(records []*kgo.Record) error {
+	client := p.client
 	// Not a lane's context: cutting a commit off makes its outcome unknown.
 	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
 	defer cancel()
@@ -176,7 +202,7 @@ func lanePartitioner(topics *events.Topics) kgo.Partitioner {
 		named := topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters
 		hashed := byKey.ForTopic(topic)
 		return func(r *kgo.Record, n int) int {
-			if named || r.Context.Value(placed{}) != nil {
+			if named {
 				return int(r.Partition)
 			}
 			return hashed.Partition(r, n)

@@ -33,7 +33,7 @@ func newContender(t *testing.T, b *kafka.Broker, topics *events.Topics, id strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lane{Instance: i, state: state, log: slog.New(slog.DiscardHandler), byKey: newPartitioner(1)}
+	l := i.newLane(0, state, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		l.close()
 		if err := i.Close(); err != nil {
@@ -128,7 +128,7 @@ func TestAnOpenTransactionOfADeadOwnerIsAborted(t *testing.T) {
 		topics := onePartition(t, b)
 		dead := newContender(t, b, &topics, "dead")
 		dead.takeOver()
-		client := dead.lane.producers.clients[dead.lane.producers.next]
+		client := dead.lane.producers.ring[dead.lane.producers.next].(*kafkaProducer).client
 		if err := client.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,6 @@ func TestAnOpenTransactionOfADeadOwnerIsAborted(t *testing.T) {
 func TestInterleavedTakeoversHaveOneWinner(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics := onePartition(t, b)
-		opts := []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}
 		// After how many of its inits the first is overtaken by a whole takeover.
 		for after := range slots {
 			first := newContender(t, b, &topics, fmt.Sprintf("first-%d", after))
@@ -165,11 +164,11 @@ func TestInterleavedTakeoversHaveOneWinner(t *testing.T) {
 				if slot == after {
 					second.takeOver()
 				}
-				one, err := fenceOne(t.Context(), opts, &topics, 0, slot)
+				one, err := first.lane.broker.fence(t.Context(), slot)
 				if err != nil {
 					t.Fatal(err)
 				}
-				first.lane.producers.clients[slot] = one
+				first.lane.producers.ring[slot] = one
 			}
 			err := first.lane.claim(t.Context())
 			if after == 0 {
@@ -223,8 +222,8 @@ func TestACommitWithUnknownOutcome(t *testing.T) {
 		go func() { // the connection breaks at some moment around the commit
 			defer close(ended)
 			<-ctx.Done()
-			for _, client := range c.lane.producers.clients {
-				client.Close()
+			for _, p := range c.lane.producers.ring {
+				p.(*kafkaProducer).client.Close()
 			}
 		}()
 		if round%2 == 0 {

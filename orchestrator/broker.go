@@ -1,0 +1,266 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// broker is all that a lane asks of Kafka, for its partition. Simulations put
+// another in its place.
+type broker interface {
+	// fence initialises the producer id of a slot. That fences whoever had it,
+	// and completes or aborts the transaction that it has open.
+	fence(ctx context.Context, slot int) (producer, error)
+	// read opens a reader, which reads nothing before it is told from where.
+	// Readers of the committed records see no others.
+	read(committed bool) (reader, error)
+	// starts is where reading begins on a partition without any journal.
+	starts(ctx context.Context) (events.Positions, error)
+	// end is up to where a topic can be read now: to its end, or with committed
+	// only to the first transaction that is open, which may never end.
+	end(ctx context.Context, topic string, committed bool) (int64, error)
+	// since is the offset of the first record of the journal that is not older,
+	// or the journal's end.
+	since(ctx context.Context, t time.Time) (int64, error)
+	// open lists the transactions that are open on the partition of the topics
+	// to which lanes usually write, or on all that there is.
+	open(ctx context.Context, everywhere bool) ([]openTransaction, error)
+	// learn asks for the newest workflows, if some are unknown, and which topics
+	// can be written.
+	learn(ctx context.Context, unknown bool, topics []string) error
+}
+
+// producer is one transactional producer. Any error, and above all a commit
+// whose outcome is unknown, makes it unusable for good.
+type producer interface {
+	// id is the producer id, and the epoch of its next transaction.
+	id(ctx context.Context) (int64, int16, error)
+	// commit writes records in one transaction. Once it returned nil they are
+	// committed, and their offsets are set. On an error nothing or everything was
+	// committed.
+	commit(records []*kgo.Record) error
+	// finish ends what the producer's former owners left open on partitions. It
+	// is the last that the producer does.
+	finish(ctx context.Context, on []openTransaction, commit bool) error
+	// disturbed reports whether a connection was lost since it was asked last.
+	disturbed() bool
+	close()
+}
+
+// reader reads partitions of the lane.
+type reader interface {
+	// seek makes the reader read the lane's partition of these topics, each from
+	// an offset, and nothing else.
+	seek(from map[string]int64)
+	// poll waits for at most limit records. When ctx ends before any is there,
+	// its error is that of the fetches.
+	poll(ctx context.Context, limit int) kgo.Fetches
+	pause(topic string)
+	resume(topic string)
+	close()
+}
+
+// kafkaBroker is the broker of an instance's partition.
+type kafkaBroker struct {
+	*Instance
+	partition int32
+}
+
+func (k *kafkaBroker) fence(ctx context.Context, slot int) (producer, error) {
+	return newKafkaProducer(ctx, k.kafka, &k.topics, k.partition, slot)
+}
+
+func (k *kafkaBroker) read(committed bool) (reader, error) {
+	level := kgo.ReadCommitted() // of inputs too: a forwarded record is in another lane's transaction
+	if !committed {
+		level = kgo.ReadUncommitted()
+	}
+	client, err := kgo.NewClient(append(k.kafka[:len(k.kafka):len(k.kafka)],
+		kgo.FetchIsolationLevel(level),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // the default goes back in time in silence
+		kgo.KeepControlRecords(),                    // so that the positions reach the ends
+		kgo.FetchMaxWait(time.Second),
+		kgo.MetadataMinAge(metadataMinAge),
+		kgo.FetchMaxBytes(16<<20),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("reader of the partition: %w", err)
+	}
+	return &kafkaReader{client: client, partition: k.partition}, nil
+}
+
+type kafkaReader struct {
+	client    *kgo.Client
+	partition int32
+	reads     map[string][]int32
+}
+
+func (r *kafkaReader) seek(from map[string]int64) {
+	r.client.RemoveConsumePartitions(r.reads)
+	r.reads = make(map[string][]int32)
+	at := make(map[string]map[int32]kgo.Offset)
+	for topic, offset := range from {
+		r.reads[topic] = []int32{r.partition}
+		at[topic] = map[int32]kgo.Offset{r.partition: kgo.NewOffset().At(offset)}
+	}
+	r.client.AddConsumePartitions(at)
+}
+
+func (r *kafkaReader) poll(ctx context.Context, limit int) kgo.Fetches {
+	return r.client.PollRecords(ctx, limit)
+}
+func (r *kafkaReader) pause(topic string)  { r.client.PauseFetchTopics(topic) }
+func (r *kafkaReader) resume(topic string) { r.client.ResumeFetchTopics(topic) }
+func (r *kafkaReader) close()              { r.client.Close() }
+
+func (k *kafkaBroker) starts(ctx context.Context) (events.Positions, error) {
+	starts, err := k.admin.ListStartOffsets(ctx, k.topics.Orders, k.topics.Replies, k.topics.Commands)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return events.Positions{}, fmt.Errorf("find the beginning of the inputs: %w", err)
+	}
+	at := func(topic string) int64 {
+		o, _ := starts.Lookup(topic, k.partition)
+		return o.Offset
+	}
+	return events.Positions{Orders: at(k.topics.Orders), Replies: at(k.topics.Replies), Commands: at(k.topics.Commands)}, nil
+}
+
+func (k *kafkaBroker) end(ctx context.Context, topic string, committed bool) (int64, error) {
+	list := k.admin.ListEndOffsets
+	if committed {
+		list = k.admin.ListCommittedOffsets
+	}
+	return k.offset(topic)(list(ctx, topic))
+}
+
+func (k *kafkaBroker) since(ctx context.Context, t time.Time) (int64, error) {
+	return k.offset(k.topics.Journal)(k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), k.topics.Journal))
+}
+
+func (k *kafkaBroker) offset(topic string) func(kadm.ListedOffsets, error) (int64, error) {
+	return func(listed kadm.ListedOffsets, err error) (int64, error) {
+		if err == nil {
+			err = listed.Error()
+		}
+		if err != nil {
+			return 0, fmt.Errorf("find a place in %s: %w", topic, err)
+		}
+		at, _ := listed.Lookup(topic, k.partition)
+		return at.Offset, nil
+	}
+}
+
+func (k *kafkaBroker) learn(ctx context.Context, unknown bool, topics []string) error {
+	if unknown {
+		if err := k.catalogue.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	k.directory.learn(ctx, topics...)
+	return nil
+}
+
+func (k *kafkaBroker) open(ctx context.Context, everywhere bool) ([]openTransaction, error) {
+	var on kadm.TopicsSet
+	if everywhere {
+		var err error
+		if on, err = allPartitions(ctx, k.client); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, topic := range append(k.catalogue.requestTopics(), k.topics.Journal, k.topics.Status) {
+			on.Add(topic, k.partition)
+		}
+	}
+	return openTransactions(ctx, k.admin, on)
+}
+
+// openTransactions lists what is open on partitions. What the principal may not
+// describe is left out.
+func openTransactions(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet) ([]openTransaction, error) {
+	topics, err := describeProducers(ctx, admin, on)
+	if err != nil {
+		return nil, fmt.Errorf("look for open transactions: %w", err)
+	}
+	var open []openTransaction
+	topics.EachProducer(func(p kadm.DescribedProducer) {
+		if p.CurrentTxnStartOffset >= 0 {
+			open = append(open, openTransaction{
+				topic: p.Topic, partition: p.Partition, producer: p.ProducerID, epoch: p.ProducerEpoch,
+				offset: p.CurrentTxnStartOffset, written: p.LastTimestamp,
+			})
+		}
+	})
+	return open, nil
+}
+
+// describeProducers asks who writes to the partitions. Topics that do not exist
+// and those that may not be described are left out.
+func describeProducers(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet) (kadm.DescribedProducersTopics, error) {
+	topics, err := admin.DescribeProducers(ctx, on)
+	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
+		if missing(err) {
+			err = nil
+		}
+		return topics, err
+	}
+	// One topic that is denied hides the others.
+	topics = make(kadm.DescribedProducersTopics)
+	if len(on) == 1 {
+		return topics, nil
+	}
+	for topic, partitions := range on {
+		found, err := describeProducers(ctx, admin, kadm.TopicsSet{topic: partitions})
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(topics, found)
+	}
+	return topics, nil
+}
+
+// missing says whether err is about nothing but topics that do not exist.
+func missing(err error) bool {
+	var parts *kadm.ShardErrors
+	if !errors.As(err, &parts) {
+		return false
+	}
+	for _, part := range parts.Errs {
+		if !errors.Is(part.Err, kerr.UnknownTopicOrPartition) {
+			return false
+		}
+	}
+	return true
+}
+
+// allPartitions are those of all topics that the client may see.
+func allPartitions(ctx context.Context, client *kgo.Client) (kadm.TopicsSet, error) {
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = nil // all
+	response, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("list the topics: %w", err)
+	}
+	var all kadm.TopicsSet
+	for _, topic := range response.Topics {
+		for _, p := range topic.Partitions {
+			if topic.ErrorCode == 0 && topic.Topic != nil {
+				all.Add(*topic.Topic, p.Partition)
+			}
+		}
+	}
+	return all, nil
+}
