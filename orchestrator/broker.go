@@ -29,12 +29,15 @@ type broker interface {
 	// end is up to where a topic can be read now: to its end, or with committed
 	// only to the first transaction that is open, which may never end.
 	end(ctx context.Context, topic string, committed bool) (int64, error)
-	// since is the offset of the first record of the journal that is not older,
-	// or the journal's end.
-	since(ctx context.Context, t time.Time) (int64, error)
-	// open lists the transactions that are open on the partition of the topics
-	// to which lanes usually write, or on all that there is.
+	// since is the offset of the first record of a topic that is not older, or
+	// the topic's end.
+	since(ctx context.Context, topic string, t time.Time) (int64, error)
+	// open lists the transactions that are open on the partition of the
+	// [Instance.usualTopics], or on all that there is.
 	open(ctx context.Context, everywhere bool) ([]openTransaction, error)
+	// finish ends a transaction that hangs on a partition. It fails with an
+	// [kadm.AuthError] when the principal may not do that.
+	finish(ctx context.Context, t openTransaction, commit bool) error
 	// learn asks for the newest workflows, if some are unknown, and which topics
 	// can be written.
 	learn(ctx context.Context, unknown bool, topics []string) error
@@ -49,9 +52,10 @@ type producer interface {
 	// committed, and their offsets are set. On an error nothing or everything was
 	// committed.
 	commit(records []*kgo.Record) error
-	// finish ends what the producer's former owners left open on partitions. It
-	// is the last that the producer does.
-	finish(ctx context.Context, on []openTransaction, commit bool) error
+	// cover ends what the producer's former owners left open on a partition, with
+	// a transaction of its own that has no records. It is the last that the
+	// producer does. Whoever fences it before the end aborts what it covers.
+	cover(ctx context.Context, t openTransaction, commit bool) error
 	// disturbed reports whether a connection was lost since it was asked last.
 	disturbed() bool
 	close()
@@ -146,8 +150,8 @@ func (k *kafkaBroker) end(ctx context.Context, topic string, committed bool) (in
 	return k.offset(topic)(list(ctx, topic))
 }
 
-func (k *kafkaBroker) since(ctx context.Context, t time.Time) (int64, error) {
-	return k.offset(k.topics.Journal)(k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), k.topics.Journal))
+func (k *kafkaBroker) since(ctx context.Context, topic string, t time.Time) (int64, error) {
+	return k.offset(topic)(k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), topic))
 }
 
 func (k *kafkaBroker) offset(topic string) func(kadm.ListedOffsets, error) (int64, error) {
@@ -181,11 +185,28 @@ func (k *kafkaBroker) open(ctx context.Context, everywhere bool) ([]openTransact
 			return nil, err
 		}
 	} else {
-		for _, topic := range append(k.catalogue.requestTopics(), k.topics.Journal, k.topics.Status) {
+		for _, topic := range k.usualTopics() {
 			on.Add(topic, k.partition)
 		}
 	}
 	return openTransactions(ctx, k.admin, on)
+}
+
+func (k *kafkaBroker) finish(ctx context.Context, t openTransaction, commit bool) error {
+	var on kadm.TopicsSet
+	on.Add(t.topic, t.partition)
+	answers, err := k.admin.WriteTxnMarkers(ctx, kadm.TxnMarkers{
+		ProducerID: t.producer, ProducerEpoch: t.epoch, CoordinatorEpoch: t.coordinator, Commit: commit, Topics: on,
+	})
+	answers.EachPartition(func(p kadm.TxnMarkersPartitionResponse) {
+		if err == nil {
+			err = p.Err
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("end a hanging transaction on %s partition %d: %w", t.topic, t.partition, err)
+	}
+	return nil
 }
 
 // openTransactions lists what is open on partitions. What the principal may not
@@ -200,7 +221,7 @@ func openTransactions(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet
 		if p.CurrentTxnStartOffset >= 0 {
 			open = append(open, openTransaction{
 				topic: p.Topic, partition: p.Partition, producer: p.ProducerID, epoch: p.ProducerEpoch,
-				offset: p.CurrentTxnStartOffset, written: p.LastTimestamp,
+				offset: p.CurrentTxnStartOffset, written: p.LastTimestamp, coordinator: max(p.CoordinatorEpoch, 0),
 			})
 		}
 	})

@@ -192,7 +192,7 @@ func (c *catalogue) mend(ctx context.Context) error {
 		return err
 	}
 	// It was not acknowledged: whoever registers reads it first.
-	return finish(ctx, client, c.topics.Namespace+"-workflows", open, false)
+	return cover(ctx, client, c.topics.Namespace+"-workflows", open[0], false)
 }
 
 // registrar returns the only producer that can commit a registration, until

@@ -3,9 +3,12 @@ package orchestrator
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -21,8 +24,7 @@ import (
 // for deleted, and passes over some or all of them, although it had
 // acknowledged the commit.
 //
-// Waybill ends what hangs, which needs no more than the right to write, and in
-// the way in which it ended elsewhere: see [lane.sweep].
+// Waybill ends what hangs as it was acknowledged: see [lane.sweep].
 
 // openTransaction is a transaction that a partition has open.
 type openTransaction struct {
@@ -32,6 +34,9 @@ type openTransaction struct {
 	epoch     int16
 	offset    int64 // of its first record
 	written   int64 // when its last record was written, in ms since 1970
+	// coordinator is the epoch of the coordinator that wrote its producer's last
+	// marker there.
+	coordinator int32
 }
 
 // hanging returns for each slot what hangs of it. The producers must have
@@ -55,15 +60,13 @@ func (l *lane) hanging(ctx context.Context, everywhere bool) (found [slots][]ope
 	return found, hangs, nil
 }
 
-// sweep ends what former owners left hanging. It is committed where it was
-// committed on the journal, or where it hangs there, too, and
-//   - something was written behind it: a lane begins a transaction only once
-//     the one before was acknowledged, or
+// sweep ends what former owners left hanging as it ended on other topics, the
+// journal before all. Where it hangs everywhere, it was committed if
+//   - something was written behind it on the journal: a lane begins a transaction
+//     only once the one before was acknowledged, or
 //   - this instance folded it, and so had that acknowledgement itself.
 //
 // Anything else is aborted, as if it had never been: its inputs are read again.
-// What other topics showed of it then comes twice, which is the lesser evil: an
-// input that was forwarded could be lost.
 func (l *lane) sweep(ctx context.Context) error {
 	_, hangs, err := l.hanging(ctx, false)
 	if err != nil || !hangs {
@@ -78,71 +81,94 @@ func (l *lane) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for slot, open := range found {
-		ends := make(map[bool][]openTransaction)
-		for _, t := range open {
-			commit := past.committed(t)
-			ends[commit] = append(ends[commit], t)
-		}
-		for _, commit := range []bool{true, false} {
-			on := ends[commit]
-			if len(on) == 0 {
-				continue
-			}
-			if err := l.producers.ring[slot].finish(ctx, on, commit); err != nil {
-				return err
-			}
-			l.producers.ring[slot].close()
-			if l.producers.ring[slot], err = l.broker.fence(ctx, slot); err != nil {
-				l.producers.ring[slot] = nil
-				return err
-			}
-			for _, t := range on {
-				l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.topic, "on", t.partition, "offset", t.offset)
-				if !commit && t.topic == l.topics.Journal && t.offset < l.state.Head().Offset {
-					if err := l.state.Reset(); err != nil {
-						return err
-					}
+	// The journal first: if this is cut short, it tells what the rest must follow.
+	for _, onJournal := range []bool{true, false} {
+		for slot, open := range found {
+			for _, t := range open {
+				if (t.topic == l.topics.Journal) != onJournal {
+					continue
 				}
+				commit := past.committed(t)
+				if err := l.endHanging(ctx, slot, t, commit); err != nil {
+					return err
+				}
+				l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.topic, "on", t.partition, "offset", t.offset)
 			}
 		}
 	}
 	return nil
 }
 
-// past is what the end of the journal tells of the transactions of producers.
-type past struct {
-	all    []*pastTransaction
-	folded int64 // up to where this instance has folded the journal
+// endHanging writes the marker that is missing. That is one act, but needs the
+// right to alter the cluster. Without it a transaction of the same producer has
+// to serve: should this instance die between its beginning and its end, whoever
+// comes next aborts what it was to commit.
+func (l *lane) endHanging(ctx context.Context, slot int, t openTransaction, commit bool) error {
+	err := l.broker.finish(ctx, t, commit)
+	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
+		return err
+	}
+	if err := l.producers.ring[slot].cover(ctx, t, commit); err != nil {
+		return err
+	}
+	l.producers.ring[slot].close()
+	if l.producers.ring[slot], err = l.broker.fence(ctx, slot); err != nil {
+		l.producers.ring[slot] = nil
+	}
+	return err
 }
 
-// pastTransaction is a transaction on the journal.
+// past is what the ends of the topics tell of the transactions of producers.
+type past struct {
+	journal string
+	folded  int64 // up to where this instance has folded the journal
+	all     []*pastTransaction
+}
+
+// pastTransaction is a transaction on one topic.
 type pastTransaction struct {
+	topic            string
 	producer         int64
 	epoch            int16
 	last             int64 // offset of its last record
 	ended, committed bool
-	followed         bool // an owner wrote behind it
+	followed         bool // an owner wrote behind it, on the journal
 }
 
-// committed says whether a transaction that hangs was committed.
+// committed says whether a transaction that hangs was committed. Before Kafka
+// 4.0 many transactions of a producer have the same epoch, and one that ended
+// tells nothing of another.
 func (p *past) committed(t openTransaction) bool {
-	found, committed := false, true
+	ended := make(map[bool]int) // of its parts on other topics, by whether they were committed
+	topics := make(map[string]int)
+	acknowledged := false
 	for _, j := range p.all {
-		// Before Kafka 4.0 many transactions have one epoch.
-		if j.producer == t.producer && j.epoch == t.epoch {
-			found = true
-			committed = committed && (j.committed || !j.ended && (j.followed || j.last < p.folded))
+		if j.producer != t.producer || j.epoch != t.epoch {
+			continue
+		}
+		topics[j.topic]++
+		switch {
+		case j.ended && j.topic == p.journal:
+			ended[j.committed] += len(p.all) // it outweighs the others
+		case j.ended:
+			ended[j.committed]++
+		case j.topic == p.journal:
+			acknowledged = j.followed || j.last < p.folded
 		}
 	}
-	return found && committed
+	for _, n := range topics {
+		if n > 1 {
+			return acknowledged
+		}
+	}
+	return acknowledged || ended[true] > ended[false]
 }
 
-// add takes the next record of the journal, committed or not.
+// add takes the next record of a topic, committed or not.
 func (p *past) add(r *kgo.Record) {
 	if r.Attrs.IsControl() {
 		for _, j := range p.all {
-			if j.producer == r.ProducerID && !j.ended {
+			if j.topic == r.Topic && j.producer == r.ProducerID && !j.ended {
 				j.ended, j.committed = true, commits(r)
 			}
 		}
@@ -152,7 +178,7 @@ func (p *past) add(r *kgo.Record) {
 	var its *pastTransaction
 	for _, j := range p.all {
 		switch {
-		case j.ended:
+		case j.ended || j.topic != r.Topic:
 		case j.producer == r.ProducerID && j.epoch == r.ProducerEpoch:
 			its = j
 		case !claim:
@@ -160,7 +186,7 @@ func (p *past) add(r *kgo.Record) {
 		}
 	}
 	if its == nil {
-		its = &pastTransaction{producer: r.ProducerID, epoch: r.ProducerEpoch}
+		its = &pastTransaction{topic: r.Topic, producer: r.ProducerID, epoch: r.ProducerEpoch}
 		p.all = append(p.all, its)
 	}
 	its.last = r.Offset
@@ -171,24 +197,27 @@ func commits(r *kgo.Record) bool {
 	return len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
 }
 
-// readPast reads the journal from before the transactions that hang.
+// readPast reads the topics to which the lane writes from before what hangs. All
+// parts of a transaction were written at about the same time.
 func (l *lane) readPast(ctx context.Context, found [slots][]openTransaction) (*past, error) {
-	journal := l.topics.Journal
-	end, err := l.broker.end(ctx, journal, false)
-	if err != nil {
-		return nil, err
-	}
-	from := end
+	oldest := int64(math.MaxInt64)
 	for _, open := range found {
 		for _, t := range open {
-			at := t.offset
-			if t.topic != journal {
-				// Its part on the journal was written at about the same time.
-				if at, err = l.broker.since(ctx, time.UnixMilli(t.written).Add(-2*commitTimeout)); err != nil {
-					return nil, err
-				}
-			}
-			from = min(from, at)
+			oldest = min(oldest, t.written)
+		}
+	}
+	begin, end := make(map[string]int64), make(map[string]int64)
+	for _, topic := range l.usualTopics() {
+		from, err := l.broker.since(ctx, topic, time.UnixMilli(oldest).Add(-2*commitTimeout))
+		if err != nil {
+			return nil, err
+		}
+		to, err := l.broker.end(ctx, topic, false)
+		if err != nil {
+			return nil, err
+		}
+		if from < to {
+			begin[topic], end[topic] = from, to
 		}
 	}
 	r, err := l.broker.read(false)
@@ -196,48 +225,52 @@ func (l *lane) readPast(ctx context.Context, found [slots][]openTransaction) (*p
 		return nil, err
 	}
 	defer r.close()
-	r.seek(map[string]int64{journal: from})
-	past := &past{folded: l.state.Head().Offset}
-	for from < end {
+	r.seek(begin)
+	past := &past{journal: l.topics.Journal, folded: l.state.Head().Offset}
+	for len(end) > 0 {
 		wait, cancel := context.WithTimeout(ctx, catchUpPatience)
 		fetches := r.poll(wait, 10_000)
 		cancel()
 		if failed := fetches.Errors(); len(failed) > 0 {
-			return nil, fmt.Errorf("read the end of the journal, to see what became of a transaction that hangs: %w", failed[0].Err)
+			return nil, fmt.Errorf("read the ends of the topics, to see what became of a transaction that hangs: %w", failed[0].Err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			past.add(r)
-			from = r.Offset + 1
+			if r.Offset+1 >= end[r.Topic] {
+				delete(end, r.Topic)
+			}
 		})
 	}
 	return past, nil
 }
 
-// finish ends whatever the client's producer has open on partitions. Nothing is
-// written but the markers. The broker gives the producer another epoch with
-// that, so the client is of no use afterwards.
-func finish(ctx context.Context, client *kgo.Client, name string, on []openTransaction, commit bool) error {
+// usualTopics are those to whose partition a lane's transactions write.
+func (i *Instance) usualTopics() []string {
+	return append(i.catalogue.requestTopics(), i.topics.Journal, i.topics.Status)
+}
+
+// cover ends what the client's producer has open on a partition, with a
+// transaction that has no records. The broker gives the producer another epoch
+// with that, so the client is of no use afterwards.
+func cover(ctx context.Context, client *kgo.Client, name string, t openTransaction, commit bool) error {
 	id, epoch, err := client.ProducerID(ctx)
 	if err != nil {
 		return fmt.Errorf("end a hanging transaction: %w", err)
 	}
 	add := kmsg.NewPtrAddPartitionsToTxnRequest()
 	add.TransactionalID, add.ProducerID, add.ProducerEpoch = name, id, epoch
-	for _, t := range on {
-		topic := kmsg.NewAddPartitionsToTxnRequestTopic()
-		topic.Topic, topic.Partitions = t.topic, []int32{t.partition}
-		add.Topics = append(add.Topics, topic)
-	}
+	on := kmsg.NewAddPartitionsToTxnRequestTopic()
+	on.Topic, on.Partitions = t.topic, []int32{t.partition}
+	add.Topics = append(add.Topics, on)
 	added, err := add.RequestWith(ctx, client)
-	if err != nil {
-		return fmt.Errorf("end a hanging transaction: %w", err)
+	if err == nil {
+		err = kerr.ErrorForCode(added.ErrorCode)
 	}
-	for _, topic := range added.Topics {
-		for _, p := range topic.Partitions {
-			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return fmt.Errorf("end a hanging transaction on %s partition %d: %w", topic.Topic, p.Partition, err)
-			}
-		}
+	if err == nil && len(added.Topics) == 1 && len(added.Topics[0].Partitions) == 1 {
+		err = kerr.ErrorForCode(added.Topics[0].Partitions[0].ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("end a hanging transaction on %s partition %d: %w", t.topic, t.partition, err)
 	}
 	end := kmsg.NewPtrEndTxnRequest()
 	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = name, id, epoch, commit
@@ -246,7 +279,7 @@ func finish(ctx context.Context, client *kgo.Client, name string, on []openTrans
 		err = kerr.ErrorForCode(ended.ErrorCode)
 	}
 	if err != nil {
-		return fmt.Errorf("end a hanging transaction: %w", err)
+		return fmt.Errorf("end a hanging transaction on %s partition %d: %w", t.topic, t.partition, err)
 	}
 	return nil
 }
@@ -273,7 +306,7 @@ func (l *lane) watch(ctx context.Context, hung chan<- error) {
 					continue
 				}
 				select {
-				case hung <- t.hangs():
+				case hung <- fmt.Errorf("a transaction hangs on %s partition %d from offset %d", t.topic, t.partition, t.offset):
 				case <-ctx.Done():
 				}
 				return
@@ -283,32 +316,22 @@ func (l *lane) watch(ctx context.Context, hung chan<- error) {
 	}
 }
 
-func (t *openTransaction) hangs() error {
-	return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", t.topic, t.partition, t.offset)
-}
-
-// markersPatience is how long the markers of the last commit may take after a
-// connection was lost.
-const markersPatience = 5 * time.Second
+// markersPatience is for how long the markers of the last commit are waited for
+// longest at a time, and half of how long altogether.
+const markersPatience = 2 * time.Second
 
 // settle is called between two commits, after a connection was lost: Kafka may
 // have been restarted. It returns once no transaction of the lane is open, so
 // that none that hangs is covered by the next one of its producer, and ends as
 // that does.
 func (l *lane) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, markersPatience)
-	defer cancel()
 	for wait := time.Millisecond; ; wait *= 2 {
 		found, hangs, err := l.hanging(ctx, false)
 		if err != nil || !hangs {
 			return err
 		}
-		if !pause(ctx, wait) {
-			for _, open := range found {
-				for _, t := range open {
-					return t.hangs()
-				}
-			}
+		if wait > markersPatience || !l.time.pause(ctx, wait) {
+			return fmt.Errorf("transactions hang: %v", found)
 		}
 	}
 }

@@ -41,7 +41,7 @@ type lane struct {
 	partition int32
 	state     *projections.Partition
 	log       *slog.Logger
-	clock     func() time.Time
+	time      clocks
 
 	broker    broker
 	producers *producers
@@ -63,10 +63,17 @@ type lane struct {
 	read atomic.Pointer[events.Positions]
 }
 
+// clocks are what a lane knows of time.
+type clocks struct {
+	wall  func() time.Time // what others see, too; it may jump
+	timer func() time.Time // for what lasts
+	pause func(context.Context, time.Duration) bool
+}
+
 // newLane makes a lane that owns nothing yet.
 func (i *Instance) newLane(p int32, state *projections.Partition, log *slog.Logger) *lane {
 	return &lane{
-		Instance: i, partition: p, state: state, log: log, clock: now,
+		Instance: i, partition: p, state: state, log: log, time: clocks{now, time.Now, pause},
 		broker: &kafkaBroker{i, p}, byKey: newPartitioner(i.partitions),
 	}
 }
@@ -132,9 +139,7 @@ func (l *lane) serve(ctx context.Context) error {
 	tick := time.NewTicker(l.cfg.SuperviseEvery)
 	defer tick.Stop()
 	for {
-		if l.inflight == nil && !l.current.empty() && ctx.Err() == nil {
-			l.inflight, l.current = l.current, newBatch()
-			l.seal(l.inflight)
+		if ctx.Err() == nil && l.begin() {
 			commit <- l.inflight
 		}
 		more := inputs
@@ -169,6 +174,17 @@ func (l *lane) serve(ctx context.Context) error {
 	}
 }
 
+// begin makes what was decided the batch to commit, unless one is under way or
+// nothing was decided.
+func (l *lane) begin() bool {
+	if l.inflight != nil || l.current.empty() {
+		return false
+	}
+	l.inflight, l.current = l.current, newBatch()
+	l.seal(l.inflight)
+	return true
+}
+
 // commit writes a batch. It ends what it has begun though ctx ends: cutting a
 // commit off makes its outcome unknown.
 func (l *lane) commit(ctx context.Context, b *batch) error {
@@ -191,7 +207,7 @@ func (l *lane) seal(b *batch) {
 		}
 	}
 	if b.last == nil {
-		e := events.Event{Type: events.PartitionAdvanced, At: l.clock()}
+		e := events.Event{Type: events.PartitionAdvanced, At: l.time.wall()}
 		b.last = l.laneEvent(&e, strconv.FormatUint(l.transaction, 10))
 		b.sealed.Events = 1
 		b.records = append(b.records, b.last)
@@ -239,7 +255,7 @@ func (l *lane) conclude(err error) error {
 		l.log.Info("first decision after the takeover", "after", time.Since(l.tookOver))
 		l.tookOver = time.Time{}
 	}
-	if now := time.Now(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
+	if now := l.time.timer(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
 		return l.state.Flush()
 	}
@@ -262,7 +278,7 @@ func (l *lane) order(id string) (*projections.Order, error) {
 // env is what the decisions of one batch may know.
 func (l *lane) env() *Env {
 	return &Env{
-		Now:      l.clock(),
+		Now:      l.time.wall(),
 		Instance: l.cfg.ID,
 		Skew:     l.cfg.ClockSkew,
 		Topics:   &l.topics,
@@ -425,7 +441,7 @@ func (l *lane) prepare(ctx context.Context, read []input) error {
 		}
 		unknown = unknown || s.Workflow != "" && l.catalogue.find(s.Workflow, s.Version) == nil
 	}
-	if now := time.Now(); unknown || now.Sub(l.learned) > time.Second {
+	if now := l.time.timer(); unknown || now.Sub(l.learned) > time.Second {
 		l.learned = now
 		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.catalogue.requestTopics()...)
 	}

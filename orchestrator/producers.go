@@ -119,8 +119,8 @@ func (p *kafkaProducer) id(ctx context.Context) (int64, int16, error) {
 	return p.client.ProducerID(ctx)
 }
 
-func (p *kafkaProducer) finish(ctx context.Context, on []openTransaction, commit bool) error {
-	return finish(ctx, p.client, p.name, on, commit)
+func (p *kafkaProducer) cover(ctx context.Context, t openTransaction, commit bool) error {
+	return cover(ctx, p.client, p.name, t, commit)
 }
 
 // OnBrokerDisconnect implements [kgo.HookBrokerDisconnect].

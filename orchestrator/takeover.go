@@ -74,7 +74,7 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 // claim commits a claim on slot 0, and reads the journal up to it.
 func (l *lane) claim(ctx context.Context) error {
 	claim := events.Event{
-		Type: events.PartitionClaimed, At: l.clock(),
+		Type: events.PartitionClaimed, At: l.time.wall(),
 		Instance: l.cfg.ID, Claim: uuid.NewString(), Partitions: l.partitions, Format: events.JournalFormat,
 	}
 	r := l.laneEvent(&claim, claim.Claim)
@@ -96,11 +96,15 @@ func (l *lane) claim(ctx context.Context) error {
 }
 
 // catchUp folds the journal until the claim, which stands at the given offset.
+// The last record that was folded before must be there still: what it belongs to
+// may have been acknowledged to this instance, left hanging by Kafka, and aborted
+// by another. If it is not, the store is rebuilt.
 func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) {
 	if l.inputs, err = l.broker.read(true); err != nil {
 		return err
 	}
-	l.inputs.seek(map[string]int64{l.topics.Journal: l.state.Head().Offset})
+	checked := l.state.Head().Offset == 0
+	l.inputs.seek(map[string]int64{l.topics.Journal: max(0, l.state.Head().Offset-1)})
 	for l.state.Head().Claim != claim {
 		poll, cancel := context.WithTimeout(ctx, catchUpPatience)
 		fetches := l.inputs.poll(poll, 10_000)
@@ -119,6 +123,16 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 			if r.Attrs.IsControl() {
 				continue
 			}
+			if !checked && !l.folded(r) {
+				l.log.Warn("the state store has folded what is not in the journal: it is rebuilt", "store", l.state.Head().Offset, "journal", r.Offset)
+				if err := l.state.Reset(); err != nil {
+					return err
+				}
+				l.inputs.seek(map[string]int64{l.topics.Journal: 0})
+				checked = true
+				break
+			}
+			checked = true
 			if err := l.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)); err != nil {
 				return err
 			}
@@ -128,6 +142,14 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 		}
 	}
 	return nil
+}
+
+// folded says whether r is the last record that was folded.
+func (l *lane) folded(r *kgo.Record) bool {
+	head := l.state.Head()
+	seal, err := events.DecodeSeal(events.HeaderValue(r, events.HeaderLane))
+	claim := seal.Transaction == 0
+	return r.Offset == head.Offset-1 && err == nil && (claim || seal.Transaction == head.Transaction)
 }
 
 // unreadable explains why a topic cannot be read from where reading must go on.
