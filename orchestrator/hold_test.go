@@ -277,7 +277,7 @@ func TestWhatCannotWait(t *testing.T) {
 	}
 }
 
-// Over topics: an instance holds an order on which it panics and goes on with
+// P2, P3: over topics, an instance holds an order on which it panics and goes on with
 // the others, and the next one, which does not panic, releases it.
 func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {

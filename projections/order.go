@@ -31,8 +31,8 @@ const (
 // States lists all states.
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
 
-// Final says that no event will follow, save discarded replies and refused
-// commands.
+// Final says that no event will follow, save discarded replies, refused commands
+// and what becomes of inputs.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
 }
