@@ -43,8 +43,9 @@ type Env struct {
 type Decision struct {
 	Order   *projections.Order
 	Records []*kgo.Record
-	// Stack is that of a panic, nil if there was none; see [Decide].
-	Stack []byte
+	// Panic is what deciding panicked with, and the stack; empty if it did not.
+	// See [Decide].
+	Panic string
 }
 
 // What others wrote into a name or a reason is cut to these lengths, in bytes,
@@ -94,7 +95,7 @@ type decider struct {
 	order *projections.Order // a working copy
 	flow  *workflow.Workflow // nil while it is not needed or not known
 	out   []*kgo.Record
-	stack []byte // of a panic
+	panic string // see [Decision]
 }
 
 func decide(env *Env, order *projections.Order) *decider {
@@ -112,7 +113,7 @@ func (d *decider) decision() Decision {
 	if len(d.out) == 0 {
 		return Decision{}
 	}
-	return Decision{Order: d.order, Records: d.out, Stack: d.stack}
+	return Decision{Order: d.order, Records: d.out, Panic: d.panic}
 }
 
 // record numbers and folds the next event, and keeps what follows from it.

@@ -26,7 +26,7 @@ const (
 // does goes to Error, with an alert, and is held. From then on its submissions
 // and replies wait, the one that panicked first, and its commands are refused,
 // until an operator releases it. Then they are decided in order; if one panics
-// again, it and those behind it go on waiting. [Decision.Stack] tells of a panic.
+// again, it and those behind it go on waiting. [Decision.Panic] tells of a panic.
 //
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
@@ -59,7 +59,7 @@ func guard(env *Env, order *projections.Order, in *input, decide func() Decision
 		if v := recover(); v != nil {
 			reason := fmt.Sprintf("deciding on it panicked: %v; the log of instance %s has the stack", v, env.Instance)
 			decision = poisoned(env, order, in, reason)
-			decision.Stack = debug.Stack()
+			decision.Panic = fmt.Sprintf("%v\n%s", v, debug.Stack())
 		}
 	}()
 	return decide()
@@ -147,7 +147,8 @@ func (d *decider) release(c *events.Command, act events.Event) (refusal string) 
 	}
 	for d.order.Hold == nil && len(d.order.Waiting) > 0 {
 		again := guard(d.env, d.order, nil, d.redo)
-		d.order, d.out, d.stack = again.Order, append(d.out, again.Records...), again.Stack
+		d.order, d.out = again.Order, append(d.out, again.Records...)
+		d.panic += again.Panic
 	}
 	return ""
 }

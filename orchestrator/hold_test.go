@@ -122,7 +122,7 @@ func TestAPoisonedOrderIsHeld(t *testing.T) {
 	// Nothing is due of it, however late it is.
 	late := l.env()
 	late.Now = late.Now.Add(time.Hour)
-	if d := Supervise(late, l.the(here), "ship"); d.Order != nil || d.Stack != nil {
+	if d := Supervise(late, l.the(here), "ship"); d.Order != nil || d.Panic != "" {
 		t.Errorf("the supervisor decided %+v", d)
 	}
 	if due, err := l.state.Due(late.Now, 100); err != nil || len(due) != 0 {
@@ -274,6 +274,41 @@ func TestWhatCannotWait(t *testing.T) {
 	aside("a late reply", l.answers(here, "mail"), events.InputDiscarded, "panicked")
 	if o := l.the(here); o.State != projections.Processed || o.Hold != nil {
 		t.Errorf("%+v", o)
+	}
+}
+
+// A release may end the order. What panics then, and what the release cannot read
+// any more, is put aside.
+func TestAReleaseThatEndsTheOrder(t *testing.T) {
+	l := newPoisonedLane(t)
+	here, _ := l.keys()
+	flow := parseFlow(t, "workflow: short\nsteps:\n  - {name: charge, agent: payment}\n")
+	l.flows.flows[flow.ID()], l.flows.newest["short"] = flow, flow
+	l.reads(l.topics.Orders, here, `{"workflow":"short"}`)
+	l.poison()
+	for range 3 {
+		l.answers(here, "charge")
+	}
+	l.heal()
+	o := l.the(here).Clone()
+	o.Waiting[2].Value = []byte("no JSON")
+	env, lookups := l.env(), 0
+	env.Workflow = func(string, int) *workflow.Workflow {
+		if lookups++; lookups > 1 {
+			panic("boom")
+		}
+		return flow
+	}
+	d := Operate(env, o, &events.Command{Command: events.CommandRelease})
+	if d.Order.State != projections.Processed || d.Order.Hold != nil || len(d.Order.Waiting) != 0 || d.Panic == "" {
+		t.Errorf("%+v", d.Order)
+	}
+	var reasons []string
+	for _, r := range l.letters(d.Records) {
+		reasons = append(reasons, headerText(r, headerReason))
+	}
+	if len(reasons) != 2 || !strings.Contains(reasons[0], "boom") || !strings.Contains(reasons[1], "not a JSON object") {
+		t.Errorf("put aside because %q", reasons)
 	}
 }
 

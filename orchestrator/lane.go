@@ -317,8 +317,8 @@ func (l *lane) take(d Decision) {
 	if d.Order == nil {
 		return
 	}
-	if d.Stack != nil {
-		l.log.Error("deciding panicked", "order", d.Order.ID, "reason", d.Order.Reason, "stack", string(d.Stack))
+	if d.Panic != "" {
+		l.log.Error("deciding panicked", "order", d.Order.ID, "panic", d.Panic)
 	}
 	c := l.current.orders[d.Order.ID]
 	if c == nil {
