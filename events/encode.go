@@ -1,6 +1,7 @@
 package events
 
 import (
+	"encoding/base64"
 	"strconv"
 	"time"
 
@@ -68,6 +69,13 @@ func (o *object) raw(name string, value jsontext.Value) {
 		o.name(name)
 		o.b = append(o.b, value...)
 	}
+}
+
+func (o *object) base64(name string, value []byte) {
+	o.name(name)
+	o.b = append(o.b, '"')
+	o.b = base64.StdEncoding.AppendEncode(o.b, value)
+	o.b = append(o.b, '"')
 }
 
 func (o *object) texts(name string, values []string) {
@@ -149,10 +157,44 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("end", e.End)
 	o.texts("undone", e.Undone)
 	o.texts("notUndone", e.NotUndone)
+	o.truth("held", e.Held)
+	o.text("source", e.Source)
+	if e.Raw != nil {
+		o.name("raw")
+		o.b = e.Raw.Append(o.b)
+	}
 	o.text("instance", e.Instance)
 	o.text("claim", e.Claim)
 	o.number("partitions", int64(e.Partitions))
 	o.number("format", int64(e.Format))
+	return o.end()
+}
+
+// Append appends the record's JSON.
+func (r *Raw) Append(dst []byte) []byte {
+	o := open(dst)
+	o.time("written", r.Written)
+	if r.Key != nil {
+		o.base64("key", r.Key)
+	}
+	o.base64("value", r.Value)
+	if r.Headers != nil {
+		o.name("headers")
+		o.b = append(o.b, '[')
+		for i := range r.Headers {
+			if i > 0 {
+				o.b = append(o.b, ',')
+			}
+			header := open(o.b)
+			header.name("key")
+			header.b = appendText(header.b, r.Headers[i].Key)
+			if r.Headers[i].Value != nil {
+				header.base64("value", r.Headers[i].Value)
+			}
+			o.b = header.end()
+		}
+		o.b = append(o.b, ']')
+	}
 	return o.end()
 }
 

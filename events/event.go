@@ -33,7 +33,8 @@ const (
 	// the last completed step in the workflow file.
 	OrderCompleted Type = "waybill.order.completed"
 	// OrderErrored stops the order until an operator acts (P2): Reason, and Step
-	// and Error where one step caused it.
+	// and Error where one step caused it. With Held deciding on the order
+	// panicked: until its release nothing is decided on it, and its inputs wait.
 	OrderErrored Type = "waybill.order.errored"
 	// OrderResubmitted takes the order out of Error (P3): every step, or undo,
 	// that failed begins again with a new idempotency key, or with the last one
@@ -52,6 +53,19 @@ const (
 	OrderPaused Type = "waybill.order.paused"
 	// OrderResumed ends the pause: By, Reason, Command.
 	OrderResumed Type = "waybill.order.resumed"
+	// OrderReleased ends the hold: the order is again what it was before, and the
+	// inputs that wait are decided. By, Reason, Command, and LockedBy while a step
+	// still runs.
+	OrderReleased Type = "waybill.order.released"
+	// InputHeld keeps an input of an order that is held: Source and Raw.
+	InputHeld Type = "waybill.input.held"
+	// InputReleased says that the first input that waits is decided now; what
+	// follows from it are the events up to the next input: Source.
+	InputReleased Type = "waybill.input.released"
+	// InputDiscarded says that an input changes nothing and is among the dead
+	// letters: one that waits and an operator gave up, one that could not wait, or
+	// one on which deciding panicked after the order had ended. Source, Reason.
+	InputDiscarded Type = "waybill.input.discarded"
 	// StatusRefused says that the caller's status topic cannot be written, so
 	// that status messages go to the namespace's own: ReplyTo, Reason.
 	StatusRefused Type = "waybill.status.refused"
@@ -172,10 +186,31 @@ type Event struct {
 	Undone    []string `json:"undone,omitzero"`
 	NotUndone []string `json:"notUndone,omitzero"`
 
+	// Held says that the order's inputs wait from here on.
+	Held bool `json:"held,omitzero"`
+	// Source names an input: topic/partition/offset.
+	Source string `json:"source,omitzero"`
+	Raw    *Raw   `json:"raw,omitzero"`
+
 	Instance   string `json:"instance,omitzero"`
 	Claim      string `json:"claim,omitzero"`
 	Partitions int32  `json:"partitions,omitzero"`
 	Format     int    `json:"format,omitzero"`
+}
+
+// Raw is a record of an input topic as it came.
+type Raw struct {
+	// Written is the record's timestamp.
+	Written time.Time   `json:"written,omitzero"`
+	Key     []byte      `json:"key,omitzero"`
+	Value   []byte      `json:"value"`
+	Headers []RawHeader `json:"headers,omitzero"`
+}
+
+// RawHeader is a header of a [Raw] record.
+type RawHeader struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value,omitzero"`
 }
 
 // Error is a fault as an agent or the orchestrator reports it.

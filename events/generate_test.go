@@ -34,6 +34,9 @@ func fill(t *rapid.T, v reflect.Value) {
 	case *time.Time:
 		*field = moment.Draw(t, "time")
 		return
+	case *[]byte:
+		*field = rapid.SliceOfN(rapid.Byte(), 1, 5).Draw(t, "bytes")
+		return
 	case *jsontext.Value:
 		*field = payload.Draw(t, "payload")
 		return

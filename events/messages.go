@@ -134,10 +134,12 @@ const (
 	// CommandPause lets nothing new start, CommandResume ends that.
 	CommandPause  = "pause"
 	CommandResume = "resume"
+	// CommandRelease has an order that is held go on, with the inputs that wait.
+	CommandRelease = "release"
 )
 
 // Commands lists what a [Command] may ask for.
-var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume}
+var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease}
 
 // Command is an operator's act on an order. The record's key is the order id.
 type Command struct {
@@ -153,6 +155,8 @@ type Command struct {
 	Output jsontext.Value `json:"output,omitzero"`
 	// SameKey resubmits with the idempotency keys of before.
 	SameKey bool `json:"sameKey,omitzero"`
+	// Discard releases without the first input that waits.
+	Discard bool `json:"discard,omitzero"`
 	// By says who acts, and Note why.
 	By   string `json:"by,omitzero"`
 	Note string `json:"note,omitzero"`

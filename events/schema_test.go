@@ -107,6 +107,10 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")
 			m.End = rapid.SampledFrom([]string{"Compensated", "Cancelled"}).Draw(t, "end")
 			m.Instance, m.Claim, m.Partitions, m.Format = "i-1", "c-1", 4, events.JournalFormat
+			m.Source = "waybill.replies/0/7"
+			if m.Raw == nil {
+				m.Raw = &events.Raw{Value: []byte("{}")}
+			}
 			if m.Error == nil {
 				m.Error = &events.Error{Code: "c"}
 			}
@@ -119,7 +123,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 var eventTypes = []events.Type{
 	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
 	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderPaused, events.OrderResumed,
-	events.StatusRefused, events.CommandRefused,
+	events.OrderReleased, events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.PartitionClaimed, events.PartitionAdvanced,
@@ -238,6 +242,10 @@ func TestSparseEventsFollowTheirSchema(t *testing.T) {
 		{Type: events.OrderCancelled},
 		{Type: events.OrderPaused},
 		{Type: events.OrderResumed},
+		{Type: events.OrderReleased},
+		{Type: events.InputHeld, Source: "t/0/1", Raw: &events.Raw{}},
+		{Type: events.InputReleased, Source: "t/0/1"},
+		{Type: events.InputDiscarded, Source: "t/0/1", Reason: "r"},
 		{Type: events.StatusRefused, ReplyTo: "t", Reason: "r"},
 		{Type: events.CommandRefused, Reason: "r"},
 		started,
@@ -388,7 +396,7 @@ func TestDocumentation(t *testing.T) {
 			words = append(words, string(typ))
 		}
 		for _, message := range []reflect.Type{
-			reflect.TypeFor[events.Event](), reflect.TypeFor[events.Submission](), reflect.TypeFor[events.Request](), reflect.TypeFor[events.Reply](),
+			reflect.TypeFor[events.Event](), reflect.TypeFor[events.Raw](), reflect.TypeFor[events.Submission](), reflect.TypeFor[events.Request](), reflect.TypeFor[events.Reply](),
 			reflect.TypeFor[events.Status](), reflect.TypeFor[events.Detail](), reflect.TypeFor[events.Alert](), reflect.TypeFor[events.Command](),
 		} {
 			words = append(words, jsonNames(message)...)

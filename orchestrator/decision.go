@@ -32,6 +32,9 @@ type Env struct {
 	// Refuses says why Kafka would not take a record of size bytes on topic,
 	// "" if it would.
 	Refuses func(topic string, size int) string
+	// Full says that the batch has as much as it should: what waits is not
+	// released into it.
+	Full bool
 }
 
 // Decision is what the scheduler or the supervisor made of an input: the
@@ -40,6 +43,9 @@ type Env struct {
 type Decision struct {
 	Order   *projections.Order
 	Records []*kgo.Record
+	// Panic is what deciding panicked with, and the stack; empty if it did not.
+	// See [Decide].
+	Panic string
 }
 
 // What others wrote into a name or a reason is cut to these lengths, in bytes,
@@ -89,12 +95,15 @@ type decider struct {
 	order *projections.Order // a working copy
 	flow  *workflow.Workflow // nil while it is not needed or not known
 	out   []*kgo.Record
+	panic string // see [Decision]
 }
 
 func decide(env *Env, order *projections.Order) *decider {
 	d := &decider{env: env, order: &projections.Order{}}
 	if order != nil {
 		d.order = order.Clone()
+	}
+	if order != nil && order.Hold == nil { // else nothing is decided
 		d.flow = env.Workflow(order.Workflow, order.Version)
 	}
 	return d
@@ -104,7 +113,7 @@ func (d *decider) decision() Decision {
 	if len(d.out) == 0 {
 		return Decision{}
 	}
-	return Decision{Order: d.order, Records: d.out}
+	return Decision{Order: d.order, Records: d.out, Panic: d.panic}
 }
 
 // record numbers and folds the next event, and keeps what follows from it.
@@ -123,8 +132,14 @@ func (d *decider) record(e events.Event) {
 
 // errored stops the order and calls an operator, who is told what to do (P2).
 func (d *decider) errored(step, reason string, fault *events.Error, action string) {
-	d.tell(events.Event{Type: events.OrderErrored, Step: step, Reason: reason, Error: fault})
-	d.record(events.Event{Type: events.AlertRaised, Step: step, Reason: reason, Errors: d.faults(fault), Action: action})
+	d.stop(events.Event{Step: step, Reason: reason, Error: fault}, action)
+}
+
+// stop is [decider.errored] with whatever else the event says.
+func (d *decider) stop(e events.Event, action string) {
+	e.Type = events.OrderErrored
+	d.tell(e)
+	d.record(events.Event{Type: events.AlertRaised, Step: e.Step, Reason: e.Reason, Errors: d.faults(e.Error), Action: action})
 }
 
 // faults gathers every error of the undos that failed for good, the last error

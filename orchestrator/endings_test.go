@@ -46,8 +46,13 @@ func (h *historian) ids() []string { return slices.Sorted(maps.Keys(h.inspector.
 
 // repair has operators and agents do what they can: every order ends. No state
 // is without a way out, and the ways out are those that alerts tell of.
+//
+// Orders that are cursed are healed, since nobody else could help them. Those
+// that wait with a poison pill need not be: it can be given up.
 func (h *historian) repair(t *rapid.T) {
 	h.permitAll()
+	clear(h.cursed)
+	h.brittle = h.brittle && rapid.Bool().Draw(t, "stays brittle")
 	acts := make(map[string]int)
 	for rounds := 0; ; rounds++ {
 		left := 0
@@ -83,7 +88,10 @@ func (h *historian) help(t *rapid.T, o *projections.Order, acts map[string]int) 
 	if o.Paused {
 		h.command(t, o.ID, events.Command{Command: events.CommandResume})
 	}
-	if o.State == projections.Error {
+	switch {
+	case o.Hold != nil:
+		h.command(t, o.ID, events.Command{Command: events.CommandRelease, Discard: h.brittle && len(o.Waiting) > 0})
+	case o.State == projections.Error:
 		n := acts[o.ID]
 		acts[o.ID]++
 		switch c := (events.Command{Command: events.CommandResubmit}); {

@@ -57,7 +57,7 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 		at := h.now.Add(time.Duration(rapid.IntRange(-1_000, 30_000).Draw(t, "deadline")) * time.Millisecond)
 		value += fmt.Sprintf(`, "deadline":%q`, events.AppendTime(nil, at))
 	}
-	value += rapid.SampledFrom([]string{`, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":null`}).Draw(t, "input") + "}"
+	value += rapid.SampledFrom([]string{`, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":` + pill, `, "input":null`}).Draw(t, "input") + "}"
 	s := submission{id: id}
 	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
 	must(t, s.problem)
@@ -158,7 +158,7 @@ func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
 			nil, {}, {Code: "busy", Message: "come back"}, {Code: "gone", Permanent: true},
 		}).Draw(t, "error")
 	} else {
-		r.Output = []byte(rapid.SampledFrom([]string{"", `{ "ok":true}`, `"x"`, "null"}).Draw(t, "output"))
+		r.Output = []byte(rapid.SampledFrom([]string{"", `{ "ok":true}`, `"x"`, pill, "null"}).Draw(t, "output"))
 	}
 	skew := time.Duration(rapid.SampledFrom([]int{-2_000, -1, 0, 0, 1, 2_000}).Draw(t, "skew")) * time.Millisecond
 	value, err := events.Decode[events.Reply](r.Append(nil))
@@ -171,7 +171,7 @@ func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
 		Command: rapid.SampledFrom([]string{
 			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, "repeat",
+			events.CommandPause, events.CommandResume, events.CommandRelease, "repeat",
 		}).Draw(t, "command"),
 		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
 		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
@@ -181,9 +181,10 @@ func (h *historian) operate(t *rapid.T) {
 		c.Step = drawStep(t)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "payload") == 0 {
-		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
+		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, pill, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
 		c.Output = []byte(`{"n":6}`)
 	}
+	c.Discard = rapid.Bool().Draw(t, "discard")
 	c.SameKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0
 	h.command(t, h.drawLive(t), c)
 	h.soon(t)
@@ -207,6 +208,12 @@ func (h *historian) manage(t *rapid.T) {
 		}
 		if o.Toward != "" {
 			commands = commands[1:]
+		}
+	}
+	if o.Hold != nil {
+		commands = []events.Command{{Command: events.CommandRelease}}
+		if len(o.Waiting) > 0 {
+			commands = append(commands, events.Command{Command: events.CommandRelease, Discard: true})
 		}
 	}
 	h.command(t, o.ID, rapid.SampledFrom(commands).Draw(t, "act"))
@@ -247,7 +254,7 @@ func (h *historian) next(t *rapid.T) (first time.Time, ok bool) {
 		o := h.of(t, id)
 		look(o.Overdue())
 		for i := range o.Steps {
-			look(o.Steps[i].Deadline())
+			look(o.Attention(&o.Steps[i]))
 		}
 	}
 	return first, ok
@@ -294,13 +301,18 @@ func (h *historian) fall(t *rapid.T) {
 	h.takeOver(t, rapid.SampledFrom([]string{"i-1", "i-2"}).Draw(t, "instance"))
 }
 
-// panics: an input of an order is one that cannot be decided on.
+// panics has deciding on an order panic from now on, or on whatever is brittle,
+// or heals both.
 func (h *historian) panics(t *rapid.T) {
-	if rapid.IntRange(0, 2).Draw(t, "calm") > 0 {
-		t.Skip("most inputs can be decided on")
+	switch rapid.SampledFrom([]string{"calm", "calm", "order", "payload", "heal", "heal"}).Draw(t, "panics") {
+	case "order":
+		h.cursed[h.drawLive(t)] = true
+	case "payload":
+		h.brittle = true
+	case "heal":
+		clear(h.cursed)
+		h.brittle = false
 	}
-	id := h.drawLive(t)
-	h.take(Fail(h.env(), h.of(t, id), id, "index out of range"))
 }
 
 // refuse has Kafka take nothing for a topic, or everything again.

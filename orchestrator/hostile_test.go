@@ -208,27 +208,6 @@ func answer(s *stage, status string) reply {
 	return reply{id: "o-1", written: s.now, value: events.Reply{Order: "o-1", Step: "charge", Attempt: 1, Status: status}}
 }
 
-// TestFail: an order on which nothing can be decided waits for an operator,
-// and a submission is rejected.
-func TestFail(t *testing.T) {
-	s := newStage(t)
-	defer func() { s.close() }()
-	s.register(parseFlow(t, orderFlow))
-	s.takeOver(t, "i-1")
-	s.orders = append(s.orders, submission{id: "o-1", value: events.Submission{Workflow: "order"}})
-	s.read(t)
-	s.take(Fail(s.env(), s.of(t, "o-1"), "o-1", "it panicked"))
-	s.take(Fail(s.env(), nil, "o-2", "it panicked"))
-	s.commit(t)
-	if o := s.of(t, "o-1"); o.State != projections.Error || o.Alert == nil || o.Reason != "it panicked" {
-		t.Errorf("%+v", o)
-	}
-	if o := s.of(t, "o-2"); o.State != projections.Rejected || o.Reason != "it panicked" {
-		t.Errorf("%+v", o)
-	}
-	checkInvariants(t, s)
-}
-
 // TestManyDueAtOnce: steps that expire in the same millisecond, which one
 // batch of submissions makes, are all handled however few are looked at at a
 // time.

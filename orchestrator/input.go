@@ -23,21 +23,32 @@ type input struct {
 	problem    error // why the submission must be rejected
 }
 
+// place is where an input is read: in the partition here, while of finds that
+// of an order.
+type place struct {
+	here int32
+	of   func(id []byte) int32
+}
+
 // readInput reads a record of one of the partition's inputs.
 func (l *lane) readInput(r *kgo.Record) input {
-	in := input{record: r, order: string(r.Key), partition: l.partition}
+	return readInput(r, &l.topics, place{l.partition, l.byKey.of})
+}
+
+func readInput(r *kgo.Record, topics *events.Topics, at place) input {
+	in := input{record: r, order: string(r.Key), partition: at.here}
 	if r.Attrs.IsControl() {
 		return in
 	}
 	kind := events.Type(events.Header(r, events.HeaderType))
 	var err error
 	switch {
-	case r.Topic == l.topics.Orders && (kind == "" || kind == events.OrderSubmitted):
-		err = in.readSubmission(l)
-	case r.Topic == l.topics.Replies && (kind == "" || kind == events.StepReplied):
-		err = in.readReply(l)
-	case r.Topic == l.topics.Commands && (kind == "" || kind == events.OrderCommand):
-		err = in.readCommand(l)
+	case r.Topic == topics.Orders && (kind == "" || kind == events.OrderSubmitted):
+		err = in.readSubmission(at)
+	case r.Topic == topics.Replies && (kind == "" || kind == events.StepReplied):
+		err = in.readReply(at)
+	case r.Topic == topics.Commands && (kind == "" || kind == events.OrderCommand):
+		err = in.readCommand(at)
 	default:
 		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
 	}
@@ -47,17 +58,17 @@ func (l *lane) readInput(r *kgo.Record) input {
 	return in
 }
 
-// place finds the partition of the order.
-func (in *input) place(l *lane) error {
+// find finds the partition of the order.
+func (in *input) find(at place) error {
 	if err := events.CheckOrderID(in.order); err != nil {
 		return err
 	}
-	in.partition = l.byKey.of([]byte(in.order))
+	in.partition = at.of([]byte(in.order))
 	return nil
 }
 
-func (in *input) readSubmission(l *lane) error {
-	if err := in.place(l); err != nil || in.partition != l.partition {
+func (in *input) readSubmission(at place) error {
+	if err := in.find(at); err != nil || in.partition != at.here {
 		return err
 	}
 	in.submission, in.problem = events.Decode[events.Submission](in.record.Value)
@@ -70,9 +81,9 @@ func (in *input) readSubmission(l *lane) error {
 	return nil
 }
 
-func (in *input) readReply(l *lane) error {
+func (in *input) readReply(at place) error {
 	if in.order != "" {
-		if err := in.place(l); err != nil || in.partition != l.partition {
+		if err := in.find(at); err != nil || in.partition != at.here {
 			return err
 		}
 	}
@@ -83,7 +94,7 @@ func (in *input) readReply(l *lane) error {
 	switch {
 	case in.order == "": // the key was left out; the value says it too
 		in.order = reply.Order
-		if err := in.place(l); err != nil {
+		if err := in.find(at); err != nil {
 			return err
 		}
 	case in.order != reply.Order:
@@ -102,8 +113,8 @@ func (in *input) readReply(l *lane) error {
 	return nil
 }
 
-func (in *input) readCommand(l *lane) error {
-	if err := in.place(l); err != nil || in.partition != l.partition {
+func (in *input) readCommand(at place) error {
+	if err := in.find(at); err != nil || in.partition != at.here {
 		return err
 	}
 	if size := len(in.record.Value); size > events.MaxValue {

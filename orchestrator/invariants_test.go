@@ -197,7 +197,7 @@ func checkCommands(t fataler, s *stage, id string, history []events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -224,6 +224,7 @@ func matches(commands []events.Command, left []events.Event) error {
 			events.CommandSkipStep: {events.StepSkipped, events.UndoSkipped},
 			events.CommandPause:    {events.OrderPaused},
 			events.CommandResume:   {events.OrderResumed},
+			events.CommandRelease:  {events.OrderReleased},
 		}[c.Command]
 		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
 			e.Type == events.CommandRefused && e.Operation != c.Command {
@@ -251,15 +252,23 @@ func checkState(t fataler, o *projections.Order, l *oracle.Ledger) {
 		Failures        int
 		Paused, Alerted bool
 		Toward          string
+		Held            bool
+		Waiting         string
 		Deadline        time.Time
 		DeadlineMatters bool
 	}
+	waiting := make([]string, len(o.Waiting))
+	for i := range o.Waiting {
+		waiting[i] = o.Waiting[i].Source
+	}
 	is := record{
 		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
+		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
 	}
 	must := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
+		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
 	}
 	if is != must {

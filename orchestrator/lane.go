@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -251,6 +250,7 @@ func (l *lane) conclude(err error) error {
 		return err
 	}
 	l.read.Store(&b.sealed.Next)
+	l.report(b)
 	if len(updates) > 0 && !l.tookOver.IsZero() {
 		l.log.Info("first decision after the takeover", "after", time.Since(l.tookOver))
 		l.tookOver = time.Time{}
@@ -260,6 +260,16 @@ func (l *lane) conclude(err error) error {
 		return l.state.Flush()
 	}
 	return nil
+}
+
+// report says in the log what a batch put aside. Before the commit that would be
+// a guess: an owner that was fenced puts nothing aside.
+func (l *lane) report(b *batch) {
+	for _, r := range b.records {
+		if r.Topic == l.topics.DeadLetters {
+			l.log.Warn("an input was put aside", "source", events.Header(r, headerSource), "reason", events.Header(r, headerReason))
+		}
+	}
 }
 
 // order returns an order as decided so far, committed or not; nil if there is none.
@@ -321,9 +331,9 @@ func (l *lane) takeIn(env *Env, in *input) error {
 	l.current.moved = true
 	switch {
 	case in.unreadable != "":
-		l.deadLetter(in.record, in.unreadable)
+		l.deadLetter(env, in.record, in.unreadable)
 	case in.partition != l.partition:
-		l.forward(in)
+		l.forward(env, in)
 	default:
 		return l.handle(env, in)
 	}
@@ -337,42 +347,21 @@ func (l *lane) handle(env *Env, in *input) error {
 		return err
 	}
 	if order == nil && (in.reply != nil || in.command != nil) {
-		l.deadLetter(in.record, "there is no order of this id")
+		l.deadLetter(env, in.record, "there is no order of this id")
 		return nil
 	}
-	d, err := l.guard(env, order, in.order, func() Decision {
-		switch {
-		case in.reply != nil:
-			return TakeReply(env, order, in.reply, in.record.Timestamp)
-		case in.command != nil:
-			return Operate(env, order, in.command)
-		}
-		return Submit(env, order, in.order, &in.submission, events.Header(in.record, events.HeaderTraceparent), in.problem)
-	})
-	if err != nil { // whatever becomes of the order, the input is not lost
-		l.deadLetter(in.record, err.Error())
-	}
-	l.take(d)
+	env.Full = l.current.full()
+	l.take(Decide(env, order, in))
 	return nil
-}
-
-// guard turns a panic while deciding into an order that an operator must look
-// at, so that one order cannot stop the others. The error says that it did.
-func (l *lane) guard(env *Env, order *projections.Order, id string, decide func() Decision) (d Decision, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			l.log.Error("deciding panicked; the order waits for an operator", "order", id, "panic", v, "stack", string(debug.Stack()))
-			err = fmt.Errorf("deciding on it panicked: %v; the log of instance %s has the stack", v, env.Instance)
-			d = Fail(env, order, id, err.Error())
-		}
-	}()
-	return decide(), nil
 }
 
 // take adds a decision to the batch.
 func (l *lane) take(d Decision) {
 	if d.Order == nil {
 		return
+	}
+	if d.Panic != "" {
+		l.log.Error("deciding panicked", "order", d.Order.ID, "panic", d.Panic)
 	}
 	c := l.current.orders[d.Order.ID]
 	if c == nil {
@@ -415,8 +404,7 @@ func (l *lane) supervise(ctx context.Context) error {
 			if order == nil {
 				return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
 			}
-			d, _ := l.guard(env, order, step.Order, func() Decision { return Supervise(env, order, step.Step) })
-			l.take(d)
+			l.take(Supervise(env, order, step.Step))
 		}
 		if len(due) < dueAtOnce {
 			return nil
@@ -463,10 +451,10 @@ func (l *lane) advance(r *kgo.Record) {
 // forward sends a record that another partitioner put here to the partition of
 // its order, as it is. It is in the same transaction as the position behind
 // it: it is forwarded exactly once. One that Kafka would not take is put aside.
-func (l *lane) forward(in *input) {
+func (l *lane) forward(env *Env, in *input) {
 	r := in.record
 	if why := l.refuses(r.Topic, recordSize(r)+envelopeSize); why != "" {
-		l.deadLetter(r, "it is in the wrong partition, and cannot be forwarded: "+why)
+		l.deadLetter(env, r, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}
 	l.current.add(&kgo.Record{
@@ -475,31 +463,9 @@ func (l *lane) forward(in *input) {
 	})
 }
 
-// deadLetter puts aside what nobody could read, byte for byte. What is too large
-// for that stays at its source, and the dead letter says so.
-func (l *lane) deadLetter(r *kgo.Record, reason string) {
-	letter := &kgo.Record{Topic: l.topics.DeadLetters, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp}
-	reason = cut(reason, textLength)
-	for _, part := range []struct {
-		name string
-		drop func()
-	}{
-		{"value", func() { letter.Value = nil }},
-		{"headers", func() { letter.Headers = nil }},
-		{"key", func() { letter.Key = nil }},
-	} {
-		why := l.refuses(letter.Topic, recordSize(letter)+envelopeSize)
-		if why == "" {
-			break
-		}
-		part.drop()
-		reason += fmt.Sprintf("; the %s is only at the source: %s", part.name, why)
-	}
-	l.log.Warn("unreadable input was put aside", "topic", r.Topic, "offset", r.Offset, "reason", reason)
-	letter.Headers = append(letter.Headers[:len(letter.Headers):len(letter.Headers)],
-		kgo.RecordHeader{Key: "waybill_reason", Value: []byte(reason)},
-		kgo.RecordHeader{Key: "waybill_source", Value: source(r)})
-	l.current.add(letter)
+// deadLetter puts aside what nobody could read.
+func (l *lane) deadLetter(env *Env, r *kgo.Record, reason string) {
+	l.current.add(deadLetter(env, r, reason))
 }
 
 // refuses says why a record of size bytes cannot be produced on topic, "" if it

@@ -335,23 +335,6 @@ func TestSupervisingLane(t *testing.T) {
 	}
 }
 
-// A panic while deciding on one order is that order's alone.
-func TestPanicWhileDeciding(t *testing.T) {
-	l := newLane(t)
-	here, _ := l.keys()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
-	o, err := l.order(here)
-	must(t, err)
-	l.take(first(l.guard(l.env(), o, here, func() Decision { panic("boom") })))
-	if o, err = l.order(here); err != nil || o.State != projections.Error || o.Alert == nil || !strings.Contains(o.Reason, "boom") {
-		t.Errorf("%+v, %v", o, err)
-	}
-	l.take(first(l.guard(l.env(), nil, "o-new", func() Decision { panic("boom") })))
-	if o, err = l.order("o-new"); err != nil || o.State != projections.Rejected || !strings.Contains(o.Reason, "boom") {
-		t.Errorf("%+v, %v", o, err)
-	}
-}
-
 // A commit that failed ends the lane; a refused record is remembered for the
 // next owner, and nothing else is.
 func TestConcludeAFailure(t *testing.T) {
@@ -374,5 +357,3 @@ func TestConcludeAFailure(t *testing.T) {
 		}
 	}
 }
-
-func first(d Decision, _ error) Decision { return d }

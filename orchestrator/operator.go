@@ -21,10 +21,14 @@ func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
 	// What every act carries: who, why, and by which command.
 	act := events.Event{By: c.By, Reason: c.Note, Command: c.ID}
 	if why := d.operate(c, act); why != "" {
-		act.Type, act.Operation, act.Step, act.Reason = events.CommandRefused, c.Command, c.Step, why
-		d.record(act)
+		d.refuseCommand(c, why)
 	}
 	return d.decision()
+}
+
+// refuseCommand records why a command is not done.
+func (d *decider) refuseCommand(c *events.Command, why string) {
+	d.record(events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
 }
 
 // operate does what the command asks for, or says why that is not possible.
@@ -33,7 +37,12 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 	if o.State.Final() {
 		return "the order has ended: it is " + string(o.State)
 	}
+	if o.Hold != nil && c.Command != events.CommandRelease {
+		return fmt.Sprintf("the order is held, and nothing is done to it before its release: waybill order release %s", quote(o.ID))
+	}
 	switch c.Command {
+	case events.CommandRelease:
+		return d.release(c, act)
 	case events.CommandCancel:
 		if o.Toward != "" {
 			return "what was done is being undone already"

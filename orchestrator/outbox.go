@@ -112,3 +112,35 @@ func request(o *projections.Order, e *events.Event) events.Request {
 	}
 	return m
 }
+
+// What a dead letter has besides the headers of the input.
+const (
+	headerReason = "waybill_reason"
+	headerSource = "waybill_source"
+)
+
+// deadLetter makes the record that puts an input aside, byte for byte. What is
+// too large for that stays at its source, and the dead letter says so.
+func deadLetter(env *Env, r *kgo.Record, reason string) *kgo.Record {
+	letter := &kgo.Record{Topic: env.Topics.DeadLetters, Key: r.Key, Value: r.Value, Headers: r.Headers, Timestamp: r.Timestamp}
+	reason = cut(reason, textLength)
+	for _, part := range []struct {
+		name string
+		drop func()
+	}{
+		{"value", func() { letter.Value = nil }},
+		{"headers", func() { letter.Headers = nil }},
+		{"key", func() { letter.Key = nil }},
+	} {
+		why := env.Refuses(letter.Topic, recordSize(letter)+envelopeSize)
+		if why == "" {
+			break
+		}
+		part.drop()
+		reason += fmt.Sprintf("; the %s is only at the source: %s", part.name, why)
+	}
+	letter.Headers = append(letter.Headers[:len(letter.Headers):len(letter.Headers)],
+		kgo.RecordHeader{Key: headerReason, Value: []byte(reason)},
+		kgo.RecordHeader{Key: headerSource, Value: source(r)})
+	return letter
+}

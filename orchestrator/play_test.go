@@ -26,9 +26,12 @@ import (
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now
-//	cancel, resubmit, skip-step, pause, resume
-//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [by=NAME] [note=(…)] [id=ID]
+//	cancel, resubmit, skip-step, pause, resume, release
+//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands
+//	curse ID                   has deciding on an order panic, whatever the input
+//	brittle                    has deciding on any input with the payload "poison-pill" panic
+//	heal                       ends both
 //	clock-skew DURATION        is the allowance for it
 //	advance DURATION           moves the clock
 //	supervise                  has the supervisor look, as it does every second
@@ -68,9 +71,19 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	case "reply":
 		p.replies = append(p.replies, p.reply(t, d))
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
 		p.commands = append(p.commands, p.command(d))
 		p.act(t, out)
+	case "curse":
+		p.cursed[d.CmdArgs[0].Key] = true
+		fmt.Fprintf(out, "from now on deciding on %s panics\n", d.CmdArgs[0].Key)
+	case "brittle":
+		p.brittle = true
+		fmt.Fprintf(out, "from now on deciding on %s panics\n", pill)
+	case "heal":
+		clear(p.cursed)
+		p.brittle = false
+		fmt.Fprintln(out, "nothing panics any more")
 	case "clock-skew":
 		var err error
 		p.skew, err = time.ParseDuration(d.CmdArgs[0].Key)
@@ -201,6 +214,8 @@ func (p *play) command(d *datadriven.TestData) command {
 			c.value.Output = []byte(value)
 		case "same-key":
 			c.value.SameKey = true
+		case "discard":
+			c.value.Discard = true
 		case "by":
 			c.value.By = value
 		case "note":
@@ -236,6 +251,10 @@ func clock(t time.Time) string {
 
 func (p *play) print(out *strings.Builder, records []*kgo.Record) {
 	for _, r := range records {
+		if r.Topic == p.topics.DeadLetters {
+			fmt.Fprintf(out, "    -> %s: %s (%s)\n", r.Topic, r.Value, events.Header(r, headerReason))
+			continue
+		}
 		if r.Topic != p.topics.Journal {
 			fmt.Fprintf(out, "    -> %s: %s\n", r.Topic, message(r))
 			continue
@@ -296,6 +315,14 @@ func fields(e *events.Event) string {
 	}
 	field("output", string(e.Output))
 	field("error", fault(e.Error))
+	if e.Held {
+		b.WriteString(" held")
+	}
+	field("source", e.Source)
+	if e.Raw != nil {
+		field("written", clock(e.Raw.Written))
+		field("value", string(e.Raw.Value))
+	}
 	field("end", e.End)
 	field("undone", strings.Join(e.Undone, ","))
 	field("not-undone", strings.Join(e.NotUndone, ","))
@@ -417,6 +444,12 @@ func printState(out *strings.Builder, o *projections.Order) {
 	}
 	if o.Alert != nil {
 		fmt.Fprintf(out, "  alert open since %s\n", clock(o.Alert.At))
+	}
+	if o.Hold != nil {
+		fmt.Fprintf(out, "  held; it was %s\n", o.Hold.State)
+	}
+	for i := range o.Waiting {
+		fmt.Fprintf(out, "  waiting: %s\n", o.Waiting[i].Source)
 	}
 }
 

@@ -347,18 +347,3 @@ func discard(env *Env, order *projections.Order, r *events.Reply, written time.T
 	}
 	return ""
 }
-
-// Fail decides to give an order to an operator because deciding on one of its
-// inputs is not possible. Without an order the input is a submission, and is
-// rejected. An order that has ended or has its operator stays as it is.
-func Fail(env *Env, order *projections.Order, id, reason string) Decision {
-	if order == nil {
-		return Submit(env, nil, id, &events.Submission{}, "", errors.New(reason))
-	}
-	if order.State.Final() || order.State == projections.Error {
-		return Decision{}
-	}
-	d := decide(env, order)
-	d.errored("", reason, &events.Error{Code: "internal", Message: reason, Permanent: true}, d.action(""))
-	return d.decision()
-}

@@ -23,6 +23,10 @@ type stage struct {
 	flows  *catalogue
 	// directory knows what Kafka would not take.
 	directory *directory
+	// cursed are the orders on which deciding panics; with brittle it also does on
+	// every [pill].
+	cursed  map[string]bool
+	brittle bool
 
 	// Topics. What stands here is committed.
 	orders   []submission
@@ -30,6 +34,7 @@ type stage struct {
 	commands []command
 	journal  []*kgo.Record
 	messages []*kgo.Record // on all other topics
+	letters  []*kgo.Record // dead letters
 	end      int64         // next offset of the journal
 	unknown  []string      // orders that replies and commands named and nobody submitted: dead letters
 
@@ -86,6 +91,7 @@ func newStage(t fataler) *stage {
 		now: curtain, topics: topics,
 		flows:     &catalogue{flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)},
 		directory: newDirectory(nil, 1, slog.New(slog.DiscardHandler)),
+		cursed:    make(map[string]bool),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -114,13 +120,32 @@ func (s *stage) register(flow *workflow.Workflow) {
 	}
 }
 
-func (s *stage) env() *Env {
+// pill is an input or output on which deciding panics while the stage is brittle.
+const pill = `"poison-pill"`
+
+// env is what decisions on an order may know.
+func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Workflow: s.flows.find,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics,
+		Workflow: func(name string, version int) *workflow.Workflow {
+			if s.cursed[order] {
+				panic("cursed")
+			}
+			return s.flows.find(name, version)
+		},
 		Refuses: func(topic string, size int) string {
+			if s.brittle && topic == s.topics.Journal && size == len(pill)+envelopeSize {
+				panic("poison-pill")
+			}
 			return s.directory.refuses(topic, size, s.topics.Owns(topic))
 		},
 	}
+}
+
+// input is what was written to a topic, as a lane reads it.
+func (s *stage) input(topic string, offset int64, order string, value []byte, written time.Time) input {
+	r := &kgo.Record{Topic: topic, Offset: offset, Key: []byte(order), Value: value, Timestamp: written}
+	return input{record: r, order: order}
 }
 
 // of returns an order as decided so far, committed or not.
@@ -159,7 +184,11 @@ func (s *stage) read(t fataler) {
 	for ; int(s.position.Orders) < len(s.orders); s.position.Orders++ {
 		in := &s.orders[s.position.Orders]
 		s.moved = true
-		s.take(Submit(s.env(), s.of(t, in.id), in.id, &in.value, in.trace, in.problem))
+		value, _ := in.value.Encode() // hostile ones are no JSON
+		read := s.input(s.topics.Orders, s.position.Orders, in.id, value, s.now)
+		read.record.Headers = []kgo.RecordHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
+		read.submission, read.problem = in.value, in.problem
+		s.take(Decide(s.env(in.id), s.of(t, in.id), &read))
 	}
 	for ; int(s.position.Replies) < len(s.replies); s.position.Replies++ {
 		in := &s.replies[s.position.Replies]
@@ -169,7 +198,9 @@ func (s *stage) read(t fataler) {
 			s.unknown = append(s.unknown, in.id)
 			continue
 		}
-		s.take(TakeReply(s.env(), o, &in.value, in.written))
+		read := s.input(s.topics.Replies, s.position.Replies, in.id, in.value.Append(nil), in.written)
+		read.reply = &in.value
+		s.take(Decide(s.env(in.id), o, &read))
 	}
 	for ; int(s.position.Commands) < len(s.commands); s.position.Commands++ {
 		in := &s.commands[s.position.Commands]
@@ -179,7 +210,11 @@ func (s *stage) read(t fataler) {
 			s.unknown = append(s.unknown, in.id)
 			continue
 		}
-		s.take(Operate(s.env(), o, &in.value))
+		value, err := in.value.Encode()
+		must(t, err)
+		read := s.input(s.topics.Commands, s.position.Commands, in.id, value, s.now)
+		read.command = &in.value
+		s.take(Decide(s.env(in.id), o, &read))
 	}
 }
 
@@ -192,7 +227,7 @@ func (s *stage) supervise(t fataler, page int) {
 		must(t, err)
 		changed := false
 		for _, d := range due {
-			decision := Supervise(s.env(), s.of(t, d.Order), d.Step)
+			decision := Supervise(s.env(d.Order), s.of(t, d.Order), d.Step)
 			changed = changed || decision.Order != nil
 			s.take(decision)
 		}
@@ -218,6 +253,10 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 	}
 	var last *kgo.Record
 	for _, r := range s.records {
+		if r.Topic == s.topics.DeadLetters {
+			s.letters = append(s.letters, r)
+			continue
+		}
 		if r.Topic != s.topics.Journal {
 			s.messages = append(s.messages, r)
 			continue

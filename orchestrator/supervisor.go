@@ -15,8 +15,12 @@ import (
 // complete-by passed expires, an armed retry starts. An empty step stands for
 // the order's own deadline. It looks at states only (V1). A deadline that was
 // dealt with already changes nothing, so acting twice on one expiry is not
-// possible.
+// possible. A panic is dealt with as [Decide] does.
 func Supervise(env *Env, order *projections.Order, step string) Decision {
+	return guard(env, order, nil, func() Decision { return supervise(env, order, step) })
+}
+
+func supervise(env *Env, order *projections.Order, step string) Decision {
 	if step == "" {
 		if at := order.Overdue(); at.IsZero() || env.Now.Before(at) {
 			return Decision{}
@@ -29,7 +33,7 @@ func Supervise(env *Env, order *projections.Order, step string) Decision {
 	if s == nil {
 		return Decision{}
 	}
-	if at := s.Deadline(); at.IsZero() || env.Now.Before(at) {
+	if at := order.Attention(s); at.IsZero() || env.Now.Before(at) {
 		return Decision{}
 	}
 	d := decide(env, order)

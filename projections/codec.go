@@ -109,6 +109,24 @@ func (r *reader) text() string {
 	return s
 }
 
+// some returns a text as bytes, nil if it is empty.
+func (r *reader) some() []byte {
+	if s := r.text(); s != "" {
+		return []byte(s)
+	}
+	return nil
+}
+
+// count returns how many parts follow, each of which has more than one byte.
+func (r *reader) count() int {
+	n := r.uint()
+	if n > uint64(len(r.b)) {
+		r.err = errDamaged
+		return 0
+	}
+	return int(n)
+}
+
 func (r *reader) truth() bool { return r.uint() != 0 }
 
 func (r *reader) time() time.Time {
@@ -155,6 +173,17 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.text(string(o.Toward))
 	w.text(o.Command)
 	w.text(o.Refusal)
+	w.text(o.cause)
+	w.truth(o.Hold != nil)
+	if h := o.Hold; h != nil {
+		w.text(string(h.State))
+		w.text(h.Reason)
+		writeJSON(&w, h.Alert)
+	}
+	w.uint(uint64(len(o.Waiting)))
+	for i := range o.Waiting {
+		w.held(&o.Waiting[i])
+	}
 	w.uint(uint64(len(o.Steps)))
 	for i := range o.Steps {
 		s := &o.Steps[i]
@@ -167,6 +196,31 @@ func appendRecord(dst []byte, o *Order) []byte {
 		}
 	}
 	return w.b
+}
+
+// held writes an input that waits without its value, which is a payload.
+func (w *writer) held(h *Held) {
+	w.text(h.Source)
+	w.time(h.Written)
+	w.text(string(h.Key))
+	w.uint(uint64(len(h.Headers)))
+	for i := range h.Headers {
+		w.text(h.Headers[i].Key)
+		w.text(string(h.Headers[i].Value))
+	}
+}
+
+// held reads what the writer's held wrote. No key and an empty one are the same.
+func (r *reader) held(h *Held) {
+	h.Source = r.text()
+	h.Written = r.time()
+	h.Key = r.some()
+	if n := r.count(); n > 0 {
+		h.Headers = make([]events.RawHeader, n)
+	}
+	for i := range h.Headers {
+		h.Headers[i] = events.RawHeader{Key: r.text(), Value: r.some()}
+	}
 }
 
 func (w *writer) work(k *Work) {
@@ -229,11 +283,17 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	o.Toward = State(r.text())
 	o.Command = r.text()
 	o.Refusal = r.text()
-	n := r.uint()
-	if n > uint64(len(r.b)) { // a step has more than one byte
-		return nil, nil, fmt.Errorf("order %q: %w", id, errDamaged)
+	o.cause = r.text()
+	if r.truth() {
+		o.Hold = &Hold{State: State(r.text()), Reason: r.text(), Alert: readJSON[events.Alert](&r)}
 	}
-	o.Steps = make([]Step, n)
+	if n := r.count(); n > 0 {
+		o.Waiting = make([]Held, n)
+	}
+	for i := range o.Waiting {
+		r.held(&o.Waiting[i])
+	}
+	o.Steps = make([]Step, r.count())
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		s.Name = r.text()

@@ -37,13 +37,29 @@ func drawOrder(t *rapid.T) *Order {
 		Traceparent: text.Draw(t, "traceparent"), Seq: rapid.Uint64().Draw(t, "seq"),
 		AcceptedAt: moment.Draw(t, "acceptedAt"), UpdatedAt: moment.Draw(t, "updatedAt"), Reason: text.Draw(t, "reason"),
 		Paused: rapid.Bool().Draw(t, "paused"), Toward: State(text.Draw(t, "toward")),
-		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"),
+		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"), cause: text.Draw(t, "cause"),
 		Steps: make([]Step, rapid.IntRange(0, 4).Draw(t, "steps")),
 	}
 	if rapid.Bool().Draw(t, "alert") {
 		o.Alert = &events.Alert{Order: o.ID, Step: text.Draw(t, "step"), Reason: text.Draw(t, "reason"), Errors: []events.Error{}, At: moment.Draw(t, "at")}
 		for range rapid.IntRange(0, 3).Draw(t, "errors") {
 			o.Alert.Errors = append(o.Alert.Errors, fault())
+		}
+	}
+	if rapid.Bool().Draw(t, "held") {
+		o.Hold = &Hold{State: rapid.SampledFrom(States).Draw(t, "before"), Reason: text.Draw(t, "reason before"), Alert: o.Alert}
+		some := rapid.Custom(func(t *rapid.T) []byte {
+			if b := rapid.SliceOfN(rapid.Byte(), 0, 5).Draw(t, "bytes"); len(b) > 0 {
+				return b
+			}
+			return nil
+		})
+		for range rapid.IntRange(0, 3).Draw(t, "waiting") {
+			h := Held{Source: text.Draw(t, "source"), Raw: events.Raw{Written: moment.Draw(t, "written"), Key: some.Draw(t, "key")}}
+			for range rapid.IntRange(0, 2).Draw(t, "headers") {
+				h.Headers = append(h.Headers, events.RawHeader{Key: text.Draw(t, "header"), Value: some.Draw(t, "value")})
+			}
+			o.Waiting = append(o.Waiting, h)
 		}
 	}
 	work := func() Work {

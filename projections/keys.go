@@ -12,7 +12,7 @@ import (
 const (
 	kindHead     = 'h' // the partition's Head
 	kindOrder    = 'o' // order -> record
-	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input" or ":undo" -> large output, input, undo's input
+	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input" or ":undo" -> large output, input, undo's input; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing; without a step the order's own
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )

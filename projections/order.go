@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,8 +31,8 @@ const (
 // States lists all states.
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
 
-// Final says that no event will follow, save discarded replies and refused
-// commands.
+// Final says that no event will follow, save discarded replies, refused commands
+// and what becomes of inputs.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
 }
@@ -78,6 +79,7 @@ type Order struct {
 	UpdatedAt  time.Time
 	// Reason says why the order was rejected, is in Error, or was compensated.
 	Reason string
+	cause  string // see Why
 	// Alert is the open alert, nil when no operator is called.
 	Alert *events.Alert
 
@@ -90,8 +92,28 @@ type Order struct {
 	// could not be done, empty if it was.
 	Command, Refusal string
 
+	// Hold is there while the order is held: deciding on it panicked, and nothing
+	// is decided until an operator releases it. Waiting are the inputs that came
+	// since, in order, with the one that panicked before them.
+	Hold    *Hold
+	Waiting []Held
+
 	// Steps has one record for each step (T3), as the workflow file orders them.
 	Steps []Step
+}
+
+// Hold is what an order was before it was held, and will be after its release.
+type Hold struct {
+	State  State
+	Reason string
+	Alert  *events.Alert
+}
+
+// Held is an input that waits for the release of its order.
+type Held struct {
+	// Source is where it was: topic/partition/offset.
+	Source string
+	events.Raw
 }
 
 // Step is the state record of one step.
@@ -165,6 +187,19 @@ func (s *Step) Deadline() time.Time {
 	}
 	return s.Undo.deadline()
 }
+
+// Attention is when the supervisor must look at a step of the order: its
+// deadline, zero while the order is held.
+func (o *Order) Attention(s *Step) time.Time {
+	if o.Hold != nil {
+		return time.Time{}
+	}
+	return s.Deadline()
+}
+
+// Why is the order's Reason, and where it has none, why it is or was
+// compensated: that outlasts the failure and the resubmission of an undo.
+func (o *Order) Why() string { return cmp.Or(o.Reason, o.cause) }
 
 // Ran says that the step completed or may have run, and is not undone.
 func (s *Step) Ran() bool {
@@ -300,6 +335,12 @@ func (o *Order) Apply(e *events.Event) error {
 		}
 		work = &step.Work
 	}
+	switch {
+	case e.Type == events.OrderReleased && o.Hold == nil:
+		return fmt.Errorf("%w: order %q: %s, and the order is not held", ErrGap, e.Order, e.Type)
+	case e.Type == events.InputHeld && e.Raw == nil, e.Type == events.InputReleased && !o.first(e.Source):
+		return fmt.Errorf("%w: order %q: %s of %q, which does not wait", ErrGap, e.Order, e.Type, e.Source)
+	}
 	o.ID, o.Seq, o.UpdatedAt = e.Order, e.Seq, e.At
 	if e.Command != "" {
 		o.Command, o.Refusal = e.Command, ""
@@ -328,12 +369,23 @@ func (o *Order) Apply(e *events.Event) error {
 	case events.OrderCompleted:
 		o.State = Processed
 	case events.OrderErrored:
-		o.State, o.Reason = Error, e.Reason
-		o.disarm()
+		o.stop(e)
+	case events.OrderReleased:
+		o.State, o.Reason, o.Alert, o.Hold = o.Hold.State, o.Hold.Reason, o.Hold.Alert, nil
+		if o.State != Error {
+			o.lapse(e.At)
+		}
+	case events.InputHeld:
+		o.Waiting = append(o.Waiting[:len(o.Waiting):len(o.Waiting)], Held{e.Source, *e.Raw})
+	case events.InputReleased, events.InputDiscarded:
+		if o.first(e.Source) {
+			o.Waiting = slices.Clone(o.Waiting[1:])
+		}
 	case events.OrderResubmitted:
 		o.resubmit(e)
 	case events.OrderCompensating:
 		o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
+		o.cause = e.Reason
 		o.disarm()
 	case events.OrderCompensated:
 		o.State = Compensated
@@ -415,6 +467,21 @@ func (w *Work) keep(e *events.Event) {
 	w.Errors = append(w.Errors[max(0, len(w.Errors)-maxErrors+1):len(w.Errors):len(w.Errors)], fault)
 }
 
+// stop takes the order into Error. Of one that is held everything stays as it is.
+func (o *Order) stop(e *events.Event) {
+	if e.Held {
+		o.Hold = &Hold{o.State, o.Reason, o.Alert}
+	} else {
+		o.disarm()
+	}
+	o.State, o.Reason = Error, e.Reason
+}
+
+// first says that the input from source is the one that has waited longest.
+func (o *Order) first(source string) bool {
+	return len(o.Waiting) > 0 && o.Waiting[0].Source == source
+}
+
 // disarm has whatever waits for a retry wait no more.
 func (o *Order) disarm() {
 	for i := range o.Steps {
@@ -446,11 +513,16 @@ func (o *Order) resubmit(e *events.Event) {
 	o.leave(e)
 }
 
-// leave takes the order out of Error. A deadline that passed counts no more: it
-// was an operator who let the order go on.
+// leave takes the order out of Error.
 func (o *Order) leave(e *events.Event) {
 	o.State, o.Reason, o.Alert = Pending, "", nil
-	if !o.Deadline.After(e.At) {
+	o.lapse(e.At)
+}
+
+// lapse drops a deadline that passed: it counts no more, since it was an
+// operator who let the order go on.
+func (o *Order) lapse(now time.Time) {
+	if !o.Deadline.After(now) {
 		o.Deadline = time.Time{}
 	}
 }

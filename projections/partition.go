@@ -125,6 +125,13 @@ func (e *entry) size() int {
 			n += 256 + len(s.Undo.Input)
 		}
 	}
+	for i := range e.order.Waiting {
+		h := &e.order.Waiting[i]
+		n += 256 + len(h.Key) + len(h.Value)
+		for _, header := range h.Headers {
+			n += 64 + len(header.Key) + len(header.Value)
+		}
+	}
 	return n
 }
 
@@ -298,14 +305,11 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	set := func(key, value []byte) error { return b.Set(key, value, nil) }
 
 	w.b = appendRecord(w.b[:0], o)
-	was := payloads(old)
-	for i, payload := range payloads(o) {
+	was, is := payloads(old), payloads(o)
+	for i, payload := range is {
 		now := payload.value()
 		w.uint(uint64(len(now)))
-		var before []byte
-		if i < len(was) {
-			before = was[i].value()
-		}
+		before := payload.among(was, i)
 		if len(now) <= inlinePayload {
 			w.b = append(w.b, now...)
 			if len(before) > inlinePayload { // an operator gave another input
@@ -319,6 +323,15 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 			continue
 		}
 		if err := set(payloadKey(p.id, o.ID, payload.step, payload.part), now); err != nil {
+			return err
+		}
+	}
+	for i := range old.Waiting { // released, or discarded
+		payload := heldPayload(&old.Waiting[i])
+		if len(payload.value()) <= inlinePayload || payload.among(is, len(is)) != nil {
+			continue
+		}
+		if err := b.Delete(payloadKey(p.id, o.ID, payload.step, payload.part), nil); err != nil {
 			return err
 		}
 	}
@@ -344,9 +357,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	for i := range o.Steps {
 		var before time.Time
 		if i < len(old.Steps) {
-			before = old.Steps[i].Deadline()
+			before = old.Attention(&old.Steps[i])
 		}
-		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Steps[i].Deadline()); err != nil {
+		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i])); err != nil {
 			return err
 		}
 	}
@@ -435,7 +448,7 @@ const inlinePayload = 1 << 10
 
 // payload is one of the values that an order carries for others.
 type payload struct {
-	step, part string          // both "" for the order's input
+	step, part string          // both "" for the order's input, only step "" for an input that waits
 	at         *jsontext.Value // nil for an undo that has not begun
 }
 
@@ -446,10 +459,28 @@ func (p *payload) value() jsontext.Value {
 	return *p.at
 }
 
-// payloads lists the order's input, and of each step the output, the input and
-// the undo's input.
+// among returns the value of the same payload in another list, nil if it is not
+// there. It looks at place i first: only what waits moves.
+func (p *payload) among(all []payload, i int) []byte {
+	if i < len(all) && all[i].step == p.step && all[i].part == p.part {
+		return all[i].value()
+	}
+	for i := range all {
+		if all[i].step == p.step && all[i].part == p.part {
+			return all[i].value()
+		}
+	}
+	return nil
+}
+
+func heldPayload(h *Held) payload {
+	return payload{"", ":held:" + h.Source, (*jsontext.Value)(&h.Value)}
+}
+
+// payloads lists the order's input, of each step the output, the input and the
+// undo's input, and the inputs that wait.
 func payloads(o *Order) []payload {
-	all := make([]payload, 0, 1+3*len(o.Steps))
+	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting))
 	all = append(all, payload{"", "", &o.Input})
 	for i := range o.Steps {
 		s := &o.Steps[i]
@@ -458,6 +489,9 @@ func payloads(o *Order) []payload {
 			undo.at = &s.Undo.Input
 		}
 		all = append(all, payload{s.Name, "", &s.Output}, payload{s.Name, ":input", &s.Input}, undo)
+	}
+	for i := range o.Waiting {
+		all = append(all, heldPayload(&o.Waiting[i]))
 	}
 	return all
 }

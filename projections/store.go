@@ -16,7 +16,7 @@ import (
 
 // storeFormat is the layout of keys and values. A store of another format is
 // thrown away and rebuilt from the journal.
-const storeFormat = 2
+const storeFormat = 3
 
 // Identity says whose projection a store holds.
 type Identity struct {

@@ -90,6 +90,14 @@ func detail(e *events.Event) string {
 		say("%s", e.Operation)
 	case events.StatusRefused:
 		say("%s", e.ReplyTo)
+	case events.InputHeld, events.InputReleased, events.InputDiscarded:
+		say("%s", e.Source)
+	}
+	if e.Held {
+		say("held")
+	}
+	if e.Raw != nil {
+		say("%s", short(string(e.Raw.Value)))
 	}
 	if e.By != "" {
 		say("by %s", e.By)

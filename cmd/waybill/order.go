@@ -87,6 +87,9 @@ func stateText(o *api.Summary) string {
 	if o.Paused {
 		text += ", paused"
 	}
+	if o.Held {
+		text += fmt.Sprintf(", held, %d waiting", o.Waiting)
+	}
 	return text
 }
 

@@ -85,6 +85,20 @@ is --step-output.`,
   waybill order resume --workflow order-fulfilment`,
 		fits: func(o *api.Summary, _ bool) bool { return o.Paused },
 	},
+	{
+		command: events.CommandRelease, did: "released", state: projections.Error,
+		short: "Let orders go on that are held",
+		long: `Releases an order that is held because deciding on it panicked. It is again what
+it was before, and the inputs that came meanwhile are decided in order, the one
+that panicked first. If one panics again the order is held again, and that input
+and those behind it go on waiting. With --discard the first goes to the dead
+letters instead.`,
+		example: `  waybill order release o-1 --note 'the new version is installed'
+  waybill order release o-1 --discard --note 'the agent sent nonsense'
+  waybill order release --workflow order-fulfilment`,
+		fits:  func(o *api.Summary, _ bool) bool { return o.Held },
+		flags: releaseFlags,
+	},
 }
 
 const actsOnMany = `
@@ -105,6 +119,8 @@ func (a *act) chosen() string {
 		return "if they are paused"
 	case events.CommandPause:
 		return "if they go on"
+	case events.CommandRelease:
+		return "if they are held"
 	}
 	return "if they have not ended"
 }
@@ -121,6 +137,16 @@ func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) e
 			c.Input, err = readJSON("--input", input, cmd.InOrStdin())
 		}
 		return err
+	}
+}
+
+func releaseFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
+	var discard bool
+	flags.BoolVar(&discard, "discard", false, "go on without the first input that waits; it becomes a dead letter")
+	onlyByFlag(flags, "discard")
+	return func(_ *cobra.Command, c *events.Command) error {
+		c.Discard = discard
+		return nil
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 )
 
@@ -81,13 +82,14 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	fmt.Fprintf(w, `{"status":%d,"title":"x","detail":%q}`, status, detail)
 }
 
-// listing is a page of orders, each "id state" and perhaps " paused".
+// listing is a page of orders, each "id state" and perhaps " held" or " paused".
 func listing(next string, orders ...string) string {
 	var all []string
 	for _, o := range orders {
 		id, state, _ := strings.Cut(o, " ")
 		state, paused := strings.CutSuffix(state, " paused")
-		all = append(all, fmt.Sprintf(`{"orderId":%q,"processState":%q,"paused":%t}`, id, state, paused))
+		state, held := strings.CutSuffix(state, " held")
+		all = append(all, fmt.Sprintf(`{"orderId":%q,"processState":%q,"paused":%t,"held":%t,"waiting":7}`, id, state, paused, held))
 	}
 	return fmt.Sprintf(`{"orders":[%s],"next":%q}`, strings.Join(all, ","), next)
 }
@@ -106,6 +108,7 @@ func TestActOnOneOrder(t *testing.T) {
 	waybill(t, `{"card":"4711"}`, "order", "resubmit", "o-1", "--step", "charge", "--input", "-", "--same-key", "--note", "why", "--by", "ann").want(t, 0, "Pending", "")
 	waybill(t, "", "order", "skip-step", "o-2", "--step", "ship", "--step-output", "[1]", "-o", "json").want(t, 0, `"orderId": "o-2"`, "")
 	waybill(t, "", "order", "pause", "o-3").want(t, 0, "Pending", "")
+	waybill(t, "", "order", "release", "o-4", "--discard", "--by", "ann").want(t, 0, "Pending", "")
 	resubmit, skip, pause := o.asked["o-1"][0], o.asked["o-2"][0], o.asked["o-3"][0]
 	if resubmit.body["id"] != resubmit.key {
 		t.Errorf("%+v", resubmit)
@@ -120,6 +123,9 @@ func TestActOnOneOrder(t *testing.T) {
 	}
 	if by, _ := skip.body["by"].(string); skip.command != "skip-step" || skip.body["step"] != "ship" || fmt.Sprint(skip.body["output"]) != "[1]" || !strings.HasSuffix(by, "@"+host) {
 		t.Errorf("%+v", skip)
+	}
+	if release := o.asked["o-4"][0]; release.command != "release" || release.body["discard"] != true {
+		t.Errorf("%+v", release)
 	}
 	if pause.command != "pause" || pause.key == "" || pause.key == skip.key {
 		t.Errorf("%+v", pause)
@@ -152,6 +158,21 @@ func TestActOnOneOrderUntilItIsKnown(t *testing.T) {
 	waybill(t, "", "order", "cancel", "none").want(t, 1, "", "there is no order")
 	if len(o.asked["refused"]) != 1 || len(o.asked["none"]) != 1 {
 		t.Errorf("%+v", o.asked)
+	}
+}
+
+// What is held is seen in listings and histories.
+func TestHeldOrdersAreSeen(t *testing.T) {
+	newOwner(t, listing("", "h Error held"))
+	waybill(t, "", "order", "list").want(t, 0, "Error, held, 7 waiting", "")
+	for want, e := range map[string]events.Event{
+		"held; it panicked":             {Type: events.OrderErrored, Held: true, Reason: "it panicked"},
+		`waybill.replies/0/7; {"n":1}`:  {Type: events.InputHeld, Source: "waybill.replies/0/7", Raw: &events.Raw{Value: []byte(`{"n":1}`)}},
+		"waybill.replies/0/7; too many": {Type: events.InputDiscarded, Source: "waybill.replies/0/7", Reason: "too many"},
+	} {
+		if got := detail(&e); got != want {
+			t.Errorf("%s: %s", e.Type, got)
+		}
 	}
 }
 
@@ -191,17 +212,19 @@ func TestActOnManyOrders(t *testing.T) {
 // Orders on which the command can do nothing are passed over, unless their
 // state was asked for.
 func TestActOnWhatFits(t *testing.T) {
-	all := listing("", "p Pending", "pp Pending paused", "d Processed", "e Error", "x Cancelled")
+	all := listing("", "p Pending", "pp Pending paused", "d Processed", "e Error", "h Error held", "x Cancelled")
 	for _, c := range []struct {
 		args string
 		want string
 	}{
-		{"cancel --workflow w", "[p pp e]"},
+		{"cancel --workflow w", "[p pp e h]"},
 		{"pause --workflow w", "[p]"},
 		{"resume --workflow w", "[pp]"},
-		{"skip-step --step s --workflow w", "[p pp e]"},
-		{"cancel --state Processed", "[p pp d e x]"}, // all that the server said
-		{"pause --state Pending", "[p d e x]"},
+		{"release --workflow w", "[h]"},
+		{"release --state Error --discard", "[h]"},
+		{"skip-step --step s --workflow w", "[p pp e h]"},
+		{"cancel --state Processed", "[p pp d e h x]"}, // all that the server said
+		{"pause --state Pending", "[p d e h x]"},
 		{"resume --state Pending", "[pp]"},
 	} {
 		newOwner(t, all)

@@ -41,6 +41,12 @@ type Skip struct {
 	Output json.RawMessage `json:"output,omitempty" doc:"What later steps see as the step's output; any JSON"`
 }
 
+// Release is the body of release.
+type Release struct {
+	Act
+	Discard bool `json:"discard,omitempty" nullable:"true" doc:"Go on without the first input that waits; it becomes a dead letter"`
+}
+
 func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a.Note} }
 
 func (r *Resubmission) command() events.Command {
@@ -55,6 +61,12 @@ func (s *Skip) command() events.Command {
 	return c
 }
 
+func (r *Release) command() events.Command {
+	c := r.Act.command()
+	c.Discard = r.Discard
+	return c
+}
+
 func (s *Server) commands(api huma.API) {
 	command[Act](s, api, events.CommandCancel, "Cancel an order",
 		"What ran is undone, and the order ends as Cancelled. For an order that has not ended and is not being compensated.", false)
@@ -65,6 +77,8 @@ func (s *Server) commands(api huma.API) {
 	command[Act](s, api, events.CommandPause, "Pause an order",
 		"Nothing new starts until it is resumed. What runs ends as it would.", false)
 	command[Act](s, api, events.CommandResume, "Resume a paused order", "It goes on where it was.", false)
+	command[Release](s, api, events.CommandRelease, "Let an order that is held go on",
+		"For an order on which deciding panicked. It is again what it was before, and the inputs that wait are decided in order; if one panics again, the order is held again.", false)
 }
 
 // command registers an operator's command whose body is a B.

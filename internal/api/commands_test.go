@@ -178,6 +178,33 @@ func (s *stage) testPause() {
 	}
 }
 
+func (s *stage) testRelease() {
+	s.declined("release")
+	if _, says := s.act("release", "release", `{"discard":true,"note":"why"}`, 409); !strings.Contains(says, "not held") {
+		s.Error(says)
+	}
+	if h := of(s.history("release"), events.CommandRefused); len(h) != 1 || h[0].Operation != "release" {
+		s.Errorf("%+v", h)
+	}
+}
+
+// What people see of an order that is held.
+func TestOrderOfHeld(t *testing.T) {
+	o := projections.Order{ID: "o-1", State: projections.Error, Reason: "it panicked", Hold: &projections.Hold{}, Waiting: make([]projections.Held, 2)}
+	b, err := json.Marshal(OrderOf(0, &o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"processState":"Error"`, `"reason":"it panicked"`, `"held":true`, `"waiting":2`} {
+		if !strings.Contains(string(b), part) {
+			t.Errorf("%s is not in %s", part, b)
+		}
+	}
+	if c := (&Release{Discard: true, Act: Act{By: "ana"}}).command(); !c.Discard || c.By != "ana" {
+		t.Errorf("%+v", c)
+	}
+}
+
 // A command that is sent twice acts once, and is answered twice.
 func (s *stage) testCommandTwice() {
 	s.declined("twice")

@@ -34,9 +34,11 @@ type Summary struct {
 	AcceptedAt   *Time              `json:"acceptedAt"`
 	UpdatedAt    *Time              `json:"updatedAt"`
 	Priority     events.Priority    `json:"priority" enum:"high,normal,low"`
-	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, or was compensated"`
+	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, or is or was compensated"`
 	Partition    int32              `json:"partition"`
 	Paused       bool               `json:"paused" doc:"An operator lets nothing new start"`
+	Held         bool               `json:"held" doc:"Deciding on the order panicked: nothing is decided, and its inputs wait, until an operator releases it; reason says what happened"`
+	Waiting      int                `json:"waiting" doc:"How many inputs wait for the release"`
 	Toward       *projections.State `json:"toward" doc:"Once compensation began: the state that it leads to, Compensated or Cancelled; also while an undo that failed keeps the order in Error"`
 }
 
@@ -162,8 +164,8 @@ func summaryOf(partition int32, o *projections.Order) Summary {
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
 		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy()), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
-		Priority: o.Priority, Reason: text(o.Reason), Partition: partition,
-		Paused: o.Paused, Toward: text(o.Toward),
+		Priority: o.Priority, Reason: text(o.Why()), Partition: partition,
+		Paused: o.Paused, Held: o.Hold != nil, Waiting: len(o.Waiting), Toward: text(o.Toward),
 	}
 	if s.Priority == "" {
 		s.Priority = events.Normal

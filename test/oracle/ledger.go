@@ -23,12 +23,17 @@ type Ledger struct {
 	Paused          bool
 	Toward          string // what compensation leads to, "" before it began
 	Alerted         bool   // an operator was called, and has not acted
+	Held            bool   // deciding on it panicked, and nobody has released it
+	// Waiting are the sources of the inputs that are held, in order.
+	Waiting []string
 	// Deadline of the whole order, zero if there is none or it counts no more.
 	Deadline time.Time
 	Seq      uint64
 
 	accepted, last events.Event
 	errored, ended bool
+	before         before          // what its release makes of an order that is held
+	seen           map[string]bool // the inputs that were held or discarded
 	find           func(name string, version int) *Flow
 	flow           *Flow
 	fault          error
@@ -36,7 +41,7 @@ type Ledger struct {
 
 // NewLedger begins the ledger of an order. Find finds workflows; it may be nil.
 func NewLedger(order string, find func(name string, version int) *Flow) *Ledger {
-	return &Ledger{Order: order, find: find}
+	return &Ledger{Order: order, find: find, seen: make(map[string]bool)}
 }
 
 // Step returns what is known of a step, nil if the order has none of that name.
@@ -65,13 +70,17 @@ func (l *Ledger) rule(holds bool, format string, args ...any) {
 	}
 }
 
+// afterTheEnd lists what may happen to an order that has ended.
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.CommandRefused, events.InputReleased, events.InputDiscarded}
+
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
 	l.rule(e.Seq == l.Seq+1, "it follows number %d", l.Seq)
 	l.rule(first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")
-	l.rule(!l.ended || e.Type == events.ReplyDiscarded || e.Type == events.CommandRefused, "the order has ended: it is %s", l.State)
+	l.rule(!l.ended || slices.Contains(afterTheEnd, e.Type), "the order has ended: it is %s", l.State)
 	// What stops an order calls an operator in the same breath.
 	l.rule((l.last.Type == events.OrderErrored) == (e.Type == events.AlertRaised), "it follows %s", l.last.Type)
+	l.queue(e)
 	if l.fault != nil {
 		return
 	}
@@ -111,7 +120,15 @@ func (l *Ledger) order(e *events.Event) {
 		}
 		l.ended, l.State = true, "Processed"
 	case events.OrderErrored:
-		l.stop(e)
+		if e.Held {
+			l.hold(e)
+		} else {
+			l.stop(e)
+		}
+	case events.OrderReleased:
+		l.release(e)
+	case events.InputHeld, events.InputReleased, events.InputDiscarded:
+		l.input(e)
 	case events.AlertRaised:
 		l.alert(e)
 	case events.OrderResubmitted:
@@ -175,6 +192,10 @@ func (l *Ledger) disarm() {
 // leave takes the order out of Error. A deadline that has passed counts no more.
 func (l *Ledger) leave(e *events.Event) {
 	l.errored, l.Alerted = false, false
+	l.lapse(e)
+}
+
+func (l *Ledger) lapse(e *events.Event) {
 	if !l.Deadline.After(e.At) {
 		l.Deadline = time.Time{}
 	}
@@ -235,6 +256,7 @@ func (l *Ledger) Rest() error {
 	l.rule(l.Seq > 0, "it has no events")
 	l.rule(l.last.Type != events.OrderErrored, "it is in Error, and nobody was called")
 	l.rule(!l.errored || l.Alerted, "it is in Error, and no alert is open")
+	l.rule(l.Held || len(l.Waiting) == 0, "%s waits, and the order was released", strings.Join(l.Waiting, ", "))
 	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 {
 		l.atRest()
 	}

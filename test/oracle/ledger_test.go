@@ -73,6 +73,41 @@ func history() []events.Event {
 	return h
 }
 
+// poisoned is one that breaks no rule either: deciding on a's reply panics, and
+// again after a first release, which gave up the reply before it.
+func poisoned() []events.Event {
+	panicked := &events.Error{Code: "internal", Message: "it panicked", Permanent: true}
+	held := func(seconds int) []events.Event {
+		return []events.Event{
+			{Type: events.OrderErrored, At: after(seconds), Held: true, Reason: "it panicked", Error: panicked},
+			{Type: events.AlertRaised, At: after(seconds), Reason: "it panicked", Errors: []events.Error{*panicked}, Action: "release it"},
+		}
+	}
+	input := func(kind events.Type, seconds, n int) events.Event {
+		e := events.Event{Type: kind, At: after(seconds), Source: fmt.Sprint("replies/0/", n), Reason: "why"}
+		if kind == events.InputHeld {
+			e.Raw = &events.Raw{Value: []byte("{}")}
+		}
+		return e
+	}
+	return slices.Concat(history()[:2], held(1), []events.Event{
+		input(events.InputHeld, 1, 1),
+		input(events.InputHeld, 2, 2),
+		{Type: events.CommandRefused, At: after(2), Operation: "cancel", Reason: "it is held"},
+		input(events.InputHeld, 3, 3),
+		input(events.InputDiscarded, 3, 4),
+		{Type: events.OrderReleased, At: after(4), LockedBy: "i-1"},
+		input(events.InputDiscarded, 4, 1),
+	}, held(4), []events.Event{
+		{Type: events.OrderReleased, At: after(5), LockedBy: "i-1"},
+		input(events.InputReleased, 5, 2),
+		{Type: events.StepFailed, At: after(5), Step: "a", Attempt: 1, Error: &events.Error{Code: "busy"}},
+		{Type: events.StepRetried, At: after(5), Step: "a", Attempt: 2, Due: after(6)},
+		input(events.InputReleased, 5, 3),
+		{Type: events.ReplyDiscarded, At: after(5), Step: "a", Attempt: 1, Reason: events.DiscardRepeated},
+	})
+}
+
 func follow(h []events.Event) error {
 	l := NewLedger("o", trip)
 	for i := range h {
@@ -98,6 +133,52 @@ func TestLedgerTakesAHistory(t *testing.T) {
 	}
 	if want := []int{2, 4, 5, 6, 8, 11, 13, 16, 18, 20, 21}; !slices.Equal(rests, want) {
 		t.Errorf("it may rest after %v, and not after %v", rests, want)
+	}
+}
+
+// TestLedgerOfAHeldOrder: each input that is held is decided or discarded once, in
+// order, and until the release nothing else is decided.
+func TestLedgerOfAHeldOrder(t *testing.T) {
+	if err := follow(poisoned()); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range poisoned() {
+		name := fmt.Sprint(i+1, " ", strings.TrimPrefix(string(e.Type), "waybill."))
+		passive := e.Type == events.CommandRefused || e.Type == events.ReplyDiscarded || e.Source == "replies/0/4"
+		if err := follow(slices.Delete(poisoned(), i, i+1)); err == nil && !passive {
+			t.Errorf("%s is lost, and nobody notices", name)
+		}
+		if err := follow(slices.Insert(poisoned(), i, e)); err == nil && e.Type != events.CommandRefused && e.Type != events.ReplyDiscarded {
+			t.Errorf("%s comes twice, and nobody notices", name)
+		}
+	}
+	for name, e := range map[string]events.Event{
+		"a step expires":     {Type: events.StepExpired, At: after(11), Step: "a", Attempt: 1, Error: &events.Error{Code: "expired"}},
+		"a reply counts":     {Type: events.StepCompleted, At: after(3), Step: "a", Attempt: 1},
+		"a reply does not":   {Type: events.ReplyDiscarded, At: after(3), Step: "b", Attempt: 1, Reason: events.DiscardUnknownStep},
+		"it is resubmitted":  {Type: events.OrderResubmitted, At: after(3)},
+		"it is released":     {Type: events.OrderReleased, At: after(3), LockedBy: "i-1"},
+		"an input is let by": {Type: events.InputReleased, At: after(3), Source: "replies/0/1"},
+		"an input is lost":   {Type: events.InputDiscarded, At: after(3), Source: "replies/0/1", Reason: "why"},
+	} {
+		if err := follow(slices.Insert(poisoned(), 6, e)); err == nil {
+			t.Errorf("%s while the order is held, and nobody notices", name)
+		}
+	}
+	h := poisoned()
+	var released []int
+	for i := range h {
+		if h[i].Type == events.InputReleased {
+			released = append(released, i)
+		}
+	}
+	first, second := &h[released[0]], &h[released[1]]
+	first.Source, second.Source = second.Source, first.Source
+	if follow(h) == nil {
+		t.Error("inputs change places, and nobody notices")
+	}
+	if err := follow(poisoned()[:10]); err == nil {
+		t.Error("inputs wait of an order that was released, and nobody notices")
 	}
 }
 

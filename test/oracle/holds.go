@@ -1,0 +1,67 @@
+package oracle
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// before is what an order was when it was held.
+type before struct{ errored, alerted bool }
+
+// queue holds for every event: while an order is held nothing is decided on it,
+// and what waited is dealt with before anything else, one input after the other.
+func (l *Ledger) queue(e *events.Event) {
+	switch e.Type {
+	case events.InputHeld, events.CommandRefused, events.AlertRaised:
+	case events.InputDiscarded:
+	case events.OrderReleased:
+		l.rule(l.Held, "the order is not held")
+	case events.InputReleased:
+		l.rule(!l.Held, "the order is held")
+	default:
+		l.rule(!l.Held, "the order is held")
+		released := l.last.Type == events.OrderReleased || l.last.Type == events.InputDiscarded
+		l.rule(!released || len(l.Waiting) == 0 || e.Held || e.Type == events.StatusRefused, "%s waits", strings.Join(l.Waiting, ", "))
+	}
+}
+
+// hold takes the order into Error until it is released; what was armed stays
+// armed.
+func (l *Ledger) hold(e *events.Event) {
+	l.rule(e.Reason != "", "it has no reason")
+	l.before = before{l.errored, l.Alerted}
+	l.Held, l.errored = true, true
+}
+
+// release makes of the order what it was.
+func (l *Ledger) release(e *events.Event) {
+	l.Held, l.errored, l.Alerted = false, l.before.errored, l.before.alerted
+	if !l.errored {
+		l.lapse(e)
+	}
+}
+
+// input follows what is held: each input once, in order.
+func (l *Ledger) input(e *events.Event) {
+	l.rule(strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
+	if e.Type == events.InputHeld {
+		l.rule(l.Held, "the order is not held")
+		l.rule(!l.seen[e.Source], "%s was held before", e.Source)
+		l.rule(e.Raw != nil && len(e.Raw.Value) > 0, "%s is not with it", e.Source)
+		l.seen[e.Source] = true
+		l.Waiting = append(slices.Clone(l.Waiting), e.Source)
+		return
+	}
+	if len(l.Waiting) > 0 && !l.Held {
+		l.rule(l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])
+		l.Waiting = l.Waiting[1:]
+		return
+	}
+	l.rule(e.Type == events.InputDiscarded, "it does not wait")
+	l.rule(l.Held || l.ended, "the order is %s", l.State)
+	l.rule(!l.seen[e.Source], "%s was held, or discarded, before", e.Source)
+	l.rule(e.Reason != "", "it has no reason")
+	l.seen[e.Source] = true
+}
