@@ -75,8 +75,8 @@ func transactionalID(topics *events.Topics, partition int32, slot int) string {
 // kafkaProducer is the producer of one slot.
 type kafkaProducer struct {
 	client *kgo.Client
-	name   string // its transactional id
-	lost   atomic.Bool
+	name   string      // its transactional id
+	lost   atomic.Bool // a connection; see [kafkaProducer.OnBrokerDisconnect]
 }
 
 func newKafkaProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (*kafkaProducer, error) {

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -91,6 +92,12 @@ func TestLeastRights(t *testing.T) {
 		if refused != (to != "") {
 			t.Errorf("order %s: %v", id, history)
 		}
+	}
+	// Without the right to alter the cluster a marker cannot be written, and a
+	// transaction has to cover what hangs.
+	err = (&kafkaBroker{i, 0}).finish(t.Context(), openTransaction{topic: topics.Journal}, true)
+	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
+		t.Errorf("a marker without the right to write it: %v", err)
 	}
 	// A search of the whole cluster passes over what it may not describe.
 	everywhere, err := allPartitions(t.Context(), i.client)
