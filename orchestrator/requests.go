@@ -65,11 +65,11 @@ var ErrRefused = errors.New("refused")
 // Command puts an operator's command on Kafka, and returns nil once the order's
 // owner did it. It gives the command an id if it has none. It fails with
 // [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
-// there is no order of this id, and with the context's error when the outcome
-// is not known in time: the command is then on Kafka, and will be acted on.
+// there is no order of this id, with [ErrElsewhere] when this instance cannot
+// know, and with the context's error when the outcome is not known in time. In
+// the last two cases the command may be on Kafka, and is then acted on.
 func (i *Instance) Command(ctx context.Context, id string, c *events.Command) error {
-	p := i.Partition(id)
-	o, _, err := i.store.Order(p, id)
+	o, _, err := i.Order(id)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 	}
 	last := o.Command
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
-		if o, _, err = i.store.Order(p, id); err != nil {
+		if o, _, err = i.Order(id); err != nil {
 			return err
 		}
 		if o.Command == c.ID {
@@ -127,10 +127,10 @@ func refusedFor(why string) error {
 }
 
 // History returns the events of an order, from the journal, in order (P4). It
-// fails with [projections.ErrNotFound].
+// fails with [projections.ErrNotFound] and [ErrElsewhere].
 func (i *Instance) History(ctx context.Context, id string) ([]events.Event, error) {
 	p := i.Partition(id)
-	_, offsets, err := i.store.Order(p, id)
+	_, offsets, err := i.Order(id)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,9 +44,12 @@ func newCluster(t *testing.T, broker *kafka.Broker) *cluster {
 	return c
 }
 
+// partitions are those of a cluster's topics.
+const partitions = 6
+
 func (c *cluster) createTopics() {
 	c.Helper()
-	waybill(c.T, append([]string{"topics", "create", "--partitions", "6"}, c.flags...)...)
+	waybill(c.T, append([]string{"topics", "create", "--partitions", strconv.Itoa(partitions)}, c.flags...)...)
 }
 
 // serve is a `waybill serve` that comes back at the same address, with the same
@@ -57,14 +61,15 @@ type serve struct {
 	http   string
 }
 
-// serve starts an instance. It does not wait until it is ready.
-func (c *cluster) serve(id string) *serve {
+// serve starts an instance, with more flags. It does not wait until it is ready.
+func (c *cluster) serve(id string, more ...string) *serve {
 	c.Helper()
 	s := &serve{http: freeAddress(c.T)}
 	s.args = append([]string{
 		"serve", "--id", id, "--data-dir", c.TempDir(), "--http-addr", s.http,
 		"--session-timeout", "6s",
 	}, c.flags...)
+	s.args = append(s.args, more...)
 	s.client = clientOf(c.T, s.http)
 	s.process = start(c.T, id, s.args...)
 	return s
