@@ -80,6 +80,7 @@ type Instance struct {
 	catalogue *catalogue
 	directory *directory
 	follower  *follower
+	readers   chan *kgo.Client // of the journal, for histories; idle ones
 
 	mu     sync.Mutex
 	lanes  map[int32]*ownership
@@ -128,7 +129,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, log: cfg.Logger, lanes: make(map[int32]*ownership)}
+	i := &Instance{cfg: cfg, log: cfg.Logger, lanes: make(map[int32]*ownership), readers: make(chan *kgo.Client, idleReaders)}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, append(cfg.Kafka[:len(cfg.Kafka):len(cfg.Kafka)], kgo.WithContext(uncut))
 	defer func() {
@@ -224,7 +225,8 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 	return int32(n), nil
 }
 
-// Close releases what [New] acquired. Call it after [Instance.Run] returned.
+// Close releases what [New] acquired. Call it after [Instance.Run] returned, and
+// when nobody uses the instance.
 func (i *Instance) Close() error {
 	defer i.cut()
 	var closing sync.WaitGroup
@@ -235,6 +237,9 @@ func (i *Instance) Close() error {
 		closing.Go(i.catalogue.client.Close)
 	}
 	closing.Go(i.client.Close)
+	for len(i.readers) > 0 {
+		closing.Go((<-i.readers).Close)
+	}
 	closing.Wait()
 	if i.store != nil {
 		return i.store.Close()

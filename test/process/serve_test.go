@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
@@ -196,6 +197,34 @@ func TestTwoServesOneKilled(t *testing.T) {
 	one.stop()
 	two.owned(two)
 	two.stop()
+}
+
+// A process that was killed and is started again on its data directory does not
+// wait until the group forgets what it was before; here that takes longer than
+// the test has patience.
+func TestStartAfterAKillWaitsForNoTimeout(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		c := newCluster(t, b)
+		c.createTopics()
+		long := []string{"--session-timeout", "5m"}
+		one, two := c.serve("one", long...), c.serve("two", long...)
+		one.ready(one.client)
+		two.ready(two.client)
+		registerPatient(t, one.http)
+		c.agents()
+		one.owned(one, two)
+		two.kill()
+		two.again()
+		two.ready(two.client)
+		one.owned(one, two)
+		for n := range int64(10) {
+			waybill(t, "submit", "patient", "--id", orderID(n+1), "--server", two.http)
+			two.state(two.client, orderID(n+1), projections.Processed)
+		}
+		one.stop()
+		two.owned(two)
+		two.stop()
+	})
 }
 
 // Whoever submits need not know whether an agent runs: its requests wait.
