@@ -131,7 +131,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	i := &Instance{cfg: cfg, log: cfg.Logger, lanes: make(map[int32]*ownership), readers: make(chan *kgo.Client, idleReaders)}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
-	i.cut, i.kafka = cut, append(cfg.Kafka[:len(cfg.Kafka):len(cfg.Kafka)], kgo.WithContext(uncut))
+	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut)})
 	defer func() {
 		if err != nil {
 			cut()

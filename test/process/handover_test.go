@@ -160,7 +160,7 @@ func (m *measuring) during(s *serve, what string, do func()) {
 	if s != nil && s.log != m.logs[len(m.logs)-1] {
 		m.logs = append(m.logs, s.log)
 	}
-	time.Sleep(2 * time.Second) //nolint:forbidigo // the load goes on meanwhile, and is what is measured
+	time.Sleep(2 * time.Second) // the load goes on meanwhile, and is what is measured
 	m.changes = append(m.changes, change{what, began, time.Now()})
 }
 
