@@ -14,10 +14,11 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// follower folds the journals of the partitions that the instance does not
-// own. It is the standby: a takeover then reads only the end.
+// follower keeps the partitions that the instance does not own. Unless it is idle
+// it folds their journals: it is the standby, and a takeover then reads only the end.
 type follower struct {
 	topic  string
+	idle   bool
 	client *kgo.Client
 	log    *slog.Logger
 
@@ -43,15 +44,18 @@ func newFollower(i *Instance) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return &follower{topic: i.topics.Journal, client: client, log: i.log, states: make(map[int32]*projections.Partition), resting: make(map[int32]time.Time), restarted: make(map[int32]time.Time)}, nil
+	return &follower{topic: i.topics.Journal, idle: i.cfg.Standby == StandbyOwned, client: client, log: i.log, states: make(map[int32]*projections.Partition), resting: make(map[int32]time.Time), restarted: make(map[int32]time.Time)}, nil
 }
 
-// follow begins to fold partition p.
+// follow takes partition p, and begins to fold it unless the follower is idle.
 func (f *follower) follow(state *projections.Partition, p int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state.Forget()
 	f.states[p] = state
+	if f.idle {
+		return
+	}
 	f.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: {p: kgo.NewOffset().At(state.Head().Offset)}})
 }
 

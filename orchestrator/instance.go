@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,19 +43,35 @@ type Config struct {
 	// SessionTimeout is after how long of silence the group gives a dead
 	// instance's partitions to others; 0 is 10 s.
 	SessionTimeout time.Duration
+	// Standby says which partitions are kept up to date here; empty is
+	// [StandbyAll].
+	Standby Standby
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 }
 
+// Standby says what an instance does about the partitions that it does not own.
+type Standby string
+
+const (
+	// StandbyAll follows them: the instance can answer for any order, and takes
+	// any partition over by reading only the end of its journal.
+	StandbyAll Standby = "all"
+	// StandbyOwned does nothing. The instance answers for the orders of its own
+	// partitions only, and a takeover reads what was written since the instance
+	// last owned the partition, from the beginning of the journal if it never did.
+	StandbyOwned Standby = "owned"
+)
+
 // Instance is one orchestrator. Any number may run on one namespace; each
-// handles the orders of the partitions that it owns (S5), and follows the
-// others, so that it can answer for any order and take any partition over by
-// reading only the end of its journal.
+// handles the orders of the partitions that it owns (S5). What it does about the
+// others is said by [Standby].
 type Instance struct {
 	cfg        Config
 	topics     events.Topics
 	partitions int32
-	kafka      []kgo.Opt
+	kafka      []kgo.Opt // of every client: cut ends them all
+	cut        context.CancelFunc
 	log        *slog.Logger
 
 	client    *kgo.Client // submits, and asks Kafka what is there
@@ -60,10 +80,13 @@ type Instance struct {
 	catalogue *catalogue
 	directory *directory
 	follower  *follower
+	readers   chan *kgo.Client // of the journal, for histories; idle ones
 
 	mu     sync.Mutex
 	lanes  map[int32]*ownership
 	joined bool
+
+	closing sync.WaitGroup // lanes that gave their clients up
 }
 
 // ownership is a partition that the group gave to this instance.
@@ -99,11 +122,25 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if cfg.ID == "" {
 		return nil, errors.New("the instance has no id")
 	}
-	i := &Instance{cfg: cfg, kafka: cfg.Kafka, log: cfg.Logger, lanes: make(map[int32]*ownership)}
+	switch cfg.Standby {
+	case "":
+		cfg.Standby = StandbyAll
+	case StandbyAll, StandbyOwned:
+	default:
+		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
+	}
+	i := &Instance{cfg: cfg, log: cfg.Logger, lanes: make(map[int32]*ownership), readers: make(chan *kgo.Client, idleReaders)}
+	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
+	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut)})
+	defer func() {
+		if err != nil {
+			cut()
+		}
+	}()
 	if i.topics, err = events.NewTopics(cfg.Namespace); err != nil {
 		return nil, err
 	}
-	if i.client, err = kgo.NewClient(append(cfg.Kafka[:len(cfg.Kafka):len(cfg.Kafka)],
+	if i.client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.RecordDeliveryTimeout(30*time.Second), kgo.UnknownTopicRetries(1),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
@@ -188,33 +225,57 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 	return int32(n), nil
 }
 
-// Close releases what [New] acquired. Call it after [Instance.Run] returned.
+// Close releases what [New] acquired. Call it after [Instance.Run] returned, and
+// when nobody uses the instance.
 func (i *Instance) Close() error {
+	defer i.cut()
+	var closing sync.WaitGroup
 	if i.follower != nil {
-		i.follower.client.Close()
+		closing.Go(i.follower.client.Close)
 	}
 	if i.catalogue != nil {
-		i.catalogue.client.Close()
+		closing.Go(i.catalogue.client.Close)
 	}
-	i.client.Close()
+	closing.Go(i.client.Close)
+	for len(i.readers) > 0 {
+		closing.Go((<-i.readers).Close)
+	}
+	closing.Wait()
 	if i.store != nil {
 		return i.store.Close()
 	}
 	return nil
 }
 
+const (
+	// heartbeatEvery is how often a member asks the group whether something
+	// changed. Whoever gives a partition up and whoever gets it both learn of it
+	// so, and meanwhile nobody serves it.
+	heartbeatEvery = 250 * time.Millisecond
+	// stopTimeout is how long an instance that was told to stop waits for Kafka,
+	// to commit what it has begun and to leave the group.
+	stopTimeout = 5 * time.Second
+)
+
 // Run owns and follows partitions until ctx ends; then it finishes what is
-// being committed, leaves the group and returns nil. It fails with
-// [projections.ErrDamaged] when the state store turns out to be damaged:
-// remove it and begin anew.
+// being committed, leaves the group and returns nil. If Kafka does not answer,
+// it gives that up after five seconds, and says so in the log: the next owner
+// finds in the journal what was committed, and decides the rest anew. After it
+// returned, the instance can only be closed.
+//
+// It fails with [projections.ErrDamaged] when the state store turns out to be
+// damaged: remove it and begin anew.
 func (i *Instance) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	// Lanes serve until the group lets the instance go, which is after ctx ended.
+	serving, serveNoMore := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer fail(nil)
+	defer serveNoMore()
 
-	running.Go(func() { i.catalogue.run(ctx) })
+	running.Go(func() { i.catalogue.run(serving) })
 	running.Go(func() {
 		select {
 		case <-i.store.Damaged():
@@ -240,19 +301,21 @@ func (i *Instance) Run(ctx context.Context) error {
 		}
 		i.follower.follow(state, p)
 	}
-	running.Go(func() { i.follower.run(ctx, fail) })
+	running.Go(func() { i.follower.run(serving, fail) })
 
+	i.leaveAsBefore(ctx)
 	member, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
-		kgo.ConsumerGroup(i.topics.Namespace+".orchestrators"),
+		kgo.ConsumerGroup(i.group()),
 		kgo.ConsumeTopics(i.topics.Orders),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
 		kgo.SessionTimeout(i.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(min(i.cfg.SessionTimeout/5, 3*time.Second)),
+		kgo.HeartbeatInterval(min(i.cfg.SessionTimeout/5, heartbeatEvery)),
 		kgo.RebalanceTimeout(commitTimeout+10*time.Second),
 		kgo.DisableAutoCommit(),
 		kgo.MetadataMinAge(metadataMinAge),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, given map[string][]int32) {
-			i.assigned(ctx, fail, given[i.topics.Orders])
+		kgo.OnPartitionsAssigned(func(_ context.Context, member *kgo.Client, given map[string][]int32) {
+			i.keepMember(member)
+			i.assigned(serving, fail, given[i.topics.Orders])
 		}),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, taken map[string][]int32) { i.revoked(taken[i.topics.Orders]) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, taken map[string][]int32) { i.revoked(taken[i.topics.Orders]) }),
@@ -267,22 +330,64 @@ func (i *Instance) Run(ctx context.Context) error {
 		for ctx.Err() == nil { // nothing but errors comes: all is paused
 			member.PollFetches(ctx).EachError(func(_ string, _ int32, err error) {
 				if ctx.Err() == nil {
-					i.log.Warn("the consumer group has a problem", "group", i.topics.Namespace+".orchestrators", "error", err)
+					i.log.Warn("the consumer group has a problem", "group", i.group(), "error", err)
 				}
 			})
 		}
 	})
 
 	<-ctx.Done()
+	patience := time.AfterFunc(stopTimeout, func() {
+		i.log.Warn("Kafka does not answer, and the instance stops without it; the next owners find in the journal what was committed", "partitions", i.owned())
+		serveNoMore()
+		i.cut()
+	})
+	defer patience.Stop()
 	member.CloseAllowingRebalance() // leaves, which revokes all
-	i.mu.Lock()
-	var left []int32
-	for p := range i.lanes {
-		left = append(left, p)
-	}
-	i.mu.Unlock()
-	i.revoked(left)
+	i.revoked(i.owned())
+	i.closing.Wait()
 	return why(ctx)
+}
+
+// group is the name of the consumer group that says who owns what.
+func (i *Instance) group() string { return i.topics.Namespace + ".orchestrators" }
+
+// owned lists the partitions that the group gave.
+func (i *Instance) owned() []int32 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Sorted(maps.Keys(i.lanes))
+}
+
+// memberFile keeps, in the data directory, as which member of the group the
+// process is known.
+func (i *Instance) memberFile() string { return filepath.Join(i.cfg.DataDir, "group-member") }
+
+// keepMember notes as which member of the group the process is known.
+func (i *Instance) keepMember(member *kgo.Client) {
+	id, _ := member.GroupMetadata()
+	if err := os.WriteFile(i.memberFile(), []byte(id), 0o600); err != nil {
+		i.log.Debug("cannot keep the group member", "error", err)
+	}
+}
+
+// leaveAsBefore makes the group forget the process that used the data directory
+// before, if it was killed: the group would wait for it until its session times
+// out, and give nothing to anybody meanwhile. That process is dead, because it
+// would hold the directory's lock.
+func (i *Instance) leaveAsBefore(ctx context.Context) {
+	id, err := os.ReadFile(i.memberFile())
+	if err != nil || len(id) == 0 {
+		return // there was none
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group, leave.MemberID = i.group(), string(id)
+	leave.Members = []kmsg.LeaveGroupRequestMember{{MemberID: string(id)}}
+	if _, err := leave.RequestWith(ctx, i.client); err != nil {
+		i.log.Debug("cannot leave the group for the process of before", "error", err)
+	}
 }
 
 // why returns the error that ended ctx, nil if it was told to end.
@@ -298,6 +403,9 @@ func (i *Instance) assigned(ctx context.Context, fail context.CancelCauseFunc, g
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.joined = true
+	if len(given) > 0 {
+		i.log.Info("the group gave partitions", "partitions", given)
+	}
 	for _, p := range given {
 		owned, stop := context.WithCancel(ctx)
 		o := &ownership{stop: stop, done: make(chan struct{})}
@@ -316,18 +424,23 @@ func (i *Instance) assigned(ctx context.Context, fail context.CancelCauseFunc, g
 // revoked stops the lanes of partitions that are not ours any more, and waits
 // until what they were committing is decided.
 func (i *Instance) revoked(taken []int32) {
-	var stopped []*ownership
+	if len(taken) > 0 {
+		i.log.Info("partitions are given up", "partitions", taken)
+	}
+	stopped := make(map[int32]*ownership)
 	i.mu.Lock()
 	for _, p := range taken {
 		if o := i.lanes[p]; o != nil {
 			o.stop()
-			stopped = append(stopped, o)
-			delete(i.lanes, p)
+			stopped[p] = o
 		}
 	}
 	i.mu.Unlock()
-	for _, o := range stopped {
+	for p, o := range stopped {
 		<-o.done
+		i.mu.Lock()
+		delete(i.lanes, p)
+		i.mu.Unlock()
 	}
 }
 
@@ -344,11 +457,12 @@ func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int3
 			i.note(o, l, nil)
 			err = l.serve(ctx)
 		}
-		l.close()
 		if ctx.Err() != nil {
 			i.note(o, nil, nil)
+			i.closing.Go(l.close) // nothing is on its way: the next owner need not wait for it
 			return
 		}
+		l.close()
 		i.note(o, nil, err)
 		switch {
 		case errors.Is(err, projections.ErrDamaged):
@@ -476,7 +590,39 @@ func (i *Instance) Topics() *events.Topics { return &i.topics }
 // Partitions returns the namespace's number of partitions.
 func (i *Instance) Partitions() int32 { return i.partitions }
 
-// Store returns the state store, for reading.
+// ErrElsewhere says that an order is in a partition that this instance neither
+// owns nor follows, so that it does not know how the order stands.
+var ErrElsewhere = errors.New("the order is not kept here")
+
+// Elsewhere lists the partitions that the instance neither owns nor follows. What
+// the store has of them is of the past. With [StandbyAll] there are none.
+func (i *Instance) Elsewhere() []int32 {
+	if i.cfg.Standby == StandbyAll {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var elsewhere []int32
+	for p := range i.partitions {
+		if o := i.lanes[p]; o == nil || o.lane == nil {
+			elsewhere = append(elsewhere, p)
+		}
+	}
+	return elsewhere
+}
+
+// Order returns the state record of an order, and the journal offsets of its
+// events. It fails with [projections.ErrNotFound] if there is no order of this
+// id, and with [ErrElsewhere] if this instance cannot know.
+func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
+	p := i.Partition(id)
+	if slices.Contains(i.Elsewhere(), p) {
+		return nil, nil, fmt.Errorf("%w: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); ask that one", ErrElsewhere, p, id, i.cfg.Standby)
+	}
+	return i.store.Order(p, id)
+}
+
+// Store returns the state store, for reading. Mind [Instance.Elsewhere].
 func (i *Instance) Store() *projections.Store { return i.store }
 
 // Partition returns the partition of an order.

@@ -65,11 +65,11 @@ var ErrRefused = errors.New("refused")
 // Command puts an operator's command on Kafka, and returns nil once the order's
 // owner did it. It gives the command an id if it has none. It fails with
 // [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
-// there is no order of this id, and with the context's error when the outcome
-// is not known in time: the command is then on Kafka, and will be acted on.
+// there is no order of this id, with [ErrElsewhere] when this instance cannot
+// know, and with the context's error when the outcome is not known in time. In
+// the last two cases the command may be on Kafka, and is then acted on.
 func (i *Instance) Command(ctx context.Context, id string, c *events.Command) error {
-	p := i.Partition(id)
-	o, _, err := i.store.Order(p, id)
+	o, _, err := i.Order(id)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 	}
 	last := o.Command
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
-		if o, _, err = i.store.Order(p, id); err != nil {
+		if o, _, err = i.Order(id); err != nil {
 			return err
 		}
 		if o.Command == c.ID {
@@ -127,22 +127,18 @@ func refusedFor(why string) error {
 }
 
 // History returns the events of an order, from the journal, in order (P4). It
-// fails with [projections.ErrNotFound].
-func (i *Instance) History(ctx context.Context, id string) ([]events.Event, error) {
+// fails with [projections.ErrNotFound] and [ErrElsewhere].
+func (i *Instance) History(ctx context.Context, id string) (_ []events.Event, err error) {
 	p := i.Partition(id)
-	_, offsets, err := i.store.Order(p, id)
+	_, offsets, err := i.Order(id)
 	if err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.MetadataMinAge(metadataMinAge),
-	)...)
+	client, err := i.reader()
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	defer client.Close()
+	defer func() { i.giveBack(client, p, err) }()
 	read := func(offset int64) {
 		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
 		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
@@ -160,7 +156,7 @@ func (i *Instance) History(ctx context.Context, id string) ([]events.Event, erro
 		var last int64
 		for it := fetches.RecordIter(); !it.Done() && len(history) < len(offsets); {
 			r := it.Next()
-			if last = r.Offset; last != offsets[len(history)] {
+			if last = r.Offset; r.Partition != p || last != offsets[len(history)] {
 				continue
 			}
 			e, err := events.Decode[events.Event](r.Value)
@@ -178,4 +174,36 @@ func (i *Instance) History(ctx context.Context, id string) ([]events.Event, erro
 		}
 	}
 	return history, nil
+}
+
+// idleReaders is how many readers of the journal are kept for the next history:
+// a new one spends most of its time on connections.
+const idleReaders = 4
+
+// reader returns a reader of the journal for one caller, that reads nothing yet.
+func (i *Instance) reader() (*kgo.Client, error) {
+	select {
+	case client := <-i.readers:
+		return client, nil
+	default:
+	}
+	return kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.MetadataMinAge(metadataMinAge),
+	)...)
+}
+
+// giveBack takes a reader back that has read partition p, and keeps it if all
+// went well and there is room.
+func (i *Instance) giveBack(client *kgo.Client, p int32, err error) {
+	if err == nil {
+		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+		select {
+		case i.readers <- client:
+			return
+		default:
+		}
+	}
+	client.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -85,6 +86,8 @@ type Filter struct {
 	Workflow string
 	// Step selects orders of which this step failed, or its undo.
 	Step string
+	// Without are partitions to pass over.
+	Without []int32
 	// Limit is how many orders to return at most; 0 means 100.
 	Limit int
 	// After goes on behind the place that [Page.Next] gave.
@@ -108,6 +111,9 @@ func (s *Store) List(partitions int32, f Filter) (Page, error) {
 	defer view.Close()
 	var page Page
 	for p := range partitions {
+		if slices.Contains(f.Without, p) {
+			continue
+		}
 		from := prefix(p, kindListing)
 		switch {
 		case f.State != "" && f.Workflow != "":

@@ -51,13 +51,16 @@ func newOrderList() *cobra.Command {
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return talk(*server, func(client *api.Client) error {
+			var elsewhere []int32
 			all, more, err := collect(limit, func(n int, after string) ([]api.Summary, string, error) {
 				page, err := client.Orders(cmd.Context(), filter.filter(), n, after)
+				elsewhere = page.Elsewhere.Elsewhere
 				return page.Orders, page.Next, err
 			})
 			if err != nil {
 				return err
 			}
+			warnElsewhere(cmd, elsewhere)
 			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) { listOrders(row, all) }); err != nil {
 				return err
 			}
@@ -68,6 +71,13 @@ func newOrderList() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// warnElsewhere says what a listing does not have.
+func warnElsewhere(cmd *cobra.Command, partitions []int32) {
+	if len(partitions) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too.\n", partitions)
+	}
 }
 
 func listOrders(row func(...any), all []api.Summary) {

@@ -58,10 +58,11 @@ type bulkFailure struct {
 }
 
 func (b *bulk) run(cmd *cobra.Command, client *api.Client, command *events.Command, out *output) error {
-	matched, err := b.snapshot(cmd.Context(), client)
+	matched, elsewhere, err := b.snapshot(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
+	warnElsewhere(cmd, elsewhere)
 	if b.dryRun {
 		return out.print(cmd, map[string]any{"matched": len(matched), "orders": matched}, func(row func(...any)) {
 			row(fmt.Sprintf("%d orders would be %s.", len(matched), b.act.did))
@@ -101,8 +102,9 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, command *events.Comma
 }
 
 // snapshot looks up the orders to act on, all of them before the first is acted
-// on: otherwise one that fails again would match again.
-func (b *bulk) snapshot(ctx context.Context, client *api.Client) ([]api.Summary, error) {
+// on: otherwise one that fails again would match again. Elsewhere are partitions
+// that the instance does not know.
+func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.Summary, elsewhere []int32, _ error) {
 	filter := b.filter.filter()
 	named := filter.State != ""
 	if !named {
@@ -110,20 +112,21 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) ([]api.Summary,
 	}
 	all, _, err := collect(0, func(n int, after string) ([]api.Summary, string, error) {
 		page, err := client.Orders(ctx, filter, n, after)
+		elsewhere = page.Elsewhere.Elsewhere
 		return page.Orders, page.Next, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	seen := make(map[string]bool, len(all)) // an order that changes meanwhile may stand on two pages
-	matched := []api.Summary{}
+	matched = []api.Summary{}
 	for i := range all {
 		if o := &all[i]; !seen[o.OrderID] && (b.act.fits == nil || b.act.fits(o, named)) {
 			seen[o.OrderID] = true
 			matched = append(matched, *o)
 		}
 	}
-	return matched, nil
+	return matched, elsewhere, nil
 }
 
 // confirm asks whether it is meant, if somebody is there to answer.

@@ -22,6 +22,7 @@ func newServe() *cobra.Command {
 	var kafka kafkaFlags
 	var dataDir, httpAddr, id string
 	var supervise, session, skew time.Duration
+	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run an orchestrator instance on a Kafka cluster",
@@ -40,6 +41,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.DurationVar(&supervise, "supervise-interval", time.Second, "how often to look for expired steps")
 	flags.DurationVar(&skew, "clock-skew", 0, "how much clocks may differ: attempts expire that much after their complete-by")
 	flags.DurationVar(&session, "session-timeout", 10*time.Second, "after how long of silence others take over")
+	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +71,8 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			return runInstance(ctx, orchestrator.Config{
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
-				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, Logger: log,
+				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session,
+				Standby: orchestrator.Standby(standby.value), Logger: log,
 			}, server.Server)
 		})
 		select {
@@ -78,6 +81,9 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 		case <-cmd.Context().Done():
 			log.Info("the instance stops")
 		}
+		// Side by side: who waits for an answer must not keep the partitions, and
+		// its request can end while these are handed over.
+		instance.stop()
 		return errors.Join(server.close(), instance.end())
 	}
 	return cmd

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
@@ -23,6 +24,9 @@ type web struct {
 	url  string
 	done chan struct{} // closed when it serves no more
 	err  error         // why; set before done is closed
+
+	mu     sync.Mutex
+	unused map[net.Conn]bool // connections without a request so far
 }
 
 // listenHTTP serves on addr until [web.close].
@@ -38,6 +42,7 @@ func listenHTTP(ctx context.Context, addr string, metrics *prometheus.Registry, 
 		Server: api.New(api.Config{Version: programVersion().Version, Metrics: metrics, Logger: log}),
 		url:    "http://" + reachable(ln.Addr().String()),
 		done:   make(chan struct{}),
+		unused: make(map[net.Conn]bool),
 	}
 	w.http = &http.Server{
 		Handler:           w.Server,
@@ -46,7 +51,9 @@ func listenHTTP(ctx context.Context, addr string, metrics *prometheus.Registry, 
 		WriteTimeout:      time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ConnState:         w.note,
 	}
+	w.http.RegisterOnShutdown(w.drop)
 	go func() {
 		defer close(w.done)
 		w.err = w.http.Serve(ln)
@@ -61,6 +68,27 @@ func reachable(listener string) string {
 		return listener
 	}
 	return fmt.Sprintf("127.0.0.1:%d", a.Port())
+}
+
+// note keeps account of the connections without a request.
+func (w *web) note(c net.Conn, state http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if state == http.StateNew {
+		w.unused[c] = true
+	} else {
+		delete(w.unused, c)
+	}
+}
+
+// drop closes the connections without a request: a shutdown would wait for five
+// seconds whether one comes.
+func (w *web) drop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.unused {
+		_ = c.Close() // the other end may have closed it
+	}
 }
 
 // close lets running requests end, for a while.

@@ -18,7 +18,8 @@ import (
 // AlertPage is a part of the open alerts.
 type AlertPage struct {
 	Alerts []Alert `json:"alerts" nullable:"false"`
-	Next   string  `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	Elsewhere
+	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
 }
 
 func (s *Server) alerts(api huma.API) {
@@ -47,15 +48,16 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 			return nil, errCursor
 		}
 	}
+	elsewhere := i.Elsewhere()
 	newest := latest{limit: in.Limit + 1} // one more says that there is a next page
-	if err := eachAlert(ctx, i, func(a *Alert) {
+	if err := eachAlert(ctx, i, elsewhere, func(a *Alert) {
 		if after == nil || placeOf(a).compare(*after) > 0 {
 			newest.add(a)
 		}
 	}); err != nil {
 		return nil, s.broken("list alerts", err)
 	}
-	out := &struct{ Body AlertPage }{AlertPage{Alerts: []Alert{}}}
+	out := &struct{ Body AlertPage }{AlertPage{Alerts: []Alert{}, Elsewhere: Elsewhere{elsewhere}}}
 	for n, a := range newest.alerts {
 		if n == in.Limit {
 			out.Body.Next = placeOf(newest.alerts[n-1]).String()
@@ -66,10 +68,10 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 	return out, nil
 }
 
-// eachAlert goes through all open alerts. The store lists them by partition,
+// eachAlert goes through all open alerts, but for those elsewhere. The store lists them by partition,
 // so a page in order of time costs a look at every order in Error.
-func eachAlert(ctx context.Context, i *orchestrator.Instance, yield func(*Alert)) error {
-	filter := projections.Filter{State: projections.Error, Limit: 100}
+func eachAlert(ctx context.Context, i *orchestrator.Instance, elsewhere []int32, yield func(*Alert)) error {
+	filter := projections.Filter{State: projections.Error, Without: elsewhere, Limit: 100}
 	for {
 		page, err := i.Store().List(i.Partitions(), filter)
 		if err != nil {

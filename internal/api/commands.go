@@ -93,7 +93,7 @@ func command[B any, P interface {
 	}
 	status := []int{
 		http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
-		http.StatusUnprocessableEntity, http.StatusServiceUnavailable,
+		http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable,
 	}
 	huma.Register(api, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
@@ -163,18 +163,17 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 	if err != nil {
 		return nil, s.commandError(id, c, err)
 	}
-	p := i.Partition(id)
-	o, _, err := i.Store().Order(p, id)
+	o, _, err := i.Order(id)
 	if err != nil {
 		return nil, s.orderError(id, "read order", err)
 	}
-	return &struct{ Body Order }{OrderOf(p, o)}, nil
+	return &struct{ Body Order }{OrderOf(i.Partition(id), o)}, nil
 }
 
 func (s *Server) commandError(id string, c *events.Command, err error) error {
 	const again = "Repeating it with the header Idempotency-Key: %s is safe."
 	switch {
-	case errors.Is(err, projections.ErrNotFound):
+	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere):
 		return s.orderError(id, "", err)
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -36,7 +37,13 @@ type Receipt struct {
 // OrderPage is a part of a listing of orders.
 type OrderPage struct {
 	Orders []Summary `json:"orders" nullable:"false"`
-	Next   string    `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	Elsewhere
+	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+}
+
+// Elsewhere says what a listing does not have.
+type Elsewhere struct {
+	Elsewhere []int32 `json:"elsewhere,omitempty" doc:"Partitions whose orders are not in the listing: the instance runs with --standby owned, and does not own them"`
 }
 
 // History is the journal of one order.
@@ -61,12 +68,12 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "get-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}",
 		Summary: "Get the state record of an order", Tags: []string{"orders"},
-		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getOrder)
 	huma.Register(api, huma.Operation{
 		OperationID: "get-order-history", Method: http.MethodGet, Path: "/api/v1/orders/{id}/history",
 		Summary: "Get the journal events of an order", Tags: []string{"orders"},
-		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getHistory)
 }
 
@@ -131,15 +138,17 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	if err != nil {
 		return nil, errCursor
 	}
+	elsewhere := i.Elsewhere()
 	page, err := i.Store().List(i.Partitions(), projections.Filter{
-		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after,
+		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Without: elsewhere, Limit: in.Limit, After: after,
 	})
 	if err != nil {
 		return nil, s.broken("list orders", err)
 	}
 	out := &struct{ Body OrderPage }{OrderPage{
-		Orders: make([]Summary, len(page.Orders)),
-		Next:   base64.RawURLEncoding.EncodeToString(page.Next),
+		Orders:    make([]Summary, len(page.Orders)),
+		Elsewhere: Elsewhere{elsewhere},
+		Next:      base64.RawURLEncoding.EncodeToString(page.Next),
 	}}
 	for n, o := range page.Orders {
 		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o)
@@ -159,12 +168,11 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 		return nil, err
 	}
 	defer done()
-	p := i.Partition(in.ID)
-	o, _, err := i.Store().Order(p, in.ID)
+	o, _, err := i.Order(in.ID)
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
 	}
-	return &struct{ Body Order }{OrderOf(p, o)}, nil
+	return &struct{ Body Order }{OrderOf(i.Partition(in.ID), o)}, nil
 }
 
 func (s *Server) getHistory(ctx context.Context, in *orderInput) (*struct{ Body History }, error) {
@@ -193,6 +201,8 @@ func (s *Server) orderError(id, doing string, err error) error {
 	switch {
 	case errors.Is(err, projections.ErrNotFound):
 		return huma.Error404NotFound(fmt.Sprintf("there is no order %q; one that was just submitted appears within moments", id))
+	case errors.Is(err, orchestrator.ErrElsewhere):
+		return huma.NewError(http.StatusMisdirectedRequest, err.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)
 	}

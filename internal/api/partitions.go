@@ -55,6 +55,9 @@ func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body
 	for p := range heads {
 		out.Body.Partitions[p] = partitionOf(int32(p), &heads[p])
 	}
+	for _, p := range i.Elsewhere() {
+		out.Body.Partitions[p].Elsewhere = true
+	}
 	return out, nil
 }
 

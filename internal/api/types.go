@@ -112,6 +112,7 @@ type Partition struct {
 	ClaimedAt   *Time   `json:"claimedAt"`
 	Offset      int64   `json:"offset" doc:"The next journal offset to fold"`
 	Transaction uint64  `json:"transaction" doc:"The number of the last folded transaction"`
+	Elsewhere   bool    `json:"elsewhere,omitempty" doc:"The instance runs with --standby owned and does not own the partition: this is how it stood when it last did"`
 }
 
 // Time is a time as Waybill's messages write it: UTC, to the millisecond.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
@@ -43,9 +45,12 @@ func newCluster(t *testing.T, broker *kafka.Broker) *cluster {
 	return c
 }
 
+// partitions are those of a cluster's topics.
+const partitions = 6
+
 func (c *cluster) createTopics() {
 	c.Helper()
-	waybill(c.T, append([]string{"topics", "create", "--partitions", "6"}, c.flags...)...)
+	waybill(c.T, append([]string{"topics", "create", "--partitions", strconv.Itoa(partitions)}, c.flags...)...)
 }
 
 // serve is a `waybill serve` that comes back at the same address, with the same
@@ -57,14 +62,15 @@ type serve struct {
 	http   string
 }
 
-// serve starts an instance. It does not wait until it is ready.
-func (c *cluster) serve(id string) *serve {
+// serve starts an instance, with more flags. It does not wait until it is ready.
+func (c *cluster) serve(id string, more ...string) *serve {
 	c.Helper()
 	s := &serve{http: freeAddress(c.T)}
 	s.args = append([]string{
 		"serve", "--id", id, "--data-dir", c.TempDir(), "--http-addr", s.http,
 		"--session-timeout", "6s",
 	}, c.flags...)
+	s.args = append(s.args, more...)
 	s.client = clientOf(c.T, s.http)
 	s.process = start(c.T, id, s.args...)
 	return s
@@ -191,6 +197,34 @@ func TestTwoServesOneKilled(t *testing.T) {
 	one.stop()
 	two.owned(two)
 	two.stop()
+}
+
+// A process that was killed and is started again on its data directory does not
+// wait until the group forgets what it was before; here that takes longer than
+// the test has patience.
+func TestStartAfterAKillWaitsForNoTimeout(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		c := newCluster(t, b)
+		c.createTopics()
+		long := []string{"--session-timeout", "5m"}
+		one, two := c.serve("one", long...), c.serve("two", long...)
+		one.ready(one.client)
+		two.ready(two.client)
+		registerPatient(t, one.http)
+		c.agents()
+		one.owned(one, two)
+		two.kill()
+		two.again()
+		two.ready(two.client)
+		one.owned(one, two)
+		for n := range int64(10) {
+			waybill(t, "submit", "patient", "--id", orderID(n+1), "--server", two.http)
+			two.state(two.client, orderID(n+1), projections.Processed)
+		}
+		one.stop()
+		two.owned(two)
+		two.stop()
+	})
 }
 
 // Whoever submits need not know whether an agent runs: its requests wait.

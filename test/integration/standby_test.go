@@ -1,0 +1,276 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// lowestFetch notes from which offset on a partition of the journal is read.
+func (w *world) lowestFetch(partition int32) *atomic.Int64 {
+	w.Helper()
+	lowest := &atomic.Int64{}
+	lowest.Store(-1)
+	journal, err := w.admin.Metadata(w.Context(), w.topics.Journal)
+	if err != nil {
+		w.Fatal(err)
+	}
+	id := journal.Topics[w.topics.Journal].ID
+	w.broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.broker.Fake.KeepControl()
+		fetch, ok := r.(*kmsg.FetchRequest)
+		if !ok {
+			return nil, nil, false
+		}
+		for _, topic := range fetch.Topics {
+			if topic.Topic != w.topics.Journal && topic.TopicID != [16]byte(id) {
+				continue
+			}
+			for _, p := range topic.Partitions {
+				if at := lowest.Load(); p.Partition == partition && (at < 0 || p.FetchOffset < at) {
+					lowest.Store(p.FetchOffset)
+				}
+			}
+		}
+		return nil, nil, false
+	})
+	return lowest
+}
+
+// head is how far an instance has folded a partition.
+func (w *world) head(r *running, partition int32) int64 {
+	w.Helper()
+	heads, err := r.Store().Heads(partitions)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return heads[partition].Offset
+}
+
+func standby(s orchestrator.Standby) func(*orchestrator.Config) {
+	return func(cfg *orchestrator.Config) { cfg.Standby = s }
+}
+
+// complete runs n orders to their end.
+func (w *world) complete(r *running, name string, n int) {
+	w.Helper()
+	for k := range n {
+		w.submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
+	}
+	for k := range n {
+		w.order(r, fmt.Sprintf("%s-%d", name, k), in(projections.Processed))
+	}
+}
+
+// Whoever follows a partition takes it over by reading what it did not follow
+// yet, and nothing of what it did.
+func TestATakeoverReadsTheTailOnly(t *testing.T) {
+	w := newWorld(t, kafka.Embedded(t))
+	one := w.start("one", t.TempDir())
+	w.register(one, fulfilment)
+	w.serveFulfilment()
+	two := w.start("two", t.TempDir())
+	w.share(one, two)
+	w.complete(one, "followed", 30)
+	var lowest [partitions]*atomic.Int64
+	var followed [partitions]int64
+	for p := range int32(partitions) {
+		w.until("two has folded all", func() error {
+			if have, want := w.head(two, p), w.head(one, p); have < want || have == 0 {
+				return fmt.Errorf("%d of %d", have, want)
+			}
+			return nil
+		})
+		followed[p], lowest[p] = w.head(two, p), w.lowestFetch(p)
+	}
+	one.stop()
+	w.until("two owns all", func() error { return owns(two, partitions) })
+	for p := range partitions {
+		if at := lowest[p].Load(); at >= 0 && at < followed[p] {
+			t.Errorf("partition %d was followed up to %d, and read from %d", p, followed[p], at)
+		}
+	}
+	w.complete(two, "after", 10)
+	w.checkJournal()
+}
+
+// share waits until two instances serve all partitions between them.
+func (w *world) share(one, two *running) {
+	w.Helper()
+	w.until("both instances serve", func() error {
+		if one.Owned() == 0 || two.Owned() == 0 || one.Owned()+two.Owned() < partitions {
+			return fmt.Errorf("%d and %d partitions", one.Owned(), two.Owned())
+		}
+		return nil
+	})
+}
+
+func owns(r *running, n int) error {
+	if have := r.Owned(); have != n {
+		return fmt.Errorf("%d of %d", have, n)
+	}
+	return r.Ready()
+}
+
+// With --standby owned an instance reads nothing of what others own, goes on
+// from where it was when it owns it again, and says of the orders there that it
+// does not know them.
+func TestStandbyOwned(t *testing.T) {
+	w := newWorld(t, kafka.Embedded(t))
+	dir := t.TempDir()
+	one := w.start("one", dir, standby(orchestrator.StandbyOwned))
+	w.register(one, fulfilment)
+	w.serveFulfilment()
+	w.complete(one, "first", 20)
+	one.stop()
+
+	two := w.start("two", t.TempDir(), standby(orchestrator.StandbyOwned))
+	w.complete(two, "second", 20)
+	one = w.start("one", dir, standby(orchestrator.StandbyOwned))
+	w.share(one, two)
+	elsewhere := one.Elsewhere()
+	if len(elsewhere) != partitions-one.Owned() {
+		t.Fatalf("one owns %d, and knows nothing of %v", one.Owned(), elsewhere)
+	}
+	away := elsewhere[0]
+	w.saysWhatIsElsewhere(one, elsewhere)
+
+	before, lowest := w.head(one, away), w.lowestFetch(away)
+	w.completeBoth(one, two, "third", 20)
+	if now := w.head(one, away); now != before {
+		t.Errorf("one has folded partition %d from %d to %d, though it is not its own", away, before, now)
+	}
+	if before == 0 || w.head(two, away) <= before {
+		t.Fatalf("partition %d: one stands at %d, two at %d", away, before, w.head(two, away))
+	}
+	lowest.Store(-1)
+	two.stop()
+	w.until("one owns all", func() error { return owns(one, partitions) })
+	if at := lowest.Load(); at != before {
+		t.Errorf("the takeover read partition %d from %d; one stood at %d", away, at, before)
+	}
+	if still := one.Elsewhere(); len(still) > 0 {
+		t.Errorf("one owns all, and knows nothing of %v", still)
+	}
+	for k := range 20 {
+		w.order(one, fmt.Sprintf("third-%d", k), in(projections.Processed))
+	}
+	w.checkJournal()
+}
+
+// completeBoth runs n orders to their end, each as its owner tells.
+func (w *world) completeBoth(one, two *running, name string, n int) {
+	w.Helper()
+	for k := range n {
+		w.submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
+	}
+	for k := range n {
+		id := fmt.Sprintf("%s-%d", name, k)
+		w.until("order "+id, func() error {
+			o, _, err := one.Order(id)
+			if errors.Is(err, orchestrator.ErrElsewhere) {
+				o, _, err = two.Order(id)
+			}
+			if err == nil && o.State != projections.Processed {
+				err = fmt.Errorf("it is %s", o.State)
+			}
+			return err
+		})
+	}
+}
+
+// saysWhatIsElsewhere asks over HTTP for what the instance does not know.
+func (w *world) saysWhatIsElsewhere(r *running, elsewhere []int32) {
+	w.Helper()
+	server := api.New(api.Config{})
+	server.Attach(r.Instance)
+	defer server.Detach(errors.New("over"))
+	web := httptest.NewServer(server)
+	defer web.Close()
+	client, err := api.NewClient(web.URL)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer client.Close()
+	ask := func(method, path string) (int, string) {
+		w.Helper()
+		request, err := http.NewRequestWithContext(context.WithoutCancel(w.Context()), method, web.URL+path, nil)
+		if err != nil {
+			w.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			w.Fatal(err)
+		}
+		return response.StatusCode, string(body)
+	}
+
+	away := make(map[int32]bool)
+	for _, p := range elsewhere {
+		away[p] = true
+	}
+	here := 0
+	for k := range 20 {
+		id := fmt.Sprintf("second-%d", k)
+		want := http.StatusOK
+		if p := r.Partition(id); away[p] {
+			want = http.StatusMisdirectedRequest
+		} else {
+			here++
+		}
+		for _, path := range []string{"", "/history"} {
+			status, body := ask(http.MethodGet, "/api/v1/orders/"+id+path)
+			if status != want || want != http.StatusOK && !strings.Contains(body, "owned by another instance") {
+				w.Errorf("%s%s of partition %d: %d %s", id, path, r.Partition(id), status, body)
+			}
+		}
+		if want == http.StatusMisdirectedRequest {
+			if status, body := ask(http.MethodPost, "/api/v1/orders/"+id+"/cancel"); status != want {
+				w.Errorf("cancel %s: %d %s", id, status, body)
+			}
+		}
+	}
+	page, err := client.Orders(w.Context(), api.Filter{}, 1000, "")
+	if err != nil {
+		w.Fatal(err)
+	}
+	listed := 0
+	for _, o := range page.Orders {
+		if away[o.Partition] {
+			w.Errorf("order %s of partition %d is listed", o.OrderID, o.Partition)
+		}
+		if strings.HasPrefix(o.OrderID, "second-") {
+			listed++
+		}
+	}
+	if listed != here || fmt.Sprint(page.Elsewhere.Elsewhere) != fmt.Sprint(elsewhere) {
+		w.Errorf("%d of %d orders are listed, and %v said to be elsewhere", listed, here, page.Elsewhere.Elsewhere)
+	}
+	all, err := client.Partitions(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, p := range all {
+		if p.Elsewhere != away[p.Partition] {
+			w.Errorf("partition %d: elsewhere is %t", p.Partition, p.Elsewhere)
+		}
+	}
+}

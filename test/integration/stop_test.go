@@ -1,0 +1,103 @@
+package integration
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// An instance that is told to stop while Kafka does not answer stops without it,
+// and says so. What it was committing is not lost.
+func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
+	b := kafka.Embedded(t)
+	w := newWorld(t, b)
+	said := &lines{}
+	one := w.start("one", t.TempDir(), func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+	w.register(one, fulfilment)
+	var silent, produces atomic.Int64
+	silent.Store(1)
+	// What lanes and members of the group ask is read, and never answered.
+	b.Fake.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		if silent.Load() == 0 {
+			return nil, nil, false
+		}
+		switch r := r.(type) {
+		case *kmsg.ProduceRequest:
+			if r.TransactionID == nil {
+				return nil, nil, false
+			}
+			produces.Add(1)
+			return nil, nil, true
+		case *kmsg.EndTxnRequest, *kmsg.HeartbeatRequest, *kmsg.JoinGroupRequest, *kmsg.LeaveGroupRequest:
+			return nil, nil, true
+		}
+		return nil, nil, false
+	})
+	for k := range 6 {
+		w.submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
+	}
+	w.until("something is being committed", func() error {
+		if produces.Load() == 0 {
+			return fmt.Errorf("nothing is")
+		}
+		return nil
+	})
+	one.stop() // an error fails the test
+	if !strings.Contains(said.String(), "Kafka does not answer, and the instance stops without it") {
+		t.Errorf("it says nothing about what it left:\n%s", said)
+	}
+
+	silent.Store(0)
+	two := w.start("two", t.TempDir())
+	w.serveFulfilment()
+	for k := range 6 {
+		w.order(two, fmt.Sprintf("o-%d", k), in(projections.Processed))
+	}
+	w.checkJournal()
+}
+
+// lines keeps a log.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A stop in good order lets others serve at once: nobody waits for a session to
+// time out, which here is longer than the test has patience.
+func TestHandOverWaitsForNoTimeout(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		long := func(cfg *orchestrator.Config) { cfg.SessionTimeout = 5 * time.Minute }
+		one, two := w.start("one", t.TempDir(), long), w.start("two", t.TempDir(), long)
+		w.register(one, fulfilment)
+		w.serveFulfilment()
+		w.share(one, two)
+		two.stop()
+		w.until("one owns all", func() error { return owns(one, partitions) })
+		w.complete(one, "o", 10)
+		w.checkJournal()
+	})
+}

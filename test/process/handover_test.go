@@ -1,0 +1,334 @@
+//go:build unix
+
+package process
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+var (
+	handOvers       = flag.Int("handovers", 0, "how many rounds TestHandOver measures; 0 leaves it out")
+	handOverReport  = flag.String("handover-report", "", "a file for what TestHandOver measured, as JSON")
+	handOverSession = flag.Duration("handover-session", 6*time.Second, "the instances' --session-timeout in TestHandOver")
+	handOverWith    = flag.String("handover-with", "", "more flags of the instances in TestHandOver, with spaces between")
+)
+
+// TestHandOver measures what a change of owners costs, on Apache Kafka under
+// load, and prints it. It fails when orders are lost, never because of a time:
+//
+//	go test -run '^TestHandOver$' -v ./test/process -args -handovers 20 -handover-report handover.json
+func TestHandOver(t *testing.T) {
+	if *handOvers == 0 {
+		t.Skip("it measures for minutes; say how many rounds with -args -handovers")
+	}
+	c := newCluster(t, kafka.Container(t))
+	c.createTopics()
+	m := &measuring{cluster: c}
+	one, two, three := m.serve("one"), m.serve("two"), m.serve("three")
+	one.ready(one.client)
+	registerPatient(t, one.http)
+	c.agents()
+	one.owned(one, two, three)
+	m.during(three, "scale down", func() { three.stop(); one.owned(one, two) }) // warms up
+	m.changes = nil
+
+	load := startPulse(t, c)
+	for range *handOvers {
+		m.during(nil, "nothing", func() {})
+		m.during(three, "scale up", func() { three.again(); three.ready(three.client); one.owned(one, two, three) })
+		m.during(three, "scale down", func() { three.stop(); one.owned(one, two) })
+		m.during(two, "rolling restart", func() { two.stop(); two.again(); two.ready(two.client); one.owned(one, two) })
+		m.during(two, "kill", func() { two.kill(); one.owned(one) })
+		m.during(two, "start after a kill", func() { two.again(); two.ready(two.client); one.owned(one, two) })
+		m.during(two, "restart at once after a kill", func() { two.kill(); two.again(); two.ready(two.client); one.owned(one, two) })
+	}
+	ids := load.stop()
+	one.processed(one.client, ids)
+	c.books.check(ids)
+	m.report()
+	for _, s := range []*serve{one, two} {
+		s.stop()
+	}
+}
+
+// pulse submits orders to all partitions in turn, evenly, so that a pause shows.
+type pulse struct {
+	*testing.T
+	client *kgo.Client
+	ids    []string
+	cease  context.CancelFunc
+	ended  chan struct{}
+}
+
+// pulseEvery is the time between two orders.
+const pulseEvery = 5 * time.Millisecond
+
+func startPulse(t *testing.T, c *cluster) *pulse {
+	t.Helper()
+	ctx, cease := context.WithCancel(t.Context())
+	l := &pulse{T: t, client: c.broker.Client(t, kgo.ProducerLinger(0)), cease: cease, ended: make(chan struct{})}
+	t.Cleanup(func() {
+		cease()
+		<-l.ended
+	})
+	byKey := kgo.StickyKeyPartitioner(nil).ForTopic("")
+	next := func(n, p int) (string, int) {
+		for ; ; n++ {
+			if id := orderID(int64(n)); byKey.Partition(&kgo.Record{Key: []byte(id)}, partitions) == p {
+				return id, n + 1
+			}
+		}
+	}
+	go func() {
+		defer close(l.ended)
+		tick := time.NewTicker(pulseEvery)
+		defer tick.Stop()
+		var from [partitions]int
+		for p := 0; ctx.Err() == nil; p = (p + 1) % partitions {
+			var id string
+			id, from[p] = next(from[p], p)
+			l.ids = append(l.ids, id)
+			l.client.Produce(ctx, &kgo.Record{Topic: c.topics.Orders, Key: []byte(id), Value: []byte(`{"workflow":"patient"}`)}, nil)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return l
+}
+
+// stop returns the ids of all orders once Kafka has them.
+func (l *pulse) stop() []string {
+	l.Helper()
+	if err := l.client.Flush(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+	l.cease()
+	<-l.ended
+	if err := l.client.Flush(l.Context()); err != nil {
+		l.Fatal(err)
+	}
+	return l.ids
+}
+
+// measuring notes when owners changed, to look in journal and logs afterwards
+// what that cost.
+type measuring struct {
+	*cluster
+	instances []*serve
+	logs      []*transcript // of all processes, ended ones too
+	changes   []change
+}
+
+// change is something that made partitions change their owner.
+type change struct {
+	what         string
+	began, ended time.Time
+}
+
+func (m *measuring) serve(id string) *serve {
+	m.Helper()
+	s := m.cluster.serve(id, append([]string{"--session-timeout", handOverSession.String()}, strings.Fields(*handOverWith)...)...)
+	m.instances = append(m.instances, s)
+	m.logs = append(m.logs, s.log)
+	return s
+}
+
+// during measures while do is done to an instance, and for a moment after it.
+func (m *measuring) during(s *serve, what string, do func()) {
+	m.Helper()
+	began := time.Now()
+	do()
+	if s != nil && s.log != m.logs[len(m.logs)-1] {
+		m.logs = append(m.logs, s.log)
+	}
+	time.Sleep(2 * time.Second) // the load goes on meanwhile, and is what is measured
+	m.changes = append(m.changes, change{what, began, time.Now()})
+}
+
+// figures are durations of one kind.
+type figures struct {
+	Change string        `json:"change"`
+	What   string        `json:"what"`
+	Times  int           `json:"times"`
+	P50    time.Duration `json:"p50_ns"`
+	P90    time.Duration `json:"p90_ns"`
+	P99    time.Duration `json:"p99_ns"`
+	Most   time.Duration `json:"most_ns"`
+	all    []time.Duration
+}
+
+func (f *figures) sum() {
+	slices.Sort(f.all)
+	at := func(part float64) time.Duration { return f.all[int(part*float64(len(f.all)-1))] }
+	f.Times, f.P50, f.P90, f.P99, f.Most = len(f.all), at(0.5), at(0.9), at(0.99), at(1)
+}
+
+// report prints the figures.
+func (m *measuring) report() {
+	m.Helper()
+	var all []*figures
+	add := func(change, what string, d time.Duration) {
+		i := slices.IndexFunc(all, func(f *figures) bool { return f.Change == change && f.What == what })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &figures{Change: change, What: what})
+		}
+		all[i].all = append(all[i].all, d)
+	}
+	decisions, claims := m.journal()
+	took := m.takeovers()
+	for _, c := range m.changes {
+		for p := range decisions {
+			what := "pause of a partition that stayed"
+			if slices.ContainsFunc(claims[p], c.covers) {
+				what = "pause of a partition that moved"
+			}
+			add(c.what, what, longestGap(decisions[p], c))
+		}
+		for _, o := range took {
+			if !c.covers(o.served) {
+				continue
+			}
+			first := o.first
+			if first == 0 {
+				first = after(decisions[o.partition], o.served)
+			}
+			add(c.what, "1 until the takeover begins", o.served.Add(-o.total).Sub(c.began))
+			add(c.what, "2 fencing", o.fence)
+			add(c.what, "3 claim and catch-up", o.total-o.fence)
+			add(c.what, "4 first decision", first)
+			add(c.what, "takeover to first decision", o.total+first)
+		}
+	}
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "change\twhat\ttimes\tp50\tp90\tp99\tmost")
+	slices.SortStableFunc(all, func(a, b *figures) int {
+		return cmp.Or(strings.Compare(a.Change, b.Change), strings.Compare(a.What, b.What))
+	})
+	for _, f := range all {
+		f.sum()
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Change, f.What, f.Times, ms(f.P50), ms(f.P90), ms(f.P99), ms(f.Most))
+	}
+	if err := w.Flush(); err != nil {
+		m.Fatal(err)
+	}
+	m.Logf("what a change of owners costs, session time-out %s:\n%s", handOverSession, &text)
+	if *handOverReport != "" {
+		b, err := json.MarshalIndent(all, "", "  ")
+		if err == nil {
+			err = os.WriteFile(*handOverReport, append(b, '\n'), 0o600)
+		}
+		if err != nil {
+			m.Fatal(err)
+		}
+	}
+}
+
+func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+func (c *change) covers(at time.Time) bool { return at.After(c.began) && at.Before(c.ended) }
+
+// journal returns when each partition's events were decided, and when it was
+// claimed.
+func (m *measuring) journal() (decisions, claims map[int32][]time.Time) {
+	m.Helper()
+	decisions, claims = make(map[int32][]time.Time), make(map[int32][]time.Time)
+	for _, r := range m.books.read(m.topics.Journal) {
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			m.Fatal(err)
+		}
+		if e.Type == events.PartitionClaimed {
+			claims[r.Partition] = append(claims[r.Partition], e.At)
+		} else {
+			decisions[r.Partition] = append(decisions[r.Partition], e.At)
+		}
+	}
+	return decisions, claims
+}
+
+// longestGap is the longest time of c without a decision.
+func longestGap(decisions []time.Time, c change) time.Duration {
+	var longest time.Duration
+	last := c.began
+	for _, at := range append(decisions[:len(decisions):len(decisions)], c.ended) {
+		if at.After(last) && !at.After(c.ended) {
+			longest, last = max(longest, at.Sub(last)), at
+		}
+	}
+	return longest
+}
+
+// after is how long after at the next decision was made.
+func after(decisions []time.Time, at time.Time) time.Duration {
+	for _, d := range decisions {
+		if d.After(at) {
+			return d.Sub(at)
+		}
+	}
+	return 0
+}
+
+// takenOver is what an instance's log says of a takeover.
+type takenOver struct {
+	partition           int32
+	served              time.Time
+	fence, total, first time.Duration
+}
+
+var (
+	tookOver = regexp.MustCompile(`time=(\S+) .*took the partition over.* partition=(\d+) fence=(\S+) .*total=(\S+)`)
+	decided  = regexp.MustCompile(`first decision after the takeover.* partition=(\d+) .*after=(\S+)`)
+)
+
+func (m *measuring) takeovers() (all []takenOver) {
+	m.Helper()
+	must := func(err error) {
+		if err != nil {
+			m.Fatal(err)
+		}
+	}
+	for _, log := range m.logs {
+		last := make(map[string]int) // by partition
+		for line := range strings.Lines(log.String()) {
+			if f := tookOver.FindStringSubmatch(line); f != nil {
+				at, err := time.Parse(time.RFC3339Nano, f[1])
+				must(err)
+				p, err := strconv.ParseInt(f[2], 10, 32)
+				must(err)
+				fence, err := time.ParseDuration(f[3])
+				must(err)
+				total, err := time.ParseDuration(f[4])
+				must(err)
+				last[f[2]] = len(all)
+				all = append(all, takenOver{partition: int32(p), served: at, fence: fence, total: total})
+			}
+			if f := decided.FindStringSubmatch(line); f != nil {
+				first, err := time.ParseDuration(f[2])
+				must(err)
+				all[last[f[1]]].first = first
+			}
+		}
+	}
+	return all
+}
