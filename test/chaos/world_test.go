@@ -119,6 +119,12 @@ func deed(step string, undo bool) string {
 	return "do " + step
 }
 
+// slowly is how long a slow agent takes: almost all the time that it has, unless
+// a wrong clock gave it far too much.
+func slowly(completeBy time.Time) time.Duration {
+	return min(time.Until(completeBy)*9/10, 30*time.Second)
+}
+
 // sdkAgent serves a queue as programs do that use the SDK.
 func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 	ops := make(agents.Operations)
@@ -131,7 +137,7 @@ func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			case out.slow:
-				wait = time.Until(q.CompleteBy) * 9 / 10
+				wait = slowly(q.CompleteBy)
 			}
 			hold(ctx, wait)
 			switch {
@@ -145,7 +151,7 @@ func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 	}
 	r.agents.Go(func() {
 		if err := agents.Serve(ctx, agents.Config{
-			Agent: name, Brokers: []string{r.kafka.address}, Namespace: r.topics.Namespace, Concurrency: 256,
+			Agent: name, Brokers: r.kafka.addresses(), Namespace: r.topics.Namespace, Concurrency: 256,
 			StopTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 		}, ops); err != nil {
 			r.Errorf("agent %s: %v", name, err)
@@ -195,7 +201,7 @@ func (r *run) plainAgent(ctx context.Context, name string, partitioner kgo.Parti
 					return
 				}
 				waiting.Go(func() {
-					hold(ctx, time.Until(q.CompleteBy)*9/10)
+					hold(ctx, slowly(q.CompleteBy))
 					send(&q, out)
 				})
 			})
@@ -205,7 +211,7 @@ func (r *run) plainAgent(ctx context.Context, name string, partitioner kgo.Parti
 
 func (r *run) client(opts ...kgo.Opt) *kgo.Client {
 	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(r.kafka.address), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(10 * time.Second), kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.SeedBrokers(r.kafka.addresses()...), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(10 * time.Second), kgo.MetadataMinAge(50 * time.Millisecond),
 	}, opts...)...)
 	if err != nil {
 		r.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/child"
 )
 
 // dev is a `waybill dev` that comes back at the same addresses, with the same
@@ -31,7 +32,7 @@ func startDev(t *testing.T, flags ...string) *dev {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &dev{kafka: freeAddress(t), http: freeAddress(t), dir: t.TempDir()}
+	d := &dev{kafka: child.FreeAddress(t), http: child.FreeAddress(t), dir: t.TempDir()}
 	d.args = append([]string{"dev", "--data-dir", d.dir, "--kafka-addr", d.kafka, "--http-addr", d.http, "--log-level", "info"}, flags...)
 	d.client = clientOf(t, d.http)
 	d.books = &books{t, &topics, []string{d.kafka}}

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
@@ -60,7 +61,7 @@ type serve struct {
 // serve starts an instance. It does not wait until it is ready.
 func (c *cluster) serve(id string) *serve {
 	c.Helper()
-	s := &serve{http: freeAddress(c.T)}
+	s := &serve{http: child.FreeAddress(c.T)}
 	s.args = append([]string{
 		"serve", "--id", id, "--data-dir", c.TempDir(), "--http-addr", s.http,
 		"--session-timeout", "6s",
