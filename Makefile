@@ -14,7 +14,7 @@ race := $(if $(filter 1,$(RACE)),-race)
 
 .PHONY: help
 help: ## Print the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/waybill
@@ -66,7 +66,7 @@ chaos: ## Break instances, clocks, network and Kafka under load
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.
 RESULTS ?= $(CURDIR)/docs/reliability
-PART ?= simulation chaos-1 chaos-3 takeover kills dev fuzz damage torn
+PART ?= simulation chaos-1 chaos-3 takeover kills dev disk fuzz damage torn
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 KILLS ?= 300
@@ -83,7 +83,7 @@ reliability: ## Run all that breaks Waybill on purpose; writes docs/reliability.
 measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 
 .PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover
-.PHONY: reliability-kills reliability-dev reliability-fuzz reliability-damage reliability-torn
+.PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
 reliability-none:
 reliability-simulation:
 	go test -count=1 -timeout 0 ./orchestrator -run '^TestSimulation$$' -args -simulate $(HISTORIES) -report $(RESULTS)/simulation.json
@@ -96,7 +96,9 @@ reliability-takeover:
 reliability-kills:
 	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKill$$' ./internal/broker
 reliability-dev:
-	WAYBILL_KILLS=$(KILLS) WAYBILL_FILLS=$(FILLS) $(measured) -run '^(TestKillDevUnderLoad|TestFullDisk)$$' ./test/process
+	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKillDevUnderLoad$$' ./test/process
+reliability-disk:
+	WAYBILL_FILLS=$(FILLS) $(measured) -run '^TestFullDisk$$' ./test/process
 reliability-fuzz:
 	WAYBILL_FUZZED=$(FUZZED) $(measured) -run '^TestFuzzedRecords$$' ./test/integration
 reliability-damage:

@@ -45,9 +45,13 @@ again with its data. What was acknowledged must be there, what was aborted must 
 nobody was told there must be all or nothing, after this restart and every later one.`,
 	},
 	{
-		"dev", "Kills and full disks of waybill dev",
-		`` + "`waybill dev`" + ` is killed under load, or its disk is filled and emptied, and every order is submitted, done and told once.
-No retry repairs in silence what was lost: the workflow has all the time in the world.`,
+		"dev", "Kills of waybill dev",
+		"`waybill dev`" + ` is killed under load, and every order is submitted, done and told once. No retry repairs in silence what was
+lost: the workflow has all the time in the world.`,
+	},
+	{
+		"disk", "Full disks of waybill dev",
+		`The same, while its disk is filled up to what the broker keeps in reserve, and emptied.`,
 	},
 	{
 		"fuzz", "Mutated records",
@@ -97,7 +101,7 @@ var rows = []row{
 	{"zombies: owners that come back after they were replaced", append(inChaos("partitions that a zombie came back to"), of("simulation", "zombies fenced"))},
 	{"network cut, held back or slow", append(inChaos("faults of the network"), of("chaos-3", "faults", "network between an instance and one broker cut"))},
 	{"clocks that differ", inChaos("starts with a wrong clock")},
-	{"disk full", append(inChaos("faults", "disk of the state store full"), of("dev", "times the disk was full"))},
+	{"disk full", append(inChaos("faults", "disk of the state store full"), of("disk", "times the disk was full"))},
 	{"state store damaged", append(inChaos("state stores that were found damaged, and rebuilt by themselves"), of("damage", "stores spoiled"))},
 	{"malformed input", []source{of("fuzz", "mutated records"), of("simulation", "poison")}},
 	{"transactions that hang", append(inChaos("transactions that hung, and were aborted"), of("simulation", "hung"))},
