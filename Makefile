@@ -70,8 +70,9 @@ PART ?= simulation chaos-1 chaos-3 takeover kills dev disk fuzz damage torn
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 KILLS ?= 300
+DEV_KILLS ?= 100
 FILLS ?= 20
-SPOILED ?= 500
+SPOILED ?= 5000
 
 .PHONY: reliability
 reliability: ## Run all that breaks Waybill on purpose; writes docs/reliability.md
@@ -96,7 +97,7 @@ reliability-takeover:
 reliability-kills:
 	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKill$$' ./internal/broker
 reliability-dev:
-	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKillDevUnderLoad$$' ./test/process
+	WAYBILL_KILLS=$(DEV_KILLS) $(measured) -run '^TestKillDevUnderLoad$$' ./test/process
 reliability-disk:
 	WAYBILL_FILLS=$(FILLS) $(measured) -run '^TestFullDisk$$' ./test/process
 reliability-fuzz:

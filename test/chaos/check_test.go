@@ -236,9 +236,10 @@ var (
 	numbers  = regexp.MustCompile(`\d+`)
 	logged   = regexp.MustCompile(`(?m)^time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"`)
 	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+) total=(\S+)`)
-	// fatal is what no instance may ever say, whatever is done to it. Nobody sends
-	// it anything unreadable, so it would have lost sight of an order.
-	fatal = regexp.MustCompile(`(?m)^(?:panic:|fatal error:|.*unreadable input was put aside|.*the partition is stopped|.*deciding panicked|.*is not a workflow of its key).*`)
+	// fatal is what no instance may ever say, whatever is done to it. It may say that
+	// it puts aside replies to orders that it does not know: a zombie does, whose
+	// successor knows them, and it cannot commit that.
+	fatal = regexp.MustCompile(`(?m)^(?:panic:|fatal error:|.*the partition is stopped|.*deciding panicked|.*is not a workflow of its key).*`)
 )
 
 // readLogs reads what the instances said.

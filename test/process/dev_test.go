@@ -66,7 +66,7 @@ func TestKillDevUnderLoad(t *testing.T) {
 			rows = append(rows, reliability.Figure{Name: name, Value: killDev(t, kills, fsync)})
 		})
 	}
-	reliability.Write(t, "dev", fmt.Sprintf("make reliability PART=dev KILLS=%d", kills), reliability.Figures{
+	reliability.Write(t, "dev", fmt.Sprintf("make reliability PART=dev DEV_KILLS=%d", kills), reliability.Figures{
 		{Name: "kills", Value: kills * len(rows)},
 		{Name: "broker", Value: rows},
 	})

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/waybill-dev/waybill/test/reliability"
@@ -86,16 +87,15 @@ func render(all map[string]reliability.Figures) string {
 		b.row(fmt.Sprintf("[%s](#%s)", p.title, anchor(p.title)), f.Get("date"), f.Get("commit"),
 			nought(f, "lost"), nought(f, "doubled"), nought(f, "stuck"), nought(f, "other rules broken"), f.Get("seed"), fmt.Sprintf("`%v`", f.Get("command")))
 	}
-	b.WriteString("\n## What was survived\n\n")
-	b.head("what", "how often", "in which part")
-	for _, r := range rows {
-		what := any(r.what)
-		for _, s := range r.from {
-			if n := find(all[s.part], s.names); n != nil {
-				b.row(what, n, titleOf(s.part))
-				what = nil
-			}
+	for _, name := range everywhere {
+		for _, value := range distinct(all, name) {
+			b.printf("\nThe %s: %v.\n", name, value)
 		}
+	}
+	b.WriteString("\n## What was broken\n\n")
+	b.head("what", "how often", "lost", "doubled", "stuck")
+	for _, r := range rows {
+		b.broken(&r, all)
 	}
 	for _, p := range parts {
 		if f, ok := all[p.name]; ok {
@@ -110,6 +110,42 @@ func render(all map[string]reliability.Figures) string {
 	}
 	b.WriteString(notRun)
 	return b.String()
+}
+
+// broken writes one row of the scoreboard, if any part has it.
+func (b *page) broken(r *row, all map[string]reliability.Figures) {
+	var often []string
+	sums := make(map[string]int64)
+	for _, s := range r.from {
+		f := all[s.part]
+		n, err := strconv.ParseInt(fmt.Sprint(find(f, s.names)), 10, 64)
+		if err != nil || n == 0 {
+			continue // it was left out, or did not come up
+		}
+		often = append(often, fmt.Sprintf("%d (%s)", n, titleOf(s.part)))
+		for _, wrong := range reliability.Wrong {
+			count, err := strconv.ParseInt(fmt.Sprint(f.Get(wrong)), 10, 64)
+			if err != nil && f.Get(wrong) != nil {
+				count = 1 // at least
+			}
+			sums[wrong] += count
+		}
+	}
+	if len(often) > 0 {
+		b.row(r.what, strings.Join(often, ", "), sums["lost"], sums["doubled"], sums["stuck"])
+	}
+}
+
+// everywhere are figures that are the same in most parts, and are told once.
+var everywhere = []string{"machine", "versions"}
+
+func distinct(all map[string]reliability.Figures, name string) (values []any) {
+	for _, p := range parts {
+		if v := all[p.name].Get(name); v != nil && !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	return values
 }
 
 // nought is a number that must be.
@@ -145,7 +181,7 @@ func (b *page) section(p part, f reliability.Figures) {
 	b.printf("\n## %s\n\n%s\n\n", p.title, p.text)
 	b.head("what", "how much")
 	for _, m := range f {
-		if _, group := m.Value.(reliability.Figures); !group && !slices.Contains(inTable, m.Name) {
+		if _, group := m.Value.(reliability.Figures); !group && !slices.Contains(inTable, m.Name) && !slices.Contains(everywhere, m.Name) {
 			b.row(m.Name, m.Value)
 		}
 	}

@@ -16,7 +16,7 @@ var parts = []part{
 		`Three instances of ` + "`waybill serve`" + ` on Apache Kafka, 12 partitions, four workflows with undo, waits, parallel steps and
 conditions, agents that fail, refuse, are slow or silent, operators who interfere. Faults are drawn by a seed for each
 instance and for Kafka, so they come alone and on top of each other. The clock of the third instance is wrong, and
-otherwise wrong at each of its starts. Then the faults stop, the clocks are right, the agents answer everything,
+differently so at each of its starts. Then the faults stop, the clocks are right, the agents answer everything,
 operators resubmit what is in Error, and all that stands on Kafka is checked: every submission was accepted once and
 ended, every command was acted on once, no history breaks a rule of [the oracle](../test/oracle), every request, status
 and alert left once, agents did what the journal says and nothing that it does not ask for, every attempt was begun by
@@ -71,10 +71,10 @@ decided on what it cannot mean, an operator be called, and the other partitions 
 	},
 }
 
-// row is one of the scoreboard: what should be survived.
+// row is one of the scoreboard: what must be survived.
 type row struct {
 	what string
-	// from are the figures that say how often it was, each by its part and its
+	// from are the figures that say how often it came up, each by its part and its
 	// names in there.
 	from []source
 }
