@@ -20,9 +20,10 @@ var taken sync.Map
 // dead process even.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
+	var listening net.ListenConfig
 	for range 100 {
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(10000)))
-		if l, err := net.Listen("tcp", address); err == nil {
+		if l, err := listening.Listen(t.Context(), "tcp", address); err == nil {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package reliability
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +11,8 @@ import (
 	"strings"
 )
 
-func said(name string, args ...string) string {
-	out, err := exec.Command(name, args...).Output()
+func said(ctx context.Context, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
 		return "unknown"
 	}
@@ -19,19 +20,19 @@ func said(name string, args ...string) string {
 }
 
 // commit is that of the program, which is in the directories named here.
-func commit() string {
-	hash := said("git", "rev-parse", "--short", "HEAD")
-	root := filepath.Dir(said("go", "env", "GOMOD"))
+func commit(ctx context.Context) string {
+	hash := said(ctx, "git", "rev-parse", "--short", "HEAD")
+	root := filepath.Dir(said(ctx, "go", "env", "GOMOD"))
 	changed := []string{"-C", root, "status", "--porcelain", "--untracked-files=no", "--"}
 	changed = append(changed, "cmd", "internal", "orchestrator", "compensation", "projections", "events", "agents", "go.mod")
-	if said("git", changed...) != "" {
+	if said(ctx, "git", changed...) != "" {
 		hash += ", and changes on top of it"
 	}
 	return hash
 }
 
-func versions() string {
-	franz := said("go", "list", "-m", "-f", "{{.Version}}", "github.com/twmb/franz-go")
+func versions(ctx context.Context) string {
+	franz := said(ctx, "go", "list", "-m", "-f", "{{.Version}}", "github.com/twmb/franz-go")
 	return runtime.Version() + ", franz-go " + franz
 }
 

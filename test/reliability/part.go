@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Directory, in the environment, is where parts leave their figures. Without it
-// they leave none.
+// Directory is the variable of the environment that says where parts leave their
+// figures. Without it they leave none.
 const Directory = "WAYBILL_RESULTS"
 
 // Figures are a JSON object whose members keep their order. A value is a number,
@@ -109,10 +109,10 @@ func Write(t testing.TB, name, command string, figures Figures) {
 	}
 	all := Figures{
 		{"date", time.Now().UTC().Format(time.DateOnly)},
-		{"commit", commit()},
+		{"commit", commit(t.Context())},
 		{"command", command},
 		{"machine", machine()},
-		{"versions", versions()},
+		{"versions", versions(t.Context())},
 	}
 	for _, wrong := range Wrong {
 		if figures.Get(wrong) == nil {
@@ -121,7 +121,7 @@ func Write(t testing.TB, name, command string, figures Figures) {
 	}
 	text, err := json.MarshalIndent(append(all, figures...), "", "  ")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o644)
+		err = os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o600)
 	}
 	if err != nil {
 		t.Errorf("the figures of %s: %v", name, err)

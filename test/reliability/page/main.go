@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,7 +35,7 @@ func main() {
 func read(dir string) (map[string]reliability.Figures, error) {
 	all := make(map[string]reliability.Figures)
 	for _, p := range parts {
-		text, err := os.ReadFile(filepath.Join(dir, p.name+".json"))
+		text, err := fs.ReadFile(os.DirFS(dir), p.name+".json")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -196,24 +195,28 @@ func (b *page) section(p part, f reliability.Figures) {
 // group writes one table: of names and values, or, where the values are groups
 // too, of names and the columns that these have.
 func (b *page) group(name string, rows reliability.Figures) {
-	columns := []any{name}
+	var columns []string
 	for _, r := range rows {
 		if cells, ok := r.Value.(reliability.Figures); ok {
 			for _, c := range cells {
-				if !slices.Contains(columns, any(c.Name)) {
+				if !slices.Contains(columns, c.Name) {
 					columns = append(columns, c.Name)
 				}
 			}
 		}
 	}
-	if len(columns) == 1 {
+	if len(columns) == 0 {
 		b.head(name, "times")
 		for _, r := range rows {
 			b.row(r.Name, r.Value)
 		}
 		return
 	}
-	b.head(columns...)
+	head := []any{name}
+	for _, c := range columns {
+		head = append(head, c)
+	}
+	b.head(head...)
 	for _, r := range rows {
 		cells, ok := r.Value.(reliability.Figures)
 		if !ok {
@@ -221,8 +224,8 @@ func (b *page) group(name string, rows reliability.Figures) {
 			continue
 		}
 		line := []any{r.Name}
-		for _, column := range columns[1:] {
-			line = append(line, cells.Get(column.(string)))
+		for _, c := range columns {
+			line = append(line, cells.Get(c))
 		}
 		b.row(line...)
 	}
