@@ -25,6 +25,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/child"
+	"github.com/waybill-dev/waybill/test/office"
 )
 
 var (
@@ -58,7 +59,7 @@ type run struct {
 	kafka     *cluster
 	instances []*instance
 	service   *service
-	office    *office
+	office    *office.Office
 	load      load
 
 	agents     sync.WaitGroup // and other clients
@@ -99,8 +100,9 @@ func TestChaos(t *testing.T) {
 	r.plainAgent(agents, "alpha", kgo.StickyKeyPartitioner(nil))
 	r.plainAgent(agents, "beta", kgo.RoundRobinPartitioner())
 	r.sdkAgent(agents, "gamma", "ship", "right", "un-right", "one", "un-one", "patient", "un-patient")
-	r.office = &office{client: r.client(), sent: make(map[string][]string)}
-	defer r.office.client.Close()
+	desk := r.client()
+	defer desk.Close()
+	r.office = office.Open(desk, r.topics.Commands)
 
 	troubled, rest := context.WithCancel(context.Background())
 	r.submit(agents, troubled)

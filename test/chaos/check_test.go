@@ -79,7 +79,7 @@ func (r *run) finish(ctx context.Context, f *findings) {
 			}
 			if h, err := client.History(ctx, id); err == nil && len(h.Events) > told[id] {
 				told[id] = len(h.Events)
-				r.send(ctx, id, command)
+				r.office.Send(ctx, id, command)
 			}
 			return false
 		})
@@ -134,7 +134,7 @@ func (r *run) check(f *findings) {
 			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
 		}
 	}
-	for order, commands := range r.office.sent {
+	for order, commands := range r.office.Sent() {
 		for _, id := range commands {
 			switch n := f.books.Commands(order, id); {
 			case n == 0:

@@ -63,7 +63,7 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "events in the journal", Value: f.events},
 		{Name: "requests to agents", Value: f.requests},
 		{Name: "calls of the agents' services", Value: r.service.calls},
-		{Name: "commands of operators", Value: r.office.count},
+		{Name: "commands of operators", Value: r.office.Count()},
 		{Name: "claims of partitions", Value: f.claims},
 		{Name: "instances that woke up when others owned their partitions", Value: f.woken.instances},
 		{Name: "instances that reached Kafka again when others owned their partitions", Value: f.reached.instances},
