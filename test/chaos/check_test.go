@@ -234,7 +234,7 @@ func (r *run) checkDeeds(f *findings, order string, history []events.Event) {
 
 var (
 	numbers  = regexp.MustCompile(`\d+`)
-	logged   = regexp.MustCompile(`(?m)^time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"`)
+	logged   = regexp.MustCompile(`(?m)^(?:time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"|(waybill: .*))`) // or its last words
 	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+) total=(\S+)`)
 	// fatal is what no instance may ever say, whatever is done to it. It may say that
 	// it puts aside replies to orders that it does not know: a zombie does, whose
@@ -252,7 +252,7 @@ func (f *findings) readLogs(r *run) {
 			continue
 		}
 		for _, m := range logged.FindAllStringSubmatch(string(log), -1) {
-			f.said[numbers.ReplaceAllString(m[1], "N")]++
+			f.said[numbers.ReplaceAllString(m[1]+m[2], "N")]++
 		}
 		f.unknown += strings.Count(string(log), "its outcome is unknown")
 		for _, line := range fatal.FindAllString(string(log), -1) {
