@@ -235,7 +235,7 @@ func (r *run) checkDeeds(f *findings, order string, history []events.Event) {
 var (
 	numbers  = regexp.MustCompile(`\d+`)
 	logged   = regexp.MustCompile(`(?m)^(?:time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"|(waybill: .*))`) // or its last words
-	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+) total=(\S+)`)
+	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+).* total=(\S+)`)
 	// fatal is what no instance may ever say, whatever is done to it. It may say that
 	// it puts aside replies to orders that it does not know: a zombie does, whose
 	// successor knows them, and it cannot commit that.

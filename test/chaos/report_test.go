@@ -71,7 +71,7 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "faults of the network", Value: network},
 		{Name: "answers to commits that were swallowed", Value: swallowed},
 		{Name: "commits whose outcome was unknown", Value: f.unknown},
-		{Name: "transactions that hung, and were aborted", Value: f.said["aborted a transaction that hung"]},
+		{Name: "transactions that hung, and were ended", Value: f.said["ended a transaction that hung"]},
 		{Name: "starts with a wrong clock", Value: wrong},
 		{Name: fmt.Sprintf("starts with a clock that is wrong by more than the allowance of %s, up to %s", allowance, furthest), Value: far},
 		{Name: "attempts that expired early by such a clock", Value: f.early},

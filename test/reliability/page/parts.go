@@ -104,7 +104,7 @@ var rows = []row{
 	{"disk full", append(inChaos("faults", "disk of the state store full"), of("disk", "times the disk was full"))},
 	{"state store damaged", append(inChaos("state stores that were found damaged, and rebuilt by themselves"), of("damage", "stores spoiled"))},
 	{"malformed input", []source{of("fuzz", "mutated records"), of("simulation", "poison")}},
-	{"transactions that hang", append(inChaos("transactions that hung, and were aborted"), of("simulation", "hung"))},
+	{"transactions that hang", append(inChaos("transactions that hung, and were ended"), of("simulation", "hung"))},
 	{"journals that are torn", []source{of("torn", "journals")}},
 	{"takeovers", append(inChaos("claims of partitions"), of("simulation", "takeovers"))},
 }
@@ -124,5 +124,5 @@ const notRun = `- One million orders in flight, and rebuilding their state: not 
 // found are the faults of Waybill that these parts found. Who mends one says so here.
 const found = `| what | found with | state |
 | --- | --- | --- |
-| A partition is stopped for ever: Kafka, one broker without replicas, is restarted in good order and leaves a transaction hanging ([ADR 0006](adr/0006-abort-what-kafka-leaves-hanging.md)); the lane survives and commits more behind it; then the hanging one is aborted, and the journal has a gap | ` + "`make chaos SEED=11`" + ` at 088de4e | open |
+| A partition is stopped for ever: Kafka, one broker without replicas, is restarted in good order and leaves a transaction hanging ([ADR 0006](adr/0006-abort-what-kafka-leaves-hanging.md)); the lane survives and commits more behind it; then the hanging one is aborted, and the journal has a gap | ` + "`make chaos SEED=11`" + ` at 088de4e | mended in a47755c |
 `
