@@ -121,7 +121,7 @@ func Write(t testing.TB, name, command string, figures Figures) {
 	}
 	text, err := json.MarshalIndent(append(all, figures...), "", "  ")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o600)
+		err = os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o600) //nolint:gosec // who runs the part says where
 	}
 	if err != nil {
 		t.Errorf("the figures of %s: %v", name, err)
