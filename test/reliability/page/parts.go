@@ -125,4 +125,5 @@ const notRun = `- One million orders in flight, and rebuilding their state: not 
 const found = `| what | found with | state |
 | --- | --- | --- |
 | A partition is stopped for ever: Kafka, one broker without replicas, is restarted in good order and leaves a transaction hanging ([ADR 0006](adr/0006-abort-what-kafka-leaves-hanging.md)); the lane survives and commits more behind it; then the hanging one is aborted, and the journal has a gap | ` + "`make chaos SEED=11`" + ` at 088de4e | mended in a47755c |
+| An instance that starts while a broker comes back ends, because topics are missing: the broker answers before it knows them. It is started again, and nothing is lost | ` + "`make chaos BROKERS=3 SEED=31 DURATION=2m`" + ` | open |
 `
