@@ -14,7 +14,7 @@ race := $(if $(filter 1,$(RACE)),-race)
 
 .PHONY: help
 help: ## Print the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/waybill
@@ -53,13 +53,59 @@ bench: build ## Measure orders per second and latency
 DURATION ?= 10m
 SEED ?= 0
 RATE ?= 15
+BROKERS ?= 1
 # WITHOUT='full|Kafka' leaves out the faults whose names match.
 WITHOUT ?=
 
 .PHONY: chaos
-chaos: ## Break instances, network and Kafka under load; writes docs/reliability.md
+chaos: ## Break instances, clocks, network and Kafka under load
 	go test -count=1 -v -timeout 0 -run '^TestChaos$$' ./test/chaos -args \
-	  -duration $(DURATION) -seed $(SEED) -rate $(RATE) -without "$(WITHOUT)" -report $(CURDIR)/docs/reliability.md
+	  -duration $(DURATION) -seed $(SEED) -rate $(RATE) -brokers $(BROKERS) -without "$(WITHOUT)"
+
+# What docs/reliability.md is made of. Each part leaves its figures in RESULTS,
+# and the page is made of all that are there. PART=fuzz runs one, PART=none
+# makes the page again. The numbers say how often, and so how long.
+RESULTS ?= $(CURDIR)/docs/reliability
+PART ?= simulation chaos-1 chaos-3 takeover kills dev disk fuzz damage torn
+HISTORIES ?= 1000000
+FUZZED ?= 1000000
+KILLS ?= 300
+DEV_KILLS ?= 100
+FILLS ?= 20
+SPOILED ?= 5000
+
+.PHONY: reliability
+reliability: ## Run all that breaks Waybill on purpose; writes docs/reliability.md
+	@mkdir -p $(RESULTS); failed=; for part in $(PART); do \
+	  $(MAKE) --no-print-directory reliability-$$part || failed="$$failed $$part"; done; \
+	go run ./test/reliability/page $(RESULTS) >$(RESULTS).md || exit 1; \
+	if [ -n "$$failed" ]; then echo "something is wrong with:$$failed" >&2; exit 1; fi
+
+measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
+
+.PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover
+.PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
+reliability-none:
+reliability-simulation:
+	go test -count=1 -timeout 0 ./orchestrator -run '^TestSimulation$$' -args -simulate $(HISTORIES) -report $(RESULTS)/simulation.json
+reliability-chaos-1:
+	WAYBILL_RESULTS=$(RESULTS) $(MAKE) chaos BROKERS=1
+reliability-chaos-3:
+	WAYBILL_RESULTS=$(RESULTS) $(MAKE) chaos BROKERS=3
+reliability-takeover:
+	$(measured) ./test/takeover
+reliability-kills:
+	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKill$$' ./internal/broker
+reliability-dev:
+	WAYBILL_KILLS=$(DEV_KILLS) $(measured) -run '^TestKillDevUnderLoad$$' ./test/process
+reliability-disk:
+	WAYBILL_FILLS=$(FILLS) $(measured) -run '^TestFullDisk$$' ./test/process
+reliability-fuzz:
+	WAYBILL_FUZZED=$(FUZZED) $(measured) -run '^TestFuzzedRecords$$' ./test/integration
+reliability-damage:
+	WAYBILL_SPOILED=$(SPOILED) $(measured) -run '^TestDamage$$' ./projections
+reliability-torn:
+	$(measured) -run '^TestTornJournal$$' ./orchestrator
 
 # STORY=operator for one of them.
 STORY ?= all

@@ -20,8 +20,6 @@ import (
 // metadataMinAge lets a reader that was just given a topic find it at once.
 const metadataMinAge = 50 * time.Millisecond
 
-func now() time.Time { return events.Time(time.Now()) }
-
 // topicSpec is a topic as it should be.
 type topicSpec struct {
 	name       string

@@ -15,6 +15,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
 // A Kafka without transaction version 2 can let a late request of one
@@ -22,6 +23,7 @@ import (
 // partition stops before anything is decided on what it cannot mean, an
 // operator is called, and the other partitions go on.
 func TestTornJournal(t *testing.T) {
+	var forged reliability.Figures
 	for _, c := range []struct {
 		name string
 		// tear makes the transactions that stand in the journal behind the last
@@ -82,8 +84,13 @@ func TestTornJournal(t *testing.T) {
 			h.nothingDecided()
 			h.submit(h.elsewhere[1]) // the others still go on
 			h.started(h.elsewhere[1])
+			forged = append(forged, reliability.Figure{Name: c.name, Value: 1})
 		})
 	}
+	reliability.Write(t, "torn", "make reliability PART=torn", reliability.Figures{
+		{Name: "journals", Value: len(forged)},
+		{Name: "forged journal", Value: forged},
+	})
 }
 
 // torn is a namespace of two partitions. The journal of one is going to be torn.

@@ -9,15 +9,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/go-json-experiment/json"
+
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
-// ways are all ways in which the tests spoil a file; nil removes it.
+// ways are those in which each file is spoiled; nil removes it.
 func ways() map[string]func(b []byte) []byte {
 	ways := map[string]func(b []byte) []byte{
 		"truncated to half": func(b []byte) []byte { return b[:len(b)/2] },
@@ -37,19 +40,68 @@ func ways() map[string]func(b []byte) []byte {
 	return ways
 }
 
-// TestDamage spoils one file after another in every way. Opening the store
-// never ends the process; it finds nothing, or what once was, or reading says
-// that it is damaged. A process of its own does it, because what dies in one
-// of Pebble's goroutines takes the whole process with it.
+// spoilDrawn spoils some file, or some files, of a store: bytes are flipped, or
+// an end is cut off, or it is removed.
+func spoilDrawn(dir string, by *rand.Rand) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for range 1 + by.IntN(3)/2 {
+		path := filepath.Join(dir, files[by.IntN(len(files))].Name())
+		b, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed before
+		}
+		if err != nil {
+			return err
+		}
+		switch chance := by.IntN(20); {
+		case chance == 0:
+			err = os.Remove(path)
+		case chance < 7:
+			err = os.Truncate(path, by.Int64N(int64(len(b))+1))
+		case len(b) > 0:
+			for range 1 + by.IntN(8) {
+				b[by.IntN(len(b))] ^= byte(1 + by.IntN(255))
+			}
+			err = os.WriteFile(path, b, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setting is a number of the environment.
+func setting(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	must(t, err)
+	return n
+}
+
+// TestDamage spoils one file after another in every way, and then stores in ways
+// that are drawn. Opening the store never ends the process; it finds nothing, or
+// what once was, or reading says that it is damaged. A process of its own does
+// it, because what dies in one of Pebble's goroutines takes the whole process
+// with it. WAYBILL_SPOILED is how many ways are drawn, WAYBILL_SEED repeats them.
 func TestDamage(t *testing.T) {
-	const variable = "WAYBILL_TEST_DAMAGE_AFTER"
+	const variable, drawing = "WAYBILL_TEST_DAMAGE_AFTER", "WAYBILL_SEED"
+	drawn, seed := setting(t, "WAYBILL_SPOILED", 30), setting(t, drawing, int(rand.Uint32()))
 	if after, ok := os.LookupEnv(variable); ok {
-		spoilAll(t, after)
+		spoilAll(t, after, drawn, uint64(seed))
 		return
 	}
+	t.Logf("%s=%d", drawing, seed)
 	for after := ""; ; {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestDamage$")
-		cmd.Env = append(os.Environ(), variable+"="+after, "TMPDIR="+t.TempDir()) // what dies does not clean up
+		cmd := exec.Command(os.Args[0], "-test.run=^TestDamage$", "-test.timeout=0")
+		cmd.Env = append(os.Environ(), variable+"="+after, fmt.Sprintf("%s=%d", drawing, seed), "TMPDIR="+t.TempDir()) // what dies does not clean up
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			return
@@ -70,7 +122,7 @@ func TestDamage(t *testing.T) {
 }
 
 // spoilAll tries all kinds of damage that come after the given one.
-func spoilAll(t *testing.T, last string) {
+func spoilAll(t *testing.T, last string, drawn int, seed uint64) {
 	// In memory, because there a running store can be copied as of one moment.
 	fs := vfs.NewCrashableMem()
 	o := options(fs, silent)
@@ -84,19 +136,14 @@ func spoilAll(t *testing.T, last string) {
 	must(t, db.Set(metaKey, meta, pebble.Sync))
 	s := &Store{db: db}
 	states := map[int64]map[string]string{0: {}}
+	seqs := map[int64]map[string]uint64{0: {}}
 	foldAll(t, s, longJournal(40), func(p *Partition) {
-		states[p.Head().Offset] = dump(t, s, 0)
+		states[p.Head().Offset], seqs[p.Head().Offset] = dump(t, s, 0), numbers(t, s)
 		if n := p.Head().Transaction; n == 20 || n == 40 {
 			must(t, db.Flush()) // tables, not only a log
 		}
 	})
 	must(t, db.LogData(nil, pebble.Sync)) // all of the log is in its file
-	seq := make(map[string]uint64)
-	page, err := s.List(1, Filter{Limit: 1000})
-	must(t, err)
-	for _, o := range page.Orders {
-		seq[o.ID] = o.Seq
-	}
 	taken := filepath.Join(t.TempDir(), "taken")
 	_, err = vfs.Clone(fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}), vfs.Default, "store", taken)
 	must(t, err)
@@ -106,30 +153,53 @@ func spoilAll(t *testing.T, last string) {
 	must(t, err)
 	ways := ways()
 	outcomes := make(map[string]int)
+	try := func(what string, spoil func(dir string) error) {
+		if what <= last {
+			return
+		}
+		fmt.Fprintln(os.Stdout, "spoil:", what)
+		dir := filepath.Join(t.TempDir(), "store")
+		must(t, os.CopyFS(dir, os.DirFS(taken)))
+		must(t, spoil(dir))
+		outcomes[tryDamaged(t, what, dir, states, seqs)]++
+		must(t, os.RemoveAll(dir))
+	}
 	for _, file := range files {
 		if file.Name() == "LOCK" {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(ways)) {
-			what := file.Name() + " " + name
-			if what <= last {
-				continue
-			}
-			fmt.Fprintln(os.Stdout, "spoil:", what)
-			dir := filepath.Join(t.TempDir(), "store")
-			must(t, os.CopyFS(dir, os.DirFS(taken)))
-			path := filepath.Join(dir, file.Name())
-			if spoil := ways[name]; spoil == nil {
-				must(t, os.Remove(path))
-			} else {
+			try(file.Name()+" "+name, func(dir string) error {
+				path, spoil := filepath.Join(dir, file.Name()), ways[name]
+				if spoil == nil {
+					return os.Remove(path)
+				}
 				b, err := os.ReadFile(path)
-				must(t, err)
-				must(t, os.WriteFile(path, spoil(b), 0o600))
-			}
-			outcomes[tryDamaged(t, what, dir, states, seq)]++
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(path, spoil(b), 0o600)
+			})
 		}
 	}
+	for n := range drawn { // names that follow those of files
+		try(fmt.Sprintf("store in way %06d of %d", n, seed), func(dir string) error {
+			return spoilDrawn(dir, rand.New(rand.NewPCG(seed, uint64(n))))
+		})
+	}
 	t.Log(outcomes)
+	if last == "" {
+		spoiled, came := 0, reliability.Figures{}
+		for _, outcome := range slices.Sorted(maps.Keys(outcomes)) {
+			spoiled += outcomes[outcome]
+			came = append(came, reliability.Figure{Name: outcome, Value: outcomes[outcome]})
+		}
+		reliability.Write(t, "damage", fmt.Sprintf("make reliability PART=damage SPOILED=%d WAYBILL_SEED=%d", drawn, seed), reliability.Figures{
+			{Name: "seed", Value: seed},
+			{Name: "stores spoiled", Value: spoiled},
+			{Name: "what was found", Value: came},
+		})
+	}
 	for _, outcome := range []string{"nothing", "as it was", "damaged"} {
 		if last == "" && outcomes[outcome] == 0 {
 			t.Errorf("no damage leads to %q: %v", outcome, outcomes)
@@ -137,7 +207,19 @@ func spoilAll(t *testing.T, last string) {
 	}
 }
 
-func tryDamaged(t *testing.T, what, dir string, states map[int64]map[string]string, seq map[string]uint64) string {
+// numbers are those of each order's last event.
+func numbers(t *testing.T, s *Store) map[string]uint64 {
+	t.Helper()
+	page, err := s.List(1, Filter{Limit: 1000})
+	must(t, err)
+	seq := make(map[string]uint64)
+	for _, o := range page.Orders {
+		seq[o.ID] = o.Seq
+	}
+	return seq
+}
+
+func tryDamaged(t *testing.T, what, dir string, states map[int64]map[string]string, seqs map[int64]map[string]uint64) string {
 	t.Helper()
 	s, err := Open(dir, identity, silent)
 	if err != nil {
@@ -168,19 +250,28 @@ func tryDamaged(t *testing.T, what, dir string, states map[int64]map[string]stri
 		t.Errorf("%s: reading says %v, and not that it is damaged", what, err)
 	}
 	// Other ways to read it fail the same way, or are right.
-	if p, err := s.Partition(0); err == nil {
-		_, err = p.Due(at(100_000), 1000)
-		checkDamage(t, what, err)
-	} else {
-		checkDamage(t, what, err)
-	}
 	_, err = s.List(1, Filter{Limit: 1000})
 	checkDamage(t, what, err)
-	for id, n := range seq {
-		o, _, err := s.Order(0, id)
+	p, err := s.Partition(0)
+	if err != nil {
 		checkDamage(t, what, err)
-		if err == nil && o.Seq != n {
-			t.Errorf("%s: order %s is silently wrong: %d events of %d", what, id, o.Seq, n)
+		return "damaged"
+	}
+	_, err = p.Due(at(100_000), 1000)
+	checkDamage(t, what, err)
+	// An end that was cut off may have taken it back to what it once was.
+	once, ok := seqs[p.Head().Offset]
+	if !ok {
+		t.Errorf("%s: it is at offset %d, where it never was", what, p.Head().Offset)
+	}
+	for id := range seqs[slices.Max(slices.Collect(maps.Keys(seqs)))] {
+		o, _, err := s.Order(0, id)
+		if errors.Is(err, ErrNotFound) && once[id] == 0 {
+			continue
+		}
+		checkDamage(t, what, err)
+		if err == nil && o.Seq != once[id] {
+			t.Errorf("%s: order %s is silently wrong: %d events of %d", what, id, o.Seq, once[id])
 		}
 	}
 	return "damaged"

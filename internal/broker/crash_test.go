@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
 const (
@@ -37,11 +39,20 @@ func TestKill(t *testing.T) {
 		}
 		kills = n
 	}
-	t.Run("fsync=false", func(t *testing.T) { testKill(t, false, kills) })
-	t.Run("fsync=true", func(t *testing.T) { testKill(t, true, kills) })
+	var rows reliability.Figures
+	for _, fsync := range []bool{false, true} {
+		name := fmt.Sprintf("fsync=%t", fsync)
+		t.Run(name, func(t *testing.T) {
+			rows = append(rows, reliability.Figure{Name: name, Value: testKill(t, fsync, kills)})
+		})
+	}
+	reliability.Write(t, "kills", fmt.Sprintf("make reliability PART=kills KILLS=%d", kills), reliability.Figures{
+		{Name: "kills", Value: kills * len(rows)},
+		{Name: "broker", Value: rows},
+	})
 }
 
-func testKill(t *testing.T, fsync bool, kills int) {
+func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
 	dir := t.TempDir()
 	// The windows that matter lie within the end of a transaction, which
 	// takes this long.
@@ -71,6 +82,14 @@ func testKill(t *testing.T, fsync bool, kills int) {
 
 	t.Logf("%d kills: %d transactions acknowledged, %d with unknown outcome, %d of those torn, %d changed later; %d plain records acknowledged",
 		kills, len(told.acked), len(told.unknown), told.torn, told.changed, len(told.plain))
+	return reliability.Figures{
+		{Name: "kills", Value: kills},
+		{Name: "transactions acknowledged", Value: len(told.acked)},
+		{Name: "with unknown outcome", Value: len(told.unknown)},
+		{Name: "of those torn", Value: told.torn},
+		{Name: "changed later", Value: told.changed},
+		{Name: "plain records acknowledged", Value: len(told.plain)},
+	}
 }
 
 // ledger is what the clients were told about what they wrote. The keys of

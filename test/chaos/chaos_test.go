@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/child"
+	"github.com/waybill-dev/waybill/test/office"
 )
 
 var (
@@ -31,7 +34,7 @@ var (
 	rate     = flag.Float64("rate", 15, "orders a second")
 	session  = flag.Duration("session", 4*time.Second, "session time-out of the instances")
 	without  = flag.String("without", "", "leaves out the faults whose names match this expression")
-	report   = flag.String("report", "", "file to write the report to")
+	brokers  = flag.Int("brokers", 1, "how many Kafka has")
 )
 
 const (
@@ -48,15 +51,15 @@ type run struct {
 	duration, session time.Duration
 	rate              float64
 	without           *regexp.Regexp // nil if nothing is left out
+	brokers           int
 
 	dir       string
-	commit    string // that the program was built from
 	program   string
 	topics    events.Topics
 	kafka     *cluster
 	instances []*instance
 	service   *service
-	office    *office
+	office    *office.Office
 	load      load
 
 	agents     sync.WaitGroup // and other clients
@@ -75,14 +78,14 @@ func TestChaos(t *testing.T) {
 	if *duration <= 0 {
 		t.Skip("no -duration; make chaos gives one")
 	}
-	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, began: time.Now()}
+	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, brokers: *brokers, began: time.Now()}
 	if *without != "" {
 		r.without = regexp.MustCompile(*without)
 	}
 	if r.seed == 0 {
 		r.seed = uint64(rand.Uint32())
 	}
-	t.Logf("-seed %d -duration %s -rate %g -session %s", r.seed, r.duration, r.rate, r.session)
+	t.Logf("-seed %d -duration %s -rate %g -session %s -brokers %d", r.seed, r.duration, r.rate, r.session, r.brokers)
 	r.prepare()
 	for _, i := range r.instances {
 		i.up()
@@ -97,8 +100,9 @@ func TestChaos(t *testing.T) {
 	r.plainAgent(agents, "alpha", kgo.StickyKeyPartitioner(nil))
 	r.plainAgent(agents, "beta", kgo.RoundRobinPartitioner())
 	r.sdkAgent(agents, "gamma", "ship", "right", "un-right", "one", "un-one", "patient", "un-patient")
-	r.office = &office{client: r.client(), sent: make(map[string][]string)}
-	defer r.office.client.Close()
+	desk := r.client()
+	defer desk.Close()
+	r.office = office.Open(desk, r.topics.Commands)
 
 	troubled, rest := context.WithCancel(context.Background())
 	r.submit(agents, troubled)
@@ -112,6 +116,7 @@ func TestChaos(t *testing.T) {
 	r.calm = time.Now()
 	t.Logf("%d orders were submitted; the faults are over", r.load.acked.Load())
 
+	r.setClocks()
 	r.allReady()
 	t.Logf("all instances are ready %s after the last fault", time.Since(r.calm).Round(100*time.Millisecond))
 	f := new(findings)
@@ -129,14 +134,9 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	f.measure(r)
-	t.Log("\n" + f.table(r))
+	f.report(r)
 	for _, what := range slices.Sorted(maps.Keys(f.said)) {
 		t.Logf("%6d times: %s", f.said[what], what)
-	}
-	if *report != "" {
-		if err := f.write(r, *report); err != nil {
-			t.Error(err)
-		}
 	}
 }
 
@@ -156,17 +156,19 @@ func (r *run) prepare() {
 		}
 		r.Logf("what was written is in %s: logs of the instances, of Kafka, and state stores", dir)
 	})
-	r.commit, r.program = commit(), filepath.Join(dir, "waybill")
-	build := exec.Command("go", "build", "-o", r.program, "github.com/waybill-dev/waybill/cmd/waybill")
+	r.program = filepath.Join(dir, "waybill")
+	build := exec.Command("go", "build", "-tags", "clockoffset", "-o", r.program, "github.com/waybill-dev/waybill/cmd/waybill")
 	if said, err := build.CombinedOutput(); err != nil {
 		r.Fatalf("%s: %v\n%s", build, err, said)
 	}
 	if r.topics, err = events.NewTopics("chaos"); err != nil {
 		r.Fatal(err)
 	}
-	var proxies []string
-	for range instances {
-		proxies = append(proxies, freeAddress(r.T))
+	proxies := make([][]string, instances)
+	for i := range proxies {
+		for range r.brokers {
+			proxies[i] = append(proxies[i], child.FreeAddress(r.T))
+		}
 	}
 	r.kafka = startKafka(r.T, dir, proxies)
 	r.Cleanup(func() {
@@ -174,33 +176,43 @@ func (r *run) prepare() {
 			r.keepKafka()
 		}
 	})
-	r.waybill("topics", "create", "--partitions", fmt.Sprint(partitions), "--brokers", r.kafka.address, "--namespace", r.topics.Namespace)
-	for n, address := range proxies {
-		r.instances = append(r.instances, r.instance(fmt.Sprintf("i%d", n+1), newProxy(r.T, address, r.kafka.behind[n]), address))
+	r.waybill("topics", "create", "--partitions", fmt.Sprint(partitions), "--brokers", r.addresses(), "--namespace", r.topics.Namespace)
+	for i, addresses := range proxies {
+		var net network
+		for n, address := range addresses {
+			net = append(net, newProxy(r.T, address, r.kafka.nodes[n].behind[i]))
+		}
+		r.instances = append(r.instances, r.instance(fmt.Sprintf("i%d", i+1), net, strings.Join(addresses, ",")))
 	}
+	r.instances[instances-1].clock = rand.New(rand.NewPCG(r.seed, 2000))
 }
+
+// addresses are where all but the instances find Kafka.
+func (r *run) addresses() string { return strings.Join(r.kafka.addresses(), ",") }
 
 // keepKafka keeps what Kafka logged and what it has, for who looks into it.
 func (r *run) keepKafka() {
-	logs, err := tryDocker("logs", r.kafka.name)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(r.dir, "kafka.log"), []byte(logs), 0o600)
-	}
-	if err == nil {
-		_, err = tryDocker("stop", r.kafka.name)
-	}
-	if err == nil {
-		_, err = tryDocker("cp", r.kafka.name+":/tmp/kraft-combined-logs", filepath.Join(r.dir, "kafka-data"))
-	}
-	if err != nil {
-		r.Logf("keeping what Kafka has: %v", err)
+	for _, b := range r.kafka.nodes {
+		logs, err := tryDocker("logs", b.name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(r.dir, b.name+".log"), []byte(logs), 0o600)
+		}
+		if err == nil {
+			_, err = tryDocker("stop", b.name)
+		}
+		if err == nil {
+			_, err = tryDocker("cp", b.name+":/tmp/kraft-combined-logs", filepath.Join(r.dir, b.name))
+		}
+		if err != nil {
+			r.Logf("keeping what %s has: %v", b.name, err)
+		}
 	}
 }
 
-func (r *run) instance(name string, network *proxy, kafka string) *instance {
+func (r *run) instance(name string, network network, kafka string) *instance {
 	i := &instance{
 		T: r.T, name: name, program: r.program, dir: filepath.Join(r.dir, name), log: filepath.Join(r.dir, name+".log"),
-		http: freeAddress(r.T), network: network,
+		http: child.FreeAddress(r.T), network: network,
 	}
 	if err := os.Mkdir(i.dir, 0o700); err != nil {
 		r.Fatal(err)
@@ -221,7 +233,7 @@ func (r *run) instance(name string, network *proxy, kafka string) *instance {
 	}
 	i.args = []string{
 		"serve", "--id", name, "--brokers", kafka, "--namespace", r.topics.Namespace, "--data-dir", i.dir,
-		"--http-addr", i.http, "--session-timeout", r.session.String(),
+		"--http-addr", i.http, "--session-timeout", r.session.String(), "--clock-skew", allowance.String(),
 	}
 	client, err := api.NewClient(i.http)
 	if err != nil {
@@ -247,7 +259,7 @@ func (r *run) waybill(args ...string) {
 }
 
 func (r *run) verify(i *instance) {
-	r.waybill("replay", "--verify", "--brokers", r.kafka.address, "--namespace", r.topics.Namespace, "--server", i.http)
+	r.waybill("replay", "--verify", "--brokers", r.addresses(), "--namespace", r.topics.Namespace, "--server", i.http)
 }
 
 func (r *run) register() {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,7 +33,10 @@ type findings struct {
 	fences, totals                  []time.Duration
 	afterKill, kafkaUp              []time.Duration // until all partitions of the dead are served
 	afterFreeze, afterTerm, afterUp []time.Duration
+	quiet                           map[kind][]time.Duration // the longest silence of any partition around a broker's fault
 	woken, reached                  zombies
+	early                           int            // attempts that expired early by a clock beyond the allowance
+	unknown                         int            // commits whose outcome was unknown
 	said                            map[string]int // messages in the instances' logs
 }
 
@@ -75,7 +79,7 @@ func (r *run) finish(ctx context.Context, f *findings) {
 			}
 			if h, err := client.History(ctx, id); err == nil && len(h.Events) > told[id] {
 				told[id] = len(h.Events)
-				r.send(ctx, id, command)
+				r.office.Send(ctx, id, command)
 			}
 			return false
 		})
@@ -105,7 +109,7 @@ func (c *recorder) Error(args ...any) {
 // check holds everything against everything.
 func (r *run) check(f *findings) {
 	rules := &recorder{TB: r.T}
-	brokers := []string{r.kafka.address}
+	brokers := r.kafka.addresses()
 	f.books = audit.Namespace(rules, brokers, &r.topics, true)
 	r.owners(f, brokers)
 	f.readLogs(r)
@@ -130,7 +134,7 @@ func (r *run) check(f *findings) {
 			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
 		}
 	}
-	for order, commands := range r.office.sent {
+	for order, commands := range r.office.Sent() {
 		for _, id := range commands {
 			switch n := f.books.Commands(order, id); {
 			case n == 0:
@@ -163,9 +167,11 @@ func (r *run) check(f *findings) {
 }
 
 // owners reads how often partitions were claimed, and wants that every attempt
-// was begun by the instance that had claimed the partition last.
+// was begun by the instance that had claimed the partition last, and that none
+// expired early but by a clock beyond the allowance.
 func (r *run) owners(f *findings, brokers []string) {
 	owner := make(map[int32]string)
+	clocks := &clocks{completeBy: make(map[attempt]time.Time), owner: make(map[int32]time.Duration)}
 	f.written = make(map[int32][]time.Time)
 	for _, record := range oracle.Read(r.T, brokers, r.topics.Journal) {
 		e, err := events.Decode[events.Event](record.Value)
@@ -174,6 +180,9 @@ func (r *run) owners(f *findings, brokers []string) {
 			continue
 		}
 		f.events++
+		if !clocks.take(r, record, &e) {
+			f.broken = append(f.broken, fmt.Sprintf("journal %d/%d: order %s: step %s expired early", record.Partition, record.Offset, e.Order, e.Step))
+		}
 		switch {
 		case e.Type == events.PartitionClaimed:
 			f.claims++
@@ -182,8 +191,9 @@ func (r *run) owners(f *findings, brokers []string) {
 		case e.LockedBy != "" && e.LockedBy != owner[record.Partition]:
 			f.broken = append(f.broken, fmt.Sprintf("journal %d/%d: written by %s, and the partition is claimed by %s", record.Partition, record.Offset, e.LockedBy, owner[record.Partition]))
 		}
-		f.written[record.Partition] = append(f.written[record.Partition], e.At)
+		f.written[record.Partition] = append(f.written[record.Partition], record.Timestamp)
 	}
+	f.early = clocks.early
 }
 
 // checkDeeds holds the agents' ledger against an order's history.
@@ -224,9 +234,11 @@ func (r *run) checkDeeds(f *findings, order string, history []events.Event) {
 
 var (
 	numbers  = regexp.MustCompile(`\d+`)
-	logged   = regexp.MustCompile(`(?m)^time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"`)
-	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+) total=(\S+)`)
-	// fatal is what no instance may ever say, whatever is done to it.
+	logged   = regexp.MustCompile(`(?m)^(?:time=\S+ level=(?:INFO|WARN|ERROR) msg="([^"]*)"|(waybill: .*))`) // or its last words
+	tookOver = regexp.MustCompile(`(?m)^time=(\S+) .*msg="took the partition over" .*partition=(\d+) fence=(\S+).* total=(\S+)`)
+	// fatal is what no instance may ever say, whatever is done to it. It may say that
+	// it puts aside replies to orders that it does not know: a zombie does, whose
+	// successor knows them, and it cannot commit that.
 	fatal = regexp.MustCompile(`(?m)^(?:panic:|fatal error:|.*the partition is stopped|.*deciding panicked|.*is not a workflow of its key).*`)
 )
 
@@ -240,8 +252,9 @@ func (f *findings) readLogs(r *run) {
 			continue
 		}
 		for _, m := range logged.FindAllStringSubmatch(string(log), -1) {
-			f.said[numbers.ReplaceAllString(m[1], "N")]++
+			f.said[numbers.ReplaceAllString(m[1]+m[2], "N")]++
 		}
+		f.unknown += strings.Count(string(log), "its outcome is unknown")
 		for _, line := range fatal.FindAllString(string(log), -1) {
 			f.broken = append(f.broken, i.name+" said: "+line)
 		}
@@ -263,10 +276,13 @@ func (f *findings) readLogs(r *run) {
 
 // measure says how long it took to get over the faults.
 func (f *findings) measure(r *run) {
+	f.quiet = make(map[kind][]time.Duration)
 	for _, d := range r.faults {
 		switch served, ok := f.servedAgain(d.Target, d.Began, r.ended); d.Kind {
-		case brokerKill, brokerRestart:
+		case kafkaKill, kafkaRestart:
 			f.afterUp = append(f.afterUp, f.writtenAgain(d.Ended, r.ended).Sub(d.Ended))
+		case brokerKill, brokerRestart, brokerPause, rolling:
+			f.quiet[d.Kind] = append(f.quiet[d.Kind], f.silence(d.Began, d.Ended))
 		case handOver:
 			if ok {
 				f.afterTerm = append(f.afterTerm, served.Sub(d.Began))
@@ -286,7 +302,7 @@ func (f *findings) measure(r *run) {
 			if ok && served.Before(d.Ended) {
 				f.afterFreeze = append(f.afterFreeze, served.Sub(d.Began))
 			}
-		case cut, deafen, mute:
+		case cut, part, deafen, mute:
 			f.awake(&f.reached, d)
 		}
 	}
@@ -311,7 +327,7 @@ func (f *findings) awake(z *zombies, d done) {
 func (f *findings) writtenAgain(at, end time.Time) (last time.Time) {
 	for p := range int32(partitions) {
 		again := end
-		for _, w := range f.written[p] { // not quite in order: clocks of three processes
+		for _, w := range f.written[p] { // not quite in order: clients retry
 			if w.After(at) && w.Before(again) {
 				again = w
 			}
@@ -321,6 +337,23 @@ func (f *findings) writtenAgain(at, end time.Time) (last time.Time) {
 		}
 	}
 	return last
+}
+
+// silence is the longest time that any partition had no new event, from the
+// beginning of a fault until it was over.
+func (f *findings) silence(from, to time.Time) (longest time.Duration) {
+	for p := range int32(partitions) {
+		last := from
+		for _, w := range f.written[p] { // not quite in order: clients retry
+			if w.After(last) {
+				if last.Before(to) {
+					longest = max(longest, w.Sub(last))
+				}
+				last = w
+			}
+		}
+	}
+	return longest
 }
 
 // serving are the partitions that an instance took over last before a time.

@@ -1,11 +1,11 @@
 // Package chaos runs Waybill as it is run in production, three instances on
 // Apache Kafka, and breaks things while orders come in: instances are killed,
 // stopped for so long that others take over and then woken up, cut off from
-// Kafka, robbed of their state stores; Kafka itself is killed. Then the faults
-// stop, all orders must come to an end, and everything that stands on Kafka is
-// held against the rules of test/oracle, against what the agents did, and
-// against what was submitted.
+// Kafka, robbed of their state stores, given a clock that is wrong; Kafka itself
+// is killed, or one of its brokers. Then the faults stop, all orders must come to
+// an end, and everything that stands on Kafka is held against the rules of
+// test/oracle, against what the agents did, and against what was submitted.
 //
-// `make chaos` runs it and writes docs/reliability.md. A seed draws the faults,
-// and draws the same faults again.
+// `make chaos` runs it, `make reliability PART=chaos-3` leaves its figures for
+// docs/reliability.md. A seed draws the faults, and draws the same faults again.
 package chaos

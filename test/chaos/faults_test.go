@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,7 +28,7 @@ type done struct {
 func (r *run) inflict(ctx context.Context, began time.Time) {
 	for n := range len(r.instances) + 1 {
 		r.background.Go(func() {
-			for _, f := range schedule(r.seed, n, r.duration, r.session) {
+			for _, f := range schedule(r.seed, n, r.brokers, r.duration, r.session) {
 				select {
 				case <-time.After(time.Until(began.Add(f.At))):
 				case <-ctx.Done():
@@ -68,17 +69,44 @@ func hold(ctx context.Context, d time.Duration) {
 }
 
 func (r *run) hitKafka(ctx context.Context, f fault) {
-	stop := []string{"stop", "-t", "30", r.kafka.name}
-	if f.Kind == brokerKill {
-		stop = []string{"kill", "-s", "KILL", r.kafka.name}
+	all := r.kafka.nodes
+	one := all[f.Detail%uint64(len(all)):][:1]
+	kill, stop, start := []string{"kill", "-s", "KILL"}, []string{"stop", "-t", "30"}, []string{"start"}
+	switch f.Kind {
+	case kafkaKill:
+		r.bounce(ctx, f, all, kill, start)
+	case kafkaRestart:
+		r.bounce(ctx, f, all, stop, start)
+	case brokerKill:
+		r.bounce(ctx, f, one, kill, start)
+	case brokerRestart:
+		r.bounce(ctx, f, one, stop, start)
+	case brokerPause:
+		r.bounce(ctx, f, one, []string{"pause"}, []string{"unpause"})
+	case rolling:
+		for n, b := range all {
+			r.bounce(ctx, f, all[n:n+1], stop, start)
+			if err := b.inSync(context.WithoutCancel(ctx)); err != nil {
+				r.Errorf("Kafka does not come back: %v", err)
+			}
+		}
 	}
-	if _, err := tryDocker(stop...); err != nil {
+}
+
+// bounce takes nodes down with one command of Docker's, and up with another.
+func (r *run) bounce(ctx context.Context, f fault, nodes []*node, down, up []string) {
+	for _, b := range nodes {
+		down, up = append(slices.Clip(down), b.name), append(slices.Clip(up), b.name)
+	}
+	if _, err := tryDocker(down...); err != nil {
 		r.Error(err)
 	}
 	hold(ctx, f.Hold)
-	_, err := tryDocker("start", r.kafka.name)
-	if err == nil {
-		err = r.kafka.ready(context.WithoutCancel(ctx))
+	_, err := tryDocker(up...)
+	for _, b := range nodes {
+		if err == nil {
+			err = b.ready(context.WithoutCancel(ctx), len(r.kafka.nodes))
+		}
 	}
 	if err != nil {
 		r.Errorf("Kafka does not come back: %v", err)
@@ -129,12 +157,16 @@ func (r *run) hit(ctx context.Context, i *instance, f fault) (left string) {
 			r.Error(err)
 		}
 	default:
-		i.network.set(map[kind]weather{
-			cut: {cut: true}, deafen: {holdDown: true}, mute: {holdUp: true},
+		hit := i.network
+		if f.Kind == part {
+			hit = network{hit[by.IntN(len(hit))]}
+		}
+		hit.set(map[kind]weather{
+			cut: {cut: true}, part: {cut: true}, deafen: {holdDown: true}, mute: {holdUp: true}, swallow: {swallow: true},
 			slow: {delay: 50*time.Millisecond + time.Duration(by.IntN(350))*time.Millisecond},
 		}[f.Kind])
 		hold(ctx, f.Hold)
-		i.network.set(weather{})
+		hit.set(weather{})
 	}
 	return ""
 }

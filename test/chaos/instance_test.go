@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/child"
 )
 
 // instance is a `waybill serve` that is started again whenever it ends, by the
@@ -29,9 +31,11 @@ type instance struct {
 	log     string
 	http    string
 	client  *api.Client
-	network *proxy
+	network network
 
 	mu     sync.Mutex
+	clock  *rand.Rand // draws how wrong its clock is at each start; nil if it is right
+	starts []started
 	wanted bool
 	cmd    *exec.Cmd
 	ended  chan struct{}
@@ -56,8 +60,14 @@ func (i *instance) spawn() {
 	defer log.Close()
 	cmd := exec.Command(i.program, i.args...)
 	cmd.Dir = filepath.Dir(i.log)
-	cmd.SysProcAttr = dieWithUs()
+	cmd.SysProcAttr = child.DieWithUs()
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WAYBILL_") })
+	start := started{at: time.Now()}
+	if i.clock != nil {
+		start.offset = drawOffset(i.clock)
+		cmd.Env = append(cmd.Env, "WAYBILL_CLOCK_OFFSET="+start.offset.String())
+	}
+	i.starts = append(i.starts, start)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		i.Errorf("%s: %v", i.name, err)

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"reflect"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // echo answers with what it hears.
@@ -47,7 +50,7 @@ func TestProxyWeather(t *testing.T) {
 	}
 	c := dial()
 	say := func(what string) {
-		if _, err := c.Write([]byte(what)); err != nil {
+		if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(what))), what...)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +60,7 @@ func TestProxyWeather(t *testing.T) {
 		}
 		b := make([]byte, 64)
 		n, err := c.Read(b)
-		return string(b[:n]), err
+		return string(b[min(4, n):n]), err
 	}
 	wants := func(what string) {
 		t.Helper()
@@ -95,25 +98,44 @@ func TestProxyWeather(t *testing.T) {
 	c = dial()
 	say("fair again")
 	wants("fair again")
+
+	// What echoes looks like an answer if it begins with the number of the request.
+	p.set(weather{swallow: true})
+	commit := string([]byte{0, byte(kmsg.EndTxn), 0, 5, 0, byte(kmsg.EndTxn), 0, 5})
+	say(commit)
+	if got, err := hear(10 * time.Second); err == nil {
+		t.Fatalf("swallowed, and %q arrived", got)
+	}
+	c = dial()
+	say(commit)
+	wants(commit)
+	if n := (network{p}).swallowed(); n != 1 {
+		t.Errorf("%d answers were swallowed", n)
+	}
 }
 
 // A seed draws the same faults again, other targets draw others, and all kinds
 // come up.
 func TestScheduleFollowsFromTheSeed(t *testing.T) {
-	one := schedule(7, 1, time.Hour, time.Second)
-	if !reflect.DeepEqual(one, schedule(7, 1, time.Hour, time.Second)) {
-		t.Error("the same seed drew something else")
-	}
-	if reflect.DeepEqual(one, schedule(7, 2, time.Hour, time.Second)) || reflect.DeepEqual(one, schedule(8, 1, time.Hour, time.Second)) {
-		t.Error("another instance, or another seed, drew the same")
-	}
 	drawn := make(map[kind]bool)
-	for _, f := range append(one, schedule(7, 0, time.Hour, time.Second)...) {
-		drawn[f.Kind] = true
+	for _, brokers := range []int{1, 3} {
+		draw := func(seed uint64, target int) []fault {
+			return schedule(seed, target, brokers, 2*time.Hour, time.Second)
+		}
+		one := draw(7, 1)
+		if !reflect.DeepEqual(one, draw(7, 1)) {
+			t.Error("the same seed drew something else")
+		}
+		if reflect.DeepEqual(one, draw(7, 2)) || reflect.DeepEqual(one, draw(8, 1)) {
+			t.Error("another instance, or another seed, drew the same")
+		}
+		for _, f := range append(one, draw(7, 0)...) {
+			drawn[f.Kind] = true
+		}
 	}
 	for _, k := range kinds {
 		if !drawn[k] {
-			t.Errorf("in an hour there was no %s", k)
+			t.Errorf("in two hours there was no %s", k)
 		}
 	}
 }

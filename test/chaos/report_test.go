@@ -3,55 +3,95 @@
 package chaos
 
 import (
+	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"regexp"
-	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
-// table is the report's middle part: what was done, and what came of it.
-func (f *findings) table(r *run) string {
-	var b strings.Builder
-	row := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "| %s | %s |\n", what, fmt.Sprintf(format, args...))
+// report leaves what was done, and what came of it.
+func (f *findings) report(r *run) {
+	figures := append(f.counts(r), reliability.Figure{Name: "faults", Value: f.faults(r)}, reliability.Figure{Name: "how long", Value: f.times()})
+	text, err := json.MarshalIndent(figures, "", "  ")
+	if err != nil {
+		r.Error(err)
 	}
-	died := 0
+	r.Logf("%s", text)
+	omitted := ""
+	if r.without != nil {
+		omitted = fmt.Sprintf(" WITHOUT='%s'", r.without)
+	}
+	reliability.Write(r.T, fmt.Sprintf("chaos-%d", r.brokers),
+		fmt.Sprintf("make chaos BROKERS=%d DURATION=%s SEED=%d RATE=%g%s", r.brokers, r.duration, r.seed, r.rate, omitted), figures)
+}
+
+func (f *findings) counts(r *run) reliability.Figures {
+	died, swallowed, wrong, far := 0, 0, 0, 0
 	for _, i := range r.instances {
 		died += i.died
-	}
-	b.WriteString("| what | how much |\n| --- | --- |\n")
-	row("faults for", "%s, then %s until all was ready and every order had ended", r.duration, r.ended.Sub(r.calm).Round(time.Second))
-	row("orders", "%d, %d submissions were tried again", r.load.acked.Load(), r.load.again.Load())
-	row("events in the journal", "%d", f.events)
-	row("requests to agents", "%d", f.requests)
-	row("calls of the agents' services", "%d", r.service.calls)
-	row("commands of operators", "%d", r.office.count)
-	row("claims of partitions", "%d", f.claims)
-	row("zombies: instances that woke up when others owned their partitions", "%d, of %d partitions", f.woken.instances, f.woken.partitions)
-	row("zombies: instances that reached Kafka again when others owned their partitions", "%d, of %d partitions", f.reached.instances, f.reached.partitions)
-	row("transactions that hung, and were aborted", "%d", f.said["aborted a transaction that hung"])
-	row("state stores that were found damaged, and rebuilt by themselves", "%d",
-		f.said["the state store is set aside and rebuilt from the journal"]+f.said["the state store is damaged; it is removed and rebuilt from the journal"])
-	row("lanes that ended and took their partition over again", "%d", f.said["the lane ended; taking the partition over again"])
-	row("instances that ended without being told to, and were started again", "%d", died)
-	row("instances that did not end well within 30 s of SIGTERM", "%d", r.forced)
-	row("**lost**", "**%d**", len(f.lost))
-	row("**doubled**", "**%d**", len(f.doubled))
-	row("**stuck**", "**%d**", len(f.stuck))
-	row("**other rules broken**", "**%d**", len(f.broken))
-
-	b.WriteString("\n| fault | times |\n| --- | --- |\n")
-	for _, k := range kinds {
-		if r.without != nil && r.without.MatchString(string(k)) {
-			row(string(k), "left out")
-			continue
+		swallowed += i.network.swallowed()
+		for _, s := range i.starts {
+			if s.offset != 0 {
+				wrong++
+			}
+			if s.offset.Abs() > allowance {
+				far++
+			}
 		}
+	}
+	network := 0
+	for _, d := range r.faults {
+		if slices.Contains([]kind{cut, deafen, mute, slow, swallow}, d.Kind) {
+			network++
+		}
+	}
+	return reliability.Figures{
+		{Name: "seed", Value: r.seed},
+		{Name: "lost", Value: len(f.lost)},
+		{Name: "doubled", Value: len(f.doubled)},
+		{Name: "stuck", Value: len(f.stuck)},
+		{Name: "other rules broken", Value: len(f.broken)},
+		{Name: "Kafka", Value: kafka.Image},
+		{Name: "session time-out", Value: r.session.String()},
+		{Name: "faults for", Value: r.duration.String()},
+		{Name: "until all was ready and every order had ended", Value: r.ended.Sub(r.calm).Round(time.Second).String()},
+		{Name: "orders", Value: r.load.acked.Load()},
+		{Name: "submissions that were tried again", Value: r.load.again.Load()},
+		{Name: "events in the journal", Value: f.events},
+		{Name: "requests to agents", Value: f.requests},
+		{Name: "calls of the agents' services", Value: r.service.calls},
+		{Name: "commands of operators", Value: r.office.Count()},
+		{Name: "claims of partitions", Value: f.claims},
+		{Name: "instances that woke up when others owned their partitions", Value: f.woken.instances},
+		{Name: "instances that reached Kafka again when others owned their partitions", Value: f.reached.instances},
+		{Name: "partitions that a zombie came back to", Value: f.woken.partitions + f.reached.partitions},
+		{Name: "faults of the network", Value: network},
+		{Name: "answers to commits that were swallowed", Value: swallowed},
+		{Name: "commits whose outcome was unknown", Value: f.unknown},
+		{Name: "transactions that hung, and were ended", Value: f.said["ended a transaction that hung"]},
+		{Name: "starts with a wrong clock", Value: wrong},
+		{Name: fmt.Sprintf("starts with a clock that is wrong by more than the allowance of %s, up to %s", allowance, furthest), Value: far},
+		{Name: "attempts that expired early by such a clock", Value: f.early},
+		{Name: "state stores that were found damaged, and rebuilt by themselves", Value: f.said["the state store is set aside and rebuilt from the journal"] +
+			f.said["the state store is damaged; it is removed and rebuilt from the journal"]},
+		{Name: "lanes that ended and took their partition over again", Value: f.said["the lane ended; taking the partition over again"]},
+		{Name: "instances that ended without being told to, and were started again", Value: died},
+		{Name: "instances that did not end well within 30 s of SIGTERM", Value: r.forced},
+	}
+}
+
+// faults says how often each kind was inflicted.
+func (f *findings) faults(r *run) (rows reliability.Figures) {
+	dealt := make(map[kind]bool)
+	for target := range 2 {
+		for _, c := range deckOf(target, r.brokers) {
+			dealt[c.kind] = true
+		}
+	}
+	for _, k := range kinds {
 		n, left := 0, 0
 		for _, d := range r.faults {
 			switch {
@@ -62,14 +102,22 @@ func (f *findings) table(r *run) string {
 				left++
 			}
 		}
-		if left > 0 {
-			row(string(k), "%d, left out %d times: no file system could be mounted", n, left)
-		} else {
-			row(string(k), "%d", n)
+		switch times := any(n); {
+		case !dealt[k]:
+		case r.without != nil && r.without.MatchString(string(k)):
+			rows = append(rows, reliability.Figure{Name: string(k), Value: "left out"})
+		case left > 0:
+			times = fmt.Sprintf("%d, left out %d times: no file system could be mounted", n, left)
+			fallthrough
+		default:
+			rows = append(rows, reliability.Figure{Name: string(k), Value: times})
 		}
 	}
+	return rows
+}
 
-	b.WriteString("\n| how long | times | p50 | p90 | p99 | most |\n| --- | --- | --- | --- | --- | --- |\n")
+// times says how long it took to get over the faults.
+func (f *findings) times() (rows reliability.Figures) {
 	for _, m := range []struct {
 		what string
 		all  []time.Duration
@@ -81,127 +129,14 @@ func (f *findings) table(r *run) string {
 		{"from a SIGSTOP until others serve all partitions", f.afterFreeze},
 		{"from a SIGTERM until all partitions are served", f.afterTerm},
 		{"from Kafka's return until every partition has a new event", f.afterUp},
+		{"longest silence of any partition: broker killed", f.quiet[brokerKill]},
+		{"longest silence of any partition: broker restarted in good order", f.quiet[brokerRestart]},
+		{"longest silence of any partition: broker paused", f.quiet[brokerPause]},
+		{"longest silence of any partition: all brokers restarted, one after the other", f.quiet[rolling]},
 	} {
-		slices.Sort(m.all)
-		if len(m.all) == 0 {
-			fmt.Fprintf(&b, "| %s | 0 | | | | |\n", m.what)
-			continue
+		if len(m.all) > 0 {
+			rows = append(rows, reliability.Figure{Name: m.what, Value: reliability.Times(m.all)})
 		}
-		fmt.Fprintf(&b, "| %s | %d", m.what, len(m.all))
-		for _, q := range []int{50, 90, 99, 100} {
-			fmt.Fprintf(&b, " | %s", brief(m.all[max(0, (len(m.all)*q+99)/100-1)]))
-		}
-		b.WriteString(" |\n")
 	}
-	return b.String()
-}
-
-func brief(d time.Duration) string {
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(100 * time.Millisecond).String()
-}
-
-// found are the faults of Waybill that this runner found. Who mends one says so here.
-const found = `| what | found with | state |
-| --- | --- | --- |
-| A partition is stopped for ever: Kafka, one broker without replicas, is restarted in good order and leaves a transaction hanging ([ADR 0006](adr/0006-abort-what-kafka-leaves-hanging.md)); the lane survives and commits more behind it; then the hanging one is aborted, and the journal has a gap | ` + "`make chaos SEED=11`" + ` | open |
-`
-
-// write writes the report.
-func (f *findings) write(r *run, file string) error {
-	verdict := "This run found nothing wrong."
-	if r.Failed() {
-		verdict = "**This run found something wrong.**"
-	}
-	omitted, leftOut := "", ""
-	if r.without != nil {
-		omitted = fmt.Sprintf(" WITHOUT='%s'", r.without)
-		leftOut = "- The faults that the table calls left out.\n"
-	}
-	text := fmt.Sprintf(`# Reliability
-
-Written by `+"`make chaos`"+`; the next run writes it again.
-
-Three instances of `+"`waybill serve`"+` on Apache Kafka, 12 partitions, four workflows with undo, waits, parallel steps and
-conditions, agents that fail, refuse, are slow or silent, operators who interfere. Faults are drawn by a seed for each
-instance and for Kafka, so they come alone and on top of each other. Then they stop, the agents answer everything,
-operators resubmit what is in Error, and all that stands on Kafka is checked: every submission was accepted once and
-ended, every command was acted on once, no history breaks a rule of [the oracle](../test/oracle), every request, status
-and alert left once, agents did what the journal says and nothing that it does not ask for, every attempt was begun by
-the partition's last claimant, and the projections of all three instances equal a replay of the journal.
-
-%s
-
-| | |
-| --- | --- |
-| date | %s |
-| commit | %s |
-| run again with | `+"`make chaos DURATION=%s SEED=%d RATE=%g%s`"+` |
-| versions | %s, franz-go %s, %s |
-| machine | %s |
-| session time-out | %s |
-
-%s
-A seed draws the same faults at the same times. What they meet is not the same: the system schedules processes as it
-likes. Times until partitions are served include whatever came on top, such as Kafka being down.
-
-Where an instance is killed, others learn of it by the session time-out; it is %s here so that a run has many
-takeovers, and 10 s by default. An instance with a dead process is started again, and what ends by itself is started
-again after a second, as a process supervisor does it.
-
-## Found
-
-%s
-## Not run
-
-%s- More than one broker: Kafka is one node here, with replication 1. What it does when the leader of a partition moves is
-  not tried.
-- Clocks that differ: a process cannot have a clock of its own without support in the program or the kernel.
-- Loss and reordering of packets below TCP: the network is a proxy that cuts, holds back and delays.
-- A disk that reports errors other than that it is full, or that lies about what it has written.
-- Power failure: a process is killed, the system goes on, and what was written to its page cache stays.
-- Days: memory that grows slowly would not be seen.
-- Releases side by side: all instances are of one build.
-`, verdict, r.ended.UTC().Format(time.DateOnly), r.commit, r.duration, r.seed, r.rate, omitted, runtime.Version(), franz(), kafka.Image,
-		machine(), r.session, f.table(r), r.session, found, leftOut)
-	return os.WriteFile(file, []byte(text), 0o644)
-}
-
-func said(name string, args ...string) string {
-	out, err := exec.Command(name, args...).Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// commit is that of the program, which is in the directories named here.
-func commit() string {
-	hash := said("git", "rev-parse", "--short", "HEAD")
-	shipped := []string{"cmd", "internal", "orchestrator", "compensation", "projections", "events", "agents", "go.mod"}
-	changed := []string{"-C", "../..", "status", "--porcelain", "--untracked-files=no", "--"}
-	if said("git", append(changed, shipped...)...) != "" {
-		hash += ", and changes on top of it"
-	}
-	return hash
-}
-
-func franz() string {
-	return said("go", "list", "-m", "-f", "{{.Version}}", "github.com/twmb/franz-go")
-}
-
-func machine() string {
-	m := fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	info, _ := os.ReadFile("/proc/cpuinfo") // not everywhere
-	if name := regexp.MustCompile(`model name\s*:\s*(.*)`).FindSubmatch(info); name != nil {
-		m += ", " + string(name[1])
-	}
-	memory, _ := os.ReadFile("/proc/meminfo")
-	var kib int
-	if _, err := fmt.Sscanf(string(memory), "MemTotal: %d kB", &kib); err == nil {
-		m += fmt.Sprintf(", %d GiB", (kib+1<<19)>>20)
-	}
-	return m + "; Kafka, agents and callers run on it too"
+	return rows
 }

@@ -18,16 +18,27 @@ const (
 	deafen   kind = "network of an instance: Kafka's answers held back"
 	mute     kind = "network of an instance: its requests held back"
 	slow     kind = "network of an instance: 50 to 400 ms slower each way"
+	swallow  kind = "network of an instance: Kafka's answers to commits swallowed"
 	wipe     kind = "state store deleted while the instance is down"
 	flip     kind = "bytes of the state store flipped while the instance is down"
 	fill     kind = "disk of the state store full"
 
-	brokerKill    kind = "kill -9 of Kafka"
-	brokerRestart kind = "Kafka restarted in good order"
+	kafkaKill    kind = "kill -9 of Kafka"
+	kafkaRestart kind = "Kafka restarted in good order"
+
+	// Of one broker of several.
+	part          kind = "network between an instance and one broker cut"
+	brokerKill    kind = "kill -9 of a broker"
+	brokerRestart kind = "broker restarted in good order"
+	brokerPause   kind = "broker paused"
+	rolling       kind = "all brokers restarted, one after the other"
 )
 
 // kinds are all of them, in the order of the report.
-var kinds = []kind{kill, freeze, handOver, cut, deafen, mute, slow, wipe, flip, fill, brokerKill, brokerRestart}
+var kinds = []kind{
+	kill, freeze, handOver, cut, part, deafen, mute, slow, swallow, wipe, flip, fill,
+	kafkaKill, kafkaRestart, brokerKill, brokerRestart, brokerPause, rolling,
+}
 
 // fault is one that was drawn.
 type fault struct {
@@ -43,10 +54,20 @@ type deck []struct {
 	weight int
 }
 
-var (
-	instanceDeck = deck{{kill, 30}, {freeze, 18}, {handOver, 14}, {cut, 7}, {deafen, 7}, {mute, 7}, {slow, 5}, {wipe, 4}, {flip, 4}, {fill, 4}}
-	brokerDeck   = deck{{brokerKill, 3}, {brokerRestart, 2}}
-)
+// deckOf is that of Kafka, which is target 0, or of an instance.
+func deckOf(target, brokers int) deck {
+	switch {
+	case target == 0 && brokers == 1:
+		return deck{{kafkaKill, 3}, {kafkaRestart, 2}}
+	case target == 0:
+		return deck{{brokerKill, 8}, {brokerRestart, 5}, {brokerPause, 5}, {rolling, 3}, {kafkaKill, 2}}
+	}
+	d := deck{{kill, 30}, {freeze, 18}, {handOver, 14}, {cut, 7}, {deafen, 7}, {mute, 7}, {swallow, 7}, {slow, 5}, {wipe, 4}, {flip, 4}, {fill, 4}}
+	if brokers > 1 {
+		d = append(d, deck{{part, 10}}...)
+	}
+	return d
+}
 
 func (d deck) draw(by *rand.Rand) kind {
 	sum := 0
@@ -64,12 +85,12 @@ func (d deck) draw(by *rand.Rand) kind {
 
 // schedule draws the faults of one target: of instance n, or of Kafka, which is
 // number 0. Each target has its own, so faults come alone and on top of others.
-func schedule(seed uint64, target int, duration, session time.Duration) []fault {
+func schedule(seed uint64, target, brokers int, duration, session time.Duration) []fault {
 	by := rand.New(rand.NewPCG(seed, uint64(target)))
 	between := func(low, high time.Duration) time.Duration { return low + time.Duration(by.Int64N(int64(high-low))) }
-	cards, gap, longest := instanceDeck, 9*time.Second, 20*time.Second
+	cards, gap, longest := deckOf(target, brokers), 9*time.Second, 20*time.Second
 	if target == 0 {
-		cards, gap, longest = brokerDeck, 25*time.Second, 50*time.Second
+		gap, longest = 25*time.Second, 50*time.Second
 	}
 	var all []fault
 	for at := between(gap/2, longest); at < duration; at += between(gap, longest) {
@@ -77,12 +98,14 @@ func schedule(seed uint64, target int, duration, session time.Duration) []fault 
 		switch f.Kind {
 		case freeze:
 			f.Hold = between(session*3/2, session*3)
-		case cut, deafen, mute:
+		case cut, part, deafen, mute:
 			f.Hold = between(session/2, session*3)
-		case slow, fill:
+		case slow, swallow, fill:
 			f.Hold = between(5*time.Second, 12*time.Second)
-		case brokerKill, brokerRestart:
+		case kafkaKill, kafkaRestart, brokerRestart, rolling:
 			f.Hold = between(0, 5*time.Second)
+		case brokerKill, brokerPause:
+			f.Hold = between(0, 20*time.Second) // others take over after nine
 		default:
 			f.Hold = between(0, session*3/2) // down for so long
 			if by.IntN(2) == 0 {

@@ -119,6 +119,12 @@ func deed(step string, undo bool) string {
 	return "do " + step
 }
 
+// slowly is how long a slow agent takes: almost all the time that it has, unless
+// a wrong clock gave it far too much.
+func slowly(completeBy time.Time) time.Duration {
+	return min(time.Until(completeBy)*9/10, 30*time.Second)
+}
+
 // sdkAgent serves a queue as programs do that use the SDK.
 func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 	ops := make(agents.Operations)
@@ -131,7 +137,7 @@ func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			case out.slow:
-				wait = time.Until(q.CompleteBy) * 9 / 10
+				wait = slowly(q.CompleteBy)
 			}
 			hold(ctx, wait)
 			switch {
@@ -145,7 +151,7 @@ func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 	}
 	r.agents.Go(func() {
 		if err := agents.Serve(ctx, agents.Config{
-			Agent: name, Brokers: []string{r.kafka.address}, Namespace: r.topics.Namespace, Concurrency: 256,
+			Agent: name, Brokers: r.kafka.addresses(), Namespace: r.topics.Namespace, Concurrency: 256,
 			StopTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
 		}, ops); err != nil {
 			r.Errorf("agent %s: %v", name, err)
@@ -195,7 +201,7 @@ func (r *run) plainAgent(ctx context.Context, name string, partitioner kgo.Parti
 					return
 				}
 				waiting.Go(func() {
-					hold(ctx, time.Until(q.CompleteBy)*9/10)
+					hold(ctx, slowly(q.CompleteBy))
 					send(&q, out)
 				})
 			})
@@ -205,7 +211,7 @@ func (r *run) plainAgent(ctx context.Context, name string, partitioner kgo.Parti
 
 func (r *run) client(opts ...kgo.Opt) *kgo.Client {
 	client, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(r.kafka.address), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(10 * time.Second), kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.SeedBrokers(r.kafka.addresses()...), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(10 * time.Second), kgo.MetadataMinAge(50 * time.Millisecond),
 	}, opts...)...)
 	if err != nil {
 		r.Fatal(err)
@@ -269,16 +275,6 @@ func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error
 	}).FirstErr()
 }
 
-// office is where the operators are. They send commands as plain records, again
-// and again until Kafka has them, and note which.
-type office struct {
-	client *kgo.Client
-
-	mu    sync.Mutex
-	sent  map[string][]string // ids of the commands, by order
-	count int
-}
-
 // operate interferes with some orders until ctx ends.
 func (r *run) operate(ctx, all context.Context) {
 	by := rand.New(rand.NewPCG(r.seed, 1000))
@@ -307,42 +303,5 @@ func (r *run) interfere(ctx context.Context, by *rand.Rand) {
 			id = page.Orders[by.IntN(len(page.Orders))].OrderID
 		}
 	}
-	o, err := client.Order(short, id)
-	if err != nil {
-		return // not there yet, or nobody answers
-	}
-	var command string
-	switch chance := by.IntN(100); {
-	case o.ProcessState.Final():
-		return
-	case o.Paused:
-		command = `"command":"resume"`
-	case o.ProcessState == "Error" && chance < 20:
-		command = fmt.Sprintf(`"command":"skip-step","step":%q`, o.Steps[by.IntN(len(o.Steps))].Name)
-	case o.ProcessState == "Error" && chance < 90:
-		command = `"command":"resubmit","sameKey":true`
-	case chance < 30:
-		command = `"command":"cancel"`
-	case chance < 60:
-		command = `"command":"pause"`
-	default:
-		command = `"command":"resubmit"` // refused, unless the order came into Error meanwhile
-	}
-	r.send(ctx, o.OrderID, command)
-}
-
-func (r *run) send(ctx context.Context, order, command string) {
-	f := r.office
-	f.mu.Lock()
-	f.count++
-	id := fmt.Sprintf("c-%d", f.count)
-	f.sent[order] = append(f.sent[order], id)
-	f.mu.Unlock()
-	// A send that failed may have arrived: the same id makes sure that it acts once.
-	for ctx.Err() == nil {
-		c := &kgo.Record{Topic: r.topics.Commands, Key: []byte(order), Value: fmt.Appendf(nil, `{%s,"id":%q}`, command, id)}
-		if f.client.ProduceSync(ctx, c).FirstErr() == nil {
-			return
-		}
-	}
+	r.office.Interfere(ctx, by, client, id)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
 // fuzzed is the workflow of the orders that mutated records are about. Nobody
@@ -43,7 +44,18 @@ func TestFuzzedRecords(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Int64()
 	}
-	kafka.Each(t, func(t *testing.T, b *kafka.Broker) { fuzz(t, b, int(n), seed) })
+	var rows reliability.Figures
+	records := 0
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		a := fuzz(t, b, int(n), seed)
+		rows = append(rows, reliability.Figure{Name: string(b.Kind), Value: a.figures()})
+		records += len(a.inputs)
+	})
+	reliability.Write(t, "fuzz", fmt.Sprintf("make reliability PART=fuzz FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed), reliability.Figures{
+		{Name: "seed", Value: seed},
+		{Name: "mutated records", Value: records},
+		{Name: "broker", Value: rows},
+	})
 }
 
 func setting(t *testing.T, variable string, otherwise int64) int64 {
@@ -59,7 +71,7 @@ func setting(t *testing.T, variable string, otherwise int64) int64 {
 	return n
 }
 
-func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) {
+func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
 	t.Logf("WAYBILL_FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed)
 	w := newWorld(t, b)
 	w.caller("caller")
@@ -102,6 +114,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) {
 		t.Errorf("%d records on the inputs, %d of which were sent", len(books.inputs), m.sent)
 	}
 	w.audit(m.caller)
+	return books
 }
 
 // fuzzedAtOnce is how many records of each topic come between two honest orders.
@@ -630,6 +643,22 @@ func sameOutside(r, copied *kgo.Record, added int) error {
 		}
 	}
 	return nil
+}
+
+func (a *accounts) figures() reliability.Figures {
+	return reliability.Figures{
+		{Name: "records on the inputs", Value: len(a.inputs)},
+		{Name: "orders accepted", Value: a.accepted},
+		{Name: "orders rejected", Value: a.rejected},
+		{Name: "submissions again", Value: a.known},
+		{Name: "replies that did something", Value: a.replied},
+		{Name: "replies discarded", Value: a.discarded},
+		{Name: "commands done", Value: a.acted},
+		{Name: "commands refused", Value: a.refused},
+		{Name: "commands that came again", Value: a.repeated},
+		{Name: "dead letters", Value: len(a.letters)},
+		{Name: "forwarded", Value: len(a.forwarded)},
+	}
 }
 
 func (a *accounts) String() string {

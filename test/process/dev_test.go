@@ -6,12 +6,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/child"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
 // dev is a `waybill dev` that comes back at the same addresses, with the same
@@ -27,11 +32,17 @@ type dev struct {
 
 func startDev(t *testing.T, flags ...string) *dev {
 	t.Helper()
+	return startDevIn(t, t.TempDir(), flags...)
+}
+
+// startDevIn starts one with its data in a directory.
+func startDevIn(t *testing.T, dir string, flags ...string) *dev {
+	t.Helper()
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &dev{kafka: freeAddress(t), http: freeAddress(t), dir: t.TempDir()}
+	d := &dev{kafka: child.FreeAddress(t), http: child.FreeAddress(t), dir: dir}
 	d.args = append([]string{"dev", "--data-dir", d.dir, "--kafka-addr", d.kafka, "--http-addr", d.http, "--log-level", "info"}, flags...)
 	d.client = clientOf(t, d.http)
 	d.books = &books{t, &topics, []string{d.kafka}}
@@ -48,12 +59,20 @@ func (d *dev) again() { d.process = start(d.T, d.name, d.args...) }
 // WAYBILL_KILLS sets how often.
 func TestKillDevUnderLoad(t *testing.T) {
 	kills := number(t, "WAYBILL_KILLS", 3)
+	var rows reliability.Figures
 	for _, fsync := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fsync=%t", fsync), func(t *testing.T) { killDev(t, kills, fsync) })
+		name := fmt.Sprintf("fsync=%t", fsync)
+		t.Run(name, func(t *testing.T) {
+			rows = append(rows, reliability.Figure{Name: name, Value: killDev(t, kills, fsync)})
+		})
 	}
+	reliability.Write(t, "dev", fmt.Sprintf("make reliability PART=dev DEV_KILLS=%d", kills), reliability.Figures{
+		{Name: "kills", Value: kills * len(rows)},
+		{Name: "broker", Value: rows},
+	})
 }
 
-func killDev(t *testing.T, kills int, fsync bool) {
+func killDev(t *testing.T, kills int, fsync bool) reliability.Figures {
 	d := startDev(t, fmt.Sprintf("--fsync=%t", fsync))
 	registerPatient(t, d.http)
 	load := submitting(t, d.books.topics, d.kafka)
@@ -64,17 +83,65 @@ func killDev(t *testing.T, kills int, fsync bool) {
 		d.kill()
 		d.again()
 	}
+	return append(reliability.Figures{{Name: "kills", Value: kills}}, d.settle(load)...)
+}
+
+// settle wants that all that was submitted is done, and once.
+func (d *dev) settle(load *load) reliability.Figures {
+	d.Helper()
 	d.ready(d.client)
 	load.more(d.process, 50)
 	ids := load.stop(d.process)
 	acked := time.Now()
 	d.processed(d.client, ids)
-	t.Logf("%d kills, %d orders, %d attempts to submit failed; all Processed %s after the last was acknowledged",
-		kills, len(ids), load.failures.Load(), time.Since(acked).Round(time.Millisecond))
+	d.Logf("%d orders, %d attempts to submit failed; all Processed %s after the last was acknowledged",
+		len(ids), load.failures.Load(), time.Since(acked).Round(time.Millisecond))
 	d.books.check(ids)
-	out := waybill(t, "replay", "--verify", "--brokers", d.kafka, "--server", d.http)
-	t.Logf("replay --verify:\n%s", out)
+	out := waybill(d.T, "replay", "--verify", "--brokers", d.kafka, "--server", d.http)
+	d.Logf("replay --verify:\n%s", out)
 	d.stop()
+	return reliability.Figures{
+		{Name: "orders", Value: len(ids)},
+		{Name: "attempts to submit that failed", Value: load.failures.Load()},
+	}
+}
+
+// S6: a disk that is full for a while costs nothing but that while.
+// WAYBILL_FILLS sets how often it is.
+func TestFullDisk(t *testing.T) {
+	dir, fills := t.TempDir(), number(t, "WAYBILL_FILLS", 2)
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=512m", "waybill-test", dir).CombinedOutput(); err != nil {
+		t.Skipf("%sfull disks, because no file system could be mounted: %s", kafka.LeftOut, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount %s: %v: %s", dir, err, out)
+		}
+	})
+	d := startDevIn(t, dir)
+	registerPatient(t, d.http)
+	load := submitting(t, d.books.topics, d.kafka)
+	const refusal = "broker refuses new records"
+	for n := range fills {
+		load.more(d.process, rand.Int64N(100))
+		// The broker keeps 256 MiB for what is on its way.
+		balloon := filepath.Join(dir, "balloon")
+		if err := os.WriteFile(balloon, make([]byte, 300<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.until("the broker refuses records", func() error {
+			if said := strings.Count(d.log.String(), refusal); said <= n {
+				return fmt.Errorf("it did so %d times", said)
+			}
+			return nil
+		})
+		time.Sleep(rand.N(5 * time.Second)) // past the time-outs of some
+		if err := os.Remove(balloon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	figures := append(reliability.Figures{{Name: "times the disk was full", Value: fills}}, d.settle(load)...)
+	reliability.Write(t, "disk", fmt.Sprintf("make reliability PART=disk FILLS=%d", fills), figures)
 }
 
 // T1: a state store that is damaged on disk is thrown away and built again from

@@ -23,6 +23,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/office"
 )
 
 // All rows together: workflows that nobody thought of, agents that fail, refuse,
@@ -98,7 +99,7 @@ type drawn struct {
 	caller  string // the topic that half of the orders name
 	load    *load
 	service *service
-	office  *office
+	office  *operators
 }
 
 const (
@@ -135,7 +136,7 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 		}
 		return fmt.Sprintf(`{"workflow":"drawn-%d","input":{"n":%d}%s}`, n%drawnFlows, n, replyTo)
 	}, topics, broker)
-	w.office = open(t, w)
+	w.office = operate(t, w)
 	return w
 }
 
@@ -310,25 +311,19 @@ func (s *service) recovers() {
 	s.well = true
 }
 
-// office is where the operators are. They send commands as plain records, again
-// and again until Kafka has them, and note which.
-type office struct {
-	world  *drawn
-	client *kgo.Client
-	close  func()
-
-	mu    sync.Mutex
-	sent  map[string][]string // ids of the commands, by order
-	count int
+// operators interfere with orders until they are dismissed.
+type operators struct {
+	*office.Office
+	dismiss func()
 }
 
-func open(t *testing.T, w *drawn) *office {
+func operate(t *testing.T, w *drawn) *operators {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(w.broker), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(10*time.Second), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &office{world: w, client: client, sent: make(map[string][]string)}
+	f := &operators{Office: office.Open(client, w.topics.Commands)}
 	ctx, cancel := context.WithCancel(context.Background())
 	closed := make(chan struct{})
 	go func() {
@@ -339,60 +334,17 @@ func open(t *testing.T, w *drawn) *office {
 		for {
 			select {
 			case <-again.C:
-				f.interfere(ctx, by)
+				if n := w.load.acked.Load(); n > 0 {
+					f.Interfere(w.Context(), by, w.client, orderID(1+by.Int64N(n)))
+				}
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	f.close = sync.OnceFunc(func() { cancel(); <-closed })
-	t.Cleanup(func() { f.close(); client.Close() })
+	f.dismiss = sync.OnceFunc(func() { cancel(); <-closed })
+	t.Cleanup(func() { f.dismiss(); client.Close() })
 	return f
-}
-
-// interfere does something to some order, if anybody answers.
-func (f *office) interfere(ctx context.Context, by *rand.Rand) {
-	n := f.world.load.acked.Load()
-	if n == 0 {
-		return
-	}
-	o, err := f.world.client.Order(ctx, orderID(1+by.Int64N(n)))
-	if err != nil {
-		return // not there yet, or nobody answers
-	}
-	var command string
-	switch chance := by.IntN(100); {
-	case o.ProcessState.Final():
-		return
-	case o.Paused:
-		command = `"command":"resume"`
-	case o.ProcessState == "Error" && chance < 20:
-		command = fmt.Sprintf(`"command":"skip-step","step":%q`, o.Steps[by.IntN(len(o.Steps))].Name)
-	case o.ProcessState == "Error" && chance < 90:
-		command = `"command":"resubmit","sameKey":true`
-	case chance < 30:
-		command = `"command":"cancel"`
-	case chance < 60:
-		command = `"command":"pause"`
-	default:
-		command = `"command":"resubmit"` // refused, unless the order came into Error meanwhile
-	}
-	f.send(o.OrderID, command)
-}
-
-func (f *office) send(order, command string) {
-	f.mu.Lock()
-	f.count++
-	id := fmt.Sprintf("c-%d", f.count)
-	f.sent[order] = append(f.sent[order], id)
-	f.mu.Unlock()
-	// A send that failed may have arrived: the same id makes sure that it acts once.
-	for f.world.Context().Err() == nil {
-		r := &kgo.Record{Topic: f.world.topics.Commands, Key: []byte(order), Value: fmt.Appendf(nil, `{%s,"id":%q}`, command, id)}
-		if f.client.ProduceSync(f.world.Context(), r).FirstErr() == nil {
-			return
-		}
-	}
 }
 
 // finish lets all come to an end: the services are well, the operators let go
@@ -400,7 +352,7 @@ func (f *office) send(order, command string) {
 func (w *drawn) finish(p *process) {
 	w.Helper()
 	ids := w.load.stop(p)
-	w.office.close()
+	w.office.dismiss()
 	w.service.recovers()
 	began := time.Now()
 	defer func() {
@@ -426,7 +378,7 @@ func (w *drawn) finish(p *process) {
 			}
 			if at := o.UpdatedAt.Time; !at.Equal(told[id]) {
 				told[id] = at
-				w.office.send(id, command)
+				w.office.Send(w.Context(), id, command)
 			}
 		}
 		if ids = open; len(ids) > 0 {
@@ -447,7 +399,7 @@ func (w *drawn) check() {
 		w.Errorf("%d orders were submitted, and the journal has %d", ids, len(found.Histories))
 	}
 	(&books{w.T, w.topics, []string{w.broker}}).noDeadLetters()
-	for order, commands := range w.office.sent {
+	for order, commands := range w.office.Sent() {
 		for _, id := range commands {
 			if n := found.Commands(order, id); n != 1 {
 				w.Errorf("order %s: command %s was acted on %d times", order, id, n)

@@ -15,6 +15,7 @@ import (
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
+	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
@@ -63,7 +64,7 @@ func newPython(t *testing.T) *python {
 
 func (p *python) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(p.program, args...)
-	cmd.Env, cmd.SysProcAttr = p.env, dieWithUs()
+	cmd.Env, cmd.SysProcAttr = p.env, child.DieWithUs()
 	return cmd
 }
 

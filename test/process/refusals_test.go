@@ -10,11 +10,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
 func TestServeWaitsForTheBroker(t *testing.T) {
-	address := freeAddress(t)
+	address := child.FreeAddress(t)
 	c := newCluster(t, &kafka.Broker{Brokers: []string{address}})
 	s := c.serve("one")
 	s.says("no Kafka broker answers")
@@ -52,10 +53,10 @@ func TestServeWithoutTopics(t *testing.T) {
 
 func TestSecondDevOnTheSameData(t *testing.T) {
 	d := startDev(t)
-	second := start(t, "the second dev", "dev", "--data-dir", d.dir, "--kafka-addr", freeAddress(t), "--http-addr", freeAddress(t))
+	second := start(t, "the second dev", "dev", "--data-dir", d.dir, "--kafka-addr", child.FreeAddress(t), "--http-addr", child.FreeAddress(t))
 	second.exits(1)
 	second.wants("in use by another process", d.dir)
-	elsewhere := start(t, "dev elsewhere", "dev", "--data-dir", t.TempDir(), "--kafka-addr", d.kafka, "--http-addr", freeAddress(t))
+	elsewhere := start(t, "dev elsewhere", "dev", "--data-dir", t.TempDir(), "--kafka-addr", d.kafka, "--http-addr", child.FreeAddress(t))
 	elsewhere.exits(1)
 	elsewhere.wants(d.kafka, "is in use", "--kafka-addr")
 	d.ready(d.client) // nobody disturbed it

@@ -19,6 +19,7 @@ import (
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
@@ -65,7 +66,7 @@ type serve struct {
 // serve starts an instance, with more flags. It does not wait until it is ready.
 func (c *cluster) serve(id string, more ...string) *serve {
 	c.Helper()
-	s := &serve{http: freeAddress(c.T)}
+	s := &serve{http: child.FreeAddress(c.T)}
 	s.args = append([]string{
 		"serve", "--id", id, "--data-dir", c.TempDir(), "--http-addr", s.http,
 		"--session-timeout", "6s",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/child"
 )
 
 // previous is the commit of the release before this one.
@@ -144,7 +145,7 @@ func newDev(t *testing.T) *dev {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &dev{kafka: freeAddress(t), http: freeAddress(t), dir: t.TempDir()}
+	d := &dev{kafka: child.FreeAddress(t), http: child.FreeAddress(t), dir: t.TempDir()}
 	d.args = []string{"dev", "--data-dir", d.dir, "--kafka-addr", d.kafka, "--http-addr", d.http, "--log-level", "info"}
 	d.client = clientOf(t, d.http)
 	d.books = &books{t, &topics, []string{d.kafka}}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -63,7 +64,7 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = t.TempDir() // where it writes if it writes where it should not
-	cmd.SysProcAttr = dieWithUs()
+	cmd.SysProcAttr = child.DieWithUs()
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "WAYBILL_") })
 	return cmd
 }
@@ -213,4 +214,14 @@ func (l *transcript) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+func clientOf(t *testing.T, address string) *api.Client {
+	t.Helper()
+	client, err := api.NewClient(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }

@@ -1,0 +1,5 @@
+//go:build !clockoffset
+
+package orchestrator
+
+const clockOffset = 0

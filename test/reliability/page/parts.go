@@ -1,0 +1,129 @@
+package main
+
+// part is one that leaves its figures in a file of its name.
+type part struct {
+	name, title, text string
+}
+
+// parts are all of them, in the order of the page.
+var parts = []part{
+	{
+		"simulation", "Simulation",
+		`Drawn histories of lanes, takeovers, crashes and clients in one process, each step of which follows from the seed.`,
+	},
+	{
+		"chaos-1", "Chaos on one broker",
+		`Three instances of ` + "`waybill serve`" + ` on Apache Kafka, 12 partitions, four workflows with undo, waits, parallel steps and
+conditions, agents that fail, refuse, are slow or silent, operators who interfere. Faults are drawn by a seed for each
+instance and for Kafka, so they come alone and on top of each other. The clock of the third instance is wrong, and
+differently so at each of its starts. Then the faults stop, the clocks are right, the agents answer everything,
+operators resubmit what is in Error, and all that stands on Kafka is checked: every submission was accepted once and
+ended, every command was acted on once, no history breaks a rule of [the oracle](../test/oracle), every request, status
+and alert left once, agents did what the journal says and nothing that it does not ask for, every attempt was begun by
+the partition's last claimant, no clock within the allowance let an attempt expire early, and the projections of all
+three instances equal a replay of the journal.
+
+A seed draws the same faults at the same times. What they meet is not the same: the system schedules processes as it
+likes. Times until partitions are served include whatever came on top, such as Kafka being down. Where an instance is
+killed, others learn of it by the session time-out, which is shorter here than by default so that a run has many
+takeovers. An instance with a dead process is started again, and what ends by itself is started again after a second, as
+a process supervisor does it.`,
+	},
+	{
+		"chaos-3", "Chaos on three brokers",
+		`The same on a cluster of three nodes, each of them broker and controller, with three replicas of everything and
+` + "`min.insync.replicas=2`" + `. What can happen to a broker happens to one of the three, or to one after the other.`,
+	},
+	{
+		"takeover", "Takeover",
+		`How long a partition is not served when its owner hands it over, is killed, or hangs.`,
+	},
+	{
+		"kills", "Kills of the embedded broker",
+		`The broker of ` + "`waybill dev`" + ` is killed while clients write to it, most often within the end of a transaction, and started
+again with its data. What was acknowledged must be there, what was aborted must not, and of a transaction whose outcome
+nobody was told there must be all or nothing, after this restart and every later one.`,
+	},
+	{
+		"dev", "Kills of waybill dev",
+		"`waybill dev`" + ` is killed under load, and every order is submitted, done and told once. No retry repairs in silence what was
+lost: the workflow has all the time in the world.`,
+	},
+	{
+		"disk", "Full disks of waybill dev",
+		`The same, while its disk is filled up to what the broker keeps in reserve, and emptied.`,
+	},
+	{
+		"fuzz", "Mutated records",
+		`Submissions, replies and commands with flipped bits, other types, wild numbers, depth, size, keys, headers and
+timestamps, on all partitions, among orders of those who behave. All must be read, each record accounted for once, the
+others' orders completed, and everything that came of it held against the oracle.`,
+	},
+	{
+		"damage", "Damaged state stores",
+		`The files of a state store are spoiled: bytes flipped, ends cut off, files removed. What is then read must be what once
+was, or the store must say that it is damaged; then it is rebuilt from the journal.`,
+	},
+	{
+		"torn", "Torn journals",
+		`Journals as a Kafka without transaction version 2 may leave them, forged. The partition must stop before anything is
+decided on what it cannot mean, an operator be called, and the other partitions go on.`,
+	},
+}
+
+// row is one of the scoreboard: what must be survived.
+type row struct {
+	what string
+	// from are the figures that say how often it came up, each by its part and its
+	// names in there.
+	from []source
+}
+
+type source struct {
+	part  string
+	names []string
+}
+
+func inChaos(names ...string) []source {
+	return []source{{"chaos-1", names}, {"chaos-3", names}}
+}
+
+func of(part string, names ...string) source { return source{part, names} }
+
+// rows are those of the scoreboard that are run.
+var rows = []row{
+	{"instances killed", append(inChaos("faults", "kill -9 of an instance"), of("simulation", "crashes"), of("kills", "kills"), of("dev", "kills"))},
+	{"brokers killed", append(inChaos("faults", "kill -9 of Kafka"), of("chaos-3", "faults", "kill -9 of a broker"))},
+	{"brokers paused", []source{of("chaos-3", "faults", "broker paused")}},
+	{"brokers restarted", append(inChaos("faults", "Kafka restarted in good order"),
+		of("chaos-3", "faults", "broker restarted in good order"), of("chaos-3", "faults", "all brokers restarted, one after the other"))},
+	{"outcome of a commit unknown", append(inChaos("commits whose outcome was unknown"), of("simulation", "unknown outcomes"))},
+	{"zombies: owners that come back after they were replaced", append(inChaos("partitions that a zombie came back to"), of("simulation", "zombies fenced"))},
+	{"network cut, held back or slow", append(inChaos("faults of the network"), of("chaos-3", "faults", "network between an instance and one broker cut"))},
+	{"clocks that differ", inChaos("starts with a wrong clock")},
+	{"disk full", append(inChaos("faults", "disk of the state store full"), of("disk", "times the disk was full"))},
+	{"state store damaged", append(inChaos("state stores that were found damaged, and rebuilt by themselves"), of("damage", "stores spoiled"))},
+	{"malformed input", []source{of("fuzz", "mutated records"), of("simulation", "poison")}},
+	{"transactions that hang", append(inChaos("transactions that hung, and were ended"), of("simulation", "hung"))},
+	{"journals that are torn", []source{of("torn", "journals")}},
+	{"takeovers", append(inChaos("claims of partitions"), of("simulation", "takeovers"))},
+}
+
+// notRun says what is not run, and why.
+const notRun = `- One million orders in flight, and rebuilding their state: not part of this page; ` + "`make bench`" + ` measures throughput.
+- Agents that consume by share groups: Waybill's agents do not.
+- Days: memory that grows slowly would not be seen. A run of weeks needs a machine of its own.
+- Releases side by side under load: all instances are of one build. That a journal of an older release is read is one of
+  the ordinary tests.
+- Loss and reordering of packets below TCP: the network is a proxy that cuts, holds back, delays and swallows.
+- Networks that are cut between brokers: they share one.
+- A disk that reports errors other than that it is full, or that lies about what it has written.
+- Power failure: a process is killed, the system goes on, and what was written to its page cache stays.
+`
+
+// found are the faults of Waybill that these parts found. Who mends one says so here.
+const found = `| what | found with | state |
+| --- | --- | --- |
+| A partition is stopped for ever: Kafka, one broker without replicas, is restarted in good order and leaves a transaction hanging ([ADR 0006](adr/0006-abort-what-kafka-leaves-hanging.md)); the lane survives and commits more behind it; then the hanging one is aborted, and the journal has a gap | ` + "`make chaos SEED=11`" + ` at 088de4e | mended in a47755c |
+| An instance that starts while a broker comes back ends, because topics are missing: the broker answers before it knows them. It is started again, and nothing is lost | ` + "`make chaos BROKERS=3 SEED=31 DURATION=2m`" + ` | open |
+`
