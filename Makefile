@@ -69,6 +69,7 @@ RESULTS ?= $(CURDIR)/docs/reliability
 PART ?= simulation chaos-1 chaos-3 takeover kills dev disk fuzz damage torn
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
+HANDOVERS ?= 10
 KILLS ?= 300
 DEV_KILLS ?= 100
 FILLS ?= 20
@@ -87,13 +88,13 @@ measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 .PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
 reliability-none:
 reliability-simulation:
-	go test -count=1 -timeout 0 ./orchestrator -run '^TestSimulation$$' -args -simulate $(HISTORIES) -report $(RESULTS)/simulation.json
+	WAYBILL_HISTORIES=$(HISTORIES) $(measured) -run '^TestSimulation$$' ./orchestrator
 reliability-chaos-1:
 	WAYBILL_RESULTS=$(RESULTS) $(MAKE) chaos BROKERS=1
 reliability-chaos-3:
 	WAYBILL_RESULTS=$(RESULTS) $(MAKE) chaos BROKERS=3
 reliability-takeover:
-	$(measured) ./test/takeover
+	$(measured) -run '^TestHandOver$$' ./test/process -args -handovers $(HANDOVERS) -handover-session 10s
 reliability-kills:
 	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKill$$' ./internal/broker
 reliability-dev:

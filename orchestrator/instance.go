@@ -156,7 +156,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if i.partitions, err = i.countPartitions(ctx); err != nil {
+	if i.partitions, err = i.findTopics(ctx); err != nil {
 		return nil, err
 	}
 	if version, err := transactionVersion(ctx, i.client); err != nil {
@@ -194,6 +194,20 @@ func (i *Instance) reach(ctx context.Context) (string, error) {
 		case <-ctx.Done():
 			return "", fmt.Errorf("no Kafka broker answers; is the address right? %w", err)
 		case <-time.After(wait):
+		}
+	}
+}
+
+// topicsPatience is how long missing topics are looked for: a broker that has
+// just come back may not know of any.
+const topicsPatience = 3 * time.Second
+
+// findTopics returns how many partitions the namespace has.
+func (i *Instance) findTopics(ctx context.Context) (int32, error) {
+	for began := time.Now(); ; {
+		n, err := i.countPartitions(ctx)
+		if !errors.Is(err, ErrMissingTopics) || time.Since(began) > topicsPatience || !pause(ctx, topicsPatience/10) {
+			return n, err
 		}
 	}
 }

@@ -147,8 +147,9 @@ func (e *refusedError) Unwrap() error { return e.err }
 
 func (p *kafkaProducer) commit(records []*kgo.Record) error {
 	client := p.client
-	// Not a lane's context: cutting a commit off makes its outcome unknown.
-	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	// Not a lane's context: cutting a commit off makes its outcome unknown. The
+	// client's ends when the instance gives Kafka up.
+	ctx, cancel := context.WithTimeout(client.Context(), commitTimeout)
 	defer cancel()
 
 	if err := client.BeginTransaction(); err != nil {

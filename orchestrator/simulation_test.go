@@ -2,13 +2,12 @@ package orchestrator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +19,8 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/reliability"
 )
-
-var simulated = flag.String("simulated", "", "a file for the counts of TestSimulation")
 
 // simCounts are what happened in all histories.
 type simCounts struct {
@@ -37,41 +35,60 @@ type simCounts struct {
 // their commits, and have clocks that differ and jump. Whatever happens, nothing
 // is lost, nothing is doubled, and nothing is stuck (S1 to S6, V1, V2, V6).
 //
-// More of it, and a history again: see docs/reliability.md.
+// WAYBILL_HISTORIES says how many; see docs/reliability.md. When one fails, it
+// is made as short as it can be, and the line that repeats it is printed.
 func TestSimulation(t *testing.T) {
+	histories := 5_000
+	if n, err := strconv.Atoi(os.Getenv("WAYBILL_HISTORIES")); err == nil {
+		histories = n
+	}
 	var count simCounts
-	began := time.Now()
 	var store *projections.Store
-	used := int32(0)
-	renew := func(t fataler) *projections.Store {
-		if used++; store == nil || used%200 == 0 {
-			if store != nil {
-				must(t, store.Close())
-			}
-			var err error
-			store, err = projections.Temporary()
-			must(t, err)
-		}
-		return store
-	}
-	defer func() { must(t, store.Close()) }()
-	rapid.Check(t, func(t *rapid.T) {
-		s := newSimulation(t, renew(t), &count)
-		defer s.end()
-		for range rapid.SampledFrom([]int{50, 150, 400}).Draw(t, "steps") {
-			s.step()
-		}
-		s.heal()
-		s.check()
-		count.Histories++
-	})
-	took := time.Since(began)
-	t.Logf("%+v in %s: %.0f histories a second", count, took.Round(time.Millisecond), float64(count.Histories)/took.Seconds())
-	if *simulated != "" {
-		b, err := json.Marshal(count)
+	began := time.Now()
+	for count.Histories < histories {
+		old := store
+		var err error
+		store, err = projections.Temporary() // now and then: it grows
 		must(t, err)
-		must(t, os.WriteFile(*simulated, b, 0o600))
+		if old != nil {
+			must(t, old.Close())
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			s := newSimulation(t, store, &count)
+			defer s.end()
+			for range rapid.SampledFrom([]int{50, 150, 400}).Draw(t, "steps") {
+				s.step()
+			}
+			s.heal()
+			s.check()
+			count.Histories++
+		})
+		if t.Failed() {
+			break
+		}
 	}
+	must(t, store.Close())
+	took := time.Since(began)
+	t.Logf("%+v in %s", count, took.Round(time.Millisecond))
+	reliability.Write(t, "simulation", fmt.Sprintf("make reliability PART=simulation HISTORIES=%d", histories), reliability.Figures{
+		{Name: "histories", Value: count.Histories},
+		{Name: "a second", Value: int(float64(count.Histories) / took.Seconds())},
+		{Name: "steps of instances and their commits", Value: count.Steps},
+		{Name: "orders", Value: count.Orders},
+		{Name: "events in the journals", Value: count.Events},
+		{Name: "commits", Value: count.Commits},
+		{Name: "takeovers", Value: count.Claims},
+		{Name: "zombies fenced", Value: count.Fenced},
+		{Name: "crashes", Value: count.Crashes},
+		{Name: "instances that stopped in good order", Value: count.Stopped},
+		{Name: "state stores lost", Value: count.LostStores},
+		{Name: "unknown outcomes", Value: count.Unknown},
+		{Name: "restarts of Kafka", Value: count.Restarts},
+		{Name: "markers that Kafka forgot, so that a transaction hung", Value: count.Hung},
+		{Name: "records of acknowledged commits that had to be aborted, since nobody could know", Value: count.Undone},
+		{Name: "messages on callers' topics and alerts that came twice for that", Value: count.Repeated},
+		{Name: "clocks that jumped", Value: count.Jumps},
+	})
 }
 
 // simulation is one history: the partition, its instances, and the world that

@@ -5,10 +5,8 @@ package process
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,11 +19,11 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
 var (
 	handOvers       = flag.Int("handovers", 0, "how many rounds TestHandOver measures; 0 leaves it out")
-	handOverReport  = flag.String("handover-report", "", "a file for what TestHandOver measured, as JSON")
 	handOverSession = flag.Duration("handover-session", 6*time.Second, "the instances' --session-timeout in TestHandOver")
 	handOverWith    = flag.String("handover-with", "", "more flags of the instances in TestHandOver, with spaces between")
 )
@@ -33,7 +31,7 @@ var (
 // TestHandOver measures what a change of owners costs, on Apache Kafka under
 // load, and prints it. It fails when orders are lost, never because of a time:
 //
-//	go test -run '^TestHandOver$' -v ./test/process -args -handovers 20 -handover-report handover.json
+//	go test -run '^TestHandOver$' -v ./test/process -args -handovers 20
 func TestHandOver(t *testing.T) {
 	if *handOvers == 0 {
 		t.Skip("it measures for minutes; say how many rounds with -args -handovers")
@@ -166,31 +164,19 @@ func (m *measuring) during(s *serve, what string, do func()) {
 
 // figures are durations of one kind.
 type figures struct {
-	Change string        `json:"change"`
-	What   string        `json:"what"`
-	Times  int           `json:"times"`
-	P50    time.Duration `json:"p50_ns"`
-	P90    time.Duration `json:"p90_ns"`
-	P99    time.Duration `json:"p99_ns"`
-	Most   time.Duration `json:"most_ns"`
-	all    []time.Duration
+	change, what string
+	all          []time.Duration
 }
 
-func (f *figures) sum() {
-	slices.Sort(f.all)
-	at := func(part float64) time.Duration { return f.all[int(part*float64(len(f.all)-1))] }
-	f.Times, f.P50, f.P90, f.P99, f.Most = len(f.all), at(0.5), at(0.9), at(0.99), at(1)
-}
-
-// report prints the figures.
+// report prints the figures, and leaves them for docs/reliability.md.
 func (m *measuring) report() {
 	m.Helper()
 	var all []*figures
 	add := func(change, what string, d time.Duration) {
-		i := slices.IndexFunc(all, func(f *figures) bool { return f.Change == change && f.What == what })
+		i := slices.IndexFunc(all, func(f *figures) bool { return f.change == change && f.what == what })
 		if i < 0 {
 			i = len(all)
-			all = append(all, &figures{Change: change, What: what})
+			all = append(all, &figures{change: change, what: what})
 		}
 		all[i].all = append(all[i].all, d)
 	}
@@ -214,7 +200,7 @@ func (m *measuring) report() {
 			}
 			add(c.what, "1 until the takeover begins", o.served.Add(-o.total).Sub(c.began))
 			add(c.what, "2 fencing", o.fence)
-			add(c.what, "3 claim and catch-up", o.total-o.fence)
+			add(c.what, "3 claim and catch-up", o.catchUp)
 			add(c.what, "4 first decision", first)
 			add(c.what, "takeover to first decision", o.total+first)
 		}
@@ -223,28 +209,30 @@ func (m *measuring) report() {
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "change\twhat\ttimes\tp50\tp90\tp99\tmost")
 	slices.SortStableFunc(all, func(a, b *figures) int {
-		return cmp.Or(strings.Compare(a.Change, b.Change), strings.Compare(a.What, b.What))
+		return cmp.Or(strings.Compare(a.change, b.change), strings.Compare(a.what, b.what))
 	})
+	var rows reliability.Figures
 	for _, f := range all {
-		f.sum()
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", f.Change, f.What, f.Times, ms(f.P50), ms(f.P90), ms(f.P99), ms(f.Most))
+		row := reliability.Times(f.all)
+		rows = append(rows, reliability.Figure{Name: f.change + ": " + f.what, Value: row})
+		fmt.Fprintf(w, "%s\t%s", f.change, f.what)
+		for _, figure := range row {
+			fmt.Fprintf(w, "\t%v", figure.Value)
+		}
+		fmt.Fprintln(w)
 	}
 	if err := w.Flush(); err != nil {
 		m.Fatal(err)
 	}
 	m.Logf("what a change of owners costs, session time-out %s:\n%s", handOverSession, &text)
-	if *handOverReport != "" {
-		b, err := json.MarshalIndent(all, "", "  ")
-		if err == nil {
-			err = os.WriteFile(*handOverReport, append(b, '\n'), 0o600)
-		}
-		if err != nil {
-			m.Fatal(err)
-		}
-	}
+	reliability.Write(m, "takeover", fmt.Sprintf("make reliability PART=takeover HANDOVERS=%d", *handOvers), reliability.Figures{
+		{Name: "session time-out", Value: handOverSession.String()},
+		{Name: "rounds", Value: *handOvers},
+		{Name: "partitions", Value: partitions},
+		{Name: "orders a second", Value: int(time.Second / pulseEvery)},
+		{Name: "times", Value: rows},
+	})
 }
-
-func ms(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
 func (c *change) covers(at time.Time) bool { return at.After(c.began) && at.Before(c.ended) }
 
@@ -291,13 +279,13 @@ func after(decisions []time.Time, at time.Time) time.Duration {
 
 // takenOver is what an instance's log says of a takeover.
 type takenOver struct {
-	partition           int32
-	served              time.Time
-	fence, total, first time.Duration
+	partition                    int32
+	served                       time.Time
+	fence, catchUp, total, first time.Duration
 }
 
 var (
-	tookOver = regexp.MustCompile(`time=(\S+) .*took the partition over.* partition=(\d+) fence=(\S+) .*total=(\S+)`)
+	tookOver = regexp.MustCompile(`time=(\S+) .*took the partition over.* partition=(\d+) fence=(\S+) catchup=(\S+) total=(\S+)`)
 	decided  = regexp.MustCompile(`first decision after the takeover.* partition=(\d+) .*after=(\S+)`)
 )
 
@@ -318,10 +306,12 @@ func (m *measuring) takeovers() (all []takenOver) {
 				must(err)
 				fence, err := time.ParseDuration(f[3])
 				must(err)
-				total, err := time.ParseDuration(f[4])
+				catchUp, err := time.ParseDuration(f[4])
+				must(err)
+				total, err := time.ParseDuration(f[5])
 				must(err)
 				last[f[2]] = len(all)
-				all = append(all, takenOver{partition: int32(p), served: at, fence: fence, total: total})
+				all = append(all, takenOver{partition: int32(p), served: at, fence: fence, catchUp: catchUp, total: total})
 			}
 			if f := decided.FindStringSubmatch(line); f != nil {
 				first, err := time.ParseDuration(f[2])
