@@ -316,22 +316,29 @@ func (l *lane) watch(ctx context.Context, hung chan<- error) {
 	}
 }
 
-// markersPatience is for how long the markers of the last commit are waited for
-// longest at a time, and half of how long altogether.
-const markersPatience = 2 * time.Second
+// markersPatience is how long the markers of the last commit may take after a
+// connection was lost.
+const markersPatience = 5 * time.Second
 
 // settle is called between two commits, after a connection was lost: Kafka may
 // have been restarted. It returns once no transaction of the lane is open, so
 // that none that hangs is covered by the next one of its producer, and ends as
-// that does.
+// that does. While Kafka does not answer it waits as long as a commit would.
 func (l *lane) settle(ctx context.Context) error {
-	for wait := time.Millisecond; ; wait *= 2 {
+	waited := time.Duration(0)
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		found, hangs, err := l.hanging(ctx, false)
-		if err != nil || !hangs {
+		patience := commitTimeout
+		switch {
+		case err == nil && !hangs:
+			return nil
+		case err == nil:
+			patience = markersPatience
+			err = fmt.Errorf("transactions hang: %v", found)
+		}
+		if waited > patience || !l.time.pause(ctx, wait) {
 			return err
 		}
-		if wait > markersPatience || !l.time.pause(ctx, wait) {
-			return fmt.Errorf("transactions hang: %v", found)
-		}
+		waited += wait
 	}
 }

@@ -99,7 +99,6 @@ type simulation struct {
 	flows     *catalogue
 	directory *directory
 	store     *projections.Store
-	stores    int32 // used partitions of the store
 	instances []*simInstance
 	commands  []command
 	calm      bool
