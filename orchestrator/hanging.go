@@ -77,12 +77,13 @@ func (l *lane) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	past, err := l.readPast(ctx, found)
-	if err != nil {
-		return err
-	}
-	// The journal first: if this is cut short, it tells what the rest must follow.
+	// The journal first. What it then says is what the others follow, whoever else
+	// ends the same at the same time.
 	for _, onJournal := range []bool{true, false} {
+		past, err := l.readPast(ctx, found)
+		if err != nil {
+			return err
+		}
 		for slot, open := range found {
 			for _, t := range open {
 				if (t.topic == l.topics.Journal) != onJournal {
