@@ -27,6 +27,7 @@ type simCounts struct {
 	Histories, Steps, Orders, Events, Commits        int
 	Claims, Fenced, Crashes, Stopped, LostStores     int
 	Unknown, Hung, Undone, Repeated, Restarts, Jumps int
+	Poison                                           int
 }
 
 // TestSimulation runs real lanes, three instances that all believe that they own
@@ -88,6 +89,7 @@ func TestSimulation(t *testing.T) {
 		{Name: "records of acknowledged commits that had to be aborted, since nobody could know", Value: count.Undone},
 		{Name: "messages on callers' topics and alerts that came twice for that", Value: count.Repeated},
 		{Name: "clocks that jumped", Value: count.Jumps},
+		{Name: "inputs on which deciding panicked", Value: count.Poison},
 	})
 }
 
@@ -278,11 +280,22 @@ func (in *simInstance) serve(p *process, l *lane) error {
 				return err
 			}
 		case !l.current.full():
-			if err := l.decide(ctx, l.inputs.(*simReader).take(pollRecords).Records()); err != nil {
+			if err := in.decide(l, l.inputs.(*simReader).take(pollRecords).Records()); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// decide decides on what was read. Sometimes all of it is poison.
+func (in *simInstance) decide(l *lane, records []*kgo.Record) error {
+	orders := func(r *kgo.Record) bool { return r.Topic == in.topics.Orders }
+	if len(records) > 0 && !slices.ContainsFunc(records, orders) && in.fault(30, "poison") {
+		in.count.Poison += len(records)
+		l.catalogue, l.learned = nil, in.now.Add(time.Hour) // whoever looks a workflow up panics
+		defer func() { l.catalogue, l.learned = in.flows, time.Time{} }()
+	}
+	return l.decide(context.Background(), records)
 }
 
 // ready says whether there is something to read.
@@ -428,7 +441,7 @@ func (s *simulation) answer() {
 // operate sends a command.
 func (s *simulation) operate() {
 	c := events.Command{
-		Command: rapid.SampledFrom([]string{events.CommandCancel, events.CommandResubmit, events.CommandPause, events.CommandResume}).Draw(s.T, "command"),
+		Command: rapid.SampledFrom([]string{events.CommandCancel, events.CommandResubmit, events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease}).Draw(s.T, "command"),
 		ID:      fmt.Sprint("c-", len(s.commands)),
 	}
 	id := drawOrder(s.T)

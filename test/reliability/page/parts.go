@@ -110,6 +110,7 @@ var rows = []row{
 	{"state store damaged", append(inChaos("state stores that were found damaged, and rebuilt by themselves"), of("damage", "stores spoiled"))},
 	{"malformed input", []source{of("fuzz", "mutated records")}},
 	{"transactions that hang", append(inChaos("transactions that hung, and were ended"), of("simulation", "markers that Kafka forgot, so that a transaction hung"))},
+	{"inputs on which deciding panics", []source{of("simulation", "inputs on which deciding panicked")}},
 	{"journals that are torn", []source{of("torn", "journals")}},
 	{"takeovers", append(inChaos("claims of partitions"), of("simulation", "takeovers"))},
 }
