@@ -210,6 +210,9 @@ func (l *lane) readPast(ctx context.Context, found [slots][]openTransaction) (*p
 	begin, end := make(map[string]int64), make(map[string]int64)
 	for _, topic := range l.usualTopics() {
 		from, err := l.broker.since(ctx, topic, time.UnixMilli(oldest).Add(-2*commitTimeout))
+		if gone := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed); gone && topic != l.topics.Journal {
+			continue // it tells nothing
+		}
 		if err != nil {
 			return nil, err
 		}
