@@ -220,7 +220,7 @@ func openTransactions(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet
 	topics.EachProducer(func(p kadm.DescribedProducer) {
 		if p.CurrentTxnStartOffset >= 0 {
 			open = append(open, openTransaction{
-				topic: p.Topic, partition: p.Partition, producer: p.ProducerID, epoch: p.ProducerEpoch,
+				transaction: transaction{p.ProducerID, p.ProducerEpoch}, topic: p.Topic, partition: p.Partition,
 				offset: p.CurrentTxnStartOffset, written: p.LastTimestamp, coordinator: max(p.CoordinatorEpoch, 0),
 			})
 		}

@@ -28,10 +28,9 @@ import (
 
 // openTransaction is a transaction that a partition has open.
 type openTransaction struct {
+	transaction
 	topic     string
 	partition int32
-	producer  int64
-	epoch     int16
 	offset    int64 // of its first record
 	written   int64 // when its last record was written, in ms since 1970
 	// coordinator is the epoch of the coordinator that wrote its producer's last
@@ -119,18 +118,24 @@ func (l *lane) endHanging(ctx context.Context, slot int, t openTransaction, comm
 	return err
 }
 
-// past is what the ends of the topics tell of the transactions of producers.
+// past is what the ends of the topics tell of transactions that hang.
 type past struct {
 	journal string
 	folded  int64 // up to where this instance has folded the journal
+	hanging map[transaction]bool
 	all     []*pastTransaction
+}
+
+// transaction names one: the epoch of a producer changes with each.
+type transaction struct {
+	producer int64
+	epoch    int16
 }
 
 // pastTransaction is a transaction on one topic.
 type pastTransaction struct {
+	transaction
 	topic            string
-	producer         int64
-	epoch            int16
 	last             int64 // offset of its last record
 	ended, committed bool
 	followed         bool // an owner wrote behind it, on the journal
@@ -144,7 +149,7 @@ func (p *past) committed(t openTransaction) bool {
 	topics := make(map[string]int)
 	acknowledged := false
 	for _, j := range p.all {
-		if j.producer != t.producer || j.epoch != t.epoch {
+		if j.transaction != t.transaction {
 			continue
 		}
 		topics[j.topic]++
@@ -176,21 +181,23 @@ func (p *past) add(r *kgo.Record) {
 		return
 	}
 	claim := events.Header(r, events.HeaderType) == string(events.PartitionClaimed)
-	var its *pastTransaction
-	for _, j := range p.all {
+	of := transaction{r.ProducerID, r.ProducerEpoch}
+	its := -1
+	for i, j := range p.all {
 		switch {
 		case j.ended || j.topic != r.Topic:
-		case j.producer == r.ProducerID && j.epoch == r.ProducerEpoch:
-			its = j
+		case j.transaction == of:
+			its = i
 		case !claim:
 			j.followed = true
 		}
 	}
-	if its == nil {
-		its = &pastTransaction{topic: r.Topic, producer: r.ProducerID, epoch: r.ProducerEpoch}
-		p.all = append(p.all, its)
+	switch {
+	case its >= 0:
+		p.all[its].last = r.Offset
+	case p.hanging[of]:
+		p.all = append(p.all, &pastTransaction{transaction: of, topic: r.Topic, last: r.Offset})
 	}
-	its.last = r.Offset
 }
 
 // commits says whether a control record is the marker of a commit.
@@ -201,10 +208,12 @@ func commits(r *kgo.Record) bool {
 // readPast reads the topics to which the lane writes from before what hangs. All
 // parts of a transaction were written at about the same time.
 func (l *lane) readPast(ctx context.Context, found [slots][]openTransaction) (*past, error) {
+	past := &past{journal: l.topics.Journal, folded: l.state.Head().Offset, hanging: make(map[transaction]bool)}
 	oldest := int64(math.MaxInt64)
 	for _, open := range found {
 		for _, t := range open {
 			oldest = min(oldest, t.written)
+			past.hanging[t.transaction] = true
 		}
 	}
 	begin, end := make(map[string]int64), make(map[string]int64)
@@ -230,7 +239,6 @@ func (l *lane) readPast(ctx context.Context, found [slots][]openTransaction) (*p
 	}
 	defer r.close()
 	r.seek(begin)
-	past := &past{journal: l.topics.Journal, folded: l.state.Head().Offset}
 	for len(end) > 0 {
 		wait, cancel := context.WithTimeout(ctx, catchUpPatience)
 		fetches := r.poll(wait, 10_000)

@@ -41,7 +41,7 @@ func TestOpenTransactionsAreEnded(t *testing.T) {
 				}
 				must(t, end(t.Context(), c.lane, open[0], commit))
 				oracle.Until(t, name+": the marker is there", func() error {
-					past, err := c.lane.readPast(t.Context(), [slots][]openTransaction{{{written: r.Timestamp.UnixMilli()}}})
+					past, err := c.lane.readPast(t.Context(), [slots][]openTransaction{open})
 					must(t, err)
 					if last := past.all[len(past.all)-1]; !last.ended || last.committed != commit || last.last != r.Offset {
 						return fmt.Errorf("the journal says %+v, and commit was %t", last, commit)

@@ -386,7 +386,7 @@ func (b *simBroker) open(context.Context, bool) ([]openTransaction, error) {
 			}
 			t := found[r.ProducerID]
 			if t == nil {
-				t = &openTransaction{topic: topic, producer: r.ProducerID, offset: r.Offset}
+				t = &openTransaction{transaction: transaction{producer: r.ProducerID}, topic: topic, offset: r.Offset}
 				found[r.ProducerID] = t
 				order = append(order, r.ProducerID)
 			}

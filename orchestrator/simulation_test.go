@@ -529,10 +529,10 @@ func (s *simulation) check() {
 	}
 	// What hung on the journal, and of which nothing could be known, was undone.
 	// What alerts and callers' topics showed of it comes twice.
-	undone := make(map[transactionOf]bool)
+	undone := make(map[transaction]bool)
 	for _, r := range s.log(s.topics.Journal).records {
 		if r.lost && r.state == isAborted {
-			undone[transactionOf{r.ProducerID, r.ProducerEpoch}] = true
+			undone[transaction{r.ProducerID, r.ProducerEpoch}] = true
 		}
 	}
 	var messages []*simRecord
@@ -544,7 +544,7 @@ func (s *simulation) check() {
 		for _, r := range log.records {
 			switch {
 			case r.state != isCommitted:
-			case undone[transactionOf{r.ProducerID, r.ProducerEpoch}] && (topic == s.topics.Alerts || topic == "shop.status"):
+			case undone[transaction{r.ProducerID, r.ProducerEpoch}] && (topic == s.topics.Alerts || topic == "shop.status"):
 				s.count.Repeated++
 			default:
 				messages = append(messages, r)
@@ -566,11 +566,6 @@ func (s *simulation) check() {
 		}
 	}
 	s.count.Orders += len(in.ledgers)
-}
-
-type transactionOf struct {
-	producer int64
-	epoch    int16
 }
 
 // same holds two folds of the journal against each other.
