@@ -202,13 +202,21 @@ func (i *Instance) reach(ctx context.Context) (string, error) {
 // just come back may not know of any.
 const topicsPatience = 3 * time.Second
 
-// findTopics returns how many partitions the namespace has.
+// findTopics returns how many partitions the namespace has. While Kafka does not
+// answer it keeps trying until ctx ends.
 func (i *Instance) findTopics(ctx context.Context) (int32, error) {
 	for began := time.Now(); ; {
 		n, err := i.countPartitions(ctx)
-		if !errors.Is(err, ErrMissingTopics) || time.Since(began) > topicsPatience || !pause(ctx, topicsPatience/10) {
+		denied := new(kadm.AuthError)
+		switch {
+		case err == nil, errors.As(err, &denied), ctx.Err() != nil:
+			return n, err
+		case !errors.Is(err, ErrMissingTopics):
+			i.log.Warn("cannot look at the topics yet", "error", err)
+		case time.Since(began) > topicsPatience:
 			return n, err
 		}
+		pause(ctx, topicsPatience/6)
 	}
 }
 
