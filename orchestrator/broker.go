@@ -125,7 +125,11 @@ func (r *kafkaReader) poll(ctx context.Context, limit int) kgo.Fetches {
 }
 func (r *kafkaReader) pause(topic string)  { r.client.PauseFetchTopics(topic) }
 func (r *kafkaReader) resume(topic string) { r.client.ResumeFetchTopics(topic) }
-func (r *kafkaReader) close()              { r.client.Close() }
+
+func (r *kafkaReader) close() {
+	r.seek(nil) // else a partition that is only being assigned begins to fetch while the client closes
+	r.client.Close()
+}
 
 func (k *kafkaBroker) starts(ctx context.Context) (events.Positions, error) {
 	starts, err := k.admin.ListStartOffsets(ctx, k.topics.Orders, k.topics.Replies, k.topics.Commands)
