@@ -75,6 +75,17 @@ func (f *follower) drop(p int32) {
 	f.client.RemoveConsumePartitions(map[string][]int32{f.topic: {p}})
 }
 
+// close ends the client. It reads nothing any more then: a partition that is
+// only being assigned would begin to fetch while the client closes.
+func (f *follower) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p := range f.states {
+		f.client.RemoveConsumePartitions(map[string][]int32{f.topic: {p}})
+	}
+	f.client.Close()
+}
+
 // run follows until ctx ends.
 func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 	for {

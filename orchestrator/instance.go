@@ -253,7 +253,7 @@ func (i *Instance) Close() error {
 	defer i.cut()
 	var closing sync.WaitGroup
 	if i.follower != nil {
-		closing.Go(i.follower.client.Close)
+		closing.Go(i.follower.close)
 	}
 	if i.catalogue != nil {
 		closing.Go(i.catalogue.client.Close)

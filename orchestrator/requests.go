@@ -197,8 +197,8 @@ func (i *Instance) reader() (*kgo.Client, error) {
 // giveBack takes a reader back that has read partition p, and keeps it if all
 // went well and there is room.
 func (i *Instance) giveBack(client *kgo.Client, p int32, err error) {
+	client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
 	if err == nil {
-		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
 		select {
 		case i.readers <- client:
 			return
