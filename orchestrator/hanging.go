@@ -112,10 +112,8 @@ func (l *lane) endHanging(ctx context.Context, slot int, t openTransaction, comm
 		return err
 	}
 	l.producers.ring[slot].close()
-	if l.producers.ring[slot], err = l.broker.fence(ctx, slot); err != nil {
-		l.producers.ring[slot] = nil
-	}
-	return err
+	l.producers.ring[slot] = nil
+	return l.fence(ctx, slot)
 }
 
 // past is what the ends of the topics tell of transactions that hang.

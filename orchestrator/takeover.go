@@ -34,8 +34,7 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 	began := time.Now()
 	l.producers = &producers{}
 	for slot := range l.producers.ring {
-		if l.producers.ring[slot], err = l.broker.fence(ctx, slot); err != nil {
-			l.producers.ring[slot] = nil
+		if err := l.fence(ctx, slot); err != nil {
 			return err
 		}
 	}
@@ -69,6 +68,15 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 	l.tookOver = time.Now()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
 	return nil
+}
+
+// fence makes the lane the owner of a slot.
+func (l *lane) fence(ctx context.Context, slot int) error {
+	p, err := l.broker.fence(ctx, slot)
+	if err == nil {
+		l.producers.ring[slot] = p
+	}
+	return err
 }
 
 // claim commits a claim on slot 0, and reads the journal up to it.
