@@ -43,10 +43,7 @@ func engine(t *testing.T) *testcontainers.DockerClient {
 		err = haveKafka(t.Context(), docker)
 	}
 	if err != nil {
-		if os.Getenv("WAYBILL_REQUIRE_DOCKER") == "1" {
-			t.Fatalf("the images cannot be tried: %v", err)
-		}
-		t.Skipf("%sthe images and deploy/compose.yaml, because Docker or %s cannot be had on this machine: %v", kafka.LeftOut, kafka.Image, err)
+		kafka.LeaveOut(t, "the images and deploy/compose.yaml, because Docker or %s cannot be had on this machine: %v", kafka.Image, err)
 	}
 	return docker
 }

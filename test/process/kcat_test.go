@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,10 +25,7 @@ func newKcat(t *testing.T) *kcat {
 	t.Helper()
 	program, err := exec.LookPath("kcat")
 	if err != nil {
-		if os.Getenv("WAYBILL_REQUIRE_DOCKER") == "1" {
-			t.Fatalf("%v; it is in the package kcat of Debian and others", err)
-		}
-		t.Skipf("%sa client in another language, because %v", kafka.LeftOut, err)
+		kafka.LeaveOut(t, "a client in another language, because %v; it is in the package kcat of Debian and others", err)
 	}
 	return &kcat{T: t, program: program}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/child"
+	"github.com/waybill-dev/waybill/test/kafka"
 )
 
 // previous is the commit of the release before this one.
@@ -157,7 +158,7 @@ func newDev(t *testing.T) *dev {
 func buildPrevious(t *testing.T) string {
 	t.Helper()
 	if said, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", previous+"^{commit}").CombinedOutput(); err != nil {
-		t.Skipf("commit %s, the previous release, is not in the history here: %v %s", previous, err, said)
+		t.Skipf("%san upgrade, because commit %s, the previous release, is not in the history here: %v %s", kafka.LeftOut, previous, err, said)
 	}
 	source := t.TempDir()
 	root, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--show-toplevel").Output()
