@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -22,16 +23,26 @@ type follower struct {
 	client *kgo.Client
 	log    *slog.Logger
 
-	mu     sync.Mutex
-	states map[int32]*projections.Partition
-	// resting are partitions that could not be followed, and when to begin again;
-	// restarted says when that was done last.
-	resting, restarted map[int32]time.Time
+	mu      sync.Mutex
+	states  map[int32]*projections.Partition
+	resting map[int32]rest
+	// restarted says when a partition was folded again from its beginning.
+	restarted map[int32]time.Time
 }
 
-// restartEvery is how often a partition is folded again from its beginning at
-// most: what is torn in the journal stays torn.
-const restartEvery = time.Minute
+// rest is what comes of a partition that could not be followed.
+type rest struct {
+	until time.Time
+	anew  bool // then it is folded again from its beginning
+}
+
+const (
+	// restartEvery is how often a partition is folded again from its beginning at
+	// most: what is torn in the journal stays torn.
+	restartEvery = time.Minute
+	// rereadAfter is how long a partition rests that could not be read.
+	rereadAfter = 250 * time.Millisecond
+)
 
 func newFollower(i *Instance) (*follower, error) {
 	client, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
@@ -44,7 +55,7 @@ func newFollower(i *Instance) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return &follower{topic: i.topics.Journal, idle: i.cfg.Standby == StandbyOwned, client: client, log: i.log, states: make(map[int32]*projections.Partition), resting: make(map[int32]time.Time), restarted: make(map[int32]time.Time)}, nil
+	return &follower{topic: i.topics.Journal, idle: i.cfg.Standby == StandbyOwned, client: client, log: i.log, states: make(map[int32]*projections.Partition), resting: make(map[int32]rest), restarted: make(map[int32]time.Time)}, nil
 }
 
 // follow takes partition p, and begins to fold it unless the follower is idle.
@@ -53,9 +64,13 @@ func (f *follower) follow(state *projections.Partition, p int32) {
 	defer f.mu.Unlock()
 	state.Forget()
 	f.states[p] = state
-	if f.idle {
-		return
+	if !f.idle {
+		f.read(p, state)
 	}
+}
+
+// read begins to read p from where its state ends.
+func (f *follower) read(p int32, state *projections.Partition) {
 	f.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: {p: kgo.NewOffset().At(state.Head().Offset)}})
 }
 
@@ -114,6 +129,11 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 			case err == nil:
 			case errors.Is(err, projections.ErrDamaged):
 				fail(err)
+			case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
+				// Kafka's trouble, such as a broker that has come back and does not know
+				// its topics yet.
+				f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
+				f.rest(fetched.Partition, state, rest{until: time.Now().Add(rereadAfter)})
 			default:
 				f.restart(fetched.Partition, state, err)
 			}
@@ -128,21 +148,29 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 func (f *follower) restart(p int32, state *projections.Partition, why error) {
 	at := f.restarted[p].Add(restartEvery)
 	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, time.Until(at)), "error", why)
+	f.rest(p, state, rest{until: at, anew: true})
+}
+
+func (f *follower) rest(p int32, state *projections.Partition, r rest) {
 	f.drop(p)
-	f.states[p], f.resting[p] = state, at
+	f.states[p], f.resting[p] = state, r
 }
 
 // wake goes on with the partitions that have rested.
 func (f *follower) wake() {
-	for p, at := range f.resting {
-		if time.Now().Before(at) {
+	for p, rest := range f.resting {
+		if time.Now().Before(rest.until) {
 			continue
 		}
 		delete(f.resting, p)
-		f.restarted[p] = time.Now()
-		if err := f.states[p].Reset(); err != nil {
-			f.log.Error("cannot reset the partition", "partition", p, "error", err)
+		state := f.states[p]
+		state.Forget()
+		if rest.anew {
+			f.restarted[p] = time.Now()
+			if err := state.Reset(); err != nil {
+				f.log.Error("cannot reset the partition", "partition", p, "error", err)
+			}
 		}
-		f.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: {p: kgo.NewOffset().AtStart()}})
+		f.read(p, state)
 	}
 }

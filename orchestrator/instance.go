@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,6 +141,11 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if i.topics, err = events.NewTopics(cfg.Namespace); err != nil {
 		return nil, err
 	}
+	cluster, err := i.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i.kafka = append(i.kafka, patient()...)
 	if i.client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.RecordDeliveryTimeout(30*time.Second), kgo.UnknownTopicRetries(1),
 		kgo.MetadataMinAge(metadataMinAge),
@@ -152,10 +158,6 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		}
 	}()
 	i.admin = kadm.NewClient(i.client)
-	cluster, err := i.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if i.partitions, err = i.findTopics(ctx); err != nil {
 		return nil, err
 	}
@@ -180,9 +182,15 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 
 // reach waits until a broker answers, and returns the cluster's id.
 func (i *Instance) reach(ctx context.Context) (string, error) {
+	client, err := kgo.NewClient(i.kafka...)
+	if err != nil {
+		return "", fmt.Errorf("connect to Kafka: %w", err)
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
-		metadata, err := i.admin.BrokerMetadata(ask)
+		metadata, err := admin.BrokerMetadata(ask)
 		cancel()
 		if err == nil {
 			return metadata.Cluster, nil
@@ -195,6 +203,21 @@ func (i *Instance) reach(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("no Kafka broker answers; is the address right? %w", err)
 		case <-time.After(wait):
 		}
+	}
+}
+
+// patient are the options of clients that are made once a broker has answered, so
+// that the settings are known to be right: whatever fails now is a broker that is
+// gone, and that others will replace. They try on soon and often, because a
+// partition stands still meanwhile.
+func patient() []kgo.Opt {
+	return []kgo.Opt{
+		kgo.AlwaysRetryEOF(), // by default a connection that ends at once counts as a wrong setting of TLS
+		kgo.DialTimeout(3 * time.Second),
+		kgo.RetryBackoffFn(func(tries int) time.Duration {
+			longest := min(50*time.Millisecond<<min(tries, 10), time.Second)
+			return longest/2 + rand.N(longest/2)
+		}),
 	}
 }
 

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -35,6 +36,38 @@ func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 	for k := range n {
 		w.order(i, fmt.Sprintf("before-%d", k), in(projections.Processed))
 		w.order(i, fmt.Sprintf("after-%d", k), in(projections.Processed))
+	}
+	w.checkJournal()
+}
+
+// One broker that is gone, behind something that takes connections and ends them,
+// keeps nobody from taking partitions over: another answers.
+func TestATakeoverGoesAroundABrokerThatIsGone(t *testing.T) {
+	w := newWorld(t, kafka.Embedded(t))
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gone.Close()
+	go func() {
+		for {
+			c, err := gone.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	said := &lines{}
+	i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
+		cfg.Kafka = []kgo.Opt{kgo.SeedBrokers(append([]string{gone.Addr().String()}, w.broker.Brokers...)...)}
+		cfg.Logger = slog.New(slog.NewTextHandler(said, nil))
+	})
+	w.register(i, fulfilment)
+	w.serveFulfilment()
+	w.complete(i, "o", 10)
+	if strings.Contains(said.String(), "the lane ended") {
+		t.Errorf("a takeover failed:\n%s", said)
 	}
 	w.checkJournal()
 }

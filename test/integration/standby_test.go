@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/internal/api"
@@ -87,13 +89,8 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 	w.complete(one, "followed", 30)
 	var lowest [partitions]*atomic.Int64
 	var followed [partitions]int64
+	w.followed(one, two)
 	for p := range int32(partitions) {
-		w.until("two has folded all", func() error {
-			if have, want := w.head(two, p), w.head(one, p); have < want || have == 0 {
-				return fmt.Errorf("%d of %d", have, want)
-			}
-			return nil
-		})
 		followed[p], lowest[p] = w.head(two, p), w.lowestFetch(p)
 	}
 	one.stop()
@@ -105,6 +102,81 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 	}
 	w.complete(two, "after", 10)
 	w.checkJournal()
+}
+
+// A broker that has just come back may not know the topics yet. Whoever follows a
+// partition there goes on where it was.
+func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
+	w := newWorld(t, kafka.Embedded(t))
+	said := &lines{}
+	logged := func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) }
+	one := w.start("one", t.TempDir(), logged)
+	w.register(one, fulfilment)
+	w.serveFulfilment()
+	two := w.start("two", t.TempDir(), logged)
+	w.share(one, two)
+	w.complete(one, "before", 30)
+	w.followed(one, two)
+
+	journal, err := w.admin.Metadata(w.Context(), w.topics.Journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := journal.Topics[w.topics.Journal].ID
+	var forgetful atomic.Bool
+	forgetful.Store(true)
+	w.broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.broker.Fake.KeepControl()
+		fetch, ok := r.(*kmsg.FetchRequest)
+		if !ok || !forgetful.Load() {
+			return nil, nil, false
+		}
+		answer := fetch.ResponseKind().(*kmsg.FetchResponse)
+		if len(fetch.Topics) == 0 {
+			answer.ErrorCode = kerr.FetchSessionIDNotFound.Code // so that it names the topics again
+			return answer, nil, true
+		}
+		for _, topic := range fetch.Topics {
+			if topic.TopicID != [16]byte(id) {
+				return nil, nil, false
+			}
+			unknown := kmsg.NewFetchResponseTopic()
+			unknown.TopicID = topic.TopicID
+			for _, p := range topic.Partitions {
+				of := kmsg.NewFetchResponseTopicPartition()
+				of.Partition, of.ErrorCode = p.Partition, kerr.UnknownTopicID.Code
+				unknown.Partitions = append(unknown.Partitions, of)
+			}
+			answer.Topics = append(answer.Topics, unknown)
+		}
+		return answer, nil, true
+	})
+	w.until("a standby cannot read", func() error {
+		if !strings.Contains(said.String(), "cannot read the journal; trying on") {
+			return errors.New("it says nothing")
+		}
+		return nil
+	})
+	forgetful.Store(false)
+	w.complete(one, "after", 30)
+	w.followed(one, two)
+	if strings.Contains(said.String(), "folded again") {
+		t.Errorf("a standby began again:\n%s", said)
+	}
+	w.checkJournal()
+}
+
+// followed waits until both instances have folded the same.
+func (w *world) followed(one, two *running) {
+	w.Helper()
+	for p := range int32(partitions) {
+		w.until("both have folded all", func() error {
+			if a, b := w.head(one, p), w.head(two, p); a != b || a == 0 {
+				return fmt.Errorf("partition %d: %d and %d", p, a, b)
+			}
+			return nil
+		})
+	}
 }
 
 // share waits until two instances serve all partitions between them.
