@@ -212,7 +212,8 @@ func (i *Instance) reach(ctx context.Context) (string, error) {
 // partition stands still meanwhile.
 func patient() []kgo.Opt {
 	return []kgo.Opt{
-		kgo.AlwaysRetryEOF(), // by default a connection that ends at once counts as a wrong setting of TLS
+		kgo.AlwaysRetryEOF(),     // by default a connection that ends at once counts as a wrong setting of TLS
+		kgo.RequestRetries(1000), // kgo gives up after 30 s all the same
 		kgo.DialTimeout(3 * time.Second),
 		kgo.RetryBackoffFn(func(tries int) time.Duration {
 			longest := min(50*time.Millisecond<<min(tries, 10), time.Second)
