@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -507,3 +508,21 @@ func TestClientIsFarFromAServer(t *testing.T) {
 		t.Error("an id that cannot be one was asked for")
 	}
 }
+
+// Whoever hangs up before the answer is answered once, and nobody complains.
+func TestHangingUp(t *testing.T) {
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	w := &deafWriter{}
+	New(Config{}).ServeHTTP(w, httptest.NewRequestWithContext(gone, http.MethodGet, "/api/v1/orders", http.NoBody))
+	if want := []int{http.StatusServiceUnavailable}; !slices.Equal(w.said, want) {
+		t.Errorf("the status was set to %v, want %v", w.said, want)
+	}
+}
+
+// deafWriter is the answer to somebody who has hung up.
+type deafWriter struct{ said []int }
+
+func (w *deafWriter) Header() http.Header       { return http.Header{} }
+func (w *deafWriter) WriteHeader(status int)    { w.said = append(w.said, status) }
+func (w *deafWriter) Write([]byte) (int, error) { return 0, syscall.EPIPE }

@@ -149,11 +149,13 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 // format reads and writes JSON as the messages on Kafka are read and written.
 var format = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
-		if err := jsonv2.MarshalWrite(w, v, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)); err != nil {
+		text, err := jsonv2.Marshal(v, jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+		if err != nil {
 			return err
 		}
-		_, err := w.Write([]byte{'\n'})
-		return err
+		// Whoever hung up needs no answer; huma would set another status, which net/http complains of.
+		_, _ = w.Write(append(text, '\n'))
+		return nil
 	},
 	Unmarshal: func(data []byte, v any) error {
 		return jsonv2.Unmarshal(data, v, jsontext.AllowDuplicateNames(true))
