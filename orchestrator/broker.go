@@ -32,9 +32,9 @@ type broker interface {
 	// since is the offset of the first record of a topic that is not older, or
 	// the topic's end.
 	since(ctx context.Context, topic string, t time.Time) (int64, error)
-	// open lists the transactions that are open on the partition of the
-	// [Instance.usualTopics], or on all that there is.
-	open(ctx context.Context, everywhere bool) ([]openTransaction, error)
+	// open lists the transactions that are open on the lane's partition of some
+	// topics, or, if none is named, on every partition that there is.
+	open(ctx context.Context, topics ...string) ([]openTransaction, error)
 	// finish ends a transaction that hangs on a partition. It fails with an
 	// [kadm.AuthError] when the principal may not do that.
 	finish(ctx context.Context, t openTransaction, commit bool) error
@@ -181,15 +181,15 @@ func (k *kafkaBroker) learn(ctx context.Context, unknown bool, topics []string) 
 	return nil
 }
 
-func (k *kafkaBroker) open(ctx context.Context, everywhere bool) ([]openTransaction, error) {
+func (k *kafkaBroker) open(ctx context.Context, topics ...string) ([]openTransaction, error) {
 	var on kadm.TopicsSet
-	if everywhere {
+	if len(topics) == 0 {
 		var err error
 		if on, err = allPartitions(ctx, k.client); err != nil {
 			return nil, err
 		}
 	} else {
-		for _, topic := range k.usualTopics() {
+		for _, topic := range topics {
 			on.Add(topic, k.partition)
 		}
 	}

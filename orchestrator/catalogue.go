@@ -264,7 +264,7 @@ func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, va
 	}
 	r := envelope.Record(c.topics.Workflows, value)
 	r.Key = []byte(flow.ID())
-	if err := client.ProduceSync(ctx, r).FirstErr(); err != nil {
+	if err := produce(ctx, client, r); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {

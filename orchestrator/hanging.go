@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -38,10 +40,11 @@ type openTransaction struct {
 	coordinator int32
 }
 
-// hanging returns for each slot what hangs of it. The producers must have
-// initialised their ids, which ended whatever the coordinator knew of.
-func (l *lane) hanging(ctx context.Context, everywhere bool) (found [slots][]openTransaction, hangs bool, err error) {
-	open, err := l.broker.open(ctx, everywhere)
+// hanging returns for each slot what hangs of it on some topics, or, if none is
+// named, anywhere. The producers must have initialised their ids, which ended
+// whatever the coordinator knew of.
+func (l *lane) hanging(ctx context.Context, topics ...string) (found [slots][]openTransaction, hangs bool, err error) {
+	open, err := l.broker.open(ctx, topics...)
 	if err != nil {
 		return found, false, err
 	}
@@ -67,12 +70,12 @@ func (l *lane) hanging(ctx context.Context, everywhere bool) (found [slots][]ope
 //
 // Anything else is aborted, as if it had never been: its inputs are read again.
 func (l *lane) sweep(ctx context.Context) error {
-	_, hangs, err := l.hanging(ctx, false)
+	_, hangs, err := l.hanging(ctx, l.usualTopics()...)
 	if err != nil || !hangs {
 		return err
 	}
 	// It may hang elsewhere too: on a caller's topic, or where it forwarded.
-	found, _, err := l.hanging(ctx, true)
+	found, _, err := l.hanging(ctx)
 	if err != nil {
 		return err
 	}
@@ -299,31 +302,50 @@ const watchEvery = 10 * time.Second
 
 // watch looks from time to time whether one of the lane's own transactions
 // hangs although its commit was acknowledged, and reports it: a takeover mends
-// it. A transaction that is seen twice does not only wait for its markers.
+// it. A transaction that is seen twice does not only wait for its markers. Of one
+// that somebody else has open on the inputs for so long it tells in the log: what
+// is behind it cannot be read until it ends.
 func (l *lane) watch(ctx context.Context, hung chan<- error) {
-	seen := make(map[openTransaction]bool)
+	own, others := make(looks), make(looks)
 	for pause(ctx, watchEvery) {
-		found, _, err := l.hanging(ctx, false)
-		if err != nil {
-			l.log.Debug("cannot look for hanging transactions", "error", err)
-			continue
-		}
-		now := make(map[openTransaction]bool)
-		for _, open := range found {
-			for _, t := range open {
-				now[t] = true
-				if !seen[t] {
-					continue
-				}
+		found, _, err := l.hanging(ctx, l.usualTopics()...)
+		if err == nil {
+			if again := own.look(slices.Concat(found[:]...)); len(again) > 0 {
 				select {
-				case hung <- fmt.Errorf("a transaction hangs on %s partition %d from offset %d", t.topic, t.partition, t.offset):
+				case hung <- fmt.Errorf("a transaction hangs on %s partition %d from offset %d", again[0].topic, again[0].partition, again[0].offset):
 				case <-ctx.Done():
 				}
 				return
 			}
+			var open []openTransaction
+			if open, err = l.broker.open(ctx, l.topics.Orders, l.topics.Replies, l.topics.Commands); err == nil {
+				for _, t := range others.look(open) {
+					l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
+						"topic", t.topic, "offset", t.offset, "producer", t.producer, "written", time.UnixMilli(t.written))
+				}
+			}
 		}
-		seen = now
+		if err != nil {
+			l.log.Debug("cannot look for open transactions", "error", err)
+		}
 	}
+}
+
+// looks counts how often a transaction was seen open, one time after the other.
+type looks map[openTransaction]int
+
+// look counts those that are open now, and returns what is seen for the second
+// time. A transaction that goes on, and writes more, is the same.
+func (l looks) look(open []openTransaction) (again []openTransaction) {
+	before := maps.Clone(l)
+	clear(l)
+	for _, t := range open {
+		same := openTransaction{transaction: t.transaction, topic: t.topic, partition: t.partition, offset: t.offset}
+		if l[same] = before[same] + 1; l[same] == 2 {
+			again = append(again, t)
+		}
+	}
+	return again
 }
 
 // markersPatience is how long the markers of the last commit may take after a
@@ -337,7 +359,7 @@ const markersPatience = 5 * time.Second
 func (l *lane) settle(ctx context.Context) error {
 	waited := time.Duration(0)
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		found, hangs, err := l.hanging(ctx, false)
+		found, hangs, err := l.hanging(ctx, l.usualTopics()...)
 		patience := commitTimeout
 		switch {
 		case err == nil && !hangs:

@@ -34,7 +34,7 @@ func TestOpenTransactionsAreEnded(t *testing.T) {
 				r := Outbox(nil, &topics, &projections.Order{ID: "open"}, &e)[0]
 				must(t, client.ProduceSync(t.Context(), r).FirstErr())
 
-				open, err := c.lane.broker.open(t.Context(), false)
+				open, err := c.lane.broker.open(t.Context(), topics.Journal)
 				must(t, err)
 				if len(open) != 1 || open[0].topic != topics.Journal || open[0].offset != r.Offset {
 					t.Fatalf("%s: open are %+v, and the record is at %d", name, open, r.Offset)

@@ -147,7 +147,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	i.kafka = append(i.kafka, patient()...)
 	if i.client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
-		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.RecordDeliveryTimeout(30*time.Second), kgo.UnknownTopicRetries(1),
+		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.UnknownTopicRetries(1),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
@@ -550,7 +550,7 @@ func (i *Instance) alarm(ctx context.Context, p int32, why error) {
 		Source: "/waybill/" + i.topics.Namespace, Type: events.AlertRaised, Time: now,
 		ID: fmt.Sprintf("p%d/%d", p, now.UnixMilli()),
 	}
-	if err := i.client.ProduceSync(ctx, envelope.Record(i.topics.Alerts, alert.Append(nil))).FirstErr(); err != nil {
+	if err := produce(ctx, i.client, envelope.Record(i.topics.Alerts, alert.Append(nil))); err != nil {
 		i.log.Error("cannot raise an alert", "partition", p, "error", err)
 	}
 }

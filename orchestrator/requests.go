@@ -39,10 +39,30 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSubmitted,
 		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
 	}
-	if err := i.client.ProduceSync(ctx, envelope.Record(i.topics.Orders, value)).FirstErr(); err != nil {
+	if err := produce(ctx, i.client, envelope.Record(i.topics.Orders, value)); err != nil {
 		return "", fmt.Errorf("submit order %q: %w", id, err)
 	}
 	return id, nil
+}
+
+// produceTimeout is how long Kafka may take to acknowledge a record.
+const produceTimeout = 30 * time.Second
+
+// produce puts a record on Kafka. Once ctx has ended, or after the
+// [produceTimeout], it returns the context's error, and the record may be on
+// Kafka or still get there. kgo would wait for the answer to what it has sent as
+// long as Kafka is silent.
+func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, produceTimeout)
+	defer cancel()
+	answered := make(chan error, 1)
+	client.Produce(ctx, r, func(_ *kgo.Record, err error) { answered <- err })
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Register registers a workflow, and creates the request topics of the agents
@@ -87,7 +107,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
-	if err := i.client.ProduceSync(ctx, envelope.Record(i.topics.Commands, value)).FirstErr(); err != nil {
+	if err := produce(ctx, i.client, envelope.Record(i.topics.Commands, value)); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
 	}
 	last := o.Command

@@ -374,7 +374,7 @@ func (b *simBroker) since(_ context.Context, topic string, t time.Time) (int64, 
 
 func (b *simBroker) learn(context.Context, bool, []string) error { return nil }
 
-func (b *simBroker) open(context.Context, bool) ([]openTransaction, error) {
+func (b *simBroker) open(context.Context, ...string) ([]openTransaction, error) {
 	var all []openTransaction
 	for _, topic := range slices.Sorted(maps.Keys(b.logs)) {
 		log := b.log(topic)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // done is a fault that was inflicted.
@@ -26,7 +28,7 @@ type done struct {
 // inflict goes through the schedules of all targets, and returns when the last
 // fault is over and everything is up again.
 func (r *run) inflict(ctx context.Context, began time.Time) {
-	for n := range len(r.instances) + 1 {
+	for n := range ofCallers + 1 {
 		r.background.Go(func() {
 			for _, f := range schedule(r.seed, n, r.brokers, r.duration, r.session) {
 				select {
@@ -37,16 +39,24 @@ func (r *run) inflict(ctx context.Context, began time.Time) {
 				if r.without != nil && r.without.MatchString(string(f.Kind)) {
 					continue
 				}
-				d := done{fault: f, Target: "kafka", Began: time.Now()}
-				if n > 0 {
+				d := done{fault: f, Began: time.Now()}
+				switch n {
+				case ofKafka:
+					d.Target = "kafka"
+				case ofCallers:
+					d.Target = "caller"
+				default:
 					d.Target = r.instances[n-1].name
 				}
 				for _, i := range r.instances {
 					note(i.log, fmt.Sprintf("%s: %s, for %s", d.Target, f.Kind, f.Hold.Round(time.Millisecond)))
 				}
-				if n == 0 {
+				switch n {
+				case ofKafka:
 					r.hitKafka(ctx, f)
-				} else {
+				case ofCallers:
+					d.Left = r.abandon(ctx, f)
+				default:
 					d.Left = r.hit(ctx, r.instances[n-1], f)
 				}
 				d.Ended = time.Now()
@@ -113,6 +123,29 @@ func (r *run) bounce(ctx context.Context, f fault, nodes []*node, down, up []str
 	}
 }
 
+// abandon submits an order and replies to it in a transaction that is never ended.
+// Kafka aborts it some time after the hold, so nobody may ever act on it; until
+// then the inputs behind it cannot be read. It says why, if it cannot.
+func (r *run) abandon(ctx context.Context, f fault) (left string) {
+	id := fmt.Sprintf("abandoned-%d", f.Detail)
+	client := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(f.Hold))
+	defer client.Close()
+	err := client.BeginTransaction()
+	for topic, text := range map[string]string{
+		r.topics.Orders:  `{"workflow":"chaos-0","input":{"n":0}}`,
+		r.topics.Replies: `{"order":"` + id + `","step":"one","attempt":1,"status":"completed"}`,
+	} {
+		if err == nil {
+			err = client.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte(text)}).FirstErr()
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf(", left out: %v", err)
+	}
+	hold(ctx, f.Hold)
+	return ""
+}
+
 // hit inflicts a fault on an instance, and undoes it. It says why, if it cannot.
 func (r *run) hit(ctx context.Context, i *instance, f fault) (left string) {
 	by := rand.New(rand.NewPCG(f.Detail, 0))
@@ -137,6 +170,7 @@ func (r *run) hit(ctx context.Context, i *instance, f fault) (left string) {
 			r.forced++
 			r.mu.Unlock()
 			note(i.log, "it did not end well when it was told to")
+			r.Errorf("%s did not end well within 30 s of SIGTERM", i.name)
 		}
 		hold(ctx, f.Hold)
 		i.up()

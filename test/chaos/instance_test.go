@@ -128,7 +128,7 @@ func (i *instance) down(s syscall.Signal, patience time.Duration) bool {
 	case <-ended:
 		return cmd.ProcessState.ExitCode() == 0
 	case <-time.After(patience):
-		_ = cmd.Process.Kill()
+		_ = cmd.Process.Signal(syscall.SIGQUIT) // the log then has what every goroutine waits for
 		<-ended
 		return false
 	}

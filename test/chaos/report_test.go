@@ -86,7 +86,7 @@ func (f *findings) counts(r *run) reliability.Figures {
 // faults says how often each kind was inflicted.
 func (f *findings) faults(r *run) (rows reliability.Figures) {
 	dealt := make(map[kind]bool)
-	for target := range 2 {
+	for target := range ofCallers + 1 {
 		for _, c := range deckOf(target, r.brokers) {
 			dealt[c.kind] = true
 		}
@@ -107,7 +107,7 @@ func (f *findings) faults(r *run) (rows reliability.Figures) {
 		case r.without != nil && r.without.MatchString(string(k)):
 			rows = append(rows, reliability.Figure{Name: string(k), Value: "left out"})
 		case left > 0:
-			times = fmt.Sprintf("%d, left out %d times: no file system could be mounted", n, left)
+			times = fmt.Sprintf("%d, left out %d times", n, left)
 			fallthrough
 		default:
 			rows = append(rows, reliability.Figure{Name: string(k), Value: times})

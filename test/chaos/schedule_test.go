@@ -32,12 +32,14 @@ const (
 	brokerRestart kind = "broker restarted in good order"
 	brokerPause   kind = "broker paused"
 	rolling       kind = "all brokers restarted, one after the other"
+
+	abandon kind = "transaction of a caller left open on the inputs"
 )
 
 // kinds are all of them, in the order of the report.
 var kinds = []kind{
 	kill, freeze, handOver, cut, part, deafen, mute, slow, swallow, wipe, flip, fill,
-	kafkaKill, kafkaRestart, brokerKill, brokerRestart, brokerPause, rolling,
+	kafkaKill, kafkaRestart, brokerKill, brokerRestart, brokerPause, rolling, abandon,
 }
 
 // fault is one that was drawn.
@@ -54,12 +56,20 @@ type deck []struct {
 	weight int
 }
 
-// deckOf is that of Kafka, which is target 0, or of an instance.
+// Targets are Kafka, the instances by their numbers, and those who submit.
+const (
+	ofKafka   = 0
+	ofCallers = instances + 1
+)
+
+// deckOf is that of a target.
 func deckOf(target, brokers int) deck {
 	switch {
-	case target == 0 && brokers == 1:
+	case target == ofCallers:
+		return deck{{abandon, 1}}
+	case target == ofKafka && brokers == 1:
 		return deck{{kafkaKill, 3}, {kafkaRestart, 2}}
-	case target == 0:
+	case target == ofKafka:
 		return deck{{brokerKill, 8}, {brokerRestart, 5}, {brokerPause, 5}, {rolling, 3}, {kafkaKill, 2}}
 	}
 	d := deck{{kill, 30}, {freeze, 18}, {handOver, 14}, {cut, 7}, {deafen, 7}, {mute, 7}, {swallow, 7}, {slow, 5}, {wipe, 4}, {flip, 4}, {fill, 4}}
@@ -83,13 +93,13 @@ func (d deck) draw(by *rand.Rand) kind {
 	panic("unreachable: n is less than the sum")
 }
 
-// schedule draws the faults of one target: of instance n, or of Kafka, which is
-// number 0. Each target has its own, so faults come alone and on top of others.
+// schedule draws the faults of one target. Each has its own, so faults come alone
+// and on top of others.
 func schedule(seed uint64, target, brokers int, duration, session time.Duration) []fault {
 	by := rand.New(rand.NewPCG(seed, uint64(target)))
 	between := func(low, high time.Duration) time.Duration { return low + time.Duration(by.Int64N(int64(high-low))) }
 	cards, gap, longest := deckOf(target, brokers), 9*time.Second, 20*time.Second
-	if target == 0 {
+	if target == ofKafka {
 		gap, longest = 25*time.Second, 50*time.Second
 	}
 	var all []fault
@@ -100,7 +110,7 @@ func schedule(seed uint64, target, brokers int, duration, session time.Duration)
 			f.Hold = between(session*3/2, session*3)
 		case cut, part, deafen, mute:
 			f.Hold = between(session/2, session*3)
-		case slow, swallow, fill:
+		case slow, swallow, fill, abandon:
 			f.Hold = between(5*time.Second, 12*time.Second)
 		case kafkaKill, kafkaRestart, brokerRestart, rolling:
 			f.Hold = between(0, 5*time.Second)

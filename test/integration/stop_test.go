@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
@@ -64,6 +68,40 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 	for k := range 6 {
 		w.order(two, fmt.Sprintf("o-%d", k), in(projections.Processed))
 	}
+	w.checkJournal()
+}
+
+// A submission to which Kafka does not answer ends when its caller goes away; an
+// instance that stops waits for its callers. Submitted again, it is one order.
+func TestASubmissionEndsWithItsCaller(t *testing.T) {
+	b := kafka.Embedded(t)
+	w := newWorld(t, b)
+	i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
+		cfg.Kafka = append(cfg.Kafka, kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(time.Second))
+	})
+	w.register(i, fulfilment)
+	w.serveFulfilment()
+	var silent atomic.Bool
+	silent.Store(true)
+	caller, goAway := context.WithCancel(t.Context())
+	b.Fake.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		p, ok := r.(*kmsg.ProduceRequest)
+		if !ok || p.TransactionID != nil || !silent.Load() {
+			return nil, nil, false
+		}
+		goAway()
+		return nil, nil, true
+	})
+	submission := &events.Submission{Workflow: "fulfilment"}
+	if _, err := i.Submit(caller, "o-1", submission, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("the submission ended with %v", err)
+	}
+	silent.Store(false)
+	if _, err := i.Submit(t.Context(), "o-1", submission, ""); err != nil {
+		t.Error(err)
+	}
+	w.order(i, "o-1", in(projections.Processed))
 	w.checkJournal()
 }
 

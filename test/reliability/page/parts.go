@@ -19,8 +19,8 @@ fails is shortened as far as it still fails.`,
 	{
 		"chaos-1", "Chaos on one broker",
 		`Three instances of ` + "`waybill serve`" + ` on Apache Kafka, 12 partitions, four workflows with undo, waits, parallel steps and
-conditions, agents that fail, refuse, are slow or silent, operators who interfere. Faults are drawn by a seed for each
-instance and for Kafka, so they come alone and on top of each other. The clock of the third instance is wrong, and
+conditions, agents that fail, refuse, are slow or silent, operators who interfere, callers whose transactions never end.
+Faults are drawn by a seed for each instance, for Kafka and for callers, so they come alone and on top of each other. The clock of the third instance is wrong, and
 differently so at each of its starts. Then the faults stop, the clocks are right, the agents answer everything,
 operators resubmit what is in Error, and all that stands on Kafka is checked: every submission was accepted once and
 ended, every command was acted on once, no history breaks a rule of [the oracle](../test/oracle), every request, status
@@ -110,6 +110,7 @@ var rows = []row{
 	{"state store damaged", append(inChaos("state stores that were found damaged, and rebuilt by themselves"), of("damage", "stores spoiled"))},
 	{"malformed input", []source{of("fuzz", "mutated records")}},
 	{"transactions that hang", append(inChaos("transactions that hung, and were ended"), of("simulation", "markers that Kafka forgot, so that a transaction hung"))},
+	{"transactions of callers that never end", inChaos("faults", "transaction of a caller left open on the inputs")},
 	{"inputs on which deciding panics", []source{of("simulation", "inputs on which deciding panicked")}},
 	{"journals that are torn", []source{of("torn", "journals")}},
 	{"takeovers", append(inChaos("claims of partitions"), of("simulation", "takeovers"))},
@@ -135,6 +136,7 @@ const found = `| what | found with | state |
 | An instance that starts while a broker is down ends, because it asked that one for the topics. It is started again, and nothing is lost | ` + "`make chaos BROKERS=3 SEED=31 DURATION=5m`" + ` at 019e8b9 | mended: it tries on |
 | While one of three brokers is down, clients that ask that one first give up: takeovers fail and begin anew, and partitions are silent for up to 77 s. Nothing is lost | ` + "`make chaos BROKERS=3 SEED=31 DURATION=5m`" + ` at 019e8b9 | mended: they ask another |
 | A standby begins a partition again from the beginning of its journal, because a broker that has come back does not know the topic yet. Nothing is lost | ` + "`make chaos BROKERS=3 SEED=36 DURATION=2m`" + ` at ae33b53 | mended: it goes on where it was |
+| An instance that is told to stop while Kafka is down never ends, because a submission over HTTP waits for an answer that cannot come any more. Its partitions are given up, and nothing is lost | ` + "`make chaos SEED=3 DURATION=60s RATE=10`" + ` with the commit before | mended: the submission ends with its caller |
 | An instance has folded a transaction that Kafka acknowledged and left hanging; another aborts it; the first takes over again, before anything else was committed, and goes on from what is not in the journal | ` + "`TestSimulation`" + `, about one history in 15,000 without the repair | mended: what was folded last must be in the journal |
 | A transaction that hangs is ended by one of its producer; its owner dies between the beginning and the end of that one, and what was to be committed is aborted | ` + "`TestSimulation`" + `, about one history in 5,000 without the repair | mended: the marker is written, which is one act |
 | Two instances end the same hanging transaction at the same time, one by a commit and one by an abort, each on some topics | ` + "`TestSimulation`" + `, one history in 275,000 | mended: all follow what the journal then says |
