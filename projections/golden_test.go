@@ -29,11 +29,13 @@ import (
 //   - states, what the fold makes of the journal; -rewrite writes it, and must
 //     change nothing in the directory of a release
 //
-// A release that adds types of events adds a directory. None is ever changed.
+// A release that adds types of events adds a directory. None is ever changed. In
+// ae33b53 deciding panicked, by a fault that was in that build only, until a build
+// without it took over.
 func TestGoldenJournals(t *testing.T) {
 	releases, err := filepath.Glob("testdata/golden/*")
 	must(t, err)
-	if len(releases) < 2 {
+	if len(releases) < 3 {
 		t.Fatalf("golden journals of %q only", releases)
 	}
 	for _, dir := range releases {
@@ -151,6 +153,8 @@ type told struct {
 	LockedBy     string
 	CompleteBy   time.Time
 	FailureCount int
+	Held         bool
+	Waiting      int
 	Input        jsontext.Value
 	Output       jsontext.Value
 	Steps        []toldStep
@@ -186,7 +190,8 @@ func (g *golden) compare(file string) {
 		have := told{
 			Steps:   []toldStep{},
 			OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State, LockedBy: o.LockedBy,
-			CompleteBy: o.CompleteBy(), FailureCount: o.FailureCount, Input: compact(g.T, o.Input), Output: compact(g.T, o.Output()),
+			CompleteBy: o.CompleteBy(), FailureCount: o.FailureCount,
+			Held: o.Hold != nil, Waiting: len(o.Waiting), Input: compact(g.T, o.Input), Output: compact(g.T, o.Output()),
 		}
 		for i := range o.Steps {
 			s := &o.Steps[i]

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -298,11 +299,37 @@ func TestServerGoesAwayForGood(t *testing.T) {
 }
 
 func TestRate(t *testing.T) {
-	newOwner(t, listing("", "a Error", "b Error", "c Error", "d Error", "e Error"))
-	begin := time.Now()
-	waybill(t, "", "order", "resubmit", "--state", "Error", "--rate", "20").want(t, 0, "Done       5", "")
-	if took := time.Since(begin); took < 200*time.Millisecond {
-		t.Errorf("5 orders at 20 a second took %s", took)
+	for rate, apart := range map[float64]time.Duration{20: 50 * time.Millisecond, 0.5: 2 * time.Second, 0: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, turns := time.Now(), 0
+			for i := range (&bulk{rate: rate}).turns(t.Context(), 5) {
+				if after := time.Since(begin); i != turns || after != time.Duration(i)*apart {
+					t.Errorf("at %g a second, turn %d is number %d, after %s", rate, turns, i, after)
+				}
+				turns++
+			}
+			if turns != 5 {
+				t.Errorf("%d turns", turns)
+			}
+		})
+	}
+}
+
+// While the turn of the second order does not come, nobody asks for it.
+func TestRateOfActing(t *testing.T) {
+	o := newOwner(t, listing("", "a Error", "b Error", "c Error", "d Error", "e Error"))
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	o.answer = func(id string, _ int, w http.ResponseWriter) {
+		done(id, w)
+		interrupt()
+	}
+	var out, errs bytes.Buffer
+	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0.0001", "-o", "json"}, strings.NewReader(""), &out, &errs)
+	c := call{code, out.String(), errs.String()}
+	c.want(t, 1, "", "waybill: stopped: ")
+	if r := readResult(t, c); fmt.Sprint(r.Done) != "[a]" || len(r.NotTried) != 4 {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"strings"
@@ -168,11 +169,6 @@ func (b *bulk) all(cmd *cobra.Command, client *api.Client, command *events.Comma
 	defer stop(nil)
 	// What has begun is waited for, so that it is known what became of it.
 	call := context.WithoutCancel(ctx)
-	limit := rate.Limit(b.rate)
-	if b.rate == 0 {
-		limit = rate.Inf
-	}
-	pace := rate.NewLimiter(limit, 1)
 	bar := newProgress(cmd.ErrOrStderr(), len(orders))
 
 	tried := make([]bool, len(orders))
@@ -191,10 +187,7 @@ func (b *bulk) all(cmd *cobra.Command, client *api.Client, command *events.Comma
 			}
 		})
 	}
-	for i := range orders {
-		if pace.Wait(ctx) != nil || ctx.Err() != nil {
-			break
-		}
+	for i := range b.turns(ctx, len(orders)) {
 		select {
 		case places <- i:
 		case <-ctx.Done():
@@ -219,4 +212,20 @@ func (b *bulk) all(cmd *cobra.Command, client *api.Client, command *events.Comma
 		return result, err
 	}
 	return result, errStopped
+}
+
+// turns counts to n, no faster than the rate says, until ctx ends.
+func (b *bulk) turns(ctx context.Context, n int) iter.Seq[int] {
+	limit := rate.Limit(b.rate)
+	if b.rate == 0 {
+		limit = rate.Inf
+	}
+	pace := rate.NewLimiter(limit, 1)
+	return func(yield func(int) bool) {
+		for i := range n {
+			if pace.Wait(ctx) != nil || ctx.Err() != nil || !yield(i) {
+				return
+			}
+		}
+	}
 }

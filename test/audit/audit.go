@@ -36,7 +36,7 @@ func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool,
 		t.Fatal(err)
 	}
 	b := &Books{Histories: make(map[string][]events.Event), Messages: make(map[string]*oracle.Messages), Ledgers: make(map[string]*oracle.Ledger)}
-	for _, e := range oracle.Journal(t, oracle.Read(t, brokers, topics.Journal)) {
+	for e := range oracle.Journal(t, oracle.Records(t, brokers, topics.Journal)) {
 		if e.Order == "" {
 			continue
 		}
@@ -45,10 +45,10 @@ func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool,
 			l = oracle.NewLedger(e.Order, find)
 			b.Ledgers[e.Order] = l
 		}
-		if err := l.Add(&e); err != nil {
+		if err := l.Add(e); err != nil {
 			t.Error(err)
 		}
-		b.Histories[e.Order] = append(b.Histories[e.Order], e)
+		b.Histories[e.Order] = append(b.Histories[e.Order], *e)
 	}
 
 	var sent []*kgo.Record

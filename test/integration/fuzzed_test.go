@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"hash/maphash"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -14,7 +15,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unique"
 
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/agents"
@@ -38,7 +41,7 @@ steps:
 // Whatever stands on the input topics, no partition stops: all is read, each
 // record is accounted for once, and the orders of those who behave complete.
 // WAYBILL_FUZZED is how many records are mutated for each topic, and
-// WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0 and some memory.
+// WAYBILL_FUZZED_SEED repeats a run; a million needs -timeout 0.
 func TestFuzzedRecords(t *testing.T) {
 	n, seed := setting(t, "WAYBILL_FUZZED", 3_000), setting(t, "WAYBILL_FUZZED_SEED", 0)
 	if seed == 0 {
@@ -49,8 +52,8 @@ func TestFuzzedRecords(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		a := fuzz(t, b, int(n), seed)
 		rows = append(rows, reliability.Figure{Name: string(b.Kind), Value: a.figures()})
-		records += len(a.inputs)
-	})
+		records += a.inputs
+	}, kfake.DataDir(t.TempDir()))
 	reliability.Write(t, "fuzz", fmt.Sprintf("make reliability PART=fuzz FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed), reliability.Figures{
 		{Name: "seed", Value: seed},
 		{Name: "mutated records", Value: records},
@@ -89,6 +92,9 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
 	began := time.Now()
 	var honest []string
 	for done := 0; done < n; done += fuzzedAtOnce {
+		if before := len(honest) - fuzzedAhead; before >= 0 {
+			w.order(i, honest[before], in(projections.Processed))
+		}
 		id := fmt.Sprintf("honest-%d", done/fuzzedAtOnce)
 		w.submit(id, `{"workflow":"fulfilment","input":{"of":"honest"}}`)
 		honest = append(honest, id)
@@ -96,10 +102,13 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
 		m.send(min(fuzzedAtOnce, n-done))
 	}
 	produced := time.Since(began)
-	w.drained()
+	// Once that was read, all that was forwarded is on the inputs, too.
+	w.readUpTo(i, &m.ends)
 	for _, id := range honest {
 		w.order(i, id, in(projections.Processed))
 	}
+	a := newAccounts(w, i.Partition)
+	w.readUpTo(i, &a.ends)
 	// What was read last may have armed a retry, whose turn comes at once.
 	w.until("nothing is armed", func() error { return w.armed(i) })
 	took := time.Since(began)
@@ -107,18 +116,20 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
 
 	t.Logf("%d mutated records, produced in %s, all read and %d honest orders completed after %s",
 		m.sent, produced.Round(time.Millisecond), len(honest), took.Round(time.Millisecond))
-	books := newAccounts(w, i.Partition)
-	books.settle()
-	t.Logf("%v", books)
-	if len(books.inputs) < m.sent {
-		t.Errorf("%d records on the inputs, %d of which were sent", len(books.inputs), m.sent)
+	a.settle()
+	t.Logf("%v", a)
+	if a.inputs < m.sent {
+		t.Errorf("%d records on the inputs, %d of which were sent", a.inputs, m.sent)
 	}
 	w.audit(m.caller)
-	return books
+	return a
 }
 
 // fuzzedAtOnce is how many records of each topic come between two honest orders.
 const fuzzedAtOnce = 250
+
+// fuzzedAhead is how many honest orders may be under way.
+const fuzzedAhead = 100
 
 // brief leaves out what is written for every dead letter.
 type brief struct{ log testLog }
@@ -156,50 +167,40 @@ func (w *world) armed(i *running) error {
 	return nil
 }
 
-// drained waits until the journal says that every input was read.
-func (w *world) drained() {
+// ends are how far the input topics of each partition reach.
+type ends [partitions]events.Positions
+
+func (e *ends) add(topics *events.Topics, r *kgo.Record) {
+	p := &e[r.Partition]
+	switch r.Topic {
+	case topics.Orders:
+		p.Orders = max(p.Orders, r.Offset+1)
+	case topics.Replies:
+		p.Replies = max(p.Replies, r.Offset+1)
+	case topics.Commands:
+		p.Commands = max(p.Commands, r.Offset+1)
+	}
+}
+
+// beyond says which input was not read up to here.
+func (e *ends) beyond(read func(partition int) events.Positions) error {
+	for p, end := range e {
+		if next := read(p); next.Orders < end.Orders || next.Replies < end.Replies || next.Commands < end.Commands {
+			return fmt.Errorf("partition %d is read up to %+v of %+v", p, next, end)
+		}
+	}
+	return nil
+}
+
+// readUpTo waits until every input was read.
+func (w *world) readUpTo(i *running, e *ends) {
 	w.Helper()
 	w.until("all inputs are read", func() error {
-		ends := make(map[int32]*events.Positions)
-		at := func(p *events.Positions, topic string) *int64 {
-			switch topic {
-			case w.topics.Orders:
-				return &p.Orders
-			case w.topics.Replies:
-				return &p.Replies
-			}
-			return &p.Commands
+		heads, err := i.Store().Heads(partitions)
+		if err != nil {
+			return err
 		}
-		topics := []string{w.topics.Orders, w.topics.Replies, w.topics.Commands}
-		for _, topic := range topics {
-			for _, r := range w.read(topic) {
-				if ends[r.Partition] == nil {
-					ends[r.Partition] = &events.Positions{}
-				}
-				*at(ends[r.Partition], topic) = r.Offset + 1
-			}
-		}
-		read := make(map[int32]events.Positions)
-		for _, r := range w.read(w.topics.Journal) {
-			if header := events.HeaderValue(r, events.HeaderLane); header != nil {
-				seal, err := events.DecodeSeal(header)
-				if err != nil {
-					w.Fatal(err)
-				}
-				if seal.Transaction > 0 {
-					read[r.Partition] = seal.Next
-				}
-			}
-		}
-		for p, end := range ends {
-			next := read[p]
-			for _, topic := range topics {
-				if have, want := *at(&next, topic), *at(end, topic); have < want {
-					return fmt.Errorf("%s partition %d is read up to %d of %d", topic, p, have, want)
-				}
-			}
-		}
-		return nil
+		return e.beyond(func(p int) events.Positions { return heads[p].Next })
 	})
 }
 
@@ -214,6 +215,7 @@ type mutator struct {
 	orders   int      // how many ids are in play
 	honest   []string // orders that were submitted and must complete
 	sent     int
+	ends     ends
 	large    int // how many more values may be large
 }
 
@@ -240,6 +242,9 @@ func (m *mutator) send(n int) {
 		m.Fatal(err)
 	}
 	m.sent += len(records)
+	for _, r := range records {
+		m.ends.add(&m.topics, r)
+	}
 }
 
 func (m *mutator) of(all ...string) string { return all[m.IntN(len(all))] }
@@ -423,231 +428,300 @@ func (m *mutator) addHeaders(r *kgo.Record, kind events.Type) {
 	}
 }
 
-// accounts say what became of every record of the input topics.
+// accounts say what became of every record of the input topics. They are too
+// many to be held: of those that stand on Kafka a second time a fingerprint is kept.
 type accounts struct {
 	*world
 	partition func(order string) int32
+	ends      ends
 
-	inputs    map[string]*kgo.Record // by their source: topic/partition/offset
-	letters   map[string]*kgo.Record // dead letters, by the source of what they hold
-	forwarded map[string]*kgo.Record // by the source of what was forwarded
-	journal   []events.Event
+	forwarded map[place]fingerprint // by what was forwarded
+	letters   map[place]fingerprint // by what was put aside
 
+	// Of every order, how many of its records came to no event yet.
+	submitted, replies map[string]int
+	commands           map[string][]string // their ids, in order
+	last               map[string]string   // the id of the last command
+
+	inputs, putAside, moved                                                 int
 	accepted, rejected, known, replied, discarded, acted, refused, repeated int
 }
 
+// newAccounts reads how far the inputs reach, and what was forwarded.
 func newAccounts(w *world, partition func(string) int32) *accounts {
 	w.Helper()
 	a := &accounts{
 		world: w, partition: partition,
-		inputs: make(map[string]*kgo.Record), letters: make(map[string]*kgo.Record), forwarded: make(map[string]*kgo.Record),
+		forwarded: make(map[place]fingerprint), letters: make(map[place]fingerprint),
+		submitted: make(map[string]int), replies: make(map[string]int), commands: make(map[string][]string), last: make(map[string]string),
 	}
-	once := func(all map[string]*kgo.Record, source string, r *kgo.Record) {
-		if all[source] != nil {
-			w.Errorf("%s is there twice: %s/%d/%d, and before %s/%d/%d", source, r.Topic, r.Partition, r.Offset, all[source].Topic, all[source].Partition, all[source].Offset)
+	for r := range a.everyInput() {
+		a.ends.add(&a.topics, r)
+		if from := events.Header(r, "waybill_forwarded_from"); from != "" && from != "nowhere/0/0" {
+			a.moved++
+			a.once(a.forwarded, from, r, 1)
 		}
-		all[source] = r
-	}
-	for _, topic := range []string{w.topics.Orders, w.topics.Replies, w.topics.Commands} {
-		for _, r := range w.read(topic) {
-			once(a.inputs, place(r), r)
-			if from := events.Header(r, "waybill_forwarded_from"); from != "" && from != "nowhere/0/0" {
-				once(a.forwarded, from, r)
-			}
-		}
-	}
-	for _, r := range w.read(w.topics.DeadLetters) {
-		once(a.letters, events.Header(r, "waybill_source"), r)
-	}
-	for _, r := range w.read(w.topics.Journal) {
-		e, err := events.Decode[events.Event](r.Value)
-		if err != nil {
-			w.Fatal(err)
-		}
-		a.journal = append(a.journal, e)
 	}
 	return a
 }
 
-func place(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
+func (a *accounts) everyInput() iter.Seq[*kgo.Record] {
+	return func(yield func(*kgo.Record) bool) {
+		for _, topic := range []string{a.topics.Orders, a.topics.Replies, a.topics.Commands} {
+			for r := range a.every(topic) {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// once keeps the fingerprint of a copy, which has some headers more.
+func (a *accounts) once(all map[place]fingerprint, source string, copied *kgo.Record, added int) {
+	a.Helper()
+	from, err := parsePlace(source)
+	if err != nil {
+		a.Errorf("%s is from %q: %v", placeOf(copied), source, err)
+		return
+	}
+	if _, found := all[from]; found {
+		a.Errorf("%s is there twice, the second time as %s", from, placeOf(copied))
+	}
+	part := strings.Contains(events.Header(copied, "waybill_reason"), "only at the source")
+	copied.Headers = copied.Headers[:max(0, len(copied.Headers)-added)]
+	f := fingerprintOf(copied)
+	f.part = part
+	all[from] = f
+}
+
+// place is where a record stands.
+type place struct {
+	topic     string
+	partition int32
+	offset    int64
+}
+
+func (p place) String() string { return fmt.Sprintf("%s/%d/%d", p.topic, p.partition, p.offset) }
+
+func placeOf(r *kgo.Record) place { return place{r.Topic, r.Partition, r.Offset} }
+
+func parsePlace(s string) (place, error) {
+	topic, rest, _ := strings.Cut(s, "/")
+	p := place{topic: unique.Make(topic).Value()}
+	if _, err := fmt.Sscanf(rest, "%d/%d", &p.partition, &p.offset); err != nil {
+		return p, err
+	}
+	if p.String() != s {
+		return p, fmt.Errorf("that is %s", p)
+	}
+	return p, nil
+}
+
+// fingerprint tells a record from others.
+type fingerprint struct {
+	key, value, headers uint64
+	written             int64
+	part                bool // the rest was too large to be put aside
+}
+
+var hashing = maphash.MakeSeed()
+
+func fingerprintOf(r *kgo.Record) fingerprint {
+	f := fingerprint{key: maphash.Bytes(hashing, r.Key), value: maphash.Bytes(hashing, r.Value), written: r.Timestamp.UnixMilli()}
+	for _, h := range r.Headers {
+		f.headers = maphash.Comparable(hashing, struct {
+			before     uint64
+			key, value string
+		}{f.headers, h.Key, string(h.Value)})
+	}
+	return f
+}
+
+// other says what is different about a record, "" if nothing is.
+func (f fingerprint) other(than fingerprint) string {
+	switch {
+	case f.part:
+	case f.value != than.value:
+		return "another value"
+	case f.key != than.key:
+		return "another key"
+	case f.written != than.written:
+		return "another timestamp"
+	case f.headers != than.headers:
+		return "other headers"
+	}
+	return ""
+}
 
 // settle holds the inputs against what came of them.
 func (a *accounts) settle() {
 	a.Helper()
-	a.putAside()
-	submitted := make(map[string]int)
-	replies := make(map[string]int)
-	commands := make(map[string][]string) // of an order, the ids that left an event
-	last := make(map[string]string)
-	for _, r := range a.inOrder() {
-		source := place(r)
-		if a.letters[source] != nil || a.forwarded[source] != nil {
-			continue
+	for letter := range a.every(a.topics.DeadLetters) {
+		a.putAside++
+		source, reason := events.Header(letter, "waybill_source"), events.Header(letter, "waybill_reason")
+		if strings.Contains(reason, "panicked") {
+			a.Errorf("%s: %s", source, reason)
 		}
-		order := string(r.Key)
-		switch r.Topic {
-		case a.topics.Orders:
-			submitted[order]++
-		case a.topics.Replies:
-			reply, err := events.Decode[events.Reply](r.Value)
-			if err != nil {
-				a.Errorf("%s was taken for a reply: %v", source, err)
-			}
-			order = reply.Order
-			replies[order]++
-		case a.topics.Commands:
-			command, err := events.Decode[events.Command](r.Value)
-			if err != nil {
-				a.Errorf("%s was taken for a command: %v", source, err)
-			}
-			id := shortened(command.ID)
-			if id != "" && id == last[order] {
-				a.repeated++
-				break
-			}
-			if id != "" {
-				last[order] = id
-			}
-			commands[order] = append(commands[order], id)
+		a.once(a.letters, source, letter, 2)
+	}
+	for r := range a.everyInput() {
+		a.inputs++
+		if !a.twice(r) {
+			a.input(r)
 		}
-		if a.partition(order) != r.Partition {
-			a.Errorf("%s is of order %q, which lives in partition %d", source, order, a.partition(order))
-		}
+	}
+	for source := range a.letters {
+		a.Errorf("a dead letter is from %s, where nothing is", source)
+	}
+	for source := range a.forwarded {
+		a.Errorf("something was forwarded from %s, where nothing is", source)
 	}
 
-	for i := range a.journal {
-		e := &a.journal[i]
-		if strings.Contains(e.Reason, "panicked") {
-			a.Errorf("deciding on order %q panicked: %s", e.Order, e.Reason)
+	var read ends
+	for r := range a.every(a.topics.Journal) {
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			a.Fatal(err)
 		}
-		switch e.Type {
-		case events.OrderAccepted, events.OrderRejected:
-			if submitted[e.Order] == 0 {
-				a.Errorf("order %q came from no submission, or twice", e.Order)
+		a.event(&e)
+		if header := events.HeaderValue(r, events.HeaderLane); header != nil {
+			seal, err := events.DecodeSeal(header)
+			if err != nil {
+				a.Fatal(err)
 			}
-			a.known += submitted[e.Order] - 1
-			delete(submitted, e.Order)
-			if e.Type == events.OrderAccepted {
-				a.accepted++
-			} else {
-				a.rejected++
-			}
-		case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed:
-			replies[e.Order]--
-			a.replied++
-		case events.ReplyDiscarded:
-			replies[e.Order]--
-			a.discarded++
-		case events.OrderPaused, events.OrderResumed, events.OrderResubmitted, events.StepSkipped, events.UndoSkipped, events.CommandRefused, events.OrderCompensating:
-			if e.Type == events.OrderCompensating && e.End != string(projections.Cancelled) {
-				continue // the workflow did it
-			}
-			if e.Type == events.CommandRefused {
-				a.refused++
-			} else {
-				a.acted++
-			}
-			if left := commands[e.Order]; len(left) == 0 || left[0] != shortened(e.Command) {
-				a.Errorf("order %q: %s of command %q, when it was the turn of %q", e.Order, e.Type, e.Command, left)
-			} else {
-				commands[e.Order] = left[1:]
+			if seal.Transaction > 0 {
+				read[r.Partition] = seal.Next
 			}
 		}
 	}
-	for order, n := range submitted {
+	if err := a.ends.beyond(func(p int) events.Positions { return read[p] }); err != nil {
+		a.Errorf("the journal: %v", err)
+	}
+	for order, n := range a.submitted {
 		a.Errorf("%d submissions of order %q came to nothing", n, order)
 	}
-	for order, n := range replies {
+	for order, n := range a.replies {
 		if n != 0 {
 			a.Errorf("order %q: %d replies more than events about them", order, n)
 		}
 	}
-	for order, left := range commands {
+	for order, left := range a.commands {
 		if len(left) > 0 {
 			a.Errorf("order %q: commands %q came to nothing", order, left)
 		}
 	}
-	all := a.accepted + a.rejected + a.known + a.replied + a.discarded + a.acted + a.refused + a.repeated + len(a.letters) + len(a.forwarded)
-	if all != len(a.inputs) {
-		a.Errorf("%d of %d records are accounted for", all, len(a.inputs))
+	all := a.accepted + a.rejected + a.known + a.replied + a.discarded + a.acted + a.refused + a.repeated + a.putAside + a.moved
+	if all != a.inputs {
+		a.Errorf("%d of %d records are accounted for", all, a.inputs)
+	}
+}
+
+// twice says whether an input was put aside or forwarded, and holds it against
+// the copy.
+func (a *accounts) twice(r *kgo.Record) bool {
+	source, original := placeOf(r), fingerprintOf(r)
+	letter, aside := a.letters[source]
+	copied, moved := a.forwarded[source]
+	switch {
+	case aside && moved:
+		a.Errorf("%s was put aside, and forwarded", source)
+	case aside:
+		if other := letter.other(original); other != "" {
+			a.Errorf("%s was put aside with %s", source, other)
+		}
+	case moved:
+		if len(r.Key) == 0 {
+			original.key = copied.key // it is told by the value
+		}
+		if other := copied.other(original); other != "" {
+			a.Errorf("%s was forwarded with %s", source, other)
+		}
+	}
+	delete(a.letters, source)
+	delete(a.forwarded, source)
+	return aside || moved
+}
+
+// input expects an event of a record that was neither put aside nor forwarded.
+func (a *accounts) input(r *kgo.Record) {
+	order := string(r.Key)
+	switch r.Topic {
+	case a.topics.Orders:
+		a.submitted[order]++
+	case a.topics.Replies:
+		reply, err := events.Decode[events.Reply](r.Value)
+		if err != nil {
+			a.Errorf("%s was taken for a reply: %v", placeOf(r), err)
+		}
+		order = reply.Order
+		a.replies[order]++
+	case a.topics.Commands:
+		command, err := events.Decode[events.Command](r.Value)
+		if err != nil {
+			a.Errorf("%s was taken for a command: %v", placeOf(r), err)
+		}
+		id := shortened(command.ID)
+		if id != "" && id == a.last[order] {
+			a.repeated++
+			break
+		}
+		if id != "" {
+			a.last[order] = id
+		}
+		a.commands[order] = append(a.commands[order], id)
+	}
+	if a.partition(order) != r.Partition {
+		a.Errorf("%s is of order %q, which lives in partition %d", placeOf(r), order, a.partition(order))
+	}
+}
+
+// event accounts for the input from which it followed.
+func (a *accounts) event(e *events.Event) {
+	if strings.Contains(e.Reason, "panicked") {
+		a.Errorf("deciding on order %q panicked: %s", e.Order, e.Reason)
+	}
+	switch e.Type {
+	case events.OrderAccepted, events.OrderRejected:
+		if a.submitted[e.Order] == 0 {
+			a.Errorf("order %q came from no submission, or twice", e.Order)
+		}
+		a.known += a.submitted[e.Order] - 1
+		delete(a.submitted, e.Order)
+		if e.Type == events.OrderAccepted {
+			a.accepted++
+		} else {
+			a.rejected++
+		}
+	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed:
+		a.replies[e.Order]--
+		a.replied++
+	case events.ReplyDiscarded:
+		a.replies[e.Order]--
+		a.discarded++
+	case events.OrderPaused, events.OrderResumed, events.OrderResubmitted, events.StepSkipped, events.UndoSkipped, events.CommandRefused, events.OrderCompensating:
+		if e.Type == events.OrderCompensating && e.End != string(projections.Cancelled) {
+			return // the workflow did it
+		}
+		if e.Type == events.CommandRefused {
+			a.refused++
+		} else {
+			a.acted++
+		}
+		if left := a.commands[e.Order]; len(left) == 0 || left[0] != shortened(e.Command) {
+			a.Errorf("order %q: %s of command %q, when it was the turn of %q", e.Order, e.Type, e.Command, left)
+		} else {
+			a.commands[e.Order] = left[1:]
+		}
 	}
 }
 
 // shortened leaves off what is not remembered of a long id.
 func shortened(id string) string { return strings.ToValidUTF8(id[:min(len(id), 250)], "") }
 
-// inOrder are the inputs, each partition's as they stand in it.
-func (a *accounts) inOrder() []*kgo.Record {
-	all := make([]*kgo.Record, 0, len(a.inputs))
-	for _, r := range a.inputs {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *kgo.Record) int { return int(a.Offset - b.Offset) })
-	return all
-}
-
-// putAside holds what was put aside or forwarded against the original.
-func (a *accounts) putAside() {
-	a.Helper()
-	for source, letter := range a.letters {
-		r, reason := a.inputs[source], events.Header(letter, "waybill_reason")
-		switch {
-		case r == nil:
-			a.Errorf("a dead letter is from %q, where nothing is", source)
-			continue
-		case a.forwarded[source] != nil:
-			a.Errorf("%s was put aside, and forwarded", source)
-		case strings.Contains(reason, "panicked"):
-			a.Errorf("%s: %s", source, reason)
-		case strings.Contains(reason, "only at the source"):
-			continue // it was too large to be put aside as it is
-		case !bytes.Equal(letter.Value, r.Value):
-			a.Errorf("%s was put aside with another value", source)
-		}
-		if err := sameOutside(r, letter, 2); err != nil {
-			a.Errorf("%s was put aside with %v", source, err)
-		}
-	}
-	for source, copied := range a.forwarded {
-		r := a.inputs[source]
-		if r == nil {
-			a.Errorf("%s was forwarded from %q, where nothing is", place(copied), source)
-			continue
-		}
-		if !bytes.Equal(copied.Value, r.Value) {
-			a.Errorf("%s was forwarded with another value", source)
-		}
-		if len(r.Key) == 0 {
-			r.Key = copied.Key // it is told by the value
-		}
-		if err := sameOutside(r, copied, 1); err != nil {
-			a.Errorf("%s was forwarded with %v", source, err)
-		}
-	}
-}
-
-// sameOutside compares what is around the value; added is how many headers the
-// copy has more.
-func sameOutside(r, copied *kgo.Record, added int) error {
-	switch {
-	case !bytes.Equal(r.Key, copied.Key):
-		return fmt.Errorf("the key %q instead of %q", copied.Key, r.Key)
-	case !r.Timestamp.Equal(copied.Timestamp):
-		return fmt.Errorf("the timestamp %s instead of %s", copied.Timestamp, r.Timestamp)
-	case len(copied.Headers) != len(r.Headers)+added:
-		return fmt.Errorf("%d headers instead of %d", len(copied.Headers), len(r.Headers)+added)
-	}
-	for i, h := range r.Headers {
-		if h.Key != copied.Headers[i].Key || !bytes.Equal(h.Value, copied.Headers[i].Value) {
-			return errors.New("other headers")
-		}
-	}
-	return nil
-}
-
 func (a *accounts) figures() reliability.Figures {
 	return reliability.Figures{
-		{Name: "records on the inputs", Value: len(a.inputs)},
+		{Name: "records on the inputs", Value: a.inputs},
 		{Name: "orders accepted", Value: a.accepted},
 		{Name: "orders rejected", Value: a.rejected},
 		{Name: "submissions again", Value: a.known},
@@ -656,12 +730,12 @@ func (a *accounts) figures() reliability.Figures {
 		{Name: "commands done", Value: a.acted},
 		{Name: "commands refused", Value: a.refused},
 		{Name: "commands that came again", Value: a.repeated},
-		{Name: "dead letters", Value: len(a.letters)},
-		{Name: "forwarded", Value: len(a.forwarded)},
+		{Name: "dead letters", Value: a.putAside},
+		{Name: "forwarded", Value: a.moved},
 	}
 }
 
 func (a *accounts) String() string {
 	return fmt.Sprintf("%d records on the inputs: %d orders accepted, %d rejected, %d submissions again; %d replies did something, %d were discarded; %d commands were done, %d refused, %d came again; %d dead letters, %d forwarded",
-		len(a.inputs), a.accepted, a.rejected, a.known, a.replied, a.discarded, a.acted, a.refused, a.repeated, len(a.letters), len(a.forwarded))
+		a.inputs, a.accepted, a.rejected, a.known, a.replied, a.discarded, a.acted, a.refused, a.repeated, a.putAside, a.moved)
 }

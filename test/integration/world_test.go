@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
@@ -195,6 +196,12 @@ func (w *world) read(topic string) []*kgo.Record {
 	return oracle.Read(w, w.broker.Brokers, topic)
 }
 
+// every returns the same records one by one.
+func (w *world) every(topic string) iter.Seq[*kgo.Record] {
+	w.Helper()
+	return oracle.Records(w, w.broker.Brokers, topic)
+}
+
 // records waits until a topic has n records that match.
 func (w *world) records(topic string, n int, match func(*kgo.Record) bool) []*kgo.Record {
 	w.Helper()
@@ -237,7 +244,8 @@ func (w *world) types(id string) string {
 // checkJournal holds the journal against what must be true of every journal.
 func (w *world) checkJournal() {
 	w.Helper()
-	oracle.Journal(w, w.read(w.topics.Journal))
+	for range oracle.Journal(w, w.every(w.topics.Journal)) {
+	}
 }
 
 // audit holds all that is on Kafka against all rules. Callers are the topics

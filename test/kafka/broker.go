@@ -39,15 +39,15 @@ type Broker struct {
 }
 
 // Each runs suite on an embedded broker and, wherever a Docker engine answers,
-// on Apache Kafka in a container.
-func Each(t *testing.T, suite func(t *testing.T, b *Broker)) {
+// on Apache Kafka in a container. Options are the embedded broker's.
+func Each(t *testing.T, suite func(t *testing.T, b *Broker), opts ...kfake.Opt) {
 	t.Helper()
-	t.Run(string(KindEmbedded), func(t *testing.T) { suite(t, Embedded(t)) })
+	t.Run(string(KindEmbedded), func(t *testing.T) { suite(t, Embedded(t, opts...)) })
 	t.Run(string(KindContainer), func(t *testing.T) { suite(t, Container(t)) })
 }
 
-// Embedded starts an empty broker in memory for t alone, and closes it when t
-// ends. Options come after the package's own, and so win.
+// Embedded starts an empty broker for t alone, in memory unless an option says
+// otherwise, and closes it when t ends. Options come after the package's own, and so win.
 func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
 	fake, err := kfake.NewCluster(append([]kfake.Opt{

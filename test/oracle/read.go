@@ -2,6 +2,8 @@ package oracle
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,41 +18,63 @@ const patience = 3 * time.Minute
 // partition's in order.
 func Read(t testing.TB, brokers []string, topic string) []*kgo.Record {
 	t.Helper()
+	return slices.Collect(Records(t, brokers, topic))
+}
+
+// Records are those that [Read] returns, for topics that are too large to be
+// held: each is read when its turn comes. What is kept of a record keeps all that
+// was fetched with it.
+func Records(t testing.TB, brokers []string, topic string) iter.Seq[*kgo.Record] {
+	t.Helper()
+	return func(yield func(*kgo.Record) bool) {
+		client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		ends := endOffsets(t, client, topic)
+		left := make(map[int32]int64)
+		from := make(map[int32]kgo.Offset)
+		ends.Each(func(o kadm.ListedOffset) {
+			if o.Offset > 0 {
+				left[o.Partition], from[o.Partition] = o.Offset, kgo.NewOffset().AtStart()
+			}
+		})
+		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
+		for len(left) > 0 {
+			for r := range poll(t, client, topic, left).RecordsAll() {
+				if !r.Attrs.IsControl() && !yield(r) {
+					return
+				}
+				if r.Offset+1 >= left[r.Partition] {
+					delete(left, r.Partition)
+				}
+			}
+		}
+	}
+}
+
+func endOffsets(t testing.TB, client *kgo.Client, topic string) kadm.ListedOffsets {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
 	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
 	if err != nil || ends.Error() != nil {
 		t.Fatal(err, ends.Error())
 	}
-	left := make(map[int32]int64)
-	from := make(map[int32]kgo.Offset)
-	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
-			left[o.Partition], from[o.Partition] = o.Offset, kgo.NewOffset().AtStart()
-		}
-	})
-	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: from})
-	var all []*kgo.Record
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			t.Fatalf("read %s: %v; not read up to %v", topic, err, left)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				all = append(all, r)
-			}
-			if r.Offset+1 >= left[r.Partition] {
-				delete(left, r.Partition)
-			}
-		})
+	return ends
+}
+
+// poll waits for more of a topic that has not been read up to what is left.
+func poll(t testing.TB, client *kgo.Client, topic string, left map[int32]int64) kgo.Fetches {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	fetches := client.PollFetches(ctx)
+	if err := fetches.Err(); err != nil {
+		t.Fatalf("read %s: %v; not read up to %v", topic, err, left)
 	}
-	return all
+	return fetches
 }
 
 // Until waits for a condition.

@@ -103,7 +103,7 @@ func (b *books) checkJournal() map[string]tally {
 	b.Helper()
 	told := make(map[string]tally)
 	claims, repeated := 0, 0
-	for _, e := range oracle.Journal(b, b.read(b.topics.Journal)) {
+	for e := range oracle.Journal(b, oracle.Records(b, b.brokers, b.topics.Journal)) {
 		switch {
 		case e.Type == events.PartitionClaimed:
 			claims++
