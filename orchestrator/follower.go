@@ -114,6 +114,10 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 			case err == nil:
 			case errors.Is(err, projections.ErrDamaged):
 				fail(err)
+			case errors.Is(err, projections.ErrNewer):
+				f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
+				f.drop(fetched.Partition)
+				f.states[fetched.Partition] = state
 			default:
 				f.restart(fetched.Partition, state, err)
 			}
