@@ -3,11 +3,20 @@
 package process
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
@@ -34,7 +43,7 @@ func TestRollingUpgrade(t *testing.T) {
 		r.books.check(ids)
 		decisions, claims := r.journal()
 		times = r.times(decisions, claims)
-		replaced, claimed, orders = replaced+len(r.changes), claimed+total(claims), orders+len(ids)
+		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+len(ids)
 		r.end()
 	})
 	// The whole pattern: agents that fail and are silent, undos, operators.
@@ -45,7 +54,7 @@ func TestRollingUpgrade(t *testing.T) {
 		w.finish(r.instances[0].process)
 		w.check()
 		_, claims := r.journal()
-		replaced, claimed, orders = replaced+len(r.changes), claimed+total(claims), orders+int(w.load.acked.Load())
+		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+int(w.load.acked.Load())
 		r.end()
 	})
 	reliability.Write(t, "upgrade", fmt.Sprintf("make reliability PART=upgrade UPGRADES=%d", rounds), reliability.Figures{
@@ -70,7 +79,8 @@ func total(claims map[int32][]time.Time) (n int) {
 // rolling are instances whose release is changed.
 type rolling struct {
 	*measuring
-	old string
+	old      string
+	replaced int // instances
 }
 
 // rollingFrom starts instances of the release before.
@@ -79,7 +89,7 @@ func rollingFrom(t *testing.T, broker *kafka.Broker, old string) *rolling {
 	c := newCluster(t, broker)
 	c.createTopics()
 	c.program = old
-	r := &rolling{&measuring{cluster: c}, old}
+	r := &rolling{measuring: &measuring{cluster: c}, old: old}
 	for _, id := range []string{"one", "two", "three"} {
 		r.serve(id)
 	}
@@ -93,6 +103,7 @@ func rollingFrom(t *testing.T, broker *kafka.Broker, old string) *rolling {
 // rolls goes to this release and back as often as that, and then to this release.
 func (r *rolling) rolls(rounds int) {
 	r.Helper()
+	r.goesOn()
 	r.change(nil, "nothing", r.goesOn)
 	for range rounds {
 		r.all("upgrade", "")
@@ -123,6 +134,7 @@ func (r *rolling) all(what, program string) {
 			s.owned(r.instances...)
 			r.goesOn()
 		})
+		r.replaced++
 	}
 }
 
@@ -159,4 +171,70 @@ func (r *rolling) end() {
 	for _, s := range r.instances {
 		s.stop()
 	}
+}
+
+// Once a release has used what the one before does not know, that one decides
+// nothing, also on the state store that the newer one has folded, and says why.
+// The newer one goes on where it was.
+func TestDowngradeThatIsRefused(t *testing.T) {
+	c := newCluster(t, kafka.Embedded(t))
+	c.createTopics()
+	newer := buildNewer(t)
+	c.program = newer
+	s := c.serve("one")
+	s.ready(s.client)
+	registerPatient(t, s.http)
+	c.agents()
+	load := submitting(t, c.topics, c.broker.Brokers...)
+	load.more(s.process, 50)
+	s.stop()
+
+	s.program = ""
+	s.again()
+	s.until("the older release says why it serves nothing", func() error {
+		var problem *api.Problem
+		if err := s.client.Ready(s.Context()); !errors.As(err, &problem) || !strings.Contains(problem.Error(), projections.ErrNewer.Error()) {
+			return fmt.Errorf("it says %w", err)
+		}
+		return nil
+	})
+	load.more(s.process, 50)
+	s.stop()
+
+	s.program = newer
+	s.again()
+	ids := load.stop(s.process)
+	s.processed(s.client, ids)
+	c.books.check(ids)
+	s.stop()
+}
+
+// buildNewer builds a release to come: this one, with a newer journal.
+func buildNewer(t *testing.T) string {
+	t.Helper()
+	root, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(string(bytes.TrimSpace(root)), "events", "lane.go")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rule = "const JournalFormat = %d"
+	newer := bytes.Replace(text, fmt.Appendf(nil, rule, events.JournalFormat), fmt.Appendf(nil, rule, events.JournalFormat+1), 1)
+	if bytes.Equal(newer, text) {
+		t.Fatalf("%s does not say what the format is", file)
+	}
+	dir := t.TempDir()
+	replacement, overlay, program := filepath.Join(dir, "lane.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "waybill-newer")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: replacement}})
+	if err := errors.Join(err, os.WriteFile(replacement, newer, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", program, "github.com/waybill-dev/waybill/cmd/waybill")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, said)
+	}
+	return program
 }
