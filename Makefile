@@ -66,10 +66,11 @@ chaos: ## Break instances, clocks, network and Kafka under load
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.
 RESULTS ?= $(CURDIR)/docs/reliability
-PART ?= simulation chaos-1 chaos-3 takeover kills dev disk fuzz damage torn
+PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 HANDOVERS ?= 10
+UPGRADES ?= 20
 KILLS ?= 300
 DEV_KILLS ?= 100
 FILLS ?= 20
@@ -84,7 +85,7 @@ reliability: ## Run all that breaks Waybill on purpose; writes docs/reliability.
 
 measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 
-.PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover
+.PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover reliability-upgrade
 .PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
 reliability-none:
 reliability-simulation:
@@ -95,6 +96,8 @@ reliability-chaos-3:
 	WAYBILL_RESULTS=$(RESULTS) $(MAKE) chaos BROKERS=3
 reliability-takeover:
 	$(measured) -run '^TestHandOver$$' ./test/process -args -handovers $(HANDOVERS) -handover-session 10s
+reliability-upgrade:
+	WAYBILL_UPGRADES=$(UPGRADES) $(measured) -run '^TestRollingUpgrade$$' ./test/process
 reliability-kills:
 	WAYBILL_KILLS=$(KILLS) $(measured) -run '^TestKill$$' ./internal/broker
 reliability-dev:

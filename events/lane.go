@@ -12,7 +12,9 @@ import (
 const HeaderLane = "waybill_lane"
 
 // JournalFormat is the version of the journal's rules. An orchestrator refuses
-// a journal that was claimed in a newer format than it knows.
+// a journal that was claimed in a newer format than it knows. It also refuses
+// types of events that it does not know; the format is raised when one that it
+// knows comes to mean something else, or has a new field that matters.
 const JournalFormat = 1
 
 // Seal closes a transaction of a partition's single writer. With it the

@@ -134,6 +134,10 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 				// its topics yet.
 				f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
 				f.rest(fetched.Partition, state, rest{until: time.Now().Add(rereadAfter)})
+			case errors.Is(err, projections.ErrNewer):
+				f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
+				f.drop(fetched.Partition)
+				f.states[fetched.Partition] = state
 			default:
 				f.restart(fetched.Partition, state, err)
 			}

@@ -519,7 +519,7 @@ func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int3
 			log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
 			rebuilt = true
 			err = state.Reset()
-		case errors.Is(err, projections.ErrGap), errors.Is(err, errInputLost):
+		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrNewer), errors.Is(err, errInputLost):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
 			i.alarm(ctx, p, err)
 			wait = time.Minute

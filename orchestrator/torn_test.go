@@ -58,32 +58,7 @@ func TestTornJournal(t *testing.T) {
 		}, "has 2 records of 1"}, // the claim is taken for its end
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newTorn(t)
-			stop := h.run("before")
-			must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
-			h.submit("torn")
-			h.started("torn")
-			stop()
-			h.learn()
-			h.write(c.tear(h))
-
-			// Its input waits, and so does that of the others.
-			h.submit(h.waits)
-			h.submit(h.elsewhere[0])
-			defer h.run("after")()
-			h.started(h.elsewhere[0])
-			why := h.alerted()
-			for _, want := range []string{fmt.Sprintf("partition %d of namespace %s is stopped", h.partition, h.topics.Namespace), projections.ErrGap.Error(), c.says} {
-				if !strings.Contains(why, want) {
-					t.Errorf("the alert does not say %q: %s", want, why)
-				}
-			}
-			if err := h.instance.Ready(); !errors.Is(err, projections.ErrGap) || !strings.Contains(err.Error(), fmt.Sprintf("partition %d", h.partition)) {
-				t.Errorf("the instance is ready, or does not say why not: %v", err)
-			}
-			h.nothingDecided()
-			h.submit(h.elsewhere[1]) // the others still go on
-			h.started(h.elsewhere[1])
+			newTorn(t).stops(c.tear, projections.ErrGap, c.says)
 			forged = append(forged, reliability.Figure{Name: c.name, Value: 1})
 		})
 	}
@@ -91,6 +66,33 @@ func TestTornJournal(t *testing.T) {
 		{Name: "journals", Value: len(forged)},
 		{Name: "forged journal", Value: forged},
 	})
+}
+
+// A journal of a release that knows more is not decided on either, nor is what
+// was folded of it before thrown away.
+func TestNewerJournal(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		newer func(h *torn) [][]*kgo.Record
+		says  string
+	}{
+		{"an event of an order", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(1, 1, h.event(events.Event{Type: "waybill.order.blessed", Order: "torn", Seq: h.seq + 1}))}
+		}, "waybill.order.blessed"},
+		{"an event of the partition", func(h *torn) [][]*kgo.Record {
+			return [][]*kgo.Record{h.seal(1, 1, h.event(events.Event{Type: "waybill.partition.blessed"}))}
+		}, "waybill.partition.blessed"},
+		{"a claim in a newer format", func(h *torn) [][]*kgo.Record {
+			claim := h.event(events.Event{Type: events.PartitionClaimed, Instance: "newer", Claim: "c", Partitions: 2, Format: events.JournalFormat + 1})
+			return [][]*kgo.Record{h.seal(0, 1, claim)}
+		}, `"newer" claimed`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newTorn(t)
+			h.stops(c.newer, projections.ErrNewer, c.says)
+			h.started("torn") // as far as is known here
+		})
+	}
 }
 
 // torn is a namespace of two partitions. The journal of one is going to be torn.
@@ -150,6 +152,37 @@ func (h *torn) run(id string) func() {
 	return stop
 }
 
+// stops wants that the partition stops, because of what is written behind the
+// last transaction that is whole, and the other goes on.
+func (h *torn) stops(tear func(h *torn) [][]*kgo.Record, because error, says string) {
+	h.Helper()
+	stop := h.run("before")
+	must(h, h.instance.Register(h.Context(), parseFlow(h.T, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+	h.submit("torn")
+	h.started("torn")
+	stop()
+	h.learn()
+	h.write(tear(h))
+
+	// Its input waits, and so does that of the others.
+	h.submit(h.waits)
+	h.submit(h.elsewhere[0])
+	h.run("after")
+	h.started(h.elsewhere[0])
+	why := h.alerted()
+	for _, want := range []string{fmt.Sprintf("partition %d of namespace %s is stopped", h.partition, h.topics.Namespace), because.Error(), says} {
+		if !strings.Contains(why, want) {
+			h.Errorf("the alert does not say %q: %s", want, why)
+		}
+	}
+	if err := h.instance.Ready(); !errors.Is(err, because) || !strings.Contains(err.Error(), fmt.Sprintf("partition %d", h.partition)) {
+		h.Errorf("the instance is ready, or does not say why not: %v", err)
+	}
+	h.nothingDecided()
+	h.submit(h.elsewhere[1]) // the others still go on
+	h.started(h.elsewhere[1])
+}
+
 func (h *torn) submit(order string) {
 	h.Helper()
 	must(h, h.client.ProduceSync(h.Context(), &kgo.Record{
@@ -195,10 +228,15 @@ func (h *torn) learn() {
 
 // discarded is an event of the order, the nth from now.
 func (h *torn) discarded(n uint64) *kgo.Record {
-	e := events.Event{Type: events.ReplyDiscarded, Order: "torn", Seq: h.seq + n, Step: "charge", Attempt: 9, Reason: events.DiscardUnknownStep, At: now()}
+	return h.event(events.Event{Type: events.ReplyDiscarded, Order: "torn", Seq: h.seq + n, Step: "charge", Attempt: 9, Reason: events.DiscardUnknownStep})
+}
+
+// event is the record of an event.
+func (h *torn) event(e events.Event) *kgo.Record {
+	e.At = now()
 	envelope := events.Envelope{Source: "/waybill/" + h.topics.Namespace, Type: e.Type, Order: e.Order, Time: e.At, ID: fmt.Sprintf("torn/%d", e.Seq)}
 	r := envelope.Record(h.topics.Journal, e.Append(nil))
-	r.Key, r.Partition = []byte(e.Order), h.partition
+	r.Partition = h.partition
 	return r
 }
 

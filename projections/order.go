@@ -210,6 +210,10 @@ func (s *Step) Ran() bool {
 // lost or tore a transaction, and must not be folded further.
 var ErrGap = errors.New("gap in the journal")
 
+// ErrNewer says that the journal was written by a newer release, by rules that
+// this one does not know: whatever it made of it could be wrong.
+var ErrNewer = errors.New("the journal was written by a newer release; upgrade this one")
+
 // Clone returns a copy that can be changed without changing o.
 func (o *Order) Clone() *Order {
 	c := *o
@@ -319,8 +323,8 @@ func (o *Order) working(s *Step) *Work {
 }
 
 // Apply folds the next event into o. It fails with [ErrGap] when e is not the
-// event that follows, and leaves o as it was. Types that it does not know
-// change nothing but the sequence: a newer release wrote them.
+// event that follows, with [ErrNewer] when its type is not known, and then leaves
+// o as it was.
 func (o *Order) Apply(e *events.Event) error {
 	if e.Seq != o.Seq+1 {
 		return fmt.Errorf("%w: order %q has event %d, then came %d (%s)", ErrGap, e.Order, o.Seq, e.Seq, e.Type)
@@ -340,10 +344,6 @@ func (o *Order) Apply(e *events.Event) error {
 		return fmt.Errorf("%w: order %q: %s, and the order is not held", ErrGap, e.Order, e.Type)
 	case e.Type == events.InputHeld && e.Raw == nil, e.Type == events.InputReleased && !o.first(e.Source):
 		return fmt.Errorf("%w: order %q: %s of %q, which does not wait", ErrGap, e.Order, e.Type, e.Source)
-	}
-	o.ID, o.Seq, o.UpdatedAt = e.Order, e.Seq, e.At
-	if e.Command != "" {
-		o.Command, o.Refusal = e.Command, ""
 	}
 	switch e.Type {
 	case events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped:
@@ -398,8 +398,7 @@ func (o *Order) Apply(e *events.Event) error {
 		o.Paused = false
 	case events.StatusRefused:
 		o.ReplyTo = ""
-	case events.CommandRefused:
-		o.Refusal = e.Reason
+	case events.CommandRefused, events.ReplyDiscarded:
 	case events.AlertRaised:
 		o.Alert = &events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At}
 
@@ -439,6 +438,16 @@ func (o *Order) Apply(e *events.Event) error {
 			step.Output = e.Output
 		}
 		o.relieve(e)
+
+	default:
+		return fmt.Errorf("%w: order %q: event %d is %s", ErrNewer, e.Order, e.Seq, e.Type)
+	}
+	o.ID, o.Seq, o.UpdatedAt = e.Order, e.Seq, e.At
+	if e.Command != "" {
+		o.Command, o.Refusal = e.Command, ""
+	}
+	if e.Type == events.CommandRefused {
+		o.Refusal = e.Reason
 	}
 	o.settle(e.LockedBy)
 	return nil

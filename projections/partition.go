@@ -182,7 +182,8 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 // once its last record was folded. Records below the head are passed over.
 //
 // It fails with [ErrGap] when the journal lost or tore a transaction, or skips
-// in an order's sequence.
+// in an order's sequence, and with [ErrNewer] when a newer release wrote what
+// this one does not know.
 func (p *Partition) Fold(offset int64, value, header []byte) error {
 	if offset < p.head.Offset {
 		return nil
@@ -212,8 +213,11 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	updates := make([]*Update, 0, len(batch))
 	for i := range batch {
 		event := &batch[i].event
-		if event.Order == "" {
+		switch {
+		case event.Type == events.PartitionAdvanced:
 			continue
+		case event.Order == "":
+			return fmt.Errorf("%w: partition %d offset %d is %s", ErrNewer, p.id, batch[i].offset, event.Type)
 		}
 		u := working[event.Order]
 		if u == nil {
@@ -242,7 +246,7 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 
 func (p *Partition) claim(e *events.Event, offset int64) error {
 	if e.Format > events.JournalFormat {
-		return fmt.Errorf("the journal is in format %d, written by a newer release of instance %q; this release knows format %d: upgrade it", e.Format, e.Instance, events.JournalFormat)
+		return fmt.Errorf("%w: instance %q claimed partition %d in format %d, and this release knows format %d", ErrNewer, e.Instance, p.id, e.Format, events.JournalFormat)
 	}
 	if p.head.Partitions != 0 && e.Partitions != p.head.Partitions {
 		return fmt.Errorf("instance %q claimed partition %d with %d partitions; the journal began with %d, and the number of partitions must never change", e.Instance, p.id, e.Partitions, p.head.Partitions)

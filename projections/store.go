@@ -12,11 +12,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/go-json-experiment/json"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
-// storeFormat is the layout of keys and values. A store of another format is
-// thrown away and rebuilt from the journal.
-const storeFormat = 3
+// storeFormat is the layout of keys and values, and by what rules they were
+// folded. A store of another format is thrown away and rebuilt from the journal:
+// an older release must find there itself what it does not know. So a new type of
+// event raises it too, and a new [events.JournalFormat] does by itself.
+const storeFormat = 2 + events.JournalFormat
 
 // Identity says whose projection a store holds.
 type Identity struct {

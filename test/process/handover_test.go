@@ -153,12 +153,20 @@ func (m *measuring) serve(id string) *serve {
 // during measures while do is done to an instance, and for a moment after it.
 func (m *measuring) during(s *serve, what string, do func()) {
 	m.Helper()
+	m.change(s, what, func() {
+		do()
+		time.Sleep(2 * time.Second) // the load goes on meanwhile, and is what is measured
+	})
+}
+
+// change measures while do is done to an instance.
+func (m *measuring) change(s *serve, what string, do func()) {
+	m.Helper()
 	began := time.Now()
 	do()
 	if s != nil && s.log != m.logs[len(m.logs)-1] {
 		m.logs = append(m.logs, s.log)
 	}
-	time.Sleep(2 * time.Second) // the load goes on meanwhile, and is what is measured
 	m.changes = append(m.changes, change{what, began, time.Now()})
 }
 
@@ -171,6 +179,19 @@ type figures struct {
 // report prints the figures, and leaves them for docs/reliability.md.
 func (m *measuring) report() {
 	m.Helper()
+	rows := m.times(m.journal())
+	reliability.Write(m, "takeover", fmt.Sprintf("make reliability PART=takeover HANDOVERS=%d", *handOvers), reliability.Figures{
+		{Name: "session time-out", Value: handOverSession.String()},
+		{Name: "rounds", Value: *handOvers},
+		{Name: "partitions", Value: partitions},
+		{Name: "orders a second", Value: int(time.Second / pulseEvery)},
+		{Name: "times", Value: rows},
+	})
+}
+
+// times prints what the changes cost, and returns it as a table.
+func (m *measuring) times(decisions, claims map[int32][]time.Time) (rows reliability.Figures) {
+	m.Helper()
 	var all []*figures
 	add := func(change, what string, d time.Duration) {
 		i := slices.IndexFunc(all, func(f *figures) bool { return f.change == change && f.what == what })
@@ -180,7 +201,6 @@ func (m *measuring) report() {
 		}
 		all[i].all = append(all[i].all, d)
 	}
-	decisions, claims := m.journal()
 	took := m.takeovers()
 	for _, c := range m.changes {
 		for p := range decisions {
@@ -211,7 +231,6 @@ func (m *measuring) report() {
 	slices.SortStableFunc(all, func(a, b *figures) int {
 		return cmp.Or(strings.Compare(a.change, b.change), strings.Compare(a.what, b.what))
 	})
-	var rows reliability.Figures
 	for _, f := range all {
 		row := reliability.Times(f.all)
 		rows = append(rows, reliability.Figure{Name: f.change + ": " + f.what, Value: row})
@@ -225,13 +244,7 @@ func (m *measuring) report() {
 		m.Fatal(err)
 	}
 	m.Logf("what a change of owners costs, session time-out %s:\n%s", handOverSession, &text)
-	reliability.Write(m, "takeover", fmt.Sprintf("make reliability PART=takeover HANDOVERS=%d", *handOvers), reliability.Figures{
-		{Name: "session time-out", Value: handOverSession.String()},
-		{Name: "rounds", Value: *handOvers},
-		{Name: "partitions", Value: partitions},
-		{Name: "orders a second", Value: int(time.Second / pulseEvery)},
-		{Name: "times", Value: rows},
-	})
+	return rows
 }
 
 func (c *change) covers(at time.Time) bool { return at.After(c.began) && at.Before(c.ended) }

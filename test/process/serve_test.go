@@ -30,6 +30,9 @@ type cluster struct {
 	topics *events.Topics
 	books  *books
 	flags  []string // that say where it is
+	// program is that of another release, which instances are begun with; empty is
+	// this one.
+	program string
 }
 
 func newCluster(t *testing.T, broker *kafka.Broker) *cluster {
@@ -58,26 +61,28 @@ func (c *cluster) createTopics() {
 // state store.
 type serve struct {
 	*process
-	args   []string
-	client *api.Client
-	http   string
+	program string // empty is that of this release
+	args    []string
+	client  *api.Client
+	http    string
+	dir     string // of its data
 }
 
 // serve starts an instance, with more flags. It does not wait until it is ready.
 func (c *cluster) serve(id string, more ...string) *serve {
 	c.Helper()
-	s := &serve{http: child.FreeAddress(c.T)}
+	s := &serve{program: c.program, http: child.FreeAddress(c.T), dir: c.TempDir()}
 	s.args = append([]string{
-		"serve", "--id", id, "--data-dir", c.TempDir(), "--http-addr", s.http,
+		"serve", "--id", id, "--data-dir", s.dir, "--http-addr", s.http,
 		"--session-timeout", "6s",
 	}, c.flags...)
 	s.args = append(s.args, more...)
 	s.client = clientOf(c.T, s.http)
-	s.process = start(c.T, id, s.args...)
+	s.process = startOf(c.T, s.program, id, s.args...)
 	return s
 }
 
-func (s *serve) again() { s.process = start(s.T, s.name, s.args...) }
+func (s *serve) again() { s.process = startOf(s.T, s.program, s.name, s.args...) }
 
 // agents runs the example agents until the test ends.
 func (c *cluster) agents() {

@@ -4,7 +4,6 @@ package process
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,7 +20,7 @@ import (
 )
 
 // previous is the commit of the release before this one.
-const previous = "b3fc2d1e9d0ee61439e963633a521eb4b7edf7e3"
+const previous = "ae33b53ae2456399996faec3f8a07a6ff7d61c7c"
 
 // The data of the release before are those of this one: what was in flight goes
 // on, and what waits for an operator can be repaired, whether the old release
@@ -41,9 +40,7 @@ steps:
 
 func upgrade(t *testing.T, old string, end func(*process)) {
 	d := newDev(t)
-	before := command(context.Background(), t, d.args...)
-	before.Path, before.Args[0] = old, old
-	d.process = startCommand(t, "the previous dev", before)
+	d.process = startOf(t, old, "the previous dev", d.args...)
 	d.says("Waybill is ready.")
 	d.ready(d.client)
 
@@ -178,6 +175,6 @@ func buildPrevious(t *testing.T) string {
 	run(string(bytes.TrimSpace(root)), "git", "archive", "--output", archive, previous)
 	run(source, "tar", "-xf", archive)
 	program := filepath.Join(t.TempDir(), "waybill-"+previous)
-	run(source, "go", "build", "-o", program, "./cmd/waybill")
+	run(source, "go", "build", "-trimpath", "-o", program, "./cmd/waybill")
 	return program
 }

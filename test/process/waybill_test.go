@@ -97,7 +97,17 @@ type process struct {
 
 func start(t *testing.T, name string, args ...string) *process {
 	t.Helper()
-	return startCommand(t, name, command(context.Background(), t, args...))
+	return startOf(t, "", name, args...)
+}
+
+// startOf starts the program of another release; empty is that of this one.
+func startOf(t *testing.T, program, name string, args ...string) *process {
+	t.Helper()
+	cmd := command(context.Background(), t, args...)
+	if program != "" {
+		cmd.Path, cmd.Args[0] = program, program
+	}
+	return startCommand(t, name, cmd)
 }
 
 func startCommand(t *testing.T, name string, cmd *exec.Cmd) *process {

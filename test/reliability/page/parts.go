@@ -44,6 +44,15 @@ a process supervisor does it.`,
 		`How long a partition is not served when its owner hands it over, is killed, or hangs.`,
 	},
 	{
+		"upgrade", "Rolling upgrades",
+		`Three instances on Apache Kafka are replaced under load, one after the other: from the release before to this one, back,
+and forward again, so that both serve side by side. The data directory of the third is lost each time. First with 200
+orders a second that have all the time in the world, so that no retry repairs in silence what was lost; then with the
+drawn orders: agents that fail, refuse or are silent, undos, operators who interfere. Everything is held against
+[the oracle](../test/oracle), and the state of each instance against the journal. A pause is the longest time without a
+new event in a partition's journal, of the first kind of load, from SIGTERM until the partition has 100 events more.`,
+	},
+	{
 		"kills", "Kills of the embedded broker",
 		`The broker of ` + "`waybill dev`" + ` is killed while clients write to it, most often within the end of a transaction, and started
 again with its data. What was acknowledged must be there, what was aborted must not, and of a transaction whose outcome
@@ -113,15 +122,16 @@ var rows = []row{
 	{"transactions of callers that never end", inChaos("faults", "transaction of a caller left open on the inputs")},
 	{"inputs on which deciding panics", []source{of("simulation", "inputs on which deciding panicked")}},
 	{"journals that are torn", []source{of("torn", "journals")}},
-	{"takeovers", append(inChaos("claims of partitions"), of("simulation", "takeovers"))},
+	{"takeovers", append(inChaos("claims of partitions"), of("simulation", "takeovers"), of("upgrade", "claims of partitions"))},
+	{"instances replaced by one of the release before or after", []source{of("upgrade", "instances replaced")}},
 }
 
 // notRun says what is not run, and why.
 const notRun = `- One million orders in flight, and rebuilding their state: not part of this page; ` + "`make bench`" + ` measures throughput.
 - Agents that consume by share groups: Waybill's agents do not.
 - Days: memory that grows slowly would not be seen. A run of weeks needs a machine of its own.
-- Releases side by side under load: all instances are of one build. That a journal of an older release is read is one of
-  the ordinary tests.
+- Releases side by side that are further apart than one from the next. That their journals are read is one of the
+  ordinary tests.
 - Loss and reordering of packets below TCP: the network is a proxy that cuts, holds back, delays and swallows.
 - Networks that are cut between brokers: they share one.
 - A disk that reports errors other than that it is full, or that lies about what it has written.

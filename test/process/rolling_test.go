@@ -1,0 +1,240 @@
+//go:build unix
+
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/reliability"
+)
+
+// Instances of the release before are replaced by this one, one after the other
+// and under load, and back again, so that both serve side by side: nothing is
+// lost, doubled or stuck. WAYBILL_UPGRADES sets how often.
+func TestRollingUpgrade(t *testing.T) {
+	broker := kafka.Container(t)
+	old := buildPrevious(t)
+	rounds := number(t, "WAYBILL_UPGRADES", 1)
+	var times reliability.Figures
+	replaced, claimed, orders := 0, 0, 0
+
+	// No retry repairs in silence what a change of owners lost.
+	t.Run("patient", func(t *testing.T) {
+		r := rollingFrom(t, broker, old)
+		registerPatient(t, r.instances[0].http)
+		r.agents()
+		load := startPulse(t, r.cluster)
+		r.rolls(rounds)
+		ids := load.stop()
+		r.instances[0].processed(r.instances[0].client, ids)
+		r.books.check(ids)
+		decisions, claims := r.journal()
+		times = r.times(decisions, claims)
+		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+len(ids)
+		r.end()
+	})
+	// The whole pattern: agents that fail and are silent, undos, operators.
+	t.Run("drawn", func(t *testing.T) {
+		r := rollingFrom(t, broker, old)
+		w := draw(t, r.topics, broker.Brokers[0], r.instances[0].client, r.instances[0].http)
+		r.rolls(rounds)
+		w.finish(r.instances[0].process)
+		w.check()
+		_, claims := r.journal()
+		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+int(w.load.acked.Load())
+		r.end()
+	})
+	reliability.Write(t, "upgrade", fmt.Sprintf("make reliability PART=upgrade UPGRADES=%d", rounds), reliability.Figures{
+		{Name: "the release before", Value: previous[:7]},
+		{Name: "rounds", Value: rounds},
+		{Name: "instances", Value: 3},
+		{Name: "partitions", Value: partitions},
+		{Name: "orders", Value: orders},
+		{Name: "instances replaced", Value: replaced},
+		{Name: "claims of partitions", Value: claimed},
+		{Name: "times", Value: times},
+	})
+}
+
+func total(claims map[int32][]time.Time) (n int) {
+	for _, of := range claims {
+		n += len(of)
+	}
+	return n
+}
+
+// rolling are instances whose release is changed.
+type rolling struct {
+	*measuring
+	old      string
+	replaced int // instances
+}
+
+// rollingFrom starts instances of the release before.
+func rollingFrom(t *testing.T, broker *kafka.Broker, old string) *rolling {
+	t.Helper()
+	c := newCluster(t, broker)
+	c.createTopics()
+	c.program = old
+	r := &rolling{measuring: &measuring{cluster: c}, old: old}
+	for _, id := range []string{"one", "two", "three"} {
+		r.serve(id)
+	}
+	for _, s := range r.instances {
+		s.ready(s.client)
+	}
+	r.instances[0].owned(r.instances...)
+	return r
+}
+
+// rolls goes to this release and back as often as that, and then to this release.
+func (r *rolling) rolls(rounds int) {
+	r.Helper()
+	r.goesOn()
+	r.change(nil, "nothing", r.goesOn)
+	for range rounds {
+		r.all("upgrade", "")
+		r.all("downgrade", r.old)
+	}
+	r.all("upgrade", "")
+}
+
+// all replaces one instance after the other. The last one comes back without
+// what it had on disk.
+func (r *rolling) all(what, program string) {
+	r.Helper()
+	for n, s := range r.instances {
+		what := what
+		if n == len(r.instances)-1 {
+			what += ", data directory lost"
+		}
+		r.change(s, what, func() {
+			s.stop()
+			if n == len(r.instances)-1 {
+				if err := os.RemoveAll(s.dir); err != nil {
+					r.Fatal(err)
+				}
+			}
+			s.program = program
+			s.again()
+			s.ready(s.client)
+			s.owned(r.instances...)
+			r.goesOn()
+		})
+		r.replaced++
+	}
+}
+
+// goesOn waits until every partition has more events.
+func (r *rolling) goesOn() {
+	r.Helper()
+	s := r.instances[0]
+	var from []int64
+	s.until("every partition goes on", func() error {
+		all, err := s.client.Partitions(s.Context())
+		if err != nil {
+			return err
+		}
+		if from == nil {
+			for _, p := range all {
+				from = append(from, p.Offset)
+			}
+		}
+		for i, p := range all {
+			if p.Offset < from[i]+100 {
+				return fmt.Errorf("partition %d has %d new events", p.Partition, p.Offset-from[i])
+			}
+		}
+		return nil
+	})
+}
+
+// end holds the state of every instance against the journal, and stops them.
+func (r *rolling) end() {
+	r.Helper()
+	for _, s := range r.instances {
+		waybill(r.T, append([]string{"replay", "--verify", "--server", s.http}, r.flags...)...)
+	}
+	for _, s := range r.instances {
+		s.stop()
+	}
+}
+
+// Once a release has used what the one before does not know, that one decides
+// nothing, also on the state store that the newer one has folded, and says why.
+// The newer one goes on where it was.
+func TestDowngradeThatIsRefused(t *testing.T) {
+	c := newCluster(t, kafka.Embedded(t))
+	c.createTopics()
+	newer := buildNewer(t)
+	c.program = newer
+	s := c.serve("one")
+	s.ready(s.client)
+	registerPatient(t, s.http)
+	c.agents()
+	load := submitting(t, c.topics, c.broker.Brokers...)
+	load.more(s.process, 50)
+	s.stop()
+
+	s.program = ""
+	s.again()
+	s.until("the older release says why it serves nothing", func() error {
+		var problem *api.Problem
+		if err := s.client.Ready(s.Context()); !errors.As(err, &problem) || !strings.Contains(problem.Error(), projections.ErrNewer.Error()) {
+			return fmt.Errorf("it says %w", err)
+		}
+		return nil
+	})
+	load.more(s.process, 50)
+	s.stop()
+
+	s.program = newer
+	s.again()
+	ids := load.stop(s.process)
+	s.processed(s.client, ids)
+	c.books.check(ids)
+	s.stop()
+}
+
+// buildNewer builds a release to come: this one, with a newer journal.
+func buildNewer(t *testing.T) string {
+	t.Helper()
+	root, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(string(bytes.TrimSpace(root)), "events", "lane.go")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rule = "const JournalFormat = %d"
+	newer := bytes.Replace(text, fmt.Appendf(nil, rule, events.JournalFormat), fmt.Appendf(nil, rule, events.JournalFormat+1), 1)
+	if bytes.Equal(newer, text) {
+		t.Fatalf("%s does not say what the format is", file)
+	}
+	dir := t.TempDir()
+	replacement, overlay, program := filepath.Join(dir, "lane.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "waybill-newer")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: replacement}})
+	if err := errors.Join(err, os.WriteFile(replacement, newer, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", program, "github.com/waybill-dev/waybill/cmd/waybill")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, said)
+	}
+	return program
+}
