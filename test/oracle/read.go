@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 const patience = 3 * time.Minute
 
 // Read returns the committed records of a topic up to its end of now, each
-// partition's in order.
-func Read(t testing.TB, brokers []string, topic string) []*kgo.Record {
+// partition's in order: of all partitions, or only of some.
+func Read(t testing.TB, brokers []string, topic string, only ...int32) []*kgo.Record {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -30,7 +31,7 @@ func Read(t testing.TB, brokers []string, topic string) []*kgo.Record {
 	left := make(map[int32]int64)
 	from := make(map[int32]kgo.Offset)
 	ends.Each(func(o kadm.ListedOffset) {
-		if o.Offset > 0 {
+		if o.Offset > 0 && (len(only) == 0 || slices.Contains(only, o.Partition)) {
 			left[o.Partition], from[o.Partition] = o.Offset, kgo.NewOffset().AtStart()
 		}
 	})
@@ -55,6 +56,12 @@ func Read(t testing.TB, brokers []string, topic string) []*kgo.Record {
 
 // Until waits for a condition.
 func Until(t testing.TB, what string, check func() error) {
+	t.Helper()
+	Within(t, patience, what, check)
+}
+
+// Within waits for a condition that takes long where there is much.
+func Within(t testing.TB, patience time.Duration, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -46,10 +46,15 @@ func newCluster(t *testing.T, broker *kafka.Broker) *cluster {
 	return c
 }
 
-// partitions are those of a cluster's topics.
+// partitions are those of a cluster's topics, unless a test says otherwise.
 const partitions = 6
 
 func (c *cluster) createTopics() {
+	c.Helper()
+	c.createTopicsOf(partitions)
+}
+
+func (c *cluster) createTopicsOf(partitions int) {
 	c.Helper()
 	waybill(c.T, append([]string{"topics", "create", "--partitions", strconv.Itoa(partitions)}, c.flags...)...)
 }
@@ -61,14 +66,15 @@ type serve struct {
 	args   []string
 	client *api.Client
 	http   string
+	dir    string
 }
 
 // serve starts an instance, with more flags. It does not wait until it is ready.
 func (c *cluster) serve(id string, more ...string) *serve {
 	c.Helper()
-	s := &serve{http: child.FreeAddress(c.T)}
+	s := &serve{http: child.FreeAddress(c.T), dir: c.TempDir()}
 	s.args = append([]string{
-		"serve", "--id", id, "--data-dir", c.TempDir(), "--http-addr", s.http,
+		"serve", "--id", id, "--data-dir", s.dir, "--http-addr", s.http,
 		"--session-timeout", "6s",
 	}, c.flags...)
 	s.args = append(s.args, more...)
