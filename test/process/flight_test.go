@@ -4,6 +4,7 @@ package process
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,7 +122,8 @@ func (f *flight) submit(id string) {
 	if id[:1] == expires {
 		workflow = "hasty"
 	}
-	value := fmt.Appendf(nil, `{"workflow":%q,"input":{"customer":"c-7","total":42}}`, workflow)
+	// What differs from order to order cannot be compressed away.
+	value := fmt.Appendf(nil, `{"workflow":%q,"input":{"customer":%q,"total":42}}`, workflow, rand.Text())
 	f.client.Produce(f.Context(), &kgo.Record{Topic: f.cluster.topics.Orders, Key: []byte(id), Value: value}, func(r *kgo.Record, err error) {
 		if err != nil {
 			f.Errorf("submit %s: %v", id, err)
