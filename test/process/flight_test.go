@@ -33,7 +33,7 @@ const hasty = `
 workflow: hasty
 version: 1
 steps:
-  - {name: hold, agent: nobody, do: hold, timeout: 2s, retry: {attempts: 2, backoff: 1s}, exhausted: compensate}
+  - {name: hold, agent: nobody, do: hold, timeout: 1s, retry: {attempts: 2, backoff: 500ms}, exhausted: compensate}
 `
 
 const (
