@@ -85,7 +85,7 @@ func (k *kafkaBroker) fence(ctx context.Context, slot int) (producer, error) {
 }
 
 // fetchAtOnce is what a reader takes of a partition at a time, compressed: in
-// memory it is ten times as much, for all partitions side by side.
+// memory it is several times as much, for all partitions side by side.
 const fetchAtOnce = 256 << 10
 
 func (k *kafkaBroker) read(committed bool) (reader, error) {

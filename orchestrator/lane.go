@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// A batch takes no more inputs once it has this many records or bytes. More
-	// make a transaction no cheaper, and what expires waits for its end.
+	// A batch takes no more inputs once it has this many records or bytes: what
+	// expires waits for the end of the one before.
 	batchRecords = 1_000
 	batchBytes   = 16 << 20
 	// pollRecords is how many inputs are taken from Kafka at a time.
