@@ -66,7 +66,7 @@ chaos: ## Break instances, clocks, network and Kafka under load
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.
 RESULTS ?= $(CURDIR)/docs/reliability
-PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn
+PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 HANDOVERS ?= 10
@@ -75,6 +75,7 @@ KILLS ?= 300
 DEV_KILLS ?= 100
 FILLS ?= 20
 SPOILED ?= 5000
+IN_FLIGHT ?= 1000000
 
 .PHONY: reliability
 reliability: ## Run all that breaks Waybill on purpose; writes docs/reliability.md
@@ -87,6 +88,7 @@ measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 
 .PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover reliability-upgrade
 .PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
+.PHONY: reliability-flight
 reliability-none:
 reliability-simulation:
 	WAYBILL_HISTORIES=$(HISTORIES) $(measured) -run '^TestSimulation$$' ./orchestrator
@@ -110,6 +112,8 @@ reliability-damage:
 	WAYBILL_SPOILED=$(SPOILED) $(measured) -run '^TestDamage$$' ./projections
 reliability-torn:
 	$(measured) -run '^TestTornJournal$$' ./orchestrator
+reliability-flight:
+	WAYBILL_IN_FLIGHT=$(IN_FLIGHT) $(measured) -run '^TestOrdersInFlight$$' ./test/process
 
 # STORY=operator for one of them.
 STORY ?= all

@@ -84,6 +84,10 @@ func (k *kafkaBroker) fence(ctx context.Context, slot int) (producer, error) {
 	return newKafkaProducer(ctx, k.kafka, &k.topics, k.partition, slot)
 }
 
+// fetchAtOnce is what a reader takes of a partition at a time, compressed: in
+// memory it is several times as much, for all partitions side by side.
+const fetchAtOnce = 256 << 10
+
 func (k *kafkaBroker) read(committed bool) (reader, error) {
 	level := kgo.ReadCommitted() // of inputs too: a forwarded record is in another lane's transaction
 	if !committed {
@@ -96,6 +100,7 @@ func (k *kafkaBroker) read(committed bool) (reader, error) {
 		kgo.FetchMaxWait(time.Second),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.FetchMaxBytes(16<<20),
+		kgo.FetchMaxPartitionBytes(fetchAtOnce),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("reader of the partition: %w", err)

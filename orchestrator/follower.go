@@ -51,6 +51,7 @@ func newFollower(i *Instance) (*follower, error) {
 		kgo.FetchMaxWait(time.Second),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.FetchMaxBytes(16<<20),
+		kgo.FetchMaxPartitionBytes(fetchAtOnce),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)

@@ -35,7 +35,7 @@ type Config struct {
 	// DataDir is where the state store lives. It is rebuilt when it is lost.
 	DataDir string
 	// SuperviseEvery is how often the supervisor looks for expired steps (V7);
-	// 0 is a second.
+	// 0 is a quarter of a second.
 	SuperviseEvery time.Duration
 	// ClockSkew is the allowance for the difference between the clocks of
 	// instances, brokers and agents: an attempt counts as expired that much after
@@ -112,7 +112,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		cfg.Namespace = events.DefaultNamespace
 	}
 	if cfg.SuperviseEvery <= 0 {
-		cfg.SuperviseEvery = time.Second
+		cfg.SuperviseEvery = 250 * time.Millisecond
 	}
 	if cfg.SessionTimeout <= 0 {
 		cfg.SessionTimeout = 10 * time.Second

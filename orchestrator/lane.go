@@ -17,15 +17,17 @@ import (
 )
 
 const (
-	// A batch takes no more inputs once it has this many records or bytes.
-	batchRecords = 8_000
+	// A batch takes no more inputs once it has this many records or bytes: what
+	// expires waits for the end of the one before.
+	batchRecords = 1_000
 	batchBytes   = 16 << 20
 	// pollRecords is how many inputs are taken from Kafka at a time.
-	pollRecords = 1_000
+	pollRecords = 250
 	// flushEvery is how long a busy lane keeps committed state from the store.
 	flushEvery = 20 * time.Millisecond
-	// dueAtOnce is how many expired steps one look at the index brings.
-	dueAtOnce = 1_000
+	// dueAtOnce is how many expired steps one look at the index brings. They leave
+	// room in the batch for inputs.
+	dueAtOnce = 100
 )
 
 // lane is the single writer of one partition. One goroutine, [lane.serve],
@@ -52,6 +54,7 @@ type lane struct {
 	current     *batch           // being decided
 	inflight    *batch           // being committed, nil if none
 
+	look    bool  // at the deadlines: it is time, or there was more than one look brings
 	waiting int64 // the end of the replies when the lane took over
 	early   early
 	flushed time.Time
@@ -137,13 +140,24 @@ func (l *lane) serve(ctx context.Context) error {
 
 	tick := time.NewTicker(l.cfg.SuperviseEvery)
 	defer tick.Stop()
+	always := make(chan struct{})
+	close(always)
 	for {
 		if ctx.Err() == nil && l.begin() {
 			commit <- l.inflight
+			// Inputs could fill every batch: what has expired goes first.
+			if l.look {
+				if err := l.supervise(ctx); err != nil {
+					return err
+				}
+			}
 		}
-		more := inputs
+		more, look := inputs, always
+		if !l.look {
+			look = nil
+		}
 		if l.current.full() {
-			more = nil
+			more, look = nil, nil
 		}
 		stopping := ctx.Done()
 		if l.inflight != nil {
@@ -162,6 +176,8 @@ func (l *lane) serve(ctx context.Context) error {
 				return err
 			}
 		case <-tick.C:
+			l.look = true
+		case <-look:
 			if err := l.supervise(ctx); err != nil {
 				return err
 			}
@@ -378,9 +394,11 @@ func (l *lane) take(d Decision) {
 	l.current.add(d.Records...)
 }
 
-// supervise decides on all steps whose deadline has come (V1). A new owner first
-// reads the replies that were waiting for it: they may have come in time.
+// supervise decides on steps whose deadline has come (V1), and says in look
+// whether there may be more. A new owner first reads the replies that were
+// waiting for it: they may have come in time.
 func (l *lane) supervise(ctx context.Context) error {
+	l.look = false
 	if l.position.Replies < l.waiting {
 		return nil
 	}
@@ -391,25 +409,21 @@ func (l *lane) supervise(ctx context.Context) error {
 		return err
 	}
 	env := l.env()
-	for !l.current.full() {
-		due, err := l.state.Due(env.Now, dueAtOnce)
+	due, err := l.state.Due(env.Now, dueAtOnce)
+	if err != nil {
+		return err
+	}
+	for _, step := range due {
+		order, err := l.order(step.Order)
 		if err != nil {
 			return err
 		}
-		for _, step := range due {
-			order, err := l.order(step.Order)
-			if err != nil {
-				return err
-			}
-			if order == nil {
-				return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
-			}
-			l.take(Supervise(env, order, step.Step))
+		if order == nil {
+			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
 		}
-		if len(due) < dueAtOnce {
-			return nil
-		}
+		l.take(Supervise(env, order, step.Step))
 	}
+	l.look = len(due) == dueAtOnce
 	return nil
 }
 

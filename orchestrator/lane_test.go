@@ -335,6 +335,32 @@ func TestSupervisingLane(t *testing.T) {
 	}
 }
 
+// V7: what has expired does not wait for inputs that fill every batch, and leaves
+// them room: more than one look brings comes by several.
+func TestSupervisingBesideInputs(t *testing.T) {
+	l := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	const orders = dueAtOnce / 2 // with three steps each
+	for i := range orders {
+		l.take(Submit(past, nil, fmt.Sprint("late-", i), &events.Submission{Workflow: "order"}, "", nil))
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	for !l.current.full() {
+		l.current.add(&kgo.Record{Topic: l.topics.DeadLetters})
+	}
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n == 0 || n == orders || !l.look {
+		t.Errorf("at first it decided on %d orders of %d, and looks again: %t", n, orders, l.look)
+	}
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n != orders || l.look {
+		t.Errorf("then it decided on %d orders of %d, and looks again: %t", n, orders, l.look)
+	}
+}
+
 // A commit that failed ends the lane; a refused record is remembered for the
 // next owner, and nothing else is.
 func TestConcludeAFailure(t *testing.T) {

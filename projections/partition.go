@@ -31,8 +31,9 @@ type Head struct {
 	Partitions int32
 }
 
-// cacheLimit bounds the bytes of records that a partition keeps in memory.
-const cacheLimit = 64 << 20
+// cacheLimit bounds the bytes of records that a store's partitions keep in memory
+// all together, each of them its share.
+const cacheLimit = 256 << 20
 
 // Partition is the single writer of one partition's projection. It folds whole
 // transactions into orders in memory, and writes to the store only the last
@@ -82,6 +83,7 @@ func (s *Store) Partition(id int32) (*Partition, error) {
 		return nil, err
 	}
 	p.head = head
+	s.partitions.Add(1)
 	return p, nil
 }
 
@@ -285,15 +287,17 @@ func (p *Partition) Flush() error {
 		}
 	}
 	p.dirty = p.dirty[:0]
-	if p.bytes > cacheLimit {
+	if share := p.share(); p.bytes > share {
 		for _, e := range p.orders {
-			if p.drop(e); p.bytes < cacheLimit/2 {
+			if p.drop(e); p.bytes < share/2 {
 				break
 			}
 		}
 	}
 	return nil
 }
+
+func (p *Partition) share() int { return cacheLimit / int(p.store.partitions.Load()) }
 
 func (p *Partition) drop(e *entry) {
 	p.bytes -= e.size()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -35,6 +36,8 @@ type Store struct {
 	db      *pebble.DB
 	lock    *pebble.Lock // nil in memory
 	damaged *damaged
+	// partitions is how many writers share the memory.
+	partitions atomic.Int32
 }
 
 // damaged is closed when Pebble itself finds damage, for example while it

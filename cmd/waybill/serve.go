@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
+
+// memoryLimit is where Go begins to collect more often than [main] asks for.
+const memoryLimit = 1 << 30
 
 func newServe() *cobra.Command {
 	var kafka kafkaFlags
@@ -38,7 +42,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.StringVar(&dataDir, "data-dir", "./waybill-state", "where the state store lives")
 	flags.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP server")
 	flags.StringVar(&id, "id", "", "name of the instance, unique among those that run (default: the host's name and a random part that the data directory keeps)")
-	flags.DurationVar(&supervise, "supervise-interval", time.Second, "how often to look for expired steps")
+	flags.DurationVar(&supervise, "supervise-interval", 250*time.Millisecond, "how often to look for expired steps")
 	flags.DurationVar(&skew, "clock-skew", 0, "how much clocks may differ: attempts expire that much after their complete-by")
 	flags.DurationVar(&session, "session-timeout", 10*time.Second, "after how long of silence others take over")
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
@@ -50,6 +54,9 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 		}
 		if skew < 0 {
 			return usageError{errors.New("--clock-skew cannot be negative")}
+		}
+		if os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(memoryLimit)
 		}
 		log := logging.logger(cmd)
 		opts, err := kafka.options()

@@ -15,16 +15,16 @@ import (
 const patience = 3 * time.Minute
 
 // Read returns the committed records of a topic up to its end of now, each
-// partition's in order.
-func Read(t testing.TB, brokers []string, topic string) []*kgo.Record {
+// partition's in order: of all partitions, or only of some.
+func Read(t testing.TB, brokers []string, topic string, only ...int32) []*kgo.Record {
 	t.Helper()
-	return slices.Collect(Records(t, brokers, topic))
+	return slices.Collect(Records(t, brokers, topic, only...))
 }
 
 // Records are those that [Read] returns, for topics that are too large to be
 // held: each is read when its turn comes. What is kept of a record keeps all that
 // was fetched with it.
-func Records(t testing.TB, brokers []string, topic string) iter.Seq[*kgo.Record] {
+func Records(t testing.TB, brokers []string, topic string, only ...int32) iter.Seq[*kgo.Record] {
 	t.Helper()
 	return func(yield func(*kgo.Record) bool) {
 		client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())
@@ -36,7 +36,7 @@ func Records(t testing.TB, brokers []string, topic string) iter.Seq[*kgo.Record]
 		left := make(map[int32]int64)
 		from := make(map[int32]kgo.Offset)
 		ends.Each(func(o kadm.ListedOffset) {
-			if o.Offset > 0 {
+			if o.Offset > 0 && (len(only) == 0 || slices.Contains(only, o.Partition)) {
 				left[o.Partition], from[o.Partition] = o.Offset, kgo.NewOffset().AtStart()
 			}
 		})
@@ -79,6 +79,12 @@ func poll(t testing.TB, client *kgo.Client, topic string, left map[int32]int64) 
 
 // Until waits for a condition.
 func Until(t testing.TB, what string, check func() error) {
+	t.Helper()
+	Within(t, patience, what, check)
+}
+
+// Within waits for a condition that takes long where there is much.
+func Within(t testing.TB, patience time.Duration, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

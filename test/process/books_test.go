@@ -4,6 +4,7 @@ package process
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -34,25 +35,12 @@ func (b *books) check(ids []string) {
 		"waybill.step.started charge 1": 1, "waybill.step.completed charge 1": 1,
 		"waybill.step.started ship 1": 1, "waybill.step.completed ship 1": 1,
 	}
-	b.compare("the journal", told, ids, want)
+	b.compare("the journal", told, ids, always(want))
 
-	requests := make(map[string]tally)
-	for _, agent := range []string{"inventory", "payment", "shipping"} {
-		for _, r := range b.read(b.topics.Requests(agent)) {
-			count(requests, string(r.Key), events.Header(r, "ce_step")+" "+events.Header(r, "ce_attempt"))
-		}
-	}
-	b.compare("the requests", requests, ids, tally{"reserve 1": 1, "charge 1": 1, "ship 1": 1})
+	requests := b.requests([]string{"inventory", "payment", "shipping"})
+	b.compare("the requests", requests, ids, always(tally{"reserve 1": 1, "charge 1": 1, "ship 1": 1}))
 
-	status := make(map[string]tally)
-	for _, r := range b.read(b.topics.Status) {
-		s, err := events.Decode[events.Status](r.Value)
-		if err != nil {
-			b.Fatal(err)
-		}
-		count(status, string(r.Key), s.Status)
-	}
-	b.compare("the status messages", status, ids, tally{events.StatusReceived: 1, events.StatusCompleted: 1})
+	b.compare("the status messages", b.status(), ids, always(tally{events.StatusReceived: 1, events.StatusCompleted: 1}))
 	b.noDeadLetters()
 }
 
@@ -73,24 +61,27 @@ func count(all map[string]tally, order, what string) {
 	all[order][what]++
 }
 
-// compare wants the same of every order, and of no other.
-func (b *books) compare(what string, have map[string]tally, ids []string, want tally) {
+// always wants the same of every order.
+func always(want tally) func(string) tally { return func(string) tally { return want } }
+
+// compare wants of every order what it must have, and nothing of any other.
+func (b *books) compare(what string, have map[string]tally, ids []string, wanted func(id string) tally) {
 	b.Helper()
 	wrong := 0
-	report := func(id string) {
+	report := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
-			b.Errorf("%s of order %s: %v, want %v", what, id, have[id], want)
+			b.Errorf("%s of order "+format, append([]any{what}, args...)...)
 		}
 	}
 	strange := maps.Clone(have)
 	for _, id := range ids {
 		delete(strange, id)
-		if !maps.Equal(have[id], want) {
-			report(id)
+		if want := wanted(id); !maps.Equal(have[id], want) {
+			report("%s: %v, want %v", id, have[id], want)
 		}
 	}
 	for id := range strange {
-		report(id + ", which nobody submitted")
+		report("%s, which nobody submitted: %v", id, have[id])
 	}
 	if wrong > 10 {
 		b.Errorf("%s of %d orders are wrong", what, wrong)
@@ -101,9 +92,15 @@ func (b *books) compare(what string, have map[string]tally, ids []string, want t
 // returns the events of each order, but for those of replies that came again.
 func (b *books) checkJournal() map[string]tally {
 	b.Helper()
+	return b.told(oracle.Journal(b, oracle.Records(b, b.brokers, b.topics.Journal)))
+}
+
+// told counts the events of each order.
+func (b *books) told(all iter.Seq[*events.Event]) map[string]tally {
+	b.Helper()
 	told := make(map[string]tally)
 	claims, repeated := 0, 0
-	for e := range oracle.Journal(b, oracle.Records(b, b.brokers, b.topics.Journal)) {
+	for e := range all {
 		switch {
 		case e.Type == events.PartitionClaimed:
 			claims++
@@ -119,10 +116,39 @@ func (b *books) checkJournal() map[string]tally {
 	return told
 }
 
-// read returns the committed records of a topic up to its end of now.
-func (b *books) read(topic string) []*kgo.Record {
+// requests counts the requests to agents, of each order: in all partitions, or
+// only in some.
+func (b *books) requests(agents []string, only ...int32) map[string]tally {
 	b.Helper()
-	return oracle.Read(b, b.brokers, topic)
+	requests := make(map[string]tally)
+	for _, agent := range agents {
+		for _, r := range b.read(b.topics.Requests(agent), only...) {
+			count(requests, string(r.Key), events.Header(r, "ce_step")+" "+events.Header(r, "ce_attempt"))
+		}
+	}
+	return requests
+}
+
+// status counts the status messages of each order: in all partitions, or only in
+// some.
+func (b *books) status(only ...int32) map[string]tally {
+	b.Helper()
+	status := make(map[string]tally)
+	for _, r := range b.read(b.topics.Status, only...) {
+		s, err := events.Decode[events.Status](r.Value)
+		if err != nil {
+			b.Fatal(err)
+		}
+		count(status, string(r.Key), s.Status)
+	}
+	return status
+}
+
+// read returns the committed records of a topic up to its end of now: of all
+// partitions, or only of some.
+func (b *books) read(topic string, only ...int32) []*kgo.Record {
+	b.Helper()
+	return oracle.Read(b, b.brokers, topic, only...)
 }
 
 // lines are a topic's records of orders, each as its key and value.

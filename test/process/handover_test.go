@@ -86,22 +86,13 @@ func startPulse(t *testing.T, c *cluster) *pulse {
 		cease()
 		<-l.ended
 	})
-	byKey := kgo.StickyKeyPartitioner(nil).ForTopic("")
-	next := func(n, p int) (string, int) {
-		for ; ; n++ {
-			if id := orderID(int64(n)); byKey.Partition(&kgo.Record{Key: []byte(id)}, partitions) == p {
-				return id, n + 1
-			}
-		}
-	}
 	go func() {
 		defer close(l.ended)
 		tick := time.NewTicker(pulseEvery)
 		defer tick.Stop()
-		var from [partitions]int
-		for p := 0; ctx.Err() == nil; p = (p + 1) % partitions {
-			var id string
-			id, from[p] = next(from[p], p)
+		ids := turns{prefix: "o", from: make([]int, partitions)}
+		for ctx.Err() == nil {
+			id := ids.next()
 			l.ids = append(l.ids, id)
 			l.client.Produce(ctx, &kgo.Record{Topic: c.topics.Orders, Key: []byte(id), Value: []byte(`{"workflow":"patient"}`)}, nil)
 			select {
@@ -111,6 +102,26 @@ func startPulse(t *testing.T, c *cluster) *pulse {
 		}
 	}()
 	return l
+}
+
+// turns are ids of orders, for all partitions in turn.
+type turns struct {
+	prefix string
+	from   []int // by partition: where to look for the next id
+	p      int
+}
+
+func (u *turns) next() string {
+	byKey := kgo.StickyKeyPartitioner(nil).ForTopic("")
+	p := u.p
+	u.p = (p + 1) % len(u.from)
+	for {
+		id := fmt.Sprintf("%s-%05d", u.prefix, u.from[p])
+		u.from[p]++
+		if byKey.Partition(&kgo.Record{Key: []byte(id)}, len(u.from)) == p {
+			return id
+		}
+	}
 }
 
 // stop returns the ids of all orders once Kafka has them.

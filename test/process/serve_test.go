@@ -49,10 +49,15 @@ func newCluster(t *testing.T, broker *kafka.Broker) *cluster {
 	return c
 }
 
-// partitions are those of a cluster's topics.
+// partitions are those of a cluster's topics, unless a test says otherwise.
 const partitions = 6
 
 func (c *cluster) createTopics() {
+	c.Helper()
+	c.createTopicsOf(partitions)
+}
+
+func (c *cluster) createTopicsOf(partitions int) {
 	c.Helper()
 	waybill(c.T, append([]string{"topics", "create", "--partitions", strconv.Itoa(partitions)}, c.flags...)...)
 }

@@ -131,7 +131,7 @@ func (b *books) overTheUpgrade(ids []string) {
 				delete(c.have, id)
 			}
 		}
-		b.compare(what, c.have, ids, c.want)
+		b.compare(what, c.have, ids, always(c.want))
 	}
 	b.noDeadLetters()
 }

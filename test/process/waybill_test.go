@@ -73,6 +73,11 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 // printed.
 func waybill(t *testing.T, args ...string) string {
 	t.Helper()
+	return waybillWithin(t, patience, args...)
+}
+
+func waybillWithin(t *testing.T, patience time.Duration, args ...string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := command(ctx, t, args...)
@@ -169,7 +174,12 @@ func (p *process) signal(s syscall.Signal) {
 // until waits for a condition while the process runs.
 func (p *process) until(what string, check func() error) {
 	p.Helper()
-	oracle.Until(p.T, what, func() error {
+	p.within(patience, what, check)
+}
+
+func (p *process) within(patience time.Duration, what string, check func() error) {
+	p.Helper()
+	oracle.Within(p.T, patience, what, func() error {
 		select {
 		case <-p.ended:
 			p.Fatalf("%s, but %s ended: %s", what, p.name, p.cmd.ProcessState)
