@@ -94,7 +94,12 @@ func startPulse(t *testing.T, c *cluster) *pulse {
 		for ctx.Err() == nil {
 			id := ids.next()
 			l.ids = append(l.ids, id)
-			l.client.Produce(ctx, &kgo.Record{Topic: c.topics.Orders, Key: []byte(id), Value: []byte(`{"workflow":"patient"}`)}, nil)
+			// Not with ctx: what is still on its way when the pulse ends is an order too.
+			l.client.Produce(t.Context(), &kgo.Record{Topic: c.topics.Orders, Key: []byte(id), Value: []byte(`{"workflow":"patient"}`)}, func(_ *kgo.Record, err error) {
+				if err != nil {
+					t.Errorf("submit %s: %v", id, err)
+				}
+			})
 			select {
 			case <-tick.C:
 			case <-ctx.Done():

@@ -117,9 +117,10 @@ func (b *page) broken(r *row, all map[string]reliability.Figures) {
 	sums := make(map[string]int64)
 	for _, s := range r.from {
 		f := all[s.part]
-		n, err := strconv.ParseInt(fmt.Sprint(find(f, s.names)), 10, 64)
+		times, _, _ := strings.Cut(fmt.Sprint(find(f, s.names)), ",") // how often it was left out comes behind
+		n, err := strconv.ParseInt(times, 10, 64)
 		if err != nil || n == 0 {
-			continue // it was left out, or did not come up
+			continue // it was left out always, or did not come up
 		}
 		often = append(often, fmt.Sprintf("%d (%s)", n, titleOf(s.part)))
 		for _, wrong := range reliability.Wrong {

@@ -120,7 +120,7 @@ var rows = []row{
 	{"brokers paused", []source{of("chaos-3", "faults", "broker paused")}},
 	{"brokers restarted", append(inChaos("faults", "Kafka restarted in good order"),
 		of("chaos-3", "faults", "broker restarted in good order"), of("chaos-3", "faults", "all brokers restarted, one after the other"))},
-	{"outcome of a commit unknown", append(inChaos("commits whose outcome was unknown"), of("simulation", "unknown outcomes"))},
+	{"answers to commits that were lost", append(inChaos("answers to commits that were swallowed"), of("simulation", "unknown outcomes"))},
 	{"zombies: owners that come back after they were replaced", append(inChaos("partitions that a zombie came back to"), of("simulation", "zombies fenced"))},
 	{"network cut, held back or slow", append(inChaos("faults of the network"), of("chaos-3", "faults", "network between an instance and one broker cut"))},
 	{"clocks that differ", inChaos("starts with a wrong clock")},
