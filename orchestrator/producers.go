@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -77,7 +78,31 @@ type kafkaProducer struct {
 	client *kgo.Client
 	name   string      // its transactional id
 	lost   atomic.Bool // a connection; see [kafkaProducer.OnBrokerDisconnect]
+	asked  commitAsked
 }
+
+// commitAsked notes whether the client asked Kafka to commit. Where kgo believes
+// that no record of a transaction was written it asks for nothing, or to abort,
+// and reports success all the same; only its log tells. It can believe that
+// wrongly: when it meets a topic for the first time, it hands the records that
+// waited out before it stores the partitions, where it looks at the end of the
+// transaction, and Kafka's answer may come in between (kgo 1.22.2,
+// storePartitionsUpdate).
+type commitAsked struct{ atomic.Bool }
+
+// Level implements [kgo.Logger].
+func (*commitAsked) Level() kgo.LogLevel { return kgo.LogLevelInfo }
+
+// Log implements [kgo.Logger].
+func (c *commitAsked) Log(_ kgo.LogLevel, said string, about ...any) {
+	if said == "ending transaction" {
+		at := slices.Index(about, any("commit"))
+		c.Store(at >= 0 && at+1 < len(about) && about[at+1] == kgo.TryCommit)
+	}
+}
+
+// errNotAsked says that a commit that counted as done was none.
+var errNotAsked = errors.New("the client ended a transaction without a commit, although its records were acknowledged")
 
 func newKafkaProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (*kafkaProducer, error) {
 	id := transactionalID(topics, partition, slot)
@@ -85,6 +110,7 @@ func newKafkaProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.TransactionalID(id),
 		kgo.WithHooks(p),
+		kgo.WithLogger(&p.asked),
 		kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordPartitioner(lanePartitioner(topics)),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
@@ -155,6 +181,7 @@ func (p *kafkaProducer) commit(records []*kgo.Record) error {
 	if err := client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
+	p.asked.Store(false)
 	var refused atomic.Pointer[refusedError]
 	promise := func(r *kgo.Record, err error) {
 		if err == nil && r.Offset < 0 {
@@ -175,6 +202,9 @@ func (p *kafkaProducer) commit(records []*kgo.Record) error {
 	}
 	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
 		return fmt.Errorf("commit a transaction, its outcome is unknown: %w", err)
+	}
+	if !p.asked.Load() {
+		return errNotAsked
 	}
 	return nil
 }

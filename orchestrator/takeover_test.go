@@ -85,6 +85,22 @@ func (c *contender) has(id string) bool {
 	return o != nil
 }
 
+// The client reports success where it believes that there is nothing to commit.
+// A lane must not: it has always written something.
+func TestACommitThatWasNotAskedForIsNone(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := onePartition(t, b)
+		c := newContender(t, b, &topics, "i-1")
+		c.takeOver()
+		if err := c.write("o-1"); err != nil {
+			t.Error(err)
+		}
+		if err := c.lane.producers.commit(nil); !errors.Is(err, errNotAsked) {
+			t.Errorf("nothing was committed, and the commit ended with %v", err)
+		}
+	})
+}
+
 // V6: once a successor has taken over, no slot of the former owner can commit,
 // not even a transaction that reads no input, and all that it had committed is
 // known to the successor.
