@@ -47,7 +47,7 @@ func TestHandOver(t *testing.T) {
 	m.during(three, "scale down", func() { three.stop(); one.owned(one, two) }) // warms up
 	m.changes = nil
 
-	load := startPulse(t, c, pulseEvery)
+	load := startPulse(t, c)
 	for range *handOvers {
 		m.during(nil, "nothing", func() {})
 		m.during(three, "scale up", func() { three.again(); three.ready(three.client); one.owned(one, two, three) })
@@ -75,10 +75,10 @@ type pulse struct {
 	ended  chan struct{}
 }
 
-// pulseEvery is the time between two orders where pauses are measured.
+// pulseEvery is the time between two orders.
 const pulseEvery = 5 * time.Millisecond
 
-func startPulse(t *testing.T, c *cluster, every time.Duration) *pulse {
+func startPulse(t *testing.T, c *cluster) *pulse {
 	t.Helper()
 	ctx, cease := context.WithCancel(t.Context())
 	l := &pulse{T: t, client: c.broker.Client(t, kgo.ProducerLinger(0)), cease: cease, ended: make(chan struct{})}
@@ -88,7 +88,7 @@ func startPulse(t *testing.T, c *cluster, every time.Duration) *pulse {
 	})
 	go func() {
 		defer close(l.ended)
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(pulseEvery)
 		defer tick.Stop()
 		ids := turns{prefix: "o", from: make([]int, partitions)}
 		for ctx.Err() == nil {

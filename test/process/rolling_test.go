@@ -23,16 +23,15 @@ import (
 
 // Instances of the release before are replaced by this one, one after the other
 // and under load, and back again, so that both serve side by side: nothing is
-// lost, doubled or stuck. WAYBILL_UPGRADES sets how often.
+// lost, doubled or stuck. WAYBILL_UPGRADES says how often; without it the test is
+// left out.
 func TestRollingUpgrade(t *testing.T) {
+	rounds := number(t, "WAYBILL_UPGRADES", 0)
+	if rounds == 0 {
+		t.Skip("it takes minutes; say how many rounds with WAYBILL_UPGRADES")
+	}
 	broker := kafka.Container(t)
 	old := buildPrevious(t)
-	// One round measures nothing, and runs with the race detector, too: it has a
-	// load that does not pile up meanwhile.
-	rounds, every := number(t, "WAYBILL_UPGRADES", 1), pulseEvery
-	if rounds == 1 {
-		every = 10 * pulseEvery
-	}
 	var times reliability.Figures
 	replaced, claimed, orders := 0, 0, 0
 
@@ -41,7 +40,7 @@ func TestRollingUpgrade(t *testing.T) {
 		r := rollingFrom(t, broker, old)
 		registerPatient(t, r.instances[0].http)
 		r.agents()
-		load := startPulse(t, r.cluster, every)
+		load := startPulse(t, r.cluster)
 		r.rolls(rounds)
 		ids := load.stop()
 		r.instances[0].processed(r.instances[0].client, ids)
