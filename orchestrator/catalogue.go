@@ -180,7 +180,7 @@ func (c *catalogue) catchUp(ctx context.Context) error {
 
 // mend aborts a registration that Kafka left hanging on the workflows topic.
 func (c *catalogue) mend(ctx context.Context) error {
-	client, err := c.registrar(ctx)
+	client, _, err := c.registrar(ctx)
 	if err != nil {
 		return err
 	}
@@ -196,22 +196,24 @@ func (c *catalogue) mend(ctx context.Context) error {
 }
 
 // registrar returns the only producer that can commit a registration, until
-// another is made.
-func (c *catalogue) registrar(ctx context.Context) (*kgo.Client, error) {
+// another is made, and what ends its transactions.
+func (c *catalogue) registrar(ctx context.Context) (*kgo.Client, *commitAsked, error) {
+	asked := new(commitAsked)
 	client, err := kgo.NewClient(append(c.kafka[:len(c.kafka):len(c.kafka)],
 		kgo.TransactionalID(c.topics.Namespace+"-workflows"),
+		kgo.WithLogger(asked),
 		kgo.TransactionTimeout(transactionTimeout),
 		kgo.RecordDeliveryTimeout(transactionTimeout),
 		kgo.MetadataMinAge(metadataMinAge),
 	)...)
 	if err != nil {
-		return nil, fmt.Errorf("producer of registrations: %w", err)
+		return nil, nil, fmt.Errorf("producer of registrations: %w", err)
 	}
 	if _, _, err := client.ProducerID(ctx); err != nil {
 		client.Close()
-		return nil, fmt.Errorf("initialise the producer of registrations: %w", err)
+		return nil, nil, fmt.Errorf("initialise the producer of registrations: %w", err)
 	}
-	return client, nil
+	return client, asked, nil
 }
 
 // ErrConflict says that a version of a workflow is registered already with
@@ -237,7 +239,7 @@ func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error
 }
 
 func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, value []byte) error {
-	client, err := c.registrar(ctx)
+	client, asked, err := c.registrar(ctx)
 	if err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
@@ -267,7 +269,7 @@ func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, va
 	if err := produce(ctx, client, r); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
-	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+	if err := asked.end(ctx, client); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	return c.catchUp(ctx)

@@ -104,6 +104,19 @@ func (c *commitAsked) Log(_ kgo.LogLevel, said string, about ...any) {
 // errNotAsked says that a commit that counted as done was none.
 var errNotAsked = errors.New("the client ended a transaction without a commit, although its records were acknowledged")
 
+// end commits the transaction of the client whose log it is. On an error the
+// outcome is unknown, but for [errNotAsked]: then nothing was committed.
+func (c *commitAsked) end(ctx context.Context, client *kgo.Client) error {
+	c.Store(false)
+	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("commit a transaction, its outcome is unknown: %w", err)
+	}
+	if !c.Load() {
+		return errNotAsked
+	}
+	return nil
+}
+
 func newKafkaProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (*kafkaProducer, error) {
 	id := transactionalID(topics, partition, slot)
 	p := &kafkaProducer{name: id}
@@ -181,7 +194,6 @@ func (p *kafkaProducer) commit(records []*kgo.Record) error {
 	if err := client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	p.asked.Store(false)
 	var refused atomic.Pointer[refusedError]
 	promise := func(r *kgo.Record, err error) {
 		if err == nil && r.Offset < 0 {
@@ -200,13 +212,7 @@ func (p *kafkaProducer) commit(records []*kgo.Record) error {
 	if r := refused.Load(); r != nil {
 		return r
 	}
-	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
-		return fmt.Errorf("commit a transaction, its outcome is unknown: %w", err)
-	}
-	if !p.asked.Load() {
-		return errNotAsked
-	}
-	return nil
+	return p.asked.end(ctx, client)
 }
 
 // refusal says whether err is Kafka's answer to what the record is or where it
