@@ -29,6 +29,7 @@ type done struct {
 // fault is over and everything is up again.
 func (r *run) inflict(ctx context.Context, began time.Time) {
 	for n := range ofCallers + 1 {
+		name, hit := r.target(n)
 		r.background.Go(func() {
 			for _, f := range schedule(r.seed, n, r.brokers, r.duration, r.session) {
 				select {
@@ -39,26 +40,11 @@ func (r *run) inflict(ctx context.Context, began time.Time) {
 				if r.without != nil && r.without.MatchString(string(f.Kind)) {
 					continue
 				}
-				d := done{fault: f, Began: time.Now()}
-				switch n {
-				case ofKafka:
-					d.Target = "kafka"
-				case ofCallers:
-					d.Target = "caller"
-				default:
-					d.Target = r.instances[n-1].name
-				}
+				d := done{fault: f, Target: name, Began: time.Now()}
 				for _, i := range r.instances {
 					note(i.log, fmt.Sprintf("%s: %s, for %s", d.Target, f.Kind, f.Hold.Round(time.Millisecond)))
 				}
-				switch n {
-				case ofKafka:
-					r.hitKafka(ctx, f)
-				case ofCallers:
-					d.Left = r.abandon(ctx, f)
-				default:
-					d.Left = r.hit(ctx, r.instances[n-1], f)
-				}
+				d.Left = hit(ctx, f)
 				d.Ended = time.Now()
 				r.Logf("%7s %-7s %s, %s%s", d.Began.Sub(began).Round(100*time.Millisecond), d.Target, f.Kind, d.Ended.Sub(d.Began).Round(100*time.Millisecond), d.Left)
 				r.mu.Lock()
@@ -68,6 +54,19 @@ func (r *run) inflict(ctx context.Context, began time.Time) {
 		})
 	}
 	r.background.Wait()
+}
+
+// target is what has the schedule of this number, and what inflicts its faults.
+// That says why, if it cannot.
+func (r *run) target(n int) (name string, hit func(context.Context, fault) (left string)) {
+	switch n {
+	case ofKafka:
+		return "kafka", func(ctx context.Context, f fault) string { r.hitKafka(ctx, f); return "" }
+	case ofCallers:
+		return "caller", r.abandon
+	}
+	i := r.instances[n-1]
+	return i.name, func(ctx context.Context, f fault) string { return r.hit(ctx, i, f) }
 }
 
 // hold lets a fault last.
@@ -131,13 +130,11 @@ func (r *run) abandon(ctx context.Context, f fault) (left string) {
 	client := r.client(kgo.TransactionalID(id), kgo.TransactionTimeout(f.Hold))
 	defer client.Close()
 	err := client.BeginTransaction()
-	for topic, text := range map[string]string{
-		r.topics.Orders:  `{"workflow":"chaos-0","input":{"n":0}}`,
-		r.topics.Replies: `{"order":"` + id + `","step":"one","attempt":1,"status":"completed"}`,
-	} {
-		if err == nil {
-			err = client.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte(text)}).FirstErr()
-		}
+	if err == nil {
+		err = client.ProduceSync(ctx,
+			&kgo.Record{Topic: r.topics.Orders, Key: []byte(id), Value: []byte(`{"workflow":"chaos-0","input":{"n":0}}`)},
+			&kgo.Record{Topic: r.topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"one","attempt":1,"status":"completed"}`)},
+		).FirstErr()
 	}
 	if err != nil {
 		return fmt.Sprintf(", left out: %v", err)

@@ -18,45 +18,65 @@ import (
 func Journal(t testing.TB, records iter.Seq[*kgo.Record]) iter.Seq[*events.Event] {
 	t.Helper()
 	return func(yield func(*events.Event) bool) {
-		ledgers := make(map[string]*Ledger)
-		transaction := make(map[int32]uint64)
-		open := make(map[int32]int) // events since the last seal
+		j := &journal{TB: t, ledgers: make(map[string]*Ledger), transaction: make(map[int32]uint64), open: make(map[int32]int)}
 		for r := range records {
-			e, err := events.Decode[events.Event](r.Value)
-			if err != nil {
-				t.Fatalf("journal %d/%d: %v", r.Partition, r.Offset, err)
-			}
-			if e.Order != "" {
-				l := ledgers[e.Order]
-				if l == nil {
-					l = NewLedger(e.Order, nil)
-					ledgers[e.Order] = l
-				}
-				if err := l.Add(&e); err != nil {
-					t.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
-				}
-			}
-
-			open[r.Partition]++
-			if header := events.HeaderValue(r, events.HeaderLane); header != nil {
-				seal, err := events.DecodeSeal(header)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if seal.Events != open[r.Partition] {
-					t.Errorf("journal %d/%d: %d events in a transaction of %d", r.Partition, r.Offset, open[r.Partition], seal.Events)
-				}
-				open[r.Partition] = 0
-				if e.Type != events.PartitionClaimed { // a claim has no number
-					if seal.Transaction != transaction[r.Partition]+1 {
-						t.Errorf("journal %d/%d: transaction %d follows %d", r.Partition, r.Offset, seal.Transaction, transaction[r.Partition])
-					}
-					transaction[r.Partition] = seal.Transaction
-				}
-			}
-			if !yield(&e) {
+			e := j.event(r)
+			j.seal(r, e)
+			if !yield(e) {
 				return
 			}
 		}
 	}
+}
+
+// journal is what was read of one so far.
+type journal struct {
+	testing.TB
+	ledgers     map[string]*Ledger
+	transaction map[int32]uint64
+	open        map[int32]int // events since the last seal
+}
+
+// event reads the next one, and enters it in the ledger of its order.
+func (j *journal) event(r *kgo.Record) *events.Event {
+	e, err := events.Decode[events.Event](r.Value)
+	if err != nil {
+		j.Fatalf("journal %d/%d: %v", r.Partition, r.Offset, err)
+	}
+	if e.Order == "" {
+		return &e
+	}
+	l := j.ledgers[e.Order]
+	if l == nil {
+		l = NewLedger(e.Order, nil)
+		j.ledgers[e.Order] = l
+	}
+	if err := l.Add(&e); err != nil {
+		j.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
+	}
+	return &e
+}
+
+// seal checks the transaction that an event ends, if it does.
+func (j *journal) seal(r *kgo.Record, e *events.Event) {
+	j.open[r.Partition]++
+	header := events.HeaderValue(r, events.HeaderLane)
+	if header == nil {
+		return
+	}
+	seal, err := events.DecodeSeal(header)
+	if err != nil {
+		j.Fatal(err)
+	}
+	if seal.Events != j.open[r.Partition] {
+		j.Errorf("journal %d/%d: %d events in a transaction of %d", r.Partition, r.Offset, j.open[r.Partition], seal.Events)
+	}
+	j.open[r.Partition] = 0
+	if e.Type == events.PartitionClaimed {
+		return // a claim has no number
+	}
+	if seal.Transaction != j.transaction[r.Partition]+1 {
+		j.Errorf("journal %d/%d: transaction %d follows %d", r.Partition, r.Offset, seal.Transaction, j.transaction[r.Partition])
+	}
+	j.transaction[r.Partition] = seal.Transaction
 }
