@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -21,23 +22,29 @@ type broker interface {
 	// fence initialises the producer id of a slot. That fences whoever had it,
 	// and completes or aborts the transaction that it has open.
 	fence(ctx context.Context, slot int) (producer, error)
-	// read opens a reader, which reads nothing before it is told from where.
-	// Readers of the committed records see no others.
-	read(committed bool) (reader, error)
+	// read opens a reader of a partition of whatever topics, which reads nothing
+	// before it is told from where. Readers of the committed records see no others.
+	read(partition int32, committed bool) (reader, error)
 	// starts is where reading begins on a partition without any journal.
 	starts(ctx context.Context) (events.Positions, error)
-	// end is up to where a topic can be read now: to its end, or with committed
+	// end is up to where a partition can be read now: to its end, or with committed
 	// only to the first transaction that is open, which may never end.
-	end(ctx context.Context, topic string, committed bool) (int64, error)
-	// since is the offset of the first record of a topic that is not older, or
-	// the topic's end.
-	since(ctx context.Context, topic string, t time.Time) (int64, error)
-	// open lists the transactions that are open on the lane's partition of some
-	// topics, or, if none is named, on every partition that there is.
-	open(ctx context.Context, topics ...string) ([]openTransaction, error)
+	end(ctx context.Context, at topicPartition, committed bool) (int64, error)
+	// since is the offset of the first record of a partition that is not older, or
+	// its end.
+	since(ctx context.Context, at topicPartition, t time.Time) (int64, error)
+	// open lists the transactions that are open in some places, or, if none is
+	// named, on every partition that there is.
+	open(ctx context.Context, places ...topicPartition) ([]openTransaction, error)
+	// wrote lists the partitions, of all that there are, to which some producers
+	// have written lately.
+	wrote(ctx context.Context, producers map[int64]bool) ([]topicPartition, error)
 	// finish ends a transaction that hangs on a partition. It fails with an
 	// [kadm.AuthError] when the principal may not do that.
 	finish(ctx context.Context, t openTransaction, commit bool) error
+	// slots are the producer ids and epochs of the partition's slots, as Kafka knows
+	// them.
+	slots(ctx context.Context) ([slots]transaction, error)
 	// learn asks for the newest workflows, if some are unknown, and which topics
 	// can be written.
 	learn(ctx context.Context, unknown bool, topics []string) error
@@ -61,10 +68,10 @@ type producer interface {
 	close()
 }
 
-// reader reads partitions of the lane.
+// reader reads one partition of some topics.
 type reader interface {
-	// seek makes the reader read the lane's partition of these topics, each from
-	// an offset, and nothing else.
+	// seek makes the reader read these topics, each from an offset, and nothing
+	// else.
 	seek(from map[string]int64)
 	// poll waits for at most limit records. When ctx ends before any is there,
 	// its error is that of the fetches.
@@ -88,7 +95,7 @@ func (k *kafkaBroker) fence(ctx context.Context, slot int) (producer, error) {
 // memory it is several times as much, for all partitions side by side.
 const fetchAtOnce = 256 << 10
 
-func (k *kafkaBroker) read(committed bool) (reader, error) {
+func (k *kafkaBroker) read(partition int32, committed bool) (reader, error) {
 	level := kgo.ReadCommitted() // of inputs too: a forwarded record is in another lane's transaction
 	if !committed {
 		level = kgo.ReadUncommitted()
@@ -105,7 +112,7 @@ func (k *kafkaBroker) read(committed bool) (reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the partition: %w", err)
 	}
-	return &kafkaReader{client: client, partition: k.partition}, nil
+	return &kafkaReader{client: client, partition: partition}, nil
 }
 
 type kafkaReader struct {
@@ -151,29 +158,27 @@ func (k *kafkaBroker) starts(ctx context.Context) (events.Positions, error) {
 	return events.Positions{Orders: at(k.topics.Orders), Replies: at(k.topics.Replies), Commands: at(k.topics.Commands)}, nil
 }
 
-func (k *kafkaBroker) end(ctx context.Context, topic string, committed bool) (int64, error) {
+func (k *kafkaBroker) end(ctx context.Context, at topicPartition, committed bool) (int64, error) {
 	list := k.admin.ListEndOffsets
 	if committed {
 		list = k.admin.ListCommittedOffsets
 	}
-	return k.offset(topic)(list(ctx, topic))
+	return at.offset(list(ctx, at.topic))
 }
 
-func (k *kafkaBroker) since(ctx context.Context, topic string, t time.Time) (int64, error) {
-	return k.offset(topic)(k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), topic))
+func (k *kafkaBroker) since(ctx context.Context, at topicPartition, t time.Time) (int64, error) {
+	return at.offset(k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), at.topic))
 }
 
-func (k *kafkaBroker) offset(topic string) func(kadm.ListedOffsets, error) (int64, error) {
-	return func(listed kadm.ListedOffsets, err error) (int64, error) {
-		if err == nil {
-			err = listed.Error()
-		}
-		if err != nil {
-			return 0, fmt.Errorf("find a place in %s: %w", topic, err)
-		}
-		at, _ := listed.Lookup(topic, k.partition)
-		return at.Offset, nil
+func (at topicPartition) offset(listed kadm.ListedOffsets, err error) (int64, error) {
+	if err == nil {
+		err = listed.Error()
 	}
+	if err != nil {
+		return 0, fmt.Errorf("find a place in %s: %w", at.topic, err)
+	}
+	found, _ := listed.Lookup(at.topic, at.partition)
+	return found.Offset, nil
 }
 
 func (k *kafkaBroker) learn(ctx context.Context, unknown bool, topics []string) error {
@@ -186,19 +191,36 @@ func (k *kafkaBroker) learn(ctx context.Context, unknown bool, topics []string) 
 	return nil
 }
 
-func (k *kafkaBroker) open(ctx context.Context, topics ...string) ([]openTransaction, error) {
+func (k *kafkaBroker) open(ctx context.Context, places ...topicPartition) ([]openTransaction, error) {
 	var on kadm.TopicsSet
-	if len(topics) == 0 {
+	for _, at := range places {
+		on.Add(at.topic, at.partition)
+	}
+	if len(places) == 0 {
 		var err error
 		if on, err = allPartitions(ctx, k.client); err != nil {
 			return nil, err
 		}
-	} else {
-		for _, topic := range topics {
-			on.Add(topic, k.partition)
-		}
 	}
 	return openTransactions(ctx, k.admin, on)
+}
+
+func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) ([]topicPartition, error) {
+	on, err := allPartitions(ctx, k.client)
+	if err != nil {
+		return nil, err
+	}
+	topics, err := describeProducers(ctx, k.admin, on)
+	if err != nil {
+		return nil, fmt.Errorf("look for what producers have written: %w", err)
+	}
+	var places []topicPartition
+	topics.EachProducer(func(p kadm.DescribedProducer) {
+		if at := (topicPartition{p.Topic, p.Partition}); producers[p.ProducerID] && !slices.Contains(places, at) {
+			places = append(places, at)
+		}
+	})
+	return places, nil
 }
 
 func (k *kafkaBroker) finish(ctx context.Context, t openTransaction, commit bool) error {
@@ -216,6 +238,25 @@ func (k *kafkaBroker) finish(ctx context.Context, t openTransaction, commit bool
 		return fmt.Errorf("end a hanging transaction on %s partition %d: %w", t.topic, t.partition, err)
 	}
 	return nil
+}
+
+func (k *kafkaBroker) slots(ctx context.Context) (have [slots]transaction, err error) {
+	var names []string
+	for i := range have {
+		names = append(names, transactionalID(&k.topics, k.partition, i))
+	}
+	described, err := k.admin.DescribeTransactions(ctx, names...)
+	for i, name := range names {
+		t := described[name]
+		if err == nil {
+			err = t.Err
+		}
+		have[i] = transaction{t.ProducerID, t.ProducerEpoch}
+	}
+	if err != nil {
+		return have, fmt.Errorf("describe the partition's transactional ids: %w", err)
+	}
+	return have, nil
 }
 
 // openTransactions lists what is open on partitions. What the principal may not

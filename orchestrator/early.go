@@ -24,7 +24,7 @@ func (l *lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 		if order, err := l.order(in.order); order != nil || err != nil {
 			return false, err
 		}
-		end, err := l.broker.end(ctx, l.topics.Orders, true)
+		end, err := l.broker.end(ctx, topicPartition{l.topics.Orders, l.partition}, true)
 		if err != nil || l.position.Orders >= end {
 			return false, err
 		}

@@ -18,10 +18,10 @@ import (
 // follower keeps the partitions that the instance does not own. Unless it is idle
 // it folds their journals: it is the standby, and a takeover then reads only the end.
 type follower struct {
-	topic  string
-	idle   bool
-	client *kgo.Client
-	log    *slog.Logger
+	idle     bool
+	journals journals
+	log      *slog.Logger
+	now      func() time.Time // for what lasts
 
 	mu      sync.Mutex
 	states  map[int32]*projections.Partition
@@ -44,6 +44,17 @@ const (
 	rereadAfter = 250 * time.Millisecond
 )
 
+// journals reads the committed records of the partitions' journals. Simulations
+// put another in its place.
+type journals interface {
+	// read reads partition p from an offset on.
+	read(p int32, from int64)
+	drop(p int32)
+	// poll waits for what there is, for some time.
+	poll(ctx context.Context) kgo.Fetches
+	close()
+}
+
 func newFollower(i *Instance) (*follower, error) {
 	client, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -56,8 +67,36 @@ func newFollower(i *Instance) (*follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return &follower{topic: i.topics.Journal, idle: i.cfg.Standby == StandbyOwned, client: client, log: i.log, states: make(map[int32]*projections.Partition), resting: make(map[int32]rest), restarted: make(map[int32]time.Time)}, nil
+	return makeFollower(&kafkaJournals{client, i.topics.Journal}, i.cfg.Standby == StandbyOwned, i.log, time.Now), nil
 }
+
+func makeFollower(j journals, idle bool, log *slog.Logger, now func() time.Time) *follower {
+	return &follower{
+		journals: j, idle: idle, log: log, now: now,
+		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest), restarted: make(map[int32]time.Time),
+	}
+}
+
+type kafkaJournals struct {
+	client *kgo.Client
+	topic  string
+}
+
+func (k *kafkaJournals) read(p int32, from int64) {
+	k.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {p: kgo.NewOffset().At(from)}})
+}
+
+func (k *kafkaJournals) drop(p int32) {
+	k.client.RemoveConsumePartitions(map[string][]int32{k.topic: {p}})
+}
+
+func (k *kafkaJournals) poll(ctx context.Context) kgo.Fetches {
+	poll, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return k.client.PollRecords(poll, 10_000)
+}
+
+func (k *kafkaJournals) close() { k.client.Close() }
 
 // follow takes partition p, and begins to fold it unless the follower is idle.
 func (f *follower) follow(state *projections.Partition, p int32) {
@@ -72,7 +111,7 @@ func (f *follower) follow(state *projections.Partition, p int32) {
 
 // read begins to read p from where its state ends.
 func (f *follower) read(p int32, state *projections.Partition) {
-	f.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: {p: kgo.NewOffset().At(state.Head().Offset)}})
+	f.journals.read(p, state.Head().Offset)
 }
 
 // release stops following p and hands its state over. When it has returned,
@@ -88,63 +127,70 @@ func (f *follower) release(p int32) *projections.Partition {
 func (f *follower) drop(p int32) {
 	delete(f.states, p)
 	delete(f.resting, p)
-	f.client.RemoveConsumePartitions(map[string][]int32{f.topic: {p}})
+	f.journals.drop(p)
 }
 
-// close ends the client. It reads nothing any more then: a partition that is
+// close ends the reader. It reads nothing any more then: a partition that is
 // only being assigned would begin to fetch while the client closes.
 func (f *follower) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p := range f.states {
-		f.client.RemoveConsumePartitions(map[string][]int32{f.topic: {p}})
+		f.journals.drop(p)
 	}
-	f.client.Close()
+	f.journals.close()
 }
 
 // run follows until ctx ends.
 func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 	for {
-		poll, cancel := context.WithTimeout(ctx, time.Second)
-		fetches := f.client.PollRecords(poll, 10_000)
-		cancel()
+		fetches := f.journals.poll(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		f.mu.Lock()
-		f.wake()
-		fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
-			state := f.states[fetched.Partition]
-			if state == nil {
-				return // it was handed over
-			}
-			err := fetched.Err
-			for i := 0; i < len(fetched.Records) && err == nil; i++ {
-				r := fetched.Records[i]
-				err = state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane))
-			}
-			if err == nil {
-				err = state.Flush()
-			}
-			switch {
-			case err == nil:
-			case errors.Is(err, projections.ErrDamaged):
-				fail(err)
-			case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
-				// Kafka's trouble, such as a broker that has come back and does not know
-				// its topics yet.
-				f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
-				f.rest(fetched.Partition, state, rest{until: time.Now().Add(rereadAfter)})
-			case errors.Is(err, projections.ErrNewer):
-				f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
-				f.drop(fetched.Partition)
-				f.states[fetched.Partition] = state
-			default:
-				f.restart(fetched.Partition, state, err)
-			}
-		})
-		f.mu.Unlock()
+		if err := f.take(fetches); err != nil {
+			fail(err)
+		}
 	}
+}
+
+// take folds what one poll brought. It fails with [projections.ErrDamaged] if
+// the state store turns out to be damaged.
+func (f *follower) take(fetches kgo.Fetches) (damaged error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wake()
+	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
+		state := f.states[fetched.Partition]
+		if state == nil {
+			return // it was handed over
+		}
+		err := fetched.Err
+		for i := 0; i < len(fetched.Records) && err == nil; i++ {
+			r := fetched.Records[i]
+			err = state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane))
+		}
+		if err == nil {
+			err = state.Flush()
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, projections.ErrDamaged):
+			damaged = err
+		case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
+			// Kafka's trouble, such as a broker that has come back and does not know
+			// its topics yet.
+			f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
+			f.rest(fetched.Partition, state, rest{until: f.now().Add(rereadAfter)})
+		case errors.Is(err, projections.ErrNewer):
+			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
+			f.drop(fetched.Partition)
+			f.states[fetched.Partition] = state
+		default:
+			f.restart(fetched.Partition, state, err)
+		}
+	})
+	return damaged
 }
 
 // restart has a partition folded again from its beginning, if that was not done
@@ -152,7 +198,7 @@ func (f *follower) run(ctx context.Context, fail context.CancelCauseFunc) {
 // the same, and calls an operator when that does not help either.
 func (f *follower) restart(p int32, state *projections.Partition, why error) {
 	at := f.restarted[p].Add(restartEvery)
-	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, time.Until(at)), "error", why)
+	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, at.Sub(f.now())), "error", why)
 	f.rest(p, state, rest{until: at, anew: true})
 }
 
@@ -164,14 +210,14 @@ func (f *follower) rest(p int32, state *projections.Partition, r rest) {
 // wake goes on with the partitions that have rested.
 func (f *follower) wake() {
 	for p, rest := range f.resting {
-		if time.Now().Before(rest.until) {
+		if f.now().Before(rest.until) {
 			continue
 		}
 		delete(f.resting, p)
 		state := f.states[p]
 		state.Forget()
 		if rest.anew {
-			f.restarted[p] = time.Now()
+			f.restarted[p] = f.now()
 			if err := state.Reset(); err != nil {
 				f.log.Error("cannot reset the partition", "partition", p, "error", err)
 			}

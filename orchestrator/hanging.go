@@ -38,28 +38,56 @@ type openTransaction struct {
 	// coordinator is the epoch of the coordinator that wrote its producer's last
 	// marker there.
 	coordinator int32
+	// slot is the one that it hangs of, [spent] if its producer id has run out.
+	slot int
 }
 
-// hanging returns for each slot what hangs of it on some topics, or, if none is
+// spent is in place of the slot of a transaction whose producer id has run out: an
+// id has some 32,000 epochs, one for each transaction, and then its slot gets
+// another.
+const spent = -1
+
+// hanging returns what hangs of the lane's slots in some places, or, if none is
 // named, anywhere. The producers must have initialised their ids, which ended
-// whatever the coordinator knew of.
-func (l *lane) hanging(ctx context.Context, topics ...string) (found [slots][]openTransaction, hangs bool, err error) {
-	open, err := l.broker.open(ctx, topics...)
+// whatever the coordinator knew of. Strange is what is open of producers that no
+// slot has: it may be of ids that have run out, or of anybody.
+func (l *lane) hanging(ctx context.Context, places ...topicPartition) (found, strange []openTransaction, err error) {
+	open, err := l.broker.open(ctx, places...)
 	if err != nil {
-		return found, false, err
+		return nil, nil, err
 	}
+	var ids [slots]transaction
 	for i, p := range l.producers.ring {
-		id, epoch, err := p.id(ctx)
-		if err != nil {
-			return found, false, fmt.Errorf("look for hanging transactions: %w", err)
-		}
-		for _, t := range open {
-			if t.producer == id && t.epoch < epoch {
-				found[i], hangs = append(found[i], t), true
-			}
+		if ids[i].producer, ids[i].epoch, err = p.id(ctx); err != nil {
+			return nil, nil, fmt.Errorf("look for hanging transactions: %w", err)
 		}
 	}
-	return found, hangs, nil
+	for _, t := range open {
+		t.slot = slices.IndexFunc(ids[:], func(id transaction) bool { return id.producer == t.producer })
+		switch {
+		case t.slot == spent:
+			strange = append(strange, t)
+		case t.epoch < ids[t.slot].epoch:
+			found = append(found, t)
+		}
+	}
+	return found, strange, nil
+}
+
+// suspects are those of the strangers' transactions that may be of a former id of
+// a slot. To the journal and the requests of the partition nobody else writes. On
+// the status topic others may; but no lane lets a transaction stand so long.
+func (l *lane) suspects(strange []openTransaction) (own, old []openTransaction) {
+	for _, t := range strange {
+		switch {
+		case t.partition != l.partition:
+		case t.topic == l.topics.Journal, slices.Contains(l.catalogue.requestTopics(), t.topic):
+			own = append(own, t)
+		case t.topic == l.topics.Status && l.time.wall().Sub(time.UnixMilli(t.written)) > 2*transactionTimeout:
+			old = append(old, t)
+		}
+	}
+	return own, old
 }
 
 // sweep ends what former owners left hanging as it ended on other topics, the
@@ -70,61 +98,107 @@ func (l *lane) hanging(ctx context.Context, topics ...string) (found [slots][]op
 //
 // Anything else is aborted, as if it had never been: its inputs are read again.
 func (l *lane) sweep(ctx context.Context) error {
-	_, hangs, err := l.hanging(ctx, l.usualTopics()...)
-	if err != nil || !hangs {
-		return err
-	}
-	// It may hang elsewhere too: on a caller's topic, or where it forwarded.
-	found, _, err := l.hanging(ctx)
+	found, strange, err := l.hanging(ctx, l.places()...)
 	if err != nil {
 		return err
 	}
+	suspects := slices.Concat(l.suspects(strange))
+	if len(found)+len(suspects) == 0 {
+		return nil
+	}
+	// It may hang elsewhere too, on the topic of a caller who is not known now.
+	if found, strange, err = l.hanging(ctx); err != nil {
+		return err
+	}
+	strange = slices.DeleteFunc(strange, func(t openTransaction) bool {
+		return !slices.ContainsFunc(suspects, func(s openTransaction) bool { return s.producer == t.producer })
+	})
 	// The journal first. What it then says is what the others follow, whoever else
 	// ends the same at the same time.
 	for _, onJournal := range []bool{true, false} {
-		past, err := l.readPast(ctx, found)
+		past, err := l.readPast(ctx, slices.Concat(found, strange))
 		if err != nil {
 			return err
 		}
-		for slot, open := range found {
-			for _, t := range open {
-				if (t.topic == l.topics.Journal) != onJournal {
-					continue
-				}
-				commit := past.committed(t)
-				if err := l.endHanging(ctx, slot, t, commit); err != nil {
-					return err
-				}
-				l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.topic, "on", t.partition, "offset", t.offset)
+		if strange, err = l.ours(ctx, past, strange); err != nil {
+			return err
+		}
+		for _, t := range slices.Concat(found, strange) {
+			if (t.topic == l.topics.Journal && t.partition == l.partition) != onJournal {
+				continue
 			}
+			commit := past.committed(t)
+			if err := l.endHanging(ctx, t, commit); err != nil {
+				return err
+			}
+			l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.topic, "on", t.partition, "offset", t.offset)
 		}
 	}
 	return nil
+}
+
+// ours are those of the strangers' transactions that hang of producer ids which
+// slots of this partition had once: every transaction of a lane writes to its
+// journal, where nobody else does. As long as all slots are still as the lane has
+// initialised them, no successor has written anything.
+func (l *lane) ours(ctx context.Context, past *past, strange []openTransaction) ([]openTransaction, error) {
+	strange = slices.DeleteFunc(strange, func(t openTransaction) bool { return !past.writers[t.producer] })
+	if len(strange) == 0 {
+		return nil, nil
+	}
+	have, err := l.broker.slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range l.producers.ring {
+		id, epoch, err := p.id(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look for hanging transactions: %w", err)
+		}
+		if have[i] != (transaction{id, epoch}) {
+			return nil, fmt.Errorf("slot %d of the partition was taken over: %w", i, kerr.ProducerFenced)
+		}
+	}
+	return strange, nil
 }
 
 // endHanging writes the marker that is missing. That is one act, but needs the
 // right to alter the cluster. Without it a transaction of the same producer has
 // to serve: should this instance die between its beginning and its end, whoever
 // comes next aborts what it was to commit.
-func (l *lane) endHanging(ctx context.Context, slot int, t openTransaction, commit bool) error {
+func (l *lane) endHanging(ctx context.Context, t openTransaction, commit bool) error {
 	err := l.broker.finish(ctx, t, commit)
 	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
 		return err
 	}
-	if err := l.producers.ring[slot].cover(ctx, t, commit); err != nil {
+	if t.slot == spent {
+		word := "abort"
+		if commit {
+			word = "commit"
+		}
+		return fmt.Errorf("producer id %d has run out, so that only a marker ends what hangs of it: allow the principal to alter the cluster, or have somebody who may %s it: %w", t.producer, word, err)
+	}
+	if err := l.producers.ring[t.slot].cover(ctx, t, commit); err != nil {
 		return err
 	}
-	l.producers.ring[slot].close()
-	l.producers.ring[slot] = nil
-	return l.fence(ctx, slot)
+	l.producers.ring[t.slot].close()
+	l.producers.ring[t.slot] = nil
+	return l.fence(ctx, t.slot)
 }
 
 // past is what the ends of the topics tell of transactions that hang.
 type past struct {
-	journal string
+	journal topicPartition
 	folded  int64 // up to where this instance has folded the journal
 	hanging map[transaction]bool
+	writers map[int64]bool // the producers of what stands on the journal
 	all     []*pastTransaction
+}
+
+// topicPartition is a partition of a topic.
+type topicPartition struct {
+	topic     string
+	partition int32
 }
 
 // transaction names one: the epoch of a producer changes with each.
@@ -133,10 +207,10 @@ type transaction struct {
 	epoch    int16
 }
 
-// pastTransaction is a transaction on one topic.
+// pastTransaction is a transaction on one partition.
 type pastTransaction struct {
 	transaction
-	topic            string
+	at               topicPartition
 	last             int64 // offset of its last record
 	ended, committed bool
 	followed         bool // an owner wrote behind it, on the journal
@@ -146,24 +220,24 @@ type pastTransaction struct {
 // 4.0 many transactions of a producer have the same epoch, and one that ended
 // tells nothing of another.
 func (p *past) committed(t openTransaction) bool {
-	ended := make(map[bool]int) // of its parts on other topics, by whether they were committed
-	topics := make(map[string]int)
+	ended := make(map[bool]int) // of its other parts, by whether they were committed
+	parts := make(map[topicPartition]int)
 	acknowledged := false
 	for _, j := range p.all {
 		if j.transaction != t.transaction {
 			continue
 		}
-		topics[j.topic]++
+		parts[j.at]++
 		switch {
-		case j.ended && j.topic == p.journal:
+		case j.ended && j.at == p.journal:
 			ended[j.committed] += len(p.all) // it outweighs the others
 		case j.ended:
 			ended[j.committed]++
-		case j.topic == p.journal:
+		case j.at == p.journal:
 			acknowledged = j.followed || j.last < p.folded
 		}
 	}
-	for _, n := range topics {
+	for _, n := range parts {
 		if n > 1 {
 			return acknowledged
 		}
@@ -171,22 +245,26 @@ func (p *past) committed(t openTransaction) bool {
 	return acknowledged || ended[true] > ended[false]
 }
 
-// add takes the next record of a topic, committed or not.
+// add takes the next record of a partition, committed or not.
 func (p *past) add(r *kgo.Record) {
+	at := topicPartition{r.Topic, r.Partition}
 	if r.Attrs.IsControl() {
 		for _, j := range p.all {
-			if j.topic == r.Topic && j.producer == r.ProducerID && !j.ended {
+			if j.at == at && j.producer == r.ProducerID && !j.ended {
 				j.ended, j.committed = true, commits(r)
 			}
 		}
 		return
+	}
+	if at == p.journal {
+		p.writers[r.ProducerID] = true
 	}
 	claim := events.Header(r, events.HeaderType) == string(events.PartitionClaimed)
 	of := transaction{r.ProducerID, r.ProducerEpoch}
 	its := -1
 	for i, j := range p.all {
 		switch {
-		case j.ended || j.topic != r.Topic:
+		case j.ended || j.at != at:
 		case j.transaction == of:
 			its = i
 		case !claim:
@@ -197,7 +275,7 @@ func (p *past) add(r *kgo.Record) {
 	case its >= 0:
 		p.all[its].last = r.Offset
 	case p.hanging[of]:
-		p.all = append(p.all, &pastTransaction{transaction: of, topic: r.Topic, last: r.Offset})
+		p.all = append(p.all, &pastTransaction{transaction: of, at: at, last: r.Offset})
 	}
 }
 
@@ -206,60 +284,110 @@ func commits(r *kgo.Record) bool {
 	return len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
 }
 
-// readPast reads the topics to which the lane writes from before what hangs. All
-// parts of a transaction were written at about the same time.
-func (l *lane) readPast(ctx context.Context, found [slots][]openTransaction) (*past, error) {
-	past := &past{journal: l.topics.Journal, folded: l.state.Head().Offset, hanging: make(map[transaction]bool)}
+// pastRecords is how far back the past is read at least of a partition that is
+// none of the lane's: what was forwarded there kept its time, however old it is.
+const pastRecords = 10_000
+
+// readPast reads the partitions to which the lane writes, and all others to which
+// the producers of what hangs have written, from before that. All parts of a
+// transaction were written at about the same time.
+func (l *lane) readPast(ctx context.Context, open []openTransaction) (*past, error) {
+	past := &past{
+		journal: topicPartition{l.topics.Journal, l.partition}, folded: l.state.Head().Offset,
+		hanging: make(map[transaction]bool), writers: make(map[int64]bool),
+	}
 	oldest := int64(math.MaxInt64)
-	for _, open := range found {
-		for _, t := range open {
-			oldest = min(oldest, t.written)
-			past.hanging[t.transaction] = true
+	producers := make(map[int64]bool)
+	for _, t := range open {
+		oldest = min(oldest, t.written)
+		past.hanging[t.transaction], producers[t.producer] = true, true
+	}
+	places, err := l.broker.wrote(ctx, producers)
+	if err != nil {
+		return nil, err
+	}
+	usual := l.usual()
+	for _, at := range usual {
+		if !slices.Contains(places, at) {
+			places = append(places, at)
 		}
 	}
-	begin, end := make(map[string]int64), make(map[string]int64)
-	for _, topic := range l.usualTopics() {
-		from, err := l.broker.since(ctx, topic, time.UnixMilli(oldest).Add(-2*commitTimeout))
-		if gone := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed); gone && topic != l.topics.Journal {
+	for _, at := range places {
+		from, err := l.broker.since(ctx, at, time.UnixMilli(oldest).Add(-2*commitTimeout))
+		if gone := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed); gone && at != past.journal {
 			continue // it tells nothing
 		}
 		if err != nil {
 			return nil, err
 		}
-		to, err := l.broker.end(ctx, topic, false)
+		to, err := l.broker.end(ctx, at, false)
 		if err != nil {
 			return nil, err
 		}
-		if from < to {
-			begin[topic], end[topic] = from, to
+		if !slices.Contains(usual, at) {
+			from = max(0, min(from, to-pastRecords))
 		}
-	}
-	r, err := l.broker.read(false)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	r.seek(begin)
-	for len(end) > 0 {
-		wait, cancel := context.WithTimeout(ctx, catchUpPatience)
-		fetches := r.poll(wait, 10_000)
-		cancel()
-		if failed := fetches.Errors(); len(failed) > 0 {
-			return nil, fmt.Errorf("read the ends of the topics, to see what became of a transaction that hangs: %w", failed[0].Err)
+		if err := l.readRange(ctx, at, from, to, past.add); err != nil {
+			return nil, fmt.Errorf("read the ends of the topics, to see what became of a transaction that hangs: %w", err)
 		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			past.add(r)
-			if r.Offset+1 >= end[r.Topic] {
-				delete(end, r.Topic)
-			}
-		})
 	}
 	return past, nil
 }
 
-// usualTopics are those to whose partition a lane's transactions write.
-func (i *Instance) usualTopics() []string {
-	return append(i.catalogue.requestTopics(), i.topics.Journal, i.topics.Status)
+// readRange reads all records of a partition, committed or not, from an offset to
+// another.
+func (l *lane) readRange(ctx context.Context, at topicPartition, from, to int64, each func(*kgo.Record)) error {
+	if from >= to {
+		return nil
+	}
+	r, err := l.broker.read(at.partition, false)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	r.seek(map[string]int64{at.topic: from})
+	for from < to {
+		wait, cancel := context.WithTimeout(ctx, catchUpPatience)
+		fetches := r.poll(wait, 10_000)
+		cancel()
+		if failed := fetches.Errors(); len(failed) > 0 {
+			return fmt.Errorf("%s partition %d: %w", at.topic, at.partition, failed[0].Err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			each(r)
+			from = r.Offset + 1
+		})
+	}
+	return nil
+}
+
+// usual are the topics to whose partition nearly all of a lane's transactions
+// write.
+func (l *lane) usual() []topicPartition {
+	topics := append(l.catalogue.requestTopics(), l.topics.Journal, l.topics.Status, l.topics.Alerts, l.topics.DeadLetters)
+	places := make([]topicPartition, len(topics))
+	for i, topic := range topics {
+		places[i] = topicPartition{topic, l.partition}
+	}
+	return places
+}
+
+// places are those to which the lane's transactions write, as far as is known: the
+// usual ones, the topics of callers, and where it forwarded.
+func (l *lane) places() []topicPartition {
+	return append(l.usual(), l.directory.places(l.partition, l.topics.Owns)...)
+}
+
+// everyInput are the input topics of all partitions: former owners may have forwarded
+// to any.
+func (l *lane) everyInput() []topicPartition {
+	var places []topicPartition
+	for _, topic := range []string{l.topics.Orders, l.topics.Replies, l.topics.Commands} {
+		for p := range l.partitions {
+			places = append(places, topicPartition{topic, p})
+		}
+	}
+	return places
 }
 
 // cover ends what the client's producer has open on a partition, with a
@@ -301,34 +429,70 @@ func cover(ctx context.Context, client *kgo.Client, name string, t openTransacti
 const watchEvery = 10 * time.Second
 
 // watch looks from time to time whether one of the lane's own transactions
-// hangs although its commit was acknowledged, and reports it: a takeover mends
-// it. A transaction that is seen twice does not only wait for its markers. Of one
-// that somebody else has open on the inputs for so long it tells in the log: what
-// is behind it cannot be read until it ends.
-func (l *lane) watch(ctx context.Context, hung chan<- error) {
-	own, others := make(looks), make(looks)
-	for pause(ctx, watchEvery) {
-		found, _, err := l.hanging(ctx, l.usualTopics()...)
+// hangs although its commit was acknowledged, and returns with that: a takeover
+// mends it. A transaction that is seen twice does not only wait for its markers. Of
+// one that somebody else has open on the inputs for so long it tells in the log:
+// what is behind it cannot be read until it ends.
+func (l *lane) watch(ctx context.Context) error {
+	own, former, others := make(looks), make(looks), make(looks)
+	for first := true; l.time.pause(ctx, watchEvery); first = false {
+		if first { // it costs more, and what former owners forwarded does not change
+			if err := l.lookForForwarded(ctx); err != nil {
+				l.log.Debug("cannot look for open transactions", "error", err)
+			}
+		}
+		hang, err := l.lookAround(ctx, own, former)
+		if hang != nil {
+			return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", hang.topic, hang.partition, hang.offset)
+		}
+		var open []openTransaction
 		if err == nil {
-			if again := own.look(slices.Concat(found[:]...)); len(again) > 0 {
-				select {
-				case hung <- fmt.Errorf("a transaction hangs on %s partition %d from offset %d", again[0].topic, again[0].partition, again[0].offset):
-				case <-ctx.Done():
-				}
-				return
-			}
-			var open []openTransaction
-			if open, err = l.broker.open(ctx, l.topics.Orders, l.topics.Replies, l.topics.Commands); err == nil {
-				for _, t := range others.look(open) {
-					l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
-						"topic", t.topic, "offset", t.offset, "producer", t.producer, "written", time.UnixMilli(t.written))
-				}
-			}
+			open, err = l.broker.open(ctx,
+				topicPartition{l.topics.Orders, l.partition}, topicPartition{l.topics.Replies, l.partition}, topicPartition{l.topics.Commands, l.partition})
+		}
+		for _, t := range others.look(open) {
+			l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
+				"topic", t.topic, "offset", t.offset, "producer", t.producer, "written", time.UnixMilli(t.written))
 		}
 		if err != nil {
 			l.log.Debug("cannot look for open transactions", "error", err)
 		}
 	}
+	return nil
+}
+
+// lookForForwarded has the lane look from now on where a former owner forwarded
+// what hangs.
+func (l *lane) lookForForwarded(ctx context.Context) error {
+	found, _, err := l.hanging(ctx, l.everyInput()...)
+	for _, t := range found {
+		l.directory.forwards(l.partition, topicPartition{t.topic, t.partition})
+	}
+	return err
+}
+
+// lookAround returns a transaction of the lane's own, or of who had the partition
+// before, that it sees for the second time.
+func (l *lane) lookAround(ctx context.Context, own, former looks) (*openTransaction, error) {
+	found, strange, err := l.hanging(ctx, l.places()...)
+	if err != nil {
+		return nil, err
+	}
+	mine, old := l.suspects(strange)
+	again := own.look(append(found, mine...))
+	if old = former.look(old); len(again) == 0 && len(old) > 0 {
+		past, err := l.readPast(ctx, old)
+		if err != nil {
+			return nil, err
+		}
+		if again, err = l.ours(ctx, past, old); err != nil {
+			return nil, err
+		}
+	}
+	if len(again) == 0 {
+		return nil, nil
+	}
+	return &again[0], nil
 }
 
 // looks counts how often a transaction was seen open, one time after the other.
@@ -359,10 +523,12 @@ const markersPatience = 5 * time.Second
 func (l *lane) settle(ctx context.Context) error {
 	waited := time.Duration(0)
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		found, hangs, err := l.hanging(ctx, l.usualTopics()...)
+		found, strange, err := l.hanging(ctx, l.places()...)
+		own, _ := l.suspects(strange)
+		found = append(found, own...)
 		patience := commitTimeout
 		switch {
-		case err == nil && !hangs:
+		case err == nil && len(found) == 0:
 			return nil
 		case err == nil:
 			patience = markersPatience

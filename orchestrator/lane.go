@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +29,9 @@ const (
 	dueAtOnce = 100
 )
 
-// lane is the single writer of one partition. One goroutine, [lane.serve],
-// reads the inputs, decides, and folds; beside it one commits, one fetches, and
-// one watches that nothing hangs.
+// lane is the single writer of one partition. One goroutine, [lane.run],
+// decides and folds; beside it one commits, one fetches, and one watches that
+// nothing hangs: see [lane.serve].
 //
 // It decides its next batch while the last one commits, on state that is not
 // committed yet. That is safe because a commit that fails ends the lane, and
@@ -107,86 +106,6 @@ func (b *batch) add(records ...*kgo.Record) {
 		b.bytes += len(r.Value) + 256
 	}
 	b.records = append(b.records, records...)
-}
-
-// serve runs the partition until ctx ends, which returns nil, or until
-// anything goes wrong, which ends the lane: it comes back only by a takeover.
-func (l *lane) serve(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-
-	inputs := make(chan kgo.Fetches)
-	running.Go(func() {
-		for ctx.Err() == nil {
-			fetches := l.inputs.poll(ctx, pollRecords)
-			select {
-			case inputs <- fetches:
-			case <-ctx.Done():
-			}
-		}
-	})
-	hung := make(chan error)
-	running.Go(func() { l.watch(ctx, hung) })
-	commit := make(chan *batch)
-	committed := make(chan error, 1)
-	running.Go(func() {
-		for b := range commit {
-			committed <- l.commit(ctx, b)
-		}
-	})
-	defer close(commit)
-
-	tick := time.NewTicker(l.cfg.SuperviseEvery)
-	defer tick.Stop()
-	always := make(chan struct{})
-	close(always)
-	for {
-		if ctx.Err() == nil && l.begin() {
-			commit <- l.inflight
-			// Inputs could fill every batch: what has expired goes first.
-			if l.look {
-				if err := l.supervise(ctx); err != nil {
-					return err
-				}
-			}
-		}
-		more, look := inputs, always
-		if !l.look {
-			look = nil
-		}
-		if l.current.full() {
-			more, look = nil, nil
-		}
-		stopping := ctx.Done()
-		if l.inflight != nil {
-			stopping = nil // first hear how the commit ended
-		}
-		select {
-		case fetches := <-more:
-			if failed := fetches.Errors(); len(failed) > 0 && ctx.Err() == nil {
-				return l.unreadable(failed[0])
-			}
-			if err := l.decide(ctx, fetches.Records()); err != nil {
-				return err
-			}
-		case err := <-committed:
-			if err := l.conclude(err); err != nil {
-				return err
-			}
-		case <-tick.C:
-			l.look = true
-		case <-look:
-			if err := l.supervise(ctx); err != nil {
-				return err
-			}
-		case err := <-hung:
-			return err
-		case <-stopping:
-			return l.state.Flush()
-		}
-	}
 }
 
 // begin makes what was decided the batch to commit, unless one is under way or
@@ -471,6 +390,7 @@ func (l *lane) forward(env *Env, in *input) {
 		l.deadLetter(env, r, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}
+	l.directory.forwards(l.partition, topicPartition{r.Topic, in.partition})
 	l.current.add(&kgo.Record{
 		Topic: r.Topic, Partition: in.partition, Key: []byte(in.order), Value: r.Value, Timestamp: r.Timestamp,
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "waybill_forwarded_from", Value: source(r)}),

@@ -1,13 +1,9 @@
 package orchestrator
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
-	"iter"
-	"maps"
-	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,16 +12,24 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// simKafka is a Kafka of one partition a topic, as far as lanes see it: logs
-// with transactions (version 2: the epoch moves with each), a coordinator that
-// fences, markers that come after the acknowledgement, and the ways in which
-// all that goes wrong. Whatever happens between two steps of anybody happens at
-// a [process.step].
+// simKafka is a Kafka as far as lanes see it: logs with transactions (version 2:
+// the epoch moves with each), a coordinator that fences, markers that come after
+// the acknowledgement, applications that write in transactions of their own, and
+// the ways in which all that goes wrong. Whatever happens between two steps of
+// anybody happens at a [process.step].
 type simKafka struct {
-	topics events.Topics
-	now    time.Time
-	logs   map[string]*simLog
-	ring   [slots]*simTransaction
+	topics     events.Topics
+	partitions int32
+	of         partitioner
+	now        time.Time
+	logs       map[topicPartition]*simLog
+	rings      [][slots]*simTransaction // of each partition
+	callers    []*simCaller
+	ids        int64 // producer ids that were given
+	// epochs is how many a producer id has: then it runs out, and another is given.
+	epochs int16
+	// gone are topics that Kafka does not know at the moment.
+	gone map[string]bool
 	// late are requests that the network holds back.
 	late []func()
 	// acked are the records of commits that were acknowledged to a lane.
@@ -33,10 +37,10 @@ type simKafka struct {
 	written int // records
 	fault   func(likely int, name string) bool
 	trace   func(format string, args ...any)
+	fatal   func(format string, args ...any)
 	count   *simCounts
 }
 
-// simLog is the partition of a topic.
 type simLog struct {
 	records []*simRecord
 	stable  int             // the first record that may be open
@@ -49,6 +53,8 @@ type simRecord struct {
 	order int // in which it was written, among all topics
 	// lost says that the marker never came, and the coordinator forgot it.
 	lost bool
+	// acked says that the commit was acknowledged to a lane.
+	acked bool
 }
 
 type recordState int
@@ -62,34 +68,55 @@ const (
 
 // simTransaction is what the coordinator knows of a transactional id.
 type simTransaction struct {
-	producer int64
-	epoch    int16
-	ongoing  bool
-	began    time.Time
-	topics   []string // that have its records; once it ended, that wait for its marker
-	commit   bool     // how it ended
+	transaction // the producer id and epoch of its next transaction
+	ongoing     bool
+	began       time.Time
+	places      []topicPartition // that have its records
+
+	ended  transaction      // the last one that ended
+	commit bool             // how it ended
+	owed   []topicPartition // that wait for its marker
 }
 
-func newSimKafka(topics events.Topics) *simKafka {
-	k := &simKafka{topics: topics, now: curtain, logs: make(map[string]*simLog)}
-	for i := range k.ring {
-		k.ring[i] = &simTransaction{producer: int64(1000 + i)}
+// simCaller is an application that writes to the inputs in transactions.
+type simCaller struct {
+	producer int64
+	began    time.Time
+	places   []topicPartition // empty while none is open
+}
+
+func newSimKafka(topics events.Topics, partitions int32) *simKafka {
+	k := &simKafka{
+		topics: topics, partitions: partitions, of: newPartitioner(partitions), now: curtain,
+		logs: make(map[topicPartition]*simLog), gone: make(map[string]bool), epochs: 1 << 14,
+	}
+	for range partitions {
+		var ring [slots]*simTransaction
+		for i := range ring {
+			ring[i] = &simTransaction{transaction: transaction{producer: k.newID()}}
+		}
+		k.rings = append(k.rings, ring)
+	}
+	for range 2 {
+		k.callers = append(k.callers, &simCaller{producer: k.newID()})
 	}
 	return k
 }
 
-func (k *simKafka) log(topic string) *simLog {
-	if k.logs[topic] == nil {
-		k.logs[topic] = &simLog{epochs: make(map[int64]int16)}
+func (k *simKafka) newID() int64 { k.ids++; return 1000 + k.ids }
+
+func (k *simKafka) log(at topicPartition) *simLog {
+	if k.logs[at] == nil {
+		k.logs[at] = &simLog{epochs: make(map[int64]int16)}
 	}
-	return k.logs[topic]
+	return k.logs[at]
 }
 
-// append puts a record at the end of its topic.
+// append puts a record at the end of its partition.
 func (k *simKafka) append(r *kgo.Record, state recordState) *simRecord {
-	log := k.log(r.Topic)
+	log := k.log(topicPartition{r.Topic, r.Partition})
 	copied := *r
-	copied.Partition, copied.Offset = 0, int64(len(log.records))
+	copied.Offset = int64(len(log.records))
 	if copied.Timestamp.IsZero() {
 		copied.Timestamp = k.now
 	}
@@ -108,55 +135,99 @@ func (l *simLog) lso() int {
 	return l.stable
 }
 
+// place is where a lane's record goes: what callers read has one partition.
+func (k *simKafka) place(r *kgo.Record) topicPartition {
+	switch {
+	case r.Topic == k.topics.Status, r.Topic == k.topics.Alerts, r.Topic == k.topics.DeadLetters:
+		return topicPartition{r.Topic, k.of.of(r.Key)}
+	case !k.topics.Owns(r.Topic):
+		return topicPartition{r.Topic, 0}
+	}
+	return topicPartition{r.Topic, r.Partition}
+}
+
+// partitionsOf a topic: one, if it is a caller's.
+func (k *simKafka) partitionsOf(topic string) int32 {
+	if k.topics.Owns(topic) || topic == k.topics.Status {
+		return k.partitions
+	}
+	return 1
+}
+
+// bump gives a transactional id its next epoch, or, where those have run out,
+// another producer id.
+func (k *simKafka) bump(t *simTransaction) {
+	if t.epoch++; t.epoch >= k.epochs {
+		t.transaction = transaction{producer: k.newID()}
+		k.count.happened("a producer id ran out")
+	}
+}
+
 // conclude ends a transaction; its markers come later.
-func (k *simKafka) conclude(t *simTransaction, epoch int16, commit bool) error {
-	if epoch != t.epoch {
+func (k *simKafka) conclude(t *simTransaction, by transaction, commit bool) error {
+	if by != t.transaction {
 		return kerr.ProducerFenced
 	}
 	if !t.ongoing {
 		return kerr.InvalidTxnState
 	}
-	t.ongoing, t.commit = false, commit
-	t.epoch++
+	t.ongoing, t.ended, t.commit, t.owed, t.places = false, t.transaction, commit, t.places, nil
+	k.bump(t)
 	return nil
 }
 
 // mark writes the next marker of a transaction that ended, if one is missing.
 func (k *simKafka) mark(t *simTransaction) bool {
-	if t.ongoing || len(t.topics) == 0 {
+	if len(t.owed) == 0 {
 		return false
 	}
-	topic := t.topics[0]
-	t.topics = t.topics[1:]
-	k.marker(topic, t.producer, t.epoch, t.commit)
+	at := t.owed[0]
+	t.owed = t.owed[1:]
+	k.marker(at, transaction{t.ended.producer, t.ended.epoch + 1}, t.commit)
 	return true
 }
 
-// marker ends all that a producer has open on a topic.
-func (k *simKafka) marker(topic string, producer int64, epoch int16, commit bool) {
+// marker ends all that a producer has open on a partition.
+func (k *simKafka) marker(at topicPartition, by transaction, commit bool) {
 	state := isAborted
 	key := make([]byte, 4)
 	if commit {
 		state = isCommitted
 		binary.BigEndian.PutUint16(key[2:], 1)
 	}
-	log := k.log(topic)
+	log := k.log(at)
 	for _, r := range log.records[log.lso():] {
-		if r.state == isOpen && r.ProducerID == producer {
+		if r.state == isOpen && r.ProducerID == by.producer {
 			r.state = state
 		}
 	}
 	k.append(&kgo.Record{
-		Topic: topic, Key: key, ProducerID: producer, ProducerEpoch: epoch, Timestamp: k.now,
+		Topic: at.topic, Partition: at.partition, Key: key, ProducerID: by.producer, ProducerEpoch: by.epoch, Timestamp: k.now,
 		Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true}),
 	}, isMarker)
 }
 
+// end ends the transaction of an application.
+func (k *simKafka) end(c *simCaller, commit bool) {
+	for _, at := range c.places {
+		k.marker(at, transaction{c.producer, 0}, commit)
+	}
+	c.places = nil
+}
+
 // expire aborts transactions that stand for too long.
 func (k *simKafka) expire() {
-	for _, t := range k.ring {
-		if t.ongoing && k.now.Sub(t.began) > transactionTimeout {
-			_ = k.conclude(t, t.epoch, false)
+	for _, ring := range k.rings {
+		for _, t := range ring {
+			if t.ongoing && k.now.Sub(t.began) > transactionTimeout {
+				k.count.happened("a transaction stood for too long")
+				_ = k.conclude(t, t.transaction, false)
+			}
+		}
+	}
+	for _, c := range k.callers {
+		if len(c.places) > 0 && k.now.Sub(c.began) > 2*transactionTimeout {
+			k.end(c, false)
 		}
 	}
 }
@@ -164,310 +235,95 @@ func (k *simKafka) expire() {
 // forget is what Kafka does that shuts down in good order under load: it passes
 // over markers that it owes.
 func (k *simKafka) forget() {
-	for _, t := range k.ring {
-		if t.ongoing {
-			continue
-		}
-		kept := t.topics[:0]
-		for _, topic := range t.topics {
-			if !k.fault(2, "forget") {
-				kept = append(kept, topic)
-				continue
-			}
-			k.count.Hung++
-			k.trace("kafka forgets the marker of %d on %s", t.producer, topic)
-			for _, r := range k.log(topic).records {
-				if r.state == isOpen && r.ProducerID == t.producer {
-					r.lost = true
+	for _, ring := range k.rings {
+		for _, t := range ring {
+			kept := t.owed[:0]
+			for _, at := range t.owed {
+				// Of ids that have run out nobody looks elsewhere: that is too rare.
+				elsewhere := k.epochs < 1<<14 && at.topic != k.topics.Journal && at.topic != k.topics.Status && !strings.HasPrefix(at.topic, k.topics.Requests(""))
+				if elsewhere || !k.fault(2, "forget") {
+					kept = append(kept, at)
+					continue
+				}
+				k.count.happened("a marker was forgotten, and a transaction hung")
+				k.trace("kafka forgets the marker of %v on %v", t.ended, at)
+				for _, r := range k.log(at).records {
+					if r.state == isOpen && r.ProducerID == t.ended.producer {
+						r.lost = true
+					}
 				}
 			}
+			t.owed = kept
 		}
-		t.topics = kept
 	}
 }
 
-// process is a coroutine: what an instance does, or one of its commits. It runs
-// until it takes a step, and goes on when it is told to.
-type process struct {
-	next  func() (struct{}, bool)
-	kill  func()
-	wait  func(struct{}) bool
-	ended bool
-	// panicked is with what it ended, and where.
-	panicked any
-	where    string
-}
-
-// killed ends a coroutine.
-type killed struct{}
-
-func start(run func(p *process)) *process {
-	p := &process{}
-	p.next, p.kill = iter.Pull(func(yield func(struct{}) bool) {
-		defer func() {
-			p.ended = true
-			if v := recover(); v != (killed{}) && p.panicked == nil {
-				p.panicked, p.where = v, string(debug.Stack())
+// aborts checks that nothing is aborted of which somebody could know that it was
+// acknowledged: that is not undone where a part of it was committed, or more
+// was written behind it on the journal, or the one who decides had folded it.
+func (k *simKafka) aborts(t openTransaction, folded int64) {
+	on, journal := false, topicPartition{k.topics.Journal, t.partition}
+	for _, r := range k.acked {
+		if r.ProducerID != t.producer || r.ProducerEpoch != t.epoch {
+			continue
+		}
+		on = true
+		if r.state == isCommitted {
+			k.fatal("%v is aborted on %s, and was acknowledged and committed on %s", t.transaction, t.topic, r.Topic)
+		}
+		if r.Topic != journal.topic || r.state != isOpen {
+			continue
+		}
+		if r.Offset < folded {
+			k.fatal("%v is aborted by an instance that folded it", t.transaction)
+		}
+		for _, behind := range k.log(journal).records[r.Offset+1:] {
+			claim := events.Header(behind.Record, events.HeaderType) == string(events.PartitionClaimed)
+			if behind.state != isMarker && !claim && (behind.ProducerID != t.producer || behind.ProducerEpoch != t.epoch) {
+				k.fatal("%v is aborted, and was acknowledged before what stands behind it", t.transaction)
 			}
-		}()
-		p.wait = yield
-		run(p)
-	})
-	return p
-}
-
-// step lets the others do something. It does not return if the process is
-// killed meanwhile.
-func (p *process) step() {
-	if p.ended || !p.wait(struct{}{}) {
-		panic(killed{})
-	}
-}
-
-// simBroker is the Kafka of one instance.
-type simBroker struct {
-	*simKafka
-	in *simInstance
-}
-
-func (b *simBroker) fence(_ context.Context, slot int) (producer, error) {
-	b.in.step()
-	t := b.ring[slot]
-	if t.ongoing {
-		_ = b.conclude(t, t.epoch, false)
-	}
-	for len(t.topics) > 0 {
-		b.in.step()
-		b.mark(t)
-	}
-	if t.ongoing { // somebody was faster
-		_ = b.conclude(t, t.epoch, false)
-		for b.mark(t) {
 		}
 	}
-	t.epoch++
-	if b.fault(60, "init is not answered") {
-		return nil, errNoAnswer
+	if on {
+		k.count.happened("an acknowledged transaction was aborted, since nobody could know")
 	}
-	return &simProducer{b: b, t: t, slot: slot, epoch: t.epoch, lost: b.in.lost}, nil
 }
 
-var errNoAnswer = errors.New("the broker does not answer")
-
-// simProducer is a producer of an instance.
-type simProducer struct {
-	b     *simBroker
-	t     *simTransaction
-	slot  int
-	epoch int16
-	lost  *bool // a connection of the instance
-}
-
-func (p *simProducer) id(context.Context) (int64, int16, error) {
-	return p.t.producer, p.epoch, nil
-}
-
-func (p *simProducer) disturbed() bool {
-	was := *p.lost
-	*p.lost = false
-	return was
-}
-
-func (p *simProducer) close() {}
-
-func (p *simProducer) commit(records []*kgo.Record) error {
-	b := p.b
-	var written []*simRecord
-	// A transaction waits for the markers of the one before (concurrent
-	// transactions). That Kafka forgets them while it waits, and the instance dies
-	// before it has committed, is what nobody can mend; see ADR 0006.
-	for b.mark(p.t) {
-	}
-	for i, r := range records {
-		if i == 0 || r.Topic != records[i-1].Topic {
-			b.in.step()
-		}
-		if p.epoch != p.t.epoch {
-			b.count.Fenced++
-			return kerr.ProducerFenced
-		}
-		if b.fault(400, "produce fails") {
-			return &refusedError{r, kerr.RequestTimedOut}
-		}
-		if !p.t.ongoing {
-			p.t.ongoing, p.t.began = true, b.now
-		}
-		copied := *r
-		copied.ProducerID, copied.ProducerEpoch = p.t.producer, p.epoch
-		written = append(written, b.append(&copied, isOpen))
-		if !slices.Contains(p.t.topics, r.Topic) {
-			p.t.topics = append(p.t.topics, r.Topic)
+// committed are the committed records of a topic, partition after partition.
+func (k *simKafka) committed(topic string) []*simRecord {
+	var all []*simRecord
+	for p := range k.partitions {
+		for _, r := range k.log(topicPartition{topic, p}).records {
+			if r.state == isCommitted {
+				all = append(all, r)
+			}
 		}
 	}
-	b.in.step()
-	epoch := p.epoch
-	if b.fault(40, "end is not answered") {
-		b.count.Unknown++
-		switch {
-		case b.fault(3, "end is lost"):
-		case b.fault(3, "end is late"):
-			b.late = append(b.late, func() { _ = b.conclude(p.t, epoch, true) })
-		default:
-			_ = b.conclude(p.t, epoch, true)
-		}
-		return errNoAnswer
-	}
-	if err := b.conclude(p.t, epoch, true); err != nil {
-		b.count.Fenced++
-		return err
-	}
-	p.epoch++
-	b.acked = append(b.acked, written...)
-	b.count.Commits++
-	b.in.step()
-	for i, r := range records {
-		r.Offset = written[i].Offset
-	}
-	return nil
+	return all
 }
 
-func (p *simProducer) cover(context.Context, openTransaction, bool) error {
-	panic("not needed with the right to end it")
-}
-
-func (b *simBroker) finish(_ context.Context, t openTransaction, commit bool) error {
-	b.in.step()
-	if b.fault(20, "finish is lost") {
-		return errNoAnswer
-	}
-	if t.epoch < b.log(t.topic).epochs[t.producer] {
-		return kerr.InvalidProducerEpoch
-	}
-	b.marker(t.topic, t.producer, t.epoch, commit)
-	if b.fault(20, "finish is not answered") {
-		return errNoAnswer
-	}
-	return nil
-}
-
-func (b *simBroker) starts(context.Context) (events.Positions, error) {
-	b.in.step()
-	return events.Positions{}, nil
-}
-
-func (b *simBroker) end(_ context.Context, topic string, committed bool) (int64, error) {
-	log := b.log(topic)
-	if committed {
-		return int64(log.lso()), nil
-	}
-	return int64(len(log.records)), nil
-}
-
-func (b *simBroker) since(_ context.Context, topic string, t time.Time) (int64, error) {
-	for _, r := range b.log(topic).records {
-		if !r.Timestamp.Before(t) {
-			return r.Offset, nil
-		}
-	}
-	return int64(len(b.log(topic).records)), nil
-}
-
-func (b *simBroker) learn(context.Context, bool, []string) error { return nil }
-
-func (b *simBroker) open(context.Context, ...string) ([]openTransaction, error) {
+// open lists what is open on the partitions that are wanted, in no order.
+func (k *simKafka) open(wanted func(topicPartition) bool) []openTransaction {
 	var all []openTransaction
-	for _, topic := range slices.Sorted(maps.Keys(b.logs)) {
-		log := b.log(topic)
-		found := make(map[int64]*openTransaction)
-		var order []int64
+	for at, log := range k.logs {
+		if log.lso() == len(log.records) || !wanted(at) {
+			continue
+		}
+		first := len(all)
 		for _, r := range log.records[log.lso():] {
 			if r.state != isOpen {
 				continue
 			}
-			t := found[r.ProducerID]
-			if t == nil {
-				t = &openTransaction{transaction: transaction{producer: r.ProducerID}, topic: topic, offset: r.Offset}
-				found[r.ProducerID] = t
-				order = append(order, r.ProducerID)
+			i := slices.IndexFunc(all[first:], func(t openTransaction) bool { return t.producer == r.ProducerID })
+			if i < 0 {
+				i = len(all) - first
+				all = append(all, openTransaction{transaction: transaction{producer: r.ProducerID}, topic: at.topic, partition: at.partition, offset: r.Offset})
 			}
-			t.epoch, t.written = r.ProducerEpoch, r.Timestamp.UnixMilli()
-		}
-		for _, id := range order {
-			all = append(all, *found[id])
+			all[first+i].epoch, all[first+i].written = r.ProducerEpoch, r.Timestamp.UnixMilli()
 		}
 	}
-	return all, nil
-}
-
-func (b *simBroker) read(committed bool) (reader, error) {
-	return &simReader{b: b, committed: committed, paused: make(map[string]bool)}, nil
-}
-
-// simReader is a reader of an instance.
-type simReader struct {
-	b         *simBroker
-	committed bool
-	topics    []string
-	next      map[string]int64
-	paused    map[string]bool
-}
-
-func (r *simReader) seek(from map[string]int64) {
-	r.topics, r.next = slices.Sorted(maps.Keys(from)), from
-}
-func (r *simReader) pause(topic string)  { r.paused[topic] = true }
-func (r *simReader) resume(topic string) { r.paused[topic] = false }
-func (r *simReader) close()              {}
-
-// patience is how many steps a reader waits. The others have done all by then
-// that they can.
-const patience = 200
-
-func (r *simReader) poll(_ context.Context, limit int) kgo.Fetches {
-	for range patience {
-		r.b.in.step()
-		if found := r.take(limit); len(found) > 0 {
-			return found
-		}
-	}
-	return kgo.NewErrFetch(context.DeadlineExceeded)
-}
-
-// take returns what there is to read, or a part of it.
-func (r *simReader) take(limit int) kgo.Fetches {
-	var fetch kgo.Fetch
-	topics := r.topics
-	if len(topics) > 1 && r.b.fault(2, "other order") {
-		topics = slices.Clone(topics)
-		slices.Reverse(topics)
-	}
-	for _, topic := range topics {
-		if r.paused[topic] {
-			continue
-		}
-		log := r.b.log(topic)
-		end := len(log.records)
-		if r.committed {
-			end = log.lso()
-		}
-		var records []*kgo.Record
-		for r.next[topic] < int64(end) && len(records) < limit {
-			if len(records) > 0 && r.b.fault(8, "fetch ends") {
-				break
-			}
-			at := log.records[r.next[topic]]
-			r.next[topic]++
-			if !r.committed || at.state != isAborted {
-				copied := *at.Record
-				records = append(records, &copied)
-			}
-		}
-		if len(records) > 0 {
-			fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Records: records}}})
-		}
-	}
-	if len(fetch.Topics) == 0 {
-		return nil
-	}
-	return kgo.Fetches{fetch}
+	slices.SortFunc(all, func(a, b openTransaction) int {
+		return slices.Compare([]string{a.topic, string(rune(a.partition)), string(rune(a.offset))}, []string{b.topic, string(rune(b.partition)), string(rune(b.offset))})
+	})
+	return all
 }

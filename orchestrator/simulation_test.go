@@ -1,10 +1,9 @@
 package orchestrator
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
@@ -24,17 +22,58 @@ import (
 
 // simCounts are what happened in all histories.
 type simCounts struct {
-	Histories, Steps, Orders, Events, Commits        int
-	Claims, Fenced, Crashes, Stopped, LostStores     int
-	Unknown, Hung, Undone, Repeated, Restarts, Jumps int
-	Poison                                           int
+	Histories, Steps, Orders, Commits, Claims int
+	// Faults counts what went wrong, and what was drawn besides, by name. It has
+	// all that could.
+	Faults map[string]int
+	Events map[events.Type]int
+	Ends   map[projections.State]int // of orders
 }
 
-// TestSimulation runs real lanes, three instances that all believe that they own
-// the partition, on a simulated Kafka, step by step as drawn: they crash, sleep
-// and wake up, take over at the same time, lose their stores and the answers to
-// their commits, and have clocks that differ and jump. Whatever happens, nothing
-// is lost, nothing is doubled, and nothing is stuck (S1 to S6, V1, V2, V6).
+func (c *simCounts) happened(what string) { c.Faults[what]++ }
+
+// never lists what did not come up: then the histories show less than they say.
+func (c *simCounts) never() []string {
+	var never []string
+	for what, n := range c.Faults {
+		if n == 0 {
+			never = append(never, what)
+		}
+	}
+	for _, kind := range decided {
+		if c.Events[kind] == 0 {
+			never = append(never, string(kind))
+		}
+	}
+	for _, state := range []projections.State{projections.Processed, projections.Compensated, projections.Cancelled, projections.Rejected} {
+		if c.Ends[state] == 0 {
+			never = append(never, "an order that ends as "+string(state))
+		}
+	}
+	slices.Sort(never)
+	return never
+}
+
+// decided are the types of events that lanes write.
+var decided = []events.Type{
+	events.PartitionClaimed, events.PartitionAdvanced,
+	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
+	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderPaused, events.OrderResumed, events.OrderReleased,
+	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
+	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
+	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
+	events.ReplyDiscarded, events.AlertRaised,
+}
+
+// enough histories for everything to come up.
+const enough = 2_000
+
+// TestSimulation runs real lanes, of up to three instances that all believe that
+// they own the partitions, on a simulated Kafka, step by step as drawn: they
+// crash, sleep and wake up, follow, take over at the same time, lose their stores
+// and the answers to their commits, and have clocks that differ and jump.
+// Whatever happens, nothing is lost, nothing is doubled, and nothing is stuck, and
+// in the end every order comes to its end (S1 to S6, V1, V2, V6).
 //
 // WAYBILL_HISTORIES says how many; see docs/reliability.md. When one fails, it
 // is made as short as it can be, and the line that repeats it is printed.
@@ -43,7 +82,7 @@ func TestSimulation(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("WAYBILL_HISTORIES")); err == nil {
 		histories = n
 	}
-	var count simCounts
+	count := simCounts{Faults: make(map[string]int), Events: make(map[events.Type]int), Ends: make(map[projections.State]int)}
 	var store *projections.Store
 	began := time.Now()
 	for count.Histories < histories {
@@ -56,11 +95,12 @@ func TestSimulation(t *testing.T) {
 		}
 		rapid.Check(t, func(t *rapid.T) {
 			s := newSimulation(t, store, &count)
-			defer s.end()
-			for range rapid.SampledFrom([]int{50, 150, 400}).Draw(t, "steps") {
+			defer s.close()
+			for range of(s, "steps", 50, 150, 400) {
 				s.step()
 			}
 			s.heal()
+			s.finish()
 			s.check()
 			count.Histories++
 		})
@@ -70,444 +110,501 @@ func TestSimulation(t *testing.T) {
 	}
 	must(t, store.Close())
 	took := time.Since(began)
-	t.Logf("%+v in %s", count, took.Round(time.Millisecond))
-	reliability.Write(t, "simulation", fmt.Sprintf("make reliability PART=simulation HISTORIES=%d", histories), reliability.Figures{
+	all := 0
+	for _, n := range count.Events {
+		all += n
+	}
+	t.Logf("%d histories in %s, %d steps, %d orders, %d commits, %d events", count.Histories, took.Round(time.Millisecond), count.Steps, count.Orders, count.Commits, all)
+	t.Logf("events: %v", count.Events)
+	t.Logf("ends: %v", count.Ends)
+	t.Logf("faults: %v", count.Faults)
+	if never := count.never(); histories >= enough && len(never) > 0 && !t.Failed() {
+		t.Errorf("never came up: %s", strings.Join(never, "; "))
+	}
+	figures := reliability.Figures{
 		{Name: "histories", Value: count.Histories},
 		{Name: "a second", Value: int(float64(count.Histories) / took.Seconds())},
 		{Name: "steps of instances and their commits", Value: count.Steps},
 		{Name: "orders", Value: count.Orders},
-		{Name: "events in the journals", Value: count.Events},
+		{Name: "events in the journals", Value: all},
 		{Name: "commits", Value: count.Commits},
 		{Name: "takeovers", Value: count.Claims},
-		{Name: "zombies fenced", Value: count.Fenced},
-		{Name: "crashes", Value: count.Crashes},
-		{Name: "instances that stopped in good order", Value: count.Stopped},
-		{Name: "state stores lost", Value: count.LostStores},
-		{Name: "unknown outcomes", Value: count.Unknown},
-		{Name: "restarts of Kafka", Value: count.Restarts},
-		{Name: "markers that Kafka forgot, so that a transaction hung", Value: count.Hung},
-		{Name: "records of acknowledged commits that had to be aborted, since nobody could know", Value: count.Undone},
-		{Name: "messages on callers' topics and alerts that came twice for that", Value: count.Repeated},
-		{Name: "clocks that jumped", Value: count.Jumps},
-		{Name: "inputs on which deciding panicked", Value: count.Poison},
-	})
+	}
+	histogram := func(name string, drawn map[string]int) {
+		var rows reliability.Figures
+		for _, what := range slices.Sorted(maps.Keys(drawn)) {
+			rows = append(rows, reliability.Figure{Name: what, Value: drawn[what]})
+		}
+		figures = append(figures, reliability.Figure{Name: name, Value: rows})
+	}
+	histogram("drawn", count.Faults)
+	histogram("events", named(count.Events))
+	histogram("orders that ended as", named(count.Ends))
+	reliability.Write(t, "simulation", fmt.Sprintf("make reliability PART=simulation HISTORIES=%d", histories), figures)
 }
 
-// simulation is one history: the partition, its instances, and the world that
+func named[K ~string](counts map[K]int) map[string]int {
+	all := make(map[string]int)
+	for k, n := range counts {
+		all[strings.TrimPrefix(string(k), "waybill.")] = n
+	}
+	return all
+}
+
+// simulation is one history: the partitions, the instances, and the world that
 // uses them.
 type simulation struct {
 	*rapid.T
 	*simKafka
-	flows     *catalogue
-	directory *directory
-	store     *projections.Store
-	instances []*simInstance
-	commands  []command
-	calm      bool
-	rough     []bool // how likely instances end
+	registered []*workflow.Workflow
+	next       *workflow.Workflow // that is registered in between, if any
+	store      *projections.Store
+	instances  []*simInstance
+	skew       time.Duration
+	idle       bool // instances follow nothing
+	mayAlter   bool // and so end what hangs with a marker
+	calm       bool
+	rough      int // one in so many ends of instances happens
+	commands   int
+	answered   map[string]bool
+	vanishing  []string // topics that come and go
 }
 
-// simInstance is a process that believes that it owns the partition.
-type simInstance struct {
-	*simulation
-	name    string
-	offset  time.Duration // of its clock
-	at      int32         // its place in the store
-	state   *projections.Partition
-	main    *process // nil while it is dead
-	working *process // which of its coroutines runs
-	lost    *bool
-
-	lane       *lane
-	committing *process
-	outcome    error
-	done       bool // the commit has an outcome
-	stopping   bool
-}
-
-var simStores int32
+// rare is how likely faults are at most that are rarer in mild histories: one in
+// so many.
+const rare = 10
 
 func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simulation {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
-	s := &simulation{
-		T: t, simKafka: newSimKafka(topics), store: store,
-		flows:     &catalogue{topics: &topics, flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)},
-		directory: newDirectory(nil, 1, slog.New(slog.DiscardHandler)),
-	}
-	s.count = count
-	s.trace = t.Logf
+	s := &simulation{T: t, store: store, answered: make(map[string]bool)}
+	s.simKafka = newSimKafka(topics, int32(of(s, "partitions", 1, 1, 2)))
+	s.count, s.trace, s.fatal = count, t.Logf, t.Fatalf
+	// In mild histories what goes wrong is rarer, and orders come further.
+	mild := of(s, "mild", 1, 8)
 	s.fault = func(likely int, name string) bool {
-		return !s.calm && rapid.IntRange(0, likely-1).Draw(t, name) == likely-1
+		count.Faults[name] += 0
+		if likely >= rare {
+			likely *= mild
+		}
+		if s.calm || s.draw(name, 0, likely-1) != likely-1 {
+			return false
+		}
+		count.Faults[name]++
+		return true
 	}
-	flow := rapid.SampledFrom(simFlows()).Draw(t, "workflow")
-	s.flows.flows[flow.ID()], s.flows.newest[flow.Name] = flow, flow
-	s.rough = rapid.SampledFrom([][]bool{{true}, {false, false, false, true}}).Draw(t, "rough")
-	for n := range rapid.SampledFrom([]int{3, 2, 1}).Draw(t, "instances") {
-		in := &simInstance{simulation: s, name: fmt.Sprint("i-", n+1), lost: new(bool)}
-		in.offset = time.Duration(rapid.SampledFrom([]int{0, 0, -300_000, 40, 300_000}).Draw(t, "offset")) * time.Millisecond
-		in.newStore()
+	flows := simFlows(1)
+	s.registered = []*workflow.Workflow{flows[s.draw("workflow", 0, len(flows)-1)]}
+	if s.one(3, "a second version") {
+		s.next = simFlows(2)[s.draw("the second", 0, len(flows)-1)]
+	}
+	s.skew = time.Duration(of(s, "skew", 0, 0, 500, 3_000)) * time.Millisecond
+	s.idle, s.mayAlter = s.one(4, "idle"), !s.one(4, "may not alter")
+	if s.mayAlter { // else nobody can end what hangs of an id that has run out
+		s.epochs = of[int16](s, "epochs", 1<<14, 1<<14, 5)
+	}
+	s.rough = of(s, "rough", 1, 4, 16)
+	s.vanishing = of(s, "vanishing", nil, nil, []string{"shop.status"}, []string{"shop.status", s.topics.Requests("a1")})
+	for n := range of(s, "instances", 3, 2, 1) {
+		in := s.newInstance(n)
+		in.offset = time.Duration(of(s, "offset", 0, 0, -300_000, 40, 300_000)) * time.Millisecond
 		s.instances = append(s.instances, in)
 	}
-	s.instances[0].up()
+	s.instances[0].start()
+	for _, l := range s.instances[0].lanes {
+		l.assigned()
+	}
 	return s
 }
 
 // simFlows are drawn once: to compile one takes longer than a history.
-var simFlows = sync.OnceValue(func() []*workflow.Workflow {
-	all := make([]*workflow.Workflow, 100)
-	for i := range all {
-		all[i] = rapid.Custom(func(t *rapid.T) *workflow.Workflow { return drawFlow(t, 1) }).Example(i)
+func simFlows(version int) []*workflow.Workflow { return drawnFlows()[version-1] }
+
+var drawnFlows = sync.OnceValue(func() [2][]*workflow.Workflow {
+	var all [2][]*workflow.Workflow
+	for version := range all {
+		for i := range 60 {
+			all[version] = append(all[version], rapid.Custom(func(t *rapid.T) *workflow.Workflow {
+				if i%3 == 0 {
+					return parseFlow(t, simFlow(t, version+1))
+				}
+				return drawFlow(t, version+1)
+			}).Example(i))
+		}
 	}
 	return all
 })
 
-func (s *simulation) end() {
+func (s *simulation) close() {
 	for _, in := range s.instances {
 		in.crash()
 	}
 }
 
-// newStore gives the instance an empty store.
-func (in *simInstance) newStore() {
-	simStores++
-	in.at = simStores
-	in.state = nil
-}
-
-func (in *simInstance) up() {
-	in.Logf("%s starts", in.name)
-	var err error
-	in.state, err = in.store.Partition(in.at)
-	must(in.T, err)
-	in.stopping = false
-	in.main = start(in.run)
-}
-
-// crash ends it as kill -9 does: what was not flushed is gone.
-func (in *simInstance) crash() {
-	if in.main == nil {
-		return
-	}
-	if in.committing != nil {
-		in.committing.kill()
-	}
-	in.main.kill()
-	in.main, in.committing, in.lane, in.state = nil, nil, nil, nil
-}
-
-// step is a step of the coroutine that runs.
-func (in *simInstance) step() { in.working.step() }
-
-// turn lets one of the instance's coroutines go on to its next step.
-func (in *simInstance) turn(p *process) {
-	in.working = p
-	in.count.Steps++
-	p.next()
-	switch v := p.panicked; {
-	case v == nil:
-	case strings.HasPrefix(fmt.Sprintf("%T", v), "*rapid."), strings.HasPrefix(fmt.Sprintf("%T", v), "rapid."):
-		panic(v) // how rapid ends a test; from a line of its own, since it tells panics apart by that
-	default:
-		in.Fatalf("%v\n%s", v, p.where)
-	}
-}
-
-// run is what [Instance.own] does.
-func (in *simInstance) run(p *process) {
-	i := &Instance{
-		cfg: Config{ID: in.name}, topics: in.topics, partitions: 1, log: slog.New(slog.NewTextHandler(simLogger{in}, nil)),
-		catalogue: in.flows, directory: in.directory, store: in.store,
-	}
-	for !in.stopping {
-		l := i.newLane(0, in.state, i.log)
-		l.broker = &simBroker{in.simKafka, in}
-		l.time = clocks{
-			wall:  func() time.Time { return events.Time(in.now.Add(in.offset)) },
-			timer: func() time.Time { return in.now },
-			pause: func(context.Context, time.Duration) bool { in.step(); return true },
+// weights say how often anything happens.
+var weights = []struct {
+	weight int
+	happen func(*simulation, *simInstance)
+}{
+	{60, func(s *simulation, in *simInstance) {
+		for range s.draw("turns", 1, 40) {
+			s.schedule(in)
 		}
-		*in.lost = false
-		in.lane = l
-		err := l.takeOver(context.Background())
-		if err == nil {
-			in.count.Claims++
-			in.Logf("%s took over at %d", in.name, l.state.Head().Offset)
-			err = in.serve(p, l)
-		}
-		in.Logf("%s: the lane ended: %v", in.name, err)
-		l.close()
-		in.lane = nil
-		if errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrDamaged) || errors.Is(err, errInputLost) {
-			in.Fatalf("%s stops the partition: %v", in.name, err)
-		}
-		in.state.Forget()
-		p.step()
-	}
-}
-
-// serve is what [lane.serve] does, and what happens first is drawn.
-func (in *simInstance) serve(p *process, l *lane) error {
-	ctx := context.Background()
-	defer func() {
-		if in.committing != nil {
-			for !in.done { // serve waits for its goroutines
-				p.step()
-			}
-			in.committing = nil
-		}
-	}()
-	for {
-		if !in.stopping && l.begin() {
-			b := l.inflight
-			in.done = false
-			in.committing = start(func(*process) {
-				in.outcome = l.commit(ctx, b)
-				in.done = true
-			})
-		}
-		p.step()
-		switch {
-		case in.committing != nil && in.done:
-			in.committing = nil
-			if err := l.conclude(in.outcome); err != nil {
-				return err
-			}
-		case in.stopping && l.inflight == nil:
-			return l.state.Flush()
-		case in.fault(4, "tick") || in.calm && !l.inputs.(*simReader).ready():
-			if err := l.supervise(ctx); err != nil {
-				return err
-			}
-		case !l.current.full():
-			if err := in.decide(l, l.inputs.(*simReader).take(pollRecords).Records()); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// decide decides on what was read. Sometimes all of it is poison.
-func (in *simInstance) decide(l *lane, records []*kgo.Record) error {
-	orders := func(r *kgo.Record) bool { return r.Topic == in.topics.Orders }
-	if len(records) > 0 && !slices.ContainsFunc(records, orders) && in.fault(30, "poison") {
-		in.count.Poison += len(records)
-		l.catalogue, l.learned = nil, in.now.Add(time.Hour) // whoever looks a workflow up panics
-		defer func() { l.catalogue, l.learned = in.flows, time.Time{} }()
-	}
-	return l.decide(context.Background(), records)
-}
-
-// ready says whether there is something to read.
-func (r *simReader) ready() bool {
-	for _, topic := range r.topics {
-		if !r.paused[topic] && r.next[topic] < int64(r.b.log(topic).lso()) {
-			return true
-		}
-	}
-	return false
-}
-
-// step is one step of anybody.
-func (s *simulation) step() {
-	in := rapid.SampledFrom(s.instances).Draw(s.T, "instance")
-	switch n := rapid.IntRange(0, 99).Draw(s.T, "what"); {
-	case n < 60:
-		s.schedule(in)
-	case n < 66:
-		s.mark(rapid.SampledFrom(s.ring[:]).Draw(s.T, "marker of"))
-	case n < 71:
-		s.submit()
-	case n < 82:
-		s.answer()
-	case n < 84:
-		s.operate()
-	case n < 88:
-		s.now = s.now.Add(time.Duration(rapid.IntRange(1, 6_000).Draw(s.T, "ms")) * time.Millisecond)
+	}},
+	{6, func(s *simulation, _ *simInstance) {
+		ring := s.ring()
+		s.mark(ring[s.draw("marker of", 0, len(ring)-1)])
+	}},
+	{5, func(s *simulation, _ *simInstance) { s.submit() }},
+	{5, func(s *simulation, _ *simInstance) { s.answer() }},
+	{6, func(s *simulation, _ *simInstance) { s.serve() }},
+	{2, func(s *simulation, _ *simInstance) { s.operate() }},
+	{2, func(s *simulation, in *simInstance) { s.see(in) }},
+	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
+	{4, func(s *simulation, _ *simInstance) {
+		s.now = s.now.Add(time.Duration(s.draw("ms", 1, 6_000)) * time.Millisecond)
 		s.expire()
-	case n < 90:
-		if s.fault(3, "jump") {
-			in.offset = time.Duration(rapid.IntRange(-3_600_000, 3_600_000).Draw(s.T, "jump to")) * time.Millisecond
-			s.count.Jumps++
+	}},
+	{2, func(s *simulation, in *simInstance) {
+		if s.fault(3, "a clock jumps") {
+			in.offset = time.Duration(s.draw("jump to", -3_600_000, 3_600_000)) * time.Millisecond
 			s.Logf("the clock of %s jumps to %s", in.name, in.offset)
 		}
-	case n < 93:
-		if in.main != nil && !rapid.SampledFrom(s.rough).Draw(s.T, "crash") {
-			return
-		}
-		if in.main != nil {
-			s.Logf("%s crashes", in.name)
-			s.count.Crashes++
-			in.crash()
-			if s.fault(6, "store lost") {
-				s.count.LostStores++
-				in.newStore()
-			}
-		} else {
-			in.up()
-		}
-	case n < 95:
-		if in.main != nil && !in.stopping && rapid.SampledFrom(s.rough).Draw(s.T, "stop") {
-			s.Logf("%s is told to stop", in.name)
-			s.count.Stopped++
-			in.stopping = true
-		}
-	case n < 97:
+	}},
+	{3, func(s *simulation, in *simInstance) { s.power(in) }},
+	{3, func(s *simulation, in *simInstance) { s.own(in) }},
+	{2, func(s *simulation, _ *simInstance) {
 		if len(s.late) > 0 {
-			s.Logf("a late request arrives")
+			s.count.happened("a late request arrived")
 			s.late[0]()
 			s.late = s.late[1:]
 		}
-	case n < 98:
-		s.restart()
-	}
-}
-
-// restart is one of Kafka, in good order or not.
-func (s *simulation) restart() {
-	s.count.Restarts++
-	s.Logf("kafka restarts")
-	if s.fault(2, "in good order") {
-		s.forget()
-	}
-	for _, in := range s.instances {
-		*in.lost = true
-	}
-}
-
-// schedule lets an instance go on.
-func (s *simulation) schedule(in *simInstance) {
-	if in.main == nil {
-		return
-	}
-	p := in.main
-	if in.committing != nil && !in.committing.ended && (s.calm || rapid.Bool().Draw(s.T, "commit")) {
-		p = in.committing
-	}
-	in.turn(p)
-	if in.main.ended {
-		s.Logf("%s has stopped", in.name)
-		in.main, in.committing, in.lane, in.state = nil, nil, nil, nil
-	}
-}
-
-// input puts a record on an input topic.
-func (s *simulation) input(topic string, kind events.Type, id string, value []byte, at time.Time) {
-	r := &kgo.Record{Topic: topic, Key: []byte(id), Value: value, Timestamp: at, Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}}
-	s.append(r, isCommitted)
-}
-
-func (s *simulation) submit() {
-	id := drawOrder(s.T)
-	value := fmt.Sprintf(`{"workflow":%q,"replyTo":%q,"input":{"n":%d}}`,
-		rapid.SampledFrom([]string{"flow", "flow", "flow", "flow", "none"}).Draw(s.T, "workflow"),
-		rapid.SampledFrom([]string{"", "shop.status"}).Draw(s.T, "replyTo"), rapid.IntRange(0, 3).Draw(s.T, "n"))
-	s.input(s.topics.Orders, events.OrderSubmitted, id, []byte(value), s.now)
-}
-
-// asked are the requests that agents can see, the last ones first.
-func (s *simulation) asked(limit int) []events.Request {
-	var all []events.Request
-	for n := range 3 {
-		log := s.log(s.topics.Requests(fmt.Sprint("a", n)))
-		for i := log.lso() - 1; i >= 0 && len(all) < limit*(n+1); i-- {
-			if r := log.records[i]; r.state == isCommitted {
-				m, err := events.Decode[events.Request](r.Value)
-				must(s.T, err)
-				all = append(all, m)
-			}
+	}},
+	{1, func(s *simulation, _ *simInstance) { s.restart() }},
+	{1, func(s *simulation, _ *simInstance) {
+		if s.next != nil {
+			s.registered, s.next = append(s.registered, s.next), nil
 		}
+	}},
+	{1, func(s *simulation, _ *simInstance) {
+		for _, topic := range s.vanishing {
+			s.gone[topic] = s.fault(2, "a topic is gone")
+		}
+	}},
+}
+
+var weight = func() int {
+	all := 0
+	for _, w := range weights {
+		all += w.weight
+	}
+	return all
+}()
+
+// ring are the transactional ids of all partitions.
+func (s *simulation) ring() []*simTransaction {
+	var all []*simTransaction
+	for p := range s.rings {
+		all = append(all, s.rings[p][:]...)
 	}
 	return all
 }
 
-// answer has an agent reply, now or again, in time or late.
-func (s *simulation) answer() {
-	asked := s.asked(3)
-	if len(asked) == 0 {
-		return
+// step is one step of anybody.
+func (s *simulation) step() {
+	in := s.instances[s.draw("instance", 0, len(s.instances)-1)]
+	n := s.draw("what", 0, weight-1)
+	for _, w := range weights {
+		if n -= w.weight; n < 0 {
+			w.happen(s, in)
+			return
+		}
 	}
-	m := rapid.SampledFrom(asked).Draw(s.T, "request")
-	r := events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Status: events.ReplyCompleted}
-	if rapid.IntRange(0, 3).Draw(s.T, "failed") == 3 {
-		r.Status = events.ReplyFailed
-		r.Error = rapid.SampledFrom([]*events.Error{nil, {Code: "busy"}, {Code: "gone", Permanent: true}}).Draw(s.T, "error")
-	} else {
-		r.Output = []byte(`{"n":3}`)
-	}
-	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), s.now)
 }
 
-// operate sends a command.
-func (s *simulation) operate() {
-	c := events.Command{
-		Command: rapid.SampledFrom([]string{events.CommandCancel, events.CommandResubmit, events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease}).Draw(s.T, "command"),
-		ID:      fmt.Sprint("c-", len(s.commands)),
+// schedule lets an instance go on: one of its lanes, or what follows.
+func (s *simulation) schedule(in *simInstance) {
+	if !in.up {
+		return
 	}
-	id := drawOrder(s.T)
-	value, err := c.Encode()
-	must(s.T, err)
-	if c, err = events.Decode[events.Command](value); err != nil {
-		s.Fatalf("%v", err)
+	n := 0
+	if !s.calm {
+		n = s.draw("who", 0, len(in.lanes))
 	}
-	s.commands = append(s.commands, command{id: id, value: c})
-	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now)
+	if n == len(in.lanes) {
+		s.goOn(in.following)
+		return
+	}
+	l := in.lanes[n]
+	if l.main == nil {
+		s.goOn(in.following)
+		return
+	}
+	p := l.main
+	if others := l.beside.others(); len(others) > 0 {
+		if n := s.draw("beside", -1, len(others)-1); n >= 0 {
+			p = others[n]
+		}
+	}
+	l.turn(p)
+}
+
+// power starts a process, or kills it.
+func (s *simulation) power(in *simInstance) {
+	switch {
+	case !in.up:
+		in.start()
+	case s.one(s.rough, "crash"):
+		s.Logf("%s crashes", in.name)
+		s.count.happened("an instance was killed")
+		in.crash()
+		switch {
+		case s.fault(6, "a store is lost"):
+			in.lose(true)
+		case s.fault(6, "a store has lost its end"):
+			in.lose(false)
+		}
+	}
+}
+
+// own gives an instance a partition, whoever else has it, or takes one from it.
+func (s *simulation) own(in *simInstance) {
+	l := in.lanes[s.draw("partition", 0, len(in.lanes)-1)]
+	switch {
+	case !in.up:
+	case l.main == nil:
+		l.assigned()
+	case l.lane != nil && s.one(2*s.rough, "revoked"):
+		l.revoked()
+	}
+}
+
+// see has an operator look at the orders that an instance knows of.
+func (s *simulation) see(in *simInstance) {
+	for _, l := range in.lanes {
+		if in.up && l.state != nil {
+			if o, err := l.state.Order(drawOrder(s.T)); err == nil && o != nil {
+				s.manage(o)
+			}
+		}
+	}
+}
+
+// restart is one of Kafka, in good order or not. Who waits for markers loses the
+// connection to the coordinator that owes them.
+func (s *simulation) restart() {
+	s.Logf("kafka restarts")
+	kept := s.fault(4, "connections outlast it")
+	for _, in := range s.instances {
+		for _, l := range in.lanes {
+			owed := slices.ContainsFunc(s.rings[l.partition][:], func(t *simTransaction) bool { return len(t.owed) > 0 })
+			l.lost = l.lost || owed || !kept
+		}
+	}
+	if s.fault(2, "kafka restarts in good order") {
+		s.forget()
+	}
 }
 
 // heal ends all trouble, and lets one instance work until nothing is left to do
-// but what time or an operator must bring.
+// but what time, agents or an operator must bring.
 func (s *simulation) heal() {
-	last := rapid.SampledFrom(s.instances).Draw(s.T, "survivor")
-	s.calm = true
-	for _, late := range s.late {
-		late()
+	last := s.instances[s.draw("survivor", 0, len(s.instances)-1)]
+	early := s.flip("late requests come early")
+	s.calm, s.idle = true, false
+	clear(s.gone)
+	if early {
+		s.deliver()
 	}
 	for _, in := range s.instances {
 		in.crash()
 	}
-	last.up()
-	s.Logf("calm; %s survives", last.name)
+	if !early {
+		s.deliver()
+	}
+	for _, c := range s.callers {
+		s.end(c, s.flip("committed"))
+	}
 	s.instances = []*simInstance{last}
+	last.start()
+	s.Logf("calm; %s survives", last.name)
+	for _, l := range last.lanes {
+		l.assigned()
+	}
+	// What hangs on a caller's topic is found once somebody names that topic.
+	for p := range s.partitions {
+		id := ""
+		for n := 0; id == "" || s.of.of([]byte(id)) != p; n++ {
+			id = fmt.Sprint("after-", n)
+		}
+		s.input(s.topics.Orders, events.OrderSubmitted, id, []byte(`{"workflow":"flow","input":{"n":3},"replyTo":"shop.status"}`), s.now)
+	}
+	s.settle()
+}
+
+func (s *simulation) deliver() {
+	for _, late := range s.late {
+		late()
+	}
+	s.late = nil
+}
+
+// settle lets the survivor work until there is nothing for it to do, and nothing
+// hangs: those who watch must have seen that twice, and old enough.
+func (s *simulation) settle() {
+	s.work()
+	anything := func(topicPartition) bool { return true }
+	for looks := 0; len(s.open(anything)) > 0; looks++ {
+		if looks > 1_000 {
+			s.Fatalf("it hangs for ever: %+v", s.open(anything))
+		}
+		s.now = s.now.Add(watchEvery)
+		s.work()
+	}
+}
+
+// work lets the survivor go on until there is nothing for it to do.
+func (s *simulation) work() {
+	in := s.instances[0]
 	for quiet, turns := 0, 0; quiet < 20; turns++ {
 		if turns > 20_000 {
-			s.Fatalf("there is no end of it: %+v", last.lane)
+			s.Fatalf("there is no end of it: %+v", in.lanes[0].lane)
 		}
-		marked := false
-		for _, t := range s.ring {
-			marked = s.mark(t) || marked
+		busy := false
+		for _, t := range s.ring() {
+			busy = s.mark(t) || busy
 		}
-		s.schedule(last)
+		for _, l := range in.lanes {
+			p := l.main
+			if others := l.beside.others(); len(others) > 0 && turns%3 > 0 {
+				p = others[turns%len(others)]
+			}
+			l.turn(p)
+			busy = busy || l.busy()
+		}
 		if turns%50 == 49 { // an open transaction of nobody expires
 			s.now = s.now.Add(time.Second)
 			s.expire()
 		}
-		l := last.lane
-		if !marked && l != nil && l.current != nil && l.inflight == nil && last.committing == nil && l.current.empty() &&
-			l.inputs != nil && !l.inputs.(*simReader).ready() && len(l.early.commands) == 0 {
-			quiet++
-		} else {
+		if quiet++; busy {
 			quiet = 0
 		}
 	}
 }
 
+// busy says whether the lane has something to do.
+func (l *simLane) busy() bool {
+	lane := l.lane
+	return lane == nil || l.beside.committing != nil || lane.inflight != nil || !lane.current.empty() ||
+		l.beside.ahead != nil || lane.inputs.(*simReader).ready() || len(lane.early.commands) > 0
+}
+
+// finish has agents answer, time pass and operators act until every order has
+// come to its end.
+func (s *simulation) finish() {
+	in := s.instances[0]
+	for rounds := 0; ; rounds++ {
+		if rounds > 300 {
+			s.Fatalf("not every order comes to an end")
+		}
+		left := s.serve()
+		if !left {
+			left = s.pass()
+		}
+		if !left {
+			for _, l := range in.lanes {
+				for _, id := range s.submitted(l) {
+					o, err := l.state.Order(id)
+					must(s.T, err)
+					left = o != nil && s.manage(o) || left
+				}
+			}
+		}
+		if !left {
+			return
+		}
+		s.settle()
+	}
+}
+
+// submitted are the ids on a partition's orders topic.
+func (s *simulation) submitted(l *simLane) []string {
+	ids := make(map[string]bool)
+	for _, r := range s.log(topicPartition{s.topics.Orders, l.partition}).records {
+		if _, err := events.Decode[events.Submission](r.Value); !errors.Is(err, events.ErrUnreadable) && r.state == isCommitted && s.of.of(r.Key) == l.partition {
+			ids[string(r.Key)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// pass lets time go on to the next deadline. It says whether there is one.
+func (s *simulation) pass() bool {
+	var first time.Time
+	in := s.instances[0]
+	for _, l := range in.lanes {
+		for _, id := range s.submitted(l) {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			if o == nil {
+				continue
+			}
+			soon := func(at time.Time) {
+				if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+					first = at
+				}
+			}
+			soon(o.Overdue())
+			for i := range o.Steps {
+				soon(o.Attention(&o.Steps[i]))
+			}
+		}
+	}
+	if first.IsZero() {
+		return false
+	}
+	if now := s.now.Add(in.offset); first.After(now) {
+		s.now = s.now.Add(first.Sub(now))
+	}
+	return true
+}
+
 // check holds what stands on Kafka and in the store against all rules.
 func (s *simulation) check() {
-	last := s.instances[0]
-	must(s.T, last.state.Flush())
-	stage := &stage{
-		now: s.now.Add(last.offset), topics: s.topics, flows: s.flows, directory: s.directory,
-		commands: s.commands, store: s.store, state: last.state,
+	for _, r := range s.acked {
+		if r.state != isCommitted && (r.state != isAborted || !r.lost) {
+			s.Fatalf("acknowledged and not committed: %s/%d/%d by %d/%d", r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch)
+		}
 	}
-	fold, err := s.store.Partition(func() int32 { simStores++; return simStores }())
+	for p, l := range s.instances[0].lanes {
+		s.checkPartition(int32(p), l)
+	}
+}
+
+func (s *simulation) checkPartition(p int32, last *simLane) {
+	must(s.T, last.state.Flush())
+	last.state.Rescan()
+	if due, err := last.state.Due(last.wall(), dueAtOnce); err != nil || len(due) > 0 {
+		s.Fatalf("partition %d: still due: %v %v", p, due, err)
+	}
+	flows := newCatalogueOf(&s.topics)
+	for _, flow := range s.registered {
+		flows.flows[flow.ID()], flows.newest[flow.Name] = flow, flow
+	}
+	stage := &stage{
+		now: last.wall(), skew: s.skew, topics: s.topics, flows: flows, directory: last.instance.directory,
+		store: s.store, state: last.state,
+	}
+	place := newPlace()
+	again, err := s.store.Partition(place)
 	must(s.T, err)
 	claimed := ""
-	for _, r := range s.log(s.topics.Journal).records {
+	for _, r := range s.log(topicPartition{s.topics.Journal, p}).records {
 		if r.state != isCommitted {
 			continue
 		}
 		stage.journal = append(stage.journal, r.Record)
-		if err := fold.Fold(r.Offset, r.Value, events.HeaderValue(r.Record, events.HeaderLane)); err != nil {
+		if err := fold(again, r.Record); err != nil {
 			s.Fatalf("the journal: %v", err)
 		}
 		e, err := events.Decode[events.Event](r.Value)
@@ -517,55 +614,46 @@ func (s *simulation) check() {
 		} else if (e.Type == events.StepStarted || e.Type == events.UndoStarted) && e.LockedBy != claimed {
 			s.Fatalf("%s decided on %q after %s had claimed the partition", e.LockedBy, e.Order, claimed)
 		}
-		s.count.Events++
+		s.count.Events[e.Type]++
 	}
-	for _, r := range s.acked {
-		if r.state == isCommitted {
-			continue
-		}
-		if s.count.Undone++; r.state != isAborted || !r.lost {
-			s.Fatalf("acknowledged and not committed: %s/%d by %d/%d", r.Topic, r.Offset, r.ProducerID, r.ProducerEpoch)
-		}
+	for _, r := range s.messages(p) {
+		stage.messages = append(stage.messages, r.Record)
 	}
-	// What hung on the journal, and of which nothing could be known, was undone.
-	// What alerts and callers' topics showed of it comes twice.
-	undone := make(map[transaction]bool)
-	for _, r := range s.log(s.topics.Journal).records {
-		if r.lost && r.state == isAborted {
-			undone[transaction{r.ProducerID, r.ProducerEpoch}] = true
+	must(s.T, again.Flush())
+	s.same(last.at, place)
+	in := newInspector()
+	in.jumps, in.elsewhere = true, true
+	in.check(s.T, stage)
+	for _, id := range s.submitted(last) {
+		if events.CheckOrderID(id) == nil && in.ledgers[id] == nil {
+			s.Fatalf("order %q is lost", id)
 		}
 	}
-	var messages []*simRecord
-	for topic, log := range s.logs {
-		switch topic {
+	for id, ledger := range in.ledgers {
+		s.count.Ends[projections.State(ledger.State)]++
+		if o := stage.of(s.T, id); !o.State.Final() {
+			s.Fatalf("order %q is %s although all was done", id, o.State)
+		}
+	}
+	s.count.Orders += len(in.ledgers)
+}
+
+// messages are those about the orders of a partition, in order.
+func (s *simulation) messages(p int32) []*simRecord {
+	var all []*simRecord
+	for at, log := range s.logs {
+		switch at.topic {
 		case s.topics.Orders, s.topics.Replies, s.topics.Commands, s.topics.Journal, s.topics.DeadLetters:
 			continue
 		}
 		for _, r := range log.records {
-			switch {
-			case r.state != isCommitted:
-			case undone[transaction{r.ProducerID, r.ProducerEpoch}] && (topic == s.topics.Alerts || topic == "shop.status"):
-				s.count.Repeated++
-			default:
-				messages = append(messages, r)
+			if r.state == isCommitted && s.of.of(r.Key) == p {
+				all = append(all, r)
 			}
 		}
 	}
-	slices.SortFunc(messages, func(a, b *simRecord) int { return a.order - b.order })
-	for _, r := range messages {
-		stage.messages = append(stage.messages, r.Record)
-	}
-	must(s.T, fold.Flush())
-	s.same(last.at, simStores)
-	in := newInspector()
-	in.jumps = true
-	in.check(s.T, stage)
-	for _, r := range s.log(s.topics.Orders).records {
-		if in.ledgers[string(r.Key)] == nil {
-			s.Fatalf("order %q is lost", r.Key)
-		}
-	}
-	s.count.Orders += len(in.ledgers)
+	slices.SortFunc(all, func(a, b *simRecord) int { return a.order - b.order })
+	return all
 }
 
 // same holds two folds of the journal against each other.
@@ -587,12 +675,4 @@ func (s *simulation) same(a, b int32) {
 	if len(is) != len(want) {
 		s.Fatalf("the store has %d keys, and must have %d", len(is), len(want))
 	}
-}
-
-// simLogger puts what an instance logs into the history's account.
-type simLogger struct{ in *simInstance }
-
-func (l simLogger) Write(b []byte) (int, error) {
-	l.in.Logf("%s: %s", l.in.name, b)
-	return len(b), nil
 }

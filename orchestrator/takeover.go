@@ -57,7 +57,7 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if l.waiting, err = l.broker.end(ctx, l.topics.Replies, true); err != nil {
+	if l.waiting, err = l.broker.end(ctx, topicPartition{l.topics.Replies, l.partition}, true); err != nil {
 		return err
 	}
 	l.current, l.inflight = newBatch(), nil
@@ -108,7 +108,7 @@ func (l *lane) claim(ctx context.Context) error {
 // may have been acknowledged to this instance, left hanging by Kafka, and aborted
 // by another. If it is not, the store is rebuilt.
 func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) {
-	if l.inputs, err = l.broker.read(true); err != nil {
+	if l.inputs, err = l.broker.read(l.partition, true); err != nil {
 		return err
 	}
 	checked := l.state.Head().Offset == 0

@@ -1,0 +1,388 @@
+package orchestrator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// simBroker is the Kafka of a lane.
+type simBroker struct {
+	*simKafka
+	in *simLane
+}
+
+var errNoAnswer = errors.New("the broker does not answer")
+
+// ask is a question that may stay unanswered.
+func (b *simBroker) ask() error {
+	b.in.step()
+	if b.fault(150, "no answer") {
+		return errNoAnswer
+	}
+	return nil
+}
+
+func (b *simBroker) fence(_ context.Context, slot int) (producer, error) {
+	b.in.step()
+	t := b.rings[b.in.partition][slot]
+	if t.ongoing {
+		_ = b.conclude(t, t.transaction, false)
+	}
+	for len(t.owed) > 0 {
+		b.in.step()
+		b.mark(t)
+	}
+	if t.ongoing { // somebody was faster
+		_ = b.conclude(t, t.transaction, false)
+		for b.mark(t) {
+		}
+	}
+	b.bump(t)
+	if b.fault(60, "init is not answered") {
+		return nil, errNoAnswer
+	}
+	return &simProducer{b: b, t: t, slot: slot, transaction: t.transaction}, nil
+}
+
+// simProducer is a producer of a lane.
+type simProducer struct {
+	b    *simBroker
+	t    *simTransaction
+	slot int
+	transaction
+}
+
+func (p *simProducer) id(context.Context) (int64, int16, error) {
+	return p.producer, p.epoch, p.b.ask()
+}
+
+// disturbed: a lost connection is the instance's, and each of its lanes hears of
+// it once.
+func (p *simProducer) disturbed() bool {
+	was := p.b.in.lost
+	p.b.in.lost = false
+	return was
+}
+
+func (p *simProducer) close() {}
+
+func (p *simProducer) commit(records []*kgo.Record) error {
+	b := p.b
+	var written []*simRecord
+	// A transaction waits for the markers of the one before (concurrent
+	// transactions). That Kafka forgets them while it waits, and the instance dies
+	// before it has committed, is what nobody can mend; see ADR 0012.
+	for b.mark(p.t) {
+	}
+	for i, r := range records {
+		if i == 0 || r.Topic != records[i-1].Topic {
+			b.in.step()
+		}
+		if p.transaction != p.t.transaction {
+			b.count.happened("a zombie was fenced")
+			return kerr.ProducerFenced
+		}
+		if b.fault(400, "produce fails") {
+			return &refusedError{r, kerr.RequestTimedOut}
+		}
+		if b.gone[r.Topic] {
+			b.count.happened("a record was refused that nobody foresaw")
+			return &refusedError{r, kerr.UnknownTopicOrPartition}
+		}
+		if !p.t.ongoing {
+			p.t.ongoing, p.t.began = true, b.now
+		}
+		copied := *r
+		at := b.place(r)
+		copied.Partition, copied.ProducerID, copied.ProducerEpoch = at.partition, p.producer, p.epoch
+		written = append(written, b.append(&copied, isOpen))
+		if !slices.Contains(p.t.places, at) {
+			p.t.places = append(p.t.places, at)
+		}
+	}
+	b.in.step()
+	by := p.transaction
+	if b.fault(40, "end is not answered") {
+		switch {
+		case b.fault(3, "end is lost"):
+		case b.fault(3, "end is late"):
+			b.late = append(b.late, func() { _ = b.conclude(p.t, by, true) })
+		default:
+			_ = b.conclude(p.t, by, true)
+		}
+		return errNoAnswer
+	}
+	if err := b.conclude(p.t, by, true); err != nil {
+		b.count.happened("a zombie was fenced")
+		return err
+	}
+	p.transaction = p.t.transaction
+	for _, r := range written {
+		r.acked = true
+	}
+	b.acked = append(b.acked, written...)
+	b.count.Commits++
+	b.in.step()
+	for i, r := range records {
+		r.Offset = written[i].Offset
+	}
+	return nil
+}
+
+// cover is two acts on Kafka. What happens if the instance dies between them
+// nobody can mend; see ADR 0012.
+func (p *simProducer) cover(_ context.Context, t openTransaction, commit bool) error {
+	b := p.b
+	b.in.step()
+	if p.transaction != p.t.transaction {
+		return kerr.ProducerFenced
+	}
+	if !commit {
+		b.aborts(t, b.in.state.Head().Offset)
+	}
+	b.count.happened("a transaction that hung was covered")
+	p.t.ongoing, p.t.began, p.t.places = true, b.now, []topicPartition{{t.topic, t.partition}}
+	return b.conclude(p.t, p.transaction, commit)
+}
+
+func (b *simBroker) finish(_ context.Context, t openTransaction, commit bool) error {
+	if err := b.ask(); err != nil {
+		return err
+	}
+	if !b.in.mayAlter {
+		return &kadm.AuthError{Err: kerr.ClusterAuthorizationFailed}
+	}
+	at := topicPartition{t.topic, t.partition}
+	if t.epoch < b.log(at).epochs[t.producer] {
+		return kerr.InvalidProducerEpoch
+	}
+	if !commit {
+		b.aborts(t, b.in.state.Head().Offset)
+	}
+	b.marker(at, t.transaction, commit)
+	b.count.happened("a transaction that hung was ended")
+	if b.fault(20, "finish is not answered") {
+		return errNoAnswer
+	}
+	return nil
+}
+
+func (b *simBroker) starts(context.Context) (events.Positions, error) {
+	return events.Positions{}, b.ask()
+}
+
+func (b *simBroker) end(_ context.Context, at topicPartition, committed bool) (int64, error) {
+	return int64(b.log(at).end(committed)), b.ask()
+}
+
+func (b *simBroker) since(_ context.Context, at topicPartition, t time.Time) (int64, error) {
+	records := b.log(at).records
+	for _, r := range records {
+		if !r.Timestamp.Before(t) {
+			return r.Offset, b.ask()
+		}
+	}
+	return int64(len(records)), b.ask()
+}
+
+func (b *simBroker) wrote(_ context.Context, producers map[int64]bool) ([]topicPartition, error) {
+	var places []topicPartition
+	for at, log := range b.logs {
+		for id := range log.epochs {
+			if producers[id] && !slices.Contains(places, at) {
+				places = append(places, at)
+			}
+		}
+	}
+	slices.SortFunc(places, func(a, b topicPartition) int {
+		return cmp.Or(strings.Compare(a.topic, b.topic), int(a.partition-b.partition))
+	})
+	return places, b.ask()
+}
+
+func (b *simBroker) open(_ context.Context, places ...topicPartition) ([]openTransaction, error) {
+	return b.simKafka.open(func(at topicPartition) bool {
+		return len(places) == 0 || slices.Contains(places, at)
+	}), b.ask()
+}
+
+func (b *simBroker) slots(context.Context) (have [slots]transaction, err error) {
+	err = b.ask()
+	for i, t := range b.rings[b.in.partition] {
+		have[i] = t.transaction
+	}
+	return have, err
+}
+
+// learn: what an instance knows of workflows and topics may be old, until it
+// asks, and the answer may be.
+func (b *simBroker) learn(_ context.Context, unknown bool, topics []string) error {
+	if err := b.ask(); err != nil {
+		return err
+	}
+	if unknown || !b.fault(2, "the workflows are not read on") {
+		b.in.instance.catchUp()
+	}
+	for _, topic := range slices.Sorted(slices.Values(topics)) {
+		switch {
+		case b.fault(3, "the topics are not asked about"):
+		case b.gone[topic]:
+			b.in.instance.directory.put(topic, topicFacts{refusal: "it does not exist"})
+		default:
+			b.in.instance.directory.put(topic, topicFacts{partitions: b.partitionsOf(topic)})
+		}
+	}
+	return nil
+}
+
+// catchUp reads all workflows that are registered.
+func (in *simInstance) catchUp() {
+	for _, flow := range in.registered {
+		in.flows.flows[flow.ID()] = flow
+		if n := in.flows.newest[flow.Name]; n == nil || n.Version < flow.Version {
+			in.flows.newest[flow.Name] = flow
+		}
+	}
+}
+
+func newCatalogueOf(topics *events.Topics) *catalogue {
+	return &catalogue{topics: topics, flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)}
+}
+
+func (b *simBroker) read(partition int32, committed bool) (reader, error) {
+	return &simReader{b: b, partition: partition, committed: committed, paused: make(map[string]bool)}, b.ask()
+}
+
+// simReader is a reader of a lane.
+type simReader struct {
+	b         *simBroker
+	partition int32
+	committed bool
+	topics    []string
+	next      map[string]int64
+	paused    map[string]bool
+}
+
+func (r *simReader) seek(from map[string]int64) {
+	r.topics, r.next = slices.Sorted(maps.Keys(from)), from
+}
+func (r *simReader) pause(topic string)  { r.paused[topic] = true }
+func (r *simReader) resume(topic string) { r.paused[topic] = false }
+func (r *simReader) close()              {}
+
+// patience is how many steps a reader waits. The others have done all by then
+// that they can.
+const patience = 200
+
+func (r *simReader) poll(_ context.Context, limit int) kgo.Fetches {
+	for range patience {
+		r.b.in.step()
+		if found := r.take(limit); len(found) > 0 {
+			return found
+		}
+	}
+	return kgo.NewErrFetch(context.DeadlineExceeded)
+}
+
+// take returns what there is to read, or a part of it, or that it cannot be read.
+func (r *simReader) take(limit int) kgo.Fetches {
+	var fetch kgo.Fetch
+	topics := r.topics
+	if len(topics) > 1 && r.b.fault(2, "other order") {
+		topics = slices.Clone(topics)
+		slices.Reverse(topics)
+	}
+	for _, topic := range topics {
+		at := topicPartition{topic, r.partition}
+		if r.paused[topic] || r.next[topic] >= int64(r.b.log(at).end(r.committed)) {
+			continue
+		}
+		if r.b.fault(300, "fetch fails") {
+			return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.partition, Err: kerr.NotLeaderForPartition}}}}}}
+		}
+		var records []*kgo.Record
+		records, r.next[topic] = r.b.fetch(at, r.next[topic], r.committed, limit)
+		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.partition, Records: records}}})
+	}
+	if len(fetch.Topics) == 0 {
+		return nil
+	}
+	return kgo.Fetches{fetch}
+}
+
+// end is up to where a log can be read.
+func (l *simLog) end(committed bool) int {
+	if committed {
+		return l.lso()
+	}
+	return len(l.records)
+}
+
+// fetch reads a partition on, for a while.
+func (k *simKafka) fetch(at topicPartition, next int64, committed bool, limit int) ([]*kgo.Record, int64) {
+	log := k.log(at)
+	var records []*kgo.Record
+	for end := log.end(committed); next < int64(end) && len(records) < limit; next++ {
+		if len(records) > 0 && k.fault(8, "fetch ends") {
+			break
+		}
+		if r := log.records[next]; !committed || r.state != isAborted {
+			copied := *r.Record
+			records = append(records, &copied)
+		}
+	}
+	return records, next
+}
+
+// ready says whether there is something to read.
+func (r *simReader) ready() bool {
+	return slices.ContainsFunc(r.topics, func(topic string) bool {
+		return !r.paused[topic] && r.next[topic] < int64(r.b.log(topicPartition{topic, r.partition}).lso())
+	})
+}
+
+// simJournals is what the follower of an instance reads.
+type simJournals struct {
+	in   *simInstance
+	next map[int32]int64
+}
+
+func (j *simJournals) read(p int32, from int64) { j.next[p] = from }
+func (j *simJournals) drop(p int32)             { delete(j.next, p) }
+func (j *simJournals) close()                   {}
+
+func (j *simJournals) poll(context.Context) kgo.Fetches {
+	var fetch kgo.Fetch
+	topic := j.in.topics.Journal
+	for _, p := range slices.Sorted(maps.Keys(j.next)) {
+		at := topicPartition{topic, p}
+		found := kgo.FetchPartition{Partition: p}
+		switch {
+		case j.next[p] >= int64(j.in.log(at).lso()):
+			continue
+		case j.in.fault(100, "standby cannot read"):
+			found.Err = kerr.NotLeaderForPartition
+		default:
+			found.Records, j.next[p] = j.in.fetch(at, j.next[p], true, 10_000)
+		}
+		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{found}})
+	}
+	// Readers of the follower see no control records.
+	for _, t := range fetch.Topics {
+		p := &t.Partitions[0]
+		p.Records = slices.DeleteFunc(p.Records, func(r *kgo.Record) bool { return r.Attrs.IsControl() })
+	}
+	return kgo.Fetches{fetch}
+}

@@ -1,0 +1,223 @@
+package orchestrator
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// The world around the instances of a simulation: applications, agents and
+// operators, and how they write to Kafka.
+
+func (s *simulation) draw(name string, low, high int) int {
+	return rapid.IntRange(low, high).Draw(s.T, name)
+}
+func (s *simulation) one(in int, name string) bool { return s.draw(name, 1, in) == in }
+func (s *simulation) flip(name string) bool        { return rapid.Bool().Draw(s.T, name) }
+
+func of[V any](s *simulation, name string, all ...V) V {
+	return rapid.SampledFrom(all).Draw(s.T, name)
+}
+
+// input puts a record on an input topic: now and then in the wrong partition, or
+// in a transaction that ends later, or never.
+func (s *simulation) input(topic string, kind events.Type, id string, value []byte, at time.Time) {
+	r := &kgo.Record{Topic: topic, Partition: s.of.of([]byte(id)), Key: []byte(id), Value: value, Timestamp: at}
+	if !s.one(6, "untyped") {
+		r.Headers = []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}
+	}
+	if s.partitions > 1 && s.fault(10, "misrouted") {
+		r.Partition = (r.Partition + 1) % s.partitions
+	}
+	if s.fault(40, "unreadable") {
+		r.Value = of(s, "instead", []byte("not json"), []byte(`{"order":"z"`), nil, []byte(`{"order":"else","status":"completed","workflow":7,"command":[]}`))
+	}
+	if s.fault(40, "another key") {
+		r.Key = of(s, "key", nil, []byte{}, []byte("\xff"), []byte("somebody"))
+	}
+	if s.calm || !s.one(8, "in a transaction") {
+		s.append(r, isCommitted)
+		return
+	}
+	s.count.happened("an input stood in a transaction")
+	c := s.callers[s.draw("caller", 0, len(s.callers)-1)]
+	if len(c.places) == 0 {
+		c.began = s.now
+	}
+	c.places = append(c.places, topicPartition{r.Topic, r.Partition})
+	r.ProducerID = c.producer
+	s.append(r, isOpen)
+}
+
+// endCaller ends the transaction of an application.
+func (s *simulation) endCaller() {
+	c := s.callers[s.draw("caller", 0, len(s.callers)-1)]
+	if len(c.places) > 0 {
+		s.end(c, !s.fault(3, "an application aborts"))
+	}
+}
+
+func (s *simulation) submit() {
+	value := fmt.Sprintf(`{"workflow":%q,"replyTo":%q`,
+		of(s, "workflow", "flow", "flow", "flow", "flow", "flow", "flow", "flow", "none"),
+		of(s, "replyTo", "", "shop.status", "shop.status", "waybill.replies"))
+	if input := of(s, "input", `{"n":0}`, `{"n":2}`, `{"n":3}`, "7", "null", ""); input != "" {
+		value += `,"input":` + input
+	}
+	if version := of(s, "version", 0, 0, 1, 1, 2, 9); version > 0 {
+		value += fmt.Sprintf(`,"version":%d`, version)
+	}
+	value += of(s, "priority", "", "", `,"priority":"high"`, `,"priority":"urgent"`)
+	if s.one(8, "hurry") {
+		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.draw("deadline", -500, 20_000))*time.Millisecond)))
+	}
+	s.input(s.topics.Orders, events.OrderSubmitted, drawOrder(s.T), []byte(value+"}"), s.now)
+}
+
+// asked are the requests that agents can see, the last ones first.
+func (s *simulation) asked(limit int) []events.Request {
+	var all []events.Request
+	for n := range 3 {
+		for p := range s.partitions {
+			log := s.log(topicPartition{s.topics.Requests(fmt.Sprint("a", n)), p})
+			for i, found := log.lso()-1, 0; i >= 0 && found < limit; i-- {
+				if r := log.records[i]; r.state == isCommitted {
+					m, err := events.Decode[events.Request](r.Value)
+					must(s.T, err)
+					all = append(all, m)
+					found++
+				}
+			}
+		}
+	}
+	return all
+}
+
+// answer has an agent reply to what it was asked, now or again, in time or late.
+func (s *simulation) answer() {
+	asked := s.asked(3)
+	if len(asked) == 0 {
+		return
+	}
+	m := asked[s.draw("request", 0, len(asked)-1)]
+	r := events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo}
+	if s.one(12, "another attempt") {
+		r.Attempt = s.draw("attempt", -1, 4)
+	}
+	if s.one(12, "another step") {
+		r.Step = drawStep(s.T)
+	}
+	if s.one(12, "the other") {
+		r.Undo = !r.Undo
+	}
+	s.reply(r)
+}
+
+// serve has the agents do what they were asked last, and never answered.
+func (s *simulation) serve() (found bool) {
+	for _, m := range s.asked(4) {
+		if key := fmt.Sprint(m.Order, m.Step, m.Attempt, m.Undo); !s.answered[key] && (s.calm || !s.one(4, "silent")) {
+			s.answered[key] = true
+			s.reply(events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo})
+			found = true
+		}
+	}
+	return found
+}
+
+func (s *simulation) reply(r events.Reply) {
+	r.Status = events.ReplyCompleted
+	if s.one(5, "failed") {
+		r.Status = events.ReplyFailed
+		r.Error = of(s, "error", nil, &events.Error{Code: "busy"}, &events.Error{Code: "busy"}, &events.Error{Code: "gone", Permanent: true})
+	} else if output := of(s, "output", `{"n":3}`, `{"n":3}`, `{"n":4}`, "null", ""); output != "" {
+		r.Output = []byte(output)
+	}
+	at := s.now
+	if s.one(10, "another clock") {
+		at = at.Add(time.Duration(s.draw("ahead", -3_000, 3_000)) * time.Millisecond)
+	}
+	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), at)
+}
+
+// operate sends a command, with a sense or without.
+func (s *simulation) operate() {
+	c := events.Command{
+		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, "repeat"),
+		By:      of(s, "by", "ana", ""),
+		Note:    of(s, "note", "why not", ""),
+		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"),
+	}
+	if c.Command == events.CommandSkipStep || s.one(4, "named") {
+		c.Step = drawStep(s.T)
+	}
+	if s.one(4, "payload") {
+		c.Input, c.Output = []byte(`{"n":5}`), []byte(`{"n":6}`)
+	}
+	s.command(drawOrder(s.T), c)
+}
+
+func (s *simulation) command(id string, c events.Command) {
+	if !s.one(6, "without an id") {
+		s.commands++
+		c.ID = fmt.Sprint("c-", s.commands-of(s, "again", 0, 0, 0, 1))
+	}
+	value, err := c.Encode()
+	must(s.T, err)
+	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now)
+}
+
+// manage has an operator see to an order that waits for one. It says whether
+// there was anything to do.
+func (s *simulation) manage(o *projections.Order) bool {
+	var acts []events.Command
+	act := func(command string) { acts = append(acts, events.Command{Command: command}) }
+	switch {
+	case o.State.Final():
+		return false
+	case o.Hold != nil:
+		act(events.CommandRelease)
+		if len(o.Waiting) > 0 {
+			acts = append(acts, events.Command{Command: events.CommandRelease, Discard: true})
+		}
+	case o.Paused:
+		act(events.CommandResume)
+	case o.State == projections.Error:
+		act(events.CommandResubmit)
+		if step := stumbling(o); step != "" {
+			acts = append(acts,
+				events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},
+				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`{"n":8}`), SameKey: true})
+		}
+		if o.Toward == "" {
+			act(events.CommandCancel)
+		}
+	default:
+		return false
+	}
+	s.command(o.ID, of(s, "act", acts...))
+	return true
+}
+
+// simFlow draws a workflow. One in three gives a step an hour and no second
+// attempt: nothing that gets lost there heals by itself.
+func simFlow(t *rapid.T, version int) string {
+	var source strings.Builder
+	fmt.Fprintf(&source, "workflow: flow\nversion: %d\nsteps:\n", version)
+	for i := range rapid.IntRange(2, 5).Draw(t, "steps") {
+		after := ""
+		if i > 0 {
+			after = fmt.Sprint("s", rapid.IntRange(0, i-1).Draw(t, "after"))
+		}
+		fmt.Fprintf(&source, "  - {name: s%d, agent: a%d, after: [%s], timeout: 1h, retry: {attempts: 1}, undo: back, exhausted: %s}\n",
+			i, rapid.IntRange(0, 2).Draw(t, "agent"), after, rapid.SampledFrom([]string{"error", "compensate"}).Draw(t, "exhausted"))
+	}
+	return source.String()
+}
