@@ -22,15 +22,32 @@ type Books struct {
 	Histories map[string][]events.Event
 	Messages  map[string]*oracle.Messages
 	Ledgers   map[string]*oracle.Ledger
+	Accounts  *Accounts // nil if it was left out
 }
 
 // Namespace reads all topics of a namespace, and the callers' own, and fails t
 // for every rule that is broken: by the journal as a whole, by the history of an
 // order, or by the requests, status messages and alerts that left on account of
 // it. Of each kind every one was sent once, in order, and none is missing. Rest
-// says that nothing is being decided any more: then no order may be stuck.
+// says that nothing is being decided any more: then no order may be stuck. Every
+// input is accounted for, as [Settle] does; at rest it waits until all are read.
 func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
 	t.Helper()
+	k := onBrokers(t, brokers, topics)
+	if rest {
+		untilRead(t, k)
+	}
+	b := Unsettled(t, "", brokers, topics, rest, callers...)
+	b.Accounts = Settle(k, reporting(t))
+	return b
+}
+
+// Unsettled is [Namespace] without the inputs, for the reason that is given.
+func Unsettled(t testing.TB, why string, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
+	t.Helper()
+	if why != "" {
+		t.Logf("the inputs are not accounted for: %s", why)
+	}
 	find, err := oracle.Flows(oracle.Read(t, brokers, topics.Workflows))
 	if err != nil {
 		t.Fatal(err)
@@ -154,5 +171,5 @@ func (b *Books) String() string {
 			kinds[history[i].Type]++
 		}
 	}
-	return fmt.Sprintf("%d orders, %v", len(b.Histories), kinds)
+	return fmt.Sprintf("%d orders, %v; %v", len(b.Histories), kinds, b.Accounts)
 }
