@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -28,87 +27,110 @@ type Books struct {
 // Namespace reads all topics of a namespace, and the callers' own, and fails t
 // for every rule that is broken: by the journal as a whole, by the history of an
 // order, or by the requests, status messages and alerts that left on account of
-// it. Of each kind every one was sent once, in order, and none is missing. Rest
-// says that nothing is being decided any more: then no order may be stuck. Every
-// input is accounted for, as [Settle] does; at rest it waits until all are read.
+// it. Of each kind every one was sent once, in order and to where it belongs, and
+// none is missing. Rest says that nothing is being decided any more: then no
+// order may be stuck. Every input is accounted for, as [Settle] does; at rest it
+// waits until all are read.
 func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
 	t.Helper()
-	k := onBrokers(t, brokers, topics)
+	n := open(t, brokers, topics)
 	if rest {
-		untilRead(t, k)
+		n.untilRead()
 	}
-	b := Unsettled(t, "", brokers, topics, rest, callers...)
-	b.Accounts = Settle(k, reporting(t))
+	b := n.books(rest, callers)
+	b.Accounts = Settle(n.kafka(), n.reporting())
 	return b
 }
 
 // Unsettled is [Namespace] without the inputs, for the reason that is given.
 func Unsettled(t testing.TB, why string, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
 	t.Helper()
-	if why != "" {
-		t.Logf("the inputs are not accounted for: %s", why)
-	}
-	find, err := oracle.Flows(oracle.Read(t, brokers, topics.Workflows))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Logf("the inputs are not accounted for: %s", why)
+	return open(t, brokers, topics).books(rest, callers)
+}
+
+// books holds the journal and the messages against the rules.
+func (n *namespace) books(rest bool, callers []string) *Books {
+	n.Helper()
 	b := &Books{Histories: make(map[string][]events.Event), Messages: make(map[string]*oracle.Messages), Ledgers: make(map[string]*oracle.Ledger)}
-	for e := range oracle.Journal(t, oracle.Records(t, brokers, topics.Journal)) {
+	for e := range oracle.Journal(n, n.records(n.topics.Journal)) {
 		if e.Order == "" {
 			continue
 		}
 		l := b.Ledgers[e.Order]
 		if l == nil {
-			l = oracle.NewLedger(e.Order, find)
+			l = oracle.NewLedger(e.Order, n.flow)
 			b.Ledgers[e.Order] = l
 		}
 		if err := l.Add(e); err != nil {
-			t.Error(err)
+			n.Error(err)
 		}
 		b.Histories[e.Order] = append(b.Histories[e.Order], *e)
 	}
 
 	var sent []*kgo.Record
-	for _, topic := range append(requestTopics(t, brokers, topics), append(callers, topics.Status, topics.Alerts)...) {
-		records := oracle.Read(t, brokers, topic)
-		inOrder(t, records)
+	report := n.reporting()
+	for _, topic := range append(n.requestTopics(), append(callers, n.topics.Status, n.topics.Alerts)...) {
+		records := slices.Collect(n.records(topic))
+		inOrder(n, records)
+		for _, r := range records {
+			if why := b.misplaced(r, n.topics, n.partition); why != "" {
+				report("%s", why)
+			}
+		}
 		sent = append(sent, records...)
 	}
 	slices.SortStableFunc(sent, func(a, b *kgo.Record) int { return cmp.Compare(number(a), number(b)) })
 	if err := oracle.Sort(b.Messages, sent); err != nil {
-		t.Fatal(err)
+		n.Fatal(err)
 	}
 	for id, history := range b.Histories {
 		if err := oracle.CheckMessages(history, b.Messages[id]); err != nil {
-			t.Error(err)
+			n.Error(err)
 		}
 		if rest {
 			if err := b.Ledgers[id].Rest(); err != nil {
-				t.Error(err)
+				n.Error(err)
 			}
 		}
 	}
 	for id := range b.Messages {
 		if id != "" && b.Histories[id] == nil {
-			t.Errorf("messages about order %q, which the journal does not have", id)
+			n.Errorf("messages about order %q, which the journal does not have", id)
 		}
 	}
 	return b
 }
 
-// requestTopics lists the queues of all agents.
-func requestTopics(t testing.TB, brokers []string, topics *events.Topics) []string {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
-	if err != nil {
-		t.Fatal(err)
+// misplaced says what is wrong with where a message stands: a request is on the
+// queue of its step's agent, in the partition of its order; the caller's topic
+// has the status messages until it was refused, the namespace's has them from
+// then on; and the alerts are on theirs, where Kafka's default puts their key.
+func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(topic, key string) int32) string {
+	id, seq := string(r.Key), number(r)
+	history := b.Histories[id]
+	if seq < 1 || seq > len(history) {
+		return "" // of a partition; or nobody's, which others find
 	}
-	defer client.Close()
-	all, err := kadm.NewClient(client).ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	want, like := "", r.Topic
+	switch e := &history[seq-1]; events.Type(events.Header(r, events.HeaderType)) {
+	case events.StepRequested:
+		want, like = topics.Requests(e.Agent), topics.Journal
+	case events.AlertRaised:
+		want = topics.Alerts
+	case events.OrderStatus:
+		refused := func(e events.Event) bool { return e.Type == events.StatusRefused }
+		if want = history[0].ReplyTo; want == "" || slices.ContainsFunc(history[:seq], refused) {
+			want = topics.Status
+		}
 	}
-	return slices.DeleteFunc(all.Names(), func(name string) bool { return !strings.HasPrefix(name, topics.Requests("")) })
+	switch {
+	case r.Topic != want:
+		return fmt.Sprintf("order %q: the message of event %d is on %s, and belongs on %s", id, seq, r.Topic, want)
+	case r.Partition != partition(like, id):
+		return fmt.Sprintf("order %q: the message of event %d is in partition %d of %s, and belongs in %d", id, seq, r.Partition, r.Topic, partition(like, id))
+	}
+	return ""
 }
 
 // inOrder wants that what a topic says of an order comes in the order of its
