@@ -58,3 +58,37 @@ func TestMisplaced(t *testing.T) {
 		}
 	}
 }
+
+// An order comes into Error by what failed last, or by its deadline.
+func TestUnearned(t *testing.T) {
+	busy, gone, overdue := &events.Error{Code: "busy"}, &events.Error{Code: "gone"}, &events.Error{Code: "overdue"}
+	for _, test := range []struct {
+		name     string
+		history  []events.Event
+		unearned bool
+	}{
+		{"a step failed", []events.Event{{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, false},
+		{"a step expired", []events.Event{{Type: events.StepExpired, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, false},
+		{"an undo failed", []events.Event{{Type: events.UndoFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, false},
+		{"the deadline has passed", []events.Event{{Type: events.OrderErrored, At: noon, Error: overdue}}, false},
+		{"the deadline has not passed", []events.Event{{Type: events.OrderErrored, At: noon.Add(-1), Error: overdue}}, true},
+		{"nothing failed", []events.Event{{Type: events.OrderErrored, Step: "a", Error: gone}}, true},
+		{"no undo failed", []events.Event{{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, true},
+		{"another step failed", []events.Event{{Type: events.StepFailed, Step: "b", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, true},
+		{"it failed with another error", []events.Event{{Type: events.StepFailed, Step: "a", Error: busy}, {Type: events.OrderErrored, Step: "a", Error: gone}}, true},
+		{"it was tried again", []events.Event{
+			{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.StepStarted, Step: "a"}, {Type: events.OrderErrored, Step: "a", Error: gone},
+		}, true},
+		{"it was resubmitted", []events.Event{
+			{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderResubmitted}, {Type: events.OrderErrored, Step: "a", Error: gone},
+		}, true},
+		{"deciding panicked", []events.Event{
+			{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone, Held: true},
+		}, true},
+	} {
+		history := append([]events.Event{{Type: events.OrderAccepted, Deadline: noon}}, test.history...)
+		if found := unearned(history); (len(found) > 0) != test.unearned {
+			t.Errorf("%s: %v", test.name, found)
+		}
+	}
+}
