@@ -21,36 +21,53 @@ type Books struct {
 	Histories map[string][]events.Event
 	Messages  map[string]*oracle.Messages
 	Ledgers   map[string]*oracle.Ledger
-	Accounts  *Accounts // nil if it was left out
+	Accounts  *Accounts // nil if they were left out
+	Repeated  int       // messages that were passed over; see [Audit.Twice]
+}
+
+// Audit says how a namespace is audited.
+type Audit struct {
+	// Rest says that nothing is being decided any more: no order may be stuck, and
+	// every input that is there must come to be read.
+	Rest bool
+	// Callers are the topics that orders name for their status messages.
+	Callers []string
+	// Unsettled is why the inputs are not accounted for; they are if it is empty.
+	Unsettled string
+	// Twice says that Kafka may have lost the end of a transaction that was
+	// acknowledged: then callers' topics and alerts may tell what was decided
+	// again, at another time.
+	Twice bool
 }
 
 // Namespace reads all topics of a namespace, and the callers' own, and fails t
 // for every rule that is broken: by the journal as a whole, by the history of an
 // order, or by the requests, status messages and alerts that left on account of
 // it. Of each kind every one was sent once, in order and to where it belongs, and
-// none is missing. Rest says that nothing is being decided any more: then no
-// order may be stuck. Every input is accounted for, as [Settle] does; at rest it
-// waits until all are read.
-func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
+// none is missing. Every input is accounted for, as [Settle] does.
+func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) *Books {
 	t.Helper()
 	n := open(t, brokers, topics)
-	if rest {
+	if a.Unsettled != "" {
+		t.Logf("the inputs are not accounted for: %s", a.Unsettled)
+		return n.books(a)
+	}
+	if a.Rest {
 		n.untilRead()
 	}
-	b := n.books(rest, callers)
+	b := n.books(a)
 	b.Accounts = Settle(n.kafka(), n.reporting())
 	return b
 }
 
-// Unsettled is [Namespace] without the inputs, for the reason that is given.
-func Unsettled(t testing.TB, why string, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
+// Namespace is the audit of a namespace about which there is nothing special.
+func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
 	t.Helper()
-	t.Logf("the inputs are not accounted for: %s", why)
-	return open(t, brokers, topics).books(rest, callers)
+	return Audit{Rest: rest, Callers: callers}.Namespace(t, brokers, topics)
 }
 
 // books holds the journal and the messages against the rules.
-func (n *namespace) books(rest bool, callers []string) *Books {
+func (n *namespace) books(a Audit) *Books {
 	n.Helper()
 	b := &Books{Histories: make(map[string][]events.Event), Messages: make(map[string]*oracle.Messages), Ledgers: make(map[string]*oracle.Ledger)}
 	for e := range oracle.Journal(n, n.records(n.topics.Journal)) {
@@ -70,8 +87,11 @@ func (n *namespace) books(rest bool, callers []string) *Books {
 
 	var sent []*kgo.Record
 	report := n.reporting()
-	for _, topic := range append(n.requestTopics(), append(callers, n.topics.Status, n.topics.Alerts)...) {
+	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts}) {
 		records := slices.Collect(n.records(topic))
+		if a.Twice && (topic == n.topics.Alerts || slices.Contains(a.Callers, topic)) {
+			records = slices.DeleteFunc(records, b.undone)
+		}
 		inOrder(n, records)
 		for _, r := range records {
 			if why := b.misplaced(r, n.topics, n.partition); why != "" {
@@ -88,7 +108,7 @@ func (n *namespace) books(rest bool, callers []string) *Books {
 		if err := oracle.CheckMessages(history, b.Messages[id]); err != nil {
 			n.Error(err)
 		}
-		if rest {
+		if a.Rest {
 			if err := b.Ledgers[id].Rest(); err != nil {
 				n.Error(err)
 			}
@@ -100,6 +120,17 @@ func (n *namespace) books(rest bool, callers []string) *Books {
 		}
 	}
 	return b
+}
+
+// undone says that a message tells of a decision that the journal does not have:
+// what it has as that event was decided at another time.
+func (b *Books) undone(r *kgo.Record) bool {
+	history, seq := b.Histories[string(r.Key)], number(r)
+	gone := seq > len(history) || seq > 0 && string(events.AppendTime(nil, history[seq-1].At)) != events.Header(r, "ce_time")
+	if gone {
+		b.Repeated++
+	}
+	return gone
 }
 
 // misplaced says what is wrong with where a message stands: a request is on the

@@ -92,3 +92,28 @@ func TestUnearned(t *testing.T) {
 		}
 	}
 }
+
+// What was decided again tells of another time, or is not there.
+func TestUndone(t *testing.T) {
+	message := func(seq int, at string) *kgo.Record {
+		return &kgo.Record{Topic: "shop", Key: []byte("o"), Headers: []kgo.RecordHeader{header("ce_id", fmt.Sprintf("o/%d/status", seq)), header("ce_time", at)}}
+	}
+	b := &Books{Histories: map[string][]events.Event{"o": {{Type: events.OrderAccepted, At: noon}}}}
+	const at = "2026-01-05T12:00:00.000Z"
+	for _, test := range []struct {
+		message *kgo.Record
+		undone  bool
+	}{
+		{message(1, at), false},
+		{message(1, "2026-01-05T12:00:00.001Z"), true},
+		{message(2, at), true},
+		{&kgo.Record{Topic: "ns.alerts"}, false}, // of a partition
+	} {
+		if b.undone(test.message) != test.undone {
+			t.Errorf("%+v", test.message.Headers)
+		}
+	}
+	if b.Repeated != 2 {
+		t.Errorf("%d came twice", b.Repeated)
+	}
+}
