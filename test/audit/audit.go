@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -22,76 +21,147 @@ type Books struct {
 	Histories map[string][]events.Event
 	Messages  map[string]*oracle.Messages
 	Ledgers   map[string]*oracle.Ledger
+	Accounts  *Accounts // nil if they were left out
+	Repeated  int       // messages that were passed over; see [Audit.Twice]
+}
+
+// Audit says how a namespace is audited.
+type Audit struct {
+	// Rest says that nothing is being decided any more: no order may be stuck, and
+	// every input that is there must come to be read.
+	Rest bool
+	// Callers are the topics that orders name for their status messages.
+	Callers []string
+	// Unsettled is why the inputs are not accounted for; they are if it is empty.
+	Unsettled string
+	// Twice says that Kafka may have lost the end of a transaction that was
+	// acknowledged: then callers' topics and alerts may tell what was decided
+	// again, at another time.
+	Twice bool
 }
 
 // Namespace reads all topics of a namespace, and the callers' own, and fails t
 // for every rule that is broken: by the journal as a whole, by the history of an
 // order, or by the requests, status messages and alerts that left on account of
-// it. Of each kind every one was sent once, in order, and none is missing. Rest
-// says that nothing is being decided any more: then no order may be stuck.
+// it. Of each kind every one was sent once, in order and to where it belongs, and
+// none is missing. Every input is accounted for, as [Settle] does.
+func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) *Books {
+	t.Helper()
+	n := open(t, brokers, topics)
+	if a.Unsettled != "" {
+		t.Logf("the inputs are not accounted for: %s", a.Unsettled)
+		return n.books(a)
+	}
+	if a.Rest {
+		n.untilRead()
+	}
+	b := n.books(a)
+	b.Accounts = Settle(n.kafka(), n.reporting())
+	return b
+}
+
+// Namespace is the audit of a namespace about which there is nothing special.
 func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool, callers ...string) *Books {
 	t.Helper()
-	find, err := oracle.Flows(oracle.Read(t, brokers, topics.Workflows))
-	if err != nil {
-		t.Fatal(err)
-	}
+	return Audit{Rest: rest, Callers: callers}.Namespace(t, brokers, topics)
+}
+
+// books holds the journal and the messages against the rules.
+func (n *namespace) books(a Audit) *Books {
+	n.Helper()
 	b := &Books{Histories: make(map[string][]events.Event), Messages: make(map[string]*oracle.Messages), Ledgers: make(map[string]*oracle.Ledger)}
-	for e := range oracle.Journal(t, oracle.Records(t, brokers, topics.Journal)) {
+	for e := range oracle.Journal(n, n.records(n.topics.Journal)) {
 		if e.Order == "" {
 			continue
 		}
 		l := b.Ledgers[e.Order]
 		if l == nil {
-			l = oracle.NewLedger(e.Order, find)
+			l = oracle.NewLedger(e.Order, n.flow)
 			b.Ledgers[e.Order] = l
 		}
 		if err := l.Add(e); err != nil {
-			t.Error(err)
+			n.Error(err)
 		}
 		b.Histories[e.Order] = append(b.Histories[e.Order], *e)
 	}
 
 	var sent []*kgo.Record
-	for _, topic := range append(requestTopics(t, brokers, topics), append(callers, topics.Status, topics.Alerts)...) {
-		records := oracle.Read(t, brokers, topic)
-		inOrder(t, records)
+	report := n.reporting()
+	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts}) {
+		records := slices.Collect(n.records(topic))
+		if a.Twice && (topic == n.topics.Alerts || slices.Contains(a.Callers, topic)) {
+			records = slices.DeleteFunc(records, b.undone)
+		}
+		inOrder(n, records)
+		for _, r := range records {
+			if why := b.misplaced(r, n.topics, n.partition); why != "" {
+				report("%s", why)
+			}
+		}
 		sent = append(sent, records...)
 	}
 	slices.SortStableFunc(sent, func(a, b *kgo.Record) int { return cmp.Compare(number(a), number(b)) })
 	if err := oracle.Sort(b.Messages, sent); err != nil {
-		t.Fatal(err)
+		n.Fatal(err)
 	}
 	for id, history := range b.Histories {
 		if err := oracle.CheckMessages(history, b.Messages[id]); err != nil {
-			t.Error(err)
+			n.Error(err)
 		}
-		if rest {
+		if a.Rest {
 			if err := b.Ledgers[id].Rest(); err != nil {
-				t.Error(err)
+				n.Error(err)
 			}
 		}
 	}
 	for id := range b.Messages {
 		if id != "" && b.Histories[id] == nil {
-			t.Errorf("messages about order %q, which the journal does not have", id)
+			n.Errorf("messages about order %q, which the journal does not have", id)
 		}
 	}
 	return b
 }
 
-// requestTopics lists the queues of all agents.
-func requestTopics(t testing.TB, brokers []string, topics *events.Topics) []string {
-	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
-	if err != nil {
-		t.Fatal(err)
+// undone says that a message tells of a decision that the journal does not have:
+// what it has as that event was decided at another time.
+func (b *Books) undone(r *kgo.Record) bool {
+	history, seq := b.Histories[string(r.Key)], number(r)
+	gone := seq > len(history) || seq > 0 && string(events.AppendTime(nil, history[seq-1].At)) != events.Header(r, "ce_time")
+	if gone {
+		b.Repeated++
 	}
-	defer client.Close()
-	all, err := kadm.NewClient(client).ListTopics(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	return gone
+}
+
+// misplaced says what is wrong with where a message stands: a request is on the
+// queue of its step's agent, in the partition of its order; the caller's topic
+// has the status messages until it was refused, the namespace's has them from
+// then on; and the alerts are on theirs, where Kafka's default puts their key.
+func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(topic, key string) int32) string {
+	id, seq := string(r.Key), number(r)
+	history := b.Histories[id]
+	if seq < 1 || seq > len(history) {
+		return "" // of a partition; or nobody's, which others find
 	}
-	return slices.DeleteFunc(all.Names(), func(name string) bool { return !strings.HasPrefix(name, topics.Requests("")) })
+	want, like := "", r.Topic
+	switch e := &history[seq-1]; events.Type(events.Header(r, events.HeaderType)) {
+	case events.StepRequested:
+		want, like = topics.Requests(e.Agent), topics.Journal
+	case events.AlertRaised:
+		want = topics.Alerts
+	case events.OrderStatus:
+		refused := func(e events.Event) bool { return e.Type == events.StatusRefused }
+		if want = history[0].ReplyTo; want == "" || slices.ContainsFunc(history[:seq], refused) {
+			want = topics.Status
+		}
+	}
+	switch {
+	case r.Topic != want:
+		return fmt.Sprintf("order %q: the message of event %d is on %s, and belongs on %s", id, seq, r.Topic, want)
+	case r.Partition != partition(like, id):
+		return fmt.Sprintf("order %q: the message of event %d is in partition %d of %s, and belongs in %d", id, seq, r.Partition, r.Topic, partition(like, id))
+	}
+	return ""
 }
 
 // inOrder wants that what a topic says of an order comes in the order of its
@@ -154,5 +224,5 @@ func (b *Books) String() string {
 			kinds[history[i].Type]++
 		}
 	}
-	return fmt.Sprintf("%d orders, %v", len(b.Histories), kinds)
+	return fmt.Sprintf("%d orders, %v; %v", len(b.Histories), kinds, b.Accounts)
 }

@@ -20,12 +20,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/office"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 var (
@@ -58,7 +60,8 @@ type run struct {
 	topics    events.Topics
 	kafka     *cluster
 	instances []*instance
-	service   *service
+	service   *world.Service
+	caller    string // the topic that some orders name
 	office    *office.Office
 	load      load
 
@@ -96,10 +99,10 @@ func TestChaos(t *testing.T) {
 	agents, dismiss := context.WithCancel(context.Background())
 	defer r.agents.Wait()
 	defer dismiss()
-	r.service = &service{seed: r.seed, keys: make(map[string]map[string]int), deeds: make(map[string]map[string]bool)}
+	r.service = world.NewService(r.seed)
 	r.plainAgent(agents, "alpha", kgo.StickyKeyPartitioner(nil))
 	r.plainAgent(agents, "beta", kgo.RoundRobinPartitioner())
-	r.sdkAgent(agents, "gamma", "ship", "right", "un-right", "one", "un-one", "patient", "un-patient")
+	r.sdkAgent(agents, "gamma", "ship", "right", "un-right", "one", "un-one", "patient", "un-patient", "sure-2", "un-sure-2")
 	desk := r.client()
 	defer desk.Close()
 	r.office = office.Open(desk, r.topics.Commands)
@@ -177,6 +180,12 @@ func (r *run) prepare() {
 		}
 	})
 	r.waybill("topics", "create", "--partitions", fmt.Sprint(partitions), "--brokers", r.addresses(), "--namespace", r.topics.Namespace)
+	r.caller = r.topics.Namespace + "-caller"
+	caller := r.client()
+	defer caller.Close()
+	if _, err := kadm.NewClient(caller).CreateTopic(r.Context(), 2, -1, nil, r.caller); err != nil {
+		r.Fatal(err)
+	}
 	for i, addresses := range proxies {
 		var net network
 		for n, address := range addresses {

@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/oracle"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // findings are what a run was, and what was wrong with it.
@@ -53,40 +54,23 @@ type takeover struct {
 // finish lets all come to an end: the services are well, and operators let go
 // what waits for them.
 func (r *run) finish(ctx context.Context, f *findings) {
-	r.service.mu.Lock()
-	r.service.well = true
-	r.service.mu.Unlock()
-	var open []string
+	r.service.Recover()
+	ending := &world.Ending{Client: r.instances[0].client, Office: r.office}
 	for n := range r.load.acked.Load() {
-		open = append(open, orderID(n+1))
+		ending.Open = append(ending.Open, orderID(n+1))
 	}
-	told := make(map[string]int) // how long each history was when an operator last acted
-	client := r.instances[0].client
-	for deadline := time.Now().Add(endPatience); len(open) > 0 && time.Now().Before(deadline); hold(ctx, 100*time.Millisecond) {
-		open = slices.DeleteFunc(open, func(id string) bool {
-			o, err := client.Order(ctx, id)
-			if err != nil {
-				return false
-			}
-			if o.ProcessState.Final() {
-				return true
-			}
-			command := `"command":"resubmit","sameKey":true`
-			if o.Paused {
-				command = `"command":"resume"`
-			} else if o.ProcessState != "Error" {
-				return false
-			}
-			if h, err := client.History(ctx, id); err == nil && len(h.Events) > told[id] {
-				told[id] = len(h.Events)
-				r.office.Send(ctx, id, command)
-			}
-			return false
-		})
+	for deadline := time.Now().Add(endPatience); ; hold(ctx, 100*time.Millisecond) {
+		err := ending.Look(ctx)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			r.Error(err)
+			break
+		}
 	}
-	for _, id := range open {
-		o, err := client.Order(ctx, id)
-		f.stuck = append(f.stuck, fmt.Sprintf("order %s has not ended: %+v %v", id, o, err))
+	for _, id := range ending.Open {
+		f.stuck = append(f.stuck, "order "+id+" has not ended")
 	}
 	r.Logf("the last order ended %s after the faults were over", time.Since(r.calm).Round(100*time.Millisecond))
 }
@@ -110,9 +94,18 @@ func (c *recorder) Error(args ...any) {
 func (r *run) check(f *findings) {
 	rules := &recorder{TB: r.T}
 	brokers := r.kafka.addresses()
-	f.books = audit.Namespace(rules, brokers, &r.topics, true)
+	f.books = audit.Audit{Rest: true, Callers: []string{r.caller}, Twice: true}.Namespace(rules, brokers, &r.topics)
 	r.owners(f, brokers)
 	f.readLogs(r)
+	if f.books.Repeated > 0 && f.said[hungAndEnded] == 0 {
+		rules.Errorf("%d messages came twice, and no transaction hung", f.books.Repeated)
+	}
+	if a := f.books.Accounts; a.Rejected > 0 || a.Panicked > 0 {
+		rules.Errorf("%d orders were rejected, and deciding panicked %d times", a.Rejected, a.Panicked)
+	}
+	for _, wrong := range f.books.Unearned() {
+		rules.Error(wrong)
+	}
 	if dead := oracle.Read(r.T, brokers, r.topics.DeadLetters); len(dead) > 0 {
 		rules.Errorf("%d dead letters, the first because %s", len(dead), events.Header(dead[0], "waybill_reason"))
 	}
@@ -144,14 +137,8 @@ func (r *run) check(f *findings) {
 			}
 		}
 	}
-	for order, history := range f.books.Histories {
-		r.checkDeeds(f, order, history)
-	}
-	for order := range r.service.keys {
-		if f.books.Histories[order] == nil {
-			f.doubled = append(f.doubled, "order "+order+" is unknown to the journal, and agents did something for it")
-		}
-	}
+	lost, doubled := r.service.Compare(f.books)
+	f.lost, f.doubled = append(f.lost, lost...), append(f.doubled, doubled...)
 	for _, m := range f.books.Messages {
 		f.requests += len(m.Requests)
 	}
@@ -196,41 +183,8 @@ func (r *run) owners(f *findings, brokers []string) {
 	f.early = clocks.early
 }
 
-// checkDeeds holds the agents' ledger against an order's history.
-func (r *run) checkDeeds(f *findings, order string, history []events.Event) {
-	r.service.mu.Lock()
-	defer r.service.mu.Unlock()
-	keys, deeds := r.service.keys[order], r.service.deeds[order]
-	asked := make(map[string]string) // the key of each attempt
-	known := make(map[string]bool)
-	attempt := func(e *events.Event, undo bool) string { return fmt.Sprintf("%s %d", deed(e.Step, undo), e.Attempt) }
-	for i := range history {
-		switch e := &history[i]; e.Type {
-		case events.StepStarted, events.UndoStarted:
-			asked[attempt(e, e.Type == events.UndoStarted)] = e.IdempotencyKey
-			known[e.IdempotencyKey] = true
-		case events.StepCompleted, events.UndoCompleted:
-			if key := asked[attempt(e, e.Type == events.UndoCompleted)]; keys[key] == 0 {
-				f.lost = append(f.lost, fmt.Sprintf("order %s: event %d says that %s completed under key %q, and no agent did it", order, e.Seq, e.Step, key))
-			}
-		}
-	}
-	for key := range keys {
-		if !known[key] {
-			f.doubled = append(f.doubled, fmt.Sprintf("order %s: agents did something under key %q, which the journal did not ask for", order, key))
-		}
-	}
-	for _, s := range f.books.Ledgers[order].Steps {
-		switch done, undone := deeds["do "+s.Name], deeds["undo "+s.Name]; {
-		case s.State == "undone" && !undone:
-			f.lost = append(f.lost, fmt.Sprintf("order %s says that step %s was undone, and no agent undid it", order, s.Name))
-		case s.State != "undone" && undone && (s.Undo == nil || s.Undo.State == "not-started"):
-			f.doubled = append(f.doubled, fmt.Sprintf("order %s says that step %s is %s, and an agent undid it", order, s.Name, s.State))
-		case done && s.State == "not-started":
-			f.doubled = append(f.doubled, fmt.Sprintf("order %s says that step %s was not begun, and an agent did it", order, s.Name))
-		}
-	}
-}
+// hungAndEnded is what an instance says of a transaction that hung.
+const hungAndEnded = "ended a transaction that hung"
 
 var (
 	numbers  = regexp.MustCompile(`\d+`)

@@ -5,9 +5,7 @@ package chaos
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -18,10 +16,12 @@ import (
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // The workflows have what workflows can have: undo, waits, steps side by side,
-// conditions, expressions, and each way to end when nothing is left to try.
+// conditions, expressions, and each way to end when nothing is left to try. The
+// last has no retries: nothing repairs what is lost of its orders.
 var flows = []string{`
 workflow: chaos-0
 steps:
@@ -46,114 +46,17 @@ workflow: chaos-3
 steps:
   - {name: quick, agent: alpha, do: quick, undo: un-quick, timeout: 30s, exhausted: compensate}
   - {name: patient, agent: gamma, do: patient, undo: un-patient, timeout: 10s, retry: {attempts: 2, backoff: 500ms}, exhausted: compensate}
-`}
-
-// service is what stands behind all agents: it notes what it did under which
-// key. What it does, and whether anybody hears of it, follows from the seed, the
-// key and the attempt; once it is well, all is done.
-type service struct {
-	seed uint64
-
-	mu    sync.Mutex
-	well  bool
-	keys  map[string]map[string]int  // of an order: idempotency key, and how many calls had it
-	deeds map[string]map[string]bool // of an order: what was done or undone
-	calls int
-}
-
-type request struct {
-	Order          string    `json:"order"`
-	Step           string    `json:"step"`
-	Attempt        int       `json:"attempt"`
-	IdempotencyKey string    `json:"idempotencyKey"`
-	CompleteBy     time.Time `json:"completeBy"`
-	Undo           bool      `json:"undo"`
-	ReplyTo        string    `json:"replyTo"`
-}
-
-type outcome struct {
-	answers   int // how many replies
-	slow      bool
-	code      string // of the failure, if it is one
-	permanent bool
-}
-
-func (s *service) call(r *request) outcome {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls++
-	effect := func() {
-		if s.keys[r.Order] == nil {
-			s.keys[r.Order], s.deeds[r.Order] = make(map[string]int), make(map[string]bool)
-		}
-		s.keys[r.Order][r.IdempotencyKey]++
-		s.deeds[r.Order][deed(r.Step, r.Undo)] = true
-	}
-	h := fnv.New64a()
-	fmt.Fprint(h, s.seed, r.IdempotencyKey, r.Attempt)
-	chance := h.Sum64() >> 8 % 100
-	switch {
-	case s.well || chance < 72:
-		effect()
-		return outcome{answers: 1}
-	case chance < 76:
-		effect()
-		return outcome{answers: 2}
-	case chance < 82:
-		effect()
-		return outcome{answers: 1, slow: true}
-	case chance < 91:
-		return outcome{answers: 1, code: "busy"}
-	case chance < 94:
-		return outcome{answers: 1, code: "refused", permanent: true}
-	case chance < 97:
-		effect() // and nobody hears of it
-	}
-	return outcome{}
-}
-
-func deed(step string, undo bool) string {
-	if undo {
-		return "undo " + step
-	}
-	return "do " + step
-}
-
-// slowly is how long a slow agent takes: almost all the time that it has, unless
-// a wrong clock gave it far too much.
-func slowly(completeBy time.Time) time.Duration {
-	return min(time.Until(completeBy)*9/10, 30*time.Second)
+`,
+	world.Sure("chaos-4", "alpha", "beta", "gamma"),
 }
 
 // sdkAgent serves a queue as programs do that use the SDK.
 func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
-	ops := make(agents.Operations)
-	for _, o := range operations {
-		ops[o] = agents.Do(func(ctx context.Context, q agents.Request[json.RawMessage]) (json.RawMessage, error) {
-			out := r.service.call(&request{Order: q.Order, Step: q.Step, Attempt: q.Attempt, IdempotencyKey: q.IdempotencyKey, Undo: q.Undo})
-			wait := time.Duration(0)
-			switch {
-			case out.answers == 0:
-				<-ctx.Done()
-				return nil, ctx.Err()
-			case out.slow:
-				wait = slowly(q.CompleteBy)
-			}
-			hold(ctx, wait)
-			switch {
-			case out.permanent:
-				return nil, agents.Permanent(out.code, errors.New("it is refused"))
-			case out.code != "":
-				return nil, agents.Transient(out.code, errors.New("try again"))
-			}
-			return json.RawMessage(`{"receipt":7}`), nil
-		})
-	}
 	r.agents.Go(func() {
 		if err := agents.Serve(ctx, agents.Config{
 			Agent: name, Brokers: r.kafka.addresses(), Namespace: r.topics.Namespace, Concurrency: 256,
 			StopTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
-		}, ops); err != nil {
+		}, r.service.Operations(operations...)); err != nil {
 			r.Errorf("agent %s: %v", name, err)
 		}
 	})
@@ -164,48 +67,9 @@ func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
 func (r *run) plainAgent(ctx context.Context, name string, partitioner kgo.Partitioner) {
 	client := r.client(kgo.ConsumeTopics(r.topics.Requests(name)), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RecordPartitioner(partitioner))
-	send := func(q *request, out outcome) {
-		undo, status := "", `"status":"completed","output":{"receipt":7}`
-		if q.Undo {
-			undo = `"undo":true,`
-		}
-		if out.code != "" {
-			status = fmt.Sprintf(`"status":"failed","error":{"code":%q,"permanent":%t}`, out.code, out.permanent)
-		}
-		for range out.answers {
-			if time.Now().Before(q.CompleteBy) {
-				client.Produce(ctx, &kgo.Record{
-					Topic: q.ReplyTo, Key: []byte(q.Order),
-					Value: fmt.Appendf(nil, `{"order":%q,"step":%q,"attempt":%d,%s%s}`, q.Order, q.Step, q.Attempt, undo, status),
-				}, nil) // what is lost is asked for again
-			}
-		}
-	}
 	r.agents.Go(func() {
 		defer client.Close()
-		var waiting sync.WaitGroup
-		defer waiting.Wait()
-		for ctx.Err() == nil {
-			client.PollFetches(ctx).EachRecord(func(record *kgo.Record) {
-				var q request
-				if err := json.Unmarshal(record.Value, &q); err != nil {
-					r.Errorf("request %s: %v", record.Value, err)
-					return
-				}
-				if !time.Now().Before(q.CompleteBy) {
-					return
-				}
-				out := r.service.call(&q)
-				if !out.slow {
-					send(&q, out)
-					return
-				}
-				waiting.Go(func() {
-					hold(ctx, slowly(q.CompleteBy))
-					send(&q, out)
-				})
-			})
-		}
+		r.service.Agent(ctx, client, r.Errorf)
 	})
 }
 
@@ -263,15 +127,18 @@ func (r *run) submit(ctx, ceasing context.Context) {
 }
 
 func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error {
-	flow, input := fmt.Sprintf("chaos-%d", n%int64(len(flows))), fmt.Sprintf(`{"n":%d}`, n)
-	if n%5 == 0 {
+	flow, input, replyTo := fmt.Sprintf("chaos-%d", n%int64(len(flows))), fmt.Sprintf(`{"n":%d}`, n), ""
+	if n%3 == 0 {
+		replyTo = r.caller
+	}
+	if n%7 == 0 {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		_, err := r.instances[rand.IntN(len(r.instances))].client.Submit(ctx, &api.Submission{ID: orderID(n), Workflow: flow, Input: json.RawMessage(input)})
+		_, err := r.instances[rand.IntN(len(r.instances))].client.Submit(ctx, &api.Submission{ID: orderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
 		return err
 	}
 	return client.ProduceSync(ctx, &kgo.Record{
-		Topic: r.topics.Orders, Key: []byte(orderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s}`, flow, input),
+		Topic: r.topics.Orders, Key: []byte(orderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s,"replyTo":%q}`, flow, input, replyTo),
 	}).FirstErr()
 }
 

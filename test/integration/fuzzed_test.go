@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/maphash"
-	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -15,7 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unique"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -24,6 +21,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
@@ -51,8 +49,8 @@ func TestFuzzedRecords(t *testing.T) {
 	records := 0
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		a := fuzz(t, b, int(n), seed)
-		rows = append(rows, reliability.Figure{Name: string(b.Kind), Value: a.figures()})
-		records += a.inputs
+		rows = append(rows, reliability.Figure{Name: string(b.Kind), Value: figures(a)})
+		records += a.Inputs
 	}, kfake.DataDir(t.TempDir()))
 	reliability.Write(t, "fuzz", fmt.Sprintf("make reliability PART=fuzz FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed), reliability.Figures{
 		{Name: "seed", Value: seed},
@@ -74,7 +72,7 @@ func setting(t *testing.T, variable string, otherwise int64) int64 {
 	return n
 }
 
-func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
+func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	t.Logf("WAYBILL_FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed)
 	w := newWorld(t, b)
 	w.caller("caller")
@@ -107,8 +105,13 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
 	for _, id := range honest {
 		w.order(i, id, in(projections.Processed))
 	}
-	a := newAccounts(w, i.Partition)
-	w.readUpTo(i, &a.ends)
+	var all ends
+	for _, topic := range []string{w.topics.Orders, w.topics.Replies, w.topics.Commands} {
+		for r := range w.every(topic) {
+			all.add(&w.topics, r)
+		}
+	}
+	w.readUpTo(i, &all)
 	// What was read last may have armed a retry, whose turn comes at once.
 	w.until("nothing is armed", func() error { return w.armed(i) })
 	took := time.Since(began)
@@ -116,12 +119,14 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *accounts {
 
 	t.Logf("%d mutated records, produced in %s, all read and %d honest orders completed after %s",
 		m.sent, produced.Round(time.Millisecond), len(honest), took.Round(time.Millisecond))
-	a.settle()
+	a := w.audit(m.caller).Accounts
 	t.Logf("%v", a)
-	if a.inputs < m.sent {
-		t.Errorf("%d records on the inputs, %d of which were sent", a.inputs, m.sent)
+	if a.Inputs < m.sent {
+		t.Errorf("%d records on the inputs, %d of which were sent", a.Inputs, m.sent)
 	}
-	w.audit(m.caller)
+	if a.Panicked > 0 {
+		t.Errorf("deciding panicked %d times", a.Panicked)
+	}
 	return a
 }
 
@@ -428,314 +433,11 @@ func (m *mutator) addHeaders(r *kgo.Record, kind events.Type) {
 	}
 }
 
-// accounts say what became of every record of the input topics. They are too
-// many to be held: of those that stand on Kafka a second time a fingerprint is kept.
-type accounts struct {
-	*world
-	partition func(order string) int32
-	ends      ends
-
-	forwarded map[place]fingerprint // by what was forwarded
-	letters   map[place]fingerprint // by what was put aside
-
-	// Of every order, how many of its records came to no event yet.
-	submitted, replies map[string]int
-	commands           map[string][]string // their ids, in order
-	last               map[string]string   // the id of the last command
-
-	inputs, putAside, moved                                                 int
-	accepted, rejected, known, replied, discarded, acted, refused, repeated int
-}
-
-// newAccounts reads how far the inputs reach, and what was forwarded.
-func newAccounts(w *world, partition func(string) int32) *accounts {
-	w.Helper()
-	a := &accounts{
-		world: w, partition: partition,
-		forwarded: make(map[place]fingerprint), letters: make(map[place]fingerprint),
-		submitted: make(map[string]int), replies: make(map[string]int), commands: make(map[string][]string), last: make(map[string]string),
+// figures are those of the report.
+func figures(a *audit.Accounts) reliability.Figures {
+	var all reliability.Figures
+	for _, c := range a.Figures() {
+		all = append(all, reliability.Figure{Name: c.Name, Value: c.N})
 	}
-	for r := range a.everyInput() {
-		a.ends.add(&a.topics, r)
-		if from := events.Header(r, "waybill_forwarded_from"); from != "" && from != "nowhere/0/0" {
-			a.moved++
-			a.once(a.forwarded, from, r, 1)
-		}
-	}
-	return a
-}
-
-func (a *accounts) everyInput() iter.Seq[*kgo.Record] {
-	return func(yield func(*kgo.Record) bool) {
-		for _, topic := range []string{a.topics.Orders, a.topics.Replies, a.topics.Commands} {
-			for r := range a.every(topic) {
-				if !yield(r) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// once keeps the fingerprint of a copy, which has some headers more.
-func (a *accounts) once(all map[place]fingerprint, source string, copied *kgo.Record, added int) {
-	a.Helper()
-	from, err := parsePlace(source)
-	if err != nil {
-		a.Errorf("%s is from %q: %v", placeOf(copied), source, err)
-		return
-	}
-	if _, found := all[from]; found {
-		a.Errorf("%s is there twice, the second time as %s", from, placeOf(copied))
-	}
-	part := strings.Contains(events.Header(copied, "waybill_reason"), "only at the source")
-	copied.Headers = copied.Headers[:max(0, len(copied.Headers)-added)]
-	f := fingerprintOf(copied)
-	f.part = part
-	all[from] = f
-}
-
-// place is where a record stands.
-type place struct {
-	topic     string
-	partition int32
-	offset    int64
-}
-
-func (p place) String() string { return fmt.Sprintf("%s/%d/%d", p.topic, p.partition, p.offset) }
-
-func placeOf(r *kgo.Record) place { return place{r.Topic, r.Partition, r.Offset} }
-
-func parsePlace(s string) (place, error) {
-	topic, rest, _ := strings.Cut(s, "/")
-	p := place{topic: unique.Make(topic).Value()}
-	if _, err := fmt.Sscanf(rest, "%d/%d", &p.partition, &p.offset); err != nil {
-		return p, err
-	}
-	if p.String() != s {
-		return p, fmt.Errorf("that is %s", p)
-	}
-	return p, nil
-}
-
-// fingerprint tells a record from others.
-type fingerprint struct {
-	key, value, headers uint64
-	written             int64
-	part                bool // the rest was too large to be put aside
-}
-
-var hashing = maphash.MakeSeed()
-
-func fingerprintOf(r *kgo.Record) fingerprint {
-	f := fingerprint{key: maphash.Bytes(hashing, r.Key), value: maphash.Bytes(hashing, r.Value), written: r.Timestamp.UnixMilli()}
-	for _, h := range r.Headers {
-		f.headers = maphash.Comparable(hashing, struct {
-			before     uint64
-			key, value string
-		}{f.headers, h.Key, string(h.Value)})
-	}
-	return f
-}
-
-// other says what is different about a record, "" if nothing is.
-func (f fingerprint) other(than fingerprint) string {
-	switch {
-	case f.part:
-	case f.value != than.value:
-		return "another value"
-	case f.key != than.key:
-		return "another key"
-	case f.written != than.written:
-		return "another timestamp"
-	case f.headers != than.headers:
-		return "other headers"
-	}
-	return ""
-}
-
-// settle holds the inputs against what came of them.
-func (a *accounts) settle() {
-	a.Helper()
-	for letter := range a.every(a.topics.DeadLetters) {
-		a.putAside++
-		source, reason := events.Header(letter, "waybill_source"), events.Header(letter, "waybill_reason")
-		if strings.Contains(reason, "panicked") {
-			a.Errorf("%s: %s", source, reason)
-		}
-		a.once(a.letters, source, letter, 2)
-	}
-	for r := range a.everyInput() {
-		a.inputs++
-		if !a.twice(r) {
-			a.input(r)
-		}
-	}
-	for source := range a.letters {
-		a.Errorf("a dead letter is from %s, where nothing is", source)
-	}
-	for source := range a.forwarded {
-		a.Errorf("something was forwarded from %s, where nothing is", source)
-	}
-
-	var read ends
-	for r := range a.every(a.topics.Journal) {
-		e, err := events.Decode[events.Event](r.Value)
-		if err != nil {
-			a.Fatal(err)
-		}
-		a.event(&e)
-		if header := events.HeaderValue(r, events.HeaderLane); header != nil {
-			seal, err := events.DecodeSeal(header)
-			if err != nil {
-				a.Fatal(err)
-			}
-			if seal.Transaction > 0 {
-				read[r.Partition] = seal.Next
-			}
-		}
-	}
-	if err := a.ends.beyond(func(p int) events.Positions { return read[p] }); err != nil {
-		a.Errorf("the journal: %v", err)
-	}
-	for order, n := range a.submitted {
-		a.Errorf("%d submissions of order %q came to nothing", n, order)
-	}
-	for order, n := range a.replies {
-		if n != 0 {
-			a.Errorf("order %q: %d replies more than events about them", order, n)
-		}
-	}
-	for order, left := range a.commands {
-		if len(left) > 0 {
-			a.Errorf("order %q: commands %q came to nothing", order, left)
-		}
-	}
-	all := a.accepted + a.rejected + a.known + a.replied + a.discarded + a.acted + a.refused + a.repeated + a.putAside + a.moved
-	if all != a.inputs {
-		a.Errorf("%d of %d records are accounted for", all, a.inputs)
-	}
-}
-
-// twice says whether an input was put aside or forwarded, and holds it against
-// the copy.
-func (a *accounts) twice(r *kgo.Record) bool {
-	source, original := placeOf(r), fingerprintOf(r)
-	letter, aside := a.letters[source]
-	copied, moved := a.forwarded[source]
-	switch {
-	case aside && moved:
-		a.Errorf("%s was put aside, and forwarded", source)
-	case aside:
-		if other := letter.other(original); other != "" {
-			a.Errorf("%s was put aside with %s", source, other)
-		}
-	case moved:
-		if len(r.Key) == 0 {
-			original.key = copied.key // it is told by the value
-		}
-		if other := copied.other(original); other != "" {
-			a.Errorf("%s was forwarded with %s", source, other)
-		}
-	}
-	delete(a.letters, source)
-	delete(a.forwarded, source)
-	return aside || moved
-}
-
-// input expects an event of a record that was neither put aside nor forwarded.
-func (a *accounts) input(r *kgo.Record) {
-	order := string(r.Key)
-	switch r.Topic {
-	case a.topics.Orders:
-		a.submitted[order]++
-	case a.topics.Replies:
-		reply, err := events.Decode[events.Reply](r.Value)
-		if err != nil {
-			a.Errorf("%s was taken for a reply: %v", placeOf(r), err)
-		}
-		order = reply.Order
-		a.replies[order]++
-	case a.topics.Commands:
-		command, err := events.Decode[events.Command](r.Value)
-		if err != nil {
-			a.Errorf("%s was taken for a command: %v", placeOf(r), err)
-		}
-		id := shortened(command.ID)
-		if id != "" && id == a.last[order] {
-			a.repeated++
-			break
-		}
-		if id != "" {
-			a.last[order] = id
-		}
-		a.commands[order] = append(a.commands[order], id)
-	}
-	if a.partition(order) != r.Partition {
-		a.Errorf("%s is of order %q, which lives in partition %d", placeOf(r), order, a.partition(order))
-	}
-}
-
-// event accounts for the input from which it followed.
-func (a *accounts) event(e *events.Event) {
-	if strings.Contains(e.Reason, "panicked") {
-		a.Errorf("deciding on order %q panicked: %s", e.Order, e.Reason)
-	}
-	switch e.Type {
-	case events.OrderAccepted, events.OrderRejected:
-		if a.submitted[e.Order] == 0 {
-			a.Errorf("order %q came from no submission, or twice", e.Order)
-		}
-		a.known += a.submitted[e.Order] - 1
-		delete(a.submitted, e.Order)
-		if e.Type == events.OrderAccepted {
-			a.accepted++
-		} else {
-			a.rejected++
-		}
-	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed:
-		a.replies[e.Order]--
-		a.replied++
-	case events.ReplyDiscarded:
-		a.replies[e.Order]--
-		a.discarded++
-	case events.OrderPaused, events.OrderResumed, events.OrderResubmitted, events.StepSkipped, events.UndoSkipped, events.CommandRefused, events.OrderCompensating:
-		if e.Type == events.OrderCompensating && e.End != string(projections.Cancelled) {
-			return // the workflow did it
-		}
-		if e.Type == events.CommandRefused {
-			a.refused++
-		} else {
-			a.acted++
-		}
-		if left := a.commands[e.Order]; len(left) == 0 || left[0] != shortened(e.Command) {
-			a.Errorf("order %q: %s of command %q, when it was the turn of %q", e.Order, e.Type, e.Command, left)
-		} else {
-			a.commands[e.Order] = left[1:]
-		}
-	}
-}
-
-// shortened leaves off what is not remembered of a long id.
-func shortened(id string) string { return strings.ToValidUTF8(id[:min(len(id), 250)], "") }
-
-func (a *accounts) figures() reliability.Figures {
-	return reliability.Figures{
-		{Name: "records on the inputs", Value: a.inputs},
-		{Name: "orders accepted", Value: a.accepted},
-		{Name: "orders rejected", Value: a.rejected},
-		{Name: "submissions again", Value: a.known},
-		{Name: "replies that did something", Value: a.replied},
-		{Name: "replies discarded", Value: a.discarded},
-		{Name: "commands done", Value: a.acted},
-		{Name: "commands refused", Value: a.refused},
-		{Name: "commands that came again", Value: a.repeated},
-		{Name: "dead letters", Value: a.putAside},
-		{Name: "forwarded", Value: a.moved},
-	}
-}
-
-func (a *accounts) String() string {
-	return fmt.Sprintf("%d records on the inputs: %d orders accepted, %d rejected, %d submissions again; %d replies did something, %d were discarded; %d commands were done, %d refused, %d came again; %d dead letters, %d forwarded",
-		a.inputs, a.accepted, a.rejected, a.known, a.replied, a.discarded, a.acted, a.refused, a.repeated, a.putAside, a.moved)
+	return all
 }

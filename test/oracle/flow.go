@@ -14,10 +14,12 @@ import (
 // Flow is as much of a workflow as the rules need, as its canonical JSON on the
 // workflows topic says it.
 type Flow struct {
-	Name    string     `json:"workflow"`
-	Version int        `json:"version"`
-	Overdue string     `json:"overdue"`
-	Steps   []FlowStep `json:"steps"`
+	Name     string          `json:"workflow"`
+	Version  int             `json:"version"`
+	Deadline Duration        `json:"deadline"`
+	Overdue  string          `json:"overdue"`
+	Input    json.RawMessage `json:"input"` // a JSON Schema
+	Steps    []FlowStep      `json:"steps"`
 }
 
 // FlowStep is a step of a [Flow].
@@ -66,7 +68,7 @@ func ReadFlow(canonical []byte) (*Flow, error) {
 }
 
 // Flows finds the workflows among the records of the workflows topic. The first
-// record of a key counts.
+// record of a key counts. Version 0 is the newest.
 func Flows(records []*kgo.Record) (func(name string, version int) *Flow, error) {
 	flows := make(map[string]*Flow)
 	for _, r := range records {
@@ -78,6 +80,9 @@ func Flows(records []*kgo.Record) (func(name string, version int) *Flow, error) 
 			return nil, fmt.Errorf("workflow %s: %w", r.Key, err)
 		}
 		flows[string(r.Key)] = f
+		if newest := flows[f.Name+"@0"]; newest == nil || newest.Version < f.Version {
+			flows[f.Name+"@0"] = f
+		}
 	}
 	return func(name string, version int) *Flow { return flows[fmt.Sprintf("%s@%d", name, version)] }, nil
 }

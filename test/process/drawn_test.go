@@ -4,12 +4,10 @@ package process
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +22,7 @@ import (
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/office"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // All rows together: workflows that nobody thought of, agents that fail, refuse,
@@ -98,7 +97,7 @@ type drawn struct {
 	client  *api.Client
 	caller  string // the topic that half of the orders name
 	load    *load
-	service *service
+	service *world.Service
 	office  *operators
 }
 
@@ -125,16 +124,21 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	if _, err := kadm.NewClient(kafka).CreateTopic(t.Context(), 2, 1, nil, w.caller); err != nil {
 		t.Fatal(err)
 	}
-	w.service = &service{seed: w.seed, did: make(map[string]map[string]bool)}
+	registerSource(t, http, world.Sure("drawn-sure", "drawn-0", "drawn-1", "drawn-2"))
+	w.service = world.NewService(w.seed)
 	for n := range drawnAgents {
-		w.service.agent(t, topics.Requests(fmt.Sprintf("drawn-%d", n)), broker, n)
+		w.agent(topics.Requests(fmt.Sprintf("drawn-%d", n)), n)
 	}
 	w.load = submittingTo(t, 100*time.Millisecond, func(n int64) string {
 		replyTo := ""
 		if n%2 == 0 {
 			replyTo = `,"replyTo":"` + w.caller + `"`
 		}
-		return fmt.Sprintf(`{"workflow":"drawn-%d","input":{"n":%d}%s}`, n%drawnFlows, n, replyTo)
+		flow := fmt.Sprintf("drawn-%d", n%drawnFlows)
+		if n%5 == 0 {
+			flow = "drawn-sure"
+		}
+		return fmt.Sprintf(`{"workflow":%q,"input":{"n":%d}%s}`, flow, n, replyTo)
 	}, topics, broker)
 	w.office = operate(t, w)
 	return w
@@ -176,139 +180,27 @@ func drawFlow(by *rand.Rand, n int) string {
 	return b.String()
 }
 
-// service is what stands behind all agents. What it does, and whether anybody
-// hears of it, follows from the seed, the key and the attempt; once it is well,
-// all is done.
-type service struct {
-	seed uint64
-
-	mu   sync.Mutex
-	well bool
-	did  map[string]map[string]bool // of an order: operation and step
-}
-
-// drawnRequest is as much of a request as the agent needs.
-type drawnRequest struct {
-	Order          string    `json:"order"`
-	Step           string    `json:"step"`
-	Attempt        int       `json:"attempt"`
-	IdempotencyKey string    `json:"idempotencyKey"`
-	CompleteBy     time.Time `json:"completeBy"`
-	Undo           bool      `json:"undo"`
-	ReplyTo        string    `json:"replyTo"`
-}
-
-func (r *drawnRequest) deed() string {
-	if r.Undo {
-		return "undo " + r.Step
-	}
-	return "do " + r.Step
-}
-
-// handle does what is asked, or not, and returns the replies, each with when it
-// is sent.
-func (s *service) handle(r *drawnRequest) (outcomes []string, slow bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	do := func() {
-		if s.did[r.Order] == nil {
-			s.did[r.Order] = make(map[string]bool)
-		}
-		s.did[r.Order][r.deed()] = true
-	}
-	const (
-		completed = `"status":"completed","output":{"receipt":7}`
-		transient = `"status":"failed","error":{"code":"busy"}`
-		permanent = `"status":"failed","error":{"code":"refused","permanent":true}`
-	)
-	h := fnv.New64a()
-	fmt.Fprint(h, s.seed, r.IdempotencyKey, r.Attempt)
-	chance := h.Sum64() >> 8 % 100
-	switch {
-	case s.well || chance < 65:
-		do()
-		return []string{completed}, false
-	case chance < 70:
-		do()
-		return []string{completed, completed}, false
-	case chance < 75:
-		do()
-		return []string{completed}, true
-	case chance < 88:
-		return []string{transient}, false
-	case chance < 92:
-		return []string{permanent}, false
-	case chance < 96:
-		do() // and nobody hears of it
-	}
-	return nil, false
-}
-
-// agent serves one queue until the test ends, one request after the other. Every
-// second agent sends its replies anywhere.
-func (s *service) agent(t *testing.T, topic, broker string, n int) {
-	t.Helper()
+// agent serves one queue until the test ends. Every second agent sends its
+// replies anywhere.
+func (w *drawn) agent(topic string, n int) {
+	w.Helper()
 	partitioner := kgo.StickyKeyPartitioner(nil)
 	if n%2 == 0 {
 		partitioner = kgo.RoundRobinPartitioner()
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.broker), kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RecordPartitioner(partitioner), kgo.ProducerLinger(0), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	send := func(r *drawnRequest, outcomes []string) {
-		undo := ""
-		if r.Undo {
-			undo = `"undo":true,`
-		}
-		for _, outcome := range outcomes {
-			if time.Now().Before(r.CompleteBy) { // A4
-				client.Produce(ctx, &kgo.Record{
-					Topic: r.ReplyTo, Key: []byte(r.Order),
-					Value: fmt.Appendf(nil, `{"order":%q,"step":%q,"attempt":%d,%s%s}`, r.Order, r.Step, r.Attempt, undo, outcome),
-				}, nil) // what is lost is asked for again
-			}
-		}
-	}
-	running.Go(func() {
-		for ctx.Err() == nil {
-			client.PollFetches(ctx).EachRecord(func(record *kgo.Record) {
-				var r drawnRequest
-				if err := json.Unmarshal(record.Value, &r); err != nil {
-					t.Errorf("request %s: %v", record.Value, err)
-				}
-				if !time.Now().Before(r.CompleteBy) {
-					return
-				}
-				outcomes, slow := s.handle(&r)
-				if !slow {
-					send(&r, outcomes)
-					return
-				}
-				running.Go(func() {
-					select {
-					case <-time.After(time.Until(r.CompleteBy) * 9 / 10):
-						send(&r, outcomes)
-					case <-ctx.Done():
-					}
-				})
-			})
-		}
-	})
-	t.Cleanup(func() {
+	running.Go(func() { w.service.Agent(ctx, client, w.Errorf) })
+	w.Cleanup(func() {
 		cancel()
 		client.Close()
 		running.Wait()
 	})
-}
-
-func (s *service) recovers() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.well = true
 }
 
 // operators interfere with orders until they are dismissed.
@@ -351,42 +243,14 @@ func operate(t *testing.T, w *drawn) *operators {
 // what waits for them, and every order ends.
 func (w *drawn) finish(p *process) {
 	w.Helper()
-	ids := w.load.stop(p)
+	ending := &world.Ending{Client: w.client, Office: w.office.Office, Open: w.load.stop(p)}
 	w.office.dismiss()
-	w.service.recovers()
+	w.service.Recover()
 	began := time.Now()
 	defer func() {
 		w.Logf("%d orders; the last ended %s after the services were well", w.load.acked.Load(), time.Since(began).Round(time.Millisecond))
 	}()
-	told := make(map[string]time.Time) // when each order had last changed when an operator acted on it
-	p.until("all orders have ended", func() error {
-		var open []string
-		for _, id := range ids {
-			o, err := w.client.Order(p.Context(), id)
-			if err != nil {
-				return err
-			}
-			if o.ProcessState.Final() {
-				continue
-			}
-			open = append(open, id)
-			command := `"command":"resubmit","sameKey":true`
-			if o.Paused {
-				command = `"command":"resume"`
-			} else if o.ProcessState != "Error" {
-				continue
-			}
-			if at := o.UpdatedAt.Time; !at.Equal(told[id]) {
-				told[id] = at
-				w.office.Send(w.Context(), id, command)
-			}
-		}
-		if ids = open; len(ids) > 0 {
-			o, err := w.client.Order(p.Context(), ids[0])
-			return errors.Join(err, fmt.Errorf("%d have not, the first is %+v", len(ids), o))
-		}
-		return nil
-	})
+	p.until("all orders have ended", func() error { return ending.Look(p.Context()) })
 }
 
 // check holds everything against everything.
@@ -398,7 +262,9 @@ func (w *drawn) check() {
 	if int64(len(found.Histories)) != ids {
 		w.Errorf("%d orders were submitted, and the journal has %d", ids, len(found.Histories))
 	}
-	(&books{w.T, w.topics, []string{w.broker}}).noDeadLetters()
+	if a := found.Accounts; a.Rejected > 0 || a.Panicked > 0 || a.PutAside > 0 {
+		w.Errorf("%d orders were rejected, deciding panicked %d times, and %d inputs were put aside", a.Rejected, a.Panicked, a.PutAside)
+	}
 	for order, commands := range w.office.Sent() {
 		for _, id := range commands {
 			if n := found.Commands(order, id); n != 1 {
@@ -406,19 +272,8 @@ func (w *drawn) check() {
 			}
 		}
 	}
-	for order, l := range found.Ledgers {
-		did := w.service.did[order]
-		for _, s := range l.Steps {
-			switch done, undone := did["do "+s.Name], did["undo "+s.Name]; {
-			case s.State == "completed" && !done:
-				w.Errorf("order %s says that step %s was done, and the service did not do it", order, s.Name)
-			case s.State == "undone" && !undone:
-				w.Errorf("order %s says that step %s was undone, and the service did not undo it", order, s.Name)
-			case s.State != "undone" && undone && (s.Undo == nil || s.Undo.State == "not-started"):
-				w.Errorf("order %s says that step %s is %s, and the service undid it", order, s.Name, s.State)
-			case done && s.State == "not-started":
-				w.Errorf("order %s says that step %s was not begun, and the service did it", order, s.Name)
-			}
-		}
+	lost, doubled := w.service.Compare(found)
+	for _, wrong := range slices.Concat(lost, doubled, found.Unearned()) {
+		w.Error(wrong)
 	}
 }

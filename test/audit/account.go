@@ -1,0 +1,373 @@
+package audit
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// account is that of one order: the inputs that have led to nothing yet, each
+// topic's in order.
+type account struct {
+	id          string
+	partition   int32
+	first       *submission // nil once it was decided
+	came        int64       // see [Kafka.Came]
+	born        uint64      // the transaction in which it was decided
+	submissions []entry
+	replies     []reply
+	commands    []command
+
+	last    string    // the id of the last command that was dealt with
+	held    bool      // deciding on it panicked, and nobody has released it
+	waiting []waiting // the inputs that are held
+
+	// What the next event must be about, if anything.
+	released  *said
+	at        place  // of what was released
+	givesUp   bool   // the first input that waits was given up
+	refusedTo string // the topic for which no status message can be
+
+	undos map[string]int // the last attempt of each undo that began
+}
+
+// entry is an input.
+type entry struct {
+	offset int64
+	aside  uint64 // the fingerprint of the reason for which it was put aside, 0 if it was not
+}
+
+type reply struct {
+	entry
+	said said
+}
+
+type command struct {
+	entry
+	told told
+}
+
+type waiting struct {
+	place
+	aside uint64
+	reply *said // nil for a submission
+}
+
+// due says that the next event is not what the last one demands.
+func (s *settlement) due(a *account, e *events.Event) {
+	switch {
+	case a.released != nil && !answers(e):
+		s.report("%s was released, and came to nothing: %s", a.at, a.released)
+		a.released = nil
+	case a.givesUp && e.Type != events.InputDiscarded:
+		s.report("order %q: an operator gave up an input that waits, and %q followed", a.id, e.Type)
+		a.givesUp = false
+	case a.refusedTo != "" && (e.Type != events.StatusRefused || e.ReplyTo != a.refusedTo):
+		s.report("order %q: its status messages were to go to %q, and do not", a.id, a.refusedTo)
+	}
+	a.refusedTo = ""
+}
+
+// answers says whether an event is what follows from a reply.
+func answers(e *events.Event) bool {
+	switch e.Type {
+	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded:
+		return true
+	}
+	return false
+}
+
+// follows finds the input from which an event follows.
+func (s *settlement) follows(a *account, e *events.Event) {
+	switch e.Type {
+	case events.OrderAccepted, events.OrderRejected:
+		s.decided(a, e)
+	case events.UndoStarted:
+		if a.undos == nil {
+			a.undos = make(map[string]int)
+		}
+		a.undos[e.Step] = e.Attempt
+	case events.UndoFailed:
+		// One that could not even begin needs no reply.
+		if a.undos[e.Step] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "bad-expression" {
+			s.replied(a, e)
+		}
+	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.ReplyDiscarded:
+		s.replied(a, e)
+	case events.OrderErrored:
+		if e.Held {
+			a.held = true
+			s.Panicked++
+		}
+	case events.InputHeld, events.InputReleased, events.InputDiscarded:
+		s.kept(a, e)
+	default:
+		if byOperator(e) {
+			s.acted(a, e)
+		}
+	}
+}
+
+// decided holds the acceptance or the rejection of an order against the first
+// submission of it.
+func (s *settlement) decided(a *account, e *events.Event) {
+	if a.born > 0 {
+		s.report("order %q: event %d is %s, and it was decided before", a.id, e.Seq, e.Type)
+		return
+	}
+	in, first := a.submissions[0], a.first
+	a.submissions, a.first, a.born = a.submissions[1:], nil, s.transaction[a.partition]
+	at := s.at(a, s.Topics.Orders, in)
+	switch {
+	case in.aside != 0:
+		s.Panicked++
+		if e.Type != events.OrderRejected || in.aside != hash([]byte(e.Reason)) || !strings.Contains(e.Reason, "panicked") {
+			s.report("%s was put aside, and led to %s: %s", at, e.Type, e.Reason)
+		}
+	case e.Type == events.OrderRejected:
+		s.Rejected++
+		s.rejected(at, first, e)
+	default:
+		s.Accepted++
+		s.accepted(a, at, first, e)
+	}
+}
+
+// replied holds what followed from a reply against it.
+func (s *settlement) replied(a *account, e *events.Event) {
+	at, said, aside := a.at, a.released, uint64(0)
+	if said == nil {
+		if len(a.replies) == 0 {
+			s.report("order %q: event %d, %s %s, came from no reply", a.id, e.Seq, e.Type, e.Step)
+			return
+		}
+		first := a.replies[0]
+		a.replies = a.replies[1:]
+		at, said, aside = s.at(a, s.Topics.Replies, first.entry), &first.said, first.aside
+	}
+	a.released = nil
+	switch {
+	case aside != 0:
+		s.report("%s was put aside, and led to event %d of order %q, %s", at, e.Seq, a.id, e.Type)
+	case e.Type == events.ReplyDiscarded:
+		s.Discarded++
+		if e.Step != cut(said.step, nameLength) || e.Attempt != max(said.attempt, 0) || e.Undo != said.undo {
+			s.report("%s is %s, and what was discarded is step %s, attempt %d, undo: %t", at, said, e.Step, e.Attempt, e.Undo)
+		}
+	default:
+		s.Replied++
+		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed
+		if e.Step != said.step || e.Attempt != said.attempt || undo != said.undo {
+			s.report("%s is %s, and led to %s %s, attempt %d", at, said, e.Type, e.Step, e.Attempt)
+		} else if other := said.other(e); other != "" {
+			s.report("%s is %s, and led to event %d of order %q, %s, with %s", at, said, e.Seq, a.id, e.Type, other)
+		}
+	}
+}
+
+// other says what an event has that its reply has not.
+func (a *said) other(e *events.Event) string {
+	completed := e.Type == events.StepCompleted || e.Type == events.UndoCompleted
+	switch {
+	case completed != (a.fault == nil):
+		return "another status"
+	case completed && hash(e.Output) != a.output:
+		return "another output"
+	case completed:
+	case e.Error == nil:
+		return "no error"
+	case a.fault.Code == "reply-too-large" && a.fault.Message == "" && e.Error.Code == a.fault.Code && e.Error.Permanent:
+	case *e.Error != *a.fault:
+		return "another error: " + e.Error.Text()
+	}
+	return ""
+}
+
+// kept follows an input that is held.
+func (s *settlement) kept(a *account, e *events.Event) {
+	at, err := parsePlace(e.Source)
+	if err != nil {
+		s.report("order %q: event %d: %v", a.id, e.Seq, err)
+		return
+	}
+	if e.Type != events.InputHeld && len(a.waiting) > 0 && a.waiting[0].place == at {
+		first := a.waiting[0]
+		a.waiting = a.waiting[1:]
+		s.dealtWith(a, first, e)
+		return
+	}
+	in, ok := s.take(a, at)
+	switch {
+	case !ok:
+		s.report("order %q: event %d, %s, is about %s, whose turn it is not", a.id, e.Seq, e.Type, at)
+	case e.Type == events.InputReleased:
+		s.report("order %q: event %d releases %s, which was not held", a.id, e.Seq, at)
+	case e.Type == events.InputDiscarded:
+		s.discarded(a, in, e)
+	default:
+		m := kept(e.Raw, at, s.Topics)
+		if m.order != a.id || (in.reply == nil) != (m.reply == nil) || in.reply != nil && !m.reply.same(in.reply) {
+			s.report("%s is held, and not as it is: %s", at, cmp.Or(m.unreadable, "it says something else"))
+		}
+		a.waiting = append(a.waiting, in)
+	}
+}
+
+// same says whether two replies say the same.
+func (a *said) same(as *said) bool {
+	x, y := *a, *as
+	x.fault, y.fault = nil, nil
+	return x == y && (a.fault == nil) == (as.fault == nil) && (a.fault == nil || *a.fault == *as.fault)
+}
+
+// take takes an input whose turn it is. Submissions before it changed nothing.
+func (s *settlement) take(a *account, at place) (waiting, bool) {
+	if at.partition != a.partition {
+		return waiting{}, false
+	}
+	switch at.topic {
+	case s.Topics.Orders:
+		for a.born > 0 && len(a.submissions) > 0 && a.submissions[0].offset <= at.offset {
+			first := a.submissions[0]
+			a.submissions = a.submissions[1:]
+			if first.offset == at.offset {
+				return waiting{at, first.aside, nil}, true
+			}
+			s.Known++
+		}
+	case s.Topics.Replies:
+		if len(a.replies) > 0 && a.replies[0].offset == at.offset {
+			first := a.replies[0]
+			a.replies = a.replies[1:]
+			return waiting{at, first.aside, &first.said}, true
+		}
+	}
+	return waiting{}, false
+}
+
+// dealtWith follows the input that has waited longest.
+func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
+	if a.held {
+		s.report("order %q is held, and event %d is %s of %s", a.id, e.Seq, e.Type, first.place)
+	}
+	if e.Type == events.InputDiscarded {
+		if given := strings.HasPrefix(e.Reason, "given up by an operator: "); given != a.givesUp {
+			s.report("%s waited, and was discarded: %s", first.place, e.Reason)
+		}
+		a.givesUp = false
+		s.discarded(a, first, e)
+		return
+	}
+	if first.aside != 0 {
+		s.report("%s was put aside, and released", first.place)
+	}
+	if a.released, a.at = first.reply, first.place; first.reply == nil {
+		s.Known++ // the order was there before it
+	}
+}
+
+// discarded wants a dead letter that says the same.
+func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
+	if in.aside != hash([]byte(e.Reason)) {
+		s.report("%s was discarded, and no dead letter says so: %s", in.place, e.Reason)
+	}
+	if strings.Contains(e.Reason, "panicked") {
+		s.Panicked++
+	}
+}
+
+// byOperator says whether an event is what a command left.
+func byOperator(e *events.Event) bool {
+	switch e.Type {
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+		return true
+	case events.OrderCompensating:
+		return e.End == "Cancelled"
+	case events.StepSkipped:
+		return !strings.HasPrefix(e.Reason, "when: ") || e.By != "" || e.Command != ""
+	}
+	return false
+}
+
+// acted holds what an operator did against the command that asked for it.
+func (s *settlement) acted(a *account, e *events.Event) {
+	if e.Type == events.OrderReleased {
+		a.held = false
+	}
+	s.again(a)
+	if len(a.commands) == 0 {
+		s.report("order %q: event %d, %s of command %q, came from no command", a.id, e.Seq, e.Type, e.Command)
+		return
+	}
+	c := a.commands[0]
+	a.commands = a.commands[1:]
+	at := s.at(a, s.Topics.Commands, c.entry)
+	if c.told.id != "" {
+		a.last = c.told.id
+	}
+	a.givesUp = e.Type == events.OrderReleased && c.told.discard
+	if other := c.told.other(e); other != "" {
+		s.report("%s is %s, and led to event %d of order %q, %s of command %q, with %s", at, &c.told, e.Seq, a.id, e.Type, e.Command, other)
+	}
+	switch {
+	case c.aside != 0:
+		s.Panicked++
+		if e.Type != events.CommandRefused || c.aside != hash([]byte(e.Reason)) {
+			s.report("%s was put aside, and led to event %d of order %q, %s: %s", at, e.Seq, a.id, e.Type, e.Reason)
+		}
+	case e.Type == events.CommandRefused:
+		s.Refused++
+	default:
+		s.Acted++
+	}
+}
+
+// again passes over commands that came again right after themselves.
+func (s *settlement) again(a *account) {
+	for len(a.commands) > 0 && a.commands[0].aside == 0 && a.last != "" && a.commands[0].told.id == a.last {
+		a.commands = a.commands[1:]
+		s.Repeated++
+	}
+}
+
+// does is what commands lead to.
+var does = map[events.Type]string{
+	events.OrderCompensating: events.CommandCancel,
+	events.OrderResubmitted:  events.CommandResubmit,
+	events.StepSkipped:       events.CommandSkipStep,
+	events.UndoSkipped:       events.CommandSkipStep,
+	events.OrderPaused:       events.CommandPause,
+	events.OrderResumed:      events.CommandResume,
+	events.OrderReleased:     events.CommandRelease,
+}
+
+// other says what an event has that its command has not.
+func (c *told) other(e *events.Event) string {
+	note := c.note
+	if note == "" && e.Type == events.OrderCompensating {
+		note = "cancelled by an operator"
+	}
+	named := e.Type == events.StepSkipped || e.Type == events.UndoSkipped || e.Type == events.CommandRefused
+	switch {
+	case e.Command != c.id:
+		return "another id"
+	case e.By != c.by:
+		return "another author"
+	case e.Type == events.CommandRefused && e.Operation != c.do, e.Type != events.CommandRefused && does[e.Type] != c.do:
+		return "another act"
+	case e.Type == events.CommandRefused && e.Reason == "", e.Type != events.CommandRefused && e.Reason != note:
+		return "another reason: " + e.Reason
+	case named && e.Step != c.step, e.Type == events.OrderResubmitted && c.step != "" && e.Step != c.step:
+		return "another step: " + e.Step
+	case e.Type == events.OrderResubmitted && e.Step != "" && c.step == "" && c.input == 0:
+		return "a step"
+	case e.Type == events.OrderResubmitted && hash(e.Input) != c.input:
+		return "another input"
+	case e.Type == events.OrderResubmitted && e.SameKey != c.sameKey:
+		return "another key"
+	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
+		return "another output"
+	}
+	return ""
+}

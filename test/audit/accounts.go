@@ -1,0 +1,376 @@
+package audit
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// Kafka is what a namespace has on Kafka.
+type Kafka struct {
+	Topics *events.Topics
+	// Partition is where Kafka's default puts an order.
+	Partition func(order string) int32
+	// Read returns every committed record of a topic, each partition in order.
+	Read func(topic string) iter.Seq[*kgo.Record]
+	// Flow finds a workflow that is registered; version 0 is the newest. Where it
+	// finds none of version 0, version 1 stands for the newest.
+	Flow func(name string, version int) *oracle.Flow
+	// Rest says that every input must have been read. Else those behind the
+	// journal's last positions are passed over.
+	Rest bool
+	// Came, if it is there, says when a record could be read first: a number that
+	// grows from one record to the next, whatever their topics.
+	Came func(r *kgo.Record) int64
+}
+
+// Accounts say what became of every input of a namespace.
+type Accounts struct {
+	// Inputs are the records that were read. Each is in one of the counts below.
+	Inputs int
+	// Submissions.
+	Accepted, Rejected, Known int
+	// Replies.
+	Replied, Discarded int
+	// Commands.
+	Acted, Refused, Repeated int
+	// Held inputs wait for the release of their order.
+	PutAside, Forwarded, Held int
+
+	// Panicked is how often deciding did.
+	Panicked int
+}
+
+// Count is one of the counts, with its name.
+type Count struct {
+	Name string
+	N    int
+}
+
+// Figures are all counts.
+func (a *Accounts) Figures() []Count {
+	return []Count{
+		{"records on the inputs", a.Inputs},
+		{"orders accepted", a.Accepted},
+		{"orders rejected", a.Rejected},
+		{"submissions again", a.Known},
+		{"replies that did something", a.Replied},
+		{"replies discarded", a.Discarded},
+		{"commands done", a.Acted},
+		{"commands refused", a.Refused},
+		{"commands that came again", a.Repeated},
+		{"dead letters", a.PutAside},
+		{"forwarded", a.Forwarded},
+		{"held", a.Held},
+	}
+}
+
+func (a *Accounts) String() string {
+	var all []string
+	for _, c := range a.Figures() {
+		all = append(all, fmt.Sprint(c.N, " ", c.Name))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Settle holds the inputs of a namespace against the journal, the dead letters
+// and what was forwarded: each submission, reply and command was taken once, in
+// turn, and led to what it says; or it was refused for a reason that holds. What
+// is not so is reported.
+//
+// The topics may be too large to be held: of what waits for its counterpart a
+// fingerprint is kept.
+func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
+	s := &settlement{
+		Kafka: k, report: report,
+		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
+		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
+		orders: make(map[string]*account), orphans: make(map[int32][]orphan),
+	}
+	s.readPositions()
+	for r := range k.Read(k.Topics.DeadLetters) {
+		s.letter(r)
+	}
+	for _, topic := range []string{k.Topics.Orders, k.Topics.Replies, k.Topics.Commands} {
+		for r := range k.Read(topic) {
+			s.input(r)
+		}
+	}
+	for r := range k.Read(k.Topics.Journal) {
+		s.journal(r)
+	}
+	s.close()
+	return &s.Accounts
+}
+
+// settlement is what is known while the topics are read.
+type settlement struct {
+	Kafka
+	Accounts
+	report func(format string, args ...any)
+
+	read        map[int32]events.Positions // how far each partition's inputs were
+	upTo        map[int32]int64            // the first record of each journal that is of no account
+	transaction map[int32]uint64           // the last that began
+
+	letters map[place]letter
+	// Of what was forwarded, the originals and the copies that have not met.
+	away, copies map[place]fingerprint
+	orders       map[string]*account
+	orphans      map[int32][]orphan
+}
+
+// readPositions reads how far the inputs were read. What comes to the journal
+// later is left alone: the inputs from which it follows may not be seen.
+func (s *settlement) readPositions() {
+	for r := range s.Read(s.Topics.Journal) {
+		s.upTo[r.Partition] = r.Offset + 1
+		if header := events.HeaderValue(r, events.HeaderLane); header != nil {
+			seal, err := events.DecodeSeal(header)
+			if err != nil {
+				s.report("%s: %v", placeOf(r), err)
+			} else if seal.Transaction > 0 {
+				s.read[r.Partition] = seal.Next
+			}
+		}
+	}
+}
+
+// next is where reading of a topic goes on.
+func (s *settlement) next(topic string, in events.Positions) int64 {
+	switch topic {
+	case s.Topics.Orders:
+		return in.Orders
+	case s.Topics.Replies:
+		return in.Replies
+	}
+	return in.Commands
+}
+
+// input takes a record of an input topic.
+func (s *settlement) input(r *kgo.Record) {
+	at := placeOf(r)
+	if from, err := parsePlace(events.Header(r, "waybill_forwarded_from")); err == nil && from.input(s.Topics) {
+		s.copied(from, r)
+	}
+	if r.Offset >= s.next(r.Topic, s.read[r.Partition]) {
+		if s.Rest {
+			s.report("%s was not read", at)
+		}
+		delete(s.letters, at)
+		return
+	}
+	s.Inputs++
+	m := read(r, s.Topics)
+	l, aside := s.letters[at]
+	if aside {
+		s.PutAside++
+		delete(s.letters, at)
+		if other := l.other(fingerprintOf(r)); other != "" {
+			s.report("%s was put aside with %s", at, other)
+		}
+		if l.part && sizeOf(r) < events.MaxValue {
+			s.report("%s was put aside in part, and it has %d bytes", at, sizeOf(r))
+		}
+	}
+	strange := m.order != "" && s.Partition(m.order) != r.Partition
+	switch {
+	case strange && !aside:
+		s.Forwarded++
+		s.leaves(at, fingerprintOf(r), len(r.Key) == 0)
+	case strange:
+		if !strings.HasPrefix(l.reason, "it is in the wrong partition, and cannot be forwarded: ") || sizeOf(r) < events.MaxValue {
+			s.report("%s belongs to partition %d, and was put aside: %s", at, s.Partition(m.order), l.reason)
+		}
+	case m.unreadable != "" && !aside:
+		s.report("%s was taken: %s", at, m.unreadable)
+	case m.unreadable != "":
+		if l.reason == "" || l.reason == noOrder {
+			s.report("%s cannot be read: %s; it was put aside: %s", at, m.unreadable, l.reason)
+		}
+	case aside && l.reason == noOrder:
+		s.orphan(r, &m)
+	default:
+		s.expect(r, &m, l.reason)
+	}
+}
+
+// noOrder is why a reply or a command is put aside that came before its order.
+const noOrder = "there is no order of this id"
+
+// orphan is an input of an order that was not there yet, but was there later.
+type orphan struct {
+	*account
+	place
+}
+
+func (s *settlement) orphan(r *kgo.Record, m *message) {
+	a := s.orders[m.order]
+	switch {
+	case m.submission != nil:
+		s.report("%s was put aside: %s", placeOf(r), noOrder)
+	case a == nil: // and never will be
+	case m.command != nil && s.Came != nil && a.came < s.Came(r):
+		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
+	default:
+		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, placeOf(r)})
+	}
+}
+
+// sealed looks at the inputs that a transaction passed: to those that found no
+// order none can have been there before it.
+func (s *settlement) sealed(partition int32, next events.Positions) {
+	left := s.orphans[partition][:0]
+	for _, o := range s.orphans[partition] {
+		switch {
+		case o.offset >= s.next(o.topic, next):
+			left = append(left, o)
+		case o.born > 0 && o.born < s.transaction[partition]:
+			s.report("%s was put aside: %s, and the journal has it", o.place, noOrder)
+		}
+	}
+	if len(left) == 0 {
+		delete(s.orphans, partition)
+	} else {
+		s.orphans[partition] = left
+	}
+}
+
+// expect notes what an input must lead to. Reason is why it was put aside, if it
+// was.
+func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
+	a := s.orders[m.order]
+	if a == nil {
+		if m.submission == nil {
+			s.report("%s is of order %q, which nobody submitted", placeOf(r), m.order)
+			return
+		}
+		a = &account{id: m.order, partition: r.Partition, first: m.submission}
+		if s.Came != nil {
+			a.came = s.Came(r)
+		}
+		if !s.schematic(m.submission) {
+			m.submission.Input = nil // its fingerprint is enough
+		}
+		s.orders[m.order] = a
+	}
+	in := entry{offset: r.Offset, aside: hash([]byte(reason))}
+	switch {
+	case m.submission != nil:
+		a.submissions = append(a.submissions, in)
+	case m.reply != nil:
+		a.replies = append(a.replies, reply{in, *m.reply})
+	case m.command != nil:
+		a.commands = append(a.commands, command{in, *m.command})
+	}
+}
+
+// quiet lists the events to which no input leads.
+var quiet = map[events.Type]bool{
+	events.StepStarted: true, events.StepExpired: true, events.StepRetried: true, events.UndoExpired: true, events.UndoRetried: true,
+	events.OrderCompleted: true, events.OrderCompensated: true, events.OrderCancelled: true, events.AlertRaised: true,
+	events.PartitionClaimed: true, events.PartitionAdvanced: true,
+}
+
+// journal takes a record of the journal.
+func (s *settlement) journal(r *kgo.Record) {
+	if r.Offset >= s.upTo[r.Partition] {
+		return
+	}
+	if s.transaction[r.Partition] == 0 {
+		s.transaction[r.Partition] = 1
+	}
+	s.event(r)
+	if header := events.HeaderValue(r, events.HeaderLane); header != nil {
+		if seal, err := events.DecodeSeal(header); err == nil && seal.Transaction > 0 {
+			s.sealed(r.Partition, seal.Next)
+		}
+		s.transaction[r.Partition]++
+	}
+}
+
+func (s *settlement) event(r *kgo.Record) {
+	kind := events.Type(events.Header(r, events.HeaderType))
+	if len(r.Key) == 0 {
+		return // of the partition
+	}
+	a := s.orders[string(r.Key)]
+	if a == nil {
+		if kind == events.OrderAccepted || kind == events.OrderRejected {
+			s.report("%s: order %q came from no submission", placeOf(r), r.Key)
+		}
+		return
+	}
+	if r.Partition != a.partition {
+		s.report("%s is of order %q, which lives in partition %d", placeOf(r), a.id, a.partition)
+	}
+	if quiet[kind] {
+		s.due(a, &events.Event{Type: kind})
+		return
+	}
+	e, err := events.Decode[events.Event](r.Value)
+	if err != nil || e.Order != a.id || e.Type != kind {
+		s.report("%s is %s of order %q, and says %s of order %q: %v", placeOf(r), kind, a.id, e.Type, e.Order, err)
+		return
+	}
+	s.due(a, &e)
+	s.follows(a, &e)
+}
+
+// close says what is missing.
+func (s *settlement) close() {
+	for at := range s.letters {
+		s.report("a dead letter is from %s, where nothing is", at)
+	}
+	for at := range s.copies {
+		if at.offset < s.next(at.topic, s.read[at.partition]) {
+			s.report("something was forwarded from %s, where nothing is that belongs elsewhere", at)
+		}
+	}
+	for at := range s.away {
+		s.report("%s belongs to another partition, and was not forwarded", at)
+	}
+	for _, a := range s.orders {
+		s.due(a, &events.Event{})
+		if a.born == 0 {
+			s.report("%s came to nothing", s.at(a, s.Topics.Orders, a.submissions[0]))
+		} else {
+			s.Known += len(a.submissions)
+		}
+		for _, in := range a.submissions {
+			if in.aside != 0 {
+				s.report("%s was put aside, and the journal does not say so", s.at(a, s.Topics.Orders, in))
+			}
+		}
+		for _, r := range a.replies {
+			s.report("%s came to nothing: %s", s.at(a, s.Topics.Replies, r.entry), &r.said)
+		}
+		s.again(a)
+		for _, c := range a.commands {
+			s.report("%s came to nothing: %s", s.at(a, s.Topics.Commands, c.entry), &c.told)
+		}
+		s.Held += len(a.waiting)
+		for _, w := range a.waiting {
+			if !a.held {
+				s.report("%s waits, and order %q is not held", w.place, a.id)
+			}
+		}
+	}
+	all := 0
+	for _, c := range s.Figures()[1:] {
+		all += c.N
+	}
+	if all != s.Inputs {
+		s.report("%d of %d inputs are accounted for", all, s.Inputs)
+	}
+}
+
+// at is where an input of an order stands.
+func (s *settlement) at(a *account, topic string, in entry) place {
+	return place{topic, a.partition, in.offset}
+}

@@ -1,0 +1,119 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Where a message stands follows from the event behind it.
+func TestMisplaced(t *testing.T) {
+	topics := emptyDesk().topics
+	b := &Books{Histories: map[string][]events.Event{
+		"p": {
+			{Type: events.OrderAccepted, ReplyTo: "shop"},
+			{Type: events.StepStarted, Agent: "bank"},
+			{Type: events.StatusRefused, ReplyTo: "shop"},
+			{Type: events.OrderErrored},
+			{Type: events.AlertRaised},
+		},
+		"o": {{Type: events.OrderRejected}},
+	}}
+	message := func(topic string, partition int32, kind events.Type, order string, seq int) *kgo.Record {
+		return &kgo.Record{Topic: topic, Partition: partition, Key: []byte(order), Headers: []kgo.RecordHeader{
+			header(events.HeaderType, string(kind)), header("ce_id", fmt.Sprintf("%s/%d/what", order, seq)),
+		}}
+	}
+	where := func(topic, order string) int32 { // callers' topics have one partition
+		if topic == "shop" {
+			return 0
+		}
+		return partition(order)
+	}
+	for _, test := range []struct {
+		message *kgo.Record
+		says    string // "" if it is where it belongs
+	}{
+		{message("shop", 0, events.OrderStatus, "p", 1), ""},
+		{message("shop", 1, events.OrderStatus, "p", 1), "in partition 1 of shop"},
+		{message("mall", 1, events.OrderStatus, "p", 1), "belongs on shop"},
+		{message("ns.status", 1, events.OrderStatus, "p", 1), "belongs on shop"},
+		{message("shop", 0, events.OrderStatus, "p", 4), "belongs on ns.status"},
+		{message("ns.status", 1, events.OrderStatus, "p", 4), ""},
+		{message("ns.status", 0, events.OrderStatus, "o", 1), ""},
+		{message("ns.requests.bank", 1, events.StepRequested, "p", 2), ""},
+		{message("ns.requests.bank", 0, events.StepRequested, "p", 2), "in partition 0"},
+		{message("ns.requests.shop", 1, events.StepRequested, "p", 2), "belongs on ns.requests.bank"},
+		{message("ns.alerts", 1, events.AlertRaised, "p", 5), ""},
+		{message("ns.alerts", 0, events.AlertRaised, "p", 5), "belongs in 1"},
+		{message("ns.status", 1, events.AlertRaised, "p", 5), "belongs on ns.alerts"},
+	} {
+		said := b.misplaced(test.message, &topics, where)
+		if (said == "") != (test.says == "") || !strings.Contains(said, test.says) {
+			t.Errorf("%s/%d, %s: %q, want %q", test.message.Topic, test.message.Partition, events.Header(test.message, "ce_id"), said, test.says)
+		}
+	}
+}
+
+// An order comes into Error by what failed last, or by its deadline.
+func TestUnearned(t *testing.T) {
+	busy, gone, overdue := &events.Error{Code: "busy"}, &events.Error{Code: "gone"}, &events.Error{Code: "overdue"}
+	for _, test := range []struct {
+		name     string
+		history  []events.Event
+		unearned bool
+	}{
+		{"a step failed", []events.Event{{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, false},
+		{"a step expired", []events.Event{{Type: events.StepExpired, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, false},
+		{"an undo failed", []events.Event{{Type: events.UndoFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, false},
+		{"the deadline has passed", []events.Event{{Type: events.OrderErrored, At: noon, Error: overdue}}, false},
+		{"the deadline has not passed", []events.Event{{Type: events.OrderErrored, At: noon.Add(-1), Error: overdue}}, true},
+		{"nothing failed", []events.Event{{Type: events.OrderErrored, Step: "a", Error: gone}}, true},
+		{"no undo failed", []events.Event{{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, true},
+		{"another step failed", []events.Event{{Type: events.StepFailed, Step: "b", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, true},
+		{"it failed with another error", []events.Event{{Type: events.StepFailed, Step: "a", Error: busy}, {Type: events.OrderErrored, Step: "a", Error: gone}}, true},
+		{"it was tried again", []events.Event{
+			{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.StepStarted, Step: "a"}, {Type: events.OrderErrored, Step: "a", Error: gone},
+		}, true},
+		{"it was resubmitted", []events.Event{
+			{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderResubmitted}, {Type: events.OrderErrored, Step: "a", Error: gone},
+		}, true},
+		{"deciding panicked", []events.Event{
+			{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone, Held: true},
+		}, true},
+	} {
+		history := append([]events.Event{{Type: events.OrderAccepted, Deadline: noon}}, test.history...)
+		if found := unearned(history); (len(found) > 0) != test.unearned {
+			t.Errorf("%s: %v", test.name, found)
+		}
+	}
+}
+
+// What was decided again tells of another time, or is not there.
+func TestUndone(t *testing.T) {
+	message := func(seq int, at string) *kgo.Record {
+		return &kgo.Record{Topic: "shop", Key: []byte("o"), Headers: []kgo.RecordHeader{header("ce_id", fmt.Sprintf("o/%d/status", seq)), header("ce_time", at)}}
+	}
+	b := &Books{Histories: map[string][]events.Event{"o": {{Type: events.OrderAccepted, At: noon}}}}
+	const at = "2026-01-05T12:00:00.000Z"
+	for _, test := range []struct {
+		message *kgo.Record
+		undone  bool
+	}{
+		{message(1, at), false},
+		{message(1, "2026-01-05T12:00:00.001Z"), true},
+		{message(2, at), true},
+		{&kgo.Record{Topic: "ns.alerts"}, false}, // of a partition
+	} {
+		if b.undone(test.message) != test.undone {
+			t.Errorf("%+v", test.message.Headers)
+		}
+	}
+	if b.Repeated != 2 {
+		t.Errorf("%d came twice", b.Repeated)
+	}
+}

@@ -1,0 +1,121 @@
+package audit
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// namespace is one on brokers.
+type namespace struct {
+	testing.TB
+	brokers    []string
+	topics     *events.Topics
+	flow       func(name string, version int) *oracle.Flow
+	partitions map[string]int // of each topic that there is
+	byKey      kgo.TopicPartitioner
+}
+
+func open(t testing.TB, brokers []string, topics *events.Topics) *namespace {
+	t.Helper()
+	n := &namespace{TB: t, brokers: brokers, topics: topics, partitions: make(map[string]int), byKey: kgo.StickyKeyPartitioner(nil).ForTopic("")}
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	all, err := kadm.NewClient(client).ListTopics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, topic := range all {
+		n.partitions[name] = len(topic.Partitions)
+	}
+	if n.flow, err = oracle.Flows(oracle.Read(t, brokers, topics.Workflows)); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *namespace) records(topic string) iter.Seq[*kgo.Record] {
+	return oracle.Records(n, n.brokers, topic)
+}
+
+// partition is where Kafka's default puts a key on a topic.
+func (n *namespace) partition(topic, key string) int32 {
+	return int32(n.byKey.Partition(&kgo.Record{Key: []byte(key)}, n.partitions[topic]))
+}
+
+// requestTopics lists the queues of all agents.
+func (n *namespace) requestTopics() []string {
+	var all []string
+	for name := range n.partitions {
+		if strings.HasPrefix(name, n.topics.Requests("")) {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (n *namespace) kafka() Kafka {
+	return Kafka{
+		Topics: n.topics, Flow: n.flow, Read: n.records,
+		Partition: func(order string) int32 { return n.partition(n.topics.Journal, order) },
+	}
+}
+
+// untilRead waits until all inputs were read that are there now. Where all orders
+// have ended, an answer that came twice may not have been read yet.
+func (n *namespace) untilRead() {
+	n.Helper()
+	ends := make(map[int32]events.Positions)
+	for _, topic := range []string{n.topics.Orders, n.topics.Replies, n.topics.Commands} {
+		for r := range n.records(topic) {
+			end := ends[r.Partition]
+			switch topic {
+			case n.topics.Orders:
+				end.Orders = r.Offset + 1
+			case n.topics.Replies:
+				end.Replies = r.Offset + 1
+			default:
+				end.Commands = r.Offset + 1
+			}
+			ends[r.Partition] = end
+		}
+	}
+	oracle.Until(n, "all inputs are read", func() error {
+		s := &settlement{Kafka: n.kafka(), report: n.reporting(), read: make(map[int32]events.Positions), upTo: make(map[int32]int64)}
+		s.readPositions()
+		for p, end := range ends {
+			if next := s.read[p]; next.Orders < end.Orders || next.Replies < end.Replies || next.Commands < end.Commands {
+				return fmt.Errorf("partition %d is read up to %+v of %+v", p, next, end)
+			}
+		}
+		return nil
+	})
+}
+
+// reported is how many violations are told one by one.
+const reported = 30
+
+// reporting fails the test for what is reported, and does not go on for ever.
+func (n *namespace) reporting() func(format string, args ...any) {
+	said := 0
+	return func(format string, args ...any) {
+		n.Helper()
+		if said++; said <= reported {
+			n.Error(cut(fmt.Sprintf(format, args...), textLength))
+		} else if said == reported+1 {
+			n.Error("and more that is not as it must be")
+		}
+	}
+}

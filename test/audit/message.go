@@ -1,0 +1,195 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// message is an input as docs/messages.md has it read.
+type message struct {
+	order string // "" if that cannot be read
+	// unreadable says why nothing can be done but to put it aside.
+	unreadable string
+
+	// One of them, if it can be read.
+	submission *submission
+	reply      *said
+	command    *told
+}
+
+func read(r *kgo.Record, topics *events.Topics) message {
+	m := message{order: string(r.Key)}
+	want := map[string]events.Type{topics.Orders: events.OrderSubmitted, topics.Replies: events.StepReplied, topics.Commands: events.OrderCommand}[r.Topic]
+	if kind := events.Type(events.Header(r, events.HeaderType)); kind != "" && kind != want {
+		return message{unreadable: fmt.Sprintf("it is of type %q", kind)}
+	}
+	var err error
+	if m.order != "" || want != events.StepReplied { // the key of a reply may be left out
+		if err := events.CheckOrderID(m.order); err != nil {
+			return message{unreadable: err.Error()}
+		}
+	}
+	switch want {
+	case events.OrderSubmitted:
+		err = m.submit(r)
+	case events.StepReplied:
+		err = m.answer(r)
+	default:
+		err = m.operate(r)
+	}
+	if err != nil {
+		m.unreadable = err.Error()
+		m.order = string(r.Key)
+	}
+	return m
+}
+
+// submission is the first that an order has.
+type submission struct {
+	events.Submission
+	input       uint64 // the fingerprint of its input
+	traceparent string
+	size        int
+	problem     string // of the field that has the wrong form, if one has
+}
+
+func (m *message) submit(r *kgo.Record) error {
+	value, err := events.Decode[events.Submission](r.Value)
+	if errors.Is(err, events.ErrUnreadable) {
+		return err //nolint:wrapcheck // whoever reports it says of what
+	}
+	m.submission = &submission{Submission: value, input: hash(value.Input), size: len(r.Value)}
+	if err != nil { // the rest of the text differs from time to time
+		const form = " has the wrong form"
+		m.submission.problem = "unmarshal"
+		if field, _, found := strings.Cut(err.Error(), form); found {
+			m.submission.problem = field + form
+		}
+	}
+	if t := events.Header(r, events.HeaderTraceparent); traceparentForm.MatchString(t) {
+		m.submission.traceparent = t
+	}
+	return nil
+}
+
+// traceparentForm is that of W3C Trace Context.
+var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// said is what a reply says, and what must be recorded of it.
+type said struct {
+	step    string
+	attempt int
+	undo    bool
+	fault   *events.Error // nil if it completed
+	output  uint64
+}
+
+func (a *said) String() string {
+	what := "step " + a.step
+	if a.undo {
+		what = "undo of " + what
+	}
+	if a.fault == nil {
+		return fmt.Sprintf("a reply: %s, attempt %d, completed", what, a.attempt)
+	}
+	return fmt.Sprintf("a reply: %s, attempt %d, failed: %s", what, a.attempt, a.fault.Text())
+}
+
+func (m *message) answer(r *kgo.Record) error {
+	value, err := events.Decode[events.Reply](r.Value)
+	if err != nil {
+		return err //nolint:wrapcheck // whoever reports it says of what
+	}
+	switch {
+	case m.order == "":
+		if err := events.CheckOrderID(value.Order); err != nil {
+			return err //nolint:wrapcheck // as above
+		}
+		m.order = value.Order
+	case m.order != value.Order:
+		return fmt.Errorf("it is of order %q, and its key of order %q", value.Order, m.order)
+	}
+	m.reply = &said{step: value.Step, attempt: value.Attempt, undo: value.Undo}
+	switch {
+	case value.Status != events.ReplyCompleted && value.Status != events.ReplyFailed:
+		return fmt.Errorf("its status is %q", value.Status)
+	case len(r.Value) > events.MaxValue:
+		m.reply.fault = &events.Error{Code: "reply-too-large", Permanent: true}
+	case value.Status == events.ReplyCompleted:
+		m.reply.output = hash(value.Output)
+	case value.Error == nil:
+		m.reply.fault = &events.Error{Code: "error", Message: "the agent gave no reason"}
+	default:
+		m.reply.fault = value.Error
+		cutError(value.Error)
+	}
+	return nil
+}
+
+func cutError(e *events.Error) {
+	e.Code, e.Message, e.Step = cut(e.Code, nameLength), cut(e.Message, textLength), cut(e.Step, nameLength)
+}
+
+// told is what a command asks for, and what must be recorded of it.
+type told struct {
+	do, id, step, by, note string
+	input, output          uint64
+	sameKey, discard       bool
+}
+
+func (c *told) String() string { return fmt.Sprintf("command %q, %s %s", c.id, c.do, c.step) }
+
+func (m *message) operate(r *kgo.Record) error {
+	if len(r.Value) > events.MaxValue {
+		return fmt.Errorf("it has %d bytes", len(r.Value))
+	}
+	value, err := events.Decode[events.Command](r.Value)
+	if err != nil {
+		return err //nolint:wrapcheck // whoever reports it says of what
+	}
+	m.command = &told{
+		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
+		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, discard: value.Discard,
+	}
+	return nil
+}
+
+// Names and texts of others are recorded up to these lengths.
+const (
+	nameLength = 256
+	textLength = 1 << 10
+)
+
+// cut is s as it is recorded: whole letters, at most n bytes, and a mark where
+// the rest was.
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	const mark = "…"
+	end := n - len(mark)
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + mark
+}
+
+// kept reads what an order keeps of an input that waits.
+func kept(raw *events.Raw, at place, topics *events.Topics) message {
+	if raw == nil {
+		return message{}
+	}
+	r := &kgo.Record{Topic: at.topic, Partition: at.partition, Offset: at.offset, Key: raw.Key, Value: raw.Value, Timestamp: raw.Written}
+	for _, h := range raw.Headers {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return read(r, topics)
+}

@@ -1,0 +1,188 @@
+package audit
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"unique"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// place is where a record stands.
+type place struct {
+	topic     string
+	partition int32
+	offset    int64
+}
+
+func (p place) String() string { return fmt.Sprintf("%s/%d/%d", p.topic, p.partition, p.offset) }
+
+// input says whether it is on one of the input topics.
+func (p place) input(t *events.Topics) bool {
+	return p.topic == t.Orders || p.topic == t.Replies || p.topic == t.Commands
+}
+
+func placeOf(r *kgo.Record) place { return place{r.Topic, r.Partition, r.Offset} }
+
+func parsePlace(s string) (place, error) {
+	topic, rest, _ := strings.Cut(s, "/")
+	p := place{topic: unique.Make(topic).Value()}
+	if _, err := fmt.Sscanf(rest, "%d/%d", &p.partition, &p.offset); err != nil {
+		return p, fmt.Errorf("%q is no place: %w", s, err)
+	}
+	if p.String() != s {
+		return p, fmt.Errorf("%q is no place, but %s would be", s, p)
+	}
+	return p, nil
+}
+
+// fingerprint tells a record from others.
+type fingerprint struct {
+	key, value, headers uint64
+	written             int64
+}
+
+var hashing = maphash.MakeSeed()
+
+// hash is never 0, but for nothing.
+func hash(b []byte) uint64 {
+	if len(b) == 0 {
+		return 0
+	}
+	return max(1, maphash.Bytes(hashing, b))
+}
+
+func fingerprintOf(r *kgo.Record) fingerprint {
+	f := fingerprint{key: hash(r.Key), value: hash(r.Value), written: r.Timestamp.UnixMilli()}
+	for _, h := range r.Headers {
+		f.headers = maphash.Comparable(hashing, struct {
+			before     uint64
+			key, value string
+		}{f.headers, h.Key, string(h.Value)})
+	}
+	return f
+}
+
+// other says what is different about a record, "" if nothing is.
+func (f fingerprint) other(than fingerprint) string {
+	switch {
+	case f.value != than.value:
+		return "another value"
+	case f.key != than.key:
+		return "another key"
+	case f.written != than.written:
+		return "another timestamp"
+	case f.headers != than.headers:
+		return "other headers"
+	}
+	return ""
+}
+
+// before is the fingerprint of a record without the headers that were added to
+// it last.
+func before(r *kgo.Record, added int) fingerprint {
+	copied := *r
+	copied.Headers = r.Headers[:max(0, len(r.Headers)-added)]
+	return fingerprintOf(&copied)
+}
+
+// sizeOf is what a record takes, roughly.
+func sizeOf(r *kgo.Record) int {
+	size := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	return size
+}
+
+// letter is what is known of a dead letter.
+type letter struct {
+	fingerprint
+	reason string // at most of the usual length; what follows it is left off
+	part   bool   // some of it was too large to be put aside
+	// Whether the value, the headers and the key are with it.
+	valued, headed, keyed bool
+}
+
+// onlyAtTheSource begins what a reason says of each part that is left out.
+const onlyAtTheSource = "; the %s is only at the source: "
+
+// letter takes a dead letter.
+func (s *settlement) letter(r *kgo.Record) {
+	from, err := parsePlace(events.Header(r, "waybill_source"))
+	if err != nil || !from.input(s.Topics) {
+		s.report("dead letter %s: it is from no input: %v", placeOf(r), err)
+		return
+	}
+	if _, found := s.letters[from]; found {
+		s.report("%s is among the dead letters twice, the second time as %s", from, placeOf(r))
+	}
+	reason := events.Header(r, "waybill_reason")
+	lacks := func(part string) bool { return strings.Contains(reason, fmt.Sprintf(onlyAtTheSource, part)) }
+	l := letter{fingerprint: before(r, 2), valued: !lacks("value"), headed: !lacks("headers"), keyed: !lacks("key")}
+	l.part = !l.valued || !l.headed || !l.keyed
+	l.reason, _, _ = strings.Cut(reason, fmt.Sprintf(onlyAtTheSource, "value"))
+	l.reason = unique.Make(l.reason).Value()
+	s.letters[from] = l
+}
+
+// other says what is different about the record that was put aside, as far as it
+// is there.
+func (l *letter) other(than fingerprint) string {
+	if !l.valued {
+		than.value = 0
+	}
+	if !l.headed {
+		than.headers = 0
+	}
+	if !l.keyed {
+		than.key = 0
+	}
+	return l.fingerprint.other(than)
+}
+
+// copied takes what was forwarded from a place.
+func (s *settlement) copied(from place, r *kgo.Record) {
+	f := before(r, 1)
+	if from.topic != r.Topic {
+		s.report("%s was forwarded to %s", from, placeOf(r))
+	}
+	if original, met := s.away[from]; met {
+		delete(s.away, from)
+		s.meet(from, original, f)
+		return
+	}
+	if _, found := s.copies[from]; found {
+		s.report("%s was forwarded twice, the second time to %s", from, placeOf(r))
+	}
+	s.copies[from] = f
+}
+
+// leaves takes a record that belongs to another partition. One without a key is
+// forwarded with that of its order.
+func (s *settlement) leaves(at place, f fingerprint, keyless bool) {
+	if keyless {
+		f.key = anyKey
+	}
+	if copied, met := s.copies[at]; met {
+		delete(s.copies, at)
+		s.meet(at, f, copied)
+		return
+	}
+	s.away[at] = f
+}
+
+// anyKey is the fingerprint of a key that is not there.
+const anyKey = 0
+
+func (s *settlement) meet(at place, original, copied fingerprint) {
+	if original.key == anyKey {
+		copied.key = anyKey
+	}
+	if other := copied.other(original); other != "" {
+		s.report("%s was forwarded with %s", at, other)
+	}
+}

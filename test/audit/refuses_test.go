@@ -1,0 +1,205 @@
+package audit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Every rule finds the one thing that is wrong.
+func TestSettleRefuses(t *testing.T) {
+	event := func(order string, n int, change func(*events.Event)) func(*desk) {
+		return func(d *desk) { d.change(order, n, change) }
+	}
+	drop := func(order string, n int) func(*desk) { return func(d *desk) { d.drop(order, n) } }
+	// A change of the record at a place in a topic.
+	record := func(topic string, n int, change func(*kgo.Record)) func(*desk) {
+		return func(d *desk) { change(d.records["ns."+topic][n]) }
+	}
+	without := func(topic string, n int) func(*desk) {
+		return func(d *desk) { d.records["ns."+topic] = slices.Delete(d.records["ns."+topic], n, n+1) }
+	}
+	value := func(v string) func(*kgo.Record) { return func(r *kgo.Record) { r.Value = []byte(v) } }
+	for _, test := range []struct {
+		name  string
+		wrong func(*desk)
+		says  string
+	}{
+		// Submissions.
+		{"a submission came to nothing", drop("s", 1), "ns.orders/0/5 came to nothing"},
+		{"an order of nobody", func(d *desk) { d.log("x", accepted()) }, `order "x" came from no submission`},
+		{"accepted twice", func(d *desk) { d.log("o", accepted()) }, "it was decided before"},
+		{"accepted as another workflow", event("s", 1, func(e *events.Event) { e.Workflow = "trip" }), "with another workflow"},
+		{"accepted as another version", event("p", 1, func(e *events.Event) { e.Version = 1 }), "with another workflow"},
+		{"accepted as a version that is not there", event("o", 1, func(e *events.Event) { e.Version = 3 }), "must be rejected: workflow"},
+		{"accepted with another input", event("o", 1, func(e *events.Event) { e.Input = []byte(`{"n":2}`) }), "with another input"},
+		{"accepted without its input", event("o", 1, func(e *events.Event) { e.Input = nil }), "with another input"},
+		{"accepted for another caller", event("o", 1, func(e *events.Event) { e.ReplyTo = "mall" }), "with another topic"},
+		{"accepted for no caller", event("o", 1, func(e *events.Event) { e.ReplyTo = "" }), `were to go to "shop"`},
+		{"the refusal names another topic", event("s", 2, func(e *events.Event) { e.ReplyTo = "mall" }), `were to go to "no topic"`},
+		{"accepted with another priority", event("o", 1, func(e *events.Event) { e.Priority = events.Low }), "with another priority"},
+		{"accepted with another deadline", event("o", 1, func(e *events.Event) { e.Deadline = e.Deadline.Add(time.Second) }), "with another deadline"},
+		{"accepted without the workflow's deadline", event("s", 1, func(e *events.Event) { e.Deadline = time.Time{} }), "with another deadline"},
+		{"accepted with another trace", record("orders", 0, func(r *kgo.Record) {
+			r.Headers = append(r.Headers, header(events.HeaderTraceparent, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+		}), "with another traceparent"},
+		{"accepted past its deadline", event("o", 1, func(e *events.Event) { e.At = e.Deadline }), "must be rejected: has passed"},
+		{"accepted with an unknown priority", record("orders", 0, value(`{"workflow":"trip","priority":"top"}`)), "must be rejected: priority"},
+		{"accepted with an input that its workflow refuses", record("orders", 5, value(`{"workflow":"picky","input":{"m":1}}`)), "must be rejected: input"},
+		{"accepted with a field that cannot be read", record("orders", 0, value(`{"workflow":7}`)), "must be rejected: field /workflow has the wrong form"},
+		{"a good submission was rejected", func(d *desk) {
+			d.submit("x", tripOfP)
+			d.log("x", events.Event{Type: events.OrderRejected, Workflow: "trip", Version: 2, Reason: "workflow trip is not registered"})
+		}, "ns.orders/0/7 was rejected: workflow trip is not registered"},
+		{"rejected for another reason", event("r-3", 1, func(e *events.Event) { e.Reason = "the input is wrong" }), `"has passed"`},
+		{"rejected for its input, and there is no schema", func(d *desk) {
+			d.submit("x", tripOfP)
+			d.log("x", events.Event{Type: events.OrderRejected, Workflow: "trip", Version: 2, Reason: "the input is wrong"})
+		}, "was rejected: the input is wrong"},
+		{"rejected as another workflow", event("r-1", 1, func(e *events.Event) { e.Workflow = "trip" }), `was rejected as workflow "trip"`},
+		{"a submission in front of its order was put aside", func(d *desk) { d.putAside(d.records["ns.orders"][0], "deciding on it panicked") }, "was put aside, and led to waybill.order.accepted"},
+		{"a submission again was put aside", func(d *desk) { d.putAside(d.records["ns.orders"][1], "no reason") }, "was put aside, and the journal does not say so"},
+		{"a submission has no order", func(d *desk) { d.putAside(d.records["ns.orders"][1], noOrder) }, "ns.orders/0/1 was put aside"},
+
+		// Replies.
+		{"a reply came to nothing", drop("o", 14), "ns.replies/0/3 came to nothing"},
+		{"a discarded reply came to nothing", drop("o", 5), "is a reply: step a, attempt 1, completed, and led to waybill.step.failed"},
+		{"a completion of no reply", func(d *desk) {
+			d.log("o", events.Event{Type: events.StepCompleted, Step: "b", Attempt: 1})
+		}, "came from no reply"},
+		{"a discard of no reply", func(d *desk) {
+			d.log("o", events.Event{Type: events.ReplyDiscarded, Step: "b", Attempt: 1, Reason: events.DiscardStale})
+		}, "came from no reply"},
+		{"an undo that began failed without a reply", event("o", 15, func(e *events.Event) { e.Attempt = 1 }), "came from no reply"},
+		{"an undo failed for no reason", event("o", 15, func(e *events.Event) { e.Error = &events.Error{Code: "gone", Permanent: true} }), "came from no reply"},
+		{"another output", event("o", 3, func(e *events.Event) { e.Output = []byte(`{"receipt":8}`) }), "with another output"},
+		{"no output", event("o", 3, func(e *events.Event) { e.Output = nil }), "with another output"},
+		{"another step", event("o", 3, func(e *events.Event) { e.Step = "b" }), "led to waybill.step.completed b"},
+		{"another attempt", event("o", 6, func(e *events.Event) { e.Attempt = 2 }), "attempt 2"},
+		{"another error", event("o", 6, func(e *events.Event) { e.Error = &events.Error{Code: "odd"} }), "with another error: odd"},
+		{"a permanent error", event("o", 6, func(e *events.Event) { e.Error.Permanent = true }), "with another error"},
+		{"a failure for a completion", event("o", 3, func(e *events.Event) {
+			e.Type, e.Output, e.Error = events.StepFailed, nil, &events.Error{Code: "odd"}
+		}), "with another status"},
+		{"an undo for a step", event("o", 3, func(e *events.Event) { e.Type = events.UndoCompleted }), "led to waybill.undo.completed a"},
+		{"a discard of another attempt", event("o", 5, func(e *events.Event) { e.Attempt = 2 }), "what was discarded is step a, attempt 2"},
+		{"a discard of an undo", event("o", 5, func(e *events.Event) { e.Undo = true }), "undo: true"},
+		{"a reply of an order of nobody", func(d *desk) { d.reply("x", `"step":"a","attempt":1,"status":"completed"`); d.seal(0) }, `of order "x", which nobody submitted`},
+		{"a reply was put aside, and counts", func(d *desk) { d.putAside(d.records["ns.replies"][0], "no reason") }, "was put aside, and led to event 3"},
+		{"a reply finds no order", func(d *desk) {
+			d.putAside(d.reply("o", `"step":"a","attempt":1,"status":"completed"`), noOrder)
+			d.seal(0)
+		}, "there is no order of this id, and the journal has it"},
+
+		// Commands.
+		{"a command came to nothing", drop("o", 12), "ns.commands/0/7 came to nothing"},
+		{"a command came to nothing before others", drop("o", 9), "with another id"},
+		{"an act of nobody", func(d *desk) { d.log("o", events.Event{Type: events.OrderPaused}) }, "came from no command"},
+		{"an act was done twice", func(d *desk) {
+			d.log("o", events.Event{Type: events.OrderCompensating, End: "Cancelled", Command: "c-5"})
+		}, "came from no command"},
+		{"another author", event("o", 7, func(e *events.Event) { e.By = "kim" }), "with another author"},
+		{"another note", event("o", 7, func(e *events.Event) { e.Reason = "go" }), "with another reason: go"},
+		{"another act", event("o", 7, func(e *events.Event) { e.Type = events.OrderResumed }), "with another act"},
+		{"a refusal of another act", event("o", 8, func(e *events.Event) { e.Operation = "cancel" }), "with another act"},
+		{"a refusal without a reason", event("o", 8, func(e *events.Event) { e.Reason = "" }), "with another reason"},
+		{"a resubmission of another step", event("o", 10, func(e *events.Event) { e.Step = "a" }), "with another step: a"},
+		{"a resubmission with another input", event("o", 10, func(e *events.Event) { e.Input = []byte(`{"n":3}`) }), "with another input"},
+		{"a resubmission with another key", event("o", 10, func(e *events.Event) { e.SameKey = false }), "with another key"},
+		{"another step was skipped", event("o", 11, func(e *events.Event) { e.Step = "a" }), "with another step: a"},
+		{"a step was skipped with another output", event("o", 11, func(e *events.Event) { e.Output = nil }), "with another output"},
+		{"a command was put aside, and done", func(d *desk) { d.putAside(d.records["ns.commands"][1], "no reason") }, "was put aside, and led to event 7"},
+		{"a command was put aside that came after its order", func(d *desk) {
+			r := d.records["ns.commands"][0]
+			d.came[r] = d.came[d.records["ns.orders"][0]] + 1
+		}, `the submission of order "o" came before it`},
+		{"a command finds no order", func(d *desk) {
+			r := d.command("o", `"command":"pause"`)
+			d.came[r] = 0
+			d.putAside(r, noOrder)
+			d.seal(0)
+		}, "there is no order of this id, and the journal has it"},
+
+		// What is put aside, and what is forwarded.
+		{"a dead letter is missing", without("dead-letters", 1), "ns.replies/0/4 was taken"},
+		{"a dead letter came twice", func(d *desk) {
+			d.records["ns.dead-letters"] = append(d.records["ns.dead-letters"], d.records["ns.dead-letters"][1])
+		}, "among the dead letters twice"},
+		{"a dead letter is from nowhere", func(d *desk) { d.putAside(&kgo.Record{Topic: d.topics.Orders, Offset: 100}, "no reason") }, "a dead letter is from ns.orders/0/100"},
+		{"a dead letter names no input", func(d *desk) { d.putAside(&kgo.Record{Topic: "shop"}, "no reason") }, "it is from no input"},
+		{"a dead letter has another value", record("dead-letters", 1, value("{")), "with another value"},
+		{"a dead letter has another key", record("dead-letters", 1, func(r *kgo.Record) { r.Key = []byte("p") }), "with another key"},
+		{"a dead letter has another time", record("dead-letters", 1, func(r *kgo.Record) { r.Timestamp = noon.Add(time.Second) }), "with another timestamp"},
+		{"a dead letter has other headers", record("dead-letters", 1, func(r *kgo.Record) { r.Headers = slices.Insert(r.Headers, 0, header("a", "b")) }), "with other headers"},
+		{"a dead letter lacks what it could have", record("dead-letters", 1, func(r *kgo.Record) {
+			r.Value, r.Headers[0] = nil, header("waybill_reason", "not a JSON object; the value is only at the source: it is too large")
+		}), "was put aside in part"},
+		{"a dead letter without a reason", record("dead-letters", 1, func(r *kgo.Record) { r.Headers[0].Value = nil }), "cannot be read"},
+		{"what can be read was put aside", func(d *desk) {
+			d.putAside(d.reply("o", `"step":"a","attempt":1,"status":"completed"`), "not a JSON object")
+			d.seal(0)
+		}, "ns.replies/0/5 came to nothing"},
+		{"what belongs elsewhere was put aside", func(d *desk) { d.putAside(d.inputAt(d.topics.Orders, 0, "p", tripOfP), "no reason"); d.seal(0) }, "belongs to partition 1, and was put aside"},
+		{"what belongs elsewhere was not forwarded", func(d *desk) { d.inputAt(d.topics.Orders, 0, "p", tripOfP); d.seal(0) }, "was not forwarded"},
+		{"it was forwarded twice", func(d *desk) { d.forward(d.records["ns.orders"][6], "p"); d.seal(1) }, "something was forwarded from ns.orders/0/6"},
+		{"it was forwarded as something else", record("orders", 7, value(`{"workflow":"trip"}`)), "was forwarded with another value"},
+		{"it was forwarded to another topic", func(d *desk) {
+			r := d.inputAt(d.topics.Commands, 0, "p", `{"command":"pause"}`)
+			from := header("waybill_forwarded_from", placeOf(r).String())
+			d.inputAt(d.topics.Orders, 1, "p", `{"command":"pause"}`, from)
+			d.seal(1)
+		}, "was forwarded to ns.orders/1/"},
+
+		// What is held.
+		{"another input is held", event("p", 5, func(e *events.Event) { e.Source = "ns.replies/1/1" }), "whose turn it is not"},
+		{"what is held says something else", event("p", 5, func(e *events.Event) {
+			e.Raw.Value = []byte(strings.Replace(string(e.Raw.Value), `"output":1`, `"output":4`, 1))
+		}), "is held, and not as it is"},
+		{"what is held is not kept", event("p", 6, func(e *events.Event) { e.Raw = nil }), "is held, and not as it is"},
+		{"an input is released that was not held", event("p", 12, func(e *events.Event) { e.Source = "ns.replies/1/9" }), "whose turn it is not"},
+		{"an input is released while its order is held", func(d *desk) {
+			d.drop("p", 10)
+			d.records["ns.commands"] = d.records["ns.commands"][:len(d.records["ns.commands"])-1]
+		}, `order "p" is held`},
+		{"an input waits for ever", drop("p", 14), "waits, and order \"p\" is not held"},
+		{"what was released came to nothing", drop("p", 13), "was released, and came to nothing"},
+		{"what was released led to something else", event("p", 13, func(e *events.Event) { e.Output = []byte("3") }), "with another output"},
+		{"what was given up was released", event("p", 11, func(e *events.Event) { e.Type = events.InputReleased }), "gave up an input that waits"},
+		{"what nobody gave up was discarded", record("commands", 10, value(`{"command":"release","id":"c-7","note":"no use"}`)), "waited, and was discarded"},
+		{"a discarded input is not among the dead letters", without("dead-letters", 3), "no dead letter says so"},
+		{"a discarded input has another reason there", event("p", 8, func(e *events.Event) { e.Reason = "no use" }), "no dead letter says so"},
+
+		// Where it stands, and how far it was read.
+		{"an event stands in another partition", func(d *desk) {
+			d.add(d.topics.Journal, 1, "o", "{}", header(events.HeaderType, string(events.StepStarted)))
+			d.seal(1)
+		}, "which lives in partition 0"},
+		{"an event is of another order", event("o", 3, func(e *events.Event) { e.Order = "p" }), `of order "o", and says waybill.step.completed of order "p"`},
+		{"an input was not read", func(d *desk) { d.submit("x", tripOfP) }, "ns.orders/0/7 was not read"},
+		{"a position went back", func(d *desk) { d.next[1].Replies--; d.seal(1) }, "was not read"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := honest()
+			test.wrong(d)
+			if _, said := d.settle(true); !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, test.says) }) {
+				t.Errorf("%q was not said:\n%s", test.says, strings.Join(said, "\n"))
+			}
+		})
+	}
+}
+
+// What comes while the topics are read is nobody's fault.
+func TestSettleLeavesTheRestAlone(t *testing.T) {
+	d := honest()
+	d.submit("x", tripOfP)
+	d.putAside(d.reply("x", "}"), "it came later")
+	d.forward(d.inputAt(d.topics.Orders, 0, "p", tripOfP), "p")
+	if _, said := d.settle(false); len(said) > 0 {
+		t.Errorf("%q", said)
+	}
+}

@@ -1,0 +1,149 @@
+package audit
+
+import (
+	"bytes"
+	"strings"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// accepted holds the acceptance of an order against its submission.
+func (s *settlement) accepted(a *account, at place, first *submission, e *events.Event) {
+	if wrong := s.wrong(first, e); len(wrong) > 0 {
+		s.report("%s was accepted as order %q, and must be rejected: %s", at, a.id, strings.Join(wrong, ", "))
+		return
+	}
+	deadline := events.Time(first.Deadline)
+	if flow := s.Flow(e.Workflow, e.Version); first.Deadline.IsZero() && flow != nil && flow.Deadline > 0 {
+		deadline = events.Time(e.At.Add(time.Duration(flow.Deadline)))
+	}
+	other := ""
+	switch {
+	case e.Workflow != first.Workflow, first.Version != 0 && e.Version != first.Version, e.Version < 1:
+		other = "another workflow"
+	case hash(e.Input) != first.input:
+		other = "another input"
+	case e.ReplyTo != first.ReplyTo && e.ReplyTo != "":
+		other = "another topic for its status messages"
+	case e.Priority != first.Priority:
+		other = "another priority"
+	case !e.Deadline.Equal(deadline):
+		other = "another deadline"
+	case e.Traceparent != first.traceparent:
+		other = "another traceparent"
+	}
+	if other != "" {
+		s.report("%s was accepted as order %q with %s", at, a.id, other)
+	}
+	if e.ReplyTo == "" && first.ReplyTo != "" {
+		a.refusedTo = cut(first.ReplyTo, nameLength)
+	}
+}
+
+// rejected holds the rejection of an order against its submission.
+func (s *settlement) rejected(at place, first *submission, e *events.Event) {
+	wrong := s.wrong(first, e)
+	holds := false
+	for _, what := range wrong {
+		holds = holds || strings.Contains(e.Reason, what) || what == input && strings.HasPrefix(e.Reason, "/")
+	}
+	if !holds {
+		s.report("%s was rejected: %s; what is wrong with it: %q", at, e.Reason, wrong)
+	}
+	if e.Workflow != cut(first.Workflow, nameLength) || e.Version != max(first.Version, 0) || e.ReplyTo != cut(first.ReplyTo, nameLength) && e.ReplyTo != "" {
+		s.report("%s was rejected as workflow %q, version %d, with status messages to %q", at, e.Workflow, e.Version, e.ReplyTo)
+	}
+}
+
+// wrong says for what a submission must be rejected at the time of an event: a
+// part of the reason.
+func (s *settlement) wrong(first *submission, e *events.Event) (all []string) {
+	is := func(wrong bool, what string) {
+		if wrong {
+			all = append(all, what)
+		}
+	}
+	is(first.size > events.MaxValue, "bytes; at most")
+	if first.problem != "" {
+		return append(all, first.problem) // what follows was not read
+	}
+	switch first.Priority {
+	case "", events.High, events.Normal, events.Low:
+	default:
+		is(true, "priority")
+	}
+	is(first.Workflow == "", "no workflow is named")
+	is(first.Version < 0, "versions begin with 1")
+	flow := s.flow(first, e)
+	is(first.Workflow != "" && first.Version >= 0 && flow == nil, "workflow ") // the end may be cut off
+	is(!first.Deadline.IsZero() && !e.At.Before(first.Deadline), "has passed")
+	is(flow != nil && !s.fits(flow, first), input)
+	return all
+}
+
+// input is what is wrong where the workflow refuses it. The reason names it, or a
+// member of it.
+const input = "input"
+
+// flow is the workflow of a submission.
+func (s *settlement) flow(first *submission, e *events.Event) *oracle.Flow {
+	switch {
+	case first.Version != 0:
+		return s.Flow(first.Workflow, first.Version)
+	case e.Type == events.OrderAccepted: // what was the newest then
+		return s.Flow(first.Workflow, e.Version)
+	}
+	return s.newest(first.Workflow)
+}
+
+func (s *settlement) newest(name string) *oracle.Flow {
+	if flow := s.Flow(name, 0); flow != nil {
+		return flow
+	}
+	return s.Flow(name, 1)
+}
+
+// schematic says whether the workflow of a submission wants a certain input.
+func (s *settlement) schematic(first *submission) bool {
+	flow := s.newest(first.Workflow)
+	if first.Version != 0 {
+		flow = s.Flow(first.Workflow, first.Version)
+	}
+	return flow != nil && flow.Input != nil
+}
+
+// fits says whether the workflow takes the input.
+func (s *settlement) fits(flow *oracle.Flow, first *submission) bool {
+	if flow.Input == nil || len(first.Input) == 0 && first.input != 0 {
+		return true
+	}
+	var input any
+	if len(first.Input) > 0 {
+		var err error
+		if input, err = jsonschema.UnmarshalJSON(bytes.NewReader(first.Input)); err != nil {
+			return false
+		}
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(flow.Input))
+	if err != nil {
+		s.report("the input of workflow %s: %v", flow.Name, err)
+		return true
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	const name = "https://schema.invalid/input"
+	if err := c.AddResource(name, document); err != nil {
+		s.report("the input of workflow %s: %v", flow.Name, err)
+		return true
+	}
+	schema, err := c.Compile(name)
+	if err != nil {
+		s.report("the input of workflow %s: %v", flow.Name, err)
+		return true
+	}
+	return schema.Validate(input) == nil
+}

@@ -1,0 +1,56 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/office"
+)
+
+// Ending brings orders to their end, once the services are well: operators let go
+// what waits for them.
+type Ending struct {
+	Client *api.Client
+	Office *office.Office
+	Open   []string             // the orders that have not ended
+	told   map[string]time.Time // when each had last changed when an operator acted on it
+}
+
+// Look looks at the orders that are open, and acts on those that wait for it. It
+// returns nil once all have ended.
+func (e *Ending) Look(ctx context.Context) error {
+	if e.told == nil {
+		e.told = make(map[string]time.Time)
+	}
+	var first error
+	e.Open = slices.DeleteFunc(e.Open, func(id string) bool {
+		o, err := e.Client.Order(ctx, id)
+		switch {
+		case err == nil && o.ProcessState.Final():
+			return true
+		case err != nil:
+		case o.Paused:
+			e.act(ctx, o, `"command":"resume"`)
+		case o.ProcessState == "Error":
+			e.act(ctx, o, `"command":"resubmit","sameKey":true`)
+		}
+		if first == nil {
+			first = fmt.Errorf("the first is %s: %+v, %v", id, o, err)
+		}
+		return false
+	})
+	if len(e.Open) > 0 {
+		return fmt.Errorf("%d orders have not ended; %w", len(e.Open), first)
+	}
+	return nil
+}
+
+func (e *Ending) act(ctx context.Context, o *api.Order, command string) {
+	if at := o.UpdatedAt.Time; !at.Equal(e.told[o.OrderID]) {
+		e.told[o.OrderID] = at
+		e.Office.Send(ctx, o.OrderID, command)
+	}
+}
