@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -33,9 +32,9 @@ type broker interface {
 	// since is the offset of the first record of a partition that is not older, or
 	// its end.
 	since(ctx context.Context, at topicPartition, t time.Time) (int64, error)
-	// open lists the transactions that are open in some places, or, if none is
-	// named, on every partition that there is.
-	open(ctx context.Context, places ...topicPartition) ([]openTransaction, error)
+	// open lists the transactions that are open in some places, and with everywhere
+	// on every other partition too, as far as Kafka tells.
+	open(ctx context.Context, everywhere bool, places ...topicPartition) ([]openTransaction, error)
 	// wrote lists the partitions, of all that there are, to which some producers
 	// have written lately.
 	wrote(ctx context.Context, producers map[int64]bool) ([]topicPartition, error)
@@ -191,36 +190,30 @@ func (k *kafkaBroker) learn(ctx context.Context, unknown bool, topics []string) 
 	return nil
 }
 
-func (k *kafkaBroker) open(ctx context.Context, places ...topicPartition) ([]openTransaction, error) {
+func (k *kafkaBroker) open(ctx context.Context, everywhere bool, places ...topicPartition) (open []openTransaction, err error) {
 	var on kadm.TopicsSet
-	for _, at := range places {
-		on.Add(at.topic, at.partition)
-	}
-	if len(places) == 0 {
-		var err error
+	if everywhere {
 		if on, err = allPartitions(ctx, k.client); err != nil {
 			return nil, err
 		}
 	}
-	return openTransactions(ctx, k.admin, on)
+	for _, at := range places {
+		on.Add(at.topic, at.partition)
+	}
+	return openTransactions(ctx, k.client, on, func(at topicPartition) bool { return slices.Contains(places, at) })
 }
 
-func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) ([]topicPartition, error) {
+func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) (places []topicPartition, err error) {
 	on, err := allPartitions(ctx, k.client)
 	if err != nil {
 		return nil, err
 	}
-	topics, err := describeProducers(ctx, k.admin, on)
-	if err != nil {
-		return nil, fmt.Errorf("look for what producers have written: %w", err)
-	}
-	var places []topicPartition
-	topics.EachProducer(func(p kadm.DescribedProducer) {
-		if at := (topicPartition{p.Topic, p.Partition}); producers[p.ProducerID] && !slices.Contains(places, at) {
+	err = describeProducers(ctx, k.client, on, nil, func(at topicPartition, p kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
+		if producers[p.ProducerID] && !slices.Contains(places, at) {
 			places = append(places, at)
 		}
 	})
-	return places, nil
+	return places, err
 }
 
 func (k *kafkaBroker) finish(ctx context.Context, t openTransaction, commit bool) error {
@@ -259,62 +252,75 @@ func (k *kafkaBroker) slots(ctx context.Context) (have [slots]transaction, err e
 	return have, nil
 }
 
-// openTransactions lists what is open on partitions. What the principal may not
-// describe is left out.
-func openTransactions(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet) ([]openTransaction, error) {
-	topics, err := describeProducers(ctx, admin, on)
-	if err != nil {
-		return nil, fmt.Errorf("look for open transactions: %w", err)
-	}
+// openTransactions lists what is open on partitions; see [describeProducers].
+func openTransactions(ctx context.Context, client *kgo.Client, on kadm.TopicsSet, must func(topicPartition) bool) ([]openTransaction, error) {
 	var open []openTransaction
-	topics.EachProducer(func(p kadm.DescribedProducer) {
+	err := describeProducers(ctx, client, on, must, func(at topicPartition, p kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
 		if p.CurrentTxnStartOffset >= 0 {
 			open = append(open, openTransaction{
-				transaction: transaction{p.ProducerID, p.ProducerEpoch}, topic: p.Topic, partition: p.Partition,
+				transaction: transaction{p.ProducerID, int16(p.ProducerEpoch)}, topic: at.topic, partition: at.partition,
 				offset: p.CurrentTxnStartOffset, written: p.LastTimestamp, coordinator: max(p.CoordinatorEpoch, 0),
 			})
 		}
 	})
-	return open, nil
+	return open, err
 }
 
-// describeProducers asks who writes to the partitions. Topics that do not exist
-// and those that may not be described are left out.
-func describeProducers(ctx context.Context, admin *kadm.Client, on kadm.TopicsSet) (kadm.DescribedProducersTopics, error) {
-	topics, err := admin.DescribeProducers(ctx, on)
-	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
-		if missing(err) {
-			err = nil
+// describeProducers tells who has written to partitions lately. What does not
+// exist, or may not be described, is left out, and so is what does not answer,
+// unless it must.
+func describeProducers(ctx context.Context, client *kgo.Client, on kadm.TopicsSet, must func(topicPartition) bool, each func(topicPartition, kmsg.DescribeProducersResponseTopicPartitionActiveProducer)) error {
+	request := kmsg.NewPtrDescribeProducersRequest()
+	silent := make(map[topicPartition]error)
+	for _, t := range on.IntoList() {
+		topic := kmsg.NewDescribeProducersRequestTopic()
+		topic.Topic, topic.Partitions = t.Topic, t.Partitions
+		request.Topics = append(request.Topics, topic)
+		for _, p := range t.Partitions {
+			if at := (topicPartition{t.Topic, p}); must != nil && must(at) {
+				silent[at] = errors.New("no broker answers for it")
+			}
 		}
-		return topics, err
 	}
-	// One topic that is denied hides the others.
-	topics = make(kadm.DescribedProducersTopics)
-	if len(on) == 1 {
-		return topics, nil
-	}
-	for topic, partitions := range on {
-		found, err := describeProducers(ctx, admin, kadm.TopicsSet{topic: partitions})
-		if err != nil {
-			return nil, err
+	for _, shard := range client.RequestSharded(ctx, request) {
+		if shard.Err != nil {
+			request, ok := shard.Req.(*kmsg.DescribeProducersRequest)
+			for _, t := range request.Topics {
+				for _, p := range t.Partitions {
+					if at := (topicPartition{t.Topic, p}); ok && silent[at] != nil {
+						if silent[at] = shard.Err; leftOut(shard.Err) {
+							delete(silent, at)
+						}
+					}
+				}
+			}
+			continue
 		}
-		maps.Copy(topics, found)
+		for _, t := range shard.Resp.(*kmsg.DescribeProducersResponse).Topics {
+			for _, p := range t.Partitions {
+				at := topicPartition{t.Topic, p.Partition}
+				switch err := kerr.ErrorForCode(p.ErrorCode); {
+				case err == nil || leftOut(err):
+					delete(silent, at)
+				case silent[at] != nil:
+					silent[at] = err
+				}
+				for _, producer := range p.ActiveProducers {
+					each(at, producer)
+				}
+			}
+		}
 	}
-	return topics, nil
+	for at, err := range silent {
+		return fmt.Errorf("look for who writes to %s partition %d: %w", at.topic, at.partition, err)
+	}
+	return nil
 }
 
-// missing says whether err is about nothing but topics that do not exist.
-func missing(err error) bool {
-	var parts *kadm.ShardErrors
-	if !errors.As(err, &parts) {
-		return false
-	}
-	for _, part := range parts.Errs {
-		if !errors.Is(part.Err, kerr.UnknownTopicOrPartition) {
-			return false
-		}
-	}
-	return true
+// leftOut says whether err is about a topic that does not exist, or may not be
+// described.
+func leftOut(err error) bool {
+	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
 }
 
 // allPartitions are those of all topics that the client may see.

@@ -187,7 +187,7 @@ func (c *catalogue) mend(ctx context.Context) error {
 	defer client.Close()
 	var topic kadm.TopicsSet
 	topic.Add(c.topics.Workflows, 0)
-	open, err := openTransactions(ctx, c.admin, topic)
+	open, err := openTransactions(ctx, client, topic, func(topicPartition) bool { return true })
 	if err != nil || len(open) == 0 {
 		return err
 	}

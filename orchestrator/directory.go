@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,9 +26,6 @@ type directory struct {
 
 	mu     sync.Mutex
 	topics map[string]topicFacts
-	// forwarded are the places to which a partition's lane has forwarded: so few
-	// that none is forgotten.
-	forwarded map[int32]map[topicPartition]bool
 }
 
 type topicFacts struct {
@@ -47,7 +43,7 @@ const (
 )
 
 func newDirectory(admin *kadm.Client, partitions int32, log *slog.Logger) *directory {
-	return &directory{admin: admin, partitions: partitions, log: log, topics: make(map[string]topicFacts), forwarded: make(map[int32]map[topicPartition]bool)}
+	return &directory{admin: admin, partitions: partitions, log: log, topics: make(map[string]topicFacts)}
 }
 
 // learn asks Kafka about those of the topics that are not known, all at once.
@@ -145,33 +141,6 @@ func (d *directory) forget(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.topics, topic)
-}
-
-// forwards remembers that the lane of a partition writes to a place of others.
-func (d *directory) forwards(partition int32, to topicPartition) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.forwarded[partition] == nil {
-		d.forwarded[partition] = make(map[topicPartition]bool)
-	}
-	d.forwarded[partition][to] = true
-}
-
-// places are those of others to which the lane of a partition may write: the
-// topics of callers, which are all but those that are left out, and where it
-// forwards.
-func (d *directory) places(partition int32, leftOut func(topic string) bool) []topicPartition {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	places := slices.Collect(maps.Keys(d.forwarded[partition]))
-	for topic, facts := range d.topics {
-		for p := range facts.partitions {
-			if !leftOut(topic) {
-				places = append(places, topicPartition{topic, p})
-			}
-		}
-	}
-	return places
 }
 
 // refuses says why Kafka would not take a record of size bytes on topic, ""

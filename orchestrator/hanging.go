@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -47,12 +48,12 @@ type openTransaction struct {
 // another.
 const spent = -1
 
-// hanging returns what hangs of the lane's slots in some places, or, if none is
-// named, anywhere. The producers must have initialised their ids, which ended
+// hanging returns what hangs of the lane's slots where its transactions write, as
+// far as that is known, or everywhere. The producers must have initialised their ids, which ended
 // whatever the coordinator knew of. Strange is what is open of producers that no
 // slot has: it may be of ids that have run out, or of anybody.
-func (l *lane) hanging(ctx context.Context, places ...topicPartition) (found, strange []openTransaction, err error) {
-	open, err := l.broker.open(ctx, places...)
+func (l *lane) hanging(ctx context.Context, everywhere bool) (found, strange []openTransaction, err error) {
+	open, err := l.broker.open(ctx, everywhere, l.places()...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,17 +99,14 @@ func (l *lane) suspects(strange []openTransaction) (own, old []openTransaction) 
 //
 // Anything else is aborted, as if it had never been: its inputs are read again.
 func (l *lane) sweep(ctx context.Context) error {
-	found, strange, err := l.hanging(ctx, l.places()...)
+	// Everywhere: former owners wrote to the topics of callers, and forwarded.
+	found, strange, err := l.hanging(ctx, true)
 	if err != nil {
 		return err
 	}
 	suspects := slices.Concat(l.suspects(strange))
 	if len(found)+len(suspects) == 0 {
 		return nil
-	}
-	// It may hang elsewhere too, on the topic of a caller who is not known now.
-	if found, strange, err = l.hanging(ctx); err != nil {
-		return err
 	}
 	strange = slices.DeleteFunc(strange, func(t openTransaction) bool {
 		return !slices.ContainsFunc(suspects, func(s openTransaction) bool { return s.producer == t.producer })
@@ -372,22 +370,26 @@ func (l *lane) usual() []topicPartition {
 	return places
 }
 
-// places are those to which the lane's transactions write, as far as is known: the
-// usual ones, the topics of callers, and where it forwarded.
+// places are those to which the lane's transactions have written.
 func (l *lane) places() []topicPartition {
-	return append(l.usual(), l.directory.places(l.partition, l.topics.Owns)...)
+	l.elsewhere.mu.Lock()
+	defer l.elsewhere.mu.Unlock()
+	return slices.AppendSeq(l.usual(), maps.Keys(l.elsewhere.all))
 }
 
-// everyInput are the input topics of all partitions: former owners may have forwarded
-// to any.
-func (l *lane) everyInput() []topicPartition {
-	var places []topicPartition
-	for _, topic := range []string{l.topics.Orders, l.topics.Replies, l.topics.Commands} {
-		for p := range l.partitions {
-			places = append(places, topicPartition{topic, p})
-		}
+// places are partitions: those of callers' topics, and where a lane forwarded.
+type places struct {
+	mu  sync.Mutex
+	all map[topicPartition]bool
+}
+
+func (p *places) note(at topicPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = make(map[topicPartition]bool)
 	}
-	return places
+	p.all[at] = true
 }
 
 // cover ends what the client's producer has open on a partition, with a
@@ -435,19 +437,14 @@ const watchEvery = 10 * time.Second
 // what is behind it cannot be read until it ends.
 func (l *lane) watch(ctx context.Context) error {
 	own, former, others := make(looks), make(looks), make(looks)
-	for first := true; l.time.pause(ctx, watchEvery); first = false {
-		if first { // it costs more, and what former owners forwarded does not change
-			if err := l.lookForForwarded(ctx); err != nil {
-				l.log.Debug("cannot look for open transactions", "error", err)
-			}
-		}
+	for l.time.pause(ctx, watchEvery) {
 		hang, err := l.lookAround(ctx, own, former)
 		if hang != nil {
 			return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", hang.topic, hang.partition, hang.offset)
 		}
 		var open []openTransaction
 		if err == nil {
-			open, err = l.broker.open(ctx,
+			open, err = l.broker.open(ctx, false,
 				topicPartition{l.topics.Orders, l.partition}, topicPartition{l.topics.Replies, l.partition}, topicPartition{l.topics.Commands, l.partition})
 		}
 		for _, t := range others.look(open) {
@@ -461,20 +458,10 @@ func (l *lane) watch(ctx context.Context) error {
 	return nil
 }
 
-// lookForForwarded has the lane look from now on where a former owner forwarded
-// what hangs.
-func (l *lane) lookForForwarded(ctx context.Context) error {
-	found, _, err := l.hanging(ctx, l.everyInput()...)
-	for _, t := range found {
-		l.directory.forwards(l.partition, topicPartition{t.topic, t.partition})
-	}
-	return err
-}
-
 // lookAround returns a transaction of the lane's own, or of who had the partition
 // before, that it sees for the second time.
 func (l *lane) lookAround(ctx context.Context, own, former looks) (*openTransaction, error) {
-	found, strange, err := l.hanging(ctx, l.places()...)
+	found, strange, err := l.hanging(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -523,7 +510,7 @@ const markersPatience = 5 * time.Second
 func (l *lane) settle(ctx context.Context) error {
 	waited := time.Duration(0)
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		found, strange, err := l.hanging(ctx, l.places()...)
+		found, strange, err := l.hanging(ctx, false)
 		own, _ := l.suspects(strange)
 		found = append(found, own...)
 		patience := commitTimeout

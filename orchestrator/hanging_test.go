@@ -37,7 +37,7 @@ func TestOpenTransactionsAreEnded(t *testing.T) {
 				r := Outbox(nil, &topics, &projections.Order{ID: "open"}, &e)[0]
 				must(t, client.ProduceSync(t.Context(), r).FirstErr())
 
-				open, err := c.lane.broker.open(t.Context(), topicPartition{topics.Journal, 0})
+				open, err := c.lane.broker.open(t.Context(), false, topicPartition{topics.Journal, 0})
 				must(t, err)
 				if len(open) != 1 || open[0].topic != topics.Journal || open[0].offset != r.Offset {
 					t.Fatalf("%s: open are %+v, and the record is at %d", name, open, r.Offset)

@@ -62,6 +62,8 @@ type lane struct {
 	tookOver time.Time
 	// read is the committed position, for the group's offsets.
 	read atomic.Pointer[events.Positions]
+	// elsewhere is where it has written besides the usual.
+	elsewhere places
 }
 
 // clocks are what a lane knows of time.
@@ -197,10 +199,13 @@ func (l *lane) conclude(err error) error {
 	return nil
 }
 
-// report says in the log what a batch put aside. Before the commit that would be
-// a guess: an owner that was fenced puts nothing aside.
+// report says in the log what a batch put aside, and notes where it wrote. Before
+// the commit that would be a guess: an owner that was fenced puts nothing aside.
 func (l *lane) report(b *batch) {
 	for _, r := range b.records {
+		if r.Partition != l.partition || !l.topics.Owns(r.Topic) {
+			l.elsewhere.note(topicPartition{r.Topic, r.Partition})
+		}
 		if r.Topic == l.topics.DeadLetters {
 			l.log.Warn("an input was put aside", "source", events.Header(r, headerSource), "reason", events.Header(r, headerReason))
 		}
@@ -390,7 +395,6 @@ func (l *lane) forward(env *Env, in *input) {
 		l.deadLetter(env, r, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}
-	l.directory.forwards(l.partition, topicPartition{r.Topic, in.partition})
 	l.current.add(&kgo.Record{
 		Topic: r.Topic, Partition: in.partition, Key: []byte(in.order), Value: r.Value, Timestamp: r.Timestamp,
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "waybill_forwarded_from", Value: source(r)}),

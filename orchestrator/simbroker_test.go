@@ -129,14 +129,11 @@ func (p *simProducer) commit(records []*kgo.Record) error {
 		return err
 	}
 	p.transaction = p.t.transaction
-	for _, r := range written {
-		r.acked = true
-	}
 	b.acked = append(b.acked, written...)
 	b.count.Commits++
 	b.in.step()
 	for i, r := range records {
-		r.Offset = written[i].Offset
+		r.Offset, r.Partition = written[i].Offset, written[i].Partition
 	}
 	return nil
 }
@@ -212,9 +209,9 @@ func (b *simBroker) wrote(_ context.Context, producers map[int64]bool) ([]topicP
 	return places, b.ask()
 }
 
-func (b *simBroker) open(_ context.Context, places ...topicPartition) ([]openTransaction, error) {
+func (b *simBroker) open(_ context.Context, everywhere bool, places ...topicPartition) ([]openTransaction, error) {
 	return b.simKafka.open(func(at topicPartition) bool {
-		return len(places) == 0 || slices.Contains(places, at)
+		return everywhere || slices.Contains(places, at)
 	}), b.ask()
 }
 
@@ -241,7 +238,7 @@ func (b *simBroker) learn(_ context.Context, unknown bool, topics []string) erro
 		case b.gone[topic]:
 			b.in.instance.directory.put(topic, topicFacts{refusal: "it does not exist"})
 		default:
-			b.in.instance.directory.put(topic, topicFacts{partitions: b.partitionsOf(topic)})
+			b.in.instance.directory.forget(topic)
 		}
 	}
 	return nil
@@ -325,7 +322,7 @@ func (r *simReader) take(limit int) kgo.Fetches {
 // end is up to where a log can be read.
 func (l *simLog) end(committed bool) int {
 	if committed {
-		return l.lso()
+		return l.stable
 	}
 	return len(l.records)
 }
@@ -349,7 +346,7 @@ func (k *simKafka) fetch(at topicPartition, next int64, committed bool, limit in
 // ready says whether there is something to read.
 func (r *simReader) ready() bool {
 	return slices.ContainsFunc(r.topics, func(topic string) bool {
-		return !r.paused[topic] && r.next[topic] < int64(r.b.log(topicPartition{topic, r.partition}).lso())
+		return !r.paused[topic] && r.next[topic] < int64(r.b.log(topicPartition{topic, r.partition}).stable)
 	})
 }
 
@@ -370,7 +367,7 @@ func (j *simJournals) poll(context.Context) kgo.Fetches {
 		at := topicPartition{topic, p}
 		found := kgo.FetchPartition{Partition: p}
 		switch {
-		case j.next[p] >= int64(j.in.log(at).lso()):
+		case j.next[p] >= int64(j.in.log(at).stable):
 			continue
 		case j.in.fault(100, "standby cannot read"):
 			found.Err = kerr.NotLeaderForPartition

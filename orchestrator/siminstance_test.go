@@ -154,7 +154,7 @@ func (in *simInstance) lose(all bool) {
 		state, err := in.store.Partition(l.at)
 		must(in.T, err)
 		journal := in.simKafka.log(topicPartition{in.topics.Journal, l.partition})
-		for _, r := range journal.records[:in.draw("kept", 0, journal.lso())] {
+		for _, r := range journal.records[:in.draw("kept", 0, journal.stable)] {
 			if r.state == isCommitted {
 				must(in.T, fold(state, r.Record))
 			}

@@ -43,7 +43,7 @@ type simKafka struct {
 
 type simLog struct {
 	records []*simRecord
-	stable  int             // the first record that may be open
+	stable  int             // the last stable offset
 	epochs  map[int64]int16 // of the last batch of each producer
 }
 
@@ -53,8 +53,8 @@ type simRecord struct {
 	order int // in which it was written, among all topics
 	// lost says that the marker never came, and the coordinator forgot it.
 	lost bool
-	// acked says that the commit was acknowledged to a lane.
-	acked bool
+	// came is when it could be read, in the order of all that is written.
+	came int
 }
 
 type recordState int
@@ -124,15 +124,10 @@ func (k *simKafka) append(r *kgo.Record, state recordState) *simRecord {
 	s := &simRecord{Record: &copied, state: state, order: k.written}
 	log.records = append(log.records, s)
 	log.epochs[r.ProducerID] = r.ProducerEpoch
-	return s
-}
-
-// lso is the last stable offset.
-func (l *simLog) lso() int {
-	for l.stable < len(l.records) && l.records[l.stable].state != isOpen {
-		l.stable++
+	for ; log.stable < len(log.records) && log.records[log.stable].state != isOpen; log.stable++ {
+		log.records[log.stable].came = k.written
 	}
-	return l.stable
+	return s
 }
 
 // place is where a lane's record goes: what callers read has one partition.
@@ -144,14 +139,6 @@ func (k *simKafka) place(r *kgo.Record) topicPartition {
 		return topicPartition{r.Topic, 0}
 	}
 	return topicPartition{r.Topic, r.Partition}
-}
-
-// partitionsOf a topic: one, if it is a caller's.
-func (k *simKafka) partitionsOf(topic string) int32 {
-	if k.topics.Owns(topic) || topic == k.topics.Status {
-		return k.partitions
-	}
-	return 1
 }
 
 // bump gives a transactional id its next epoch, or, where those have run out,
@@ -196,7 +183,7 @@ func (k *simKafka) marker(at topicPartition, by transaction, commit bool) {
 		binary.BigEndian.PutUint16(key[2:], 1)
 	}
 	log := k.log(at)
-	for _, r := range log.records[log.lso():] {
+	for _, r := range log.records[log.stable:] {
 		if r.state == isOpen && r.ProducerID == by.producer {
 			r.state = state
 		}
@@ -289,28 +276,15 @@ func (k *simKafka) aborts(t openTransaction, folded int64) {
 	}
 }
 
-// committed are the committed records of a topic, partition after partition.
-func (k *simKafka) committed(topic string) []*simRecord {
-	var all []*simRecord
-	for p := range k.partitions {
-		for _, r := range k.log(topicPartition{topic, p}).records {
-			if r.state == isCommitted {
-				all = append(all, r)
-			}
-		}
-	}
-	return all
-}
-
 // open lists what is open on the partitions that are wanted, in no order.
 func (k *simKafka) open(wanted func(topicPartition) bool) []openTransaction {
 	var all []openTransaction
 	for at, log := range k.logs {
-		if log.lso() == len(log.records) || !wanted(at) {
+		if log.stable == len(log.records) || !wanted(at) {
 			continue
 		}
 		first := len(all)
-		for _, r := range log.records[log.lso():] {
+		for _, r := range log.records[log.stable:] {
 			if r.state != isOpen {
 				continue
 			}

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"slices"
@@ -12,11 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/audit"
+	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
 
@@ -28,6 +32,13 @@ type simCounts struct {
 	Faults map[string]int
 	Events map[events.Type]int
 	Ends   map[projections.State]int // of orders
+	Inputs map[string]int            // by what became of them
+}
+
+func (c *simCounts) settle(a *audit.Accounts) {
+	for _, f := range a.Figures() {
+		c.Inputs[f.Name] += f.N
+	}
 }
 
 func (c *simCounts) happened(what string) { c.Faults[what]++ }
@@ -43,6 +54,11 @@ func (c *simCounts) never() []string {
 	for _, kind := range decided {
 		if c.Events[kind] == 0 {
 			never = append(never, string(kind))
+		}
+	}
+	for what, n := range c.Inputs {
+		if n == 0 && what != "held" { // in the end none is
+			never = append(never, what)
 		}
 	}
 	for _, state := range []projections.State{projections.Processed, projections.Compensated, projections.Cancelled, projections.Rejected} {
@@ -82,7 +98,7 @@ func TestSimulation(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("WAYBILL_HISTORIES")); err == nil {
 		histories = n
 	}
-	count := simCounts{Faults: make(map[string]int), Events: make(map[events.Type]int), Ends: make(map[projections.State]int)}
+	count := simCounts{Faults: make(map[string]int), Events: make(map[events.Type]int), Ends: make(map[projections.State]int), Inputs: make(map[string]int)}
 	var store *projections.Store
 	began := time.Now()
 	for count.Histories < histories {
@@ -117,6 +133,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d histories in %s, %d steps, %d orders, %d commits, %d events", count.Histories, took.Round(time.Millisecond), count.Steps, count.Orders, count.Commits, all)
 	t.Logf("events: %v", count.Events)
 	t.Logf("ends: %v", count.Ends)
+	t.Logf("inputs: %v", count.Inputs)
 	t.Logf("faults: %v", count.Faults)
 	if never := count.never(); histories >= enough && len(never) > 0 && !t.Failed() {
 		t.Errorf("never came up: %s", strings.Join(never, "; "))
@@ -137,6 +154,7 @@ func TestSimulation(t *testing.T) {
 		}
 		figures = append(figures, reliability.Figure{Name: name, Value: rows})
 	}
+	histogram("inputs, by what became of them", count.Inputs)
 	histogram("drawn", count.Faults)
 	histogram("events", named(count.Events))
 	histogram("orders that ended as", named(count.Ends))
@@ -431,14 +449,6 @@ func (s *simulation) heal() {
 	for _, l := range last.lanes {
 		l.assigned()
 	}
-	// What hangs on a caller's topic is found once somebody names that topic.
-	for p := range s.partitions {
-		id := ""
-		for n := 0; id == "" || s.of.of([]byte(id)) != p; n++ {
-			id = fmt.Sprint("after-", n)
-		}
-		s.input(s.topics.Orders, events.OrderSubmitted, id, []byte(`{"workflow":"flow","input":{"n":3},"replyTo":"shop.status"}`), s.now)
-	}
 	s.settle()
 }
 
@@ -576,8 +586,33 @@ func (s *simulation) check() {
 			s.Fatalf("acknowledged and not committed: %s/%d/%d by %d/%d", r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch)
 		}
 	}
+	in := newInspector()
+	s.count.settle(audit.Settle(audit.Kafka{
+		Topics: &s.topics, Rest: true,
+		Partition: func(order string) int32 { return s.of.of([]byte(order)) },
+		Read:      s.read,
+		Came: func(r *kgo.Record) int64 {
+			return int64(s.log(topicPartition{r.Topic, r.Partition}).records[r.Offset].came)
+		},
+		Flow: func(name string, version int) *oracle.Flow {
+			return in.definition(s.instances[0].flows.find(name, version))
+		},
+	}, s.Fatalf))
 	for p, l := range s.instances[0].lanes {
 		s.checkPartition(int32(p), l)
+	}
+}
+
+// read are the committed records of a topic.
+func (s *simulation) read(topic string) iter.Seq[*kgo.Record] {
+	return func(yield func(*kgo.Record) bool) {
+		for p := range s.partitions {
+			for _, r := range s.log(topicPartition{topic, p}).records {
+				if r.state == isCommitted && !yield(r.Record) {
+					return
+				}
+			}
+		}
 	}
 }
 

@@ -65,16 +65,25 @@ func (s *simulation) endCaller() {
 
 func (s *simulation) submit() {
 	value := fmt.Sprintf(`{"workflow":%q,"replyTo":%q`,
-		of(s, "workflow", "flow", "flow", "flow", "flow", "flow", "flow", "flow", "none"),
+		[]string{"flow", "none"}[s.draw("workflow", 0, 15)/15],
 		of(s, "replyTo", "", "shop.status", "shop.status", "waybill.replies"))
-	if input := of(s, "input", `{"n":0}`, `{"n":2}`, `{"n":3}`, "7", "null", ""); input != "" {
+	version := of(s, "version", 0, 0, 0, 1, 1, 1, 1, 1, 2, 9)
+	input := of(s, "input", `{"n":0}`, `{"n":2}`, `{"n":2}`, `{"n":3}`, `{"n":3}`, "7", "null", "")
+	if s.next != nil || len(s.registered) > 1 { // which version is the newest may be a matter of time
+		if version == 0 {
+			input = `{"n":3}`
+		} else if s.next != nil {
+			version = 1
+		}
+	}
+	if input != "" {
 		value += `,"input":` + input
 	}
-	if version := of(s, "version", 0, 0, 1, 1, 2, 9); version > 0 {
+	if version > 0 {
 		value += fmt.Sprintf(`,"version":%d`, version)
 	}
-	value += of(s, "priority", "", "", `,"priority":"high"`, `,"priority":"urgent"`)
-	if s.one(8, "hurry") {
+	value += of(s, "priority", "", "", "", "", "", "", `,"priority":"low"`, `,"priority":"high"`, `,"priority":"high"`, `,"priority":"urgent"`)
+	if s.one(12, "hurry") {
 		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.draw("deadline", -500, 20_000))*time.Millisecond)))
 	}
 	s.input(s.topics.Orders, events.OrderSubmitted, drawOrder(s.T), []byte(value+"}"), s.now)
@@ -86,7 +95,7 @@ func (s *simulation) asked(limit int) []events.Request {
 	for n := range 3 {
 		for p := range s.partitions {
 			log := s.log(topicPartition{s.topics.Requests(fmt.Sprint("a", n)), p})
-			for i, found := log.lso()-1, 0; i >= 0 && found < limit; i-- {
+			for i, found := log.stable-1, 0; i >= 0 && found < limit; i-- {
 				if r := log.records[i]; r.state == isCommitted {
 					m, err := events.Decode[events.Request](r.Value)
 					must(s.T, err)
