@@ -95,7 +95,8 @@ func (s *stage) replied(id string, history []events.Event, before int) error {
 // answers holds a history against the replies that were read, of which those at
 // the offsets must have left something.
 func answers(history []events.Event, read map[int]*events.Reply, offsets []int) error {
-	var again *events.Reply // one that waited, and is decided now
+	waits := make(map[int]bool) // or has waited
+	var again *events.Reply     // one that waited, and is decided with the next event
 	for i := range history {
 		e := &history[i]
 		offset := -1
@@ -105,6 +106,8 @@ func answers(history []events.Event, read map[int]*events.Reply, offsets []int) 
 			}
 		}
 		switch waited := again; {
+		case waited != nil && !left(e):
+			return fmt.Errorf("the reply %+v was released, and event %d is %s", waited, e.Seq, e.Type)
 		case e.Type == events.InputReleased:
 			again = read[offset]
 			continue
@@ -119,9 +122,15 @@ func answers(history []events.Event, read map[int]*events.Reply, offsets []int) 
 			if !tells(e, waited) {
 				return fmt.Errorf("event %d is of the reply %+v, and says %+v", e.Seq, waited, e)
 			}
-		case offset >= 0 && len(offsets) > 0 && offset == offsets[0]: // held, or discarded at once
-			offsets = offsets[1:]
+		case offset >= 0 && !waits[offset]: // it is held, or discarded at once
+			if len(offsets) == 0 || offset != offsets[0] {
+				return fmt.Errorf("event %d, %s, comes out of turn", e.Seq, e.Type)
+			}
+			offsets, waits[offset] = offsets[1:], true
 		}
+	}
+	if again != nil {
+		return fmt.Errorf("the reply %+v was released, and left nothing", again)
 	}
 	if len(offsets) > 0 {
 		return fmt.Errorf("the reply %+v left nothing", read[offsets[0]])
@@ -152,9 +161,9 @@ func tells(e *events.Event, r *events.Reply) bool {
 	case events.StepFailed, events.UndoFailed:
 		switch {
 		case r.Status == events.ReplyCompleted:
-			return e.Error.Code == "output-refused"
+			return e.Error.Code == "output-refused" && e.Error.Permanent
 		case r.Error == nil:
-			return e.Error.Code == "error"
+			return e.Error.Code == "error" && !e.Error.Permanent
 		}
 		return *e.Error == *r.Error
 	}

@@ -39,7 +39,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 	case events.StepSkipped:
 		l.rule("C1", l.Toward == "", "the order is being compensated")
 		l.rule("P3", w.State == notStarted || w.broken(), "it is %s", w.State)
-		if s.byWorkflow(e) {
+		if byWorkflow(e) {
 			l.goesOn()
 			l.passes(e, s)
 		} else {
@@ -55,8 +55,8 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 
 // byWorkflow says that it was a step's condition that passed over it, and no
 // operator.
-func (s *Step) byWorkflow(e *events.Event) bool {
-	return strings.HasPrefix(e.Reason, "when: ") && e.By == "" && e.Command == "" && (s.def == nil || s.def.When != "")
+func byWorkflow(e *events.Event) bool {
+	return strings.HasPrefix(e.Reason, "when: ") && e.By == "" && e.Command == ""
 }
 
 // passes: the workflow passes over a step whose turn has come, and whose
@@ -65,7 +65,7 @@ func (l *Ledger) passes(e *events.Event, s *Step) {
 	l.rule("S1", s.State == notStarted, "it is %s", s.State)
 	l.rule("S1", e.Output == nil && e.LockedBy == "", "it has the output %s, and is locked by %q", e.Output, e.LockedBy)
 	if s.def != nil {
-		l.rule("S1", e.Reason == "when: "+s.def.When && s.Input == nil && l.ready(s), "nothing in the workflow asks for it")
+		l.rule("S1", s.def.When != "" && e.Reason == "when: "+s.def.When && s.Input == nil && l.ready(s), "nothing in the workflow asks for it")
 		runs, err := l.runsNow(s)
 		l.rule("S1", err == nil && !runs || errors.Is(err, errUnjudged), "its condition %q holds: %t, %v", s.def.When, runs, err)
 	}
@@ -322,6 +322,7 @@ func (l *Ledger) discarded(e *events.Event) {
 		want = events.DiscardStale
 	case w.State == running && !e.At.After(w.ends()):
 		l.rule("S3", false, "attempt %d runs until %v", e.Attempt, w.ends())
+		want = e.Reason
 	case w.State == running, w.Unanswered:
 		want = events.DiscardLate
 	default:

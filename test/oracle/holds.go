@@ -15,11 +15,9 @@ type before struct{ errored, alerted bool }
 func (l *Ledger) queue(e *events.Event) {
 	switch e.Type {
 	case events.InputHeld, events.CommandRefused, events.AlertRaised:
-	case events.InputDiscarded:
+	case events.InputDiscarded, events.InputReleased:
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")
-	case events.InputReleased:
-		l.rule("P2", !l.Held, "the order is held")
 	default:
 		l.rule("P2", !l.Held, "the order is held")
 		released := l.last.Type == events.OrderReleased || l.last.Type == events.InputDiscarded
