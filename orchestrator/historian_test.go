@@ -336,11 +336,13 @@ func (h *historian) vanish(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "there") > 0 {
 		t.Skip("they are all there")
 	}
+	h.obey(t, h.drawLive(t))
 	flows := h.flows
 	h.flows = &catalogue{flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)}
 	h.read(t)
 	if rapid.Bool().Draw(t, "look") {
 		h.supervise(t, dueAtOnce)
 	}
+	h.commit(t)
 	h.flows = flows
 }

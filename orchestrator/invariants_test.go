@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -31,7 +32,8 @@ type inspector struct {
 	statuses  map[string][]string // the topics of each order's status messages
 	flows     map[*workflow.Workflow]*oracle.Flow
 
-	journal, sent int // how much was read
+	journal, sent int    // how much was read
+	owner         string // who claimed the partition last
 	// jumps says that clocks differ and jump: an event may look older than the
 	// one before.
 	jumps bool
@@ -53,6 +55,9 @@ func (in *inspector) check(t fataler, s *stage) {
 	for _, r := range s.journal[in.journal:] {
 		e, err := events.Decode[events.Event](r.Value)
 		must(t, err)
+		if e.Type == events.PartitionClaimed {
+			in.owner = e.Instance
+		}
 		if e.Order == "" {
 			continue
 		}
@@ -70,11 +75,12 @@ func (in *inspector) check(t fataler, s *stage) {
 	in.sent = len(s.messages)
 	for id := range fresh {
 		must(t, oracle.CheckMessages(in.histories[id], in.messages[id]))
-		in.checkTopics(t, s, id)
+		checkTopics(t, s, id, in.histories[id], in.statuses[id])
 	}
 	for id, ledger := range in.ledgers {
 		if !in.elsewhere {
 			checkCommands(t, s, id, in.histories[id])
+			checkInputs(t, s, id, in.histories[id])
 		}
 		if len(s.records) == 0 { // all is committed
 			if err := ledger.Rest(); err != nil {
@@ -97,22 +103,33 @@ func (in *inspector) event(t fataler, s *stage, e *events.Event) {
 		})
 		in.ledgers[e.Order] = ledger
 	}
+	ledger.Owner = in.owner
 	if err := ledger.Add(e); err != nil {
 		t.Fatalf("%v\n%s", err, story(append(history, *e)))
 	}
-	if n := len(history); n > 0 && !in.jumps && e.At.Before(history[n-1].At) {
+	history = append(history, *e)
+	checkTimes(t, history, s.skew, in.jumps)
+	in.histories[e.Order] = history
+}
+
+// checkTimes: the last event of a history is not older than the one before, and
+// an attempt expires as the allowance for clock skew says.
+func checkTimes(t fataler, history []events.Event, skew time.Duration, jumps bool) {
+	t.Helper()
+	n := len(history) - 1
+	e := &history[n]
+	if n > 0 && !jumps && e.At.Before(history[n-1].At) {
 		t.Fatalf("%q: event %d is older than the one before", e.Order, e.Seq)
 	}
 	if e.Type == events.StepStarted || e.Type == events.UndoStarted {
 		want := time.Time{}
-		if s.skew > 0 {
-			want = e.CompleteBy.Add(s.skew)
+		if skew > 0 {
+			want = e.CompleteBy.Add(skew)
 		}
 		if !e.Expires.Equal(want) {
-			t.Fatalf("%q: event %d expires at %v, with a skew of %v", e.Order, e.Seq, e.Expires, s.skew)
+			t.Fatalf("%q: event %d expires at %v, with a skew of %v", e.Order, e.Seq, e.Expires, skew)
 		}
 	}
-	in.histories[e.Order] = append(history, *e)
 }
 
 // story tells a history as plays do.
@@ -147,9 +164,8 @@ func (in *inspector) definition(w *workflow.Workflow) *oracle.Flow {
 
 // checkTopics: status messages go to the caller's topic until it was refused,
 // and to the namespace's own from then on (P1).
-func (in *inspector) checkTopics(t fataler, s *stage, id string) {
+func checkTopics(t fataler, s *stage, id string, history []events.Event, got []string) {
 	t.Helper()
-	history := in.histories[id]
 	var want []string
 	to := history[0].ReplyTo
 	for i, e := range history {
@@ -167,7 +183,7 @@ func (in *inspector) checkTopics(t fataler, s *stage, id string) {
 			}
 		}
 	}
-	if got := in.statuses[id]; !slices.Equal(got, want) {
+	if !slices.Equal(got, want) {
 		t.Fatalf("%q: status messages went to %q, and not to %q", id, got, want)
 	}
 }
@@ -177,6 +193,26 @@ func (in *inspector) checkTopics(t fataler, s *stage, id string) {
 // itself left nothing; neither did those that came before the order.
 func checkCommands(t fataler, s *stage, id string, history []events.Event) {
 	t.Helper()
+	if _, err := tooEarly(func(before int) error { return s.commanded(id, history, before) }); err != nil {
+		t.Fatalf("%q: %v\n%s", id, err, story(history))
+	}
+}
+
+// tooEarly finds out how many inputs came before the order, of which nothing is
+// left.
+func tooEarly(check func(before int) error) (before int, err error) {
+	for err = check(0); err != nil && !errors.Is(err, errNoMore); err = check(before) {
+		before++
+	}
+	return before, err
+}
+
+// errNoMore says that there are not as many inputs.
+var errNoMore = errors.New("whatever came before the order")
+
+// commanded holds a history against the commands that were read, but for those
+// that came before the order.
+func (s *stage) commanded(id string, history []events.Event, before int) error {
 	var left []events.Event
 	for _, e := range history {
 		if byOperator(&e) {
@@ -189,13 +225,10 @@ func checkCommands(t fataler, s *stage, id string, history []events.Event) {
 			read = append(read, c.value)
 		}
 	}
-	var err error
-	for before := range len(read) + 1 {
-		if err = matches(read[before:], left); err == nil {
-			return
-		}
+	if before > len(read) {
+		return fmt.Errorf("commands %+v left %+v, %w", read, left, errNoMore)
 	}
-	t.Fatalf("%q: commands %+v left %+v: %v", id, read, left, err)
+	return matches(read[before:], left)
 }
 
 // byOperator says whether an event is what a command left.
@@ -234,6 +267,9 @@ func matches(commands []events.Command, left []events.Event) error {
 			e.Type == events.CommandRefused && e.Operation != c.Command {
 			return fmt.Errorf("%+v left %+v", c, e)
 		}
+		if e.Type != events.CommandRefused && !carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
+			return fmt.Errorf("%+v left %+v", c, e)
+		}
 		if c.ID != "" {
 			last = c.ID
 		}
@@ -242,6 +278,21 @@ func matches(commands []events.Command, left []events.Event) error {
 		return fmt.Errorf("nobody asked for %+v", left[0])
 	}
 	return nil
+}
+
+// carries says whether an act is the one that the command asked for.
+func carries(c *events.Command, e *events.Event) bool {
+	switch e.Type {
+	case events.StepSkipped:
+		return e.Reason == c.Note && e.Step == c.Step && string(e.Output) == string(c.Output)
+	case events.UndoSkipped:
+		return e.Reason == c.Note && e.Step == c.Step
+	case events.OrderResubmitted:
+		return e.Reason == c.Note && e.SameKey == c.SameKey && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
+	case events.OrderCompensating:
+		return e.Reason == c.Note || c.Note == ""
+	}
+	return e.Reason == c.Note
 }
 
 // checkState: the record says what the events say.
@@ -265,18 +316,18 @@ func checkState(t fataler, o *projections.Order, l *oracle.Ledger) {
 	for i := range o.Waiting {
 		waiting[i] = o.Waiting[i].Source
 	}
-	is := record{
+	got := record{
 		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
 	}
-	must := record{
+	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
 	}
-	if is != must {
-		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, is, must)
+	if got != want {
+		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
 	}
 	if len(o.Steps) != len(l.Steps) {
 		t.Fatalf("%q: the record has %d steps", o.ID, len(o.Steps))
@@ -293,23 +344,23 @@ func checkState(t fataler, o *projections.Order, l *oracle.Ledger) {
 	}
 }
 
-func checkWork(t fataler, order, what string, is *projections.Work, must *oracle.Work, undo bool) {
+func checkWork(t fataler, order, what string, got *projections.Work, says *oracle.Work, undo bool) {
 	t.Helper()
 	var kept []events.Error
 	if undo {
-		kept = must.Errors[max(0, len(must.Errors)-100):]
+		kept = says.Errors[max(0, len(says.Errors)-100):]
 	}
 	want := projections.Work{
-		State: projections.StepState(must.State), Attempt: must.Attempt,
-		FailureCount: must.Failures, Tried: must.Tried, Round: must.Round, Resubmissions: must.Resubmissions,
-		CompleteBy: must.CompleteBy, Expires: must.Expires, Due: must.Due, IdempotencyKey: must.Key,
-		Input: must.Input, Error: must.Last, Errors: kept, Unanswered: must.Unanswered,
+		State: projections.StepState(says.State), Attempt: says.Attempt,
+		FailureCount: says.Failures, Tried: says.Tried, Round: says.Round, Resubmissions: says.Resubmissions,
+		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key,
+		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered,
 	}
-	if len(is.Errors) == 0 && len(kept) == 0 {
-		want.Errors = is.Errors
+	if len(got.Errors) == 0 && len(kept) == 0 {
+		want.Errors = got.Errors
 	}
-	if !reflect.DeepEqual(is, &want) {
-		t.Fatalf("%q: the record of the %s says\n %+v, and must say\n %+v", order, what, *is, want)
+	if !reflect.DeepEqual(got, &want) {
+		t.Fatalf("%q: the record of the %s says\n %+v, and must say\n %+v", order, what, *got, want)
 	}
 }
 

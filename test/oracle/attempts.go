@@ -1,9 +1,14 @@
 package oracle
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -13,9 +18,9 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 	w := &s.Work
 	switch e.Type {
 	case events.StepStarted:
-		l.rule(l.Toward == "", "the order is being compensated")
-		l.rule(l.flow == nil || l.ready(s), "what it comes after is not done")
-		l.rule(l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
+		l.rule("C1", l.Toward == "", "the order is being compensated")
+		l.rule("S1", l.flow == nil || l.ready(s), "what it comes after is not done")
+		l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 		l.start(e, s, w, false)
 	case events.StepCompleted:
 		l.ends(e, w)
@@ -29,21 +34,22 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.fails(e, w, expired)
 		s.MayHaveRun = true
 	case events.StepRetried:
-		l.rule(l.Toward == "", "the order is being compensated")
+		l.rule("C1", l.Toward == "", "the order is being compensated")
 		l.retry(e, s, w)
 	case events.StepSkipped:
-		l.rule(l.Toward == "", "the order is being compensated")
-		l.rule(w.State == notStarted || w.broken(), "it is %s", w.State)
+		l.rule("C1", l.Toward == "", "the order is being compensated")
+		l.rule("P3", w.State == notStarted || w.broken(), "it is %s", w.State)
 		if byWorkflow(e) {
 			l.goesOn()
-			l.rule(w.Attempt == 0 || w.State == notStarted, "it was tried before")
-			l.rule(s.def == nil || s.def.conditional() && l.ready(s), "nothing in the workflow asks for it")
+			l.passes(e, s)
+		} else {
+			l.locks(e)
 		}
 		w.end(skipped)
 		s.Output = e.Output
 		l.relieve(e)
 	default:
-		l.rule(false, "nobody knows this event")
+		l.rule("P4", false, "nobody knows this event")
 	}
 }
 
@@ -51,6 +57,48 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 // operator.
 func byWorkflow(e *events.Event) bool {
 	return strings.HasPrefix(e.Reason, "when: ") && e.By == "" && e.Command == ""
+}
+
+// passes: the workflow passes over a step whose turn has come, and whose
+// condition is false.
+func (l *Ledger) passes(e *events.Event, s *Step) {
+	l.rule("S1", s.State == notStarted, "it is %s", s.State)
+	l.rule("S1", e.Output == nil && e.LockedBy == "", "it has the output %s, and is locked by %q", e.Output, e.LockedBy)
+	if s.def != nil {
+		l.rule("S1", s.def.When != "" && e.Reason == "when: "+s.def.When && s.Input == nil && l.ready(s), "nothing in the workflow asks for it")
+		runs, err := l.runsNow(s)
+		l.rule("S1", err == nil && !runs || errors.Is(err, errUnjudged), "its condition %q holds: %t, %v", s.def.When, runs, err)
+	}
+}
+
+// runsNow evaluates the condition of a step that is to begin. Who gives it an
+// input wants it to run.
+func (l *Ledger) runsNow(s *Step) (bool, error) {
+	if s.def == nil || s.def.When == "" || s.State != notStarted || s.Input != nil {
+		return true, nil
+	}
+	return l.holds(s.def.When)
+}
+
+// given evaluates what an attempt's agent is to get, nil where the workflow does
+// not say.
+func (l *Ledger) given(s *Step, w *Work, undo bool) ([]byte, error) {
+	source := s.def.With
+	if undo {
+		source = s.def.UndoWith
+	}
+	if source == "" || w.Input != nil {
+		return nil, nil
+	}
+	return l.value(source)
+}
+
+// inputOf is what the step works on.
+func (l *Ledger) inputOf(s *Step) jsontext.Value {
+	if s.Input != nil {
+		return s.Input
+	}
+	return l.accepted.Input
 }
 
 // undo takes the events of a step's undo.
@@ -66,7 +114,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		if s.State == completed {
 			want = events.OutcomeCompleted
 		}
-		l.rule(e.Outcome == want, "its outcome is %q, and must be %q", e.Outcome, want)
+		l.rule("C1", e.Outcome == want, "its outcome is %q, and must be %q", e.Outcome, want)
 		l.start(e, s, w, true)
 	case events.UndoCompleted:
 		l.ends(e, w)
@@ -77,8 +125,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 			l.mayUndo(s)
 			l.goesOn()
 			l.begins(e, w)
-			l.rule(e.Error != nil && e.Error.Permanent && (e.Error.Code == "request-refused" || e.Error.Code == "bad-expression"),
-				"it did not run, and its error is %+v", e.Error)
+			w.prevented = l.prevented(e.Error, s, w, true)
 			w.Attempt = e.Attempt
 		} else {
 			l.ends(e, w)
@@ -90,14 +137,15 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 	case events.UndoRetried:
 		l.retry(e, s, w)
 	case events.UndoSkipped:
-		l.rule(l.Toward != "", "nothing is being undone")
-		l.rule(s.ran(), "the step did not run")
-		l.rule(s.def == nil || s.def.Undo != "", "the step has no undo")
-		l.rule(w.State == notStarted || w.broken(), "it is %s", w.State)
+		l.locks(e)
+		l.rule("C1", l.Toward != "", "nothing is being undone")
+		l.rule("C3", s.ran(), "the step did not run")
+		l.rule("C3", s.def == nil || s.def.Undo != "", "the step has no undo")
+		l.rule("P3", w.State == notStarted || w.broken(), "it is %s", w.State)
 		w.end(skipped)
 		l.relieve(e)
 	default:
-		l.rule(false, "nobody knows this event")
+		l.rule("P4", false, "nobody knows this event")
 	}
 }
 
@@ -109,19 +157,24 @@ func (l *Ledger) ready(s *Step) bool {
 // begins holds for every attempt: none runs, numbers have no gap, and a
 // failure's retry has been armed and is due.
 func (l *Ledger) begins(e *events.Event, w *Work) {
-	l.rule(w.State == notStarted || w.broken(), "it is %s", w.State)
-	l.rule(!w.broken() || !w.Due.IsZero() && !e.At.Before(w.Due), "the last attempt %s, and the next is due at %v", w.State, w.Due)
-	l.rule(e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
+	l.free(e, w)
+	l.rule("V4", e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
+}
+
+func (l *Ledger) free(e *events.Event, w *Work) {
+	l.rule("T5", w.State == notStarted || w.broken(), "it is %s", w.State)
+	l.rule("V3", !w.broken() || !w.Due.IsZero() && !e.At.Before(w.Due), "the last attempt %s, and the next is due at %v", w.State, w.Due)
 }
 
 func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	l.goesOn()
 	l.begins(e, w)
-	l.rule(e.LockedBy != "" && e.Agent != "" && e.Operation != "", "locked by %q, agent %q is asked to %q", e.LockedBy, e.Agent, e.Operation)
-	want := events.IdempotencyKey(l.Order, s.Name, undo, w.Resubmissions)
-	l.rule(e.IdempotencyKey == want, "its key is %q, and must be %q", e.IdempotencyKey, want)
-	l.rule(e.CompleteBy.After(e.At), "its complete-by is %v", e.CompleteBy)
-	l.rule(e.Expires.IsZero() || e.Expires.After(e.CompleteBy), "it expires at %v", e.Expires)
+	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
+	l.rule("S3", e.Agent != "" && e.Operation != "", "agent %q is asked to %q", e.Agent, e.Operation)
+	want := l.key(s.Name, undo, w.Resubmissions)
+	l.rule("A3", e.IdempotencyKey == want, "its key is %q, and must be %q", e.IdempotencyKey, want)
+	l.rule("S2", e.CompleteBy.After(e.At), "its complete-by is %v", e.CompleteBy)
+	l.rule("S2", e.Expires.IsZero() || e.Expires.After(e.CompleteBy), "it expires at %v", e.Expires)
 	if def := s.def; def != nil {
 		operation := def.Do
 		completeBy := e.At.Add(time.Duration(def.Timeout))
@@ -130,29 +183,91 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 		} else if !l.Deadline.IsZero() && l.Deadline.Before(completeBy) {
 			completeBy = l.Deadline
 		}
-		l.rule(e.Agent == def.Agent && e.Operation == operation, "agent %s is asked to %s", e.Agent, e.Operation)
-		l.rule(e.CompleteBy.Equal(events.Time(completeBy)), "its complete-by is %v, and must be %v", e.CompleteBy, completeBy)
-		l.rule(w.Tried < def.Retry.Attempts, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
+		l.rule("S3", e.Agent == def.Agent && e.Operation == operation, "agent %s is asked to %s", e.Agent, e.Operation)
+		l.rule("S2", e.CompleteBy.Equal(events.Time(completeBy)), "its complete-by is %v, and must be %v", e.CompleteBy, completeBy)
+		l.rule("V5", w.Tried < def.Retry.Attempts, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
+		l.asked(e, s, w, undo)
 	}
-	w.State, w.Attempt, w.Key, w.Unanswered = running, e.Attempt, e.IdempotencyKey, false
+	w.State, w.Attempt, w.Key, w.Unanswered, w.prevented = running, e.Attempt, e.IdempotencyKey, false, ""
 	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
 	if e.Input != nil {
-		l.rule(w.Input == nil, "its input was recorded before")
+		l.rule("S3", w.Input == nil, "its input was recorded before")
 		w.Input = e.Input
 	}
 }
 
+// asked: the attempt's step is to run, and its agent gets what the workflow says.
+func (l *Ledger) asked(e *events.Event, s *Step, w *Work, undo bool) {
+	if !undo {
+		runs, err := l.runsNow(s)
+		l.rule("S1", err == nil && runs || errors.Is(err, errUnjudged), "its condition %q holds: %t, %v", s.def.When, runs, err)
+	}
+	want, err := l.given(s, w, undo)
+	if errors.Is(err, errUnjudged) {
+		return
+	}
+	l.rule("S3", err == nil, "what its agent is to get: %v", err)
+	l.rule("S3", (want == nil) == (e.Input == nil), "its input is %s, and must be %s", e.Input, want)
+	if want != nil {
+		got, err := canonical(e.Input)
+		l.rule("S3", err == nil && bytes.Equal(got, want), "its input is %s, and must be %s", e.Input, want)
+	}
+}
+
+// prevented: an attempt could not even begin. Kafka would not take its request,
+// which is on trust, or one of its expressions fails.
+func (l *Ledger) prevented(fault *events.Error, s *Step, w *Work, undo bool) Cause {
+	l.rule("A5", fault != nil && fault.Permanent && fault.Step == s.Name, "it did not run, and its error is %+v", fault)
+	if fault == nil {
+		return ""
+	}
+	var err error
+	runs := true
+	if s.def != nil {
+		if !undo {
+			runs, err = l.runsNow(s)
+		}
+		if err == nil && runs {
+			_, err = l.given(s, w, undo)
+		}
+	}
+	switch unjudged := s.def == nil || errors.Is(err, errUnjudged); fault.Code {
+	case "request-refused":
+		l.rule("S3", err == nil && runs || unjudged, "it was not to be asked for: it is to run: %t, %v", runs, err)
+		return ByRefusal
+	case "bad-expression":
+		l.rule("S4", err != nil || unjudged, "none of its expressions fails")
+		return ByExpression
+	}
+	l.rule("A5", false, "it did not run, and its error is %+v", fault)
+	return ""
+}
+
+// key is the key of a step's requests, or of its undo's, as docs/messages.md
+// spells them.
+func (l *Ledger) key(step string, undo bool, resubmissions int) string {
+	key := l.Order + "/" + step
+	if undo {
+		key += ":undo"
+	}
+	if resubmissions > 0 {
+		key = fmt.Sprintf("%s:%d", key, resubmissions+1)
+	}
+	return key
+}
+
 // ends holds for every end of an attempt.
 func (l *Ledger) ends(e *events.Event, w *Work) {
-	l.rule(w.State == running && e.Attempt == w.Attempt, "attempt %d ends, and attempt %d is %s", e.Attempt, w.Attempt, w.State)
+	l.rule("S2", w.State == running && e.Attempt == w.Attempt, "attempt %d ends, and attempt %d is %s", e.Attempt, w.Attempt, w.State)
 }
 
 func (l *Ledger) fails(e *events.Event, w *Work, state string) {
-	l.rule(e.Error != nil, "it has no error")
-	l.rule(state != expired || !e.At.Before(w.ends()), "it had time until %v", w.ends())
+	l.rule("A5", e.Error != nil, "it has no error")
+	l.rule("V2", state != expired || !e.At.Before(w.ends()), "it had time until %v", w.ends())
 	if e.Error == nil {
 		return
 	}
+	l.rule("V2", state != expired || e.Error.Code == "expired" && !e.Error.Permanent, "its error is %+v", e.Error)
 	w.end(state)
 	w.Last, w.Unanswered = e.Error, state == expired
 	fault := *e.Error
@@ -166,21 +281,21 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 // retry: below the threshold, and after a wait that the workflow allows.
 func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 	l.goesOn()
-	l.rule(w.broken() && w.Due.IsZero(), "it is %s, and its next attempt is due at %v", w.State, w.Due)
-	l.rule(e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
-	l.rule(w.Last == nil || !w.Last.Permanent, "its error is permanent")
-	l.rule(e.Round == 0 || e.Round == w.Round+1, "round %d follows %d", e.Round, w.Round)
+	l.rule("V3", w.broken() && w.Due.IsZero(), "it is %s, and its next attempt is due at %v", w.State, w.Due)
+	l.rule("V4", e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
+	l.rule("A5", w.Last == nil || !w.Last.Permanent, "its error is permanent")
+	l.rule("V5", e.Round == 0 || e.Round == w.Round+1, "round %d follows %d", e.Round, w.Round)
 	if def := s.def; def != nil {
 		low, high := def.delay(w.Tried)
 		if e.Round > 0 {
 			low, high = def.pause()
-			l.rule(w.Tried >= def.Retry.Attempts, "only %d attempts of %d failed in this round", w.Tried, def.Retry.Attempts)
-			l.rule(e.Round <= def.Wait.Rounds, "the workflow has %d more rounds", def.Wait.Rounds)
+			l.rule("V5", w.Tried >= def.Retry.Attempts, "only %d attempts of %d failed in this round", w.Tried, def.Retry.Attempts)
+			l.rule("V5", e.Round <= def.Wait.Rounds, "the workflow has %d more rounds", def.Wait.Rounds)
 		} else {
-			l.rule(w.Tried < def.Retry.Attempts, "%d attempts of %d failed in this round", w.Tried, def.Retry.Attempts)
+			l.rule("V5", w.Tried < def.Retry.Attempts, "%d attempts of %d failed in this round", w.Tried, def.Retry.Attempts)
 		}
 		wait := e.Due.Sub(e.At)
-		l.rule(wait >= low-time.Millisecond && wait <= high+time.Millisecond, // messages have milliseconds
+		l.rule("V3", wait >= low-time.Millisecond && wait <= high+time.Millisecond, // messages have milliseconds
 			"it waits for %v, and must for %v to %v", wait, low, high)
 	}
 	w.Due = e.Due
@@ -206,11 +321,12 @@ func (l *Ledger) discarded(e *events.Event) {
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale
 	case w.State == running && !e.At.After(w.ends()):
-		l.rule(false, "attempt %d runs until %v", e.Attempt, w.ends())
+		l.rule("S3", false, "attempt %d runs until %v", e.Attempt, w.ends())
+		want = e.Reason
 	case w.State == running, w.Unanswered:
 		want = events.DiscardLate
 	default:
 		want = events.DiscardRepeated
 	}
-	l.rule(e.Reason == want, "the reason is %q, and must be %q", e.Reason, want)
+	l.rule("A4", e.Reason == want, "the reason is %q, and must be %q", e.Reason, want)
 }

@@ -24,14 +24,16 @@ type Flow struct {
 
 // FlowStep is a step of a [Flow].
 type FlowStep struct {
-	Name      string          `json:"name"`
-	Agent     string          `json:"agent"`
-	Do        string          `json:"do"`
-	Undo      string          `json:"undo"`
-	After     []string        `json:"after"`
-	When      json.RawMessage `json:"when"`
-	Timeout   Duration        `json:"timeout"`
-	Exhausted string          `json:"exhausted"`
+	Name      string   `json:"name"`
+	Agent     string   `json:"agent"`
+	Do        string   `json:"do"`
+	Undo      string   `json:"undo"`
+	After     []string `json:"after"`
+	When      string   `json:"when"`
+	With      string   `json:"with"`
+	UndoWith  string   `json:"undoWith"`
+	Timeout   Duration `json:"timeout"`
+	Exhausted string   `json:"exhausted"`
 	Retry     struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`
@@ -113,9 +115,6 @@ func (f *Flow) behind(name string) []string {
 	}
 	return found
 }
-
-// conditional says that the workflow may pass over the step by itself.
-func (s *FlowStep) conditional() bool { return len(s.When) > 0 && string(s.When) != "null" }
 
 // delay is the shortest and the longest time before the attempt after so many
 // failures; jitter takes away a part.

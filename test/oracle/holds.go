@@ -15,28 +15,28 @@ type before struct{ errored, alerted bool }
 func (l *Ledger) queue(e *events.Event) {
 	switch e.Type {
 	case events.InputHeld, events.CommandRefused, events.AlertRaised:
-	case events.InputDiscarded:
+	case events.InputDiscarded, events.InputReleased:
 	case events.OrderReleased:
-		l.rule(l.Held, "the order is not held")
-	case events.InputReleased:
-		l.rule(!l.Held, "the order is held")
+		l.rule("P3", l.Held, "the order is not held")
 	default:
-		l.rule(!l.Held, "the order is held")
+		l.rule("P2", !l.Held, "the order is held")
 		released := l.last.Type == events.OrderReleased || l.last.Type == events.InputDiscarded
-		l.rule(!released || len(l.Waiting) == 0 || e.Held || e.Type == events.StatusRefused, "%s waits", strings.Join(l.Waiting, ", "))
+		l.rule("P3", !released || len(l.Waiting) == 0 || e.Held || e.Type == events.StatusRefused, "%s waits", strings.Join(l.Waiting, ", "))
 	}
 }
 
 // hold takes the order into Error until it is released; what was armed stays
 // armed.
 func (l *Ledger) hold(e *events.Event) {
-	l.rule(e.Reason != "", "it has no reason")
+	l.rule("P2", e.Reason != "" && e.Error != nil && e.Error.Code == "internal", "its reason is %q, and its error is %+v", e.Reason, e.Error)
+	l.Blame = append(l.Blame, ByPanic)
 	l.before = before{l.errored, l.Alerted}
 	l.Held, l.errored = true, true
 }
 
 // release makes of the order what it was.
 func (l *Ledger) release(e *events.Event) {
+	l.locks(e)
 	l.Held, l.errored, l.Alerted = false, l.before.errored, l.before.alerted
 	if !l.errored {
 		l.lapse(e)
@@ -45,23 +45,23 @@ func (l *Ledger) release(e *events.Event) {
 
 // input follows what is held: each input once, in order.
 func (l *Ledger) input(e *events.Event) {
-	l.rule(strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
+	l.rule("P4", strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
 	if e.Type == events.InputHeld {
-		l.rule(l.Held, "the order is not held")
-		l.rule(!l.seen[e.Source], "%s was held before", e.Source)
-		l.rule(e.Raw != nil && len(e.Raw.Value) > 0, "%s is not with it", e.Source)
+		l.rule("P2", l.Held, "the order is not held")
+		l.rule("P3", !l.seen[e.Source], "%s was held before", e.Source)
+		l.rule("P3", e.Raw != nil && len(e.Raw.Value) > 0, "%s is not with it", e.Source)
 		l.seen[e.Source] = true
 		l.Waiting = append(slices.Clone(l.Waiting), e.Source)
 		return
 	}
 	if len(l.Waiting) > 0 && !l.Held {
-		l.rule(l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])
+		l.rule("P3", l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])
 		l.Waiting = l.Waiting[1:]
 		return
 	}
-	l.rule(e.Type == events.InputDiscarded, "it does not wait")
-	l.rule(l.Held || l.ended, "the order is %s", l.State)
-	l.rule(!l.seen[e.Source], "%s was held, or discarded, before", e.Source)
-	l.rule(e.Reason != "", "it has no reason")
+	l.rule("P3", e.Type == events.InputDiscarded, "it does not wait")
+	l.rule("P3", l.Held || l.ended, "the order is %s", l.State)
+	l.rule("P3", !l.seen[e.Source], "%s was held, or discarded, before", e.Source)
+	l.rule("P4", e.Reason != "", "it has no reason")
 	l.seen[e.Source] = true
 }

@@ -18,7 +18,7 @@ import (
 func Journal(t testing.TB, records iter.Seq[*kgo.Record]) iter.Seq[*events.Event] {
 	t.Helper()
 	return func(yield func(*events.Event) bool) {
-		j := &journal{TB: t, ledgers: make(map[string]*Ledger), transaction: make(map[int32]uint64), open: make(map[int32]int)}
+		j := &journal{TB: t, ledgers: make(map[string]*Ledger), transaction: make(map[int32]uint64), open: make(map[int32]int), owners: make(map[int32]string)}
 		for r := range records {
 			e := j.event(r)
 			j.seal(r, e)
@@ -34,7 +34,8 @@ type journal struct {
 	testing.TB
 	ledgers     map[string]*Ledger
 	transaction map[int32]uint64
-	open        map[int32]int // events since the last seal
+	open        map[int32]int    // events since the last seal
+	owners      map[int32]string // who claimed each partition last
 }
 
 // event reads the next one, and enters it in the ledger of its order.
@@ -42,6 +43,9 @@ func (j *journal) event(r *kgo.Record) *events.Event {
 	e, err := events.Decode[events.Event](r.Value)
 	if err != nil {
 		j.Fatalf("journal %d/%d: %v", r.Partition, r.Offset, err)
+	}
+	if e.Type == events.PartitionClaimed {
+		j.owners[r.Partition] = e.Instance
 	}
 	if e.Order == "" {
 		return &e
@@ -51,6 +55,7 @@ func (j *journal) event(r *kgo.Record) *events.Event {
 		l = NewLedger(e.Order, nil)
 		j.ledgers[e.Order] = l
 	}
+	l.Owner = j.owners[r.Partition]
 	if err := l.Add(&e); err != nil {
 		j.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
 	}

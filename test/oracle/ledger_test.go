@@ -54,7 +54,7 @@ func history() []events.Event {
 		{Type: events.StepCompleted, At: after(3), Step: "a", Attempt: 2},
 		started(3, "b", "y", 1),
 		{Type: events.StepExpired, At: after(13), Step: "b", Attempt: 1, Error: &events.Error{Code: "expired"}},
-		{Type: events.OrderCompensating, At: after(13), Step: "b", Reason: "b expired", End: "Compensated"},
+		{Type: events.OrderCompensating, At: after(13), Step: "b", Reason: "b expired", Error: &events.Error{Code: "expired"}, End: "Compensated"},
 		undo(13, "b", "y", "o/b:undo", events.OutcomeUnknown, 1),
 		{Type: events.UndoCompleted, At: after(14), Step: "b", Attempt: 1},
 		undo(14, "a", "x", "o/a:undo", events.OutcomeCompleted, 1),

@@ -69,17 +69,17 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
 		if asked[i].ReplyTo == "" {
-			return fmt.Errorf("order %q: request %d does not say where its reply goes", order, i+1)
+			return fmt.Errorf("order %q: S3: request %d does not say where its reply goes", order, i+1)
 		}
 		asked[i].ReplyTo = ""
 	}
-	if err := equal(order, "request", asked, requests); err != nil {
+	if err := equal(order, "S3: request", asked, requests); err != nil {
 		return err
 	}
-	if err := equal(order, "status", m.Statuses, statuses); err != nil {
+	if err := equal(order, "P1: status", m.Statuses, statuses); err != nil {
 		return err
 	}
-	return equal(order, "alert", m.Alerts, alerts)
+	return equal(order, "P2: alert", m.Alerts, alerts)
 }
 
 func equal[M any](order, what string, got, want []M) error {

@@ -44,6 +44,8 @@ type Work struct {
 	Last                     *events.Error  // of the last attempt, if it failed
 	Errors                   []events.Error // of all attempts
 	Unanswered               bool           // the last attempt expired
+
+	prevented Cause // of an undo: why the last attempt could not even begin
 }
 
 func (w *Work) broken() bool { return w.State == failed || w.State == expired }

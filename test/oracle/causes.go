@@ -1,0 +1,154 @@
+package oracle
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Cause is what brought an order into Error, as far as its history tells.
+type Cause string
+
+// The causes. Only a refusal is on trust: what Kafka would have taken stands in
+// no history. A suite whose topics are all there can want none.
+const (
+	ByAgent      Cause = "an agent's error"
+	BySilence    Cause = "an attempt that expired"
+	ByRefusal    Cause = "a refusal of Kafka"
+	ByExpression Cause = "an expression that fails"
+	ByDeadline   Cause = "the order's deadline"
+	ByAbsence    Cause = "a workflow that is gone"
+	ByPanic      Cause = "a panic"
+)
+
+// Causes lists them.
+var Causes = []Cause{ByAgent, BySilence, ByRefusal, ByExpression, ByDeadline, ByAbsence, ByPanic}
+
+// causes holds that going to Error is earned by what stands in the history.
+func (l *Ledger) causes(e *events.Event) []Cause {
+	switch s := l.Step(e.Step); {
+	case e.Error == nil:
+		return l.undosFailed(e)
+	case e.Error.Code == "overdue" && e.Step == "":
+		l.overdue(e, "error")
+		return []Cause{ByDeadline}
+	case l.Toward != "" || s == nil:
+		l.rule("P2", false, "nothing in its history leads to it: %+v", e.Error)
+	case s.broken() && *e.Error == *s.Last:
+		if s.def != nil {
+			l.rule("V5", s.spent(s.def), "step %s is %s, and has something left to try", s.Name, s.State)
+			l.rule("V5", s.def.Exhausted != "compensate", "the workflow says to compensate")
+		}
+		return []Cause{s.cause()}
+	default:
+		l.free(e, &s.Work)
+		l.rule("S1", s.def == nil || l.ready(s), "what it comes after is not done")
+		if _, err := l.runsNow(s); err == nil { // whether it is to run at all is asked first
+			l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
+		}
+		return []Cause{l.prevented(e.Error, s, &s.Work, false)}
+	}
+	return nil
+}
+
+// undosFailed holds an Error that has no error of its own: undos failed for good,
+// and no other is left (C2), or the workflow is gone.
+func (l *Ledger) undosFailed(e *events.Event) []Cause {
+	if e.Step == "" && strings.Contains(e.Reason, fmt.Sprintf("%s@%d", l.accepted.Workflow, l.accepted.Version)) {
+		return []Cause{ByAbsence}
+	}
+	var causes []Cause
+	step := ""
+	for _, s := range l.Steps {
+		l.rule("C2", s.def == nil || s.State != running && !s.toUndo(), "the undo of step %s is still to come", s.Name)
+		if undo := s.undoing(); undo.broken() {
+			causes, step = append(causes, undo.cause()), s.Name
+		}
+	}
+	if len(causes) > 1 {
+		step = ""
+	}
+	l.rule("P2", len(causes) > 0 && e.Step == step, "it is about %q, and %d undos failed", e.Step, len(causes))
+	return causes
+}
+
+// overdue: the order's deadline has passed, and the workflow says what is to
+// follow.
+func (l *Ledger) overdue(e *events.Event, does string) {
+	l.rule("V5", e.Error != nil && e.Error.Code == "overdue", "nothing in the workflow asks for it, and its error is %+v", e.Error)
+	l.rule("V5", l.Toward == "" && !l.Deadline.IsZero() && !e.At.Before(l.Deadline), "the order's deadline is %v", l.Deadline)
+	l.rule("V5", l.flow == nil || l.flow.Overdue == does, "the workflow says otherwise")
+}
+
+// cause is why the last attempt failed.
+func (w *Work) cause() Cause {
+	switch {
+	case w.prevented != "":
+		return w.prevented
+	case w.State == expired:
+		return BySilence
+	case w.Last.Code == "output-refused":
+		return ByRefusal
+	}
+	return ByAgent
+}
+
+// divert: status messages go to the namespace's topic from here on, and once.
+// That Kafka would not take them is on trust.
+func (l *Ledger) divert(e *events.Event) {
+	atOnce := l.last.Type == events.OrderAccepted && l.accepted.ReplyTo == ""
+	l.rule("P1", e.Reason != "" && e.ReplyTo != "", "%q was refused for the reason %q", e.ReplyTo, e.Reason)
+	l.rule("P1", !l.diverted && (atOnce || e.ReplyTo == l.accepted.ReplyTo), "the caller's topic is %q, refused before: %t", l.accepted.ReplyTo, l.diverted)
+	l.diverted = true
+}
+
+// refused: a command that could be done is done. What depends on more than the
+// history is on trust: what the journal's topic would not take, a workflow that
+// is gone, a release while too much else is decided, a panic.
+func (l *Ledger) refused(e *events.Event) {
+	l.rule("P3", e.Reason != "", "it has no reason")
+	if l.ended || l.Held || strings.Contains(e.Reason, "panicked") {
+		return
+	}
+	earned := true
+	switch e.Operation {
+	case events.CommandCancel:
+		earned = l.Toward != ""
+	case events.CommandPause:
+		earned = l.errored || l.Paused
+	case events.CommandResume:
+		earned = !l.Paused
+	case events.CommandResubmit, events.CommandSkipStep:
+		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || !l.mayRepair(e)
+	}
+	l.rule("P3", earned, "the order is %s, and %s could be done", l.State, e.Operation)
+}
+
+// mayRepair says whether a step can surely be resubmitted, or skipped.
+func (l *Ledger) mayRepair(e *events.Event) bool {
+	s := l.Step(e.Step)
+	resubmit := e.Operation == events.CommandResubmit
+	if resubmit && (!l.errored || s == nil) {
+		return l.errored && e.Step == "" && l.failed() == 1
+	}
+	if s == nil {
+		return false
+	}
+	w := l.wanted(s)
+	if l.Toward != "" && !resubmit && (!s.ran() || s.def != nil && s.def.Undo == "") {
+		return false
+	}
+	return w.broken() || !resubmit && w.State == notStarted
+}
+
+// failed counts the steps, or undos, that failed and were not tried since.
+func (l *Ledger) failed() int {
+	n := 0
+	for _, s := range l.Steps {
+		if l.wanted(s).broken() {
+			n++
+		}
+	}
+	return n
+}

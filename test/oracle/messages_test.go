@@ -1,0 +1,142 @@
+package oracle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// sent is what must have left on account of [history], each as a record.
+func sent() []*kgo.Record {
+	var all []*kgo.Record
+	send := func(kind events.Type, value []byte) {
+		all = append(all, &kgo.Record{Key: []byte("o"), Value: value, Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}})
+	}
+	request := func(step string, attempt, completeBy int, key string) events.Request {
+		return events.Request{
+			Order: "o", Step: step, Attempt: attempt, Operation: step, CompleteBy: after(completeBy), IdempotencyKey: key, ReplyTo: "replies",
+		}
+	}
+	ask := func(r events.Request) { send(events.StepRequested, r.Append(nil)) }
+	undo := func(step string, attempt, completeBy int, key, outcome string) {
+		r := request(step, attempt, completeBy, key)
+		r.Operation, r.Undo, r.Outcome = "back", true, outcome
+		ask(r)
+	}
+	status := func(second int, word string, detail *events.Detail) {
+		m := events.Status{Order: "o", Status: word, At: after(second), Detail: detail}
+		send(events.OrderStatus, m.Append(nil))
+	}
+	status(0, events.StatusReceived, nil)
+	ask(request("a", 1, 10, "o/a"))
+	ask(request("a", 2, 12, "o/a"))
+	ask(request("b", 1, 13, "o/b"))
+	status(13, events.StatusCompensating, &events.Detail{Step: "b", Reason: "b expired", Error: &events.Error{Code: "expired"}})
+	undo("b", 1, 23, "o/b:undo", events.OutcomeUnknown)
+	undo("a", 1, 24, "o/a:undo", events.OutcomeCompleted)
+	status(15, events.StatusFailed, &events.Detail{Step: "a", Reason: "1 of the undos failed"})
+	alert := events.Alert{
+		Order: "o", Step: "a", Reason: "1 of the undos failed", Action: "repair it", At: after(15),
+		Errors: []events.Error{{Code: "gone", Permanent: true, Step: "a", Attempt: 1, Undo: true}, {Code: "expired", Step: "b", Attempt: 1}},
+	}
+	send(events.AlertRaised, alert.Append(nil))
+	undo("a", 2, 30, "o/a:undo:2", events.OutcomeCompleted)
+	status(21, events.StatusCompensated, &events.Detail{Undone: []string{"a", "b"}})
+	return all
+}
+
+// check holds messages against [history].
+func check(records []*kgo.Record) error {
+	all := make(map[string]*Messages)
+	if err := Sort(all, records); err != nil {
+		return err
+	}
+	h := history()
+	for i := range h {
+		h[i].Order, h[i].Seq = "o", uint64(i+1)
+	}
+	return CheckMessages(h, all["o"])
+}
+
+func TestMessagesFollowFromTheHistory(t *testing.T) {
+	if err := check(sent()); err != nil {
+		t.Fatal(err)
+	}
+	ids := map[events.Type]string{events.StepRequested: "S3", events.OrderStatus: "P1", events.AlertRaised: "P2"}
+	for i, r := range sent() {
+		kind := events.Type(events.Header(r, events.HeaderType))
+		for what, records := range map[string][]*kgo.Record{
+			"is lost":     slices.Delete(sent(), i, i+1),
+			"comes twice": slices.Insert(sent(), i, r),
+		} {
+			if err := check(records); err == nil || !strings.Contains(err.Error(), ids[kind]+": ") {
+				t.Errorf("message %d, %s, %s, and the oracle says %v", i+1, kind, what, err)
+			}
+		}
+	}
+	for what, change := range map[string]struct {
+		message  int
+		old, new string
+	}{
+		"a request without a topic for its reply":   {1, `,"replyTo":"replies"`, ``},
+		"a request with another input":              {1, `"order":"o"`, `"order":"o","input":1`},
+		"a request with another key":                {2, `"o/a"`, `"o/a:2"`},
+		"a request for another attempt":             {2, `"attempt":2`, `"attempt":1`},
+		"a request with a later complete-by":        {2, `12:00:12`, `12:00:13`},
+		"a request of high priority":                {3, `"order":"o"`, `"order":"o","priority":"high"`},
+		"a request that hides that it is an undo":   {5, `"undo":true,`, ``},
+		"a request with an output":                  {6, `"order":"o"`, `"order":"o","output":1`},
+		"another status":                            {4, `"compensating"`, `"failed"`},
+		"a status with another reason":              {7, `undos failed`, `undos did not work`},
+		"a status that does not say what is undone": {10, `["a","b"]`, `["a"]`},
+		"an alert with fewer errors":                {8, `,{"code":"expired","step":"b","attempt":1}`, ``},
+		"an alert for another order":                {8, `"order":"o"`, `"order":"p"`},
+		"no JSON":                                   {8, `{`, ``},
+	} {
+		records := sent()
+		r := records[change.message]
+		changed := strings.Replace(string(r.Value), change.old, change.new, 1)
+		if changed == string(r.Value) {
+			t.Fatalf("%s: %s has no %s", what, r.Value, change.old)
+		}
+		r.Value = []byte(changed)
+		if check(records) == nil {
+			t.Errorf("%s, and nobody notices", what)
+		}
+	}
+	swapped := sent()
+	swapped[1], swapped[2] = swapped[2], swapped[1]
+	if check(swapped) == nil {
+		t.Error("requests change places, and nobody notices")
+	}
+	if err := CheckMessages(nil, &Messages{Alerts: []events.Alert{{Order: "o"}}}); err == nil {
+		t.Error("there are messages about no order, and nobody notices")
+	}
+}
+
+// TestSort: each message is one of its order, in the order of the topic; alerts
+// about a partition are those of the order "".
+func TestSort(t *testing.T) {
+	all := make(map[string]*Messages)
+	if err := Sort(all, sent()); err != nil {
+		t.Fatal(err)
+	}
+	about := events.Alert{Reason: "a gap", At: noon.Add(time.Second)}
+	lane := &kgo.Record{Value: about.Append(nil), Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(events.AlertRaised)}}}
+	if err := Sort(all, []*kgo.Record{lane}); err != nil {
+		t.Fatal(err)
+	}
+	o := all["o"]
+	if len(o.Requests) != 6 || len(o.Statuses) != 4 || len(o.Alerts) != 1 || len(all[""].Alerts) != 1 || len(all) != 2 {
+		t.Errorf("%+v of the order, %+v of the partition", o, all[""])
+	}
+	lane.Headers[0].Value = []byte("waybill.order.accepted")
+	if Sort(all, []*kgo.Record{lane}) == nil {
+		t.Error("a message of an unknown type, and nobody notices")
+	}
+}

@@ -1,0 +1,337 @@
+package oracle
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Mutant is a history in which one thing is not as it was. Its events are
+// numbered anew, so that no gap tells.
+type Mutant struct {
+	Kind    string // what was done to which type of event
+	At      int    // the place of the event
+	History []events.Event
+}
+
+// Mutants does to each event of a history whatever can be done to it: what holds
+// histories against rules must refuse the result.
+func Mutants(history []events.Event) iter.Seq[Mutant] {
+	return func(yield func(Mutant) bool) {
+		for i := range history {
+			for kind, mutated := range mutate(history, i) {
+				for n := range mutated {
+					mutated[n].Seq = uint64(n + 1)
+				}
+				if !yield(Mutant{kind + " " + short(history[i].Type), i, mutated}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func mutate(history []events.Event, i int) iter.Seq2[string, []events.Event] {
+	return func(yield func(string, []events.Event) bool) {
+		e := history[i]
+		if !yield("lost", slices.Delete(slices.Clone(history), i, i+1)) ||
+			!yield("twice", slices.Insert(slices.Clone(history), i, e)) {
+			return
+		}
+		if i+1 < len(history) {
+			swapped := slices.Clone(history)
+			swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
+			if !yield("too late", swapped) {
+				return
+			}
+		}
+		for kind, more := range sequels(&e) {
+			if !yield(kind, slices.Insert(slices.Clone(history), i+1, more)) {
+				return
+			}
+		}
+		for j := range history {
+			foreign, first := moved(history[j], e.At), true
+			for k := range j {
+				first = first && (history[k].Type != foreign.Type || history[k].Step != foreign.Step)
+			}
+			if first && j != i && !yield("another "+short(foreign.Type)+" before", slices.Insert(slices.Clone(history), i, foreign)) {
+				return
+			}
+		}
+		for _, name := range history[0].Steps {
+			if e.Step != "" && e.Step != name {
+				changed := slices.Clone(history)
+				changed[i].Step = name
+				if !yield("the step "+name+" in", changed) {
+					return
+				}
+			}
+		}
+		for _, c := range changes {
+			changed := slices.Clone(history)
+			if c.make(&changed[i]) && !yield(c.kind, changed) {
+				return
+			}
+		}
+	}
+}
+
+// sequels are what could be thought to follow an attempt that failed.
+func sequels(e *events.Event) map[string]events.Event {
+	next := events.Event{Order: e.Order, At: e.At, Step: e.Step, Attempt: e.Attempt + 1, Due: e.At.Add(time.Second)}
+	switch e.Type {
+	case events.StepFailed, events.StepExpired:
+		next.Type = events.StepRetried
+	case events.UndoFailed, events.UndoExpired:
+		next.Type = events.UndoRetried
+	default:
+		return nil
+	}
+	return map[string]events.Event{
+		"a retry after": next,
+		"a skip after":  {Type: events.StepSkipped, Order: e.Order, At: e.At, Step: e.Step, Reason: "when: false"},
+	}
+}
+
+// moved is an event as it would be at another time.
+func moved(e events.Event, at time.Time) events.Event {
+	by := at.Sub(e.At)
+	for _, t := range []*time.Time{&e.CompleteBy, &e.Expires, &e.Due} {
+		if !t.IsZero() {
+			*t = t.Add(by)
+		}
+	}
+	e.At = at
+	return e
+}
+
+func short(kind events.Type) string { return strings.TrimPrefix(string(kind), "waybill.") }
+
+// changes are what can be done to an event; each says whether it could.
+var changes = []struct {
+	kind string
+	make func(e *events.Event) bool
+}{
+	{"attempt after the next of", func(e *events.Event) bool { e.Attempt++; return e.Step != "" && e.Attempt > 1 }},
+	{"other step of", func(e *events.Event) bool { return other(&e.Step) }},
+	{"no step of", func(e *events.Event) bool { return empty(&e.Step) }},
+	{"unknown", func(e *events.Event) bool { e.Type += ".mutant"; return true }},
+	{"an hour later", func(e *events.Event) bool { return later(&e.At) }},
+	{"other key of", func(e *events.Event) bool { return other(&e.IdempotencyKey) }},
+	{"other agent of", func(e *events.Event) bool { return other(&e.Agent) }},
+	{"no agent of", func(e *events.Event) bool { return empty(&e.Agent) }},
+	{"other operation of", func(e *events.Event) bool { return other(&e.Operation) }},
+	{"other instance of", func(e *events.Event) bool { return other(&e.LockedBy) }},
+	{"no lock of", func(e *events.Event) bool { return empty(&e.LockedBy) }},
+	{"other reason of", func(e *events.Event) bool { return other(&e.Reason) }},
+	{"no reason of", func(e *events.Event) bool { return empty(&e.Reason) }},
+	{"other action of", func(e *events.Event) bool { return other(&e.Action) }},
+	{"no action of", func(e *events.Event) bool { return empty(&e.Action) }},
+	{"other source of", func(e *events.Event) bool { return other(&e.Source) }},
+	{"no source of", func(e *events.Event) bool { return empty(&e.Source) }},
+	{"no record of", func(e *events.Event) bool { was := e.Raw; e.Raw = nil; return was != nil }},
+	{"unknown end of", func(e *events.Event) bool { return other(&e.End) }},
+	{"other topic of", func(e *events.Event) bool { return other(&e.ReplyTo) }},
+	{"other workflow of", func(e *events.Event) bool { return other(&e.Workflow) }},
+	{"later due of", func(e *events.Event) bool { return later(&e.Due) }},
+	{"later complete-by of", func(e *events.Event) bool { return later(&e.CompleteBy) }},
+	{"complete-by at once of", func(e *events.Event) bool { return atOnce(&e.CompleteBy, e.At) }},
+	{"later expiry of", func(e *events.Event) bool { return later(&e.Expires) }},
+	{"expiry at once of", func(e *events.Event) bool { return atOnce(&e.Expires, e.CompleteBy) }},
+	{"later deadline of", func(e *events.Event) bool { return later(&e.Deadline) }},
+	{"deadline at once of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At) }},
+	{"deadline soon of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At.Add(time.Millisecond)) }},
+	{"next round of", func(e *events.Event) bool {
+		e.Round++
+		return e.Type == events.StepRetried || e.Type == events.UndoRetried
+	}},
+	{"no round of", func(e *events.Event) bool { was := e.Round; e.Round = 0; return was > 0 }},
+	{"other output of", func(e *events.Event) bool { return replace(&e.Output) }},
+	{"output added to", func(e *events.Event) bool {
+		was := e.Output
+		e.Output = jsontext.Value(`{"mutant":1}`)
+		return was == nil && (e.Type == events.StepCompleted || e.Type == events.StepSkipped)
+	}},
+	{"other input of", func(e *events.Event) bool { return replace(&e.Input) }},
+	{"input added to", func(e *events.Event) bool {
+		was := e.Input
+		e.Input = jsontext.Value(`{"mutant":1}`)
+		return was == nil && slices.Contains([]events.Type{events.OrderAccepted, events.StepStarted, events.UndoStarted}, e.Type)
+	}},
+	{"other outcome of", func(e *events.Event) bool {
+		was := e.Outcome
+		if e.Outcome = events.OutcomeUnknown; was == events.OutcomeUnknown {
+			e.Outcome = events.OutcomeCompleted
+		}
+		return was != ""
+	}},
+	{"other end of", func(e *events.Event) bool {
+		was := e.End
+		if e.End = "Cancelled"; was == "Cancelled" {
+			e.End = "Compensated"
+		}
+		return was != ""
+	}},
+	{"same key for", func(e *events.Event) bool { e.SameKey = !e.SameKey; return e.Type == events.OrderResubmitted }},
+	{"fewer undone of", func(e *events.Event) bool { return fewer(&e.Undone) }},
+	{"fewer not undone of", func(e *events.Event) bool { return fewer(&e.NotUndone) }},
+	{"fewer steps of", func(e *events.Event) bool { return fewer(&e.Steps) }},
+	{"no steps of", func(e *events.Event) bool { was := e.Steps; e.Steps = nil; return was != nil }},
+	{"more errors of", func(e *events.Event) bool {
+		was := e.Errors
+		e.Errors = append(slices.Clone(was), events.Error{Code: "mutant"}, events.Error{Code: "mutant"})
+		return was != nil
+	}},
+	{"fewer errors of", func(e *events.Event) bool { return fewer(&e.Errors) }},
+	{"other code of", func(e *events.Event) bool { return fault(e, func(f *events.Error) { f.Code += "-mutant" }) }},
+	{"other permanence of", func(e *events.Event) bool { return fault(e, func(f *events.Error) { f.Permanent = !f.Permanent }) }},
+	{"no error of", func(e *events.Event) bool { was := e.Error; e.Error = nil; return was != nil }},
+	{"hold changed of", func(e *events.Event) bool { e.Held = !e.Held; return e.Type == events.OrderErrored }},
+	{"success instead of", func(e *events.Event) bool {
+		return become(e, events.StepCompleted, events.StepFailed, events.StepExpired) ||
+			become(e, events.UndoCompleted, events.UndoFailed, events.UndoExpired)
+	}},
+	{"failure instead of", func(e *events.Event) bool {
+		if e.Error == nil {
+			e.Error = &events.Error{Code: "mutant"}
+		}
+		return become(e, events.StepFailed, events.StepCompleted, events.StepExpired) ||
+			become(e, events.UndoFailed, events.UndoCompleted, events.UndoExpired)
+	}},
+	{"expiry instead of", func(e *events.Event) bool {
+		e.Error = &events.Error{Code: "expired"}
+		return become(e, events.StepExpired, events.StepCompleted, events.StepFailed) ||
+			become(e, events.UndoExpired, events.UndoCompleted, events.UndoFailed)
+	}},
+	{"skip instead of", func(e *events.Event) bool {
+		return become(e, events.StepSkipped, events.StepStarted) || become(e, events.UndoSkipped, events.UndoStarted)
+	}},
+	{"completion instead of", func(e *events.Event) bool {
+		return become(e, events.OrderCompleted, events.OrderCompensated, events.OrderCancelled)
+	}},
+	{"other end of the order than", func(e *events.Event) bool {
+		return become(e, events.OrderCancelled, events.OrderCompensated) || become(e, events.OrderCompensated, events.OrderCancelled, events.OrderCompleted)
+	}},
+	{"Error instead of", func(e *events.Event) bool { return become(e, events.OrderErrored, events.OrderCompensating) }},
+	{"resumed instead of", func(e *events.Event) bool { return become(e, events.OrderResumed, events.OrderPaused) }},
+	{"paused instead of", func(e *events.Event) bool { return become(e, events.OrderPaused, events.OrderResumed) }},
+	{"discarded instead of", func(e *events.Event) bool { return become(e, events.InputDiscarded, events.InputReleased) }},
+	{"released instead of", func(e *events.Event) bool { return become(e, events.InputReleased, events.InputDiscarded) }},
+}
+
+func other(text *string) bool {
+	was := *text
+	*text += "x"
+	return was != ""
+}
+
+func empty(text *string) bool {
+	was := *text
+	*text = ""
+	return was != ""
+}
+
+func later(at *time.Time) bool {
+	was := *at
+	*at = at.Add(time.Hour)
+	return !was.IsZero()
+}
+
+func atOnce(at *time.Time, to time.Time) bool {
+	was := *at
+	*at = to
+	return !was.IsZero() && !was.Equal(to)
+}
+
+func replace(value *jsontext.Value) bool {
+	was := *value
+	*value = jsontext.Value(`{"mutant":1}`)
+	return was != nil
+}
+
+func fewer[T any](list *[]T) bool {
+	n := len(*list)
+	*list = (*list)[:max(n-1, 0)]
+	return n > 0
+}
+
+func fault(e *events.Event, change func(*events.Error)) bool {
+	if e.Error == nil {
+		return false
+	}
+	e.Error = new(*e.Error)
+	change(e.Error)
+	return true
+}
+
+func become(e *events.Event, kind events.Type, from ...events.Type) bool {
+	if !slices.Contains(from, e.Type) {
+		return false
+	}
+	e.Type = kind
+	return true
+}
+
+// Mutants changes whatever a workflow says: a history that depends on it breaks
+// the rules of the result.
+func (f *Flow) Mutants() iter.Seq2[string, *Flow] {
+	return func(yield func(string, *Flow) bool) {
+		other := *f
+		if other.Overdue = "error"; f.Overdue == "error" {
+			other.Overdue = "compensate"
+		}
+		if !yield("another overdue", &other) {
+			return
+		}
+		for i := range f.Steps {
+			for what, change := range flowChanges {
+				changed := *f
+				changed.Steps = slices.Clone(f.Steps)
+				change(&changed.Steps[i])
+				if !yield(what+" of step "+f.Steps[i].Name, &changed) {
+					return
+				}
+			}
+			for j := range f.Steps {
+				if i != j && !slices.Contains(f.Steps[i].After, f.Steps[j].Name) {
+					changed := *f
+					changed.Steps = slices.Clone(f.Steps)
+					changed.Steps[i].After = append(slices.Clone(f.Steps[i].After), f.Steps[j].Name)
+					if !yield("step "+f.Steps[i].Name+" after step "+f.Steps[j].Name, &changed) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+var flowChanges = map[string]func(s *FlowStep){
+	"fewer attempts":             func(s *FlowStep) { s.Retry.Attempts-- },
+	"more attempts":              func(s *FlowStep) { s.Retry.Attempts++ },
+	"fewer rounds":               func(s *FlowStep) { s.Wait.Rounds-- },
+	"more rounds":                func(s *FlowStep) { s.Wait.Rounds++ },
+	"a longer back-off":          func(s *FlowStep) { s.Retry.Backoff, s.Retry.Max = 2*s.Retry.Backoff+1e9, 2*s.Retry.Max+1e9 },
+	"a longer wait":              func(s *FlowStep) { s.Wait.For = 2*s.Wait.For + 1e9 },
+	"a longer timeout":           func(s *FlowStep) { s.Timeout *= 2 },
+	"exhausted: compensate":      func(s *FlowStep) { s.Exhausted = "compensate" },
+	"exhausted: error":           func(s *FlowStep) { s.Exhausted = "error" },
+	"another agent":              func(s *FlowStep) { s.Agent += "x" },
+	"no undo":                    func(s *FlowStep) { s.Undo = "" },
+	"an undo":                    func(s *FlowStep) { s.Undo = "another" },
+	"a condition that is false":  func(s *FlowStep) { s.When = "false" },
+	"no condition":               func(s *FlowStep) { s.When = "" },
+	"the condition negated":      func(s *FlowStep) { s.When = "!(" + s.When + ")" },
+	"another input":              func(s *FlowStep) { s.With = `{"mutant": 1}` },
+	"an input that fails":        func(s *FlowStep) { s.With = "input.no_such_member" },
+	"no input of its own":        func(s *FlowStep) { s.With = "" },
+	"another input of the undo":  func(s *FlowStep) { s.UndoWith = `{"mutant": 1}` },
+	"an undo's input that fails": func(s *FlowStep) { s.UndoWith = "input.no_such_member" },
+	"no input of the undo's own": func(s *FlowStep) { s.UndoWith = "" },
+}
