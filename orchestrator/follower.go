@@ -26,6 +26,9 @@ type follower struct {
 	mu      sync.Mutex
 	states  map[int32]*projections.Partition
 	resting map[int32]rest
+	// unchecked are those whose last folded record was not found in the journal yet;
+	// see [isLastFolded].
+	unchecked map[int32]bool
 	// restarted says when a partition was folded again from its beginning.
 	restarted map[int32]time.Time
 }
@@ -73,7 +76,8 @@ func newFollower(i *Instance) (*follower, error) {
 func makeFollower(j journals, idle bool, log *slog.Logger, now func() time.Time) *follower {
 	return &follower{
 		journals: j, idle: idle, log: log, now: now,
-		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest), restarted: make(map[int32]time.Time),
+		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
+		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
 	}
 }
 
@@ -109,9 +113,12 @@ func (f *follower) follow(state *projections.Partition, p int32) {
 	}
 }
 
-// read begins to read p from where its state ends.
+// read begins to read p from the last record that its state has folded: it may
+// have been the own lane that folded it, and another owner may have undone it.
 func (f *follower) read(p int32, state *projections.Partition) {
-	f.journals.read(p, state.Head().Offset)
+	from := state.Head().Offset
+	f.unchecked[p] = from > 0
+	f.journals.read(p, max(0, from-1))
 }
 
 // release stops following p and hands its state over. When it has returned,
@@ -168,6 +175,11 @@ func (f *follower) take(fetches kgo.Fetches) (damaged error) {
 		err := fetched.Err
 		for i := 0; i < len(fetched.Records) && err == nil; i++ {
 			r := fetched.Records[i]
+			if f.unchecked[fetched.Partition] && !isLastFolded(state, r) {
+				err = errNotFolded
+				break
+			}
+			f.unchecked[fetched.Partition] = false
 			err = state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane))
 		}
 		if err == nil {

@@ -62,6 +62,7 @@ type simInstance struct {
 	name      string
 	offset    time.Duration // of its clock
 	up        bool
+	lags      bool       // it reads of new workflows only where it asks for them
 	flows     *catalogue // as far as it was read
 	directory *directory
 	follower  *follower
@@ -108,7 +109,7 @@ func (in *simInstance) logger() *slog.Logger {
 // start starts the process: it opens its store and follows every partition.
 func (in *simInstance) start() {
 	in.Logf("%s starts", in.name)
-	in.up = true
+	in.up, in.lags = true, in.fault(2, "an instance does not read of new workflows")
 	in.catchUp()
 	in.follower = makeFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
 	for _, l := range in.lanes {

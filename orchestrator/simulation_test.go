@@ -33,6 +33,7 @@ type simCounts struct {
 	Events map[events.Type]int
 	Ends   map[projections.State]int // of orders
 	Inputs map[string]int            // by what became of them
+	Causes map[oracle.Cause]int      // of Errors
 }
 
 func (c *simCounts) settle(a *audit.Accounts) {
@@ -98,7 +99,7 @@ func TestSimulation(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("WAYBILL_HISTORIES")); err == nil {
 		histories = n
 	}
-	count := simCounts{Faults: make(map[string]int), Events: make(map[events.Type]int), Ends: make(map[projections.State]int), Inputs: make(map[string]int)}
+	count := simCounts{Faults: make(map[string]int), Events: make(map[events.Type]int), Ends: make(map[projections.State]int), Inputs: make(map[string]int), Causes: make(map[oracle.Cause]int)}
 	var store *projections.Store
 	began := time.Now()
 	for count.Histories < histories {
@@ -134,6 +135,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("events: %v", count.Events)
 	t.Logf("ends: %v", count.Ends)
 	t.Logf("inputs: %v", count.Inputs)
+	t.Logf("causes of Errors: %v", count.Causes)
 	t.Logf("faults: %v", count.Faults)
 	if never := count.never(); histories >= enough && len(never) > 0 && !t.Failed() {
 		t.Errorf("never came up: %s", strings.Join(never, "; "))
@@ -158,6 +160,7 @@ func TestSimulation(t *testing.T) {
 	histogram("drawn", count.Faults)
 	histogram("events", named(count.Events))
 	histogram("orders that ended as", named(count.Ends))
+	histogram("orders that came into Error by", named(count.Causes))
 	reliability.Write(t, "simulation", fmt.Sprintf("make reliability PART=simulation HISTORIES=%d", histories), figures)
 }
 
@@ -299,7 +302,7 @@ var weights = []struct {
 		}
 	}},
 	{1, func(s *simulation, _ *simInstance) { s.restart() }},
-	{1, func(s *simulation, _ *simInstance) {
+	{2, func(s *simulation, _ *simInstance) {
 		if s.next != nil {
 			s.registered, s.next = append(s.registered, s.next), nil
 		}
@@ -597,9 +600,27 @@ func (s *simulation) check() {
 		Flow: func(name string, version int) *oracle.Flow {
 			return in.definition(s.instances[0].flows.find(name, version))
 		},
-	}, s.Fatalf))
+	}, func(format string, args ...any) {
+		s.tell()
+		s.Fatalf(format, args...)
+	}))
 	for p, l := range s.instances[0].lanes {
 		s.checkPartition(int32(p), l)
+	}
+}
+
+// tell says all that stands on Kafka.
+func (s *simulation) tell() {
+	var all []*simRecord
+	for _, log := range s.logs {
+		all = append(all, log.records...)
+	}
+	slices.SortFunc(all, func(a, b *simRecord) int { return a.order - b.order })
+	for _, r := range all {
+		if r.state != isMarker {
+			s.Logf("%s/%d/%d of %d/%d %s: %q %s", r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch,
+				[]string{"open", "committed", "aborted"}[r.state], r.Key, r.Value)
+		}
 	}
 }
 
@@ -666,6 +687,14 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 	}
 	for id, ledger := range in.ledgers {
 		s.count.Ends[projections.State(ledger.State)]++
+		for _, cause := range ledger.Blame {
+			s.count.Causes[cause]++
+			// A workflow that was used once is there, and so are the topics that do not
+			// come and go.
+			if cause == oracle.ByAbsence || cause == oracle.ByRefusal && len(s.vanishing) < 2 {
+				s.Fatalf("order %q came into Error by nobody's doing, but by %s", id, cause)
+			}
+		}
 		if o := stage.of(s.T, id); !o.State.Final() {
 			s.Fatalf("order %q is %s although all was done", id, o.State)
 		}

@@ -131,8 +131,8 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 			if r.Attrs.IsControl() {
 				continue
 			}
-			if !checked && !l.folded(r) {
-				l.log.Warn("the state store has folded what is not in the journal: it is rebuilt", "store", l.state.Head().Offset, "journal", r.Offset)
+			if !checked && !isLastFolded(l.state, r) {
+				l.log.Warn("the state store is rebuilt", "store", l.state.Head().Offset, "journal", r.Offset, "error", errNotFolded)
 				if err := l.state.Reset(); err != nil {
 					return err
 				}
@@ -152,9 +152,13 @@ func (l *lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 	return nil
 }
 
-// folded says whether r is the last record that was folded.
-func (l *lane) folded(r *kgo.Record) bool {
-	head := l.state.Head()
+// errNotFolded says that the last record that was folded is not in the journal.
+var errNotFolded = errors.New("the state store has folded what is not in the journal")
+
+// isLastFolded says whether r, the first committed record of the journal from
+// there on, is the last one that was folded.
+func isLastFolded(state *projections.Partition, r *kgo.Record) bool {
+	head := state.Head()
 	seal, err := events.DecodeSeal(events.HeaderValue(r, events.HeaderLane))
 	claim := seal.Transaction == 0
 	return r.Offset == head.Offset-1 && err == nil && (claim || seal.Transaction == head.Transaction)
