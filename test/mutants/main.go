@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/waybill-dev/waybill/test/reliability"
@@ -31,7 +32,7 @@ func main() {
 	only := flag.String("run", "", "those mutants only whose ids match this `regexp`")
 	jobs := flag.Int("j", 1, "how many mutants at a time")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Stdout, *only, *jobs)
 	stop()
 	if err != nil {
