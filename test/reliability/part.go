@@ -5,6 +5,7 @@ package reliability
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,29 +104,38 @@ func members(d *json.Decoder) (Figures, error) {
 // test has failed.
 func Write(t testing.TB, name, command string, figures Figures) {
 	t.Helper()
-	dir := os.Getenv(Directory)
-	if dir == "" {
-		return
-	}
-	all := Figures{
-		{"date", time.Now().UTC().Format(time.DateOnly)},
-		{"commit", commit(t.Context())},
-		{"command", command},
-		{"machine", machine()},
-		{"versions", versions(t.Context())},
-	}
+	var all Figures
 	for _, wrong := range Wrong {
 		if figures.Get(wrong) == nil {
 			all = append(all, Figure{wrong, none(t.Failed())})
 		}
+	}
+	if err := Save(t.Context(), name, command, append(all, figures...)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Save is [Write] for a part that is no test, and of which nothing is lost.
+func Save(ctx context.Context, name, command string, figures Figures) error {
+	dir := os.Getenv(Directory)
+	if dir == "" {
+		return nil
+	}
+	all := Figures{
+		{"date", time.Now().UTC().Format(time.DateOnly)},
+		{"commit", commit(ctx)},
+		{"command", command},
+		{"machine", machine()},
+		{"versions", versions(ctx)},
 	}
 	text, err := json.MarshalIndent(append(all, figures...), "", "  ")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o600) //nolint:gosec // who runs the part says where
 	}
 	if err != nil {
-		t.Errorf("the figures of %s: %v", name, err)
+		return fmt.Errorf("the figures of %s: %w", name, err)
 	}
+	return nil
 }
 
 // Wrong is what must be nought of every part.

@@ -92,6 +92,13 @@ killed, and loses its state; each time it has one order to decide on in every pa
 answer for some of the orders, ` + "`waybill replay --verify`" + ` rebuilds and compares all state, and journal, requests and status
 messages of every order are held against what was submitted. Memory is what Linux says of the process.`,
 	},
+	{
+		"mutants", "Mutants",
+		`Tests that cannot fail show nothing. So one rule of Waybill is broken at a time, as [the list](../test/mutants/list) says,
+and the suites that must find it run, the cheapest first, until one does. What belongs to simulation must be found by
+histories that are drawn, whatever the plays say. What no suite finds is told with the reason. No suite here needs
+Docker: what only a real Kafka, a kill or hours could find counts as not found.`,
+	},
 }
 
 // row is one of the scoreboard: what must be survived.
