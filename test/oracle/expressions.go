@@ -50,8 +50,9 @@ type compiled struct {
 }
 
 func compile(source string) (p compiled) {
-	if found, ok := programs.Load(source); ok {
-		return found.(compiled)
+	found, _ := programs.Load(source)
+	if p, ok := found.(compiled); ok {
+		return p
 	}
 	env, err := language()
 	if err != nil {
