@@ -297,9 +297,6 @@ func cover(ctx context.Context, client *kgo.Client, name string, t openTransacti
 	return nil
 }
 
-// watchEvery is how often a lane looks whether anything hangs.
-const watchEvery = 10 * time.Second
-
 // watch looks from time to time whether one of the lane's own transactions
 // hangs although its commit was acknowledged, and reports it: a takeover mends
 // it. A transaction that is seen twice does not only wait for its markers. Of one
@@ -307,7 +304,7 @@ const watchEvery = 10 * time.Second
 // is behind it cannot be read until it ends.
 func (l *lane) watch(ctx context.Context, hung chan<- error) {
 	own, others := make(looks), make(looks)
-	for pause(ctx, watchEvery) {
+	for pause(ctx, l.cfg.watchEvery) {
 		found, _, err := l.hanging(ctx, l.usualTopics()...)
 		if err == nil {
 			if again := own.look(slices.Concat(found[:]...)); len(again) > 0 {

@@ -33,14 +33,25 @@ func newContender(t *testing.T, b *kafka.Broker, topics *events.Topics, id strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := i.newLane(0, state, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
-		l.close()
 		if err := i.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	return contend(t, i, state)
+}
+
+func contend(t *testing.T, i *Instance, state *projections.Partition) *contender {
+	l := i.newLane(0, state, slog.New(slog.DiscardHandler))
+	t.Cleanup(l.close)
 	return &contender{t, l}
+}
+
+// anew is the same instance after its lane has ended.
+func (c *contender) anew() *contender {
+	c.lane.close()
+	c.lane.state.Forget()
+	return contend(c.T, c.lane.Instance, c.lane.state)
 }
 
 func onePartition(t *testing.T, b *kafka.Broker) events.Topics {
@@ -64,12 +75,17 @@ func (c *contender) takeOver() {
 
 // write commits a transaction as a timer would make it: it reads no input.
 func (c *contender) write(id string) error {
+	return c.lane.conclude(c.lane.producers.commit(c.decide(id)))
+}
+
+// decide returns the records of a transaction that [contender.write] commits.
+func (c *contender) decide(id string) []*kgo.Record {
 	c.lane.take(Submit(&Env{
 		Now: now(), Instance: c.lane.cfg.ID, Topics: &c.lane.topics, Refuses: func(string, int) string { return "" },
 	}, nil, id, &events.Submission{}, "", errors.New("written by "+c.lane.cfg.ID)))
 	c.lane.inflight, c.lane.current = c.lane.current, newBatch()
 	c.lane.seal(c.lane.inflight)
-	return c.lane.conclude(c.lane.producers.commit(c.lane.inflight.records))
+	return c.lane.inflight.records
 }
 
 func fenced(err error) bool {

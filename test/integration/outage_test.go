@@ -72,42 +72,6 @@ func TestATakeoverGoesAroundABrokerThatIsGone(t *testing.T) {
 	w.checkJournal()
 }
 
-// A caller's transaction that stays open keeps what is behind it from being read.
-// The log tells whose it is, and once it is aborted all goes on without it.
-func TestACallersOpenTransactionIsTold(t *testing.T) {
-	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
-		w := newWorld(t, b)
-		said := &lines{}
-		i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-		w.register(i, fulfilment)
-		w.serveFulfilment()
-		caller := b.Client(t, kgo.TransactionalID(w.topics.Namespace+"-caller"))
-		if err := caller.BeginTransaction(); err != nil {
-			t.Fatal(err)
-		}
-		submission := &kgo.Record{Topic: w.topics.Orders, Key: []byte("open"), Value: []byte(`{"workflow":"fulfilment"}`)}
-		if err := caller.ProduceSync(t.Context(), submission).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-		w.submit("open", `{"workflow":"fulfilment","input":{"of":"another"}}`) // behind it
-		w.until("the log tells of the transaction", func() error {
-			if want := fmt.Sprintf("topic=%s offset=%d", w.topics.Orders, submission.Offset); !strings.Contains(said.String(), want) {
-				return fmt.Errorf("it does not have %q", want)
-			}
-			return nil
-		})
-		if err := caller.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
-			t.Fatal(err)
-		}
-		w.order(i, "open", in(projections.Processed))
-		o, _, err := i.Order("open")
-		if err != nil || string(o.Input) != `{"of":"another"}` {
-			t.Errorf("the order is %+v, %v", o, err)
-		}
-		w.checkJournal()
-	})
-}
-
 // An instance that finds no broker at its start says so, and goes on trying
 // until it is told to stop.
 func TestNoBrokerAtTheStart(t *testing.T) {
