@@ -21,7 +21,7 @@ import (
 type forgetful struct {
 	*testing.T
 	broker *kafka.Broker
-	client *kgo.Client
+	client *kgo.Client // an old one
 
 	// Of the embedded broker, which cannot forget: this stands between it and its
 	// clients.
@@ -35,7 +35,7 @@ type forgetful struct {
 func newForgetful(t *testing.T, b *kafka.Broker) *forgetful {
 	t.Helper()
 	if b.Kind == kafka.KindEmbedded {
-		f := &forgetful{T: t, broker: b, client: b.Client(t)}
+		f := &forgetful{T: t, broker: b}
 		b.Fake.Control(f.stand)
 		return f
 	}
@@ -96,18 +96,10 @@ func (f *forgetful) stand(r kmsg.Request) (kmsg.Response, error, bool) {
 
 // mark ends what is forgotten as a marker says.
 func (f *forgetful) mark(r *kmsg.WriteTxnMarkersRequest) kmsg.Response {
-	end := kmsg.NewPtrEndTxnRequest()
-	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = f.name, f.id, f.epoch, r.Markers[0].Committed
+	ask := kmsg.NewPtrEndTxnRequest()
+	ask.TransactionalID, ask.ProducerID, ask.ProducerEpoch, ask.Commit = f.name, f.id, f.epoch, r.Markers[0].Committed
 	f.mu.Unlock()
-	f.broker.Fake.SleepControl(func() {
-		ended, err := end.RequestWith(f.Context(), f.client)
-		if err == nil {
-			err = kerr.ErrorForCode(ended.ErrorCode)
-		}
-		if err != nil {
-			f.Error(err)
-		}
-	})
+	f.broker.Fake.SleepControl(func() { end(f.T, f.broker, ask) })
 	f.mu.Lock()
 	answer := r.ResponseKind().(*kmsg.WriteTxnMarkersResponse)
 	of := kmsg.NewWriteTxnMarkersResponseMarker()
