@@ -62,7 +62,6 @@ steps:
 			t.Errorf("the caller heard %s", last.Value)
 		}
 		agent.idle("o-1")
-		w.audit(caller.topic)
 	})
 }
 
@@ -92,7 +91,6 @@ steps:
 		agent.undoes("t-1", "flight", done)
 		agent.answer(hotel, done)
 		w.order(i, "t-1", in(projections.Compensated))
-		w.audit()
 	})
 }
 
@@ -150,7 +148,6 @@ steps:
 			}
 			return nil
 		})
-		w.audit()
 	})
 }
 
@@ -217,7 +214,6 @@ steps:
 		}
 		w.order(i, "o-1", in(projections.Compensated))
 		caller.hears("o-1", "received", "compensating", "failed", "compensated")
-		w.audit(caller.topic)
 	})
 }
 

@@ -255,6 +255,7 @@ func (w *world) caller(name string) *inbox {
 	if _, err := w.admin.CreateTopic(w.Context(), 1, 1, nil, topic); err != nil {
 		w.Fatal(err)
 	}
+	w.callers = append(w.callers, topic)
 	return w.inbox(topic)
 }
 
