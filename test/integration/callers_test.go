@@ -61,6 +61,7 @@ func TestCallersHearEverythingOnce(t *testing.T) {
 			shop.hears(fmt.Sprintf("r-%d", k), "rejected")
 		}
 		for _, caller := range []*inbox{shop, mall} {
+			caller.toTheEnd()
 			if left := caller.String(); left != "" {
 				t.Errorf("the caller heard more: %s", left)
 			}

@@ -154,7 +154,7 @@ steps:
 // waits says whether a request for a step of an order, or any, is unread.
 func (h *hand) waits(order, step string) bool {
 	h.Helper()
-	h.unread = append(h.unread, h.client.PollRecords(nil, 100).Records()...) //nolint:staticcheck // nil is how kgo says not to wait
+	h.fetch(h.client.PollRecords(nil, 100)) //nolint:staticcheck // nil is how kgo says not to wait
 	for _, r := range h.unread {
 		if q := decodeRequest(h.T, r); q.Order == order && (step == "" || q.Step == step) {
 			return true

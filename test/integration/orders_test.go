@@ -357,7 +357,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 		dir := t.TempDir()
 		i := w.start("i-1", dir)
 		w.register(i, fulfilment)
-		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody}]")
+		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
 		w.serveFulfilment()
 		for k := range 50 {
 			w.submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
@@ -369,6 +369,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 			w.order(i, fmt.Sprintf("open-%d", k), in(projections.Processing))
 			w.order(i, fmt.Sprintf("bad-%d", k), in(projections.Rejected))
 		}
+		before := w.dump(i)
 		i.stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
@@ -376,9 +377,9 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 
 		again := w.start("i-1", dir)
 		standby := w.start("i-2", t.TempDir())
-		w.until("both are the same", func() error {
-			if a, b := w.dump(again), w.dump(standby); a != b {
-				return fmt.Errorf("they differ: %d and %d bytes", len(a), len(b))
+		w.until("both are as the one that is gone", func() error {
+			if a, b := w.dump(again), w.dump(standby); a != before || b != before {
+				return fmt.Errorf("they differ: %d and %d bytes, and before it were %d", len(a), len(b), len(before))
 			}
 			return nil
 		})

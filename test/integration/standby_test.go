@@ -93,12 +93,19 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 	for p := range int32(partitions) {
 		followed[p], lowest[p] = w.head(two, p), w.lowestFetch(p)
 	}
+	moves, moved := one.Owned(), 0
 	one.stop()
 	w.until("two owns all", func() error { return owns(two, partitions) })
 	for p := range partitions {
-		if at := lowest[p].Load(); at >= 0 && at < followed[p]-1 {
+		switch at := lowest[p].Load(); {
+		case at == followed[p]-1:
+			moved++
+		case at >= 0 && at < followed[p]:
 			t.Errorf("partition %d was followed up to %d, and read from %d", p, followed[p], at)
 		}
+	}
+	if moved != moves {
+		t.Errorf("the last record that was folded of a partition was read of %d, and %d moved", moved, moves)
 	}
 	w.complete(two, "after", 10)
 }

@@ -105,14 +105,19 @@ func TestASubmissionEndsWithItsCaller(t *testing.T) {
 
 // lines keeps a log.
 type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
+	mu    sync.Mutex
+	text  strings.Builder
+	heard func() // after each line, if it is set
 }
 
 func (l *lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.text.Write(line)
+	n, err := l.text.Write(line)
+	if l.heard != nil {
+		l.heard()
+	}
+	return n, err
 }
 
 func (l *lines) String() string {
