@@ -82,6 +82,9 @@ func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
 
 	t.Logf("%d kills: %d transactions acknowledged, %d with unknown outcome, %d of those torn, %d changed later; %d plain records acknowledged",
 		kills, len(told.acked), len(told.unknown), told.torn, told.changed, len(told.plain))
+	if kills >= 5 && (len(told.acked) == 0 || len(told.unknown) == 0 || len(told.plain) == 0) {
+		t.Errorf("%d transactions were acknowledged, %d of unknown outcome, %d plain records: nothing to compare", len(told.acked), len(told.unknown), len(told.plain))
+	}
 	return reliability.Figures{
 		{Name: "kills", Value: kills},
 		{Name: "transactions acknowledged", Value: len(told.acked)},
