@@ -12,6 +12,7 @@ import (
 // transition once, none lost; also when the order is compensated, cancelled or
 // resubmitted, and when its partition changes hands meanwhile.
 func TestCallersHearEverythingOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}

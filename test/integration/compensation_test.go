@@ -97,6 +97,7 @@ steps:
 // C1, A3, V2: a step that expired without an answer may have run: it is undone
 // too, and its agent is told that nobody knows. Its late answer changes nothing.
 func TestAnUnknownOutcomeIsUndone(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.start("i-1", t.TempDir())
@@ -221,6 +222,7 @@ steps:
 // state store is lost, goes on from the journal: every undo was asked for under
 // one key, and nothing is undone twice.
 func TestARestartInTheMiddleOfACompensation(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
@@ -239,6 +241,7 @@ func TestARestartInTheMiddleOfACompensation(t *testing.T) {
 // S6, V6, C1: the same when an instance dies without a word, and another takes
 // over; when the first comes back from the dead it changes nothing.
 func TestATakeoverInTheMiddleOfACompensation(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}

@@ -225,6 +225,7 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 // An order for a workflow that another instance has just registered is not
 // rejected.
 func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		one := w.start("i-1", t.TempDir())
@@ -278,6 +279,7 @@ func TestAStatusTopicThatRefuses(t *testing.T) {
 // same key until the threshold; then the order is in Error and an operator is
 // called. A permanent error calls at once.
 func TestSilenceAndRefusalEndWithAnOperator(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.start("i-1", t.TempDir())
@@ -326,6 +328,7 @@ steps:
 // An agent whose queue is gone puts the orders that need it into Error, and
 // nobody else's.
 func TestARequestTopicThatIsGone(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.start("i-1", t.TempDir())
@@ -352,6 +355,7 @@ func TestARequestTopicThatIsGone(t *testing.T) {
 // T1, S6: the store can be thrown away; what the journal gives back is the
 // same, key by key, also on an instance that only followed.
 func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
@@ -397,6 +401,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 // S5, V6: instances share the partitions; when one leaves, the others finish
 // its orders.
 func TestInstancesShareAndTakeOver(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		one := w.start("i-1", t.TempDir())
@@ -424,6 +429,7 @@ func TestInstancesShareAndTakeOver(t *testing.T) {
 
 // Topics that differ in their partitions stop an instance before it begins.
 func TestTopicsThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		if _, err := w.admin.DeleteTopics(t.Context(), w.topics.Replies); err != nil {

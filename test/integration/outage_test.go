@@ -41,6 +41,7 @@ func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 // One broker that is gone, behind something that takes connections and ends them,
 // keeps nobody from taking partitions over: another answers.
 func TestATakeoverGoesAroundABrokerThatIsGone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -288,6 +288,13 @@ func (w *world) caller(name string) *inbox {
 	if _, err := w.admin.CreateTopic(w.Context(), 1, 1, nil, topic); err != nil {
 		w.Fatal(err)
 	}
+	w.until(topic+" has a leader", func() error { // a broker learns of it a moment after the answer
+		found, err := w.admin.Metadata(w.Context(), topic)
+		if err == nil {
+			err = errors.Join(found.Topics[topic].Err, found.Topics[topic].Partitions[0].Err)
+		}
+		return err
+	})
 	w.callers = append(w.callers, topic)
 	return w.inbox(topic)
 }

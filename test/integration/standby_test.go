@@ -80,6 +80,7 @@ func (w *world) complete(r *running, name string, n int) {
 // Whoever follows a partition takes it over by reading what it did not follow
 // yet, and of what it did the last record only: it must be there still.
 func TestATakeoverReadsTheTailOnly(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
 	one := w.start("one", t.TempDir())
 	w.register(one, fulfilment)
@@ -113,6 +114,7 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 // A broker that has just come back may not know the topics yet. Whoever follows a
 // partition there goes on where it was.
 func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
 	said := &lines{}
 	logged := func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) }
@@ -206,6 +208,7 @@ func owns(r *running, n int) error {
 // from where it was when it owns it again, and says of the orders there that it
 // does not know them.
 func TestStandbyOwned(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
 	dir := t.TempDir()
 	one := w.start("one", dir, standby(orchestrator.StandbyOwned))

@@ -23,6 +23,7 @@ import (
 // An instance that is told to stop while Kafka does not answer stops without it,
 // and says so. What it was committing is not lost.
 func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	b := kafka.Embedded(t)
 	w := newWorld(t, b)
 	said := &lines{}
@@ -73,6 +74,7 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 // A submission to which Kafka does not answer ends when its caller goes away; an
 // instance that stops waits for its callers. Submitted again, it is one order.
 func TestASubmissionEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
 	b := kafka.Embedded(t)
 	w := newWorld(t, b)
 	i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
@@ -129,6 +131,7 @@ func (l *lines) String() string {
 // A stop in good order lets others serve at once: nobody waits for a session to
 // time out, which here is longer than the test has patience.
 func TestHandOverWaitsForNoTimeout(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		long := func(cfg *orchestrator.Config) { cfg.SessionTimeout = 5 * time.Minute }

@@ -16,6 +16,7 @@ import (
 // V7: what a scan costs follows what expired. That is shown where scans can be
 // seen: TestV7AScanReadsOnlyWhatExpired in projections.
 func TestSupervisorsNeverFight(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -26,7 +27,15 @@ import (
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
-func TestMain(m *testing.M) { kafka.Main(m) }
+// Tests that wait for others most of the time run side by side, more of them than
+// there are processors. Those that stop the container, or measure out their
+// deadlines, run alone.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	kafka.Main(m)
+}
 
 const partitions = 3
 
