@@ -51,17 +51,15 @@ steps:
 `
 
 // world is a namespace of its own on a broker. When the test has ended, and all
-// that ran has stopped, it is audited, if the test did not do that itself, or
-// says in unaudited why it cannot be.
+// that ran has stopped, it is audited, unless the test did that itself.
 type world struct {
 	*testing.T
-	broker    *kafka.Broker
-	topics    events.Topics
-	client    *kgo.Client
-	admin     *kadm.Client
-	callers   []string // topics of [world.caller]
-	audited   bool
-	unaudited string
+	broker  *kafka.Broker
+	topics  events.Topics
+	client  *kgo.Client
+	admin   *kadm.Client
+	callers []string // topics of [world.caller]
+	audited bool
 }
 
 func newWorld(t *testing.T, b *kafka.Broker) *world {
@@ -77,7 +75,7 @@ func newWorld(t *testing.T, b *kafka.Broker) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !w.audited && w.unaudited == "" && !t.Failed() {
+		if !w.audited && !t.Failed() {
 			audit.Namespace(afterwards{t}, b.Brokers, &w.topics, true, w.callers...)
 		}
 	})
