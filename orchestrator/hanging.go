@@ -427,9 +427,6 @@ func cover(ctx context.Context, client *kgo.Client, name string, t openTransacti
 	return nil
 }
 
-// watchEvery is how often a lane looks whether anything hangs.
-const watchEvery = 10 * time.Second
-
 // watch looks from time to time whether one of the lane's own transactions
 // hangs although its commit was acknowledged, and returns with that: a takeover
 // mends it. A transaction that is seen twice does not only wait for its markers. Of
@@ -437,7 +434,7 @@ const watchEvery = 10 * time.Second
 // what is behind it cannot be read until it ends.
 func (l *lane) watch(ctx context.Context) error {
 	own, former, others := make(looks), make(looks), make(looks)
-	for l.time.pause(ctx, watchEvery) {
+	for l.time.pause(ctx, l.cfg.watchEvery) {
 		hang, err := l.lookAround(ctx, own, former)
 		if hang != nil {
 			return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", hang.topic, hang.partition, hang.offset)

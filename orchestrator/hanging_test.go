@@ -2,21 +2,25 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // What a partition has open is found and ended, with a marker or with a
-// transaction that covers it, and readers see it or never will. That a hanging
-// transaction ends as it must is for [TestSimulation], and for make chaos.
+// transaction that covers it, and readers see it or never will.
 func TestOpenTransactionsAreEnded(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		for name, end := range map[string]func(context.Context, *lane, openTransaction, bool) error{
@@ -93,3 +97,125 @@ func TestSlotsAsKafkaKnowsThem(t *testing.T) {
 		}
 	})
 }
+
+// unprivileged is a broker that lets the lane write no marker.
+type unprivileged struct{ broker }
+
+func (unprivileged) finish(context.Context, openTransaction, bool) error {
+	return fmt.Errorf("write a marker: %w", &kadm.AuthError{Err: kerr.ClusterAuthorizationFailed})
+}
+
+// A takeover ends what the owner before it left hanging: it was committed if
+// something stands behind it, or if this instance folded it. Without the right to
+// write markers it ends in the same way, and the lane has all its producers.
+func TestATakeoverEndsWhatHangs(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		f := newForgetful(t, b)
+		for _, c := range []struct {
+			name      string
+			behind    bool // another transaction was written behind it
+			folded    bool // the one that takes over is the one that wrote it
+			committed bool
+		}{
+			{name: "the last"},
+			{name: "followed", behind: true, committed: true},
+			{name: "folded", folded: true, committed: true},
+		} {
+			for _, privileged := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, right to alter %t", c.name, privileged), func(t *testing.T) {
+					topics := onePartition(t, b)
+					newContender(t, b, &topics, "first").takeOver()
+					old := newContender(t, b, &topics, "old")
+					old.takeOver()
+					must(t, old.write("before"))
+					f.write(old, "hung")
+					if c.behind {
+						must(t, old.write("behind"))
+					}
+					next := newContender(t, b, &topics, "next")
+					if c.folded {
+						next = old.anew()
+					}
+					if !privileged {
+						next.lane.broker = unprivileged{next.lane.broker}
+					}
+					next.takeOver()
+					for slot := range slots {
+						must(t, next.write(fmt.Sprint("after-", slot)))
+					}
+					oracle.Until(t, "nothing hangs", func() error {
+						if open, err := next.lane.broker.open(t.Context(), false, next.lane.places()...); err != nil || len(open) > 0 {
+							return fmt.Errorf("open are %+v, %w", open, err)
+						}
+						return nil
+					})
+					last := newContender(t, b, &topics, "last")
+					last.takeOver()
+					for id, want := range map[string]bool{"before": true, "hung": c.committed, "behind": c.behind, "after-3": true} {
+						if last.has(id) != want {
+							t.Errorf("the journal has %s: %t", id, !want)
+						}
+					}
+				})
+			}
+		}
+	})
+}
+
+// A lane that finds one of its own transactions hanging ends, and the takeover
+// that follows ends what hangs. What Kafka had acknowledged stays.
+func TestALaneFindsWhatHangsOfItsOwn(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		f, topics, said := newForgetful(t, b), onePartition(t, b), &lines{}
+		newContender(t, b, &topics, "first").takeOver()
+		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, watchEvery: 50 * time.Millisecond, Logger: said.logger()})
+		oracle.Until(t, "ready", i.Ready)
+		must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
+		i.waits(t, "before", `{}`)
+		i.mu.Lock()
+		unused := i.lanes[0].lane.producers.ring[slots-1].(*kafkaProducer)
+		i.mu.Unlock()
+		if b.Kind == kafka.KindEmbedded {
+			f.forget()
+			i.waits(t, "hung", `{}`)
+		} else {
+			e := events.Event{Type: events.OrderRejected, Order: "hung", Seq: 1, At: now()}
+			f.leave(unused, Outbox(nil, &topics, &projections.Order{ID: "hung"}, &e)[:1])
+		}
+		said.until(t, "the lane ended; taking the partition over again", "a transaction hangs on "+topics.Namespace)
+		said.until(t, "ended a transaction that hung", "topic="+topics.Journal, fmt.Sprintf("commit=%t", b.Kind == kafka.KindEmbedded))
+		i.waits(t, "after", `{}`)
+		found := slices.ContainsFunc(oracle.Read(t, b.Brokers, topics.Journal), func(r *kgo.Record) bool { return string(r.Key) == "hung" })
+		if acknowledged := b.Kind == kafka.KindEmbedded; found != acknowledged {
+			t.Errorf("what hung is in the journal: %t; it was acknowledged: %t", found, acknowledged)
+		}
+		audit.Namespace(t, b.Brokers, &topics, true)
+	})
+}
+
+// A caller's transaction that stays open keeps what is behind it from being read.
+// The log tells whose it is, and once it is aborted all goes on without it.
+func TestACallersOpenTransactionIsTold(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics, said := onePartition(t, b), &lines{}
+		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, watchEvery: 50 * time.Millisecond, Logger: said.logger()})
+		oracle.Until(t, "ready", i.Ready)
+		must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
+		caller := b.Client(t, kgo.TransactionalID(topics.Namespace+"-caller"))
+		must(t, caller.BeginTransaction())
+		submission := &kgo.Record{Topic: topics.Orders, Key: []byte("open"), Value: []byte(`{"workflow":"silent"}`)}
+		must(t, caller.ProduceSync(t.Context(), submission).FirstErr())
+		behind, err := i.Submit(t.Context(), "open", &events.Submission{Workflow: "silent", Input: []byte(`{"of":"another"}`)}, "")
+		must(t, err)
+		said.until(t, "somebody's transaction keeps the inputs behind it from being read", fmt.Sprintf("topic=%s offset=%d", topics.Orders, submission.Offset))
+		if o, _, err := i.Order(behind); !errors.Is(err, projections.ErrNotFound) {
+			t.Errorf("what is behind it was read: %+v, %v", o, err)
+		}
+		must(t, caller.EndTransaction(t.Context(), kgo.TryAbort))
+		i.waits(t, "open", `{"of":"another"}`)
+		audit.Namespace(t, b.Brokers, &topics, true)
+	})
+}
+
+// silentFlow is a workflow whose orders wait for an agent that never answers.
+const silentFlow = "workflow: silent\nsteps: [{name: call, agent: phone, timeout: 1h}]"

@@ -49,6 +49,9 @@ type Config struct {
 	Standby Standby
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
+
+	// watchEvery is how often a lane looks whether anything hangs; 0 is 10 s.
+	watchEvery time.Duration
 }
 
 // Standby says what an instance does about the partitions that it does not own.
@@ -116,6 +119,9 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	if cfg.SessionTimeout <= 0 {
 		cfg.SessionTimeout = 10 * time.Second
+	}
+	if cfg.watchEvery <= 0 {
+		cfg.watchEvery = 10 * time.Second
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

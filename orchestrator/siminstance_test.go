@@ -86,6 +86,9 @@ type simLane struct {
 	beside  *simBeside
 }
 
+// simWatch is how often lanes look for what hangs.
+const simWatch = 10 * time.Second
+
 // simStores numbers the places in the store.
 var simStores int32
 
@@ -217,7 +220,7 @@ func (s *simulation) goOn(p *process) {
 func (l *simLane) own(ctx context.Context, p *process) {
 	in := l.instance
 	i := &Instance{
-		cfg: Config{ID: in.name, ClockSkew: in.skew}, topics: in.topics, partitions: in.partitions, log: in.logger(),
+		cfg: Config{ID: in.name, ClockSkew: in.skew, watchEvery: simWatch}, topics: in.topics, partitions: in.partitions, log: in.logger(),
 		catalogue: in.flows, directory: in.directory, store: in.store,
 	}
 	for ctx.Err() == nil {

@@ -471,7 +471,7 @@ func (s *simulation) settle() {
 		if looks > 1_000 {
 			s.Fatalf("it hangs for ever: %+v", s.open(anything))
 		}
-		s.now = s.now.Add(watchEvery)
+		s.now = s.now.Add(simWatch)
 		s.work()
 	}
 }

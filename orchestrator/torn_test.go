@@ -1,14 +1,13 @@
 package orchestrator
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -58,7 +57,7 @@ func TestTornJournal(t *testing.T) {
 		}, "has 2 records of 1"}, // the claim is taken for its end
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			newTorn(t).stops(c.tear, projections.ErrGap, c.says)
+			newTorn(t, kafka.Embedded(t)).stops(func(h *torn) { h.write(c.tear(h)) }, projections.ErrGap, c.says)
 			forged = append(forged, reliability.Figure{Name: c.name, Value: 1})
 		})
 	}
@@ -88,9 +87,35 @@ func TestNewerJournal(t *testing.T) {
 		}, `"newer" claimed`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newTorn(t)
-			h.stops(c.newer, projections.ErrNewer, c.says)
+			h := newTorn(t, kafka.Embedded(t))
+			h.stops(func(h *torn) { h.write(c.newer(h)) }, projections.ErrNewer, c.says)
 			h.started("torn") // as far as is known here
+		})
+	}
+}
+
+// Records that Kafka has lost before they were read stop the partition, and call
+// an operator: nothing is decided as if they had never been.
+func TestLostRecords(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		lose    func(h *torn)
+		because error
+		says    string
+	}{
+		{"inputs whose retention was too short", func(h *torn) {
+			h.submit(h.waits)
+			h.retain(h.topics.Orders)
+		}, errInputLost, "has lost records that were not read yet"},
+		{"a topic of inputs that was made anew", func(h *torn) {
+			h.recreate(h.topics.Orders)
+		}, errInputLost, "or the topic made anew?"},
+		{"the journal behind what was folded", func(h *torn) {
+			h.retain(h.topics.Journal)
+		}, projections.ErrGap, "the journal has lost what stood from offset 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kafka.Each(t, func(t *testing.T, b *kafka.Broker) { newTorn(t, b).stops(c.lose, c.because, c.says) })
 		})
 	}
 }
@@ -104,65 +129,61 @@ type torn struct {
 	dir       string
 	instance  *Instance // that runs, or ran last
 	partition int32     // of the order torn
-	waits     string    // another order of it
+	earlier   string    // an order of it that came before
+	waits     string    // another one, which comes later
 	elsewhere []string  // orders of the other partition
 
 	seq    uint64      // of the order's last event
 	sealed events.Seal // of the partition's last transaction
-	end    int64       // of what was written to the partition
+	end    int64       // of what was written to the journal of the partition
 }
 
-func newTorn(t *testing.T) *torn {
+func newTorn(t *testing.T, b *kafka.Broker) *torn {
 	t.Helper()
 	topics, err := events.NewTopics(kafka.Namespace(t))
 	must(t, err)
-	h := &torn{T: t, broker: kafka.Embedded(t), topics: topics, dir: t.TempDir()}
+	h := &torn{T: t, broker: b, topics: topics, dir: t.TempDir()}
 	_, err = CreateTopics(t.Context(), h.broker.Admin(t), &topics, 2, 1)
 	must(t, err)
-	h.client = h.broker.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	h.client = h.producer()
 	byKey := newPartitioner(2)
 	h.partition = byKey.of([]byte("torn"))
-	for n := 0; h.waits == "" || len(h.elsewhere) < 2; n++ {
+	for n := 0; h.earlier == "" || len(h.elsewhere) < 2; n++ {
 		if id := fmt.Sprint("o-", n); byKey.of([]byte(id)) != h.partition {
 			h.elsewhere = append(h.elsewhere, id)
 		} else {
-			h.waits = id
+			h.waits, h.earlier = id, h.waits
 		}
 	}
 	return h
+}
+
+func (h *torn) producer() *kgo.Client {
+	h.Helper()
+	return h.broker.Client(h.T, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 }
 
 // run starts an instance on the same data as the one before, and returns what
 // stops it.
 func (h *torn) run(id string) func() {
 	h.Helper()
-	i, err := New(h.Context(), Config{ID: id, Namespace: h.topics.Namespace, Kafka: []kgo.Opt{kgo.SeedBrokers(h.broker.Brokers...)}, DataDir: h.dir})
-	must(h, err)
+	i, stop := runs(h.T, h.broker, Config{ID: id, Namespace: h.topics.Namespace, DataDir: h.dir})
 	h.instance = i
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
-	stop := sync.OnceFunc(func() {
-		cancel()
-		if err := errors.Join(<-ended, i.Close()); err != nil {
-			h.Errorf("instance %s: %v", id, err)
-		}
-	})
-	h.Cleanup(stop)
 	return stop
 }
 
-// stops wants that the partition stops, because of what is written behind the
-// last transaction that is whole, and the other goes on.
-func (h *torn) stops(tear func(h *torn) [][]*kgo.Record, because error, says string) {
+// stops wants that the partition stops, because of what was done to it while
+// nobody owned it, and the other goes on.
+func (h *torn) stops(tear func(h *torn), because error, says string) {
 	h.Helper()
 	stop := h.run("before")
 	must(h, h.instance.Register(h.Context(), parseFlow(h.T, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+	h.submit(h.earlier)
 	h.submit("torn")
 	h.started("torn")
 	stop()
 	h.learn()
-	h.write(tear(h))
+	tear(h)
 
 	// Its input waits, and so does that of the others.
 	h.submit(h.waits)
@@ -211,6 +232,7 @@ func (h *torn) journal() []*kgo.Record {
 func (h *torn) learn() {
 	h.Helper()
 	for _, r := range h.journal() {
+		h.end = r.Offset
 		e, err := events.Decode[events.Event](r.Value)
 		must(h, err)
 		if e.Order == "torn" {
@@ -254,6 +276,31 @@ func (h *torn) write(transactions [][]*kgo.Record) {
 		must(h, h.client.ProduceSync(h.Context(), records...).FirstErr())
 		h.end = records[len(records)-1].Offset
 	}
+}
+
+// retain has Kafka delete what the partition of a topic holds, as if it was too
+// old.
+func (h *torn) retain(topic string) {
+	h.Helper()
+	ends, err := h.broker.Admin(h.T).ListEndOffsets(h.Context(), topic)
+	must(h, err)
+	end, _ := ends.Lookup(topic, h.partition)
+	var before kadm.Offsets
+	before.AddOffset(topic, h.partition, end.Offset, -1)
+	_, err = h.broker.Admin(h.T).DeleteRecords(h.Context(), before)
+	must(h, err)
+}
+
+// recreate deletes a topic, and makes it anew.
+func (h *torn) recreate(topic string) {
+	h.Helper()
+	_, err := h.broker.Admin(h.T).DeleteTopics(h.Context(), topic)
+	must(h, err)
+	oracle.Until(h, topic+" is made anew", func() error {
+		_, err := CreateTopics(h.Context(), h.broker.Admin(h.T), &h.topics, 2, 1)
+		return err
+	})
+	h.client = h.producer() // the other knows the topic that is gone
 }
 
 // alerted waits for the alert about a partition, and returns its reason.

@@ -26,33 +26,49 @@ const (
 
 // TestKill kills a broker with SIGKILL again and again while clients write to
 // it, restarts it on the same directory, and compares what is there with what
-// the clients were told. WAYBILL_KILLS sets the number of kills.
+// the clients were told. WAYBILL_KILLS sets the number of kills; then their
+// moments are drawn, and WAYBILL_SEED repeats them as far as a clock can.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts and kills processes")
 	}
-	kills := 5
-	if s := os.Getenv("WAYBILL_KILLS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kills = n
+	kills, seed := 5, uint64(1)
+	if n, set := number(t, "WAYBILL_KILLS"); set {
+		kills, seed = n, uint64(rand.Int32())
 	}
+	if n, set := number(t, "WAYBILL_SEED"); set {
+		seed = uint64(n)
+	}
+	t.Logf("WAYBILL_SEED=%d", seed)
 	var rows reliability.Figures
 	for _, fsync := range []bool{false, true} {
 		name := fmt.Sprintf("fsync=%t", fsync)
 		t.Run(name, func(t *testing.T) {
-			rows = append(rows, reliability.Figure{Name: name, Value: testKill(t, fsync, kills)})
+			rows = append(rows, reliability.Figure{Name: name, Value: testKill(t, fsync, kills, seed)})
 		})
 	}
-	reliability.Write(t, "kills", fmt.Sprintf("make reliability PART=kills KILLS=%d", kills), reliability.Figures{
+	reliability.Write(t, "kills", fmt.Sprintf("make reliability PART=kills KILLS=%d WAYBILL_SEED=%d", kills, seed), reliability.Figures{
 		{Name: "kills", Value: kills * len(rows)},
 		{Name: "broker", Value: rows},
 	})
 }
 
-func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
+// number is what a variable of the environment says, if it is set.
+func number(t *testing.T, variable string) (n int, set bool) {
+	t.Helper()
+	s := os.Getenv(variable)
+	if s == "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n, true
+}
+
+func testKill(t *testing.T, fsync bool, kills int, seed uint64) reliability.Figures {
+	draw := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	// The windows that matter lie within the end of a transaction, which
 	// takes this long.
@@ -74,7 +90,7 @@ func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
 			seen = readCommitted(t, child.addr)
 			told.check(t, kill, before, seen)
 		}
-		told.writeUntilKilled(t, child, kill, window)
+		told.writeUntilKilled(t, child, kill, draw.IntN(20), time.Duration(draw.Int64N(int64(window))))
 	}
 	child := startChild(t, dir, fsync)
 	told.check(t, kills, seen, readCommitted(t, child.addr))
@@ -82,6 +98,9 @@ func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
 
 	t.Logf("%d kills: %d transactions acknowledged, %d with unknown outcome, %d of those torn, %d changed later; %d plain records acknowledged",
 		kills, len(told.acked), len(told.unknown), told.torn, told.changed, len(told.plain))
+	if kills >= 5 && (len(told.acked) == 0 || len(told.unknown) == 0 || len(told.plain) == 0) {
+		t.Errorf("%d transactions were acknowledged, %d of unknown outcome, %d plain records: nothing to compare", len(told.acked), len(told.unknown), len(told.plain))
+	}
 	return reliability.Figures{
 		{Name: "kills", Value: kills},
 		{Name: "transactions acknowledged", Value: len(told.acked)},
@@ -148,15 +167,14 @@ func (l *ledger) check(t *testing.T, kill int, before, seen map[string]int) {
 // partition of both topics.
 const crashRecords = 2 * crashPartitions
 
-// writeUntilKilled runs clients against the child and kills it at a random
-// moment after a random number of transactions.
-func (l *ledger) writeUntilKilled(t *testing.T, child *child, kill int, window time.Duration) {
+// writeUntilKilled runs clients against the child and kills it at a moment after
+// a number of transactions.
+func (l *ledger) writeUntilKilled(t *testing.T, child *child, kill, target int, moment time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
 	ending := make(chan struct{}, 1) // the chosen transaction is about to end
-	target := rand.IntN(20)
 	var writers sync.WaitGroup
 	for w := range crashWriters {
 		writers.Go(func() {
@@ -171,7 +189,7 @@ func (l *ledger) writeUntilKilled(t *testing.T, child *child, kill int, window t
 
 	select {
 	case <-ending:
-		time.Sleep(rand.N(window)) // the moment of the kill is what varies
+		time.Sleep(moment) // the moment of the kill is what varies
 	case <-child.exited:
 		t.Errorf("the broker ended by itself: %s", child.stderr.String())
 	}

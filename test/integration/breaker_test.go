@@ -19,6 +19,7 @@ import (
 // opens, it leaves the group, and the healthy one gets the work: the orders do
 // not wait for the sick one, nor burn their attempts on it.
 func TestAnOpenBreakerGivesTheWorkAway(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		r := w.start("i-1", t.TempDir())
@@ -71,6 +72,5 @@ func TestAnOpenBreakerGivesTheWorkAway(t *testing.T) {
 		if n := len(w.members(w.topics.Namespace + ".agent.payment")); n != 1 {
 			t.Errorf("%d instances are in the group", n)
 		}
-		w.checkJournal()
 	})
 }

@@ -29,10 +29,7 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 		i := w.start("i-1", t.TempDir())
 		w.register(i, fulfilment)
 		w.serveFulfilment()
-		mine := w.topics.Namespace + "-shop"
-		if _, err := w.admin.CreateTopic(t.Context(), 1, 1, nil, mine); err != nil {
-			t.Fatal(err)
-		}
+		mine := w.caller("shop").topic
 
 		w.submit("o-1", `{"workflow":"fulfilment","input":{"customer":"c-1"},"replyTo":"`+mine+`","later":"fields are ignored"}`)
 		o := w.order(i, "o-1", in(projections.Processed))
@@ -62,7 +59,6 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 		if got := w.types("o-1"); got != want {
 			t.Errorf("journal after a second submission: %s", got)
 		}
-		w.checkJournal()
 	})
 }
 
@@ -93,7 +89,6 @@ steps:
 		<-both // both run, and neither has ended
 		close(go1)
 		w.order(i, "o-1", in(projections.Processed))
-		w.checkJournal()
 	})
 }
 
@@ -143,7 +138,6 @@ func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 		if got := w.types("o-7"); got != "order.accepted step.started step.completed order.completed" {
 			t.Errorf("journal: %s", got)
 		}
-		w.checkJournal()
 	})
 }
 
@@ -194,7 +188,6 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 				t.Errorf("key %q: value %q, reason %q, source %q", x.key, r.Value, reason, source)
 			}
 		}
-		w.checkJournal()
 	})
 }
 
@@ -226,13 +219,13 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 		head, tail := `{"workflow":"fulfilment","input":"`, `"}`
 		w.submit("largest", head+strings.Repeat("x", events.MaxValue-len(head)-len(tail))+tail)
 		w.order(i, "largest", in(projections.Processed))
-		w.checkJournal()
 	})
 }
 
 // An order for a workflow that another instance has just registered is not
 // rejected.
 func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		one := w.start("i-1", t.TempDir())
@@ -257,7 +250,6 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 		if err := two.Register(t.Context(), &other); !errors.Is(err, orchestrator.ErrConflict) {
 			t.Errorf("registering another content: %v", err)
 		}
-		w.checkJournal()
 	})
 }
 
@@ -280,7 +272,6 @@ func TestAStatusTopicThatRefuses(t *testing.T) {
 			}
 			w.records(w.topics.Status, 2, keyed(id))
 		}
-		w.checkJournal()
 	})
 }
 
@@ -288,6 +279,7 @@ func TestAStatusTopicThatRefuses(t *testing.T) {
 // same key until the threshold; then the order is in Error and an operator is
 // called. A permanent error calls at once.
 func TestSilenceAndRefusalEndWithAnOperator(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.start("i-1", t.TempDir())
@@ -330,13 +322,13 @@ steps:
 		if o.FailureCount != 1 || o.Alert.Errors[0].Code != "card-declined" {
 			t.Errorf("%+v", o)
 		}
-		w.checkJournal()
 	})
 }
 
 // An agent whose queue is gone puts the orders that need it into Error, and
 // nobody else's.
 func TestARequestTopicThatIsGone(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.start("i-1", t.TempDir())
@@ -357,19 +349,19 @@ func TestARequestTopicThatIsGone(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		}
-		w.checkJournal()
 	})
 }
 
 // T1, S6: the store can be thrown away; what the journal gives back is the
 // same, key by key, also on an instance that only followed.
 func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
 		i := w.start("i-1", dir)
 		w.register(i, fulfilment)
-		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody}]")
+		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
 		w.serveFulfilment()
 		for k := range 50 {
 			w.submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
@@ -381,6 +373,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 			w.order(i, fmt.Sprintf("open-%d", k), in(projections.Processing))
 			w.order(i, fmt.Sprintf("bad-%d", k), in(projections.Rejected))
 		}
+		before := w.dump(i)
 		i.stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
@@ -388,9 +381,9 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 
 		again := w.start("i-1", dir)
 		standby := w.start("i-2", t.TempDir())
-		w.until("both are the same", func() error {
-			if a, b := w.dump(again), w.dump(standby); a != b {
-				return fmt.Errorf("they differ: %d and %d bytes", len(a), len(b))
+		w.until("both are as the one that is gone", func() error {
+			if a, b := w.dump(again), w.dump(standby); a != before || b != before {
+				return fmt.Errorf("they differ: %d and %d bytes, and before it were %d", len(a), len(b), len(before))
 			}
 			return nil
 		})
@@ -402,13 +395,13 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 		for k := range 50 {
 			w.order(again, fmt.Sprintf("open-%d", k), in(projections.Processed))
 		}
-		w.checkJournal()
 	})
 }
 
 // S5, V6: instances share the partitions; when one leaves, the others finish
 // its orders.
 func TestInstancesShareAndTakeOver(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		one := w.start("i-1", t.TempDir())
@@ -431,12 +424,12 @@ func TestInstancesShareAndTakeOver(t *testing.T) {
 		for k := range n {
 			w.order(two, fmt.Sprintf("o-%d", k), in(projections.Processed))
 		}
-		w.checkJournal()
 	})
 }
 
 // Topics that differ in their partitions stop an instance before it begins.
 func TestTopicsThatDoNotFit(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		if _, err := w.admin.DeleteTopics(t.Context(), w.topics.Replies); err != nil {

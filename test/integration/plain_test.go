@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -71,12 +72,43 @@ type inbox struct {
 	topic  string
 	client *kgo.Client
 	unread []*kgo.Record
+	read   map[int32]int64 // up to where, by partition
 }
 
 func (w *world) inbox(topic string) *inbox {
 	w.Helper()
-	return &inbox{T: w.T, topic: topic, client: w.broker.Client(w.T,
-		kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.MetadataMinAge(50*time.Millisecond))}
+	return &inbox{T: w.T, topic: topic, read: make(map[int32]int64), client: w.broker.Client(w.T,
+		kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.MetadataMinAge(50*time.Millisecond))}
+}
+
+// fetch takes what a poll brought.
+func (b *inbox) fetch(fetches kgo.Fetches) {
+	fetches.EachRecord(func(r *kgo.Record) {
+		b.read[r.Partition] = r.Offset + 1
+		if !r.Attrs.IsControl() {
+			b.unread = append(b.unread, r)
+		}
+	})
+}
+
+// toTheEnd reads up to the end of now.
+func (b *inbox) toTheEnd() {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	ends, err := kadm.NewClient(b.client).ListEndOffsets(ctx, b.topic)
+	if err != nil || ends.Error() != nil {
+		b.Fatal(err, ends.Error())
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		for b.read[end.Partition] < end.Offset {
+			fetches := b.client.PollFetches(ctx)
+			if ctx.Err() != nil {
+				b.Fatalf("partition %d of %s is read up to %d of %d", end.Partition, b.topic, b.read[end.Partition], end.Offset)
+			}
+			b.fetch(fetches)
+		}
+	})
 }
 
 // take waits for a record that matches, and takes it out.
@@ -95,7 +127,7 @@ func (b *inbox) take(what string, match func(*kgo.Record) bool) *kgo.Record {
 		if ctx.Err() != nil {
 			b.Fatalf("%s does not come on %s; what came: %s", what, b.topic, b)
 		}
-		b.unread = append(b.unread, fetches.Records()...)
+		b.fetch(fetches)
 	}
 }
 
@@ -123,7 +155,7 @@ func (b *inbox) hears(order string, words ...string) {
 	}
 }
 
-// String shows what nobody took.
+// String shows what came and nobody took.
 func (b *inbox) String() string {
 	var all []string
 	for _, r := range b.unread {
@@ -194,9 +226,10 @@ func (h *hand) undoes(order, step, outcome string) request {
 	return r
 }
 
-// idle wants that nothing unanswered waits for an order.
+// idle wants that nothing else was asked for an order.
 func (h *hand) idle(order string) {
 	h.Helper()
+	h.toTheEnd()
 	for _, r := range h.unread {
 		if string(r.Key) == order {
 			h.Errorf("also asked for: %s", r.Value)
@@ -255,6 +288,14 @@ func (w *world) caller(name string) *inbox {
 	if _, err := w.admin.CreateTopic(w.Context(), 1, 1, nil, topic); err != nil {
 		w.Fatal(err)
 	}
+	w.until(topic+" has a leader", func() error { // a broker learns of it a moment after the answer
+		found, err := w.admin.Metadata(w.Context(), topic)
+		if err == nil {
+			err = errors.Join(found.Topics[topic].Err, found.Topics[topic].Partitions[0].Err)
+		}
+		return err
+	})
+	w.callers = append(w.callers, topic)
 	return w.inbox(topic)
 }
 

@@ -2,12 +2,8 @@ package integration
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
@@ -20,6 +16,7 @@ import (
 // V7: what a scan costs follows what expired. That is shown where scans can be
 // seen: TestV7AScanReadsOnlyWhatExpired in projections.
 func TestSupervisorsNeverFight(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
@@ -89,36 +86,6 @@ steps:
 		if told[0] != told[1] {
 			t.Errorf("one is\n%s\nthe other\n%s", told[0], told[1])
 		}
-		w.audit()
-	})
-}
-
-// V8: the supervisor repairs the work and restarts no process: an agent that
-// hangs is asked again, and is otherwise left alone.
-func TestTheSupervisorRepairsTheWorkOnly(t *testing.T) {
-	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
-		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: brief\nsteps: [{name: call, agent: phone, timeout: 50ms, retry: {attempts: 3, backoff: 10ms}}]")
-		group := w.topics.Namespace + ".agent.phone"
-		agent := b.Client(t, kgo.ConsumerGroup(group), kgo.ConsumeTopics(w.topics.Requests("phone")), kgo.InstanceID("phone-1"),
-			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.MetadataMinAge(50*time.Millisecond))
-		w.submit("o-1", `{"workflow":"brief"}`)
-		if fetches := agent.PollFetches(t.Context()); fetches.NumRecords() == 0 {
-			t.Fatal(fetches.Errors())
-		}
-		// From here on the agent hangs: it is a member of its group, and does nothing.
-		before := w.members(group)
-		w.order(i, "o-1", in(projections.Error))
-		if after := w.members(group); len(before) != 1 || !reflect.DeepEqual(before, after) {
-			t.Errorf("the agent was %v, and is %v", before, after)
-		}
-		for n, r := range w.records(w.topics.Requests("phone"), 3, keyed("o-1")) {
-			if q := decodeRequest(t, r); q.Attempt != n+1 {
-				t.Errorf("request %d is %+v", n+1, q)
-			}
-		}
-		w.audit()
 	})
 }
 

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -26,27 +27,39 @@ import (
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
-func TestMain(m *testing.M) { kafka.Main(m) }
+// Tests that wait for others most of the time run side by side, more of them than
+// there are processors. Those that stop the container, or measure out their
+// deadlines, run alone.
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	kafka.Main(m)
+}
 
 const partitions = 3
 
-// fulfilment is a workflow of three steps that three agents serve.
+// fulfilment is a workflow of three steps that three agents serve. Nothing that is
+// lost heals: no step is asked for again.
 const fulfilment = `
 workflow: fulfilment
 version: 1
 steps:
-  - {name: reserve, agent: inventory, do: reserve}
-  - {name: charge, agent: payment, do: charge}
-  - {name: ship, agent: shipping, do: ship}
+  - {name: reserve, agent: inventory, do: reserve, timeout: 1h, retry: {attempts: 1}}
+  - {name: charge, agent: payment, do: charge, timeout: 1h, retry: {attempts: 1}}
+  - {name: ship, agent: shipping, do: ship, timeout: 1h, retry: {attempts: 1}}
 `
 
-// world is a namespace of its own on a broker.
+// world is a namespace of its own on a broker. When the test has ended, and all
+// that ran has stopped, it is audited, unless the test did that itself.
 type world struct {
 	*testing.T
-	broker *kafka.Broker
-	topics events.Topics
-	client *kgo.Client
-	admin  *kadm.Client
+	broker  *kafka.Broker
+	topics  events.Topics
+	client  *kgo.Client
+	admin   *kadm.Client
+	callers []string // topics of [world.caller]
+	audited bool
 }
 
 func newWorld(t *testing.T, b *kafka.Broker) *world {
@@ -61,8 +74,18 @@ func newWorld(t *testing.T, b *kafka.Broker) *world {
 	if _, err := orchestrator.CreateTopics(t.Context(), w.admin, &w.topics, partitions, 1); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if !w.audited && !t.Failed() {
+			audit.Namespace(afterwards{t}, b.Brokers, &w.topics, true, w.callers...)
+		}
+	})
 	return w
 }
+
+// afterwards is a test whose context has ended, but which has something to do.
+type afterwards struct{ testing.TB }
+
+func (afterwards) Context() context.Context { return context.Background() }
 
 // running is an instance that runs.
 type running struct {
@@ -241,27 +264,24 @@ func (w *world) types(id string) string {
 	return strings.Join(short, " ")
 }
 
-// checkJournal holds the journal against what must be true of every journal.
-func (w *world) checkJournal() {
-	w.Helper()
-	for range oracle.Journal(w, w.every(w.topics.Journal)) {
-	}
-}
-
 // audit holds all that is on Kafka against all rules. Callers are the topics
 // that the orders named for their status messages.
 func (w *world) audit(callers ...string) *audit.Books {
 	w.Helper()
+	w.audited = true
 	return audit.Namespace(w, w.broker.Brokers, &w.topics, true, callers...)
 }
 
-// dump returns all keys and values of an instance's projection.
+// dump returns all keys and values of an instance's projection, but for the
+// heads: every owner claims its partitions anew.
 func (w *world) dump(r *running) string {
 	w.Helper()
 	var all strings.Builder
 	for p := range r.Partitions() {
 		err := r.Store().Dump(p, func(projections.Head) error { return nil }, func(key, value []byte) error {
-			fmt.Fprintf(&all, "%x %x\n", key, value)
+			if key[4] != 'h' {
+				fmt.Fprintf(&all, "%x %x\n", key, value)
+			}
 			return nil
 		})
 		if err != nil {

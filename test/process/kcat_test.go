@@ -54,6 +54,8 @@ func (k *kcat) read(topic string) []string {
 	return all
 }
 
+// A7: a client in another language submits orders, wherever it puts them, and reads
+// the journal and the status messages.
 func TestKcat(t *testing.T) {
 	k := newKcat(t)
 	d := startDev(t)
