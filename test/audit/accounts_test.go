@@ -166,6 +166,8 @@ func (d *desk) settle(rest bool) (*Accounts, []string) {
 				return trip
 			case name == "picky" && version < 2:
 				return picky
+			case name == "odd":
+				return &oracle.Flow{Name: "odd", Version: 1, Input: []byte(`{"type":7}`)}
 			}
 			return nil
 		},
