@@ -109,6 +109,7 @@ func TestSettleRefuses(t *testing.T) {
 		// Commands.
 		{"a command came to nothing", drop("o", 12), "ns.commands/0/7 came to nothing"},
 		{"a command came to nothing before others", drop("o", 9), "with another id"},
+		{"a command without an id came to nothing", func(d *desk) { d.command("s", `"command":"pause"`); d.seal(0) }, "came to nothing: command \"\", pause"},
 		{"an act of nobody", func(d *desk) { d.log("o", events.Event{Type: events.OrderPaused}) }, "came from no command"},
 		{"an act was done twice", func(d *desk) {
 			d.log("o", events.Event{Type: events.OrderCompensating, End: "Cancelled", Command: "c-5"})
