@@ -204,7 +204,7 @@ func (s *settlement) kept(a *account, e *events.Event) {
 	case e.Type == events.InputReleased:
 		s.report("order %q: event %d releases %s, which was not held", a.id, e.Seq, at)
 	case e.Type == events.InputDiscarded:
-		s.discarded(a, in, e)
+		s.discarded(in, e)
 	default:
 		m := kept(e.Raw, at, s.Topics)
 		if m.order != a.id || (in.reply == nil) != (m.reply == nil) || in.reply != nil && !m.reply.same(in.reply) {
@@ -256,7 +256,7 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 			s.report("%s waited, and was discarded: %s", first.place, e.Reason)
 		}
 		a.givesUp = false
-		s.discarded(a, first, e)
+		s.discarded(first, e)
 		return
 	}
 	if first.aside != 0 {
@@ -268,7 +268,7 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 }
 
 // discarded wants a dead letter that says the same.
-func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
+func (s *settlement) discarded(in waiting, e *events.Event) {
 	if in.aside != hash([]byte(e.Reason)) {
 		s.report("%s was discarded, and no dead letter says so: %s", in.place, e.Reason)
 	}

@@ -31,7 +31,8 @@ type Kafka struct {
 
 // Accounts say what became of every input of a namespace.
 type Accounts struct {
-	// Inputs are the records that were read. Each is in one of the counts below.
+	// Inputs are the records that were read. Each is in one of the counts below,
+	// but for what was reported.
 	Inputs int
 	// Submissions.
 	Accepted, Rejected, Known int
@@ -360,13 +361,6 @@ func (s *settlement) close() {
 				s.report("%s waits, and order %q is not held", w.place, a.id)
 			}
 		}
-	}
-	all := 0
-	for _, c := range s.Figures()[1:] {
-		all += c.N
-	}
-	if all != s.Inputs {
-		s.report("%d of %d inputs are accounted for", all, s.Inputs)
 	}
 }
 

@@ -65,10 +65,14 @@ func (d *desk) inputAt(topic string, p int32, order, value string, headers ...kg
 }
 
 // submit, reply and command are inputs of an order.
-func (d *desk) submit(order, value string) *kgo.Record { return d.input(d.topics.Orders, order, value) }
+func (d *desk) submit(order, value string) *kgo.Record {
+	return d.input(d.topics.Orders, order, value)
+}
+
 func (d *desk) reply(order, rest string) *kgo.Record {
 	return d.input(d.topics.Replies, order, fmt.Sprintf(`{"order":%q,%s}`, order, rest))
 }
+
 func (d *desk) command(order, rest string) *kgo.Record {
 	return d.input(d.topics.Commands, order, "{"+rest+"}")
 }
@@ -113,8 +117,8 @@ func (d *desk) putAside(r *kgo.Record, reason string) {
 }
 
 // forward makes the copy of an input in the partition of its order.
-func (d *desk) forward(r *kgo.Record, order string) *kgo.Record {
-	return d.inputAt(r.Topic, partition(order), order, string(r.Value), append(slices.Clone(r.Headers), header("waybill_forwarded_from", placeOf(r).String()))...)
+func (d *desk) forward(r *kgo.Record, order string) {
+	d.inputAt(r.Topic, partition(order), order, string(r.Value), append(slices.Clone(r.Headers), header("waybill_forwarded_from", placeOf(r).String()))...)
 }
 
 func header(key, value string) kgo.RecordHeader {
@@ -166,6 +170,8 @@ func (d *desk) settle(rest bool) (*Accounts, []string) {
 				return trip
 			case name == "picky" && version < 2:
 				return picky
+			case name == "odd":
+				return &oracle.Flow{Name: "odd", Version: 1, Input: []byte(`{"type":7}`)}
 			}
 			return nil
 		},
@@ -203,7 +209,6 @@ func honest() *desk {
 	// Before its order a command is of nobody.
 	early := d.command("o", `"command":"pause","id":"c-0"`)
 	d.putAside(early, noOrder)
-	d.seal(0)
 	d.submit("o", wholeTrip)
 	d.submit("o", tripOfP)
 	d.log("o", accepted(), events.Event{Type: events.StepStarted, Step: "a", Attempt: 1})

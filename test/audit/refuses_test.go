@@ -52,6 +52,15 @@ func TestSettleRefuses(t *testing.T) {
 		{"accepted with an unknown priority", record("orders", 0, value(`{"workflow":"trip","priority":"top"}`)), "must be rejected: priority"},
 		{"accepted with an input that its workflow refuses", record("orders", 5, value(`{"workflow":"picky","input":{"m":1}}`)), "must be rejected: input"},
 		{"accepted with a field that cannot be read", record("orders", 0, value(`{"workflow":7}`)), "must be rejected: field /workflow has the wrong form"},
+		{"accepted though it is too large", record("orders", 0, func(r *kgo.Record) {
+			r.Value = append(r.Value, strings.Repeat(" ", events.MaxValue)...)
+		}), "must be rejected: bytes; at most"},
+		{"accepted without a workflow", record("orders", 0, value(`{}`)), "must be rejected: no workflow is named"},
+		{"accepted with a version that cannot be", record("orders", 0, value(`{"workflow":"trip","version":-1}`)), "must be rejected: versions begin with 1"},
+		{"a workflow whose schema is none", func(d *desk) {
+			d.submit("x", `{"workflow":"odd","input":1}`)
+			d.log("x", events.Event{Type: events.OrderAccepted, Workflow: "odd", Version: 1, Input: []byte("1")})
+		}, "the input of workflow odd"},
 		{"a good submission was rejected", func(d *desk) {
 			d.submit("x", tripOfP)
 			d.log("x", events.Event{Type: events.OrderRejected, Workflow: "trip", Version: 2, Reason: "workflow trip is not registered"})
@@ -82,6 +91,7 @@ func TestSettleRefuses(t *testing.T) {
 		{"another step", event("o", 3, func(e *events.Event) { e.Step = "b" }), "led to waybill.step.completed b"},
 		{"another attempt", event("o", 6, func(e *events.Event) { e.Attempt = 2 }), "attempt 2"},
 		{"another error", event("o", 6, func(e *events.Event) { e.Error = &events.Error{Code: "odd"} }), "with another error: odd"},
+		{"no error", event("o", 6, func(e *events.Event) { e.Error = nil }), "with no error"},
 		{"a permanent error", event("o", 6, func(e *events.Event) { e.Error.Permanent = true }), "with another error"},
 		{"a failure for a completion", event("o", 3, func(e *events.Event) {
 			e.Type, e.Output, e.Error = events.StepFailed, nil, &events.Error{Code: "odd"}
@@ -99,6 +109,7 @@ func TestSettleRefuses(t *testing.T) {
 		// Commands.
 		{"a command came to nothing", drop("o", 12), "ns.commands/0/7 came to nothing"},
 		{"a command came to nothing before others", drop("o", 9), "with another id"},
+		{"a command without an id came to nothing", func(d *desk) { d.command("s", `"command":"pause"`); d.seal(0) }, "came to nothing: command \"\", pause"},
 		{"an act of nobody", func(d *desk) { d.log("o", events.Event{Type: events.OrderPaused}) }, "came from no command"},
 		{"an act was done twice", func(d *desk) {
 			d.log("o", events.Event{Type: events.OrderCompensating, End: "Cancelled", Command: "c-5"})
@@ -111,6 +122,10 @@ func TestSettleRefuses(t *testing.T) {
 		{"a resubmission of another step", event("o", 10, func(e *events.Event) { e.Step = "a" }), "with another step: a"},
 		{"a resubmission with another input", event("o", 10, func(e *events.Event) { e.Input = []byte(`{"n":3}`) }), "with another input"},
 		{"a resubmission with another key", event("o", 10, func(e *events.Event) { e.SameKey = false }), "with another key"},
+		{"a resubmission of a step that was not named", func(d *desk) {
+			d.records["ns.commands"][5].Value = []byte(`{"command":"resubmit","id":"c-3","sameKey":true}`)
+			d.change("o", 10, func(e *events.Event) { e.Input = nil })
+		}, "with a step"},
 		{"another step was skipped", event("o", 11, func(e *events.Event) { e.Step = "a" }), "with another step: a"},
 		{"a step was skipped with another output", event("o", 11, func(e *events.Event) { e.Output = nil }), "with another output"},
 		{"a command was put aside, and done", func(d *desk) { d.putAside(d.records["ns.commands"][1], "no reason") }, "was put aside, and led to event 7"},
@@ -147,6 +162,14 @@ func TestSettleRefuses(t *testing.T) {
 		{"what belongs elsewhere was put aside", func(d *desk) { d.putAside(d.inputAt(d.topics.Orders, 0, "p", tripOfP), "no reason"); d.seal(0) }, "belongs to partition 1, and was put aside"},
 		{"what belongs elsewhere was not forwarded", func(d *desk) { d.inputAt(d.topics.Orders, 0, "p", tripOfP); d.seal(0) }, "was not forwarded"},
 		{"it was forwarded twice", func(d *desk) { d.forward(d.records["ns.orders"][6], "p"); d.seal(1) }, "something was forwarded from ns.orders/0/6"},
+		{"it was forwarded twice, and is read later", func(d *desk) {
+			from := header("waybill_forwarded_from", "ns.orders/0/7")
+			d.inputAt(d.topics.Orders, 1, "p", tripOfP, from)
+			d.inputAt(d.topics.Orders, 1, "p", tripOfP, from)
+			d.inputAt(d.topics.Orders, 0, "p", tripOfP)
+			d.seal(0)
+			d.seal(1)
+		}, "ns.orders/0/7 was forwarded twice"},
 		{"it was forwarded as something else", record("orders", 7, value(`{"workflow":"trip"}`)), "was forwarded with another value"},
 		{"it was forwarded to another topic", func(d *desk) {
 			r := d.inputAt(d.topics.Commands, 0, "p", `{"command":"pause"}`)
@@ -161,6 +184,9 @@ func TestSettleRefuses(t *testing.T) {
 			e.Raw.Value = []byte(strings.Replace(string(e.Raw.Value), `"output":1`, `"output":4`, 1))
 		}), "is held, and not as it is"},
 		{"what is held is not kept", event("p", 6, func(e *events.Event) { e.Raw = nil }), "is held, and not as it is"},
+		{"what is held is from nowhere", event("p", 5, func(e *events.Event) { e.Source = "x" }), `"x" is no place`},
+		{"an input is released when it was its turn to be held", event("p", 5, func(e *events.Event) { e.Type = events.InputReleased }), "releases ns.replies/1/0, which was not held"},
+		{"what was put aside was released", func(d *desk) { d.putAside(d.records["ns.replies"][6], "no reason") }, "was put aside, and released"},
 		{"an input is released that was not held", event("p", 12, func(e *events.Event) { e.Source = "ns.replies/1/9" }), "whose turn it is not"},
 		{"an input is released while its order is held", func(d *desk) {
 			d.drop("p", 10)
@@ -181,6 +207,10 @@ func TestSettleRefuses(t *testing.T) {
 		}, "which lives in partition 0"},
 		{"an event is of another order", event("o", 3, func(e *events.Event) { e.Order = "p" }), `of order "o", and says waybill.step.completed of order "p"`},
 		{"an input was not read", func(d *desk) { d.submit("x", tripOfP) }, "ns.orders/0/7 was not read"},
+		{"a position cannot be read", func(d *desk) {
+			r := d.last(d.topics.Journal, 0)
+			r.Headers[len(r.Headers)-1].Value = []byte("x")
+		}, "header waybill_lane"},
 		{"a position went back", func(d *desk) { d.next[1].Replies--; d.seal(1) }, "was not read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

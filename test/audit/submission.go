@@ -128,22 +128,24 @@ func (s *settlement) fits(flow *oracle.Flow, first *submission) bool {
 			return false
 		}
 	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(flow.Input))
-	if err != nil {
-		s.report("the input of workflow %s: %v", flow.Name, err)
-		return true
-	}
-	c := jsonschema.NewCompiler()
-	c.AssertFormat()
-	const name = "https://schema.invalid/input"
-	if err := c.AddResource(name, document); err != nil {
-		s.report("the input of workflow %s: %v", flow.Name, err)
-		return true
-	}
-	schema, err := c.Compile(name)
+	schema, err := compile(flow.Input)
 	if err != nil {
 		s.report("the input of workflow %s: %v", flow.Name, err)
 		return true
 	}
 	return schema.Validate(input) == nil
+}
+
+func compile(source []byte) (*jsonschema.Schema, error) {
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(source))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // whoever reports it says of what
+	}
+	const name = "https://schema.invalid/input"
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(name, document); err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	return c.Compile(name) //nolint:wrapcheck // as above
 }

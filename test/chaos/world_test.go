@@ -22,7 +22,8 @@ import (
 // The workflows have what workflows can have: undo, waits, steps side by side,
 // conditions, expressions, and each way to end when nothing is left to try. The
 // last has no retries: nothing repairs what is lost of its orders.
-var flows = []string{`
+var flows = []string{
+	`
 workflow: chaos-0
 steps:
   - {name: reserve, agent: alpha, do: reserve, undo: release, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: compensate}

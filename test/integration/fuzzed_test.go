@@ -105,13 +105,13 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	for _, id := range honest {
 		w.order(i, id, in(projections.Processed))
 	}
-	var all ends
+	var inputs ends
 	for _, topic := range []string{w.topics.Orders, w.topics.Replies, w.topics.Commands} {
 		for r := range w.every(topic) {
-			all.add(&w.topics, r)
+			inputs.add(&w.topics, r)
 		}
 	}
-	w.readUpTo(i, &all)
+	w.readUpTo(i, &inputs)
 	// What was read last may have armed a retry, whose turn comes at once.
 	w.until("nothing is armed", func() error { return w.armed(i) })
 	took := time.Since(began)
@@ -123,6 +123,13 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	t.Logf("%v", a)
 	if a.Inputs < m.sent {
 		t.Errorf("%d records on the inputs, %d of which were sent", a.Inputs, m.sent)
+	}
+	all := 0
+	for _, c := range a.Figures()[1:] {
+		all += c.N
+	}
+	if all != a.Inputs {
+		t.Errorf("%d of %d records are accounted for", all, a.Inputs)
 	}
 	if a.Panicked > 0 {
 		t.Errorf("deciding panicked %d times", a.Panicked)

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -25,7 +26,7 @@ type books struct {
 }
 
 // check holds the topics against the orders that were submitted to the patient
-// workflow, all of which are Processed.
+// workflow, all of which are Processed, and against all rules.
 func (b *books) check(ids []string) {
 	b.Helper()
 	told := b.checkJournal()
@@ -42,6 +43,7 @@ func (b *books) check(ids []string) {
 
 	b.compare("the status messages", b.status(), ids, always(tally{events.StatusReceived: 1, events.StatusCompleted: 1}))
 	b.noDeadLetters()
+	b.Log(audit.Namespace(b, b.brokers, b.topics, true))
 }
 
 func (b *books) noDeadLetters() {

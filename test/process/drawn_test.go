@@ -272,6 +272,11 @@ func (w *drawn) check() {
 			}
 		}
 	}
+	for order := range found.Histories {
+		if n := found.Count(order, func(e *events.Event) bool { return e.Type == events.StatusRefused }); n > 0 {
+			w.Errorf("order %s: the caller's topic was refused", order)
+		}
+	}
 	lost, doubled := w.service.Compare(found)
 	for _, wrong := range slices.Concat(lost, doubled, found.Unearned()) {
 		w.Error(wrong)

@@ -58,12 +58,13 @@ const sure = "sure-"
 // each agent: nothing repairs what is lost of its orders, so they do not end, and
 // are found.
 func Sure(name string, agents ...string) string {
-	text := "workflow: " + name + "\nsteps:\n"
+	var text strings.Builder
+	text.WriteString("workflow: " + name + "\nsteps:\n")
 	for n, agent := range agents {
 		step, exhausted := fmt.Sprint(sure, n), []string{"error", "compensate"}[n%2]
-		text += fmt.Sprintf("  - {name: %[1]s, agent: %[2]s, do: %[1]s, undo: un-%[1]s, timeout: 1h, retry: {attempts: 1}, exhausted: %[3]s}\n", step, agent, exhausted)
+		fmt.Fprintf(&text, "  - {name: %[1]s, agent: %[2]s, do: %[1]s, undo: un-%[1]s, timeout: 1h, retry: {attempts: 1}, exhausted: %[3]s}\n", step, agent, exhausted)
 	}
-	return text
+	return text.String()
 }
 
 // outcome is what comes of a call.
