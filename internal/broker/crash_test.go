@@ -26,24 +26,19 @@ const (
 
 // TestKill kills a broker with SIGKILL again and again while clients write to
 // it, restarts it on the same directory, and compares what is there with what
-// the clients were told. WAYBILL_KILLS sets the number of kills.
+// the clients were told. WAYBILL_KILLS sets the number of kills, WAYBILL_SEED
+// when they come; how far the broker is by then is its own affair.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts and kills processes")
 	}
-	kills := 5
-	if s := os.Getenv("WAYBILL_KILLS"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kills = n
-	}
+	kills, seed := setting(t, "WAYBILL_KILLS", 5), setting(t, "WAYBILL_SEED", int(rand.Uint32()))
+	t.Logf("WAYBILL_SEED=%d", seed)
 	var rows reliability.Figures
 	for _, fsync := range []bool{false, true} {
 		name := fmt.Sprintf("fsync=%t", fsync)
 		t.Run(name, func(t *testing.T) {
-			rows = append(rows, reliability.Figure{Name: name, Value: testKill(t, fsync, kills)})
+			rows = append(rows, reliability.Figure{Name: name, Value: testKill(t, fsync, kills, rand.New(rand.NewPCG(uint64(seed), 0)))})
 		})
 	}
 	reliability.Write(t, "kills", fmt.Sprintf("make reliability PART=kills KILLS=%d", kills), reliability.Figures{
@@ -52,7 +47,20 @@ func TestKill(t *testing.T) {
 	})
 }
 
-func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
+func setting(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func testKill(t *testing.T, fsync bool, kills int, by *rand.Rand) reliability.Figures {
 	dir := t.TempDir()
 	// The windows that matter lie within the end of a transaction, which
 	// takes this long.
@@ -74,7 +82,7 @@ func testKill(t *testing.T, fsync bool, kills int) reliability.Figures {
 			seen = readCommitted(t, child.addr)
 			told.check(t, kill, before, seen)
 		}
-		told.writeUntilKilled(t, child, kill, window)
+		told.writeUntilKilled(t, child, kill, by.IntN(20), time.Duration(by.Int64N(int64(window))))
 	}
 	child := startChild(t, dir, fsync)
 	told.check(t, kills, seen, readCommitted(t, child.addr))
@@ -148,15 +156,14 @@ func (l *ledger) check(t *testing.T, kill int, before, seen map[string]int) {
 // partition of both topics.
 const crashRecords = 2 * crashPartitions
 
-// writeUntilKilled runs clients against the child and kills it at a random
-// moment after a random number of transactions.
-func (l *ledger) writeUntilKilled(t *testing.T, child *child, kill int, window time.Duration) {
+// writeUntilKilled runs clients against the child and kills it that much after the
+// moment in which one of them ends its transaction of that number.
+func (l *ledger) writeUntilKilled(t *testing.T, child *child, kill, target int, after time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 
 	ending := make(chan struct{}, 1) // the chosen transaction is about to end
-	target := rand.IntN(20)
 	var writers sync.WaitGroup
 	for w := range crashWriters {
 		writers.Go(func() {
@@ -171,7 +178,7 @@ func (l *ledger) writeUntilKilled(t *testing.T, child *child, kill int, window t
 
 	select {
 	case <-ending:
-		time.Sleep(rand.N(window)) // the moment of the kill is what varies
+		time.Sleep(after) // the moment of the kill is what varies
 	case <-child.exited:
 		t.Errorf("the broker ended by itself: %s", child.stderr.String())
 	}
