@@ -190,13 +190,9 @@ func buildPrevious(t *testing.T) string {
 		t.Fatal(err)
 	}
 	// Built beside its place and renamed: nobody finds half a program.
-	half, err := os.MkdirTemp(kept, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(half)
-	run(source, "go", "build", "-o", filepath.Join(half, "waybill"), "./cmd/waybill")
-	if err := os.Rename(filepath.Join(half, "waybill"), program); err != nil {
+	half := fmt.Sprintf("%s.%d", program, os.Getpid())
+	run(source, "go", "build", "-o", half, "./cmd/waybill")
+	if err := os.Rename(half, program); err != nil {
 		t.Fatal(err)
 	}
 	return program

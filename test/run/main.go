@@ -46,7 +46,7 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(logFile), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(logFile), 0o750); err != nil {
 		return err
 	}
 	log, err := os.Create(logFile)

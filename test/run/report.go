@@ -15,8 +15,11 @@ import (
 
 // event is one line of go test -json, see go doc test2json.
 type event struct {
-	Action, Package, Test, Output string
-	Elapsed                       float64 // seconds
+	Action  string  `json:"Action"`
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Output  string  `json:"Output"`
+	Elapsed float64 `json:"Elapsed"` // seconds
 }
 
 // report makes of what go test says one line a package, all that a failure
@@ -179,9 +182,11 @@ func (r *report) end() {
 			fmt.Fprintf(r.out, "  %s (skips: %d)\n", what, r.leftOut[what])
 		}
 	}
-	fmt.Fprint(r.out, "\nSlowest, each without its subtests:\n")
-	for _, t := range r.slowest() {
-		fmt.Fprintf(r.out, "  %7.1fs  %s\n", t.time.Seconds(), t.name)
+	if slow := r.slowest(); len(slow) > 0 {
+		fmt.Fprint(r.out, "\nSlowest, each without its subtests:\n")
+		for _, t := range slow {
+			fmt.Fprintf(r.out, "  %7.1fs  %s\n", t.time.Seconds(), t.name)
+		}
 	}
 	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", logFile, r.closing.String())
 }
