@@ -44,10 +44,10 @@ type part struct {
 // without a container go first, two at a time. Those with one go one after the
 // other: side by side they would starve each other on a small machine.
 func inParts(packages []pkg, race bool, histories int) []part {
-	fixed := environment(seeds, "1")
+	fixed := fixedSeeds()
 	drawn := func(n int) []string {
 		// All histories in one check: each check begins with the same seed.
-		return append(environment([]string{"RAPID_CHECKS", "WAYBILL_HISTORIES"}, strconv.Itoa(n)), fixed...)
+		return append([]string{"RAPID_CHECKS=" + strconv.Itoa(n), "WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...)
 	}
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
@@ -102,11 +102,10 @@ func split(packages []pkg, by func(pkg) bool) (yes, no []pkg) {
 	return yes, no
 }
 
-// environment sets variables that are not set.
-func environment(names []string, value string) (set []string) {
-	for _, name := range names {
+func fixedSeeds() (set []string) {
+	for _, name := range seeds {
 		if _, there := os.LookupEnv(name); !there {
-			set = append(set, name+"="+value)
+			set = append(set, name+"=1")
 		}
 	}
 	return set
