@@ -34,7 +34,9 @@ func main() {
 	// Ctrl-C reaches every process of the terminal. What go test says of it is told.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	if err := run(context.Background(), patterns, flags, *race, *histories); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		if !errors.Is(err, errFailed) { // go test's closing lines say that
+			fmt.Fprintln(os.Stderr, err)
+		}
 		os.Exit(1)
 	}
 }

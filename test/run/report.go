@@ -168,7 +168,8 @@ func (r *report) fail(p *tested) {
 // whatever tests it stands, begins with "left out: ".
 func reason(test, said string) string {
 	if _, why, ok := strings.Cut(said, "left out: "); ok {
-		return strings.TrimSpace(why)
+		why, _, _ = strings.Cut(why, "\n")
+		return why
 	}
 	return test + ": " + strings.TrimSpace(sourceLine.ReplaceAllString(said, ""))
 }
