@@ -4,6 +4,7 @@ package kafka_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -99,17 +100,19 @@ func TestSharedContainerGoesWithItsProcess(t *testing.T) {
 		b := kafka.Container(t)
 		createTopic(t, b)
 		os.Stdout.WriteString(b.Brokers[0] + "\n" + address + "\n")
-		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+		// All of its group are told to end, the reaper too.
+		if err := errors.Join(syscall.Kill(0, syscall.SIGTERM), syscall.Kill(os.Getpid(), syscall.SIGKILL)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	kafka.Container(t) // skips where there is no Docker
-	var output, errors bytes.Buffer
+	var output, said bytes.Buffer
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	child.Env = append(os.Environ(), shares+"=1", "WAYBILL_TEST_KAFKA=")
-	child.Stdout, child.Stderr = &output, &errors // Run waits for the reaper, which has them too
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	child.Stdout, child.Stderr = &output, &said // Run waits for the reaper, which has them too
 	if err := child.Run(); err == nil || child.ProcessState.Exited() {
-		t.Fatalf("the child should have been killed: %v\n%s%s", err, &output, &errors)
+		t.Fatalf("the child should have been killed: %v\n%s%s", err, &output, &said)
 	}
 	found, address, _ := strings.Cut(strings.TrimSpace(output.String()), "\n")
 	if found != address {

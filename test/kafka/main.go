@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,8 +126,9 @@ func (r *reaping) finish() error {
 // reap removes the containers named in input once input has ended. It returns
 // the reaper's exit code.
 func reap(input io.Reader) int {
-	// Ctrl-C reaches every process of the terminal, and is when we are needed.
-	signal.Ignore(os.Interrupt)
+	// Ctrl-C, a closed terminal and a time-out reach a whole group of processes,
+	// and are when we are needed.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	var names []string
 	for lines := bufio.NewScanner(input); lines.Scan(); {
 		names = append(names, lines.Text())
