@@ -1,14 +1,21 @@
 SHELL := bash
 
-GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOLANGCI_LINT_VERSION := v2.15.0
+# It is kept, by its version and that of the Go that built it.
+GOLANGCI_LINT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/waybill/golangci-lint-$(GOLANGCI_LINT_VERSION)-$(shell go env GOVERSION)/golangci-lint
+
+# Everything is built in one way, the images' programs and those that the tests
+# build too, so that one build cache serves them all.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 # RACE=1 adds the race detector, TESTFLAGS more flags of go test. For example:
 # make test RACE=1 TESTFLAGS='-run TestTakeover' PACKAGES=./orchestrator/...
 RACE ?=
 TESTFLAGS ?=
 PACKAGES ?= ./...
-
-race := $(if $(filter 1,$(RACE)),-race)
+# How many histories TestSimulation draws.
+SIMULATED ?= 5000
 
 .DEFAULT_GOAL := help
 
@@ -18,32 +25,25 @@ help: ## Print the targets
 
 .PHONY: build
 build: ## Build bin/waybill
-	go build -trimpath -o bin/waybill ./cmd/waybill
+	go build -o bin/waybill ./cmd/waybill
 
 .PHONY: dev
 dev: build ## Run everything in one process, broker included
 	@exec bin/waybill dev
 
-# Packages run one after the other: each that needs Apache Kafka starts its own
-# in a container, and two of them side by side starve each other on a small
-# machine. But -p 1 would also compile one package at a time, so all is compiled
-# before; what does not compile is go test's to report. -count=1, because whether
-# Docker is there is no part of the test cache's key: what was left out once
-# would stay left out.
-#
-# -v carries the reasons of skipped tests. The filter shows of each package one
-# line, or all its output if it failed, and ends with what was left out and
-# go test's own closing lines. The exit code is go test's.
+# In which runs of go test, and why: test/run/parts.go. The seeds are fixed there.
 .PHONY: test
 test: ## Run all tests; those on Apache Kafka too where Docker answers
-	@go build $(race) $(PACKAGES) 2>/dev/null || true
-	@set -o pipefail; go test -v -count=1 -p 1 -timeout 20m $(race) $(TESTFLAGS) $(PACKAGES) | awk "$$REPORT"
+	@go run ./test/run $(if $(filter 1,$(RACE)),-race) -histories $(SIMULATED) $(PACKAGES) -- $(TESTFLAGS)
+
+$(GOLANGCI_LINT):
+	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
 .PHONY: lint
-lint: ## Check the code's form: gofmt, go vet, golangci-lint
+lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, go vet, golangci-lint
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go run $(GOLANGCI_LINT) run ./...
+	$(GOLANGCI_LINT) run ./...
 
 .PHONY: bench
 bench: build ## Measure orders per second and latency
@@ -137,7 +137,7 @@ example: ## Run the order example while its services fail, and tell what happens
 
 # What the images are made of is gathered in a directory of its own, so that
 # Docker gets that and nothing else. The programs run on Linux whatever this
-# machine is, and without its C library. CA_BUNDLE are the certificates that they
+# machine is, and without its C library, as all is built here. CA_BUNDLE are the certificates that they
 # trust; a scratch image has none.
 IMAGE ?= waybill
 EXAMPLE_IMAGE ?= waybill-example
@@ -148,7 +148,7 @@ CA_BUNDLE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/
 context: ## Gather in bin/image what the images are made of
 	@if [ -z "$(CA_BUNDLE)" ]; then echo "no CA certificates found; install ca-certificates, or say CA_BUNDLE=file" >&2; exit 1; fi
 	mkdir -p $(CONTEXT)/empty
-	CGO_ENABLED=0 GOOS=linux go build -trimpath -ldflags='-s -w' -o $(CONTEXT)/ ./cmd/waybill ./examples/order-fulfilment/cmd/fulfilment
+	GOOS=linux go build -ldflags='-s -w' -o $(CONTEXT)/ ./cmd/waybill ./examples/order-fulfilment/cmd/fulfilment
 	install -m 644 $(CA_BUNDLE) $(CONTEXT)/ca-certificates.crt
 	install -m 644 deploy/Dockerfile $(CONTEXT)/Dockerfile
 
@@ -160,40 +160,10 @@ image: context ## Build the images waybill and waybill-example, see docs/deploym
 	docker build --target example --tag $(EXAMPLE_IMAGE) $(CONTEXT)
 
 .PHONY: fmt
-fmt: ## Format the code
-	go run $(GOLANGCI_LINT) fmt ./...
+fmt: $(GOLANGCI_LINT) ## Format the code
+	$(GOLANGCI_LINT) fmt ./...
 
 .PHONY: clean
 clean: ## Remove what was built, and what go test cached
 	rm -rf bin
 	go clean -testcache
-
-define REPORT
-function flush() { printf "%s", output; output = "" }
-
-/^(ok|FAIL|\?) *\t/ {
-	if ($$1 == "FAIL") flush()
-	output = test = ""
-	if ($$1 != "?") { print; closing = closing $$0 "\n" }
-	for (reason in reasons) {
-		left_out = left_out sprintf("  %s: %s (skips: %d)\n", $$2, reason, reasons[reason])
-		delete reasons[reason]
-	}
-	next
-}
-
-match($$0, /left out: /) { reasons[substr($$0, RSTART + RLENGTH)]++ }
-
-# What a test printed stands under its name; tests that printed nothing are not named.
-/^=== / { test = $$0 "\n"; next }
-/^ *--- PASS: / { next }
-/^ *--- / { test = "" }
-{ output = output test $$0 "\n"; test = "" }
-
-END {
-	flush() # all of it, if go test did not come to an end
-	if (left_out != "") printf "\nLeft out:\n%s", left_out
-	printf "\n%s", closing
-}
-endef
-export REPORT

@@ -74,11 +74,11 @@ func TestAgentHTTP(t *testing.T) {
 	}
 	defer client.Close()
 	request := events.Request{
-		Order: "o-1", Step: "wrap", Attempt: 1, Operation: "wrap", CompleteBy: time.Now().Add(time.Minute),
+		Order: "o-1", Step: "wrap", Attempt: 1, Operation: "wrap", CompleteBy: time.Now().Add(patience),
 		IdempotencyKey: "o-1/wrap", ReplyTo: "shop.replies",
 	}
 	record := &kgo.Record{Topic: "shop.requests.gift", Key: []byte("o-1"), Value: request.Append(nil)}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {
 		t.Fatal(err)

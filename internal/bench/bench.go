@@ -42,6 +42,8 @@ type Options struct {
 	InFlight int
 	// WarmUp and Duration of the measurement under load.
 	WarmUp, Duration time.Duration
+	// Orders, if not 0, are measured from the first to the last instead.
+	Orders int
 	// Single is how many orders are measured one at a time.
 	Single int
 	Logger *slog.Logger

@@ -153,8 +153,8 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	for len(l.tokens) < o.InFlight {
 		l.tokens <- struct{}{}
 	}
-	running.Go(func() {
-		for {
+	submit := func() {
+		for n := 0; o.Orders == 0 || n < o.Orders; n++ {
 			select {
 			case <-l.tokens:
 				l.submit(ctx)
@@ -162,15 +162,25 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 				return
 			}
 		}
-	})
-	if err := wait(ctx, o.WarmUp); err != nil {
-		return err
+	}
+	if o.Orders == 0 {
+		running.Go(submit)
+		if err := wait(ctx, o.WarmUp); err != nil {
+			return err
+		}
 	}
 	l.take()
 	began, cpu := time.Now(), processorTime()
 	records, bytes, wire := written.read()
-	if err := wait(ctx, o.Duration); err != nil {
-		return err
+	if o.Orders == 0 {
+		if err := wait(ctx, o.Duration); err != nil {
+			return err
+		}
+	} else {
+		running.Go(submit)
+		if err := l.await(ctx, o.Orders); err != nil {
+			return err
+		}
 	}
 	latencies := l.take()
 	passed, used := time.Since(began), processorTime()-cpu
@@ -192,6 +202,23 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	report.CPUPerOrder = float64(used.Microseconds()) / orders
 	report.Memory = residentMiB()
 	return nil
+}
+
+// await returns when that many orders have ended since take was last called.
+func (l *load) await(ctx context.Context, orders int) error {
+	for {
+		l.mu.Lock()
+		ended := len(l.done)
+		l.mu.Unlock()
+		if err := l.err(); err != nil || ended >= orders {
+			return err
+		}
+		select {
+		case <-l.arrived:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // take returns the latencies of the orders that ended since it was last called.

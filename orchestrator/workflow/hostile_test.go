@@ -13,8 +13,11 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
-// within fails the test where f takes so long that it would never end. What
-// ends takes milliseconds; the watchdog is for machines that are busy.
+// patience is for machines that are busy, and for the race detector. What ends
+// takes milliseconds.
+const patience = 10 * time.Minute
+
+// within fails the test where f takes so long that it would never end.
 func within(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -28,7 +31,7 @@ func within(t *testing.T, f func()) {
 		if d := time.Since(began); d > time.Second {
 			t.Logf("took %v", d)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		debug.SetTraceback("all")
 		panic("never ends: " + t.Name())
 	}

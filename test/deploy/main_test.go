@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -84,7 +85,7 @@ func runTests(m *testing.M) int {
 // exit code.
 func reap(run string) int {
 	// Ctrl-C reaches every process of the terminal, and is when we are needed.
-	signal.Ignore(os.Interrupt)
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	ctx, cancel := context.WithTimeout(context.Background(), reapTimeout)
 	defer cancel()

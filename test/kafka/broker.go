@@ -35,7 +35,7 @@ type Broker struct {
 	// Fake injects faults into an embedded broker. It is nil for a container.
 	Fake *kfake.Cluster
 
-	container *container // nil for an embedded broker
+	container *container // nil unless it is one test's own
 }
 
 // Each runs suite on an embedded broker and, wherever a Docker engine answers,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -20,9 +19,10 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 	tcexec "github.com/testcontainers/testcontainers-go/exec"
-	"github.com/testcontainers/testcontainers-go/log"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/test/child"
 )
 
 // Image is the Kafka that runs in the container.
@@ -51,32 +51,79 @@ const (
 // errUnavailable marks what this machine lacks, as opposed to what went wrong.
 var errUnavailable = errors.New("cannot be had on this machine")
 
-// shared is the test binary's one container.
+// sharedVariable in the environment is the address of the Kafka that a whole
+// run shares.
+const sharedVariable = "WAYBILL_TEST_KAFKA"
+
+// shared is the broker of all tests of this binary.
 var shared struct {
-	start  sync.Once
-	broker *Broker
-	err    error
+	start   sync.Once
+	brokers []string
+	own     *container // nil if the broker is the run's
+	err     error
 }
 
-// Container returns Apache Kafka in a container. The first call of a test
-// binary starts it, [Main] removes it. All tests of the binary share it, with
-// whatever topics and groups the others made.
+// Container returns Apache Kafka in a container: the run's, where it has one
+// (see [Share]), or else the test binary's, which the first call starts and
+// [Main] removes. All tests share it, with whatever topics and groups the others
+// made, so none may stop it: that needs its [Own].
 func Container(t testing.TB) *Broker {
 	t.Helper()
 	shared.start.Do(func() {
-		began := time.Now()
-		if shared.broker, shared.err = startContainer(t.Context()); shared.err == nil {
-			t.Logf("%s answers at %s after %s", Image, shared.broker.Brokers[0], time.Since(began).Round(time.Millisecond))
+		if address := os.Getenv(sharedVariable); address != "" {
+			shared.brokers = []string{address}
+			shared.err = ready(t.Context(), address)
+			return
+		}
+		var b *Broker
+		if b, shared.err = startContainer(t.Context()); shared.err == nil {
+			shared.brokers, shared.own = b.Brokers, b.container
 		}
 	})
-	switch {
-	case shared.err == nil:
-	case errors.Is(shared.err, errUnavailable):
-		LeaveOut(t, "suites on Apache Kafka, because %v", shared.err)
-	default:
-		t.Fatalf("Apache Kafka in a container: %v", shared.err)
+	mustHave(t, shared.err)
+	return &Broker{Kind: KindContainer, Brokers: shared.brokers}
+}
+
+// Own starts Apache Kafka in a container for t alone, and removes it when t ends.
+func Own(t testing.TB) *Broker {
+	t.Helper()
+	b, err := startContainer(t.Context())
+	mustHave(t, err)
+	t.Cleanup(func() {
+		if err := errors.Join(b.container.Terminate(context.Background()), b.container.docker.Close()); err != nil {
+			t.Errorf("removing Kafka: %v", err)
+		}
+	})
+	return b
+}
+
+// Share starts Apache Kafka for all test binaries that this process will start,
+// and returns what their environment must have for it. Where there is none to be
+// had that is empty, and they say so themselves. The container goes when end is
+// called, or this process ends in any other way. Call [Reap] before all else.
+func Share(ctx context.Context) (variable string, end func() error, err error) {
+	reaper = &reaping{}
+	b, err := startContainer(ctx)
+	if err != nil {
+		if errors.Is(err, errUnavailable) {
+			err = nil
+		}
+		return "", reaper.finish, err
 	}
-	return shared.broker
+	return sharedVariable + "=" + b.Brokers[0], func() error {
+		return errors.Join(b.container.docker.Close(), reaper.finish())
+	}, nil
+}
+
+func mustHave(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, errUnavailable):
+		LeaveOut(t, "suites on Apache Kafka, because %v", err)
+	default:
+		t.Fatalf("Apache Kafka in a container: %v", err)
+	}
 }
 
 type container struct {
@@ -86,7 +133,7 @@ type container struct {
 
 func startContainer(ctx context.Context) (*Broker, error) {
 	if reaper == nil {
-		return nil, errors.New("the package has no TestMain that calls kafka.Main, so nobody would remove the container")
+		return nil, errors.New("nobody would remove the container: the package has no TestMain that calls kafka.Main")
 	}
 	// Our own reaper needs no privileged container and no second image.
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
@@ -95,7 +142,11 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	if err := ensureImage(ctx); err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
+	address, err := child.Address()
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +156,6 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	log.SetDefault(log.NewNoopLogger())
 	docker, err := testcontainers.ProviderDefault.GetProvider()
 	if err != nil {
 		return nil, err
@@ -116,10 +166,10 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	}
 	b := &Broker{
 		Kind:      KindContainer,
-		Brokers:   []string{net.JoinHostPort("127.0.0.1", port)},
+		Brokers:   []string{address},
 		container: &container{created, docker},
 	}
-	if err := b.ready(ctx); err != nil {
+	if err := ready(ctx, address); err != nil {
 		return nil, errors.Join(err, b.container.tail(ctx), docker.Close())
 	}
 	return b, nil
@@ -194,28 +244,12 @@ func ensureImage(ctx context.Context) error {
 	return nil
 }
 
-// freePort finds a port below those that the system hands out to outgoing
-// connections. One of these could be taken while the container is stopped, or,
-// stranger still, a client that dials it could connect to itself.
-func freePort(ctx context.Context) (string, error) {
-	var listening net.ListenConfig
-	var err error
-	for range 100 {
-		port := strconv.Itoa(20000 + rand.IntN(10000))
-		var l net.Listener
-		if l, err = listening.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return "", fmt.Errorf("no free port: %w", err)
-}
-
 // ready returns once the broker has registered itself and would take a topic.
 // An open port says nothing: Docker opens it before Kafka listens.
-func (b *Broker) ready(ctx context.Context) error {
+func ready(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Brokers...))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(address))
 	if err != nil {
 		return err
 	}
@@ -230,47 +264,36 @@ func (b *Broker) ready(ctx context.Context) error {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fmt.Errorf("no answer at %s in %s: %w", b.Brokers[0], startTimeout, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("no answer at %s in %s: %w", address, startTimeout, errors.Join(err, ctx.Err()))
 		}
 	}
 }
 
-// Stop stops the container's broker as an orderly shutdown does. Should t end
-// before [Broker.Start], the broker is started again for the tests after it.
-// Since all tests share it, a test that stops it must not run in parallel.
+// Stop stops the broker, which must be t's own, as an orderly shutdown does.
 func (b *Broker) Stop(t testing.TB) {
 	t.Helper()
 	timeout := stopTimeout
 	if err := b.only(t).Stop(t.Context(), &timeout); err != nil {
 		t.Fatalf("stopping Kafka: %v", err)
 	}
-	t.Cleanup(func() {
-		if !b.container.IsRunning() {
-			b.start(context.Background(), t) // t's own context is over
-		}
-	})
 }
 
-// Start starts the container's broker again, with its address and its data,
-// and returns when it answers.
+// Start starts the broker again, with its address and its data, and returns when
+// it answers.
 func (b *Broker) Start(t testing.TB) {
 	t.Helper()
-	b.start(t.Context(), t)
-}
-
-func (b *Broker) start(ctx context.Context, t testing.TB) {
-	t.Helper()
-	err := b.only(t).Start(ctx)
+	err := b.only(t).Start(t.Context())
 	if err == nil {
-		err = b.ready(ctx)
+		err = ready(t.Context(), b.Brokers[0])
 	}
 	if err != nil {
 		t.Fatalf("starting Kafka again: %v", err)
 	}
 }
 
-// Exec runs a command in the container, one of Kafka's tools for example, and
-// returns what it printed. Brokers[0] is the broker's address in there too.
+// Exec runs a command in the container of a broker that is t's own, one of
+// Kafka's tools for example, and returns what it printed. Brokers[0] is the
+// broker's address in there too.
 func (b *Broker) Exec(t testing.TB, command ...string) string {
 	t.Helper()
 	code, output, err := b.only(t).Exec(t.Context(), command, tcexec.Multiplexed())
@@ -287,7 +310,7 @@ func (b *Broker) Exec(t testing.TB, command ...string) string {
 func (b *Broker) only(t testing.TB) *container {
 	t.Helper()
 	if b.container == nil {
-		t.Fatalf("the %s broker cannot do this; use Container", b.Kind)
+		t.Fatal("only a broker of its own lets a test do this: kafka.Own")
 	}
 	return b.container
 }

@@ -2,10 +2,12 @@
 //
 // [Embedded] is a Kafka-protocol broker in memory: there at once, everywhere,
 // and one for each test. [Container] is Apache Kafka, one container for the
-// whole test binary, so tests keep apart by [Namespace]. [Each] runs a suite on
-// both, which is how a suite should run unless it needs what only one of them
-// has: the embedded broker injects faults, the container restarts and has the
-// race between a commit and its markers that an in-memory broker cannot have.
+// whole test binary, and for all of them where `make test` has started one, so
+// tests keep apart by [Namespace]. [Each] runs a suite on both, which is how a
+// suite should run unless it needs what only one of them has: the embedded
+// broker injects faults, the container has the race between a commit and its
+// markers that an in-memory broker cannot have. A test that stops its broker
+// has an [Own] container.
 //
 // A package that uses the container hands its tests to [Main]:
 //

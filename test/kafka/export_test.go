@@ -1,20 +1,28 @@
 package kafka
 
 import (
+	"net"
 	"testing"
 
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// Alive says whether a container is there, running or not.
-func Alive(t testing.TB, id string) bool {
+// There says whether the container of a broker is there, running or not.
+func There(t testing.TB, address string) bool {
 	t.Helper()
 	docker, err := testcontainers.NewDockerClientWithOpts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer docker.Close()
-	_, err = docker.ContainerInspect(t.Context(), id, client.ContainerInspectOptions{})
-	return err == nil
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := docker.ContainerList(t.Context(), client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("expose", port+"/tcp")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found.Items) > 0
 }

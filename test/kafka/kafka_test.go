@@ -1,10 +1,14 @@
+//go:build unix
+
 package kafka_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -43,8 +47,8 @@ func TestEachBrokerCommitsTransactions(t *testing.T) {
 	})
 }
 
-func TestContainerKeepsAddressAndDataOverARestart(t *testing.T) {
-	b := kafka.Container(t)
+func TestOwnContainer(t *testing.T) {
+	b := kafka.Own(t)
 	topic := createTopic(t, b)
 	produce(t, b, topic, "before")
 	address := b.Brokers[0]
@@ -57,19 +61,7 @@ func TestContainerKeepsAddressAndDataOverARestart(t *testing.T) {
 	}
 	produce(t, b, topic, "after")
 	expect(t, b, topic, "before", "after")
-}
 
-// A test may fail, or end, between Stop and Start. The next one finds a broker
-// all the same.
-func TestContainerIsStartedForTheNextTest(t *testing.T) {
-	b := kafka.Container(t)
-	t.Run("stops it", func(t *testing.T) { b.Stop(t) })
-	createTopic(t, b)
-}
-
-func TestContainerHasKafkasTools(t *testing.T) {
-	b := kafka.Container(t)
-	topic := createTopic(t, b)
 	topics := b.Exec(t, "/opt/kafka/bin/kafka-topics.sh", "--bootstrap-server", b.Brokers[0], "--list")
 	if !strings.Contains(topics, topic+"\n") {
 		t.Errorf("kafka-topics.sh does not list %s:\n%s", topic, topics)
@@ -94,26 +86,40 @@ func TestNamespaceIsValidAndUnique(t *testing.T) {
 	}
 }
 
-// The container must go even when no deferred function runs. A child process
-// of this test starts one and panics; what stands here looks for the leftovers.
-func TestContainerGoesWithAPanic(t *testing.T) {
-	const panics = "WAYBILL_TEST_KAFKA_PANICS"
-	if os.Getenv(panics) != "" {
+// What a run shares is what its test binaries find, and it goes when the process
+// that shares it is killed. A child process of this test is that process.
+func TestSharedContainerGoesWithItsProcess(t *testing.T) {
+	const shares = "WAYBILL_TEST_KAFKA_SHARES"
+	if os.Getenv(shares) != "" {
+		variable, _, err := kafka.Share(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, address, _ := strings.Cut(variable, "=")
+		t.Setenv(name, address)
 		b := kafka.Container(t)
-		os.Stdout.WriteString(b.Exec(t, "hostname") + "\n")
-		panic("on purpose")
+		createTopic(t, b)
+		os.Stdout.WriteString(b.Brokers[0] + "\n" + address + "\n")
+		// All of its group are told to end, the reaper too.
+		if err := errors.Join(syscall.Kill(0, syscall.SIGTERM), syscall.Kill(os.Getpid(), syscall.SIGKILL)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	kafka.Container(t) // skips where there is no Docker
-	var output bytes.Buffer
+	var output, said bytes.Buffer
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	child.Env = append(os.Environ(), panics+"=1")
-	child.Stdout, child.Stderr = &output, &output
-	if err := child.Run(); err == nil || !strings.Contains(output.String(), "on purpose") {
-		t.Fatalf("the child should have panicked: %v\n%s", err, &output)
+	child.Env = append(os.Environ(), shares+"=1", "WAYBILL_TEST_KAFKA=")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	child.Stdout, child.Stderr = &output, &said // Run waits for the reaper, which has them too
+	if err := child.Run(); err == nil || child.ProcessState.Exited() {
+		t.Fatalf("the child should have been killed: %v\n%s%s", err, &output, &said)
 	}
-	host, _, _ := strings.Cut(output.String(), "\n")
-	if kafka.Alive(t, host) {
-		t.Errorf("container %s outlived the process that started it", host)
+	found, address, _ := strings.Cut(strings.TrimSpace(output.String()), "\n")
+	if found != address {
+		t.Errorf("the child shares %s, and its tests are on %s", address, found)
+	}
+	if kafka.There(t, address) {
+		t.Errorf("the container at %s outlived the process that shared it", address)
 	}
 }
 

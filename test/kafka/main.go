@@ -11,12 +11,15 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
 	"go.uber.org/goleak"
 )
 
@@ -32,9 +35,7 @@ const removeTimeout = time.Minute
 // and goes no further than here. Options are goleak's, for packages whose
 // libraries keep goroutines.
 func Main(m *testing.M, options ...goleak.Option) {
-	if os.Getenv(reaperVariable) != "" {
-		os.Exit(reap(os.Stdin))
-	}
+	Reap()
 	reaper = &reaping{}
 	code := m.Run()
 	if err := errors.Join(closeShared(), reaper.finish()); err != nil {
@@ -50,7 +51,15 @@ func Main(m *testing.M, options ...goleak.Option) {
 	os.Exit(code)
 }
 
-// reaper is this process's, once Main runs.
+// Reap ends here if this process is the reaper of another, once that has ended.
+func Reap() {
+	log.SetDefault(log.NewNoopLogger())
+	if os.Getenv(reaperVariable) != "" {
+		os.Exit(reap(os.Stdin))
+	}
+}
+
+// reaper is this process's, once Main or Share runs.
 var reaper *reaping
 
 // reaping removes containers when this process ends, in whatever way it ends:
@@ -58,25 +67,19 @@ var reaper *reaping
 // removing is done by a child, the same binary, which waits for its standard
 // input to end. The system closes that pipe for a process that no longer can.
 type reaping struct {
+	mu    sync.Mutex
 	child *exec.Cmd
 	pipe  io.WriteCloser
 }
 
-// watch starts the reaper and gives it the name of a container to come.
+// watch gives the reaper the name of a container to come.
 func (r *reaping) watch() (name string, err error) {
-	binary, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	r.child = exec.Command(binary) //nolint:noctx // it must outlive every context of this process
-	r.child.Env = append(os.Environ(), reaperVariable+"=1")
-	// With our standard error, go test waits for the reaper too.
-	r.child.Stderr = os.Stderr
-	if r.pipe, err = r.child.StdinPipe(); err != nil {
-		return "", err
-	}
-	if err := r.child.Start(); err != nil {
-		return "", fmt.Errorf("starting the reaper: %w", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.child == nil {
+		if err := r.start(); err != nil {
+			return "", fmt.Errorf("starting the reaper: %w", err)
+		}
 	}
 	name = "waybill-test-kafka-" + strings.ToLower(rand.Text()[:12])
 	if _, err := fmt.Fprintln(r.pipe, name); err != nil {
@@ -85,15 +88,31 @@ func (r *reaping) watch() (name string, err error) {
 	return name, nil
 }
 
-// closeShared lets go of the shared container. Removing it is the reaper's.
-func closeShared() error {
-	if shared.broker == nil {
-		return nil
+func (r *reaping) start() error {
+	binary, err := os.Executable()
+	if err != nil {
+		return err
 	}
-	return shared.broker.container.docker.Close()
+	child := exec.Command(binary) //nolint:noctx // it must outlive every context of this process
+	child.Env = append(os.Environ(), reaperVariable+"=1")
+	// With our standard error, go test waits for the reaper too.
+	child.Stderr = os.Stderr
+	if r.pipe, err = child.StdinPipe(); err != nil {
+		return err
+	}
+	r.child = child
+	return child.Start()
 }
 
-// finish has the reaper remove its container, and waits for it.
+// closeShared lets go of the shared container. Removing it is the reaper's.
+func closeShared() error {
+	if shared.own == nil {
+		return nil
+	}
+	return shared.own.docker.Close()
+}
+
+// finish has the reaper remove its containers, and waits for it.
 func (r *reaping) finish() error {
 	if r.child == nil {
 		return nil
@@ -107,8 +126,9 @@ func (r *reaping) finish() error {
 // reap removes the containers named in input once input has ended. It returns
 // the reaper's exit code.
 func reap(input io.Reader) int {
-	// Ctrl-C reaches every process of the terminal, and is when we are needed.
-	signal.Ignore(os.Interrupt)
+	// Ctrl-C, a closed terminal and a time-out reach a whole group of processes,
+	// and are when we are needed.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	var names []string
 	for lines := bufio.NewScanner(input); lines.Scan(); {
 		names = append(names, lines.Text())

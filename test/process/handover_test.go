@@ -34,7 +34,7 @@ var (
 //	go test -run '^TestHandOver$' -v ./test/process -args -handovers 20
 func TestHandOver(t *testing.T) {
 	if *handOvers == 0 {
-		t.Skip("it measures for minutes; say how many rounds with -args -handovers")
+		t.Skip(kafka.LeftOut + "what a change of owners costs, because it measures for minutes; say how many rounds with -args -handovers")
 	}
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()

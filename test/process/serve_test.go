@@ -79,7 +79,7 @@ func (c *cluster) serve(id string, more ...string) *serve {
 	s := &serve{program: c.program, http: child.FreeAddress(c.T), dir: c.TempDir()}
 	s.args = append([]string{
 		"serve", "--id", id, "--data-dir", s.dir, "--http-addr", s.http,
-		"--session-timeout", "6s",
+		"--session-timeout", "2s",
 	}, c.flags...)
 	s.args = append(s.args, more...)
 	s.client = clientOf(c.T, s.http)

@@ -4,9 +4,11 @@ package process
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -150,10 +152,20 @@ func newDev(t *testing.T) *dev {
 	return d
 }
 
-// buildPrevious builds the release before from the history of the repository.
-// Where that is not there, as in a shallow clone, the test is left out.
+// buildPrevious builds the release before from the history of the repository, and
+// keeps the program for the runs to come. Where that history is not there, as in a
+// shallow clone, the test is left out.
 func buildPrevious(t *testing.T) string {
 	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(cache, "waybill", "releases")
+	program := filepath.Join(kept, fmt.Sprintf("waybill-%s-%s-%s", previous, runtime.Version(), runtime.GOARCH))
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
 	if said, err := exec.CommandContext(t.Context(), "git", "cat-file", "-e", previous+"^{commit}").CombinedOutput(); err != nil {
 		kafka.LeaveOut(t, "an upgrade, because commit %s, the previous release, is not in the history here: %v %s; in a shallow clone, git fetch --unshallow gets it", previous, err, bytes.TrimSpace(said))
 	}
@@ -167,14 +179,21 @@ func buildPrevious(t *testing.T) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		cmd.Env = append(os.Environ(), "GOWORK=off")
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, said)
 		}
 	}
 	run(string(bytes.TrimSpace(root)), "git", "archive", "--output", archive, previous)
 	run(source, "tar", "-xf", archive)
-	program := filepath.Join(t.TempDir(), "waybill-"+previous)
-	run(source, "go", "build", "-trimpath", "-o", program, "./cmd/waybill")
+	if err := os.MkdirAll(kept, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	// Built beside its place and renamed: nobody finds half a program.
+	half := fmt.Sprintf("%s.%d", program, os.Getpid())
+	run(source, "go", "build", "-o", half, "./cmd/waybill")
+	if err := os.Rename(half, program); err != nil {
+		t.Fatal(err)
+	}
 	return program
 }

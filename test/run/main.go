@@ -1,0 +1,122 @@
+// The program run runs the tests of packages for `make test`, and ends with what
+// is worth knowing of all of them.
+//
+//	go run ./test/run [-race] [-histories N] [PACKAGE...] [-- FLAG OF GO TEST...]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// logFile is where all that the tests say is kept.
+var logFile = filepath.Join("bin", "test.log")
+
+func main() {
+	kafka.Reap()
+	race := flag.Bool("race", false, "use the race detector, where there is concurrency")
+	histories := flag.Int("histories", 5_000, "how many histories TestSimulation draws")
+	flag.Parse()
+	patterns, flags := flag.Args(), []string(nil)
+	if i := slices.Index(patterns, "--"); i >= 0 {
+		patterns, flags = patterns[:i], patterns[i+1:]
+	}
+	// Ctrl-C reaches every process of the terminal. What go test says of it is told.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	if err := run(context.Background(), patterns, flags, *race, *histories); err != nil {
+		if !errors.Is(err, errFailed) { // go test's closing lines say that
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}
+}
+
+var errFailed = errors.New("tests failed")
+
+func run(ctx context.Context, patterns, flags []string, race bool, histories int) (err error) {
+	packages, err := list(ctx, patterns)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(logFile), 0o750); err != nil {
+		return err
+	}
+	log, err := os.Create(logFile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	r := newReport(os.Stdout, log)
+	parts := inParts(packages, race, histories)
+	if len(flags) > 0 {
+		parts = asAsked(packages, race, flags)
+	}
+	for _, p := range parts {
+		p.compile(ctx)
+	}
+	// One package alone starts its broker itself, and only if it needs one.
+	if onKafka, _ := split(packages, usesKafka); len(onKafka) > 1 {
+		end, failed := share(ctx)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
+	failed := false
+	for _, p := range parts {
+		if p.test(ctx, r) != nil {
+			failed = true
+		}
+	}
+	r.end()
+	if failed {
+		return errFailed
+	}
+	return nil
+}
+
+// share starts one Kafka for all packages.
+func share(ctx context.Context) (end func() error, err error) {
+	variable, end, err := kafka.Share(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("start Kafka for the run: %w", err)
+	}
+	if name, address, ok := strings.Cut(variable, "="); ok {
+		err = os.Setenv(name, address)
+	}
+	return end, err
+}
+
+// pkg is a package, by its path within the module.
+type pkg struct {
+	path    string
+	onKafka bool // its tests may use Apache Kafka in a container
+}
+
+func list(ctx context.Context, patterns []string) ([]pkg, error) {
+	const kafkaPackage = "github.com/waybill-dev/waybill/test/kafka"
+	args := append([]string{"list", "-f", "{{.ImportPath}} {{.TestImports}} {{.XTestImports}}"}, patterns...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stderr = os.Stderr
+	said, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var all []pkg
+	for line := range strings.Lines(string(said)) {
+		path, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
+		words := strings.FieldsFunc(imports, func(r rune) bool { return strings.ContainsRune("[] ", r) })
+		all = append(all, pkg{path, slices.Contains(words, kafkaPackage)})
+	}
+	return all, nil
+}

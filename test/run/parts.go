@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Seeds that are fixed: a run that failed can be repeated, and one that passed
+// says something of the change and not of its luck. What is in the environment
+// wins. `make reliability` draws them.
+var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
+
+// Packages without concurrency, or whose concurrency is that of other programs:
+// the race detector would find nothing there and takes ten times as long.
+var sequential = []string{
+	"compensation", "events", "orchestrator/workflow", "projections",
+	"internal/bench", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern",
+	"test/reliability", "test/reliability/page", "test/run",
+}
+
+// The same of single tests in other packages, and what of them is tried with the
+// detector all the same.
+const (
+	simulation      = "^TestSimulation$"
+	sequentialTests = "^(TestHistories|TestKcat|TestAgentInPython|TestUpgrade|TestDowngradeThatIsRefused)$"
+	someHistories   = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
+	historiesRaced  = 200
+)
+
+// part is one run of go test.
+type part struct {
+	packages []pkg
+	race     bool
+	flags    []string
+	env      []string
+}
+
+// inParts says in which runs of go test all tests are run, each once. Packages
+// without a container go first, two at a time. Those with one go one after the
+// other: side by side they would starve each other on a small machine.
+func inParts(packages []pkg, race bool, histories int) []part {
+	fixed := fixedSeeds()
+	drawn := func(n int) []string {
+		// All histories in one check: each check begins with the same seed.
+		return append([]string{"RAPID_CHECKS=" + strconv.Itoa(n), "WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...)
+	}
+	orchestrator := within(packages, "orchestrator")
+	onKafka, alone := split(packages, usesKafka)
+	simulated := part{packages: orchestrator, flags: []string{"-run", simulation}, env: drawn(histories)}
+	if !race {
+		return []part{
+			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
+			simulated,
+			{packages: onKafka, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+		}
+	}
+	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
+	alonePlain, aloneRaced := split(alone, plain)
+	kafkaPlain, kafkaRaced := split(onKafka, plain)
+	return []part{
+		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
+		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
+		simulated,
+		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: drawn(historiesRaced)},
+		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
+		{packages: within(packages, "orchestrator", "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
+		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation + "|" + sequentialTests}, env: fixed},
+	}
+}
+
+// asAsked runs what somebody asks for with flags of go test, and draws seeds.
+func asAsked(packages []pkg, race bool, flags []string) []part {
+	onKafka, alone := split(packages, usesKafka)
+	return []part{
+		{packages: alone, race: race, flags: append([]string{"-p", "2"}, flags...)},
+		{packages: onKafka, race: race, flags: append([]string{"-p", "1"}, flags...)},
+	}
+}
+
+func usesKafka(p pkg) bool { return p.onKafka }
+
+func (p pkg) name() string { return strings.TrimPrefix(p.path, "github.com/waybill-dev/waybill/") }
+
+func within(packages []pkg, names ...string) (some []pkg) {
+	some, _ = split(packages, func(p pkg) bool { return slices.Contains(names, p.name()) })
+	return some
+}
+
+func split(packages []pkg, by func(pkg) bool) (yes, no []pkg) {
+	for _, p := range packages {
+		if by(p) {
+			yes = append(yes, p)
+		} else {
+			no = append(no, p)
+		}
+	}
+	return yes, no
+}
+
+func fixedSeeds() (set []string) {
+	for _, name := range seeds {
+		if _, there := os.LookupEnv(name); !there {
+			set = append(set, name+"=1")
+		}
+	}
+	return set
+}
+
+func (p part) command(ctx context.Context, args ...string) *exec.Cmd {
+	if p.race {
+		args = append(args, "-race")
+	}
+	for _, p := range p.packages {
+		args = append(args, p.path)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), p.env...)
+	if p.race {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector is written in C
+	}
+	return cmd
+}
+
+// compile compiles the tests of all packages side by side, which go test -p 1
+// would do one after the other. What does not compile is go test's to report.
+func (p part) compile(ctx context.Context) {
+	if len(p.packages) > 0 {
+		cmd := p.command(ctx, "list", "-test", "-export")
+		cmd.Stderr = nil
+		_ = cmd.Run()
+	}
+}
+
+// test runs the part. -count=1, because whether Docker is there is no part of
+// the test cache's key: what was left out once would stay left out.
+func (p part) test(ctx context.Context, r *report) error {
+	if len(p.packages) == 0 {
+		return nil
+	}
+	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-timeout", "20m"}, p.flags...)...)
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = r.read(events)
+	return errors.Join(err, cmd.Wait())
+}

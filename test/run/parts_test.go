@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Whatever the detector is good for, all packages are run, each once.
+func TestEveryPackageIsInAPart(t *testing.T) {
+	all, err := list(t.Context(), []string{"../../..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, race := range []bool{false, true} {
+		whole := make(map[string]int)
+		for _, p := range inParts(all, race, 1) {
+			for _, one := range p.packages {
+				if !strings.Contains(strings.Join(p.flags, " "), "-run") {
+					whole[one.path]++
+				}
+			}
+		}
+		for _, one := range all {
+			if whole[one.path] != 1 {
+				t.Errorf("race=%t: %s is in %d parts", race, one.path, whole[one.path])
+			}
+		}
+	}
+	for _, name := range sequential {
+		if len(within(all, name)) != 1 {
+			t.Errorf("there is no package %s", name)
+		}
+	}
+}
+
+// What one part passes over, another one runs, by a name that is right.
+func TestWhatIsPassedOverIsRun(t *testing.T) {
+	all, err := list(t.Context(), []string{"../../..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`Test\w+`)
+	for _, race := range []bool{false, true} {
+		passedOver, run := make(map[string]bool), make(map[string]bool)
+		for _, p := range inParts(all, race, 1) {
+			for i, flag := range p.flags {
+				for _, name := range names.FindAllString(flag, -1) {
+					switch p.flags[i-1] {
+					case "-skip":
+						passedOver[name] = true
+					case "-run":
+						run[name] = run[name] || !p.race && slices.ContainsFunc(p.packages, func(of pkg) bool { return has(t, of, name) })
+					}
+				}
+			}
+		}
+		if len(passedOver) == 0 {
+			t.Error("nothing is passed over")
+		}
+		for name := range passedOver {
+			if !run[name] {
+				t.Errorf("race=%t: %s is passed over, and not run", race, name)
+			}
+		}
+	}
+}
+
+// has says whether a package has a test of that name.
+func has(t *testing.T, p pkg, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", p.name(), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "func "+name+"(") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is one line of go test -json, see go doc test2json.
+type event struct {
+	Action  string  `json:"Action"`
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Output  string  `json:"Output"`
+	Elapsed float64 `json:"Elapsed"` // seconds
+}
+
+// report makes of what go test says one line a package, all that a failure
+// needs, and at the end what was left out, what was slow, and go test's own
+// closing lines.
+type report struct {
+	out, log io.Writer
+	running  map[string]*tested // packages
+	leftOut  map[string]int     // by package and reason
+	slow     []took
+	closing  strings.Builder
+}
+
+// tested is a package whose tests run.
+type tested struct {
+	said    strings.Builder // by no test
+	closing string          // go test's line
+	names   []string        // of tests, in the order in which they began
+	tests   map[string]*test
+}
+
+type test struct {
+	said  strings.Builder
+	ended bool // and did not fail
+}
+
+type took struct {
+	name string
+	time time.Duration
+}
+
+// slowest is how many tests are named for their time, if it is worth it.
+const (
+	slowest = 20
+	notable = 100 * time.Millisecond
+)
+
+func newReport(out, log io.Writer) *report {
+	return &report{out: out, log: log, running: make(map[string]*tested), leftOut: make(map[string]int)}
+}
+
+var (
+	closingLine = regexp.MustCompile(`^(ok|FAIL|\?) *\t`)
+	framing     = regexp.MustCompile(`^(=== (RUN|PAUSE|CONT|NAME) | *--- (PASS|SKIP): )`)
+	sourceLine  = regexp.MustCompile(`^\s*\S+\.go:\d+: `)
+)
+
+// read takes what one go test says.
+func (r *report) read(from io.Reader) error {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var e event
+		switch {
+		case len(line) == 0:
+		case json.Unmarshal(line, &e) != nil:
+			fmt.Fprintf(r.out, "%s", line) // go test's own words
+		default:
+			r.take(e)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read what go test says: %w", err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.running)) {
+		r.fail(r.running[name]) // go test did not come to an end
+	}
+	clear(r.running)
+	return nil
+}
+
+func (r *report) take(e event) {
+	fmt.Fprint(r.log, e.Output)
+	if e.Action == "build-output" {
+		fmt.Fprint(r.out, e.Output)
+	}
+	if e.Package == "" {
+		return
+	}
+	p := r.running[e.Package]
+	if p == nil {
+		p = &tested{tests: make(map[string]*test)}
+		r.running[e.Package] = p
+	}
+	if e.Test == "" {
+		r.takePackage(p, e)
+		return
+	}
+	t := p.tests[e.Test]
+	if t == nil {
+		t = &test{}
+		p.tests[e.Test], p.names = t, append(p.names, e.Test)
+	}
+	switch e.Action {
+	case "output":
+		if !framing.MatchString(e.Output) {
+			t.said.WriteString(e.Output)
+		}
+	case "skip":
+		r.leftOut[e.Package+": "+reason(e.Test, t.said.String())]++
+		t.ended = true
+	case "pass":
+		t.ended = true
+	}
+	if e.Elapsed > 0 {
+		r.slow = append(r.slow, took{pkg{path: e.Package}.name() + " " + e.Test, seconds(e.Elapsed)})
+	}
+}
+
+func (r *report) takePackage(p *tested, e event) {
+	switch e.Action {
+	case "output":
+		if closingLine.MatchString(e.Output) {
+			p.closing = e.Output
+		} else {
+			p.said.WriteString(e.Output)
+		}
+		return
+	case "fail":
+		r.fail(p)
+	case "pass", "skip":
+	default:
+		return
+	}
+	if !strings.HasPrefix(p.closing, "?") {
+		fmt.Fprint(r.out, p.closing)
+		r.closing.WriteString(p.closing)
+	}
+	delete(r.running, e.Package)
+}
+
+// fail prints what a package said that failed, but for its tests that did not.
+func (r *report) fail(p *tested) {
+	for _, name := range p.names {
+		if t := p.tests[name]; !t.ended {
+			fmt.Fprintf(r.out, "=== %s\n%s", name, t.said.String())
+		}
+	}
+	fmt.Fprint(r.out, p.said.String())
+}
+
+// reason says why a test was skipped. One that names what is left out, for
+// whatever tests it stands, begins with "left out: ".
+func reason(test, said string) string {
+	if _, why, ok := strings.Cut(said, "left out: "); ok {
+		why, _, _ = strings.Cut(why, "\n")
+		return why
+	}
+	return test + ": " + strings.TrimSpace(sourceLine.ReplaceAllString(said, ""))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (r *report) end() {
+	if len(r.leftOut) > 0 {
+		fmt.Fprint(r.out, "\nLeft out:\n")
+		for _, what := range slices.Sorted(maps.Keys(r.leftOut)) {
+			fmt.Fprintf(r.out, "  %s (skips: %d)\n", what, r.leftOut[what])
+		}
+	}
+	if slow := r.slowest(); len(slow) > 0 {
+		fmt.Fprint(r.out, "\nSlowest, each without its subtests:\n")
+		for _, t := range slow {
+			fmt.Fprintf(r.out, "  %7.1fs  %s\n", t.time.Seconds(), t.name)
+		}
+	}
+	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", logFile, r.closing.String())
+}
+
+// slowest returns the tests that took longest by themselves.
+func (r *report) slowest() []took {
+	own := make(map[string]time.Duration)
+	for _, t := range r.slow {
+		own[t.name] += t.time
+		if i := strings.LastIndex(t.name, "/"); i > strings.Index(t.name, " ") {
+			own[t.name[:i]] -= t.time
+		}
+	}
+	var all []took
+	for name, time := range own {
+		if time >= notable {
+			all = append(all, took{name, time})
+		}
+	}
+	slices.SortFunc(all, func(a, b took) int { return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.name, b.name)) })
+	return all[:min(len(all), slowest)]
+}
