@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"iter"
 	"maps"
@@ -102,7 +103,14 @@ func TestSimulation(t *testing.T) {
 	count := simCounts{Faults: make(map[string]int), Events: make(map[events.Type]int), Ends: make(map[projections.State]int), Inputs: make(map[string]int), Causes: make(map[oracle.Cause]int)}
 	var store *projections.Store
 	began := time.Now()
-	for count.Histories < histories {
+	drawn := flag.Lookup("rapid.seed").Value
+	seed, err := strconv.ParseUint(drawn.String(), 10, 64)
+	must(t, err)
+	defer func() { must(t, drawn.Set(strconv.FormatUint(seed, 10))) }()
+	for batch := uint64(0); count.Histories < histories; batch++ {
+		if seed > 0 { // every check begins with it
+			must(t, drawn.Set(strconv.FormatUint(seed+batch<<32, 10)))
+		}
 		old := store
 		var err error
 		store, err = projections.Temporary() // now and then: it grows

@@ -45,10 +45,7 @@ type part struct {
 // other: side by side they would starve each other on a small machine.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
-	drawn := func(n int) []string {
-		// All histories in one check: each check begins with the same seed.
-		return append([]string{"RAPID_CHECKS=" + strconv.Itoa(n), "WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...)
-	}
+	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
 	simulated := part{packages: orchestrator, flags: []string{"-run", simulation}, env: drawn(histories)}
@@ -66,7 +63,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		simulated,
-		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: drawn(historiesRaced)},
+		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
 		{packages: within(packages, "orchestrator", "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation + "|" + sequentialTests}, env: fixed},
