@@ -200,7 +200,15 @@ func (k *kafkaBroker) open(ctx context.Context, everywhere bool, places ...topic
 	for _, at := range places {
 		on.Add(at.topic, at.partition)
 	}
-	return openTransactions(ctx, k.client, on, func(at topicPartition) bool { return slices.Contains(places, at) })
+	open, unknown := openTransactions(ctx, k.client, on)
+	for _, at := range places {
+		denied, gone := errors.Is(unknown[at], kerr.TopicAuthorizationFailed), errors.Is(unknown[at], kerr.UnknownTopicOrPartition)
+		// Others than the journal may not be there, or may not be described.
+		if err := unknown[at]; err != nil && (at.topic == k.topics.Journal || !denied && !gone) {
+			return nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.topic, at.partition, err)
+		}
+	}
+	return open, nil
 }
 
 func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) (places []topicPartition, err error) {
@@ -208,12 +216,12 @@ func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) (plac
 	if err != nil {
 		return nil, err
 	}
-	err = describeProducers(ctx, k.client, on, nil, func(at topicPartition, p kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
+	describeProducers(ctx, k.client, on, func(at topicPartition, p *kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
 		if producers[p.ProducerID] && !slices.Contains(places, at) {
 			places = append(places, at)
 		}
 	})
-	return places, err
+	return places, nil
 }
 
 func (k *kafkaBroker) finish(ctx context.Context, t openTransaction, commit bool) error {
@@ -252,10 +260,10 @@ func (k *kafkaBroker) slots(ctx context.Context) (have [slots]transaction, err e
 	return have, nil
 }
 
-// openTransactions lists what is open on partitions; see [describeProducers].
-func openTransactions(ctx context.Context, client *kgo.Client, on kadm.TopicsSet, must func(topicPartition) bool) ([]openTransaction, error) {
-	var open []openTransaction
-	err := describeProducers(ctx, client, on, must, func(at topicPartition, p kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
+// openTransactions lists what is open on partitions, and why of some it is not
+// known.
+func openTransactions(ctx context.Context, client *kgo.Client, on kadm.TopicsSet) (open []openTransaction, unknown map[topicPartition]error) {
+	unknown = describeProducers(ctx, client, on, func(at topicPartition, p *kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
 		if p.CurrentTxnStartOffset >= 0 {
 			open = append(open, openTransaction{
 				transaction: transaction{p.ProducerID, int16(p.ProducerEpoch)}, topic: at.topic, partition: at.partition,
@@ -263,64 +271,49 @@ func openTransactions(ctx context.Context, client *kgo.Client, on kadm.TopicsSet
 			})
 		}
 	})
-	return open, err
+	return open, unknown
 }
 
-// describeProducers tells who has written to partitions lately. What does not
-// exist, or may not be described, is left out, and so is what does not answer,
-// unless it must.
-func describeProducers(ctx context.Context, client *kgo.Client, on kadm.TopicsSet, must func(topicPartition) bool, each func(topicPartition, kmsg.DescribeProducersResponseTopicPartitionActiveProducer)) error {
+// describeProducers tells who has written to partitions lately, and returns why
+// of some it is not known.
+func describeProducers(ctx context.Context, client *kgo.Client, on kadm.TopicsSet, each func(topicPartition, *kmsg.DescribeProducersResponseTopicPartitionActiveProducer)) map[topicPartition]error {
 	request := kmsg.NewPtrDescribeProducersRequest()
-	silent := make(map[topicPartition]error)
+	unknown := make(map[topicPartition]error)
 	for _, t := range on.IntoList() {
 		topic := kmsg.NewDescribeProducersRequestTopic()
 		topic.Topic, topic.Partitions = t.Topic, t.Partitions
 		request.Topics = append(request.Topics, topic)
 		for _, p := range t.Partitions {
-			if at := (topicPartition{t.Topic, p}); must != nil && must(at) {
-				silent[at] = errors.New("no broker answers for it")
-			}
+			unknown[topicPartition{t.Topic, p}] = errors.New("no broker answers for it")
 		}
 	}
 	for _, shard := range client.RequestSharded(ctx, request) {
-		if shard.Err != nil {
-			request, ok := shard.Req.(*kmsg.DescribeProducersRequest)
-			for _, t := range request.Topics {
+		if asked, ok := shard.Req.(*kmsg.DescribeProducersRequest); ok && shard.Err != nil {
+			for _, t := range asked.Topics {
 				for _, p := range t.Partitions {
-					if at := (topicPartition{t.Topic, p}); ok && silent[at] != nil {
-						if silent[at] = shard.Err; leftOut(shard.Err) {
-							delete(silent, at)
-						}
-					}
+					unknown[topicPartition{t.Topic, p}] = shard.Err
 				}
 			}
+		}
+		answer, ok := shard.Resp.(*kmsg.DescribeProducersResponse)
+		if shard.Err != nil || !ok {
 			continue
 		}
-		for _, t := range shard.Resp.(*kmsg.DescribeProducersResponse).Topics {
-			for _, p := range t.Partitions {
+		for _, t := range answer.Topics {
+			for i := range t.Partitions {
+				p := &t.Partitions[i]
 				at := topicPartition{t.Topic, p.Partition}
-				switch err := kerr.ErrorForCode(p.ErrorCode); {
-				case err == nil || leftOut(err):
-					delete(silent, at)
-				case silent[at] != nil:
-					silent[at] = err
+				delete(unknown, at)
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					unknown[at] = err
 				}
-				for _, producer := range p.ActiveProducers {
-					each(at, producer)
+				for i := range p.ActiveProducers {
+					each(at, &p.ActiveProducers[i])
 				}
 			}
 		}
 	}
-	for at, err := range silent {
-		return fmt.Errorf("look for who writes to %s partition %d: %w", at.topic, at.partition, err)
-	}
-	return nil
-}
-
-// leftOut says whether err is about a topic that does not exist, or may not be
-// described.
-func leftOut(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)
+	return unknown
 }
 
 // allPartitions are those of all topics that the client may see.

@@ -187,9 +187,9 @@ func (c *catalogue) mend(ctx context.Context) error {
 	defer client.Close()
 	var topic kadm.TopicsSet
 	topic.Add(c.topics.Workflows, 0)
-	open, err := openTransactions(ctx, client, topic, func(topicPartition) bool { return true })
-	if err != nil || len(open) == 0 {
-		return err
+	open, unknown := openTransactions(ctx, client, topic)
+	if len(open) == 0 {
+		return unknown[topicPartition{c.topics.Workflows, 0}]
 	}
 	// It was not acknowledged: whoever registers reads it first.
 	return cover(ctx, client, c.topics.Namespace+"-workflows", open[0], false)

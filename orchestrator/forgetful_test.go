@@ -57,8 +57,8 @@ func newForgetful(t *testing.T, b *kafka.Broker) *forgetful {
 	return f
 }
 
-// stand takes requests to the embedded broker.
-func (f *forgetful) stand(r kmsg.Request) (kmsg.Response, error, bool) {
+// stand takes requests to the embedded broker, in the form that it wants.
+func (f *forgetful) stand(r kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // kfake's order of results
 	f.broker.Fake.KeepControl()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -157,7 +157,7 @@ func (in *simInstance) lose(all bool) {
 		}
 		state, err := in.store.Partition(l.at)
 		must(in.T, err)
-		journal := in.simKafka.log(topicPartition{in.topics.Journal, l.partition})
+		journal := in.log(topicPartition{in.topics.Journal, l.partition})
 		for _, r := range journal.records[:in.draw("kept", 0, journal.stable)] {
 			if r.state == isCommitted {
 				must(in.T, fold(state, r.Record))
@@ -322,47 +322,45 @@ func (b *simBeside) commit(batch *batch) {
 
 func (b *simBeside) next(w wanted) happened {
 	b.heal()
-	for {
-		b.process.step()
-		if b.ahead == nil && (b.calm || b.flip("fetch")) {
-			b.ahead = b.lane.inputs.(*simReader).take(pollRecords)
-		}
-		var may []happening
-		if b.committing != nil && b.done {
-			may = append(may, committed)
-		}
-		if w.inputs && b.ahead != nil {
-			may = append(may, fetched)
-		}
-		if w.look {
-			may = append(may, idle)
-		}
-		if b.hung != nil {
-			may = append(may, hung)
-		}
-		if w.stop && b.ctx.Err() != nil {
-			may = append(may, stopped)
-		}
-		if len(may) == 0 || !b.calm && b.one(4, "tick") {
-			may = append(may, ticked)
-		}
-		what := may[0]
-		if !b.calm && len(may) > 1 {
-			what = may[b.draw("happens", 0, len(may)-1)]
-		}
-		h := happened{what: what}
-		switch what {
-		case committed:
-			h.err, b.committing = b.outcome, nil
-		case fetched:
-			h.fetches, b.ahead = b.ahead, nil
-			b.poison(h.fetches.Records())
-		case hung:
-			b.count.happened("a lane found that its own transaction hung")
-			h.err = b.hung
-		}
-		return h
+	b.process.step()
+	if b.ahead == nil && (b.calm || b.flip("fetch")) {
+		b.ahead = b.lane.inputs.(*simReader).take(pollRecords)
 	}
+	var may []happening
+	if b.committing != nil && b.done {
+		may = append(may, committed)
+	}
+	if w.inputs && b.ahead != nil {
+		may = append(may, fetched)
+	}
+	if w.look {
+		may = append(may, idle)
+	}
+	if b.hung != nil {
+		may = append(may, hung)
+	}
+	if w.stop && b.ctx.Err() != nil {
+		may = append(may, stopped)
+	}
+	if len(may) == 0 || !b.calm && b.one(4, "tick") {
+		may = append(may, ticked)
+	}
+	what := may[0]
+	if !b.calm && len(may) > 1 {
+		what = may[b.draw("happens", 0, len(may)-1)]
+	}
+	h := happened{what: what}
+	switch what {
+	case committed:
+		h.err, b.committing = b.outcome, nil
+	case fetched:
+		h.fetches, b.ahead = b.ahead, nil
+		b.poison(h.fetches.Records())
+	case hung:
+		b.count.happened("a lane found that its own transaction hung")
+		h.err = b.hung
+	}
+	return h
 }
 
 // poison: sometimes deciding panics on all that was read.

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -297,7 +298,7 @@ func (k *simKafka) open(wanted func(topicPartition) bool) []openTransaction {
 		}
 	}
 	slices.SortFunc(all, func(a, b openTransaction) int {
-		return slices.Compare([]string{a.topic, string(rune(a.partition)), string(rune(a.offset))}, []string{b.topic, string(rune(b.partition)), string(rune(b.offset))})
+		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
 	})
 	return all
 }

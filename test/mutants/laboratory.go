@@ -112,7 +112,7 @@ func (l *laboratory) overlay(dir string, m *mutant) (string, error) {
 		return "", err
 	}
 	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, errors.Join(os.WriteFile(in, []byte(mutated), 0o600), os.WriteFile(overlay, replace, 0o600))
+	return overlay, errors.Join(os.WriteFile(in, []byte(mutated), 0o600), os.WriteFile(overlay, replace, 0o600)) //nolint:gosec // in is in a directory of its own
 }
 
 // binary runs a suite by the test binary of its package, which is built once,

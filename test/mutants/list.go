@@ -174,7 +174,7 @@ func (p *parser) add(m *mutant) error {
 	case m.file == "" || len(m.suites) == 0:
 		return fmt.Errorf("mutant %s has no file, or no suite that must find it", m.id)
 	case !requirement.MatchString(m.breaks):
-		return fmt.Errorf("mutant %s must say whose requirement it breaks: S3: ..., or ADR 0012: ...", m.id)
+		return fmt.Errorf("mutant %s must say whose requirement it breaks, for example S3, or ADR 0012, and how", m.id)
 	case p.seen[m.id]:
 		return fmt.Errorf("there are two mutants %s", m.id)
 	}
