@@ -57,11 +57,9 @@ func (l *lane) hanging(ctx context.Context, everywhere bool) (found, strange []o
 	if err != nil {
 		return nil, nil, err
 	}
-	var ids [slots]transaction
-	for i, p := range l.producers.ring {
-		if ids[i].producer, ids[i].epoch, err = p.id(ctx); err != nil {
-			return nil, nil, fmt.Errorf("look for hanging transactions: %w", err)
-		}
+	ids, err := l.ids(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, t := range open {
 		t.slot = slices.IndexFunc(ids[:], func(id transaction) bool { return id.producer == t.producer })
@@ -73,6 +71,16 @@ func (l *lane) hanging(ctx context.Context, everywhere bool) (found, strange []o
 		}
 	}
 	return found, strange, nil
+}
+
+// ids are the producer ids and epochs of the lane's slots.
+func (l *lane) ids(ctx context.Context) (ids [slots]transaction, err error) {
+	for i, p := range l.producers.ring {
+		if ids[i].producer, ids[i].epoch, err = p.id(ctx); err != nil {
+			return ids, fmt.Errorf("look for hanging transactions: %w", err)
+		}
+	}
+	return ids, nil
 }
 
 // suspects are those of the strangers' transactions that may be of a former id of
@@ -144,16 +152,22 @@ func (l *lane) ours(ctx context.Context, past *past, strange []openTransaction) 
 	if len(strange) == 0 {
 		return nil, nil
 	}
+	// A lane that serves commits meanwhile.
+	before, err := l.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
 	have, err := l.broker.slots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i, p := range l.producers.ring {
-		id, epoch, err := p.id(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("look for hanging transactions: %w", err)
-		}
-		if have[i] != (transaction{id, epoch}) {
+	after, err := l.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, is := range have {
+		since, until := before[i].producer == is.producer, after[i].producer == is.producer
+		if !since && !until || since && is.epoch < before[i].epoch || until && is.epoch > after[i].epoch {
 			return nil, fmt.Errorf("slot %d of the partition was taken over: %w", i, kerr.ProducerFenced)
 		}
 	}
@@ -466,10 +480,11 @@ func (l *lane) lookAround(ctx context.Context, own, former looks) (*openTransact
 	again := own.look(append(found, mine...))
 	if old = former.look(old); len(again) == 0 && len(old) > 0 {
 		past, err := l.readPast(ctx, old)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			again, err = l.ours(ctx, past, old)
 		}
-		if again, err = l.ours(ctx, past, old); err != nil {
+		if err != nil {
+			clear(former) // it looks at them again
 			return nil, err
 		}
 	}
