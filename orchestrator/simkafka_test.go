@@ -250,6 +250,12 @@ func (k *simKafka) forget() {
 // acknowledged: that is not undone where a part of it was committed, or more
 // was written behind it on the journal, or the one who decides had folded it.
 func (k *simKafka) aborts(t openTransaction, folded int64) {
+	here := k.log(topicPartition{t.topic, t.partition}).records
+	if !slices.ContainsFunc(here, func(r *simRecord) bool {
+		return r.state == isOpen && r.ProducerID == t.producer && r.ProducerEpoch == t.epoch
+	}) {
+		return // somebody has ended it
+	}
 	on, journal := false, topicPartition{k.topics.Journal, t.partition}
 	for _, r := range k.acked {
 		if r.ProducerID != t.producer || r.ProducerEpoch != t.epoch {

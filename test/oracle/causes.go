@@ -122,7 +122,7 @@ func (l *Ledger) refused(e *events.Event) {
 	case events.CommandResubmit, events.CommandSkipStep:
 		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || !l.mayRepair(e)
 	}
-	l.rule("P3", earned, "the order is %s, and %s could be done", l.State, e.Operation)
+	l.rule("P3", earned, "the order is %s, and %s could be done: %s", l.State, e.Operation, e.Reason)
 }
 
 // mayRepair says whether a step can surely be resubmitted, or skipped.
@@ -136,8 +136,8 @@ func (l *Ledger) mayRepair(e *events.Event) bool {
 		return false
 	}
 	w := l.wanted(s)
-	if l.Toward != "" && !resubmit && (!s.ran() || s.def != nil && s.def.Undo == "") {
-		return false
+	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || s.def.Undo == "") {
+		return false // without the workflow nobody knows whether it has an undo
 	}
 	return w.broken() || !resubmit && w.State == notStarted
 }
