@@ -193,9 +193,9 @@ func (l *lane) endHanging(ctx context.Context, t openTransaction, commit bool) e
 	if err := l.producers.ring[t.slot].cover(ctx, t, commit); err != nil {
 		return err
 	}
-	l.producers.ring[t.slot].close()
-	l.producers.ring[t.slot] = nil
-	return l.fence(ctx, t.slot)
+	// All of them again, in order: another may have initialised the others since, and
+	// whoever initialises slot 0 alone could claim beside it.
+	return l.fence(ctx)
 }
 
 // past is what the ends of the topics tell of transactions that hang.

@@ -243,6 +243,7 @@ func (l *simLane) own(ctx context.Context, p *process) {
 		in.Logf("%s: the lane of partition %d ended: %v", in.name, l.partition, err)
 		lane.close()
 		if errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrDamaged) || errors.Is(err, errInputLost) {
+			in.tell()
 			in.Fatalf("%s stops partition %d: %v", in.name, l.partition, err)
 		}
 		l.state.Forget()

@@ -32,11 +32,8 @@ const catchUpPatience = 30 * time.Second
 // Only then may anything be decided. On an error the lane must be closed.
 func (l *lane) takeOver(ctx context.Context) (err error) {
 	began := time.Now()
-	l.producers = &producers{}
-	for slot := range l.producers.ring {
-		if err := l.fence(ctx, slot); err != nil {
-			return err
-		}
+	if err := l.fence(ctx); err != nil {
+		return err
 	}
 	if err := l.sweep(ctx); err != nil {
 		return err
@@ -70,13 +67,20 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 	return nil
 }
 
-// fence makes the lane the owner of a slot.
-func (l *lane) fence(ctx context.Context, slot int) error {
-	p, err := l.broker.fence(ctx, slot)
-	if err == nil {
+// fence makes the lane the owner of every slot, in order.
+func (l *lane) fence(ctx context.Context) error {
+	if l.producers != nil {
+		l.producers.close()
+	}
+	l.producers = &producers{}
+	for slot := range l.producers.ring {
+		p, err := l.broker.fence(ctx, slot)
+		if err != nil {
+			return err
+		}
 		l.producers.ring[slot] = p
 	}
-	return err
+	return nil
 }
 
 // claim commits a claim on slot 0, and reads the journal up to it.

@@ -178,4 +178,5 @@ const found = `| what | found with | state |
 | A transaction hangs under a producer id that has run out: nobody finds it, and no instance can take the partition over | ` + "`TestSimulation`" + ` with ids of five epochs, one history in 30 | mended: what nobody else can have written is ours |
 | A transaction hangs only on a caller's topic, among alerts, or on another partition's inputs, where a record was forwarded: nobody looks there, and the readers stand still | ` + "`TestSimulation`" + ` with several partitions, one history in 50 | mended: a takeover looks everywhere |
 | A transaction that hangs on the journal is aborted though what it had forwarded is committed: the record is forwarded a second time | ` + "`TestSimulation`" + ` with several partitions, one history in 50 | mended: all to which its producer wrote is read |
+| An instance that may not alter the cluster ends what hangs, and initialises that slot again, alone; another has taken the partition over meanwhile, and both write | ` + "`TestSimulation`" + ` once instances had no such right, about one history in 30,000 | mended: it initialises all slots, in order |
 `
