@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
@@ -96,6 +97,48 @@ func TestSlotsAsKafkaKnowsThem(t *testing.T) {
 			must(t, c.lane.producers.commit([]*kgo.Record{c.lane.laneEvent(&e, "x")}))
 		}
 	})
+}
+
+// A partition that must answer and does not counts as no place where nothing
+// hangs. What is gone, or may not be described, holds nothing up.
+func TestAPartitionThatMustAnswer(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	c := newContender(t, b, &topics, "i-1")
+	c.takeOver()
+	silence := errors.New("the answer leaves it out")
+	for answer, fails := range map[error]bool{
+		nil: false, kerr.UnknownTopicOrPartition: false, kerr.TopicAuthorizationFailed: false,
+		kerr.UnknownServerError: true, silence: true,
+	} {
+		tell := func(r kmsg.Request) (kmsg.Response, error, bool) {
+			told := r.ResponseKind().(*kmsg.DescribeProducersResponse)
+			for _, asked := range r.(*kmsg.DescribeProducersRequest).Topics {
+				topic := kmsg.NewDescribeProducersResponseTopic()
+				topic.Topic = asked.Topic
+				for _, partition := range asked.Partitions {
+					p := kmsg.NewDescribeProducersResponseTopicPartition()
+					p.Partition = partition
+					if known := new(kerr.Error); errors.As(answer, &known) {
+						p.ErrorCode = known.Code
+					}
+					topic.Partitions = append(topic.Partitions, p)
+				}
+				if answer != silence {
+					told.Topics = append(told.Topics, topic)
+				}
+			}
+			return told, nil, true
+		}
+		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+		if _, err := c.lane.broker.open(t.Context(), false, topicPartition{topics.Journal, 0}); (err != nil) != fails {
+			t.Errorf("%v: to look for what hangs fails: %v", answer, err)
+		}
+		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+		if _, err := c.lane.broker.wrote(t.Context(), nil); err != nil {
+			t.Errorf("%v: who wrote elsewhere need not be known: %v", answer, err)
+		}
+	}
 }
 
 // unprivileged is a broker that lets the lane write no marker.
