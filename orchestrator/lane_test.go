@@ -303,7 +303,8 @@ func TestDecidingAheadOfTheCommit(t *testing.T) {
 	}
 }
 
-// A lane's own supervisor finds what expired, and what waits it leaves alone.
+// A lane's own supervisor finds what expired, and what waits it leaves alone. A reply
+// that was there before the takeover comes first (V2).
 func TestSupervisingLane(t *testing.T) {
 	l := newLane(t)
 	past := l.env()
@@ -315,6 +316,12 @@ func TestSupervisingLane(t *testing.T) {
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))
+	l.waiting = l.position.Replies + 1 // one that came while nobody owned the partition
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n != 0 {
+		t.Errorf("it decided on %d orders before a reply that was there", n)
+	}
+	l.waiting = l.position.Replies
 	must(t, l.supervise(t.Context()))
 	if len(l.current.orders) != 3 {
 		t.Errorf("it decided on %d orders", len(l.current.orders))
