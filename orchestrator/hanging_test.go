@@ -141,6 +141,98 @@ func TestAPartitionThatMustAnswer(t *testing.T) {
 	}
 }
 
+// opens is a broker that tells what is open, and nothing else.
+type opens struct {
+	broker
+	transactions []openTransaction
+}
+
+func (o opens) open(context.Context, bool, ...topicPartition) ([]openTransaction, error) {
+	return o.transactions, nil
+}
+
+func (o opens) slots(context.Context) (have [slots]transaction, err error) {
+	for slot := range have {
+		have[slot] = transaction{int64(slot), 7}
+	}
+	return have, nil
+}
+
+// resting is a producer that has an id, and does nothing.
+type resting struct {
+	producer
+	has transaction
+}
+
+func (p resting) id(context.Context) (int64, int16, error) { return p.has.producer, p.has.epoch, nil }
+
+// A transaction that is seen once may only wait for its markers. One that goes on
+// is the same, and one that ended between two looks is seen anew.
+func TestLooks(t *testing.T) {
+	l, first := make(looks), openTransaction{transaction: transaction{1, 6}, offset: 3, written: 1}
+	longer, next := first, first
+	longer.written, next.offset = 2, 9
+	for n, c := range []struct {
+		open  []openTransaction
+		again int
+	}{
+		{[]openTransaction{first}, 0},
+		{[]openTransaction{longer}, 1},
+		{[]openTransaction{longer, next}, 0}, // told once
+		{nil, 0},
+		{[]openTransaction{next}, 0},
+		{[]openTransaction{next}, 1},
+	} {
+		if again := l.look(c.open); len(again) != c.again {
+			t.Errorf("look %d sees again %+v, and must %d", n+1, again, c.again)
+		}
+	}
+}
+
+// newRing returns a lane that has all slots, as its broker knows.
+func newRing(t *testing.T, open ...openTransaction) *lane {
+	l := newLane(t)
+	l.producers, l.broker = &producers{}, opens{transactions: open}
+	for slot := range l.producers.ring {
+		l.producers.ring[slot] = resting{has: transaction{int64(slot), 7}}
+	}
+	return l
+}
+
+// What hangs of a producer that never wrote to the journal is somebody else's.
+func TestSomebodyElsesTransactionIsLeftAlone(t *testing.T) {
+	l := newRing(t)
+	mine, others := openTransaction{transaction: transaction{99, 1}, slot: spent}, openTransaction{transaction: transaction{98, 1}, slot: spent}
+	got, err := l.ours(t.Context(), &past{writers: map[int64]bool{99: true}}, []openTransaction{others, mine})
+	if err != nil || !slices.Equal(got, []openTransaction{mine}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// After a lost connection a lane commits nothing as long as it sees that
+// something hangs of its own.
+func TestALaneSettles(t *testing.T) {
+	l := newRing(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // it waits for nothing
+	for _, c := range []struct {
+		what    string
+		open    openTransaction
+		settles bool
+	}{
+		{"one that has gone by", openTransaction{transaction: transaction{1, 6}, topic: l.topics.Journal, partition: l.partition}, false},
+		{"the next one", openTransaction{transaction: transaction{1, 7}, topic: l.topics.Journal, partition: l.partition}, true},
+		{"one of a former id", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition}, false},
+		{"one of another lane", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition + 1}, true},
+		{"somebody's", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Status, partition: l.partition}, true},
+	} {
+		l.broker = opens{transactions: []openTransaction{c.open}}
+		if err := l.settle(ended); (err == nil) != c.settles {
+			t.Errorf("%s is open: %v", c.what, err)
+		}
+	}
+}
+
 // unprivileged is a broker that lets the lane write no marker.
 type unprivileged struct{ broker }
 

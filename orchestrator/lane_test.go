@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ func newLane(t *testing.T) *lane {
 	s := newStage(t)
 	must(t, s.store.Close())
 	s.register(parseFlow(t, orderFlow))
+	s.flows.topics = &s.topics
 	log := slog.New(slog.DiscardHandler)
 	store, err := projections.Temporary()
 	must(t, err)
@@ -153,6 +155,17 @@ func TestForward(t *testing.T) {
 	}
 	if l.position.Orders != 8 || !l.current.moved {
 		t.Errorf("the position is %+v", l.position)
+	}
+	// What may hang there is looked for once it is committed.
+	there := topicPartition{r.Topic, r.Partition}
+	if slices.Contains(l.places(), there) {
+		t.Errorf("before it is committed it looks at %v", there)
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	if !slices.Contains(l.places(), there) {
+		t.Errorf("it looks at %v, and wrote to %v", l.places(), there)
 	}
 }
 
