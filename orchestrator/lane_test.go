@@ -381,6 +381,34 @@ func TestSupervisingBesideInputs(t *testing.T) {
 	}
 }
 
+// scripted is what happens beside a lane, one thing after the other.
+type scripted []happened
+
+func (s *scripted) commit(*batch) {}
+func (s *scripted) next(wanted) happened {
+	h := (*s)[0]
+	*s = (*s)[1:]
+	return h
+}
+
+// V7: a lane that always has inputs looks at its deadlines with every batch.
+func TestExpiriesDoNotWaitForInputs(t *testing.T) {
+	l := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	l.take(Submit(past, nil, "late", &events.Submission{Workflow: "order"}, "", nil))
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	here, _ := l.keys()
+	in := typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
+	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: in.Topic, Partitions: []kgo.FetchPartition{{Partition: in.Partition, Records: []*kgo.Record{in}}}}}}}
+	must(t, l.run(t.Context(), &scripted{{what: ticked}, {what: fetched, fetches: fetches}, {what: stopped}}))
+	if l.current.orders["late"] == nil {
+		t.Error("an input kept what has expired from being seen")
+	}
+}
+
 // A commit that failed ends the lane; a refused record is remembered for the
 // next owner, and nothing else is.
 func TestConcludeAFailure(t *testing.T) {
