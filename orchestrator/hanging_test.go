@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
@@ -96,6 +97,140 @@ func TestSlotsAsKafkaKnowsThem(t *testing.T) {
 			must(t, c.lane.producers.commit([]*kgo.Record{c.lane.laneEvent(&e, "x")}))
 		}
 	})
+}
+
+// A partition that must answer and does not counts as no place where nothing
+// hangs. What is gone, or may not be described, holds nothing up.
+func TestAPartitionThatMustAnswer(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	c := newContender(t, b, &topics, "i-1")
+	c.takeOver()
+	silence := errors.New("the answer leaves it out")
+	for answer, fails := range map[error]bool{
+		nil: false, kerr.UnknownTopicOrPartition: false, kerr.TopicAuthorizationFailed: false,
+		kerr.UnknownServerError: true, silence: true,
+	} {
+		tell := func(r kmsg.Request) (kmsg.Response, error, bool) {
+			told := r.ResponseKind().(*kmsg.DescribeProducersResponse)
+			for _, asked := range r.(*kmsg.DescribeProducersRequest).Topics {
+				topic := kmsg.NewDescribeProducersResponseTopic()
+				topic.Topic = asked.Topic
+				for _, partition := range asked.Partitions {
+					p := kmsg.NewDescribeProducersResponseTopicPartition()
+					p.Partition = partition
+					if known := new(kerr.Error); errors.As(answer, &known) {
+						p.ErrorCode = known.Code
+					}
+					topic.Partitions = append(topic.Partitions, p)
+				}
+				if answer != silence {
+					told.Topics = append(told.Topics, topic)
+				}
+			}
+			return told, nil, true
+		}
+		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+		if _, err := c.lane.broker.open(t.Context(), false, topicPartition{topics.Journal, 0}); (err != nil) != fails {
+			t.Errorf("%v: to look for what hangs fails: %v", answer, err)
+		}
+		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+		if _, err := c.lane.broker.wrote(t.Context(), nil); err != nil {
+			t.Errorf("%v: who wrote elsewhere need not be known: %v", answer, err)
+		}
+	}
+}
+
+// opens is a broker that tells what is open, and nothing else.
+type opens struct {
+	broker
+	transactions []openTransaction
+}
+
+func (o opens) open(context.Context, bool, ...topicPartition) ([]openTransaction, error) {
+	return o.transactions, nil
+}
+
+func (o opens) slots(context.Context) (have [slots]transaction, err error) {
+	for slot := range have {
+		have[slot] = transaction{int64(slot), 7}
+	}
+	return have, nil
+}
+
+// resting is a producer that has an id, and does nothing.
+type resting struct {
+	producer
+	has transaction
+}
+
+func (p resting) id(context.Context) (int64, int16, error) { return p.has.producer, p.has.epoch, nil }
+
+// A transaction that is seen once may only wait for its markers. One that goes on
+// is the same, and one that ended between two looks is seen anew.
+func TestLooks(t *testing.T) {
+	l, first := make(looks), openTransaction{transaction: transaction{1, 6}, offset: 3, written: 1}
+	longer, next := first, first
+	longer.written, next.offset = 2, 9
+	for n, c := range []struct {
+		open  []openTransaction
+		again int
+	}{
+		{[]openTransaction{first}, 0},
+		{[]openTransaction{longer}, 1},
+		{[]openTransaction{longer, next}, 0}, // told once
+		{nil, 0},
+		{[]openTransaction{next}, 0},
+		{[]openTransaction{next}, 1},
+	} {
+		if again := l.look(c.open); len(again) != c.again {
+			t.Errorf("look %d sees again %+v, and must %d", n+1, again, c.again)
+		}
+	}
+}
+
+// newRing returns a lane that has all slots, as its broker knows.
+func newRing(t *testing.T, open ...openTransaction) *lane {
+	l := newLane(t)
+	l.producers, l.broker = &producers{}, opens{transactions: open}
+	for slot := range l.producers.ring {
+		l.producers.ring[slot] = resting{has: transaction{int64(slot), 7}}
+	}
+	return l
+}
+
+// What hangs of a producer that never wrote to the journal is somebody else's.
+func TestSomebodyElsesTransactionIsLeftAlone(t *testing.T) {
+	l := newRing(t)
+	mine, others := openTransaction{transaction: transaction{99, 1}, slot: spent}, openTransaction{transaction: transaction{98, 1}, slot: spent}
+	got, err := l.ours(t.Context(), &past{writers: map[int64]bool{99: true}}, []openTransaction{others, mine})
+	if err != nil || !slices.Equal(got, []openTransaction{mine}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// After a lost connection a lane commits nothing as long as it sees that
+// something hangs of its own.
+func TestALaneSettles(t *testing.T) {
+	l := newRing(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // it waits for nothing
+	for _, c := range []struct {
+		what    string
+		open    openTransaction
+		settles bool
+	}{
+		{"one that has gone by", openTransaction{transaction: transaction{1, 6}, topic: l.topics.Journal, partition: l.partition}, false},
+		{"the next one", openTransaction{transaction: transaction{1, 7}, topic: l.topics.Journal, partition: l.partition}, true},
+		{"one of a former id", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition}, false},
+		{"one of another lane", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition + 1}, true},
+		{"somebody's", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Status, partition: l.partition}, true},
+	} {
+		l.broker = opens{transactions: []openTransaction{c.open}}
+		if err := l.settle(ended); (err == nil) != c.settles {
+			t.Errorf("%s is open: %v", c.what, err)
+		}
+	}
 }
 
 // unprivileged is a broker that lets the lane write no marker.

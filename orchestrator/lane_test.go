@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ func newLane(t *testing.T) *lane {
 	s := newStage(t)
 	must(t, s.store.Close())
 	s.register(parseFlow(t, orderFlow))
+	s.flows.topics = &s.topics
 	log := slog.New(slog.DiscardHandler)
 	store, err := projections.Temporary()
 	must(t, err)
@@ -153,6 +155,17 @@ func TestForward(t *testing.T) {
 	}
 	if l.position.Orders != 8 || !l.current.moved {
 		t.Errorf("the position is %+v", l.position)
+	}
+	// What may hang there is looked for once it is committed.
+	there := topicPartition{r.Topic, r.Partition}
+	if slices.Contains(l.places(), there) {
+		t.Errorf("before it is committed it looks at %v", there)
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	if !slices.Contains(l.places(), there) {
+		t.Errorf("it looks at %v, and wrote to %v", l.places(), there)
 	}
 }
 
@@ -303,7 +316,8 @@ func TestDecidingAheadOfTheCommit(t *testing.T) {
 	}
 }
 
-// A lane's own supervisor finds what expired, and what waits it leaves alone.
+// A lane's own supervisor finds what expired, and what waits it leaves alone. A reply
+// that was there before the takeover comes first (V2).
 func TestSupervisingLane(t *testing.T) {
 	l := newLane(t)
 	past := l.env()
@@ -315,6 +329,12 @@ func TestSupervisingLane(t *testing.T) {
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))
+	l.waiting = l.position.Replies + 1 // one that came while nobody owned the partition
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n != 0 {
+		t.Errorf("it decided on %d orders before a reply that was there", n)
+	}
+	l.waiting = l.position.Replies
 	must(t, l.supervise(t.Context()))
 	if len(l.current.orders) != 3 {
 		t.Errorf("it decided on %d orders", len(l.current.orders))
@@ -358,6 +378,34 @@ func TestSupervisingBesideInputs(t *testing.T) {
 	must(t, l.supervise(t.Context()))
 	if n := len(l.current.orders); n != orders || l.look {
 		t.Errorf("then it decided on %d orders of %d, and looks again: %t", n, orders, l.look)
+	}
+}
+
+// scripted is what happens beside a lane, one thing after the other.
+type scripted []happened
+
+func (s *scripted) commit(*batch) {}
+func (s *scripted) next(wanted) happened {
+	h := (*s)[0]
+	*s = (*s)[1:]
+	return h
+}
+
+// V7: a lane that always has inputs looks at its deadlines with every batch.
+func TestExpiriesDoNotWaitForInputs(t *testing.T) {
+	l := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	l.take(Submit(past, nil, "late", &events.Submission{Workflow: "order"}, "", nil))
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	here, _ := l.keys()
+	in := typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
+	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: in.Topic, Partitions: []kgo.FetchPartition{{Partition: in.Partition, Records: []*kgo.Record{in}}}}}}}
+	must(t, l.run(t.Context(), &scripted{{what: ticked}, {what: fetched, fetches: fetches}, {what: stopped}}))
+	if l.current.orders["late"] == nil {
+		t.Error("an input kept what has expired from being seen")
 	}
 }
 
