@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -32,9 +34,12 @@ type broker interface {
 	// since is the offset of the first record of a partition that is not older, or
 	// its end.
 	since(ctx context.Context, at topicPartition, t time.Time) (int64, error)
-	// open lists the transactions that are open in some places, and with everywhere
-	// on every other partition too, as far as Kafka tells.
-	open(ctx context.Context, everywhere bool, places ...topicPartition) ([]openTransaction, error)
+	// open lists the transactions that are open in some places. It must know of the
+	// lane's journal and requests.
+	open(ctx context.Context, places ...topicPartition) ([]openTransaction, error)
+	// everywhere lists those on all partitions that there are. On an error it is not
+	// known of some.
+	everywhere(ctx context.Context) ([]openTransaction, error)
 	// wrote lists the partitions, of all that there are, to which some producers
 	// have written lately.
 	wrote(ctx context.Context, producers map[int64]bool) ([]topicPartition, error)
@@ -190,25 +195,69 @@ func (k *kafkaBroker) learn(ctx context.Context, unknown bool, topics []string) 
 	return nil
 }
 
-func (k *kafkaBroker) open(ctx context.Context, everywhere bool, places ...topicPartition) (open []openTransaction, err error) {
+func (k *kafkaBroker) open(ctx context.Context, places ...topicPartition) ([]openTransaction, error) {
 	var on kadm.TopicsSet
-	if everywhere {
-		if on, err = allPartitions(ctx, k.client); err != nil {
-			return nil, err
-		}
-	}
 	for _, at := range places {
 		on.Add(at.topic, at.partition)
 	}
 	open, unknown := openTransactions(ctx, k.client, on)
-	for _, at := range places {
-		denied, gone := errors.Is(unknown[at], kerr.TopicAuthorizationFailed), errors.Is(unknown[at], kerr.UnknownTopicOrPartition)
-		// Others than the journal may not be there, or may not be described.
-		if err := unknown[at]; err != nil && (at.topic == k.topics.Journal || !denied && !gone) {
+	for at, err := range unknown {
+		request := strings.HasPrefix(at.topic, k.topics.Requests("")) && at.partition == k.partition
+		if at.topic == k.topics.Journal || request && !tellsNothing(err) {
 			return nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.topic, at.partition, err)
 		}
 	}
 	return open, nil
+}
+
+// searchTimeout is how long a takeover waits for brokers that do not answer about
+// partitions that are none of its own.
+const searchTimeout = 2 * time.Second
+
+func (k *kafkaBroker) everywhere(ctx context.Context) ([]openTransaction, error) {
+	return k.search.share(func() ([]openTransaction, error) {
+		ctx, cancel := context.WithTimeout(ctx, searchTimeout)
+		defer cancel()
+		on, err := allPartitions(ctx, k.client)
+		if err != nil {
+			return nil, err
+		}
+		open, unknown := openTransactions(ctx, k.client, on)
+		return open, silence(unknown)
+	})
+}
+
+// search is one of all partitions, which costs more the more there are: lanes that
+// take over at the same time share it.
+type search struct {
+	mu    sync.Mutex
+	began time.Time
+	open  []openTransaction
+	err   error
+}
+
+// share returns what a search found that began after it was called.
+func (s *search) share(find func() ([]openTransaction, error)) ([]openTransaction, error) {
+	asked := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.began.After(asked) {
+		s.began = time.Now()
+		s.open, s.err = find()
+	}
+	return slices.Clone(s.open), s.err
+}
+
+// silence is the error of a broker that does not answer, if there is one among
+// those about partitions. That one has no leader, or may not be described, is an
+// answer.
+func silence(unknown map[topicPartition]error) error {
+	for at, err := range unknown {
+		if answer := new(kerr.Error); !errors.As(err, &answer) {
+			return fmt.Errorf("look for who writes to %s partition %d: %w", at.topic, at.partition, err)
+		}
+	}
+	return nil
 }
 
 func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) (places []topicPartition, err error) {
@@ -216,12 +265,12 @@ func (k *kafkaBroker) wrote(ctx context.Context, producers map[int64]bool) (plac
 	if err != nil {
 		return nil, err
 	}
-	describeProducers(ctx, k.client, on, func(at topicPartition, p *kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
+	unknown := describeProducers(ctx, k.client, on, func(at topicPartition, p *kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
 		if producers[p.ProducerID] && !slices.Contains(places, at) {
 			places = append(places, at)
 		}
 	})
-	return places, nil
+	return places, silence(unknown)
 }
 
 func (k *kafkaBroker) finish(ctx context.Context, t openTransaction, commit bool) error {

@@ -2,11 +2,9 @@ package orchestrator
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,8 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"github.com/waybill-dev/waybill/events"
 )
 
 // A transaction hangs when a partition has its records but never got its
@@ -49,13 +45,27 @@ type openTransaction struct {
 const spent = -1
 
 // hanging returns what hangs of the lane's slots where its transactions write, as
-// far as that is known, or everywhere. The producers must have initialised their ids, which ended
-// whatever the coordinator knew of. Strange is what is open of producers that no
-// slot has: it may be of ids that have run out, or of anybody.
+// far as that is known, or everywhere. The producers must have initialised their
+// ids, which ended whatever the coordinator knew of. Strange is what is open of
+// producers that no slot has: it may be of ids that have run out, or of anybody.
+//
+// A broker that does not answer about others' partitions holds nobody up: a lane
+// that serves asks again.
 func (l *lane) hanging(ctx context.Context, everywhere bool) (found, strange []openTransaction, err error) {
-	open, err := l.broker.open(ctx, everywhere, l.places()...)
+	open, err := l.broker.open(ctx, l.places()...)
 	if err != nil {
 		return nil, nil, err
+	}
+	if everywhere {
+		others, err := l.broker.everywhere(ctx)
+		if l.searched = err == nil; err != nil {
+			l.log.Warn("not all partitions could be searched for transactions that hang", "error", err)
+		}
+		for _, t := range others {
+			if !slices.Contains(open, t) {
+				open = append(open, t)
+			}
+		}
 	}
 	ids, err := l.ids(ctx)
 	if err != nil {
@@ -84,19 +94,18 @@ func (l *lane) ids(ctx context.Context) (ids [slots]transaction, err error) {
 }
 
 // suspects are those of the strangers' transactions that may be of a former id of
-// a slot. To the journal and the requests of the partition nobody else writes. On
-// the status topic others may; but no lane lets a transaction stand so long.
-func (l *lane) suspects(strange []openTransaction) (own, old []openTransaction) {
+// a slot. To the requests of the partition, and its journal, nobody else should
+// write. On the status topic others may; but no lane lets a transaction stand so
+// long.
+func (l *lane) suspects(strange []openTransaction) (some []openTransaction) {
 	for _, t := range strange {
-		switch {
-		case t.partition != l.partition:
-		case t.topic == l.topics.Journal, slices.Contains(l.catalogue.requestTopics(), t.topic):
-			own = append(own, t)
-		case t.topic == l.topics.Status && l.time.wall().Sub(time.UnixMilli(t.written)) > 2*transactionTimeout:
-			old = append(old, t)
+		old := l.time.wall().Sub(time.UnixMilli(t.written)) > 2*transactionTimeout
+		own := t.topic == l.topics.Journal || slices.Contains(l.catalogue.requestTopics(), t.topic)
+		if t.partition == l.partition && (own || old && t.topic == l.topics.Status) {
+			some = append(some, t)
 		}
 	}
-	return own, old
+	return some
 }
 
 // sweep ends what former owners left hanging as it ended on other topics, the
@@ -112,7 +121,7 @@ func (l *lane) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	suspects := slices.Concat(l.suspects(strange))
+	suspects := l.suspects(strange)
 	if len(found)+len(suspects) == 0 {
 		return nil
 	}
@@ -122,7 +131,7 @@ func (l *lane) sweep(ctx context.Context) error {
 	// The journal first. What it then says is what the others follow, whoever else
 	// ends the same at the same time.
 	for _, onJournal := range []bool{true, false} {
-		past, err := l.readPast(ctx, slices.Concat(found, strange))
+		past, err := l.readPast(ctx, slices.Concat(found, strange), l.state.Head().Offset)
 		if err != nil {
 			return err
 		}
@@ -188,6 +197,11 @@ func (l *lane) endHanging(ctx context.Context, t openTransaction, commit bool) e
 		if commit {
 			word = "commit"
 		}
+		if t.topic != l.topics.Journal { // it is in others' way, and not in the lane's
+			l.log.Error("a transaction hangs, and only a marker ends it: allow the principal to alter the cluster, or have somebody who may end it",
+				"topic", t.topic, "on", t.partition, "offset", t.offset, "producer", t.producer, "as", word, "error", err)
+			return nil
+		}
 		return fmt.Errorf("producer id %d has run out, so that only a marker ends what hangs of it: allow the principal to alter the cluster, or have somebody who may %s it: %w", t.producer, word, err)
 	}
 	if err := l.producers.ring[t.slot].cover(ctx, t, commit); err != nil {
@@ -196,15 +210,6 @@ func (l *lane) endHanging(ctx context.Context, t openTransaction, commit bool) e
 	// All of them again, in order: another may have initialised the others since, and
 	// whoever initialises slot 0 alone could claim beside it.
 	return l.fence(ctx)
-}
-
-// past is what the ends of the topics tell of transactions that hang.
-type past struct {
-	journal topicPartition
-	folded  int64 // up to where this instance has folded the journal
-	hanging map[transaction]bool
-	writers map[int64]bool // the producers of what stands on the journal
-	all     []*pastTransaction
 }
 
 // topicPartition is a partition of a topic.
@@ -217,160 +222,6 @@ type topicPartition struct {
 type transaction struct {
 	producer int64
 	epoch    int16
-}
-
-// pastTransaction is a transaction on one partition.
-type pastTransaction struct {
-	transaction
-	at               topicPartition
-	last             int64 // offset of its last record
-	ended, committed bool
-	followed         bool // an owner wrote behind it, on the journal
-}
-
-// committed says whether a transaction that hangs was committed. Before Kafka
-// 4.0 many transactions of a producer have the same epoch, and one that ended
-// tells nothing of another.
-func (p *past) committed(t openTransaction) bool {
-	ended := make(map[bool]int) // of its other parts, by whether they were committed
-	parts := make(map[topicPartition]int)
-	acknowledged := false
-	for _, j := range p.all {
-		if j.transaction != t.transaction {
-			continue
-		}
-		parts[j.at]++
-		switch {
-		case j.ended && j.at == p.journal:
-			ended[j.committed] += len(p.all) // it outweighs the others
-		case j.ended:
-			ended[j.committed]++
-		case j.at == p.journal:
-			acknowledged = j.followed || j.last < p.folded
-		}
-	}
-	for _, n := range parts {
-		if n > 1 {
-			return acknowledged
-		}
-	}
-	return acknowledged || ended[true] > ended[false]
-}
-
-// add takes the next record of a partition, committed or not.
-func (p *past) add(r *kgo.Record) {
-	at := topicPartition{r.Topic, r.Partition}
-	if r.Attrs.IsControl() {
-		for _, j := range p.all {
-			if j.at == at && j.producer == r.ProducerID && !j.ended {
-				j.ended, j.committed = true, commits(r)
-			}
-		}
-		return
-	}
-	if at == p.journal {
-		p.writers[r.ProducerID] = true
-	}
-	claim := events.Header(r, events.HeaderType) == string(events.PartitionClaimed)
-	of := transaction{r.ProducerID, r.ProducerEpoch}
-	its := -1
-	for i, j := range p.all {
-		switch {
-		case j.ended || j.at != at:
-		case j.transaction == of:
-			its = i
-		case !claim:
-			j.followed = true
-		}
-	}
-	switch {
-	case its >= 0:
-		p.all[its].last = r.Offset
-	case p.hanging[of]:
-		p.all = append(p.all, &pastTransaction{transaction: of, at: at, last: r.Offset})
-	}
-}
-
-// commits says whether a control record is the marker of a commit.
-func commits(r *kgo.Record) bool {
-	return len(r.Key) >= 4 && binary.BigEndian.Uint16(r.Key[2:]) == 1
-}
-
-// pastRecords is how far back the past is read at least of a partition that is
-// none of the lane's: what was forwarded there kept its time, however old it is.
-const pastRecords = 10_000
-
-// readPast reads the partitions to which the lane writes, and all others to which
-// the producers of what hangs have written, from before that. All parts of a
-// transaction were written at about the same time.
-func (l *lane) readPast(ctx context.Context, open []openTransaction) (*past, error) {
-	past := &past{
-		journal: topicPartition{l.topics.Journal, l.partition}, folded: l.state.Head().Offset,
-		hanging: make(map[transaction]bool), writers: make(map[int64]bool),
-	}
-	oldest := int64(math.MaxInt64)
-	producers := make(map[int64]bool)
-	for _, t := range open {
-		oldest = min(oldest, t.written)
-		past.hanging[t.transaction], producers[t.producer] = true, true
-	}
-	places, err := l.broker.wrote(ctx, producers)
-	if err != nil {
-		return nil, err
-	}
-	usual := l.usual()
-	for _, at := range usual {
-		if !slices.Contains(places, at) {
-			places = append(places, at)
-		}
-	}
-	for _, at := range places {
-		from, err := l.broker.since(ctx, at, time.UnixMilli(oldest).Add(-2*commitTimeout))
-		if gone := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed); gone && at != past.journal {
-			continue // it tells nothing
-		}
-		if err != nil {
-			return nil, err
-		}
-		to, err := l.broker.end(ctx, at, false)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(usual, at) {
-			from = max(0, min(from, to-pastRecords))
-		}
-		if err := l.readRange(ctx, at, from, to, past.add); err != nil {
-			return nil, fmt.Errorf("read the ends of the topics, to see what became of a transaction that hangs: %w", err)
-		}
-	}
-	return past, nil
-}
-
-// readRange reads all records of a partition, committed or not, from an offset to
-// another.
-func (l *lane) readRange(ctx context.Context, at topicPartition, from, to int64, each func(*kgo.Record)) error {
-	if from >= to {
-		return nil
-	}
-	r, err := l.broker.read(at.partition, false)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	r.seek(map[string]int64{at.topic: from})
-	for from < to {
-		wait, cancel := context.WithTimeout(ctx, catchUpPatience)
-		fetches := r.poll(wait, 10_000)
-		cancel()
-		if failed := fetches.Errors(); len(failed) > 0 {
-			return fmt.Errorf("%s partition %d: %w", at.topic, at.partition, failed[0].Err)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			each(r)
-			from = r.Offset + 1
-		})
-	}
-	return nil
 }
 
 // usual are the topics to whose partition nearly all of a lane's transactions
@@ -397,10 +248,13 @@ type places struct {
 	all map[topicPartition]bool
 }
 
+// placesSize bounds what submissions with made-up topics can fill.
+const placesSize = 10_000
+
 func (p *places) note(at topicPartition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.all == nil {
+	if p.all == nil || len(p.all) >= placesSize {
 		p.all = make(map[topicPartition]bool)
 	}
 	p.all[at] = true
@@ -455,7 +309,7 @@ func (l *lane) watch(ctx context.Context) error {
 		}
 		var open []openTransaction
 		if err == nil {
-			open, err = l.broker.open(ctx, false,
+			open, err = l.broker.open(ctx,
 				topicPartition{l.topics.Orders, l.partition}, topicPartition{l.topics.Replies, l.partition}, topicPartition{l.topics.Commands, l.partition})
 		}
 		for _, t := range others.look(open) {
@@ -469,29 +323,39 @@ func (l *lane) watch(ctx context.Context) error {
 	return nil
 }
 
-// lookAround returns a transaction of the lane's own, or of who had the partition
-// before, that it sees for the second time.
+// lookAround returns a transaction of one of the lane's slots that it sees for the
+// second time. What it sees so often of a former id of a slot it ends itself, unless
+// that is on the journal.
 func (l *lane) lookAround(ctx context.Context, own, former looks) (*openTransaction, error) {
-	found, strange, err := l.hanging(ctx, false)
+	search := !l.searched // the takeover could not
+	found, strange, err := l.hanging(ctx, search)
 	if err != nil {
 		return nil, err
 	}
-	mine, old := l.suspects(strange)
-	again := own.look(append(found, mine...))
-	if old = former.look(old); len(again) == 0 && len(old) > 0 {
-		past, err := l.readPast(ctx, old)
-		if err == nil {
-			again, err = l.ours(ctx, past, old)
-		}
-		if err != nil {
-			clear(former) // it looks at them again
-			return nil, err
-		}
+	for _, t := range found {
+		l.elsewhere.note(topicPartition{t.topic, t.partition})
 	}
-	if len(again) == 0 {
+	if again := own.look(found); len(again) > 0 {
+		return &again[0], nil
+	}
+	seen := former.look(l.suspects(strange))
+	if len(seen) == 0 {
 		return nil, nil
 	}
-	return &again[0], nil
+	past, err := l.readPast(ctx, seen, 0)
+	if err == nil {
+		seen, err = l.ours(ctx, past, seen)
+	}
+	for i := 0; i < len(seen) && err == nil; i++ {
+		if seen[i].topic == l.topics.Journal {
+			return &seen[i], nil
+		}
+		err = l.endHanging(ctx, seen[i], past.committed(seen[i]))
+	}
+	if err != nil {
+		clear(former) // it looks at them again
+	}
+	return nil, err
 }
 
 // looks counts how often a transaction was seen open, one time after the other.
@@ -516,15 +380,13 @@ func (l looks) look(open []openTransaction) (again []openTransaction) {
 const markersPatience = 5 * time.Second
 
 // settle is called between two commits, after a connection was lost: Kafka may
-// have been restarted. It returns once no transaction of the lane is open, so
-// that none that hangs is covered by the next one of its producer, and ends as
-// that does. While Kafka does not answer it waits as long as a commit would.
+// have been restarted. It returns once no transaction of the lane's slots is open,
+// so that none that hangs is covered by the next one of its producer, and ends as
+// that does. While Kafka does not answer it waits about as long as a commit would.
 func (l *lane) settle(ctx context.Context) error {
-	waited := time.Duration(0)
+	waited, began := time.Duration(0), l.time.timer()
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		found, strange, err := l.hanging(ctx, false)
-		own, _ := l.suspects(strange)
-		found = append(found, own...)
+		found, _, err := l.hanging(ctx, false)
 		patience := commitTimeout
 		switch {
 		case err == nil && len(found) == 0:
@@ -533,7 +395,7 @@ func (l *lane) settle(ctx context.Context) error {
 			patience = markersPatience
 			err = fmt.Errorf("transactions hang: %v", found)
 		}
-		if waited > patience || !l.time.pause(ctx, wait) {
+		if max(waited, l.time.timer().Sub(began)) > patience || !l.time.pause(ctx, wait) {
 			return err
 		}
 		waited += wait

@@ -42,14 +42,14 @@ func TestOpenTransactionsAreEnded(t *testing.T) {
 				r := Outbox(nil, &topics, &projections.Order{ID: "open"}, &e)[0]
 				must(t, client.ProduceSync(t.Context(), r).FirstErr())
 
-				open, err := c.lane.broker.open(t.Context(), false, topicPartition{topics.Journal, 0})
+				open, err := c.lane.broker.open(t.Context(), topicPartition{topics.Journal, 0})
 				must(t, err)
 				if len(open) != 1 || open[0].topic != topics.Journal || open[0].offset != r.Offset {
 					t.Fatalf("%s: open are %+v, and the record is at %d", name, open, r.Offset)
 				}
 				must(t, end(t.Context(), c.lane, open[0], commit))
 				oracle.Until(t, name+": the marker is there", func() error {
-					past, err := c.lane.readPast(t.Context(), open)
+					past, err := c.lane.readPast(t.Context(), open, 0)
 					must(t, err)
 					if last := past.all[len(past.all)-1]; !last.ended || last.committed != commit || last.last != r.Offset {
 						return fmt.Errorf("the journal says %+v, and commit was %t", last, commit)
@@ -100,7 +100,8 @@ func TestSlotsAsKafkaKnowsThem(t *testing.T) {
 }
 
 // A partition that must answer and does not counts as no place where nothing
-// hangs. What is gone, or may not be described, holds nothing up.
+// hangs. A queue that is gone, or may not be described, holds nothing up, and others'
+// partitions never do.
 func TestAPartitionThatMustAnswer(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
@@ -131,12 +132,17 @@ func TestAPartitionThatMustAnswer(t *testing.T) {
 			return told, nil, true
 		}
 		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
-		if _, err := c.lane.broker.open(t.Context(), false, topicPartition{topics.Journal, 0}); (err != nil) != fails {
-			t.Errorf("%v: to look for what hangs fails: %v", answer, err)
+		for at, fails := range map[topicPartition]bool{
+			{topics.Journal, 0}: answer != nil, {topics.Requests("phone"), 0}: fails, {topics.Requests("phone"), 1}: false, {"shop.status", 0}: false,
+		} {
+			b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+			if _, err := c.lane.broker.open(t.Context(), at); (err != nil) != fails {
+				t.Errorf("%v: to look for what hangs on %v fails: %v", answer, at, err)
+			}
 		}
 		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
-		if _, err := c.lane.broker.wrote(t.Context(), nil); err != nil {
-			t.Errorf("%v: who wrote elsewhere need not be known: %v", answer, err)
+		if _, err := c.lane.broker.wrote(t.Context(), nil); (err != nil) != (answer == silence) {
+			t.Errorf("%v: where else somebody wrote: %v", answer, err)
 		}
 	}
 }
@@ -147,7 +153,7 @@ type opens struct {
 	transactions []openTransaction
 }
 
-func (o opens) open(context.Context, bool, ...topicPartition) ([]openTransaction, error) {
+func (o opens) open(context.Context, ...topicPartition) ([]openTransaction, error) {
 	return o.transactions, nil
 }
 
@@ -222,7 +228,7 @@ func TestALaneSettles(t *testing.T) {
 	}{
 		{"one that has gone by", openTransaction{transaction: transaction{1, 6}, topic: l.topics.Journal, partition: l.partition}, false},
 		{"the next one", openTransaction{transaction: transaction{1, 7}, topic: l.topics.Journal, partition: l.partition}, true},
-		{"one of a former id", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition}, false},
+		{"one of a former id, which the next commit does not cover", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition}, true},
 		{"one of another lane", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Journal, partition: l.partition + 1}, true},
 		{"somebody's", openTransaction{transaction: transaction{99, 1}, topic: l.topics.Status, partition: l.partition}, true},
 	} {
@@ -279,7 +285,7 @@ func TestATakeoverEndsWhatHangs(t *testing.T) {
 						must(t, next.write(fmt.Sprint("after-", slot)))
 					}
 					oracle.Until(t, "nothing hangs", func() error {
-						if open, err := next.lane.broker.open(t.Context(), false, next.lane.places()...); err != nil || len(open) > 0 {
+						if open, err := next.lane.broker.open(t.Context(), next.lane.places()...); err != nil || len(open) > 0 {
 							return fmt.Errorf("open are %+v, %w", open, err)
 						}
 						return nil

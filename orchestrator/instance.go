@@ -84,6 +84,7 @@ type Instance struct {
 	catalogue *catalogue
 	directory *directory
 	follower  *follower
+	search    search
 	readers   chan *kgo.Client // of the journal, for histories; idle ones
 
 	mu     sync.Mutex

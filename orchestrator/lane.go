@@ -64,6 +64,8 @@ type lane struct {
 	read atomic.Pointer[events.Positions]
 	// elsewhere is where it has written besides the usual.
 	elsewhere places
+	// searched says that all partitions were searched for what hangs.
+	searched bool
 }
 
 // clocks are what a lane knows of time.

@@ -209,10 +209,15 @@ func (b *simBroker) wrote(_ context.Context, producers map[int64]bool) ([]topicP
 	return places, b.ask()
 }
 
-func (b *simBroker) open(_ context.Context, everywhere bool, places ...topicPartition) ([]openTransaction, error) {
-	return b.simKafka.open(func(at topicPartition) bool {
-		return everywhere || slices.Contains(places, at)
-	}), b.ask()
+func (b *simBroker) open(_ context.Context, places ...topicPartition) ([]openTransaction, error) {
+	return b.simKafka.open(func(at topicPartition) bool { return slices.Contains(places, at) }), b.ask()
+}
+
+func (b *simBroker) everywhere(context.Context) ([]openTransaction, error) {
+	if b.fault(10, "a search is not answered") {
+		return nil, errNoAnswer
+	}
+	return b.simKafka.open(func(topicPartition) bool { return true }), b.ask()
 }
 
 func (b *simBroker) slots(context.Context) (have [slots]transaction, err error) {

@@ -256,7 +256,7 @@ func (k *simKafka) aborts(t openTransaction, folded int64) {
 	}) {
 		return // somebody has ended it
 	}
-	on, journal := false, topicPartition{k.topics.Journal, t.partition}
+	on := false
 	for _, r := range k.acked {
 		if r.ProducerID != t.producer || r.ProducerEpoch != t.epoch {
 			continue
@@ -265,13 +265,13 @@ func (k *simKafka) aborts(t openTransaction, folded int64) {
 		if r.state == isCommitted {
 			k.fatal("%v is aborted on %s, and was acknowledged and committed on %s", t.transaction, t.topic, r.Topic)
 		}
-		if r.Topic != journal.topic || r.state != isOpen {
+		if r.Topic != k.topics.Journal || r.state != isOpen {
 			continue
 		}
 		if r.Offset < folded {
 			k.fatal("%v is aborted by an instance that folded it", t.transaction)
 		}
-		for _, behind := range k.log(journal).records[r.Offset+1:] {
+		for _, behind := range k.log(topicPartition{r.Topic, r.Partition}).records[r.Offset+1:] {
 			claim := events.Header(behind.Record, events.HeaderType) == string(events.PartitionClaimed)
 			if behind.state != isMarker && !claim && (behind.ProducerID != t.producer || behind.ProducerEpoch != t.epoch) {
 				k.fatal("%v is aborted, and was acknowledged before what stands behind it", t.transaction)

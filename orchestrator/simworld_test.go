@@ -150,7 +150,7 @@ func (s *simulation) reply(r events.Reply) {
 	}
 	at := s.now
 	if s.one(10, "another clock") {
-		at = at.Add(time.Duration(s.draw("ahead", -3_000, 3_000)) * time.Millisecond)
+		at = at.Add(time.Duration(s.draw("ahead", -3_000, 3_000)*of(s, "times", 1, 1, 1_000)) * time.Millisecond)
 	}
 	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), at)
 }

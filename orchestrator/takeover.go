@@ -42,6 +42,10 @@ func (l *lane) takeOver(ctx context.Context) (err error) {
 	if err := l.claim(ctx); err != nil {
 		return err
 	}
+	// Whatever former owners knew of workflows when they accepted an order.
+	if err := l.broker.learn(ctx, true, nil); err != nil {
+		return err
+	}
 	caughtUp := time.Now()
 	l.state.Rescan()
 	if err := l.state.Flush(); err != nil {
