@@ -37,9 +37,9 @@ type broker interface {
 	// open lists the transactions that are open in some places. It must know of the
 	// lane's journal and requests.
 	open(ctx context.Context, places ...topicPartition) ([]openTransaction, error)
-	// everywhere lists those on all partitions that there are. On an error it is not
-	// known of some.
-	everywhere(ctx context.Context) ([]openTransaction, error)
+	// everywhere lists those on all partitions that there are. Silent is the error of
+	// a broker that does not tell of its own, which nobody can write meanwhile.
+	everywhere(ctx context.Context) (open []openTransaction, silent, err error)
 	// wrote lists the partitions, of all that there are, to which some producers
 	// have written lately.
 	wrote(ctx context.Context, producers map[int64]bool) ([]topicPartition, error)
@@ -212,40 +212,40 @@ func (k *kafkaBroker) open(ctx context.Context, places ...topicPartition) ([]ope
 
 // searchTimeout is how long a takeover waits for brokers that do not answer about
 // partitions that are none of its own.
-const searchTimeout = 2 * time.Second
+const searchTimeout = 5 * time.Second
 
-func (k *kafkaBroker) everywhere(ctx context.Context) ([]openTransaction, error) {
-	return k.search.share(func() ([]openTransaction, error) {
-		ctx, cancel := context.WithTimeout(ctx, searchTimeout)
-		defer cancel()
+func (k *kafkaBroker) everywhere(ctx context.Context) (open []openTransaction, silent, err error) {
+	return k.search.share(func() (open []openTransaction, silent, err error) {
 		on, err := allPartitions(ctx, k.client)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		ctx, cancel := context.WithTimeout(ctx, searchTimeout)
+		defer cancel()
 		open, unknown := openTransactions(ctx, k.client, on)
-		return open, silence(unknown)
+		return open, silence(unknown), nil
 	})
 }
 
 // search is one of all partitions, which costs more the more there are: lanes that
 // take over at the same time share it.
 type search struct {
-	mu    sync.Mutex
-	began time.Time
-	open  []openTransaction
-	err   error
+	mu          sync.Mutex
+	began       time.Time
+	open        []openTransaction
+	silent, err error
 }
 
 // share returns what a search found that began after it was called.
-func (s *search) share(find func() ([]openTransaction, error)) ([]openTransaction, error) {
+func (s *search) share(find func() ([]openTransaction, error, error)) (open []openTransaction, silent, err error) {
 	asked := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.began.After(asked) {
 		s.began = time.Now()
-		s.open, s.err = find()
+		s.open, s.silent, s.err = find()
 	}
-	return slices.Clone(s.open), s.err
+	return slices.Clone(s.open), s.silent, s.err
 }
 
 // silence is the error of a broker that does not answer, if there is one among

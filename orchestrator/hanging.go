@@ -57,9 +57,12 @@ func (l *lane) hanging(ctx context.Context, everywhere bool) (found, strange []o
 		return nil, nil, err
 	}
 	if everywhere {
-		others, err := l.broker.everywhere(ctx)
-		if l.searched = err == nil; err != nil {
-			l.log.Warn("not all partitions could be searched for transactions that hang", "error", err)
+		others, silent, err := l.broker.everywhere(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if l.searched = silent == nil; silent != nil {
+			l.log.Warn("not all partitions could be searched for transactions that hang; trying on", "error", silent)
 		}
 		for _, t := range others {
 			if !slices.Contains(open, t) {
@@ -152,6 +155,9 @@ func (l *lane) sweep(ctx context.Context) error {
 	return nil
 }
 
+// ownTries is how often a lane looks whether it was itself who went on.
+const ownTries = 100
+
 // ours are those of the strangers' transactions that hang of producer ids which
 // slots of this partition had once: every transaction of a lane writes to its
 // journal, where nobody else does. As long as all slots are still as the lane has
@@ -161,7 +167,6 @@ func (l *lane) ours(ctx context.Context, past *past, strange []openTransaction) 
 	if len(strange) == 0 {
 		return nil, nil
 	}
-	// A lane that serves commits meanwhile.
 	before, err := l.ids(ctx)
 	if err != nil {
 		return nil, err
@@ -170,17 +175,23 @@ func (l *lane) ours(ctx context.Context, past *past, strange []openTransaction) 
 	if err != nil {
 		return nil, err
 	}
-	after, err := l.ids(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for i, is := range have {
-		since, until := before[i].producer == is.producer, after[i].producer == is.producer
-		if !since && !until || since && is.epoch < before[i].epoch || until && is.epoch > after[i].epoch {
-			return nil, fmt.Errorf("slot %d of the partition was taken over: %w", i, kerr.ProducerFenced)
+	// A lane that serves commits meanwhile, and Kafka knows of it first.
+	for try := 0; ; try++ {
+		after, err := l.ids(ctx)
+		if err != nil {
+			return nil, err
+		}
+		other := slices.IndexFunc(have[:], func(is transaction) bool {
+			return !slices.ContainsFunc(after[:], func(id transaction) bool { return id.producer == is.producer && id.epoch >= is.epoch }) &&
+				!slices.Contains(before[:], is)
+		})
+		switch {
+		case other < 0:
+			return strange, nil
+		case try == ownTries || !l.time.pause(ctx, 10*time.Millisecond):
+			return nil, fmt.Errorf("slot %d of the partition was taken over: %w", other, kerr.ProducerFenced)
 		}
 	}
-	return strange, nil
 }
 
 // endHanging writes the marker that is missing. That is one act, but needs the

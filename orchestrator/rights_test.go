@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -105,5 +106,13 @@ func TestLeastRights(t *testing.T) {
 	_, unknown := openTransactions(t.Context(), i.client, everywhere)
 	if err := unknown[topicPartition{topics.Journal, 1}]; err != nil || len(unknown) == 0 {
 		t.Errorf("of the journal it is not known: %v; of others: %v", err, unknown)
+	}
+	// And what became of a transaction is told without topics that may not be read.
+	must(t, root.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Alerts, Key: []byte("x"), Value: []byte("{}")}).FirstErr())
+	hangs := openTransaction{topic: topics.Journal, partition: 1, written: time.Now().UnixMilli()}
+	for p := range i.partitions {
+		hangs.partition = p
+		_, err = i.newLane(p, nil, i.log).readPast(t.Context(), []openTransaction{hangs}, 0)
+		must(t, err)
 	}
 }

@@ -213,11 +213,11 @@ func (b *simBroker) open(_ context.Context, places ...topicPartition) ([]openTra
 	return b.simKafka.open(func(at topicPartition) bool { return slices.Contains(places, at) }), b.ask()
 }
 
-func (b *simBroker) everywhere(context.Context) ([]openTransaction, error) {
-	if b.fault(10, "a search is not answered") {
-		return nil, errNoAnswer
+func (b *simBroker) everywhere(context.Context) (open []openTransaction, silent, err error) {
+	if b.fault(10, "a broker is silent about others' partitions") {
+		silent = errNoAnswer
 	}
-	return b.simKafka.open(func(topicPartition) bool { return true }), b.ask()
+	return b.simKafka.open(func(topicPartition) bool { return true }), silent, b.ask()
 }
 
 func (b *simBroker) slots(context.Context) (have [slots]transaction, err error) {
