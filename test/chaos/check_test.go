@@ -17,8 +17,8 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/audit"
+	"github.com/waybill-dev/waybill/test/office"
 	"github.com/waybill-dev/waybill/test/oracle"
-	"github.com/waybill-dev/waybill/test/world"
 )
 
 // findings are what a run was, and what was wrong with it.
@@ -55,7 +55,7 @@ type takeover struct {
 // what waits for them.
 func (r *run) finish(ctx context.Context, f *findings) {
 	r.service.Recover()
-	ending := &world.Ending{Client: r.instances[0].client, Office: r.office}
+	ending := &office.Ending{Client: r.instances[0].client, Office: r.office}
 	for n := range r.load.acked.Load() {
 		ending.Open = append(ending.Open, orderID(n+1))
 	}

@@ -1,5 +1,5 @@
-// Package world is what stands around a Waybill in tests: services that fail by
-// lot behind its agents, and operators who bring all orders to their end.
+// Package world is what stands around a Waybill in tests: workflows that are drawn
+// by lot, and services that fail by lot behind its agents.
 package world
 
 import (
