@@ -190,8 +190,8 @@ func operate(t *testing.T, w *drawn) *operators {
 		for {
 			select {
 			case <-again.C:
-				if n := w.load.acked.Load(); n > 0 {
-					f.Interfere(w.Context(), by, w.client, orderID(1+by.Int64N(n)))
+				if n := w.load.Acked(); n > 0 {
+					f.Interfere(w.Context(), by, w.client, world.OrderID(1+by.Int64N(n)))
 				}
 			case <-ctx.Done():
 				return
@@ -212,7 +212,7 @@ func (w *drawn) finish(p *process) {
 	w.service.Recover()
 	began := time.Now()
 	defer func() {
-		w.Logf("%d orders; the last ended %s after the services were well", w.load.acked.Load(), time.Since(began).Round(time.Millisecond))
+		w.Logf("%d orders; the last ended %s after the services were well", w.load.Acked(), time.Since(began).Round(time.Millisecond))
 	}()
 	p.until("all orders have ended", func() error { return ending.Look(p.Context()) })
 }
@@ -222,7 +222,7 @@ func (w *drawn) check() {
 	w.Helper()
 	found := audit.Namespace(w, []string{w.broker}, w.topics, true, w.caller)
 	w.Log(found)
-	ids := w.load.acked.Load()
+	ids := w.load.Acked()
 	if int64(len(found.Histories)) != ids {
 		w.Errorf("%d orders were submitted, and the journal has %d", ids, len(found.Histories))
 	}
