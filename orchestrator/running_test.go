@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // runs runs an instance until the test ends, or is told to stop. The
@@ -59,27 +60,15 @@ func (i *Instance) waits(t *testing.T, order, input string) {
 }
 
 // lines keeps a log.
-type lines struct {
-	mu   sync.Mutex
-	text []string
-}
+type lines struct{ world.Log }
 
 func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, string(line))
-	return len(line), nil
-}
 
 // until waits for a line that has all of the texts.
 func (l *lines) until(t *testing.T, texts ...string) {
 	t.Helper()
 	oracle.Until(t, "the log says "+strings.Join(texts, ", "), func() error {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for _, line := range l.text {
+		for line := range strings.Lines(l.String()) {
 			has := 0
 			for _, text := range texts {
 				if strings.Contains(line, text) {
@@ -90,7 +79,7 @@ func (l *lines) until(t *testing.T, texts ...string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("it says\n%s", strings.Join(l.text, ""))
+		return fmt.Errorf("it says\n%s", l.String())
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 const calls = "agent: gift\nbase: ${GIFT_URL}\noperations:\n  wrap: {url: \"/gifts/{order}\"}\n"
@@ -74,11 +75,11 @@ func TestAgentHTTP(t *testing.T) {
 	}
 	defer client.Close()
 	request := events.Request{
-		Order: "o-1", Step: "wrap", Attempt: 1, Operation: "wrap", CompleteBy: time.Now().Add(patience),
+		Order: "o-1", Step: "wrap", Attempt: 1, Operation: "wrap", CompleteBy: time.Now().Add(oracle.Patience),
 		IdempotencyKey: "o-1/wrap", ReplyTo: "shop.replies",
 	}
 	record := &kgo.Record{Topic: "shop.requests.gift", Key: []byte("o-1"), Value: request.Append(nil)}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
 	defer cancel()
 	if err := client.ProduceSync(ctx, record).FirstErr(); err != nil {
 		t.Fatal(err)

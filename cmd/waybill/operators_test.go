@@ -9,10 +9,8 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
-
-// patience is for machines that are busy; no test is about time.
-const patience = 3 * time.Minute
 
 // P2, P3: what an operator does about orders in Error, and what he sees of it.
 func TestOperator(t *testing.T) {
@@ -34,7 +32,7 @@ func TestOperator(t *testing.T) {
 			if string(o.ProcessState) == state {
 				return
 			}
-			if time.Since(begin) > patience {
+			if time.Since(begin) > oracle.Patience {
 				t.Fatalf("order %s is %s, and not %s", id, o.ProcessState, state)
 			}
 		}
@@ -113,7 +111,7 @@ func TestOperator(t *testing.T) {
 			t.Helper()
 			begin := time.Now()
 			for count(state) != want {
-				if time.Since(begin) > patience {
+				if time.Since(begin) > oracle.Patience {
 					t.Fatalf("%d orders are %s, and not %d", count(state), state, want)
 				}
 				time.Sleep(200 * time.Millisecond) // counting costs more than what is waited for

@@ -63,7 +63,7 @@ type run struct {
 	service   *world.Service
 	caller    string // the topic that some orders name
 	office    *office.Office
-	load      load
+	load      *world.Load
 
 	agents     sync.WaitGroup // and other clients
 	background sync.WaitGroup
@@ -108,16 +108,17 @@ func TestChaos(t *testing.T) {
 	r.office = office.Open(desk, r.topics.Commands)
 
 	troubled, rest := context.WithCancel(context.Background())
-	r.submit(agents, troubled)
+	r.submit(agents)
 	var operators sync.WaitGroup
 	operators.Go(func() { r.operate(troubled, agents) })
 	r.began = time.Now()
 	r.inflict(t.Context(), r.began)
 	rest()
+	r.load.Cease()
 	operators.Wait()
-	r.load.done.Wait()
+	<-r.load.Ended()
 	r.calm = time.Now()
-	t.Logf("%d orders were submitted; the faults are over", r.load.acked.Load())
+	t.Logf("%d orders were submitted; the faults are over", r.load.Acked())
 
 	r.setClocks()
 	r.allReady()

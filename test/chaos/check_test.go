@@ -17,8 +17,8 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/audit"
+	"github.com/waybill-dev/waybill/test/office"
 	"github.com/waybill-dev/waybill/test/oracle"
-	"github.com/waybill-dev/waybill/test/world"
 )
 
 // findings are what a run was, and what was wrong with it.
@@ -55,10 +55,7 @@ type takeover struct {
 // what waits for them.
 func (r *run) finish(ctx context.Context, f *findings) {
 	r.service.Recover()
-	ending := &world.Ending{Client: r.instances[0].client, Office: r.office}
-	for n := range r.load.acked.Load() {
-		ending.Open = append(ending.Open, orderID(n+1))
-	}
+	ending := &office.Ending{Client: r.instances[0].client, Office: r.office, Open: r.load.IDs()}
 	for deadline := time.Now().Add(endPatience); ; hold(ctx, 100*time.Millisecond) {
 		err := ending.Look(ctx)
 		if err == nil {
@@ -112,8 +109,7 @@ func (r *run) check(f *findings) {
 	f.broken = append(f.broken, rules.said...)
 
 	submitted := make(map[string]bool)
-	for n := range r.load.acked.Load() {
-		id := orderID(n + 1)
+	for _, id := range r.load.IDs() {
 		submitted[id] = true
 		switch n := f.books.Count(id, func(e *events.Event) bool { return e.Type == events.OrderAccepted }); {
 		case n == 0:

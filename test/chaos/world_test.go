@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -84,45 +82,15 @@ func (r *run) client(opts ...kgo.Opt) *kgo.Client {
 	return client
 }
 
-// load submits orders, whatever becomes of Kafka and the instances: most as
-// records, some through HTTP. Each is attempted until it is acknowledged, since
-// nobody knows whether an attempt that failed has submitted it.
-type load struct {
-	acked atomic.Int64 // ids 1 to this, but for some of the last few
-	next  atomic.Int64
-	again atomic.Int64
-	done  sync.WaitGroup
-}
-
-const loadWorkers = 8
-
-func orderID(n int64) string { return fmt.Sprintf("o-%06d", n) }
-
-// submit submits orders until ceasing ends.
-func (r *run) submit(ctx, ceasing context.Context) {
+// submit begins to submit orders: most as records, some through HTTP.
+func (r *run) submit(ctx context.Context) {
 	client := r.client(kgo.RequiredAcks(kgo.AllISRAcks()))
-	for range loadWorkers {
-		r.load.done.Go(func() {
-			pace := time.NewTicker(time.Duration(float64(loadWorkers) * float64(time.Second) / r.rate))
-			defer pace.Stop()
-			for ceasing.Err() == nil {
-				n := r.load.next.Add(1)
-				for r.submitOnce(ctx, client, n) != nil {
-					r.load.again.Add(1)
-					if hold(ctx, 20*time.Millisecond); ctx.Err() != nil {
-						return
-					}
-				}
-				r.load.acked.Add(1)
-				select {
-				case <-pace.C:
-				case <-ceasing.Done():
-				}
-			}
-		})
-	}
+	const workers = 8
+	r.load = world.Submitting(ctx, workers, time.Duration(float64(time.Second)/r.rate), func(ctx context.Context, n int64) error {
+		return r.submitOnce(ctx, client, n)
+	})
 	r.agents.Go(func() {
-		r.load.done.Wait()
+		<-r.load.Ended()
 		client.Close()
 	})
 }
@@ -135,11 +103,11 @@ func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error
 	if n%7 == 0 {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		_, err := r.instances[rand.IntN(len(r.instances))].client.Submit(ctx, &api.Submission{ID: orderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
+		_, err := r.instances[rand.IntN(len(r.instances))].client.Submit(ctx, &api.Submission{ID: world.OrderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
 		return err
 	}
 	return client.ProduceSync(ctx, &kgo.Record{
-		Topic: r.topics.Orders, Key: []byte(orderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s,"replyTo":%q}`, flow, input, replyTo),
+		Topic: r.topics.Orders, Key: []byte(world.OrderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s,"replyTo":%q}`, flow, input, replyTo),
 	}).FirstErr()
 }
 
@@ -158,14 +126,14 @@ func (r *run) operate(ctx, all context.Context) {
 }
 
 func (r *run) interfere(ctx context.Context, by *rand.Rand) {
-	n := r.load.acked.Load()
+	n := r.load.Acked()
 	if n == 0 {
 		return
 	}
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	client := r.instances[by.IntN(len(r.instances))].client
-	id := orderID(1 + max(0, n-1-by.Int64N(200)))
+	id := world.OrderID(1 + max(0, n-1-by.Int64N(200)))
 	if by.IntN(3) == 0 { // one of those that wait for an operator
 		if page, err := client.Orders(short, api.Filter{State: "Error"}, 20, ""); err == nil && len(page.Orders) > 0 {
 			id = page.Orders[by.IntN(len(page.Orders))].OrderID

@@ -13,6 +13,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // A broker that goes away takes nothing with it: when it is back, what was
@@ -57,7 +58,7 @@ func TestATakeoverGoesAroundABrokerThatIsGone(t *testing.T) {
 			c.Close()
 		}
 	}()
-	said := &lines{}
+	said := &kit.Log{}
 	i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
 		cfg.Kafka = []kgo.Opt{kgo.SeedBrokers(append([]string{gone.Addr().String()}, w.broker.Brokers...)...)}
 		cfg.Logger = slog.New(slog.NewTextHandler(said, nil))
@@ -83,9 +84,9 @@ func TestNoBrokerAtTheStart(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	said := &lines{}
-	said.heard = func() {
-		if strings.Count(said.text.String(), "no Kafka broker answers; trying on") == 2 {
+	said := &kit.Log{}
+	said.Heard = func() {
+		if strings.Count(said.String(), "no Kafka broker answers; trying on") == 2 {
 			stop()
 		}
 	}

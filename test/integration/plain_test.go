@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // The other side, as anybody can write it (A7): plain Kafka clients that know
@@ -94,7 +95,7 @@ func (b *inbox) fetch(fetches kgo.Fetches) {
 // toTheEnd reads up to the end of now.
 func (b *inbox) toTheEnd() {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), oracle.Patience)
 	defer cancel()
 	ends, err := kadm.NewClient(b.client).ListEndOffsets(ctx, b.topic)
 	if err != nil || ends.Error() != nil {
@@ -114,7 +115,7 @@ func (b *inbox) toTheEnd() {
 // take waits for a record that matches, and takes it out.
 func (b *inbox) take(what string, match func(*kgo.Record) bool) *kgo.Record {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.Context(), oracle.Patience)
 	defer cancel()
 	for {
 		for n, r := range b.unread {
@@ -163,9 +164,6 @@ func (b *inbox) String() string {
 	}
 	return strings.Join(all, "\n")
 }
-
-// patience is for machines that are busy; no test is about time.
-const patience = 3 * time.Minute
 
 // hand is an agent whose every answer the test gives.
 type hand struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // lowestFetch notes from which offset on a partition of the journal is read.
@@ -116,7 +117,7 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
-	said := &lines{}
+	said := &kit.Log{}
 	logged := func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) }
 	one := w.start("one", t.TempDir(), logged)
 	w.register(one, fulfilment)

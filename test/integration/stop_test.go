@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // An instance that is told to stop while Kafka does not answer stops without it,
@@ -26,7 +26,7 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	b := kafka.Embedded(t)
 	w := newWorld(t, b)
-	said := &lines{}
+	said := &kit.Log{}
 	one := w.start("one", t.TempDir(), func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
 	w.register(one, fulfilment)
 	var silent, produces atomic.Int64
@@ -103,29 +103,6 @@ func TestASubmissionEndsWithItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 	w.order(i, "o-1", in(projections.Processed))
-}
-
-// lines keeps a log.
-type lines struct {
-	mu    sync.Mutex
-	text  strings.Builder
-	heard func() // after each line, if it is set
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n, err := l.text.Write(line)
-	if l.heard != nil {
-		l.heard()
-	}
-	return n, err
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // A stop in good order lets others serve at once: nobody waits for a session to

@@ -1,5 +1,5 @@
 // Package office is where the operators of tests are: they interfere with
-// orders, and note which commands they sent.
+// orders, note which commands they sent, and at last bring all orders to their end.
 package office
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// patience is for machines that are busy; no test is about time.
-const patience = 3 * time.Minute
+// Patience is for machines that are busy; no test is about time.
+const Patience = 3 * time.Minute
 
 // Read returns the committed records of a topic up to its end of now, each
 // partition's in order: of all partitions, or only of some.
@@ -56,7 +56,7 @@ func Records(t testing.TB, brokers []string, topic string, only ...int32) iter.S
 
 func endOffsets(t testing.TB, client *kgo.Client, topic string) kadm.ListedOffsets {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
 	if err != nil || ends.Error() != nil {
@@ -68,7 +68,7 @@ func endOffsets(t testing.TB, client *kgo.Client, topic string) kadm.ListedOffse
 // poll waits for more of a topic that has not been read up to what is left.
 func poll(t testing.TB, client *kgo.Client, topic string, left map[int32]int64) kgo.Fetches {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	fetches := client.PollFetches(ctx)
 	if err := fetches.Err(); err != nil {
@@ -80,7 +80,7 @@ func poll(t testing.TB, client *kgo.Client, topic string, left map[int32]int64) 
 // Until waits for a condition.
 func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
-	Within(t, patience, what, check)
+	Within(t, Patience, what, check)
 }
 
 // Within waits for a condition that takes long where there is much.

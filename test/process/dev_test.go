@@ -95,14 +95,14 @@ func (d *dev) settle(load *load) reliability.Figures {
 	acked := time.Now()
 	d.processed(d.client, ids)
 	d.Logf("%d orders, %d attempts to submit failed; all Processed %s after the last was acknowledged",
-		len(ids), load.failures.Load(), time.Since(acked).Round(time.Millisecond))
+		len(ids), load.Again(), time.Since(acked).Round(time.Millisecond))
 	d.books.check(ids)
 	out := waybill(d.T, "replay", "--verify", "--brokers", d.kafka, "--server", d.http)
 	d.Logf("replay --verify:\n%s", out)
 	d.stop()
 	return reliability.Figures{
 		{Name: "orders", Value: len(ids)},
-		{Name: "attempts to submit that failed", Value: load.failures.Load()},
+		{Name: "attempts to submit that failed", Value: load.Again()},
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -112,7 +111,8 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	t.Logf("WAYBILL_SEED=%d", w.seed)
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	for n := range drawnFlows {
-		source := drawFlow(by, n)
+		drawing := world.Drawing{Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"}, Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond}
+		source := drawing.Flow(func(_ string, n int) int { return by.IntN(n) })
 		t.Log(source)
 		registerSource(t, http, source)
 	}
@@ -142,42 +142,6 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	}, topics, broker)
 	w.office = operate(t, w)
 	return w
-}
-
-// drawFlow draws a workflow: its shape, its undos, its patience.
-func drawFlow(by *rand.Rand, n int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "workflow: drawn-%d\nsteps:\n", n)
-	for s := range 2 + by.IntN(4) {
-		fmt.Fprintf(&b, "  - {name: s%d, agent: drawn-%d, timeout: %dms, retry: {attempts: %d, backoff: %dms, multiplier: 2, jitter: 0.5}",
-			s, by.IntN(drawnAgents), 300+by.IntN(900), 1+by.IntN(3), 1+by.IntN(100))
-		if by.IntN(4) > 0 {
-			fmt.Fprintf(&b, ", undo: un-s%d", s)
-		}
-		if by.IntN(2) > 0 {
-			var after []string
-			for earlier := range s {
-				if by.IntN(2) > 0 {
-					after = append(after, fmt.Sprintf("s%d", earlier))
-				}
-			}
-			fmt.Fprintf(&b, ", after: [%s]", strings.Join(after, ", "))
-		}
-		if by.IntN(4) == 0 {
-			fmt.Fprintf(&b, `, when: "input.n %% %d != 0"`, 2+by.IntN(3))
-		}
-		if by.IntN(4) == 0 {
-			b.WriteString(`, with: "{'n': input.n, 'twice': input.n * 2}"`)
-		}
-		switch by.IntN(4) {
-		case 0, 1:
-			b.WriteString(", exhausted: compensate")
-		case 2:
-			fmt.Fprintf(&b, ", exhausted: wait, wait: {for: %dms, rounds: %d}", 50+by.IntN(300), 1+by.IntN(2))
-		}
-		b.WriteString("}\n")
-	}
-	return b.String()
 }
 
 // agent serves one queue until the test ends. Every second agent sends its
@@ -226,8 +190,8 @@ func operate(t *testing.T, w *drawn) *operators {
 		for {
 			select {
 			case <-again.C:
-				if n := w.load.acked.Load(); n > 0 {
-					f.Interfere(w.Context(), by, w.client, orderID(1+by.Int64N(n)))
+				if n := w.load.Acked(); n > 0 {
+					f.Interfere(w.Context(), by, w.client, world.OrderID(1+by.Int64N(n)))
 				}
 			case <-ctx.Done():
 				return
@@ -243,12 +207,12 @@ func operate(t *testing.T, w *drawn) *operators {
 // what waits for them, and every order ends.
 func (w *drawn) finish(p *process) {
 	w.Helper()
-	ending := &world.Ending{Client: w.client, Office: w.office.Office, Open: w.load.stop(p)}
+	ending := &office.Ending{Client: w.client, Office: w.office.Office, Open: w.load.stop(p)}
 	w.office.dismiss()
 	w.service.Recover()
 	began := time.Now()
 	defer func() {
-		w.Logf("%d orders; the last ended %s after the services were well", w.load.acked.Load(), time.Since(began).Round(time.Millisecond))
+		w.Logf("%d orders; the last ended %s after the services were well", w.load.Acked(), time.Since(began).Round(time.Millisecond))
 	}()
 	p.until("all orders have ended", func() error { return ending.Look(p.Context()) })
 }
@@ -258,7 +222,7 @@ func (w *drawn) check() {
 	w.Helper()
 	found := audit.Namespace(w, []string{w.broker}, w.topics, true, w.caller)
 	w.Log(found)
-	ids := w.load.acked.Load()
+	ids := w.load.Acked()
 	if int64(len(found.Histories)) != ids {
 		w.Errorf("%d orders were submitted, and the journal has %d", ids, len(found.Histories))
 	}

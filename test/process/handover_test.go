@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/reliability"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 var (
@@ -148,7 +149,7 @@ func (l *pulse) stop() []string {
 type measuring struct {
 	*cluster
 	instances []*serve
-	logs      []*transcript // of all processes, ended ones too
+	logs      []*world.Log // of all processes, ended ones too
 	changes   []change
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // kcat is a client that we did not write, in another language (A7).
@@ -65,7 +66,7 @@ func TestKcat(t *testing.T) {
 	var ids []string
 	var lines strings.Builder
 	for n := range int64(40) {
-		ids = append(ids, orderID(n+1))
+		ids = append(ids, world.OrderID(n+1))
 		fmt.Fprintf(&lines, "%s:{\"workflow\":\"patient\"}\n", ids[n])
 	}
 	k.run(lines.String(), "-P", "-t", d.books.topics.Orders, "-K:")

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // patient is the fulfilment workflow with all the time in the world: no retry
@@ -47,30 +46,20 @@ func registerSource(t *testing.T, server, source string) {
 	waybill(t, "workflow", "register", file, "--server", server)
 }
 
-// load submits orders without a pause, whatever becomes of the broker.
+// load submits orders whatever becomes of the broker.
 type load struct {
 	*testing.T
-	topic  string
-	value  func(n int64) string // of the nth submission
-	pace   time.Duration        // of each worker
-	client *kgo.Client
-
-	workers sync.WaitGroup
-	cease   context.CancelFunc // no new orders
-
-	next, acked, failures atomic.Int64
+	*world.Load
 }
 
-const loadWorkers = 4
-
-// submitting begins to submit orders to the patient workflow. The producer is
-// a plain one: idempotent, and acknowledged by all.
+// submitting begins to submit orders to the patient workflow.
 func submitting(t *testing.T, topics *events.Topics, brokers ...string) *load {
 	t.Helper()
 	return submittingTo(t, 25*time.Millisecond, func(int64) string { return `{"workflow":"patient","input":{"customer":"c-7","total":42}}` }, topics, brokers...)
 }
 
-// submittingTo begins to submit orders of any kind.
+// submittingTo begins to submit orders of any kind; pace is that of each of four
+// workers. The producer is a plain one: idempotent, and acknowledged by all.
 func submittingTo(t *testing.T, pace time.Duration, value func(n int64) string, topics *events.Topics, brokers ...string) *load {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ProducerLinger(0),
@@ -79,53 +68,23 @@ func submittingTo(t *testing.T, pace time.Duration, value func(n int64) string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{T: t, topic: topics.Orders, value: value, pace: pace, client: client}
-	ceasing, cease := context.WithCancel(t.Context())
-	l.cease = cease
-	for range loadWorkers {
-		l.workers.Go(func() { l.submit(ceasing) })
-	}
+	const workers = 4
+	l := &load{t, world.Submitting(t.Context(), workers, pace/workers, func(ctx context.Context, n int64) error {
+		return client.ProduceSync(ctx, &kgo.Record{Topic: topics.Orders, Key: []byte(world.OrderID(n)), Value: []byte(value(n))}).FirstErr()
+	})}
 	t.Cleanup(func() {
-		cease()
 		client.Close() // ends what is still being tried
-		l.workers.Wait()
+		<-l.Ended()
 	})
 	return l
 }
 
-func (l *load) submit(ceasing context.Context) {
-	pace := time.NewTicker(l.pace)
-	defer pace.Stop()
-	for ceasing.Err() == nil {
-		n := l.next.Add(1)
-		// Whatever was attempted once is attempted until it is acknowledged:
-		// nobody can know whether an attempt that failed has submitted it.
-		for {
-			r := &kgo.Record{Topic: l.topic, Key: []byte(orderID(n)), Value: []byte(l.value(n))}
-			if l.client.ProduceSync(l.Context(), r).FirstErr() == nil {
-				break
-			}
-			if l.Context().Err() != nil {
-				return // the test failed; its other errors say why
-			}
-			l.failures.Add(1)
-		}
-		l.acked.Add(1)
-		select {
-		case <-pace.C:
-		case <-ceasing.Done():
-		}
-	}
-}
-
-func orderID(n int64) string { return fmt.Sprintf("o-%05d", n) }
-
 // more waits until n more orders were acknowledged, while p runs.
 func (l *load) more(p *process, n int64) {
 	l.Helper()
-	goal := l.acked.Load() + n
+	goal := l.Acked() + n
 	p.until(fmt.Sprintf("%d orders are acknowledged", goal), func() error {
-		if have := l.acked.Load(); have < goal {
+		if have := l.Acked(); have < goal {
 			return fmt.Errorf("%d are", have)
 		}
 		return nil
@@ -136,25 +95,16 @@ func (l *load) more(p *process, n int64) {
 // their ids.
 func (l *load) stop(p *process) []string {
 	l.Helper()
-	l.cease()
-	acked := make(chan struct{})
-	go func() {
-		defer close(acked)
-		l.workers.Wait()
-	}()
+	l.Cease()
 	p.until("all orders are acknowledged", func() error {
 		select {
-		case <-acked:
+		case <-l.Ended():
 			return nil
 		default:
-			return fmt.Errorf("%d of %d are", l.acked.Load(), l.next.Load())
+			return fmt.Errorf("%d of %d are", l.Acked(), l.Attempted())
 		}
 	})
-	ids := make([]string, l.acked.Load())
-	for n := range ids {
-		ids[n] = orderID(int64(n + 1))
-	}
-	return ids
+	return l.IDs()
 }
 
 // processed waits until the orders are Processed, as p tells it.

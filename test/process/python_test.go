@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // example is where the agent in Python is.
@@ -150,8 +151,8 @@ steps:
 		whole := agent("the agent in Python", filepath.Join(example, "agent.py"))
 		ids := []string{"killed"}
 		for n := range int64(12) {
-			ids = append(ids, orderID(n))
-			submit(orderID(n), `{"customer":"c-7"}`)
+			ids = append(ids, world.OrderID(n))
+			submit(world.OrderID(n), `{"customer":"c-7"}`)
 		}
 		submit("declined", `{"card":"declined"}`)
 		for _, id := range ids {

@@ -58,7 +58,7 @@ func TestRollingUpgrade(t *testing.T) {
 		w.finish(r.instances[0].process)
 		w.check()
 		_, claims := r.journal()
-		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+int(w.load.acked.Load())
+		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+int(w.load.Acked())
 		r.end()
 	})
 	reliability.Write(t, "upgrade", fmt.Sprintf("make reliability PART=upgrade UPGRADES=%d", rounds), reliability.Figures{

@@ -21,6 +21,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // cluster is a namespace on a broker, with its topics.
@@ -229,8 +230,8 @@ func TestStartAfterAKillWaitsForNoTimeout(t *testing.T) {
 		two.ready(two.client)
 		one.owned(one, two)
 		for n := range int64(10) {
-			waybill(t, "submit", "patient", "--id", orderID(n+1), "--server", two.http)
-			two.state(two.client, orderID(n+1), projections.Processed)
+			waybill(t, "submit", "patient", "--id", world.OrderID(n+1), "--server", two.http)
+			two.state(two.client, world.OrderID(n+1), projections.Processed)
 		}
 		one.stop()
 		two.owned(two)
@@ -247,7 +248,7 @@ func TestOfflineAgents(t *testing.T) {
 	registerPatient(t, s.http)
 	var ids []string
 	for n := range int64(5) {
-		ids = append(ids, orderID(n+1))
+		ids = append(ids, world.OrderID(n+1))
 		waybill(t, "submit", "patient", "--id", ids[n], "--server", s.http)
 	}
 	for _, id := range ids {

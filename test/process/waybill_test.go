@@ -24,12 +24,10 @@ import (
 	"github.com/waybill-dev/waybill/test/child"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 func TestMain(m *testing.M) { kafka.Main(m) }
-
-// patience is for machines that are busy; no test is about time.
-const patience = 3 * time.Minute
 
 // binary builds the program once. It goes beside the test binary: go test
 // removes that directory even after a panic, when no function of ours runs.
@@ -73,7 +71,7 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 // printed.
 func waybill(t *testing.T, args ...string) string {
 	t.Helper()
-	return waybillWithin(t, patience, args...)
+	return waybillWithin(t, oracle.Patience, args...)
 }
 
 func waybillWithin(t *testing.T, patience time.Duration, args ...string) string {
@@ -95,7 +93,7 @@ type process struct {
 	*testing.T
 	name  string
 	cmd   *exec.Cmd
-	log   *transcript
+	log   *world.Log
 	ended chan struct{}
 	began time.Time
 }
@@ -117,7 +115,7 @@ func startOf(t *testing.T, program, name string, args ...string) *process {
 
 func startCommand(t *testing.T, name string, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{T: t, name: name, cmd: cmd, log: &transcript{}, ended: make(chan struct{}), began: time.Now()}
+	p := &process{T: t, name: name, cmd: cmd, log: &world.Log{}, ended: make(chan struct{}), began: time.Now()}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -156,7 +154,7 @@ func (p *process) exits(code int) {
 	p.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
+	case <-time.After(oracle.Patience):
 		p.Fatalf("%s does not end", p.name)
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
@@ -174,7 +172,7 @@ func (p *process) signal(s syscall.Signal) {
 // until waits for a condition while the process runs.
 func (p *process) until(what string, check func() error) {
 	p.Helper()
-	p.within(patience, what, check)
+	p.within(oracle.Patience, what, check)
 }
 
 func (p *process) within(patience time.Duration, what string, check func() error) {
@@ -214,26 +212,6 @@ func (p *process) says(text string) {
 		}
 		return nil
 	})
-}
-
-// transcript keeps what a process writes.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write takes what the process wrote.
-func (l *transcript) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// String returns all that was written.
-func (l *transcript) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 func clientOf(t *testing.T, address string) *api.Client {

@@ -1,5 +1,8 @@
-// Package world is what stands around a Waybill in tests: services that fail by
-// lot behind its agents, and operators who bring all orders to their end.
+// Package world is what stands around a Waybill in tests: workflows that are drawn
+// by lot ([Drawing]) or never heal ([Sure]), orders that come whatever happens
+// ([Load]), services behind the agents that fail by lot and note what they did
+// ([Service]), and what a program says ([Log]). It knows no orchestrator, whose own
+// tests use it too.
 package world
 
 import (

@@ -1,8 +1,10 @@
 package world
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -34,6 +36,33 @@ func TestSure(t *testing.T) {
 	}
 	if failed == 0 {
 		t.Error("none failed")
+	}
+}
+
+// Every drawing is a workflow, and all that a workflow can say is drawn.
+func TestDrawing(t *testing.T) {
+	by := rand.New(rand.NewPCG(1, 1))
+	drawn := make(map[string]int)
+	for range 500 {
+		d := Drawing{Name: "drawn", Version: 2, Agents: []string{"one", "two"}, Timeout: time.Second, Pause: time.Millisecond}
+		file := d.Flow(func(_ string, n int) int { return by.IntN(n) })
+		flow, err := workflow.Parse("drawn.yaml", []byte(file))
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, file)
+		}
+		for _, s := range flow.Steps {
+			if s.Timeout < d.Timeout {
+				t.Errorf("step %s has %s:\n%s", s.Name, s.Timeout, file)
+			}
+		}
+		for said := range strings.FieldsFuncSeq(file, func(r rune) bool { return strings.ContainsRune(" {},\n", r) }) {
+			drawn[said]++
+		}
+	}
+	for _, word := range strings.Fields("deadline: overdue: input: after: jitter: undo: error compensate wait: when: with: undoWith: one two s4") {
+		if drawn[word] == 0 {
+			t.Errorf("of 500 workflows none says %s", word)
+		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package world
+package office
 
 import (
 	"context"
@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/test/office"
 )
 
 // Ending brings orders to their end, once the services are well: operators let go
 // what waits for them.
 type Ending struct {
 	Client *api.Client
-	Office *office.Office
+	Office *Office
 	Open   []string             // the orders that have not ended
 	told   map[string]time.Time // when each had last changed when an operator acted on it
 }
@@ -35,7 +34,7 @@ func (e *Ending) Look(ctx context.Context) error {
 		case o.Paused:
 			e.act(ctx, o, `"command":"resume"`)
 		case o.ProcessState == "Error":
-			e.act(ctx, o, `"command":"resubmit","sameKey":true`)
+			e.act(ctx, o, goOn(o))
 		}
 		if first == nil {
 			first = fmt.Errorf("the first is %s: %+v, %v", id, o, err)
@@ -46,6 +45,17 @@ func (e *Ending) Look(ctx context.Context) error {
 		return fmt.Errorf("%d orders have not ended; %w", len(e.Open), first)
 	}
 	return nil
+}
+
+// goOn is the command that lets an order in Error go on. An undo whose input cannot
+// be computed is passed over: it would fail again.
+func goOn(o *api.Order) string {
+	for _, s := range o.Steps {
+		if s.Undo != nil && s.Undo.State == "failed" && s.Undo.Error.Code == "bad-expression" {
+			return fmt.Sprintf(`"command":"skip-step","step":%q`, s.Name)
+		}
+	}
+	return `"command":"resubmit","sameKey":true`
 }
 
 func (e *Ending) act(ctx context.Context, o *api.Order, command string) {
