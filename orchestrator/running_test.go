@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -81,11 +80,4 @@ func (l *lines) until(t *testing.T, texts ...string) {
 		}
 		return fmt.Errorf("it says\n%s", l.String())
 	})
-}
-
-// has says whether a line has the text.
-func (l *lines) has(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.text, func(line string) bool { return strings.Contains(line, text) })
 }

@@ -59,7 +59,7 @@ func TestDrawing(t *testing.T) {
 			drawn[said]++
 		}
 	}
-	for _, word := range strings.Fields("deadline: overdue: input: after: jitter: undo: error compensate wait: when: with: undoWith: one two s4") {
+	for word := range strings.FieldsSeq("deadline: overdue: input: after: jitter: undo: error compensate wait: when: with: undoWith: one two s4") {
 		if drawn[word] == 0 {
 			t.Errorf("of 500 workflows none says %s", word)
 		}
