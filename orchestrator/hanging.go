@@ -39,6 +39,11 @@ type openTransaction struct {
 	slot int
 }
 
+// same says whether another look found the same one.
+func (t openTransaction) same(other openTransaction) bool {
+	return t.transaction == other.transaction && t.topic == other.topic && t.partition == other.partition
+}
+
 // spent is in place of the slot of a transaction whose producer id has run out: an
 // id has some 32,000 epochs, one for each transaction, and then its slot gets
 // another.
@@ -65,7 +70,7 @@ func (l *lane) hanging(ctx context.Context, everywhere bool) (found, strange []o
 			l.log.Warn("not all partitions could be searched for transactions that hang; trying on", "error", silent)
 		}
 		for _, t := range others {
-			if !slices.Contains(open, t) {
+			if !slices.ContainsFunc(open, t.same) {
 				open = append(open, t)
 			}
 		}
@@ -149,7 +154,6 @@ func (l *lane) sweep(ctx context.Context) error {
 			if err := l.endHanging(ctx, t, commit); err != nil {
 				return err
 			}
-			l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.topic, "on", t.partition, "offset", t.offset)
 		}
 	}
 	return nil
@@ -201,6 +205,9 @@ func (l *lane) ours(ctx context.Context, past *past, strange []openTransaction) 
 func (l *lane) endHanging(ctx context.Context, t openTransaction, commit bool) error {
 	err := l.broker.finish(ctx, t, commit)
 	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
+		if err == nil {
+			l.tellEnded(t, commit)
+		}
 		return err
 	}
 	if t.slot == spent {
@@ -218,9 +225,14 @@ func (l *lane) endHanging(ctx context.Context, t openTransaction, commit bool) e
 	if err := l.producers.ring[t.slot].cover(ctx, t, commit); err != nil {
 		return err
 	}
+	l.tellEnded(t, commit)
 	// All of them again, in order: another may have initialised the others since, and
 	// whoever initialises slot 0 alone could claim beside it.
 	return l.fence(ctx)
+}
+
+func (l *lane) tellEnded(t openTransaction, commit bool) {
+	l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.topic, "on", t.partition, "offset", t.offset)
 }
 
 // topicPartition is a partition of a topic.
@@ -323,12 +335,13 @@ func (l *lane) watch(ctx context.Context) error {
 			open, err = l.broker.open(ctx,
 				topicPartition{l.topics.Orders, l.partition}, topicPartition{l.topics.Replies, l.partition}, topicPartition{l.topics.Commands, l.partition})
 		}
+		if err != nil {
+			l.log.Debug("cannot look for open transactions", "error", err)
+			continue
+		}
 		for _, t := range others.look(open) {
 			l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
 				"topic", t.topic, "offset", t.offset, "producer", t.producer, "written", time.UnixMilli(t.written))
-		}
-		if err != nil {
-			l.log.Debug("cannot look for open transactions", "error", err)
 		}
 	}
 	return nil
@@ -338,8 +351,7 @@ func (l *lane) watch(ctx context.Context) error {
 // second time. What it sees so often of a former id of a slot it ends itself, unless
 // that is on the journal.
 func (l *lane) lookAround(ctx context.Context, own, former looks) (*openTransaction, error) {
-	search := !l.searched // the takeover could not
-	found, strange, err := l.hanging(ctx, search)
+	found, strange, err := l.hanging(ctx, !l.searched) // the takeover could not
 	if err != nil {
 		return nil, err
 	}
