@@ -25,6 +25,8 @@ type Envelope struct {
 	Order       string
 	Time        time.Time
 	Traceparent string
+	// Extra headers follow those of CloudEvents.
+	Extra []RawHeader
 }
 
 var (
@@ -32,9 +34,8 @@ var (
 	contentType = []byte("application/json")
 )
 
-// Record puts value into a record for topic. Extra headers follow the
-// envelope's.
-func (e *Envelope) Record(topic string, value []byte, extra ...kgo.RecordHeader) *kgo.Record {
+// Record puts value into a record for topic.
+func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 	// All texts share one allocation: an order makes some twenty records.
 	texts := make([]byte, 0, len(e.ID)+len(e.Type)+len(e.Source)+len(e.Order)+len(e.Traceparent)+24)
 	text := func(s string) []byte {
@@ -42,7 +43,7 @@ func (e *Envelope) Record(topic string, value []byte, extra ...kgo.RecordHeader)
 		texts = append(texts, s...)
 		return texts[from:len(texts):len(texts)]
 	}
-	headers := make([]kgo.RecordHeader, 0, 8+len(extra))
+	headers := make([]kgo.RecordHeader, 0, 8+len(e.Extra))
 	headers = append(headers,
 		kgo.RecordHeader{Key: "ce_specversion", Value: specVersion},
 		kgo.RecordHeader{Key: "ce_id", Value: text(e.ID)},
@@ -63,7 +64,9 @@ func (e *Envelope) Record(topic string, value []byte, extra ...kgo.RecordHeader)
 	if e.Traceparent != "" {
 		headers = append(headers, kgo.RecordHeader{Key: HeaderTraceparent, Value: text(e.Traceparent)})
 	}
-	headers = append(headers, extra...)
+	for _, h := range e.Extra {
+		headers = append(headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
 	r.Headers = headers
 	return r
 }

@@ -12,9 +12,9 @@ import (
 func TestRecordCarriesACloudEvent(t *testing.T) {
 	e := events.Envelope{
 		Source: "/waybill/instance-1", Type: events.StepRequested, ID: "id-1", Order: "o-1",
-		Time: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), Traceparent: "00-trace",
+		Time: time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC), Traceparent: "00-trace", Extra: []events.RawHeader{{Key: "ce_step", Value: []byte("charge")}},
 	}
-	r := e.Record("topic", []byte("{}"), kgo.RecordHeader{Key: "ce_step", Value: []byte("charge")})
+	r := e.Record("topic", []byte("{}"))
 	if r.Topic != "topic" || string(r.Key) != "o-1" || string(r.Value) != "{}" {
 		t.Errorf("record %s %s %s", r.Topic, r.Key, r.Value)
 	}

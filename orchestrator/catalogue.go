@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sort"
 	"sync"
 	"time"
 
@@ -15,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -28,10 +29,9 @@ type catalogue struct {
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	flows   map[string]*workflow.Workflow // by name@version
-	newest  map[string]*workflow.Workflow // by name
-	read    int64                         // next offset of the topic
-	changed chan struct{}                 // closed and replaced whenever read moves
+	flows   workflow.Set
+	read    int64         // next offset of the topic
+	changed chan struct{} // closed and replaced whenever read moves
 }
 
 func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*catalogue, error) {
@@ -40,14 +40,13 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // so that the position reaches the end
 		kgo.FetchMaxWait(time.Second),
-		kgo.MetadataMinAge(metadataMinAge),
+		kgo.MetadataMinAge(cluster.MetadataMinAge),
 	)...)
 	if err != nil {
 		return nil, fmt.Errorf("reader of the workflows topic: %w", err)
 	}
 	return &catalogue{
 		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log,
-		flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow),
 		changed: make(chan struct{}),
 	}, nil
 }
@@ -79,7 +78,7 @@ func (c *catalogue) run(ctx context.Context) {
 // take adds a definition. A version never changes: only the first record of
 // one counts, and registration writes no second.
 func (c *catalogue) take(r *kgo.Record) {
-	if r.Value == nil || c.flows[string(r.Key)] != nil {
+	if r.Value == nil {
 		return
 	}
 	flow, err := workflow.Parse(fmt.Sprintf("%s offset %d", r.Topic, r.Offset), r.Value)
@@ -88,10 +87,7 @@ func (c *catalogue) take(r *kgo.Record) {
 			"topic", r.Topic, "offset", r.Offset, "key", string(r.Key), "error", err)
 		return
 	}
-	c.flows[flow.ID()] = flow
-	if n := c.newest[flow.Name]; n == nil || n.Version < flow.Version {
-		c.newest[flow.Name] = flow
-	}
+	c.flows.Add(flow)
 }
 
 // find returns a definition, version 0 meaning the newest; nil if it is not
@@ -99,48 +95,30 @@ func (c *catalogue) take(r *kgo.Record) {
 func (c *catalogue) find(name string, version int) *workflow.Workflow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if version == 0 {
-		return c.newest[name]
-	}
-	if n := c.newest[name]; n != nil && n.Version == version {
-		return n
-	}
-	return c.flows[workflow.ID(name, version)]
+	return c.flows.Find(name, version)
 }
 
 // all returns the definitions, by name and version.
 func (c *catalogue) all() []*workflow.Workflow {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]*workflow.Workflow, 0, len(c.flows))
-	for _, flow := range c.flows {
-		all = append(all, flow)
-	}
-	sort.Slice(all, func(i, j int) bool {
-		if all[i].Name != all[j].Name {
-			return all[i].Name < all[j].Name
-		}
-		return all[i].Version < all[j].Version
-	})
-	return all
+	return c.flows.All()
 }
 
 // requestTopics returns the queues of all agents that some workflow names.
 func (c *catalogue) requestTopics() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	seen := make(map[string]bool)
-	var topics []string
-	for _, flow := range c.flows {
-		for _, agent := range flow.Agents() {
-			if !seen[agent] {
-				seen[agent] = true
-				topics = append(topics, c.topics.Requests(agent))
-			}
-		}
+	agents := c.flows.Agents()
+	topics := make([]string, len(agents))
+	for i, agent := range agents {
+		topics[i] = c.topics.Requests(agent)
 	}
 	return topics
 }
+
+// catchUpPatience is after how long without progress something is done about it.
+const catchUpPatience = 10 * time.Second
 
 // catchUp returns once everything was read that was on the topic when it was
 // called.
@@ -157,7 +135,7 @@ func (c *catalogue) catchUp(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("topic %s does not exist; run `waybill topics create`", c.topics.Workflows)
 	}
-	patience := time.NewTicker(catchUpPatience / 3)
+	patience := time.NewTicker(catchUpPatience)
 	defer patience.Stop()
 	for {
 		c.mu.Lock()
@@ -187,24 +165,24 @@ func (c *catalogue) mend(ctx context.Context) error {
 	defer client.Close()
 	var topic kadm.TopicsSet
 	topic.Add(c.topics.Workflows, 0)
-	open, unknown := openTransactions(ctx, client, topic)
+	open, unknown := cluster.OpenTransactions(ctx, client, topic)
 	if len(open) == 0 {
-		return unknown[topicPartition{c.topics.Workflows, 0}]
+		return unknown[lane.TopicPartition{Topic: c.topics.Workflows}]
 	}
 	// It was not acknowledged: whoever registers reads it first.
-	return cover(ctx, client, c.topics.Namespace+"-workflows", open[0], false)
+	return cluster.Cover(ctx, client, c.topics.Namespace+"-workflows", open[0], false)
 }
 
 // registrar returns the only producer that can commit a registration, until
 // another is made, and what ends its transactions.
-func (c *catalogue) registrar(ctx context.Context) (*kgo.Client, *commitAsked, error) {
-	asked := new(commitAsked)
+func (c *catalogue) registrar(ctx context.Context) (*kgo.Client, *cluster.CommitAsked, error) {
+	asked := new(cluster.CommitAsked)
 	client, err := kgo.NewClient(append(c.kafka[:len(c.kafka):len(c.kafka)],
 		kgo.TransactionalID(c.topics.Namespace+"-workflows"),
 		kgo.WithLogger(asked),
-		kgo.TransactionTimeout(transactionTimeout),
-		kgo.RecordDeliveryTimeout(transactionTimeout),
-		kgo.MetadataMinAge(metadataMinAge),
+		kgo.TransactionTimeout(lane.TransactionTimeout),
+		kgo.RecordDeliveryTimeout(lane.TransactionTimeout),
+		kgo.MetadataMinAge(cluster.MetadataMinAge),
 	)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("producer of registrations: %w", err)
@@ -269,7 +247,7 @@ func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, va
 	if err := produce(ctx, client, r); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
-	if err := asked.end(ctx, client); err != nil {
+	if err := asked.End(ctx, client); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	return c.catchUp(ctx)

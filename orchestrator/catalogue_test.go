@@ -8,17 +8,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 // A version of a workflow never changes, whatever comes to stand on the topic.
 func TestCatalogue(t *testing.T) {
 	topicNames, err := events.NewTopics("waybill")
 	must(t, err)
-	c := &catalogue{
-		topics: &topicNames, log: slog.New(slog.DiscardHandler),
-		flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow),
-	}
+	c := &catalogue{topics: &topicNames, log: slog.New(slog.DiscardHandler)}
 	put := func(key, value string) {
 		r := &kgo.Record{Key: []byte(key)}
 		if value != "" {

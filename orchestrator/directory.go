@@ -74,7 +74,7 @@ func (d *directory) learn(ctx context.Context, topics ...string) {
 			}
 			return
 		}
-		d.refused(ask[0], 0, denied.Err)
+		d.note(ask[0], 0, denied.Err)
 		return
 	}
 	if err != nil {
@@ -122,8 +122,15 @@ func (d *directory) put(topic string, facts topicFacts) {
 	d.topics[topic] = facts
 }
 
-// refused remembers that Kafka refused a record of size bytes.
-func (d *directory) refused(topic string, size int, err error) {
+// Refused remembers that Kafka refused a record of size bytes, if that is what
+// err says.
+func (d *directory) Refused(topic string, size int, err error) {
+	if refusal(err) {
+		d.note(topic, size, err)
+	}
+}
+
+func (d *directory) note(topic string, size int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	facts := d.topics[topic]
@@ -143,10 +150,10 @@ func (d *directory) forget(topic string) {
 	delete(d.topics, topic)
 }
 
-// refuses says why Kafka would not take a record of size bytes on topic, ""
+// Refuses says why Kafka would not take a record of size bytes on topic, ""
 // if it would as far as is known. With placed, the record is for a partition
 // that only a topic with as many partitions as the journal has.
-func (d *directory) refuses(topic string, size int, placed bool) string {
+func (d *directory) Refuses(topic string, size int, placed bool) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	facts := d.topics[topic]
@@ -159,4 +166,18 @@ func (d *directory) refuses(topic string, size int, placed bool) string {
 		return fmt.Sprintf("topic %s has %d partitions, and needs %d", topic, facts.partitions, d.partitions)
 	}
 	return ""
+}
+
+// refusal says whether err is Kafka's answer to what the record is or where it
+// goes, so that the same record would be refused again.
+func refusal(err error) bool {
+	for _, known := range []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
+		kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.UnknownTopicID,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
 }

@@ -31,7 +31,7 @@ func TestDirectoryRefuses(t *testing.T) {
 		{"wide", 1, true, ""},
 		{"never-seen", 1 << 30, true, ""}, // Kafka will say
 	} {
-		got := d.refuses(c.topic, c.size, c.placed)
+		got := d.Refuses(c.topic, c.size, c.placed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s, %d bytes, placed %t: %q, not %q", c.topic, c.size, c.placed, got, c.want)
 		}
@@ -42,17 +42,17 @@ func TestDirectoryRefuses(t *testing.T) {
 func TestDirectoryLearnsFromRefusals(t *testing.T) {
 	d := newDirectory(nil, 1, slog.New(slog.DiscardHandler))
 	for _, err := range []error{kerr.MessageTooLarge, fmt.Errorf("produce: %w", kerr.RecordListTooLarge)} {
-		d.refused("small", 500, err)
-		if d.refuses("small", 500, false) == "" || d.refuses("small", 499, false) != "" {
-			t.Errorf("%v: 500 bytes: %q; 499: %q", err, d.refuses("small", 500, false), d.refuses("small", 499, false))
+		d.Refused("small", 500, err)
+		if d.Refuses("small", 500, false) == "" || d.Refuses("small", 499, false) != "" {
+			t.Errorf("%v: 500 bytes: %q; 499: %q", err, d.Refuses("small", 500, false), d.Refuses("small", 499, false))
 		}
 		d.forget("small")
-		if why := d.refuses("small", 500, false); why != "" {
+		if why := d.Refuses("small", 500, false); why != "" {
 			t.Errorf("forgotten, and refused: %s", why)
 		}
 	}
-	d.refused("secret", 1, kerr.TopicAuthorizationFailed)
-	if why := d.refuses("secret", 1, false); !strings.Contains(why, "secret") || !strings.Contains(why, "TOPIC_AUTHORIZATION_FAILED") {
+	d.Refused("secret", 1, kerr.TopicAuthorizationFailed)
+	if why := d.Refuses("secret", 1, false); !strings.Contains(why, "secret") || !strings.Contains(why, "TOPIC_AUTHORIZATION_FAILED") {
 		t.Errorf("%q", why)
 	}
 }

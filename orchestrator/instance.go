@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -16,9 +14,10 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -83,23 +82,9 @@ type Instance struct {
 	store     *projections.Store
 	catalogue *catalogue
 	directory *directory
-	follower  *follower
-	search    search
+	follower  *lane.Follower
+	members   *membership
 	readers   chan *kgo.Client // of the journal, for histories; idle ones
-
-	mu     sync.Mutex
-	lanes  map[int32]*ownership
-	joined bool
-
-	closing sync.WaitGroup // lanes that gave their clients up
-}
-
-// ownership is a partition that the group gave to this instance.
-type ownership struct {
-	stop   context.CancelFunc
-	done   chan struct{}
-	lane   *lane // nil while there is none that serves
-	failed error // why the last lane ended
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -137,7 +122,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, log: cfg.Logger, lanes: make(map[int32]*ownership), readers: make(chan *kgo.Client, idleReaders)}
+	i := &Instance{cfg: cfg, log: cfg.Logger, readers: make(chan *kgo.Client, idleReaders)}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut)})
 	defer func() {
@@ -148,14 +133,14 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if i.topics, err = events.NewTopics(cfg.Namespace); err != nil {
 		return nil, err
 	}
-	cluster, err := i.reach(ctx)
+	id, err := i.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
 	i.kafka = append(i.kafka, patient()...)
 	if i.client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.UnknownTopicRetries(1),
-		kgo.MetadataMinAge(metadataMinAge),
+		kgo.MetadataMinAge(cluster.MetadataMinAge),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
@@ -175,16 +160,31 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 			"feature", transactions, "have", version, "want", wantTransactions)
 	}
 	i.directory = newDirectory(i.admin, i.partitions, i.log)
-	if i.store, err = projections.Open(cfg.DataDir, projections.Identity{Cluster: cluster, Namespace: cfg.Namespace}, i.log); err != nil {
+	if i.store, err = projections.Open(cfg.DataDir, projections.Identity{Cluster: id, Namespace: cfg.Namespace}, i.log); err != nil {
 		return nil, err
 	}
 	if i.catalogue, err = newCatalogue(i.kafka, &i.topics, i.log); err != nil {
 		return nil, err
 	}
-	if i.follower, err = newFollower(i); err != nil {
+	reached := cluster.New(i.client, &i.topics, i.kafka)
+	journals, err := reached.Journals()
+	if err != nil {
 		return nil, err
 	}
+	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
+	i.members = newMembership(i.follower, i.log)
+	i.members.alarm = i.alarm
+	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(reached, p, state) }
 	return i, nil
+}
+
+// lane makes a lane for a partition.
+func (i *Instance) lane(reached *cluster.Cluster, p int32, state *projections.Partition) *lane.Lane {
+	return lane.New(lane.Config{
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew,
+		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
+		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
+	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory}, state, i.log.With("partition", p))
 }
 
 // reach waits until a broker answers, and returns the cluster's id.
@@ -284,7 +284,7 @@ func (i *Instance) Close() error {
 	defer i.cut()
 	var closing sync.WaitGroup
 	if i.follower != nil {
-		closing.Go(i.follower.close)
+		closing.Go(i.follower.Close)
 	}
 	if i.catalogue != nil {
 		closing.Go(i.catalogue.client.Close)
@@ -299,16 +299,6 @@ func (i *Instance) Close() error {
 	}
 	return nil
 }
-
-const (
-	// heartbeatEvery is how often a member asks the group whether something
-	// changed. Whoever gives a partition up and whoever gets it both learn of it
-	// so, and meanwhile nobody serves it.
-	heartbeatEvery = 250 * time.Millisecond
-	// stopTimeout is how long an instance that was told to stop waits for Kafka,
-	// to commit what it has begun and to leave the group.
-	stopTimeout = 5 * time.Second
-)
 
 // Run owns and follows partitions until ctx ends; then it finishes what is
 // being committed, leaves the group and returns nil. If Kafka does not answer,
@@ -352,95 +342,34 @@ func (i *Instance) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		i.follower.follow(state, p)
+		i.follower.Follow(state, p)
 	}
-	running.Go(func() { i.follower.run(serving, fail) })
+	running.Go(func() { i.follower.Run(serving, fail) })
 
-	i.leaveAsBefore(ctx)
-	member, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
-		kgo.ConsumerGroup(i.group()),
-		kgo.ConsumeTopics(i.topics.Orders),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()),
-		kgo.SessionTimeout(i.cfg.SessionTimeout),
-		kgo.HeartbeatInterval(min(i.cfg.SessionTimeout/5, heartbeatEvery)),
-		kgo.RebalanceTimeout(commitTimeout+10*time.Second),
-		kgo.DisableAutoCommit(),
-		kgo.MetadataMinAge(metadataMinAge),
-		kgo.OnPartitionsAssigned(func(_ context.Context, member *kgo.Client, given map[string][]int32) {
-			i.keepMember(member)
-			i.assigned(serving, fail, given[i.topics.Orders])
-		}),
-		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, taken map[string][]int32) { i.revoked(taken[i.topics.Orders]) }),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, taken map[string][]int32) { i.revoked(taken[i.topics.Orders]) }),
-	)...)
-	if err != nil {
-		return fmt.Errorf("join the group: %w", err)
+	g := group{
+		topics: &i.topics, opts: i.kafka, client: i.client, session: i.cfg.SessionTimeout,
+		file: filepath.Join(i.cfg.DataDir, "group-member"), log: i.log,
 	}
-	// The group only says who owns what; lanes fetch from their own positions.
-	member.PauseFetchTopics(i.topics.Orders)
-	running.Go(func() { i.showLag(ctx, member) })
-	running.Go(func() {
-		for ctx.Err() == nil { // nothing but errors comes: all is paused
-			member.PollFetches(ctx).EachError(func(_ string, _ int32, err error) {
-				if ctx.Err() == nil {
-					i.log.Warn("the consumer group has a problem", "group", i.group(), "error", err)
-				}
-			})
-		}
-	})
+	g.leaveAsBefore(ctx)
+	i.members.fail = fail
+	member, err := g.join(serving, i.members)
+	if err != nil {
+		return err
+	}
+	running.Go(func() { g.showLag(ctx, member, i.members) })
+	running.Go(func() { g.poll(ctx, member) })
 
 	<-ctx.Done()
 	patience := time.AfterFunc(stopTimeout, func() {
-		i.log.Warn("Kafka does not answer, and the instance stops without it; the next owners find in the journal what was committed", "partitions", i.owned())
+		i.log.Warn("Kafka does not answer, and the instance stops without it; the next owners find in the journal what was committed", "partitions", i.members.all())
 		serveNoMore()
 		i.cut()
 	})
 	defer patience.Stop()
 	member.CloseAllowingRebalance() // leaves, which revokes all
-	i.revoked(i.owned())
-	i.closing.Wait()
+	i.members.revoked(i.members.all())
+	i.members.closing.Wait()
 	return why(ctx)
-}
-
-// group is the name of the consumer group that says who owns what.
-func (i *Instance) group() string { return i.topics.Namespace + ".orchestrators" }
-
-// owned lists the partitions that the group gave.
-func (i *Instance) owned() []int32 {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return slices.Sorted(maps.Keys(i.lanes))
-}
-
-// memberFile keeps, in the data directory, as which member of the group the
-// process is known.
-func (i *Instance) memberFile() string { return filepath.Join(i.cfg.DataDir, "group-member") }
-
-// keepMember notes as which member of the group the process is known.
-func (i *Instance) keepMember(member *kgo.Client) {
-	id, _ := member.GroupMetadata()
-	if err := os.WriteFile(i.memberFile(), []byte(id), 0o600); err != nil {
-		i.log.Debug("cannot keep the group member", "error", err)
-	}
-}
-
-// leaveAsBefore makes the group forget the process that used the data directory
-// before, if it was killed: the group would wait for it until its session times
-// out, and give nothing to anybody meanwhile. That process is dead, because it
-// would hold the directory's lock.
-func (i *Instance) leaveAsBefore(ctx context.Context) {
-	id, err := os.ReadFile(i.memberFile())
-	if err != nil || len(id) == 0 {
-		return // there was none
-	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
-	defer cancel()
-	leave := kmsg.NewPtrLeaveGroupRequest()
-	leave.Group, leave.MemberID = i.group(), string(id)
-	leave.Members = []kmsg.LeaveGroupRequestMember{{MemberID: string(id)}}
-	if _, err := leave.RequestWith(ctx, i.client); err != nil {
-		i.log.Debug("cannot leave the group for the process of before", "error", err)
-	}
 }
 
 // why returns the error that ended ctx, nil if it was told to end.
@@ -449,104 +378,6 @@ func why(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// assigned starts a lane for each partition that the group gave.
-func (i *Instance) assigned(ctx context.Context, fail context.CancelCauseFunc, given []int32) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.joined = true
-	if len(given) > 0 {
-		i.log.Info("the group gave partitions", "partitions", given)
-	}
-	for _, p := range given {
-		owned, stop := context.WithCancel(ctx)
-		o := &ownership{stop: stop, done: make(chan struct{})}
-		i.lanes[p] = o
-		go func() {
-			defer close(o.done)
-			state := i.follower.release(p)
-			i.own(owned, fail, p, o, state)
-			if ctx.Err() == nil {
-				i.follower.follow(state, p)
-			}
-		}()
-	}
-}
-
-// revoked stops the lanes of partitions that are not ours any more, and waits
-// until what they were committing is decided.
-func (i *Instance) revoked(taken []int32) {
-	if len(taken) > 0 {
-		i.log.Info("partitions are given up", "partitions", taken)
-	}
-	stopped := make(map[int32]*ownership)
-	i.mu.Lock()
-	for _, p := range taken {
-		if o := i.lanes[p]; o != nil {
-			o.stop()
-			stopped[p] = o
-		}
-	}
-	i.mu.Unlock()
-	for p, o := range stopped {
-		<-o.done
-		i.mu.Lock()
-		delete(i.lanes, p)
-		i.mu.Unlock()
-	}
-}
-
-// own keeps a lane on the partition until ctx ends. A lane that ended for
-// whatever reason comes back only through a whole takeover.
-func (i *Instance) own(ctx context.Context, fail context.CancelCauseFunc, p int32, o *ownership, state *projections.Partition) {
-	log := i.log.With("partition", p)
-	rebuilt := false
-	for wait := 50 * time.Millisecond; ; {
-		l := i.newLane(p, state, log)
-		err := l.takeOver(ctx)
-		if err == nil {
-			wait = 50 * time.Millisecond
-			i.note(o, l, nil)
-			err = l.serve(ctx)
-		}
-		if ctx.Err() != nil {
-			i.note(o, nil, nil)
-			i.closing.Go(l.close) // nothing is on its way: the next owner need not wait for it
-			return
-		}
-		l.close()
-		i.note(o, nil, err)
-		switch {
-		case errors.Is(err, projections.ErrDamaged):
-			fail(err)
-			return
-		case errors.Is(err, projections.ErrGap) && !rebuilt:
-			// It may be the store that is wrong, and not the journal.
-			log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
-			rebuilt = true
-			err = state.Reset()
-		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrNewer), errors.Is(err, errInputLost):
-			log.Error("the partition is stopped until an operator repairs it", "error", err)
-			i.alarm(ctx, p, err)
-			wait = time.Minute
-		default:
-			log.Warn("the lane ended; taking the partition over again", "error", err)
-		}
-		state.Forget()
-		if errors.Is(err, projections.ErrDamaged) {
-			fail(err)
-			return
-		}
-		pause(ctx, wait)
-		wait = min(2*wait, 5*time.Second)
-	}
-}
-
-func (i *Instance) note(o *ownership, l *lane, err error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	o.lane, o.failed = l, err
 }
 
 // alarm calls an operator to a partition.
@@ -559,37 +390,6 @@ func (i *Instance) alarm(ctx context.Context, p int32, why error) {
 	}
 	if err := produce(ctx, i.client, envelope.Record(i.topics.Alerts, alert.Append(nil))); err != nil {
 		i.log.Error("cannot raise an alert", "partition", p, "error", err)
-	}
-}
-
-// showLag commits the lanes' positions to the group from time to time. Nothing
-// of Waybill reads them: they are for tools that show lag.
-func (i *Instance) showLag(ctx context.Context, member *kgo.Client) {
-	for pause(ctx, 5*time.Second) {
-		offsets := make(map[string]map[int32]kgo.EpochOffset)
-		set := func(topic string, p int32, offset int64) {
-			if offsets[topic] == nil {
-				offsets[topic] = make(map[int32]kgo.EpochOffset)
-			}
-			offsets[topic][p] = kgo.EpochOffset{Epoch: -1, Offset: offset}
-		}
-		i.mu.Lock()
-		for p, o := range i.lanes {
-			if o.lane != nil {
-				at := o.lane.read.Load()
-				set(i.topics.Orders, p, at.Orders)
-				set(i.topics.Replies, p, at.Replies)
-				set(i.topics.Commands, p, at.Commands)
-			}
-		}
-		i.mu.Unlock()
-		if len(offsets) > 0 {
-			member.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {
-				if err != nil && ctx.Err() == nil {
-					i.log.Debug("cannot show the lag", "error", err)
-				}
-			})
-		}
 	}
 }
 
@@ -607,35 +407,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // Ready returns nil when the instance knows the workflows, has joined the
 // group, and serves every partition that it was given; else what is missing.
-func (i *Instance) Ready() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !i.joined {
-		return errors.New("the group has not assigned partitions yet")
-	}
-	for p, o := range i.lanes {
-		if o.lane == nil {
-			if o.failed != nil {
-				return fmt.Errorf("partition %d is not served: %w", p, o.failed)
-			}
-			return fmt.Errorf("partition %d is being taken over", p)
-		}
-	}
-	return nil
-}
+func (i *Instance) Ready() error { return i.members.ready() }
 
 // Owned returns how many partitions this instance serves.
-func (i *Instance) Owned() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	n := 0
-	for _, o := range i.lanes {
-		if o.lane != nil {
-			n++
-		}
-	}
-	return n
-}
+func (i *Instance) Owned() int { return len(i.members.positions()) }
 
 // Topics returns the names of the namespace's topics.
 func (i *Instance) Topics() *events.Topics { return &i.topics }
@@ -653,11 +428,9 @@ func (i *Instance) Elsewhere() []int32 {
 	if i.cfg.Standby == StandbyAll {
 		return nil
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	var elsewhere []int32
 	for p := range i.partitions {
-		if o := i.lanes[p]; o == nil || o.lane == nil {
+		if !i.members.serves(p) {
 			elsewhere = append(elsewhere, p)
 		}
 	}
@@ -679,7 +452,9 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 func (i *Instance) Store() *projections.Store { return i.store }
 
 // Partition returns the partition of an order.
-func (i *Instance) Partition(id string) int32 { return newPartitioner(i.partitions).of([]byte(id)) }
+func (i *Instance) Partition(id string) int32 {
+	return lane.NewPartitioner(i.partitions).Of([]byte(id))
+}
 
 // Workflows returns the registered definitions, by name and version.
 func (i *Instance) Workflows() []*workflow.Workflow { return i.catalogue.all() }

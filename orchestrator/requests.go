@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -96,8 +98,8 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}
-	if len(c.ID) > nameLength {
-		return fmt.Errorf("the command's id has %d bytes; at most %d are allowed", len(c.ID), nameLength)
+	if len(c.ID) > decide.MaxName {
+		return fmt.Errorf("the command's id has %d bytes; at most %d are allowed", len(c.ID), decide.MaxName)
 	}
 	value, err := c.Encode()
 	if err != nil {
@@ -210,7 +212,7 @@ func (i *Instance) reader() (*kgo.Client, error) {
 	return kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.MetadataMinAge(metadataMinAge),
+		kgo.MetadataMinAge(cluster.MetadataMinAge),
 	)...)
 }
 

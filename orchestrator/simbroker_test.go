@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -34,18 +35,18 @@ func (b *simBroker) ask() error {
 	return nil
 }
 
-func (b *simBroker) fence(_ context.Context, slot int) (producer, error) {
+func (b *simBroker) Fence(_ context.Context, slot int) (lane.Producer, error) {
 	b.in.step()
 	t := b.rings[b.in.partition][slot]
 	if t.ongoing {
-		_ = b.conclude(t, t.transaction, false)
+		_ = b.conclude(t, t.Transaction, false)
 	}
 	for len(t.owed) > 0 {
 		b.in.step()
 		b.mark(t)
 	}
 	if t.ongoing { // somebody was faster
-		_ = b.conclude(t, t.transaction, false)
+		_ = b.conclude(t, t.Transaction, false)
 		for b.mark(t) {
 		}
 	}
@@ -53,7 +54,7 @@ func (b *simBroker) fence(_ context.Context, slot int) (producer, error) {
 	if b.fault(60, "init is not answered") {
 		return nil, errNoAnswer
 	}
-	return &simProducer{b: b, t: t, slot: slot, transaction: t.transaction}, nil
+	return &simProducer{b: b, t: t, slot: slot, Transaction: t.Transaction}, nil
 }
 
 // simProducer is a producer of a lane.
@@ -61,24 +62,24 @@ type simProducer struct {
 	b    *simBroker
 	t    *simTransaction
 	slot int
-	transaction
+	lane.Transaction
 }
 
-func (p *simProducer) id(context.Context) (int64, int16, error) {
-	return p.producer, p.epoch, p.b.ask()
+func (p *simProducer) ID(context.Context) (int64, int16, error) {
+	return p.Producer, p.Epoch, p.b.ask()
 }
 
 // disturbed: a lost connection is the instance's, and each of its lanes hears of
 // it once.
-func (p *simProducer) disturbed() bool {
+func (p *simProducer) Disturbed() bool {
 	was := p.b.in.lost
 	p.b.in.lost = false
 	return was
 }
 
-func (p *simProducer) close() {}
+func (p *simProducer) Close() {}
 
-func (p *simProducer) commit(records []*kgo.Record) error {
+func (p *simProducer) Commit(records []*kgo.Record) error {
 	b := p.b
 	var written []*simRecord
 	// A transaction waits for the markers of the one before (concurrent
@@ -90,30 +91,30 @@ func (p *simProducer) commit(records []*kgo.Record) error {
 		if i == 0 || r.Topic != records[i-1].Topic {
 			b.in.step()
 		}
-		if p.transaction != p.t.transaction {
+		if p.Transaction != p.t.Transaction {
 			b.count.happened("a zombie was fenced")
 			return kerr.ProducerFenced
 		}
 		if b.fault(400, "produce fails") {
-			return &refusedError{r, kerr.RequestTimedOut}
+			return &lane.RefusedError{Record: r, Err: kerr.RequestTimedOut}
 		}
 		if b.gone[r.Topic] {
 			b.count.happened("a record was refused that nobody foresaw")
-			return &refusedError{r, kerr.UnknownTopicOrPartition}
+			return &lane.RefusedError{Record: r, Err: kerr.UnknownTopicOrPartition}
 		}
 		if !p.t.ongoing {
 			p.t.ongoing, p.t.began = true, b.now
 		}
 		copied := *r
 		at := b.place(r)
-		copied.Partition, copied.ProducerID, copied.ProducerEpoch = at.partition, p.producer, p.epoch
+		copied.Partition, copied.ProducerID, copied.ProducerEpoch = at.Partition, p.Producer, p.Epoch
 		written = append(written, b.append(&copied, isOpen))
 		if !slices.Contains(p.t.places, at) {
 			p.t.places = append(p.t.places, at)
 		}
 	}
 	b.in.step()
-	by := p.transaction
+	by := p.Transaction
 	if b.fault(40, "end is not answered") {
 		switch {
 		case b.fault(3, "end is lost"):
@@ -128,7 +129,7 @@ func (p *simProducer) commit(records []*kgo.Record) error {
 		b.count.happened("a zombie was fenced")
 		return err
 	}
-	p.transaction = p.t.transaction
+	p.Transaction = p.t.Transaction
 	b.acked = append(b.acked, written...)
 	b.count.Commits++
 	b.in.step()
@@ -140,35 +141,35 @@ func (p *simProducer) commit(records []*kgo.Record) error {
 
 // cover is two acts on Kafka. What happens if the instance dies between them
 // nobody can mend; see ADR 0012.
-func (p *simProducer) cover(_ context.Context, t openTransaction, commit bool) error {
+func (p *simProducer) Cover(_ context.Context, t lane.OpenTransaction, commit bool) error {
 	b := p.b
 	b.in.step()
-	if p.transaction != p.t.transaction {
+	if p.Transaction != p.t.Transaction {
 		return kerr.ProducerFenced
 	}
 	if !commit {
 		b.aborts(t, b.in.state.Head().Offset)
 	}
 	b.count.happened("a transaction that hung was covered")
-	p.t.ongoing, p.t.began, p.t.places = true, b.now, []topicPartition{{t.topic, t.partition}}
-	return b.conclude(p.t, p.transaction, commit)
+	p.t.ongoing, p.t.began, p.t.places = true, b.now, []lane.TopicPartition{t.TopicPartition}
+	return b.conclude(p.t, p.Transaction, commit)
 }
 
-func (b *simBroker) finish(_ context.Context, t openTransaction, commit bool) error {
+func (b *simBroker) Finish(_ context.Context, t lane.OpenTransaction, commit bool) error {
 	if err := b.ask(); err != nil {
 		return err
 	}
 	if !b.in.mayAlter {
 		return &kadm.AuthError{Err: kerr.ClusterAuthorizationFailed}
 	}
-	at := topicPartition{t.topic, t.partition}
-	if t.epoch < b.log(at).epochs[t.producer] {
+	at := t.TopicPartition
+	if t.Epoch < b.log(at).epochs[t.Producer] {
 		return kerr.InvalidProducerEpoch
 	}
 	if !commit {
 		b.aborts(t, b.in.state.Head().Offset)
 	}
-	b.marker(at, t.transaction, commit)
+	b.marker(at, t.Transaction, commit)
 	b.count.happened("a transaction that hung was ended")
 	if b.fault(20, "finish is not answered") {
 		return errNoAnswer
@@ -176,15 +177,15 @@ func (b *simBroker) finish(_ context.Context, t openTransaction, commit bool) er
 	return nil
 }
 
-func (b *simBroker) starts(context.Context) (events.Positions, error) {
+func (b *simBroker) Starts(context.Context) (events.Positions, error) {
 	return events.Positions{}, b.ask()
 }
 
-func (b *simBroker) end(_ context.Context, at topicPartition, committed bool) (int64, error) {
+func (b *simBroker) End(_ context.Context, at lane.TopicPartition, committed bool) (int64, error) {
 	return int64(b.log(at).end(committed)), b.ask()
 }
 
-func (b *simBroker) since(_ context.Context, at topicPartition, t time.Time) (int64, error) {
+func (b *simBroker) Since(_ context.Context, at lane.TopicPartition, t time.Time) (int64, error) {
 	records := b.log(at).records
 	for _, r := range records {
 		if !r.Timestamp.Before(t) {
@@ -194,8 +195,8 @@ func (b *simBroker) since(_ context.Context, at topicPartition, t time.Time) (in
 	return int64(len(records)), b.ask()
 }
 
-func (b *simBroker) wrote(_ context.Context, producers map[int64]bool) ([]topicPartition, error) {
-	var places []topicPartition
+func (b *simBroker) Wrote(_ context.Context, producers map[int64]bool) ([]lane.TopicPartition, error) {
+	var places []lane.TopicPartition
 	for at, log := range b.logs {
 		for id := range log.epochs {
 			if producers[id] && !slices.Contains(places, at) {
@@ -203,34 +204,56 @@ func (b *simBroker) wrote(_ context.Context, producers map[int64]bool) ([]topicP
 			}
 		}
 	}
-	slices.SortFunc(places, func(a, b topicPartition) int {
-		return cmp.Or(strings.Compare(a.topic, b.topic), int(a.partition-b.partition))
+	slices.SortFunc(places, func(a, b lane.TopicPartition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), int(a.Partition-b.Partition))
 	})
 	return places, b.ask()
 }
 
-func (b *simBroker) open(_ context.Context, places ...topicPartition) ([]openTransaction, error) {
-	return b.simKafka.open(func(at topicPartition) bool { return slices.Contains(places, at) }), b.ask()
+func (b *simBroker) Open(_ context.Context, places ...lane.TopicPartition) ([]lane.OpenTransaction, error) {
+	return b.simKafka.open(func(at lane.TopicPartition) bool { return slices.Contains(places, at) }), b.ask()
 }
 
-func (b *simBroker) everywhere(context.Context) (open []openTransaction, silent, err error) {
+func (b *simBroker) Everywhere(context.Context) (open []lane.OpenTransaction, silent, err error) {
 	if b.fault(10, "a broker is silent about others' partitions") {
 		silent = errNoAnswer
 	}
-	return b.simKafka.open(func(topicPartition) bool { return true }), silent, b.ask()
+	return b.simKafka.open(func(lane.TopicPartition) bool { return true }), silent, b.ask()
 }
 
-func (b *simBroker) slots(context.Context) (have [slots]transaction, err error) {
+func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Transaction, err error) {
 	err = b.ask()
 	for i, t := range b.rings[b.in.partition] {
-		have[i] = t.transaction
+		have[i] = t.Transaction
 	}
 	return have, err
 }
 
-// learn: what an instance knows of workflows and topics may be old, until it
+// simWorld is the world of a lane.
+type simWorld struct {
+	*directory
+	b *simBroker
+}
+
+func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
+	if w.b.in.poisoned {
+		panic("poisoned")
+	}
+	return w.b.in.instance.flows.Find(name, version)
+}
+
+func (w *simWorld) RequestTopics() []string {
+	var topics []string
+	for _, agent := range w.b.in.instance.flows.Agents() {
+		topics = append(topics, w.b.topics.Requests(agent))
+	}
+	return topics
+}
+
+// Learn: what an instance knows of workflows and topics may be old, until it
 // asks, and the answer may be.
-func (b *simBroker) learn(_ context.Context, unknown bool, topics []string) error {
+func (w *simWorld) Learn(_ context.Context, unknown bool, topics []string) error {
+	b := w.b
 	if err := b.ask(); err != nil {
 		return err
 	}
@@ -241,9 +264,9 @@ func (b *simBroker) learn(_ context.Context, unknown bool, topics []string) erro
 		switch {
 		case b.fault(3, "the topics are not asked about"):
 		case b.gone[topic]:
-			b.in.instance.directory.put(topic, topicFacts{refusal: "it does not exist"})
+			w.put(topic, topicFacts{refusal: "it does not exist"})
 		default:
-			b.in.instance.directory.forget(topic)
+			w.forget(topic)
 		}
 	}
 	return nil
@@ -252,19 +275,16 @@ func (b *simBroker) learn(_ context.Context, unknown bool, topics []string) erro
 // catchUp reads all workflows that are registered.
 func (in *simInstance) catchUp() {
 	for _, flow := range in.registered {
-		in.flows.flows[flow.ID()] = flow
-		if n := in.flows.newest[flow.Name]; n == nil || n.Version < flow.Version {
-			in.flows.newest[flow.Name] = flow
-		}
+		in.flows.Add(flow)
 	}
 }
 
-func newCatalogueOf(topics *events.Topics) *catalogue {
-	return &catalogue{topics: topics, flows: make(map[string]*workflow.Workflow), newest: make(map[string]*workflow.Workflow)}
-}
-
-func (b *simBroker) read(partition int32, committed bool) (reader, error) {
-	return &simReader{b: b, partition: partition, committed: committed, paused: make(map[string]bool)}, b.ask()
+func (b *simBroker) Read(partition int32, committed bool) (lane.Reader, error) {
+	r := &simReader{b: b, partition: partition, committed: committed, paused: make(map[string]bool)}
+	if committed {
+		b.in.inputs = r
+	}
+	return r, b.ask()
 }
 
 // simReader is a reader of a lane.
@@ -277,18 +297,18 @@ type simReader struct {
 	paused    map[string]bool
 }
 
-func (r *simReader) seek(from map[string]int64) {
+func (r *simReader) Seek(from map[string]int64) {
 	r.topics, r.next = slices.Sorted(maps.Keys(from)), from
 }
-func (r *simReader) pause(topic string)  { r.paused[topic] = true }
-func (r *simReader) resume(topic string) { r.paused[topic] = false }
-func (r *simReader) close()              {}
+func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
+func (r *simReader) Resume(topic string) { r.paused[topic] = false }
+func (r *simReader) Close()              {}
 
 // patience is how many steps a reader waits. The others have done all by then
 // that they can.
 const patience = 200
 
-func (r *simReader) poll(_ context.Context, limit int) kgo.Fetches {
+func (r *simReader) Poll(_ context.Context, limit int) kgo.Fetches {
 	for range patience {
 		r.b.in.step()
 		if found := r.take(limit); len(found) > 0 {
@@ -307,16 +327,16 @@ func (r *simReader) take(limit int) kgo.Fetches {
 		slices.Reverse(topics)
 	}
 	for _, topic := range topics {
-		at := topicPartition{topic, r.partition}
+		at := lane.TopicPartition{Topic: topic, Partition: r.partition}
 		if r.paused[topic] || r.next[topic] >= int64(r.b.log(at).end(r.committed)) {
 			continue
 		}
 		if r.b.fault(300, "fetch fails") {
-			return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.partition, Err: kerr.NotLeaderForPartition}}}}}}
+			return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Err: kerr.NotLeaderForPartition}}}}}}
 		}
 		var records []*kgo.Record
 		records, r.next[topic] = r.b.fetch(at, r.next[topic], r.committed, limit)
-		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.partition, Records: records}}})
+		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Records: records}}})
 	}
 	if len(fetch.Topics) == 0 {
 		return nil
@@ -333,7 +353,7 @@ func (l *simLog) end(committed bool) int {
 }
 
 // fetch reads a partition on, for a while.
-func (k *simKafka) fetch(at topicPartition, next int64, committed bool, limit int) ([]*kgo.Record, int64) {
+func (k *simKafka) fetch(at lane.TopicPartition, next int64, committed bool, limit int) ([]*kgo.Record, int64) {
 	log := k.log(at)
 	var records []*kgo.Record
 	for end := log.end(committed); next < int64(end) && len(records) < limit; next++ {
@@ -351,7 +371,7 @@ func (k *simKafka) fetch(at topicPartition, next int64, committed bool, limit in
 // ready says whether there is something to read.
 func (r *simReader) ready() bool {
 	return slices.ContainsFunc(r.topics, func(topic string) bool {
-		return !r.paused[topic] && r.next[topic] < int64(r.b.log(topicPartition{topic, r.partition}).stable)
+		return !r.paused[topic] && r.next[topic] < int64(r.b.log(lane.TopicPartition{Topic: topic, Partition: r.partition}).stable)
 	})
 }
 
@@ -361,15 +381,15 @@ type simJournals struct {
 	next map[int32]int64
 }
 
-func (j *simJournals) read(p int32, from int64) { j.next[p] = from }
-func (j *simJournals) drop(p int32)             { delete(j.next, p) }
-func (j *simJournals) close()                   {}
+func (j *simJournals) Read(p int32, from int64) { j.next[p] = from }
+func (j *simJournals) Drop(p int32)             { delete(j.next, p) }
+func (j *simJournals) Close()                   {}
 
-func (j *simJournals) poll(context.Context) kgo.Fetches {
+func (j *simJournals) Poll(context.Context) kgo.Fetches {
 	var fetch kgo.Fetch
 	topic := j.in.topics.Journal
 	for _, p := range slices.Sorted(maps.Keys(j.next)) {
-		at := topicPartition{topic, p}
+		at := lane.TopicPartition{Topic: topic, Partition: p}
 		found := kgo.FetchPartition{Partition: p}
 		switch {
 		case j.next[p] >= int64(j.in.log(at).stable):

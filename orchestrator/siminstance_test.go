@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -62,10 +64,11 @@ type simInstance struct {
 	name      string
 	offset    time.Duration // of its clock
 	up        bool
-	lags      bool       // it reads of new workflows only where it asks for them
-	flows     *catalogue // as far as it was read
+	lags      bool         // it reads of new workflows only where it asks for them
+	flows     workflow.Set // as far as it was read
 	directory *directory
-	follower  *follower
+	follower  *lane.Follower
+	members   *membership
 	following *process
 	lanes     []*simLane // of each partition
 }
@@ -75,14 +78,15 @@ type simLane struct {
 	instance  *simInstance
 	partition int32
 	*simulation
-	at    int32 // its place in the store
-	state *projections.Partition
-	lost  bool // a connection
+	at       int32 // its place in the store
+	state    *projections.Partition
+	lost     bool // a connection
+	poisoned bool // whoever looks a workflow up panics
 
 	main    *process // nil while it only follows
 	working *process // which of its coroutines runs
-	stop    context.CancelFunc
-	lane    *lane
+	lane    *lane.Lane
+	inputs  *simReader // of the lane
 	beside  *simBeside
 }
 
@@ -96,7 +100,7 @@ func newPlace() int32 { simStores++; return simStores }
 
 func (s *simulation) newInstance(n int) *simInstance {
 	in := &simInstance{
-		simulation: s, name: fmt.Sprint("i-", n+1), flows: newCatalogueOf(&s.topics),
+		simulation: s, name: fmt.Sprint("i-", n+1),
 		directory: newDirectory(nil, s.partitions, slog.New(slog.DiscardHandler)),
 	}
 	for p := range s.partitions {
@@ -114,17 +118,23 @@ func (in *simInstance) start() {
 	in.Logf("%s starts", in.name)
 	in.up, in.lags = true, in.fault(2, "an instance does not read of new workflows")
 	in.catchUp()
-	in.follower = makeFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
+	in.follower = lane.NewFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
+	in.members = newMembership(in.follower, in.logger())
+	in.members.newLane = func(p int32, state *projections.Partition) owner { return in.lanes[p].next(state) }
+	in.members.pause = func(ctx context.Context, p int32, d time.Duration) bool { return in.lanes[p].pause(ctx, d) }
+	in.members.spawn = func(p int32, keep func()) { in.lanes[p].main = start(func(*process) { keep() }) }
+	in.members.alarm = func(_ context.Context, p int32, why error) { in.Fatalf("%s stops partition %d: %v", in.name, p, why) }
+	in.members.fail = func(err error) { in.Fatalf("%s: the store is damaged: %v", in.name, err) }
 	for _, l := range in.lanes {
 		var err error
 		l.state, err = in.store.Partition(l.at)
 		must(in.T, err)
-		in.follower.follow(l.state, l.partition)
+		in.follower.Follow(l.state, l.partition)
 	}
 	in.following = start(func(p *process) {
 		for {
 			p.step()
-			if err := in.follower.take(in.follower.journals.poll(context.Background())); err != nil {
+			if err := in.follower.Once(context.Background()); err != nil {
 				in.Fatalf("%s: the store is damaged: %v", in.name, err)
 			}
 		}
@@ -157,7 +167,7 @@ func (in *simInstance) lose(all bool) {
 		}
 		state, err := in.store.Partition(l.at)
 		must(in.T, err)
-		journal := in.log(topicPartition{in.topics.Journal, l.partition})
+		journal := in.log(lane.TopicPartition{Topic: in.topics.Journal, Partition: l.partition})
 		for _, r := range journal.records[:in.draw("kept", 0, journal.stable)] {
 			if r.state == isCommitted {
 				must(in.T, fold(state, r.Record))
@@ -170,23 +180,15 @@ func (in *simInstance) lose(all bool) {
 // assigned has it take a partition over.
 func (l *simLane) assigned() {
 	l.Logf("%s is given partition %d", l.instance.name, l.partition)
-	l.state = l.instance.follower.release(l.partition)
-	l.begin()
-	ctx, stop := context.WithCancel(context.Background())
-	l.stop = stop
-	l.main = start(func(p *process) {
-		defer stop()
-		l.own(ctx, p)
-	})
+	l.beside = &simBeside{simLane: l}
+	l.instance.members.assigned(context.Background(), []int32{l.partition})
 }
-
-func (l *simLane) begin() { l.beside = &simBeside{simLane: l} }
 
 // revoked has it give the partition up.
 func (l *simLane) revoked() {
 	l.Logf("%s is told to give partition %d up", l.instance.name, l.partition)
 	l.count.happened("an instance stopped in good order")
-	l.stop()
+	l.instance.members.stop([]int32{l.partition})
 }
 
 // step is a step of the coroutine that runs.
@@ -200,7 +202,7 @@ func (l *simLane) turn(p *process) {
 		l.Logf("%s has given partition %d up", l.instance.name, l.partition)
 		l.beside.kill()
 		l.main, l.beside, l.lane = nil, nil, nil
-		l.instance.follower.follow(l.state, l.partition)
+		l.instance.members.forget(l.partition)
 	}
 }
 
@@ -216,39 +218,41 @@ func (s *simulation) goOn(p *process) {
 	}
 }
 
-// own is what [Instance.own] does.
-func (l *simLane) own(ctx context.Context, p *process) {
+// next is the next lane that the instance keeps on the partition.
+func (l *simLane) next(state *projections.Partition) owner {
 	in := l.instance
-	i := &Instance{
-		cfg: Config{ID: in.name, ClockSkew: in.skew, watchEvery: simWatch}, topics: in.topics, partitions: in.partitions, log: in.logger(),
-		catalogue: in.flows, directory: in.directory, store: in.store,
+	l.state, l.lost = state, false
+	b := &simBroker{in.simKafka, l}
+	return &simOwner{l, lane.New(lane.Config{
+		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch,
+		Clock: lane.Clock{Wall: l.wall, Timer: func() time.Time { return in.now }, Pause: l.pause},
+	}, l.partition, b, &simWorld{in.directory, b}, state, in.logger())}
+}
+
+// simOwner is a lane whose goroutines are coroutines.
+type simOwner struct {
+	*simLane
+	*lane.Lane
+}
+
+func (o *simOwner) TakeOver(ctx context.Context) error {
+	err := o.Lane.TakeOver(ctx)
+	if err == nil {
+		o.count.Claims++
+		o.Logf("%s took partition %d over at %d", o.instance.name, o.partition, o.state.Head().Offset)
 	}
-	for ctx.Err() == nil {
-		lane := i.newLane(l.partition, l.state, i.log)
-		lane.broker = &simBroker{in.simKafka, l}
-		lane.time = clocks{
-			wall:  l.wall,
-			timer: func() time.Time { return in.now },
-			pause: l.pause,
-		}
-		l.lost = false
-		err := lane.takeOver(ctx)
-		if err == nil {
-			in.count.Claims++
-			in.Logf("%s took partition %d over at %d", in.name, l.partition, lane.state.Head().Offset)
-			l.lane = lane
-			err = l.serve(ctx, p)
-			l.lane = nil
-		}
-		in.Logf("%s: the lane of partition %d ended: %v", in.name, l.partition, err)
-		lane.close()
-		if errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrDamaged) || errors.Is(err, errInputLost) {
-			in.tell()
-			in.Fatalf("%s stops partition %d: %v", in.name, l.partition, err)
-		}
-		l.state.Forget()
-		p.step()
+	return o.look(err)
+}
+
+// look: what would have an instance fold its journal anew, or stop the partition,
+// must not come up.
+func (o *simOwner) look(err error) error {
+	o.Logf("%s: the lane of partition %d: %v", o.instance.name, o.partition, err)
+	if errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrDamaged) || errors.Is(err, lane.ErrInputLost) {
+		o.tell()
+		o.Fatalf("%s stops partition %d: %v", o.instance.name, o.partition, err)
 	}
+	return err
 }
 
 // pause waits, if for long until that time has passed.
@@ -266,21 +270,23 @@ func (l *simLane) pause(ctx context.Context, d time.Duration) bool {
 // wall is the clock of its instance.
 func (l *simLane) wall() time.Time { return events.Time(l.now.Add(l.instance.offset)) }
 
-// serve is what [lane.serve] does: the lane's own loop runs, and what is beside
-// it are coroutines.
-func (l *simLane) serve(ctx context.Context, p *process) error {
-	b := &simBeside{simLane: l, process: p, ctx: ctx}
-	l.beside = b
-	b.watching = start(func(*process) { b.hung = l.lane.watch(ctx) })
+// Serve is what [lane.Lane.Serve] does: the lane's own loop runs, and what is
+// beside it are coroutines.
+func (o *simOwner) Serve(ctx context.Context) error {
+	l := o.simLane
+	b := &simBeside{simLane: l, process: l.main, ctx: ctx}
+	l.lane, l.beside = o.Lane, b
+	defer func() { l.lane = nil }()
+	b.watching = start(func(*process) { b.hung = l.lane.Watch(ctx) })
 	defer func() { // serve waits for its goroutines
 		b.heal()
 		b.watching.kill()
 		for b.committing != nil && !b.done {
-			p.step()
+			b.process.step()
 		}
 		b.committing = nil
 	}()
-	return l.lane.run(ctx, b)
+	return o.look(o.Run(ctx, b))
 }
 
 // simBeside is what goes on beside a lane.
@@ -294,7 +300,6 @@ type simBeside struct {
 	done       bool // the commit has an outcome
 	watching   *process
 	hung       error
-	poisoned   bool
 }
 
 func (b *simBeside) kill() {
@@ -307,59 +312,56 @@ func (b *simBeside) kill() {
 
 // others are the coroutines that may go on.
 func (b *simBeside) others() []*process {
-	if b.poisoned {
-		return nil
-	}
 	return slices.DeleteFunc([]*process{b.committing, b.watching}, func(p *process) bool { return p == nil || p.ended })
 }
 
-func (b *simBeside) commit(batch *batch) {
+func (b *simBeside) Commit(batch *lane.Batch) {
 	b.done = false
 	b.committing = start(func(*process) {
-		b.outcome = b.lane.commit(b.ctx, batch)
+		b.outcome = b.lane.Commit(b.ctx, batch)
 		b.done = true
 	})
 }
 
-func (b *simBeside) next(w wanted) happened {
+func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	b.heal()
 	b.process.step()
 	if b.ahead == nil && (b.calm || b.flip("fetch")) {
-		b.ahead = b.lane.inputs.(*simReader).take(pollRecords)
+		b.ahead = b.inputs.take(lane.PollRecords)
 	}
-	var may []happening
+	var may []lane.Happening
 	if b.committing != nil && b.done {
-		may = append(may, committed)
+		may = append(may, lane.Committed)
 	}
-	if w.inputs && b.ahead != nil {
-		may = append(may, fetched)
+	if w.Inputs && b.ahead != nil {
+		may = append(may, lane.Fetched)
 	}
-	if w.look {
-		may = append(may, idle)
+	if w.Look {
+		may = append(may, lane.Idle)
 	}
 	if b.hung != nil {
-		may = append(may, hung)
+		may = append(may, lane.Hung)
 	}
-	if w.stop && b.ctx.Err() != nil {
-		may = append(may, stopped)
+	if w.Stop && b.ctx.Err() != nil {
+		may = append(may, lane.Stopped)
 	}
 	if len(may) == 0 || !b.calm && b.one(4, "tick") {
-		may = append(may, ticked)
+		may = append(may, lane.Ticked)
 	}
 	what := may[0]
 	if !b.calm && len(may) > 1 {
 		what = may[b.draw("happens", 0, len(may)-1)]
 	}
-	h := happened{what: what}
+	h := lane.Happened{What: what}
 	switch what {
-	case committed:
-		h.err, b.committing = b.outcome, nil
-	case fetched:
-		h.fetches, b.ahead = b.ahead, nil
-		b.poison(h.fetches.Records())
-	case hung:
+	case lane.Committed:
+		h.Err, b.committing = b.outcome, nil
+	case lane.Fetched:
+		h.Fetches, b.ahead = b.ahead, nil
+		b.poison(h.Fetches.Records())
+	case lane.Hung:
 		b.count.happened("a lane found that its own transaction hung")
-		h.err = b.hung
+		h.Err = b.hung
 	}
 	return h
 }
@@ -369,15 +371,10 @@ func (b *simBeside) poison(records []*kgo.Record) {
 	orders := func(r *kgo.Record) bool { return r.Topic == b.topics.Orders }
 	if len(records) > 0 && !slices.ContainsFunc(records, orders) && b.fault(8, "poison") {
 		b.poisoned = true
-		b.lane.catalogue, b.lane.learned = nil, b.now.Add(time.Hour) // whoever looks a workflow up panics
 	}
 }
 
-func (b *simBeside) heal() {
-	if b.poisoned {
-		b.lane.catalogue, b.lane.learned, b.poisoned = b.instance.flows, time.Time{}, false
-	}
-}
+func (b *simBeside) heal() { b.poisoned = false }
 
 // simLogger puts what an instance logs into the history's account.
 type simLogger struct{ in *simInstance }

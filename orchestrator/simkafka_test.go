@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/test/inspect"
 )
 
 // simKafka is a Kafka as far as lanes see it: logs with transactions (version 2:
@@ -21,10 +23,10 @@ import (
 type simKafka struct {
 	topics     events.Topics
 	partitions int32
-	of         partitioner
+	of         lane.Partitioner
 	now        time.Time
-	logs       map[topicPartition]*simLog
-	rings      [][slots]*simTransaction // of each partition
+	logs       map[lane.TopicPartition]*simLog
+	rings      [][lane.Slots]*simTransaction // of each partition
 	callers    []*simCaller
 	ids        int64 // producer ids that were given
 	// epochs is how many a producer id has: then it runs out, and another is given.
@@ -69,32 +71,32 @@ const (
 
 // simTransaction is what the coordinator knows of a transactional id.
 type simTransaction struct {
-	transaction // the producer id and epoch of its next transaction
-	ongoing     bool
-	began       time.Time
-	places      []topicPartition // that have its records
+	lane.Transaction // the producer id and epoch of its next transaction
+	ongoing          bool
+	began            time.Time
+	places           []lane.TopicPartition // that have its records
 
-	ended  transaction      // the last one that ended
-	commit bool             // how it ended
-	owed   []topicPartition // that wait for its marker
+	ended  lane.Transaction      // the last one that ended
+	commit bool                  // how it ended
+	owed   []lane.TopicPartition // that wait for its marker
 }
 
 // simCaller is an application that writes to the inputs in transactions.
 type simCaller struct {
 	producer int64
 	began    time.Time
-	places   []topicPartition // empty while none is open
+	places   []lane.TopicPartition // empty while none is open
 }
 
 func newSimKafka(topics events.Topics, partitions int32) *simKafka {
 	k := &simKafka{
-		topics: topics, partitions: partitions, of: newPartitioner(partitions), now: curtain,
-		logs: make(map[topicPartition]*simLog), gone: make(map[string]bool), epochs: 1 << 14,
+		topics: topics, partitions: partitions, of: lane.NewPartitioner(partitions), now: inspect.Curtain,
+		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]bool), epochs: 1 << 14,
 	}
 	for range partitions {
-		var ring [slots]*simTransaction
+		var ring [lane.Slots]*simTransaction
 		for i := range ring {
-			ring[i] = &simTransaction{transaction: transaction{producer: k.newID()}}
+			ring[i] = &simTransaction{Transaction: lane.Transaction{Producer: k.newID()}}
 		}
 		k.rings = append(k.rings, ring)
 	}
@@ -106,7 +108,7 @@ func newSimKafka(topics events.Topics, partitions int32) *simKafka {
 
 func (k *simKafka) newID() int64 { k.ids++; return 1000 + k.ids }
 
-func (k *simKafka) log(at topicPartition) *simLog {
+func (k *simKafka) log(at lane.TopicPartition) *simLog {
 	if k.logs[at] == nil {
 		k.logs[at] = &simLog{epochs: make(map[int64]int16)}
 	}
@@ -115,7 +117,7 @@ func (k *simKafka) log(at topicPartition) *simLog {
 
 // append puts a record at the end of its partition.
 func (k *simKafka) append(r *kgo.Record, state recordState) *simRecord {
-	log := k.log(topicPartition{r.Topic, r.Partition})
+	log := k.log(lane.TopicPartition{Topic: r.Topic, Partition: r.Partition})
 	copied := *r
 	copied.Offset = int64(len(log.records))
 	if copied.Timestamp.IsZero() {
@@ -132,34 +134,34 @@ func (k *simKafka) append(r *kgo.Record, state recordState) *simRecord {
 }
 
 // place is where a lane's record goes: what callers read has one partition.
-func (k *simKafka) place(r *kgo.Record) topicPartition {
+func (k *simKafka) place(r *kgo.Record) lane.TopicPartition {
 	switch {
 	case r.Topic == k.topics.Status, r.Topic == k.topics.Alerts, r.Topic == k.topics.DeadLetters:
-		return topicPartition{r.Topic, k.of.of(r.Key)}
+		return lane.TopicPartition{Topic: r.Topic, Partition: k.of.Of(r.Key)}
 	case !k.topics.Owns(r.Topic):
-		return topicPartition{r.Topic, 0}
+		return lane.TopicPartition{Topic: r.Topic, Partition: 0}
 	}
-	return topicPartition{r.Topic, r.Partition}
+	return lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}
 }
 
 // bump gives a transactional id its next epoch, or, where those have run out,
 // another producer id.
 func (k *simKafka) bump(t *simTransaction) {
-	if t.epoch++; t.epoch >= k.epochs {
-		t.transaction = transaction{producer: k.newID()}
+	if t.Epoch++; t.Epoch >= k.epochs {
+		t.Transaction = lane.Transaction{Producer: k.newID()}
 		k.count.happened("a producer id ran out")
 	}
 }
 
 // conclude ends a transaction; its markers come later.
-func (k *simKafka) conclude(t *simTransaction, by transaction, commit bool) error {
-	if by != t.transaction {
+func (k *simKafka) conclude(t *simTransaction, by lane.Transaction, commit bool) error {
+	if by != t.Transaction {
 		return kerr.ProducerFenced
 	}
 	if !t.ongoing {
 		return kerr.InvalidTxnState
 	}
-	t.ongoing, t.ended, t.commit, t.owed, t.places = false, t.transaction, commit, t.places, nil
+	t.ongoing, t.ended, t.commit, t.owed, t.places = false, t.Transaction, commit, t.places, nil
 	k.bump(t)
 	return nil
 }
@@ -171,12 +173,12 @@ func (k *simKafka) mark(t *simTransaction) bool {
 	}
 	at := t.owed[0]
 	t.owed = t.owed[1:]
-	k.marker(at, transaction{t.ended.producer, t.ended.epoch + 1}, t.commit)
+	k.marker(at, lane.Transaction{Producer: t.ended.Producer, Epoch: t.ended.Epoch + 1}, t.commit)
 	return true
 }
 
 // marker ends all that a producer has open on a partition.
-func (k *simKafka) marker(at topicPartition, by transaction, commit bool) {
+func (k *simKafka) marker(at lane.TopicPartition, by lane.Transaction, commit bool) {
 	state := isAborted
 	key := make([]byte, 4)
 	if commit {
@@ -185,12 +187,12 @@ func (k *simKafka) marker(at topicPartition, by transaction, commit bool) {
 	}
 	log := k.log(at)
 	for _, r := range log.records[log.stable:] {
-		if r.state == isOpen && r.ProducerID == by.producer {
+		if r.state == isOpen && r.ProducerID == by.Producer {
 			r.state = state
 		}
 	}
 	k.append(&kgo.Record{
-		Topic: at.topic, Partition: at.partition, Key: key, ProducerID: by.producer, ProducerEpoch: by.epoch, Timestamp: k.now,
+		Topic: at.Topic, Partition: at.Partition, Key: key, ProducerID: by.Producer, ProducerEpoch: by.Epoch, Timestamp: k.now,
 		Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true}),
 	}, isMarker)
 }
@@ -198,7 +200,7 @@ func (k *simKafka) marker(at topicPartition, by transaction, commit bool) {
 // end ends the transaction of an application.
 func (k *simKafka) end(c *simCaller, commit bool) {
 	for _, at := range c.places {
-		k.marker(at, transaction{c.producer, 0}, commit)
+		k.marker(at, lane.Transaction{Producer: c.producer}, commit)
 	}
 	c.places = nil
 }
@@ -207,14 +209,14 @@ func (k *simKafka) end(c *simCaller, commit bool) {
 func (k *simKafka) expire() {
 	for _, ring := range k.rings {
 		for _, t := range ring {
-			if t.ongoing && k.now.Sub(t.began) > transactionTimeout {
+			if t.ongoing && k.now.Sub(t.began) > lane.TransactionTimeout {
 				k.count.happened("a transaction stood for too long")
-				_ = k.conclude(t, t.transaction, false)
+				_ = k.conclude(t, t.Transaction, false)
 			}
 		}
 	}
 	for _, c := range k.callers {
-		if len(c.places) > 0 && k.now.Sub(c.began) > 2*transactionTimeout {
+		if len(c.places) > 0 && k.now.Sub(c.began) > 2*lane.TransactionTimeout {
 			k.end(c, false)
 		}
 	}
@@ -228,7 +230,7 @@ func (k *simKafka) forget() {
 			kept := t.owed[:0]
 			for _, at := range t.owed {
 				// Of ids that have run out nobody looks elsewhere: that is too rare.
-				elsewhere := k.epochs < 1<<14 && at.topic != k.topics.Journal && at.topic != k.topics.Status && !strings.HasPrefix(at.topic, k.topics.Requests(""))
+				elsewhere := k.epochs < 1<<14 && at.Topic != k.topics.Journal && at.Topic != k.topics.Status && !strings.HasPrefix(at.Topic, k.topics.Requests(""))
 				if elsewhere || !k.fault(2, "forget") {
 					kept = append(kept, at)
 					continue
@@ -236,7 +238,7 @@ func (k *simKafka) forget() {
 				k.count.happened("a marker was forgotten, and a transaction hung")
 				k.trace("kafka forgets the marker of %v on %v", t.ended, at)
 				for _, r := range k.log(at).records {
-					if r.state == isOpen && r.ProducerID == t.ended.producer {
+					if r.state == isOpen && r.ProducerID == t.ended.Producer {
 						r.lost = true
 					}
 				}
@@ -249,32 +251,32 @@ func (k *simKafka) forget() {
 // aborts checks that nothing is aborted of which somebody could know that it was
 // acknowledged: that is not undone where a part of it was committed, or more
 // was written behind it on the journal, or the one who decides had folded it.
-func (k *simKafka) aborts(t openTransaction, folded int64) {
-	here := k.log(topicPartition{t.topic, t.partition}).records
+func (k *simKafka) aborts(t lane.OpenTransaction, folded int64) {
+	here := k.log(t.TopicPartition).records
 	if !slices.ContainsFunc(here, func(r *simRecord) bool {
-		return r.state == isOpen && r.ProducerID == t.producer && r.ProducerEpoch == t.epoch
+		return r.state == isOpen && r.ProducerID == t.Producer && r.ProducerEpoch == t.Epoch
 	}) {
 		return // somebody has ended it
 	}
 	on := false
 	for _, r := range k.acked {
-		if r.ProducerID != t.producer || r.ProducerEpoch != t.epoch {
+		if r.ProducerID != t.Producer || r.ProducerEpoch != t.Epoch {
 			continue
 		}
 		on = true
 		if r.state == isCommitted {
-			k.fatal("%v is aborted on %s, and was acknowledged and committed on %s", t.transaction, t.topic, r.Topic)
+			k.fatal("%v is aborted on %s, and was acknowledged and committed on %s", t.Transaction, t.Topic, r.Topic)
 		}
 		if r.Topic != k.topics.Journal || r.state != isOpen {
 			continue
 		}
 		if r.Offset < folded {
-			k.fatal("%v is aborted by an instance that folded it", t.transaction)
+			k.fatal("%v is aborted by an instance that folded it", t.Transaction)
 		}
-		for _, behind := range k.log(topicPartition{r.Topic, r.Partition}).records[r.Offset+1:] {
+		for _, behind := range k.log(lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}).records[r.Offset+1:] {
 			claim := events.Header(behind.Record, events.HeaderType) == string(events.PartitionClaimed)
-			if behind.state != isMarker && !claim && (behind.ProducerID != t.producer || behind.ProducerEpoch != t.epoch) {
-				k.fatal("%v is aborted, and was acknowledged before what stands behind it", t.transaction)
+			if behind.state != isMarker && !claim && (behind.ProducerID != t.Producer || behind.ProducerEpoch != t.Epoch) {
+				k.fatal("%v is aborted, and was acknowledged before what stands behind it", t.Transaction)
 			}
 		}
 	}
@@ -284,8 +286,8 @@ func (k *simKafka) aborts(t openTransaction, folded int64) {
 }
 
 // open lists what is open on the partitions that are wanted, in no order.
-func (k *simKafka) open(wanted func(topicPartition) bool) []openTransaction {
-	var all []openTransaction
+func (k *simKafka) open(wanted func(lane.TopicPartition) bool) []lane.OpenTransaction {
+	var all []lane.OpenTransaction
 	for at, log := range k.logs {
 		if log.stable == len(log.records) || !wanted(at) {
 			continue
@@ -295,16 +297,16 @@ func (k *simKafka) open(wanted func(topicPartition) bool) []openTransaction {
 			if r.state != isOpen {
 				continue
 			}
-			i := slices.IndexFunc(all[first:], func(t openTransaction) bool { return t.producer == r.ProducerID })
+			i := slices.IndexFunc(all[first:], func(t lane.OpenTransaction) bool { return t.Producer == r.ProducerID })
 			if i < 0 {
 				i = len(all) - first
-				all = append(all, openTransaction{transaction: transaction{producer: r.ProducerID}, topic: at.topic, partition: at.partition, offset: r.Offset})
+				all = append(all, lane.OpenTransaction{Transaction: lane.Transaction{Producer: r.ProducerID}, TopicPartition: at, Offset: r.Offset})
 			}
-			all[first+i].epoch, all[first+i].written = r.ProducerEpoch, r.Timestamp.UnixMilli()
+			all[first+i].Epoch, all[first+i].Written = r.ProducerEpoch, r.Timestamp.UnixMilli()
 		}
 	}
-	slices.SortFunc(all, func(a, b openTransaction) int {
-		return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
+	slices.SortFunc(all, func(a, b lane.OpenTransaction) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 	})
 	return all
 }

@@ -18,9 +18,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
+	"github.com/waybill-dev/waybill/test/draw"
+	"github.com/waybill-dev/waybill/test/inspect"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/reliability"
 )
@@ -276,7 +279,7 @@ var drawnFlows = sync.OnceValue(func() [2][]*workflow.Workflow {
 				if i%3 == 0 {
 					return parseFlow(t, simFlow(t, version+1))
 				}
-				return drawFlow(t, version+1)
+				return draw.Flow(t, version+1)
 			}).Example(i))
 		}
 	}
@@ -431,7 +434,7 @@ func (s *simulation) own(in *simInstance) {
 func (s *simulation) see(in *simInstance) {
 	for _, l := range in.lanes {
 		if in.up && l.state != nil {
-			if o, err := l.state.Order(drawOrder(s.T)); err == nil && o != nil {
+			if o, err := l.state.Order(draw.Order(s.T)); err == nil && o != nil {
 				s.manage(o)
 			}
 		}
@@ -493,7 +496,7 @@ func (s *simulation) deliver() {
 // hangs: those who watch must have seen that twice, and old enough.
 func (s *simulation) settle() {
 	s.work()
-	anything := func(topicPartition) bool { return true }
+	anything := func(lane.TopicPartition) bool { return true }
 	for looks := 0; len(s.open(anything)) > 0; looks++ {
 		if looks > 1_000 {
 			s.Fatalf("it hangs for ever: %+v", s.open(anything))
@@ -534,9 +537,7 @@ func (s *simulation) work() {
 
 // busy says whether the lane has something to do.
 func (l *simLane) busy() bool {
-	lane := l.lane
-	return lane == nil || l.beside.committing != nil || lane.inflight != nil || !lane.current.empty() ||
-		l.beside.ahead != nil || lane.inputs.(*simReader).ready() || len(lane.early.commands) > 0
+	return l.lane == nil || l.beside.committing != nil || l.lane.Busy() || l.beside.ahead != nil || l.inputs.ready()
 }
 
 // finish has agents answer, time pass and operators act until every order has
@@ -570,8 +571,8 @@ func (s *simulation) finish() {
 // submitted are the ids on a partition's orders topic.
 func (s *simulation) submitted(l *simLane) []string {
 	ids := make(map[string]bool)
-	for _, r := range s.log(topicPartition{s.topics.Orders, l.partition}).records {
-		if _, err := events.Decode[events.Submission](r.Value); !errors.Is(err, events.ErrUnreadable) && r.state == isCommitted && s.of.of(r.Key) == l.partition {
+	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Orders, Partition: l.partition}).records {
+		if _, err := events.Decode[events.Submission](r.Value); !errors.Is(err, events.ErrUnreadable) && r.state == isCommitted && s.of.Of(r.Key) == l.partition {
 			ids[string(r.Key)] = true
 		}
 	}
@@ -616,16 +617,16 @@ func (s *simulation) check() {
 			s.Fatalf("acknowledged and not committed: %s/%d/%d by %d/%d", r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch)
 		}
 	}
-	in := newInspector()
+	in := inspect.New()
 	s.count.settle(audit.Settle(audit.Kafka{
 		Topics: &s.topics, Rest: true,
-		Partition: func(order string) int32 { return s.of.of([]byte(order)) },
+		Partition: func(order string) int32 { return s.of.Of([]byte(order)) },
 		Read:      s.read,
 		Came: func(r *kgo.Record) int64 {
-			return int64(s.log(topicPartition{r.Topic, r.Partition}).records[r.Offset].came)
+			return int64(s.log(lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}).records[r.Offset].came)
 		},
 		Flow: func(name string, version int) *oracle.Flow {
-			return in.definition(s.instances[0].flows.find(name, version))
+			return in.Definition(s.instances[0].flows.Find(name, version))
 		},
 	}, func(format string, args ...any) {
 		s.tell()
@@ -655,7 +656,7 @@ func (s *simulation) tell() {
 func (s *simulation) read(topic string) iter.Seq[*kgo.Record] {
 	return func(yield func(*kgo.Record) bool) {
 		for p := range s.partitions {
-			for _, r := range s.log(topicPartition{topic, p}).records {
+			for _, r := range s.log(lane.TopicPartition{Topic: topic, Partition: p}).records {
 				if r.state == isCommitted && !yield(r.Record) {
 					return
 				}
@@ -667,26 +668,26 @@ func (s *simulation) read(topic string) iter.Seq[*kgo.Record] {
 func (s *simulation) checkPartition(p int32, last *simLane) {
 	must(s.T, last.state.Flush())
 	last.state.Rescan()
-	if due, err := last.state.Due(last.wall(), dueAtOnce); err != nil || len(due) > 0 {
+	if due, err := last.state.Due(last.wall(), lane.DueAtOnce); err != nil || len(due) > 0 {
 		s.Fatalf("partition %d: still due: %v %v", p, due, err)
 	}
-	flows := newCatalogueOf(&s.topics)
-	for _, flow := range s.registered {
-		flows.flows[flow.ID()], flows.newest[flow.Name] = flow, flow
-	}
-	stage := &stage{
-		now: last.wall(), skew: s.skew, topics: s.topics, flows: flows, directory: last.instance.directory,
-		store: s.store, state: last.state,
+	written := inspect.Partition{
+		Topics: &s.topics, Skew: s.skew, Workflow: s.known().Find,
+		Order: func(id string) *projections.Order {
+			o, err := last.state.Order(id)
+			must(s.T, err)
+			return o
+		},
 	}
 	place := newPlace()
 	again, err := s.store.Partition(place)
 	must(s.T, err)
 	claimed := ""
-	for _, r := range s.log(topicPartition{s.topics.Journal, p}).records {
+	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Journal, Partition: p}).records {
 		if r.state != isCommitted {
 			continue
 		}
-		stage.journal = append(stage.journal, r.Record)
+		written.Journal = append(written.Journal, r.Record)
 		if err := fold(again, r.Record); err != nil {
 			s.Fatalf("the journal: %v", err)
 		}
@@ -700,19 +701,19 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		s.count.Events[e.Type]++
 	}
 	for _, r := range s.messages(p) {
-		stage.messages = append(stage.messages, r.Record)
+		written.Messages = append(written.Messages, r.Record)
 	}
 	must(s.T, again.Flush())
 	s.same(last.at, place)
-	in := newInspector()
-	in.jumps, in.elsewhere = true, true
-	in.check(s.T, stage)
+	in := inspect.New()
+	in.Jumps = true
+	in.Check(s.T, &written)
 	for _, id := range s.submitted(last) {
-		if events.CheckOrderID(id) == nil && in.ledgers[id] == nil {
+		if events.CheckOrderID(id) == nil && in.Ledgers[id] == nil {
 			s.Fatalf("order %q is lost", id)
 		}
 	}
-	for id, ledger := range in.ledgers {
+	for id, ledger := range in.Ledgers {
 		s.count.Ends[projections.State(ledger.State)]++
 		for _, cause := range ledger.Blame {
 			s.count.Causes[cause]++
@@ -722,23 +723,32 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 				s.Fatalf("order %q came into Error by nobody's doing, but by %s", id, cause)
 			}
 		}
-		if o := stage.of(s.T, id); !o.State.Final() {
+		if o := written.Order(id); !o.State.Final() {
 			s.Fatalf("order %q is %s although all was done", id, o.State)
 		}
 	}
-	s.count.Orders += len(in.ledgers)
+	s.count.Orders += len(in.Ledgers)
+}
+
+// known are all workflows that were registered.
+func (s *simulation) known() *workflow.Set {
+	var all workflow.Set
+	for _, flow := range s.registered {
+		all.Add(flow)
+	}
+	return &all
 }
 
 // messages are those about the orders of a partition, in order.
 func (s *simulation) messages(p int32) []*simRecord {
 	var all []*simRecord
 	for at, log := range s.logs {
-		switch at.topic {
+		switch at.Topic {
 		case s.topics.Orders, s.topics.Replies, s.topics.Commands, s.topics.Journal, s.topics.DeadLetters:
 			continue
 		}
 		for _, r := range log.records {
-			if r.state == isCommitted && s.of.of(r.Key) == p {
+			if r.state == isCommitted && s.of.Of(r.Key) == p {
 				all = append(all, r)
 			}
 		}

@@ -9,7 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
+	"github.com/waybill-dev/waybill/test/inspect"
 )
 
 // The world around the instances of a simulation: applications, agents and
@@ -28,7 +31,7 @@ func of[V any](s *simulation, name string, all ...V) V {
 // input puts a record on an input topic: now and then in the wrong partition, or
 // in a transaction that ends later, or never.
 func (s *simulation) input(topic string, kind events.Type, id string, value []byte, at time.Time) {
-	r := &kgo.Record{Topic: topic, Partition: s.of.of([]byte(id)), Key: []byte(id), Value: value, Timestamp: at}
+	r := &kgo.Record{Topic: topic, Partition: s.of.Of([]byte(id)), Key: []byte(id), Value: value, Timestamp: at}
 	if !s.one(6, "untyped") {
 		r.Headers = []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}
 	}
@@ -50,7 +53,7 @@ func (s *simulation) input(topic string, kind events.Type, id string, value []by
 	if len(c.places) == 0 {
 		c.began = s.now
 	}
-	c.places = append(c.places, topicPartition{r.Topic, r.Partition})
+	c.places = append(c.places, lane.TopicPartition{Topic: r.Topic, Partition: r.Partition})
 	r.ProducerID = c.producer
 	s.append(r, isOpen)
 }
@@ -86,7 +89,7 @@ func (s *simulation) submit() {
 	if s.one(12, "hurry") {
 		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.draw("deadline", -500, 20_000))*time.Millisecond)))
 	}
-	s.input(s.topics.Orders, events.OrderSubmitted, drawOrder(s.T), []byte(value+"}"), s.now)
+	s.input(s.topics.Orders, events.OrderSubmitted, draw.Order(s.T), []byte(value+"}"), s.now)
 }
 
 // asked are the requests that agents can see, the last ones first.
@@ -94,7 +97,7 @@ func (s *simulation) asked(limit int) []events.Request {
 	var all []events.Request
 	for n := range 3 {
 		for p := range s.partitions {
-			log := s.log(topicPartition{s.topics.Requests(fmt.Sprint("a", n)), p})
+			log := s.log(lane.TopicPartition{Topic: s.topics.Requests(fmt.Sprint("a", n)), Partition: p})
 			for i, found := log.stable-1, 0; i >= 0 && found < limit; i-- {
 				if r := log.records[i]; r.state == isCommitted {
 					m, err := events.Decode[events.Request](r.Value)
@@ -120,7 +123,7 @@ func (s *simulation) answer() {
 		r.Attempt = s.draw("attempt", -1, 4)
 	}
 	if s.one(12, "another step") {
-		r.Step = drawStep(s.T)
+		r.Step = draw.Step(s.T)
 	}
 	if s.one(12, "the other") {
 		r.Undo = !r.Undo
@@ -165,12 +168,12 @@ func (s *simulation) operate() {
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"),
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
-		c.Step = drawStep(s.T)
+		c.Step = draw.Step(s.T)
 	}
 	if s.one(4, "payload") {
 		c.Input, c.Output = []byte(`{"n":5}`), []byte(`{"n":6}`)
 	}
-	s.command(drawOrder(s.T), c)
+	s.command(draw.Order(s.T), c)
 }
 
 func (s *simulation) command(id string, c events.Command) {
@@ -200,7 +203,7 @@ func (s *simulation) manage(o *projections.Order) bool {
 		act(events.CommandResume)
 	case o.State == projections.Error:
 		act(events.CommandResubmit)
-		if step := stumbling(o); step != "" {
+		if step := inspect.Stumbling(o); step != "" {
 			acts = append(acts,
 				events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},
 				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`{"n":8}`), SameKey: true})

@@ -17,9 +17,6 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// metadataMinAge lets a reader that was just given a topic find it at once.
-const metadataMinAge = 50 * time.Millisecond
-
 // topicSpec is a topic as it should be.
 type topicSpec struct {
 	name       string

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -106,10 +107,10 @@ func TestLostRecords(t *testing.T) {
 		{"inputs whose retention was too short", func(h *torn) {
 			h.submit(h.waits)
 			h.retain(h.topics.Orders)
-		}, errInputLost, "has lost records that were not read yet"},
+		}, lane.ErrInputLost, "has lost records that were not read yet"},
 		{"a topic of inputs that was made anew", func(h *torn) {
 			h.recreate(h.topics.Orders)
-		}, errInputLost, "or the topic made anew?"},
+		}, lane.ErrInputLost, "or the topic made anew?"},
 		{"the journal behind what was folded", func(h *torn) {
 			h.retain(h.topics.Journal)
 		}, projections.ErrGap, "the journal has lost what stood from offset 0"},
@@ -146,10 +147,10 @@ func newTorn(t *testing.T, b *kafka.Broker) *torn {
 	_, err = CreateTopics(t.Context(), h.broker.Admin(t), &topics, 2, 1)
 	must(t, err)
 	h.client = h.producer()
-	byKey := newPartitioner(2)
-	h.partition = byKey.of([]byte("torn"))
+	byKey := lane.NewPartitioner(2)
+	h.partition = byKey.Of([]byte("torn"))
 	for n := 0; h.earlier == "" || len(h.elsewhere) < 2; n++ {
-		if id := fmt.Sprint("o-", n); byKey.of([]byte(id)) != h.partition {
+		if id := fmt.Sprint("o-", n); byKey.Of([]byte(id)) != h.partition {
 			h.elsewhere = append(h.elsewhere, id)
 		} else {
 			h.waits, h.earlier = id, h.waits
@@ -207,7 +208,7 @@ func (h *torn) stops(tear func(h *torn), because error, says string) {
 func (h *torn) submit(order string) {
 	h.Helper()
 	must(h, h.client.ProduceSync(h.Context(), &kgo.Record{
-		Topic: h.topics.Orders, Partition: newPartitioner(2).of([]byte(order)), Key: []byte(order), Value: []byte(`{"workflow":"order"}`),
+		Topic: h.topics.Orders, Partition: lane.NewPartitioner(2).Of([]byte(order)), Key: []byte(order), Value: []byte(`{"workflow":"order"}`),
 	}).FirstErr())
 }
 

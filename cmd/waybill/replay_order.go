@@ -10,7 +10,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -93,8 +93,8 @@ func (r *replay) order(ctx context.Context, partitions int32, id string) (*repla
 			return nil, fmt.Errorf("journal partition %d offset %d: %w", p, record.Offset, err)
 		}
 		replayed := replayedEvent{Event: record.Value, Messages: []replayedMessage{}}
-		for _, m := range orchestrator.Outbox(nil, &r.topics, order, &e)[1:] { // behind the event itself
-			replayed.Messages = append(replayed.Messages, replayedMessage{m.Topic, events.Header(m, events.HeaderType), m.Value})
+		for _, m := range decide.Outbox(nil, &r.topics, order, &e)[1:] { // behind the event itself
+			replayed.Messages = append(replayed.Messages, replayedMessage{m.Topic, string(m.Envelope.Type), m.Value})
 		}
 		result.Events = append(result.Events, replayed)
 		result.events = append(result.events, e)

@@ -42,7 +42,7 @@ type mutant struct {
 // in suites.txt, and in the others
 //
 //	mutant  name
-//	file    orchestrator/lane.go
+//	file    orchestrator/lane/lane.go
 //	breaks  S3: what goes wrong
 //	found   by these suites, the cheapest first; one of them must find it
 //	survives  why none does, instead

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"maps"
 	"os"
 	"path/filepath"
@@ -127,20 +128,59 @@ func names(text, id string) bool {
 // V8: the supervisor restarts no process: the orchestrator has nothing with which
 // it could.
 func TestTheOrchestratorStartsNoProcess(t *testing.T) {
-	files, err := filepath.Glob("../../orchestrator/*.go")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, path := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, i := range file.Imports {
-			switch i.Path.Value {
-			case `"os/exec"`, `"syscall"`, `"golang.org/x/sys/unix"`:
-				t.Errorf("%s imports %s", path, i.Path.Value)
+	for _, dir := range []string{"", "decide/", "lane/", "cluster/"} {
+		for path, file := range parse(t, "../../orchestrator/"+dir+"*.go") {
+			for _, i := range file.Imports {
+				switch i.Path.Value {
+				case `"os/exec"`, `"syscall"`, `"golang.org/x/sys/unix"`:
+					t.Errorf("%s imports %s", path, i.Path.Value)
+				}
 			}
 		}
 	}
+}
+
+// Decisions depend on what they are given: they know no Kafka and no store on disk,
+// and read no clock.
+func TestDecisionsArePure(t *testing.T) {
+	for path, file := range parse(t, "../../orchestrator/decide/*.go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, i := range file.Imports {
+			for _, impure := range []string{"twmb/", "cockroachdb/", "net", "os", "io", "context", "sync", "math/rand"} {
+				if name := strings.Trim(i.Path.Value, `"`); name == impure || strings.Contains(name, impure) && strings.HasSuffix(impure, "/") || strings.HasPrefix(name, impure+"/") {
+					t.Errorf("%s imports %s", path, name)
+				}
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if use, ok := n.(*ast.SelectorExpr); ok && types.ExprString(use.X) == "time" {
+				switch use.Sel.Name {
+				case "Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep":
+					t.Errorf("%s reads the clock: time.%s", path, use.Sel.Name)
+				}
+			}
+			if _, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s starts a goroutine", path)
+			}
+			return true
+		})
+	}
+}
+
+// parse reads Go files.
+func parse(t *testing.T, pattern string) map[string]*ast.File {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatal(pattern, paths, err)
+	}
+	files := make(map[string]*ast.File)
+	for _, path := range paths {
+		if files[path], err = parser.ParseFile(token.NewFileSet(), path, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
 }

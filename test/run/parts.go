@@ -18,7 +18,7 @@ var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
 // Packages without concurrency, or whose concurrency is that of other programs:
 // the race detector would find nothing there and takes ten times as long.
 var sequential = []string{
-	"compensation", "events", "orchestrator/workflow", "projections",
+	"compensation", "events", "orchestrator/decide", "orchestrator/workflow", "projections",
 	"internal/bench", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern",
 	"test/reliability", "test/reliability/page", "test/run",
 }
@@ -27,7 +27,7 @@ var sequential = []string{
 // detector all the same.
 const (
 	simulation      = "^TestSimulation$"
-	sequentialTests = "^(TestHistories|TestKcat|TestAgentInPython|TestUpgrade|TestDowngradeThatIsRefused)$"
+	sequentialTests = "^(TestKcat|TestAgentInPython|TestUpgrade|TestDowngradeThatIsRefused)$"
 	someHistories   = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
 	historiesRaced  = 200
 )
@@ -63,9 +63,9 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		simulated,
-		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
-		{packages: within(packages, "orchestrator", "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
+		{packages: within(packages, "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation + "|" + sequentialTests}, env: fixed},
 	}
 }

@@ -1,0 +1,257 @@
+// Package cluster is Kafka, as the lanes of an instance reach it: transactional
+// producers, readers, and what is open on which partition.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+)
+
+// Cluster is Kafka, as all lanes of an instance reach it.
+type Cluster struct {
+	opts   []kgo.Opt
+	client *kgo.Client
+	admin  *kadm.Client
+	topics *events.Topics
+	search search
+}
+
+// New returns the cluster that client has reached. Opts are those of every
+// client: they say how it is reached.
+func New(client *kgo.Client, topics *events.Topics, opts []kgo.Opt) *Cluster {
+	return &Cluster{opts: opts, client: client, admin: kadm.NewClient(client), topics: topics}
+}
+
+// MetadataMinAge lets a reader that was just given a topic find it at once.
+const MetadataMinAge = 50 * time.Millisecond
+
+// Broker is what the lane of a partition asks of the cluster.
+func (c *Cluster) Broker(partition int32) lane.Broker { return &broker{c, partition} }
+
+type broker struct {
+	*Cluster
+	partition int32
+}
+
+func (k *broker) Fence(ctx context.Context, slot int) (lane.Producer, error) {
+	return NewProducer(ctx, k.opts, k.topics, k.partition, slot)
+}
+
+// fetchAtOnce is what a reader takes of a partition at a time, compressed: in
+// memory it is several times as much, for all partitions side by side.
+const fetchAtOnce = 256 << 10
+
+func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
+	level := kgo.ReadCommitted() // of inputs too: a forwarded record is in another lane's transaction
+	if !committed {
+		level = kgo.ReadUncommitted()
+	}
+	client, err := kgo.NewClient(append(k.opts[:len(k.opts):len(k.opts)],
+		kgo.FetchIsolationLevel(level),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // the default goes back in time in silence
+		kgo.KeepControlRecords(),                    // so that the positions reach the ends
+		kgo.FetchMaxWait(time.Second),
+		kgo.MetadataMinAge(MetadataMinAge),
+		kgo.FetchMaxBytes(16<<20),
+		kgo.FetchMaxPartitionBytes(fetchAtOnce),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("reader of the partition: %w", err)
+	}
+	return &reader{client: client, partition: partition}, nil
+}
+
+type reader struct {
+	client    *kgo.Client
+	partition int32
+	reads     map[string][]int32
+}
+
+func (r *reader) Seek(from map[string]int64) {
+	r.client.RemoveConsumePartitions(r.reads)
+	r.reads = make(map[string][]int32)
+	at := make(map[string]map[int32]kgo.Offset)
+	for topic, offset := range from {
+		r.reads[topic] = []int32{r.partition}
+		at[topic] = map[int32]kgo.Offset{r.partition: kgo.NewOffset().At(offset)}
+	}
+	r.client.AddConsumePartitions(at)
+}
+
+func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
+	return r.client.PollRecords(ctx, limit)
+}
+func (r *reader) Pause(topic string)  { r.client.PauseFetchTopics(topic) }
+func (r *reader) Resume(topic string) { r.client.ResumeFetchTopics(topic) }
+
+func (r *reader) Close() {
+	r.Seek(nil) // else a partition that is only being assigned begins to fetch while the client closes
+	r.client.Close()
+}
+
+func (k *broker) Starts(ctx context.Context) (events.Positions, error) {
+	starts, err := k.admin.ListStartOffsets(ctx, k.topics.Orders, k.topics.Replies, k.topics.Commands)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return events.Positions{}, fmt.Errorf("find the beginning of the inputs: %w", err)
+	}
+	at := func(topic string) int64 {
+		o, _ := starts.Lookup(topic, k.partition)
+		return o.Offset
+	}
+	return events.Positions{Orders: at(k.topics.Orders), Replies: at(k.topics.Replies), Commands: at(k.topics.Commands)}, nil
+}
+
+func (k *broker) End(ctx context.Context, at lane.TopicPartition, committed bool) (int64, error) {
+	list := k.admin.ListEndOffsets
+	if committed {
+		list = k.admin.ListCommittedOffsets
+	}
+	listed, err := list(ctx, at.Topic)
+	return offset(at, listed, err)
+}
+
+func (k *broker) Since(ctx context.Context, at lane.TopicPartition, t time.Time) (int64, error) {
+	listed, err := k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), at.Topic)
+	return offset(at, listed, err)
+}
+
+func offset(at lane.TopicPartition, listed kadm.ListedOffsets, err error) (int64, error) {
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find a place in %s: %w", at.Topic, err)
+	}
+	found, _ := listed.Lookup(at.Topic, at.Partition)
+	return found.Offset, nil
+}
+
+func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) ([]lane.OpenTransaction, error) {
+	var on kadm.TopicsSet
+	for _, at := range places {
+		on.Add(at.Topic, at.Partition)
+	}
+	open, unknown := OpenTransactions(ctx, k.client, on)
+	for at, err := range unknown {
+		request := strings.HasPrefix(at.Topic, k.topics.Requests("")) && at.Partition == k.partition
+		if at.Topic == k.topics.Journal || request && !lane.TellsNothing(err) {
+			return nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.Topic, at.Partition, err)
+		}
+	}
+	return open, nil
+}
+
+// searchTimeout is how long a takeover waits for brokers that do not answer about
+// partitions that are none of its own.
+const searchTimeout = 5 * time.Second
+
+func (k *broker) Everywhere(ctx context.Context) (open []lane.OpenTransaction, silent, err error) {
+	return k.search.share(func() (open []lane.OpenTransaction, silent, err error) {
+		on, err := allPartitions(ctx, k.client)
+		if err != nil {
+			return nil, nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, searchTimeout)
+		defer cancel()
+		open, unknown := OpenTransactions(ctx, k.client, on)
+		return open, silence(unknown), nil
+	})
+}
+
+// search is one of all partitions, which costs more the more there are: lanes that
+// take over at the same time share it.
+type search struct {
+	mu          sync.Mutex
+	began       time.Time
+	open        []lane.OpenTransaction
+	silent, err error
+}
+
+// share returns what a search found that began after it was called.
+func (s *search) share(find func() ([]lane.OpenTransaction, error, error)) (open []lane.OpenTransaction, silent, err error) {
+	asked := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.began.After(asked) {
+		s.began = time.Now()
+		s.open, s.silent, s.err = find()
+	}
+	return slices.Clone(s.open), s.silent, s.err
+}
+
+// silence is the error of a broker that does not answer, if there is one among
+// those about partitions. That one has no leader, or may not be described, is an
+// answer.
+func silence(unknown map[lane.TopicPartition]error) error {
+	for at, err := range unknown {
+		if answer := new(kerr.Error); !errors.As(err, &answer) {
+			return fmt.Errorf("look for who writes to %s partition %d: %w", at.Topic, at.Partition, err)
+		}
+	}
+	return nil
+}
+
+func (k *broker) Wrote(ctx context.Context, producers map[int64]bool) (places []lane.TopicPartition, err error) {
+	on, err := allPartitions(ctx, k.client)
+	if err != nil {
+		return nil, err
+	}
+	unknown := describeProducers(ctx, k.client, on, func(at lane.TopicPartition, p *kmsg.DescribeProducersResponseTopicPartitionActiveProducer) {
+		if producers[p.ProducerID] && !slices.Contains(places, at) {
+			places = append(places, at)
+		}
+	})
+	return places, silence(unknown)
+}
+
+func (k *broker) Finish(ctx context.Context, t lane.OpenTransaction, commit bool) error {
+	var on kadm.TopicsSet
+	on.Add(t.Topic, t.Partition)
+	answers, err := k.admin.WriteTxnMarkers(ctx, kadm.TxnMarkers{
+		ProducerID: t.Producer, ProducerEpoch: t.Epoch, CoordinatorEpoch: t.Coordinator, Commit: commit, Topics: on,
+	})
+	answers.EachPartition(func(p kadm.TxnMarkersPartitionResponse) {
+		if err == nil {
+			err = p.Err
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("end a hanging transaction on %s partition %d: %w", t.Topic, t.Partition, err)
+	}
+	return nil
+}
+
+func (k *broker) Slots(ctx context.Context) (have [lane.Slots]lane.Transaction, err error) {
+	var names []string
+	for i := range have {
+		names = append(names, TransactionalID(k.topics, k.partition, i))
+	}
+	described, err := k.admin.DescribeTransactions(ctx, names...)
+	for i, name := range names {
+		t := described[name]
+		if err == nil {
+			err = t.Err
+		}
+		have[i] = lane.Transaction{Producer: t.ProducerID, Epoch: t.ProducerEpoch}
+	}
+	if err != nil {
+		return have, fmt.Errorf("describe the partition's transactional ids: %w", err)
+	}
+	return have, nil
+}

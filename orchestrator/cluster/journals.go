@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+)
+
+// Journals returns a reader of the journals, that reads nothing yet.
+func (c *Cluster) Journals() (lane.Journals, error) {
+	client, err := kgo.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMaxWait(time.Second),
+		kgo.MetadataMinAge(MetadataMinAge),
+		kgo.FetchMaxBytes(16<<20),
+		kgo.FetchMaxPartitionBytes(fetchAtOnce),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("reader of the journal: %w", err)
+	}
+	return &journals{client, c.topics.Journal}, nil
+}
+
+type journals struct {
+	client *kgo.Client
+	topic  string
+}
+
+func (k *journals) Read(p int32, from int64) {
+	k.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{k.topic: {p: kgo.NewOffset().At(from)}})
+}
+
+func (k *journals) Drop(p int32) {
+	k.client.RemoveConsumePartitions(map[string][]int32{k.topic: {p}})
+}
+
+func (k *journals) Poll(ctx context.Context) kgo.Fetches {
+	poll, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return k.client.PollRecords(poll, 10_000)
+}
+
+func (k *journals) Close() { k.client.Close() }

@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// What a partition has open is found and ended, with a marker or with a
+// transaction that covers it, and readers see it or never will.
+func TestOpenTransactionsAreEnded(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		for _, covered := range []bool{false, true} {
+			for _, commit := range []bool{true, false} {
+				topics := journal(t, b)
+				k := reached(t, b, topics)
+				p := fenced(t, k, 0)
+				must(t, p.client.BeginTransaction())
+				r := record(topics.Journal)
+				must(t, p.client.ProduceSync(t.Context(), r).FirstErr())
+
+				on := lane.TopicPartition{Topic: topics.Journal}
+				open, err := k.Open(t.Context(), on)
+				must(t, err)
+				if len(open) != 1 || open[0].TopicPartition != on || open[0].Offset != r.Offset {
+					t.Fatalf("covered %t: open are %+v, and the record is at %d", covered, open, r.Offset)
+				}
+				if covered {
+					err = p.Cover(t.Context(), open[0], commit)
+				} else {
+					err = k.Finish(t.Context(), open[0], commit)
+				}
+				must(t, err)
+				oracle.Until(t, "the marker is there", func() error {
+					if open, err := k.Open(t.Context(), on); err != nil || len(open) > 0 {
+						return fmt.Errorf("open are %+v, %w", open, err)
+					}
+					return nil
+				})
+				reads, err := k.Read(0, true)
+				must(t, err)
+				reads.Seek(map[string]int64{topics.Journal: r.Offset})
+				found := reads.Poll(t.Context(), 1).Records()
+				reads.Close()
+				if seen := !found[0].Attrs.IsControl(); seen != commit {
+					t.Errorf("covered %t: committed %t, and readers see it: %t", covered, commit, seen)
+				}
+			}
+		}
+	})
+}
+
+// Kafka knows a slot by the producer id and epoch that the slot's producer has,
+// when it was initialised and after each commit: else a lane would take itself
+// for fenced.
+func TestSlotsAsKafkaKnowsThem(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := journal(t, b)
+		k := reached(t, b, topics)
+		var ring [lane.Slots]*producer
+		for slot := range ring {
+			ring[slot] = fenced(t, k, slot)
+		}
+		for n := range 2 * lane.Slots {
+			have, err := k.Slots(t.Context())
+			must(t, err)
+			for slot, p := range ring {
+				id, epoch, err := p.ID(t.Context())
+				must(t, err)
+				if want := (lane.Transaction{Producer: id, Epoch: epoch}); have[slot] != want {
+					t.Errorf("slot %d is %+v, and its producer has %+v", slot, have[slot], want)
+				}
+			}
+			must(t, ring[n%lane.Slots].Commit([]*kgo.Record{record(topics.Journal)}))
+			places, err := k.Wrote(t.Context(), map[int64]bool{have[0].Producer: true})
+			must(t, err)
+			// The embedded broker tells only of what is open.
+			if want := []lane.TopicPartition{{Topic: topics.Journal}}; b.Kind == kafka.KindContainer && !slices.Equal(places, want) {
+				t.Errorf("slot 0 wrote to %v, and not to %v", places, want)
+			}
+		}
+	})
+}
+
+// A partition that must answer and does not counts as no place where nothing
+// hangs. A queue that is gone, or may not be described, holds nothing up, and others'
+// partitions never do.
+func TestAPartitionThatMustAnswer(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Status)
+	must(t, err)
+	k := reached(t, b, topics)
+	silence := errors.New("the answer leaves it out")
+	if _, err := k.Open(t.Context(), lane.TopicPartition{Topic: topics.Requests("phone")}); err != nil {
+		t.Errorf("a queue that is not there: %v", err)
+	}
+	for _, answer := range []error{nil, kerr.TopicAuthorizationFailed, kerr.UnknownServerError, silence} {
+		tell := func(r kmsg.Request) (kmsg.Response, error, bool) {
+			told := r.ResponseKind().(*kmsg.DescribeProducersResponse)
+			for _, asked := range r.(*kmsg.DescribeProducersRequest).Topics {
+				topic := kmsg.NewDescribeProducersResponseTopic()
+				topic.Topic = asked.Topic
+				for _, partition := range asked.Partitions {
+					p := kmsg.NewDescribeProducersResponseTopicPartition()
+					p.Partition = partition
+					if known := new(kerr.Error); errors.As(answer, &known) {
+						p.ErrorCode = known.Code
+					}
+					topic.Partitions = append(topic.Partitions, p)
+				}
+				if !errors.Is(answer, silence) {
+					told.Topics = append(told.Topics, topic)
+				}
+			}
+			return told, nil, true
+		}
+		for at, fails := range map[lane.TopicPartition]bool{{Topic: topics.Journal}: answer != nil, {Topic: topics.Status}: false} {
+			b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+			if _, err := k.Open(t.Context(), at); (err != nil) != fails {
+				t.Errorf("%v: to look for what hangs on %v fails: %v", answer, at, err)
+			}
+		}
+		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
+		if _, err := k.Wrote(t.Context(), nil); (err != nil) != errors.Is(answer, silence) {
+			t.Errorf("%v: where else somebody wrote: %v", answer, err)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+)
+
+// TransactionalID is part of the protocol for every instance and release.
+func TransactionalID(topics *events.Topics, partition int32, slot int) string {
+	return fmt.Sprintf("%s-p%d-%d", topics.Namespace, partition, slot)
+}
+
+// producer is that of one slot.
+type producer struct {
+	client *kgo.Client
+	name   string      // its transactional id
+	lost   atomic.Bool // a connection; see [producer.OnBrokerDisconnect]
+	asked  CommitAsked
+}
+
+// CommitAsked notes whether the client asked Kafka to commit. Where kgo believes
+// that no record of a transaction was written it asks for nothing, or to abort,
+// and reports success all the same; only its log tells. It can believe that
+// wrongly: when it meets a topic for the first time, it hands the records that
+// waited out before it stores the partitions, where it looks at the end of the
+// transaction, and Kafka's answer may come in between (kgo 1.22.2,
+// storePartitionsUpdate).
+type CommitAsked struct{ atomic.Bool }
+
+// Level implements [kgo.Logger].
+func (*CommitAsked) Level() kgo.LogLevel { return kgo.LogLevelInfo }
+
+// Log implements [kgo.Logger].
+func (c *CommitAsked) Log(_ kgo.LogLevel, said string, about ...any) {
+	if said == "ending transaction" {
+		at := slices.Index(about, any("commit"))
+		c.Store(at >= 0 && at+1 < len(about) && about[at+1] == kgo.TryCommit)
+	}
+}
+
+// ErrNotAsked says that a commit that counted as done was none.
+var ErrNotAsked = errors.New("the client ended a transaction without a commit, although its records were acknowledged")
+
+// End commits the transaction of the client whose log it is. On an error the
+// outcome is unknown, but for [ErrNotAsked]: then nothing was committed.
+func (c *CommitAsked) End(ctx context.Context, client *kgo.Client) error {
+	c.Store(false)
+	if err := client.EndTransaction(ctx, kgo.TryCommit); err != nil {
+		return fmt.Errorf("commit a transaction, its outcome is unknown: %w", err)
+	}
+	if !c.Load() {
+		return ErrNotAsked
+	}
+	return nil
+}
+
+// NewProducer initialises the transactional id of a slot: see [lane.Broker].
+func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (lane.Producer, error) {
+	id := TransactionalID(topics, partition, slot)
+	p := &producer{name: id}
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		kgo.TransactionalID(id),
+		kgo.WithHooks(p),
+		kgo.WithLogger(&p.asked),
+		kgo.TransactionTimeout(lane.TransactionTimeout),
+		kgo.RecordPartitioner(lanePartitioner(topics)),
+		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
+			if topics.Owns(topic) {
+				return events.MaxBatch
+			}
+			return 1000000 // what a topic takes that was created with Kafka's defaults
+		}),
+		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.ProducerLinger(0),
+		kgo.MaxBufferedRecords(1<<20), // a transaction is flushed whole; the lane bounds it
+		// No RecordDeliveryTimeout: kgo measures it from the record's timestamp, and
+		// a forwarded record keeps the one that it came with, however old it is.
+		kgo.UnknownTopicRetries(1),
+		// A produce that meets the last transaction's markers waits for
+		// metadata, by default up to 5 s.
+		kgo.MetadataMinAge(10*time.Millisecond),
+		kgo.ConcurrentTransactionsBackoff(time.Millisecond),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("producer %s: %w", id, err)
+	}
+	if _, _, err := client.ProducerID(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("initialise the transactional id %s: %w", id, err)
+	}
+	p.client = client
+	return p, nil
+}
+
+func (p *producer) ID(ctx context.Context) (int64, int16, error) {
+	return p.client.ProducerID(ctx)
+}
+
+func (p *producer) Cover(ctx context.Context, t lane.OpenTransaction, commit bool) error {
+	return Cover(ctx, p.client, p.name, t, commit)
+}
+
+// OnBrokerDisconnect implements [kgo.HookBrokerDisconnect].
+func (p *producer) OnBrokerDisconnect(kgo.BrokerMetadata, net.Conn) { p.lost.Store(true) }
+
+func (p *producer) Disturbed() bool { return p.lost.Swap(false) }
+
+func (p *producer) Close() {
+	p.client.UnsafeAbortBufferedRecords()
+	p.client.Close()
+}
+
+func (p *producer) Commit(records []*kgo.Record) error {
+	client := p.client
+	// Not a lane's context: cutting a commit off makes its outcome unknown. The
+	// client's ends when the instance gives Kafka up.
+	ctx, cancel := context.WithTimeout(client.Context(), lane.CommitTimeout)
+	defer cancel()
+
+	if err := client.BeginTransaction(); err != nil {
+		return fmt.Errorf("begin a transaction: %w", err)
+	}
+	var refused atomic.Pointer[lane.RefusedError]
+	promise := func(r *kgo.Record, err error) {
+		if err == nil && r.Offset < 0 {
+			err = errors.New("the broker did not say at which offset")
+		}
+		if err != nil {
+			refused.CompareAndSwap(nil, &lane.RefusedError{Record: r, Err: err})
+		}
+	}
+	for _, r := range records {
+		client.Produce(ctx, r, promise)
+	}
+	if err := client.Flush(ctx); err != nil {
+		return fmt.Errorf("flush a transaction: %w", err)
+	}
+	if r := refused.Load(); r != nil {
+		return r
+	}
+	return p.asked.End(ctx, client)
+}
+
+// lanePartitioner keeps a lane's records for agents, for itself and for other
+// lanes in the partition that they name, so that no other lane's open
+// transaction delays their readers. What callers and operators read goes where
+// Kafka's default puts its key.
+func lanePartitioner(topics *events.Topics) kgo.Partitioner {
+	byKey := kgo.StickyKeyPartitioner(nil)
+	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
+		named := topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters
+		hashed := byKey.ForTopic(topic)
+		return func(r *kgo.Record, n int) int {
+			if named {
+				return int(r.Partition)
+			}
+			return hashed.Partition(r, n)
+		}
+	})
+}

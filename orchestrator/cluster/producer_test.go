@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// What a lane writes for agents, for itself and for other lanes stays in the
+// partition that the record names; the rest goes where its key says.
+func TestLanePartitioner(t *testing.T) {
+	topics, err := events.NewTopics("shop")
+	must(t, err)
+	p := lanePartitioner(&topics)
+	const partitions, named = 12, 11
+	byKey := int(lane.NewPartitioner(partitions).Of([]byte("o-1")))
+	if byKey == named {
+		t.Fatal("choose another key")
+	}
+	for topic, want := range map[string]int{
+		topics.Journal: named, topics.Orders: named, topics.Replies: named, topics.Commands: named, topics.Requests("payment"): named,
+		topics.Status: byKey, topics.Alerts: byKey, topics.DeadLetters: byKey, "callers.status": byKey, "waybill.journal": byKey,
+	} {
+		r := &kgo.Record{Topic: topic, Key: []byte("o-1"), Partition: named, Context: t.Context()}
+		if got := p.ForTopic(topic).Partition(r, partitions); got != want {
+			t.Errorf("%s: partition %d, not %d", topic, got, want)
+		}
+		if !p.ForTopic(topic).RequiresConsistency(r) {
+			t.Errorf("%s: another partition is taken while this one cannot be written", topic)
+		}
+	}
+	// A dead letter may have no key.
+	r := &kgo.Record{Topic: topics.DeadLetters, Context: t.Context()}
+	if got := p.ForTopic(r.Topic).Partition(r, partitions); got < 0 || got >= partitions {
+		t.Errorf("a record without a key: partition %d", got)
+	}
+}
+
+// The ids are part of the protocol: instances of every release fence each
+// other by them.
+func TestTransactionalIDs(t *testing.T) {
+	topics, err := events.NewTopics("waybill")
+	must(t, err)
+	for slot, want := range []string{"waybill-p3-0", "waybill-p3-1", "waybill-p3-2", "waybill-p3-3"} {
+		if got := TransactionalID(&topics, 3, slot); got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+	if lane.Slots != 4 {
+		t.Errorf("%d slots: a release with another number does not fence all of them", lane.Slots)
+	}
+}
+
+// The client reports success where it believes that there is nothing to commit.
+// A lane must not: it has always written something.
+func TestACommitThatWasNotAskedForIsNone(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := journal(t, b)
+		p := fenced(t, reached(t, b, topics), 0)
+		must(t, p.Commit([]*kgo.Record{record(topics.Journal)}))
+		if err := p.Commit(nil); !errors.Is(err, ErrNotAsked) {
+			t.Errorf("nothing was committed, and the commit ended with %v", err)
+		}
+	})
+}

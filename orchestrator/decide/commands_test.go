@@ -1,0 +1,143 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// check holds what stands on the stage against all rules.
+func (s *stage) check(t fataler, in *inspect.Inspector) {
+	t.Helper()
+	p := inspect.Partition{Topics: &s.topics, Skew: s.skew, Workflow: s.flows.Find, Journal: s.journal, Messages: s.messages}
+	if len(s.records) == 0 { // all is committed
+		p.Order = func(id string) *projections.Order { return s.of(t, id) }
+	}
+	in.Check(t, &p)
+	for id, history := range in.Histories {
+		checkCommands(t, s, id, history)
+		checkInputs(t, s, id, history)
+	}
+}
+
+// checkCommands: every command that was read left one event with its id, or a
+// refusal, in the order in which they came. One that came again right after
+// itself left nothing; neither did those that came before the order.
+func checkCommands(t fataler, s *stage, id string, history []events.Event) {
+	t.Helper()
+	if _, err := tooEarly(func(before int) error { return s.commanded(id, history, before) }); err != nil {
+		t.Fatalf("%q: %v\n%s", id, err, inspect.Story(history))
+	}
+}
+
+// tooEarly finds out how many inputs came before the order, of which nothing is
+// left.
+func tooEarly(check func(before int) error) (before int, err error) {
+	for err = check(0); err != nil && !errors.Is(err, errNoMore); err = check(before) {
+		before++
+	}
+	return before, err
+}
+
+// errNoMore says that there are not as many inputs.
+var errNoMore = errors.New("whatever came before the order")
+
+// commanded holds a history against the commands that were read, but for those
+// that came before the order.
+func (s *stage) commanded(id string, history []events.Event, before int) error {
+	var left []events.Event
+	for _, e := range history {
+		if byOperator(&e) {
+			left = append(left, e)
+		}
+	}
+	var read []events.Command
+	for _, c := range s.commands[:s.state.Head().Next.Commands] {
+		if c.id == id {
+			read = append(read, c.value)
+		}
+	}
+	if before > len(read) {
+		return fmt.Errorf("commands %+v left %+v, %w", read, left, errNoMore)
+	}
+	return matches(read[before:], left)
+}
+
+// byOperator says whether an event is what a command left.
+func byOperator(e *events.Event) bool {
+	switch e.Type {
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+		return true
+	case events.OrderCompensating:
+		return e.End == string(projections.Cancelled)
+	case events.StepSkipped:
+		return !strings.HasPrefix(e.Reason, "when: ")
+	}
+	return false
+}
+
+func matches(commands []events.Command, left []events.Event) error {
+	last := ""
+	for _, c := range commands {
+		if c.ID != "" && c.ID == last {
+			continue
+		}
+		if len(left) == 0 {
+			return fmt.Errorf("%+v left nothing", c)
+		}
+		e := left[0]
+		left = left[1:]
+		does := map[string][]events.Type{
+			events.CommandCancel:   {events.OrderCompensating},
+			events.CommandResubmit: {events.OrderResubmitted},
+			events.CommandSkipStep: {events.StepSkipped, events.UndoSkipped},
+			events.CommandPause:    {events.OrderPaused},
+			events.CommandResume:   {events.OrderResumed},
+			events.CommandRelease:  {events.OrderReleased},
+		}[c.Command]
+		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
+			e.Type == events.CommandRefused && e.Operation != c.Command {
+			return fmt.Errorf("%+v left %+v", c, e)
+		}
+		if e.Type != events.CommandRefused && !carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
+			return fmt.Errorf("%+v left %+v", c, e)
+		}
+		if c.ID != "" {
+			last = c.ID
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("nobody asked for %+v", left[0])
+	}
+	return nil
+}
+
+// carries says whether an act is the one that the command asked for.
+func carries(c *events.Command, e *events.Event) bool {
+	switch e.Type {
+	case events.StepSkipped:
+		return e.Reason == c.Note && e.Step == c.Step && string(e.Output) == string(c.Output)
+	case events.UndoSkipped:
+		return e.Reason == c.Note && e.Step == c.Step
+	case events.OrderResubmitted:
+		return e.Reason == c.Note && e.SameKey == c.SameKey && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
+	case events.OrderCompensating:
+		return e.Reason == c.Note || c.Note == ""
+	}
+	return e.Reason == c.Note
+}
+
+func count(history []events.Event, kind events.Type) int {
+	n := 0
+	for i := range history {
+		if history[i].Type == kind {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,80 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/waybill-dev/waybill/compensation"
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// undo begins to undo what was done; e says why. What still runs is waited for
+// before it, and what it comes after, is undone: nobody can say what an undo
+// does beside the work itself.
+func (d *decider) undo(end projections.State, e events.Event) {
+	e.Type, e.End, e.LockedBy = events.OrderCompensating, string(end), d.lock()
+	d.tell(e)
+	d.advance()
+}
+
+// lock is who holds the order from here on: this instance while anything runs.
+func (d *decider) lock() string {
+	if d.order.Running() {
+		return d.env.Instance
+	}
+	return ""
+}
+
+// compensate starts every undo whose turn has come (C1), and ends the order
+// after the last: with its outcome (C3), or as a case for an operator, with
+// every error that occurred (C2).
+func (d *decider) compensate() {
+	for {
+		ready, done := compensation.Next(d.order, d.flow)
+		for _, i := range ready {
+			d.start(i, true)
+		}
+		switch {
+		case len(ready) > 0: // one that could not even begin holds up nothing
+		case !done:
+			return
+		default:
+			d.compensated()
+			return
+		}
+	}
+}
+
+func (d *decider) compensated() {
+	if failed := compensation.Failures(d.order); failed != nil {
+		step, undos := "", 0
+		for i := range d.order.Steps {
+			if d.work(i, true).Broken() {
+				step = d.order.Steps[i].Name
+				undos++
+			}
+		}
+		if undos > 1 {
+			step = ""
+		}
+		failed.ErrorFormat = sentence
+		d.errored(step, fmt.Sprintf("%d of the undos failed: %v", undos, failed), nil, d.action(step))
+		return
+	}
+	e := events.Event{Type: events.OrderCompensated}
+	if d.order.Toward == projections.Cancelled {
+		e.Type = events.OrderCancelled
+	}
+	e.Undone, e.NotUndone = compensation.Outcome(d.order)
+	d.tell(e)
+}
+
+// sentence puts errors on one line.
+func sentence(all []error) string {
+	texts := make([]string, len(all))
+	for i, err := range all {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,245 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/waybill-dev/waybill/compensation"
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Env is all that a decision may know besides the order and the input.
+type Env struct {
+	// Now is when the decision is made. Decisions never read a clock.
+	Now time.Time
+	// Instance is who decides.
+	Instance string
+	// Skew is the allowance for the difference between clocks: an attempt counts
+	// as expired that much after its complete-by.
+	Skew   time.Duration
+	Topics *events.Topics
+	// Workflow finds a registered definition; version 0 means the newest. Nil
+	// when there is none.
+	Workflow func(name string, version int) *workflow.Workflow
+	// Refuses says why Kafka would not take a record of size bytes on topic,
+	// "" if it would.
+	Refuses func(topic string, size int) string
+	// Full says that the batch has as much as it should: what waits is not
+	// released into it.
+	Full bool
+}
+
+// Decision is what the scheduler or the supervisor made of an input: the
+// state that it leads to, the messages that make it so, as [Outbox] gives
+// them, and the inputs that are put aside. Nothing has happened yet. A nil Order
+// means that nothing is to happen.
+type Decision struct {
+	Order    *projections.Order
+	Messages []Message
+	Aside    []Aside
+	// Panic is what deciding panicked with, and the stack; empty if it did not.
+	// See [On].
+	Panic string
+}
+
+// On decides on an input, and does not panic: the order on which deciding
+// does goes to Error, with an alert, and is held. From then on its submissions
+// and replies wait, the one that panicked first, and its commands are refused,
+// until an operator releases it. Then they are decided in order; if one panics
+// again, it and those behind it go on waiting. [Decision.Panic] tells of a panic.
+//
+// An order that has ended stays as it is, and a submission of none is rejected.
+// What cannot wait is among the dead letters, and the journal says so.
+func On(env *Env, order *projections.Order, in *Input) Decision {
+	return guard(env, order, in, func() Decision {
+		if order != nil && order.Hold != nil && in.Command == nil {
+			d := newDecider(env, order)
+			d.hold(in.Record)
+			return d.made()
+		}
+		return in.dispatch(env, order)
+	})
+}
+
+// dispatch calls the role that decides on this kind of input.
+func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
+	switch {
+	case in.Reply != nil:
+		return TakeReply(env, order, in.Reply, in.Record.Written)
+	case in.Command != nil:
+		return Operate(env, order, in.Command)
+	}
+	return Submit(env, order, in.Order, &in.Submission, in.Record.header(events.HeaderTraceparent), in.Problem)
+}
+
+// What others wrote into a name or a reason is cut to these lengths, in bytes,
+// so that the messages that repeat it stay small.
+const (
+	MaxName = 256
+	MaxText = 1 << 10
+	// alertErrors is how many errors an alert carries at most.
+	alertErrors = 100
+)
+
+func clip(e *events.Event) {
+	switch e.Type {
+	case events.OrderRejected, events.StatusRefused, events.ReplyDiscarded, events.CommandRefused:
+		e.Workflow, e.ReplyTo, e.Step = Cut(e.Workflow, MaxName), Cut(e.ReplyTo, MaxName), Cut(e.Step, MaxName)
+		e.Operation = Cut(e.Operation, MaxName)
+	}
+	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
+	e.By, e.Command = Cut(e.By, MaxName), Cut(e.Command, MaxName)
+	e.Reason = Cut(e.Reason, MaxText)
+	if e.Error != nil {
+		fault := *e.Error
+		fault.Code, fault.Message, fault.Step = Cut(fault.Code, MaxName), Cut(fault.Message, MaxText), Cut(fault.Step, MaxName)
+		e.Error = &fault
+	}
+}
+
+// Cut shortens s to at most n bytes of whole UTF-8.
+func Cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= n {
+		return s
+	}
+	const more = "…"
+	for n -= len(more); !utf8.RuneStart(s[n]); n-- {
+	}
+	return s[:n] + more
+}
+
+// EnvelopeSize is more than what a message has around its payload.
+const EnvelopeSize = 8 << 10
+
+// decider builds one decision. Every event is folded as soon as it is decided,
+// so that what follows is decided on the state that it makes.
+type decider struct {
+	env   *Env
+	order *projections.Order // a working copy
+	flow  *workflow.Workflow // nil while it is not needed or not known
+	out   []Message
+	aside []Aside
+	panic string // see [Decision]
+}
+
+func newDecider(env *Env, order *projections.Order) *decider {
+	d := &decider{env: env, order: &projections.Order{}}
+	if order != nil {
+		d.order = order.Clone()
+	}
+	if order != nil && order.Hold == nil { // else nothing is decided
+		d.flow = env.Workflow(order.Workflow, order.Version)
+	}
+	return d
+}
+
+// made is the decision, once all of it is recorded.
+func (d *decider) made() Decision {
+	if len(d.out) == 0 {
+		return Decision{}
+	}
+	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Panic: d.panic}
+}
+
+// add takes over what another decider decided on the order as it is here.
+func (d *decider) add(more Decision) {
+	d.order, d.out, d.aside = more.Order, append(d.out, more.Messages...), append(d.aside, more.Aside...)
+	d.panic += more.Panic
+}
+
+// record numbers and folds the next event, and keeps what follows from it.
+func (d *decider) record(e events.Event) {
+	e.Seq, e.At = d.order.Seq+1, d.env.Now
+	clip(&e)
+	if d.order.ID != "" {
+		e.Order = d.order.ID
+	}
+	if err := d.order.Apply(&e); err != nil {
+		// The decider made the event from the very state that refuses it.
+		panic(fmt.Sprintf("decided what cannot be folded: %v", err))
+	}
+	d.out = Outbox(d.out, d.env.Topics, d.order, &e)
+}
+
+// errored stops the order and calls an operator, who is told what to do (P2).
+func (d *decider) errored(step, reason string, fault *events.Error, action string) {
+	d.stop(events.Event{Step: step, Reason: reason, Error: fault}, action)
+}
+
+// stop is [decider.errored] with whatever else the event says.
+func (d *decider) stop(e events.Event, action string) {
+	e.Type = events.OrderErrored
+	d.tell(e)
+	d.record(events.Event{Type: events.AlertRaised, Step: e.Step, Reason: e.Reason, Errors: d.faults(e.Error), Action: action})
+}
+
+// faults gathers every error of the undos that failed for good, the last error
+// of every step, and fault, each said once.
+func (d *decider) faults(fault *events.Error) []events.Error {
+	all := []events.Error{}
+	for _, err := range compensation.Failures(d.order).WrappedErrors() {
+		if undo, ok := errors.AsType[*compensation.UndoError](err); ok {
+			all = append(all, events.Error(*undo))
+		}
+	}
+	for i := range d.order.Steps {
+		s := &d.order.Steps[i]
+		if s.Error == nil {
+			continue
+		}
+		e := *s.Error
+		e.Step, e.Attempt = s.Name, s.Attempt
+		all = append(all, e)
+		if s.Error == fault {
+			fault = nil
+		}
+	}
+	if fault != nil {
+		all = append(all, *fault)
+	}
+	return all[:min(len(all), alertErrors)]
+}
+
+// tell records an event that the caller hears of. When the caller's own topic
+// cannot be written that is recorded first, and the namespace's topic serves.
+func (d *decider) tell(e events.Event) {
+	if to := d.order.ReplyTo; to != "" {
+		size := EnvelopeSize
+		if e.Type == events.OrderCompleted {
+			size += min(len(d.order.Result()), statusOutput)
+		}
+		for _, names := range [][]string{e.Undone, e.NotUndone} {
+			for _, name := range names {
+				size += len(name)
+			}
+		}
+		if why := d.env.Refuses(to, size); why != "" {
+			d.record(events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})
+		}
+	}
+	d.record(e)
+}
+
+// broken gives an order to an operator because its workflow is gone.
+func (d *decider) broken() {
+	name := workflow.ID(d.order.Workflow, d.order.Version)
+	d.errored("", fmt.Sprintf("workflow %s is not on the workflows topic any more", name), nil,
+		fmt.Sprintf("register workflow %s again, then: waybill order resubmit %s", name, quote(d.order.ID)))
+}
+
+// quote makes text one word of a shell's command.
+func quote(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_.,:@/+][a-zA-Z0-9_.,:@/+-]*$`)

@@ -1,0 +1,9 @@
+// Package decide holds the decisions of the pattern as pure functions,
+// (order, input, now) -> events: [Submit] and [TakeReply] are the scheduler,
+// [Supervise] is the supervisor, [Operate] is what operators may do, and [On]
+// finds the one for an input. [Outbox] says which messages follow from an event.
+//
+// They do no I/O, read no clock and know no Kafka. What they need stands in
+// [Env]. Whoever runs them, package lane on Kafka, sees to it that what they
+// decided happens once.
+package decide

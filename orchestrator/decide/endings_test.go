@@ -1,0 +1,108 @@
+package decide
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// end lets time pass without any agent: every order ends, or an operator has
+// it.
+func (h *historian) end(t *rapid.T) {
+	h.read(t)
+	h.commit(t)
+	h.check(t, h.inspector)
+	// 5 steps with 3 rounds of 3 attempts each, and as much to undo them.
+	for looks := 0; ; looks++ {
+		next, ok := h.next(t)
+		if !ok {
+			break
+		}
+		if looks > 400 {
+			t.Fatalf("there is no end of it: at %v something is due at %v", h.now, next)
+		}
+		if next.After(h.now) {
+			h.now = next
+		}
+		h.supervise(t, page)
+		h.commit(t)
+		h.check(t, h.inspector)
+	}
+	h.rebuild(t)
+	for _, id := range h.ids() {
+		if o := h.of(t, id); !o.State.Final() && o.State != projections.Error && !o.Paused {
+			t.Fatalf("%q is %s although nothing happens any more", id, o.State)
+		}
+	}
+}
+
+// ids lists the orders.
+func (h *historian) ids() []string { return slices.Sorted(maps.Keys(h.inspector.Ledgers)) }
+
+// repair has operators and agents do what they can: every order ends. No state
+// is without a way out, and the ways out are those that alerts tell of.
+//
+// Orders that are cursed are healed, since nobody else could help them. Those
+// that wait with a poison pill need not be: it can be given up.
+func (h *historian) repair(t *rapid.T) {
+	h.permitAll()
+	clear(h.cursed)
+	h.brittle = h.brittle && rapid.Bool().Draw(t, "stays brittle")
+	acts := make(map[string]int)
+	for rounds := 0; ; rounds++ {
+		left := 0
+		for _, id := range h.ids() {
+			if o := h.of(t, id); !o.State.Final() {
+				left++
+				h.help(t, o, acts)
+			}
+		}
+		if left == 0 {
+			break
+		}
+		if rounds > 150 {
+			t.Fatalf("no way out for %d orders", left)
+		}
+		h.read(t)
+		h.commit(t)
+		if next, ok := h.next(t); ok && next.After(h.now) && rounds%3 == 2 {
+			h.now = next
+		}
+		h.supervise(t, page)
+		h.commit(t)
+		h.check(t, h.inspector)
+		h.wait(time.Millisecond)
+	}
+	h.rebuild(t)
+	h.stage.check(t, inspect.New())
+}
+
+// help resumes what is paused, and resubmits what is in Error; if that does not
+// help, passes over what failed; if that does not either, cancels the order.
+func (h *historian) help(t *rapid.T, o *projections.Order, acts map[string]int) {
+	if o.Paused {
+		h.command(t, o.ID, events.Command{Command: events.CommandResume})
+	}
+	switch {
+	case o.Hold != nil:
+		h.command(t, o.ID, events.Command{Command: events.CommandRelease, Discard: h.brittle && len(o.Waiting) > 0})
+	case o.State == projections.Error:
+		n := acts[o.ID]
+		acts[o.ID]++
+		switch c := (events.Command{Command: events.CommandResubmit}); {
+		case n%4 == 2 && inspect.Stumbling(o) != "":
+			h.command(t, o.ID, events.Command{Command: events.CommandSkipStep, Step: inspect.Stumbling(o)})
+		case n > 8 && n%4 == 3 && o.Toward == "":
+			h.command(t, o.ID, events.Command{Command: events.CommandCancel})
+		default:
+			h.command(t, o.ID, c)
+		}
+	}
+	h.obey(t, o.ID)
+}

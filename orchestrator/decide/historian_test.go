@@ -1,0 +1,342 @@
+package decide
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// drawLive draws an order that has not ended, if there is one.
+func (h *historian) drawLive(t *rapid.T) string {
+	var live []string
+	for _, id := range h.ids() {
+		if o := h.of(t, id); !o.State.Final() {
+			live = append(live, id)
+		}
+	}
+	if len(live) == 0 || rapid.IntRange(0, 9).Draw(t, "any") == 9 {
+		return draw.Order(t)
+	}
+	return rapid.SampledFrom(live).Draw(t, "live")
+}
+
+// soon has an input that was just written be decided on, most of the time.
+func (h *historian) soon(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "soon") > 0 {
+		h.read(t)
+		h.commit(t)
+	}
+}
+
+func (h *historian) submit(t *rapid.T) {
+	h.submitTo(t, draw.Order(t),
+		rapid.SampledFrom([]string{"flow", "flow", "flow", "flow", "flow", "flow", "none", "no\x00ne"}).Draw(t, "workflow"),
+		rapid.SampledFrom([]int{0, 0, 1, 1, 2}).Draw(t, "version"))
+}
+
+func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
+	value := fmt.Sprintf(`{"workflow":%q, "version":%d, "replyTo":%q, "priority":%q`, flow, version,
+		rapid.SampledFrom([]string{"", "shop.status", "waybill.replies"}).Draw(t, "replyTo"),
+		rapid.SampledFrom([]string{"", "high", "normal"}).Draw(t, "priority"))
+	value = strings.ReplaceAll(value, `\x00`, `\u0000`)
+	if rapid.IntRange(0, 3).Draw(t, "hurry") == 0 {
+		at := h.now.Add(time.Duration(rapid.IntRange(-1_000, 30_000).Draw(t, "deadline")) * time.Millisecond)
+		value += fmt.Sprintf(`, "deadline":%q`, events.AppendTime(nil, at))
+	}
+	value += rapid.SampledFrom([]string{`, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":` + pill, `, "input":null`}).Draw(t, "input") + "}"
+	s := submission{id: id}
+	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
+	must(t, s.problem)
+	h.orders = append(h.orders, s)
+	h.soon(t)
+}
+
+// answer replies to a request that was sent, now or again, in time or not.
+func (h *historian) answer(t *rapid.T) {
+	asked := h.asked(t, 6)
+	if len(asked) == 0 {
+		t.Skip("nothing was asked")
+	}
+	r := rapid.SampledFrom(asked).Draw(t, "request")
+	h.replies = append(h.replies, h.drawReply(t, events.Reply{Order: r.Order, Step: r.Step, Attempt: r.Attempt, Undo: r.Undo}))
+	h.soon(t)
+}
+
+// report replies to what runs.
+func (h *historian) report(t *rapid.T) {
+	id := h.drawLive(t)
+	var asked []events.Reply
+	if o := h.of(t, id); o != nil {
+		for i := range o.Steps {
+			s := &o.Steps[i]
+			if s.State == projections.Running {
+				asked = append(asked, events.Reply{Order: id, Step: s.Name, Attempt: s.Attempt})
+			}
+			if s.Undo != nil && s.Undo.State == projections.Running {
+				asked = append(asked, events.Reply{Order: id, Step: s.Name, Attempt: s.Undo.Attempt, Undo: true})
+			}
+		}
+	}
+	if len(asked) == 0 {
+		t.Skip("nothing runs")
+	}
+	h.replies = append(h.replies, h.drawReply(t, rapid.SampledFrom(asked).Draw(t, "work")))
+	h.soon(t)
+}
+
+// asked returns the last requests, which are the ones that matter most.
+func (h *historian) asked(t *rapid.T, limit int) []events.Request {
+	var asked []events.Request
+	for i := len(h.messages) - 1; i >= 0 && len(asked) < limit; i-- {
+		if r := h.messages[i]; events.Header(r, events.HeaderType) == string(events.StepRequested) {
+			m, err := events.Decode[events.Request](r.Value)
+			must(t, err)
+			asked = append(asked, m)
+		}
+	}
+	return asked
+}
+
+// serve has an order's agents do all that they were asked for, well: without
+// it few orders come far.
+func (h *historian) serve(t *rapid.T) {
+	id := h.drawLive(t)
+	for range rapid.IntRange(1, 4).Draw(t, "times") {
+		h.obey(t, id)
+		h.read(t)
+		h.commit(t)
+	}
+}
+
+// obey has the agents complete what they do for an order.
+func (h *historian) obey(t *rapid.T, id string) {
+	o := h.of(t, id)
+	if o == nil {
+		return
+	}
+	done := func(s *projections.Step, w *projections.Work, undo bool) {
+		if w != nil && w.State == projections.Running {
+			h.replies = append(h.replies, reply{id: id, written: h.now, value: events.Reply{
+				Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Status: events.ReplyCompleted, Output: []byte(`{"n":3}`),
+			}})
+		}
+	}
+	for i := range o.Steps {
+		done(&o.Steps[i], &o.Steps[i].Work, false)
+		done(&o.Steps[i], o.Steps[i].Undo, true)
+	}
+}
+
+// babble replies to what nobody asked.
+func (h *historian) babble(t *rapid.T) {
+	h.replies = append(h.replies, h.drawReply(t, events.Reply{
+		Order: draw.Order(t), Step: draw.Step(t),
+		Attempt: rapid.IntRange(-1, 4).Draw(t, "attempt"),
+		Undo:    rapid.Bool().Draw(t, "undo"),
+	}))
+}
+
+func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
+	r.Status = events.ReplyCompleted
+	if rapid.IntRange(0, 2).Draw(t, "failed") == 0 {
+		r.Status = events.ReplyFailed
+		r.Error = rapid.SampledFrom([]*events.Error{
+			nil, {}, {Code: "busy", Message: "come back"}, {Code: "gone", Permanent: true},
+		}).Draw(t, "error")
+	} else {
+		r.Output = []byte(rapid.SampledFrom([]string{"", `{ "ok":true}`, `"x"`, pill, "null"}).Draw(t, "output"))
+	}
+	skew := time.Duration(rapid.SampledFrom([]int{-2_000, -1, 0, 0, 1, 2_000}).Draw(t, "skew")) * time.Millisecond
+	value, err := events.Decode[events.Reply](r.Append(nil))
+	must(t, err)
+	return reply{id: r.Order, value: value, written: h.now.Add(skew)}
+}
+
+// operate sends a command, with a sense or without.
+func (h *historian) operate(t *rapid.T) {
+	c := events.Command{
+		Command: rapid.SampledFrom([]string{
+			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
+			events.CommandPause, events.CommandResume, events.CommandRelease, "repeat",
+		}).Draw(t, "command"),
+		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
+		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
+		Note: rapid.SampledFrom([]string{"why not", ""}).Draw(t, "note"),
+	}
+	if c.Command == events.CommandSkipStep || rapid.IntRange(0, 3).Draw(t, "named") == 0 {
+		c.Step = draw.Step(t)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "payload") == 0 {
+		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, pill, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
+		c.Output = []byte(`{"n":6}`)
+	}
+	c.Discard = rapid.Bool().Draw(t, "discard")
+	c.SameKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0
+	h.command(t, h.drawLive(t), c)
+	h.soon(t)
+}
+
+// manage sends a command that has a sense.
+func (h *historian) manage(t *rapid.T) {
+	o := h.of(t, h.drawLive(t))
+	if o == nil {
+		t.Skip("there is no such order")
+	}
+	commands := []events.Command{{Command: events.CommandCancel}, {Command: events.CommandPause}}
+	if o.Paused {
+		commands = append(commands[:1], events.Command{Command: events.CommandResume})
+	}
+	if o.State == projections.Error {
+		commands = append(commands[:1], events.Command{Command: events.CommandResubmit}, events.Command{Command: events.CommandResubmit, SameKey: true})
+		if step := inspect.Stumbling(o); step != "" {
+			commands = append(commands, events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},
+				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`{"n":8}`)})
+		}
+		if o.Toward != "" {
+			commands = commands[1:]
+		}
+	}
+	if o.Hold != nil {
+		commands = []events.Command{{Command: events.CommandRelease}}
+		if len(o.Waiting) > 0 {
+			commands = append(commands, events.Command{Command: events.CommandRelease, Discard: true})
+		}
+	}
+	h.command(t, o.ID, rapid.SampledFrom(commands).Draw(t, "act"))
+	h.soon(t)
+}
+
+func (h *historian) command(t *rapid.T, id string, c events.Command) {
+	value, err := c.Encode()
+	must(t, err)
+	c, err = events.Decode[events.Command](value)
+	must(t, err)
+	h.commands = append(h.commands, command{id: id, value: c})
+}
+
+func (h *historian) wait(d time.Duration) { h.now = h.now.Add(d) }
+
+// punctual moves the clock to the very moment at which something is due, or
+// next to it.
+func (h *historian) punctual(t *rapid.T) {
+	next, ok := h.next(t)
+	if !ok {
+		t.Skip("nothing is due")
+	}
+	next = next.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "off")) * time.Millisecond)
+	if next.After(h.now) {
+		h.now = next
+	}
+}
+
+// next is the first moment at which the supervisor has something to do.
+func (h *historian) next(t *rapid.T) (first time.Time, ok bool) {
+	look := func(at time.Time) {
+		if !at.IsZero() && (!ok || at.Before(first)) {
+			first, ok = at, true
+		}
+	}
+	for id := range h.inspector.Ledgers {
+		o := h.of(t, id)
+		look(o.Overdue())
+		for i := range o.Steps {
+			look(o.Attention(&o.Steps[i]))
+		}
+	}
+	return first, ok
+}
+
+// look supervises. If all was committed, a second look at the same time, from
+// the beginning, finds nothing to do; deadlines that are not committed yet are
+// for the look after.
+func (h *historian) look(t *rapid.T) {
+	committed := len(h.records) == 0
+	h.supervise(t, page)
+	if !committed {
+		return
+	}
+	n := len(h.records)
+	h.state.Rescan()
+	h.supervise(t, page)
+	if len(h.records) != n {
+		t.Fatalf("looking again at %v made %d records more", h.now, len(h.records)-n)
+	}
+	if at, ok := h.next(t); ok && !at.After(h.now) {
+		t.Fatalf("the deadline %v was not handled at %v", at, h.now)
+	}
+}
+
+// live lets time pass as it does for a lane: it looks again and again.
+func (h *historian) live(t *rapid.T) {
+	for range rapid.IntRange(1, 6).Draw(t, "looks") {
+		next, ok := h.next(t)
+		if !ok {
+			return
+		}
+		if next.After(h.now) {
+			h.now = next
+		}
+		h.supervise(t, page)
+		h.commit(t)
+	}
+}
+
+// fall loses what is not committed. The next owner reads those inputs again.
+func (h *historian) fall(t *rapid.T) {
+	h.crash(t)
+	h.takeOver(t, rapid.SampledFrom([]string{"i-1", "i-2"}).Draw(t, "instance"))
+}
+
+// panics has deciding on an order panic from now on, or on whatever is brittle,
+// or heals both.
+func (h *historian) panics(t *rapid.T) {
+	switch rapid.SampledFrom([]string{"calm", "calm", "order", "payload", "heal", "heal"}).Draw(t, "panics") {
+	case "order":
+		h.cursed[h.drawLive(t)] = true
+	case "payload":
+		h.brittle = true
+	case "heal":
+		clear(h.cursed)
+		h.brittle = false
+	}
+}
+
+// refuse has Kafka take nothing for a topic, or everything again.
+func (h *historian) refuse(t *rapid.T) {
+	topic := rapid.SampledFrom([]string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"}).Draw(t, "topic")
+	if rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
+		h.refused[topic] = refusal{why: "not authorised"}
+	} else {
+		delete(h.refused, topic)
+	}
+}
+
+func (h *historian) permitAll() {
+	for _, topic := range []string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"} {
+		delete(h.refused, topic)
+	}
+}
+
+// vanish decides on what there is while no workflow is registered.
+func (h *historian) vanish(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "there") > 0 {
+		t.Skip("they are all there")
+	}
+	h.obey(t, h.drawLive(t))
+	flows := h.flows
+	h.flows = workflow.Set{}
+	h.read(t)
+	if rapid.Bool().Draw(t, "look") {
+		h.supervise(t, page)
+	}
+	h.commit(t)
+	h.flows = flows
+}

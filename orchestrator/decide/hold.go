@@ -1,0 +1,149 @@
+package decide
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// What may wait for the release of one order: its record is kept in memory, and
+// a release decides on all of it in one transaction.
+const (
+	maxWaiting   = 100
+	waitingBytes = 2 * events.MaxBatch
+)
+
+// guard decides. A panic becomes what [On] says of it; without an input the
+// supervisor looked at the order.
+func guard(env *Env, order *projections.Order, in *Input, decide func() Decision) (decision Decision) {
+	defer func() {
+		if v := recover(); v != nil {
+			reason := fmt.Sprintf("deciding on it panicked: %v; the log of instance %s has the stack", v, env.Instance)
+			decision = poisoned(env, order, in, reason)
+			decision.Panic = fmt.Sprintf("%v\n%s", v, debug.Stack())
+		}
+	}()
+	return decide()
+}
+
+// poisoned decides what becomes of an order, and of the input, if there is one,
+// on which deciding panicked.
+func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
+	if order == nil {
+		d := Submit(env, nil, in.Order, &events.Submission{}, "", errors.New(reason))
+		d.Aside = append(d.Aside, Aside{in.Record, reason})
+		return d
+	}
+	d := &decider{env: env, order: order.Clone()} // looking its workflow up may be what panics
+	held := order.Hold == nil && !order.State.Final()
+	if held {
+		d.poison(reason, in != nil && in.Command == nil)
+	}
+	switch {
+	case in == nil && order.State.Final() && len(order.Waiting) > 0: // it ended while it was released
+		d.discard(recordOf(&order.Waiting[0]), reason)
+	case in == nil:
+	case in.Command != nil: // whoever sent it hears of it, and can send it again
+		d.refuseCommand(in.Command, reason)
+		d.aside = append(d.aside, Aside{in.Record, reason})
+	case held:
+		d.hold(in.Record)
+	default:
+		d.discard(in.Record, reason)
+	}
+	return d.made()
+}
+
+// poison takes the order into Error, held. First says that an input will wait.
+func (d *decider) poison(reason string, first bool) {
+	id := quote(d.order.ID)
+	action := "find out why, then let it go on: waybill order release " + id
+	if first || len(d.order.Waiting) > 0 {
+		action += fmt.Sprintf("; or give up the input on which it panicked: waybill order release %s --discard", id)
+	}
+	d.stop(events.Event{Held: true, Reason: reason, Error: &events.Error{Code: "internal", Message: reason, Permanent: true}}, action)
+}
+
+// hold has an input wait behind those that wait already. One for which there is
+// no room is put aside.
+func (d *decider) hold(r *Record) {
+	raw, size := rawOf(r), r.Size()
+	for i := range d.order.Waiting {
+		size += recordOf(&d.order.Waiting[i]).Size()
+	}
+	why := d.env.Refuses(d.env.Topics.Journal, len(raw.Append(nil))+EnvelopeSize)
+	switch n := len(d.order.Waiting); {
+	case n >= maxWaiting:
+		why = fmt.Sprintf("%d inputs wait, and no more may", n)
+	case size > waitingBytes:
+		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
+	}
+	if why != "" {
+		d.discard(r, "the order is held, and this cannot wait for its release: "+why)
+		return
+	}
+	d.record(events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
+}
+
+// discard puts an input aside that changes nothing.
+func (d *decider) discard(r *Record, reason string) {
+	d.record(events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
+	d.aside = append(d.aside, Aside{r, reason})
+}
+
+// release has an order that is held go on, and decides on what waited.
+func (d *decider) release(c *events.Command, act events.Event) (refusal string) {
+	switch {
+	case d.order.Hold == nil:
+		return "the order is not held"
+	case d.env.Full:
+		return "too much is being decided at the moment; release the order again"
+	case c.Discard && len(d.order.Waiting) == 0:
+		return "no input waits that could be discarded; release the order without that"
+	}
+	act.Type, act.LockedBy = events.OrderReleased, d.lock()
+	d.record(act)
+	if c.Discard {
+		d.discard(recordOf(&d.order.Waiting[0]), "given up by an operator: "+cmp.Or(c.Note, "no reason was given"))
+	}
+	for d.order.Hold == nil && len(d.order.Waiting) > 0 {
+		again := guard(d.env, d.order, nil, d.redo)
+		d.add(again)
+	}
+	return ""
+}
+
+// redo decides on the first input that waits, as if it had just been read.
+func (d *decider) redo() Decision {
+	first := &d.order.Waiting[0]
+	r := recordOf(first)
+	next := &decider{env: d.env, order: d.order.Clone()}
+	in := Read(r, d.env.Topics, Place{Of: func([]byte) int32 { return 0 }})
+	if in.Unreadable != "" { // to this release, not to the one that held it
+		next.discard(r, in.Unreadable)
+		return next.made()
+	}
+	next.record(events.Event{Type: events.InputReleased, Source: first.Source})
+	if then := in.dispatch(d.env, next.order); then.Order != nil {
+		next.add(then)
+	}
+	return next.made()
+}
+
+// rawOf copies a record, whose bytes are part of all that was fetched with it.
+func rawOf(r *Record) *events.Raw {
+	raw := &events.Raw{Written: events.Time(r.Written), Key: some(r.Key), Value: bytes.Clone(r.Value)}
+	for _, h := range r.Headers {
+		raw.Headers = append(raw.Headers, events.RawHeader{Key: strings.ToValidUTF8(h.Key, "\uFFFD"), Value: some(h.Value)})
+	}
+	return raw
+}
+
+// some copies b, and takes nothing for nil.
+func some(b []byte) []byte { return append([]byte(nil), b...) }

@@ -1,0 +1,121 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Input is a record of an input topic, as far as it could be read.
+type Input struct {
+	Record *Record
+	// Unreadable says why nothing can be done with it but to put it aside.
+	Unreadable string
+	Order      string // the order's id
+	Partition  int32  // of the order
+
+	Reply      *events.Reply   // nil for anything else
+	Command    *events.Command // nil for anything else
+	Submission events.Submission
+	Problem    error // why the submission must be rejected
+}
+
+// Place is where an input is read: in the partition Here, while Of finds that
+// of an order.
+type Place struct {
+	Here int32
+	Of   func(id []byte) int32
+}
+
+// Read reads a record of an input topic. Of an order that belongs elsewhere it
+// says no more than where.
+func Read(r *Record, topics *events.Topics, at Place) Input {
+	in := Input{Record: r, Order: string(r.Key), Partition: at.Here}
+	kind := events.Type(r.header(events.HeaderType))
+	var err error
+	switch {
+	case r.Topic == topics.Orders && (kind == "" || kind == events.OrderSubmitted):
+		err = in.readSubmission(at)
+	case r.Topic == topics.Replies && (kind == "" || kind == events.StepReplied):
+		err = in.readReply(at)
+	case r.Topic == topics.Commands && (kind == "" || kind == events.OrderCommand):
+		err = in.readCommand(at)
+	default:
+		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
+	}
+	if err != nil {
+		in.Unreadable = err.Error()
+	}
+	return in
+}
+
+// find finds the partition of the order.
+func (in *Input) find(at Place) error {
+	if err := events.CheckOrderID(in.Order); err != nil {
+		return err
+	}
+	in.Partition = at.Of([]byte(in.Order))
+	return nil
+}
+
+func (in *Input) readSubmission(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	in.Submission, in.Problem = events.Decode[events.Submission](in.Record.Value)
+	if errors.Is(in.Problem, events.ErrUnreadable) {
+		return in.Problem
+	}
+	if size := len(in.Record.Value); size > events.MaxValue {
+		in.Problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	return nil
+}
+
+func (in *Input) readReply(at Place) error {
+	if in.Order != "" {
+		if err := in.find(at); err != nil || in.Partition != at.Here {
+			return err
+		}
+	}
+	reply, err := events.Decode[events.Reply](in.Record.Value)
+	if err != nil {
+		return err
+	}
+	switch {
+	case in.Order == "": // the key was left out; the value says it too
+		in.Order = reply.Order
+		if err := in.find(at); err != nil {
+			return err
+		}
+	case in.Order != reply.Order:
+		return fmt.Errorf("the key names order %q and the value order %q", in.Order, reply.Order)
+	}
+	if reply.Status != events.ReplyCompleted && reply.Status != events.ReplyFailed {
+		return fmt.Errorf("status %q: a reply is %s or %s", reply.Status, events.ReplyCompleted, events.ReplyFailed)
+	}
+	if size := len(in.Record.Value); size > events.MaxValue {
+		reply = events.Reply{
+			Order: reply.Order, Step: reply.Step, Attempt: reply.Attempt, Undo: reply.Undo, Status: events.ReplyFailed,
+			Error: &events.Error{Code: "reply-too-large", Message: fmt.Sprintf("the reply has %d bytes; at most %d are allowed", size, events.MaxValue), Permanent: true},
+		}
+	}
+	in.Reply = &reply
+	return nil
+}
+
+func (in *Input) readCommand(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	if size := len(in.Record.Value); size > events.MaxValue {
+		return fmt.Errorf("the command has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	command, err := events.Decode[events.Command](in.Record.Value)
+	if err != nil {
+		return err
+	}
+	in.Command = &command
+	return nil
+}

@@ -1,0 +1,172 @@
+package decide
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// checkInputs holds a history against the order's submission, its replies, and
+// what was put aside.
+func checkInputs(t fataler, s *stage, id string, history []events.Event) {
+	t.Helper()
+	_, err := tooEarly(func(before int) error { return s.replied(id, history, before) })
+	if err = cmp.Or(err, s.submitted(id, history), s.putAside(id, history)); err != nil {
+		t.Fatalf("%q: %v\n%s", id, err, inspect.Story(history))
+	}
+}
+
+// submitted: the first submission of an id is the one that counts, and the
+// history begins with what it says.
+func (s *stage) submitted(id string, history []events.Event) error {
+	first := slices.IndexFunc(s.orders, func(in submission) bool { return in.id == id })
+	if first < 0 {
+		return errors.New("nobody submitted it")
+	}
+	in, e := &s.orders[first].value, &history[0]
+	if e.Type == events.OrderRejected && strings.Contains(e.Reason, "panicked") {
+		return nil // nobody read it
+	}
+	if !strings.HasPrefix(in.Workflow, e.Workflow) || e.Workflow == "" != (in.Workflow == "") || in.Version > 0 && e.Version != in.Version {
+		return fmt.Errorf("%+v was submitted, and it is of %s@%d", in, e.Workflow, e.Version)
+	}
+	if e.Type == events.OrderRejected {
+		return nil
+	}
+	if string(e.Input) != string(in.Input) || e.Priority != in.Priority || !in.Deadline.IsZero() && !e.Deadline.Equal(in.Deadline) {
+		return fmt.Errorf("%+v was submitted, and it says %+v", in, e)
+	}
+	if e.ReplyTo != in.ReplyTo {
+		if e.ReplyTo != "" || len(history) < 2 || history[1].Type != events.StatusRefused || history[1].ReplyTo != in.ReplyTo {
+			return fmt.Errorf("its caller named %q, and it goes to %q", in.ReplyTo, e.ReplyTo)
+		}
+	}
+	return nil
+}
+
+// putAside: every input that was discarded is a dead letter, for the same reason,
+// and every reply among the dead letters was discarded.
+func (s *stage) putAside(id string, history []events.Event) error {
+	letters := make(map[string]string)
+	for _, r := range s.letters {
+		if string(r.Key) == id {
+			letters[events.Header(r, headerSource)] = events.Header(r, headerReason)
+		}
+	}
+	for i := range history {
+		if e := &history[i]; e.Type == events.InputDiscarded {
+			if reason, ok := letters[e.Source]; !ok || reason != e.Reason {
+				return fmt.Errorf("%s is discarded for %q, and there is a dead letter: %t, %q", e.Source, e.Reason, ok, reason)
+			}
+			delete(letters, e.Source)
+		}
+	}
+	for from := range letters {
+		if strings.HasPrefix(from, s.topics.Replies+"/") {
+			return fmt.Errorf("%s is a dead letter, and the history does not say so", from)
+		}
+	}
+	return nil
+}
+
+// replied: every reply that was read left one event, in the order in which
+// they came, and that event says what the reply says. Those that waited for the
+// release of their order left theirs then. Replies that came before the order
+// left nothing.
+func (s *stage) replied(id string, history []events.Event, before int) error {
+	read := make(map[int]*events.Reply) // by offset
+	var offsets []int
+	for i := range s.replies[:s.state.Head().Next.Replies] {
+		if in := &s.replies[i]; in.id == id {
+			read[i] = &in.value
+			offsets = append(offsets, i)
+		}
+	}
+	if before > len(offsets) {
+		return errNoMore
+	}
+	return answers(history, read, offsets[before:])
+}
+
+// answers holds a history against the replies that were read, of which those at
+// the offsets must have left something.
+func answers(history []events.Event, read map[int]*events.Reply, offsets []int) error {
+	waits := make(map[int]bool) // or has waited
+	var again *events.Reply     // one that waited, and is decided with the next event
+	for i := range history {
+		e := &history[i]
+		offset := -1
+		if topic, at, ok := strings.Cut(e.Source, "/0/"); ok && strings.HasSuffix(topic, ".replies") {
+			if _, err := fmt.Sscan(at, &offset); err != nil {
+				return fmt.Errorf("event %d is from %q", e.Seq, e.Source)
+			}
+		}
+		switch waited := again; {
+		case waited != nil && !left(e):
+			return fmt.Errorf("the reply %+v was released, and event %d is %s", waited, e.Seq, e.Type)
+		case e.Type == events.InputReleased:
+			again = read[offset]
+			continue
+		case left(e):
+			again = nil
+			if waited == nil {
+				if len(offsets) == 0 {
+					return fmt.Errorf("event %d, %s, is of no reply", e.Seq, e.Type)
+				}
+				waited, offsets = read[offsets[0]], offsets[1:]
+			}
+			if !tells(e, waited) {
+				return fmt.Errorf("event %d is of the reply %+v, and says %+v", e.Seq, waited, e)
+			}
+		case offset >= 0 && !waits[offset]: // it is held, or discarded at once
+			if len(offsets) == 0 || offset != offsets[0] {
+				return fmt.Errorf("event %d, %s, comes out of turn", e.Seq, e.Type)
+			}
+			offsets, waits[offset] = offsets[1:], true
+		}
+	}
+	if again != nil {
+		return fmt.Errorf("the reply %+v was released, and left nothing", again)
+	}
+	if len(offsets) > 0 {
+		return fmt.Errorf("the reply %+v left nothing", read[offsets[0]])
+	}
+	return nil
+}
+
+// left says whether an event is what a reply leaves.
+func left(e *events.Event) bool {
+	switch e.Type {
+	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.ReplyDiscarded:
+		return true
+	case events.UndoFailed: // and not because it could not even begin
+		return e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != badExpression
+	}
+	return false
+}
+
+// tells says whether an event tells what the reply says.
+func tells(e *events.Event, r *events.Reply) bool {
+	undo := e.Undo || strings.HasPrefix(string(e.Type), "waybill.undo.")
+	if e.Step != r.Step || e.Attempt != max(r.Attempt, 0) || undo != r.Undo {
+		return false
+	}
+	switch e.Type {
+	case events.StepCompleted, events.UndoCompleted:
+		return r.Status == events.ReplyCompleted && string(e.Output) == string(r.Output)
+	case events.StepFailed, events.UndoFailed:
+		switch {
+		case r.Status == events.ReplyCompleted:
+			return e.Error.Code == "output-refused" && e.Error.Permanent
+		case r.Error == nil:
+			return e.Error.Code == "error" && !e.Error.Permanent
+		}
+		return *e.Error == *r.Error
+	}
+	return true
+}

@@ -1,0 +1,67 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Message is what a decision writes to a topic. Its partition is that of the
+// order on Waybill's own topics.
+type Message struct {
+	Topic    string
+	Envelope events.Envelope
+	Value    []byte
+}
+
+// Record is a record of an input topic, as it was read.
+type Record struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+	events.Raw
+}
+
+// Source names the record: topic/partition/offset.
+func (r *Record) Source() string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
+
+// Size is what the record takes in bytes, roughly and not less.
+func (r *Record) Size() int {
+	size := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += len(h.Key) + len(h.Value) + 8
+	}
+	return size
+}
+
+// header is the value of the last header named key, "" if it has none.
+func (r *Record) header(key string) string {
+	for _, h := range slices.Backward(r.Headers) {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
+// recordOf is the record that waits, as it came.
+func recordOf(h *projections.Held) *Record {
+	r := &Record{Raw: h.Raw}
+	parts := strings.Split(h.Source, "/")
+	if len(parts) == 3 {
+		partition, _ := strconv.ParseInt(parts[1], 10, 32)
+		r.Topic, r.Partition = parts[0], int32(partition)
+		r.Offset, _ = strconv.ParseInt(parts[2], 10, 64)
+	}
+	return r
+}
+
+// Aside is an input that is to be put aside, among the dead letters.
+type Aside struct {
+	*Record
+	Reason string
+}

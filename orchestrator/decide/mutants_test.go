@@ -1,0 +1,370 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// recording is all that was recorded of one order.
+type recording struct {
+	history  []events.Event
+	messages *oracle.Messages
+	order    *projections.Order
+	ledger   *oracle.Ledger
+	find     func(name string, version int) *oracle.Flow
+	stage    *stage
+	statuses []string // the topics of the status messages
+	owners   []string // who decided each event
+	// How many replies and commands came before the order.
+	replies, commands int
+}
+
+// recorded are some 200 histories as [TestHistories] draws them, always the
+// same.
+var recorded = sync.OnceValue(func() []recording {
+	var all []recording
+	for seed := range 150 {
+		all = append(all, drawn.Example(seed)...)
+	}
+	return all
+})
+
+// drawn draws what [TestHistories] does, and records it.
+var drawn = rapid.Custom(func(t *rapid.T) []recording {
+	h := &historian{stage: newStage(t), inspector: inspect.New()}
+	defer func() { h.close() }()
+	h.perform(t)
+	owners, owner := make(map[string][]string), ""
+	for _, r := range h.journal {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		if e.Type == events.PartitionClaimed {
+			owner = e.Instance
+		}
+		owners[e.Order] = append(owners[e.Order], owner)
+	}
+	var all []recording
+	for _, id := range h.ids() {
+		r := recording{
+			history: h.inspector.Histories[id], messages: h.inspector.Messages[id], order: h.of(t, id), ledger: h.inspector.Ledgers[id],
+			find: func(name string, version int) *oracle.Flow {
+				return h.inspector.Definition(h.flows.Find(name, version))
+			},
+			stage: h.stage, statuses: h.inspector.Statuses[id], owners: owners[id],
+		}
+		r.replies, _ = tooEarly(func(before int) error { return h.replied(id, r.history, before) })
+		r.commands, _ = tooEarly(func(before int) error { return h.commanded(id, r.history, before) })
+		all = append(all, r)
+	}
+	return all
+})
+
+// TestHistoriesGoDeep: whatever an orchestrator can write into a journal, and
+// every end of an order, comes up in what [TestHistories] draws.
+func TestHistoriesGoDeep(t *testing.T) {
+	counts := make(map[string]int)
+	all := recorded()
+	for _, r := range all {
+		for i := range r.history {
+			e := &r.history[i]
+			counts[string(e.Type)]++
+			if e.Type == events.ReplyDiscarded {
+				counts["discarded: "+e.Reason]++
+			}
+		}
+		counts["end: "+string(r.order.State)]++
+		for _, cause := range r.ledger.Blame {
+			counts["Error by "+string(cause)]++
+		}
+		counts["events"] += len(r.history)
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Compare(counts[b], counts[a]) }) {
+		t.Logf("%6d %s", counts[name], name)
+	}
+	t.Logf("%.1f events in each of %d orders", float64(counts["events"])/float64(len(all)), len(all))
+
+	source, err := os.ReadFile("../../events/event.go")
+	must(t, err)
+	want := []string{
+		"end: " + string(projections.Processed), "end: " + string(projections.Rejected),
+		"end: " + string(projections.Compensated), "end: " + string(projections.Cancelled),
+		"discarded: " + events.DiscardLate, "discarded: " + events.DiscardStale,
+		"discarded: " + events.DiscardRepeated, "discarded: " + events.DiscardUnknownStep,
+	}
+	for _, cause := range oracle.Causes {
+		want = append(want, "Error by "+string(cause))
+	}
+	_, transitions, _ := strings.Cut(string(source), "// The transitions of an order.")
+	for _, m := range regexp.MustCompile(`Type = "(waybill\.[a-z.]+)"`).FindAllStringSubmatch(transitions, -1) {
+		if !strings.HasPrefix(m[1], "waybill.partition.") {
+			want = append(want, m[1])
+		}
+	}
+	for _, name := range want {
+		if counts[name] == 0 {
+			t.Errorf("%s never comes up", name)
+		}
+	}
+}
+
+// verdict takes that a check fails.
+type verdict struct{}
+
+func (*verdict) Helper()             {}
+func (*verdict) Logf(string, ...any) {}
+func (v *verdict) Fatalf(string, ...any) {
+	panic(v)
+}
+
+// fails says whether a check does.
+func (v *verdict) fails(check func()) (yes bool) {
+	defer func() {
+		if said := recover(); said == v {
+			yes = true
+		} else if said != nil {
+			panic(said)
+		}
+	}()
+	check()
+	return false
+}
+
+// refuse says who notices that a history is not what happened, "" if nobody does:
+// the rules, the messages that were sent, the record, or the inputs.
+func (r *recording) refuse(history []events.Event) (by string) {
+	id := r.history[0].Order
+	l := oracle.NewLedger(id, r.find)
+	for i := range history {
+		l.Owner = r.owners[min(i, len(r.owners)-1)]
+		if l.Add(&history[i]) != nil {
+			return "a rule"
+		}
+	}
+	if l.Rest() != nil {
+		return "rest"
+	}
+	if oracle.CheckMessages(history, r.messages) != nil {
+		return "the messages"
+	}
+	o := r.order.Clone()
+	o.Seq = l.Seq // numbers would tell
+	v := new(verdict)
+	for _, check := range []struct {
+		by string
+		do func()
+	}{
+		{"the record", func() { inspect.CheckState(v, o, l) }},
+		{"the messages' topics", func() { inspect.CheckTopics(v, &r.stage.topics, id, history, r.statuses) }},
+		{"the submission", func() { must(v, r.stage.submitted(id, history)) }},
+		{"the replies", func() { must(v, r.stage.replied(id, history, r.replies)) }},
+		{"the commands", func() { must(v, r.stage.commanded(id, history, r.commands)) }},
+		{"the dead letters", func() { must(v, r.stage.putAside(id, history)) }},
+		{"the times", func() {
+			for n := range history {
+				inspect.CheckTimes(v, history[:n+1], r.stage.skew, false)
+			}
+		}},
+	} {
+		if v.fails(check.do) {
+			return check.by
+		}
+	}
+	return ""
+}
+
+// pardon is a kind of mutants that may survive, and why.
+type pardon struct {
+	kind, why string
+	most      int // how many, 0 for any number
+}
+
+var pardoned = []pardon{
+	{kind: "too late ", why: "two events of one time, of which neither depends on the other"},
+	{kind: "other reason of command.refused", why: "words for people"},
+	{kind: "other reason of status.refused", why: "what Kafka says stands in no topic"},
+	{kind: "an hour later ", why: "the last event, about which no message tells"},
+	{kind: "lost step.retried", why: "the order is resumed after its deadline: what it is armed for never comes", most: 2},
+}
+
+// TestTheOracleNotices: of all that can be done to an event of a history, the
+// oracle notices nearly everything.
+func TestTheOracleNotices(t *testing.T) {
+	refused, survived := make(map[string]int), make(map[string]int)
+	mutants, survivors := 0, 0
+	for _, r := range recorded() {
+		if by := r.refuse(r.history); by != "" {
+			t.Fatalf("%s refuses what happened", by)
+		}
+		for m := range oracle.Mutants(r.history) {
+			mutants++
+			by := r.refuse(m.History)
+			if refused[by]++; by == "" {
+				survivors++
+				survived[m.Kind]++
+			}
+		}
+	}
+	t.Logf("%d mutants, refused by %v", mutants, refused)
+	for _, kind := range slices.SortedFunc(maps.Keys(survived), func(a, b string) int { return cmp.Compare(survived[b], survived[a]) }) {
+		i := slices.IndexFunc(pardoned, func(p pardon) bool {
+			return strings.HasPrefix(kind, p.kind) && (p.most == 0 || survived[kind] <= p.most)
+		})
+		if i < 0 {
+			t.Errorf("%6d %s: nobody notices", survived[kind], kind)
+			continue
+		}
+		t.Logf("%6d %s: %s", survived[kind], kind, pardoned[i].why)
+	}
+	if 50*survivors > mutants {
+		t.Errorf("%d of %d mutants survive", survivors, mutants)
+	}
+}
+
+// needs are the rules without which something would be taken, each with those
+// that ask for it, and what shows it.
+type needs map[string]string
+
+// at says whether a line of the oracle is needed.
+func (n needs) at(place string) bool {
+	for chain := range n {
+		if strings.Contains(chain, place+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// look follows a history with the ledger alone, up to the first rule that is
+// broken. If nothing else is wrong with that event, or with the end, the rule is
+// needed.
+func (n needs) look(r *recording, kind string, history []events.Event, find func(string, int) *oracle.Flow) {
+	broken, at := r.follow(history, find, "")
+	if broken == "" || n[broken] != "" {
+		return
+	}
+	if _, then := r.follow(history, find, broken); then > at {
+		n[broken] = kind
+	}
+}
+
+// follow says which rule is broken first, by its place in the source and those of
+// the calls that lead there, and by which event. The one that is pardoned is not to
+// hold.
+func (r *recording) follow(history []events.Event, find func(string, int) *oracle.Flow, pardoned string) (broken string, at int) {
+	l := oracle.NewLedger(r.history[0].Order, find)
+	l.Pardon = func() bool {
+		var calls [8]uintptr
+		frames := runtime.CallersFrames(calls[:runtime.Callers(3, calls[:])])
+		broken = ""
+		for more := true; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); !strings.Contains(f.File, "/test/oracle/") {
+				break
+			}
+			broken += fmt.Sprint(filepath.Base(f.File), ":", f.Line, " ")
+		}
+		return broken == pardoned
+	}
+	for i := range history {
+		l.Owner = r.owners[min(i, len(r.owners)-1)]
+		if l.Add(&history[i]) != nil {
+			return broken, i
+		}
+	}
+	if l.Rest() != nil {
+		return broken, len(history)
+	}
+	return "", len(history) + 1
+}
+
+// cancelled is an order that was cancelled while its last step ran, and not undone.
+func cancelled() recording {
+	e := func(kind events.Type, more events.Event) events.Event {
+		more.Type, more.Order, more.At = kind, "o", inspect.Curtain
+		return more
+	}
+	history := []events.Event{
+		e(events.OrderAccepted, events.Event{Steps: []string{"a"}}),
+		e(events.StepStarted, events.Event{
+			Step: "a", Attempt: 1, Agent: "x", Operation: "a", IdempotencyKey: "o/a", CompleteBy: inspect.Curtain.Add(time.Second), LockedBy: "i-1",
+		}),
+		e(events.OrderCompensating, events.Event{End: "Cancelled", Reason: "why", LockedBy: "i-1"}),
+		e(events.StepCompleted, events.Event{Step: "a", Attempt: 1}),
+		e(events.OrderCancelled, events.Event{NotUndone: []string{"a"}}),
+	}
+	for i := range history {
+		history[i].Seq = uint64(i + 1)
+	}
+	return recording{history: history, owners: []string{"i-1"}, find: func(string, int) *oracle.Flow { return nil }}
+}
+
+// TestEveryRuleIsNeeded: for every rule of the ledger, and for every place that
+// asks for several, there is a history that breaks it alone. Without it nobody
+// would notice.
+func TestEveryRuleIsNeeded(t *testing.T) {
+	rules := make(map[string]string)
+	files, err := filepath.Glob("../../test/oracle/*.go")
+	must(t, err)
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		must(t, err)
+		for n, line := range strings.Split(string(source), "\n") {
+			if oracle.Rules.MatchString(line) {
+				rules[fmt.Sprint(filepath.Base(file), ":", n+1)] = strings.TrimSpace(line)
+			}
+		}
+	}
+
+	needed := make(needs)
+	seed := 0
+	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 400; seed++ {
+		for _, r := range histories {
+			if len(r.history) <= 40 { // what a long one shows, shorter ones do
+				needed.lookAll(&r)
+			}
+		}
+		maps.DeleteFunc(rules, func(place, _ string) bool { return needed.at(place) })
+		histories = drawn.Example(seed)
+	}
+	for place, rule := range rules {
+		t.Errorf("nobody misses the rule at %s: %s", place, rule)
+	}
+	t.Logf("%d histories say which are needed", seed)
+}
+
+// lookAll looks at whatever breaks the rules and can be made of a recording.
+func (n needs) lookAll(r *recording) {
+	for m := range oracle.Mutants(r.history) {
+		n.look(r, m.Kind, m.History, r.find)
+		n.look(r, m.Kind, m.History, nil)
+	}
+	for i := range r.history {
+		n.look(r, "the end before "+string(r.history[i].Type), r.history[:i], r.find)
+		gap := slices.Clone(r.history[:i+1])
+		gap[i].Seq++
+		n.look(r, "a gap", gap, r.find)
+	}
+	n.look(r, "no workflow", r.history, func(string, int) *oracle.Flow { return nil })
+	if flow := r.find(r.history[0].Workflow, r.history[0].Version); flow != nil {
+		for what, mutant := range flow.Mutants() {
+			n.look(r, what, r.history, func(string, int) *oracle.Flow { return mutant })
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/waybill-dev/waybill/compensation"
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Operate decides on an operator's command (P3). One that cannot be done is
+// recorded with the reason, and changes nothing else; one that was sent twice
+// acts once. The order must exist.
+func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
+	if c.ID != "" && Cut(c.ID, MaxName) == order.Command {
+		return Decision{}
+	}
+	d := newDecider(env, order)
+	// What every act carries: who, why, and by which command.
+	act := events.Event{By: c.By, Reason: c.Note, Command: c.ID}
+	if why := d.operate(c, act); why != "" {
+		d.refuseCommand(c, why)
+	}
+	return d.made()
+}
+
+// refuseCommand records why a command is not done.
+func (d *decider) refuseCommand(c *events.Command, why string) {
+	d.record(events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
+}
+
+// operate does what the command asks for, or says why that is not possible.
+func (d *decider) operate(c *events.Command, act events.Event) (refusal string) {
+	o := d.order
+	if o.State.Final() {
+		return "the order has ended: it is " + string(o.State)
+	}
+	if o.Hold != nil && c.Command != events.CommandRelease {
+		return fmt.Sprintf("the order is held, and nothing is done to it before its release: waybill order release %s", quote(o.ID))
+	}
+	switch c.Command {
+	case events.CommandRelease:
+		return d.release(c, act)
+	case events.CommandCancel:
+		if o.Toward != "" {
+			return "what was done is being undone already"
+		}
+		if act.Reason == "" {
+			act.Reason = "cancelled by an operator"
+		}
+		d.undo(projections.Cancelled, act)
+		return ""
+	case events.CommandResubmit:
+		return d.resubmit(c, act)
+	case events.CommandSkipStep:
+		return d.skip(c, act)
+	case events.CommandPause:
+		switch {
+		case o.State == projections.Error:
+			return "the order is in Error, where nothing starts"
+		case o.Paused:
+			return "the order is paused already"
+		}
+		act.Type = events.OrderPaused
+		d.record(act)
+		return ""
+	case events.CommandResume:
+		if !o.Paused {
+			return "the order is not paused"
+		}
+		act.Type = events.OrderResumed
+		d.record(act)
+		d.goOn()
+		return ""
+	}
+	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
+}
+
+// resubmit lets what failed begin again (P3).
+func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string) {
+	o := d.order
+	switch {
+	case o.State != projections.Error:
+		return fmt.Sprintf("the order is %s; only an order in Error can be resubmitted", o.State)
+	case d.flow == nil:
+		return "its workflow is not registered any more; register it again first"
+	}
+	act.Type, act.Step, act.SameKey, act.LockedBy = events.OrderResubmitted, c.Step, c.SameKey, d.lock()
+	if c.Step == "" && c.Input != nil {
+		for i := range o.Steps {
+			if !d.work(i, o.Toward != "").Broken() {
+				continue
+			}
+			if act.Step != "" {
+				return fmt.Sprintf("steps %s and %s failed; name the one that the input is for", act.Step, o.Steps[i].Name)
+			}
+			act.Step = o.Steps[i].Name
+		}
+		if act.Step == "" {
+			return "no step failed; name the one that the input is for"
+		}
+	}
+	if act.Step != "" {
+		i := d.flow.Index(act.Step)
+		if i < 0 {
+			return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(act.Step, MaxName), d.stepNames())
+		}
+		work := d.work(i, o.Toward != "")
+		if begins := c.Input != nil && work.State == projections.NotStarted && o.Toward == ""; !work.Broken() && !begins {
+			return fmt.Sprintf("%s is %s; only what failed can be resubmitted", d.what(i), work.State)
+		}
+		if why := d.env.Refuses(d.env.Topics.Journal, len(c.Input)+EnvelopeSize); why != "" {
+			return "the input cannot be recorded: " + why
+		}
+		act.Input = c.Input
+	}
+	d.record(act)
+	d.advance()
+	return ""
+}
+
+// skip passes over a step, or over its undo while the order is compensated.
+func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
+	o := d.order
+	undo := o.Toward != ""
+	if d.flow == nil {
+		return "its workflow is not registered any more; register it again first"
+	}
+	if c.Step == "" {
+		return "no step is named; its steps are " + d.stepNames()
+	}
+	i := d.flow.Index(c.Step)
+	if i < 0 {
+		return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(c.Step, MaxName), d.stepNames())
+	}
+	work := d.work(i, undo)
+	if work.State != projections.NotStarted && !work.Broken() {
+		return fmt.Sprintf("%s is %s; only what has not begun or has failed can be skipped", d.what(i), work.State)
+	}
+	act.Type, act.Step, act.LockedBy = events.StepSkipped, c.Step, d.lock()
+	if undo {
+		act.Type = events.UndoSkipped
+		if s := &o.Steps[i]; d.flow.Steps[i].Undo == "" || !s.Ran() {
+			return fmt.Sprintf("step %s is not to be undone", c.Step)
+		}
+	} else {
+		if why := d.env.Refuses(d.env.Topics.Journal, len(c.Output)+EnvelopeSize); why != "" {
+			return "the output cannot be recorded: " + why
+		}
+		act.Output = c.Output
+	}
+	d.record(act)
+	d.advance()
+	return ""
+}
+
+// goOn decides what follows the attempts that failed during a pause: first
+// those with nothing left to try, since nothing else begins beside them.
+func (d *decider) goOn() {
+	for _, spent := range []bool{true, false} {
+		for i := range d.order.Steps {
+			undo := d.order.Toward != ""
+			if w := d.work(i, undo); d.flow != nil && w.Broken() && compensation.Spent(w, &d.flow.Steps[i]) == spent && w.Due.IsZero() {
+				d.repair(d.order.Steps[i].Name, undo)
+			}
+		}
+	}
+	d.advance()
+}
+
+// action tells an operator what can be done about an order in Error.
+func (d *decider) action(step string) string {
+	id, skip := quote(d.order.ID), ""
+	if step != "" {
+		skip = fmt.Sprintf("; or pass over it: waybill order skip-step %s --step %s", id, step)
+	}
+	if d.order.Toward != "" {
+		return fmt.Sprintf("repair the cause, then ask for the undo again: waybill order resubmit %s%s, which leaves it not undone", id, cmp.Or(skip, fmt.Sprintf("; or pass over one: waybill order skip-step %s --step STEP", id)))
+	}
+	return fmt.Sprintf("repair the cause, then: waybill order resubmit %s%s; or undo what was done: waybill order cancel %s", id, skip, id)
+}
+
+func (d *decider) what(i int) string {
+	name := "step " + d.order.Steps[i].Name
+	if d.order.Toward != "" {
+		return "the undo of " + name
+	}
+	return name
+}
+
+func (d *decider) stepNames() string {
+	names := make([]string, len(d.order.Steps))
+	for i := range d.order.Steps {
+		names[i] = d.order.Steps[i].Name
+	}
+	return Cut(strings.Join(names, ", "), MaxText/2)
+}

@@ -1,0 +1,392 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// TestPlays performs the files under testdata/plays. Each tells one part of
+// the pattern: commands, and below each what followed, one line an event. A
+// line with an arrow is a message that left with the event above it. After
+// every command the invariants are checked. -rewrite writes the results anew.
+//
+//	workflow                   registers the workflow file that stands below
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30]
+//	        size=N says that the record had so many bytes, more than are allowed
+//	reply ID step=NAME attempt=N [undo] completed [output=JSON]
+//	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
+//	        written=12:00:05 gives the record another time than now
+//	cancel, resubmit, skip-step, pause, resume, release
+//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [discard] [by=NAME] [note=(…)] [id=ID]
+//	        are an operator's commands
+//	curse ID                   has deciding on an order panic, whatever the input
+//	brittle                    has deciding on any input with the payload "poison-pill" panic
+//	heal                       ends both
+//	clock-skew DURATION        is the allowance for it
+//	advance DURATION           moves the clock
+//	supervise                  has the supervisor look, as it does every second
+//	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
+//	permit topic=T             ends that
+//	crash                      loses the instance and its store; the store is rebuilt from the journal
+//	takeover instance=ID       gives the partition to an instance; it reads what waited
+//	state ID, deadlines        show the store
+func TestPlays(t *testing.T) {
+	datadriven.Walk(t, "testdata/plays", func(t *testing.T, path string) {
+		p := &play{stage: newStage(t)}
+		defer p.close()
+		p.takeOver(t, "i-1")
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			var out strings.Builder
+			p.perform(t, d, &out)
+			p.stage.check(t, inspect.New())
+			return out.String()
+		})
+	})
+}
+
+type play struct{ *stage }
+
+func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builder) {
+	switch d.Cmd {
+	case "workflow":
+		flow, err := workflow.Parse("workflow.yaml", []byte(d.Input))
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		p.flows.Add(flow)
+		fmt.Fprintf(out, "%s registered\n", flow.ID())
+	case "submit":
+		p.orders = append(p.orders, p.submission(t, d))
+		p.act(t, out)
+	case "reply":
+		p.replies = append(p.replies, p.reply(t, d))
+		p.act(t, out)
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
+		p.commands = append(p.commands, p.command(d))
+		p.act(t, out)
+	case "curse":
+		p.cursed[d.CmdArgs[0].Key] = true
+		fmt.Fprintf(out, "from now on deciding on %s panics\n", d.CmdArgs[0].Key)
+	case "brittle":
+		p.brittle = true
+		fmt.Fprintf(out, "from now on deciding on %s panics\n", pill)
+	case "heal":
+		clear(p.cursed)
+		p.brittle = false
+		fmt.Fprintln(out, "nothing panics any more")
+	case "clock-skew":
+		var err error
+		p.skew, err = time.ParseDuration(d.CmdArgs[0].Key)
+		must(t, err)
+		fmt.Fprintf(out, "attempts expire %v after their complete-by\n", p.skew)
+	case "advance":
+		by, err := time.ParseDuration(d.CmdArgs[0].Key)
+		must(t, err)
+		p.now = p.now.Add(by)
+		fmt.Fprintf(out, "it is %s\n", inspect.Clock(p.now))
+	case "supervise":
+		p.supervise(t, page)
+		p.print(out, p.commit(t))
+	case "refuse":
+		var topic, reason string
+		var limit int
+		d.ScanArgs(t, "topic", &topic)
+		d.MaybeScanArgs(t, "reason", &reason)
+		d.MaybeScanArgs(t, "limit", &limit)
+		p.refused[topic] = refusal{reason, limit}
+		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
+	case "permit":
+		var topic string
+		d.ScanArgs(t, "topic", &topic)
+		delete(p.refused, topic)
+		fmt.Fprintf(out, "Kafka takes %s again\n", topic)
+	case "crash":
+		p.crash(t)
+		fmt.Fprintf(out, "rebuilt from %d journal records: the same, key by key\n", len(p.journal))
+	case "takeover":
+		var instance string
+		d.ScanArgs(t, "instance", &instance)
+		p.print(out, []*kgo.Record{p.takeOver(t, instance)})
+		p.act(t, out)
+	case "state":
+		must(t, p.state.Flush())
+		o, _, err := p.store.Order(0, d.CmdArgs[0].Key)
+		if errors.Is(err, projections.ErrNotFound) {
+			fmt.Fprintln(out, "no such order")
+			return
+		}
+		must(t, err)
+		printState(out, o)
+	case "deadlines":
+		must(t, p.state.Flush())
+		due, err := p.state.Due(p.now.AddDate(1, 0, 0), 1000)
+		must(t, err)
+		p.state.Rescan()
+		for _, due := range due {
+			fmt.Fprintf(out, "%s %s %s\n", inspect.Clock(due.At), due.Order, due.Step)
+		}
+	default:
+		d.Fatalf(t, "unknown command")
+	}
+	if out.Len() == 0 {
+		out.WriteString("nothing\n")
+	}
+}
+
+func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
+	s := submission{id: d.CmdArgs[0].Key}
+	var input, priority string
+	d.MaybeScanArgs(t, "workflow", &s.value.Workflow)
+	d.MaybeScanArgs(t, "version", &s.value.Version)
+	d.MaybeScanArgs(t, "reply-to", &s.value.ReplyTo)
+	d.MaybeScanArgs(t, "priority", &priority)
+	if d.MaybeScanArgs(t, "input", &input) {
+		s.value.Input = []byte(input)
+	}
+	s.value.Priority = events.Priority(priority)
+	var deadline string
+	if d.MaybeScanArgs(t, "deadline", &deadline) {
+		s.value.Deadline = today(t, deadline)
+	}
+	var size int
+	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
+		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	return s
+}
+
+func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
+	r := reply{id: d.CmdArgs[0].Key, written: p.now}
+	r.value.Order = r.id
+	d.ScanArgs(t, "step", &r.value.Step)
+	d.ScanArgs(t, "attempt", &r.value.Attempt)
+	r.value.Undo = d.HasArg("undo")
+	if d.HasArg("completed") {
+		r.value.Status = events.ReplyCompleted
+		var output string
+		if d.MaybeScanArgs(t, "output", &output) {
+			r.value.Output = []byte(output)
+		}
+	} else {
+		r.value.Status = events.ReplyFailed
+		if d.HasArg("code") {
+			r.value.Error = &events.Error{Permanent: d.HasArg("permanent")}
+			d.ScanArgs(t, "code", &r.value.Error.Code)
+		}
+	}
+	var written string
+	if d.MaybeScanArgs(t, "written", &written) {
+		r.written = today(t, written)
+	}
+	return r
+}
+
+// today is a time of the day of the play.
+func today(t *testing.T, text string) time.Time {
+	at, err := time.Parse(time.TimeOnly, text)
+	must(t, err)
+	return inspect.Curtain.Truncate(24 * time.Hour).Add(at.Sub(at.Truncate(24 * time.Hour)))
+}
+
+func (p *play) command(d *datadriven.TestData) command {
+	c := command{id: d.CmdArgs[0].Key}
+	c.value.Command = d.Cmd
+	for _, arg := range d.CmdArgs[1:] {
+		value := strings.Join(arg.Vals, " ")
+		switch arg.Key {
+		case "command":
+			c.value.Command = value
+		case "step":
+			c.value.Step = value
+		case "input":
+			c.value.Input = []byte(value)
+		case "output":
+			c.value.Output = []byte(value)
+		case "same-key":
+			c.value.SameKey = true
+		case "discard":
+			c.value.Discard = true
+		case "by":
+			c.value.By = value
+		case "note":
+			c.value.Note = value
+		case "id":
+			c.value.ID = value
+		}
+	}
+	return c
+}
+
+// act has the owner, if there is one, read its inputs.
+func (p *play) act(t *testing.T, out *strings.Builder) {
+	if p.owner == "" {
+		fmt.Fprintln(out, "it waits on its topic: nobody owns the partition")
+		return
+	}
+	p.read(t)
+	for _, id := range p.unknown {
+		fmt.Fprintf(out, "    -> %s: input for %s, which is not there\n", p.topics.DeadLetters, id)
+	}
+	p.unknown = nil
+	p.print(out, p.commit(t))
+	must(t, p.state.Flush())
+}
+
+func (p *play) print(out *strings.Builder, records []*kgo.Record) {
+	for _, r := range records {
+		if r.Topic == p.topics.DeadLetters {
+			fmt.Fprintf(out, "    -> %s: %s (%s)\n", r.Topic, r.Value, events.Header(r, headerReason))
+			continue
+		}
+		if r.Topic != p.topics.Journal {
+			fmt.Fprintf(out, "    -> %s: %s\n", r.Topic, message(r))
+			continue
+		}
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			fmt.Fprintln(out, err)
+			continue
+		}
+		if e.Type == events.PartitionAdvanced {
+			continue // an input was read that changed nothing
+		}
+		name := strings.TrimPrefix(string(e.Type), "waybill.")
+		if e.Order != "" {
+			name = fmt.Sprintf("%s/%d %s", e.Order, e.Seq, name)
+		}
+		fmt.Fprintln(out, name+inspect.Fields(&e))
+	}
+}
+
+// message shows a record that is not for the journal, as its reader sees it.
+func message(r *kgo.Record) string {
+	switch kind := events.Type(events.Header(r, events.HeaderType)); kind {
+	case events.StepRequested:
+		m, _ := events.Decode[events.Request](r.Value)
+		s := fmt.Sprintf("%s #%d complete-by=%s key=%s", m.Operation, m.Attempt, inspect.Clock(m.CompleteBy), m.IdempotencyKey)
+		if m.Priority != "" {
+			s += " priority=" + string(m.Priority)
+		}
+		if m.Undo {
+			s += " undo outcome=" + m.Outcome
+		}
+		if m.Input != nil {
+			s += " input=" + string(m.Input)
+		}
+		if m.Output != nil {
+			s += " output=" + string(m.Output)
+		}
+		return s
+	case events.OrderStatus:
+		m, _ := events.Decode[events.Status](r.Value)
+		s := m.Status
+		if d := m.Detail; d != nil {
+			if d.Reason != "" {
+				s += " (" + d.Reason + ")"
+			}
+			if d.Output != nil {
+				s += " output=" + string(d.Output)
+			}
+			if d.Undone != nil {
+				s += " undone=" + strings.Join(d.Undone, ",")
+			}
+			if d.NotUndone != nil {
+				s += " not-undone=" + strings.Join(d.NotUndone, ",")
+			}
+		}
+		return s
+	case events.AlertRaised:
+		m, _ := events.Decode[events.Alert](r.Value)
+		s := "alert"
+		for i := range m.Errors {
+			step := m.Errors[i].Step
+			if m.Errors[i].Undo {
+				step = "undo of " + step
+			}
+			s += " " + fmt.Sprintf("%s #%d %s", step, m.Errors[i].Attempt, inspect.Fault(&m.Errors[i]))
+		}
+		s += "\n       " + m.Action
+		return s
+	default:
+		return string(kind)
+	}
+}
+
+func printState(out *strings.Builder, o *projections.Order) {
+	orNone := func(s string) string {
+		if s == "" {
+			return "nobody"
+		}
+		return s
+	}
+	completeBy := "none"
+	if at := o.CompleteBy(); !at.IsZero() {
+		completeBy = inspect.Clock(at)
+	}
+	fmt.Fprintf(out, "processState=%s lockedBy=%s completeBy=%s failureCount=%d workflow=%s\n",
+		o.State, orNone(o.LockedBy), completeBy, o.FailureCount, workflow.ID(o.Workflow, o.Version))
+	if o.Paused {
+		fmt.Fprintln(out, "  paused")
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		fmt.Fprintf(out, "  %s:", s.Name)
+		printWork(out, &s.Work)
+		if s.Unknown {
+			fmt.Fprint(out, " may-have-run")
+		}
+		if s.Output != nil {
+			fmt.Fprintf(out, " output=%s", s.Output)
+		}
+		if s.Undo != nil {
+			fmt.Fprint(out, "; undo:")
+			printWork(out, s.Undo)
+		}
+		fmt.Fprintln(out)
+	}
+	if output := o.Output(); output != nil {
+		fmt.Fprintf(out, "  output: %s\n", output)
+	}
+	if o.Reason != "" {
+		fmt.Fprintf(out, "  reason: %s\n", o.Reason)
+	}
+	if o.Alert != nil {
+		fmt.Fprintf(out, "  alert open since %s\n", inspect.Clock(o.Alert.At))
+	}
+	if o.Hold != nil {
+		fmt.Fprintf(out, "  held; it was %s\n", o.Hold.State)
+	}
+	for i := range o.Waiting {
+		fmt.Fprintf(out, "  waiting: %s\n", o.Waiting[i].Source)
+	}
+}
+
+func printWork(out *strings.Builder, w *projections.Work) {
+	fmt.Fprintf(out, " %s", w.State)
+	if w.Attempt > 0 {
+		fmt.Fprintf(out, " attempt=%d failureCount=%d", w.Attempt, w.FailureCount)
+	}
+	if w.Round > 0 {
+		fmt.Fprintf(out, " round=%d", w.Round)
+	}
+	if w.State == projections.Running {
+		fmt.Fprintf(out, " completeBy=%s", inspect.Clock(w.CompleteBy))
+	}
+	if !w.Due.IsZero() {
+		fmt.Fprintf(out, " due=%s", inspect.Clock(w.Due))
+	}
+	if w.Error != nil {
+		fmt.Fprintf(out, " error=%s", inspect.Fault(w.Error))
+	}
+}

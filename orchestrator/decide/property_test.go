@@ -1,0 +1,64 @@
+package decide
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/test/draw"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// TestHistories: whatever is submitted, answered, lost, repeated and commanded,
+// in whatever order, the invariants hold after every step, and a store rebuilt
+// from the journal is the same. At last time enough brings every order to an
+// end or to an operator, and an operator brings every one to an end.
+func TestHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &historian{stage: newStage(t), inspector: inspect.New()}
+		defer func() { h.close() }() // a crash replaces the store
+		h.perform(t)
+	})
+}
+
+// perform draws what happens, until every order has come to its end.
+func (h *historian) perform(t *rapid.T) {
+	h.skew = time.Duration(rapid.SampledFrom([]int{0, 0, 500, 3_000}).Draw(t, "skew")) * time.Millisecond
+	for i := range rapid.IntRange(1, 2).Draw(t, "workflows") {
+		h.flows.Add(draw.Flow(t, i+1))
+	}
+	h.takeOver(t, "i-1")
+	h.submitTo(t, "a", "flow", 1)
+	t.Repeat(map[string]func(*rapid.T){
+		"submit":    h.submit,
+		"answer":    h.answer,
+		"report":    h.report,
+		"reports":   h.report, // the more likely
+		"serve":     h.serve,
+		"live":      h.live,
+		"babble":    h.babble,
+		"operate":   h.operate,
+		"manage":    h.manage,
+		"read":      func(t *rapid.T) { h.read(t) },
+		"supervise": h.look,
+		"commit":    func(t *rapid.T) { h.commit(t) },
+		"flush":     func(t *rapid.T) { must(t, h.state.Flush()) },
+		"wait":      func(t *rapid.T) { h.wait(time.Duration(rapid.IntRange(1, 8_000).Draw(t, "ms")) * time.Millisecond) },
+		"punctual":  h.punctual,
+		"crash":     h.fall,
+		"handover":  func(t *rapid.T) { h.takeOver(t, rapid.SampledFrom([]string{"i-1", "i-2"}).Draw(t, "instance")) },
+		"panic":     h.panics,
+		"refuse":    h.refuse,
+		"vanish":    h.vanish,
+		"":          func(t *rapid.T) { h.check(t, h.inspector) },
+	})
+	h.end(t)
+	h.repair(t)
+}
+
+// historian draws what happens on a stage.
+type historian struct {
+	*stage
+	inspector *inspect.Inspector
+}

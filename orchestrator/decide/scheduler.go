@@ -1,0 +1,349 @@
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Submit decides on a submission: the order is accepted and its first steps
+// start, or it is rejected. Problem is what made the submission unreadable, if
+// anything. An id that is known already changes nothing, whatever the
+// submission says (T4).
+func Submit(env *Env, order *projections.Order, id string, s *events.Submission, traceparent string, problem error) Decision {
+	if order != nil {
+		return Decision{}
+	}
+	d := newDecider(env, nil)
+	replyTo, refused := s.ReplyTo, ""
+	if replyTo != "" {
+		if refused = env.refusesStatus(replyTo); refused != "" {
+			replyTo = ""
+		}
+	}
+	if problem == nil {
+		d.flow, problem = env.admit(s)
+	}
+	if problem != nil {
+		d.record(events.Event{
+			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
+			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo,
+		})
+		return d.made()
+	}
+
+	names := make([]string, len(d.flow.Steps))
+	for i := range d.flow.Steps {
+		names[i] = d.flow.Steps[i].Name
+	}
+	d.record(events.Event{
+		Type: events.OrderAccepted, Order: id,
+		Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
+		ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent),
+	})
+	if refused != "" {
+		d.record(events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
+	}
+	d.advance()
+	return d.made()
+}
+
+// deadline is when the whole order must have ended, zero for never.
+func (d *decider) deadline(s *events.Submission) time.Time {
+	if s.Deadline.IsZero() && d.flow.Deadline > 0 {
+		return events.Time(d.env.Now.Add(d.flow.Deadline))
+	}
+	return events.Time(s.Deadline)
+}
+
+// traced returns a traceparent of W3C Trace Context as it is, and nothing for
+// what is none.
+func traced(traceparent string) string {
+	if !traceparentForm.MatchString(traceparent) {
+		return ""
+	}
+	return traceparent
+}
+
+var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// refusesStatus says why no status message can go to the caller's topic.
+func (env *Env) refusesStatus(topic string) string {
+	switch {
+	case !events.ValidTopic(topic):
+		return fmt.Sprintf("%q cannot be the name of a topic", topic)
+	case env.Topics.Owns(topic):
+		return fmt.Sprintf("%s is Waybill's own topic", topic)
+	}
+	return env.Refuses(topic, EnvelopeSize)
+}
+
+// admit finds the workflow for a submission, or what is wrong with it.
+func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
+	switch s.Priority {
+	case "", events.High, events.Normal, events.Low:
+	default:
+		return nil, fmt.Errorf("priority %q: use high, normal or low", s.Priority)
+	}
+	if s.Workflow == "" {
+		return nil, errors.New(`no workflow is named; set "workflow"`)
+	}
+	if s.Version < 0 {
+		return nil, fmt.Errorf("version %d: versions begin with 1", s.Version)
+	}
+	flow := env.Workflow(s.Workflow, s.Version)
+	if flow == nil {
+		name := s.Workflow
+		if s.Version > 0 {
+			name = workflow.ID(s.Workflow, s.Version)
+		}
+		return nil, fmt.Errorf("workflow %s is not registered", name)
+	}
+	if why := env.Refuses(env.Topics.Journal, len(s.Input)+EnvelopeSize); why != "" {
+		return nil, fmt.Errorf("the input cannot be recorded: %s", why)
+	}
+	if !s.Deadline.IsZero() && !env.Now.Before(s.Deadline) {
+		return nil, fmt.Errorf("the deadline, %s, has passed", events.AppendTime(nil, s.Deadline))
+	}
+	if err := flow.CheckInput(s.Input); err != nil {
+		return nil, err
+	}
+	return flow, nil
+}
+
+// advance does what the order's state calls for, if anything: it starts steps,
+// or undoes them, or ends the order.
+func (d *decider) advance() {
+	switch o := d.order; {
+	case o.State == projections.Error || o.State.Final() || o.Paused:
+	case d.flow == nil:
+		d.broken()
+	case o.Toward != "":
+		d.compensate()
+	default:
+		d.schedule()
+	}
+}
+
+// schedule starts every step whose turn has come (S1), and completes the order
+// after the last.
+func (d *decider) schedule() {
+	open := 0
+	for skipped := true; skipped; { // what comes after a skipped step may start, too
+		skipped, open = false, 0
+		for i := range d.order.Steps {
+			s := &d.order.Steps[i]
+			if passed(s) {
+				continue
+			}
+			open++
+			if s.State != projections.NotStarted || !d.ready(&d.flow.Steps[i]) {
+				continue
+			}
+			if !d.begin(i) {
+				return
+			}
+			skipped = skipped || passed(&d.order.Steps[i])
+		}
+	}
+	if open == 0 {
+		d.tell(events.Event{Type: events.OrderCompleted})
+	}
+}
+
+// passed says that later steps need not wait for the step.
+func passed(s *projections.Step) bool {
+	return s.State == projections.Completed || s.State == projections.Skipped
+}
+
+// ready says whether all that the step comes after is done.
+func (d *decider) ready(s *workflow.Step) bool {
+	for _, name := range s.After {
+		if !passed(d.order.Step(name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// badExpression is the code of an expression that could not be evaluated.
+const badExpression = "bad-expression"
+
+// begin starts step i, or skips it when its condition does not hold. It reports
+// false when the order went to Error instead.
+func (d *decider) begin(i int) bool {
+	step := &d.flow.Steps[i]
+	if step.When != nil && d.order.Steps[i].Input == nil { // who gives it an input wants it to run
+		holds, err := step.When.Holds(d.scope())
+		if err != nil {
+			return d.refuse(i, false, badExpression, err.Error())
+		}
+		if !holds {
+			d.record(events.Event{Type: events.StepSkipped, Step: step.Name, Reason: "when: " + step.When.String()})
+			return true
+		}
+	}
+	return d.start(i, false)
+}
+
+// scope is what expressions see of the order.
+func (d *decider) scope() workflow.Scope {
+	return workflow.Scope{Input: d.order.Input, Step: func(name string) workflow.Result {
+		s := d.order.Step(name)
+		return workflow.Result{State: string(s.State), Input: inputOf(d.order, s), Output: s.Output}
+	}}
+}
+
+// inputOf is what the step works on.
+func inputOf(o *projections.Order, s *projections.Step) jsontext.Value {
+	if s.Input != nil {
+		return s.Input
+	}
+	return o.Input
+}
+
+// start takes the order and begins the next attempt of its step i, or of the
+// step's undo: LockedBy, CompleteBy and Processing are one event (T5). It
+// reports false when that was not possible.
+func (d *decider) start(i int, undo bool) bool {
+	if at := d.order.Overdue(); !at.IsZero() && !d.env.Now.Before(at) {
+		d.overdue()
+		return false
+	}
+	step, state := &d.flow.Steps[i], &d.order.Steps[i]
+	e := events.Event{Type: events.StepStarted, Step: step.Name, Agent: step.Agent, Operation: step.Do, LockedBy: d.env.Instance}
+	work, with := *d.work(i, undo), step.With
+	size := 0
+	if undo {
+		e.Type, e.Operation, e.Outcome = events.UndoStarted, step.Undo, events.OutcomeCompleted
+		if state.Unknown {
+			e.Outcome = events.OutcomeUnknown
+		}
+		with = step.UndoWith
+		size = len(state.Output)
+	}
+	if with != nil && work.Input == nil {
+		value, err := with.Value(d.scope())
+		if err != nil {
+			return d.refuse(i, undo, badExpression, err.Error())
+		}
+		e.Input, work.Input = value, value
+	}
+	if work.Input == nil {
+		work.Input = inputOf(d.order, state)
+	}
+	size += len(work.Input) + EnvelopeSize
+	if why := d.env.Refuses(d.env.Topics.Requests(step.Agent), size); why != "" {
+		return d.refuse(i, undo, "request-refused", fmt.Sprintf("the request to agent %s was refused: %s", step.Agent, why))
+	}
+
+	e.Attempt = work.Attempt + 1
+	// The key outlives the attempt, so that the service can tell a repeat (A3).
+	e.IdempotencyKey = events.IdempotencyKey(d.order.ID, step.Name, undo, work.Resubmissions)
+	completeBy := d.env.Now.Add(step.Timeout)
+	if at := d.order.Overdue(); !at.IsZero() && at.Before(completeBy) {
+		completeBy = at
+	}
+	e.CompleteBy = events.Time(completeBy)
+	if d.env.Skew > 0 {
+		e.Expires = events.Time(e.CompleteBy.Add(d.env.Skew))
+	}
+	d.record(e)
+	return true
+}
+
+// refuse records that an attempt could not even begin. For a step that is a
+// case for an operator; an undo fails for good.
+func (d *decider) refuse(i int, undo bool, code, why string) bool {
+	step := &d.flow.Steps[i]
+	fault := &events.Error{Code: code, Message: Cut(why, MaxText), Permanent: true, Step: step.Name}
+	if undo {
+		d.record(events.Event{Type: events.UndoFailed, Step: step.Name, Attempt: d.work(i, true).Attempt + 1, Error: fault})
+		return false
+	}
+	action := d.action(step.Name)
+	if code == badExpression {
+		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), step.Name) + action
+	}
+	d.errored(step.Name, fmt.Sprintf("step %s: %s", step.Name, why), fault, action)
+	return false
+}
+
+// work is the record of step i, or of its undo.
+func (d *decider) work(i int, undo bool) *projections.Work {
+	s := &d.order.Steps[i]
+	switch {
+	case !undo:
+		return &s.Work
+	case s.Undo == nil:
+		return &projections.Work{State: projections.NotStarted}
+	}
+	return s.Undo
+}
+
+// TakeReply decides on an agent's reply that was written at the given time. A
+// reply counts only for the attempt that runs, and only in time; any other is
+// recorded and changes nothing. The order must exist.
+//
+// In time means before the attempt expires either by the record's time or by
+// the clock of now: a reply is not lost because nobody was there to read it,
+// nor because the agent's clock is ahead.
+func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time.Time) Decision {
+	d := newDecider(env, order)
+	if why := discard(env, order, r, written); why != "" {
+		d.record(events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, Undo: r.Undo, Reason: why})
+		return d.made()
+	}
+	completed, failed := events.StepCompleted, events.StepFailed
+	if r.Undo {
+		completed, failed = events.UndoCompleted, events.UndoFailed
+	}
+	fault := r.Error
+	if r.Status == events.ReplyCompleted {
+		why := env.Refuses(env.Topics.Journal, len(r.Output)+EnvelopeSize)
+		if why == "" {
+			d.record(events.Event{Type: completed, Step: r.Step, Attempt: r.Attempt, Output: r.Output})
+			d.advance()
+			return d.made()
+		}
+		fault = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
+	}
+	if fault == nil {
+		fault = &events.Error{Code: "error", Message: "the agent gave no reason"}
+	}
+	d.record(events.Event{Type: failed, Step: r.Step, Attempt: r.Attempt, Error: fault})
+	d.repair(r.Step, r.Undo)
+	return d.made()
+}
+
+// discard says why a reply changes nothing, "" if it counts.
+func discard(env *Env, order *projections.Order, r *events.Reply, written time.Time) string {
+	step := order.Step(r.Step)
+	if step == nil {
+		return events.DiscardUnknownStep
+	}
+	work := &step.Work
+	if r.Undo {
+		work = step.Undo
+	}
+	switch {
+	case work == nil || r.Attempt > work.Attempt || r.Attempt < 1:
+		return events.DiscardUnknownStep
+	case r.Attempt < work.Attempt:
+		return events.DiscardStale
+	case work.Unanswered:
+		return events.DiscardLate
+	case work.State != projections.Running:
+		return events.DiscardRepeated
+	case env.Now.After(work.Ends()) && written.After(work.Ends()):
+		return events.DiscardLate
+	}
+	return ""
+}

@@ -1,0 +1,404 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// stage is one partition without Kafka: the pure core, a real state store in
+// memory, a virtual clock, and slices in place of topics. It treats the core as
+// a lane does. Plays and properties are performed on it.
+type stage struct {
+	now    time.Time
+	skew   time.Duration
+	topics events.Topics
+	flows  workflow.Set
+	// refused is what Kafka would not take, by topic.
+	refused map[string]refusal
+	// cursed are the orders on which deciding panics; with brittle it also does on
+	// every [pill].
+	cursed  map[string]bool
+	brittle bool
+
+	// Topics. What stands here is committed.
+	orders   []submission
+	replies  []reply
+	commands []command
+	journal  []*kgo.Record
+	messages []*kgo.Record // on all other topics
+	letters  []*kgo.Record // dead letters
+	end      int64         // next offset of the journal
+	unknown  []string      // orders that replies and commands named and nobody submitted: dead letters
+
+	store *projections.Store
+	state *projections.Partition
+
+	// What an owner has in memory, and a crash loses.
+	owner       string // "" while nobody owns the partition
+	position    events.Positions
+	transaction uint64
+	moved       bool
+	records     []*kgo.Record
+	changes     map[string]*staged
+	order       []string // of changes
+}
+
+type submission struct {
+	id      string
+	value   events.Submission
+	trace   string
+	problem error
+}
+
+type reply struct {
+	id      string
+	value   events.Reply
+	written time.Time
+}
+
+type command struct {
+	id    string
+	value events.Command
+}
+
+type staged struct {
+	order   *projections.Order
+	journal []*kgo.Record
+}
+
+// fataler is what testing.T and rapid.T have in common.
+type fataler = inspect.T
+
+func newStage(t fataler) *stage {
+	t.Helper()
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	s := &stage{
+		now: inspect.Curtain, topics: topics,
+		refused: make(map[string]refusal),
+		cursed:  make(map[string]bool),
+	}
+	s.store, s.state = emptyStore(t)
+	return s
+}
+
+func emptyStore(t fataler) (*projections.Store, *projections.Partition) {
+	t.Helper()
+	store, err := projections.Temporary()
+	must(t, err)
+	state, err := store.Partition(0)
+	must(t, err)
+	return store, state
+}
+
+func must(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+// pill is an input or output on which deciding panics while the stage is brittle.
+const pill = `"poison-pill"`
+
+// env is what decisions on an order may know.
+func (s *stage) env(order string) *Env {
+	return &Env{
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics,
+		Workflow: func(name string, version int) *workflow.Workflow {
+			if s.cursed[order] {
+				panic("cursed")
+			}
+			return s.flows.Find(name, version)
+		},
+		Refuses: func(topic string, size int) string {
+			if s.brittle && topic == s.topics.Journal && size == len(pill)+EnvelopeSize {
+				panic("poison-pill")
+			}
+			switch r := s.refused[topic]; {
+			case r.why != "":
+				return r.why
+			case r.limit > 0 && size > r.limit:
+				return fmt.Sprintf("%d bytes are more than the %d that topic %s takes (max.message.bytes)", size, r.limit, topic)
+			}
+			return ""
+		},
+	}
+}
+
+// refusal is what Kafka does not take on a topic.
+type refusal struct {
+	why   string // nothing, if it is said
+	limit int    // bytes, if there is one
+}
+
+// input is what was written to a topic, as a lane reads it.
+func (s *stage) input(topic string, offset int64, order string, value []byte, written time.Time) Input {
+	r := &Record{Topic: topic, Offset: offset, Raw: events.Raw{Key: []byte(order), Value: value, Written: written}}
+	return Input{Record: r, Order: order}
+}
+
+// of returns an order as decided so far, committed or not.
+func (s *stage) of(t fataler, id string) *projections.Order {
+	t.Helper()
+	if c := s.changes[id]; c != nil {
+		return c.order
+	}
+	o, err := s.state.Order(id)
+	must(t, err)
+	return o
+}
+
+func (s *stage) take(d Decision) {
+	if d.Order == nil {
+		return
+	}
+	c := s.changes[d.Order.ID]
+	if c == nil {
+		c = &staged{}
+		s.changes[d.Order.ID] = c
+		s.order = append(s.order, d.Order.ID)
+	}
+	c.order = d.Order
+	for i := range d.Messages {
+		r := recordFor(&d.Messages[i])
+		if r.Topic == s.topics.Journal {
+			c.journal = append(c.journal, r)
+		}
+		s.records = append(s.records, r)
+	}
+	for _, aside := range d.Aside {
+		s.records = append(s.records, s.letter(aside))
+	}
+}
+
+func recordFor(m *Message) *kgo.Record { return m.Envelope.Record(m.Topic, m.Value) }
+
+// What a dead letter says of its input.
+const (
+	headerReason = "waybill_reason"
+	headerSource = "waybill_source"
+)
+
+func (s *stage) letter(aside Aside) *kgo.Record {
+	return &kgo.Record{
+		Topic: s.topics.DeadLetters, Key: aside.Key, Value: aside.Value, Timestamp: aside.Written,
+		Headers: []kgo.RecordHeader{{Key: headerReason, Value: []byte(aside.Reason)}, {Key: headerSource, Value: []byte(aside.Source())}},
+	}
+}
+
+// read decides on all inputs that were not read yet.
+func (s *stage) read(t fataler) {
+	t.Helper()
+	for ; int(s.position.Orders) < len(s.orders); s.position.Orders++ {
+		in := &s.orders[s.position.Orders]
+		s.moved = true
+		value, _ := in.value.Encode() // hostile ones are no JSON
+		read := s.input(s.topics.Orders, s.position.Orders, in.id, value, s.now)
+		read.Record.Headers = []events.RawHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
+		read.Submission, read.Problem = in.value, in.problem
+		s.take(On(s.env(in.id), s.of(t, in.id), &read))
+	}
+	for ; int(s.position.Replies) < len(s.replies); s.position.Replies++ {
+		in := &s.replies[s.position.Replies]
+		s.moved = true
+		o := s.of(t, in.id)
+		if o == nil {
+			s.unknown = append(s.unknown, in.id)
+			continue
+		}
+		read := s.input(s.topics.Replies, s.position.Replies, in.id, in.value.Append(nil), in.written)
+		read.Reply = &in.value
+		s.take(On(s.env(in.id), o, &read))
+	}
+	for ; int(s.position.Commands) < len(s.commands); s.position.Commands++ {
+		in := &s.commands[s.position.Commands]
+		s.moved = true
+		o := s.of(t, in.id)
+		if o == nil {
+			s.unknown = append(s.unknown, in.id)
+			continue
+		}
+		value, err := in.value.Encode()
+		must(t, err)
+		read := s.input(s.topics.Commands, s.position.Commands, in.id, value, s.now)
+		read.Command = &in.value
+		s.take(On(s.env(in.id), o, &read))
+	}
+}
+
+// page is how many expired steps a lane looks at a time.
+const page = 100
+
+// supervise decides on all steps whose deadline has come, page by page.
+func (s *stage) supervise(t fataler, page int) {
+	t.Helper()
+	must(t, s.state.Flush())
+	for {
+		due, err := s.state.Due(s.now, page)
+		must(t, err)
+		changed := false
+		for _, d := range due {
+			decision := Supervise(s.env(d.Order), s.of(t, d.Order), d.Step)
+			changed = changed || decision.Order != nil
+			s.take(decision)
+		}
+		if len(due) < page {
+			return
+		}
+		if !changed {
+			t.Fatalf("the supervisor goes in circles: %d due steps were handled before", len(due))
+		}
+	}
+}
+
+// commit makes one transaction of what was decided, and returns its records.
+func (s *stage) commit(t fataler) []*kgo.Record {
+	t.Helper()
+	if len(s.records) == 0 && !s.moved {
+		return nil
+	}
+	s.transaction++
+	seal := events.Seal{Transaction: s.transaction, Next: s.position}
+	if len(s.records) == 0 {
+		s.records = append(s.records, s.laneRecord(&events.Event{Type: events.PartitionAdvanced, At: s.now}))
+	}
+	var last *kgo.Record
+	for _, r := range s.records {
+		if r.Topic == s.topics.DeadLetters {
+			s.letters = append(s.letters, r)
+			continue
+		}
+		if r.Topic != s.topics.Journal {
+			s.messages = append(s.messages, r)
+			continue
+		}
+		r.Offset = s.end
+		s.end++
+		seal.Events++
+		last = r
+		s.journal = append(s.journal, r)
+	}
+	last.Headers = append(last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
+	s.end++ // the commit marker
+
+	updates := make([]projections.Update, len(s.order))
+	for i, id := range s.order {
+		c := s.changes[id]
+		updates[i].Order = c.order
+		for _, r := range c.journal {
+			updates[i].Offsets = append(updates[i].Offsets, r.Offset)
+		}
+	}
+	must(t, s.state.Commit(seal, last.Offset+1, updates))
+	written := s.records
+	s.forget()
+	return written
+}
+
+func (s *stage) laneRecord(e *events.Event) *kgo.Record {
+	envelope := events.Envelope{Source: "/waybill/" + s.topics.Namespace, Type: e.Type, Time: e.At, ID: "p0"}
+	return envelope.Record(s.topics.Journal, e.Append(nil))
+}
+
+func (s *stage) forget() {
+	s.records, s.changes, s.order, s.moved = nil, make(map[string]*staged), nil, false
+}
+
+// crash loses the owner with all that it had in memory, and its store.
+func (s *stage) crash(t fataler) {
+	t.Helper()
+	s.forget()
+	s.owner = ""
+	s.rebuild(t)
+}
+
+// rebuild replaces the store by a fold of the journal, and checks that they
+// are the same, key by key (T1).
+func (s *stage) rebuild(t fataler) {
+	t.Helper()
+	must(t, s.state.Flush())
+	was := dump(t, s.store)
+	must(t, s.store.Close())
+	s.store, s.state = emptyStore(t)
+	for _, r := range s.journal {
+		must(t, s.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)))
+	}
+	must(t, s.state.Flush())
+	is := dump(t, s.store)
+	for key, value := range was {
+		if is[key] != value {
+			t.Fatalf("rebuilt store differs at key %q:\n was %q\n  is %q", key, value, is[key])
+		}
+	}
+	if len(is) != len(was) {
+		t.Fatalf("rebuilt store has %d keys, and had %d", len(is), len(was))
+	}
+}
+
+func dump(t fataler, store *projections.Store) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	must(t, store.Dump(0, func(projections.Head) error { return nil }, func(key, value []byte) error {
+		all[string(key)] = string(value)
+		return nil
+	}))
+	return all
+}
+
+// takeOver makes instance the owner: it claims, and goes on from the journal.
+func (s *stage) takeOver(t fataler, instance string) *kgo.Record {
+	t.Helper()
+	s.forget()
+	s.owner = instance
+	claim := events.Event{
+		Type: events.PartitionClaimed, At: s.now,
+		Instance: instance, Claim: fmt.Sprint("claim-", s.end), Partitions: 1, Format: events.JournalFormat,
+	}
+	r := s.laneRecord(&claim)
+	r.Offset = s.end
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: (&events.Seal{Events: 1}).Append(nil)})
+	s.journal = append(s.journal, r)
+	s.end += 2
+	s.state.Forget()
+	must(t, s.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)))
+	s.state.Rescan()
+	must(t, s.state.Flush())
+	head := s.state.Head()
+	s.position, s.transaction = head.Next, head.Transaction
+	return r
+}
+
+// close frees the store.
+func (s *stage) close() { _ = s.store.Close() }
+
+// history returns the committed events of every order.
+func (s *stage) history(t fataler) map[string][]events.Event {
+	t.Helper()
+	all := make(map[string][]events.Event)
+	for _, r := range s.journal {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		if e.Order != "" {
+			all[e.Order] = append(all[e.Order], e)
+		}
+	}
+	return all
+}
+
+func parseFlow(t fataler, source string) *workflow.Workflow {
+	t.Helper()
+	flow, err := workflow.Parse("workflow.yaml", []byte(source))
+	must(t, err)
+	return flow
+}
+
+var _ fataler = (*testing.T)(nil)

@@ -1,0 +1,29 @@
+package orchestrator
+
+import (
+	"context"
+
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// knowledge is what an instance knows besides its partitions: see [lane.World].
+type knowledge struct {
+	catalogue *catalogue
+	*directory
+}
+
+func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {
+	return w.catalogue.find(name, version)
+}
+
+func (w *knowledge) RequestTopics() []string { return w.catalogue.requestTopics() }
+
+func (w *knowledge) Learn(ctx context.Context, unknown bool, topics []string) error {
+	if unknown {
+		if err := w.catalogue.catchUp(ctx); err != nil {
+			return err
+		}
+	}
+	w.learn(ctx, topics...)
+	return nil
+}

@@ -1,0 +1,125 @@
+package lane
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// Broker is all that a lane asks of Kafka, for its partition. Simulations put
+// another in its place.
+type Broker interface {
+	// Fence initialises the producer id of a slot. That fences whoever had it,
+	// and completes or aborts the transaction that it has open.
+	Fence(ctx context.Context, slot int) (Producer, error)
+	// Read opens a reader of a partition of whatever topics, which reads nothing
+	// before it is told from where. Readers of the committed records see no others.
+	Read(partition int32, committed bool) (Reader, error)
+	// Starts is where reading begins on a partition without any journal.
+	Starts(ctx context.Context) (events.Positions, error)
+	// End is up to where a partition can be read now: to its end, or with committed
+	// only to the first transaction that is open, which may never end.
+	End(ctx context.Context, at TopicPartition, committed bool) (int64, error)
+	// Since is the offset of the first record of a partition that is not older, or
+	// its end.
+	Since(ctx context.Context, at TopicPartition, t time.Time) (int64, error)
+	// Open lists the transactions that are open in some places. It must know of the
+	// lane's journal and requests.
+	Open(ctx context.Context, places ...TopicPartition) ([]OpenTransaction, error)
+	// Everywhere lists those on all partitions that there are. Silent is the error of
+	// a broker that does not tell of its own, which nobody can write meanwhile.
+	Everywhere(ctx context.Context) (open []OpenTransaction, silent, err error)
+	// Wrote lists the partitions, of all that there are, to which some producers
+	// have written lately.
+	Wrote(ctx context.Context, producers map[int64]bool) ([]TopicPartition, error)
+	// Finish ends a transaction that hangs on a partition. It fails with an
+	// [kadm.AuthError] when the principal may not do that.
+	Finish(ctx context.Context, t OpenTransaction, commit bool) error
+	// Slots are the producer ids and epochs of the partition's slots, as Kafka knows
+	// them.
+	Slots(ctx context.Context) ([Slots]Transaction, error)
+}
+
+// Producer is one transactional producer. Any error, and above all a commit
+// whose outcome is unknown, makes it unusable for good.
+type Producer interface {
+	// ID is the producer id, and the epoch of its next transaction.
+	ID(ctx context.Context) (int64, int16, error)
+	// Commit writes records in one transaction. Once it returned nil they are
+	// committed, and their offsets are set. On an error nothing or everything was
+	// committed.
+	Commit(records []*kgo.Record) error
+	// Cover ends what the producer's former owners left open on a partition, with
+	// a transaction of its own that has no records. It is the last that the
+	// producer does. Whoever fences it before the end aborts what it covers.
+	Cover(ctx context.Context, t OpenTransaction, commit bool) error
+	// Disturbed reports whether a connection was lost since it was asked last.
+	Disturbed() bool
+	Close()
+}
+
+// Reader reads one partition of some topics.
+type Reader interface {
+	// Seek makes the reader read these topics, each from an offset, and nothing
+	// else.
+	Seek(from map[string]int64)
+	// Poll waits for at most limit records. When ctx ends before any is there,
+	// its error is that of the fetches.
+	Poll(ctx context.Context, limit int) kgo.Fetches
+	Pause(topic string)
+	Resume(topic string)
+	Close()
+}
+
+// OpenTransaction is a transaction that a partition has open.
+type OpenTransaction struct {
+	Transaction
+	TopicPartition
+	Offset  int64 // of its first record
+	Written int64 // when its last record was written, in ms since 1970
+	// Coordinator is the epoch of the coordinator that wrote its producer's last
+	// marker there.
+	Coordinator int32
+	// slot is the one that it hangs of, [spent] if its producer id has run out.
+	slot int
+}
+
+// same says whether another look found the same one.
+func (t OpenTransaction) same(other OpenTransaction) bool {
+	return t.Transaction == other.Transaction && t.TopicPartition == other.TopicPartition
+}
+
+// TopicPartition is a partition of a topic.
+type TopicPartition struct {
+	Topic     string
+	Partition int32
+}
+
+// Transaction names one: the epoch of a producer changes with each.
+type Transaction struct {
+	Producer int64
+	Epoch    int16
+}
+
+// World is what the instance knows besides: workflows, and what can be written
+// where. It is safe for concurrent use.
+type World interface {
+	// Workflow finds a definition, version 0 meaning the newest; nil if it is not
+	// known so far.
+	Workflow(name string, version int) *workflow.Workflow
+	// RequestTopics are the queues of all agents that some workflow names.
+	RequestTopics() []string
+	// Learn asks for the newest workflows, if some are unknown, and which of the
+	// topics can be written.
+	Learn(ctx context.Context, unknown bool, topics []string) error
+	// Refuses says why Kafka would not take a record of size bytes on topic, "" if
+	// it would as far as is known. With placed, the record is for a partition that
+	// only a topic with as many partitions as the journal has.
+	Refuses(topic string, size int, placed bool) string
+	// Refused tells that a record of size bytes was not taken, and why.
+	Refused(topic string, size int, err error)
+}

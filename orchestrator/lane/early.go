@@ -1,0 +1,64 @@
+package lane
+
+import (
+	"context"
+
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+)
+
+// early holds commands that were read before the submission of their order.
+// Topics are read side by side, so a command may come first though it was sent
+// after the submission was acknowledged. It waits, and those behind it, until
+// the orders have been read up to where they ended when it came. Its position
+// does not move meanwhile: if the lane ends, it is read again.
+type early struct {
+	commands []input
+	until    int64 // position in the orders at which the first is decided
+}
+
+// tooEarly holds a command if the submission of its order may still come.
+func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
+	if in.record.Topic != l.topics.Commands {
+		return false, nil
+	}
+	if len(l.early.commands) == 0 {
+		if in.Command == nil || in.Partition != l.partition {
+			return false, nil
+		}
+		if order, err := l.order(in.Order); order != nil || err != nil {
+			return false, err
+		}
+		end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
+		if err != nil || l.position.Orders >= end {
+			return false, err
+		}
+		l.early.until = end
+		l.inputs.Pause(l.topics.Commands)
+	}
+	l.early.commands = append(l.early.commands, *in)
+	return true, nil
+}
+
+// retryEarly decides on the commands that waited long enough.
+func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
+	if len(l.early.commands) == 0 {
+		return nil
+	}
+	if l.position.Orders < l.early.until {
+		order, err := l.order(l.early.commands[0].Order)
+		if order == nil || err != nil {
+			return err
+		}
+	}
+	waited := l.early.commands
+	l.early.commands = nil
+	l.inputs.Resume(l.topics.Commands)
+	err := l.takeIn(env, &waited[0])
+	for i := 1; i < len(waited) && err == nil; i++ {
+		var wait bool
+		if wait, err = l.tooEarly(ctx, &waited[i]); err == nil && !wait {
+			err = l.takeIn(env, &waited[i])
+		}
+	}
+	return err
+}

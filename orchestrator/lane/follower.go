@@ -1,0 +1,208 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Follower keeps the partitions that the instance does not own. Unless it is idle
+// it folds their journals: it is the standby, and a takeover then reads only the end.
+type Follower struct {
+	idle     bool
+	journals Journals
+	log      *slog.Logger
+	now      func() time.Time // for what lasts
+
+	mu      sync.Mutex
+	states  map[int32]*projections.Partition
+	resting map[int32]rest
+	// unchecked are those whose last folded record was not found in the journal yet;
+	// see [isLastFolded].
+	unchecked map[int32]bool
+	// restarted says when a partition was folded again from its beginning.
+	restarted map[int32]time.Time
+}
+
+// rest is what comes of a partition that could not be followed.
+type rest struct {
+	until time.Time
+	anew  bool // then it is folded again from its beginning
+}
+
+const (
+	// restartEvery is how often a partition is folded again from its beginning at
+	// most: what is torn in the journal stays torn.
+	restartEvery = time.Minute
+	// rereadAfter is how long a partition rests that could not be read.
+	rereadAfter = 250 * time.Millisecond
+)
+
+// Journals reads the committed records of the partitions' journals. Simulations
+// put another in its place.
+type Journals interface {
+	// Read reads partition p from an offset on.
+	Read(p int32, from int64)
+	Drop(p int32)
+	// Poll waits for what there is, for some time.
+	Poll(ctx context.Context) kgo.Fetches
+	Close()
+}
+
+// NewFollower returns one that follows nothing yet. Now is for what lasts.
+func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) *Follower {
+	return &Follower{
+		journals: j, idle: idle, log: log, now: now,
+		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
+		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
+	}
+}
+
+// Follow takes partition p, and begins to fold it unless the follower is idle.
+func (f *Follower) Follow(state *projections.Partition, p int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state.Forget()
+	f.states[p] = state
+	if !f.idle {
+		f.read(p, state)
+	}
+}
+
+// read begins to read p from the last record that its state has folded: it may
+// have been the own lane that folded it, and another owner may have undone it.
+func (f *Follower) read(p int32, state *projections.Partition) {
+	from := state.Head().Offset
+	f.unchecked[p] = from > 0
+	f.journals.Read(p, max(0, from-1))
+}
+
+// Release stops following p and hands its state over. When it has returned,
+// nobody else touches the state.
+func (f *Follower) Release(p int32) *projections.Partition {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state := f.states[p]
+	f.drop(p)
+	return state
+}
+
+func (f *Follower) drop(p int32) {
+	delete(f.states, p)
+	delete(f.resting, p)
+	f.journals.Drop(p)
+}
+
+// Close ends the reader. It reads nothing any more then: a partition that is
+// only being assigned would begin to fetch while the client closes.
+func (f *Follower) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p := range f.states {
+		f.journals.Drop(p)
+	}
+	f.journals.Close()
+}
+
+// Run follows until ctx ends. It tells fail of [projections.ErrDamaged].
+func (f *Follower) Run(ctx context.Context, fail func(error)) {
+	for ctx.Err() == nil {
+		if err := f.Once(ctx); err != nil {
+			fail(err)
+		}
+	}
+}
+
+// Once waits for what there is to follow, and folds it. It fails with
+// [projections.ErrDamaged] if the state store turns out to be damaged.
+func (f *Follower) Once(ctx context.Context) error {
+	fetches := f.journals.Poll(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return f.take(fetches)
+}
+
+// take folds what one poll brought.
+func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wake()
+	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
+		state := f.states[fetched.Partition]
+		if state == nil {
+			return // it was handed over
+		}
+		err := fetched.Err
+		for i := 0; i < len(fetched.Records) && err == nil; i++ {
+			r := fetched.Records[i]
+			if f.unchecked[fetched.Partition] && !isLastFolded(state, r) {
+				err = errNotFolded
+				break
+			}
+			f.unchecked[fetched.Partition] = false
+			err = state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane))
+		}
+		if err == nil {
+			err = state.Flush()
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, projections.ErrDamaged):
+			damaged = err
+		case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
+			// Kafka's trouble, such as a broker that has come back and does not know
+			// its topics yet.
+			f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
+			f.rest(fetched.Partition, state, rest{until: f.now().Add(rereadAfter)})
+		case errors.Is(err, projections.ErrNewer):
+			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
+			f.drop(fetched.Partition)
+			f.states[fetched.Partition] = state
+		default:
+			f.restart(fetched.Partition, state, err)
+		}
+	})
+	return damaged
+}
+
+// restart has a partition folded again from its beginning, if that was not done
+// a moment ago: until then it answers with what was folded. A takeover would do
+// the same, and calls an operator when that does not help either.
+func (f *Follower) restart(p int32, state *projections.Partition, why error) {
+	at := f.restarted[p].Add(restartEvery)
+	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, at.Sub(f.now())), "error", why)
+	f.rest(p, state, rest{until: at, anew: true})
+}
+
+func (f *Follower) rest(p int32, state *projections.Partition, r rest) {
+	f.drop(p)
+	f.states[p], f.resting[p] = state, r
+}
+
+// wake goes on with the partitions that have rested.
+func (f *Follower) wake() {
+	for p, rest := range f.resting {
+		if f.now().Before(rest.until) {
+			continue
+		}
+		delete(f.resting, p)
+		state := f.states[p]
+		state.Forget()
+		if rest.anew {
+			f.restarted[p] = f.now()
+			if err := state.Reset(); err != nil {
+				f.log.Error("cannot reset the partition", "partition", p, "error", err)
+			}
+		}
+		f.read(p, state)
+	}
+}

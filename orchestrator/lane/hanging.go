@@ -1,0 +1,358 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// A transaction hangs when a partition has its records but never got its
+// marker, and the coordinator has forgotten it: readers of that partition stand
+// still for ever. Kafka 4.3 leaves such transactions behind when a broker shuts
+// down in good order under load and its partitions have no other replica. The
+// coordinator then finds no leader to send the markers to, takes the partitions
+// for deleted, and passes over some or all of them, although it had
+// acknowledged the commit.
+//
+// Waybill ends what hangs as it was acknowledged: see [Lane.sweep].
+
+// spent is in place of the slot of a transaction whose producer id has run out: an
+// id has some 32,000 epochs, one for each transaction, and then its slot gets
+// another.
+const spent = -1
+
+// hanging returns what hangs of the lane's slots where its transactions write, as
+// far as that is known, or everywhere. The producers must have initialised their
+// ids, which ended whatever the coordinator knew of. Strange is what is open of
+// producers that no slot has: it may be of ids that have run out, or of anybody.
+//
+// A broker that does not answer about others' partitions holds nobody up: a lane
+// that serves asks again.
+func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []OpenTransaction, err error) {
+	open, err := l.broker.Open(ctx, l.places()...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if everywhere {
+		others, silent, err := l.broker.Everywhere(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if l.searched = silent == nil; silent != nil {
+			l.log.Warn("not all partitions could be searched for transactions that hang; trying on", "error", silent)
+		}
+		for _, t := range others {
+			if !slices.ContainsFunc(open, t.same) {
+				open = append(open, t)
+			}
+		}
+	}
+	ids, err := l.ids(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range open {
+		t.slot = slices.IndexFunc(ids[:], func(id Transaction) bool { return id.Producer == t.Producer })
+		switch {
+		case t.slot == spent:
+			strange = append(strange, t)
+		case t.Epoch < ids[t.slot].Epoch:
+			found = append(found, t)
+		}
+	}
+	return found, strange, nil
+}
+
+// ids are the producer ids and epochs of the lane's slots.
+func (l *Lane) ids(ctx context.Context) (ids [Slots]Transaction, err error) {
+	for i, p := range l.producers.ring {
+		if ids[i].Producer, ids[i].Epoch, err = p.ID(ctx); err != nil {
+			return ids, fmt.Errorf("look for hanging transactions: %w", err)
+		}
+	}
+	return ids, nil
+}
+
+// suspects are those of the strangers' transactions that may be of a former id of
+// a slot. To the requests of the partition, and its journal, nobody else should
+// write. On the status topic others may; but no lane lets a transaction stand so
+// long.
+func (l *Lane) suspects(strange []OpenTransaction) (some []OpenTransaction) {
+	for _, t := range strange {
+		old := l.time.Wall().Sub(time.UnixMilli(t.Written)) > 2*TransactionTimeout
+		own := t.Topic == l.topics.Journal || slices.Contains(l.world.RequestTopics(), t.Topic)
+		if t.Partition == l.partition && (own || old && t.Topic == l.topics.Status) {
+			some = append(some, t)
+		}
+	}
+	return some
+}
+
+// sweep ends what former owners left hanging as it ended on other topics, the
+// journal before all. Where it hangs everywhere, it was committed if
+//   - something was written behind it on the journal: a lane begins a transaction
+//     only once the one before was acknowledged, or
+//   - this instance folded it, and so had that acknowledgement itself.
+//
+// Anything else is aborted, as if it had never been: its inputs are read again.
+func (l *Lane) sweep(ctx context.Context) error {
+	// Everywhere: former owners wrote to the topics of callers, and forwarded.
+	found, strange, err := l.hanging(ctx, true)
+	if err != nil {
+		return err
+	}
+	suspects := l.suspects(strange)
+	if len(found)+len(suspects) == 0 {
+		return nil
+	}
+	strange = slices.DeleteFunc(strange, func(t OpenTransaction) bool {
+		return !slices.ContainsFunc(suspects, func(s OpenTransaction) bool { return s.Producer == t.Producer })
+	})
+	// The journal first. What it then says is what the others follow, whoever else
+	// ends the same at the same time.
+	for _, onJournal := range []bool{true, false} {
+		past, err := l.readPast(ctx, slices.Concat(found, strange), l.state.Head().Offset)
+		if err != nil {
+			return err
+		}
+		if strange, err = l.ours(ctx, past, strange); err != nil {
+			return err
+		}
+		for _, t := range slices.Concat(found, strange) {
+			if (t.Topic == l.topics.Journal && t.Partition == l.partition) != onJournal {
+				continue
+			}
+			commit := past.committed(t)
+			if err := l.endHanging(ctx, t, commit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ownTries is how often a lane looks whether it was itself who went on.
+const ownTries = 100
+
+// ours are those of the strangers' transactions that hang of producer ids which
+// slots of this partition had once: every transaction of a lane writes to its
+// journal, where nobody else does. As long as all slots are still as the lane has
+// initialised them, no successor has written anything.
+func (l *Lane) ours(ctx context.Context, past *past, strange []OpenTransaction) ([]OpenTransaction, error) {
+	strange = slices.DeleteFunc(strange, func(t OpenTransaction) bool { return !past.writers[t.Producer] })
+	if len(strange) == 0 {
+		return nil, nil
+	}
+	before, err := l.ids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	have, err := l.broker.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// A lane that serves commits meanwhile, and Kafka knows of it first.
+	for try := 0; ; try++ {
+		after, err := l.ids(ctx)
+		if err != nil {
+			return nil, err
+		}
+		other := slices.IndexFunc(have[:], func(is Transaction) bool {
+			return !slices.ContainsFunc(after[:], func(id Transaction) bool { return id.Producer == is.Producer && id.Epoch >= is.Epoch }) &&
+				!slices.Contains(before[:], is)
+		})
+		switch {
+		case other < 0:
+			return strange, nil
+		case try == ownTries || !l.time.Pause(ctx, 10*time.Millisecond):
+			return nil, fmt.Errorf("slot %d of the partition was taken over: %w", other, kerr.ProducerFenced)
+		}
+	}
+}
+
+// endHanging writes the marker that is missing. That is one act, but needs the
+// right to alter the cluster. Without it a transaction of the same producer has
+// to serve: should this instance die between its beginning and its end, whoever
+// comes next aborts what it was to commit.
+func (l *Lane) endHanging(ctx context.Context, t OpenTransaction, commit bool) error {
+	err := l.broker.Finish(ctx, t, commit)
+	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
+		if err == nil {
+			l.tellEnded(t, commit)
+		}
+		return err
+	}
+	if t.slot == spent {
+		word := "abort"
+		if commit {
+			word = "commit"
+		}
+		if t.Topic != l.topics.Journal { // it is in others' way, and not in the lane's
+			l.log.Error("a transaction hangs, and only a marker ends it: allow the principal to alter the cluster, or have somebody who may end it",
+				"topic", t.Topic, "on", t.Partition, "offset", t.Offset, "producer", t.Producer, "as", word, "error", err)
+			return nil
+		}
+		return fmt.Errorf("producer id %d has run out, so that only a marker ends what hangs of it: allow the principal to alter the cluster, or have somebody who may %s it: %w", t.Producer, word, err)
+	}
+	if err := l.producers.ring[t.slot].Cover(ctx, t, commit); err != nil {
+		return err
+	}
+	l.tellEnded(t, commit)
+	// All of them again, in order: another may have initialised the others since, and
+	// whoever initialises slot 0 alone could claim beside it.
+	return l.fence(ctx)
+}
+
+func (l *Lane) tellEnded(t OpenTransaction, commit bool) {
+	l.log.Warn("ended a transaction that hung", "commit", commit, "topic", t.Topic, "on", t.Partition, "offset", t.Offset)
+}
+
+// usual are the topics to whose partition nearly all of a lane's transactions
+// write.
+func (l *Lane) usual() []TopicPartition {
+	topics := append(l.world.RequestTopics(), l.topics.Journal, l.topics.Status, l.topics.Alerts, l.topics.DeadLetters)
+	places := make([]TopicPartition, len(topics))
+	for i, topic := range topics {
+		places[i] = TopicPartition{topic, l.partition}
+	}
+	return places
+}
+
+// places are those to which the lane's transactions have written.
+func (l *Lane) places() []TopicPartition {
+	l.elsewhere.mu.Lock()
+	defer l.elsewhere.mu.Unlock()
+	return slices.AppendSeq(l.usual(), maps.Keys(l.elsewhere.all))
+}
+
+// places are partitions: those of callers' topics, and where a lane forwarded.
+type places struct {
+	mu  sync.Mutex
+	all map[TopicPartition]bool
+}
+
+// placesSize bounds what submissions with made-up topics can fill.
+const placesSize = 10_000
+
+func (p *places) note(at TopicPartition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil || len(p.all) >= placesSize {
+		p.all = make(map[TopicPartition]bool)
+	}
+	p.all[at] = true
+}
+
+// Watch looks from time to time whether one of the lane's own transactions
+// hangs although its commit was acknowledged, and returns with that: a takeover
+// mends it. A transaction that is seen twice does not only wait for its markers. Of
+// one that somebody else has open on the inputs for so long it tells in the log:
+// what is behind it cannot be read until it ends.
+func (l *Lane) Watch(ctx context.Context) error {
+	own, former, others := make(looks), make(looks), make(looks)
+	for l.time.Pause(ctx, l.cfg.WatchEvery) {
+		hang, err := l.lookAround(ctx, own, former)
+		if hang != nil {
+			return fmt.Errorf("a transaction hangs on %s partition %d from offset %d", hang.Topic, hang.Partition, hang.Offset)
+		}
+		var open []OpenTransaction
+		if err == nil {
+			open, err = l.broker.Open(ctx,
+				TopicPartition{l.topics.Orders, l.partition}, TopicPartition{l.topics.Replies, l.partition}, TopicPartition{l.topics.Commands, l.partition})
+		}
+		if err != nil {
+			l.log.Debug("cannot look for open transactions", "error", err)
+			continue
+		}
+		for _, t := range others.look(open) {
+			l.log.Warn("somebody's transaction keeps the inputs behind it from being read until it ends",
+				"topic", t.Topic, "offset", t.Offset, "producer", t.Producer, "written", time.UnixMilli(t.Written))
+		}
+	}
+	return nil
+}
+
+// lookAround returns a transaction of one of the lane's slots that it sees for the
+// second time. What it sees so often of a former id of a slot it ends itself, unless
+// that is on the journal.
+func (l *Lane) lookAround(ctx context.Context, own, former looks) (*OpenTransaction, error) {
+	found, strange, err := l.hanging(ctx, !l.searched) // the takeover could not
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range found {
+		l.elsewhere.note(t.TopicPartition)
+	}
+	if again := own.look(found); len(again) > 0 {
+		return &again[0], nil
+	}
+	seen := former.look(l.suspects(strange))
+	if len(seen) == 0 {
+		return nil, nil
+	}
+	past, err := l.readPast(ctx, seen, 0)
+	if err == nil {
+		seen, err = l.ours(ctx, past, seen)
+	}
+	for i := 0; i < len(seen) && err == nil; i++ {
+		if seen[i].Topic == l.topics.Journal {
+			return &seen[i], nil
+		}
+		err = l.endHanging(ctx, seen[i], past.committed(seen[i]))
+	}
+	if err != nil {
+		clear(former) // it looks at them again
+	}
+	return nil, err
+}
+
+// looks counts how often a transaction was seen open, one time after the other.
+type looks map[OpenTransaction]int
+
+// look counts those that are open now, and returns what is seen for the second
+// time. A transaction that goes on, and writes more, is the same.
+func (l looks) look(open []OpenTransaction) (again []OpenTransaction) {
+	before := maps.Clone(l)
+	clear(l)
+	for _, t := range open {
+		same := OpenTransaction{Transaction: t.Transaction, TopicPartition: t.TopicPartition, Offset: t.Offset}
+		if l[same] = before[same] + 1; l[same] == 2 {
+			again = append(again, t)
+		}
+	}
+	return again
+}
+
+// markersPatience is how long the markers of the last commit may take after a
+// connection was lost.
+const markersPatience = 5 * time.Second
+
+// settle is called between two commits, after a connection was lost: Kafka may
+// have been restarted. It returns once no transaction of the lane's slots is open,
+// so that none that hangs is covered by the next one of its producer, and ends as
+// that does. While Kafka does not answer it waits about as long as a commit would.
+func (l *Lane) settle(ctx context.Context) error {
+	waited, began := time.Duration(0), l.time.Timer()
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		found, _, err := l.hanging(ctx, false)
+		patience := CommitTimeout
+		switch {
+		case err == nil && len(found) == 0:
+			return nil
+		case err == nil:
+			patience = markersPatience
+			err = fmt.Errorf("transactions hang: %v", found)
+		}
+		if max(waited, l.time.Timer().Sub(began)) > patience || !l.time.Pause(ctx, wait) {
+			return err
+		}
+		waited += wait
+	}
+}

@@ -1,0 +1,99 @@
+package lane
+
+import (
+	"context"
+	"slices"
+	"testing"
+)
+
+// opens is a broker that tells what is open, and nothing else.
+type opens struct {
+	Broker
+	transactions []OpenTransaction
+}
+
+func (o opens) Open(context.Context, ...TopicPartition) ([]OpenTransaction, error) {
+	return o.transactions, nil
+}
+
+func (o opens) Slots(context.Context) (have [Slots]Transaction, err error) {
+	for slot := range have {
+		have[slot] = Transaction{int64(slot), 7}
+	}
+	return have, nil
+}
+
+// resting is a producer that has an id, and does nothing.
+type resting struct {
+	Producer
+	has Transaction
+}
+
+func (p resting) ID(context.Context) (int64, int16, error) { return p.has.Producer, p.has.Epoch, nil }
+
+// A transaction that is seen once may only wait for its markers. One that goes on
+// is the same, and one that ended between two looks is seen anew.
+func TestLooks(t *testing.T) {
+	l, first := make(looks), OpenTransaction{Transaction: Transaction{1, 6}, Offset: 3, Written: 1}
+	longer, next := first, first
+	longer.Written, next.Offset = 2, 9
+	for n, c := range []struct {
+		open  []OpenTransaction
+		again int
+	}{
+		{[]OpenTransaction{first}, 0},
+		{[]OpenTransaction{longer}, 1},
+		{[]OpenTransaction{longer, next}, 0}, // told once
+		{nil, 0},
+		{[]OpenTransaction{next}, 0},
+		{[]OpenTransaction{next}, 1},
+	} {
+		if again := l.look(c.open); len(again) != c.again {
+			t.Errorf("look %d sees again %+v, and must %d", n+1, again, c.again)
+		}
+	}
+}
+
+// newRing returns a lane that has all slots, as its broker knows.
+func newRing(t *testing.T, open ...OpenTransaction) *Lane {
+	l, _ := newLane(t)
+	l.producers, l.broker = &producers{}, opens{transactions: open}
+	for slot := range l.producers.ring {
+		l.producers.ring[slot] = resting{has: Transaction{int64(slot), 7}}
+	}
+	return l
+}
+
+// What hangs of a producer that never wrote to the journal is somebody else's.
+func TestSomebodyElsesTransactionIsLeftAlone(t *testing.T) {
+	l := newRing(t)
+	mine, others := OpenTransaction{Transaction: Transaction{99, 1}, slot: spent}, OpenTransaction{Transaction: Transaction{98, 1}, slot: spent}
+	got, err := l.ours(t.Context(), &past{writers: map[int64]bool{99: true}}, []OpenTransaction{others, mine})
+	if err != nil || !slices.Equal(got, []OpenTransaction{mine}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// After a lost connection a lane commits nothing as long as it sees that
+// something hangs of its own.
+func TestALaneSettles(t *testing.T) {
+	l := newRing(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // it waits for nothing
+	for _, c := range []struct {
+		what    string
+		open    OpenTransaction
+		settles bool
+	}{
+		{"one that has gone by", OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}, false},
+		{"the next one", OpenTransaction{Transaction: Transaction{1, 7}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}, true},
+		{"one of a former id, which the next commit does not cover", OpenTransaction{Transaction: Transaction{99, 1}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}, true},
+		{"one of another lane", OpenTransaction{Transaction: Transaction{99, 1}, TopicPartition: TopicPartition{l.topics.Journal, l.partition + 1}}, true},
+		{"somebody's", OpenTransaction{Transaction: Transaction{99, 1}, TopicPartition: TopicPartition{l.topics.Status, l.partition}}, true},
+	} {
+		l.broker = opens{transactions: []OpenTransaction{c.open}}
+		if err := l.settle(ended); (err == nil) != c.settles {
+			t.Errorf("%s is open: %v", c.what, err)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package lane
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+)
+
+// input is a record of an input topic, and what could be read of it: nothing of
+// the marker of somebody's transaction.
+type input struct {
+	decide.Input
+	record *kgo.Record
+}
+
+// readInput reads a record of one of the partition's inputs.
+func (l *Lane) readInput(r *kgo.Record) input {
+	if r.Attrs.IsControl() {
+		return input{decide.Input{Partition: l.partition}, r}
+	}
+	return input{decide.Read(inputRecord(r), l.topics, decide.Place{Here: l.partition, Of: l.byKey.Of}), r}
+}
+
+// inputRecord is the record as decisions see it.
+func inputRecord(r *kgo.Record) *decide.Record {
+	in := &decide.Record{
+		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
+		Raw: events.Raw{Written: r.Timestamp, Key: r.Key, Value: r.Value, Headers: make([]events.RawHeader, len(r.Headers))},
+	}
+	for i, h := range r.Headers {
+		in.Headers[i] = events.RawHeader{Key: h.Key, Value: h.Value}
+	}
+	return in
+}
+
+// What a dead letter has besides the headers of the input.
+const (
+	headerReason = "waybill_reason"
+	headerSource = "waybill_source"
+)
+
+// putAside puts an input among the dead letters, byte for byte. What is too large
+// for that stays at its source, and the dead letter says so.
+func (l *Lane) putAside(in *decide.Record, reason string) {
+	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: in.Written}
+	for _, h := range in.Headers {
+		letter.Headers = append(letter.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	reason = decide.Cut(reason, decide.MaxText)
+	for _, part := range []struct {
+		name string
+		drop func()
+	}{
+		{"value", func() { letter.Value = nil }},
+		{"headers", func() { letter.Headers = nil }},
+		{"key", func() { letter.Key = nil }},
+	} {
+		why := l.refuses(letter.Topic, recordSize(letter)+decide.EnvelopeSize)
+		if why == "" {
+			break
+		}
+		part.drop()
+		reason += fmt.Sprintf("; the %s is only at the source: %s", part.name, why)
+	}
+	letter.Headers = append(letter.Headers,
+		kgo.RecordHeader{Key: headerReason, Value: []byte(reason)},
+		kgo.RecordHeader{Key: headerSource, Value: []byte(in.Source())})
+	l.current.add(letter)
+}
+
+// recordSize is what a record takes, roughly and not less.
+func recordSize(r *kgo.Record) int { return inputRecord(r).Size() }

@@ -1,0 +1,445 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+const (
+	// A batch takes no more inputs once it has this many records or bytes: what
+	// expires waits for the end of the one before.
+	batchRecords = 1_000
+	batchBytes   = 16 << 20
+	// PollRecords is how many inputs are taken from Kafka at a time.
+	PollRecords = 250
+	// flushEvery is how long a busy lane keeps committed state from the store.
+	flushEvery = 20 * time.Millisecond
+	// DueAtOnce is how many expired steps one look at the index brings. They leave
+	// room in the batch for inputs.
+	DueAtOnce = 100
+)
+
+// Config is what a lane needs to know. All lanes of an instance have the same.
+type Config struct {
+	// Instance is who owns the lane, in claims and as LockedBy.
+	Instance   string
+	Topics     events.Topics
+	Partitions int32
+	// Skew is the allowance for the difference between clocks.
+	Skew time.Duration
+	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
+	// hangs.
+	SuperviseEvery, WatchEvery time.Duration
+	Clock                      Clock
+}
+
+// Clock is what a lane knows of time.
+type Clock struct {
+	Wall  func() time.Time // what others see, too; it may jump
+	Timer func() time.Time // for what lasts
+	// Pause waits, and reports false once the context ended.
+	Pause func(context.Context, time.Duration) bool
+}
+
+// Lane is the single writer of one partition. One goroutine, [Lane.Run],
+// decides and folds; beside it one commits, one fetches, and one watches that
+// nothing hangs: see [Lane.Serve].
+//
+// It decides its next batch while the last one commits, on state that is not
+// committed yet. That is safe because a commit that fails ends the lane, and
+// nothing that was decided on it is ever sent.
+type Lane struct {
+	cfg       Config
+	topics    *events.Topics
+	partition int32
+	state     *projections.Partition
+	log       *slog.Logger
+	time      Clock
+
+	broker    Broker
+	world     World
+	producers *producers
+	inputs    Reader // reads the journal while the lane catches up, then the inputs
+	byKey     Partitioner
+
+	position    events.Positions // of what was decided
+	transaction uint64           // number of the last batch that was sealed
+	current     *Batch           // being decided
+	inflight    *Batch           // being committed, nil if none
+
+	look    bool  // at the deadlines: it is time, or there was more than one look brings
+	replies int64 // where they ended when the lane took over
+	early   early
+	flushed time.Time
+	learned time.Time
+	// tookOver is when the takeover was complete, until the first decision.
+	tookOver time.Time
+	// committed is the input position, for those who look on.
+	committed atomic.Pointer[events.Positions]
+	// elsewhere is where it has written besides the usual.
+	elsewhere places
+	// searched says that all partitions were searched for what hangs.
+	searched bool
+}
+
+// New makes a lane that owns nothing yet: see [Lane.TakeOver].
+func New(cfg Config, partition int32, broker Broker, world World, state *projections.Partition, log *slog.Logger) *Lane {
+	l := &Lane{
+		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
+		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions),
+	}
+	l.topics = &l.cfg.Topics
+	return l
+}
+
+// Position is up to where the inputs were read, as it was committed last.
+func (l *Lane) Position() events.Positions { return *l.committed.Load() }
+
+// Busy says whether something is decided that is not committed, or a command
+// waits for the submission of its order.
+func (l *Lane) Busy() bool {
+	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0
+}
+
+// Batch is what becomes one transaction.
+type Batch struct {
+	records []*kgo.Record
+	bytes   int
+	orders  map[string]*change
+	sealed  events.Seal
+	last    *kgo.Record // the journal record that carries the seal
+	// moved says that input positions changed.
+	moved bool
+}
+
+// change is what a batch does to one order.
+type change struct {
+	order   *projections.Order
+	journal []*kgo.Record
+}
+
+func newBatch() *Batch { return &Batch{orders: make(map[string]*change)} }
+
+func (b *Batch) empty() bool { return len(b.records) == 0 && !b.moved }
+func (b *Batch) full() bool  { return len(b.records) >= batchRecords || b.bytes >= batchBytes }
+
+func (b *Batch) add(records ...*kgo.Record) {
+	for _, r := range records {
+		b.bytes += len(r.Value) + 256
+	}
+	b.records = append(b.records, records...)
+}
+
+// begin makes what was decided the batch to commit, unless one is under way or
+// nothing was decided.
+func (l *Lane) begin() bool {
+	if l.inflight != nil || l.current.empty() {
+		return false
+	}
+	l.inflight, l.current = l.current, newBatch()
+	l.seal(l.inflight)
+	return true
+}
+
+// Commit writes a batch. It ends what it has begun though ctx ends: cutting a
+// commit off makes its outcome unknown.
+func (l *Lane) Commit(ctx context.Context, b *Batch) error {
+	if l.producers.disturbed() {
+		if err := l.settle(ctx); err != nil {
+			return err
+		}
+	}
+	return l.producers.commit(b.records)
+}
+
+// seal numbers the batch and puts the input positions on its last journal record.
+func (l *Lane) seal(b *Batch) {
+	l.transaction++
+	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position}
+	for _, r := range b.records {
+		if r.Topic == l.topics.Journal {
+			b.sealed.Events++
+			b.last = r
+		}
+	}
+	if b.last == nil {
+		e := events.Event{Type: events.PartitionAdvanced, At: l.time.Wall()}
+		b.last = l.laneEvent(&e, strconv.FormatUint(l.transaction, 10))
+		b.sealed.Events = 1
+		b.records = append(b.records, b.last)
+	}
+	b.last.Headers = append(b.last.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: b.sealed.Append(nil)})
+}
+
+// laneEvent makes the journal record of an event that belongs to no order.
+func (l *Lane) laneEvent(e *events.Event, id string) *kgo.Record {
+	envelope := events.Envelope{
+		Source: "/waybill/" + l.topics.Namespace, Type: e.Type, Time: e.At,
+		ID: fmt.Sprintf("p%d/%s", l.partition, id),
+	}
+	r := envelope.Record(l.topics.Journal, e.Append(nil))
+	r.Partition = l.partition
+	return r
+}
+
+// conclude folds the batch that was committed, or ends the lane.
+func (l *Lane) conclude(err error) error {
+	if err != nil {
+		if refused := new(RefusedError); errors.As(err, &refused) {
+			// The next owner, which may be us, decides without it.
+			l.world.Refused(refused.Record.Topic, recordSize(refused.Record), refused.Err)
+		}
+		return err
+	}
+	b := l.inflight
+	l.inflight = nil
+	updates := make([]projections.Update, 0, len(b.orders))
+	for _, c := range b.orders {
+		offsets := make([]int64, len(c.journal))
+		for i, r := range c.journal {
+			offsets[i] = r.Offset
+		}
+		updates = append(updates, projections.Update{Order: c.order, Offsets: offsets})
+	}
+	if err := l.state.Commit(b.sealed, b.last.Offset+1, updates); err != nil {
+		return err
+	}
+	l.committed.Store(&b.sealed.Next)
+	l.report(b)
+	if len(updates) > 0 && !l.tookOver.IsZero() {
+		l.log.Info("first decision after the takeover", "after", time.Since(l.tookOver))
+		l.tookOver = time.Time{}
+	}
+	if now := l.time.Timer(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
+		l.flushed = now
+		return l.state.Flush()
+	}
+	return nil
+}
+
+// report says in the log what a batch put aside, and notes where it wrote. Before
+// the commit that would be a guess: an owner that was fenced puts nothing aside.
+func (l *Lane) report(b *Batch) {
+	for _, r := range b.records {
+		if r.Partition != l.partition || !l.topics.Owns(r.Topic) {
+			l.elsewhere.note(TopicPartition{r.Topic, r.Partition})
+		}
+		if r.Topic == l.topics.DeadLetters {
+			l.log.Warn("an input was put aside", "source", events.Header(r, headerSource), "reason", events.Header(r, headerReason))
+		}
+	}
+}
+
+// order returns an order as decided so far, committed or not; nil if there is none.
+func (l *Lane) order(id string) (*projections.Order, error) {
+	if c := l.current.orders[id]; c != nil {
+		return c.order, nil
+	}
+	if l.inflight != nil {
+		if c := l.inflight.orders[id]; c != nil {
+			return c.order, nil
+		}
+	}
+	return l.state.Order(id)
+}
+
+// env is what the decisions of one batch may know.
+func (l *Lane) env() *decide.Env {
+	return &decide.Env{
+		Now:      l.time.Wall(),
+		Instance: l.cfg.Instance,
+		Skew:     l.cfg.Skew,
+		Topics:   l.topics,
+		Workflow: l.world.Workflow,
+		Refuses:  l.refuses,
+	}
+}
+
+// decide makes the next batch of what one poll brought.
+func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	read := make([]input, len(records))
+	for i, r := range records {
+		read[i] = l.readInput(r)
+	}
+	if err := l.prepare(ctx, read); err != nil {
+		return err
+	}
+	env := l.env()
+	for i := range read {
+		wait, err := l.tooEarly(ctx, &read[i])
+		if err == nil && !wait {
+			err = l.takeIn(env, &read[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.retryEarly(ctx, env)
+}
+
+// takeIn deals with an input, and moves the position past it.
+func (l *Lane) takeIn(env *decide.Env, in *input) error {
+	l.advance(in.record)
+	if in.record.Attrs.IsControl() {
+		return nil // the end of somebody's transaction: nothing that would be worth one of ours
+	}
+	l.current.moved = true
+	switch {
+	case in.Unreadable != "":
+		l.putAside(in.Record, in.Unreadable)
+	case in.Partition != l.partition:
+		l.forward(in)
+	default:
+		return l.handle(env, in)
+	}
+	return nil
+}
+
+// handle decides on an input that belongs here.
+func (l *Lane) handle(env *decide.Env, in *input) error {
+	order, err := l.order(in.Order)
+	if err != nil {
+		return err
+	}
+	if order == nil && (in.Reply != nil || in.Command != nil) {
+		l.putAside(in.Record, "there is no order of this id")
+		return nil
+	}
+	env.Full = l.current.full()
+	l.take(decide.On(env, order, &in.Input))
+	return nil
+}
+
+// take adds a decision to the batch.
+func (l *Lane) take(d decide.Decision) {
+	if d.Order == nil {
+		return
+	}
+	if d.Panic != "" {
+		l.log.Error("deciding panicked", "order", d.Order.ID, "panic", d.Panic)
+	}
+	c := l.current.orders[d.Order.ID]
+	if c == nil {
+		c = &change{}
+		l.current.orders[d.Order.ID] = c
+	}
+	c.order = d.Order
+	for i := range d.Messages {
+		m := &d.Messages[i]
+		r := m.Envelope.Record(m.Topic, m.Value)
+		r.Partition = l.partition
+		if r.Topic == l.topics.Journal {
+			c.journal = append(c.journal, r)
+		}
+		l.current.add(r)
+	}
+	for _, aside := range d.Aside {
+		l.putAside(aside.Record, aside.Reason)
+	}
+}
+
+// supervise decides on steps whose deadline has come (V1), and says in look
+// whether there may be more. A new owner first reads the replies that were
+// waiting for it: they may have come in time.
+func (l *Lane) supervise(ctx context.Context) error {
+	l.look = false
+	if l.position.Replies < l.replies {
+		return nil
+	}
+	if err := l.state.Flush(); err != nil {
+		return err
+	}
+	if err := l.prepare(ctx, nil); err != nil {
+		return err
+	}
+	env := l.env()
+	due, err := l.state.Due(env.Now, DueAtOnce)
+	if err != nil {
+		return err
+	}
+	for _, step := range due {
+		order, err := l.order(step.Order)
+		if err != nil {
+			return err
+		}
+		if order == nil {
+			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
+		}
+		l.take(decide.Supervise(env, order, step.Step))
+	}
+	l.look = len(due) == DueAtOnce
+	return nil
+}
+
+// prepare learns what the decisions on a batch need to know of the world: the
+// newest workflows, and which topics can be written.
+func (l *Lane) prepare(ctx context.Context, read []input) error {
+	var topics []string
+	unknown := false
+	for i := range read {
+		s := &read[i].Submission
+		if read[i].Partition != l.partition {
+			topics = append(topics, read[i].record.Topic) // it is forwarded there
+			continue
+		}
+		if s.ReplyTo != "" && events.ValidTopic(s.ReplyTo) && !l.topics.Owns(s.ReplyTo) {
+			topics = append(topics, s.ReplyTo)
+		}
+		unknown = unknown || s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil
+	}
+	if now := l.time.Timer(); unknown || now.Sub(l.learned) > time.Second {
+		l.learned = now
+		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.world.RequestTopics()...)
+	}
+	return l.world.Learn(ctx, unknown, topics)
+}
+
+// advance moves the input position past a record.
+func (l *Lane) advance(r *kgo.Record) {
+	switch r.Topic {
+	case l.topics.Orders:
+		l.position.Orders = r.Offset + 1
+	case l.topics.Replies:
+		l.position.Replies = r.Offset + 1
+	case l.topics.Commands:
+		l.position.Commands = r.Offset + 1
+	}
+}
+
+// forward sends a record that another partitioner put here to the partition of
+// its order, as it is. It is in the same transaction as the position behind
+// it: it is forwarded exactly once. One that Kafka would not take is put aside.
+func (l *Lane) forward(in *input) {
+	r := in.record
+	if why := l.refuses(r.Topic, in.Record.Size()+decide.EnvelopeSize); why != "" {
+		l.putAside(in.Record, "it is in the wrong partition, and cannot be forwarded: "+why)
+		return
+	}
+	l.current.add(&kgo.Record{
+		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: r.Timestamp,
+		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "waybill_forwarded_from", Value: []byte(in.Record.Source())}),
+	})
+}
+
+// refuses says why a record of size bytes cannot be produced on topic, "" if it
+// can as far as is known.
+func (l *Lane) refuses(topic string, size int) string {
+	if size > events.MaxBatch {
+		return fmt.Sprintf("%d bytes are more than the %d that are produced at a time", size, events.MaxBatch)
+	}
+	return l.world.Refuses(topic, size, l.topics.Owns(topic) && topic != l.topics.DeadLetters)
+}

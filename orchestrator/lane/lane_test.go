@@ -1,0 +1,393 @@
+package lane
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+func typed(topic, kind, key, value string) *kgo.Record {
+	r := &kgo.Record{Topic: topic, Partition: 5, Offset: 7, Key: []byte(key), Value: []byte(value), Timestamp: time.UnixMilli(1)}
+	if kind != "" {
+		r.Headers = []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}
+	}
+	return r
+}
+
+func TestReadingInputs(t *testing.T) {
+	l, _ := newLane(t)
+	here, elsewhere := l.keys()
+	orders, replies, commands := l.topics.Orders, l.topics.Replies, l.topics.Commands
+	answer := func(order, status string) string {
+		return fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":%q}`, order, status)
+	}
+	large := `"` + strings.Repeat("x", events.MaxValue) + `"`
+
+	for _, c := range []struct {
+		name               string
+		record             *kgo.Record
+		unreadable         string // a part of why it is put aside
+		elsewhere, isReply bool
+		problem            string // a part of why a submission is rejected
+	}{
+		{name: "submission", record: typed(orders, "", here, `{"workflow":"order"}`)},
+		{name: "submission with its type", record: typed(orders, string(events.OrderSubmitted), here, `{"workflow":"order"}`)},
+		{name: "submission with unknown fields", record: typed(orders, "", here, `{"workflow":"order","colour":"red"}`)},
+		{name: "submission for another partition", record: typed(orders, "", elsewhere, `{"workflow":"order"}`), elsewhere: true},
+		{name: "garbage for another partition", record: typed(orders, "", elsewhere, `hello`), elsewhere: true},
+		{name: "submission with a field of another form", record: typed(orders, "", here, `{"workflow":7}`), problem: "/workflow"},
+		{name: "submission that is too large", record: typed(orders, "", here, `{"workflow":"order","input":`+large+`}`), problem: "at most 1048576"},
+		{name: "reply", record: typed(replies, "", here, answer(here, "completed")), isReply: true},
+		{name: "reply with its type", record: typed(replies, string(events.StepReplied), here, answer(here, "failed")), isReply: true},
+		{name: "reply without a key", record: typed(replies, "", "", answer(here, "completed")), isReply: true},
+		{name: "reply without a key for another partition", record: typed(replies, "", "", answer(elsewhere, "completed")), elsewhere: true, isReply: true},
+		{name: "reply for another partition", record: typed(replies, "", elsewhere, answer(elsewhere, "completed")), elsewhere: true},
+		{name: "reply that is too large", record: typed(replies, "", here, strings.TrimSuffix(answer(here, "completed"), "}")+`,"output":`+large+`}`), isReply: true},
+
+		{name: "no key", record: typed(orders, "", "", `{"workflow":"order"}`), unreadable: "order id is empty"},
+		{name: "long key", record: typed(orders, "", strings.Repeat("x", 257), `{"workflow":"order"}`), unreadable: "257 bytes"},
+		{name: "key that is not UTF-8", record: typed(orders, "", "\xff", `{"workflow":"order"}`), unreadable: "not UTF-8"},
+		{name: "no value", record: typed(orders, "", here, ""), unreadable: "not a JSON object"},
+		{name: "no JSON", record: typed(orders, "", here, "hello"), unreadable: "not a JSON object"},
+		{name: "JSON that is no object", record: typed(orders, "", here, `["workflow"]`), unreadable: "not a JSON object"},
+		{name: "two objects", record: typed(orders, "", here, `{}{}`), unreadable: "not a JSON object"},
+		{name: "reply among orders", record: typed(orders, string(events.StepReplied), here, answer(here, "completed")), unreadable: "does not belong on " + orders},
+		{name: "submission among replies", record: typed(replies, string(events.OrderSubmitted), here, `{}`), unreadable: "does not belong on " + replies},
+		{name: "made-up type", record: typed(orders, "com.example.hello", here, `{"workflow":"order"}`), unreadable: `"com.example.hello" does not belong`},
+		{name: "submission among commands", record: typed(commands, string(events.OrderSubmitted), here, `{}`), unreadable: "does not belong on " + commands},
+		{name: "reply that is no JSON", record: typed(replies, "", here, "hello"), unreadable: "not a JSON object"},
+		{name: "reply with a field of another form", record: typed(replies, "", here, `{"attempt":"one"}`), unreadable: "/attempt"},
+		{name: "reply of two orders", record: typed(replies, "", here, answer(elsewhere, "completed")), unreadable: "the key names order"},
+		{name: "reply of no order", record: typed(replies, "", "", `{"status":"completed"}`), unreadable: "order id is empty"},
+		{name: "reply without a status", record: typed(replies, "", here, answer(here, "")), unreadable: "a reply is completed or failed"},
+		{name: "reply with another status", record: typed(replies, "", here, answer(here, "done")), unreadable: `status "done"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := l.readInput(c.record)
+			if (in.Unreadable != "") != (c.unreadable != "") || !strings.Contains(in.Unreadable, c.unreadable) {
+				t.Fatalf("it is unreadable because %q, not %q", in.Unreadable, c.unreadable)
+			}
+			if c.unreadable != "" {
+				return
+			}
+			if (in.Partition != l.partition) != c.elsewhere {
+				t.Errorf("it belongs to partition %d", in.Partition)
+			}
+			if (in.Reply != nil) != c.isReply {
+				t.Errorf("it is read as the reply %+v", in.Reply)
+			}
+			if (in.Problem != nil) != (c.problem != "") || in.Problem != nil && !strings.Contains(in.Problem.Error(), c.problem) {
+				t.Errorf("it is rejected because %v, not %q", in.Problem, c.problem)
+			}
+		})
+	}
+	// The agent is told by the state of the order that its reply was too large.
+	in := l.readInput(typed(replies, "", here, strings.TrimSuffix(answer(here, "completed"), "}")+`,"output":`+large+`}`))
+	if r := in.Reply; r.Status != events.ReplyFailed || r.Error == nil || r.Error.Code != "reply-too-large" || !r.Error.Permanent || r.Output != nil || r.Step != "charge" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func headerText(r *kgo.Record, key string) string { return string(events.HeaderValue(r, key)) }
+
+// A record that another partitioner put here goes on as it is.
+func TestForward(t *testing.T) {
+	l, _ := newLane(t)
+	_, elsewhere := l.keys()
+	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", elsewhere, `hello`)}))
+	if len(l.current.records) != 1 {
+		t.Fatalf("%d records", len(l.current.records))
+	}
+	r := l.current.records[0]
+	if r.Topic != l.topics.Orders || r.Partition != l.byKey.Of([]byte(elsewhere)) || string(r.Key) != elsewhere || string(r.Value) != "hello" ||
+		!r.Timestamp.Equal(time.UnixMilli(1)) || headerText(r, "waybill_forwarded_from") != "waybill.orders/5/7" {
+		t.Errorf("%+v", r)
+	}
+	if l.position.Orders != 8 || !l.current.moved {
+		t.Errorf("the position is %+v", l.position)
+	}
+	// What may hang there is looked for once it is committed.
+	there := TopicPartition{r.Topic, r.Partition}
+	if slices.Contains(l.places(), there) {
+		t.Errorf("before it is committed it looks at %v", there)
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	if !slices.Contains(l.places(), there) {
+		t.Errorf("it looks at %v, and wrote to %v", l.places(), there)
+	}
+}
+
+// What could not be produced there is put aside, as far as that is possible, or
+// one record would stop the partition for ever.
+func TestForwardTooLarge(t *testing.T) {
+	l, _ := newLane(t)
+	_, elsewhere := l.keys()
+	large := typed(l.topics.Orders, "", elsewhere, strings.Repeat("x", events.MaxBatch))
+	headed := typed(l.topics.Orders, "", elsewhere, "hello")
+	headed.Headers = []kgo.RecordHeader{{Key: "h", Value: make([]byte, events.MaxBatch)}}
+	keyed := typed(l.topics.Orders, "", strings.Repeat("k", events.MaxBatch), "hello")
+	must(t, l.decide(t.Context(), []*kgo.Record{large, headed, keyed}))
+	if len(l.current.records) != 3 {
+		t.Fatalf("%d records", len(l.current.records))
+	}
+	for i, r := range l.current.records {
+		if r.Topic != l.topics.DeadLetters || recordSize(r) > events.MaxBatch || !strings.Contains(headerText(r, "waybill_reason"), "only at the source") {
+			t.Errorf("%d: %d bytes to %s", i, recordSize(r), r.Topic)
+		}
+	}
+}
+
+// A marker that was read counts: a position never goes back behind it.
+func TestMarkersMoveThePosition(t *testing.T) {
+	l, _ := newLane(t)
+	here, _ := l.keys()
+	data, marker := typed(l.topics.Orders, "", here, `{"workflow":"order"}`), &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
+	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
+	must(t, l.decide(t.Context(), []*kgo.Record{data, marker}))
+	if l.position.Orders != 9 {
+		t.Errorf("the position is %+v", l.position)
+	}
+}
+
+// What nobody can read is put aside byte for byte, and the position moves on.
+func TestDeadLetters(t *testing.T) {
+	l, world := newLane(t)
+	here, _ := l.keys()
+	raw := typed(l.topics.Orders, "", "\xff\x00", "\x00\xff")
+	raw.Headers = make([]kgo.RecordHeader, 1, 10) // room that nobody else may write to
+	raw.Headers[0] = kgo.RecordHeader{Key: "colour", Value: []byte("red")}
+	lost := typed(l.topics.Replies, "", here, fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":"completed"}`, here))
+	must(t, l.decide(t.Context(), []*kgo.Record{raw, lost}))
+	if len(l.current.records) != 2 {
+		t.Fatalf("%d records", len(l.current.records))
+	}
+	r := l.current.records[0]
+	if r.Topic != l.topics.DeadLetters || !bytes.Equal(r.Key, raw.Key) || !bytes.Equal(r.Value, raw.Value) || !r.Timestamp.Equal(raw.Timestamp) ||
+		headerText(r, "colour") != "red" || headerText(r, "waybill_source") != "waybill.orders/5/7" || !strings.Contains(headerText(r, "waybill_reason"), "UTF-8") {
+		t.Errorf("%+v", r)
+	}
+	if len(raw.Headers) != 1 || raw.Headers[:2][1].Key != "" {
+		t.Error("the headers of the input were changed")
+	}
+	if r := l.current.records[1]; headerText(r, "waybill_reason") != "there is no order of this id" || headerText(r, "waybill_source") != "waybill.replies/5/7" {
+		t.Errorf("%+v", r)
+	}
+	if l.position != (events.Positions{Orders: 8, Replies: 8}) {
+		t.Errorf("the position is %+v", l.position)
+	}
+
+	// Where the dead-letters topic does not take the value, it says where it is.
+	world.refuses[l.topics.DeadLetters] = "closed"
+	l.current = newBatch()
+	must(t, l.decide(t.Context(), []*kgo.Record{raw}))
+	if r := l.current.records[0]; r.Value != nil || !strings.Contains(headerText(r, "waybill_reason"), "only at the source") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A batch closes with a seal on its last journal record; one that only moves
+// input positions gets a record to carry it.
+func TestSeal(t *testing.T) {
+	l, world := newLane(t)
+	here, elsewhere := l.keys()
+	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`), typed(l.topics.Orders, "", elsewhere, `{}`)}))
+	first := l.current
+	l.seal(first)
+	l.current = newBatch()
+	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", elsewhere, `{}`)}))
+	second := l.current
+	l.seal(second)
+
+	for i, b := range []*Batch{first, second} {
+		var journal []*kgo.Record
+		for _, r := range b.records {
+			if r.Topic == l.topics.Journal {
+				journal = append(journal, r)
+				if r.Partition != l.partition {
+					t.Errorf("a journal record for partition %d", r.Partition)
+				}
+			}
+		}
+		for j, r := range journal {
+			if sealed := events.HeaderValue(r, events.HeaderLane) != nil; sealed != (j == len(journal)-1) {
+				t.Errorf("batch %d, record %d of %d: sealed is %t", i, j+1, len(journal), sealed)
+			}
+		}
+		seal, err := events.DecodeSeal(events.HeaderValue(journal[len(journal)-1], events.HeaderLane))
+		must(t, err)
+		if seal.Transaction != uint64(i+1) || seal.Events != len(journal) || seal.Next.Orders != 8 {
+			t.Errorf("batch %d of %d records: %+v", i, len(journal), seal)
+		}
+	}
+	if r := second.records[len(second.records)-1]; events.Header(r, events.HeaderType) != string(events.PartitionAdvanced) || r.Key != nil {
+		t.Errorf("%+v", r)
+	}
+
+	// What the two make is what is folded.
+	for i, b := range []*Batch{first, second} {
+		for j, r := range b.records {
+			r.Offset = int64(100*i + j)
+		}
+		l.inflight, l.current = b, newBatch()
+		must(t, l.conclude(nil))
+	}
+	o, offsets, err := world.store.Order(5, here)
+	must(t, err)
+	if o.State != projections.Processing || len(offsets) != int(o.Seq) {
+		t.Errorf("%+v, events at %v", o, offsets)
+	}
+	if head := l.state.Head(); head.Transaction != 2 || head.Next.Orders != 8 {
+		t.Errorf("%+v", head)
+	}
+}
+
+// A batch is decided on what the batches before it make, committed or not.
+func TestDecidingAheadOfTheCommit(t *testing.T) {
+	l, _ := newLane(t)
+	here, _ := l.keys()
+	reply := func(step string) *kgo.Record {
+		return typed(l.topics.Replies, "", here, fmt.Sprintf(`{"order":%q,"step":%q,"attempt":1,"status":"completed"}`, here, step))
+	}
+	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`), reply("charge")}))
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.decide(t.Context(), []*kgo.Record{reply("ship"), reply("mail")}))
+	o, err := l.order(here)
+	must(t, err)
+	if o.State != projections.Processed {
+		t.Errorf("%+v", o)
+	}
+	if committed, err := l.state.Order(here); err != nil || committed != nil {
+		t.Errorf("the store has %+v already, %v", committed, err)
+	}
+	if c := l.inflight.orders[here]; c.order.State != projections.Processing {
+		t.Errorf("deciding changed what is being committed: %+v", c.order)
+	}
+}
+
+// A lane's own supervisor finds what expired, and what waits it leaves alone. A reply
+// that was there before the takeover comes first (V2).
+func TestSupervisingLane(t *testing.T) {
+	l, _ := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	for i := range 3 {
+		l.take(decide.Submit(past, nil, fmt.Sprint("late-", i), &events.Submission{Workflow: "order"}, "", nil))
+		l.take(decide.Submit(l.env(), nil, fmt.Sprint("early-", i), &events.Submission{Workflow: "order"}, "", nil))
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	l.replies = l.position.Replies + 1 // one that came while nobody owned the partition
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n != 0 {
+		t.Errorf("it decided on %d orders before a reply that was there", n)
+	}
+	l.replies = l.position.Replies
+	must(t, l.supervise(t.Context()))
+	if len(l.current.orders) != 3 {
+		t.Errorf("it decided on %d orders", len(l.current.orders))
+	}
+	for i := range 3 {
+		o, err := l.order(fmt.Sprint("late-", i))
+		must(t, err)
+		if o.State != projections.Error || o.FailureCount != 3 { // its charge has one attempt
+			t.Errorf("%+v", o)
+		}
+	}
+	// The same deadlines again, before any of it is committed.
+	n := len(l.current.records)
+	l.state.Rescan()
+	must(t, l.supervise(t.Context()))
+	if len(l.current.records) != n {
+		t.Errorf("looking again made %d records more", len(l.current.records)-n)
+	}
+}
+
+// V7: what has expired does not wait for inputs that fill every batch, and leaves
+// them room: more than one look brings comes by several.
+func TestSupervisingBesideInputs(t *testing.T) {
+	l, _ := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	const orders = DueAtOnce / 2 // with three steps each
+	for i := range orders {
+		l.take(decide.Submit(past, nil, fmt.Sprint("late-", i), &events.Submission{Workflow: "order"}, "", nil))
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	for !l.current.full() {
+		l.current.add(&kgo.Record{Topic: l.topics.DeadLetters})
+	}
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n == 0 || n == orders || !l.look {
+		t.Errorf("at first it decided on %d orders of %d, and looks again: %t", n, orders, l.look)
+	}
+	must(t, l.supervise(t.Context()))
+	if n := len(l.current.orders); n != orders || l.look {
+		t.Errorf("then it decided on %d orders of %d, and looks again: %t", n, orders, l.look)
+	}
+}
+
+// scripted is what happens beside a lane, one thing after the other.
+type scripted []Happened
+
+func (s *scripted) Commit(*Batch) {}
+func (s *scripted) Next(Wanted) Happened {
+	h := (*s)[0]
+	*s = (*s)[1:]
+	return h
+}
+
+// V7: a lane that always has inputs looks at its deadlines with every batch.
+func TestExpiriesDoNotWaitForInputs(t *testing.T) {
+	l, _ := newLane(t)
+	past := l.env()
+	past.Now = past.Now.Add(-time.Hour)
+	l.take(decide.Submit(past, nil, "late", &events.Submission{Workflow: "order"}, "", nil))
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	must(t, l.conclude(nil))
+	here, _ := l.keys()
+	in := typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
+	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: in.Topic, Partitions: []kgo.FetchPartition{{Partition: in.Partition, Records: []*kgo.Record{in}}}}}}}
+	must(t, l.Run(t.Context(), &scripted{{What: Ticked}, {What: Fetched, Fetches: fetches}, {What: Stopped}}))
+	if l.current.orders["late"] == nil {
+		t.Error("an input kept what has expired from being seen")
+	}
+}
+
+// A commit that failed ends the lane. The world hears of a record that was refused,
+// and of nothing else.
+func TestConcludeAFailure(t *testing.T) {
+	l, world := newLane(t)
+	r := &kgo.Record{Topic: "shop.status", Value: make([]byte, 100)}
+	for _, c := range []struct {
+		err     error
+		refused string
+	}{
+		{errors.New("its outcome is unknown"), ""},
+		{fmt.Errorf("commit: %w", &RefusedError{r, kerr.MessageTooLarge}), "shop.status 100 " + kerr.MessageTooLarge.Error()},
+	} {
+		l.inflight = newBatch()
+		if err := l.conclude(c.err); !errors.Is(err, c.err) {
+			t.Errorf("%v ends the lane with %v", c.err, err)
+		}
+		if world.refused != c.refused {
+			t.Errorf("%v: refused was %q", c.err, world.refused)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package lane
+
+import "github.com/twmb/franz-go/pkg/kgo"
+
+// Partitioner is Kafka's default: murmur2 of the key.
+type Partitioner struct {
+	keyed      kgo.TopicPartitioner
+	partitions int
+}
+
+// NewPartitioner returns one for topics of so many partitions. It is not safe for
+// concurrent use.
+func NewPartitioner(partitions int32) Partitioner {
+	return Partitioner{kgo.StickyKeyPartitioner(nil).ForTopic(""), int(partitions)}
+}
+
+// Of returns the partition of an order.
+func (p Partitioner) Of(id []byte) int32 {
+	return int32(p.keyed.Partition(&kgo.Record{Key: id}, p.partitions))
+}

@@ -1,0 +1,168 @@
+package lane
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Beside is what goes on beside the lane that decides: inputs are fetched, a
+// batch is committed, time passes, and somebody watches that nothing hangs.
+// Simulations put another in its place.
+type Beside interface {
+	// Commit begins to commit a batch. The one before has ended.
+	Commit(b *Batch)
+	// Next waits for the first of what is wanted.
+	Next(w Wanted) Happened
+}
+
+// Wanted is what a lane waits for. It always hears how a commit ended, that it
+// is time to look at the deadlines, and that something hangs.
+type Wanted struct {
+	Inputs bool // the batch has room
+	Look   bool // at the deadlines, if nothing else is there
+	Stop   bool // nothing is being committed, so it may be told to stop
+}
+
+// Happened is one thing that a lane was waiting for.
+type Happened struct {
+	What    Happening
+	Fetches kgo.Fetches
+	Err     error // of a commit, or what hangs
+}
+
+// Happening is what a lane hears of.
+type Happening int
+
+// What a lane hears of.
+const (
+	Fetched   Happening = iota // inputs were fetched
+	Committed                  // a commit ended
+	Ticked                     // it is time to look at the deadlines
+	Idle                       // there is nothing else, and a look was wanted
+	Hung                       // one of its transactions hangs
+	Stopped
+)
+
+// Serve runs the partition until ctx ends, which returns nil, or until
+// anything goes wrong, which ends the lane: it comes back only by a takeover.
+func (l *Lane) Serve(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+
+	b := &goroutines{
+		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
+		batches: make(chan *Batch), committed: make(chan error, 1),
+		tick: time.NewTicker(l.cfg.SuperviseEvery),
+	}
+	defer b.tick.Stop()
+	defer close(b.batches)
+	running.Go(func() {
+		for ctx.Err() == nil {
+			fetches := l.inputs.Poll(ctx, PollRecords)
+			select {
+			case b.inputs <- fetches:
+			case <-ctx.Done():
+			}
+		}
+	})
+	running.Go(func() {
+		if err := l.Watch(ctx); err != nil {
+			select {
+			case b.hung <- err:
+			case <-ctx.Done():
+			}
+		}
+	})
+	running.Go(func() {
+		for batch := range b.batches {
+			b.committed <- l.Commit(ctx, batch)
+		}
+	})
+	return l.Run(ctx, b)
+}
+
+// goroutines are beside a lane on Kafka.
+type goroutines struct {
+	ctx       context.Context //nolint:containedctx // it ends with serve, as they do
+	inputs    chan kgo.Fetches
+	batches   chan *Batch
+	committed chan error
+	hung      chan error
+	tick      *time.Ticker
+}
+
+var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func (g *goroutines) Commit(b *Batch) { g.batches <- b }
+
+func (g *goroutines) Next(w Wanted) Happened {
+	inputs, look, stopping := g.inputs, always, g.ctx.Done()
+	if !w.Inputs {
+		inputs = nil
+	}
+	if !w.Look {
+		look = nil
+	}
+	if !w.Stop {
+		stopping = nil
+	}
+	select {
+	case fetches := <-inputs:
+		return Happened{What: Fetched, Fetches: fetches}
+	case err := <-g.committed:
+		return Happened{What: Committed, Err: err}
+	case <-g.tick.C:
+		return Happened{What: Ticked}
+	case <-look:
+		return Happened{What: Idle}
+	case err := <-g.hung:
+		return Happened{What: Hung, Err: err}
+	case <-stopping:
+		return Happened{What: Stopped}
+	}
+}
+
+// Run is the lane's own loop: it decides on what happens, one thing after the
+// other, until it is told to stop or anything goes wrong.
+func (l *Lane) Run(ctx context.Context, b Beside) error {
+	for {
+		if ctx.Err() == nil && l.begin() {
+			b.Commit(l.inflight)
+			// Inputs could fill every batch: what has expired goes first.
+			if l.look {
+				if err := l.supervise(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		room := !l.current.full()
+		// Told to stop, it first hears how the commit ended.
+		h := b.Next(Wanted{Inputs: room, Look: l.look && room, Stop: l.inflight == nil})
+		var err error
+		switch h.What {
+		case Fetched:
+			if failed := h.Fetches.Errors(); len(failed) > 0 && ctx.Err() == nil {
+				return l.unreadable(failed[0])
+			}
+			err = l.decide(ctx, h.Fetches.Records())
+		case Committed:
+			err = l.conclude(h.Err)
+		case Ticked:
+			l.look = true
+		case Idle:
+			err = l.supervise(ctx)
+		case Hung:
+			err = h.Err
+		case Stopped:
+			return l.state.Flush()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

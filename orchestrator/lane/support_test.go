@@ -1,0 +1,102 @@
+package lane
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// still is a world in which nothing happens by itself.
+type still struct {
+	flows    workflow.Set
+	poisoned bool              // whoever looks a workflow up panics
+	refuses  map[string]string // why, by topic
+	refused  string            // what the lane told last
+	store    *projections.Store
+}
+
+func (w *still) Workflow(name string, version int) *workflow.Workflow {
+	if w.poisoned {
+		panic("poisoned")
+	}
+	return w.flows.Find(name, version)
+}
+
+func (w *still) RequestTopics() []string {
+	var topics []string
+	for _, agent := range w.flows.Agents() {
+		topics = append(topics, "waybill.requests."+agent)
+	}
+	return topics
+}
+
+func (*still) Learn(context.Context, bool, []string) error { return nil }
+
+func (w *still) Refuses(topic string, _ int, _ bool) string { return w.refuses[topic] }
+
+func (w *still) Refused(topic string, size int, err error) {
+	w.refused = fmt.Sprint(topic, " ", size, " ", err)
+}
+
+// newLane returns a lane without Kafka for partition 5 of 12, and its world, which
+// knows the workflow order.
+func newLane(t *testing.T) (*Lane, *still) {
+	t.Helper()
+	w := &still{refuses: make(map[string]string)}
+	w.flows.Add(parseFlow(t, orderFlow))
+	var err error
+	w.store, err = projections.Temporary()
+	must(t, err)
+	t.Cleanup(func() { must(t, w.store.Close()) })
+	state, err := w.store.Partition(5)
+	must(t, err)
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	l := New(Config{
+		Instance: "i-1", Topics: topics, Partitions: 12,
+		Clock: Clock{Wall: func() time.Time { return events.Time(time.Now()) }, Timer: time.Now, Pause: func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil }},
+	}, 5, nil, w, state, slog.New(slog.DiscardHandler))
+	l.current = newBatch()
+	return l, w
+}
+
+// keys returns a key in the lane's partition and one in another.
+func (l *Lane) keys() (here, elsewhere string) {
+	for i := 0; here == "" || elsewhere == ""; i++ {
+		key := fmt.Sprint("o-", i)
+		if l.byKey.Of([]byte(key)) == l.partition {
+			here = key
+		} else {
+			elsewhere = key
+		}
+	}
+	return here, elsewhere
+}
+
+func parseFlow(t *testing.T, source string) *workflow.Workflow {
+	t.Helper()
+	flow, err := workflow.Parse("workflow.yaml", []byte(source))
+	must(t, err)
+	return flow
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const orderFlow = `
+workflow: order
+steps:
+  - {name: charge, agent: payment, after: [], retry: {attempts: 1}}
+  - {name: ship, agent: shipping, after: []}
+  - {name: mail, agent: office, after: []}
+`

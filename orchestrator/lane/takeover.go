@@ -1,0 +1,197 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// catchUpPatience is how long a takeover may read the journal without getting
+// further before it gives up and says why.
+const catchUpPatience = 30 * time.Second
+
+// TakeOver makes this instance the owner of the partition (V6, S6):
+//
+//  1. It fences the former owner on every producer slot, in order.
+//     Transactions that hang are ended.
+//  2. It commits a claim on slot 0. The inits of two instances can interleave;
+//     only the last to initialise slot 0 can claim, and whoever writes on any
+//     slot does so before a successor initialises it, so before its claim.
+//  3. It reads the journal until it meets its own claim. All that former
+//     owners committed lies before it. The end of the journal is never taken
+//     from the last stable offset, which lags behind what is committed.
+//
+// Only then may anything be decided. On an error the lane must be closed.
+func (l *Lane) TakeOver(ctx context.Context) (err error) {
+	began := time.Now()
+	if err := l.fence(ctx); err != nil {
+		return err
+	}
+	if err := l.sweep(ctx); err != nil {
+		return err
+	}
+	fenced := time.Now()
+	if err := l.claim(ctx); err != nil {
+		return err
+	}
+	// Whatever former owners knew of workflows when they accepted an order.
+	if err := l.world.Learn(ctx, true, nil); err != nil {
+		return err
+	}
+	caughtUp := time.Now()
+	l.state.Rescan()
+	if err := l.state.Flush(); err != nil {
+		return err
+	}
+	head := l.state.Head()
+	l.position, l.transaction = head.Next, head.Transaction
+	if l.transaction == 0 {
+		if l.position, err = l.broker.Starts(ctx); err != nil {
+			return err
+		}
+	}
+	if l.replies, err = l.broker.End(ctx, TopicPartition{l.topics.Replies, l.partition}, true); err != nil {
+		return err
+	}
+	l.current, l.inflight = newBatch(), nil
+	l.committed.Store(&head.Next)
+	l.inputs.Seek(map[string]int64{
+		l.topics.Orders: l.position.Orders, l.topics.Replies: l.position.Replies, l.topics.Commands: l.position.Commands,
+	})
+	l.tookOver = time.Now()
+	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
+	return nil
+}
+
+// fence makes the lane the owner of every slot, in order.
+func (l *Lane) fence(ctx context.Context) error {
+	if l.producers != nil {
+		l.producers.close()
+	}
+	l.producers = &producers{}
+	for slot := range l.producers.ring {
+		p, err := l.broker.Fence(ctx, slot)
+		if err != nil {
+			return err
+		}
+		l.producers.ring[slot] = p
+	}
+	return nil
+}
+
+// claim commits a claim on slot 0, and reads the journal up to it.
+func (l *Lane) claim(ctx context.Context) error {
+	claim := events.Event{
+		Type: events.PartitionClaimed, At: l.time.Wall(),
+		Instance: l.cfg.Instance, Claim: uuid.NewString(), Partitions: l.cfg.Partitions, Format: events.JournalFormat,
+	}
+	r := l.laneEvent(&claim, claim.Claim)
+	seal := events.Seal{Events: 1}
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
+	l.producers.next = 0
+	if err := l.producers.commit([]*kgo.Record{r}); err != nil {
+		return fmt.Errorf("claim the partition: %w", err)
+	}
+
+	l.state.Forget()
+	if head := l.state.Head(); r.Offset < head.Offset {
+		l.log.Warn("the state store is ahead of the journal, so it is of another journal: it is rebuilt", "store", head.Offset, "claim", r.Offset)
+		if err := l.state.Reset(); err != nil {
+			return err
+		}
+	}
+	return l.catchUp(ctx, claim.Claim, r.Offset)
+}
+
+// catchUp folds the journal until the claim, which stands at the given offset.
+// The last record that was folded before must be there still: what it belongs to
+// may have been acknowledged to this instance, left hanging by Kafka, and aborted
+// by another. If it is not, the store is rebuilt.
+func (l *Lane) catchUp(ctx context.Context, claim string, at int64) (err error) {
+	if l.inputs, err = l.broker.Read(l.partition, true); err != nil {
+		return err
+	}
+	checked := l.state.Head().Offset == 0
+	l.inputs.Seek(map[string]int64{l.topics.Journal: max(0, l.state.Head().Offset-1)})
+	for l.state.Head().Claim != claim {
+		poll, cancel := context.WithTimeout(ctx, catchUpPatience)
+		fetches := l.inputs.Poll(poll, 10_000)
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(fetches.Err0(), context.DeadlineExceeded) {
+			return fmt.Errorf("no progress in the journal from offset %d to the claim at %d for %s: a transaction that hangs keeps its readers from going on; look for it with kafka-transactions.sh find-hanging", l.state.Head().Offset, at, catchUpPatience)
+		}
+		if failed := fetches.Errors(); len(failed) > 0 {
+			return l.unreadable(failed[0])
+		}
+		for it := fetches.RecordIter(); !it.Done() && l.state.Head().Claim != claim; {
+			r := it.Next()
+			if r.Attrs.IsControl() {
+				continue
+			}
+			if !checked && !isLastFolded(l.state, r) {
+				l.log.Warn("the state store is rebuilt", "store", l.state.Head().Offset, "journal", r.Offset, "error", errNotFolded)
+				if err := l.state.Reset(); err != nil {
+					return err
+				}
+				l.inputs.Seek(map[string]int64{l.topics.Journal: 0})
+				checked = true
+				break
+			}
+			checked = true
+			if err := l.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)); err != nil {
+				return err
+			}
+		}
+		if err := l.state.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNotFolded says that the last record that was folded is not in the journal.
+var errNotFolded = errors.New("the state store has folded what is not in the journal")
+
+// isLastFolded says whether r, the first committed record of the journal from
+// there on, is the last one that was folded.
+func isLastFolded(state *projections.Partition, r *kgo.Record) bool {
+	head := state.Head()
+	seal, err := events.DecodeSeal(events.HeaderValue(r, events.HeaderLane))
+	claim := seal.Transaction == 0
+	return r.Offset == head.Offset-1 && err == nil && (claim || seal.Transaction == head.Transaction)
+}
+
+// unreadable explains why a topic cannot be read from where reading must go on.
+func (l *Lane) unreadable(e kgo.FetchError) error {
+	if errors.Is(e.Err, kerr.OffsetOutOfRange) {
+		if e.Topic == l.topics.Journal {
+			return fmt.Errorf("%w: the journal has lost what stood from offset %d: %w", projections.ErrGap, l.state.Head().Offset, e.Err)
+		}
+		return fmt.Errorf("%w: %s has lost records that were not read yet, from %+v on; was its retention too short, or the topic made anew? %w", ErrInputLost, e.Topic, l.position, e.Err)
+	}
+	return fmt.Errorf("read %s: %w", e.Topic, e.Err)
+}
+
+// ErrInputLost says that inputs were deleted before they were read.
+var ErrInputLost = errors.New("inputs were lost")
+
+// Close gives up what a takeover acquired.
+func (l *Lane) Close() {
+	if l.producers != nil {
+		l.producers.close()
+	}
+	if l.inputs != nil {
+		l.inputs.Close()
+	}
+}

@@ -1,0 +1,168 @@
+package lane_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// V6: once a successor has taken over, no slot of the former owner can commit,
+// not even a transaction that reads no input, and all that it had committed is
+// known to the successor.
+func TestAZombieCannotCommit(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := onePartition(t, b)
+		for slot := range lane.Slots {
+			old := newContender(t, b, topics, fmt.Sprintf("old-%d", slot))
+			old.takeOver()
+			for n := range lane.Slots + slot { // so that its next slot is another each time
+				if err := old.write(fmt.Sprintf("early-%d-%d", slot, n)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			successor := newContender(t, b, topics, fmt.Sprintf("successor-%d", slot))
+			successor.takeOver()
+			if !successor.has(fmt.Sprintf("early-%d-%d", slot, lane.Slots+slot-1)) {
+				t.Error("the successor does not know the last commit")
+			}
+			if err := old.write(fmt.Sprintf("late-%d", slot)); !fenced(err) {
+				t.Errorf("slot %d: the zombie's commit ended with %v", slot, err)
+			}
+			if err := successor.write(fmt.Sprintf("after-%d", slot)); err != nil {
+				t.Error(err)
+			}
+		}
+		final := newContender(t, b, topics, "final")
+		final.takeOver()
+		for slot := range lane.Slots {
+			if final.has(fmt.Sprintf("late-%d", slot)) || !final.has(fmt.Sprintf("after-%d", slot)) {
+				t.Errorf("slot %d: the journal has what the zombie wrote, or lacks what its successor wrote", slot)
+			}
+		}
+	})
+}
+
+// V6: what a dead owner had open is aborted by the successor, which does not
+// wait for any time-out.
+func TestAnOpenTransactionOfADeadOwnerIsAborted(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := onePartition(t, b)
+		dead := b.Client(t, kgo.TransactionalID(cluster.TransactionalID(topics, 0, 2)))
+		must(t, dead.BeginTransaction())
+		e := events.Event{Type: events.OrderRejected, Order: "open", Seq: 1, At: now()}
+		must(t, dead.ProduceSync(t.Context(), rejection(topics, &e)).FirstErr())
+		successor := newContender(t, b, topics, "successor")
+		successor.takeOver()
+		must(t, successor.write("after"))
+		if successor.has("open") {
+			t.Error("an open transaction was folded")
+		}
+		if err := dead.EndTransaction(t.Context(), kgo.TryCommit); err == nil {
+			t.Error("the dead owner's transaction was committed after all")
+		}
+	})
+}
+
+// rejection is the record of an event of an order.
+func rejection(topics *events.Topics, e *events.Event) *kgo.Record {
+	m := decide.Outbox(nil, topics, &projections.Order{ID: e.Order}, e)[0]
+	return m.Envelope.Record(m.Topic, m.Value)
+}
+
+// V6: the inits of two instances may interleave in any way; at most one of the
+// two can claim and write after the other's claim.
+func TestInterleavedTakeoversHaveOneWinner(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := onePartition(t, b)
+		// After how many of its inits the first is overtaken by a whole takeover.
+		for after := range lane.Slots {
+			first := newContender(t, b, topics, fmt.Sprintf("first-%d", after))
+			second := newContender(t, b, topics, fmt.Sprintf("second-%d", after))
+			for slot := range lane.Slots {
+				if slot == after {
+					second.takeOver()
+				}
+				must(t, first.lane.Fences(t.Context(), slot))
+			}
+			err := first.lane.Claims(t.Context())
+			if after == 0 {
+				if err != nil {
+					t.Errorf("the last to initialise slot 0 could not claim: %v", err)
+				}
+				if err := second.write("beaten"); !fenced(err) {
+					t.Errorf("whoever was claimed over could write: %v", err)
+				}
+				continue
+			}
+			if !fenced(err) {
+				t.Errorf("overtaken after %d inits, the claim ended with %v", after, err)
+			}
+			// The winner's later slots were initialised again by the loser. It
+			// notices, takes over anew, and has lost nothing.
+			var wrote []string
+			for n := range lane.Slots {
+				id := fmt.Sprintf("winner-%d-%d", after, n)
+				if err := second.write(id); err != nil {
+					if !fenced(err) {
+						t.Errorf("write %d: %v", n, err)
+					}
+					break
+				}
+				wrote = append(wrote, id)
+			}
+			third := newContender(t, b, topics, fmt.Sprintf("third-%d", after))
+			third.takeOver()
+			for _, id := range wrote {
+				if !third.has(id) {
+					t.Errorf("%s was committed and is not in the journal", id)
+				}
+			}
+		}
+	})
+}
+
+// A commit whose reply is lost has an unknown outcome. The lane gives up and
+// takes over again, and finds in the journal what became of it; nothing is
+// written twice.
+func TestACommitWithUnknownOutcome(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	for _, executed := range []bool{true, false} {
+		c := newContender(t, b, topics, fmt.Sprintf("i-%t", executed))
+		c.takeOver()
+		must(t, c.write(fmt.Sprintf("before-%t", executed)))
+		asked := false
+		b.Fake.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			if asked {
+				return nil, nil, false
+			}
+			asked = true
+			if executed {
+				b.Fake.SleepControl(func() { b.End(t, r.(*kmsg.EndTxnRequest)) })
+			}
+			c.cut() // it waits for the answer no longer
+			return nil, nil, true
+		})
+		id := fmt.Sprintf("executed-%t", executed)
+		if err := c.write(id); err == nil {
+			t.Errorf("a commit that nobody answered, executed %t, counts as done", executed)
+		}
+		next := newContender(t, b, topics, "next-"+id)
+		next.takeOver()
+		if next.has(id) != executed {
+			t.Errorf("the journal has the commit: %t, and it was executed: %t", !executed, executed)
+		}
+		must(t, next.write("after-"+id))
+	}
+	last := newContender(t, b, topics, "last")
+	last.takeOver() // folds everything: a number that is doubled or missing fails
+}

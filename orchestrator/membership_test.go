@@ -1,0 +1,211 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// kept is what becomes of a partition that the group gave, told in words.
+type kept struct {
+	*membership
+	said  []string
+	lanes []end // how each lane ends, one after the other; then the partition is taken away
+}
+
+// end is how a lane ends.
+type end struct{ takeover, serving error }
+
+// keeps keeps a partition until its lanes have ended in these ways.
+func keeps(t *testing.T, lanes ...end) *kept {
+	t.Helper()
+	store, err := projections.Temporary()
+	must(t, err)
+	t.Cleanup(func() { must(t, store.Close()) })
+	state, err := store.Partition(3)
+	must(t, err)
+	log := slog.New(slog.DiscardHandler)
+	k := &kept{lanes: lanes}
+	k.membership = newMembership(lane.NewFollower(nothing{k}, false, log, time.Now), log)
+	k.spawn = func(_ int32, keep func()) { keep() }
+	k.newLane = func(int32, *projections.Partition) owner {
+		if len(k.lanes) == 0 {
+			k.stop([]int32{3})
+			return ends{k, end{}}
+		}
+		next := k.lanes[0]
+		k.lanes = k.lanes[1:]
+		return ends{k, next}
+	}
+	k.pause = func(_ context.Context, p int32, d time.Duration) bool {
+		k.say("wait %v: %v", d, k.membership.ready())
+		return true
+	}
+	k.alarm = func(_ context.Context, p int32, why error) { k.say("alarm") }
+	k.fail = func(err error) { k.say("fail: %v", err) }
+	k.follower.Follow(state, 3)
+	k.said = nil
+	// The group gives the partition within the lock that stop wants.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := &ownership{stop: cancel, done: make(chan struct{})}
+	k.joined, k.owned[3] = true, o
+	k.keep(ctx, 3, o, state)
+	k.closing.Wait()
+	return k
+}
+
+func (k *kept) say(format string, args ...any) { k.said = append(k.said, fmt.Sprintf(format, args...)) }
+
+// ends is a lane that ends as it should.
+type ends struct {
+	*kept
+	end
+}
+
+func (e ends) TakeOver(context.Context) error { return e.takeover }
+func (e ends) Serve(context.Context) error {
+	e.say("served: %t", e.serves(3))
+	return e.serving
+}
+func (e ends) Close()                     { e.say("closed") }
+func (e ends) Position() events.Positions { return events.Positions{} }
+
+// nothing are journals without records.
+type nothing struct{ *kept }
+
+func (n nothing) Read(int32, int64)              { n.say("followed") }
+func (nothing) Drop(int32)                       {}
+func (nothing) Poll(context.Context) kgo.Fetches { return nil }
+func (nothing) Close()                           {}
+
+// A lane that ended is followed by another after a pause, which is longer each time
+// that a takeover fails, and short again once one did not (S6).
+func TestLanesFollowEachOther(t *testing.T) {
+	away := errors.New("Kafka is away")
+	fails := func(n int) []end { return slices.Repeat([]end{{takeover: away}}, n) }
+	k := keeps(t, slices.Concat(fails(9), []end{{serving: away}}, fails(1))...)
+	var waits []string
+	for _, line := range k.said {
+		if wait, ok := strings.CutPrefix(line, "wait "); ok {
+			d, why, _ := strings.Cut(wait, ": ")
+			if why != "partition 3 is not served: Kafka is away" {
+				t.Errorf("while it waits it says %q", why)
+			}
+			waits = append(waits, d)
+		}
+	}
+	want := "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 5s 5s 50ms 100ms"
+	if got := strings.Join(waits, " "); got != want {
+		t.Errorf("it waits %s, and must %s", got, want)
+	}
+	if n := strings.Count(strings.Join(k.said, "\n"), "closed"); n != 12 {
+		t.Errorf("of 12 lanes %d were closed:\n%s", n, strings.Join(k.said, "\n"))
+	}
+}
+
+// What becomes of a partition depends on why its lane ended.
+func TestWhyALaneEnded(t *testing.T) {
+	gap, newer, lost, damaged := projections.ErrGap, projections.ErrNewer, lane.ErrInputLost, projections.ErrDamaged
+	for _, c := range []struct {
+		name  string
+		lanes []end
+		want  string
+	}{
+		{"it was told to", nil, "served: true, closed"},
+		{"a gap, at first: the store is folded anew", []end{{takeover: gap}}, "closed, wait 50ms, served: true, closed"},
+		{"a gap, again: an operator is called", []end{{takeover: gap}, {serving: gap}}, "closed, wait 50ms, served: true, closed, alarm, wait 1m0s, served: true, closed"},
+		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
+		{"lost inputs", []end{{serving: lost}}, "served: true, closed, alarm, wait 1m0s, served: true, closed"},
+		{"after an alarm it waits as before", []end{{takeover: newer}, {takeover: errors.New("away")}}, "closed, alarm, wait 1m0s, closed, wait 5s, served: true, closed"},
+		{"a damaged store", []end{{takeover: damaged}, {}}, "closed, fail: " + damaged.Error()},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := keeps(t, c.lanes...)
+			for i, line := range k.said {
+				if wait, _, ok := strings.Cut(line, ": "); ok && strings.HasPrefix(wait, "wait") {
+					k.said[i] = wait
+				}
+			}
+			if got := strings.Join(k.said, ", "); got != c.want {
+				t.Errorf("what came of it:\n%s\nand must:\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+// A partition is given up once its lane has ended, and followed from then on. While
+// one is not served the instance is not ready.
+func TestGivingUpAPartition(t *testing.T) {
+	store, err := projections.Temporary()
+	must(t, err)
+	defer func() { must(t, store.Close()) }()
+	log := slog.New(slog.DiscardHandler)
+	said := &kept{}
+	m := newMembership(lane.NewFollower(nothing{said}, false, log, time.Now), log)
+	for p := range int32(2) {
+		state, err := store.Partition(p)
+		must(t, err)
+		m.follower.Follow(state, p)
+	}
+	said.said = nil
+	takes, serves := make(chan error), make(chan error)
+	m.newLane = func(int32, *projections.Partition) owner { return &waits{takes: takes, serves: serves} }
+	if err := m.ready(); err == nil {
+		t.Error("it is ready before the group gave anything")
+	}
+	m.assigned(t.Context(), nil)
+	if err := m.ready(); err != nil {
+		t.Errorf("nothing was given, and nothing is missing: %v", err)
+	}
+	m.assigned(t.Context(), []int32{1})
+	if err := m.ready(); err == nil || err.Error() != "partition 1 is being taken over" {
+		t.Errorf("while it takes over: %v", err)
+	}
+	takes <- nil
+	serves <- nil // it serves
+	if err := m.ready(); err != nil || !m.serves(1) || m.serves(0) || len(m.positions()) != 1 || !slices.Equal(m.all(), []int32{1}) {
+		t.Errorf("it serves: %v, %v", err, m.all())
+	}
+	revoked := make(chan struct{})
+	go func() {
+		m.revoked([]int32{0, 1})
+		close(revoked)
+	}()
+	serves <- nil // it was told to stop, and still commits
+	select {
+	case <-revoked:
+		t.Error("it was given up before its lane had ended")
+	default:
+	}
+	serves <- nil
+	<-revoked
+	if err := m.ready(); err != nil || m.serves(1) || len(m.all()) != 0 || !slices.Equal(said.said, []string{"followed"}) {
+		t.Errorf("it was given up: %v, %v, %v", err, m.all(), said.said)
+	}
+	m.closing.Wait()
+}
+
+// waits is a lane that goes on when it is told to.
+type waits struct{ takes, serves chan error }
+
+func (w *waits) TakeOver(context.Context) error { return <-w.takes }
+func (w *waits) Serve(ctx context.Context) error {
+	<-w.serves
+	<-ctx.Done()
+	<-w.serves
+	return <-w.serves
+}
+func (*waits) Close()                     {}
+func (*waits) Position() events.Positions { return events.Positions{} }

@@ -1,0 +1,31 @@
+// Package draw draws what the orders of generated histories are made of.
+package draw
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/test/world"
+)
+
+// Order draws the id of one of a few orders.
+func Order(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"a", "b", "c\x00s0", "d"}).Draw(t, "order")
+}
+
+// Step draws the name of a step, which the order may not have.
+func Step(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"", "s0", "s1", "s2", "s4", "s99"}).Draw(t, "step")
+}
+
+// Flow draws a version of the workflow "flow".
+func Flow(t *rapid.T, version int) *workflow.Workflow {
+	drawing := world.Drawing{Name: "flow", Version: version, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond}
+	flow, err := workflow.Parse("workflow.yaml", []byte(drawing.Flow(func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) })))
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return flow
+}

@@ -1,0 +1,277 @@
+// Package inspect holds what a partition's owner wrote, and the state that it
+// leads to, against the rules that no history may break. It knows the events, the
+// workflows and the state record, and nothing of how they come about: the rules
+// are those of package oracle, which the suites on Kafka use as well.
+package inspect
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// T is what testing.T and rapid.T have in common.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Logf(format string, args ...any)
+}
+
+// Partition is what there is to inspect. What stands there is committed.
+type Partition struct {
+	Topics   *events.Topics
+	Skew     time.Duration
+	Workflow func(name string, version int) *workflow.Workflow
+	Journal  []*kgo.Record
+	Messages []*kgo.Record // on all other topics
+	// Order returns an order's record. Nil while something is decided that is not
+	// committed.
+	Order func(id string) *projections.Order
+}
+
+// Inspector checks one partition, again and again: it reads only
+// what was written since.
+type Inspector struct {
+	Ledgers   map[string]*oracle.Ledger
+	Histories map[string][]events.Event
+	Messages  map[string]*oracle.Messages
+	Statuses  map[string][]string // the topics of each order's status messages
+	flows     map[*workflow.Workflow]*oracle.Flow
+
+	journal, sent int    // how much was read
+	owner         string // who claimed the partition last
+	// Jumps says that clocks differ and jump: an event may look older than the
+	// one before.
+	Jumps bool
+}
+
+// New returns an inspector that has read nothing.
+func New() *Inspector {
+	return &Inspector{
+		Ledgers: make(map[string]*oracle.Ledger), Histories: make(map[string][]events.Event),
+		Messages: make(map[string]*oracle.Messages), Statuses: make(map[string][]string),
+		flows: make(map[*workflow.Workflow]*oracle.Flow),
+	}
+}
+
+// Check reads what was written since it was called last, and holds all against the
+// rules.
+func (in *Inspector) Check(t T, p *Partition) {
+	t.Helper()
+	fresh := make(map[string]bool)
+	for _, r := range p.Journal[in.journal:] {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		if e.Type == events.PartitionClaimed {
+			in.owner = e.Instance
+		}
+		if e.Order == "" {
+			continue
+		}
+		fresh[e.Order] = true
+		in.event(t, p, &e)
+	}
+	in.journal = len(p.Journal)
+	must(t, oracle.Sort(in.Messages, p.Messages[in.sent:]))
+	for _, r := range p.Messages[in.sent:] {
+		fresh[string(r.Key)] = true
+		if events.Header(r, events.HeaderType) == string(events.OrderStatus) {
+			in.Statuses[string(r.Key)] = append(in.Statuses[string(r.Key)], r.Topic)
+		}
+	}
+	in.sent = len(p.Messages)
+	for id := range fresh {
+		must(t, oracle.CheckMessages(in.Histories[id], in.Messages[id]))
+		CheckTopics(t, p.Topics, id, in.Histories[id], in.Statuses[id])
+	}
+	for id, ledger := range in.Ledgers {
+		if p.Order != nil {
+			if err := ledger.Rest(); err != nil {
+				t.Fatalf("%v\n%s", err, Story(in.Histories[id]))
+			}
+			o := p.Order(id)
+			CheckState(t, o, ledger)
+			checkNotStuck(t, o)
+		}
+	}
+}
+
+// event takes the next event of an order.
+func (in *Inspector) event(t T, p *Partition, e *events.Event) {
+	t.Helper()
+	ledger, history := in.Ledgers[e.Order], in.Histories[e.Order]
+	if ledger == nil {
+		ledger = oracle.NewLedger(e.Order, func(name string, version int) *oracle.Flow {
+			return in.Definition(p.Workflow(name, version))
+		})
+		in.Ledgers[e.Order] = ledger
+	}
+	ledger.Owner = in.owner
+	if err := ledger.Add(e); err != nil {
+		t.Fatalf("%v\n%s", err, Story(append(history, *e)))
+	}
+	history = append(history, *e)
+	CheckTimes(t, history, p.Skew, in.Jumps)
+	in.Histories[e.Order] = history
+}
+
+// CheckTimes: the last event of a history is not older than the one before, and
+// an attempt expires as the allowance for clock skew says.
+func CheckTimes(t T, history []events.Event, skew time.Duration, jumps bool) {
+	t.Helper()
+	n := len(history) - 1
+	e := &history[n]
+	if n > 0 && !jumps && e.At.Before(history[n-1].At) {
+		t.Fatalf("%q: event %d is older than the one before", e.Order, e.Seq)
+	}
+	if e.Type == events.StepStarted || e.Type == events.UndoStarted {
+		want := time.Time{}
+		if skew > 0 {
+			want = e.CompleteBy.Add(skew)
+		}
+		if !e.Expires.Equal(want) {
+			t.Fatalf("%q: event %d expires at %v, with a skew of %v", e.Order, e.Seq, e.Expires, skew)
+		}
+	}
+}
+
+// Definition is a workflow as the oracle sees it.
+func (in *Inspector) Definition(w *workflow.Workflow) *oracle.Flow {
+	if w == nil {
+		return nil
+	}
+	if flow := in.flows[w]; flow != nil {
+		return flow
+	}
+	canonical, err := w.MarshalJSON()
+	if err != nil {
+		panic(err)
+	}
+	flow, err := oracle.ReadFlow(canonical)
+	if err != nil {
+		panic(err)
+	}
+	in.flows[w] = flow
+	return flow
+}
+
+// CheckTopics: status messages go to the caller's topic until it was refused,
+// and to the namespace's own from then on (P1).
+func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, got []string) {
+	t.Helper()
+	var want []string
+	to := history[0].ReplyTo
+	for i, e := range history {
+		if e.Type == events.StatusRefused {
+			to = ""
+		}
+		if e.Type == events.OrderAccepted && len(history) > i+1 && history[i+1].Type == events.StatusRefused {
+			to = "" // known when the order came
+		}
+		switch e.Type {
+		case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
+			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
+			if want = append(want, to); to == "" {
+				want[len(want)-1] = topics.Status
+			}
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%q: status messages went to %q, and not to %q", id, got, want)
+	}
+}
+
+// CheckState: the record says what the events say.
+func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
+	t.Helper()
+	if o == nil {
+		t.Fatalf("%q has no record", l.Order)
+	}
+	type record struct {
+		Seq             uint64
+		State, LockedBy string
+		Failures        int
+		Paused, Alerted bool
+		Toward          string
+		Held            bool
+		Waiting         string
+		Deadline        time.Time
+		DeadlineMatters bool
+	}
+	waiting := make([]string, len(o.Waiting))
+	for i := range o.Waiting {
+		waiting[i] = o.Waiting[i].Source
+	}
+	got := record{
+		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
+		o.Hold != nil, strings.Join(waiting, " "),
+		o.Deadline, !o.Overdue().IsZero(),
+	}
+	want := record{
+		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
+		l.Held, strings.Join(l.Waiting, " "),
+		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
+	}
+	if got != want {
+		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
+	}
+	if len(o.Steps) != len(l.Steps) {
+		t.Fatalf("%q: the record has %d steps", o.ID, len(o.Steps))
+	}
+	for i, want := range l.Steps {
+		got := &o.Steps[i]
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) {
+			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
+		}
+		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
+		if want.Undo != nil {
+			checkWork(t, o.ID, "undo of "+want.Name, got.Undo, want.Undo, true)
+		}
+	}
+}
+
+func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work, undo bool) {
+	t.Helper()
+	var kept []events.Error
+	if undo {
+		kept = says.Errors[max(0, len(says.Errors)-100):]
+	}
+	want := projections.Work{
+		State: projections.StepState(says.State), Attempt: says.Attempt,
+		FailureCount: says.Failures, Tried: says.Tried, Round: says.Round, Resubmissions: says.Resubmissions,
+		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key,
+		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered,
+	}
+	if len(got.Errors) == 0 && len(kept) == 0 {
+		want.Errors = got.Errors
+	}
+	if !reflect.DeepEqual(got, &want) {
+		t.Fatalf("%q: the record of the %s says\n %+v, and must say\n %+v", order, what, *got, want)
+	}
+}
+
+// checkNotStuck: an unfinished order has a deadline ahead of it, or an operator
+// knows of it.
+func checkNotStuck(t T, o *projections.Order) {
+	t.Helper()
+	switch {
+	case o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
+	case o.State == projections.Error, o.CompleteBy().IsZero():
+		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
+	}
+}
+
+func must(t T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+}

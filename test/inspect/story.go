@@ -1,0 +1,126 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Curtain is when plays and histories begin.
+var Curtain = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+
+// Story tells a history as plays do.
+func Story(history []events.Event) string {
+	var b strings.Builder
+	for i := range history {
+		e := &history[i]
+		fmt.Fprintf(&b, "%s %d %s%s\n", Clock(e.At), e.Seq, strings.TrimPrefix(string(e.Type), "waybill."), Fields(e))
+	}
+	return b.String()
+}
+
+// Clock is the time of day, and the day where it is another than the first.
+func Clock(t time.Time) string {
+	if t.Sub(Curtain) > 11*time.Hour {
+		return t.Format("Jan2-15:04:05.999")
+	}
+	return t.Format("15:04:05.999")
+}
+
+// Fields shows what an event carries.
+func Fields(e *events.Event) string {
+	var b strings.Builder
+	if e.Step != "" {
+		fmt.Fprintf(&b, " %s", e.Step)
+		if e.Attempt > 0 {
+			fmt.Fprintf(&b, " #%d", e.Attempt)
+		}
+	}
+	if e.Workflow != "" {
+		fmt.Fprintf(&b, " workflow=%s", workflow.ID(e.Workflow, e.Version))
+	}
+	field := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, " %s=%s", name, value)
+		}
+	}
+	at := func(name string, value time.Time) {
+		if !value.IsZero() {
+			field(name, Clock(value))
+		}
+	}
+	field("steps", strings.Join(e.Steps, ","))
+	field("input", string(e.Input))
+	field("reply-to", e.ReplyTo)
+	field("priority", string(e.Priority))
+	at("deadline", e.Deadline)
+	field("agent", e.Agent)
+	field("do", e.Operation)
+	field("key", e.IdempotencyKey)
+	field("outcome", e.Outcome)
+	at("complete-by", e.CompleteBy)
+	at("expires", e.Expires)
+	field("locked-by", e.LockedBy)
+	at("due", e.Due)
+	if e.Round > 0 {
+		fmt.Fprintf(&b, " round=%d", e.Round)
+	}
+	field("output", string(e.Output))
+	field("error", Fault(e.Error))
+	if e.Held {
+		b.WriteString(" held")
+	}
+	field("source", e.Source)
+	if e.Raw != nil {
+		field("written", Clock(e.Raw.Written))
+		field("value", string(e.Raw.Value))
+	}
+	field("end", e.End)
+	field("undone", strings.Join(e.Undone, ","))
+	field("not-undone", strings.Join(e.NotUndone, ","))
+	if e.Undo {
+		b.WriteString(" undo")
+	}
+	if e.SameKey {
+		b.WriteString(" same-key")
+	}
+	field("by", e.By)
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	field("instance", e.Instance)
+	return b.String()
+}
+
+// Fault shows an error: its code, with ! if it is permanent, or its message.
+func Fault(e *events.Error) string {
+	switch {
+	case e == nil:
+		return ""
+	case e.Permanent:
+		return e.Code + "!"
+	}
+	return e.Code
+}
+
+// Stumbling is the step that the alert is about, or one that failed.
+func Stumbling(o *projections.Order) string {
+	if o.Alert != nil && o.Alert.Step != "" {
+		return o.Alert.Step
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w := &s.Work
+		if o.Toward != "" {
+			w = s.Undo
+		}
+		if w != nil && w.Broken() {
+			return s.Name
+		}
+	}
+	return ""
+}
