@@ -326,7 +326,7 @@ func fields(e *events.Event) string {
 	field("end", e.End)
 	field("undone", strings.Join(e.Undone, ","))
 	field("not-undone", strings.Join(e.NotUndone, ","))
-	if e.Undo {
+	if e.ToUndo {
 		b.WriteString(" undo")
 	}
 	if e.SameKey {

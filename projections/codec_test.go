@@ -37,7 +37,7 @@ func drawOrder(t *rapid.T) *Order {
 		Traceparent: text.Draw(t, "traceparent"), Seq: rapid.Uint64().Draw(t, "seq"),
 		AcceptedAt: moment.Draw(t, "acceptedAt"), UpdatedAt: moment.Draw(t, "updatedAt"), Reason: text.Draw(t, "reason"),
 		Paused: rapid.Bool().Draw(t, "paused"), Toward: State(text.Draw(t, "toward")),
-		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"), cause: text.Draw(t, "cause"),
+		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"), whyCompensated: text.Draw(t, "why compensated"),
 		Steps: make([]Step, rapid.IntRange(0, 4).Draw(t, "steps")),
 	}
 	if rapid.Bool().Draw(t, "alert") {
