@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -16,6 +17,8 @@ type Spec struct {
 	// OfPartition says that such events are of a partition's history. All others
 	// are of an order's.
 	OfPartition bool
+	// Since is the vocabulary in which the type came, 0 for the first.
+	Since int
 	// Needs is what the order's record must have for such an event to follow.
 	Needs Need
 	// Always and Maybe name the fields that such an event carries besides type,
@@ -77,6 +80,11 @@ var Specs = []Spec{
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
 	{Type: PartitionAdvanced, OfPartition: true},
 }
+
+// Vocabulary is the newest that this release knows. A release that adds types puts
+// them into a new one: by that an older release sees that a state store was folded
+// from what it does not know.
+var Vocabulary = slices.MaxFunc(Specs, func(a, b Spec) int { return cmp.Compare(a.Since, b.Since) }).Since
 
 // SpecOf returns the row of a type, nil if this release does not know it.
 func SpecOf(typ Type) *Spec {

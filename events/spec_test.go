@@ -124,6 +124,21 @@ func TestEveryTypeHasARow(t *testing.T) {
 	}
 }
 
+// A vocabulary that was released never changes: a new type has Since of the next.
+func TestVocabulariesNeverChange(t *testing.T) {
+	types := []int{32} // of each vocabulary
+	var have []int
+	for _, spec := range events.Specs {
+		for len(have) <= spec.Since {
+			have = append(have, 0)
+		}
+		have[spec.Since]++
+	}
+	if !slices.Equal(have, types) || events.Vocabulary != len(types)-1 {
+		t.Errorf("the vocabularies have %v types, and %d is the newest; want %v", have, events.Vocabulary, types)
+	}
+}
+
 type constant struct {
 	name, comment string
 	typ           events.Type

@@ -64,13 +64,14 @@ var known = func() map[events.Type]knowledge {
 	all := make(map[events.Type]knowledge, len(effects))
 	for _, spec := range events.Specs {
 		if does := effects[spec.Type]; does != nil {
-			all[spec.Type] = knowledge{spec.Needs, does}
+			all[spec.Type] = knowledge{spec.Since, spec.Needs, does}
 		}
 	}
 	return all
 }()
 
 type knowledge struct {
+	since int
 	needs events.Need
 	does  effect
 }
@@ -108,6 +109,7 @@ func (o *Order) Apply(e *events.Event) error {
 	}
 
 	o.ID, o.Seq, o.UpdatedAt = e.Order, e.Seq, e.At
+	o.vocabulary = max(o.vocabulary, k.since)
 	if e.Command != "" {
 		o.Command, o.Refusal = e.Command, ""
 	}

@@ -12,8 +12,7 @@ import (
 )
 
 // The store's values are binary: they are written and read more often than
-// anything else. Their layout may change with every release, because a store
-// of another [storeFormat] is thrown away and rebuilt from the journal.
+// anything else. Whoever changes their layout raises [layout].
 //
 // Equal states have equal bytes, so that two stores can be compared key by key.
 

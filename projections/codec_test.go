@@ -106,6 +106,7 @@ func TestHeadRoundTrip(t *testing.T) {
 	want := Head{
 		Offset: 1 << 50, Transaction: 1<<64 - 1, Next: events.Positions{Orders: -1, Replies: 0, Commands: 7},
 		Owner: "i-1", Claim: "c", ClaimedAt: start, Partitions: 1<<31 - 1,
+		format: 3, vocabulary: 1 << 20,
 	}
 	must(t, s.db.Set(prefix(0, kindHead), appendHead(nil, &want), nil))
 	if got := partition(t, s, 0).Head(); got != want {

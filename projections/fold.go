@@ -44,6 +44,9 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 			p.dirty = append(p.dirty, e)
 		}
 	}
+	for _, u := range updates {
+		p.head.vocabulary = max(p.head.vocabulary, u.Order.vocabulary)
+	}
 	p.head.Offset, p.head.Transaction, p.head.Next = end, seal.Transaction, seal.Next
 	return nil
 }
@@ -62,6 +65,9 @@ type unsealed struct {
 // in an order's sequence, and with [ErrNewer] when a newer release wrote what
 // this one does not know.
 func (p *Partition) Fold(offset int64, value, header []byte) error {
+	if err := p.readable(); err != nil {
+		return err
+	}
 	if offset < p.head.Offset {
 		return nil
 	}
@@ -131,6 +137,19 @@ func (p *Partition) claim(e *events.Event, offset int64) error {
 	p.head.Offset = offset + 1
 	p.head.Owner, p.head.Claim, p.head.ClaimedAt = e.Instance, e.Claim, e.At
 	p.head.Partitions = e.Partitions
+	p.head.format = max(p.head.format, e.Format)
+	return nil
+}
+
+// readable fails with [ErrNewer] if a newer release has folded what this one does
+// not know: this one would have stopped there, and goes no further either.
+func (p *Partition) readable() error {
+	switch h := &p.head; {
+	case h.format > events.JournalFormat:
+		return fmt.Errorf("%w: partition %d was claimed in format %d, and this release knows format %d", ErrNewer, p.id, h.format, events.JournalFormat)
+	case h.vocabulary > events.Vocabulary:
+		return fmt.Errorf("%w: partition %d has events of vocabulary %d, and this release knows vocabulary %d", ErrNewer, p.id, h.vocabulary, events.Vocabulary)
+	}
 	return nil
 }
 

@@ -26,6 +26,10 @@ type Head struct {
 	ClaimedAt    time.Time
 	// Partitions is the number of partitions of the namespace, which never changes.
 	Partitions int32
+
+	// format is the newest in which the partition was claimed, and vocabulary the
+	// newest that an event of it was of: see [Partition.readable].
+	format, vocabulary int
 }
 
 func appendHead(dst []byte, h *Head) []byte {
@@ -39,6 +43,8 @@ func appendHead(dst []byte, h *Head) []byte {
 	w.text(h.Claim)
 	w.time(h.ClaimedAt)
 	w.uint(uint64(h.Partitions))
+	w.uint(uint64(h.format))
+	w.uint(uint64(h.vocabulary))
 	return w.b
 }
 
@@ -47,14 +53,24 @@ func (s *Store) head(r pebble.Reader, partition int32) (Head, error) {
 	if b == nil || err != nil {
 		return Head{}, err
 	}
-	rd := reader{b: b}
-	h := Head{
-		Offset: rd.int(), Transaction: rd.uint(),
-		Next:  events.Positions{Orders: rd.int(), Replies: rd.int(), Commands: rd.int()},
-		Owner: rd.text(), Claim: rd.text(), ClaimedAt: rd.time(), Partitions: int32(rd.uint()),
-	}
-	if rd.err != nil {
-		return Head{}, fmt.Errorf("partition %d: %w", partition, rd.err)
+	h, err := decodeHead(b)
+	if err != nil {
+		return Head{}, fmt.Errorf("partition %d: %w", partition, err)
 	}
 	return h, nil
+}
+
+func decodeHead(b []byte) (Head, error) {
+	r := reader{b: b}
+	h := r.headOfLayout3()
+	h.format, h.vocabulary = int(r.uint()), int(r.uint())
+	return h, r.err
+}
+
+func (r *reader) headOfLayout3() Head {
+	return Head{
+		Offset: r.int(), Transaction: r.uint(),
+		Next:  events.Positions{Orders: r.int(), Replies: r.int(), Commands: r.int()},
+		Owner: r.text(), Claim: r.text(), ClaimedAt: r.time(), Partitions: int32(r.uint()),
+	}
 }

@@ -85,6 +85,10 @@ type Order struct {
 
 	// Steps has one record for each step (T3), as the workflow file orders them.
 	Steps []Step
+
+	// vocabulary is the newest of the events applied since the order was read from
+	// the store. It is kept in the partition's head.
+	vocabulary int
 }
 
 // Hold is what an order was before it was held, and will be after its release.
