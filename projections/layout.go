@@ -13,8 +13,9 @@ import (
 
 // layout numbers the layout of the store's keys and values. Whoever changes it
 // raises the number, and adds to [migrations] how a store of the layout before is
-// brought to it. It has nothing to do with what events there are: which of them
-// were folded stands in each partition's head.
+// brought to it. Whoever mends what an effect made of events raises it without a
+// migration, so that they are folded again. New types of events do not raise it:
+// which were folded stands in each partition's head.
 const layout = 4
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
