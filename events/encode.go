@@ -148,7 +148,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.raw("output", e.Output)
 	o.fault("error", e.Error)
 	o.faults("errors", e.Errors)
-	o.truth("undo", e.Undo)
+	o.truth("undo", e.ToUndo)
 	o.text("reason", e.Reason)
 	o.text("action", e.Action)
 	o.text("command", e.Command)

@@ -19,8 +19,9 @@ const (
 	OrderStatus    Type = "waybill.order.status"    // a [Status] for the caller
 )
 
-// The transitions of an order. Each comment names the fields that the event
-// carries besides Type, Order, Seq and At.
+// The transitions of an order. Each comment names the fields that the event may
+// carry besides Type, Order, Seq and At; which of them are always there stands in
+// [Specs].
 const (
 	// OrderAccepted creates the state record, Pending (T4): Workflow, Version,
 	// Steps, and whichever of Input, ReplyTo, Priority, Deadline, Traceparent
@@ -36,9 +37,9 @@ const (
 	// and Error where one step caused it. With Held deciding on the order
 	// panicked: until its release nothing is decided on it, and its inputs wait.
 	OrderErrored Type = "waybill.order.errored"
-	// OrderResubmitted takes the order out of Error (P3): every step, or undo,
-	// that failed begins again with a new idempotency key, or with the last one
-	// if SameKey. With Step, that step gets Input. By, Reason, Command, and
+	// OrderResubmitted lets an order that was stopped go on (P3): every step, or
+	// undo, that failed begins again with a new idempotency key, or with the last
+	// one if SameKey. With Step, that step gets Input. By, Reason, Command, and
 	// LockedBy while a step still runs.
 	OrderResubmitted Type = "waybill.order.resubmitted"
 	// OrderCompensating begins to undo what was done (V5): End (the state that
@@ -93,16 +94,23 @@ const (
 	// still runs.
 	StepSkipped Type = "waybill.step.skipped"
 
-	// UndoStarted and what follows are the transitions of a step's undo (C1),
-	// with the fields of a step's. UndoStarted carries Outcome in addition.
-	UndoStarted   Type = "waybill.undo.started"
+	// UndoStarted begins an attempt to undo a step (C1): what [StepStarted]
+	// carries, and Outcome.
+	UndoStarted Type = "waybill.undo.started"
+	// UndoCompleted is to an undo what [StepCompleted] is to a step.
 	UndoCompleted Type = "waybill.undo.completed"
-	UndoFailed    Type = "waybill.undo.failed"
-	UndoExpired   Type = "waybill.undo.expired"
-	UndoRetried   Type = "waybill.undo.retried"
-	UndoSkipped   Type = "waybill.undo.skipped"
+	// UndoFailed is to an undo what [StepFailed] is to a step. Where the first
+	// request could not be made there was no Attempt.
+	UndoFailed Type = "waybill.undo.failed"
+	// UndoExpired is to an undo what [StepExpired] is to a step.
+	UndoExpired Type = "waybill.undo.expired"
+	// UndoRetried is to an undo what [StepRetried] is to a step.
+	UndoRetried Type = "waybill.undo.retried"
+	// UndoSkipped leaves a step as it is, by an operator's act: Step, By, Reason,
+	// Command, and LockedBy while another undo still runs.
+	UndoSkipped Type = "waybill.undo.skipped"
 
-	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, Undo,
+	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, ToUndo,
 	// Reason, one of the Discard constants.
 	ReplyDiscarded Type = "waybill.reply.discarded"
 	// AlertRaised calls an operator (P2): Reason, Errors, Action (what to do),
@@ -113,8 +121,8 @@ const (
 // The history of a partition. These events belong to no order: Order and Seq
 // are empty, and the record has no key.
 const (
-	// PartitionClaimed says that Instance owns the partition from here on:
-	// Instance, Claim, Partitions, Format.
+	// PartitionClaimed says that Instance owns the partition from here on: Instance,
+	// Claim, Partitions, Format.
 	PartitionClaimed Type = "waybill.partition.claimed"
 	// PartitionAdvanced carries input positions when a transaction changed no
 	// order, for example because it only forwarded a record.
@@ -136,7 +144,7 @@ const (
 )
 
 // Event is one immutable transition, as it stands in the journal. It is one
-// flat type for all transitions: its Type says which fields it carries.
+// flat type for all transitions: its Type says which fields it carries, in [Specs].
 type Event struct {
 	Type Type `json:"type"`
 	// Order is the order's id.
@@ -171,8 +179,8 @@ type Event struct {
 	Output   jsontext.Value `json:"output,omitzero"`
 	Error    *Error         `json:"error,omitzero"`
 	Errors   []Error        `json:"errors,omitzero"`
-	// Undo says that a discarded reply was one to an undo.
-	Undo   bool   `json:"undo,omitzero"`
+	// ToUndo says that a discarded reply was one to an undo.
+	ToUndo bool   `json:"undo,omitzero"`
 	Reason string `json:"reason,omitzero"`
 	Action string `json:"action,omitzero"`
 

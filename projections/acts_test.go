@@ -121,7 +121,7 @@ func TestRefusedCommandsAndStatuses(t *testing.T) {
 	}
 	apply(t, o, events.Event{Type: events.StatusRefused, ReplyTo: "shop.status", Reason: "no such topic"})
 	expect(t, "where status messages go", o.ReplyTo, "")
-	apply(t, o, events.Event{Type: events.ReplyDiscarded, Step: "s9", Attempt: 1, Undo: true, Reason: events.DiscardUnknownStep})
+	apply(t, o, events.Event{Type: events.ReplyDiscarded, Step: "s9", Attempt: 1, ToUndo: true, Reason: events.DiscardUnknownStep})
 	if o.Steps[0].Undo != nil || o.Command != "c-2" {
 		t.Errorf("%+v", o)
 	}

@@ -12,8 +12,7 @@ import (
 )
 
 // The store's values are binary: they are written and read more often than
-// anything else. Their layout may change with every release, because a store
-// of another [storeFormat] is thrown away and rebuilt from the journal.
+// anything else. Whoever changes their layout raises [layout].
 //
 // Equal states have equal bytes, so that two stores can be compared key by key.
 
@@ -173,7 +172,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.text(string(o.Toward))
 	w.text(o.Command)
 	w.text(o.Refusal)
-	w.text(o.cause)
+	w.text(o.whyCompensated)
 	w.truth(o.Hold != nil)
 	if h := o.Hold; h != nil {
 		w.text(string(h.State))
@@ -283,7 +282,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	o.Toward = State(r.text())
 	o.Command = r.text()
 	o.Refusal = r.text()
-	o.cause = r.text()
+	o.whyCompensated = r.text()
 	if r.truth() {
 		o.Hold = &Hold{State: State(r.text()), Reason: r.text(), Alert: readJSON[events.Alert](&r)}
 	}

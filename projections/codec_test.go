@@ -37,7 +37,7 @@ func drawOrder(t *rapid.T) *Order {
 		Traceparent: text.Draw(t, "traceparent"), Seq: rapid.Uint64().Draw(t, "seq"),
 		AcceptedAt: moment.Draw(t, "acceptedAt"), UpdatedAt: moment.Draw(t, "updatedAt"), Reason: text.Draw(t, "reason"),
 		Paused: rapid.Bool().Draw(t, "paused"), Toward: State(text.Draw(t, "toward")),
-		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"), cause: text.Draw(t, "cause"),
+		Command: text.Draw(t, "command"), Refusal: text.Draw(t, "refusal"), whyCompensated: text.Draw(t, "why compensated"),
 		Steps: make([]Step, rapid.IntRange(0, 4).Draw(t, "steps")),
 	}
 	if rapid.Bool().Draw(t, "alert") {
@@ -106,6 +106,7 @@ func TestHeadRoundTrip(t *testing.T) {
 	want := Head{
 		Offset: 1 << 50, Transaction: 1<<64 - 1, Next: events.Positions{Orders: -1, Replies: 0, Commands: 7},
 		Owner: "i-1", Claim: "c", ClaimedAt: start, Partitions: 1<<31 - 1,
+		format: 3, vocabulary: 1 << 20,
 	}
 	must(t, s.db.Set(prefix(0, kindHead), appendHead(nil, &want), nil))
 	if got := partition(t, s, 0).Head(); got != want {

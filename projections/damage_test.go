@@ -15,7 +15,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/go-json-experiment/json"
 
 	"github.com/waybill-dev/waybill/test/reliability"
 )
@@ -129,12 +128,8 @@ func spoilAll(t *testing.T, last string, drawn int, seed uint64) {
 	o.DisableAutomaticCompactions = true
 	db, err := pebble.Open("store", o)
 	must(t, err)
-	id := identity
-	id.Format = storeFormat
-	meta, err := json.Marshal(id)
-	must(t, err)
-	must(t, db.Set(metaKey, meta, pebble.Sync))
 	s := &Store{db: db}
+	must(t, s.begin(identity))
 	states := map[int64]map[string]string{0: {}}
 	seqs := map[int64]map[string]uint64{0: {}}
 	foldAll(t, s, longJournal(40), func(p *Partition) {

@@ -190,6 +190,18 @@ func TestUnknownEventsAreRefused(t *testing.T) {
 	}
 }
 
+// Every type of event is folded: those of orders each by its effect.
+func TestEveryTypeHasAnEffect(t *testing.T) {
+	for _, spec := range events.Specs {
+		if _, ok := effects[spec.Type]; ok == spec.OfPartition {
+			t.Errorf("%s has an effect: %t", spec.Type, ok)
+		}
+	}
+	if len(known) != len(effects) {
+		t.Errorf("%d types are known of %d that have an effect", len(known), len(effects))
+	}
+}
+
 // A live lane commits what a follower folds: the stores are the same.
 func TestCommitIsFold(t *testing.T) {
 	j := twoTransactions()

@@ -87,6 +87,9 @@ func foldGolden(t *testing.T, journal string) *golden {
 				header = []byte(r.Headers[i+1])
 			}
 		}
+		e, err := events.Decode[events.Event]([]byte(r.Payload))
+		must(t, err)
+		must(t, e.Check())
 		must(t, p.Fold(r.Offset, []byte(r.Payload), header))
 		if r.Key != nil && !slices.Contains(g.ids, *r.Key) {
 			g.ids = append(g.ids, *r.Key)

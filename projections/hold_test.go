@@ -116,7 +116,7 @@ func TestT1WhatWaits(t *testing.T) {
 func TestWhyOutlastsAnUndo(t *testing.T) {
 	o := record(t, append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"),
 		events.Event{Type: events.OrderErrored, Reason: "an undo failed"})...)
-	expect(t, "why it is in Error", o.Why(), "an undo failed")
+	expect(t, "why it is in Error", o.StandingReason(), "an undo failed")
 	apply(t, o, events.Event{Type: events.OrderResubmitted})
-	expect(t, "why it is compensated", o.Why(), "s1 is gone")
+	expect(t, "why it is compensated", o.StandingReason(), "s1 is gone")
 }

@@ -12,22 +12,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/go-json-experiment/json"
-
-	"github.com/waybill-dev/waybill/events"
 )
-
-// storeFormat is the layout of keys and values, and by what rules they were
-// folded. A store of another format is thrown away and rebuilt from the journal:
-// an older release must find there itself what it does not know. So a new type of
-// event raises it too, and a new [events.JournalFormat] does by itself.
-const storeFormat = 2 + events.JournalFormat
 
 // Identity says whose projection a store holds.
 type Identity struct {
 	Cluster   string `json:"cluster"` // the Kafka cluster's id
 	Namespace string `json:"namespace"`
-	Format    int    `json:"format"`
 }
 
 // Store is the Pebble database of one instance: the projection of every
@@ -68,18 +58,19 @@ var ErrInUse = errors.New("the data directory is used by another process")
 // directory away and open it again: the journal has everything.
 var ErrDamaged = errDamaged
 
-// Open opens the store in dir, and creates it where there is none. A store
-// that is damaged, of another format, or the projection of another namespace
-// or cluster is removed and begun anew, empty; the log says so. It fails with
-// [ErrInUse] when another process holds it, and when dir cannot be written.
+// errUnusable says that a store is whole, and not for this instance.
+var errUnusable = errors.New("the store cannot be used")
+
+// Open opens the store in dir, and creates it where there is none. One of an older
+// layout is brought to that of this release, which may take a while; it goes on
+// where it was if it is interrupted. A store that is damaged, of a layout that this
+// release does not know, or the projection of another namespace or cluster is
+// removed and begun anew, empty; the log says so. It fails with [ErrInUse] when
+// another process holds it, and when dir cannot be written.
 func Open(dir string, id Identity, log *slog.Logger) (*Store, error) {
-	id.Format = storeFormat
 	s, err := open(dir, id, log)
-	if err == nil || errors.Is(err, ErrInUse) {
+	if !errors.Is(err, errDamaged) && !errors.Is(err, errUnusable) {
 		return s, err
-	}
-	if !errors.Is(err, errDamaged) {
-		return nil, err
 	}
 	log.Warn("the state store is set aside and rebuilt from the journal", "dir", dir, "why", err)
 	if err := os.RemoveAll(dir); err != nil {
@@ -140,32 +131,41 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 		}
 	}()
 
-	want, err := json.Marshal(id)
+	s := &Store{db: db, lock: lock, damaged: d}
+	have, err := s.get(db, metaKey)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	have, closer, err := db.Get(metaKey)
-	switch {
-	case errors.Is(err, pebble.ErrNotFound):
+	if have == nil {
 		if err = empty(db); err != nil {
 			return nil, err
 		}
-		if err = db.Set(metaKey, want, pebble.Sync); err != nil {
-			return nil, fmt.Errorf("write the state store: %w", err)
-		}
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errDamaged, err)
-	default:
-		same := string(have) == string(want)
-		found := string(have)
-		if err = closer.Close(); err != nil {
+		if err = s.begin(id); err != nil {
 			return nil, err
 		}
-		if !same {
-			return nil, fmt.Errorf("%w: it belongs to %s, and not to %s", errDamaged, found, want)
-		}
+		return s, nil
 	}
-	return &Store{db: db, lock: lock, damaged: d}, nil
+	m, err := readMeta(have, id)
+	if err != nil {
+		return nil, err
+	}
+	if err = migrate(db, m, layout, migrations, atOnce, log); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin says in an empty store what it is.
+func (s *Store) begin(id Identity) error {
+	b := s.db.NewBatch()
+	defer b.Close()
+	if err := (&meta{Identity: id, Layout: layout}).write(b); err != nil {
+		return err
+	}
+	if err := b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("write the state store: %w", err)
+	}
+	return nil
 }
 
 // empty fails when db has keys but no identity.

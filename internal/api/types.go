@@ -165,7 +165,7 @@ func summaryOf(partition int32, o *projections.Order) Summary {
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
 		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy()), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
-		Priority: o.Priority, Reason: text(o.Why()), Partition: partition,
+		Priority: o.Priority, Reason: text(o.StandingReason()), Partition: partition,
 		Paused: o.Paused, Held: o.Hold != nil, Waiting: len(o.Waiting), Toward: text(o.Toward),
 	}
 	if s.Priority == "" {

@@ -152,7 +152,7 @@ func left(e *events.Event) bool {
 
 // tells says whether an event tells what the reply says.
 func tells(e *events.Event, r *events.Reply) bool {
-	undo := e.Undo || strings.HasPrefix(string(e.Type), "waybill.undo.")
+	undo := e.ToUndo || strings.HasPrefix(string(e.Type), "waybill.undo.")
 	if e.Step != r.Step || e.Attempt != max(r.Attempt, 0) || undo != r.Undo {
 		return false
 	}

@@ -298,7 +298,7 @@ func (d *decider) work(i int, undo bool) *projections.Work {
 func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time.Time) Decision {
 	d := newDecider(env, order)
 	if why := discard(env, order, r, written); why != "" {
-		d.record(events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, Undo: r.Undo, Reason: why})
+		d.record(events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: why})
 		return d.made()
 	}
 	completed, failed := events.StepCompleted, events.StepFailed

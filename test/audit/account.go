@@ -152,8 +152,8 @@ func (s *settlement) replied(a *account, e *events.Event) {
 		s.report("%s was put aside, and led to event %d of order %q, %s", at, e.Seq, a.id, e.Type)
 	case e.Type == events.ReplyDiscarded:
 		s.Discarded++
-		if e.Step != cut(said.step, nameLength) || e.Attempt != max(said.attempt, 0) || e.Undo != said.undo {
-			s.report("%s is %s, and what was discarded is step %s, attempt %d, undo: %t", at, said, e.Step, e.Attempt, e.Undo)
+		if e.Step != cut(said.step, nameLength) || e.Attempt != max(said.attempt, 0) || e.ToUndo != said.undo {
+			s.report("%s is %s, and what was discarded is step %s, attempt %d, undo: %t", at, said, e.Step, e.Attempt, e.ToUndo)
 		}
 	default:
 		s.Replied++

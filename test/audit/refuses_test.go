@@ -98,7 +98,7 @@ func TestSettleRefuses(t *testing.T) {
 		}), "with another status"},
 		{"an undo for a step", event("o", 3, func(e *events.Event) { e.Type = events.UndoCompleted }), "led to waybill.undo.completed a"},
 		{"a discard of another attempt", event("o", 5, func(e *events.Event) { e.Attempt = 2 }), "what was discarded is step a, attempt 2"},
-		{"a discard of an undo", event("o", 5, func(e *events.Event) { e.Undo = true }), "undo: true"},
+		{"a discard of an undo", event("o", 5, func(e *events.Event) { e.ToUndo = true }), "undo: true"},
 		{"a reply of an order of nobody", func(d *desk) { d.reply("x", `"step":"a","attempt":1,"status":"completed"`); d.seal(0) }, `of order "x", which nobody submitted`},
 		{"a reply was put aside, and counts", func(d *desk) { d.putAside(d.records["ns.replies"][0], "no reason") }, "was put aside, and led to event 3"},
 		{"a reply finds no order", func(d *desk) {

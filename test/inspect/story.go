@@ -82,7 +82,7 @@ func Fields(e *events.Event) string {
 	field("end", e.End)
 	field("undone", strings.Join(e.Undone, ","))
 	field("not-undone", strings.Join(e.NotUndone, ","))
-	if e.Undo {
+	if e.ToUndo {
 		b.WriteString(" undo")
 	}
 	if e.SameKey {

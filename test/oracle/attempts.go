@@ -310,7 +310,7 @@ func (l *Ledger) discarded(e *events.Event) {
 	s := l.Step(e.Step)
 	var w *Work
 	if s != nil {
-		if w = &s.Work; e.Undo {
+		if w = &s.Work; e.ToUndo {
 			w = s.Undo
 		}
 	}

@@ -48,6 +48,9 @@ func (j *journal) event(r *kgo.Record) *events.Event {
 		j.owners[r.Partition] = e.Instance
 	}
 	if e.Order == "" {
+		if err := e.Check(); err != nil {
+			j.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
+		}
 		return &e
 	}
 	l := j.ledgers[e.Order]

@@ -61,11 +61,16 @@ func (l *Ledger) Step(name string) *Step {
 	return nil
 }
 
-// Add takes the next event, and says which rule it breaks.
+// Add takes the next event, and says which rule it breaks. Which fields it carries
+// is looked at last, because a rule that is broken says more, and not at all while
+// somebody finds out who misses a rule.
 func (l *Ledger) Add(e *events.Event) error {
 	l.fault = nil
 	l.enter(e)
 	l.last = *e
+	if l.fault == nil && l.Pardon == nil {
+		l.fault = e.Check()
+	}
 	if l.fault != nil {
 		return fmt.Errorf("order %q: event %d, %s %s: %w", l.Order, e.Seq, e.Type, e.Step, l.fault)
 	}

@@ -84,9 +84,12 @@ func poisoned() []events.Event {
 		}
 	}
 	input := func(kind events.Type, seconds, n int) events.Event {
-		e := events.Event{Type: kind, At: after(seconds), Source: fmt.Sprint("replies/0/", n), Reason: "why"}
-		if kind == events.InputHeld {
+		e := events.Event{Type: kind, At: after(seconds), Source: fmt.Sprint("replies/0/", n)}
+		switch kind {
+		case events.InputHeld:
 			e.Raw = &events.Raw{Value: []byte("{}")}
+		case events.InputDiscarded:
+			e.Reason = "why"
 		}
 		return e
 	}

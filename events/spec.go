@@ -1,0 +1,125 @@
+package events
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Spec says all there is to know of a type of event, but what it does to an order, which
+// package projections has beside it. Whoever adds a type adds its constant, its
+// row in [Specs], its effect, and its words in the schema and in docs/messages.md;
+// tests hold them all against the row.
+type Spec struct {
+	Type Type
+	// OfPartition says that such events are of a partition's history. All others
+	// are of an order's.
+	OfPartition bool
+	// Since is the vocabulary in which the type came, 0 for the first.
+	Since int
+	// Needs is what the order's record must have for such an event to follow.
+	Needs Need
+	// Always and Maybe name the fields that such an event carries besides type,
+	// order, seq and at, as they are called in JSON.
+	Always, Maybe string
+}
+
+// Need is what an order's record must have for an event to follow.
+type Need uint8
+
+// What events need. An event that misses it shows that the journal lost another.
+const (
+	Nothing       Need = iota
+	AStep              // the one that Step names
+	AHold              // the order is held
+	ARecord            // Raw, in the event itself
+	TheFirstInput      // Source names the input that has waited longest
+)
+
+// What an operator's act carries as far as the command had it.
+const acted = "by reason command"
+
+// Specs has a row for every type of event.
+var Specs = []Spec{
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent"},
+	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo"},
+	{Type: OrderCompleted},
+	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
+	{Type: OrderResubmitted, Maybe: "step input sameKey lockedBy " + acted},
+	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by command lockedBy"},
+	{Type: OrderCompensated, Maybe: "undone notUndone"},
+	{Type: OrderCancelled, Maybe: "undone notUndone"},
+	{Type: OrderPaused, Maybe: acted},
+	{Type: OrderResumed, Maybe: acted},
+	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},
+	{Type: InputHeld, Needs: ARecord, Always: "source raw"},
+	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},
+	{Type: InputDiscarded, Always: "source reason"},
+	{Type: StatusRefused, Always: "replyTo reason"},
+	{Type: CommandRefused, Always: "reason", Maybe: "operation step by command"},
+
+	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires input"},
+	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output"},
+	{Type: StepFailed, Needs: AStep, Always: "step attempt error"},
+	{Type: StepExpired, Needs: AStep, Always: "step attempt", Maybe: "error"},
+	{Type: StepRetried, Needs: AStep, Always: "step attempt due", Maybe: "round"},
+	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
+
+	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input"},
+	{Type: UndoCompleted, Needs: AStep, Always: "step attempt", Maybe: "output"},
+	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt"},
+	{Type: UndoExpired, Needs: AStep, Always: "step attempt", Maybe: "error"},
+	{Type: UndoRetried, Needs: AStep, Always: "step attempt due", Maybe: "round"},
+	{Type: UndoSkipped, Needs: AStep, Always: "step", Maybe: "lockedBy " + acted},
+
+	{Type: ReplyDiscarded, Always: "reason", Maybe: "step attempt undo"},
+	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
+
+	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
+	{Type: PartitionAdvanced, OfPartition: true},
+}
+
+// Vocabulary is the newest that this release knows. A release that adds types puts
+// them into a new one: by that an older release sees that a state store was folded
+// from what it does not know.
+var Vocabulary = slices.MaxFunc(Specs, func(a, b Spec) int { return cmp.Compare(a.Since, b.Since) }).Since
+
+// SpecOf returns the row of a type, nil if this release does not know it.
+func SpecOf(typ Type) *Spec {
+	if i := slices.IndexFunc(Specs, func(s Spec) bool { return s.Type == typ }); i >= 0 {
+		return &Specs[i]
+	}
+	return nil
+}
+
+// Fields lists what Always and Maybe name.
+func (s *Spec) Fields() (always, maybe []string) {
+	return strings.Fields(s.Always), strings.Fields(s.Maybe)
+}
+
+// Check says in what e is not as its type has it: a field is missing, or there is
+// one that such an event does not carry. It is for tests and tools: what is in a
+// journal is read as it is.
+func (e *Event) Check() error {
+	spec := SpecOf(e.Type)
+	if spec == nil {
+		return fmt.Errorf("there is no type of events %q", e.Type)
+	}
+	always, maybe := spec.Fields()
+	always = append(always, "type", "at")
+	if !spec.OfPartition {
+		always = append(always, "order", "seq")
+	}
+	for field, value := range reflect.ValueOf(e).Elem().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch set, must := !value.IsZero(), slices.Contains(always, name); {
+		case must && !set:
+			return fmt.Errorf("%s has no %s", e.Type, name)
+		case set && !must && !slices.Contains(maybe, name):
+			return fmt.Errorf("%s carries no %s, and has one", e.Type, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// The attempts of a step, and of its undo: the same events have the same effect
+// on the [Work] of either.
+
+func startStep(_ *Order, s *Step, e *events.Event) { s.start(e) }
+func startUndo(_ *Order, s *Step, e *events.Event) { s.undoing().start(e) }
+
+func completeStep(_ *Order, s *Step, e *events.Event) {
+	s.end(Completed, nil)
+	s.Output, s.Unknown = e.Output, false
+}
+
+func completeUndo(_ *Order, s *Step, _ *events.Event) {
+	s.undoing().end(Completed, nil)
+	s.State = Undone
+}
+
+func failStep(o *Order, s *Step, e *events.Event) { o.fail(&s.Work, Failed, e.Error) }
+
+func failUndo(o *Order, s *Step, e *events.Event) {
+	undo := s.undoing()
+	undo.Attempt = e.Attempt // one that could not even begin has no start
+	o.fail(undo, Failed, e.Error)
+	undo.keep(e)
+}
+
+func expireStep(o *Order, s *Step, e *events.Event) {
+	o.fail(&s.Work, Expired, e.Error)
+	s.Unknown = true
+}
+
+func expireUndo(o *Order, s *Step, e *events.Event) {
+	undo := s.undoing()
+	o.fail(undo, Expired, e.Error)
+	undo.keep(e)
+}
+
+func retryStep(_ *Order, s *Step, e *events.Event) { s.arm(e) }
+func retryUndo(_ *Order, s *Step, e *events.Event) { s.undoing().arm(e) }
+
+func skipStep(o *Order, s *Step, e *events.Event) {
+	s.end(Skipped, s.Error)
+	s.Output = e.Output
+	o.relieve(e)
+}
+
+func skipUndo(o *Order, s *Step, e *events.Event) {
+	undo := s.undoing()
+	undo.end(Skipped, undo.Error)
+	o.relieve(e)
+}
+
+// undoing returns the record of the step's undo, which begins with its first event.
+func (s *Step) undoing() *Work {
+	if s.Undo == nil {
+		s.Undo = &Work{State: NotStarted}
+	}
+	return s.Undo
+}
+
+func (w *Work) start(e *events.Event) {
+	w.State, w.Attempt, w.IdempotencyKey = Running, e.Attempt, e.IdempotencyKey
+	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
+	w.Unanswered = false
+	if e.Input != nil {
+		w.Input = e.Input
+	}
+}
+
+func (w *Work) end(state StepState, fault *events.Error) {
+	w.State, w.Error = state, fault
+	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}
+}
+
+// arm has the next attempt start when it is due, in a new round if there is one.
+func (w *Work) arm(e *events.Event) {
+	w.Due = e.Due
+	if e.Round > 0 {
+		w.Round, w.Tried = e.Round, 0
+	}
+}
+
+func (o *Order) fail(w *Work, state StepState, fault *events.Error) {
+	w.end(state, fault)
+	w.FailureCount++
+	w.Tried++
+	w.Unanswered = state == Expired
+	o.FailureCount++
+}
+
+// keep remembers the error of an attempt.
+func (w *Work) keep(e *events.Event) {
+	if e.Error == nil {
+		return
+	}
+	fault := *e.Error
+	fault.Attempt = e.Attempt
+	w.Errors = append(w.Errors[max(0, len(w.Errors)-maxErrors+1):len(w.Errors):len(w.Errors)], fault)
+}

@@ -1,0 +1,55 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// The course of an order: it begins, stops, turns back and ends.
+
+func accept(o *Order, _ *Step, e *events.Event) {
+	o.State, o.AcceptedAt = Pending, e.At
+	o.Workflow, o.Version = e.Workflow, e.Version
+	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
+	o.Deadline, o.Traceparent = e.Deadline, e.Traceparent
+	o.Steps = make([]Step, len(e.Steps))
+	for i, name := range e.Steps {
+		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
+	}
+}
+
+func reject(o *Order, _ *Step, e *events.Event) {
+	o.State, o.AcceptedAt = Rejected, e.At
+	o.Workflow, o.Version, o.ReplyTo, o.Reason = e.Workflow, e.Version, e.ReplyTo, e.Reason
+}
+
+func end(as State) effect {
+	return func(o *Order, _ *Step, _ *events.Event) { o.State = as }
+}
+
+// stop takes the order into Error. Of one that is held everything stays as it is.
+func stop(o *Order, _ *Step, e *events.Event) {
+	if e.Held {
+		o.Hold = &Hold{o.State, o.Reason, o.Alert}
+	} else {
+		o.disarm()
+	}
+	o.State, o.Reason = Error, e.Reason
+}
+
+func turnBack(o *Order, _ *Step, e *events.Event) {
+	o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
+	o.whyCompensated = e.Reason
+	o.disarm()
+}
+
+// disarm has whatever waits for a retry wait no more.
+func (o *Order) disarm() {
+	for i := range o.Steps {
+		o.Steps[i].Due = time.Time{}
+		if undo := o.Steps[i].Undo; undo != nil {
+			undo.Due = time.Time{}
+		}
+	}
+}

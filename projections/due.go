@@ -1,0 +1,54 @@
+package projections
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Due is a step whose deadline has come, or with an empty Step an order.
+type Due struct {
+	Order, Step string
+	At          time.Time
+}
+
+// Due returns the steps whose deadline is now or before, earliest first, at
+// most limit of them, as of the last [Partition.Flush] (V2). What it costs
+// follows what it returns, not what waits (V7): a time that was scanned to its
+// end is not looked at again unless a deadline is set before it.
+//
+// The caller must handle all that it returns before it calls again.
+func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
+	end := deadlineBound(p.id, events.Time(now).Add(time.Millisecond))
+	if bytes.Compare(p.scanned, end) >= 0 {
+		return nil, nil
+	}
+	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: p.scanned, UpperBound: end})
+	if err != nil {
+		return nil, damage(err)
+	}
+	var due []Due
+	for ok := it.First(); ok && len(due) < limit; ok = it.Next() {
+		at, order, step, ok := splitDeadlineKey(it.Key())
+		if !ok {
+			return nil, fmt.Errorf("%w: deadline key %x (%v)", errDamaged, it.Key(), it.Close())
+		}
+		due = append(due, Due{Order: order, Step: step, At: at})
+		p.scanned = append(bytes.Clone(it.Key()), 0) // the key after it
+	}
+	if err := it.Close(); err != nil {
+		return nil, damage(err)
+	}
+	if len(due) < limit {
+		p.scanned = end
+	}
+	return due, nil
+}
+
+// Rescan makes the next [Partition.Due] look from the beginning. A new owner
+// calls it: the last one may have been stopped between scan and commit.
+func (p *Partition) Rescan() { p.scanned = prefix(p.id, kindDeadline) }

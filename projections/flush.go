@@ -1,0 +1,140 @@
+package projections
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Flush writes what was folded since the last flush.
+func (p *Partition) Flush() error {
+	b := p.store.db.NewBatch()
+	defer b.Close()
+	var w writer
+	for _, e := range p.dirty {
+		if err := p.write(b, &w, e); err != nil {
+			return fmt.Errorf("write the state store: %w", err)
+		}
+	}
+	w.b = appendHead(w.b[:0], &p.head)
+	if err := b.Set(prefix(p.id, kindHead), w.b, nil); err != nil {
+		return fmt.Errorf("write the state store: %w", err)
+	}
+	if err := b.Commit(pebble.NoSync); err != nil {
+		return fmt.Errorf("write the state store: %w", err)
+	}
+	for _, e := range p.dirty {
+		e.stored, e.dirty = e.order, false
+		if e.order.State.Final() {
+			p.drop(e)
+		}
+	}
+	p.dirty = p.dirty[:0]
+	if share := p.share(); p.bytes > share {
+		for _, e := range p.orders {
+			if p.drop(e); p.bytes < share/2 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// write adds to b what differs between the order as stored and as folded.
+func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
+	o, old := e.order, e.stored
+	if old == nil {
+		old = &Order{}
+	}
+	w.b = appendRecord(w.b[:0], o)
+	if err := p.writePayloads(b, w, o, old); err != nil {
+		return err
+	}
+	w.b = append(w.b, e.offsets...)
+	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil {
+		return err
+	}
+
+	if e.stored == nil || old.State != o.State {
+		if e.stored != nil {
+			if err := b.Delete(listingKey(p.id, old), nil); err != nil {
+				return err
+			}
+		}
+		if err := b.Set(listingKey(p.id, o), []byte(o.ID), nil); err != nil {
+			return err
+		}
+	}
+
+	if err := p.index(b, o.ID, "", old.Overdue(), o.Overdue()); err != nil {
+		return err
+	}
+	for i := range o.Steps {
+		var before time.Time
+		if i < len(old.Steps) {
+			before = old.Attention(&old.Steps[i])
+		}
+		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writePayloads adds the small payloads to the record, and the large ones that
+// are new to b.
+func (p *Partition) writePayloads(b *pebble.Batch, w *writer, o, old *Order) error {
+	was, is := payloads(old), payloads(o)
+	for i, payload := range is {
+		now := payload.value()
+		w.uint(uint64(len(now)))
+		before := payload.among(was, i)
+		if len(now) <= inlinePayload {
+			w.b = append(w.b, now...)
+			if len(before) > inlinePayload { // an operator gave another input
+				if err := b.Delete(payloadKey(p.id, o.ID, payload.step, payload.part), nil); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if same(before, now) {
+			continue
+		}
+		if err := b.Set(payloadKey(p.id, o.ID, payload.step, payload.part), now, nil); err != nil {
+			return err
+		}
+	}
+	for i := range old.Waiting { // released, or discarded
+		payload := heldPayload(&old.Waiting[i])
+		if len(payload.value()) <= inlinePayload || payload.among(is, len(is)) != nil {
+			continue
+		}
+		if err := b.Delete(payloadKey(p.id, o.ID, payload.step, payload.part), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// index moves a deadline in the index. A zero time is none.
+func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time) error {
+	key := deadlineKey(p.id, now, order, step)
+	if !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
+		p.scanned = key
+	}
+	if now.Equal(before) {
+		return nil
+	}
+	if !before.IsZero() {
+		if err := b.Delete(deadlineKey(p.id, before, order, step), nil); err != nil {
+			return err
+		}
+	}
+	if now.IsZero() {
+		return nil
+	}
+	return b.Set(key, nil, nil)
+}

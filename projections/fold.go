@@ -1,0 +1,158 @@
+package projections
+
+import (
+	"fmt"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Update is what one transaction made of one order.
+type Update struct {
+	Order *Order
+	// Offsets are the journal offsets of the events that did it.
+	Offsets []int64
+}
+
+// Commit takes over the result of a transaction that the caller itself
+// committed, without folding its events again. End is the offset behind the
+// transaction's last journal record.
+func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error {
+	if seal.Transaction != p.head.Transaction+1 {
+		return fmt.Errorf("%w: partition %d has transaction %d, then came %d", ErrGap, p.id, p.head.Transaction, seal.Transaction)
+	}
+	for _, u := range updates {
+		e := p.orders[u.Order.ID]
+		if begun := u.Order.Seq > uint64(len(u.Offsets)); e == nil && begun {
+			var err error
+			if e, err = p.load(u.Order.ID); err != nil {
+				return err
+			}
+		}
+		if e == nil {
+			e = &entry{order: u.Order}
+			p.keep(u.Order.ID, e)
+		}
+		before := e.size()
+		e.order = u.Order
+		p.bytes += e.size() - before
+		for _, offset := range u.Offsets {
+			e.offsets = appendOffset(e.offsets, e.lastOffset, offset)
+			e.lastOffset = offset
+		}
+		if !e.dirty {
+			e.dirty = true
+			p.dirty = append(p.dirty, e)
+		}
+	}
+	for _, u := range updates {
+		p.head.vocabulary = max(p.head.vocabulary, u.Order.vocabulary)
+	}
+	p.head.Offset, p.head.Transaction, p.head.Next = end, seal.Transaction, seal.Next
+	return nil
+}
+
+// unsealed is a record of a transaction whose last one has not come yet.
+type unsealed struct {
+	event  events.Event
+	offset int64
+}
+
+// Fold takes the next committed record of the journal: its offset, its value
+// and its [events.HeaderLane] header, nil if it has none. A transaction counts
+// once its last record was folded. Records below the head are passed over.
+//
+// It fails with [ErrGap] when the journal lost or tore a transaction, or skips
+// in an order's sequence, and with [ErrNewer] when a newer release wrote what
+// this one does not know.
+func (p *Partition) Fold(offset int64, value, header []byte) error {
+	if err := p.readable(); err != nil {
+		return err
+	}
+	if offset < p.head.Offset {
+		return nil
+	}
+	event, err := events.Decode[events.Event](value)
+	if err != nil {
+		return fmt.Errorf("journal partition %d offset %d: %w", p.id, offset, err)
+	}
+	p.unsealed = append(p.unsealed, unsealed{event, offset})
+	if header == nil {
+		return nil
+	}
+	seal, err := events.DecodeSeal(header)
+	if err != nil {
+		return fmt.Errorf("journal partition %d offset %d: %w", p.id, offset, err)
+	}
+	batch := p.unsealed
+	p.unsealed = p.unsealed[:0]
+	if seal.Events != len(batch) {
+		return fmt.Errorf("%w: the transaction that ends at partition %d offset %d has %d records of %d", ErrGap, p.id, offset, len(batch), seal.Events)
+	}
+	if event.Type == events.PartitionClaimed {
+		return p.claim(&event, offset)
+	}
+
+	working := make(map[string]*Update, len(batch))
+	updates := make([]*Update, 0, len(batch))
+	for i := range batch {
+		event := &batch[i].event
+		switch {
+		case event.Type == events.PartitionAdvanced:
+			continue
+		case event.Order == "":
+			return fmt.Errorf("%w: partition %d offset %d is %s", ErrNewer, p.id, batch[i].offset, event.Type)
+		}
+		u := working[event.Order]
+		if u == nil {
+			order, err := p.Order(event.Order)
+			if err != nil {
+				return err
+			}
+			if order == nil {
+				order = &Order{}
+			}
+			u = &Update{Order: order.Clone()}
+			working[event.Order] = u
+			updates = append(updates, u)
+		}
+		if err := u.Order.Apply(event); err != nil {
+			return fmt.Errorf("journal partition %d offset %d: %w", p.id, batch[i].offset, err)
+		}
+		u.Offsets = append(u.Offsets, batch[i].offset)
+	}
+	flat := make([]Update, len(updates))
+	for i, u := range updates {
+		flat[i] = *u
+	}
+	return p.Commit(seal, offset+1, flat)
+}
+
+func (p *Partition) claim(e *events.Event, offset int64) error {
+	if e.Format > events.JournalFormat {
+		return fmt.Errorf("%w: instance %q claimed partition %d in format %d, and this release knows format %d", ErrNewer, e.Instance, p.id, e.Format, events.JournalFormat)
+	}
+	if p.head.Partitions != 0 && e.Partitions != p.head.Partitions {
+		return fmt.Errorf("instance %q claimed partition %d with %d partitions; the journal began with %d, and the number of partitions must never change", e.Instance, p.id, e.Partitions, p.head.Partitions)
+	}
+	p.head.Offset = offset + 1
+	p.head.Owner, p.head.Claim, p.head.ClaimedAt = e.Instance, e.Claim, e.At
+	p.head.Partitions = e.Partitions
+	p.head.format = max(p.head.format, e.Format)
+	return nil
+}
+
+// readable fails with [ErrNewer] if a newer release has folded what this one does
+// not know: this one would have stopped there, and goes no further either.
+func (p *Partition) readable() error {
+	switch h := &p.head; {
+	case h.format > events.JournalFormat:
+		return fmt.Errorf("%w: partition %d was claimed in format %d, and this release knows format %d", ErrNewer, p.id, h.format, events.JournalFormat)
+	case h.vocabulary > events.Vocabulary:
+		return fmt.Errorf("%w: partition %d has events of vocabulary %d, and this release knows vocabulary %d", ErrNewer, p.id, h.vocabulary, events.Vocabulary)
+	}
+	return nil
+}
+
+// Forget drops a transaction that was begun to be folded. Call it before
+// folding goes on from the [Head] with another reader of the journal.
+func (p *Partition) Forget() { p.unsealed = p.unsealed[:0] }

@@ -1,0 +1,162 @@
+package projections
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/go-json-experiment/json"
+)
+
+// layout numbers the layout of the store's keys and values. Whoever changes it
+// raises the number, and adds to [migrations] how a store of the layout before is
+// brought to it. Whoever mends what an effect made of events raises it without a
+// migration, so that they are folded again. New types of events do not raise it:
+// which were folded stands in each partition's head.
+const layout = 4
+
+// migrations has for a layout how it becomes the next. A store of a layout that is
+// not here is rebuilt from the journal.
+var migrations = map[int]migration{
+	// The head says what of the journal was folded. Until then there was one format,
+	// and one vocabulary.
+	3: {kindHead, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		h := r.headOfLayout3()
+		if r.err != nil {
+			return r.err
+		}
+		if h.Claim != "" {
+			h.format = 1
+		}
+		return b.Set(key, appendHead(nil, &h), nil)
+	}},
+}
+
+// A migration rewrites all keys of one kind.
+type migration struct {
+	kind byte
+	// rewrite adds to b what takes the place of a key and its value. It is called
+	// once for each key, in their order. What it writes under the same kind must not
+	// lie behind the key, where it would be rewritten itself.
+	rewrite func(b *pebble.Batch, key, value []byte) error
+}
+
+// atOnce is how many keys are rewritten in one batch.
+const atOnce = 1000
+
+// meta says what the store is. It is the value of [metaKey].
+type meta struct {
+	Identity
+	// Layout is called as in the stores of releases that compare the whole value, so
+	// that they throw away one that they cannot read.
+	Layout int `json:"format"`
+	// From is set while the store is brought from that layout to Layout. Keys up to
+	// After are done.
+	From  int    `json:"from,omitzero"`
+	After []byte `json:"after,omitzero"`
+}
+
+func (m *meta) write(b *pebble.Batch) error {
+	value, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return b.Set(metaKey, value, nil)
+}
+
+// readMeta fails if this release cannot make a store of its layout out of it.
+func readMeta(value []byte, id Identity) (*meta, error) {
+	m := new(meta)
+	if err := json.Unmarshal(value, m, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("%w: it says that it is %q", errUnusable, value)
+	}
+	oldest := layout
+	for migrations[oldest-1].rewrite != nil {
+		oldest--
+	}
+	switch {
+	case m.Identity != id:
+		return nil, fmt.Errorf("%w: it belongs to cluster %q, namespace %q, and not to %q, %q", errUnusable, m.Cluster, m.Namespace, id.Cluster, id.Namespace)
+	case m.Layout > layout:
+		return nil, fmt.Errorf("%w: a newer release made it in layout %d, and this one knows layout %d", errUnusable, m.Layout, layout)
+	case m.Layout < oldest, m.From != 0 && m.From < oldest:
+		return nil, fmt.Errorf("%w: it has layout %d, and this release knows %d to %d", errUnusable, m.Layout, oldest, layout)
+	}
+	return m, nil
+}
+
+// migrate brings a store to the given layout. Each batch says how far it came, so
+// that it goes on from there after whatever ended it: nothing is done twice, and
+// nothing is left out. A store that was left in the middle is of the layout to
+// come, and an older release does not read it.
+func migrate(db *pebble.DB, m *meta, to int, how map[int]migration, atOnce int, log *slog.Logger) error {
+	for m.Layout < to || m.From != 0 {
+		if m.From == 0 {
+			m.From, m.Layout = m.Layout, m.Layout+1
+		}
+		began, from := time.Now(), m.From
+		log.Info("the state store is brought to another layout", "from", from, "to", m.Layout)
+		for m.From != 0 {
+			if err := how[m.From].some(db, m, atOnce); err != nil {
+				return err
+			}
+		}
+		log.Info("the state store has another layout", "from", from, "to", m.Layout, "took", time.Since(began))
+	}
+	return nil
+}
+
+// some rewrites the keys that come next, at most so many.
+func (mg migration) some(db *pebble.DB, m *meta, atOnce int) (err error) {
+	it, err := db.NewIter(&pebble.IterOptions{UpperBound: metaKey})
+	if err != nil {
+		return damage(err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = damage(closing)
+		}
+	}()
+	b := db.NewBatch()
+	defer b.Close()
+
+	n, ok := 0, it.SeekGE(append(bytes.Clone(m.After), 0)) // the key after it
+	for ok && n < atOnce {
+		key := it.Key()
+		if len(key) < 5 {
+			return fmt.Errorf("%w: key %x", errDamaged, key)
+		}
+		if key[4] != mg.kind {
+			p := binary.BigEndian.Uint32(key)
+			if key[4] > mg.kind {
+				p++
+			}
+			ok = it.SeekGE(prefix(int32(p), mg.kind))
+			continue
+		}
+		if err := mg.rewrite(b, key, it.Value()); err != nil {
+			return fmt.Errorf("bring key %x to layout %d: %w", key, m.Layout, err)
+		}
+		m.After = bytes.Clone(key)
+		n++
+		ok = it.Next()
+	}
+	if err := it.Error(); err != nil {
+		return damage(err)
+	}
+	sync := pebble.NoSync
+	if !ok {
+		m.From, m.After, sync = 0, nil, pebble.Sync
+	}
+	if err := m.write(b); err != nil {
+		return err
+	}
+	if err := b.Commit(sync); err != nil {
+		return fmt.Errorf("write the state store: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package projections
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/go-json-experiment/json"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// whole is all that a store has.
+func whole(t *testing.T, db *pebble.DB) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	it, err := db.NewIter(nil)
+	must(t, err)
+	for ok := it.First(); ok; ok = it.Next() {
+		all[string(it.Key())] = string(it.Value())
+	}
+	must(t, it.Close())
+	return all
+}
+
+// A store of every layout becomes what this release makes of the journal.
+// testdata/stores has one of each, as a release left it that had folded the golden
+// journal of ae33b53. Whoever raises the layout adds one of the layout before.
+func TestGoldenStores(t *testing.T) {
+	want := whole(t, foldGolden(t, "testdata/golden/ae33b53/journal.jsonl").store.db)
+	for from := 3; from < layout; from++ {
+		t.Run(strconv.Itoa(from), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			must(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata/stores", strconv.Itoa(from)))))
+			for range 2 {
+				s := mustOpen(t, dir)
+				have := whole(t, s.db)
+				is := have[string(metaKey)]
+				if delete(have, string(metaKey)); is != fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d}`, layout) {
+					t.Errorf("it says that it is %s", is)
+				}
+				if !maps.Equal(have, want) {
+					t.Errorf("the store has %d keys that are not the %d of one that was folded now", len(have), len(want))
+				}
+				must(t, s.Close())
+			}
+		})
+	}
+}
+
+// toCome are two layouts that may come after 3: in one all records begin with
+// another byte, and in the other the listing has another kind, before its old one.
+func toCome(seen func()) map[int]migration {
+	return map[int]migration{
+		3: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+			seen()
+			return b.Set(key, append([]byte{'5'}, value...), nil)
+		}},
+		4: {kindListing, func(b *pebble.Batch, key, value []byte) error {
+			seen()
+			other := bytes.Clone(key)
+			other[4] = 'L'
+			return errors.Join(b.Delete(key, nil), b.Set(other, value, nil))
+		}},
+	}
+}
+
+// A migration may end at any moment, by a kill or by the loss of power, and the
+// next one goes on: what comes of it is what comes of one that nothing ended.
+func TestAMigrationThatIsKilledGoesOn(t *testing.T) {
+	const orders = 12 // in each of two partitions
+	// opened is what the process finds that comes next.
+	opened := func(fs vfs.FS) (*pebble.DB, *meta) {
+		db, err := pebble.Open("store", options(fs, silent))
+		must(t, err)
+		value, err := (&Store{db: db}).get(db, metaKey)
+		must(t, err)
+		m := new(meta)
+		must(t, json.Unmarshal(value, m))
+		return db, m
+	}
+	fill := func(fs vfs.FS) {
+		db, err := pebble.Open("store", options(fs, silent))
+		must(t, err)
+		s := &Store{db: db}
+		for _, id := range []int32{0, 2} {
+			p := partition(t, s, id)
+			must(t, fold(p, longJournal(orders).records))
+			must(t, p.Flush())
+		}
+		b := db.NewBatch()
+		must(t, (&meta{Identity: identity, Layout: 3}).write(b))
+		must(t, b.Commit(pebble.Sync))
+		must(t, db.Close())
+	}
+	straight := func() map[string]string {
+		fs := vfs.NewMem()
+		fill(fs)
+		db, m := opened(fs)
+		must(t, migrate(db, m, 5, toCome(func() {}), atOnce, silent))
+		all := whole(t, db)
+		must(t, db.Close())
+		return all
+	}()
+	if is := straight[string(metaKey)]; is != `{"cluster":"c-1","namespace":"waybill","format":5}` || straight[string(orderKey(2, "o-003"))][0] != '5' {
+		t.Fatalf("it says that it is %s", is)
+	}
+	for _, atOnce := range []int{1, 3, 12, 1000} {
+		for unsynced := range 5 { // quarters of what is not synced survive
+			fs := vfs.NewCrashableMem()
+			fill(fs)
+			var clones []*vfs.MemFS
+			db, m := opened(fs)
+			must(t, migrate(db, m, 5, toCome(func() {
+				clones = append(clones, fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 25 * unsynced, RNG: rand.New(rand.NewPCG(1, uint64(unsynced)))}))
+			}), atOnce, silent))
+			must(t, db.Close())
+			if len(clones) != 4*orders {
+				t.Fatalf("%d keys were rewritten", len(clones))
+			}
+			for n, fs := range clones {
+				db, m := opened(fs)
+				must(t, migrate(db, m, 5, toCome(func() {}), atOnce, silent))
+				if have := whole(t, db); !maps.Equal(have, straight) {
+					t.Fatalf("killed at key %d, %d at once, %d%% of what was not synced is there: %d keys that are not the %d of one that was not killed", n, atOnce, 25*unsynced, len(have), len(straight))
+				}
+				must(t, db.Close())
+			}
+		}
+	}
+}
+
+// What this release cannot read is rebuilt, and the log says why.
+func TestStoresThatCannotBeUsed(t *testing.T) {
+	for meta, why := range map[string]string{
+		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d}`, layout+1):                                  "a newer release made it in layout 5, and this one knows layout 4",
+		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d,"from":%d,"after":"AA=="}`, layout+1, layout): "a newer release",
+		`{"cluster":"c-1","namespace":"waybill","format":2}`:                                                          "it has layout 2, and this release knows 3 to 4",
+		`{"cluster":"c-1","namespace":"waybill","format":3,"from":2}`:                                                 "it has layout 3, and this release knows 3 to 4",
+		`{"cluster":"c-1","namespace":"waybill","format":4,"new":1}`:                                                  "it says that it is",
+		`{"cluster":"c-1","namespace":"waybill"}`:                                                                     "it has layout 0",
+		`{"cluster":"c-2","namespace":"waybill","format":4}`:                                                          `it belongs to cluster "c-2"`,
+		`{"cluster":"c-2","namespace":"waybill","format":3}`:                                                          `it belongs to cluster "c-2"`,
+		"hello": "it says that it is",
+		"":      "it says that it is",
+	} {
+		dir, _ := written(t, longJournal(3))
+		s := mustOpen(t, dir)
+		must(t, s.db.Set(metaKey, []byte(meta), pebble.Sync))
+		must(t, s.Close())
+		var said strings.Builder
+		s, err := Open(dir, identity, slog.New(slog.NewTextHandler(&said, nil)))
+		must(t, err)
+		if n := len(dump(t, s, 0)); n != 0 || !strings.Contains(strings.ReplaceAll(said.String(), `\"`, `"`), why) {
+			t.Errorf("%s: %d keys are left, and the log says %s", meta, n, said.String())
+		}
+		must(t, s.Close())
+	}
+}
+
+// A head of the layout before is not taken for one of now.
+func TestHeadsOfOtherLayouts(t *testing.T) {
+	now := appendHead(nil, &Head{Offset: 7, Owner: "i-1"})
+	if _, err := decodeHead(now[:len(now)-2]); !errors.Is(err, ErrDamaged) {
+		t.Errorf("%v", err)
+	}
+}
+
+// teach makes this release one that knows a type more, until the returned function
+// is called.
+func teach(typ events.Type) (forget func()) {
+	events.Vocabulary++
+	known[typ] = knowledge{since: events.Vocabulary, does: nothing}
+	return func() {
+		delete(known, typ)
+		events.Vocabulary--
+	}
+}
+
+// An older release goes no further on what a newer one has folded of types that it
+// does not know, whether from the journal or from what it committed itself. It
+// says how the orders stood, goes on with partitions without such events, and the
+// newer release goes on where it was.
+func TestAnOlderReleaseStopsWhereANewerOneFolded(t *testing.T) {
+	const blessed events.Type = "waybill.order.blessed"
+	j := twoTransactions()
+	j.add(events.Event{Type: blessed, Order: "o-1"})
+	until := len(j.records)
+	j.add(done("o-1", "s1"))
+
+	s, _ := temporary(t)
+	forget := teach(blessed)
+	folding := partition(t, s, 1)
+	must(t, fold(folding, j.records[:until]))
+	must(t, folding.Flush())
+	committing := partition(t, s, 2)
+	must(t, fold(committing, j.records[:until-1]))
+	o, err := committing.Order("o-1")
+	must(t, err)
+	o = o.Clone()
+	must(t, o.Apply(&events.Event{Type: blessed, Order: "o-1", Seq: o.Seq + 1}))
+	last := j.records[until-1]
+	seal, err := events.DecodeSeal(last.header)
+	must(t, err)
+	must(t, committing.Commit(seal, last.offset+1, []Update{{Order: o, Offsets: []int64{last.offset}}}))
+	must(t, committing.Flush())
+	without := partition(t, s, 3)
+	must(t, fold(without, j.records[:until-1]))
+	must(t, without.Flush())
+	forget()
+
+	for id := int32(1); id <= 2; id++ {
+		p := partition(t, s, id)
+		if err := fold(p, j.records[until:]); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "vocabulary 1") || p.Head().Offset != last.offset+1 {
+			t.Errorf("partition %d, at %d: %v", id, p.Head().Offset, err)
+		}
+		if o, _, err := s.Order(id, "o-1"); err != nil || o.Seq != 5 {
+			t.Errorf("%+v, %v", o, err)
+		}
+	}
+	more := twoTransactions()
+	more.add(done("o-1", "s1"))
+	must(t, fold(partition(t, s, 3), more.records[until-1:]))
+
+	defer teach(blessed)()
+	for id := int32(1); id <= 2; id++ {
+		must(t, fold(partition(t, s, id), j.records[until:]))
+	}
+}
+
+// The same goes for a partition that was claimed in a newer format.
+func TestAnOlderReleaseStopsAtANewerFormat(t *testing.T) {
+	j := twoTransactions()
+	s, p := folded(t, j)
+	if p.head.format != events.JournalFormat || p.head.vocabulary != 0 {
+		t.Errorf("%+v", p.head)
+	}
+	p.head.format++
+	must(t, p.Flush())
+	p = partition(t, s, 0)
+	n := len(j.records)
+	j.claim("i-2", 4, events.JournalFormat) // an older release claims, and cannot go on
+	if err := fold(p, j.records[n:]); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "format 2") {
+		t.Errorf("%v", err)
+	}
+	must(t, p.Reset())
+	must(t, fold(p, j.records))
+}

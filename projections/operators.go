@@ -1,0 +1,61 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// What operators do. To skip a step is in attempts.go, to release an order in
+// holds.go.
+
+// resubmit lets what failed begin again.
+func resubmit(o *Order, _ *Step, e *events.Event) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w := o.working(s)
+		if w == nil {
+			continue
+		}
+		if s.Name == e.Step && e.Input != nil {
+			w.Input = e.Input
+		}
+		if w.Broken() {
+			w.State, w.Tried, w.Round = NotStarted, 0, 0
+			if !e.SameKey {
+				w.Resubmissions++
+			}
+		}
+	}
+	o.leave(e)
+}
+
+func pause(o *Order, _ *Step, _ *events.Event) {
+	o.Paused = true
+	o.disarm()
+}
+
+func resume(o *Order, _ *Step, _ *events.Event) { o.Paused = false }
+
+func refuse(o *Order, _ *Step, e *events.Event) { o.Refusal = e.Reason }
+
+// leave takes the order out of Error.
+func (o *Order) leave(e *events.Event) {
+	o.State, o.Reason, o.Alert = Pending, "", nil
+	o.lapse(e.At)
+}
+
+// lapse drops a deadline that passed: it counts no more, since it was an
+// operator who let the order go on.
+func (o *Order) lapse(now time.Time) {
+	if !o.Deadline.After(now) {
+		o.Deadline = time.Time{}
+	}
+}
+
+// relieve takes the order out of Error once nothing that failed is left.
+func (o *Order) relieve(e *events.Event) {
+	if o.State == Error && !o.Broken() {
+		o.leave(e)
+	}
+}

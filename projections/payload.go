@@ -1,0 +1,63 @@
+package projections
+
+import "github.com/go-json-experiment/json/jsontext"
+
+// inlinePayload is the largest payload, in bytes, that stands in its order's
+// record. A larger one has a key of its own, so that it is written once and not
+// with every change of the order.
+const inlinePayload = 1 << 10
+
+// payload is one of the values that an order carries for others.
+type payload struct {
+	step, part string          // both "" for the order's input, only step "" for an input that waits
+	at         *jsontext.Value // nil for an undo that has not begun
+}
+
+func (p *payload) value() jsontext.Value {
+	if p.at == nil {
+		return nil
+	}
+	return *p.at
+}
+
+// among returns the value of the same payload in another list, nil if it is not
+// there. It looks at place i first: only what waits moves.
+func (p *payload) among(all []payload, i int) []byte {
+	if i < len(all) && all[i].step == p.step && all[i].part == p.part {
+		return all[i].value()
+	}
+	for i := range all {
+		if all[i].step == p.step && all[i].part == p.part {
+			return all[i].value()
+		}
+	}
+	return nil
+}
+
+func heldPayload(h *Held) payload {
+	return payload{"", ":held:" + h.Source, (*jsontext.Value)(&h.Value)}
+}
+
+// payloads lists the order's input, of each step the output, the input and the
+// undo's input, and the inputs that wait.
+func payloads(o *Order) []payload {
+	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting))
+	all = append(all, payload{"", "", &o.Input})
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		undo := payload{s.Name, ":undo", nil}
+		if s.Undo != nil {
+			undo.at = &s.Undo.Input
+		}
+		all = append(all, payload{s.Name, "", &s.Output}, payload{s.Name, ":input", &s.Input}, undo)
+	}
+	for i := range o.Waiting {
+		all = append(all, heldPayload(&o.Waiting[i]))
+	}
+	return all
+}
+
+// same compares by identity: a payload is never changed in place.
+func same(a, b []byte) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}

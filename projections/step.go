@@ -1,0 +1,100 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// StepState is the state of one step (S2).
+type StepState string
+
+// The states of a step, and of its undo.
+const (
+	NotStarted StepState = "not-started"
+	Running    StepState = "running"
+	Completed  StepState = "completed"
+	Failed     StepState = "failed"
+	Expired    StepState = "expired"
+	Skipped    StepState = "skipped"
+	Undone     StepState = "undone" // of a step only: its undo completed
+)
+
+// Step is the state record of one step.
+type Step struct {
+	Name string
+	Work
+	Output jsontext.Value
+	// Unknown says that an attempt expired without an answer and none completed
+	// since: the step may have run, or not.
+	Unknown bool
+	// Undo is the record of the step's undo, nil before it begins.
+	Undo *Work
+}
+
+// Work is what an agent is asked for, attempt by attempt: a step, or its undo.
+type Work struct {
+	State StepState
+	// Attempt counts from 1 over all rounds; 0 before the first.
+	Attempt int
+	// FailureCount counts the attempts that failed or expired (V4), Tried those
+	// of this round.
+	FailureCount, Tried int
+	// Round counts the extended waits, each of which began a new round of
+	// attempts. A resubmission begins with 0 again.
+	Round int
+	// Resubmissions counts those that began a new idempotency key.
+	Resubmissions int
+	// CompleteBy ends the running attempt, Expires is when it counts as expired:
+	// later by the allowance for clock skew, or zero. Both are zero unless running.
+	CompleteBy, Expires time.Time
+	// Due is when the next attempt starts. Zero unless a retry is armed.
+	Due            time.Time
+	IdempotencyKey string
+	Input          jsontext.Value // nil: the order's
+	Error          *events.Error  // of the last attempt that failed
+	// Unanswered says that the last attempt expired, whatever came after.
+	Unanswered bool
+	// Errors are those of all attempts of an undo, the last hundred of them: an
+	// operator sees every one (C2). Of a step there are none.
+	Errors []events.Error
+}
+
+// maxErrors bounds [Work.Errors].
+const maxErrors = 100
+
+// Broken says that the last attempt failed or expired, and none followed yet.
+func (w *Work) Broken() bool { return w.State == Failed || w.State == Expired }
+
+// Ends is when the running attempt counts as expired.
+func (w *Work) Ends() time.Time {
+	if !w.Expires.IsZero() {
+		return w.Expires
+	}
+	return w.CompleteBy
+}
+
+// deadline is the time at which the supervisor must look: the end of the
+// running attempt, the start of an armed retry, else zero.
+func (w *Work) deadline() time.Time {
+	if w.State == Running {
+		return w.Ends()
+	}
+	return w.Due
+}
+
+// Deadline is the time at which the supervisor must look at the step or its
+// undo: the end of a running attempt, the start of an armed retry, else zero.
+func (s *Step) Deadline() time.Time {
+	if at := s.deadline(); !at.IsZero() || s.Undo == nil {
+		return at
+	}
+	return s.Undo.deadline()
+}
+
+// Ran says that the step completed or may have run, and is not undone.
+func (s *Step) Ran() bool {
+	return s.State == Completed || s.Unknown && s.State != Undone
+}
