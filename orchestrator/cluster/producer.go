@@ -80,7 +80,7 @@ func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, par
 			}
 			return 1000000 // what a topic takes that was created with Kafka's defaults
 		}),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression(), kgo.NoCompression()),
+		kgo.WithCompressor(compressor),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(1<<20), // a transaction is flushed whole; the lane bounds it
 		// No RecordDeliveryTimeout: kgo measures it from the record's timestamp, and

@@ -41,6 +41,7 @@ func TestCallersHearEverythingOnce(t *testing.T) {
 			w.submit(fmt.Sprintf("x-%d", k), to(mall, "undoable"))
 			w.submit(fmt.Sprintf("r-%d", k), to(shop, "no-such"))
 			if k == n/2 {
+				w.share(one, two)
 				wire.pull()
 			}
 		}

@@ -209,6 +209,7 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 			case n / 4:
 				two = w.start("i-2", t.TempDir(), briefly) // takes some over, in good order
 			case n / 2:
+				w.share(one, two)
 				wire.pull() // and now all others, from one that is gone
 			case 3 * n / 4:
 				wire.plug() // and gives some back

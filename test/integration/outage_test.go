@@ -19,6 +19,7 @@ import (
 // A broker that goes away takes nothing with it: when it is back, what was
 // under way goes on, and what was submitted completes.
 func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
+	t.Parallel()
 	b := kafka.Own(t)
 	w := newWorld(t, b)
 	i := w.start("i-1", t.TempDir())

@@ -23,6 +23,7 @@ func TestSupervisorsNeverFight(t *testing.T) {
 		one := w.start("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug)
 		two := w.start("i-2", t.TempDir(), briefly)
+		w.share(one, two)
 		w.register(one, "workflow: silent\nsteps: [{name: call, agent: nobody, timeout: 200ms, retry: {attempts: 4, backoff: 100ms, multiplier: 1}}]")
 		const n = 60
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }

@@ -28,8 +28,7 @@ import (
 )
 
 // Tests that wait for others most of the time run side by side, more of them than
-// there are processors. Those that stop the container, or measure out their
-// deadlines, run alone.
+// there are processors. Those that measure out their deadlines run alone.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)

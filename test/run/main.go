@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/waybill-dev/waybill/test/kafka"
 )
@@ -72,14 +74,28 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 		}
 		defer func() { err = errors.Join(err, end()) }()
 	}
-	failed := false
+	defer r.end()
+	return runParts(parts, func(p part) error { return p.test(ctx, r) })
+}
+
+// runParts runs all parts, whatever became of the ones before.
+func runParts(parts []part, test func(part) error) error {
+	var beside sync.WaitGroup
+	var failed atomic.Bool
 	for _, p := range parts {
-		if p.test(ctx, r) != nil {
-			failed = true
+		run := func() {
+			if test(p) != nil {
+				failed.Store(true)
+			}
+		}
+		if p.beside {
+			beside.Go(run)
+		} else {
+			run()
 		}
 	}
-	r.end()
-	if failed {
+	beside.Wait()
+	if failed.Load() {
 		return errFailed
 	}
 	return nil

@@ -36,6 +36,7 @@ const (
 type part struct {
 	packages []pkg
 	race     bool
+	beside   bool // those that follow do not wait for it
 	flags    []string
 	env      []string
 }
@@ -48,7 +49,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
-	simulated := part{packages: orchestrator, flags: []string{"-run", simulation}, env: drawn(histories)}
+	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
@@ -62,8 +63,8 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	return []part{
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
-		simulated,
 		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		simulated,
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
 		{packages: within(packages, "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation + "|" + sequentialTests}, env: fixed},

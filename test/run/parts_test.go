@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // Whatever the detector is good for, all packages are run, each once.
@@ -86,4 +89,29 @@ func has(t *testing.T, p pkg, name string) bool {
 		}
 	}
 	return false
+}
+
+// What runs beside others holds up none of them, is waited for, and counts.
+func TestWhatRunsBesideOthers(t *testing.T) {
+	for _, fails := range []string{"", "beside", "next"} {
+		synctest.Test(t, func(t *testing.T) {
+			next, ended := make(chan struct{}), false
+			err := runParts([]part{{beside: true, flags: []string{"beside"}}, {flags: []string{"next"}}}, func(p part) error {
+				if p.beside {
+					<-next
+					time.Sleep(time.Hour)
+					ended = true
+				} else {
+					close(next)
+				}
+				if p.flags[0] == fails {
+					return errors.New("it fails")
+				}
+				return nil
+			})
+			if !ended || (err != nil) != (fails != "") {
+				t.Errorf("where %q fails: ended %t, %v", fails, ended, err)
+			}
+		})
+	}
 }

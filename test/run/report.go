@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,11 +25,11 @@ type event struct {
 
 // report makes of what go test says one line a package, all that a failure
 // needs, and at the end what was left out, what was slow, and go test's own
-// closing lines.
+// closing lines. It reads several at once.
 type report struct {
+	mu       sync.Mutex
 	out, log io.Writer
-	running  map[string]*tested // packages
-	leftOut  map[string]int     // by package and reason
+	leftOut  map[string]int // by package and reason
 	slow     []took
 	closing  strings.Builder
 }
@@ -58,7 +59,7 @@ const (
 )
 
 func newReport(out, log io.Writer) *report {
-	return &report{out: out, log: log, running: make(map[string]*tested), leftOut: make(map[string]int)}
+	return &report{out: out, log: log, leftOut: make(map[string]int)}
 }
 
 var (
@@ -69,17 +70,10 @@ var (
 
 // read takes what one go test says.
 func (r *report) read(from io.Reader) error {
-	lines := bufio.NewReader(from)
+	lines, running := bufio.NewReader(from), make(map[string]*tested)
 	for {
 		line, err := lines.ReadBytes('\n')
-		var e event
-		switch {
-		case len(line) == 0:
-		case json.Unmarshal(line, &e) != nil:
-			fmt.Fprintf(r.out, "%s", line) // go test's own words
-		default:
-			r.take(e)
-		}
+		r.line(running, line)
 		if err == io.EOF {
 			break
 		}
@@ -87,14 +81,29 @@ func (r *report) read(from io.Reader) error {
 			return fmt.Errorf("read what go test says: %w", err)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.running)) {
-		r.fail(r.running[name]) // go test did not come to an end
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(running)) {
+		r.fail(running[name]) // go test did not come to an end
 	}
-	clear(r.running)
 	return nil
 }
 
-func (r *report) take(e event) {
+// line takes one line of a go test that runs these packages.
+func (r *report) line(running map[string]*tested, line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	switch {
+	case len(line) == 0:
+	case json.Unmarshal(line, &e) != nil:
+		fmt.Fprintf(r.out, "%s", line) // go test's own words
+	default:
+		r.take(running, e)
+	}
+}
+
+func (r *report) take(running map[string]*tested, e event) {
 	fmt.Fprint(r.log, e.Output)
 	if e.Action == "build-output" {
 		fmt.Fprint(r.out, e.Output)
@@ -102,13 +111,15 @@ func (r *report) take(e event) {
 	if e.Package == "" {
 		return
 	}
-	p := r.running[e.Package]
+	p := running[e.Package]
 	if p == nil {
 		p = &tested{tests: make(map[string]*test)}
-		r.running[e.Package] = p
+		running[e.Package] = p
 	}
 	if e.Test == "" {
-		r.takePackage(p, e)
+		if r.takePackage(p, e) {
+			delete(running, e.Package)
+		}
 		return
 	}
 	t := p.tests[e.Test]
@@ -132,7 +143,8 @@ func (r *report) take(e event) {
 	}
 }
 
-func (r *report) takePackage(p *tested, e event) {
+// takePackage says whether that was the last of the package.
+func (r *report) takePackage(p *tested, e event) bool {
 	switch e.Action {
 	case "output":
 		if closingLine.MatchString(e.Output) {
@@ -140,18 +152,18 @@ func (r *report) takePackage(p *tested, e event) {
 		} else {
 			p.said.WriteString(e.Output)
 		}
-		return
+		return false
 	case "fail":
 		r.fail(p)
 	case "pass", "skip":
 	default:
-		return
+		return false
 	}
 	if !strings.HasPrefix(p.closing, "?") {
 		fmt.Fprint(r.out, p.closing)
 		r.closing.WriteString(p.closing)
 	}
-	delete(r.running, e.Package)
+	return true
 }
 
 // fail prints what a package said that failed, but for its tests that did not.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 )
@@ -78,5 +79,39 @@ func TestReport(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "said by one that passed") {
 		t.Errorf("the log has only:\n%s", log.String())
+	}
+}
+
+// Two go tests that run side by side do not take each other's packages for cut off.
+func TestReportOfTwoAtOnce(t *testing.T) {
+	var out, log bytes.Buffer
+	r := newReport(&out, &log)
+	slow, tell := io.Pipe()
+	ended := make(chan error)
+	go func() { ended <- r.read(slow) }()
+	say := func(line string) {
+		if _, err := io.WriteString(tell, line+"\n"); err != nil {
+			t.Error(err)
+		}
+	}
+	say(`{"Action":"run","Package":"p/a","Test":"TestSlow"}`)
+	say(`{"Action":"output","Package":"p/a","Test":"TestSlow","Output":"    a_test.go:1: said before\n"}`)
+	if err := r.read(strings.NewReader(`{"Action":"output","Package":"p/b","Output":"ok  \tp/b\t0.1s\n"}
+{"Action":"pass","Package":"p/b"}
+`)); err != nil {
+		t.Error(err)
+	}
+	say(`{"Action":"fail","Package":"p/a","Test":"TestSlow"}`)
+	say(`{"Action":"output","Package":"p/a","Output":"FAIL\tp/a\t0.2s\n"}`)
+	say(`{"Action":"fail","Package":"p/a"}`)
+	if err := tell.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	const want = "ok  \tp/b\t0.1s\n=== TestSlow\n    a_test.go:1: said before\nFAIL\tp/a\t0.2s\n"
+	if out.String() != want {
+		t.Errorf("reported:\n%s\ninstead of:\n%s", out.String(), want)
 	}
 }
