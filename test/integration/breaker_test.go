@@ -61,7 +61,7 @@ func TestAnOpenBreakerGivesTheWorkAway(t *testing.T) {
 
 		const orders = 60
 		for i := range orders {
-			w.submit(fmt.Sprint("o-", i), `{"workflow":"pay"}`)
+			w.Submit(fmt.Sprint("o-", i), `{"workflow":"pay"}`)
 		}
 		for i := range orders {
 			w.order(r, fmt.Sprint("o-", i), func(o *projections.Order) bool { return o.State == projections.Processed })

@@ -18,15 +18,15 @@ func TestACommandRightBehindItsSubmission(t *testing.T) {
 		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
 		send := func(from, to int) {
 			for k := from; k < to; k++ {
-				w.submit(fmt.Sprint("o-", k), `{"workflow":"manual"}`)
-				w.command(fmt.Sprint("o-", k), `{"command":"pause"}`)
+				w.Submit(fmt.Sprint("o-", k), `{"workflow":"manual"}`)
+				w.Command(fmt.Sprint("o-", k), `{"command":"pause"}`)
 			}
 		}
 		send(0, 100)
 		i.stop()
 		// Commands of nobody stand before those that wait.
-		w.command("nobody-1", `{"command":"pause"}`)
-		w.command("nobody-2", `{"command":"pause"}`)
+		w.Command("nobody-1", `{"command":"pause"}`)
+		w.Command("nobody-2", `{"command":"pause"}`)
 		send(100, 400)
 		i = w.start("i-1", i.dir)
 		for k := range 400 {

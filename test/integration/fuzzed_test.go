@@ -75,7 +75,7 @@ func setting(t *testing.T, variable string, otherwise int64) int64 {
 func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	t.Logf("WAYBILL_FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed)
 	w := newWorld(t, b)
-	w.caller("caller")
+	w.Caller("caller")
 	i := w.start("i-1", t.TempDir(), func(c *orchestrator.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(brief{testLog{t}}, nil))
 	})
@@ -94,7 +94,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 			w.order(i, honest[before], in(projections.Processed))
 		}
 		id := fmt.Sprintf("honest-%d", done/fuzzedAtOnce)
-		w.submit(id, `{"workflow":"fulfilment","input":{"of":"honest"}}`)
+		w.Submit(id, `{"workflow":"fulfilment","input":{"of":"honest"}}`)
 		honest = append(honest, id)
 		m.honest = honest
 		m.send(min(fuzzedAtOnce, n-done))
@@ -119,7 +119,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 
 	t.Logf("%d mutated records, produced in %s, all read and %d honest orders completed after %s",
 		m.sent, produced.Round(time.Millisecond), len(honest), took.Round(time.Millisecond))
-	a := w.audit(m.caller).Accounts
+	a := w.audit().Accounts
 	t.Logf("%v", a)
 	if a.Inputs < m.sent {
 		t.Errorf("%d records on the inputs, %d of which were sent", a.Inputs, m.sent)

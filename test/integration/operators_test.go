@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // P3: every command, as a plain client writes it, without any header.
@@ -26,44 +27,44 @@ steps:
   - {name: charge, agent: any, undo: refund, timeout: 1h}
   - {name: ship, agent: any, timeout: 1h}
 `)
-		agent := w.hand("any")
+		agent := w.Hand("any")
 
 		// pause, resume: what runs may finish, and nothing new starts.
-		w.submit("o-1", `{"workflow":"purchase"}`)
-		first := agent.asked("o-1", "reserve")
-		w.command("o-1", `{"command":"pause","id":"c-1","by":"kim","note":"stock-taking"}`)
+		w.Submit("o-1", `{"workflow":"purchase"}`)
+		first := agent.Asked("o-1", "reserve")
+		w.Command("o-1", `{"command":"pause","id":"c-1","by":"kim","note":"stock-taking"}`)
 		w.order(i, "o-1", func(o *projections.Order) bool { return o.Paused })
-		agent.answer(first, done)
+		agent.Answer(first, done)
 		o := w.order(i, "o-1", func(o *projections.Order) bool { return o.Steps[0].State == projections.Completed })
 		if o.Step("charge").Attempt != 0 || line(o) != "OrderID=o-1 LockedBy=null CompleteBy=null ProcessState=Pending FailureCount=0" {
 			t.Errorf("the paused order is %s, %+v", line(o), o.Steps)
 		}
-		w.command("o-1", `{"command":"resume","id":"c-2","by":"kim"}`)
+		w.Command("o-1", `{"command":"resume","id":"c-2","by":"kim"}`)
 
 		// resubmit, with another input, and the key of before.
-		agent.does("o-1", "charge", refused)
+		agent.Does("o-1", "charge", refused)
 		w.order(i, "o-1", in(projections.Error))
-		w.command("o-1", `{"command":"resubmit","id":"c-3","step":"charge","input":{"card":"c-2"},"sameKey":true}`)
-		again := agent.does("o-1", "charge", refused)
+		w.Command("o-1", `{"command":"resubmit","id":"c-3","step":"charge","input":{"card":"c-2"},"sameKey":true}`)
+		again := agent.Does("o-1", "charge", refused)
 		if again.IdempotencyKey != "o-1/charge" || string(again.Input) != `{"card":"c-2"}` || again.Attempt != 2 {
 			t.Errorf("resubmitted with %+v", again)
 		}
 
 		// skip-step: later steps go on as if it were done.
 		w.order(i, "o-1", func(o *projections.Order) bool { return o.State == projections.Error && o.Steps[1].Attempt == 2 })
-		w.command("o-1", `{"command":"skip-step","id":"c-4","step":"charge","output":"in cash","by":"kim"}`)
-		ship := agent.asked("o-1", "ship")
+		w.Command("o-1", `{"command":"skip-step","id":"c-4","step":"charge","output":"in cash","by":"kim"}`)
+		ship := agent.Asked("o-1", "ship")
 
 		// cancel: what still runs is waited for, then what ran is undone. Twice is
 		// refused, and so is what nobody knows.
-		w.command("o-1", `{"command":"cancel","id":"c-5","by":"kim"}`)
-		w.command("o-1", `{"command":"cancel","id":"c-6","by":"lee"}`)
-		w.command("o-1", `{"command":"explode","id":"c-7"}`)
+		w.Command("o-1", `{"command":"cancel","id":"c-5","by":"kim"}`)
+		w.Command("o-1", `{"command":"cancel","id":"c-6","by":"lee"}`)
+		w.Command("o-1", `{"command":"explode","id":"c-7"}`)
 		w.until("the last command", func() error { return w.told(i, "o-1", "c-7") })
-		agent.answer(ship, failed("too-late"))
-		agent.undoes("o-1", "reserve", done)
+		agent.Answer(ship, kit.Failed("too-late"))
+		agent.Undoes("o-1", "reserve", done)
 		w.order(i, "o-1", in(projections.Cancelled))
-		w.command("o-1", `{"command":"pause","id":"c-8"}`)
+		w.Command("o-1", `{"command":"pause","id":"c-8"}`)
 		w.until("the command after the end", func() error { return w.told(i, "o-1", "c-8") })
 
 		var acts []string
@@ -106,7 +107,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		const n = 20
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
 		for k := range n {
-			w.submit(id(k), `{"workflow":"manual"}`)
+			w.Submit(id(k), `{"workflow":"manual"}`)
 		}
 		misrouted := 0
 		for k := range n {
@@ -128,7 +129,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 			"":         {`{"command":"cancel"}`, "order id is empty"},
 		}
 		for key, x := range bad {
-			w.command(key, x.value)
+			w.Command(key, x.value)
 		}
 		for _, r := range w.records(w.topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true }) {
 			x := bad[string(r.Key)]
@@ -138,7 +139,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		}
 		for k := range n {
 			w.until("the command", func() error { return w.told(i, id(k), "c-1") })
-			w.command(id(k), `{"command":"resume","id":"c-2"}`)
+			w.Command(id(k), `{"command":"resume","id":"c-2"}`)
 		}
 		for k := range n {
 			w.until("the command", func() error { return w.told(i, id(k), "c-2") })
@@ -177,7 +178,7 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 		w.register(one, undoable)
 		begin := make(chan struct{})
 		release := sync.OnceFunc(func() { close(begin) })
-		w.answering("any", func(r request) string {
+		w.Answering("any", func(r kit.Request) string {
 			<-begin
 			if r.Step == "ship" && r.Attempt == 1 {
 				return refused
@@ -189,12 +190,12 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
 		send := func(k int, command string) {
 			c := fmt.Sprintf(`{"command":%q,"id":"%s-%s"}`, command, id(k), command)
-			w.command(id(k), c)
-			w.command(id(k), c) // sent again at once, it acts once
+			w.Command(id(k), c)
+			w.Command(id(k), c) // sent again at once, it acts once
 		}
 		commands := []string{"pause", "resume", "cancel", "resubmit"}
 		for k := range n {
-			w.submit(id(k), `{"workflow":"undoable"}`)
+			w.Submit(id(k), `{"workflow":"undoable"}`)
 		}
 		for k := range n { // an order that is not there yet takes no command
 			w.order(one, id(k), func(*projections.Order) bool { return true })

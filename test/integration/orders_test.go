@@ -29,9 +29,9 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 		i := w.start("i-1", t.TempDir())
 		w.register(i, fulfilment)
 		w.serveFulfilment()
-		mine := w.caller("shop").topic
+		mine := w.Caller("shop").Topic
 
-		w.submit("o-1", `{"workflow":"fulfilment","input":{"customer":"c-1"},"replyTo":"`+mine+`","later":"fields are ignored"}`)
+		w.Submit("o-1", `{"workflow":"fulfilment","input":{"customer":"c-1"},"replyTo":"`+mine+`","later":"fields are ignored"}`)
 		o := w.order(i, "o-1", in(projections.Processed))
 		if string(o.Output()) != `"o-1/ship"` || o.LockedBy != "" || o.Version != 1 {
 			t.Errorf("output %s, locked by %q, version %d", o.Output(), o.LockedBy, o.Version)
@@ -53,8 +53,8 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 			t.Errorf("history: %v, %v", history, err)
 		}
 
-		w.submit("o-1", `{"workflow":"no-such"}`) // again: changes nothing
-		w.submit("o-2", `{"workflow":"fulfilment"}`)
+		w.Submit("o-1", `{"workflow":"no-such"}`) // again: changes nothing
+		w.Submit("o-2", `{"workflow":"fulfilment"}`)
 		w.order(i, "o-2", in(projections.Processed))
 		if got := w.types("o-1"); got != want {
 			t.Errorf("journal after a second submission: %s", got)
@@ -84,7 +84,7 @@ steps:
 			}
 			return r.Step, nil
 		}, "left", "right", "join")
-		w.submit("o-1", `{"workflow":"parallel"}`)
+		w.Submit("o-1", `{"workflow":"parallel"}`)
 		<-both
 		<-both // both run, and neither has ended
 		close(go1)
@@ -171,9 +171,9 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 			if x.kind != "" {
 				r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(x.kind)})
 			}
-			w.produce(r)
+			w.Produce(r)
 		}
-		w.submit("good", `{"workflow":"fulfilment"}`)
+		w.Submit("good", `{"workflow":"fulfilment"}`)
 		w.order(i, "good", in(projections.Processed))
 		letters := w.records(w.topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true })
 		for _, x := range bad {
@@ -206,7 +206,7 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 			"form":     {`{"workflow":"fulfilment","version":"one"}`, "/version"},
 			"large":    {`{"workflow":"fulfilment","input":"` + strings.Repeat("x", events.MaxValue) + `"}`, "at most 1048576"},
 		} {
-			w.submit(id, x.value)
+			w.Submit(id, x.value)
 			if o := w.order(i, id, in(projections.Rejected)); !strings.Contains(o.Reason, x.reason) {
 				t.Errorf("%s: %s", id, o.Reason)
 			}
@@ -217,7 +217,7 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 		// The largest that is allowed runs.
 		w.serveFulfilment()
 		head, tail := `{"workflow":"fulfilment","input":"`, `"}`
-		w.submit("largest", head+strings.Repeat("x", events.MaxValue-len(head)-len(tail))+tail)
+		w.Submit("largest", head+strings.Repeat("x", events.MaxValue-len(head)-len(tail))+tail)
 		w.order(i, "largest", in(projections.Processed))
 	})
 }
@@ -234,7 +234,7 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 			w.register(one, fmt.Sprintf("workflow: fresh\nversion: %d\nsteps: [{name: only, agent: nobody}]", v))
 			for k := range partitions * 2 {
 				id := fmt.Sprintf("o-%d-%d", v, k)
-				w.submit(id, fmt.Sprintf(`{"workflow":"fresh","version":%d}`, v))
+				w.Submit(id, fmt.Sprintf(`{"workflow":"fresh","version":%d}`, v))
 				if o := w.order(two, id, in(projections.Processing)); o.Version != v {
 					t.Errorf("order %s runs version %d", id, o.Version)
 				}
@@ -265,7 +265,7 @@ func TestAStatusTopicThatRefuses(t *testing.T) {
 			"missing": w.topics.Namespace + "-no-such", "commands": w.topics.Commands, "journal": w.topics.Journal,
 			"requests": w.topics.Requests("payment"), "kafka": "__consumer_offsets", "form": "no topic",
 		} {
-			w.submit(id, `{"workflow":"fulfilment","replyTo":`+strconv.Quote(to)+`}`)
+			w.Submit(id, `{"workflow":"fulfilment","replyTo":`+strconv.Quote(to)+`}`)
 			w.order(i, id, in(projections.Processed))
 			if got := w.types(id); !strings.HasPrefix(got, "order.accepted status.refused step.started") {
 				t.Errorf("%s: journal: %s", id, got)
@@ -288,7 +288,7 @@ workflow: hard
 steps:
   - {name: call, agent: phone, timeout: 50ms, retry: {attempts: 3, backoff: 10ms}}
 `)
-		w.submit("silent", `{"workflow":"hard"}`)
+		w.Submit("silent", `{"workflow":"hard"}`)
 		o := w.order(i, "silent", in(projections.Error))
 		if o.FailureCount != 3 || o.Steps[0].FailureCount != 3 || o.Alert == nil || !strings.Contains(o.Reason, "3 of 3") {
 			t.Errorf("%+v", o)
@@ -305,7 +305,7 @@ steps:
 		w.records(w.topics.Alerts, 1, keyed("silent"))
 
 		// A late reply changes nothing, and is recorded.
-		w.produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte("silent"), Value: []byte(`{"order":"silent","step":"call","attempt":3,"status":"completed"}`)})
+		w.Produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte("silent"), Value: []byte(`{"order":"silent","step":"call","attempt":3,"status":"completed"}`)})
 		w.until("the late reply", func() error {
 			if got := w.types("silent"); got != want+" reply.discarded" {
 				return errors.New(got)
@@ -317,7 +317,7 @@ steps:
 		w.serve("payment", func(context.Context, agents.Request[any]) (any, error) {
 			return nil, agents.Permanent("card-declined", errors.New("no cover"))
 		}, "charge")
-		w.submit("declined", `{"workflow":"refused"}`)
+		w.Submit("declined", `{"workflow":"refused"}`)
 		o = w.order(i, "declined", in(projections.Error))
 		if o.FailureCount != 1 || o.Alert.Errors[0].Code != "card-declined" {
 			t.Errorf("%+v", o)
@@ -339,8 +339,8 @@ func TestARequestTopicThatIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for k := range 20 {
-			w.submit(fmt.Sprintf("bad-%d", k), `{"workflow":"gone"}`)
-			w.submit(fmt.Sprintf("good-%d", k), `{"workflow":"fulfilment"}`)
+			w.Submit(fmt.Sprintf("bad-%d", k), `{"workflow":"gone"}`)
+			w.Submit(fmt.Sprintf("good-%d", k), `{"workflow":"fulfilment"}`)
 		}
 		for k := range 20 {
 			w.order(i, fmt.Sprintf("good-%d", k), in(projections.Processed))
@@ -364,9 +364,9 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
 		w.serveFulfilment()
 		for k := range 50 {
-			w.submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
-			w.submit(fmt.Sprintf("open-%d", k), `{"workflow":"open"}`)
-			w.submit(fmt.Sprintf("bad-%d", k), `{"workflow":"none"}`)
+			w.Submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
+			w.Submit(fmt.Sprintf("open-%d", k), `{"workflow":"open"}`)
+			w.Submit(fmt.Sprintf("bad-%d", k), `{"workflow":"none"}`)
 		}
 		for k := range 50 {
 			w.order(i, fmt.Sprintf("done-%d", k), in(projections.Processed))
@@ -390,7 +390,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 		// In-flight work goes on where it was.
 		for k := range 50 {
 			id := fmt.Sprintf("open-%d", k)
-			w.produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"wait","attempt":1,"status":"completed"}`)})
+			w.Produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"wait","attempt":1,"status":"completed"}`)})
 		}
 		for k := range 50 {
 			w.order(again, fmt.Sprintf("open-%d", k), in(projections.Processed))
@@ -416,7 +416,7 @@ func TestInstancesShareAndTakeOver(t *testing.T) {
 		w.serveFulfilment()
 		const n = 300
 		for k := range n {
-			w.submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
+			w.Submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
 			if k == n/2 {
 				one.stop()
 			}

@@ -26,12 +26,12 @@ func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 	w.serveFulfilment()
 	const n = 100
 	for k := range n {
-		w.submit(fmt.Sprintf("before-%d", k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("before-%d", k), `{"workflow":"fulfilment"}`)
 	}
 	b.Stop(t)
 	b.Start(t)
 	for k := range n {
-		w.submit(fmt.Sprintf("after-%d", k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("after-%d", k), `{"workflow":"fulfilment"}`)
 	}
 	for k := range n {
 		w.order(i, fmt.Sprintf("before-%d", k), in(projections.Processed))

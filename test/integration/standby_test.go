@@ -71,7 +71,7 @@ func standby(s orchestrator.Standby) func(*orchestrator.Config) {
 func (w *world) complete(r *running, name string, n int) {
 	w.Helper()
 	for k := range n {
-		w.submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
 	}
 	for k := range n {
 		w.order(r, fmt.Sprintf("%s-%d", name, k), in(projections.Processed))
@@ -255,7 +255,7 @@ func TestStandbyOwned(t *testing.T) {
 func (w *world) completeBoth(one, two *running, name string, n int) {
 	w.Helper()
 	for k := range n {
-		w.submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
 	}
 	for k := range n {
 		id := fmt.Sprintf("%s-%d", name, k)

@@ -50,7 +50,7 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 		return nil, nil, false
 	})
 	for k := range 6 {
-		w.submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
 	}
 	w.until("something is being committed", func() error {
 		if produces.Load() == 0 {

@@ -27,7 +27,7 @@ func TestSupervisorsNeverFight(t *testing.T) {
 		const n = 60
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
 		for k := range n {
-			w.submit(id(k), `{"workflow":"silent"}`)
+			w.Submit(id(k), `{"workflow":"silent"}`)
 		}
 		for k := range n { // some have expired, of both
 			w.order(two, id(k), func(o *projections.Order) bool { return o.FailureCount > 0 })
@@ -71,11 +71,11 @@ steps:
 			"bakery":  {"bake", `"\u0000 nothing that anybody could read"`},
 		} {
 			w.register(i, fmt.Sprintf(shape, name, x.do))
-			agent := w.hand(name)
-			w.submit(name, `{"workflow":"`+name+`","input":`+x.input+`}`)
-			agent.does(name, name+"-a", busy)
-			agent.does(name, name+"-a", done)
-			agent.undoes(name, name+"-a", done) // the second step is never answered
+			agent := w.Hand(name)
+			w.Submit(name, `{"workflow":"`+name+`","input":`+x.input+`}`)
+			agent.Does(name, name+"-a", busy)
+			agent.Does(name, name+"-a", done)
+			agent.Undoes(name, name+"-a", done) // the second step is never answered
 			w.order(i, name, in(projections.Compensated))
 			var all []string
 			for _, e := range w.history(name) {

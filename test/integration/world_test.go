@@ -25,6 +25,7 @@ import (
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // Tests that wait for others most of the time run side by side, more of them than
@@ -53,30 +54,30 @@ steps:
 // world is a namespace of its own on a broker. When the test has ended, and all
 // that ran has stopped, it is audited, unless the test did that itself.
 type world struct {
-	*testing.T
+	*kit.Outsider
 	broker  *kafka.Broker
 	topics  events.Topics
 	client  *kgo.Client
 	admin   *kadm.Client
-	callers []string // topics of [world.caller]
 	audited bool
 }
 
 func newWorld(t *testing.T, b *kafka.Broker) *world {
 	t.Helper()
-	w := &world{T: t, broker: b}
+	w := &world{broker: b}
 	var err error
 	if w.topics, err = events.NewTopics(kafka.Namespace(t)); err != nil {
 		t.Fatal(err)
 	}
-	w.client = b.Client(t, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerLinger(0))
+	w.Outsider = kit.NewOutsider(t, b.Brokers, w.topics.Namespace)
+	w.client = b.Client(t)
 	w.admin = kadm.NewClient(w.client)
 	if _, err := orchestrator.CreateTopics(t.Context(), w.admin, &w.topics, partitions, 1); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if !w.audited && !t.Failed() {
-			audit.Namespace(afterwards{t}, b.Brokers, &w.topics, true, w.callers...)
+			audit.Namespace(afterwards{t}, b.Brokers, &w.topics, true, w.Callers...)
 		}
 	})
 	return w
@@ -99,7 +100,7 @@ func (w *world) config(id, dir string) orchestrator.Config {
 		ID: id, Namespace: w.topics.Namespace, DataDir: dir,
 		Kafka:          []kgo.Opt{kgo.SeedBrokers(w.broker.Brokers...)},
 		SuperviseEvery: 20 * time.Millisecond, SessionTimeout: 6 * time.Second,
-		Logger: slog.New(slog.NewTextHandler(testLog{w.T}, nil)),
+		Logger: slog.New(slog.NewTextHandler(testLog{w}, nil)),
 	}
 }
 
@@ -172,19 +173,6 @@ func (w *world) serveFulfilment() {
 	w.serve("inventory", echo, "reserve")
 	w.serve("payment", echo, "charge")
 	w.serve("shipping", echo, "ship")
-}
-
-func (w *world) produce(r *kgo.Record) {
-	w.Helper()
-	if err := w.client.ProduceSync(w.Context(), r).FirstErr(); err != nil {
-		w.Fatal(err)
-	}
-}
-
-// submit puts a plain record on the orders topic, as any Kafka client would.
-func (w *world) submit(id, value string) {
-	w.Helper()
-	w.produce(&kgo.Record{Topic: w.topics.Orders, Key: []byte(id), Value: []byte(value)})
 }
 
 // order waits until an order is as wanted.
@@ -264,12 +252,11 @@ func (w *world) types(id string) string {
 	return strings.Join(short, " ")
 }
 
-// audit holds all that is on Kafka against all rules. Callers are the topics
-// that the orders named for their status messages.
-func (w *world) audit(callers ...string) *audit.Books {
+// audit holds all that is on Kafka against all rules.
+func (w *world) audit() *audit.Books {
 	w.Helper()
 	w.audited = true
-	return audit.Namespace(w, w.broker.Brokers, &w.topics, true, callers...)
+	return audit.Namespace(w, w.broker.Brokers, &w.topics, true, w.Callers...)
 }
 
 // dump returns all keys and values of an instance's projection, but for the
@@ -292,7 +279,7 @@ func (w *world) dump(r *running) string {
 }
 
 // testLog writes an instance's log to the test's.
-type testLog struct{ t *testing.T }
+type testLog struct{ t testing.TB }
 
 func (l testLog) Write(line []byte) (int, error) {
 	l.t.Logf("%s", strings.TrimSuffix(string(line), "\n"))
