@@ -17,11 +17,11 @@ func TestCallersHearEverythingOnce(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
-		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		one := w.Run("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug)
-		two := w.start("i-2", t.TempDir(), briefly)
-		w.register(one, undoable)
-		w.register(one, "workflow: stubborn\nsteps: [{name: only, agent: any, timeout: 1h}]")
+		two := w.Run("i-2", t.TempDir(), briefly)
+		w.Register(one, undoable)
+		w.Register(one, "workflow: stubborn\nsteps: [{name: only, agent: any, timeout: 1h}]")
 		w.Answering("any", func(r kit.Request) string {
 			switch {
 			case r.Step == "ship", r.Step == "only" && r.Attempt == 1:
@@ -54,7 +54,7 @@ func TestCallersHearEverythingOnce(t *testing.T) {
 		wire.plug()        // the dead comes back
 		for k := range n { // a reply may be read before a command that was sent before it
 			w.order(two, fmt.Sprintf("x-%d", k), in(projections.Compensating))
-			w.Produce((&kit.Request{Order: fmt.Sprintf("x-%d", k), Step: "reserve", Attempt: 1, ReplyTo: w.topics.Replies}).Reply(refused))
+			w.Produce((&kit.Request{Order: fmt.Sprintf("x-%d", k), Step: "reserve", Attempt: 1, ReplyTo: w.Topics.Replies}).Reply(refused))
 		}
 		for k := range n {
 			shop.Hears(fmt.Sprintf("u-%d", k), "received", "compensating", "compensated")

@@ -11,6 +11,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
 	kit "github.com/waybill-dev/waybill/test/world"
 )
 
@@ -20,8 +21,8 @@ import (
 func TestCompensationUndoesInReverseOrder(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
@@ -39,7 +40,7 @@ steps:
 		refund := agent.Undoes("o-1", "charge", busy)
 		want := kit.Request{
 			Order: "o-1", Step: "charge", Attempt: 1, Operation: "refund", CompleteBy: refund.CompleteBy, IdempotencyKey: "o-1/charge:undo",
-			Undo: true, Outcome: "completed", ReplyTo: w.topics.Replies, Input: []byte(`{"customer":"c-1"}`), Output: []byte(`{"receipt":7}`),
+			Undo: true, Outcome: "completed", ReplyTo: w.Topics.Replies, Input: []byte(`{"customer":"c-1"}`), Output: []byte(`{"receipt":7}`),
 		}
 		if got, want := fmt.Sprintf("%+v", refund), fmt.Sprintf("%+v", want); got != want || passed(refund.CompleteBy) == nil {
 			t.Errorf("the refund is asked for with\n %s, not\n %s", got, want)
@@ -69,8 +70,8 @@ steps:
 func TestIndependentUndosRunAtTheSameTime(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: trip
 steps:
   - {name: flight, agent: any, undo: cancel, after: [], timeout: 1h}
@@ -99,9 +100,9 @@ func TestAnUnknownOutcomeIsUndone(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
+		i := w.Run("i-1", t.TempDir())
 		// A slow machine makes more attempts of it; none of what follows counts them.
-		w.register(i, `
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
@@ -157,8 +158,8 @@ steps:
 func TestAnUndoThatFailsForGood(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
@@ -166,7 +167,7 @@ steps:
   - {name: wrap, agent: any, undo: unwrap, timeout: 1h}
   - {name: ship, agent: any, timeout: 1h, exhausted: compensate}
 `)
-		agent, caller, alerts := w.Hand("any"), w.Caller("shop"), w.Inbox(w.topics.Alerts)
+		agent, caller, alerts := w.Hand("any"), w.Caller("shop"), w.Inbox(w.Topics.Alerts)
 		w.Submit("o-1", `{"workflow":"purchase","replyTo":"`+caller.Topic+`"}`)
 		for _, step := range []string{"reserve", "charge", "wrap"} {
 			agent.Does("o-1", step, done)
@@ -213,15 +214,15 @@ func TestARestartInTheMiddleOfACompensation(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
-		i := w.start("i-1", dir)
-		w.register(i, undoable)
+		i := w.Run("i-1", dir)
+		w.Register(i, undoable)
 		agent := w.Hand("any")
 		ids := w.halfCompensated(agent, 12)
-		i.stop()
+		i.Stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
-		w.compensatesOnce(w.start("i-1", dir), agent, ids)
+		w.compensatesOnce(w.Run("i-1", dir), agent, ids)
 	})
 }
 
@@ -232,12 +233,12 @@ func TestATakeoverInTheMiddleOfACompensation(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
-		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		one := w.Run("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug) // it can only leave the group when it is heard
-		w.register(one, undoable)
+		w.Register(one, undoable)
 		agent := w.Hand("any")
 		ids := w.halfCompensated(agent, 12)
-		two := w.start("i-2", t.TempDir(), briefly)
+		two := w.Run("i-2", t.TempDir(), briefly)
 		wire.pull()
 		w.owns(two)
 		wire.plug()
@@ -277,7 +278,7 @@ func (w *world) halfCompensated(agent *kit.Hand, n int) []string {
 
 // compensatesOnce answers what is still asked for, and wants that every undo
 // happened once.
-func (w *world) compensatesOnce(r *running, agent *kit.Hand, ids []string) {
+func (w *world) compensatesOnce(r *waybill.Instance, agent *kit.Hand, ids []string) {
 	w.Helper()
 	for k, id := range ids {
 		if k%2 != 0 {
@@ -288,7 +289,7 @@ func (w *world) compensatesOnce(r *running, agent *kit.Hand, ids []string) {
 	for _, id := range ids {
 		w.order(r, id, in(projections.Compensated))
 	}
-	books := w.audit()
+	books := w.Audit()
 	for _, id := range ids {
 		keys := make(map[string]int)
 		for _, q := range books.Messages[id].Requests {
@@ -304,7 +305,7 @@ func (w *world) compensatesOnce(r *running, agent *kit.Hand, ids []string) {
 }
 
 // owns waits until an instance owns all partitions, and serves them.
-func (w *world) owns(r *running) {
+func (w *world) owns(r *waybill.Instance) {
 	w.Helper()
 	w.until("one owns all", func() error {
 		if n := r.Owned(); n != partitions {

@@ -17,13 +17,13 @@ func TestAnExtendedWaitOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: patient
 steps:
   - {name: charge, agent: bank, timeout: 1h, retry: {attempts: 2, backoff: 10ms}, exhausted: wait, wait: {for: 50ms, rounds: 1000}}
 `)
-		w.register(i, `
+		w.Register(i, `
 workflow: impatient
 steps:
   - {name: charge, agent: bank, timeout: 1h, retry: {attempts: 2, backoff: 10ms}, exhausted: wait, wait: {for: 50ms, rounds: 1}}
@@ -46,7 +46,7 @@ steps:
 		for _, id := range ids {
 			w.order(i, id, in(projections.Processed))
 		}
-		books := w.audit()
+		books := w.Audit()
 		for _, id := range ids {
 			for n, r := range books.Messages[id].Requests {
 				if r.Attempt != n+1 || r.IdempotencyKey != id+"/charge" {
@@ -63,14 +63,14 @@ func TestNoAttemptAfterItsCompleteBy(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: brief\nsteps: [{name: call, agent: phone, timeout: 50ms, retry: {attempts: 1}, exhausted: wait, wait: {for: 10ms, rounds: 2}}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: brief\nsteps: [{name: call, agent: phone, timeout: 50ms, retry: {attempts: 1}, exhausted: wait, wait: {for: 10ms, rounds: 2}}]")
 		w.Submit("o-1", `{"workflow":"brief"}`)
 		w.order(i, "o-1", in(projections.Error))
 		// Nobody was there: now the agent comes, and every request is too old.
 		calls := newBank()
 		w.Answering("phone", calls.answer)
-		w.register(i, "workflow: relaxed\nsteps: [{name: call, agent: phone, timeout: 1h}]")
+		w.Register(i, "workflow: relaxed\nsteps: [{name: call, agent: phone, timeout: 1h}]")
 		calls.returns()
 		w.Submit("o-2", `{"workflow":"relaxed"}`)
 		w.order(i, "o-2", in(projections.Processed))
@@ -81,7 +81,7 @@ func TestNoAttemptAfterItsCompleteBy(t *testing.T) {
 				t.Errorf("the service was asked for %s, after its complete-by", key)
 			}
 		}
-		books := w.audit()
+		books := w.Audit()
 		if got := books.Statuses("o-1"); got != "received failed compensating cancelled" {
 			t.Errorf("the caller heard %s", got)
 		}
@@ -93,9 +93,9 @@ func TestNoAttemptAfterItsCompleteBy(t *testing.T) {
 func TestDeadlinesOfOrders(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: due\ndeadline: 300ms\nsteps: [{name: call, agent: any, timeout: 1h}]")
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: due\ndeadline: 300ms\nsteps: [{name: call, agent: any, timeout: 1h}]")
+		w.Register(i, `
 workflow: undone
 deadline: 300ms
 overdue: compensate
@@ -127,7 +127,7 @@ steps:
 		}
 		w.Submit("o-3", `{"workflow":"undone","deadline":"2020-01-01T00:00:00Z"}`)
 		w.order(i, "o-3", in(projections.Rejected))
-		books := w.audit()
+		books := w.Audit()
 		if got := books.Statuses("o-2"); got != "received compensating compensated" {
 			t.Errorf("the caller of o-2 heard %s", got)
 		}
@@ -139,8 +139,8 @@ steps:
 func TestDataAndSkippedSteps(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: data
 steps:
   - {name: reserve, agent: any, undo: release, with: "input.items", undoWith: "{'shelf': steps.reserve.output.shelf}", timeout: 1h}
@@ -188,8 +188,8 @@ steps:
 func TestInputSchema(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: strict
 input:
   type: object

@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
 	kit "github.com/waybill-dev/waybill/test/world"
 )
 
@@ -19,8 +20,8 @@ import (
 func TestCommandsOfAPlainClient(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
@@ -68,7 +69,7 @@ steps:
 		w.until("the command after the end", func() error { return w.told(i, "o-1", "c-8") })
 
 		var acts []string
-		books := w.audit()
+		books := w.Audit()
 		for _, e := range books.Histories["o-1"] {
 			if e.Command != "" {
 				acts = append(acts, e.Command+" "+strings.TrimPrefix(string(e.Type), "waybill."))
@@ -86,7 +87,7 @@ steps:
 }
 
 // told says whether a command is the last that an order knows.
-func (w *world) told(r *running, id, command string) error {
+func (w *world) told(r *waybill.Instance, id, command string) error {
 	w.Helper()
 	o, _, err := r.Store().Order(r.Partition(id), id)
 	if err == nil && o.Command != command {
@@ -101,8 +102,8 @@ func (w *world) told(r *running, id, command string) error {
 func TestCommandsThatGoAstray(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
 		anywhere := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		const n = 20
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
@@ -112,7 +113,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		misrouted := 0
 		for k := range n {
 			w.order(i, id(k), in(projections.Processing))
-			r := &kgo.Record{Topic: w.topics.Commands, Partition: int32(k % partitions), Key: []byte(id(k)), Value: []byte(`{"command":"pause","id":"c-1"}`)}
+			r := &kgo.Record{Topic: w.Topics.Commands, Partition: int32(k % partitions), Key: []byte(id(k)), Value: []byte(`{"command":"pause","id":"c-1"}`)}
 			if i.Partition(id(k)) != r.Partition {
 				misrouted++
 			}
@@ -131,7 +132,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		for key, x := range bad {
 			w.Command(key, x.value)
 		}
-		for _, r := range w.records(w.topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true }) {
+		for _, r := range w.records(w.Topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true }) {
 			x := bad[string(r.Key)]
 			if reason := events.Header(r, "waybill_reason"); string(r.Value) != x.value || !strings.Contains(reason, x.reason) {
 				t.Errorf("key %q: %s is put aside because %q, not because %q", r.Key, r.Value, reason, x.reason)
@@ -145,7 +146,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 			w.until("the command", func() error { return w.told(i, id(k), "c-2") })
 		}
 		forwarded := 0
-		for _, r := range w.read(w.topics.Commands) {
+		for _, r := range w.read(w.Topics.Commands) {
 			if events.Header(r, "waybill_forwarded_from") != "" {
 				forwarded++
 			}
@@ -153,7 +154,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		if forwarded != 2*misrouted || misrouted == 0 {
 			t.Errorf("%d forwarded of %d misrouted", forwarded, 2*misrouted)
 		}
-		books := w.audit()
+		books := w.Audit()
 		for k := range n {
 			if got := w.types(id(k)); got != "order.accepted step.started order.paused order.resumed" {
 				t.Errorf("journal: %s", got)
@@ -173,9 +174,9 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
-		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		one := w.Run("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug)
-		w.register(one, undoable)
+		w.Register(one, undoable)
 		begin := make(chan struct{})
 		release := sync.OnceFunc(func() { close(begin) })
 		w.Answering("any", func(r kit.Request) string {
@@ -201,14 +202,14 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 			w.order(one, id(k), func(*projections.Order) bool { return true })
 		}
 		release() // the agent
-		var two *running
+		var two *waybill.Instance
 		for k := range n {
 			for _, command := range commands {
 				send(k, command)
 			}
 			switch k {
 			case n / 4:
-				two = w.start("i-2", t.TempDir(), briefly) // takes some over, in good order
+				two = w.Run("i-2", t.TempDir(), briefly) // takes some over, in good order
 			case n / 2:
 				wire.pull() // and now all others, from one that is gone
 			case 3 * n / 4:
@@ -224,7 +225,7 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 		for k := range n {
 			w.order(two, id(k), func(o *projections.Order) bool { return o.State.Final() && o.Command == id(k)+"-resubmit" })
 		}
-		books := w.audit()
+		books := w.Audit()
 		for k := range n {
 			for _, command := range commands {
 				if got := books.Commands(id(k), id(k)+"-"+command); got != 1 {
@@ -242,8 +243,8 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 func TestOldRecordsGoTheirWay(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
 		anywhere := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		const n = 15
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
@@ -262,15 +263,15 @@ func TestOldRecordsGoTheirWay(t *testing.T) {
 				}
 			}
 		}
-		put(w.topics.Orders, `{"workflow":"manual"}`)
+		put(w.Topics.Orders, `{"workflow":"manual"}`)
 		for k := range n {
 			w.order(i, id(k), in(projections.Processing))
 		}
-		put(w.topics.Commands, "garbage")
-		put(w.topics.Commands, `{"command":"pause","id":"c-1"}`)
+		put(w.Topics.Commands, "garbage")
+		put(w.Topics.Commands, `{"command":"pause","id":"c-1"}`)
 		for k := range n {
 			w.until("the command", func() error { return w.told(i, id(k), "c-1") })
 		}
-		w.records(w.topics.DeadLetters, n, func(*kgo.Record) bool { return true })
+		w.records(w.Topics.DeadLetters, n, func(*kgo.Record) bool { return true })
 	})
 }

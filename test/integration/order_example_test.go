@@ -20,10 +20,10 @@ func TestOrderExample(t *testing.T) {
 		dir := t.TempDir()
 		// The supervisor of this instance sleeps, so that a complete-by can be
 		// seen to have passed.
-		i := w.start("i-1", dir, supervising(24*time.Hour))
-		w.register(i, "workflow: order\nversion: 1\nsteps: [{name: process, agent: remote, timeout: 1h}]")
-		w.register(i, "workflow: order\nversion: 2\nsteps: [{name: process, agent: remote, timeout: 50ms, retry: {attempts: 2, backoff: 10ms}}]")
-		remote, caller, alerts := w.Hand("remote"), w.Caller("shop"), w.Inbox(w.topics.Alerts)
+		i := w.Run("i-1", dir, supervising(24*time.Hour))
+		w.Register(i, "workflow: order\nversion: 1\nsteps: [{name: process, agent: remote, timeout: 1h}]")
+		w.Register(i, "workflow: order\nversion: 2\nsteps: [{name: process, agent: remote, timeout: 50ms, retry: {attempts: 2, backoff: 10ms}}]")
+		remote, caller, alerts := w.Hand("remote"), w.Caller("shop"), w.Inbox(w.Topics.Alerts)
 		post := func(id, version string) {
 			w.Submit(id, `{"workflow":"order","version":`+version+`,"input":{"book":"moby"},"replyTo":"`+caller.Topic+`"}`)
 		}
@@ -52,7 +52,7 @@ func TestOrderExample(t *testing.T) {
 		taken := "OrderID=o-1 LockedBy=i-1 CompleteBy=" + stamp(asked.CompleteBy) + " ProcessState=Processing FailureCount=0"
 		wants(w.recordAfter("o-1", 2), taken)
 		w.is(i, "o-1", taken)
-		if asked.Attempt != 1 || asked.Operation != "process" || asked.IdempotencyKey != "o-1/process" || string(asked.Input) != `{"book":"moby"}` || asked.ReplyTo != w.topics.Replies {
+		if asked.Attempt != 1 || asked.Operation != "process" || asked.IdempotencyKey != "o-1/process" || string(asked.Input) != `{"book":"moby"}` || asked.ReplyTo != w.Topics.Replies {
 			t.Errorf("the request is %+v", asked)
 		}
 
@@ -69,8 +69,8 @@ func TestOrderExample(t *testing.T) {
 		w.is(i, "o-2", "OrderID=o-2 LockedBy=i-1 CompleteBy="+stamp(asked.CompleteBy)+" ProcessState=Processing FailureCount=0")
 		// The supervisor adds one to FailureCount and, below the threshold, sets
 		// LockedBy null, a new CompleteBy and Pending (V3, V4).
-		i.stop()
-		i = w.start("i-2", dir)
+		i.Stop()
+		i = w.Run("i-2", dir)
 		o = w.recordAfter("o-2", 4)
 		due := o.CompleteBy()
 		wants(o, "OrderID=o-2 LockedBy=null CompleteBy="+stamp(due)+" ProcessState=Pending FailureCount=1")

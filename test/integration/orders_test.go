@@ -26,8 +26,8 @@ import (
 func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		w.serveFulfilment()
 		mine := w.Caller("shop").Topic
 
@@ -44,7 +44,7 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 		if !strings.Contains(string(heard[0].Value), `"received"`) || !strings.Contains(string(heard[1].Value), `"completed"`) {
 			t.Errorf("the caller heard %s and %s", heard[0].Value, heard[1].Value)
 		}
-		asked := w.records(w.topics.Requests("payment"), 1, keyed("o-1"))[0]
+		asked := w.records(w.Topics.Requests("payment"), 1, keyed("o-1"))[0]
 		if k := events.Header(asked, "ce_idempotencykey"); k != "o-1/charge" || events.Header(asked, "ce_step") != "charge" {
 			t.Errorf("the request's headers: key %q", k)
 		}
@@ -67,8 +67,8 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 func TestIndependentStepsRunAtTheSameTime(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: parallel
 steps:
   - {name: left, agent: any, after: []}
@@ -97,8 +97,8 @@ steps:
 func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody}]")
 		anywhere := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		const n = 30
 		put := func(topic, value string) {
@@ -110,15 +110,15 @@ func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 				}
 			}
 		}
-		put(w.topics.Orders, `{"workflow":"manual"}`)
+		put(w.Topics.Orders, `{"workflow":"manual"}`)
 		for k := range n {
 			w.order(i, fmt.Sprintf("o-%d", k), in(projections.Processing))
 		}
-		put(w.topics.Replies, `{"order":"ID","step":"only","attempt":1,"status":"completed"}`)
+		put(w.Topics.Replies, `{"order":"ID","step":"only","attempt":1,"status":"completed"}`)
 		for k := range n {
 			w.order(i, fmt.Sprintf("o-%d", k), in(projections.Processed))
 		}
-		for _, topic := range []string{w.topics.Orders, w.topics.Replies} {
+		for _, topic := range []string{w.Topics.Orders, w.Topics.Replies} {
 			forwarded := 0
 			for _, r := range w.read(topic) {
 				if events.Header(r, "waybill_forwarded_from") != "" {
@@ -146,25 +146,25 @@ func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 func TestUnreadableInputIsPutAside(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		w.serveFulfilment()
 		bad := []struct {
 			topic, key, kind, value, reason string
 		}{
-			{w.topics.Orders, "o-1", "", "not json", "not a JSON object"},
-			{w.topics.Orders, "o-2", "", "[1]", "not a JSON object"},
-			{w.topics.Orders, "o-3", "", "", "not a JSON object"},
-			{w.topics.Orders, "", "", `{"workflow":"fulfilment"}`, "order id is empty"},
-			{w.topics.Orders, strings.Repeat("x", 257), "", `{"workflow":"fulfilment"}`, "257 bytes"},
-			{w.topics.Orders, "\xff\xfe", "", `{"workflow":"fulfilment"}`, "not UTF-8"},
-			{w.topics.Orders, "o-4", "waybill.step.replied", "{}", "does not belong"},
-			{w.topics.Replies, "o-5", "", "{", "not a JSON object"},
-			{w.topics.Replies, "o-6", "", `{"order":"o-6","step":"s","attempt":1,"status":"completed"}`, "no order of this id"},
-			{w.topics.Replies, "o-7", "", `{"order":"o-8","step":"s","attempt":1,"status":"completed"}`, "the key names"},
-			{w.topics.Replies, "o-9", "", `{"order":"o-9","step":"s","attempt":1,"status":"maybe"}`, "a reply is"},
-			{w.topics.Commands, "o-10", "", `{}`, "there is no order of this id"},
-			{w.topics.Commands, "o-11", "waybill.step.replied", `{}`, "does not belong"},
+			{w.Topics.Orders, "o-1", "", "not json", "not a JSON object"},
+			{w.Topics.Orders, "o-2", "", "[1]", "not a JSON object"},
+			{w.Topics.Orders, "o-3", "", "", "not a JSON object"},
+			{w.Topics.Orders, "", "", `{"workflow":"fulfilment"}`, "order id is empty"},
+			{w.Topics.Orders, strings.Repeat("x", 257), "", `{"workflow":"fulfilment"}`, "257 bytes"},
+			{w.Topics.Orders, "\xff\xfe", "", `{"workflow":"fulfilment"}`, "not UTF-8"},
+			{w.Topics.Orders, "o-4", "waybill.step.replied", "{}", "does not belong"},
+			{w.Topics.Replies, "o-5", "", "{", "not a JSON object"},
+			{w.Topics.Replies, "o-6", "", `{"order":"o-6","step":"s","attempt":1,"status":"completed"}`, "no order of this id"},
+			{w.Topics.Replies, "o-7", "", `{"order":"o-8","step":"s","attempt":1,"status":"completed"}`, "the key names"},
+			{w.Topics.Replies, "o-9", "", `{"order":"o-9","step":"s","attempt":1,"status":"maybe"}`, "a reply is"},
+			{w.Topics.Commands, "o-10", "", `{}`, "there is no order of this id"},
+			{w.Topics.Commands, "o-11", "waybill.step.replied", `{}`, "does not belong"},
 		}
 		for _, x := range bad {
 			r := &kgo.Record{Topic: x.topic, Key: []byte(x.key), Value: []byte(x.value), Headers: []kgo.RecordHeader{{Key: "mine", Value: []byte("kept")}}}
@@ -175,7 +175,7 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 		}
 		w.Submit("good", `{"workflow":"fulfilment"}`)
 		w.order(i, "good", in(projections.Processed))
-		letters := w.records(w.topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true })
+		letters := w.records(w.Topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true })
 		for _, x := range bad {
 			at := slices.IndexFunc(letters, func(r *kgo.Record) bool { return string(r.Key) == x.key })
 			if at < 0 {
@@ -196,8 +196,8 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		for id, x := range map[string]struct{ value, reason string }{
 			"unknown":  {`{"workflow":"no-such"}`, "workflow no-such is not registered"},
 			"version":  {`{"workflow":"fulfilment","version":9}`, "fulfilment@9 is not registered"},
@@ -210,7 +210,7 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 			if o := w.order(i, id, in(projections.Rejected)); !strings.Contains(o.Reason, x.reason) {
 				t.Errorf("%s: %s", id, o.Reason)
 			}
-			if heard := w.records(w.topics.Status, 1, keyed(id))[0]; !bytes.Contains(heard.Value, []byte(`"rejected"`)) {
+			if heard := w.records(w.Topics.Status, 1, keyed(id))[0]; !bytes.Contains(heard.Value, []byte(`"rejected"`)) {
 				t.Errorf("%s: the caller heard %s", id, heard.Value)
 			}
 		}
@@ -228,10 +228,10 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		one := w.start("i-1", t.TempDir())
-		two := w.start("i-2", t.TempDir())
+		one := w.Run("i-1", t.TempDir())
+		two := w.Run("i-2", t.TempDir())
 		for v := 1; v <= 5; v++ {
-			w.register(one, fmt.Sprintf("workflow: fresh\nversion: %d\nsteps: [{name: only, agent: nobody}]", v))
+			w.Register(one, fmt.Sprintf("workflow: fresh\nversion: %d\nsteps: [{name: only, agent: nobody}]", v))
 			for k := range partitions * 2 {
 				id := fmt.Sprintf("o-%d-%d", v, k)
 				w.Submit(id, fmt.Sprintf(`{"workflow":"fresh","version":%d}`, v))
@@ -258,19 +258,19 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 func TestAStatusTopicThatRefuses(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		w.serveFulfilment()
 		for id, to := range map[string]string{
-			"missing": w.topics.Namespace + "-no-such", "commands": w.topics.Commands, "journal": w.topics.Journal,
-			"requests": w.topics.Requests("payment"), "kafka": "__consumer_offsets", "form": "no topic",
+			"missing": w.Namespace + "-no-such", "commands": w.Topics.Commands, "journal": w.Topics.Journal,
+			"requests": w.Topics.Requests("payment"), "kafka": "__consumer_offsets", "form": "no topic",
 		} {
 			w.Submit(id, `{"workflow":"fulfilment","replyTo":`+strconv.Quote(to)+`}`)
 			w.order(i, id, in(projections.Processed))
 			if got := w.types(id); !strings.HasPrefix(got, "order.accepted status.refused step.started") {
 				t.Errorf("%s: journal: %s", id, got)
 			}
-			w.records(w.topics.Status, 2, keyed(id))
+			w.records(w.Topics.Status, 2, keyed(id))
 		}
 	})
 }
@@ -282,8 +282,8 @@ func TestSilenceAndRefusalEndWithAnOperator(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: hard
 steps:
   - {name: call, agent: phone, timeout: 50ms, retry: {attempts: 3, backoff: 10ms}}
@@ -297,15 +297,15 @@ steps:
 		if got := w.types("silent"); got != want {
 			t.Errorf("journal: %s", got)
 		}
-		for n, r := range w.records(w.topics.Requests("phone"), 3, keyed("silent")) {
+		for n, r := range w.records(w.Topics.Requests("phone"), 3, keyed("silent")) {
 			if events.Header(r, "ce_idempotencykey") != "silent/call" || events.Header(r, "ce_attempt") != strconv.Itoa(n+1) {
 				t.Errorf("request %d: %s", n, r.Value)
 			}
 		}
-		w.records(w.topics.Alerts, 1, keyed("silent"))
+		w.records(w.Topics.Alerts, 1, keyed("silent"))
 
 		// A late reply changes nothing, and is recorded.
-		w.Produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte("silent"), Value: []byte(`{"order":"silent","step":"call","attempt":3,"status":"completed"}`)})
+		w.Produce(&kgo.Record{Topic: w.Topics.Replies, Key: []byte("silent"), Value: []byte(`{"order":"silent","step":"call","attempt":3,"status":"completed"}`)})
 		w.until("the late reply", func() error {
 			if got := w.types("silent"); got != want+" reply.discarded" {
 				return errors.New(got)
@@ -313,7 +313,7 @@ steps:
 			return nil
 		})
 
-		w.register(i, "workflow: refused\nsteps: [{name: charge, agent: payment}]")
+		w.Register(i, "workflow: refused\nsteps: [{name: charge, agent: payment}]")
 		w.serve("payment", func(context.Context, agents.Request[any]) (any, error) {
 			return nil, agents.Permanent("card-declined", errors.New("no cover"))
 		}, "charge")
@@ -331,11 +331,11 @@ func TestARequestTopicThatIsGone(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
-		w.register(i, "workflow: gone\nsteps: [{name: call, agent: phone}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
+		w.Register(i, "workflow: gone\nsteps: [{name: call, agent: phone}]")
 		w.serveFulfilment()
-		if _, err := w.admin.DeleteTopics(t.Context(), w.topics.Requests("phone")); err != nil {
+		if _, err := w.Admin.DeleteTopics(t.Context(), w.Topics.Requests("phone")); err != nil {
 			t.Fatal(err)
 		}
 		for k := range 20 {
@@ -359,9 +359,9 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
-		i := w.start("i-1", dir)
-		w.register(i, fulfilment)
-		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", dir)
+		w.Register(i, fulfilment)
+		w.Register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
 		w.serveFulfilment()
 		for k := range 50 {
 			w.Submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
@@ -374,13 +374,13 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 			w.order(i, fmt.Sprintf("bad-%d", k), in(projections.Rejected))
 		}
 		before := w.dump(i)
-		i.stop()
+		i.Stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 
-		again := w.start("i-1", dir)
-		standby := w.start("i-2", t.TempDir())
+		again := w.Run("i-1", dir)
+		standby := w.Run("i-2", t.TempDir())
 		w.until("both are as the one that is gone", func() error {
 			if a, b := w.dump(again), w.dump(standby); a != before || b != before {
 				return fmt.Errorf("they differ: %d and %d bytes, and before it were %d", len(a), len(b), len(before))
@@ -390,7 +390,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 		// In-flight work goes on where it was.
 		for k := range 50 {
 			id := fmt.Sprintf("open-%d", k)
-			w.Produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"wait","attempt":1,"status":"completed"}`)})
+			w.Produce(&kgo.Record{Topic: w.Topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"wait","attempt":1,"status":"completed"}`)})
 		}
 		for k := range 50 {
 			w.order(again, fmt.Sprintf("open-%d", k), in(projections.Processed))
@@ -404,21 +404,21 @@ func TestInstancesShareAndTakeOver(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		one := w.start("i-1", t.TempDir())
-		two := w.start("i-2", t.TempDir())
+		one := w.Run("i-1", t.TempDir())
+		two := w.Run("i-2", t.TempDir())
 		w.until("both own partitions", func() error {
 			if a, b := one.Owned(), two.Owned(); a == 0 || b == 0 || a+b != partitions {
 				return fmt.Errorf("%d and %d", a, b)
 			}
 			return nil
 		})
-		w.register(two, fulfilment)
+		w.Register(two, fulfilment)
 		w.serveFulfilment()
 		const n = 300
 		for k := range n {
 			w.Submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
 			if k == n/2 {
-				one.stop()
+				one.Stop()
 			}
 		}
 		for k := range n {
@@ -432,15 +432,15 @@ func TestTopicsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		if _, err := w.admin.DeleteTopics(t.Context(), w.topics.Replies); err != nil {
+		if _, err := w.Admin.DeleteTopics(t.Context(), w.Topics.Replies); err != nil {
 			t.Fatal(err)
 		}
 		w.until("another replies topic", func() error {
-			_, err := w.admin.CreateTopic(t.Context(), partitions+1, 1, nil, w.topics.Replies)
+			_, err := w.Admin.CreateTopic(t.Context(), partitions+1, 1, nil, w.Topics.Replies)
 			return err
 		})
 		w.until("the error", func() error {
-			i, err := orchestrator.New(t.Context(), w.config("i-1", t.TempDir()))
+			i, err := orchestrator.New(t.Context(), orchestrator.Config{ID: "i-1", Namespace: w.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
 			if err == nil {
 				return errors.Join(errors.New("it starts"), i.Close())
 			}
@@ -449,11 +449,11 @@ func TestTopicsThatDoNotFit(t *testing.T) {
 			}
 			return nil
 		})
-		found, err := orchestrator.CheckTopics(t.Context(), w.client, &w.topics, nil)
+		found, err := orchestrator.CheckTopics(t.Context(), b.Client(t), &w.Topics, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found) == 0 || found[0].Topic != w.topics.Replies || found[0].What != "partitions" || !found[0].Harmful {
+		if len(found) == 0 || found[0].Topic != w.Topics.Replies || found[0].What != "partitions" || !found[0].Harmful {
 			t.Errorf("check found %+v", found)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/waybill"
 	kit "github.com/waybill-dev/waybill/test/world"
 )
 
@@ -48,7 +49,7 @@ func stamp(t time.Time) string { return string(events.AppendTime(nil, t)) }
 func (w *world) history(id string) []events.Event {
 	w.Helper()
 	var all []events.Event
-	for _, r := range w.read(w.topics.Journal) {
+	for _, r := range w.read(w.Topics.Journal) {
 		if string(r.Key) != id {
 			continue
 		}
@@ -82,7 +83,7 @@ func (w *world) recordAfter(id string, n int) *projections.Order {
 }
 
 // is waits until the state record of an order is as wanted.
-func (w *world) is(r *running, id, want string) {
+func (w *world) is(r *waybill.Instance, id, want string) {
 	w.Helper()
 	w.until("the record of "+id, func() error {
 		o, _, err := r.Store().Order(r.Partition(id), id)
