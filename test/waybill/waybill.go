@@ -60,7 +60,7 @@ type Instance struct {
 // workflows of some files. [Waybill.Run] runs more of them.
 func Start(t testing.TB, files ...string) *Waybill {
 	t.Helper()
-	w := On(t, kafka.Embedded(t))
+	w := New(t)
 	i := w.Run("i-1", t.TempDir())
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -72,7 +72,14 @@ func Start(t testing.TB, files ...string) *Waybill {
 	return w
 }
 
-// On makes the topics of a new namespace on any broker. Nothing runs there yet.
+// New makes the topics of a new namespace on a broker in memory. Nothing runs
+// there yet.
+func New(t testing.TB) *Waybill {
+	t.Helper()
+	return On(t, kafka.Embedded(t))
+}
+
+// On does the same on any broker.
 func On(t testing.TB, b *kafka.Broker) *Waybill {
 	t.Helper()
 	topics, err := events.NewTopics(kafka.Namespace(t))
