@@ -13,6 +13,7 @@
 package waybill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -106,7 +107,7 @@ func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *I
 		ID: id, Namespace: w.Namespace, DataDir: dir,
 		Kafka:          []kgo.Opt{kgo.SeedBrokers(w.Broker.Brokers...)},
 		SuperviseEvery: 20 * time.Millisecond, SessionTimeout: 6 * time.Second,
-		Logger: slog.New(slog.NewTextHandler(w.Output(), nil)),
+		Logger: w.logger(),
 	}
 	for _, set := range settings {
 		set(&config)
@@ -130,6 +131,9 @@ func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *I
 	return i
 }
 
+// logger writes to the test's log.
+func (w *Waybill) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w.Output(), nil)) }
+
 // Register registers the text of a workflow with an instance.
 func (w *Waybill) Register(i *Instance, text string) *workflow.Workflow {
 	w.Helper()
@@ -148,11 +152,12 @@ func (w *Waybill) register(i *Instance, file string, text []byte) *workflow.Work
 	return flow
 }
 
-// Serve runs an agent of the SDK until the test ends. Where Kafka is need not be
-// said.
+// Serve runs an agent of the SDK until the test ends. Where Kafka is, and where the
+// log goes, need not be said.
 func (w *Waybill) Serve(config agents.Config, operations agents.Operations) {
 	w.Helper()
 	config.Brokers, config.Namespace = w.Broker.Brokers, w.Namespace
+	config.Logger = cmp.Or(config.Logger, w.logger())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- agents.Serve(ctx, config, operations) }()

@@ -11,8 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
 
+	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/waybill"
 	"github.com/waybill-dev/waybill/test/world"
 )
@@ -41,7 +44,41 @@ func TestStart(t *testing.T) {
 	shop.Hears("o-2", "compensating", "cancelled")
 }
 
-// Of two instances, both on any broker, one ends, and the other goes on.
+// Agents whose services fail by lot, drawn by a seed: whatever becomes of an order,
+// it says what they did, and nothing else.
+func TestFaultyAgents(t *testing.T) {
+	w := waybill.Start(t)
+	i := w.Instances[0]
+	w.Register(i, world.Sure("trip", "airline", "hotel"))
+	services := world.NewService(1)
+	w.Serve(agents.Config{Agent: "airline"}, services.Operations("sure-0", "un-sure-0"))
+	w.Serve(agents.Config{Agent: "hotel"}, services.Operations("sure-1", "un-sure-1"))
+	ends := make(map[projections.State]int)
+	for n := range 50 {
+		w.Submit(fmt.Sprint("o-", n), `{"workflow":"trip"}`)
+	}
+	for n := range 50 {
+		oracle.Until(w, fmt.Sprint("the end of order ", n), func() error {
+			o, _, err := i.Order(fmt.Sprint("o-", n))
+			switch {
+			case err != nil:
+				return err
+			case !o.State.Final() && o.State != projections.Error:
+				return fmt.Errorf("it is %s", o.State)
+			}
+			ends[o.State]++
+			return nil
+		})
+	}
+	if ends[projections.Processed] == 0 || ends[projections.Compensated] == 0 || ends[projections.Error] == 0 {
+		t.Errorf("the orders ended as %v", ends)
+	}
+	if lost, doubled := services.Compare(w.Audit()); len(lost)+len(doubled) > 0 {
+		t.Errorf("lost: %q, doubled: %q", lost, doubled)
+	}
+}
+
+// Of two instances one ends, and the other goes on; on any broker.
 func TestTwoInstances(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
@@ -96,6 +133,15 @@ func TestTheAccountsAreSettled(t *testing.T) {
 	forged := events.Envelope{Type: events.OrderStatus, ID: "o-1/1", Order: "o-1"}
 	w.Produce(forged.Record(w.Topics.Status, []byte(`{"order":"o-1","status":"completed"}`)))
 	if said := during.end(); !strings.Contains(said, `messages about order "o-1", which the journal does not have`) {
+		t.Errorf("at the end it says %q", said)
+	}
+}
+
+// An agent that ends by itself fails the test.
+func TestAnAgentThatFails(t *testing.T) {
+	during := &trial{TB: t}
+	waybill.New(during).Serve(agents.Config{Agent: "airline"}, nil)
+	if said := during.end(); !strings.Contains(said, "agent airline: ") {
 		t.Errorf("at the end it says %q", said)
 	}
 }
