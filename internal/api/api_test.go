@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +26,7 @@ import (
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/waybill"
 )
 
 // stage is an instance in memory, with the example's agents, behind a server.
@@ -43,56 +42,27 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
 	metrics := prometheus.NewRegistry()
-	opts := []kgo.Opt{kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.DisableClientMetrics(), KafkaMetrics(metrics)}
-	topics, err := events.NewTopics("waybill")
-	if err != nil {
-		t.Fatal(err)
+	s := &stage{T: t, server: New(Config{Version: "test", Metrics: metrics, Logger: log})}
+	w := waybill.New(t)
+	s.instance = w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
+		cfg.Kafka = append(cfg.Kafka, kgo.DisableClientMetrics(), KafkaMetrics(metrics))
+		cfg.Logger = log
+	}).Instance
+	for agent, operations := range map[string]agents.Operations{"inventory": fulfilment.Inventory, "payment": fulfilment.Payments, "shipping": fulfilment.Shipping} {
+		w.Serve(agents.Config{Agent: agent, Logger: slog.New(slog.DiscardHandler)}, operations)
 	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if _, err := orchestrator.CreateTopics(t.Context(), kadm.NewClient(client), &topics, 2, -1); err != nil {
-		t.Fatal(err)
-	}
-	s := &stage{T: t}
-	if s.instance, err = orchestrator.New(t.Context(), orchestrator.Config{ID: "i-1", Kafka: opts, DataDir: t.TempDir(), Logger: log}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- s.instance.Run(ctx) }()
-
-	s.server = New(Config{Version: "test", Metrics: metrics, Logger: log})
 	listener := httptest.NewServer(s.server)
 	s.url, s.http = listener.URL, listener.Client()
+	var err error
 	if s.client, err = NewClient(s.url); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		s.client.Close()
 		listener.Close()
-		stop()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
 		s.server.Detach(errors.New("over"))
-		if err := s.instance.Close(); err != nil {
-			t.Error(err)
-		}
 	})
-	go func() {
-		ended <- fulfilment.Serve(ctx, agents.Config{Brokers: cluster.ListenAddrs(), Logger: slog.New(slog.DiscardHandler)})
-	}()
 	return s
 }
 
@@ -100,7 +70,7 @@ func newStage(t *testing.T) *stage {
 func (s *stage) attach() {
 	s.Helper()
 	s.server.Attach(s.instance)
-	s.until(func() bool { return s.client.Ready(s.Context()) == nil && s.instance.Owned() == 2 })
+	s.until(func() bool { return s.client.Ready(s.Context()) == nil && s.instance.Owned() == waybill.Partitions })
 }
 
 func (s *stage) until(done func() bool) {
@@ -368,10 +338,10 @@ func (s *stage) testAlerts() {
 
 func (s *stage) testPartitions() {
 	heads, err := s.client.Partitions(s.Context())
-	if err != nil || len(heads) != 2 || heads[0].Owner == nil || *heads[0].Owner != "i-1" || heads[0].ClaimedAt == nil {
+	if err != nil || len(heads) != waybill.Partitions || heads[0].Owner == nil || *heads[0].Owner != "i-1" || heads[0].ClaimedAt == nil {
 		s.Fatalf("%+v, %v", heads, err)
 	}
-	for p := range int32(2) {
+	for p := range int32(waybill.Partitions) {
 		var want, got []string
 		var at int64
 		if err := s.instance.Store().Dump(p, func(h projections.Head) error { at = h.Offset; return nil }, func(k, v []byte) error {
@@ -425,7 +395,7 @@ func (s *stage) testProblems() {
 		{request{path: "/api/v1/orders?after=!"}, 422, "next"},
 		{request{path: "/api/v1/alerts?after=!"}, 422, "next"},
 		{request{path: "/api/v1/alerts?after=eA"}, 422, "next"},
-		{request{path: "/api/v1/partitions/2/projection"}, 404, "from 0"},
+		{request{path: "/api/v1/partitions/3/projection"}, 404, "from 0"},
 		{request{path: "/api/v1/partitions/x/projection"}, 422, ""},
 		{request{path: "/api/v1/nothing"}, 404, "openapi.json"},
 		{request{path: "/"}, 404, "openapi.json"},
@@ -480,7 +450,7 @@ func (s *stage) testHealth() {
 		s.Errorf("readyz: %d %s", status, body)
 	}
 	status, _, body := s.ask(request{path: "/metrics"})
-	for _, want := range []string{"waybill_owned_partitions 2\n", "waybill_ready 1\n", "go_build_info", "process_start_time", "waybill_kafka_connects_total"} {
+	for _, want := range []string{"waybill_owned_partitions 3\n", "waybill_ready 1\n", "go_build_info", "process_start_time", "waybill_kafka_connects_total"} {
 		if status != 200 || !strings.Contains(body, want) {
 			s.Errorf("metrics: %d, no %q", status, want)
 		}

@@ -2,7 +2,10 @@ package decide
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,8 +23,11 @@ import (
 // the pattern: commands, and below each what followed, one line an event. A
 // line with an arrow is a message that left with the event above it. After
 // every command the invariants are checked. -rewrite writes the results anew.
+// The plays of the example tell what becomes of the orders of its workflow;
+// -plays DIRECTORY performs those about somebody's own.
 //
-//	workflow                   registers the workflow file that stands below
+//	workflow [file=PATH]       registers the workflow file that stands below, or is
+//	        named, as it is seen from the play
 //	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30]
 //	        size=N says that the record had so many bytes, more than are allowed
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
@@ -42,25 +48,36 @@ import (
 //	takeover instance=ID       gives the partition to an instance; it reads what waited
 //	state ID, deadlines        show the store
 func TestPlays(t *testing.T) {
-	datadriven.Walk(t, "testdata/plays", func(t *testing.T, path string) {
-		p := &play{stage: newStage(t)}
-		defer p.close()
-		p.takeOver(t, "i-1")
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			var out strings.Builder
-			p.perform(t, d, &out)
-			p.stage.check(t, inspect.New())
-			return out.String()
+	directories := []string{"testdata/plays", "../../examples/order-fulfilment/plays"}
+	if *playsOf != "" {
+		directories = []string{*playsOf}
+	}
+	for _, directory := range directories {
+		datadriven.Walk(t, directory, func(t *testing.T, path string) {
+			p := &play{stage: newStage(t), at: filepath.Dir(path)}
+			defer p.close()
+			p.takeOver(t, "i-1")
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				var out strings.Builder
+				p.perform(t, d, &out)
+				p.stage.check(t, inspect.New())
+				return out.String()
+			})
 		})
-	})
+	}
 }
 
-type play struct{ *stage }
+var playsOf = flag.String("plays", "", "perform the plays of this directory, and no other")
+
+type play struct {
+	*stage
+	at string // the directory of the play
+}
 
 func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builder) {
 	switch d.Cmd {
 	case "workflow":
-		flow, err := workflow.Parse("workflow.yaml", []byte(d.Input))
+		flow, err := p.workflow(t, d)
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}
@@ -142,6 +159,19 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	if out.Len() == 0 {
 		out.WriteString("nothing\n")
 	}
+}
+
+func (p *play) workflow(t *testing.T, d *datadriven.TestData) (*workflow.Workflow, error) {
+	if !d.HasArg("file") {
+		return workflow.Parse("workflow.yaml", []byte(d.Input))
+	}
+	var file string
+	d.ScanArgs(t, "file", &file)
+	text, err := os.ReadFile(filepath.Join(p.at, file))
+	if err != nil {
+		return nil, err
+	}
+	return workflow.Parse(file, text)
 }
 
 func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {

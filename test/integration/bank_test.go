@@ -1,6 +1,10 @@
 package integration
 
-import "sync"
+import (
+	"sync"
+
+	kit "github.com/waybill-dev/waybill/test/world"
+)
 
 // bank is a service that is down until it returns. It notes under which keys it
 // was asked (A3).
@@ -12,7 +16,7 @@ type bank struct {
 
 func newBank() *bank { return &bank{asked: make(map[string]int)} }
 
-func (b *bank) answer(r request) string {
+func (b *bank) answer(r kit.Request) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked[r.IdempotencyKey]++

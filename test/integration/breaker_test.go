@@ -22,38 +22,28 @@ func TestAnOpenBreakerGivesTheWorkAway(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		r := w.start("i-1", t.TempDir())
-		w.register(r, "{workflow: pay, steps: [{name: charge, agent: payment, timeout: 1m, retry: {attempts: 3, backoff: 0s}}]}")
+		r := w.Run("i-1", t.TempDir())
+		w.Register(r, "{workflow: pay, steps: [{name: charge, agent: payment, timeout: 1m, retry: {attempts: 3, backoff: 0s}}]}")
 
 		const failures = 2
 		var sick, healthy atomic.Int64
 		serve := func(charge func() error) {
-			ctx, stop := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() {
-				ended <- agents.Serve(ctx, agents.Config{
-					Agent: "payment", Namespace: w.topics.Namespace, Brokers: b.Brokers, Concurrency: 1,
-					Breaker:      &agents.Breaker{Failures: failures, Window: failures, Delay: time.Hour},
-					KafkaOptions: []kgo.Opt{kgo.HeartbeatInterval(100 * time.Millisecond)},
-				}, agents.Operations{"charge": agents.Do(func(context.Context, agents.Request[any]) (any, error) { return nil, charge() })})
-			}()
-			t.Cleanup(func() {
-				stop()
-				if err := <-ended; err != nil {
-					t.Error(err)
-				}
-			})
+			w.Serve(agents.Config{
+				Agent: "payment", Concurrency: 1,
+				Breaker:      &agents.Breaker{Failures: failures, Window: failures, Delay: time.Hour},
+				KafkaOptions: []kgo.Opt{kgo.HeartbeatInterval(100 * time.Millisecond)},
+			}, agents.Operations{"charge": agents.Do(func(context.Context, agents.Request[any]) (any, error) { return nil, charge() })})
 		}
 		serve(func() error { sick.Add(1); return errors.New("the bank does not answer") })
 		w.until("the sick instance to be the only one", func() error {
-			if n := len(w.members(w.topics.Namespace + ".agent.payment")); n != 1 {
+			if n := len(w.members(w.Namespace + ".agent.payment")); n != 1 {
 				return fmt.Errorf("%d members", n)
 			}
 			return nil
 		})
 		serve(func() error { healthy.Add(1); return nil })
 		w.until("both to share the work", func() error {
-			if n := len(w.members(w.topics.Namespace + ".agent.payment")); n != 2 {
+			if n := len(w.members(w.Namespace + ".agent.payment")); n != 2 {
 				return fmt.Errorf("%d members", n)
 			}
 			return nil
@@ -61,7 +51,7 @@ func TestAnOpenBreakerGivesTheWorkAway(t *testing.T) {
 
 		const orders = 60
 		for i := range orders {
-			w.submit(fmt.Sprint("o-", i), `{"workflow":"pay"}`)
+			w.Submit(fmt.Sprint("o-", i), `{"workflow":"pay"}`)
 		}
 		for i := range orders {
 			w.order(r, fmt.Sprint("o-", i), func(o *projections.Order) bool { return o.State == projections.Processed })
@@ -69,7 +59,7 @@ func TestAnOpenBreakerGivesTheWorkAway(t *testing.T) {
 		if sick.Load() != failures || healthy.Load() < orders {
 			t.Errorf("the sick instance was called %d times, not %d; the healthy one %d times for %d orders", sick.Load(), failures, healthy.Load(), orders)
 		}
-		if n := len(w.members(w.topics.Namespace + ".agent.payment")); n != 1 {
+		if n := len(w.members(w.Namespace + ".agent.payment")); n != 1 {
 			t.Errorf("%d instances are in the group", n)
 		}
 	})

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // C1, C3, T2, A3: what completed is undone in reverse order, each through its
@@ -21,8 +21,8 @@ import (
 func TestCompensationUndoesInReverseOrder(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
@@ -30,38 +30,38 @@ steps:
   - {name: charge, agent: any, undo: refund, timeout: 1h, retry: {attempts: 3, backoff: 10ms}}
   - {name: ship, agent: any, timeout: 1h, exhausted: compensate}
 `)
-		agent, caller := w.hand("any"), w.caller("shop")
-		w.submit("o-1", `{"workflow":"purchase","input":{"customer":"c-1"},"replyTo":"`+caller.topic+`"}`)
-		agent.does("o-1", "reserve", gave(`{"shelf":4}`))
-		agent.does("o-1", "notify", done)
-		agent.does("o-1", "charge", gave(`{"receipt":7}`))
-		agent.does("o-1", "ship", refused)
+		agent, caller := w.Hand("any"), w.Caller("shop")
+		w.Submit("o-1", `{"workflow":"purchase","input":{"customer":"c-1"},"replyTo":"`+caller.Topic+`"}`)
+		agent.Does("o-1", "reserve", kit.Gave(`{"shelf":4}`))
+		agent.Does("o-1", "notify", done)
+		agent.Does("o-1", "charge", kit.Gave(`{"receipt":7}`))
+		agent.Does("o-1", "ship", refused)
 
-		refund := agent.undoes("o-1", "charge", busy)
-		want := request{
+		refund := agent.Undoes("o-1", "charge", busy)
+		want := kit.Request{
 			Order: "o-1", Step: "charge", Attempt: 1, Operation: "refund", CompleteBy: refund.CompleteBy, IdempotencyKey: "o-1/charge:undo",
-			Undo: true, Outcome: "completed", ReplyTo: w.topics.Replies, Input: []byte(`{"customer":"c-1"}`), Output: []byte(`{"receipt":7}`),
+			Undo: true, Outcome: "completed", ReplyTo: w.Topics.Replies, Input: []byte(`{"customer":"c-1"}`), Output: []byte(`{"receipt":7}`),
 		}
 		if got, want := fmt.Sprintf("%+v", refund), fmt.Sprintf("%+v", want); got != want || passed(refund.CompleteBy) == nil {
 			t.Errorf("the refund is asked for with\n %s, not\n %s", got, want)
 		}
-		again := agent.undoes("o-1", "charge", done)
+		again := agent.Undoes("o-1", "charge", done)
 		if again.Attempt != 2 || again.IdempotencyKey != refund.IdempotencyKey {
 			t.Errorf("the refund is asked for again with %+v", again)
 		}
-		if release := agent.undoes("o-1", "reserve", done); release.Operation != "release" || string(release.Output) != `{"shelf":4}` {
+		if release := agent.Undoes("o-1", "reserve", done); release.Operation != "release" || string(release.Output) != `{"shelf":4}` {
 			t.Errorf("the release is asked for with %+v", release)
 		}
 		o := w.order(i, "o-1", in(projections.Compensated))
 		if o.Step("reserve").State != projections.Undone || o.Step("notify").State != projections.Completed || o.Step("charge").State != projections.Undone {
 			t.Errorf("%+v", o.Steps)
 		}
-		caller.hears("o-1", "received", "compensating")
-		if last := caller.take("the last message", keyed("o-1")); !strings.Contains(string(last.Value), `"status":"compensated"`) ||
+		caller.Hears("o-1", "received", "compensating")
+		if last := caller.Take("o-1"); !strings.Contains(string(last.Value), `"status":"compensated"`) ||
 			!strings.Contains(string(last.Value), `"undone":["reserve","charge"],"notUndone":["notify"]`) {
 			t.Errorf("the caller heard %s", last.Value)
 		}
-		agent.idle("o-1")
+		agent.Idle("o-1")
 	})
 }
 
@@ -70,8 +70,8 @@ steps:
 func TestIndependentUndosRunAtTheSameTime(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: trip
 steps:
   - {name: flight, agent: any, undo: cancel, after: [], timeout: 1h}
@@ -79,17 +79,17 @@ steps:
   - {name: car, agent: any, undo: cancel, after: [flight], timeout: 1h}
   - {name: pay, agent: any, after: [flight, hotel, car], timeout: 1h, exhausted: compensate}
 `)
-		agent := w.hand("any")
-		w.submit("t-1", `{"workflow":"trip"}`)
+		agent := w.Hand("any")
+		w.Submit("t-1", `{"workflow":"trip"}`)
 		for _, step := range []string{"hotel", "flight", "car"} {
-			agent.does("t-1", step, done)
+			agent.Does("t-1", step, done)
 		}
-		agent.does("t-1", "pay", refused)
-		car, hotel := agent.askedToUndo("t-1", "car"), agent.askedToUndo("t-1", "hotel") // both, and neither is answered
-		agent.idle("t-1")                                                                // the flight waits for the car
-		agent.answer(car, done)
-		agent.undoes("t-1", "flight", done)
-		agent.answer(hotel, done)
+		agent.Does("t-1", "pay", refused)
+		car, hotel := agent.AskedToUndo("t-1", "car"), agent.AskedToUndo("t-1", "hotel") // both, and neither is answered
+		agent.Idle("t-1")                                                                // the flight waits for the car
+		agent.Answer(car, done)
+		agent.Undoes("t-1", "flight", done)
+		agent.Answer(hotel, done)
 		w.order(i, "t-1", in(projections.Compensated))
 	})
 }
@@ -100,18 +100,18 @@ func TestAnUnknownOutcomeIsUndone(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
+		i := w.Run("i-1", t.TempDir())
 		// A slow machine makes more attempts of it; none of what follows counts them.
-		w.register(i, `
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
   - {name: charge, agent: any, undo: refund, timeout: 500ms, retry: {attempts: 50, backoff: 10ms, multiplier: 1}, exhausted: compensate}
 `)
-		agent := w.hand("any")
-		w.submit("o-1", `{"workflow":"purchase"}`)
-		agent.does("o-1", "reserve", done)
-		first := agent.asked("o-1", "charge") // the agent is silent
+		agent := w.Hand("any")
+		w.Submit("o-1", `{"workflow":"purchase"}`)
+		agent.Does("o-1", "reserve", done)
+		first := agent.Asked("o-1", "charge") // the agent is silent
 		is := func(state projections.State) bool {
 			o, _, err := i.Store().Order(i.Partition("o-1"), "o-1")
 			if err != nil {
@@ -120,24 +120,24 @@ steps:
 			return o.State == state
 		}
 		for !is(projections.Compensating) {
-			agent.does("o-1", "charge", refused)
+			agent.Does("o-1", "charge", refused)
 			w.until("the refusal is taken, or came too late", func() error {
-				if is(projections.Compensating) || agent.waits("o-1", "charge") {
+				if is(projections.Compensating) || agent.Waits("o-1", "charge", false) {
 					return nil
 				}
 				return errNotYet
 			})
 		}
-		agent.answer(first, done) // after all; but it is too late
+		agent.Answer(first, done) // after all; but it is too late
 		for !is(projections.Compensated) {
-			undo := agent.askedToUndo("o-1", "")
+			undo := agent.AskedToUndo("o-1", "")
 			want := map[string]string{"charge": "unknown", "reserve": "completed"}[undo.Step]
 			if undo.Outcome != want || undo.Output != nil || undo.IdempotencyKey != "o-1/"+undo.Step+":undo" {
 				t.Errorf("asked to undo with %+v", undo)
 			}
-			agent.answer(undo, done)
+			agent.Answer(undo, done)
 			w.until("the undo is taken, or came too late", func() error {
-				if is(projections.Compensated) || agent.waits("o-1", "") {
+				if is(projections.Compensated) || agent.Waits("o-1", "", true) {
 					return nil
 				}
 				return errNotYet
@@ -152,26 +152,14 @@ steps:
 	})
 }
 
-// waits says whether a request for a step of an order, or any, is unread.
-func (h *hand) waits(order, step string) bool {
-	h.Helper()
-	h.fetch(h.client.PollRecords(nil, 100)) //nolint:staticcheck // nil is how kgo says not to wait
-	for _, r := range h.unread {
-		if q := decodeRequest(h.T, r); q.Order == order && (step == "" || q.Step == step) {
-			return true
-		}
-	}
-	return false
-}
-
 // C2, P2, P3: an undo that fails for good holds up no other; at last an operator
 // is called with every error that occurred, and lets the undos that failed begin
 // again, under new keys.
 func TestAnUndoThatFailsForGood(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
@@ -179,19 +167,19 @@ steps:
   - {name: wrap, agent: any, undo: unwrap, timeout: 1h}
   - {name: ship, agent: any, timeout: 1h, exhausted: compensate}
 `)
-		agent, caller, alerts := w.hand("any"), w.caller("shop"), w.inbox(w.topics.Alerts)
-		w.submit("o-1", `{"workflow":"purchase","replyTo":"`+caller.topic+`"}`)
+		agent, caller, alerts := w.Hand("any"), w.Caller("shop"), w.Inbox(w.Topics.Alerts)
+		w.Submit("o-1", `{"workflow":"purchase","replyTo":"`+caller.Topic+`"}`)
 		for _, step := range []string{"reserve", "charge", "wrap"} {
-			agent.does("o-1", step, done)
+			agent.Does("o-1", step, done)
 		}
-		agent.does("o-1", "ship", refused)
-		agent.undoes("o-1", "wrap", done)
-		agent.undoes("o-1", "charge", failed("bank-closed"))
-		agent.undoes("o-1", "charge", failed("bank-on-fire"))
-		agent.undoes("o-1", "reserve", refused)
+		agent.Does("o-1", "ship", refused)
+		agent.Undoes("o-1", "wrap", done)
+		agent.Undoes("o-1", "charge", kit.Failed("bank-closed"))
+		agent.Undoes("o-1", "charge", kit.Failed("bank-on-fire"))
+		agent.Undoes("o-1", "reserve", refused)
 
 		var alert events.Alert
-		if err := json.Unmarshal(alerts.take("the alert", keyed("o-1")).Value, &alert); err != nil {
+		if err := json.Unmarshal(alerts.Take("o-1").Value, &alert); err != nil {
 			t.Fatal(err)
 		}
 		var told []string
@@ -205,16 +193,16 @@ steps:
 		if o := w.order(i, "o-1", in(projections.Error)); o.Toward != projections.Compensated {
 			t.Errorf("it leads to %q", o.Toward)
 		}
-		agent.idle("o-1")
+		agent.Idle("o-1")
 
-		w.command("o-1", `{"command":"resubmit","by":"kim","note":"the bank is open again"}`)
+		w.Command("o-1", `{"command":"resubmit","by":"kim","note":"the bank is open again"}`)
 		for _, step := range []string{"charge", "reserve"} {
-			if r := agent.undoes("o-1", step, done); r.IdempotencyKey != "o-1/"+step+":undo:2" {
+			if r := agent.Undoes("o-1", step, done); r.IdempotencyKey != "o-1/"+step+":undo:2" {
 				t.Errorf("the key of the new round is %s", r.IdempotencyKey)
 			}
 		}
 		w.order(i, "o-1", in(projections.Compensated))
-		caller.hears("o-1", "received", "compensating", "failed", "compensated")
+		caller.Hears("o-1", "received", "compensating", "failed", "compensated")
 	})
 }
 
@@ -226,15 +214,15 @@ func TestARestartInTheMiddleOfACompensation(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
-		i := w.start("i-1", dir)
-		w.register(i, undoable)
-		agent := w.hand("any")
+		i := w.Run("i-1", dir)
+		w.Register(i, undoable)
+		agent := w.Hand("any")
 		ids := w.halfCompensated(agent, 12)
-		i.stop()
+		i.Stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
-		w.compensatesOnce(w.start("i-1", dir), agent, ids)
+		w.compensatesOnce(w.Run("i-1", dir), agent, ids)
 	})
 }
 
@@ -246,12 +234,12 @@ func TestATakeoverInTheMiddleOfACompensation(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
-		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		one := w.Run("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug) // it can only leave the group when it is heard
-		w.register(one, undoable)
-		agent := w.hand("any")
+		w.Register(one, undoable)
+		agent := w.Hand("any")
 		ids := w.halfCompensated(agent, 12)
-		two := w.start("i-2", t.TempDir(), briefly)
+		two := w.Run("i-2", t.TempDir(), briefly)
 		w.share(one, two)
 		wire.pull()
 		w.owns(two)
@@ -270,50 +258,40 @@ steps:
 
 // halfCompensated brings orders to where their charge is to be undone, and half
 // of these undos were answered.
-func (w *world) halfCompensated(agent *hand, n int) []string {
+func (w *world) halfCompensated(agent *kit.Hand, n int) []string {
 	w.Helper()
 	ids := make([]string, n)
 	for k := range ids {
 		ids[k] = fmt.Sprintf("o-%d", k)
-		w.submit(ids[k], `{"workflow":"undoable"}`)
+		w.Submit(ids[k], `{"workflow":"undoable"}`)
 	}
 	for k, id := range ids {
-		agent.does(id, "reserve", done)
-		agent.does(id, "charge", gave(fmt.Sprintf(`{"receipt":%d}`, k)))
-		agent.does(id, "ship", refused)
-		if r := agent.askedToUndo(id, "charge"); k%2 == 0 {
-			agent.answer(r, done)
+		agent.Does(id, "reserve", done)
+		agent.Does(id, "charge", kit.Gave(fmt.Sprintf(`{"receipt":%d}`, k)))
+		agent.Does(id, "ship", refused)
+		if r := agent.AskedToUndo(id, "charge"); k%2 == 0 {
+			agent.Answer(r, done)
 		} else {
-			agent.keep(r)
+			agent.Keep(r)
 		}
 	}
 	return ids
 }
 
-// keep puts a request back, unread.
-func (h *hand) keep(r request) {
-	h.Helper()
-	value, err := json.Marshal(r)
-	if err != nil {
-		h.Fatal(err)
-	}
-	h.unread = append(h.unread, &kgo.Record{Topic: h.topic, Key: []byte(r.Order), Value: value})
-}
-
 // compensatesOnce answers what is still asked for, and wants that every undo
 // happened once.
-func (w *world) compensatesOnce(r *running, agent *hand, ids []string) {
+func (w *world) compensatesOnce(r *waybill.Instance, agent *kit.Hand, ids []string) {
 	w.Helper()
 	for k, id := range ids {
 		if k%2 != 0 {
-			agent.undoes(id, "charge", done)
+			agent.Undoes(id, "charge", done)
 		}
-		agent.undoes(id, "reserve", done)
+		agent.Undoes(id, "reserve", done)
 	}
 	for _, id := range ids {
 		w.order(r, id, in(projections.Compensated))
 	}
-	books := w.audit()
+	books := w.Audit()
 	for _, id := range ids {
 		keys := make(map[string]int)
 		for _, q := range books.Messages[id].Requests {
@@ -324,12 +302,12 @@ func (w *world) compensatesOnce(r *running, agent *hand, ids []string) {
 		if len(keys) != 2 || keys[id+"/charge:undo"] != 1 || keys[id+"/reserve:undo"] != 1 {
 			w.Errorf("order %s was asked to be undone under %v", id, keys)
 		}
-		agent.idle(id)
+		agent.Idle(id)
 	}
 }
 
 // owns waits until an instance owns all partitions, and serves them.
-func (w *world) owns(r *running) {
+func (w *world) owns(r *waybill.Instance) {
 	w.Helper()
 	w.until("one owns all", func() error {
 		if n := r.Owned(); n != partitions {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // V5, V4, A3, A4: beyond the threshold an extended period, then a new round of
@@ -16,24 +17,24 @@ func TestAnExtendedWaitOutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: patient
 steps:
   - {name: charge, agent: bank, timeout: 1h, retry: {attempts: 2, backoff: 10ms}, exhausted: wait, wait: {for: 50ms, rounds: 1000}}
 `)
-		w.register(i, `
+		w.Register(i, `
 workflow: impatient
 steps:
   - {name: charge, agent: bank, timeout: 1h, retry: {attempts: 2, backoff: 10ms}, exhausted: wait, wait: {for: 50ms, rounds: 1}}
 `)
 		service := newBank()
-		w.answering("bank", service.answer)
+		w.Answering("bank", service.answer)
 		ids := []string{"o-1", "o-2", "o-3", "o-4", "o-5"}
 		for _, id := range ids {
-			w.submit(id, `{"workflow":"patient"}`)
+			w.Submit(id, `{"workflow":"patient"}`)
 		}
-		w.submit("short", `{"workflow":"impatient"}`)
+		w.Submit("short", `{"workflow":"impatient"}`)
 		// The rounds are counted, and the last one ends with an operator (P2).
 		if o := w.order(i, "short", in(projections.Error)); o.FailureCount != 4 || !strings.Contains(o.Reason, "2 rounds") {
 			t.Errorf("%+v", o)
@@ -45,7 +46,7 @@ steps:
 		for _, id := range ids {
 			w.order(i, id, in(projections.Processed))
 		}
-		books := w.audit()
+		books := w.Audit()
 		for _, id := range ids {
 			for n, r := range books.Messages[id].Requests {
 				if r.Attempt != n+1 || r.IdempotencyKey != id+"/charge" {
@@ -62,25 +63,25 @@ func TestNoAttemptAfterItsCompleteBy(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: brief\nsteps: [{name: call, agent: phone, timeout: 50ms, retry: {attempts: 1}, exhausted: wait, wait: {for: 10ms, rounds: 2}}]")
-		w.submit("o-1", `{"workflow":"brief"}`)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: brief\nsteps: [{name: call, agent: phone, timeout: 50ms, retry: {attempts: 1}, exhausted: wait, wait: {for: 10ms, rounds: 2}}]")
+		w.Submit("o-1", `{"workflow":"brief"}`)
 		w.order(i, "o-1", in(projections.Error))
 		// Nobody was there: now the agent comes, and every request is too old.
 		calls := newBank()
-		w.answering("phone", calls.answer)
-		w.register(i, "workflow: relaxed\nsteps: [{name: call, agent: phone, timeout: 1h}]")
+		w.Answering("phone", calls.answer)
+		w.Register(i, "workflow: relaxed\nsteps: [{name: call, agent: phone, timeout: 1h}]")
 		calls.returns()
-		w.submit("o-2", `{"workflow":"relaxed"}`)
+		w.Submit("o-2", `{"workflow":"relaxed"}`)
 		w.order(i, "o-2", in(projections.Processed))
-		w.command("o-1", `{"command":"cancel","id":"c-1"}`)
+		w.Command("o-1", `{"command":"cancel","id":"c-1"}`)
 		w.order(i, "o-1", in(projections.Cancelled))
 		for _, key := range calls.keys() {
 			if !strings.HasPrefix(key, "o-2/") {
 				t.Errorf("the service was asked for %s, after its complete-by", key)
 			}
 		}
-		books := w.audit()
+		books := w.Audit()
 		if got := books.Statuses("o-1"); got != "received failed compensating cancelled" {
 			t.Errorf("the caller heard %s", got)
 		}
@@ -92,9 +93,9 @@ func TestNoAttemptAfterItsCompleteBy(t *testing.T) {
 func TestDeadlinesOfOrders(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: due\ndeadline: 300ms\nsteps: [{name: call, agent: any, timeout: 1h}]")
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: due\ndeadline: 300ms\nsteps: [{name: call, agent: any, timeout: 1h}]")
+		w.Register(i, `
 workflow: undone
 deadline: 300ms
 overdue: compensate
@@ -102,31 +103,31 @@ steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
   - {name: call, agent: any, timeout: 1h}
 `)
-		agent := w.hand("any")
-		w.submit("o-1", `{"workflow":"due"}`)
-		asked := agent.asked("o-1", "call")
+		agent := w.Hand("any")
+		w.Submit("o-1", `{"workflow":"due"}`)
+		asked := agent.Asked("o-1", "call")
 		o := w.order(i, "o-1", in(projections.Error))
 		if !asked.CompleteBy.Equal(o.AcceptedAt.Add(300*time.Millisecond)) || o.Alert == nil || o.Alert.Errors[0].Code != "overdue" {
 			t.Errorf("complete-by %s, %+v", stamp(asked.CompleteBy), o)
 		}
-		w.command("o-1", `{"command":"resubmit","by":"kim"}`) // from here on without a deadline
-		agent.does("o-1", "call", done)
+		w.Command("o-1", `{"command":"resubmit","by":"kim"}`) // from here on without a deadline
+		agent.Does("o-1", "call", done)
 		w.order(i, "o-1", in(projections.Processed))
 
-		w.submit("o-2", `{"workflow":"undone"}`)
-		agent.does("o-2", "reserve", done)
-		agent.undoes("o-2", "reserve", done) // whatever a slow machine made of the reservation
+		w.Submit("o-2", `{"workflow":"undone"}`)
+		agent.Does("o-2", "reserve", done)
+		agent.Undoes("o-2", "reserve", done) // whatever a slow machine made of the reservation
 		w.order(i, "o-2", in(projections.Compensated))
 
 		// The order's own deadline goes before its workflow's.
 		later := time.Now().Add(30 * time.Minute)
-		w.submit("o-4", `{"workflow":"undone","deadline":"`+stamp(later)+`"}`)
-		if r := agent.does("o-4", "reserve", done); stamp(r.CompleteBy) != stamp(later) {
+		w.Submit("o-4", `{"workflow":"undone","deadline":"`+stamp(later)+`"}`)
+		if r := agent.Does("o-4", "reserve", done); stamp(r.CompleteBy) != stamp(later) {
 			t.Errorf("the complete-by is %s, the order's deadline %s", stamp(r.CompleteBy), stamp(later))
 		}
-		w.submit("o-3", `{"workflow":"undone","deadline":"2020-01-01T00:00:00Z"}`)
+		w.Submit("o-3", `{"workflow":"undone","deadline":"2020-01-01T00:00:00Z"}`)
 		w.order(i, "o-3", in(projections.Rejected))
-		books := w.audit()
+		books := w.Audit()
 		if got := books.Statuses("o-2"); got != "received compensating compensated" {
 			t.Errorf("the caller of o-2 heard %s", got)
 		}
@@ -138,46 +139,46 @@ steps:
 func TestDataAndSkippedSteps(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: data
 steps:
   - {name: reserve, agent: any, undo: release, with: "input.items", undoWith: "{'shelf': steps.reserve.output.shelf}", timeout: 1h}
   - {name: gift-wrap, agent: any, when: "input.?gift.orValue(false)", timeout: 1h}
   - {name: charge, agent: any, with: "{'amount': input.total, 'reservation': steps.reserve.output.id}", timeout: 1h, exhausted: compensate}
 `)
-		agent := w.hand("any")
-		gets := func(r request, want string) {
+		agent := w.Hand("any")
+		gets := func(r kit.Request, want string) {
 			t.Helper()
 			if string(r.Input) != want {
 				t.Errorf("step %s of %s gets %s, not %s", r.Step, r.Order, r.Input, want)
 			}
 		}
-		w.submit("plain", `{"workflow":"data","input":{"items":["book"],"total":42}}`)
-		gets(agent.does("plain", "reserve", gave(`{"id":9007199254740993,"shelf":4}`)), `["book"]`)
-		gets(agent.does("plain", "charge", refused), `{"amount":42,"reservation":9007199254740993}`)
-		gets(agent.undoes("plain", "reserve", done), `{"shelf":4}`)
+		w.Submit("plain", `{"workflow":"data","input":{"items":["book"],"total":42}}`)
+		gets(agent.Does("plain", "reserve", kit.Gave(`{"id":9007199254740993,"shelf":4}`)), `["book"]`)
+		gets(agent.Does("plain", "charge", refused), `{"amount":42,"reservation":9007199254740993}`)
+		gets(agent.Undoes("plain", "reserve", done), `{"shelf":4}`)
 		o := w.order(i, "plain", in(projections.Compensated))
 		if s := o.Step("gift-wrap"); s.State != projections.Skipped || s.Attempt != 0 {
 			t.Errorf("%+v", s)
 		}
 
-		w.submit("gift", `{"workflow":"data","input":{"items":[],"total":1,"gift":true}}`)
-		gets(agent.does("gift", "reserve", gave(`{"id":1}`)), `[]`)
-		gets(agent.does("gift", "gift-wrap", done), `{"items":[],"total":1,"gift":true}`)
-		gets(agent.does("gift", "charge", gave(`"paid"`)), `{"amount":1,"reservation":1}`)
+		w.Submit("gift", `{"workflow":"data","input":{"items":[],"total":1,"gift":true}}`)
+		gets(agent.Does("gift", "reserve", kit.Gave(`{"id":1}`)), `[]`)
+		gets(agent.Does("gift", "gift-wrap", done), `{"items":[],"total":1,"gift":true}`)
+		gets(agent.Does("gift", "charge", kit.Gave(`"paid"`)), `{"amount":1,"reservation":1}`)
 		if o := w.order(i, "gift", in(projections.Processed)); string(o.Output()) != `"paid"` {
 			t.Errorf("the output is %s", o.Output())
 		}
 
 		// What cannot be made of the data is a case for an operator (P2, P3).
-		w.submit("poor", `{"workflow":"data","input":{"items":[]}}`)
-		agent.does("poor", "reserve", gave(`{"id":1}`))
+		w.Submit("poor", `{"workflow":"data","input":{"items":[]}}`)
+		agent.Does("poor", "reserve", kit.Gave(`{"id":1}`))
 		if o := w.order(i, "poor", in(projections.Error)); o.Alert.Errors[0].Code != "bad-expression" {
 			t.Errorf("%+v", o.Alert)
 		}
-		w.command("poor", `{"command":"resubmit","step":"charge","input":{"amount":7},"by":"kim"}`)
-		gets(agent.does("poor", "charge", done), `{"amount":7}`)
+		w.Command("poor", `{"command":"resubmit","step":"charge","input":{"amount":7},"by":"kim"}`)
+		gets(agent.Does("poor", "charge", done), `{"amount":7}`)
 		w.order(i, "poor", in(projections.Processed))
 	})
 }
@@ -187,8 +188,8 @@ steps:
 func TestInputSchema(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: strict
 input:
   type: object
@@ -198,20 +199,20 @@ input:
 steps:
   - {name: charge, agent: any, timeout: 1h}
 `)
-		agent, caller := w.hand("any"), w.caller("shop")
+		agent, caller := w.Hand("any"), w.Caller("shop")
 		for id, x := range map[string]struct{ input, reason string }{
 			"empty":   {`,"input":{"customer":""}`, "/customer has 0 characters"},
 			"other":   {`,"input":{"customer":7}`, "/customer is a number"},
 			"without": {``, "the input is missing"},
 		} {
-			w.submit(id, `{"workflow":"strict","replyTo":"`+caller.topic+`"`+x.input+`}`)
+			w.Submit(id, `{"workflow":"strict","replyTo":"`+caller.Topic+`"`+x.input+`}`)
 			w.order(i, id, in(projections.Rejected))
-			if r := caller.take("the rejection", keyed(id)); !strings.Contains(string(r.Value), `"rejected"`) || !strings.Contains(string(r.Value), x.reason) {
+			if r := caller.Take(id); !strings.Contains(string(r.Value), `"rejected"`) || !strings.Contains(string(r.Value), x.reason) {
 				t.Errorf("%s: the caller heard %s", id, r.Value)
 			}
 		}
-		w.submit("good", `{"workflow":"strict","input":{"customer":"c-1"}}`)
-		agent.does("good", "charge", done)
+		w.Submit("good", `{"workflow":"strict","input":{"customer":"c-1"}}`)
+		agent.Does("good", "charge", done)
 		w.order(i, "good", in(projections.Processed))
 	})
 }

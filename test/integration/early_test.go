@@ -14,26 +14,26 @@ import (
 func TestACommandRightBehindItsSubmission(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
 		send := func(from, to int) {
 			for k := from; k < to; k++ {
-				w.submit(fmt.Sprint("o-", k), `{"workflow":"manual"}`)
-				w.command(fmt.Sprint("o-", k), `{"command":"pause"}`)
+				w.Submit(fmt.Sprint("o-", k), `{"workflow":"manual"}`)
+				w.Command(fmt.Sprint("o-", k), `{"command":"pause"}`)
 			}
 		}
 		send(0, 100)
-		i.stop()
+		i.Stop()
 		// Commands of nobody stand before those that wait.
-		w.command("nobody-1", `{"command":"pause"}`)
-		w.command("nobody-2", `{"command":"pause"}`)
+		w.Command("nobody-1", `{"command":"pause"}`)
+		w.Command("nobody-2", `{"command":"pause"}`)
 		send(100, 400)
-		i = w.start("i-1", i.dir)
+		i = w.Run("i-1", i.Dir)
 		for k := range 400 {
 			w.order(i, fmt.Sprint("o-", k), func(o *projections.Order) bool { return o.Paused })
 		}
 		var put []string
-		for _, r := range w.read(w.topics.DeadLetters) {
+		for _, r := range w.read(w.Topics.DeadLetters) {
 			put = append(put, string(r.Key))
 		}
 		slices.Sort(put)

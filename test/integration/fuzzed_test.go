@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -24,6 +25,7 @@ import (
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/reliability"
+	"github.com/waybill-dev/waybill/test/waybill"
 )
 
 // fuzzed is the workflow of the orders that mutated records are about. Nobody
@@ -75,12 +77,12 @@ func setting(t *testing.T, variable string, otherwise int64) int64 {
 func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	t.Logf("WAYBILL_FUZZED=%d WAYBILL_FUZZED_SEED=%d", n, seed)
 	w := newWorld(t, b)
-	w.caller("caller")
-	i := w.start("i-1", t.TempDir(), func(c *orchestrator.Config) {
-		c.Logger = slog.New(slog.NewTextHandler(brief{testLog{t}}, nil))
+	w.Caller("caller")
+	i := w.Run("i-1", t.TempDir(), func(c *orchestrator.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(brief{t.Output()}, nil))
 	})
-	w.register(i, fulfilment)
-	w.register(i, fuzzed)
+	w.Register(i, fulfilment)
+	w.Register(i, fuzzed)
 	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
 	w.serve("inventory", echo, "reserve")
 	w.serve("payment", echo, "charge")
@@ -94,7 +96,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 			w.order(i, honest[before], in(projections.Processed))
 		}
 		id := fmt.Sprintf("honest-%d", done/fuzzedAtOnce)
-		w.submit(id, `{"workflow":"fulfilment","input":{"of":"honest"}}`)
+		w.Submit(id, `{"workflow":"fulfilment","input":{"of":"honest"}}`)
 		honest = append(honest, id)
 		m.honest = honest
 		m.send(min(fuzzedAtOnce, n-done))
@@ -106,20 +108,20 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 		w.order(i, id, in(projections.Processed))
 	}
 	var inputs ends
-	for _, topic := range []string{w.topics.Orders, w.topics.Replies, w.topics.Commands} {
+	for _, topic := range []string{w.Topics.Orders, w.Topics.Replies, w.Topics.Commands} {
 		for r := range w.every(topic) {
-			inputs.add(&w.topics, r)
+			inputs.add(&w.Topics, r)
 		}
 	}
 	w.readUpTo(i, &inputs)
 	// What was read last may have armed a retry, whose turn comes at once.
 	w.until("nothing is armed", func() error { return w.armed(i) })
 	took := time.Since(began)
-	i.stop()
+	i.Stop()
 
 	t.Logf("%d mutated records, produced in %s, all read and %d honest orders completed after %s",
 		m.sent, produced.Round(time.Millisecond), len(honest), took.Round(time.Millisecond))
-	a := w.audit(m.caller).Accounts
+	a := w.Audit().Accounts
 	t.Logf("%v", a)
 	if a.Inputs < m.sent {
 		t.Errorf("%d records on the inputs, %d of which were sent", a.Inputs, m.sent)
@@ -144,7 +146,7 @@ const fuzzedAtOnce = 250
 const fuzzedAhead = 100
 
 // brief leaves out what is written for every dead letter.
-type brief struct{ log testLog }
+type brief struct{ log io.Writer }
 
 func (b brief) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("an input was put aside")) {
@@ -154,7 +156,7 @@ func (b brief) Write(line []byte) (int, error) {
 }
 
 // armed says which order waits for a retry that is near.
-func (w *world) armed(i *running) error {
+func (w *world) armed(i *waybill.Instance) error {
 	f := projections.Filter{State: projections.Pending, Limit: 1000}
 	for _, state := range []projections.State{projections.Pending, projections.Processing, projections.Compensating} {
 		f.State, f.After = state, nil
@@ -205,7 +207,7 @@ func (e *ends) beyond(read func(partition int) events.Positions) error {
 }
 
 // readUpTo waits until every input was read.
-func (w *world) readUpTo(i *running, e *ends) {
+func (w *world) readUpTo(i *waybill.Instance, e *ends) {
 	w.Helper()
 	w.until("all inputs are read", func() error {
 		heads, err := i.Store().Heads(partitions)
@@ -221,7 +223,7 @@ func (w *world) readUpTo(i *running, e *ends) {
 type mutator struct {
 	*world
 	*rand.Rand
-	instance *running
+	instance *waybill.Instance
 	client   *kgo.Client
 	caller   string
 	orders   int      // how many ids are in play
@@ -231,11 +233,11 @@ type mutator struct {
 	large    int // how many more values may be large
 }
 
-func newMutator(w *world, i *running, n int, seed int64) *mutator {
+func newMutator(w *world, i *waybill.Instance, n int, seed int64) *mutator {
 	return &mutator{
-		world: w, instance: i, caller: w.topics.Namespace + "-caller",
+		world: w, instance: i, caller: w.Namespace + "-caller",
 		Rand:   rand.New(rand.NewPCG(uint64(seed), 0)),
-		client: w.broker.Client(w, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerLinger(5*time.Millisecond)),
+		client: w.Broker.Client(w, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerLinger(5*time.Millisecond)),
 		orders: max(50, n/10), large: 60,
 	}
 }
@@ -246,16 +248,16 @@ func (m *mutator) send(n int) {
 	records := make([]*kgo.Record, 0, 3*n)
 	for range n {
 		records = append(records,
-			m.record(m.topics.Orders, events.OrderSubmitted),
-			m.record(m.topics.Replies, events.StepReplied),
-			m.record(m.topics.Commands, events.OrderCommand))
+			m.record(m.Topics.Orders, events.OrderSubmitted),
+			m.record(m.Topics.Replies, events.StepReplied),
+			m.record(m.Topics.Commands, events.OrderCommand))
 	}
 	if err := m.client.ProduceSync(m.Context(), records...).FirstErr(); err != nil {
 		m.Fatal(err)
 	}
 	m.sent += len(records)
 	for _, r := range records {
-		m.ends.add(&m.topics, r)
+		m.ends.add(&m.Topics, r)
 	}
 }
 
@@ -267,7 +269,7 @@ func (m *mutator) one(in int) bool { return m.IntN(in) == 0 }
 func (m *mutator) record(topic string, kind events.Type) *kgo.Record {
 	id := fmt.Sprintf("fuzzed-%d", m.IntN(m.orders))
 	r := &kgo.Record{Topic: topic, Key: []byte(id)}
-	if m.one(20) && topic != m.topics.Orders {
+	if m.one(20) && topic != m.Topics.Orders {
 		// It may do no harm: nothing that could be decided otherwise.
 		id = m.honest[m.IntN(len(m.honest))]
 		r.Key = []byte(id)
@@ -311,10 +313,10 @@ func (m *mutator) somewhere(r *kgo.Record) int32 {
 func (m *mutator) value(topic, id string) string {
 	step := m.of("left", "right", "last")
 	switch topic {
-	case m.topics.Orders:
+	case m.Topics.Orders:
 		return fmt.Sprintf(`{"workflow":"fuzzed","version":%d,"input":{"n":%d},"replyTo":%q,"priority":%q,"deadline":"2999-01-02T15:04:05.000Z"}`,
-			m.IntN(2), m.IntN(1000), m.of(m.caller, m.topics.Status), m.of("high", "normal", "low"))
-	case m.topics.Replies:
+			m.IntN(2), m.IntN(1000), m.of(m.caller, m.Topics.Status), m.of("high", "normal", "low"))
+	case m.Topics.Replies:
 		undo := m.of("", "", `"undo":true,`)
 		if m.one(2) {
 			return fmt.Sprintf(`{"order":%q,"step":%q,"attempt":%d,%s"status":"completed","output":{"receipt":%d}}`, id, step, 1+m.IntN(2), undo, m.IntN(1000))
@@ -374,7 +376,7 @@ func (m *mutator) mutateValue(r *kgo.Record) {
 		depth := 1 + m.IntN(20_000)
 		r.Value = instead(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 	case 10:
-		r.Value = []byte(m.value(m.of(m.topics.Orders, m.topics.Replies, m.topics.Commands), string(r.Key)))
+		r.Value = []byte(m.value(m.of(m.Topics.Orders, m.Topics.Replies, m.Topics.Commands), string(r.Key)))
 	case 11:
 		r.Value = slices.Concat([]byte(m.of("\ufeff", " \n\t", "[", "null", "{}")), v)
 	case 12:

@@ -12,62 +12,64 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
+	kit "github.com/waybill-dev/waybill/test/world"
 )
 
 // P3: every command, as a plain client writes it, without any header.
 func TestCommandsOfAPlainClient(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: purchase
 steps:
   - {name: reserve, agent: any, undo: release, timeout: 1h}
   - {name: charge, agent: any, undo: refund, timeout: 1h}
   - {name: ship, agent: any, timeout: 1h}
 `)
-		agent := w.hand("any")
+		agent := w.Hand("any")
 
 		// pause, resume: what runs may finish, and nothing new starts.
-		w.submit("o-1", `{"workflow":"purchase"}`)
-		first := agent.asked("o-1", "reserve")
-		w.command("o-1", `{"command":"pause","id":"c-1","by":"kim","note":"stock-taking"}`)
+		w.Submit("o-1", `{"workflow":"purchase"}`)
+		first := agent.Asked("o-1", "reserve")
+		w.Command("o-1", `{"command":"pause","id":"c-1","by":"kim","note":"stock-taking"}`)
 		w.order(i, "o-1", func(o *projections.Order) bool { return o.Paused })
-		agent.answer(first, done)
+		agent.Answer(first, done)
 		o := w.order(i, "o-1", func(o *projections.Order) bool { return o.Steps[0].State == projections.Completed })
 		if o.Step("charge").Attempt != 0 || line(o) != "OrderID=o-1 LockedBy=null CompleteBy=null ProcessState=Pending FailureCount=0" {
 			t.Errorf("the paused order is %s, %+v", line(o), o.Steps)
 		}
-		w.command("o-1", `{"command":"resume","id":"c-2","by":"kim"}`)
+		w.Command("o-1", `{"command":"resume","id":"c-2","by":"kim"}`)
 
 		// resubmit, with another input, and the key of before.
-		agent.does("o-1", "charge", refused)
+		agent.Does("o-1", "charge", refused)
 		w.order(i, "o-1", in(projections.Error))
-		w.command("o-1", `{"command":"resubmit","id":"c-3","step":"charge","input":{"card":"c-2"},"sameKey":true}`)
-		again := agent.does("o-1", "charge", refused)
+		w.Command("o-1", `{"command":"resubmit","id":"c-3","step":"charge","input":{"card":"c-2"},"sameKey":true}`)
+		again := agent.Does("o-1", "charge", refused)
 		if again.IdempotencyKey != "o-1/charge" || string(again.Input) != `{"card":"c-2"}` || again.Attempt != 2 {
 			t.Errorf("resubmitted with %+v", again)
 		}
 
 		// skip-step: later steps go on as if it were done.
 		w.order(i, "o-1", func(o *projections.Order) bool { return o.State == projections.Error && o.Steps[1].Attempt == 2 })
-		w.command("o-1", `{"command":"skip-step","id":"c-4","step":"charge","output":"in cash","by":"kim"}`)
-		ship := agent.asked("o-1", "ship")
+		w.Command("o-1", `{"command":"skip-step","id":"c-4","step":"charge","output":"in cash","by":"kim"}`)
+		ship := agent.Asked("o-1", "ship")
 
 		// cancel: what still runs is waited for, then what ran is undone. Twice is
 		// refused, and so is what nobody knows.
-		w.command("o-1", `{"command":"cancel","id":"c-5","by":"kim"}`)
-		w.command("o-1", `{"command":"cancel","id":"c-6","by":"lee"}`)
-		w.command("o-1", `{"command":"explode","id":"c-7"}`)
+		w.Command("o-1", `{"command":"cancel","id":"c-5","by":"kim"}`)
+		w.Command("o-1", `{"command":"cancel","id":"c-6","by":"lee"}`)
+		w.Command("o-1", `{"command":"explode","id":"c-7"}`)
 		w.until("the last command", func() error { return w.told(i, "o-1", "c-7") })
-		agent.answer(ship, failed("too-late"))
-		agent.undoes("o-1", "reserve", done)
+		agent.Answer(ship, kit.Failed("too-late"))
+		agent.Undoes("o-1", "reserve", done)
 		w.order(i, "o-1", in(projections.Cancelled))
-		w.command("o-1", `{"command":"pause","id":"c-8"}`)
+		w.Command("o-1", `{"command":"pause","id":"c-8"}`)
 		w.until("the command after the end", func() error { return w.told(i, "o-1", "c-8") })
 
 		var acts []string
-		books := w.audit()
+		books := w.Audit()
 		for _, e := range books.Histories["o-1"] {
 			if e.Command != "" {
 				acts = append(acts, e.Command+" "+strings.TrimPrefix(string(e.Type), "waybill."))
@@ -85,7 +87,7 @@ steps:
 }
 
 // told says whether a command is the last that an order knows.
-func (w *world) told(r *running, id, command string) error {
+func (w *world) told(r *waybill.Instance, id, command string) error {
 	w.Helper()
 	o, _, err := r.Store().Order(r.Partition(id), id)
 	if err == nil && o.Command != command {
@@ -100,18 +102,18 @@ func (w *world) told(r *running, id, command string) error {
 func TestCommandsThatGoAstray(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
 		anywhere := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		const n = 20
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
 		for k := range n {
-			w.submit(id(k), `{"workflow":"manual"}`)
+			w.Submit(id(k), `{"workflow":"manual"}`)
 		}
 		misrouted := 0
 		for k := range n {
 			w.order(i, id(k), in(projections.Processing))
-			r := &kgo.Record{Topic: w.topics.Commands, Partition: int32(k % partitions), Key: []byte(id(k)), Value: []byte(`{"command":"pause","id":"c-1"}`)}
+			r := &kgo.Record{Topic: w.Topics.Commands, Partition: int32(k % partitions), Key: []byte(id(k)), Value: []byte(`{"command":"pause","id":"c-1"}`)}
 			if i.Partition(id(k)) != r.Partition {
 				misrouted++
 			}
@@ -128,9 +130,9 @@ func TestCommandsThatGoAstray(t *testing.T) {
 			"":         {`{"command":"cancel"}`, "order id is empty"},
 		}
 		for key, x := range bad {
-			w.command(key, x.value)
+			w.Command(key, x.value)
 		}
-		for _, r := range w.records(w.topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true }) {
+		for _, r := range w.records(w.Topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true }) {
 			x := bad[string(r.Key)]
 			if reason := events.Header(r, "waybill_reason"); string(r.Value) != x.value || !strings.Contains(reason, x.reason) {
 				t.Errorf("key %q: %s is put aside because %q, not because %q", r.Key, r.Value, reason, x.reason)
@@ -138,13 +140,13 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		}
 		for k := range n {
 			w.until("the command", func() error { return w.told(i, id(k), "c-1") })
-			w.command(id(k), `{"command":"resume","id":"c-2"}`)
+			w.Command(id(k), `{"command":"resume","id":"c-2"}`)
 		}
 		for k := range n {
 			w.until("the command", func() error { return w.told(i, id(k), "c-2") })
 		}
 		forwarded := 0
-		for _, r := range w.read(w.topics.Commands) {
+		for _, r := range w.read(w.Topics.Commands) {
 			if events.Header(r, "waybill_forwarded_from") != "" {
 				forwarded++
 			}
@@ -152,7 +154,7 @@ func TestCommandsThatGoAstray(t *testing.T) {
 		if forwarded != 2*misrouted || misrouted == 0 {
 			t.Errorf("%d forwarded of %d misrouted", forwarded, 2*misrouted)
 		}
-		books := w.audit()
+		books := w.Audit()
 		for k := range n {
 			if got := w.types(id(k)); got != "order.accepted step.started order.paused order.resumed" {
 				t.Errorf("journal: %s", got)
@@ -172,12 +174,12 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
-		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		one := w.Run("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug)
-		w.register(one, undoable)
+		w.Register(one, undoable)
 		begin := make(chan struct{})
 		release := sync.OnceFunc(func() { close(begin) })
-		w.answering("any", func(r request) string {
+		w.Answering("any", func(r kit.Request) string {
 			<-begin
 			if r.Step == "ship" && r.Attempt == 1 {
 				return refused
@@ -189,25 +191,25 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
 		send := func(k int, command string) {
 			c := fmt.Sprintf(`{"command":%q,"id":"%s-%s"}`, command, id(k), command)
-			w.command(id(k), c)
-			w.command(id(k), c) // sent again at once, it acts once
+			w.Command(id(k), c)
+			w.Command(id(k), c) // sent again at once, it acts once
 		}
 		commands := []string{"pause", "resume", "cancel", "resubmit"}
 		for k := range n {
-			w.submit(id(k), `{"workflow":"undoable"}`)
+			w.Submit(id(k), `{"workflow":"undoable"}`)
 		}
 		for k := range n { // an order that is not there yet takes no command
 			w.order(one, id(k), func(*projections.Order) bool { return true })
 		}
 		release() // the agent
-		var two *running
+		var two *waybill.Instance
 		for k := range n {
 			for _, command := range commands {
 				send(k, command)
 			}
 			switch k {
 			case n / 4:
-				two = w.start("i-2", t.TempDir(), briefly) // takes some over, in good order
+				two = w.Run("i-2", t.TempDir(), briefly) // takes some over, in good order
 			case n / 2:
 				w.share(one, two)
 				wire.pull() // and now all others, from one that is gone
@@ -224,7 +226,7 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 		for k := range n {
 			w.order(two, id(k), func(o *projections.Order) bool { return o.State.Final() && o.Command == id(k)+"-resubmit" })
 		}
-		books := w.audit()
+		books := w.Audit()
 		for k := range n {
 			for _, command := range commands {
 				if got := books.Commands(id(k), id(k)+"-"+command); got != 1 {
@@ -242,8 +244,8 @@ func TestCommandsRaceWithRepliesAndTakeovers(t *testing.T) {
 func TestOldRecordsGoTheirWay(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody, timeout: 1h}]")
 		anywhere := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		const n = 15
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
@@ -262,15 +264,15 @@ func TestOldRecordsGoTheirWay(t *testing.T) {
 				}
 			}
 		}
-		put(w.topics.Orders, `{"workflow":"manual"}`)
+		put(w.Topics.Orders, `{"workflow":"manual"}`)
 		for k := range n {
 			w.order(i, id(k), in(projections.Processing))
 		}
-		put(w.topics.Commands, "garbage")
-		put(w.topics.Commands, `{"command":"pause","id":"c-1"}`)
+		put(w.Topics.Commands, "garbage")
+		put(w.Topics.Commands, `{"command":"pause","id":"c-1"}`)
 		for k := range n {
 			w.until("the command", func() error { return w.told(i, id(k), "c-1") })
 		}
-		w.records(w.topics.DeadLetters, n, func(*kgo.Record) bool { return true })
+		w.records(w.Topics.DeadLetters, n, func(*kgo.Record) bool { return true })
 	})
 }

@@ -26,12 +26,12 @@ import (
 func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		w.serveFulfilment()
-		mine := w.caller("shop").topic
+		mine := w.Caller("shop").Topic
 
-		w.submit("o-1", `{"workflow":"fulfilment","input":{"customer":"c-1"},"replyTo":"`+mine+`","later":"fields are ignored"}`)
+		w.Submit("o-1", `{"workflow":"fulfilment","input":{"customer":"c-1"},"replyTo":"`+mine+`","later":"fields are ignored"}`)
 		o := w.order(i, "o-1", in(projections.Processed))
 		if string(o.Output()) != `"o-1/ship"` || o.LockedBy != "" || o.Version != 1 {
 			t.Errorf("output %s, locked by %q, version %d", o.Output(), o.LockedBy, o.Version)
@@ -44,7 +44,7 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 		if !strings.Contains(string(heard[0].Value), `"received"`) || !strings.Contains(string(heard[1].Value), `"completed"`) {
 			t.Errorf("the caller heard %s and %s", heard[0].Value, heard[1].Value)
 		}
-		asked := w.records(w.topics.Requests("payment"), 1, keyed("o-1"))[0]
+		asked := w.records(w.Topics.Requests("payment"), 1, keyed("o-1"))[0]
 		if k := events.Header(asked, "ce_idempotencykey"); k != "o-1/charge" || events.Header(asked, "ce_step") != "charge" {
 			t.Errorf("the request's headers: key %q", k)
 		}
@@ -53,8 +53,8 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 			t.Errorf("history: %v, %v", history, err)
 		}
 
-		w.submit("o-1", `{"workflow":"no-such"}`) // again: changes nothing
-		w.submit("o-2", `{"workflow":"fulfilment"}`)
+		w.Submit("o-1", `{"workflow":"no-such"}`) // again: changes nothing
+		w.Submit("o-2", `{"workflow":"fulfilment"}`)
 		w.order(i, "o-2", in(projections.Processed))
 		if got := w.types("o-1"); got != want {
 			t.Errorf("journal after a second submission: %s", got)
@@ -67,8 +67,8 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 func TestIndependentStepsRunAtTheSameTime(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: parallel
 steps:
   - {name: left, agent: any, after: []}
@@ -84,7 +84,7 @@ steps:
 			}
 			return r.Step, nil
 		}, "left", "right", "join")
-		w.submit("o-1", `{"workflow":"parallel"}`)
+		w.Submit("o-1", `{"workflow":"parallel"}`)
 		<-both
 		<-both // both run, and neither has ended
 		close(go1)
@@ -97,8 +97,8 @@ steps:
 func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, "workflow: manual\nsteps: [{name: only, agent: nobody}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, "workflow: manual\nsteps: [{name: only, agent: nobody}]")
 		anywhere := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		const n = 30
 		put := func(topic, value string) {
@@ -110,15 +110,15 @@ func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 				}
 			}
 		}
-		put(w.topics.Orders, `{"workflow":"manual"}`)
+		put(w.Topics.Orders, `{"workflow":"manual"}`)
 		for k := range n {
 			w.order(i, fmt.Sprintf("o-%d", k), in(projections.Processing))
 		}
-		put(w.topics.Replies, `{"order":"ID","step":"only","attempt":1,"status":"completed"}`)
+		put(w.Topics.Replies, `{"order":"ID","step":"only","attempt":1,"status":"completed"}`)
 		for k := range n {
 			w.order(i, fmt.Sprintf("o-%d", k), in(projections.Processed))
 		}
-		for _, topic := range []string{w.topics.Orders, w.topics.Replies} {
+		for _, topic := range []string{w.Topics.Orders, w.Topics.Replies} {
 			forwarded := 0
 			for _, r := range w.read(topic) {
 				if events.Header(r, "waybill_forwarded_from") != "" {
@@ -146,36 +146,36 @@ func TestMisroutedRecordsAreForwardedOnce(t *testing.T) {
 func TestUnreadableInputIsPutAside(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		w.serveFulfilment()
 		bad := []struct {
 			topic, key, kind, value, reason string
 		}{
-			{w.topics.Orders, "o-1", "", "not json", "not a JSON object"},
-			{w.topics.Orders, "o-2", "", "[1]", "not a JSON object"},
-			{w.topics.Orders, "o-3", "", "", "not a JSON object"},
-			{w.topics.Orders, "", "", `{"workflow":"fulfilment"}`, "order id is empty"},
-			{w.topics.Orders, strings.Repeat("x", 257), "", `{"workflow":"fulfilment"}`, "257 bytes"},
-			{w.topics.Orders, "\xff\xfe", "", `{"workflow":"fulfilment"}`, "not UTF-8"},
-			{w.topics.Orders, "o-4", "waybill.step.replied", "{}", "does not belong"},
-			{w.topics.Replies, "o-5", "", "{", "not a JSON object"},
-			{w.topics.Replies, "o-6", "", `{"order":"o-6","step":"s","attempt":1,"status":"completed"}`, "no order of this id"},
-			{w.topics.Replies, "o-7", "", `{"order":"o-8","step":"s","attempt":1,"status":"completed"}`, "the key names"},
-			{w.topics.Replies, "o-9", "", `{"order":"o-9","step":"s","attempt":1,"status":"maybe"}`, "a reply is"},
-			{w.topics.Commands, "o-10", "", `{}`, "there is no order of this id"},
-			{w.topics.Commands, "o-11", "waybill.step.replied", `{}`, "does not belong"},
+			{w.Topics.Orders, "o-1", "", "not json", "not a JSON object"},
+			{w.Topics.Orders, "o-2", "", "[1]", "not a JSON object"},
+			{w.Topics.Orders, "o-3", "", "", "not a JSON object"},
+			{w.Topics.Orders, "", "", `{"workflow":"fulfilment"}`, "order id is empty"},
+			{w.Topics.Orders, strings.Repeat("x", 257), "", `{"workflow":"fulfilment"}`, "257 bytes"},
+			{w.Topics.Orders, "\xff\xfe", "", `{"workflow":"fulfilment"}`, "not UTF-8"},
+			{w.Topics.Orders, "o-4", "waybill.step.replied", "{}", "does not belong"},
+			{w.Topics.Replies, "o-5", "", "{", "not a JSON object"},
+			{w.Topics.Replies, "o-6", "", `{"order":"o-6","step":"s","attempt":1,"status":"completed"}`, "no order of this id"},
+			{w.Topics.Replies, "o-7", "", `{"order":"o-8","step":"s","attempt":1,"status":"completed"}`, "the key names"},
+			{w.Topics.Replies, "o-9", "", `{"order":"o-9","step":"s","attempt":1,"status":"maybe"}`, "a reply is"},
+			{w.Topics.Commands, "o-10", "", `{}`, "there is no order of this id"},
+			{w.Topics.Commands, "o-11", "waybill.step.replied", `{}`, "does not belong"},
 		}
 		for _, x := range bad {
 			r := &kgo.Record{Topic: x.topic, Key: []byte(x.key), Value: []byte(x.value), Headers: []kgo.RecordHeader{{Key: "mine", Value: []byte("kept")}}}
 			if x.kind != "" {
 				r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(x.kind)})
 			}
-			w.produce(r)
+			w.Produce(r)
 		}
-		w.submit("good", `{"workflow":"fulfilment"}`)
+		w.Submit("good", `{"workflow":"fulfilment"}`)
 		w.order(i, "good", in(projections.Processed))
-		letters := w.records(w.topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true })
+		letters := w.records(w.Topics.DeadLetters, len(bad), func(*kgo.Record) bool { return true })
 		for _, x := range bad {
 			at := slices.IndexFunc(letters, func(r *kgo.Record) bool { return string(r.Key) == x.key })
 			if at < 0 {
@@ -196,8 +196,8 @@ func TestUnreadableInputIsPutAside(t *testing.T) {
 func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		for id, x := range map[string]struct{ value, reason string }{
 			"unknown":  {`{"workflow":"no-such"}`, "workflow no-such is not registered"},
 			"version":  {`{"workflow":"fulfilment","version":9}`, "fulfilment@9 is not registered"},
@@ -206,18 +206,18 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 			"form":     {`{"workflow":"fulfilment","version":"one"}`, "/version"},
 			"large":    {`{"workflow":"fulfilment","input":"` + strings.Repeat("x", events.MaxValue) + `"}`, "at most 1048576"},
 		} {
-			w.submit(id, x.value)
+			w.Submit(id, x.value)
 			if o := w.order(i, id, in(projections.Rejected)); !strings.Contains(o.Reason, x.reason) {
 				t.Errorf("%s: %s", id, o.Reason)
 			}
-			if heard := w.records(w.topics.Status, 1, keyed(id))[0]; !bytes.Contains(heard.Value, []byte(`"rejected"`)) {
+			if heard := w.records(w.Topics.Status, 1, keyed(id))[0]; !bytes.Contains(heard.Value, []byte(`"rejected"`)) {
 				t.Errorf("%s: the caller heard %s", id, heard.Value)
 			}
 		}
 		// The largest that is allowed runs.
 		w.serveFulfilment()
 		head, tail := `{"workflow":"fulfilment","input":"`, `"}`
-		w.submit("largest", head+strings.Repeat("x", events.MaxValue-len(head)-len(tail))+tail)
+		w.Submit("largest", head+strings.Repeat("x", events.MaxValue-len(head)-len(tail))+tail)
 		w.order(i, "largest", in(projections.Processed))
 	})
 }
@@ -228,13 +228,13 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		one := w.start("i-1", t.TempDir())
-		two := w.start("i-2", t.TempDir())
+		one := w.Run("i-1", t.TempDir())
+		two := w.Run("i-2", t.TempDir())
 		for v := 1; v <= 5; v++ {
-			w.register(one, fmt.Sprintf("workflow: fresh\nversion: %d\nsteps: [{name: only, agent: nobody}]", v))
+			w.Register(one, fmt.Sprintf("workflow: fresh\nversion: %d\nsteps: [{name: only, agent: nobody}]", v))
 			for k := range partitions * 2 {
 				id := fmt.Sprintf("o-%d-%d", v, k)
-				w.submit(id, fmt.Sprintf(`{"workflow":"fresh","version":%d}`, v))
+				w.Submit(id, fmt.Sprintf(`{"workflow":"fresh","version":%d}`, v))
 				if o := w.order(two, id, in(projections.Processing)); o.Version != v {
 					t.Errorf("order %s runs version %d", id, o.Version)
 				}
@@ -258,19 +258,19 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 func TestAStatusTopicThatRefuses(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
 		w.serveFulfilment()
 		for id, to := range map[string]string{
-			"missing": w.topics.Namespace + "-no-such", "commands": w.topics.Commands, "journal": w.topics.Journal,
-			"requests": w.topics.Requests("payment"), "kafka": "__consumer_offsets", "form": "no topic",
+			"missing": w.Namespace + "-no-such", "commands": w.Topics.Commands, "journal": w.Topics.Journal,
+			"requests": w.Topics.Requests("payment"), "kafka": "__consumer_offsets", "form": "no topic",
 		} {
-			w.submit(id, `{"workflow":"fulfilment","replyTo":`+strconv.Quote(to)+`}`)
+			w.Submit(id, `{"workflow":"fulfilment","replyTo":`+strconv.Quote(to)+`}`)
 			w.order(i, id, in(projections.Processed))
 			if got := w.types(id); !strings.HasPrefix(got, "order.accepted status.refused step.started") {
 				t.Errorf("%s: journal: %s", id, got)
 			}
-			w.records(w.topics.Status, 2, keyed(id))
+			w.records(w.Topics.Status, 2, keyed(id))
 		}
 	})
 }
@@ -282,13 +282,13 @@ func TestSilenceAndRefusalEndWithAnOperator(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, `
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, `
 workflow: hard
 steps:
   - {name: call, agent: phone, timeout: 50ms, retry: {attempts: 3, backoff: 10ms}}
 `)
-		w.submit("silent", `{"workflow":"hard"}`)
+		w.Submit("silent", `{"workflow":"hard"}`)
 		o := w.order(i, "silent", in(projections.Error))
 		if o.FailureCount != 3 || o.Steps[0].FailureCount != 3 || o.Alert == nil || !strings.Contains(o.Reason, "3 of 3") {
 			t.Errorf("%+v", o)
@@ -297,15 +297,15 @@ steps:
 		if got := w.types("silent"); got != want {
 			t.Errorf("journal: %s", got)
 		}
-		for n, r := range w.records(w.topics.Requests("phone"), 3, keyed("silent")) {
+		for n, r := range w.records(w.Topics.Requests("phone"), 3, keyed("silent")) {
 			if events.Header(r, "ce_idempotencykey") != "silent/call" || events.Header(r, "ce_attempt") != strconv.Itoa(n+1) {
 				t.Errorf("request %d: %s", n, r.Value)
 			}
 		}
-		w.records(w.topics.Alerts, 1, keyed("silent"))
+		w.records(w.Topics.Alerts, 1, keyed("silent"))
 
 		// A late reply changes nothing, and is recorded.
-		w.produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte("silent"), Value: []byte(`{"order":"silent","step":"call","attempt":3,"status":"completed"}`)})
+		w.Produce(&kgo.Record{Topic: w.Topics.Replies, Key: []byte("silent"), Value: []byte(`{"order":"silent","step":"call","attempt":3,"status":"completed"}`)})
 		w.until("the late reply", func() error {
 			if got := w.types("silent"); got != want+" reply.discarded" {
 				return errors.New(got)
@@ -313,11 +313,11 @@ steps:
 			return nil
 		})
 
-		w.register(i, "workflow: refused\nsteps: [{name: charge, agent: payment}]")
+		w.Register(i, "workflow: refused\nsteps: [{name: charge, agent: payment}]")
 		w.serve("payment", func(context.Context, agents.Request[any]) (any, error) {
 			return nil, agents.Permanent("card-declined", errors.New("no cover"))
 		}, "charge")
-		w.submit("declined", `{"workflow":"refused"}`)
+		w.Submit("declined", `{"workflow":"refused"}`)
 		o = w.order(i, "declined", in(projections.Error))
 		if o.FailureCount != 1 || o.Alert.Errors[0].Code != "card-declined" {
 			t.Errorf("%+v", o)
@@ -331,16 +331,16 @@ func TestARequestTopicThatIsGone(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
-		w.register(i, fulfilment)
-		w.register(i, "workflow: gone\nsteps: [{name: call, agent: phone}]")
+		i := w.Run("i-1", t.TempDir())
+		w.Register(i, fulfilment)
+		w.Register(i, "workflow: gone\nsteps: [{name: call, agent: phone}]")
 		w.serveFulfilment()
-		if _, err := w.admin.DeleteTopics(t.Context(), w.topics.Requests("phone")); err != nil {
+		if _, err := w.Admin.DeleteTopics(t.Context(), w.Topics.Requests("phone")); err != nil {
 			t.Fatal(err)
 		}
 		for k := range 20 {
-			w.submit(fmt.Sprintf("bad-%d", k), `{"workflow":"gone"}`)
-			w.submit(fmt.Sprintf("good-%d", k), `{"workflow":"fulfilment"}`)
+			w.Submit(fmt.Sprintf("bad-%d", k), `{"workflow":"gone"}`)
+			w.Submit(fmt.Sprintf("good-%d", k), `{"workflow":"fulfilment"}`)
 		}
 		for k := range 20 {
 			w.order(i, fmt.Sprintf("good-%d", k), in(projections.Processed))
@@ -359,14 +359,14 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		dir := t.TempDir()
-		i := w.start("i-1", dir)
-		w.register(i, fulfilment)
-		w.register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
+		i := w.Run("i-1", dir)
+		w.Register(i, fulfilment)
+		w.Register(i, "workflow: open\nsteps: [{name: wait, agent: nobody, timeout: 1h}]")
 		w.serveFulfilment()
 		for k := range 50 {
-			w.submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
-			w.submit(fmt.Sprintf("open-%d", k), `{"workflow":"open"}`)
-			w.submit(fmt.Sprintf("bad-%d", k), `{"workflow":"none"}`)
+			w.Submit(fmt.Sprintf("done-%d", k), fmt.Sprintf(`{"workflow":"fulfilment","input":{"n":%d}}`, k))
+			w.Submit(fmt.Sprintf("open-%d", k), `{"workflow":"open"}`)
+			w.Submit(fmt.Sprintf("bad-%d", k), `{"workflow":"none"}`)
 		}
 		for k := range 50 {
 			w.order(i, fmt.Sprintf("done-%d", k), in(projections.Processed))
@@ -374,13 +374,13 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 			w.order(i, fmt.Sprintf("bad-%d", k), in(projections.Rejected))
 		}
 		before := w.dump(i)
-		i.stop()
+		i.Stop()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 
-		again := w.start("i-1", dir)
-		standby := w.start("i-2", t.TempDir())
+		again := w.Run("i-1", dir)
+		standby := w.Run("i-2", t.TempDir())
 		w.until("both are as the one that is gone", func() error {
 			if a, b := w.dump(again), w.dump(standby); a != before || b != before {
 				return fmt.Errorf("they differ: %d and %d bytes, and before it were %d", len(a), len(b), len(before))
@@ -390,7 +390,7 @@ func TestTheStoreIsRebuiltFromTheJournal(t *testing.T) {
 		// In-flight work goes on where it was.
 		for k := range 50 {
 			id := fmt.Sprintf("open-%d", k)
-			w.produce(&kgo.Record{Topic: w.topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"wait","attempt":1,"status":"completed"}`)})
+			w.Produce(&kgo.Record{Topic: w.Topics.Replies, Key: []byte(id), Value: []byte(`{"order":"` + id + `","step":"wait","attempt":1,"status":"completed"}`)})
 		}
 		for k := range 50 {
 			w.order(again, fmt.Sprintf("open-%d", k), in(projections.Processed))
@@ -404,21 +404,21 @@ func TestInstancesShareAndTakeOver(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		one := w.start("i-1", t.TempDir())
-		two := w.start("i-2", t.TempDir())
+		one := w.Run("i-1", t.TempDir())
+		two := w.Run("i-2", t.TempDir())
 		w.until("both own partitions", func() error {
 			if a, b := one.Owned(), two.Owned(); a == 0 || b == 0 || a+b != partitions {
 				return fmt.Errorf("%d and %d", a, b)
 			}
 			return nil
 		})
-		w.register(two, fulfilment)
+		w.Register(two, fulfilment)
 		w.serveFulfilment()
 		const n = 300
 		for k := range n {
-			w.submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
+			w.Submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
 			if k == n/2 {
-				one.stop()
+				one.Stop()
 			}
 		}
 		for k := range n {
@@ -432,15 +432,15 @@ func TestTopicsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		if _, err := w.admin.DeleteTopics(t.Context(), w.topics.Replies); err != nil {
+		if _, err := w.Admin.DeleteTopics(t.Context(), w.Topics.Replies); err != nil {
 			t.Fatal(err)
 		}
 		w.until("another replies topic", func() error {
-			_, err := w.admin.CreateTopic(t.Context(), partitions+1, 1, nil, w.topics.Replies)
+			_, err := w.Admin.CreateTopic(t.Context(), partitions+1, 1, nil, w.Topics.Replies)
 			return err
 		})
 		w.until("the error", func() error {
-			i, err := orchestrator.New(t.Context(), w.config("i-1", t.TempDir()))
+			i, err := orchestrator.New(t.Context(), orchestrator.Config{ID: "i-1", Namespace: w.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
 			if err == nil {
 				return errors.Join(errors.New("it starts"), i.Close())
 			}
@@ -449,11 +449,11 @@ func TestTopicsThatDoNotFit(t *testing.T) {
 			}
 			return nil
 		})
-		found, err := orchestrator.CheckTopics(t.Context(), w.client, &w.topics, nil)
+		found, err := orchestrator.CheckTopics(t.Context(), b.Client(t), &w.Topics, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found) == 0 || found[0].Topic != w.topics.Replies || found[0].What != "partitions" || !found[0].Harmful {
+		if len(found) == 0 || found[0].Topic != w.Topics.Replies || found[0].What != "partitions" || !found[0].Harmful {
 			t.Errorf("check found %+v", found)
 		}
 	})

@@ -22,17 +22,17 @@ func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 	t.Parallel()
 	b := kafka.Own(t)
 	w := newWorld(t, b)
-	i := w.start("i-1", t.TempDir())
-	w.register(i, fulfilment)
+	i := w.Run("i-1", t.TempDir())
+	w.Register(i, fulfilment)
 	w.serveFulfilment()
 	const n = 100
 	for k := range n {
-		w.submit(fmt.Sprintf("before-%d", k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("before-%d", k), `{"workflow":"fulfilment"}`)
 	}
 	b.Stop(t)
 	b.Start(t)
 	for k := range n {
-		w.submit(fmt.Sprintf("after-%d", k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("after-%d", k), `{"workflow":"fulfilment"}`)
 	}
 	for k := range n {
 		w.order(i, fmt.Sprintf("before-%d", k), in(projections.Processed))
@@ -60,11 +60,11 @@ func TestATakeoverGoesAroundABrokerThatIsGone(t *testing.T) {
 		}
 	}()
 	said := &kit.Log{}
-	i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
-		cfg.Kafka = []kgo.Opt{kgo.SeedBrokers(append([]string{gone.Addr().String()}, w.broker.Brokers...)...)}
+	i := w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
+		cfg.Kafka = []kgo.Opt{kgo.SeedBrokers(append([]string{gone.Addr().String()}, w.Broker.Brokers...)...)}
 		cfg.Logger = slog.New(slog.NewTextHandler(said, nil))
 	})
-	w.register(i, fulfilment)
+	w.Register(i, fulfilment)
 	w.serveFulfilment()
 	w.complete(i, "o", 10)
 	if strings.Contains(said.String(), "the lane ended") {

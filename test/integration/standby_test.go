@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
 	kit "github.com/waybill-dev/waybill/test/world"
 )
 
@@ -27,19 +28,19 @@ func (w *world) lowestFetch(partition int32) *atomic.Int64 {
 	w.Helper()
 	lowest := &atomic.Int64{}
 	lowest.Store(-1)
-	journal, err := w.admin.Metadata(w.Context(), w.topics.Journal)
+	journal, err := w.Admin.Metadata(w.Context(), w.Topics.Journal)
 	if err != nil {
 		w.Fatal(err)
 	}
-	id := journal.Topics[w.topics.Journal].ID
-	w.broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		w.broker.Fake.KeepControl()
+	id := journal.Topics[w.Topics.Journal].ID
+	w.Broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.Broker.Fake.KeepControl()
 		fetch, ok := r.(*kmsg.FetchRequest)
 		if !ok {
 			return nil, nil, false
 		}
 		for _, topic := range fetch.Topics {
-			if topic.Topic != w.topics.Journal && topic.TopicID != [16]byte(id) {
+			if topic.Topic != w.Topics.Journal && topic.TopicID != [16]byte(id) {
 				continue
 			}
 			for _, p := range topic.Partitions {
@@ -54,7 +55,7 @@ func (w *world) lowestFetch(partition int32) *atomic.Int64 {
 }
 
 // head is how far an instance has folded a partition.
-func (w *world) head(r *running, partition int32) int64 {
+func (w *world) head(r *waybill.Instance, partition int32) int64 {
 	w.Helper()
 	heads, err := r.Store().Heads(partitions)
 	if err != nil {
@@ -68,10 +69,10 @@ func standby(s orchestrator.Standby) func(*orchestrator.Config) {
 }
 
 // complete runs n orders to their end.
-func (w *world) complete(r *running, name string, n int) {
+func (w *world) complete(r *waybill.Instance, name string, n int) {
 	w.Helper()
 	for k := range n {
-		w.submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
 	}
 	for k := range n {
 		w.order(r, fmt.Sprintf("%s-%d", name, k), in(projections.Processed))
@@ -83,10 +84,10 @@ func (w *world) complete(r *running, name string, n int) {
 func TestATakeoverReadsTheTailOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
-	one := w.start("one", t.TempDir())
-	w.register(one, fulfilment)
+	one := w.Run("one", t.TempDir())
+	w.Register(one, fulfilment)
 	w.serveFulfilment()
-	two := w.start("two", t.TempDir())
+	two := w.Run("two", t.TempDir())
 	w.share(one, two)
 	w.complete(one, "followed", 30)
 	var lowest [partitions]*atomic.Int64
@@ -96,7 +97,7 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 		followed[p], lowest[p] = w.head(two, p), w.lowestFetch(p)
 	}
 	moves, moved := one.Owned(), 0
-	one.stop()
+	one.Stop()
 	w.until("two owns all", func() error { return owns(two, partitions) })
 	for p := range partitions {
 		switch at := lowest[p].Load(); {
@@ -119,23 +120,23 @@ func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
 	w := newWorld(t, kafka.Embedded(t))
 	said := &kit.Log{}
 	logged := func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) }
-	one := w.start("one", t.TempDir(), logged)
-	w.register(one, fulfilment)
+	one := w.Run("one", t.TempDir(), logged)
+	w.Register(one, fulfilment)
 	w.serveFulfilment()
-	two := w.start("two", t.TempDir(), logged)
+	two := w.Run("two", t.TempDir(), logged)
 	w.share(one, two)
 	w.complete(one, "before", 30)
 	w.followed(one, two)
 
-	journal, err := w.admin.Metadata(w.Context(), w.topics.Journal)
+	journal, err := w.Admin.Metadata(w.Context(), w.Topics.Journal)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := journal.Topics[w.topics.Journal].ID
+	id := journal.Topics[w.Topics.Journal].ID
 	var forgetful atomic.Bool
 	forgetful.Store(true)
-	w.broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		w.broker.Fake.KeepControl()
+	w.Broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.Broker.Fake.KeepControl()
 		fetch, ok := r.(*kmsg.FetchRequest)
 		if !ok || !forgetful.Load() {
 			return nil, nil, false
@@ -175,7 +176,7 @@ func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
 }
 
 // followed waits until both instances have folded the same.
-func (w *world) followed(one, two *running) {
+func (w *world) followed(one, two *waybill.Instance) {
 	w.Helper()
 	for p := range int32(partitions) {
 		w.until("both have folded all", func() error {
@@ -188,7 +189,7 @@ func (w *world) followed(one, two *running) {
 }
 
 // share waits until two instances serve all partitions between them.
-func (w *world) share(one, two *running) {
+func (w *world) share(one, two *waybill.Instance) {
 	w.Helper()
 	w.until("both instances serve", func() error {
 		if one.Owned() == 0 || two.Owned() == 0 || one.Owned()+two.Owned() < partitions {
@@ -198,7 +199,7 @@ func (w *world) share(one, two *running) {
 	})
 }
 
-func owns(r *running, n int) error {
+func owns(r *waybill.Instance, n int) error {
 	if have := r.Owned(); have != n {
 		return fmt.Errorf("%d of %d", have, n)
 	}
@@ -212,15 +213,15 @@ func TestStandbyOwned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
 	dir := t.TempDir()
-	one := w.start("one", dir, standby(orchestrator.StandbyOwned))
-	w.register(one, fulfilment)
+	one := w.Run("one", dir, standby(orchestrator.StandbyOwned))
+	w.Register(one, fulfilment)
 	w.serveFulfilment()
 	w.complete(one, "first", 20)
-	one.stop()
+	one.Stop()
 
-	two := w.start("two", t.TempDir(), standby(orchestrator.StandbyOwned))
+	two := w.Run("two", t.TempDir(), standby(orchestrator.StandbyOwned))
 	w.complete(two, "second", 20)
-	one = w.start("one", dir, standby(orchestrator.StandbyOwned))
+	one = w.Run("one", dir, standby(orchestrator.StandbyOwned))
 	w.share(one, two)
 	elsewhere := one.Elsewhere()
 	if len(elsewhere) != partitions-one.Owned() {
@@ -238,7 +239,7 @@ func TestStandbyOwned(t *testing.T) {
 		t.Fatalf("partition %d: one stands at %d, two at %d", away, before, w.head(two, away))
 	}
 	lowest.Store(-1)
-	two.stop()
+	two.Stop()
 	w.until("one owns all", func() error { return owns(one, partitions) })
 	if at := lowest.Load(); at != before-1 { // the last record that one has folded must be there still
 		t.Errorf("the takeover read partition %d from %d; one stood at %d", away, at, before)
@@ -252,10 +253,10 @@ func TestStandbyOwned(t *testing.T) {
 }
 
 // completeBoth runs n orders to their end, each as its owner tells.
-func (w *world) completeBoth(one, two *running, name string, n int) {
+func (w *world) completeBoth(one, two *waybill.Instance, name string, n int) {
 	w.Helper()
 	for k := range n {
-		w.submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("%s-%d", name, k), `{"workflow":"fulfilment"}`)
 	}
 	for k := range n {
 		id := fmt.Sprintf("%s-%d", name, k)
@@ -273,7 +274,7 @@ func (w *world) completeBoth(one, two *running, name string, n int) {
 }
 
 // saysWhatIsElsewhere asks over HTTP for what the instance does not know.
-func (w *world) saysWhatIsElsewhere(r *running, elsewhere []int32) {
+func (w *world) saysWhatIsElsewhere(r *waybill.Instance, elsewhere []int32) {
 	w.Helper()
 	server := api.New(api.Config{})
 	server.Attach(r.Instance)

@@ -27,8 +27,8 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 	b := kafka.Embedded(t)
 	w := newWorld(t, b)
 	said := &kit.Log{}
-	one := w.start("one", t.TempDir(), func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
-	w.register(one, fulfilment)
+	one := w.Run("one", t.TempDir(), func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+	w.Register(one, fulfilment)
 	var silent, produces atomic.Int64
 	silent.Store(1)
 	// What lanes and members of the group ask is read, and never answered.
@@ -50,7 +50,7 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 		return nil, nil, false
 	})
 	for k := range 6 {
-		w.submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
+		w.Submit(fmt.Sprintf("o-%d", k), `{"workflow":"fulfilment"}`)
 	}
 	w.until("something is being committed", func() error {
 		if produces.Load() == 0 {
@@ -58,13 +58,13 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 		}
 		return nil
 	})
-	one.stop() // an error fails the test
+	one.Stop() // an error fails the test
 	if !strings.Contains(said.String(), "Kafka does not answer, and the instance stops without it") {
 		t.Errorf("it says nothing about what it left:\n%s", said)
 	}
 
 	silent.Store(0)
-	two := w.start("two", t.TempDir())
+	two := w.Run("two", t.TempDir())
 	w.serveFulfilment()
 	for k := range 6 {
 		w.order(two, fmt.Sprintf("o-%d", k), in(projections.Processed))
@@ -77,10 +77,10 @@ func TestASubmissionEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	b := kafka.Embedded(t)
 	w := newWorld(t, b)
-	i := w.start("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
+	i := w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
 		cfg.Kafka = append(cfg.Kafka, kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(time.Second))
 	})
-	w.register(i, fulfilment)
+	w.Register(i, fulfilment)
 	w.serveFulfilment()
 	var silent atomic.Bool
 	silent.Store(true)
@@ -112,11 +112,11 @@ func TestHandOverWaitsForNoTimeout(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		long := func(cfg *orchestrator.Config) { cfg.SessionTimeout = 5 * time.Minute }
-		one, two := w.start("one", t.TempDir(), long), w.start("two", t.TempDir(), long)
-		w.register(one, fulfilment)
+		one, two := w.Run("one", t.TempDir(), long), w.Run("two", t.TempDir(), long)
+		w.Register(one, fulfilment)
 		w.serveFulfilment()
 		w.share(one, two)
-		two.stop()
+		two.Stop()
 		w.until("one owns all", func() error { return owns(one, partitions) })
 		w.complete(one, "o", 10)
 	})

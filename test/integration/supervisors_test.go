@@ -20,15 +20,15 @@ func TestSupervisorsNeverFight(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		wire := &cable{}
-		one := w.start("i-1", t.TempDir(), through(wire), briefly)
+		one := w.Run("i-1", t.TempDir(), through(wire), briefly)
 		t.Cleanup(wire.plug)
-		two := w.start("i-2", t.TempDir(), briefly)
+		two := w.Run("i-2", t.TempDir(), briefly)
 		w.share(one, two)
-		w.register(one, "workflow: silent\nsteps: [{name: call, agent: nobody, timeout: 200ms, retry: {attempts: 4, backoff: 100ms, multiplier: 1}}]")
+		w.Register(one, "workflow: silent\nsteps: [{name: call, agent: nobody, timeout: 200ms, retry: {attempts: 4, backoff: 100ms, multiplier: 1}}]")
 		const n = 60
 		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
 		for k := range n {
-			w.submit(id(k), `{"workflow":"silent"}`)
+			w.Submit(id(k), `{"workflow":"silent"}`)
 		}
 		for k := range n { // some have expired, of both
 			w.order(two, id(k), func(o *projections.Order) bool { return o.FailureCount > 0 })
@@ -41,7 +41,7 @@ func TestSupervisorsNeverFight(t *testing.T) {
 				t.Errorf("order %s counts %d failures, its step %d", id(k), o.FailureCount, o.Steps[0].FailureCount)
 			}
 		}
-		books := w.audit()
+		books := w.Audit()
 		for k := range n {
 			for attempt := 1; attempt <= 4; attempt++ {
 				got := books.Count(id(k), func(e *events.Event) bool { return e.Type == events.StepExpired && e.Attempt == attempt })
@@ -59,7 +59,7 @@ func TestSupervisorsNeverFight(t *testing.T) {
 func TestTheSupervisorKnowsNoBusiness(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
-		i := w.start("i-1", t.TempDir())
+		i := w.Run("i-1", t.TempDir())
 		const shape = `
 workflow: %[1]s
 steps:
@@ -71,12 +71,12 @@ steps:
 			"surgery": {"operate", `{"patient":{"age":70}}`},
 			"bakery":  {"bake", `"\u0000 nothing that anybody could read"`},
 		} {
-			w.register(i, fmt.Sprintf(shape, name, x.do))
-			agent := w.hand(name)
-			w.submit(name, `{"workflow":"`+name+`","input":`+x.input+`}`)
-			agent.does(name, name+"-a", busy)
-			agent.does(name, name+"-a", done)
-			agent.undoes(name, name+"-a", done) // the second step is never answered
+			w.Register(i, fmt.Sprintf(shape, name, x.do))
+			agent := w.Hand(name)
+			w.Submit(name, `{"workflow":"`+name+`","input":`+x.input+`}`)
+			agent.Does(name, name+"-a", busy)
+			agent.Does(name, name+"-a", done)
+			agent.Undoes(name, name+"-a", done) // the second step is never answered
 			w.order(i, name, in(projections.Compensated))
 			var all []string
 			for _, e := range w.history(name) {
@@ -93,7 +93,7 @@ steps:
 // members are the ids of a group's members.
 func (w *world) members(group string) []string {
 	w.Helper()
-	all, err := w.admin.DescribeGroups(w.Context(), group)
+	all, err := w.Admin.DescribeGroups(w.Context(), group)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -4,27 +4,22 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
-	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
+	"github.com/waybill-dev/waybill/test/waybill"
 )
 
 // Tests that wait for others most of the time run side by side, more of them than
@@ -36,7 +31,7 @@ func TestMain(m *testing.M) {
 	kafka.Main(m)
 }
 
-const partitions = 3
+const partitions = waybill.Partitions
 
 // fulfilment is a workflow of three steps that three agents serve. Nothing that is
 // lost heals: no step is asked for again.
@@ -49,95 +44,12 @@ steps:
   - {name: ship, agent: shipping, do: ship, timeout: 1h, retry: {attempts: 1}}
 `
 
-// world is a namespace of its own on a broker. When the test has ended, and all
-// that ran has stopped, it is audited, unless the test did that itself.
-type world struct {
-	*testing.T
-	broker  *kafka.Broker
-	topics  events.Topics
-	client  *kgo.Client
-	admin   *kadm.Client
-	callers []string // topics of [world.caller]
-	audited bool
-}
+// world is a running Waybill, and what these tests ask of it.
+type world struct{ *waybill.Waybill }
 
 func newWorld(t *testing.T, b *kafka.Broker) *world {
 	t.Helper()
-	w := &world{T: t, broker: b}
-	var err error
-	if w.topics, err = events.NewTopics(kafka.Namespace(t)); err != nil {
-		t.Fatal(err)
-	}
-	w.client = b.Client(t, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.ProducerBatchMaxBytes(4<<20), kgo.ProducerLinger(0))
-	w.admin = kadm.NewClient(w.client)
-	if _, err := orchestrator.CreateTopics(t.Context(), w.admin, &w.topics, partitions, 1); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if !w.audited && !t.Failed() {
-			audit.Namespace(afterwards{t}, b.Brokers, &w.topics, true, w.callers...)
-		}
-	})
-	return w
-}
-
-// afterwards is a test whose context has ended, but which has something to do.
-type afterwards struct{ testing.TB }
-
-func (afterwards) Context() context.Context { return context.Background() }
-
-// running is an instance that runs.
-type running struct {
-	*orchestrator.Instance
-	dir  string
-	stop func() // stops it in good order; safe to call again
-}
-
-func (w *world) config(id, dir string) orchestrator.Config {
-	return orchestrator.Config{
-		ID: id, Namespace: w.topics.Namespace, DataDir: dir,
-		Kafka:          []kgo.Opt{kgo.SeedBrokers(w.broker.Brokers...)},
-		SuperviseEvery: 20 * time.Millisecond, SessionTimeout: 6 * time.Second,
-		Logger: slog.New(slog.NewTextHandler(testLog{w.T}, nil)),
-	}
-}
-
-// start runs an instance until the test ends, and returns once it serves all
-// partitions that it was given.
-func (w *world) start(id, dir string, options ...func(*orchestrator.Config)) *running {
-	w.Helper()
-	cfg := w.config(id, dir)
-	for _, set := range options {
-		set(&cfg)
-	}
-	i, err := orchestrator.New(w.Context(), cfg)
-	if err != nil {
-		w.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
-	r := &running{Instance: i, dir: dir, stop: sync.OnceFunc(func() {
-		cancel()
-		if err := errors.Join(<-ended, i.Close()); err != nil {
-			w.Errorf("instance %s: %v", id, err)
-		}
-	})}
-	w.Cleanup(r.stop)
-	w.until("instance "+id+" is ready", i.Ready)
-	return r
-}
-
-func (w *world) register(r *running, source string) *workflow.Workflow {
-	w.Helper()
-	flow, err := workflow.Parse("test.yaml", []byte(source))
-	if err != nil {
-		w.Fatal(err)
-	}
-	if err := r.Register(w.Context(), flow); err != nil {
-		w.Fatal(err)
-	}
-	return flow
+	return &world{waybill.On(t, b)}
 }
 
 // serve runs an agent until the test ends. It does one thing for every
@@ -148,20 +60,7 @@ func (w *world) serve(agent string, do func(context.Context, agents.Request[any]
 	for _, name := range operations {
 		all[name] = agents.Do(do)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- agents.Serve(ctx, agents.Config{
-			Agent: agent, Brokers: w.broker.Brokers, Namespace: w.topics.Namespace, StopTimeout: time.Second,
-			Logger: slog.New(slog.DiscardHandler),
-		}, all)
-	}()
-	w.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("agent %s: %v", agent, err)
-		}
-	})
+	w.Serve(agents.Config{Agent: agent, StopTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)}, all)
 }
 
 // serveFulfilment runs the agents of [fulfilment].
@@ -173,21 +72,8 @@ func (w *world) serveFulfilment() {
 	w.serve("shipping", echo, "ship")
 }
 
-func (w *world) produce(r *kgo.Record) {
-	w.Helper()
-	if err := w.client.ProduceSync(w.Context(), r).FirstErr(); err != nil {
-		w.Fatal(err)
-	}
-}
-
-// submit puts a plain record on the orders topic, as any Kafka client would.
-func (w *world) submit(id, value string) {
-	w.Helper()
-	w.produce(&kgo.Record{Topic: w.topics.Orders, Key: []byte(id), Value: []byte(value)})
-}
-
 // order waits until an order is as wanted.
-func (w *world) order(r *running, id string, wanted func(*projections.Order) bool) *projections.Order {
+func (w *world) order(r *waybill.Instance, id string, wanted func(*projections.Order) bool) *projections.Order {
 	w.Helper()
 	var found *projections.Order
 	w.until("order "+id, func() error {
@@ -215,13 +101,13 @@ func (w *world) until(what string, check func() error) {
 // read returns the committed records of a topic up to its end of now.
 func (w *world) read(topic string) []*kgo.Record {
 	w.Helper()
-	return oracle.Read(w, w.broker.Brokers, topic)
+	return oracle.Read(w, w.Broker.Brokers, topic)
 }
 
 // every returns the same records one by one.
 func (w *world) every(topic string) iter.Seq[*kgo.Record] {
 	w.Helper()
-	return oracle.Records(w, w.broker.Brokers, topic)
+	return oracle.Records(w, w.Broker.Brokers, topic)
 }
 
 // records waits until a topic has n records that match.
@@ -255,7 +141,7 @@ func keyed(id string) func(*kgo.Record) bool {
 func (w *world) types(id string) string {
 	w.Helper()
 	var short []string
-	for _, r := range w.read(w.topics.Journal) {
+	for _, r := range w.read(w.Topics.Journal) {
 		if string(r.Key) == id {
 			short = append(short, strings.TrimPrefix(events.Header(r, events.HeaderType), "waybill."))
 		}
@@ -263,17 +149,9 @@ func (w *world) types(id string) string {
 	return strings.Join(short, " ")
 }
 
-// audit holds all that is on Kafka against all rules. Callers are the topics
-// that the orders named for their status messages.
-func (w *world) audit(callers ...string) *audit.Books {
-	w.Helper()
-	w.audited = true
-	return audit.Namespace(w, w.broker.Brokers, &w.topics, true, callers...)
-}
-
 // dump returns all keys and values of an instance's projection, but for the
 // heads: every owner claims its partitions anew.
-func (w *world) dump(r *running) string {
+func (w *world) dump(r *waybill.Instance) string {
 	w.Helper()
 	var all strings.Builder
 	for p := range r.Partitions() {
@@ -288,12 +166,4 @@ func (w *world) dump(r *running) string {
 		}
 	}
 	return all.String()
-}
-
-// testLog writes an instance's log to the test's.
-type testLog struct{ t *testing.T }
-
-func (l testLog) Write(line []byte) (int, error) {
-	l.t.Logf("%s", strings.TrimSuffix(string(line), "\n"))
-	return len(line), nil
 }

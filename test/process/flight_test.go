@@ -3,7 +3,6 @@
 package process
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -26,6 +25,7 @@ import (
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/reliability"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // Orders of this workflow expire, are tried again, expire for good, and end by
@@ -248,7 +248,15 @@ func (f *flight) restart(what string, end func()) {
 // Processed.
 func (f *flight) answer() {
 	f.Helper()
-	f.cluster.run("the agents", f.work)
+	outside := world.NewOutsider(f, f.cluster.broker.Brokers, f.cluster.topics.Namespace)
+	for _, agent := range []string{"inventory", "payment", "shipping"} {
+		outside.Answering(agent, func(q world.Request) string {
+			if q.Order[:1] != answered {
+				return world.Silence
+			}
+			return world.Gave(`{"done":true}`)
+		})
+	}
 	for _, id := range f.answers {
 		f.within(flightPatience, "the order of which agents answer is Processed", func() error {
 			o, err := f.serve.client.Order(f.Context(), id)
@@ -257,44 +265,6 @@ func (f *flight) answer() {
 			}
 			return err
 		})
-	}
-}
-
-// work is that of all agents of the patient workflow, and plain: it answers
-// requests of some orders.
-func (f *flight) work(ctx context.Context) error {
-	topics := f.cluster.topics
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.cluster.broker.Brokers...),
-		kgo.ConsumeTopics(topics.Requests("inventory"), topics.Requests("payment"), topics.Requests("shipping")),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	for {
-		fetches := client.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := fetches.Err(); err != nil {
-			return err
-		}
-		for it := fetches.RecordIter(); !it.Done(); {
-			r := it.Next()
-			if string(r.Key[:1]) != answered {
-				continue
-			}
-			q, err := events.Decode[events.Request](r.Value)
-			if err != nil {
-				return err
-			}
-			value := fmt.Appendf(nil, `{"order":%q,"step":%q,"attempt":%d,"status":"completed","output":{"done":true}}`, q.Order, q.Step, q.Attempt)
-			client.Produce(ctx, &kgo.Record{Topic: q.ReplyTo, Key: r.Key, Value: value}, func(_ *kgo.Record, err error) {
-				if err != nil && ctx.Err() == nil {
-					f.Errorf("reply: %v", err)
-				}
-			})
-		}
 	}
 }
 

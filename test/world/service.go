@@ -1,8 +1,9 @@
 // Package world is what stands around a Waybill in tests: workflows that are drawn
 // by lot ([Drawing]) or never heal ([Sure]), orders that come whatever happens
-// ([Load]), services behind the agents that fail by lot and note what they did
-// ([Service]), and what a program says ([Log]). It knows no orchestrator, whose own
-// tests use it too.
+// ([Load]), applications, operators and agents by hand ([Outsider], [Hand]),
+// services behind the agents that fail by lot and note what they did ([Service]),
+// and what a program says ([Log]). It knows no orchestrator, whose own tests use it
+// too.
 package world
 
 import (
@@ -19,6 +20,7 @@ import (
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // Service is what stands behind all agents: it notes what it did under which
@@ -125,6 +127,9 @@ func deed(step string, undo bool) string {
 func slowly(completeBy time.Time) time.Duration {
 	return min(time.Until(completeBy)*9/10, 30*time.Second)
 }
+
+// patience is that of whoever waits for something to come.
+const patience = oracle.Patience
 
 // pause waits, but not longer than ctx.
 func pause(ctx context.Context, d time.Duration) {
