@@ -15,7 +15,8 @@ func benched() []events.Event {
 		accepted("o-1", "flow"), started("o-1", "s0", 1, at(60)), failing(events.StepFailed, "s0", 1, "busy"), retried,
 		started("o-1", "s0", 2, at(60)), done("o-1", "s0"), started("o-1", "s1", 1, at(60)), failing(events.StepExpired, "s1", 1, "expired"),
 		{Type: events.OrderCompensating, End: "Compensated", Reason: "s1 is gone", Step: "s1"},
-		undoStarted(1), of(events.UndoCompleted, "s0", 1), {Type: events.OrderCompensated, Undone: []string{"s0"}},
+		undoStarted(1), of(events.UndoCompleted, "s0", 1),
+		{Type: events.OrderCompensated, Undone: []string{"s0"}},
 	}
 	for i := range all {
 		all[i].Order, all[i].Seq, all[i].At = "o-1", uint64(i+1), at(i)

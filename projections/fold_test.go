@@ -190,11 +190,17 @@ func TestUnknownEventsAreRefused(t *testing.T) {
 	}
 }
 
-// Every type of event is folded: those of orders each by its effect.
+// Every type of event is folded: those of orders each by its effect, those of
+// partitions by the partition.
 func TestEveryTypeHasAnEffect(t *testing.T) {
 	for _, spec := range events.Specs {
 		if _, ok := effects[spec.Type]; ok == spec.OfPartition {
 			t.Errorf("%s has an effect: %t", spec.Type, ok)
+		}
+		if spec.OfPartition {
+			j := newJournal()
+			j.add(events.Event{Type: spec.Type, Partitions: 1, Format: events.JournalFormat})
+			folded(t, j)
 		}
 	}
 	if len(known) != len(effects) {

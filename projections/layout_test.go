@@ -232,7 +232,8 @@ func TestAnOlderReleaseStopsWhereANewerOneFolded(t *testing.T) {
 	more.add(done("o-1", "s1"))
 	must(t, fold(partition(t, s, 3), more.records[until-1:]))
 
-	defer teach(blessed)()
+	forget = teach(blessed)
+	defer forget()
 	for id := int32(1); id <= 2; id++ {
 		must(t, fold(partition(t, s, id), j.records[until:]))
 	}
