@@ -127,6 +127,9 @@ const (
 	// PartitionAdvanced carries input positions when a transaction changed no
 	// order, for example because it only forwarded a record.
 	PartitionAdvanced Type = "waybill.partition.advanced"
+	// PartitionRaised says that what follows may be of the given format, and none
+	// before: Format.
+	PartitionRaised Type = "waybill.partition.raised"
 )
 
 // Why a reply was discarded.

@@ -11,12 +11,6 @@ import (
 // It holds a [Seal].
 const HeaderLane = "waybill_lane"
 
-// JournalFormat is the version of the journal's rules. An orchestrator refuses
-// a journal that was claimed in a newer format than it knows. It also refuses
-// types of events that it does not know; the format is raised when one that it
-// knows comes to mean something else, or has a new field that matters.
-const JournalFormat = 1
-
 // Seal closes a transaction of a partition's single writer. With it the
 // journal alone says how far the inputs were read, and a reader can tell a
 // torn or a lost transaction from a whole one.

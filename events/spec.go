@@ -79,6 +79,7 @@ var Specs = []Spec{
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
 	{Type: PartitionAdvanced, OfPartition: true},
+	{Type: PartitionRaised, OfPartition: true, Since: 1, Always: "format"},
 }
 
 // Vocabulary is the newest that this release knows. A release that adds types puts

@@ -46,6 +46,9 @@ type Config struct {
 	// Standby says which partitions are kept up to date here; empty is
 	// [StandbyAll].
 	Standby Standby
+	// RaiseAfter is how long every member of the group must have spoken a newer
+	// format before it is written, and older releases cannot come back; 0 is at once.
+	RaiseAfter time.Duration
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 
@@ -84,6 +87,8 @@ type Instance struct {
 	directory *directory
 	follower  *lane.Follower
 	members   *membership
+	group     *group
+	upgrade   *upgrade
 	readers   chan *kgo.Client // of the journal, for histories; idle ones
 }
 
@@ -173,6 +178,14 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
 	i.members = newMembership(i.follower, i.log)
+	i.group = &group{
+		topics: &i.topics, opts: i.kafka, client: i.client, told: told{cfg.ID, ThisRelease}, session: cfg.SessionTimeout,
+		file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
+	}
+	i.upgrade = &upgrade{members: i.group.members, newest: ThisRelease.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
+		_, highest, err := i.formats()
+		return highest, err
+	}}
 	i.members.alarm = i.alarm
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(reached, p, state) }
 	return i, nil
@@ -184,7 +197,7 @@ func (i *Instance) lane(reached *cluster.Cluster, p int32, state *projections.Pa
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
-	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory}, state, i.log.With("partition", p))
+	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade}, state, i.log.With("partition", p))
 }
 
 // reach waits until a broker answers, and returns the cluster's id.
@@ -346,10 +359,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	}
 	running.Go(func() { i.follower.Run(serving, fail) })
 
-	g := group{
-		topics: &i.topics, opts: i.kafka, client: i.client, session: i.cfg.SessionTimeout,
-		file: filepath.Join(i.cfg.DataDir, "group-member"), log: i.log,
-	}
+	g := i.group
 	g.leaveAsBefore(ctx)
 	i.members.fail = fail
 	member, err := g.join(serving, i.members)
@@ -358,6 +368,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	}
 	running.Go(func() { g.showLag(ctx, member, i.members) })
 	running.Go(func() { g.poll(ctx, member) })
+	running.Go(func() { i.upgrade.run(ctx) })
 
 	<-ctx.Done()
 	patience := time.AfterFunc(stopTimeout, func() {

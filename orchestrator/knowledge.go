@@ -10,6 +10,7 @@ import (
 type knowledge struct {
 	catalogue *catalogue
 	*directory
+	*upgrade
 }
 
 func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {

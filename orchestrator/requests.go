@@ -69,8 +69,12 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
 
 // Register registers a workflow, and creates the request topics of the agents
 // that it names. Doing it again with the same content changes nothing; another
-// content fails with [ErrConflict].
+// content fails with [ErrConflict], and one that uses what an older release in the
+// group does not know with [ErrOlderRelease].
 func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error {
+	if err := i.spoken(ctx, flow.Level()); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
 	if err := createRequestTopics(ctx, i.admin, &i.topics, i.partitions, flow.Agents()); err != nil {
 		return err
 	}
@@ -78,6 +82,19 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 		i.directory.forget(i.topics.Requests(agent))
 	}
 	return i.catalogue.register(ctx, flow)
+}
+
+// spoken fails with [ErrOlderRelease] if a member of the group does not run workflows
+// of this level of the language: it would own orders that it cannot read.
+func (i *Instance) spoken(ctx context.Context, level int) error {
+	if level <= silentRelease.Language {
+		return nil
+	}
+	all, err := i.group.members(ctx)
+	if err != nil {
+		return err
+	}
+	return allSpeak(all, fmt.Sprintf("level %d of the workflow language", level), func(r *Release) bool { return r.Language >= level })
 }
 
 // ErrRefused says that an operator's command could not be done; the error

@@ -250,6 +250,14 @@ func (w *simWorld) RequestTopics() []string {
 	return topics
 }
 
+// Format: in a release that knows a newer one, all speak it from some time on.
+func (w *simWorld) Format() int {
+	if w.b.now.Before(w.b.upgraded) {
+		return 1
+	}
+	return events.JournalFormat
+}
+
 // Learn: what an instance knows of workflows and topics may be old, until it
 // asks, and the answer may be.
 func (w *simWorld) Learn(_ context.Context, unknown bool, topics []string) error {

@@ -94,10 +94,17 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 
 	working := make(map[string]*Update, len(batch))
 	updates := make([]*Update, 0, len(batch))
+	raised := 0
 	for i := range batch {
 		event := &batch[i].event
 		switch {
 		case event.Type == events.PartitionAdvanced:
+			continue
+		case event.Type == events.PartitionRaised:
+			if event.Format > events.JournalFormat {
+				return fmt.Errorf("%w: partition %d is in format %d from offset %d on, and this release knows format %d", ErrNewer, p.id, event.Format, batch[i].offset, events.JournalFormat)
+			}
+			raised = max(raised, event.Format)
 			continue
 		case event.Order == "":
 			return fmt.Errorf("%w: partition %d offset %d is %s", ErrNewer, p.id, batch[i].offset, event.Type)
@@ -124,8 +131,22 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	for i, u := range updates {
 		flat[i] = *u
 	}
-	return p.Commit(seal, offset+1, flat)
+	if err := p.Commit(seal, offset+1, flat); err != nil {
+		return err
+	}
+	p.Raise(raised)
+	return nil
 }
+
+// Raise takes over that a transaction raised the partition to a format; 0 is none.
+func (p *Partition) Raise(format int) {
+	if format > 0 {
+		p.head.format = max(p.head.format, format)
+		p.head.vocabulary = max(p.head.vocabulary, raisedSince)
+	}
+}
+
+var raisedSince = events.SpecOf(events.PartitionRaised).Since
 
 func (p *Partition) claim(e *events.Event, offset int64) error {
 	if e.Format > events.JournalFormat {
@@ -146,7 +167,7 @@ func (p *Partition) claim(e *events.Event, offset int64) error {
 func (p *Partition) readable() error {
 	switch h := &p.head; {
 	case h.format > events.JournalFormat:
-		return fmt.Errorf("%w: partition %d was claimed in format %d, and this release knows format %d", ErrNewer, p.id, h.format, events.JournalFormat)
+		return fmt.Errorf("%w: partition %d is in format %d, and this release knows format %d", ErrNewer, p.id, h.format, events.JournalFormat)
 	case h.vocabulary > events.Vocabulary:
 		return fmt.Errorf("%w: partition %d has events of vocabulary %d, and this release knows vocabulary %d", ErrNewer, p.id, h.vocabulary, events.Vocabulary)
 	}

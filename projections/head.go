@@ -27,10 +27,14 @@ type Head struct {
 	// Partitions is the number of partitions of the namespace, which never changes.
 	Partitions int32
 
-	// format is the newest in which the partition was claimed, and vocabulary the
+	// format is the one of the partition, and vocabulary the
 	// newest that an event of it was of: see [Partition.readable].
 	format, vocabulary int
 }
+
+// Format is the format of the partition: what is new in a later one does not stand
+// there, and must not be written.
+func (h Head) Format() int { return max(h.format, 1) }
 
 func appendHead(dst []byte, h *Head) []byte {
 	w := writer{dst}

@@ -25,7 +25,7 @@ const memoryLimit = 1 << 30
 func newServe() *cobra.Command {
 	var kafka kafkaFlags
 	var dataDir, httpAddr, id string
-	var supervise, session, skew time.Duration
+	var supervise, session, skew, raise time.Duration
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -45,6 +45,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.DurationVar(&supervise, "supervise-interval", 250*time.Millisecond, "how often to look for expired steps")
 	flags.DurationVar(&skew, "clock-skew", 0, "how much clocks may differ: attempts expire that much after their complete-by")
 	flags.DurationVar(&session, "session-timeout", 10*time.Second, "after how long of silence others take over")
+	flags.DurationVar(&raise, "upgrade-after", 10*time.Minute, "how long every instance must have been of a newer release before what is new in it is written, and older ones cannot come back")
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
 	logging := addLog(flags, "info")
 
@@ -52,8 +53,8 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 		if supervise <= 0 || session <= 0 {
 			return usageError{errors.New("--supervise-interval and --session-timeout must be more than 0")}
 		}
-		if skew < 0 {
-			return usageError{errors.New("--clock-skew cannot be negative")}
+		if skew < 0 || raise < 0 {
+			return usageError{errors.New("--clock-skew and --upgrade-after cannot be negative")}
 		}
 		if os.Getenv("GOMEMLIMIT") == "" {
 			debug.SetMemoryLimit(memoryLimit)
@@ -78,7 +79,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			return runInstance(ctx, orchestrator.Config{
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
-				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session,
+				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise,
 				Standby: orchestrator.Standby(standby.value), Logger: log,
 			}, server.Server)
 		})

@@ -205,6 +205,18 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return all.Partitions, err
 }
 
+// Upgrade says how far the namespace is with an upgrade.
+func (c *Client) Upgrade(ctx context.Context) (*Upgrade, error) {
+	u := new(Upgrade)
+	return u, c.call(ctx, http.MethodGet, "/api/v1/upgrade", nil, nil, u)
+}
+
+// FinishUpgrade has the newest format written from now on.
+func (c *Client) FinishUpgrade(ctx context.Context) (*Upgrade, error) {
+	u := new(Upgrade)
+	return u, c.call(ctx, http.MethodPost, "/api/v1/upgrade/finish", nil, nil, u)
+}
+
 // values leaves out what is empty.
 func values(all map[string]string) url.Values {
 	query := make(url.Values)

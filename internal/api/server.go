@@ -139,6 +139,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.workflows(api)
 	s.alerts(api)
 	s.partitions(api)
+	s.upgrades(api)
 	spec, err := json.Marshal(api.OpenAPI())
 	if err != nil {
 		panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types

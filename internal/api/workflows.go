@@ -106,7 +106,7 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 		status = http.StatusOK
 	}
 	switch err := i.Register(ctx, flow); {
-	case errors.Is(err, orchestrator.ErrConflict):
+	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease):
 		return nil, huma.Error409Conflict(err.Error())
 	case err != nil:
 		s.log.Warn("a registration failed", "workflow", flow.ID(), "error", err)

@@ -26,6 +26,7 @@ type producer struct {
 	name   string      // its transactional id
 	lost   atomic.Bool // a connection; see [producer.OnBrokerDisconnect]
 	asked  CommitAsked
+	met    map[string]bool // topics that the client has stored the partitions of
 }
 
 // CommitAsked notes whether the client asked Kafka to commit. Where kgo believes
@@ -67,7 +68,7 @@ func (c *CommitAsked) End(ctx context.Context, client *kgo.Client) error {
 // NewProducer initialises the transactional id of a slot: see [lane.Broker].
 func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (lane.Producer, error) {
 	id := TransactionalID(topics, partition, slot)
-	p := &producer{name: id}
+	p := &producer{name: id, met: make(map[string]bool)}
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.TransactionalID(id),
 		kgo.WithHooks(p),
@@ -148,7 +149,27 @@ func (p *producer) Commit(records []*kgo.Record) error {
 	if r := refused.Load(); r != nil {
 		return r
 	}
+	p.meet(ctx, records)
 	return p.asked.End(ctx, client)
+}
+
+// meet waits until the client has stored the partitions of topics that it wrote to
+// for the first time: a transaction that ends before has no records for it, see
+// [CommitAsked]. If that takes longer than a goroutine is held up, [ErrNotAsked]
+// tells.
+func (p *producer) meet(ctx context.Context, records []*kgo.Record) {
+	for _, r := range records {
+		for try := 0; !p.met[r.Topic] && try < 100; try++ {
+			if leader, _, err := p.client.PartitionLeader(r.Topic, r.Partition); err == nil && leader >= 0 {
+				p.met[r.Topic] = true
+				continue
+			}
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}
 }
 
 // lanePartitioner keeps a lane's records for agents, for itself and for other

@@ -30,6 +30,8 @@ type Env struct {
 	// Refuses says why Kafka would not take a record of size bytes on topic,
 	// "" if it would.
 	Refuses func(topic string, size int) string
+	// Format is the partition's: what is new in a later one is not decided.
+	Format int
 	// Full says that the batch has as much as it should: what waits is not
 	// released into it.
 	Full bool

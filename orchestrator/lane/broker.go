@@ -120,6 +120,8 @@ type World interface {
 	// it would as far as is known. With placed, the record is for a partition that
 	// only a topic with as many partitions as the journal has.
 	Refuses(topic string, size int, placed bool) string
+	// Format is the one that every member of the group speaks.
+	Format() int
 	// Refused tells that a record of size bytes was not taken, and why.
 	Refused(topic string, size int, err error)
 }

@@ -85,6 +85,7 @@ func (nowhere) Workflow(string, int) *workflow.Workflow     { return nil }
 func (nowhere) RequestTopics() []string                     { return nil }
 func (nowhere) Learn(context.Context, bool, []string) error { return nil }
 func (nowhere) Refuses(string, int, bool) string            { return "" }
+func (nowhere) Format() int                                 { return 1 }
 func (nowhere) Refused(string, int, error)                  {}
 
 // onePartition is a namespace of one partition.

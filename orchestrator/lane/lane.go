@@ -75,6 +75,7 @@ type Lane struct {
 
 	position    events.Positions // of what was decided
 	transaction uint64           // number of the last batch that was sealed
+	format      int              // of the partition, as decided
 	current     *Batch           // being decided
 	inflight    *Batch           // being committed, nil if none
 
@@ -121,6 +122,8 @@ type Batch struct {
 	last    *kgo.Record // the journal record that carries the seal
 	// moved says that input positions changed.
 	moved bool
+	// raised is the format to which the batch raises the partition, 0 if it does not.
+	raised int
 }
 
 // change is what a batch does to one order.
@@ -215,6 +218,7 @@ func (l *Lane) conclude(err error) error {
 	if err := l.state.Commit(b.sealed, b.last.Offset+1, updates); err != nil {
 		return err
 	}
+	l.state.Raise(b.raised)
 	l.committed.Store(&b.sealed.Next)
 	l.report(b)
 	if len(updates) > 0 && !l.tookOver.IsZero() {
@@ -263,7 +267,20 @@ func (l *Lane) env() *decide.Env {
 		Topics:   l.topics,
 		Workflow: l.world.Workflow,
 		Refuses:  l.refuses,
+		Format:   l.format,
 	}
+}
+
+// raise begins to write in the format that all who may own the partition speak.
+func (l *Lane) raise() {
+	format := l.world.Format()
+	if format <= l.format {
+		return
+	}
+	l.log.Info("the partition's format rises; older releases cannot own it any more", "from", l.format, "to", format)
+	e := events.Event{Type: events.PartitionRaised, At: l.time.Wall(), Format: format}
+	l.current.add(l.laneEvent(&e, "format/"+strconv.Itoa(format)))
+	l.current.raised, l.format = format, format
 }
 
 // decide makes the next batch of what one poll brought.
@@ -357,6 +374,7 @@ func (l *Lane) take(d decide.Decision) {
 // waiting for it: they may have come in time.
 func (l *Lane) supervise(ctx context.Context) error {
 	l.look = false
+	l.raise()
 	if l.position.Replies < l.replies {
 		return nil
 	}

@@ -18,6 +18,7 @@ type still struct {
 	poisoned bool              // whoever looks a workflow up panics
 	refuses  map[string]string // why, by topic
 	refused  string            // what the lane told last
+	format   int
 	store    *projections.Store
 }
 
@@ -39,6 +40,8 @@ func (w *still) RequestTopics() []string {
 func (*still) Learn(context.Context, bool, []string) error { return nil }
 
 func (w *still) Refuses(topic string, _ int, _ bool) string { return w.refuses[topic] }
+
+func (w *still) Format() int { return w.format }
 
 func (w *still) Refused(topic string, size int, err error) {
 	w.refused = fmt.Sprint(topic, " ", size, " ", err)

@@ -52,7 +52,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		return err
 	}
 	head := l.state.Head()
-	l.position, l.transaction = head.Next, head.Transaction
+	l.position, l.transaction, l.format = head.Next, head.Transaction, head.Format()
 	if l.transaction == 0 {
 		if l.position, err = l.broker.Starts(ctx); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (l *Lane) fence(ctx context.Context) error {
 func (l *Lane) claim(ctx context.Context) error {
 	claim := events.Event{
 		Type: events.PartitionClaimed, At: l.time.Wall(),
-		Instance: l.cfg.Instance, Claim: uuid.NewString(), Partitions: l.cfg.Partitions, Format: events.JournalFormat,
+		Instance: l.cfg.Instance, Claim: uuid.NewString(), Partitions: l.cfg.Partitions, Format: l.state.Head().Format(), // as far as it was folded
 	}
 	r := l.laneEvent(&claim, claim.Claim)
 	seal := events.Seal{Events: 1}

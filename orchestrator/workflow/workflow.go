@@ -79,6 +79,14 @@ func ID(name string, version int) string {
 	return name + "@" + strconv.Itoa(version)
 }
 
+// Level is the newest level of the language that this release runs. What is added to
+// the language is of the next one.
+const Level = 1
+
+// Level is the lowest level of the language that has all that the workflow uses: it
+// is registered only once every member of the group runs it.
+func (w *Workflow) Level() int { return 1 }
+
 // ID is the workflow's key on the workflows topic.
 func (w *Workflow) ID() string { return ID(w.Name, w.Version) }
 

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+func newUpgrade() *cobra.Command {
+	return group("upgrade", "See how far an upgrade is, and finish it",
+		upgradeCommand("status", "Show which releases are in the group, and the format of the namespace",
+			`Shows which releases the instances are of, the format that all of them know, and
+the one that stands in the journal. What is new in a format is written only once
+every instance knows it: see --upgrade-after of waybill serve.`,
+			(*api.Client).Upgrade),
+		upgradeCommand("finish", "Write the newest format from now on, which shuts older releases out",
+			`Has the newest format written at once, without waiting. An older release cannot
+own a partition from then on: there is no way back. Refused while an older one
+is in the group.`,
+			(*api.Client).FinishUpgrade))
+}
+
+func upgradeCommand(use, short, long string, call func(*api.Client, context.Context) (*api.Upgrade, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs}
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return talk(*server, func(client *api.Client) error {
+			u, err := call(client, cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := out.print(cmd, u, func(row func(...any)) {
+				row("INSTANCE", "HOST", "FORMAT", "LANGUAGE")
+				for _, m := range u.Members {
+					row(m.Instance, m.Host, m.Release.Format, m.Release.Language)
+				}
+			}); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), upgradeLine(u))
+			return nil
+		})
+	}
+	return cmd
+}
+
+// upgradeLine says how far the upgrade is.
+func upgradeLine(u *api.Upgrade) string {
+	line := fmt.Sprintf("The journal is in format %d; every instance knows format %d.", u.Format, u.Speaks)
+	switch {
+	case u.Format >= u.Speaks:
+		return line
+	case u.Rises == nil:
+		return line + " The newer one is being written."
+	}
+	return line + fmt.Sprintf(" The newer one is written from %s on, or at once with: waybill upgrade finish", clock(u.Rises))
+}

@@ -1,0 +1,140 @@
+package orchestrator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+// Release is what a release of Waybill reads and writes.
+type Release struct {
+	// Format is the newest format of a partition that it knows: see
+	// [events.JournalFormat].
+	Format int `json:"format"`
+	// Language is the newest level of the workflow language that it runs: see
+	// [workflow.Level].
+	Language int `json:"language"`
+	// Inputs are the topics that its lanes read, without the namespace.
+	Inputs []string `json:"inputs"`
+}
+
+// ThisRelease is the one that runs.
+var ThisRelease = Release{events.JournalFormat, workflow.Level, []string{"orders", "replies", "commands"}}
+
+// silentRelease is what a member speaks that says nothing of it: one of the
+// releases before there was something to say.
+var silentRelease = Release{1, 1, []string{"orders", "replies", "commands"}}
+
+// releaseMark stands before a [Release] in what a member tells the group, behind
+// the data of the assignor, which reads no further than its own.
+var releaseMark = []byte("\x00waybill:")
+
+// telling is the assignor that all releases use, under its name, and tells the
+// group the member's release.
+type telling struct {
+	kgo.GroupBalancer
+	told told
+}
+
+// JoinGroupMetadata implements [kgo.GroupBalancer].
+func (t telling) JoinGroupMetadata(topics []string, has map[string][]int32, generation int32) []byte {
+	plain := t.GroupBalancer.JoinGroupMetadata(topics, has, generation)
+	var member kmsg.ConsumerMemberMetadata
+	says, err := json.Marshal(t.told)
+	if err != nil || member.ReadFrom(plain) != nil {
+		return plain // whoever reads it takes the member for an old one, which is safe
+	}
+	member.UserData = slices.Concat(member.UserData, releaseMark, says)
+	return member.AppendTo(nil)
+}
+
+// Member is an instance as the group knows it.
+type Member struct {
+	// Instance is its name. A member of an older release tells none: then it is the
+	// id that Kafka gave it.
+	Instance string  `json:"instance"`
+	Host     string  `json:"host"`
+	Release  Release `json:"release"`
+}
+
+// told is what a member tells the group of itself.
+type told struct {
+	Instance string `json:"instance"`
+	Release
+}
+
+// heard reads what a member told the group.
+func heard(data []byte) told {
+	_, says, found := bytes.Cut(data, releaseMark)
+	t := told{}
+	if !found || json.Unmarshal(says, &t) != nil {
+		return told{Release: silentRelease}
+	}
+	return t
+}
+
+// ErrUnsettled says that members join or leave the group at the moment.
+var ErrUnsettled = errors.New("the group is not settled: members join or leave; try again")
+
+// members asks Kafka who is in the group. It fails with [ErrUnsettled] while that
+// changes.
+func (g *group) members(ctx context.Context) ([]Member, error) {
+	described, err := kadm.NewClient(g.client).DescribeGroups(ctx, g.name())
+	if err == nil {
+		err = described.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask who is in the group %s: %w", g.name(), err)
+	}
+	now := described[g.name()]
+	if now.State != "Stable" {
+		return nil, ErrUnsettled
+	}
+	all := make([]Member, len(now.Members))
+	for i, m := range now.Members {
+		all[i] = Member{m.MemberID, strings.TrimPrefix(m.ClientHost, "/"), silentRelease}
+		if consumer, ok := m.Join.AsConsumer(); ok {
+			t := heard(consumer.UserData)
+			all[i].Instance, all[i].Release = cmp.Or(t.Instance, m.MemberID), t.Release
+		}
+	}
+	return all, nil
+}
+
+// spoken is the format that all members speak, 0 if there are none.
+func spoken(all []Member) int {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.MinFunc(all, func(a, b Member) int { return a.Release.Format - b.Release.Format }).Release.Format
+}
+
+// ErrOlderRelease says that a member of the group is of a release that does not
+// know what is asked for.
+var ErrOlderRelease = errors.New("an older release is still there")
+
+// allSpeak fails with [ErrOlderRelease] and those that do not speak what is needed.
+func allSpeak(all []Member, needs string, speaks func(r *Release) bool) error {
+	var older []string
+	for i := range all {
+		if !speaks(&all[i].Release) {
+			older = append(older, fmt.Sprintf("%s at %s", all[i].Instance, all[i].Host))
+		}
+	}
+	if len(older) > 0 {
+		return fmt.Errorf("%w: %s is not known to %s; upgrade it first", ErrOlderRelease, needs, strings.Join(older, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/inspect"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// The format rises once all members have spoken it for long enough, or where it has
+// risen already, or when an operator says so; never while one of an older release is
+// there, nor while it is not known who is.
+func TestWhenTheFormatRises(t *testing.T) {
+	const after = time.Minute
+	now := inspect.Curtain
+	var members []Member
+	var unknown error
+	var raised int
+	u := &upgrade{
+		members: func(context.Context) ([]Member, error) { return members, unknown },
+		raised:  func() (int, error) { return raised, nil },
+		after:   after, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler), newest: 7,
+	}
+	are := func(formats ...int) {
+		members = nil
+		for _, f := range formats {
+			members = append(members, Member{Release: Release{Format: f}})
+		}
+	}
+	for _, c := range []struct {
+		what string
+		do   func()
+		want int
+	}{
+		{"nothing is known", func() { unknown = ErrUnsettled }, 0},
+		{"an old one and a new one", func() { unknown = nil; are(2, 7); u.format = 2 }, 2},
+		{"after a long time, too", func() { now = now.Add(time.Hour) }, 2},
+		{"the old one has left", func() { are(7, 7) }, 2},
+		{"not yet", func() { now = now.Add(after - 1) }, 2},
+		{"it was there again", func() { are(7, 7, 2) }, 2},
+		{"it has left, and the time begins anew", func() { are(7, 7); now = now.Add(2 * after) }, 2},
+		{"while members come and go it stays", func() { unknown = ErrUnsettled; now = now.Add(after) }, 2},
+		{"now", func() { unknown = nil }, 7},
+		{"an old one comes back: nothing more is raised", func() { are(7, 2) }, 2},
+		{"it has gone, and a partition was raised", func() { are(7); raised = 7 }, 7},
+		{"a newer release than this one", func() { raised = 0; are(9); u.format = 7; now = now.Add(time.Hour) }, 7},
+		{"nobody is there", func() { are() }, 0},
+	} {
+		c.do()
+		if err := u.look(t.Context(), false); !errors.Is(err, unknown) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if u.Format() != c.want {
+			t.Errorf("%s: in format %d may be written, and must be %d", c.what, u.Format(), c.want)
+		}
+	}
+	are(7)
+	u.format, u.since = 2, time.Time{}
+	must(t, u.look(t.Context(), false))
+	if at := u.rises(); u.Format() != 2 || at.IsZero() {
+		t.Errorf("it rises at %v, and is %d", at, u.Format())
+	}
+	must(t, u.look(t.Context(), true))
+	if at := u.rises(); u.Format() != 7 || !at.IsZero() {
+		t.Errorf("an operator said so; it rises at %v, and is %d", at, u.Format())
+	}
+}
+
+// What a member tells of its release is heard, and an assignor of any release reads
+// of it what it did before: that a member tells something changes no assignment.
+func TestWhatMembersTell(t *testing.T) {
+	plain := kgo.CooperativeStickyBalancer()
+	tells := telling{plain, told{"i-1", Release{3, 2, []string{"orders", "signals"}}}}
+	if tells.ProtocolName() != "cooperative-sticky" || !tells.IsCooperative() {
+		t.Errorf("the assignor is %s", tells.ProtocolName())
+	}
+	has := func() map[string][]int32 { return map[string][]int32{"waybill.orders": {1, 3}} }
+	topics := []string{"waybill.orders"}
+	metadata := func(b kgo.GroupBalancer, owned map[string][]int32) (told kmsg.ConsumerMemberMetadata) {
+		must(t, told.ReadFrom(b.JoinGroupMetadata(slices.Clone(topics), owned, 5)))
+		return told
+	}
+	for _, owned := range []map[string][]int32{has(), nil} {
+		old, now := metadata(plain, owned), metadata(tells, owned)
+		heardNow := heard(now.UserData)
+		if heardNow.Instance != "i-1" || heardNow.Format != 3 || heardNow.Language != 2 || !slices.Equal(heardNow.Inputs, []string{"orders", "signals"}) {
+			t.Errorf("heard is %+v", heardNow)
+		}
+		if was := heard(old.UserData); was.Format != 1 || was.Language != 1 || was.Instance != "" {
+			t.Errorf("of one that says nothing %+v is heard", was)
+		}
+		if !strings.HasPrefix(string(now.UserData), string(old.UserData)) {
+			t.Error("the assignor's own data are not in front")
+		}
+		now.UserData = old.UserData
+		if fmt.Sprint(now) != fmt.Sprint(old) {
+			t.Errorf("it says %+v, and said %+v", now, old)
+		}
+	}
+	if was := heard([]byte("\x00waybill:{")); was.Format != 1 {
+		t.Errorf("of garbage %+v is heard", was)
+	}
+
+	plan := func(assignor kgo.GroupBalancer, second kgo.GroupBalancer) string {
+		members := []kmsg.JoinGroupResponseMember{
+			{MemberID: "a", ProtocolMetadata: plain.JoinGroupMetadata(slices.Clone(topics), map[string][]int32{"waybill.orders": {0, 1, 2}}, 5)},
+			{MemberID: "b", ProtocolMetadata: second.JoinGroupMetadata(slices.Clone(topics), has(), 5)},
+		}
+		b, _, err := assignor.MemberBalancer(members)
+		must(t, err)
+		made, err := b.(interface {
+			BalanceOrError(map[string]int32) (kgo.IntoSyncAssignment, error)
+		}).BalanceOrError(map[string]int32{"waybill.orders": 6})
+		must(t, err)
+		return fmt.Sprint(made.IntoSyncAssignment())
+	}
+	want := plan(plain, plain)
+	for name, got := range map[string]string{"an old leader": plan(plain, tells), "a new leader": plan(tells, tells), "a new leader of old ones": plan(tells, plain)} {
+		if got != want {
+			t.Errorf("%s assigns\n%s and must\n%s", name, got, want)
+		}
+	}
+}
+
+// As long as a member of an older release is in the group, nothing that it does not
+// know is written or registered, and an operator is told which one it is.
+func TestAnOlderReleaseInTheGroup(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics, err := events.NewTopics(kafka.Namespace(t))
+		must(t, err)
+		_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 4, 1)
+		must(t, err)
+		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+		settled := func(n int) (u *Upgrade) {
+			t.Helper()
+			oracle.Until(t, fmt.Sprint(n, " members"), func() (err error) {
+				if u, err = i.Upgrade(t.Context()); err == nil && len(u.Members) != n {
+					err = fmt.Errorf("%+v", u.Members)
+				}
+				return err
+			})
+			return u
+		}
+		oracle.Until(t, "ready", i.Ready)
+		u := settled(1)
+		if m := u.Members[0]; m.Instance != "i-1" || m.Host == "" || m.Release.Format != ThisRelease.Format || m.Release.Language != ThisRelease.Language {
+			t.Errorf("%+v", m)
+		}
+		must(t, i.spoken(t.Context(), ThisRelease.Language))
+		oracle.Until(t, "its partitions are in a format", func() error {
+			u, err := i.Upgrade(t.Context())
+			if err == nil && (u.Format != ThisRelease.Format || u.Speaks != ThisRelease.Format) {
+				err = fmt.Errorf("%+v", u)
+			}
+			return err
+		})
+
+		older := b.Client(t, kgo.ConsumerGroup(i.group.name()), kgo.ConsumeTopics(topics.Orders),
+			kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.DisableAutoCommit())
+		ctx, cancel := context.WithCancel(t.Context())
+		polled := make(chan struct{})
+		go func() {
+			defer close(polled)
+			for ctx.Err() == nil {
+				older.PollFetches(ctx)
+			}
+		}()
+		u = settled(2)
+		if u.Speaks != 1 {
+			t.Errorf("all speak format %d", u.Speaks)
+		}
+		id, _ := older.GroupMetadata()
+		for what, err := range map[string]error{
+			"a workflow of a newer language": i.spoken(t.Context(), 2),
+			"a newer format":                 allSpeak(u.Members, "format 2", func(r *Release) bool { return r.Format >= 2 }),
+		} {
+			if !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), id) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		cancel()
+		<-polled
+		older.CloseAllowingRebalance()
+		settled(1)
+		must(t, i.FinishUpgrade(t.Context()))
+	})
+}
