@@ -2,8 +2,6 @@ package events
 
 import (
 	"cmp"
-	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -98,29 +96,4 @@ func SpecOf(typ Type) *Spec {
 // Fields lists what Always and Maybe name.
 func (s *Spec) Fields() (always, maybe []string) {
 	return strings.Fields(s.Always), strings.Fields(s.Maybe)
-}
-
-// Check says in what e is not as its type has it: a field is missing, or there is
-// one that such an event does not carry. It is for tests and tools: what is in a
-// journal is read as it is.
-func (e *Event) Check() error {
-	spec := SpecOf(e.Type)
-	if spec == nil {
-		return fmt.Errorf("there is no type of events %q", e.Type)
-	}
-	always, maybe := spec.Fields()
-	always = append(always, "type", "at")
-	if !spec.OfPartition {
-		always = append(always, "order", "seq")
-	}
-	for field, value := range reflect.ValueOf(e).Elem().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		switch set, must := !value.IsZero(), slices.Contains(always, name); {
-		case must && !set:
-			return fmt.Errorf("%s has no %s", e.Type, name)
-		case set && !must && !slices.Contains(maybe, name):
-			return fmt.Errorf("%s carries no %s, and has one", e.Type, name)
-		}
-	}
-	return nil
 }

@@ -52,3 +52,23 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 // Rescan makes the next [Partition.Due] look from the beginning. A new owner
 // calls it: the last one may have been stopped between scan and commit.
 func (p *Partition) Rescan() { p.scanned = prefix(p.id, kindDeadline) }
+
+// index moves a deadline in the index. A zero time is none.
+func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time) error {
+	key := deadlineKey(p.id, now, order, step)
+	if !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
+		p.scanned = key
+	}
+	if now.Equal(before) {
+		return nil
+	}
+	if !before.IsZero() {
+		if err := b.Delete(deadlineKey(p.id, before, order, step), nil); err != nil {
+			return err
+		}
+	}
+	if now.IsZero() {
+		return nil
+	}
+	return b.Set(key, nil, nil)
+}

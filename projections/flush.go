@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 
@@ -117,24 +116,4 @@ func (p *Partition) writePayloads(b *pebble.Batch, w *writer, o, old *Order) err
 		}
 	}
 	return nil
-}
-
-// index moves a deadline in the index. A zero time is none.
-func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time) error {
-	key := deadlineKey(p.id, now, order, step)
-	if !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
-		p.scanned = key
-	}
-	if now.Equal(before) {
-		return nil
-	}
-	if !before.IsZero() {
-		if err := b.Delete(deadlineKey(p.id, before, order, step), nil); err != nil {
-			return err
-		}
-	}
-	if now.IsZero() {
-		return nil
-	}
-	return b.Set(key, nil, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -75,61 +76,110 @@ func toCome(seen func()) map[int]migration {
 	}
 }
 
+// oldOrders are in each of the two partitions of a store that is to be migrated.
+const oldOrders = 12
+
+func fillOld(t *testing.T, fs vfs.FS, dir string) {
+	t.Helper()
+	db, err := pebble.Open(dir, options(fs, silent))
+	must(t, err)
+	s := &Store{db: db}
+	for _, id := range []int32{0, 2} {
+		p := partition(t, s, id)
+		must(t, fold(p, longJournal(oldOrders).records))
+		must(t, p.Flush())
+	}
+	b := db.NewBatch()
+	must(t, (&meta{Identity: identity, Layout: 3}).write(b))
+	must(t, b.Commit(pebble.Sync))
+	must(t, db.Close())
+}
+
+// opened is what the process finds that comes next.
+func opened(t *testing.T, fs vfs.FS, dir string) (*pebble.DB, *meta) {
+	t.Helper()
+	db, err := pebble.Open(dir, options(fs, silent))
+	must(t, err)
+	value, err := (&Store{db: db}).get(db, metaKey)
+	must(t, err)
+	m := new(meta)
+	must(t, json.Unmarshal(value, m))
+	return db, m
+}
+
+// straightOn is what comes of a migration that nothing ends.
+func straightOn(t *testing.T) map[string]string {
+	t.Helper()
+	fs := vfs.NewMem()
+	fillOld(t, fs, "store")
+	db, m := opened(t, fs, "store")
+	must(t, migrate(db, m, 5, toCome(func() {}), atOnce, silent))
+	all := whole(t, db)
+	must(t, db.Close())
+	if is := all[string(metaKey)]; is != `{"cluster":"c-1","namespace":"waybill","format":5}` || all[string(orderKey(2, "o-003"))][0] != '5' {
+		t.Fatalf("it says that it is %s", is)
+	}
+	return all
+}
+
+// A process that migrates is killed, and the next one goes on, until one comes to
+// the end.
+func TestAProcessThatMigratesIsKilled(t *testing.T) {
+	const variable, deadly = "WAYBILL_TEST_MIGRATE", "WAYBILL_TEST_DIE_AT"
+	if dir, ok := os.LookupEnv(variable); ok {
+		db, m := opened(t, vfs.Default, dir)
+		left := setting(t, deadly, 0)
+		must(t, migrate(db, m, 5, toCome(func() {
+			if left--; left == 0 {
+				self, err := os.FindProcess(os.Getpid())
+				must(t, errors.Join(err, self.Kill()))
+				select {}
+			}
+		}), 5, silent))
+		must(t, db.Close())
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	fillOld(t, vfs.Default, dir)
+	killed := 0
+	for at := 4; ; at += 4 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAProcessThatMigratesIsKilled$")
+		cmd.Env = append(os.Environ(), variable+"="+dir, fmt.Sprint(deadly, "=", at))
+		said, err := cmd.CombinedOutput()
+		if err == nil {
+			break
+		}
+		if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Exited() {
+			t.Fatalf("%v: %s", err, said)
+		}
+		killed++
+	}
+	db, m := opened(t, vfs.Default, dir)
+	if have := whole(t, db); m.From != 0 || killed < 3 || !maps.Equal(have, straightOn(t)) {
+		t.Errorf("after %d kills the store is %+v, and not what one is that nothing ended", killed, m)
+	}
+	must(t, db.Close())
+}
+
 // A migration may end at any moment, by a kill or by the loss of power, and the
 // next one goes on: what comes of it is what comes of one that nothing ended.
 func TestAMigrationThatIsKilledGoesOn(t *testing.T) {
-	const orders = 12 // in each of two partitions
-	// opened is what the process finds that comes next.
-	opened := func(fs vfs.FS) (*pebble.DB, *meta) {
-		db, err := pebble.Open("store", options(fs, silent))
-		must(t, err)
-		value, err := (&Store{db: db}).get(db, metaKey)
-		must(t, err)
-		m := new(meta)
-		must(t, json.Unmarshal(value, m))
-		return db, m
-	}
-	fill := func(fs vfs.FS) {
-		db, err := pebble.Open("store", options(fs, silent))
-		must(t, err)
-		s := &Store{db: db}
-		for _, id := range []int32{0, 2} {
-			p := partition(t, s, id)
-			must(t, fold(p, longJournal(orders).records))
-			must(t, p.Flush())
-		}
-		b := db.NewBatch()
-		must(t, (&meta{Identity: identity, Layout: 3}).write(b))
-		must(t, b.Commit(pebble.Sync))
-		must(t, db.Close())
-	}
-	straight := func() map[string]string {
-		fs := vfs.NewMem()
-		fill(fs)
-		db, m := opened(fs)
-		must(t, migrate(db, m, 5, toCome(func() {}), atOnce, silent))
-		all := whole(t, db)
-		must(t, db.Close())
-		return all
-	}()
-	if is := straight[string(metaKey)]; is != `{"cluster":"c-1","namespace":"waybill","format":5}` || straight[string(orderKey(2, "o-003"))][0] != '5' {
-		t.Fatalf("it says that it is %s", is)
-	}
+	straight := straightOn(t)
 	for _, atOnce := range []int{1, 3, 12, 1000} {
 		for unsynced := range 5 { // quarters of what is not synced survive
 			fs := vfs.NewCrashableMem()
-			fill(fs)
+			fillOld(t, fs, "store")
 			var clones []*vfs.MemFS
-			db, m := opened(fs)
+			db, m := opened(t, fs, "store")
 			must(t, migrate(db, m, 5, toCome(func() {
 				clones = append(clones, fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 25 * unsynced, RNG: rand.New(rand.NewPCG(1, uint64(unsynced)))}))
 			}), atOnce, silent))
 			must(t, db.Close())
-			if len(clones) != 4*orders {
+			if len(clones) != 4*oldOrders {
 				t.Fatalf("%d keys were rewritten", len(clones))
 			}
 			for n, fs := range clones {
-				db, m := opened(fs)
+				db, m := opened(t, fs, "store")
 				must(t, migrate(db, m, 5, toCome(func() {}), atOnce, silent))
 				if have := whole(t, db); !maps.Equal(have, straight) {
 					t.Fatalf("killed at key %d, %d at once, %d%% of what was not synced is there: %d keys that are not the %d of one that was not killed", n, atOnce, 25*unsynced, len(have), len(straight))
