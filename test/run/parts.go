@@ -27,7 +27,7 @@ var sequential = []string{
 // detector all the same.
 const (
 	simulation      = "^TestSimulation$"
-	sequentialTests = "^(TestHistories|TestKcat|TestAgentInPython|TestUpgrade|TestDowngradeThatIsRefused)$"
+	sequentialTests = "^(TestHistories|TestTheOracleNotices|TestEveryRuleIsNeeded|TestKcat|TestAgentInPython|TestUpgrade|TestDowngradeThatIsRefused)$"
 	someHistories   = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
 	historiesRaced  = 200
 )
