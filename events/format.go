@@ -1,5 +1,3 @@
-//go:build !nextformat
-
 package events
 
 // JournalFormat is the newest format that this release reads and writes. What is

@@ -179,10 +179,10 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
 	i.members = newMembership(i.follower, i.log)
 	i.group = &group{
-		topics: &i.topics, opts: i.kafka, client: i.client, told: told{cfg.ID, ThisRelease}, session: cfg.SessionTimeout,
+		topics: &i.topics, opts: i.kafka, client: i.client, told: told{cfg.ID, OwnDialect}, session: cfg.SessionTimeout,
 		file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
 	}
-	i.upgrade = &upgrade{members: i.group.members, newest: ThisRelease.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
+	i.upgrade = &upgrade{members: i.group.members, newest: OwnDialect.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}

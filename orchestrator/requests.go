@@ -87,14 +87,14 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 // spoken fails with [ErrOlderRelease] if a member of the group does not run workflows
 // of this level of the language: it would own orders that it cannot read.
 func (i *Instance) spoken(ctx context.Context, level int) error {
-	if level <= silentRelease.Language {
+	if level <= firstDialect.Language {
 		return nil
 	}
 	all, err := i.group.members(ctx)
 	if err != nil {
 		return err
 	}
-	return allSpeak(all, fmt.Sprintf("level %d of the workflow language", level), func(r *Release) bool { return r.Language >= level })
+	return allSpeak(all, fmt.Sprintf("level %d of the workflow language", level), func(d *Dialect) bool { return d.Language >= level })
 }
 
 // ErrRefused says that an operator's command could not be done; the error

@@ -120,8 +120,8 @@ func (i *Instance) FinishUpgrade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	needs := fmt.Sprintf("format %d", ThisRelease.Format)
-	if err := allSpeak(all, needs, func(r *Release) bool { return r.Format >= ThisRelease.Format }); err != nil {
+	needs := fmt.Sprintf("format %d", OwnDialect.Format)
+	if err := allSpeak(all, needs, func(d *Dialect) bool { return d.Format >= OwnDialect.Format }); err != nil {
 		return err
 	}
 	return i.upgrade.look(ctx, true)

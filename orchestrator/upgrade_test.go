@@ -36,7 +36,7 @@ func TestWhenTheFormatRises(t *testing.T) {
 	are := func(formats ...int) {
 		members = nil
 		for _, f := range formats {
-			members = append(members, Member{Release: Release{Format: f}})
+			members = append(members, Member{Dialect: Dialect{Format: f}})
 		}
 	}
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestWhenTheFormatRises(t *testing.T) {
 // of it what it did before: that a member tells something changes no assignment.
 func TestWhatMembersTell(t *testing.T) {
 	plain := kgo.CooperativeStickyBalancer()
-	tells := telling{plain, told{"i-1", Release{3, 2, []string{"orders", "signals"}}}}
+	tells := telling{plain, told{"i-1", Dialect{3, 2, []string{"orders", "signals"}}}}
 	if tells.ProtocolName() != "cooperative-sticky" || !tells.IsCooperative() {
 		t.Errorf("the assignor is %s", tells.ProtocolName())
 	}
@@ -155,13 +155,13 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 		}
 		oracle.Until(t, "ready", i.Ready)
 		u := settled(1)
-		if m := u.Members[0]; m.Instance != "i-1" || m.Host == "" || m.Release.Format != ThisRelease.Format || m.Release.Language != ThisRelease.Language {
+		if m := u.Members[0]; m.Instance != "i-1" || m.Host == "" || m.Dialect.Format != OwnDialect.Format || m.Dialect.Language != OwnDialect.Language {
 			t.Errorf("%+v", m)
 		}
-		must(t, i.spoken(t.Context(), ThisRelease.Language))
+		must(t, i.spoken(t.Context(), OwnDialect.Language))
 		oracle.Until(t, "its partitions are in a format", func() error {
 			u, err := i.Upgrade(t.Context())
-			if err == nil && (u.Format != ThisRelease.Format || u.Speaks != ThisRelease.Format) {
+			if err == nil && (u.Format != OwnDialect.Format || u.Speaks != OwnDialect.Format) {
 				err = fmt.Errorf("%+v", u)
 			}
 			return err
@@ -184,7 +184,7 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 		id, _ := older.GroupMetadata()
 		for what, err := range map[string]error{
 			"a workflow of a newer language": i.spoken(t.Context(), 2),
-			"a newer format":                 allSpeak(u.Members, "format 2", func(r *Release) bool { return r.Format >= 2 }),
+			"a newer format":                 allSpeak(u.Members, "format 2", func(d *Dialect) bool { return d.Format >= 2 }),
 		} {
 			if !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), id) {
 				t.Errorf("%s: %v", what, err)

@@ -36,7 +36,7 @@ func upgradeCommand(use, short, long string, call func(*api.Client, context.Cont
 			if err := out.print(cmd, u, func(row func(...any)) {
 				row("INSTANCE", "HOST", "FORMAT", "LANGUAGE")
 				for _, m := range u.Members {
-					row(m.Instance, m.Host, m.Release.Format, m.Release.Language)
+					row(m.Instance, m.Host, m.Dialect.Format, m.Dialect.Language)
 				}
 			}); err != nil {
 				return err

@@ -391,3 +391,37 @@ func TestConcludeAFailure(t *testing.T) {
 		}
 	}
 }
+
+// A partition is raised once, to the format that the world says, by an event in
+// front of all that may be of it. Until that is committed nobody else knows of it.
+func TestRaisingAPartition(t *testing.T) {
+	l, world := newLane(t)
+	l.format = l.state.Head().Format()
+	must(t, l.supervise(t.Context()))
+	if len(l.current.records) != 0 || l.env().Format != 1 {
+		t.Fatalf("%d records, in format %d", len(l.current.records), l.env().Format)
+	}
+	world.format = 3
+	must(t, l.supervise(t.Context()))
+	must(t, l.supervise(t.Context()))
+	if len(l.current.records) != 1 || l.env().Format != 3 {
+		t.Fatalf("%d records, in format %d", len(l.current.records), l.env().Format)
+	}
+	r := l.current.records[0]
+	e, err := events.Decode[events.Event](r.Value)
+	must(t, err)
+	if e.Type != events.PartitionRaised || e.Format != 3 || e.Check() != nil || r.Topic != l.topics.Journal || r.Partition != l.partition || r.Key != nil {
+		t.Errorf("%+v, %+v", r, e)
+	}
+	if format := l.state.Head().Format(); format != 1 {
+		t.Errorf("before the commit the partition is in format %d", format)
+	}
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	world.format = 1 // an older release is back
+	must(t, l.conclude(nil))
+	must(t, l.supervise(t.Context()))
+	if format := l.state.Head().Format(); format != 3 || l.env().Format != 3 || len(l.current.records) != 0 {
+		t.Errorf("it is in format %d, and %d records follow", format, len(l.current.records))
+	}
+}

@@ -185,11 +185,12 @@ func TestDowngradeThatIsRefused(t *testing.T) {
 	c.createTopics()
 	newer := buildNewer(t)
 	c.program = newer
-	s := c.serve("one")
+	s := c.serve("one", "--upgrade-after", "0s")
 	s.ready(s.client)
 	registerPatient(t, s.http)
 	c.agents()
 	load := submitting(t, c.topics, c.broker.Brokers...)
+	c.raised(s)
 	load.more(s.process, 50)
 	s.stop()
 
@@ -220,7 +221,7 @@ func buildNewer(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(string(bytes.TrimSpace(root)), "events", "lane.go")
+	file := filepath.Join(string(bytes.TrimSpace(root)), "events", "format.go")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func buildNewer(t *testing.T) string {
 		t.Fatalf("%s does not say what the format is", file)
 	}
 	dir := t.TempDir()
-	replacement, overlay, program := filepath.Join(dir, "lane.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "waybill-newer")
+	replacement, overlay, program := filepath.Join(dir, "format.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "waybill-newer")
 	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: replacement}})
 	if err := errors.Join(err, os.WriteFile(replacement, newer, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
 		t.Fatal(err)

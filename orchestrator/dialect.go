@@ -18,8 +18,8 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
-// Release is what a release of Waybill reads and writes.
-type Release struct {
+// Dialect is what a release of Waybill reads and writes.
+type Dialect struct {
 	// Format is the newest format of a partition that it knows: see
 	// [events.JournalFormat].
 	Format int `json:"format"`
@@ -30,16 +30,16 @@ type Release struct {
 	Inputs []string `json:"inputs"`
 }
 
-// ThisRelease is the one that runs.
-var ThisRelease = Release{events.JournalFormat, workflow.Level, []string{"orders", "replies", "commands"}}
+// OwnDialect is the one that runs.
+var OwnDialect = Dialect{events.JournalFormat, workflow.Level, []string{"orders", "replies", "commands"}}
 
-// silentRelease is what a member speaks that says nothing of it: one of the
+// firstDialect is what a member speaks that says nothing of it: one of the
 // releases before there was something to say.
-var silentRelease = Release{1, 1, []string{"orders", "replies", "commands"}}
+var firstDialect = Dialect{1, 1, []string{"orders", "replies", "commands"}}
 
-// releaseMark stands before a [Release] in what a member tells the group, behind
+// dialectMark stands before a [Dialect] in what a member tells the group, behind
 // the data of the assignor, which reads no further than its own.
-var releaseMark = []byte("\x00waybill:")
+var dialectMark = []byte("\x00waybill:")
 
 // telling is the assignor that all releases use, under its name, and tells the
 // group the member's release.
@@ -56,7 +56,7 @@ func (t telling) JoinGroupMetadata(topics []string, has map[string][]int32, gene
 	if err != nil || member.ReadFrom(plain) != nil {
 		return plain // whoever reads it takes the member for an old one, which is safe
 	}
-	member.UserData = slices.Concat(member.UserData, releaseMark, says)
+	member.UserData = slices.Concat(member.UserData, dialectMark, says)
 	return member.AppendTo(nil)
 }
 
@@ -66,21 +66,21 @@ type Member struct {
 	// id that Kafka gave it.
 	Instance string  `json:"instance"`
 	Host     string  `json:"host"`
-	Release  Release `json:"release"`
+	Dialect  Dialect `json:"dialect"`
 }
 
 // told is what a member tells the group of itself.
 type told struct {
 	Instance string `json:"instance"`
-	Release
+	Dialect
 }
 
 // heard reads what a member told the group.
 func heard(data []byte) told {
-	_, says, found := bytes.Cut(data, releaseMark)
+	_, says, found := bytes.Cut(data, dialectMark)
 	t := told{}
 	if !found || json.Unmarshal(says, &t) != nil {
-		return told{Release: silentRelease}
+		return told{Dialect: firstDialect}
 	}
 	return t
 }
@@ -104,10 +104,10 @@ func (g *group) members(ctx context.Context) ([]Member, error) {
 	}
 	all := make([]Member, len(now.Members))
 	for i, m := range now.Members {
-		all[i] = Member{m.MemberID, strings.TrimPrefix(m.ClientHost, "/"), silentRelease}
+		all[i] = Member{m.MemberID, strings.TrimPrefix(m.ClientHost, "/"), firstDialect}
 		if consumer, ok := m.Join.AsConsumer(); ok {
 			t := heard(consumer.UserData)
-			all[i].Instance, all[i].Release = cmp.Or(t.Instance, m.MemberID), t.Release
+			all[i].Instance, all[i].Dialect = cmp.Or(t.Instance, m.MemberID), t.Dialect
 		}
 	}
 	return all, nil
@@ -118,7 +118,7 @@ func spoken(all []Member) int {
 	if len(all) == 0 {
 		return 0
 	}
-	return slices.MinFunc(all, func(a, b Member) int { return a.Release.Format - b.Release.Format }).Release.Format
+	return slices.MinFunc(all, func(a, b Member) int { return a.Dialect.Format - b.Dialect.Format }).Dialect.Format
 }
 
 // ErrOlderRelease says that a member of the group is of a release that does not
@@ -126,10 +126,10 @@ func spoken(all []Member) int {
 var ErrOlderRelease = errors.New("an older release is still there")
 
 // allSpeak fails with [ErrOlderRelease] and those that do not speak what is needed.
-func allSpeak(all []Member, needs string, speaks func(r *Release) bool) error {
+func allSpeak(all []Member, needs string, speaks func(d *Dialect) bool) error {
 	var older []string
 	for i := range all {
-		if !speaks(&all[i].Release) {
+		if !speaks(&all[i].Dialect) {
 			older = append(older, fmt.Sprintf("%s at %s", all[i].Instance, all[i].Host))
 		}
 	}

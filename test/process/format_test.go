@@ -1,0 +1,102 @@
+//go:build unix
+
+package process
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// A release that knows a newer format serves beside this one as this one does, until
+// the last instance of this one has left the group. Then every partition is raised,
+// once, and an instance of this release that comes back decides nothing there.
+func TestTheFormatRises(t *testing.T) {
+	broker := kafka.Embedded(t)
+	c := newCluster(t, broker)
+	c.createTopics()
+	old := c.serve("old")
+	c.program = buildNewer(t)
+	fresh := c.serve("fresh", "--upgrade-after", "0s")
+	old.ready(old.client)
+	fresh.ready(fresh.client)
+	fresh.owned(old, fresh)
+	registerPatient(t, fresh.http)
+	c.agents()
+	load := submitting(t, c.topics, broker.Brokers...)
+	load.more(fresh.process, 100)
+
+	finish := func() (string, error) {
+		said, err := command(t.Context(), t, "upgrade", "finish", "--server", fresh.http).CombinedOutput()
+		return string(said), err
+	}
+	if said, err := finish(); err == nil || !strings.Contains(said, "format 2 is not known to old") {
+		t.Errorf("with an older release in the group: %v\n%s", err, said)
+	}
+	if said := waybill(t, "upgrade", "status", "--server", fresh.http); !strings.Contains(said, "old") || !strings.Contains(said, "fresh") {
+		t.Errorf("the status says\n%s", said)
+	}
+	if raised, claims := c.books.formats(); len(raised) > 0 || claims[2] > 0 {
+		t.Errorf("beside an older release %v were raised, and claims are of the formats %v", raised, claims)
+	}
+
+	old.stop()
+	c.raised(fresh)
+	if said, err := finish(); err != nil || !strings.Contains(said, "format 2") {
+		t.Errorf("what is finished already: %v\n%s", err, said)
+	}
+	load.more(fresh.process, 100)
+
+	old.again()
+	old.until("it says what it does not know", func() error {
+		if said := old.log.String(); !strings.Contains(said, "upgrade this one") {
+			return fmt.Errorf("%s", said)
+		}
+		return nil
+	})
+	old.stop()
+	load.more(fresh.process, 100)
+	ids := load.stop(fresh.process)
+	fresh.processed(fresh.client, ids)
+	c.books.overTheUpgrade(ids)
+	for partition, times := range func() map[int32]int { raised, _ := c.books.formats(); return raised }() {
+		if times != 1 {
+			t.Errorf("partition %d was raised %d times", partition, times)
+		}
+	}
+}
+
+// raised waits until every partition is raised, by s.
+func (c *cluster) raised(s *serve) {
+	c.Helper()
+	s.until("every partition is raised", func() error {
+		raised, _ := c.books.formats()
+		if len(raised) < partitions {
+			return fmt.Errorf("%v are", raised)
+		}
+		return nil
+	})
+}
+
+// formats reads how often each partition was raised, and how many claims there are
+// of each format.
+func (b *books) formats() (raised map[int32]int, claims map[int]int) {
+	b.Helper()
+	raised, claims = make(map[int32]int), make(map[int]int)
+	for _, r := range b.read(b.topics.Journal) {
+		e, err := events.Decode[events.Event](r.Value)
+		if err != nil {
+			b.Fatal(err)
+		}
+		switch e.Type {
+		case events.PartitionRaised:
+			raised[r.Partition]++
+		case events.PartitionClaimed:
+			claims[e.Format]++
+		}
+	}
+	return raised, claims
+}
