@@ -72,8 +72,12 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 
 		broken := &workflow.Workflow{Name: "order", Version: 1} // without the steps that its orders have
 		one.catalogue.mu.Lock()
+		known := one.catalogue.flows.All()
 		one.catalogue.flows = workflow.Set{}
 		one.catalogue.flows.Add(broken)
+		for _, flow := range known { // but the one that is there
+			one.catalogue.flows.Add(flow)
+		}
 		one.catalogue.mu.Unlock()
 		answer("poisoned", "charge")
 		answer("poisoned", "charge")

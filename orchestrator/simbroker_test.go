@@ -250,13 +250,7 @@ func (w *simWorld) RequestTopics() []string {
 	return topics
 }
 
-// Format: in a release that knows a newer one, all speak it from some time on.
-func (w *simWorld) Format() int {
-	if w.b.now.Before(w.b.upgraded) {
-		return 1
-	}
-	return events.JournalFormat
-}
+func (w *simWorld) Format() int { return events.JournalFormat }
 
 // Learn: what an instance knows of workflows and topics may be old, until it
 // asks, and the answer may be.

@@ -31,8 +31,6 @@ type simKafka struct {
 	ids        int64 // producer ids that were given
 	// epochs is how many a producer id has: then it runs out, and another is given.
 	epochs int16
-	// upgraded is when the last member of an older release left the group.
-	upgraded time.Time
 	// gone are topics that Kafka does not know at the moment.
 	gone map[string]bool
 	// late are requests that the network holds back.
