@@ -60,7 +60,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	return guard(env, order, in, func() Decision {
 		if order != nil && order.Hold != nil && in.Command == nil {
 			d := newDecider(env, order)
-			d.hold(in.Record)
+			d.holdInput(in.Record)
 			return d.made()
 		}
 		return in.dispatch(env, order)
@@ -168,13 +168,9 @@ func (d *decider) record(e events.Event) {
 	d.out = Outbox(d.out, d.env.Topics, d.order, &e)
 }
 
-// errored stops the order and calls an operator, who is told what to do (P2).
-func (d *decider) errored(step, reason string, fault *events.Error, action string) {
-	d.stop(events.Event{Step: step, Reason: reason, Error: fault}, action)
-}
-
-// stop is [decider.errored] with whatever else the event says.
-func (d *decider) stop(e events.Event, action string) {
+// errored stops the order and calls an operator, who is told what to do (P2); e says
+// why.
+func (d *decider) errored(e events.Event, action string) {
 	e.Type = events.OrderErrored
 	d.tell(e)
 	d.record(events.Event{Type: events.AlertRaised, Step: e.Step, Reason: e.Reason, Errors: d.faults(e.Error), Action: action})
@@ -230,7 +226,7 @@ func (d *decider) tell(e events.Event) {
 // broken gives an order to an operator because its workflow is gone.
 func (d *decider) broken() {
 	name := workflow.ID(d.order.Workflow, d.order.Version)
-	d.errored("", fmt.Sprintf("workflow %s is not on the workflows topic any more", name), nil,
+	d.errored(events.Event{Reason: fmt.Sprintf("workflow %s is not on the workflows topic any more", name)},
 		fmt.Sprintf("register workflow %s again, then: waybill order resubmit %s", name, quote(d.order.ID)))
 }
 
