@@ -88,12 +88,12 @@ func (d *decider) holdInput(r *Record) {
 		d.putAside(r, "the order is held, and this cannot wait for its release: "+why)
 		return
 	}
-	d.record(events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
+	d.record(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
 }
 
 // putAside puts an input aside that changes nothing.
 func (d *decider) putAside(r *Record, reason string) {
-	d.record(events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
+	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
 	d.aside = append(d.aside, Aside{r, reason})
 }
 
@@ -108,7 +108,7 @@ func (d *decider) release(c *events.Command, act events.Event) (refusal string) 
 		return "no input waits that could be discarded; release the order without that"
 	}
 	act.Type, act.LockedBy = events.OrderReleased, d.lock()
-	d.record(act)
+	d.record(&act)
 	if c.Discard {
 		d.putAside(recordOf(&d.order.Waiting[0]), "given up by an operator: "+cmp.Or(c.Note, "no reason was given"))
 	}
@@ -129,7 +129,7 @@ func (d *decider) redo() Decision {
 		next.putAside(r, in.Unreadable)
 		return next.made()
 	}
-	next.record(events.Event{Type: events.InputReleased, Source: first.Source})
+	next.record(&events.Event{Type: events.InputReleased, Source: first.Source})
 	if then := in.dispatch(d.env, next.order); then.Order != nil {
 		next.add(then)
 	}

@@ -28,7 +28,7 @@ func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
 
 // refuseCommand records why a command is not done.
 func (d *decider) refuseCommand(c *events.Command, why string) {
-	d.record(events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
+	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
 }
 
 // operate does what the command asks for, or says why that is not possible.
@@ -64,14 +64,14 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 			return "the order is paused already"
 		}
 		act.Type = events.OrderPaused
-		d.record(act)
+		d.record(&act)
 		return ""
 	case events.CommandResume:
 		if !o.Paused {
 			return "the order is not paused"
 		}
 		act.Type = events.OrderResumed
-		d.record(act)
+		d.record(&act)
 		d.goOn()
 		return ""
 	}
@@ -117,7 +117,7 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		}
 		act.Input = c.Input
 	}
-	d.record(act)
+	d.record(&act)
 	d.advance()
 	return ""
 }
@@ -149,7 +149,7 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 		}
 		act.Output = c.Output
 	}
-	d.record(act)
+	d.record(&act)
 	d.advance()
 	return ""
 }

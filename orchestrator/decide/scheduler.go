@@ -32,7 +32,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		d.flow, problem = env.admit(s)
 	}
 	if problem != nil {
-		d.record(events.Event{
+		d.record(&events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
 			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo,
 		})
@@ -43,13 +43,13 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	for i := range d.flow.Steps {
 		names[i] = d.flow.Steps[i].Name
 	}
-	d.record(events.Event{
+	d.record(&events.Event{
 		Type: events.OrderAccepted, Order: id,
 		Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
 		ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent),
 	})
 	if refused != "" {
-		d.record(events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
+		d.record(&events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
 	}
 	d.advance()
 	return d.made()
@@ -186,7 +186,7 @@ func (d *decider) begin(i int) bool {
 			return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
 		}
 		if !holds {
-			d.record(events.Event{Type: t.skipped, Step: t.step.Name, Reason: "when: " + when.String()})
+			d.record(&events.Event{Type: t.skipped, Step: t.step.Name, Reason: "when: " + when.String()})
 			return true
 		}
 	}
@@ -242,7 +242,7 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 	why := fault.Message
 	fault.Message, fault.Permanent, fault.Step = Cut(why, MaxText), true, t.step.Name
 	if t.undo {
-		d.record(events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
+		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
 		return false
 	}
 	action := d.action(t.step.Name)
@@ -264,19 +264,20 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 	discarded := events.DiscardUnknownStep
 	if i := place(order, r.Step); i >= 0 {
 		t := d.task(i, side)
-		var e events.Event
-		if e, discarded = t.kind.take(env, t, r, written); discarded == "" {
+		e, why := t.kind.take(env, t, r, written)
+		if e != nil {
 			d.end(t, e)
 			return d.made()
 		}
+		discarded = why
 	}
-	d.record(events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded})
+	d.record(&events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded})
 	return d.made()
 }
 
 // end records how the task's attempt ended, and decides what follows. An output
 // that the journal would refuse is a failure.
-func (d *decider) end(t task, e events.Event) {
+func (d *decider) end(t task, e *events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
 	if e.Type == t.completed {
 		if why := d.env.Refuses(d.env.Topics.Journal, len(e.Output)+EnvelopeSize); why != "" {

@@ -74,7 +74,7 @@ func (d *decider) repair(t task) {
 		retry.Round = work.Round + 1
 	}
 	retry.Due = events.Time(d.env.Now.Add(pause))
-	d.record(retry)
+	d.record(&retry)
 	if !d.env.Now.Before(retry.Due) && !d.start(t) {
 		d.advance()
 	}
