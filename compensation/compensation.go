@@ -12,8 +12,8 @@ import (
 
 // Next returns the places of the steps whose undo may begin now, in the order
 // of the file, and whether nothing is left to be done or waited for. An undo
-// with nothing left to try counts as done.
-func Next(o *projections.Order, flow *workflow.Workflow) (ready []int, done bool) {
+// with nothing left to try counts as done. Which steps have an undo says hasUndo.
+func Next(o *projections.Order, flow *workflow.Workflow, hasUndo func(*workflow.Step) bool) (ready []int, done bool) {
 	place := make(map[string]int, len(flow.Steps))
 	for i := range flow.Steps {
 		place[flow.Steps[i].Name] = i
@@ -25,6 +25,7 @@ func Next(o *projections.Order, flow *workflow.Workflow) (ready []int, done bool
 		}
 	}
 
+	waits := func(i int) bool { return hasUndo(&flow.Steps[i]) && unbegun(&o.Steps[i]) }
 	const unknown, no, yes = 0, 1, 2
 	known := make([]byte, len(flow.Steps))
 	var over func(i int) bool // nothing is left to be done for the step, nor for what follows it
@@ -39,7 +40,7 @@ func Next(o *projections.Order, flow *workflow.Workflow) (ready []int, done bool
 	over = func(i int) bool {
 		if known[i] == unknown {
 			known[i] = no
-			if settled(&o.Steps[i], &flow.Steps[i]) && behind(i) {
+			if !waits(i) && settled(&o.Steps[i], &flow.Steps[i]) && behind(i) {
 				known[i] = yes
 			}
 		}
@@ -48,23 +49,23 @@ func Next(o *projections.Order, flow *workflow.Workflow) (ready []int, done bool
 	done = true
 	for i := range flow.Steps {
 		done = over(i) && done
-		if waits(&o.Steps[i], &flow.Steps[i]) && behind(i) {
+		if waits(i) && behind(i) {
 			ready = append(ready, i)
 		}
 	}
 	return ready, done
 }
 
-// waits says that the step is to be undone, and its undo has not begun.
-func waits(s *projections.Step, def *workflow.Step) bool {
-	return def.Undo != "" && s.State != projections.Running && s.Ran() &&
+// unbegun says that there is something to undo of the step, and its undo has not begun.
+func unbegun(s *projections.Step) bool {
+	return s.State != projections.Running && s.Ran() &&
 		(s.Undo == nil || s.Undo.State == projections.NotStarted)
 }
 
-// settled says that there is nothing to do for the step, and nothing to wait for.
+// settled says that nothing runs or is tried again, of the step or of its undo.
 func settled(s *projections.Step, def *workflow.Step) bool {
 	switch {
-	case s.State == projections.Running || waits(s, def):
+	case s.State == projections.Running:
 		return false
 	case s.Undo == nil:
 		return true

@@ -23,7 +23,7 @@ func next(t *testing.T, d *datadriven.TestData) string {
 	for line := range strings.Lines(d.Input) {
 		step(t, strings.Fields(line), o, flow)
 	}
-	ready, done := Next(o, flow)
+	ready, done := Next(o, flow, named)
 	var out strings.Builder
 	names := make([]string, len(ready))
 	for i, place := range ready {

@@ -9,10 +9,10 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// undo begins to undo what was done; e says why. What still runs is waited for
+// turnBack begins to undo what was done; e says why. What still runs is waited for
 // before it, and what it comes after, is undone: nobody can say what an undo
 // does beside the work itself.
-func (d *decider) undo(end projections.State, e events.Event) {
+func (d *decider) turnBack(end projections.State, e events.Event) {
 	e.Type, e.End, e.LockedBy = events.OrderCompensating, string(end), d.lock()
 	d.tell(e)
 	d.advance()
@@ -31,9 +31,9 @@ func (d *decider) lock() string {
 // every error that occurred (C2).
 func (d *decider) compensate() {
 	for {
-		ready, done := compensation.Next(d.order, d.flow)
+		ready, done := compensation.Next(d.order, d.flow, hasUndo)
 		for _, i := range ready {
-			d.start(i, true)
+			d.start(d.task(i, undoing))
 		}
 		switch {
 		case len(ready) > 0: // one that could not even begin holds up nothing
@@ -50,8 +50,8 @@ func (d *decider) compensated() {
 	if failed := compensation.Failures(d.order); failed != nil {
 		step, undos := "", 0
 		for i := range d.order.Steps {
-			if d.work(i, true).Broken() {
-				step = d.order.Steps[i].Name
+			if t := d.task(i, undoing); t.work().Broken() {
+				step = t.step.Name
 				undos++
 			}
 		}
@@ -59,7 +59,7 @@ func (d *decider) compensated() {
 			step = ""
 		}
 		failed.ErrorFormat = sentence
-		d.errored(step, fmt.Sprintf("%d of the undos failed: %v", undos, failed), nil, d.action(step))
+		d.errored(events.Event{Step: step, Reason: fmt.Sprintf("%d of the undos failed: %v", undos, failed)}, d.action(step))
 		return
 	}
 	e := events.Event{Type: events.OrderCompensated}

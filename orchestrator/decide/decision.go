@@ -62,7 +62,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	return guard(env, order, in, func() Decision {
 		if order != nil && order.Hold != nil && in.Command == nil {
 			d := newDecider(env, order)
-			d.hold(in.Record)
+			d.holdInput(in.Record)
 			return d.made()
 		}
 		return in.dispatch(env, order)
@@ -156,30 +156,26 @@ func (d *decider) add(more Decision) {
 	d.panic += more.Panic
 }
 
-// record numbers and folds the next event, and keeps what follows from it.
-func (d *decider) record(e events.Event) {
+// record numbers, clips and folds the next event, and keeps what follows from it.
+func (d *decider) record(e *events.Event) {
 	e.Seq, e.At = d.order.Seq+1, d.env.Now
-	clip(&e)
+	clip(e)
 	if d.order.ID != "" {
 		e.Order = d.order.ID
 	}
-	if err := d.order.Apply(&e); err != nil {
+	if err := d.order.Apply(e); err != nil {
 		// The decider made the event from the very state that refuses it.
 		panic(fmt.Sprintf("decided what cannot be folded: %v", err))
 	}
-	d.out = Outbox(d.out, d.env.Topics, d.order, &e)
+	d.out = Outbox(d.out, d.env.Topics, d.order, e)
 }
 
-// errored stops the order and calls an operator, who is told what to do (P2).
-func (d *decider) errored(step, reason string, fault *events.Error, action string) {
-	d.stop(events.Event{Step: step, Reason: reason, Error: fault}, action)
-}
-
-// stop is [decider.errored] with whatever else the event says.
-func (d *decider) stop(e events.Event, action string) {
+// errored stops the order and calls an operator, who is told what to do (P2); e says
+// why.
+func (d *decider) errored(e events.Event, action string) {
 	e.Type = events.OrderErrored
 	d.tell(e)
-	d.record(events.Event{Type: events.AlertRaised, Step: e.Step, Reason: e.Reason, Errors: d.faults(e.Error), Action: action})
+	d.record(&events.Event{Type: events.AlertRaised, Step: e.Step, Reason: e.Reason, Errors: d.faults(e.Error), Action: action})
 }
 
 // faults gathers every error of the undos that failed for good, the last error
@@ -223,16 +219,16 @@ func (d *decider) tell(e events.Event) {
 			}
 		}
 		if why := d.env.Refuses(to, size); why != "" {
-			d.record(events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})
+			d.record(&events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})
 		}
 	}
-	d.record(e)
+	d.record(&e)
 }
 
 // broken gives an order to an operator because its workflow is gone.
 func (d *decider) broken() {
 	name := workflow.ID(d.order.Workflow, d.order.Version)
-	d.errored("", fmt.Sprintf("workflow %s is not on the workflows topic any more", name), nil,
+	d.errored(events.Event{Reason: fmt.Sprintf("workflow %s is not on the workflows topic any more", name)},
 		fmt.Sprintf("register workflow %s again, then: waybill order resubmit %s", name, quote(d.order.ID)))
 }
 

@@ -80,7 +80,7 @@ func (h *historian) repair(t *rapid.T) {
 		h.wait(time.Millisecond)
 	}
 	h.rebuild(t)
-	h.stage.check(t, inspect.New())
+	h.check(t, inspect.New())
 }
 
 // help resumes what is paused, and resubmits what is in Error; if that does not

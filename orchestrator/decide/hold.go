@@ -43,36 +43,36 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 	d := &decider{env: env, order: order.Clone()} // looking its workflow up may be what panics
 	held := order.Hold == nil && !order.State.Final()
 	if held {
-		d.poison(reason, in != nil && in.Command == nil)
+		d.holdOrder(reason, in != nil && in.Command == nil)
 	}
 	switch {
 	case in == nil && order.State.Final() && len(order.Waiting) > 0: // it ended while it was released
-		d.discard(recordOf(&order.Waiting[0]), reason)
+		d.putAside(recordOf(&order.Waiting[0]), reason)
 	case in == nil:
 	case in.Command != nil: // whoever sent it hears of it, and can send it again
 		d.refuseCommand(in.Command, reason)
 		d.aside = append(d.aside, Aside{in.Record, reason})
 	case held:
-		d.hold(in.Record)
+		d.holdInput(in.Record)
 	default:
-		d.discard(in.Record, reason)
+		d.putAside(in.Record, reason)
 	}
 	return d.made()
 }
 
-// poison takes the order into Error, held. First says that an input will wait.
-func (d *decider) poison(reason string, first bool) {
+// holdOrder takes the order into Error, held. First says that an input will wait.
+func (d *decider) holdOrder(reason string, first bool) {
 	id := quote(d.order.ID)
 	action := "find out why, then let it go on: waybill order release " + id
 	if first || len(d.order.Waiting) > 0 {
 		action += fmt.Sprintf("; or give up the input on which it panicked: waybill order release %s --discard", id)
 	}
-	d.stop(events.Event{Held: true, Reason: reason, Error: &events.Error{Code: "internal", Message: reason, Permanent: true}}, action)
+	d.errored(events.Event{Held: true, Reason: reason, Error: &events.Error{Code: "internal", Message: reason, Permanent: true}}, action)
 }
 
-// hold has an input wait behind those that wait already. One for which there is
+// holdInput has an input wait behind those that wait already. One for which there is
 // no room is put aside.
-func (d *decider) hold(r *Record) {
+func (d *decider) holdInput(r *Record) {
 	raw, size := rawOf(r), r.Size()
 	for i := range d.order.Waiting {
 		size += recordOf(&d.order.Waiting[i]).Size()
@@ -85,15 +85,15 @@ func (d *decider) hold(r *Record) {
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
 	}
 	if why != "" {
-		d.discard(r, "the order is held, and this cannot wait for its release: "+why)
+		d.putAside(r, "the order is held, and this cannot wait for its release: "+why)
 		return
 	}
-	d.record(events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
+	d.record(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
 }
 
-// discard puts an input aside that changes nothing.
-func (d *decider) discard(r *Record, reason string) {
-	d.record(events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
+// putAside puts an input aside that changes nothing.
+func (d *decider) putAside(r *Record, reason string) {
+	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
 	d.aside = append(d.aside, Aside{r, reason})
 }
 
@@ -108,9 +108,9 @@ func (d *decider) release(c *events.Command, act events.Event) (refusal string) 
 		return "no input waits that could be discarded; release the order without that"
 	}
 	act.Type, act.LockedBy = events.OrderReleased, d.lock()
-	d.record(act)
+	d.record(&act)
 	if c.Discard {
-		d.discard(recordOf(&d.order.Waiting[0]), "given up by an operator: "+cmp.Or(c.Note, "no reason was given"))
+		d.putAside(recordOf(&d.order.Waiting[0]), "given up by an operator: "+cmp.Or(c.Note, "no reason was given"))
 	}
 	for d.order.Hold == nil && len(d.order.Waiting) > 0 {
 		again := guard(d.env, d.order, nil, d.redo)
@@ -126,10 +126,10 @@ func (d *decider) redo() Decision {
 	next := &decider{env: d.env, order: d.order.Clone()}
 	in := Read(r, d.env.Topics, Place{Of: func([]byte) int32 { return 0 }})
 	if in.Unreadable != "" { // to this release, not to the one that held it
-		next.discard(r, in.Unreadable)
+		next.putAside(r, in.Unreadable)
 		return next.made()
 	}
-	next.record(events.Event{Type: events.InputReleased, Source: first.Source})
+	next.record(&events.Event{Type: events.InputReleased, Source: first.Source})
 	if then := in.dispatch(d.env, next.order); then.Order != nil {
 		next.add(then)
 	}

@@ -28,7 +28,7 @@ func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
 
 // refuseCommand records why a command is not done.
 func (d *decider) refuseCommand(c *events.Command, why string) {
-	d.record(events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
+	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
 }
 
 // operate does what the command asks for, or says why that is not possible.
@@ -50,7 +50,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		if act.Reason == "" {
 			act.Reason = "cancelled by an operator"
 		}
-		d.undo(projections.Cancelled, act)
+		d.turnBack(projections.Cancelled, act)
 		return ""
 	case events.CommandResubmit:
 		return d.resubmit(c, act)
@@ -64,14 +64,14 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 			return "the order is paused already"
 		}
 		act.Type = events.OrderPaused
-		d.record(act)
+		d.record(&act)
 		return ""
 	case events.CommandResume:
 		if !o.Paused {
 			return "the order is not paused"
 		}
 		act.Type = events.OrderResumed
-		d.record(act)
+		d.record(&act)
 		d.goOn()
 		return ""
 	}
@@ -90,7 +90,7 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 	act.Type, act.Step, act.SameKey, act.LockedBy = events.OrderResubmitted, c.Step, c.SameKey, d.lock()
 	if c.Step == "" && c.Input != nil {
 		for i := range o.Steps {
-			if !d.work(i, o.Toward != "").Broken() {
+			if !d.wanted(i).work().Broken() {
 				continue
 			}
 			if act.Step != "" {
@@ -107,24 +107,23 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if i < 0 {
 			return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(act.Step, MaxName), d.stepNames())
 		}
-		work := d.work(i, o.Toward != "")
-		if begins := c.Input != nil && work.State == projections.NotStarted && o.Toward == ""; !work.Broken() && !begins {
-			return fmt.Sprintf("%s is %s; only what failed can be resubmitted", d.what(i), work.State)
+		t := d.wanted(i)
+		work := t.work()
+		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
+			return fmt.Sprintf("%v is %s; only what failed can be resubmitted", t, work.State)
 		}
 		if why := d.env.Refuses(d.env.Topics.Journal, len(c.Input)+EnvelopeSize); why != "" {
 			return "the input cannot be recorded: " + why
 		}
 		act.Input = c.Input
 	}
-	d.record(act)
+	d.record(&act)
 	d.advance()
 	return ""
 }
 
 // skip passes over a step, or over its undo while the order is compensated.
 func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
-	o := d.order
-	undo := o.Toward != ""
 	if d.flow == nil {
 		return "its workflow is not registered any more; register it again first"
 	}
@@ -135,14 +134,13 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 	if i < 0 {
 		return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(c.Step, MaxName), d.stepNames())
 	}
-	work := d.work(i, undo)
-	if work.State != projections.NotStarted && !work.Broken() {
-		return fmt.Sprintf("%s is %s; only what has not begun or has failed can be skipped", d.what(i), work.State)
+	t := d.wanted(i)
+	if work := t.work(); work.State != projections.NotStarted && !work.Broken() {
+		return fmt.Sprintf("%v is %s; only what has not begun or has failed can be skipped", t, work.State)
 	}
-	act.Type, act.Step, act.LockedBy = events.StepSkipped, c.Step, d.lock()
-	if undo {
-		act.Type = events.UndoSkipped
-		if s := &o.Steps[i]; d.flow.Steps[i].Undo == "" || !s.Ran() {
+	act.Type, act.Step, act.LockedBy = t.skipped, c.Step, d.lock()
+	if t.undo {
+		if !t.kind.hasUndo(t.def) || !t.step.Ran() {
 			return fmt.Sprintf("step %s is not to be undone", c.Step)
 		}
 	} else {
@@ -151,7 +149,7 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 		}
 		act.Output = c.Output
 	}
-	d.record(act)
+	d.record(&act)
 	d.advance()
 	return ""
 }
@@ -161,9 +159,9 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 func (d *decider) goOn() {
 	for _, spent := range []bool{true, false} {
 		for i := range d.order.Steps {
-			undo := d.order.Toward != ""
-			if w := d.work(i, undo); d.flow != nil && w.Broken() && compensation.Spent(w, &d.flow.Steps[i]) == spent && w.Due.IsZero() {
-				d.repair(d.order.Steps[i].Name, undo)
+			t := d.wanted(i)
+			if w := t.work(); d.flow != nil && w.Broken() && compensation.Spent(w, t.def) == spent && w.Due.IsZero() {
+				d.repair(t)
 			}
 		}
 	}
@@ -180,14 +178,6 @@ func (d *decider) action(step string) string {
 		return fmt.Sprintf("repair the cause, then ask for the undo again: waybill order resubmit %s%s, which leaves it not undone", id, cmp.Or(skip, fmt.Sprintf("; or pass over one: waybill order skip-step %s --step STEP", id)))
 	}
 	return fmt.Sprintf("repair the cause, then: waybill order resubmit %s%s; or undo what was done: waybill order cancel %s", id, skip, id)
-}
-
-func (d *decider) what(i int) string {
-	name := "step " + d.order.Steps[i].Name
-	if d.order.Toward != "" {
-		return "the undo of " + name
-	}
-	return name
 }
 
 func (d *decider) stepNames() string {

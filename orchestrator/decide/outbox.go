@@ -58,26 +58,7 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 		status(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
 
 	case events.StepStarted, events.UndoStarted:
-		m := request(o, e)
-		m.ReplyTo = topics.Replies
-		envelope.Type = events.StepRequested
-		envelope.ID += "/request"
-		envelope.Extra = make([]events.RawHeader, 0, 7)
-		header := func(key string, value []byte) {
-			envelope.Extra = append(envelope.Extra, events.RawHeader{Key: key, Value: value})
-		}
-		header("ce_step", []byte(e.Step))
-		header("ce_attempt", strconv.AppendInt(nil, int64(e.Attempt), 10))
-		header("ce_completeby", events.AppendTime(nil, e.CompleteBy))
-		header("ce_idempotencykey", []byte(e.IdempotencyKey))
-		header("ce_replyto", []byte(topics.Replies))
-		if m.Undo {
-			header("ce_undo", []byte("true"))
-		}
-		if m.Priority != "" {
-			header("ce_priority", []byte(m.Priority))
-		}
-		dst = append(dst, Message{topics.Requests(e.Agent), envelope, m.Append(make([]byte, 0, 256+len(m.Input)+len(m.Output)))})
+		dst = append(dst, request(topics, o, e, envelope))
 
 	case events.AlertRaised:
 		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At}
@@ -85,27 +66,4 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 		dst = append(dst, Message{topics.Alerts, envelope, m.Append(make([]byte, 0, 256))})
 	}
 	return dst
-}
-
-// request is what an agent is asked for when an attempt starts.
-func request(o *projections.Order, e *events.Event) events.Request {
-	step := o.Step(e.Step)
-	m := events.Request{
-		Order: o.ID, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
-		CompleteBy: e.CompleteBy, IdempotencyKey: e.IdempotencyKey,
-		Input: inputOf(o, step),
-	}
-	if e.Type == events.UndoStarted {
-		m.Undo, m.Outcome = true, e.Outcome
-		if e.Outcome == events.OutcomeCompleted { // else an operator may have put it there
-			m.Output = step.Output
-		}
-		if step.Undo.Input != nil {
-			m.Input = step.Undo.Input
-		}
-	}
-	if o.Priority != events.Normal {
-		m.Priority = o.Priority
-	}
-	return m
 }

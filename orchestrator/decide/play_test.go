@@ -60,7 +60,7 @@ func TestPlays(t *testing.T) {
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				var out strings.Builder
 				p.perform(t, d, &out)
-				p.stage.check(t, inspect.New())
+				p.check(t, inspect.New())
 				return out.String()
 			})
 		})

@@ -32,7 +32,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		d.flow, problem = env.admit(s)
 	}
 	if problem != nil {
-		d.record(events.Event{
+		d.record(&events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
 			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo,
 		})
@@ -43,13 +43,13 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	for i := range d.flow.Steps {
 		names[i] = d.flow.Steps[i].Name
 	}
-	d.record(events.Event{
+	d.record(&events.Event{
 		Type: events.OrderAccepted, Order: id,
 		Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
 		ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent),
 	})
 	if refused != "" {
-		d.record(events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
+		d.record(&events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
 	}
 	d.advance()
 	return d.made()
@@ -179,25 +179,25 @@ const badExpression = "bad-expression"
 // begin starts step i, or skips it when its condition does not hold. It reports
 // false when the order went to Error instead.
 func (d *decider) begin(i int) bool {
-	step := &d.flow.Steps[i]
-	if step.When != nil && d.order.Steps[i].Input == nil { // who gives it an input wants it to run
-		holds, err := step.When.Holds(d.scope())
+	t := d.task(i, doing)
+	if when := t.def.When; when != nil && t.step.Input == nil { // who gives it an input wants it to run
+		holds, err := when.Holds(scope(d.order))
 		if err != nil {
-			return d.refuse(i, false, badExpression, err.Error())
+			return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
 		}
 		if !holds {
-			d.record(events.Event{Type: events.StepSkipped, Step: step.Name, Reason: "when: " + step.When.String()})
+			d.record(&events.Event{Type: t.skipped, Step: t.step.Name, Reason: "when: " + when.String()})
 			return true
 		}
 	}
-	return d.start(i, false)
+	return d.start(t)
 }
 
 // scope is what expressions see of the order.
-func (d *decider) scope() workflow.Scope {
-	return workflow.Scope{Input: d.order.Input, Step: func(name string) workflow.Result {
-		s := d.order.Step(name)
-		return workflow.Result{State: string(s.State), Input: inputOf(d.order, s), Output: s.Output}
+func scope(o *projections.Order) workflow.Scope {
+	return workflow.Scope{Input: o.Input, Step: func(name string) workflow.Result {
+		s := o.Step(name)
+		return workflow.Result{State: string(s.State), Input: inputOf(o, s), Output: s.Output}
 	}}
 }
 
@@ -209,45 +209,22 @@ func inputOf(o *projections.Order, s *projections.Step) jsontext.Value {
 	return o.Input
 }
 
-// start takes the order and begins the next attempt of its step i, or of the
-// step's undo: LockedBy, CompleteBy and Processing are one event (T5). It
-// reports false when that was not possible.
-func (d *decider) start(i int, undo bool) bool {
+// start takes the order and begins the task's next attempt: LockedBy, CompleteBy
+// and Processing are one event (T5). It reports false when that was not possible.
+func (d *decider) start(t task) bool {
 	if at := d.order.Overdue(); !at.IsZero() && !d.env.Now.Before(at) {
 		d.overdue()
 		return false
 	}
-	step, state := &d.flow.Steps[i], &d.order.Steps[i]
-	e := events.Event{Type: events.StepStarted, Step: step.Name, Agent: step.Agent, Operation: step.Do, LockedBy: d.env.Instance}
-	work, with := *d.work(i, undo), step.With
-	size := 0
-	if undo {
-		e.Type, e.Operation, e.Outcome = events.UndoStarted, step.Undo, events.OutcomeCompleted
-		if state.Unknown {
-			e.Outcome = events.OutcomeUnknown
-		}
-		with = step.UndoWith
-		size = len(state.Output)
+	e, fault := t.kind.start(d.env, t)
+	if fault != nil {
+		return d.refuse(t, fault)
 	}
-	if with != nil && work.Input == nil {
-		value, err := with.Value(d.scope())
-		if err != nil {
-			return d.refuse(i, undo, badExpression, err.Error())
-		}
-		e.Input, work.Input = value, value
-	}
-	if work.Input == nil {
-		work.Input = inputOf(d.order, state)
-	}
-	size += len(work.Input) + EnvelopeSize
-	if why := d.env.Refuses(d.env.Topics.Requests(step.Agent), size); why != "" {
-		return d.refuse(i, undo, "request-refused", fmt.Sprintf("the request to agent %s was refused: %s", step.Agent, why))
-	}
-
-	e.Attempt = work.Attempt + 1
+	work := t.work()
+	e.Step, e.Attempt, e.LockedBy, e.Outcome = t.step.Name, work.Attempt+1, d.env.Instance, t.outcome()
 	// The key outlives the attempt, so that the service can tell a repeat (A3).
-	e.IdempotencyKey = events.IdempotencyKey(d.order.ID, step.Name, undo, work.Resubmissions)
-	completeBy := d.env.Now.Add(step.Timeout)
+	e.IdempotencyKey = t.key(work.Resubmissions)
+	completeBy := d.env.Now.Add(t.def.Timeout)
 	if at := d.order.Overdue(); !at.IsZero() && at.Before(completeBy) {
 		completeBy = at
 	}
@@ -261,89 +238,57 @@ func (d *decider) start(i int, undo bool) bool {
 
 // refuse records that an attempt could not even begin. For a step that is a
 // case for an operator; an undo fails for good.
-func (d *decider) refuse(i int, undo bool, code, why string) bool {
-	step := &d.flow.Steps[i]
-	fault := &events.Error{Code: code, Message: Cut(why, MaxText), Permanent: true, Step: step.Name}
-	if undo {
-		d.record(events.Event{Type: events.UndoFailed, Step: step.Name, Attempt: d.work(i, true).Attempt + 1, Error: fault})
+func (d *decider) refuse(t task, fault *events.Error) bool {
+	why := fault.Message
+	fault.Message, fault.Permanent, fault.Step = Cut(why, MaxText), true, t.step.Name
+	if t.undo {
+		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
 		return false
 	}
-	action := d.action(step.Name)
-	if code == badExpression {
-		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), step.Name) + action
+	action := d.action(t.step.Name)
+	if fault.Code == badExpression {
+		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), t.step.Name) + action
 	}
-	d.errored(step.Name, fmt.Sprintf("step %s: %s", step.Name, why), fault, action)
+	d.errored(events.Event{Step: t.step.Name, Reason: fmt.Sprintf("%v: %s", t, why), Error: fault}, action)
 	return false
 }
 
-// work is the record of step i, or of its undo.
-func (d *decider) work(i int, undo bool) *projections.Work {
-	s := &d.order.Steps[i]
-	switch {
-	case !undo:
-		return &s.Work
-	case s.Undo == nil:
-		return &projections.Work{State: projections.NotStarted}
-	}
-	return s.Undo
-}
-
-// TakeReply decides on an agent's reply that was written at the given time. A
-// reply counts only for the attempt that runs, and only in time; any other is
-// recorded and changes nothing. The order must exist.
-//
-// In time means before the attempt expires either by the record's time or by
-// the clock of now: a reply is not lost because nobody was there to read it,
-// nor because the agent's clock is ahead.
+// TakeReply decides on an agent's reply that was written at the given time. One that
+// does not count is recorded, and changes nothing. The order must exist.
 func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time.Time) Decision {
 	d := newDecider(env, order)
-	if why := discard(env, order, r, written); why != "" {
-		d.record(events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: why})
-		return d.made()
-	}
-	completed, failed := events.StepCompleted, events.StepFailed
+	side := doing
 	if r.Undo {
-		completed, failed = events.UndoCompleted, events.UndoFailed
+		side = undoing
 	}
-	fault := r.Error
-	if r.Status == events.ReplyCompleted {
-		why := env.Refuses(env.Topics.Journal, len(r.Output)+EnvelopeSize)
-		if why == "" {
-			d.record(events.Event{Type: completed, Step: r.Step, Attempt: r.Attempt, Output: r.Output})
-			d.advance()
+	discarded := events.DiscardUnknownStep
+	if i := place(order, r.Step); i >= 0 {
+		t := d.task(i, side)
+		e, why := t.kind.take(env, t, r, written)
+		if e != nil {
+			d.end(t, e)
 			return d.made()
 		}
-		fault = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
+		discarded = why
 	}
-	if fault == nil {
-		fault = &events.Error{Code: "error", Message: "the agent gave no reason"}
-	}
-	d.record(events.Event{Type: failed, Step: r.Step, Attempt: r.Attempt, Error: fault})
-	d.repair(r.Step, r.Undo)
+	d.record(&events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded})
 	return d.made()
 }
 
-// discard says why a reply changes nothing, "" if it counts.
-func discard(env *Env, order *projections.Order, r *events.Reply, written time.Time) string {
-	step := order.Step(r.Step)
-	if step == nil {
-		return events.DiscardUnknownStep
+// end records how the task's attempt ended, and decides what follows. An output
+// that the journal would refuse is a failure.
+func (d *decider) end(t task, e *events.Event) {
+	e.Step, e.Attempt = t.step.Name, t.work().Attempt
+	if e.Type == t.completed {
+		if why := d.env.Refuses(d.env.Topics.Journal, len(e.Output)+EnvelopeSize); why != "" {
+			e.Type, e.Output = t.failed, nil
+			e.Error = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
+		}
 	}
-	work := &step.Work
-	if r.Undo {
-		work = step.Undo
+	d.record(e)
+	if t.work().Broken() {
+		d.repair(t)
+		return
 	}
-	switch {
-	case work == nil || r.Attempt > work.Attempt || r.Attempt < 1:
-		return events.DiscardUnknownStep
-	case r.Attempt < work.Attempt:
-		return events.DiscardStale
-	case work.Unanswered:
-		return events.DiscardLate
-	case work.State != projections.Running:
-		return events.DiscardRepeated
-	case env.Now.After(work.Ends()) && written.After(work.Ends()):
-		return events.DiscardLate
-	}
-	return ""
+	d.advance()
 }

@@ -15,7 +15,7 @@ import (
 // complete-by passed expires, an armed retry starts. An empty step stands for
 // the order's own deadline. It looks at states only (V1). A deadline that was
 // dealt with already changes nothing, so acting twice on one expiry is not
-// possible. A panic is dealt with as [Decide] does.
+// possible. A panic is dealt with as [On] does.
 func Supervise(env *Env, order *projections.Order, step string) Decision {
 	return guard(env, order, nil, func() Decision { return supervise(env, order, step) })
 }
@@ -29,27 +29,21 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 		d.overdue()
 		return d.made()
 	}
-	s := order.Step(step)
-	if s == nil {
+	i := place(order, step)
+	if i < 0 {
 		return Decision{}
 	}
-	if at := order.Attention(s); at.IsZero() || env.Now.Before(at) {
+	if at := order.Attention(&order.Steps[i]); at.IsZero() || env.Now.Before(at) {
 		return Decision{}
 	}
 	d := newDecider(env, order)
-	work, expired, undo := &s.Work, events.StepExpired, false
-	if s.State != projections.Running && s.Due.IsZero() {
-		work, expired, undo = s.Undo, events.UndoExpired, true
-	}
+	t := d.due(i)
 	switch {
-	case work.State == projections.Running:
-		d.record(events.Event{Type: expired, Step: step, Attempt: work.Attempt, Error: &events.Error{
-			Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, work.CompleteBy)),
-		}})
-		d.repair(step, undo)
+	case t.work().State == projections.Running:
+		d.end(t, t.kind.expire(t))
 	case d.flow == nil:
 		d.broken()
-	case !d.start(d.flow.Index(step), undo):
+	case !d.start(t):
 		d.advance()
 	}
 	return d.made()
@@ -59,56 +53,55 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 // its back-off while the threshold is not reached (V3), or after an extended
 // wait a new round of attempts, or what the workflow says of a step with
 // nothing left to try (V5). A permanent error leaves nothing to try (A5).
-func (d *decider) repair(name string, undo bool) {
+func (d *decider) repair(t task) {
 	switch o := d.order; {
 	case o.State == projections.Error || o.Paused:
 		return // until its operator lets it go on
-	case d.flow == nil, !undo && o.Toward != "":
+	case d.flow == nil, !t.undo && o.Toward != "":
 		d.advance() // it is not wanted any more
 		return
 	}
-	i := d.flow.Index(name)
-	step, work := &d.flow.Steps[i], d.work(i, undo)
-	retry := events.Event{Type: events.StepRetried, Step: name, Attempt: work.Attempt + 1}
-	if undo {
-		retry.Type = events.UndoRetried
-	}
-	if compensation.Spent(work, step) {
-		d.giveUp(step, work, undo)
+	work := t.work()
+	if compensation.Spent(work, t.def) {
+		d.giveUp(t)
 		return
 	}
-	chance := d.spread(name, undo, work.Attempt)
-	pause := step.Retry.Delay(work.Tried, chance)
-	if work.Tried >= step.Retry.Attempts {
-		pause = step.Wait.Pause(step.Retry.Jitter, chance)
+	retry := events.Event{Type: t.retried, Step: t.step.Name, Attempt: work.Attempt + 1}
+	chance := t.spread(work.Attempt)
+	pause := t.def.Retry.Delay(work.Tried, chance)
+	if work.Tried >= t.def.Retry.Attempts {
+		pause = t.def.Wait.Pause(t.def.Retry.Jitter, chance)
 		retry.Round = work.Round + 1
 	}
 	retry.Due = events.Time(d.env.Now.Add(pause))
-	d.record(retry)
-	if !d.env.Now.Before(retry.Due) && !d.start(i, undo) {
+	d.record(&retry)
+	if !d.env.Now.Before(retry.Due) && !d.start(t) {
 		d.advance()
 	}
 }
 
 // giveUp does what the workflow says of a step with nothing left to try. An
 // undo with nothing left to try lets the others go on (C2).
-func (d *decider) giveUp(step *workflow.Step, work *projections.Work, undo bool) {
-	reason := fmt.Sprintf("step %s failed for good: %s", step.Name, work.Error.Text())
+func (d *decider) giveUp(t task) {
+	if t.undo {
+		d.advance()
+		return
+	}
+	work := t.work()
+	reason := fmt.Sprintf("%v failed for good: %s", t, work.Error.Text())
 	if !work.Error.Permanent {
 		rounds := ""
 		if work.Round > 0 {
 			rounds = fmt.Sprintf(" in each of %d rounds", work.Round+1)
 		}
-		reason = fmt.Sprintf("step %s failed %d of %d attempts%s, at last: %s", step.Name, work.Tried, step.Retry.Attempts, rounds, work.Error.Text())
+		reason = fmt.Sprintf("%v failed %d of %d attempts%s, at last: %s", t, work.Tried, t.def.Retry.Attempts, rounds, work.Error.Text())
 	}
-	switch {
-	case undo:
-		d.advance()
-	case step.Exhausted == workflow.ExhaustedCompensate:
-		d.undo(projections.Compensated, events.Event{Step: step.Name, Reason: reason, Error: work.Error})
-	default:
-		d.errored(step.Name, reason, work.Error, d.action(step.Name))
+	e := events.Event{Step: t.step.Name, Reason: reason, Error: work.Error}
+	if t.def.Exhausted == workflow.ExhaustedCompensate {
+		d.turnBack(projections.Compensated, e)
+		return
 	}
+	d.errored(e, d.action(t.step.Name))
 }
 
 // overdue does what the workflow says of an order past its deadline.
@@ -118,19 +111,19 @@ func (d *decider) overdue() {
 		return
 	}
 	reason := fmt.Sprintf("the order's deadline, %s, has passed", events.AppendTime(nil, d.order.Deadline))
-	fault := &events.Error{Code: "overdue", Message: reason, Permanent: true}
+	e := events.Event{Reason: reason, Error: &events.Error{Code: "overdue", Message: reason, Permanent: true}}
 	if d.flow.Overdue == workflow.ExhaustedCompensate {
-		d.undo(projections.Compensated, events.Event{Reason: reason, Error: fault})
+		d.turnBack(projections.Compensated, e)
 		return
 	}
-	d.errored("", reason, fault, d.action(""))
+	d.errored(e, d.action(""))
 }
 
 // spread is a number from 0 to 1, 1 excluded, that differs from order to order
 // and from attempt to attempt, and is the same whenever it is asked for.
-func (d *decider) spread(step string, undo bool, attempt int) float64 {
+func (t task) spread(attempt int) float64 {
 	h := fnv.New64a()
-	h.Write([]byte(events.IdempotencyKey(d.order.ID, step, undo, 0)))
+	h.Write([]byte(t.key(0)))
 	h.Write(strconv.AppendInt([]byte{0}, int64(attempt), 10))
 	// FNV's upper bits hardly differ between short texts: mix them.
 	x := h.Sum64()

@@ -1,0 +1,132 @@
+package decide
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// agent is the [kind] of a step that is one operation of an agent. The agent is asked
+// by a request and answers by a reply; undoing the step is another operation of it.
+type agent struct{}
+
+func (agent) hasUndo(def *workflow.Step) bool { return def.Undo != "" }
+
+// start asks for the operation, unless its input cannot be made, or the request not be
+// written.
+func (agent) start(env *Env, t task) (*events.Event, *events.Error) {
+	e := &events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
+	with, size := t.def.With, EnvelopeSize
+	if t.undo {
+		e.Operation, with = t.def.Undo, t.def.UndoWith
+		size += len(t.step.Output)
+	}
+	input := t.work().Input
+	if with != nil && input == nil {
+		value, err := with.Value(scope(t.order))
+		if err != nil {
+			return nil, &events.Error{Code: badExpression, Message: err.Error()}
+		}
+		e.Input, input = value, value
+	}
+	if input == nil {
+		input = inputOf(t.order, t.step)
+	}
+	if why := env.Refuses(env.Topics.Requests(e.Agent), size+len(input)); why != "" {
+		return nil, &events.Error{Code: "request-refused", Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
+	}
+	return e, nil
+}
+
+// take says that an attempt ended as its agent says. A reply counts only for the
+// attempt that runs, and only in time.
+func (agent) take(env *Env, t task, r *events.Reply, written time.Time) (e *events.Event, discarded string) {
+	switch why := discard(env, t.work(), r, written); {
+	case why != "":
+		return nil, why
+	case r.Status == events.ReplyCompleted:
+		return &events.Event{Type: t.completed, Output: r.Output}, ""
+	case r.Error != nil:
+		return &events.Event{Type: t.failed, Error: r.Error}, ""
+	}
+	return &events.Event{Type: t.failed, Error: &events.Error{Code: "error", Message: "the agent gave no reason"}}, ""
+}
+
+// discard says why a reply changes nothing, "" if it counts.
+//
+// In time means before the attempt expires either by the record's time or by
+// the clock of now: a reply is not lost because nobody was there to read it,
+// nor because the agent's clock is ahead.
+func discard(env *Env, work *projections.Work, r *events.Reply, written time.Time) string {
+	switch {
+	case r.Attempt > work.Attempt || r.Attempt < 1:
+		return events.DiscardUnknownStep
+	case r.Attempt < work.Attempt:
+		return events.DiscardStale
+	case work.Unanswered:
+		return events.DiscardLate
+	case work.State != projections.Running:
+		return events.DiscardRepeated
+	case env.Now.After(work.Ends()) && written.After(work.Ends()):
+		return events.DiscardLate
+	}
+	return ""
+}
+
+func (agent) expire(t task) *events.Event {
+	return &events.Event{Type: t.expired, Error: &events.Error{
+		Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, t.work().CompleteBy)),
+	}}
+}
+
+// request is the message that follows from the start of an attempt. The envelope is
+// that of its event.
+func request(topics *events.Topics, o *projections.Order, e *events.Event, envelope events.Envelope) Message {
+	m := requested(o, e)
+	m.ReplyTo = topics.Replies
+	envelope.Type = events.StepRequested
+	envelope.ID += "/request"
+	envelope.Extra = make([]events.RawHeader, 0, 7)
+	header := func(key string, value []byte) {
+		envelope.Extra = append(envelope.Extra, events.RawHeader{Key: key, Value: value})
+	}
+	header("ce_step", []byte(e.Step))
+	header("ce_attempt", strconv.AppendInt(nil, int64(e.Attempt), 10))
+	header("ce_completeby", events.AppendTime(nil, e.CompleteBy))
+	header("ce_idempotencykey", []byte(e.IdempotencyKey))
+	header("ce_replyto", []byte(topics.Replies))
+	if m.Undo {
+		header("ce_undo", []byte("true"))
+	}
+	if m.Priority != "" {
+		header("ce_priority", []byte(m.Priority))
+	}
+	return Message{topics.Requests(e.Agent), envelope, m.Append(make([]byte, 0, 256+len(m.Input)+len(m.Output)))}
+}
+
+// requested is what the agent is asked for.
+func requested(o *projections.Order, e *events.Event) events.Request {
+	step := o.Step(e.Step)
+	m := events.Request{
+		Order: o.ID, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
+		CompleteBy: e.CompleteBy, IdempotencyKey: e.IdempotencyKey,
+		Input: inputOf(o, step),
+	}
+	if e.Type == events.UndoStarted {
+		m.Undo, m.Outcome = true, e.Outcome
+		if e.Outcome == events.OutcomeCompleted { // else an operator may have put it there
+			m.Output = step.Output
+		}
+		if step.Undo.Input != nil {
+			m.Input = step.Undo.Input
+		}
+	}
+	if o.Priority != events.Normal {
+		m.Priority = o.Priority
+	}
+	return m
+}

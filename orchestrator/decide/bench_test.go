@@ -1,0 +1,50 @@
+package decide
+
+import (
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// BenchmarkOrder decides on one whole order: its submission, and the replies to
+// its three steps.
+func BenchmarkOrder(b *testing.B) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(b, err)
+	flow := parseFlow(b, `
+workflow: order-fulfilment
+steps:
+  - {name: reserve, agent: inventory, undo: release}
+  - {name: charge, agent: payment, undo: refund}
+  - {name: ship, agent: shipping}
+`)
+	env := &Env{
+		Now: inspect.Curtain, Instance: "i-1", Topics: &topics,
+		Workflow: func(string, int) *workflow.Workflow { return flow },
+		Refuses:  func(string, int) string { return "" },
+	}
+	submission := events.Submission{Workflow: flow.Name, Input: []byte(`{"customer":"c-7"}`)}
+	record := &Record{Topic: topics.Replies}
+	record.Written = env.Now
+	var answers []*Input
+	for i := range flow.Steps {
+		answers = append(answers, &Input{Record: record, Order: "o-1", Reply: &events.Reply{
+			Order: "o-1", Step: flow.Steps[i].Name, Attempt: 1, Status: events.ReplyCompleted, Output: []byte(`{"id":"x-1"}`),
+		}})
+	}
+	submitted := &Input{Record: record, Order: "o-1", Submission: submission}
+
+	b.ReportAllocs()
+	for b.Loop() {
+		order := On(env, nil, submitted).Order
+		for _, answer := range answers {
+			order = On(env, order, answer).Order
+		}
+		if order.State != projections.Processed {
+			b.Fatalf("the order is %s", order.State)
+		}
+	}
+}

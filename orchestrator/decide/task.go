@@ -1,0 +1,108 @@
+package decide
+
+import (
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// A task is what an order has to get done: a step, or the undo of one. The same code
+// starts, retries and expires both.
+type task struct {
+	*side
+	kind  kind
+	order *projections.Order
+	step  *projections.Step
+	def   *workflow.Step // nil when the order's workflow is gone
+}
+
+// side is which of the two a task is, and the events that tell of it.
+type side struct {
+	undo bool
+
+	started, completed, failed, expired, retried, skipped events.Type
+}
+
+var (
+	doing = &side{
+		started: events.StepStarted, completed: events.StepCompleted, failed: events.StepFailed,
+		expired: events.StepExpired, retried: events.StepRetried, skipped: events.StepSkipped,
+	}
+	undoing = &side{
+		undo:    true,
+		started: events.UndoStarted, completed: events.UndoCompleted, failed: events.UndoFailed,
+		expired: events.UndoExpired, retried: events.UndoRetried, skipped: events.UndoSkipped,
+	}
+)
+
+// task is step i, or its undo.
+func (d *decider) task(i int, s *side) task {
+	t := task{side: s, order: d.order, step: &d.order.Steps[i]}
+	if d.flow != nil {
+		t.def = &d.flow.Steps[i]
+	}
+	t.kind = kindOf(t.def)
+	return t
+}
+
+// wanted is what the order wants of step i: the step, or its undo once the order is
+// compensated.
+func (d *decider) wanted(i int) task {
+	if d.order.Toward != "" {
+		return d.task(i, undoing)
+	}
+	return d.task(i, doing)
+}
+
+// due is what the supervisor must look at of step i, where that is anything.
+func (d *decider) due(i int) task {
+	if s := &d.order.Steps[i]; s.State != projections.Running && s.Due.IsZero() {
+		return d.task(i, undoing)
+	}
+	return d.task(i, doing)
+}
+
+// place is that of a step in the order and in its workflow, -1 if there is none of
+// that name.
+func place(o *projections.Order, step string) int {
+	for i := range o.Steps {
+		if o.Steps[i].Name == step {
+			return i
+		}
+	}
+	return -1
+}
+
+// work is the record of the task's attempts.
+func (t task) work() *projections.Work {
+	switch {
+	case !t.undo:
+		return &t.step.Work
+	case t.step.Undo == nil:
+		return &projections.Work{State: projections.NotStarted}
+	}
+	return t.step.Undo
+}
+
+// key is the idempotency key of the task's attempts, after so many resubmissions.
+func (t task) key(resubmissions int) string {
+	return events.IdempotencyKey(t.order.ID, t.step.Name, t.undo, resubmissions)
+}
+
+// outcome is what an undo is told of its step; of a step there is nothing to tell.
+func (t task) outcome() string {
+	switch {
+	case !t.undo:
+		return ""
+	case t.step.Unknown:
+		return events.OutcomeUnknown
+	}
+	return events.OutcomeCompleted
+}
+
+func (t task) String() string {
+	if t.undo {
+		return "the undo of step " + t.step.Name
+	}
+	return "step " + t.step.Name
+}
