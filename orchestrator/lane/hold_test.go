@@ -43,7 +43,7 @@ func (l *poisonedLane) reads(topic, order, value string) []*kgo.Record {
 	r := typed(topic, "", order, value)
 	r.Offset = l.offset
 	n := len(l.current.records)
-	in := l.readInput(r)
+	in := l.readInputs([]*kgo.Record{r})[0]
 	must(l.t, l.takeIn(l.env(), &in))
 	return l.current.records[n:]
 }

@@ -16,24 +16,35 @@ type input struct {
 	record *kgo.Record
 }
 
-// readInput reads a record of one of the partition's inputs.
-func (l *Lane) readInput(r *kgo.Record) input {
-	if r.Attrs.IsControl() {
-		return input{decide.Input{Partition: l.partition}, r}
+// readInputs reads records of the partition's inputs.
+func (l *Lane) readInputs(records []*kgo.Record) []input {
+	n := 0
+	for _, r := range records {
+		n += len(r.Headers)
 	}
-	return input{decide.Read(inputRecord(r), l.topics, decide.Place{Here: l.partition, Of: l.byKey.Of}), r}
+	// All share three allocations: an order has some four inputs.
+	read, seen, headers := make([]input, len(records)), make([]decide.Record, len(records)), make([]events.RawHeader, 0, n)
+	at := decide.Place{Here: l.partition, Of: l.byKey.Of}
+	for i, r := range records {
+		read[i] = input{decide.Input{Partition: l.partition}, r}
+		if !r.Attrs.IsControl() {
+			seen[i], headers = seenBy(r, headers)
+			read[i].Input = decide.Read(&seen[i], l.topics, at)
+		}
+	}
+	return read
 }
 
-// inputRecord is the record as decisions see it.
-func inputRecord(r *kgo.Record) *decide.Record {
-	in := &decide.Record{
+// seenBy is the record as decisions see it. Its headers are behind the others.
+func seenBy(r *kgo.Record, headers []events.RawHeader) (decide.Record, []events.RawHeader) {
+	first := len(headers)
+	for _, h := range r.Headers {
+		headers = append(headers, events.RawHeader{Key: h.Key, Value: h.Value})
+	}
+	return decide.Record{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-		Raw: events.Raw{Written: r.Timestamp, Key: r.Key, Value: r.Value, Headers: make([]events.RawHeader, len(r.Headers))},
-	}
-	for i, h := range r.Headers {
-		in.Headers[i] = events.RawHeader{Key: h.Key, Value: h.Value}
-	}
-	return in
+		Raw: events.Raw{Written: r.Timestamp, Key: r.Key, Value: r.Value, Headers: headers[first:len(headers):len(headers)]},
+	}, headers
 }
 
 // What a dead letter has besides the headers of the input.
@@ -72,4 +83,7 @@ func (l *Lane) putAside(in *decide.Record, reason string) {
 }
 
 // recordSize is what a record takes, roughly and not less.
-func recordSize(r *kgo.Record) int { return inputRecord(r).Size() }
+func recordSize(r *kgo.Record) int {
+	seen, _ := seenBy(r, nil)
+	return seen.Size()
+}

@@ -288,10 +288,7 @@ func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	read := make([]input, len(records))
-	for i, r := range records {
-		read[i] = l.readInput(r)
-	}
+	read := l.readInputs(records)
 	if err := l.prepare(ctx, read); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func TestReadingInputs(t *testing.T) {
 		{name: "reply with another status", record: typed(replies, "", here, answer(here, "done")), unreadable: `status "done"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := l.readInput(c.record)
+			in := l.readInputs([]*kgo.Record{c.record})[0]
 			if (in.Unreadable != "") != (c.unreadable != "") || !strings.Contains(in.Unreadable, c.unreadable) {
 				t.Fatalf("it is unreadable because %q, not %q", in.Unreadable, c.unreadable)
 			}
@@ -93,7 +93,7 @@ func TestReadingInputs(t *testing.T) {
 		})
 	}
 	// The agent is told by the state of the order that its reply was too large.
-	in := l.readInput(typed(replies, "", here, strings.TrimSuffix(answer(here, "completed"), "}")+`,"output":`+large+`}`))
+	in := l.readInputs([]*kgo.Record{typed(replies, "", here, strings.TrimSuffix(answer(here, "completed"), "}")+`,"output":`+large+`}`)})[0]
 	if r := in.Reply; r.Status != events.ReplyFailed || r.Error == nil || r.Error.Code != "reply-too-large" || !r.Error.Permanent || r.Output != nil || r.Step != "charge" {
 		t.Errorf("%+v", r)
 	}
