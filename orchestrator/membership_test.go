@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -151,6 +152,10 @@ func TestGivingUpAPartition(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
 	defer func() { must(t, store.Close()) }()
+	synctest.Test(t, func(t *testing.T) { givesUp(t, store) })
+}
+
+func givesUp(t *testing.T, store *projections.Store) {
 	log := slog.New(slog.DiscardHandler)
 	said := &kept{}
 	m := newMembership(lane.NewFollower(nothing{said}, false, log, time.Now), log)
@@ -184,6 +189,7 @@ func TestGivingUpAPartition(t *testing.T) {
 		close(revoked)
 	}()
 	serves <- nil // it was told to stop, and still commits
+	synctest.Wait()
 	select {
 	case <-revoked:
 		t.Error("it was given up before its lane had ended")
