@@ -146,6 +146,7 @@ func TestWhatBecameOfATransaction(t *testing.T) {
 		what      string
 		records   func(l *Lane, b *logs)
 		on        func(*events.Topics) string // the part that hangs
+		beside    bool                        // one of slot 2 hangs on the journal
 		folded    int64
 		committed bool
 	}{
@@ -154,9 +155,10 @@ func TestWhatBecameOfATransaction(t *testing.T) {
 		{what: "a claim is behind it", records: func(l *Lane, b *logs) { b.add(l.own(l.topics.Journal), claim(0), marker(0, true)) }},
 		{what: "it was folded", folded: 1, committed: true},
 		{
-			what: "the journal says another thing than two others", committed: true, on: func(topics *events.Topics) string { return topics.Alerts },
+			what: "the journal says another thing than two others, which are read for the sake of another", committed: true,
+			on: func(topics *events.Topics) string { return topics.Alerts }, beside: true,
 			records: func(l *Lane, b *logs) {
-				b.add(l.own(l.topics.Journal), marker(1, true))
+				b.add(l.own(l.topics.Journal), marker(1, true), of(2))
 				b.add(l.own(l.topics.Status), of(1), marker(1, false))
 				b.add(l.own(l.topics.DeadLetters), of(1), marker(1, false))
 			},
@@ -187,7 +189,11 @@ func TestWhatBecameOfATransaction(t *testing.T) {
 			}
 			hangs := hung(1, at)
 			hangs.slot = 1
-			p, err := l.readPast(t.Context(), []OpenTransaction{hangs}, c.folded)
+			open := []OpenTransaction{hangs}
+			if c.beside {
+				open = append(open, hung(2, l.own(l.topics.Journal)))
+			}
+			p, err := l.readPast(t.Context(), open, c.folded)
 			must(t, err)
 			if got := p.committed(hangs); got != c.committed {
 				t.Errorf("it counts as committed: %t", got)
@@ -229,6 +235,7 @@ func TestASweep(t *testing.T) {
 			"of a former id on the status topic, where somebody else has one too", func(l *Lane, b *logs) {
 				b.add(l.own(l.topics.Journal), of(99), marker(99, true))
 				b.transactions = []OpenTransaction{hung(99, l.own(l.topics.Status)), hung(98, l.own(l.topics.Status))}
+				b.transactions[0].Written = l.time.Wall().Add(-3 * TransactionTimeout).UnixMilli()
 			},
 			func(l *Lane) []string { return []string{l.topics.Status + ": true"} },
 		},

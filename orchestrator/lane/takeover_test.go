@@ -2,6 +2,7 @@ package lane_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -188,12 +189,14 @@ func TestATakeoverRebuildsAStoreThatIsAhead(t *testing.T) {
 		{"the journal is shorter", 2, nil},
 		{"in the place of the last is a claim", 1, []func(*testing.T, *events.Topics){claims, claims}},
 		{"in the place of the last is one with another number", 2, []func(*testing.T, *events.Topics){claims, writes}},
-		{"the last stands at another place", 1, []func(*testing.T, *events.Topics){claims, func(t *testing.T, topics *events.Topics) {
+		{"the last stands at another place", 1, []func(*testing.T, *events.Topics){func(t *testing.T, topics *events.Topics) {
+			c := newContender(t, b, topics, "another")
+			c.takeOver()
 			aborted := b.Client(t, kgo.TransactionalID(topics.Namespace+"-aborted"))
 			must(t, aborted.BeginTransaction())
 			must(t, aborted.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Journal, Value: []byte("{}")}).FirstErr())
 			must(t, aborted.EndTransaction(t.Context(), kgo.TryAbort))
-			writes(t, topics)
+			must(t, c.write("there"))
 		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -277,5 +280,42 @@ func TestATakeoverLearnsWorkflows(t *testing.T) {
 	c.anew().takeOver()
 	if w.workflows == 0 {
 		t.Error("it has not asked for the newest workflows")
+	}
+}
+
+// seeks is a broker that notes from where the topics are read.
+type seeks struct {
+	lane.Broker
+	from map[string]int64
+}
+
+func (b seeks) Read(partition int32, committed bool) (lane.Reader, error) {
+	r, err := b.Broker.Read(partition, committed)
+	return seeking{r, b}, err
+}
+
+type seeking struct {
+	lane.Reader
+	seeks
+}
+
+func (r seeking) Seek(from map[string]int64) {
+	maps.Copy(r.from, from)
+	r.Reader.Seek(from)
+}
+
+// S5: a takeover reads the journal from the last record that this instance has
+// folded.
+func TestATakeoverReadsTheEndOnly(t *testing.T) {
+	b := kafka.Embedded(t)
+	c := newContender(t, b, onePartition(t, b), "i-1")
+	c.takeOver()
+	must(t, c.write("before"))
+	last := c.lane.State().Head().Offset - 1
+	noted := seeks{c.broker, make(map[string]int64)}
+	c.broker = noted
+	c.anew().takeOver()
+	if from, read := noted.from[c.topics.Journal]; !read || from != last {
+		t.Errorf("it read from %d, %t, and must from %d", from, read, last)
 	}
 }
