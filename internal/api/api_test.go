@@ -498,8 +498,8 @@ func TestAnInstanceThatDoesNotRun(t *testing.T) {
 	}
 
 	defer func() {
-		if r := recover(); r != http.ErrAbortHandler {
-			t.Errorf("a stream that nobody could read ended with %v", r)
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("a stream that nobody could read ended with %v", err)
 		}
 	}()
 	s.ServeHTTP(&deafWriter{}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/partitions/0/projection", http.NoBody))
