@@ -58,14 +58,18 @@ func TestALaneEndsAfterItsCommit(t *testing.T) {
 			}
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- l.Serve(t.Context()) }()
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- l.Serve(ctx) }()
 		synctest.Wait()
 		select {
 		case err := <-ended:
 			t.Errorf("it ended while it committed: %v", err)
+			stop()
 			close(p.goesOn)
 		default:
 			close(p.goesOn)
+			synctest.Wait()
+			stop()
 			if err := <-ended; err == nil {
 				t.Error("it did not end because something hangs")
 			}
