@@ -1,10 +1,14 @@
 package agents
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -154,6 +158,35 @@ func TestP5ReadAheadIsBounded(t *testing.T) {
 	}
 	if _, ok := q.take(); ok {
 		t.Error("a job in a closed queue")
+	}
+}
+
+// P5: what a worker took just when the partition went to another instance is left
+// to that one.
+func TestP5ReadAheadAfterItsTermIsLeft(t *testing.T) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var executed []string
+	s, err := newServer(t.Context(), Config{Agent: "payment", Brokers: []string{"127.0.0.1:1"}, Logger: slog.New(slog.DiscardHandler)}, topics, Operations{
+		"charge": Do(func(_ context.Context, r Request[any]) (any, error) {
+			executed = append(executed, r.Order)
+			return nil, nil
+		}),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.client.Close()
+	for _, order := range []string{"over", "own"} {
+		p := new(partition)
+		p.over.Store(order == "over")
+		r := events.Request{Order: order, Step: "pay", Attempt: 1, Operation: "charge", CompleteBy: events.Time(time.Now().Add(time.Hour)), ReplyTo: "r"}
+		s.answer(job{Record: &kgo.Record{Value: r.Append(nil)}, partition: p})
+	}
+	if !slices.Equal(executed, []string{"own"}) {
+		t.Errorf("executed were %v", executed)
 	}
 }
 

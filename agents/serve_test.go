@@ -79,6 +79,36 @@ func TestReplyCarriesWhatTheContractSays(t *testing.T) {
 	}
 }
 
+// S3: what a transaction asked that was aborted was never asked.
+func TestAbortedRequestsAreNotExecuted(t *testing.T) {
+	k := newKafka(t, 1)
+	orchestrator, err := kgo.NewClient(kgo.SeedBrokers(k.cluster.ListenAddrs()...), kgo.TransactionalID("waybill-p0-0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer orchestrator.Close()
+	for _, c := range []struct {
+		order string
+		end   kgo.TransactionEndTry
+	}{{"aborted", kgo.TryAbort}, {"committed", kgo.TryCommit}} {
+		r := request(c.order, "charge", `{}`)
+		e := events.Envelope{Source: "/test", Type: events.StepRequested, ID: r.Order, Order: r.Order, Time: time.Now()}
+		if err := orchestrator.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		if err := orchestrator.ProduceSync(t.Context(), e.Record(queue, r.Append(nil))).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		if err := orchestrator.EndTransaction(t.Context(), c.end); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.serve(k.config(), agents.Operations{"charge": agents.Do(pay)})
+	if reply := k.reply(); reply.Order != "committed" {
+		t.Errorf("order %s was answered first", reply.Order)
+	}
+}
+
 // murmur2 is Kafka's own, so that the test does not believe the client.
 func murmur2(b []byte) uint32 {
 	const m = 0x5bd1e995

@@ -1,13 +1,17 @@
 package orchestrator
 
 import (
+	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/kafka"
 )
 
 // A version of a workflow never changes, whatever comes to stand on the topic.
@@ -55,5 +59,33 @@ func TestCatalogue(t *testing.T) {
 	slices.Sort(topics)
 	if !slices.Equal(topics, []string{"waybill.requests.cup", "waybill.requests.kettle"}) {
 		t.Errorf("the request topics are %q", topics)
+	}
+}
+
+// S4: a workflow that was just registered elsewhere is known to whoever asks for the
+// newest, though it has not read so far yet.
+func TestAFreshWorkflowIsLearnt(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	must(t, b.Client(t).ProduceSync(t.Context(), &kgo.Record{
+		Topic: topics.Workflows, Key: []byte("tea@1"), Value: []byte(`{"workflow":"tea","version":1,"steps":[{"name":"boil","agent":"kettle"}]}`),
+	}).FirstErr())
+	log := slog.New(slog.DiscardHandler)
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, &topics, log)
+	must(t, err)
+	defer c.client.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer stop()
+	// It reads once it was asked where the topic ends.
+	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		reading.Go(func() { c.run(ctx) })
+		return nil, nil, false
+	})
+	w := &knowledge{catalogue: c, directory: newDirectory(b.Admin(t), 1, log)}
+	must(t, w.Learn(ctx, true, nil))
+	if w.Workflow("tea", 0) == nil {
+		t.Error("it is not known")
 	}
 }

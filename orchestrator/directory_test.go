@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waybill-dev/waybill/test/kafka"
 )
 
 func TestDirectoryRefuses(t *testing.T) {
@@ -35,6 +37,20 @@ func TestDirectoryRefuses(t *testing.T) {
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s, %d bytes, placed %t: %q, not %q", c.topic, c.size, c.placed, got, c.want)
 		}
+	}
+}
+
+// What a topic takes is what Kafka says of it, also that there is none.
+func TestDirectoryAsksKafka(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	d := newDirectory(b.Admin(t), 1, slog.New(slog.DiscardHandler))
+	d.learn(t.Context(), topics.Journal, "gone")
+	if why := d.Refuses(topics.Journal, 1, true); why != "" {
+		t.Errorf("the journal: %s", why)
+	}
+	if why := d.Refuses("gone", 1, false); why != "topic gone does not exist" {
+		t.Errorf("a topic that is not there: %q", why)
 	}
 }
 

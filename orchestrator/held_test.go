@@ -64,7 +64,8 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 
 		one, stop := start("one")
 		must(t, one.Register(t.Context(), parseFlow(t, "workflow: order\nsteps:\n  - {name: charge, agent: payment}\n  - {name: ship, agent: shipping}\n")))
-		must(t, one.Register(t.Context(), parseFlow(t, "workflow: other\nsteps:\n  - {name: charge, agent: payment}\n")))
+		other := parseFlow(t, "workflow: other\nsteps:\n  - {name: charge, agent: payment}\n")
+		must(t, one.Register(t.Context(), other))
 		submit(one, "poisoned", "order")
 		submit(one, "well", "other")
 		until(one, "poisoned", processing)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,7 +50,7 @@ func keeps(t *testing.T, lanes ...end) *kept {
 		return ends{k, next}
 	}
 	k.pause = func(_ context.Context, p int32, d time.Duration) bool {
-		k.say("wait %v: %v", d, k.membership.ready())
+		k.say("wait %v: %v", d, k.ready())
 		return true
 	}
 	k.alarm = func(_ context.Context, p int32, why error) { k.say("alarm") }
@@ -151,6 +152,10 @@ func TestGivingUpAPartition(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
 	defer func() { must(t, store.Close()) }()
+	synctest.Test(t, func(t *testing.T) { givesUp(t, store) })
+}
+
+func givesUp(t *testing.T, store *projections.Store) {
 	log := slog.New(slog.DiscardHandler)
 	said := &kept{}
 	m := newMembership(lane.NewFollower(nothing{said}, false, log, time.Now), log)
@@ -160,7 +165,7 @@ func TestGivingUpAPartition(t *testing.T) {
 		m.follower.Follow(state, p)
 	}
 	said.said = nil
-	takes, serves := make(chan error), make(chan error)
+	takes, serves := make(chan error), make(chan struct{})
 	m.newLane = func(int32, *projections.Partition) owner { return &waits{takes: takes, serves: serves} }
 	if err := m.ready(); err == nil {
 		t.Error("it is ready before the group gave anything")
@@ -174,7 +179,7 @@ func TestGivingUpAPartition(t *testing.T) {
 		t.Errorf("while it takes over: %v", err)
 	}
 	takes <- nil
-	serves <- nil // it serves
+	serves <- struct{}{} // it serves
 	if err := m.ready(); err != nil || !m.serves(1) || m.serves(0) || len(m.positions()) != 1 || !slices.Equal(m.all(), []int32{1}) {
 		t.Errorf("it serves: %v, %v", err, m.all())
 	}
@@ -183,13 +188,14 @@ func TestGivingUpAPartition(t *testing.T) {
 		m.revoked([]int32{0, 1})
 		close(revoked)
 	}()
-	serves <- nil // it was told to stop, and still commits
+	serves <- struct{}{} // it was told to stop, and still commits
+	synctest.Wait()
 	select {
 	case <-revoked:
 		t.Error("it was given up before its lane had ended")
 	default:
 	}
-	serves <- nil
+	serves <- struct{}{}
 	<-revoked
 	if err := m.ready(); err != nil || m.serves(1) || len(m.all()) != 0 || !slices.Equal(said.said, []string{"followed"}) {
 		t.Errorf("it was given up: %v, %v, %v", err, m.all(), said.said)
@@ -198,14 +204,18 @@ func TestGivingUpAPartition(t *testing.T) {
 }
 
 // waits is a lane that goes on when it is told to.
-type waits struct{ takes, serves chan error }
+type waits struct {
+	takes  chan error
+	serves chan struct{}
+}
 
 func (w *waits) TakeOver(context.Context) error { return <-w.takes }
 func (w *waits) Serve(ctx context.Context) error {
 	<-w.serves
 	<-ctx.Done()
 	<-w.serves
-	return <-w.serves
+	<-w.serves
+	return nil
 }
 func (*waits) Close()                     {}
 func (*waits) Position() events.Positions { return events.Positions{} }

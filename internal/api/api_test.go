@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -256,6 +257,15 @@ func (s *stage) testSubmit() {
 		"acceptedAt", "updatedAt", "priority", "reason", "replyTo", "alert", "partition")
 	mustHave(s.T, o["steps"].([]any)[0].(map[string]any), "name", "state", "attempt", "completeBy", "failureCount", "idempotencyKey", "output", "error")
 
+	deadline := time.Now().Add(time.Hour)
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "in-time", Workflow: "order-fulfilment", Deadline: &deadline}); err != nil {
+		s.Fatal(err)
+	}
+	s.order("in-time", projections.Processed)
+	if got := s.history("in-time")[0].Deadline; !got.Equal(events.Time(deadline)) {
+		s.Errorf("the deadline %s became %s", deadline, got)
+	}
+
 	// Without an id a new one is made.
 	_, _, body = s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"nobody-knows-it"}`})
 	var receipt Receipt
@@ -455,6 +465,75 @@ func (s *stage) testHealth() {
 			s.Errorf("metrics: %d, no %q", status, want)
 		}
 	}
+}
+
+// idle returns an instance that does not run.
+func idle(t *testing.T) *orchestrator.Instance {
+	t.Helper()
+	w := waybill.New(t)
+	i, err := orchestrator.New(t.Context(), orchestrator.Config{
+		ID: "i-1", Namespace: w.Topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(w.Broker.Brokers...)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return i
+}
+
+// S5: an instance is not ready before it serves. A stream that breaks off is not
+// taken for a whole one: net/http cuts the connection when it is told so.
+func TestAnInstanceThatDoesNotRun(t *testing.T) {
+	s := New(Config{})
+	s.Attach(idle(t))
+	defer s.Detach(errors.New("over"))
+	said := httptest.NewRecorder()
+	s.ServeHTTP(said, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody))
+	if body := said.Body.String(); said.Code != http.StatusServiceUnavailable || !strings.Contains(body, "the group has not assigned partitions yet") {
+		t.Errorf("readyz: %d %s", said.Code, body)
+	}
+
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("a stream that nobody could read ended with %v", err)
+		}
+	}()
+	s.ServeHTTP(&deafWriter{}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/partitions/0/projection", http.NoBody))
+}
+
+// S6: what uses the instance is ended by Detach, which waits for it.
+func TestDetachEndsRequests(t *testing.T) {
+	s := New(Config{})
+	s.Attach(&orchestrator.Instance{})
+	_, ctx, done, err := s.use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	detached := make(chan struct{})
+	go func() {
+		s.Detach(errors.New("over"))
+		close(detached)
+	}()
+	for s.mu.TryRLock() { // until it waits for the one that uses the instance
+		s.mu.RUnlock()
+		runtime.Gosched()
+	}
+	if s.alive.Err() == nil {
+		t.Error("it waits for a request that nobody ends")
+	} else {
+		<-ctx.Done()
+	}
+	select {
+	case <-detached:
+		t.Error("it did not wait for the request")
+	default:
+	}
+	done()
+	<-detached
 }
 
 func TestClientIsFarFromAServer(t *testing.T) {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -67,4 +68,13 @@ func TestACommitThatWasNotAskedForIsNone(t *testing.T) {
 			t.Errorf("nothing was committed, and the commit ended with %v", err)
 		}
 	})
+}
+
+// S3: a record that is forwarded keeps its time, and is committed however old it is.
+func TestAnOldRecordIsCommitted(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	old := record(topics.Journal)
+	old.Timestamp = time.UnixMilli(1)
+	must(t, fenced(t, reached(t, b, topics), 0).Commit([]*kgo.Record{old}))
 }

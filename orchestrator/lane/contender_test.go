@@ -28,6 +28,7 @@ type contender struct {
 	id     string
 	topics *events.Topics
 	broker lane.Broker
+	world  lane.World
 	cut    context.CancelFunc // it gives Kafka up
 	lane   *lane.Lane
 }
@@ -44,7 +45,7 @@ func newContender(t *testing.T, b *kafka.Broker, topics *events.Topics, id strin
 	t.Cleanup(func() { must(t, store.Close()) })
 	state, err := store.Partition(0)
 	must(t, err)
-	c := &contender{T: t, id: id, topics: topics, broker: cluster.New(client, topics, opts).Broker(0), cut: cut}
+	c := &contender{T: t, id: id, topics: topics, broker: cluster.New(client, topics, opts).Broker(0), world: nowhere{}, cut: cut}
 	c.contend(state)
 	return c
 }
@@ -53,7 +54,7 @@ func (c *contender) contend(state *projections.Partition) {
 	c.lane = lane.New(lane.Config{
 		Instance: c.id, Topics: *c.topics, Partitions: 1,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
-	}, 0, c.broker, nowhere{}, state, slog.New(slog.DiscardHandler))
+	}, 0, c.broker, c.world, state, slog.New(slog.DiscardHandler))
 	c.Cleanup(c.lane.Close)
 }
 
@@ -87,6 +88,19 @@ func (nowhere) Learn(context.Context, bool, []string) error { return nil }
 func (nowhere) Refuses(string, int, bool) string            { return "" }
 func (nowhere) Format() int                                 { return 1 }
 func (nowhere) Refused(string, int, error)                  {}
+
+// learner is nowhere, and notes what is to be learnt there.
+type learner struct {
+	nowhere
+	workflows int // how often
+}
+
+func (w *learner) Learn(_ context.Context, unknown bool, _ []string) error {
+	if unknown {
+		w.workflows++
+	}
+	return nil
+}
 
 // onePartition is a namespace of one partition.
 func onePartition(t *testing.T, b *kafka.Broker) *events.Topics {

@@ -16,6 +16,9 @@ func (l *Lane) State() *projections.Partition { return l.state }
 func (l *Lane) Places() []TopicPartition      { return l.places() }
 func (l *Lane) Searched() bool                { return l.searched }
 
+// Polls takes the next input.
+func (l *Lane) Polls(ctx context.Context) kgo.Fetches { return l.inputs.Poll(ctx, 1) }
+
 // Seals makes a transaction of a decision, and returns its records.
 func (l *Lane) Seals(d decide.Decision) []*kgo.Record {
 	l.take(d)

@@ -2,8 +2,11 @@ package lane
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // opens is a broker that tells what is open, and nothing else.
@@ -23,13 +26,22 @@ func (o opens) Slots(context.Context) (have [Slots]Transaction, err error) {
 	return have, nil
 }
 
-// resting is a producer that has an id, and does nothing.
+// resting is a producer that has an id, and notes what it is asked for.
 type resting struct {
-	Producer
-	has Transaction
+	has     Transaction
+	lost    bool // a connection
+	commits int
+	covered []string
 }
 
-func (p resting) ID(context.Context) (int64, int16, error) { return p.has.Producer, p.has.Epoch, nil }
+func (p *resting) ID(context.Context) (int64, int16, error) { return p.has.Producer, p.has.Epoch, nil }
+func (p *resting) Commit([]*kgo.Record) error               { p.commits++; return nil }
+func (p *resting) Cover(_ context.Context, t OpenTransaction, commit bool) error {
+	p.covered = append(p.covered, fmt.Sprintf("%s: %t", t.Topic, commit))
+	return nil
+}
+func (p *resting) Disturbed() bool { return p.lost }
+func (p *resting) Close()          {}
 
 // A transaction that is seen once may only wait for its markers. One that goes on
 // is the same, and one that ended between two looks is seen anew.
@@ -59,7 +71,7 @@ func newRing(t *testing.T, open ...OpenTransaction) *Lane {
 	l, _ := newLane(t)
 	l.producers, l.broker = &producers{}, opens{transactions: open}
 	for slot := range l.producers.ring {
-		l.producers.ring[slot] = resting{has: Transaction{int64(slot), 7}}
+		l.producers.ring[slot] = &resting{has: Transaction{int64(slot), 7}}
 	}
 	return l
 }

@@ -425,3 +425,23 @@ func TestRaisingAPartition(t *testing.T) {
 		t.Errorf("it is in format %d, and %d records follow", format, len(l.current.records))
 	}
 }
+
+// Only what is gone stops a partition until an operator repairs it.
+func TestWhatCannotBeRead(t *testing.T) {
+	l, _ := newLane(t)
+	for _, c := range []struct {
+		topic     string
+		err       error
+		gap, lost bool
+	}{
+		{l.topics.Journal, kerr.OffsetOutOfRange, true, false},
+		{l.topics.Orders, kerr.OffsetOutOfRange, false, true},
+		{l.topics.Journal, kerr.NotLeaderForPartition, false, false},
+		{l.topics.Orders, kerr.UnknownTopicOrPartition, false, false},
+	} {
+		err := l.unreadable(kgo.FetchError{Topic: c.topic, Err: c.err})
+		if !errors.Is(err, c.err) || errors.Is(err, projections.ErrGap) != c.gap || errors.Is(err, ErrInputLost) != c.lost {
+			t.Errorf("%s, %v: %v", c.topic, c.err, err)
+		}
+	}
+}

@@ -168,8 +168,14 @@ var errNotFolded = errors.New("the state store has folded what is not in the jou
 func isLastFolded(state *projections.Partition, r *kgo.Record) bool {
 	head := state.Head()
 	seal, err := events.DecodeSeal(events.HeaderValue(r, events.HeaderLane))
-	claim := seal.Transaction == 0
-	return r.Offset == head.Offset-1 && err == nil && (claim || seal.Transaction == head.Transaction)
+	if err != nil || r.Offset != head.Offset-1 {
+		return false
+	}
+	if seal.Transaction == 0 {
+		claimed, err := events.Decode[events.Event](r.Value)
+		return err == nil && claimed.Claim == head.Claim
+	}
+	return seal.Transaction == head.Transaction
 }
 
 // unreadable explains why a topic cannot be read from where reading must go on.

@@ -2,8 +2,11 @@ package lane_test
 
 import (
 	"fmt"
+	"maps"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
@@ -165,4 +169,153 @@ func TestACommitWithUnknownOutcome(t *testing.T) {
 	}
 	last := newContender(t, b, topics, "last")
 	last.takeOver() // folds everything: a number that is doubled or missing fails
+}
+
+// A takeover rebuilds a store that has folded what is not in the journal, and
+// nobody finds a number twice or missing in what it then writes.
+func TestATakeoverRebuildsAStoreThatIsAhead(t *testing.T) {
+	b := kafka.Embedded(t)
+	claims := func(t *testing.T, topics *events.Topics) { newContender(t, b, topics, "another").takeOver() }
+	writes := func(t *testing.T, topics *events.Topics) {
+		c := newContender(t, b, topics, "another")
+		c.takeOver()
+		must(t, c.write("there"))
+	}
+	for _, c := range []struct {
+		name    string
+		folded  int                                         // transactions, behind a claim
+		journal []func(t *testing.T, topics *events.Topics) // what is there instead
+	}{
+		{"the journal is shorter", 2, nil},
+		{"in the place of the last is a claim", 1, []func(*testing.T, *events.Topics){claims, claims}},
+		{"in the place of the last is one with another number", 2, []func(*testing.T, *events.Topics){claims, writes}},
+		{"the last stands at another place", 1, []func(*testing.T, *events.Topics){func(t *testing.T, topics *events.Topics) {
+			c := newContender(t, b, topics, "another")
+			c.takeOver()
+			aborted := b.Client(t, kgo.TransactionalID(topics.Namespace+"-aborted"))
+			must(t, aborted.BeginTransaction())
+			must(t, aborted.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Journal, Value: []byte("{}")}).FirstErr())
+			must(t, aborted.EndTransaction(t.Context(), kgo.TryAbort))
+			must(t, c.write("there"))
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			old := newContender(t, b, onePartition(t, b), "old")
+			old.takeOver()
+			for n := range c.folded {
+				must(t, old.write(fmt.Sprint("lost-", n)))
+			}
+			topics := onePartition(t, b)
+			for _, another := range c.journal {
+				another(t, topics)
+			}
+			next := newContender(t, b, topics, "next")
+			next.contend(old.lane.State())
+			next.takeOver()
+			if next.has("lost-0") {
+				t.Error("it has what is not in the journal")
+			}
+			must(t, next.write("after"))
+			last := newContender(t, b, topics, "last")
+			last.takeOver()
+			if !last.has("after") {
+				t.Error("what it wrote is not in the journal")
+			}
+		})
+	}
+}
+
+// V2: what expired under the last lane of an instance, and was not committed any
+// more, expires under the next.
+func TestATakeoverLooksAtAllDeadlines(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("payment"))
+	must(t, err)
+	flow, err := workflow.Parse("workflow.yaml", []byte("workflow: order\nsteps: [{name: charge, agent: payment}]"))
+	must(t, err)
+	c := newContender(t, b, topics, "i-1")
+	c.takeOver()
+	must(t, c.lane.Concludes(c.lane.Writes(c.lane.Seals(decide.Submit(&decide.Env{
+		Now: now().Add(-time.Hour), Topics: topics, Refuses: func(string, int) string { return "" },
+		Workflow: func(string, int) *workflow.Workflow { return flow },
+	}, nil, "late", &events.Submission{Workflow: "order"}, "", nil))...)))
+	for range 2 {
+		if due, err := c.lane.State().Due(now(), 10); err != nil || len(due) != 1 {
+			t.Errorf("due are %+v, %v", due, err)
+		}
+		c = c.anew()
+		c.takeOver()
+	}
+}
+
+// S6: a partition whose inputs were deleted before it was ever owned begins with
+// those that are left.
+func TestATakeoverBeginsWithTheInputsThatAreLeft(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	client := b.Client(t)
+	for range 10 {
+		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: []byte("o"), Value: []byte("{}")}).FirstErr())
+	}
+	deleted := make(kadm.Offsets)
+	deleted.AddOffset(topics.Orders, 0, 6, -1)
+	_, err := b.Admin(t).DeleteRecords(t.Context(), deleted)
+	must(t, err)
+	c := newContender(t, b, topics, "i-1")
+	c.takeOver()
+	fetches := c.lane.Polls(t.Context())
+	must(t, fetches.Err())
+	if records := fetches.Records(); len(records) != 1 || records[0].Offset != 6 {
+		t.Errorf("it reads %+v", records)
+	}
+}
+
+// S4: whoever takes over knows the workflows of the orders that were accepted
+// before, however new.
+func TestATakeoverLearnsWorkflows(t *testing.T) {
+	b := kafka.Embedded(t)
+	c, w := newContender(t, b, onePartition(t, b), "i-1"), &learner{}
+	c.world = w
+	c.anew().takeOver()
+	if w.workflows == 0 {
+		t.Error("it has not asked for the newest workflows")
+	}
+}
+
+// seeks is a broker that notes from where the topics are read.
+type seeks struct {
+	lane.Broker
+	from map[string]int64
+}
+
+func (b seeks) Read(partition int32, committed bool) (lane.Reader, error) {
+	r, err := b.Broker.Read(partition, committed)
+	return seeking{r, b}, err
+}
+
+type seeking struct {
+	lane.Reader
+	seeks
+}
+
+func (r seeking) Seek(from map[string]int64) {
+	maps.Copy(r.from, from)
+	r.Reader.Seek(from)
+}
+
+// S5: a takeover reads the journal from the last record that this instance has
+// folded.
+func TestATakeoverReadsTheEndOnly(t *testing.T) {
+	b := kafka.Embedded(t)
+	c := newContender(t, b, onePartition(t, b), "i-1")
+	c.takeOver()
+	must(t, c.write("before"))
+	last := c.lane.State().Head().Offset - 1
+	noted := seeks{c.broker, make(map[string]int64)}
+	c.broker = noted
+	c.anew().takeOver()
+	if from, read := noted.from[c.topics.Journal]; !read || from != last {
+		t.Errorf("it read from %d, %t, and must from %d", from, read, last)
+	}
 }

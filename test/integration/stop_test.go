@@ -27,7 +27,10 @@ func TestStopWhileKafkaDoesNotAnswer(t *testing.T) {
 	b := kafka.Embedded(t)
 	w := newWorld(t, b)
 	said := &kit.Log{}
-	one := w.Run("one", t.TempDir(), func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+	one := w.Run("one", t.TempDir(), func(cfg *orchestrator.Config) {
+		cfg.Logger = slog.New(slog.NewTextHandler(said, nil))
+		cfg.Kafka = append(cfg.Kafka, kgo.RequestTimeoutOverhead(10*time.Minute)) // no request ends by itself
+	})
 	w.Register(one, fulfilment)
 	var silent, produces atomic.Int64
 	silent.Store(1)

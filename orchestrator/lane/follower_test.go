@@ -1,0 +1,105 @@
+package lane
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// fetched are journals that bring what they are told to.
+type fetched struct {
+	next kgo.FetchPartition
+	from []int64 // where they were read from
+}
+
+func (j *fetched) Read(_ int32, from int64) { j.from = append(j.from, from) }
+func (*fetched) Drop(int32)                 {}
+func (*fetched) Close()                     {}
+func (j *fetched) Poll(context.Context) kgo.Fetches {
+	next := j.next
+	j.next = kgo.FetchPartition{Partition: next.Partition}
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Partitions: []kgo.FetchPartition{next}}}}}
+}
+
+// newFolded returns a lane whose state has folded one transaction, up to offset 7,
+// and the record that closed it.
+func newFolded(t *testing.T) (l *Lane, order string, last *kgo.Record) {
+	t.Helper()
+	l, _ = newLane(t)
+	order, _ = l.keys()
+	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", order, `{"workflow":"order"}`)}))
+	l.seal(l.current)
+	l.inflight, l.current = l.current, newBatch()
+	last = l.inflight.last
+	last.Offset = 6
+	must(t, l.conclude(nil))
+	return l, order, last
+}
+
+// numbered is the record as if its transaction had another number.
+func numbered(r *kgo.Record, n uint64) *kgo.Record {
+	other, seal := *r, events.Seal{Transaction: n, Events: 1}
+	other.Headers = []kgo.RecordHeader{{Key: events.HeaderLane, Value: seal.Append(nil)}}
+	return &other
+}
+
+// A standby goes on from the last record that it has folded. If that is not there it
+// begins anew; Kafka's trouble is no reason to.
+func TestAFollowerGoesOn(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		brings func(last *kgo.Record) kgo.FetchPartition
+		from   []int64
+	}{
+		{"what it has folded", func(last *kgo.Record) kgo.FetchPartition { return kgo.FetchPartition{Records: []*kgo.Record{last}} }, []int64{6}},
+		{"Kafka's trouble", func(*kgo.Record) kgo.FetchPartition { return kgo.FetchPartition{Err: kerr.UnknownTopicOrPartition} }, []int64{6, 6}},
+		{"another transaction", func(last *kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Records: []*kgo.Record{numbered(last, 2)}}
+		}, []int64{6, 0}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l, order, last := newFolded(t)
+			j, clock := &fetched{next: c.brings(last)}, time.Now()
+			j.next.Partition = l.partition
+			f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+			f.Follow(l.state, l.partition)
+			must(t, f.Once(t.Context()))
+			clock = clock.Add(rereadAfter)
+			must(t, f.Once(t.Context()))
+			if !slices.Equal(j.from, c.from) {
+				t.Errorf("it read from %v, and must from %v", j.from, c.from)
+			}
+			o, err := l.state.Order(order)
+			must(t, err)
+			if anew := slices.Contains(c.from, 0); (o == nil) != anew {
+				t.Errorf("it has %+v", o)
+			}
+		})
+	}
+}
+
+// A state that was handed over is folded by nobody else.
+func TestAFollowerHandsOver(t *testing.T) {
+	l, _, last := newFolded(t)
+	j := &fetched{}
+	f := NewFollower(j, false, slog.New(slog.DiscardHandler), time.Now)
+	f.Follow(l.state, l.partition)
+	if f.Release(l.partition) != l.state {
+		t.Error("it handed over another state")
+	}
+	e := events.Event{Type: events.PartitionAdvanced, At: l.time.Wall()}
+	next := numbered(last, 2)
+	next.Value, next.Offset = e.Append(nil), 7
+	j.next = kgo.FetchPartition{Partition: l.partition, Records: []*kgo.Record{last, next}}
+	must(t, f.Once(t.Context()))
+	if head := l.state.Head(); head.Offset != 7 {
+		t.Errorf("it folded up to %d", head.Offset)
+	}
+}

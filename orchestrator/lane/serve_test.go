@@ -1,0 +1,78 @@
+package lane
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// inputs is a reader of one input.
+type inputs struct {
+	Reader
+	next *kgo.Record
+}
+
+func (r *inputs) Poll(ctx context.Context, _ int) kgo.Fetches {
+	if r.next == nil {
+		<-ctx.Done()
+		return kgo.NewErrFetch(ctx.Err())
+	}
+	fetched := kgo.FetchPartition{Partition: r.next.Partition, Records: []*kgo.Record{r.next}}
+	topic := r.next.Topic
+	r.next = nil
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{fetched}}}}}
+}
+
+// slow is a producer that commits when it is told to.
+type slow struct {
+	*resting
+	begun, goesOn chan struct{}
+}
+
+func (p slow) Commit([]*kgo.Record) error {
+	close(p.begun)
+	<-p.goesOn
+	return nil
+}
+
+// A lane that has ended commits nothing any more, for whatever reason it ended: here
+// it sees that something hangs.
+func TestALaneEndsAfterItsCommit(t *testing.T) {
+	l, b := newLogs(t)
+	l.cfg.SuperviseEvery = time.Hour
+	here, _ := l.keys()
+	l.inputs = &inputs{next: typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}
+	b.transactions = []OpenTransaction{hung(1, l.own(l.topics.Journal))}
+	synctest.Test(t, func(t *testing.T) {
+		p := slow{&resting{has: Transaction{0, 7}}, make(chan struct{}), make(chan struct{})}
+		l.producers.ring[0] = p
+		l.time.Pause = func(ctx context.Context, _ time.Duration) bool {
+			select {
+			case <-p.begun:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		ended := make(chan error, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- l.Serve(ctx) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("it ended while it committed: %v", err)
+			stop()
+			close(p.goesOn)
+		default:
+			close(p.goesOn)
+			synctest.Wait()
+			stop()
+			if err := <-ended; err == nil {
+				t.Error("it did not end because something hangs")
+			}
+		}
+	})
+}
