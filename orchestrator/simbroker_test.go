@@ -177,8 +177,11 @@ func (b *simBroker) Finish(_ context.Context, t lane.OpenTransaction, commit boo
 	return nil
 }
 
-func (b *simBroker) Starts(context.Context) (events.Positions, error) {
-	return events.Positions{}, b.ask()
+func (b *simBroker) Starts(context.Context) (at events.Positions, err error) {
+	for in := range b.topics.Inputs() {
+		at.Set(in, 0)
+	}
+	return at, b.ask()
 }
 
 func (b *simBroker) End(_ context.Context, at lane.TopicPartition, committed bool) (int64, error) {
