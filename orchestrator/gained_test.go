@@ -22,7 +22,8 @@ import (
 func TestANamespaceGainsAnInput(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		h := newTorn(t, b)
-		h.asBefore(1, `{"orders":0,"replies":0}`)
+		must(t, h.client.ProduceSync(t.Context(), &kgo.Record{Topic: h.topics.Orders, Partition: h.partition, Value: []byte("read before")}).FirstErr())
+		h.asBefore(1, `{"orders":1,"replies":0}`)
 		for range 3 {
 			h.tell()
 		}
