@@ -56,3 +56,33 @@ func BenchmarkDecode(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkAppendSeal and BenchmarkDecodeSeal are about the seal of a transaction.
+func BenchmarkAppendSeal(b *testing.B) {
+	seal := someSeal(b)
+	var dst []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = seal.Append(dst[:0])
+	}
+}
+
+func BenchmarkDecodeSeal(b *testing.B) {
+	header := []byte(sealText)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := events.DecodeSeal(header); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+const sealText = `{"txn":123456,"events":38,"next":{"orders":234567,"replies":702345,"commands":1203}}`
+
+func someSeal(b *testing.B) events.Seal {
+	seal, err := events.DecodeSeal([]byte(sealText))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return seal
+}

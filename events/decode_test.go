@@ -190,7 +190,8 @@ func FuzzDecodeSeal(f *testing.F) {
 	seed(f)
 	for _, header := range []string{
 		`{"txn":4,"events":2,"next":{"orders":1,"replies":3,"commands":0}}`,
-		`{"txn":18446744073709551615,"events":1,"next":{"orders":-1}}`,
+		`{"txn":18446744073709551615,"events":1,"next":{"orders":1}}`,
+		`{"events":1,"next":{"orders":1,"timers":-1,"a":{"b":[1, null]}}}`,
 		`{"events":1,"events":0}`,
 	} {
 		f.Add([]byte(header))

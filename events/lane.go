@@ -20,15 +20,9 @@ type Seal struct {
 	Transaction uint64 `json:"txn,omitzero"`
 	// Events is how many journal records the transaction has.
 	Events int `json:"events"`
-	// Next is where reading of the inputs goes on.
+	// Next is where reading of the inputs goes on. On a claim it says nothing:
+	// whoever claims has not read the journal yet.
 	Next Positions `json:"next,omitzero"`
-}
-
-// Positions are the next offsets of a partition's inputs.
-type Positions struct {
-	Orders   int64 `json:"orders"`
-	Replies  int64 `json:"replies"`
-	Commands int64 `json:"commands"`
 }
 
 // Append appends the seal's JSON.
@@ -37,13 +31,8 @@ func (s *Seal) Append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, s.Transaction, 10)
 	dst = append(dst, `,"events":`...)
 	dst = strconv.AppendInt(dst, int64(s.Events), 10)
-	dst = append(dst, `,"next":{"orders":`...)
-	dst = strconv.AppendInt(dst, s.Next.Orders, 10)
-	dst = append(dst, `,"replies":`...)
-	dst = strconv.AppendInt(dst, s.Next.Replies, 10)
-	dst = append(dst, `,"commands":`...)
-	dst = strconv.AppendInt(dst, s.Next.Commands, 10)
-	return append(dst, "}}"...)
+	dst = append(dst, `,"next":`...)
+	return append(s.Next.Append(dst), '}')
 }
 
 // DecodeSeal reads a [HeaderLane] header.

@@ -2,18 +2,39 @@ package events
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 // DefaultNamespace is the prefix of the topics where none is set.
 const DefaultNamespace = "waybill"
 
+// Input is a kind of input: a topic that the lane of a partition reads.
+type Input int
+
+// The inputs.
+const (
+	InputOrders Input = iota
+	InputReplies
+	InputCommands
+)
+
+// inputs are their names: of the topics, after the namespace, and of the
+// [Positions] in seals and heads. So they stay as they are; another goes to the
+// end, and raises [JournalFormat].
+var inputs = [...]string{"orders", "replies", "commands"}
+
+// InputNames lists the inputs that this release reads.
+func InputNames() []string { return slices.Clone(inputs[:]) }
+
 // Topics names the topics of one namespace. Make it with [NewTopics].
 type Topics struct {
 	Namespace string
 
 	Orders, Replies, Commands string // inputs
+	inputs                    [len(inputs)]string
 	Journal                   string
 	Status, Alerts            string
 	Workflows                 string
@@ -32,15 +53,36 @@ func NewTopics(namespace string) (Topics, error) {
 		return Topics{}, fmt.Errorf("namespace %q: use 1 to 100 of a-z A-Z 0-9 . _ - and begin with none of . or __", namespace)
 	}
 	in := func(name string) string { return namespace + "." + name }
-	return Topics{
+	t := Topics{
 		Namespace: namespace,
-		Orders:    in("orders"), Replies: in("replies"), Commands: in("commands"),
-		Journal: in("journal"),
-		Status:  in("status"), Alerts: in("alerts"),
+		Journal:   in("journal"),
+		Status:    in("status"), Alerts: in("alerts"),
 		Workflows:   in("workflows"),
 		DeadLetters: in("dead-letters"),
 		requests:    in("requests."),
-	}, nil
+	}
+	for i, name := range inputs {
+		t.inputs[i] = in(name)
+	}
+	t.Orders, t.Replies, t.Commands = t.inputs[InputOrders], t.inputs[InputReplies], t.inputs[InputCommands]
+	return t, nil
+}
+
+// Inputs are the topics that the lane of a partition reads.
+func (t *Topics) Inputs() iter.Seq2[Input, string] {
+	return func(yield func(Input, string) bool) {
+		for i, topic := range t.inputs {
+			if !yield(Input(i), topic) {
+				return
+			}
+		}
+	}
+}
+
+// Input says which input a topic is, if it is one.
+func (t *Topics) Input(topic string) (Input, bool) {
+	i := slices.Index(t.inputs[:], topic)
+	return Input(i), i >= 0
 }
 
 // Requests is the queue of one agent.
@@ -49,7 +91,7 @@ func (t *Topics) Requests(agent string) string { return t.requests + agent }
 // Partitioned lists the topics that must have one and the same number of
 // partitions, because an order lives in the same partition of each.
 func (t *Topics) Partitioned() []string {
-	return []string{t.Orders, t.Replies, t.Commands, t.Journal}
+	return append(t.inputs[:len(inputs):len(inputs)], t.Journal)
 }
 
 // Owns says whether topic is one that orchestrators read, or write for
@@ -57,10 +99,10 @@ func (t *Topics) Partitioned() []string {
 // messages: it could forge replies or commands.
 func (t *Topics) Owns(topic string) bool {
 	switch topic {
-	case t.Orders, t.Replies, t.Commands, t.Journal, t.Alerts, t.Workflows, t.DeadLetters:
+	case t.Journal, t.Alerts, t.Workflows, t.DeadLetters:
 		return true
 	}
-	return strings.HasPrefix(topic, t.requests)
+	return slices.Contains(t.inputs[:], topic) || strings.HasPrefix(topic, t.requests)
 }
 
 var topicForm = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)

@@ -31,7 +31,7 @@ type Dialect struct {
 }
 
 // OwnDialect is the one that runs.
-var OwnDialect = Dialect{events.JournalFormat, workflow.Level, []string{"orders", "replies", "commands"}}
+var OwnDialect = Dialect{events.JournalFormat, workflow.Level, events.InputNames()}
 
 // firstDialect is what a member speaks that says nothing of it: one of the
 // releases before there was something to say.

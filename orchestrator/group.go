@@ -115,9 +115,9 @@ func (g *group) showLag(ctx context.Context, member *kgo.Client, m *membership) 
 			offsets[topic][p] = kgo.EpochOffset{Epoch: -1, Offset: offset}
 		}
 		for p, at := range m.positions() {
-			set(g.topics.Orders, p, at.Orders)
-			set(g.topics.Replies, p, at.Replies)
-			set(g.topics.Commands, p, at.Commands)
+			for in, topic := range g.topics.Inputs() {
+				set(topic, p, at.At(in))
+			}
 		}
 		if len(offsets) > 0 {
 			member.CommitOffsetsSync(ctx, offsets, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, _ *kmsg.OffsetCommitResponse, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -273,7 +274,10 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 	}
 	var problems *multierror.Error
 	for _, name := range must {
-		if t, ok := metadata.Topics[name]; !ok || t.Err != nil {
+		switch t, ok := metadata.Topics[name]; {
+		case !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+			problems = multierror.Append(problems, fmt.Errorf("%s is missing: `waybill topics create` creates it", name))
+		case t.Err != nil:
 			problems = multierror.Append(problems, fmt.Errorf("%s: %w", name, t.Err))
 		}
 	}
@@ -286,7 +290,7 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 		}
 	}
 	if err := problems.ErrorOrNil(); err != nil {
-		return 0, fmt.Errorf("%w; see `waybill topics check`, and `waybill topics create` for those that are missing: %w", ErrMissingTopics, err)
+		return 0, fmt.Errorf("%w; see `waybill topics check`: %w", ErrMissingTopics, err)
 	}
 	return int32(n), nil
 }

@@ -177,8 +177,11 @@ func (b *simBroker) Finish(_ context.Context, t lane.OpenTransaction, commit boo
 	return nil
 }
 
-func (b *simBroker) Starts(context.Context) (events.Positions, error) {
-	return events.Positions{}, b.ask()
+func (b *simBroker) Starts(context.Context) (at events.Positions, err error) {
+	for in := range b.topics.Inputs() {
+		at.Set(in, 0)
+	}
+	return at, b.ask()
 }
 
 func (b *simBroker) End(_ context.Context, at lane.TopicPartition, committed bool) (int64, error) {
@@ -211,14 +214,14 @@ func (b *simBroker) Wrote(_ context.Context, producers map[int64]bool) ([]lane.T
 }
 
 func (b *simBroker) Open(_ context.Context, places ...lane.TopicPartition) ([]lane.OpenTransaction, error) {
-	return b.simKafka.open(func(at lane.TopicPartition) bool { return slices.Contains(places, at) }), b.ask()
+	return b.standing(func(at lane.TopicPartition) bool { return slices.Contains(places, at) }), b.ask()
 }
 
 func (b *simBroker) Everywhere(context.Context) (open []lane.OpenTransaction, silent, err error) {
 	if b.fault(10, "a broker is silent about others' partitions") {
 		silent = errNoAnswer
 	}
-	return b.simKafka.open(func(lane.TopicPartition) bool { return true }), silent, b.ask()
+	return b.standing(func(lane.TopicPartition) bool { return true }), silent, b.ask()
 }
 
 func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Transaction, err error) {

@@ -285,8 +285,8 @@ func (k *simKafka) aborts(t lane.OpenTransaction, folded int64) {
 	}
 }
 
-// open lists what is open on the partitions that are wanted, in no order.
-func (k *simKafka) open(wanted func(lane.TopicPartition) bool) []lane.OpenTransaction {
+// standing lists what is open on the partitions that are wanted, in no order.
+func (k *simKafka) standing(wanted func(lane.TopicPartition) bool) []lane.OpenTransaction {
 	var all []lane.OpenTransaction
 	for at, log := range k.logs {
 		if log.stable == len(log.records) || !wanted(at) {

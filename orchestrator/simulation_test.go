@@ -497,9 +497,9 @@ func (s *simulation) deliver() {
 func (s *simulation) settle() {
 	s.work()
 	anything := func(lane.TopicPartition) bool { return true }
-	for looks := 0; len(s.open(anything)) > 0; looks++ {
+	for looks := 0; len(s.standing(anything)) > 0; looks++ {
 		if looks > 1_000 {
-			s.Fatalf("it hangs for ever: %+v", s.open(anything))
+			s.Fatalf("it hangs for ever: %+v", s.standing(anything))
 		}
 		s.now = s.now.Add(simWatch)
 		s.work()

@@ -1,9 +1,11 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,16 +41,17 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 			"max.message.bytes": new(strconv.Itoa(2*events.MaxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
 		}}
 	}
-	all := []topicSpec{
-		topic(topics.Orders, partitions, keepPassing),
-		topic(topics.Replies, partitions, keepPassing),
-		topic(topics.Commands, partitions, keepPassing),
+	var all []topicSpec
+	for _, input := range topics.Inputs() {
+		all = append(all, topic(input, partitions, keepPassing))
+	}
+	all = append(all,
 		topic(topics.Journal, partitions, keepForever),
 		topic(topics.Status, partitions, keepPassing),
 		topic(topics.Alerts, partitions, keepPassing),
 		topic(topics.DeadLetters, partitions, keepForever),
 		topic(topics.Workflows, 1, keepForever),
-	}
+	)
 	all[len(all)-1].configs["cleanup.policy"] = new("compact")
 	for _, agent := range agents {
 		all = append(all, topic(topics.Requests(agent), partitions, keepPassing))
@@ -56,21 +59,37 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 	return all
 }
 
+// DefaultPartitions is how many a namespace has if nobody says anything else.
+const DefaultPartitions = 12
+
 // CreateTopics creates those topics of the namespace that are missing, and
-// returns their names. A replication of -1 is the cluster's default. It does
-// not change topics that are there.
+// returns their names. For partitions 0 is the number that the namespace has, and
+// [DefaultPartitions] if it has no topics yet. A replication of -1 is the cluster's
+// default. It does not change topics that are there.
 func CreateTopics(ctx context.Context, admin *kadm.Client, topics *events.Topics, partitions int32, replication int16) ([]string, error) {
-	if partitions < 1 {
+	if partitions < 0 {
 		return nil, fmt.Errorf("%d partitions: at least 1 is needed", partitions)
 	}
-	metadata, err := admin.Metadata(ctx, topics.Journal)
+	metadata, err := admin.Metadata(kadm.WithAuthorizedOps(ctx), topics.Partitioned()...)
 	if err != nil {
 		return nil, fmt.Errorf("look at the topics: %w", err)
 	}
-	if have := int32(len(metadata.Topics[topics.Journal].Partitions)); have > 0 && have != partitions {
-		return nil, fmt.Errorf("%s has %d partitions, and %d were asked for: the number can never change", topics.Journal, have, partitions)
+	for _, name := range slices.Backward(topics.Partitioned()) { // the journal above all
+		t := metadata.Topics[name]
+		if errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
+			continue
+		}
+		if t.Err != nil {
+			return nil, fmt.Errorf("look at topic %s: %w", name, t.Err)
+		}
+		if have := int32(len(t.Partitions)); partitions == 0 {
+			partitions = have
+		} else if have != partitions {
+			return nil, fmt.Errorf("%s has %d partitions, and %d were asked for: the number can never change", name, have, partitions)
+		}
+		break
 	}
-	return create(ctx, admin, specs(topics, partitions, nil), replication)
+	return create(ctx, admin, specs(topics, cmp.Or(partitions, DefaultPartitions), nil), replication)
 }
 
 func createRequestTopics(ctx context.Context, admin *kadm.Client, topics *events.Topics, partitions int32, agents []string) error {

@@ -47,7 +47,7 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 	for _, u := range updates {
 		p.head.vocabulary = max(p.head.vocabulary, u.Order.vocabulary)
 	}
-	p.head.Offset, p.head.Transaction, p.head.Next = end, seal.Transaction, seal.Next
+	p.head.Offset, p.head.Transaction, p.head.Next = end, seal.Transaction, seal.Next.Over(p.head.Next)
 	return nil
 }
 
@@ -90,6 +90,9 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	}
 	if event.Type == events.PartitionClaimed {
 		return p.claim(&event, offset)
+	}
+	if newer := seal.Next.Newer(); newer != "" {
+		return fmt.Errorf("%w: the transaction that ends at partition %d offset %d has read inputs that this release does not know: %s", ErrNewer, p.id, offset, newer)
 	}
 
 	working := make(map[string]*Update, len(batch))
@@ -170,6 +173,8 @@ func (p *Partition) readable() error {
 		return fmt.Errorf("%w: partition %d is in format %d, and this release knows format %d", ErrNewer, p.id, h.format, events.JournalFormat)
 	case h.vocabulary > events.Vocabulary:
 		return fmt.Errorf("%w: partition %d has events of vocabulary %d, and this release knows vocabulary %d", ErrNewer, p.id, h.vocabulary, events.Vocabulary)
+	case h.Next.Newer() != "":
+		return fmt.Errorf("%w: partition %d has read inputs that this release does not know: %s", ErrNewer, p.id, h.Next.Newer())
 	}
 	return nil
 }

@@ -129,10 +129,40 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// Where an input was read up to says the last transaction that named it: one of an
+// older release, which knew of fewer, changes nothing about it.
+func TestPositionsOfInputs(t *testing.T) {
+	j := newJournal()
+	j.claim("i-1", 4, events.JournalFormat)
+	var want []string
+	for _, step := range []struct{ seal, then string }{
+		{`{"orders":1}`, `{"orders":1}`},
+		{`{"orders":2,"replies":0,"commands":5}`, `{"orders":2,"replies":0,"commands":5}`},
+		{`{"orders":3}`, `{"orders":3,"replies":0,"commands":5}`},
+		{`{}`, `{"orders":3,"replies":0,"commands":5}`},
+		{`{"orders":3,"replies":1,"commands":6}`, `{"orders":3,"replies":1,"commands":6}`},
+	} {
+		j.seal.Transaction++
+		j.seal.Next = positions(t, step.seal)
+		j.put(j.seal, events.Event{Type: events.PartitionAdvanced})
+		j.claim("i-2", 4, events.JournalFormat)
+		want = append(want, step.then, step.then)
+	}
+	s, p := temporary(t)
+	must(t, fold(p, j.records[:1]))
+	for i, r := range j.records[1:] {
+		must(t, fold(p, []journalRecord{r}))
+		must(t, p.Flush())
+		if next := partition(t, s, 0).Head().Next; next.String() != want[i] {
+			t.Errorf("after record %d, %s, reading goes on from %v, and not %s", i+1, r.header, next, want[i])
+		}
+	}
+}
+
 func TestClaims(t *testing.T) {
 	j := twoTransactions()
 	_, p := folded(t, j)
-	if h := p.Head(); h.Owner != "i-1" || h.Partitions != 4 || h.Transaction != 2 || h.Next.Orders != 2 {
+	if h := p.Head(); h.Owner != "i-1" || h.Partitions != 4 || h.Transaction != 2 || h.Next.At(events.InputOrders) != 2 {
 		t.Fatalf("%+v", h)
 	}
 	j.claim("i-2", 8, events.JournalFormat)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/go-json-experiment/json"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -17,8 +18,8 @@ type Head struct {
 	// Transaction is the number of the last folded transaction, 0 before the
 	// first.
 	Transaction uint64
-	// Next are the input positions after that transaction. They mean nothing
-	// before the first.
+	// Next are the input positions after that transaction: of each input what the
+	// last transaction said that named it. An input that none has named was not read.
 	Next events.Positions
 	// Owner is the instance that claimed the partition last, Claim and
 	// ClaimedAt which claim that was.
@@ -40,9 +41,7 @@ func appendHead(dst []byte, h *Head) []byte {
 	w := writer{dst}
 	w.int(h.Offset)
 	w.uint(h.Transaction)
-	w.int(h.Next.Orders)
-	w.int(h.Next.Replies)
-	w.int(h.Next.Commands)
+	w.text(string(h.Next.Append(nil)))
 	w.text(h.Owner)
 	w.text(h.Claim)
 	w.time(h.ClaimedAt)
@@ -66,15 +65,23 @@ func (s *Store) head(r pebble.Reader, partition int32) (Head, error) {
 
 func decodeHead(b []byte) (Head, error) {
 	r := reader{b: b}
-	h := r.headOfLayout3()
+	h := Head{Offset: r.int(), Transaction: r.uint()}
+	if err := json.Unmarshal([]byte(r.text()), &h.Next); err != nil && r.err == nil {
+		r.err = fmt.Errorf("%w: %v", errDamaged, err)
+	}
+	h.Owner, h.Claim, h.ClaimedAt, h.Partitions = r.text(), r.text(), r.time(), int32(r.uint())
 	h.format, h.vocabulary = int(r.uint()), int(r.uint())
 	return h, r.err
 }
 
+// headOfLayout3 reads what heads of the layouts 3 and 4 begin with.
 func (r *reader) headOfLayout3() Head {
-	return Head{
-		Offset: r.int(), Transaction: r.uint(),
-		Next:  events.Positions{Orders: r.int(), Replies: r.int(), Commands: r.int()},
-		Owner: r.text(), Claim: r.text(), ClaimedAt: r.time(), Partitions: int32(r.uint()),
+	h := Head{Offset: r.int(), Transaction: r.uint()}
+	for _, in := range []events.Input{events.InputOrders, events.InputReplies, events.InputCommands} {
+		if next := r.int(); h.Transaction > 0 {
+			h.Next.Set(in, next)
+		}
 	}
+	h.Owner, h.Claim, h.ClaimedAt, h.Partitions = r.text(), r.text(), r.time(), int32(r.uint())
+	return h
 }

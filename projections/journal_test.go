@@ -30,7 +30,7 @@ func newJournal() *journal { return &journal{seq: make(map[string]uint64)} }
 // add writes one transaction. It numbers events that have no Seq.
 func (j *journal) add(batch ...events.Event) {
 	j.seal.Transaction++
-	j.seal.Next.Orders++
+	j.seal.Next.Set(events.InputOrders, int64(j.seal.Transaction))
 	for i := range batch {
 		if e := &batch[i]; e.Order != "" && e.Seq == 0 {
 			j.seq[e.Order]++

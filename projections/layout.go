@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 4
+const layout = 5
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -29,8 +29,22 @@ var migrations = map[int]migration{
 		if r.err != nil {
 			return r.err
 		}
+		w := writer{bytes.Clone(value)}
 		if h.Claim != "" {
-			h.format = 1
+			w.uint(1)
+		} else {
+			w.uint(0)
+		}
+		w.uint(0)
+		return b.Set(key, w.b, nil)
+	}},
+	// The head has the input positions by their names.
+	4: {kindHead, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		h := r.headOfLayout3()
+		h.format, h.vocabulary = int(r.uint()), int(r.uint())
+		if r.err != nil {
+			return r.err
 		}
 		return b.Set(key, appendHead(nil, &h), nil)
 	}},

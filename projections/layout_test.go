@@ -193,13 +193,13 @@ func TestAMigrationThatIsKilledGoesOn(t *testing.T) {
 // What this release cannot read is rebuilt, and the log says why.
 func TestStoresThatCannotBeUsed(t *testing.T) {
 	for meta, why := range map[string]string{
-		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d}`, layout+1):                                  "a newer release made it in layout 5, and this one knows layout 4",
+		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d}`, layout+1):                                  "a newer release made it in layout 6, and this one knows layout 5",
 		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d,"from":%d,"after":"AA=="}`, layout+1, layout): "a newer release",
-		`{"cluster":"c-1","namespace":"waybill","format":2}`:                                                          "it has layout 2, and this release knows 3 to 4",
-		`{"cluster":"c-1","namespace":"waybill","format":3,"from":2}`:                                                 "it has layout 3, and this release knows 3 to 4",
-		`{"cluster":"c-1","namespace":"waybill","format":4,"new":1}`:                                                  "it says that it is",
+		`{"cluster":"c-1","namespace":"waybill","format":2}`:                                                          "it has layout 2, and this release knows 3 to 5",
+		`{"cluster":"c-1","namespace":"waybill","format":3,"from":2}`:                                                 "it has layout 3, and this release knows 3 to 5",
+		`{"cluster":"c-1","namespace":"waybill","format":5,"new":1}`:                                                  "it says that it is",
 		`{"cluster":"c-1","namespace":"waybill"}`:                                                                     "it has layout 0",
-		`{"cluster":"c-2","namespace":"waybill","format":4}`:                                                          `it belongs to cluster "c-2"`,
+		`{"cluster":"c-2","namespace":"waybill","format":5}`:                                                          `it belongs to cluster "c-2"`,
 		`{"cluster":"c-2","namespace":"waybill","format":3}`:                                                          `it belongs to cluster "c-2"`,
 		"hello": "it says that it is",
 		"":      "it says that it is",
@@ -223,6 +223,59 @@ func TestHeadsOfOtherLayouts(t *testing.T) {
 	now := appendHead(nil, &Head{Offset: 7, Owner: "i-1"})
 	if _, err := decodeHead(now[:len(now)-2]); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A partition of which nothing but claims was folded has no input positions: the
+// zeros that stood in its head are none. Else they are.
+func TestPositionsOfOtherLayouts(t *testing.T) {
+	head := func(transaction uint64, claim string) []byte {
+		w := writer{}
+		w.int(7)
+		w.uint(transaction)
+		w.int(5)
+		w.int(0)
+		w.int(3)
+		w.text("i-1")
+		w.text(claim)
+		w.time(start)
+		w.uint(4)
+		return w.b
+	}
+	of4 := func(format uint64, b []byte) []byte {
+		w := writer{b}
+		w.uint(format)
+		w.uint(0)
+		return w.b
+	}
+	const one, none = `{"orders":5,"replies":0,"commands":3}`, `{}`
+	for _, c := range []struct {
+		layout int
+		value  []byte
+		want   Head
+		next   string
+	}{
+		{3, head(0, "c"), Head{format: 1}, none},
+		{3, head(0, ""), Head{}, none},
+		{3, head(2, "c"), Head{Transaction: 2, format: 1}, one},
+		{4, of4(0, head(0, "")), Head{}, none},
+		{4, of4(9, head(2, "c")), Head{Transaction: 2, format: 9}, one},
+	} {
+		dir := t.TempDir()
+		s := mustOpen(t, dir)
+		b := s.db.NewBatch()
+		must(t, b.Set(prefix(0, kindHead), c.value, nil))
+		must(t, (&meta{Identity: identity, Layout: c.layout}).write(b))
+		must(t, b.Commit(pebble.Sync))
+		must(t, s.Close())
+		s = mustOpen(t, dir)
+		have := partition(t, s, 0).Head()
+		want := c.want
+		want.Offset, want.Owner, want.Claim, want.ClaimedAt, want.Partitions, want.Next = 7, "i-1", have.Claim, start, 4, positions(t, c.next)
+		if have != want {
+			t.Errorf("layout %d, %x: the head is %+v, and not %+v", c.layout, c.value, have, want)
+		}
+		must(t, s.Close())
 	}
 }
 
@@ -306,4 +359,46 @@ func TestAnOlderReleaseStopsAtANewerFormat(t *testing.T) {
 	}
 	must(t, p.Reset())
 	must(t, fold(p, j.records))
+}
+
+// A release that has never heard of an input does not serve a partition in which a
+// newer one has read it, for nobody would see that it lies there unread. It keeps
+// what was folded, with that position, for the newer one.
+func TestAnOlderReleaseStopsWhereANewerOneReadMore(t *testing.T) {
+	j := twoTransactions()
+	n := len(j.records)
+	j.seal.Next = positions(t, `{"orders":2,"replies":0,"commands":0,"timers":4}`)
+	j.add(finished("o-2"))
+	last := &j.records[n]
+
+	s, p := temporary(t)
+	must(t, fold(p, j.records[:n]))
+	before := p.Head()
+	if err := fold(p, j.records[n:]); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), `"timers":4`) || p.Head() != before {
+		t.Errorf("%v, and the head is %+v", err, p.Head())
+	}
+
+	// The newer release has folded it.
+	seal, err := events.DecodeSeal(last.header)
+	must(t, err)
+	must(t, p.Commit(seal, last.offset+1, nil))
+	must(t, p.Flush())
+	for range 2 {
+		p = partition(t, s, 0)
+		if err := fold(p, j.records[n:]); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), `"timers":4`) {
+			t.Errorf("%v", err)
+		}
+		must(t, p.Flush())
+	}
+	if next := p.Head().Next; next.String() != `{"orders":3,"replies":0,"commands":0,"timers":4}` {
+		t.Errorf("it goes on from %v", next)
+	}
+	// On a claim of the newer release positions say nothing.
+	_, p = temporary(t)
+	claim := newJournal()
+	claim.put(events.Seal{Next: seal.Next}, events.Event{Type: events.PartitionClaimed, Instance: "i-2", Claim: "c", Partitions: 4, Format: events.JournalFormat})
+	must(t, fold(p, claim.records))
+	if next := p.Head().Next; next != (events.Positions{}) {
+		t.Errorf("a claim has read up to %v", next)
+	}
 }

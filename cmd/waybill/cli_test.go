@@ -195,12 +195,30 @@ func TestDev(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 3, 1, nil, "odd.orders"); err != nil {
+		admin := kadm.NewClient(client)
+		if _, err := admin.CreateTopic(t.Context(), 3, 1, nil, "odd.orders"); err != nil {
 			t.Fatal(err)
 		}
-		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "2").want(t, 0, "odd.journal", "")
+		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "2").want(t, 1, "", "odd.orders has 3 partitions, and 2 were asked for")
+		if _, err := admin.CreateTopic(t.Context(), 2, 1, nil, "odd.journal"); err != nil {
+			t.Fatal(err)
+		}
+		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "2").want(t, 0, "odd.replies", "")
 		waybill(t, "", "topics", "check", "--namespace", "odd").want(t, 1, "partitions", "1 differences")
-		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "5").want(t, 1, "", "never change")
+		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "5").want(t, 1, "", "odd.journal has 2 partitions, and 5 were asked for: the number can never change")
+
+		// A namespace that is older than a topic.
+		waybill(t, "", "topics", "create", "--namespace", "older", "--partitions", "3").want(t, 0, "older.commands", "")
+		if _, err := admin.DeleteTopic(t.Context(), "older.commands"); err != nil {
+			t.Fatal(err)
+		}
+		waybill(t, "", "serve", "--namespace", "older", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0").want(t, 1, "", "older.commands is missing: `waybill topics create` creates it")
+		waybill(t, "", "topics", "create", "--namespace", "older", "--partitions", "12").want(t, 1, "", "older.journal has 3 partitions, and 12 were asked for")
+		waybill(t, "", "topics", "create", "--namespace", "older", "-o", "json").want(t, 0, "\"created\": [\n    \"older.commands\"\n  ]", "")
+		waybill(t, "", "topics", "check", "--namespace", "older").want(t, 0, "as they should be", "")
+		waybill(t, "", "topics", "create", "--namespace", "older").want(t, 0, "All topics of namespace older are there", "")
+		waybill(t, "", "topics", "create", "--namespace", "new").want(t, 0, "new.journal", "")
+		waybill(t, "", "topics", "create", "--namespace", "new", "--partitions", "12").want(t, 0, "All topics", "")
 	})
 	t.Run("serve", func(t *testing.T) {
 		waybill(t, "", "topics", "create", "--namespace", "second", "--partitions", "1", "-o", "json").want(t, 0, `"second.orders"`, "")

@@ -23,17 +23,21 @@ func newTopicsCreate() *cobra.Command {
 		Use: "create", Short: "Create the topics that are missing",
 		Long: `Creates the topics of the namespace that are missing. Topics that are there are
 left as they are. The number of partitions can never change: it bounds how many
-instances can share the work.`,
+instances can share the work. A namespace that lacks a topic, because it is older
+than the topic, gets it with the number that it has.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	kafka.add(flags)
-	flags.Int32Var(&partitions, "partitions", 12, "partitions of the topics")
+	flags.Int32Var(&partitions, "partitions", orchestrator.DefaultPartitions, "partitions of the topics of a new namespace")
 	flags.Int16Var(&replication, "replication", -1, "copies of each partition; -1 is the cluster's default")
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if partitions < 1 || replication == 0 || replication < -1 {
 			return usageError{errors.New("--partitions must be 1 or more, --replication 1 or more, or -1")}
+		}
+		if !cmd.Flags().Changed("partitions") {
+			partitions = 0 // as many as the namespace has
 		}
 		topics, client, err := kafka.connect(cmd.Context())
 		if err != nil {

@@ -102,19 +102,23 @@ func (r *reader) Close() {
 	r.client.Close()
 }
 
-func (k *broker) Starts(ctx context.Context) (events.Positions, error) {
-	starts, err := k.admin.ListStartOffsets(ctx, k.topics.Orders, k.topics.Replies, k.topics.Commands)
+func (k *broker) Starts(ctx context.Context) (at events.Positions, err error) {
+	var inputs []string
+	for _, topic := range k.topics.Inputs() {
+		inputs = append(inputs, topic)
+	}
+	starts, err := k.admin.ListStartOffsets(ctx, inputs...)
 	if err == nil {
 		err = starts.Error()
 	}
 	if err != nil {
-		return events.Positions{}, fmt.Errorf("find the beginning of the inputs: %w", err)
+		return at, fmt.Errorf("find the beginning of the inputs: %w", err)
 	}
-	at := func(topic string) int64 {
+	for in, topic := range k.topics.Inputs() {
 		o, _ := starts.Lookup(topic, k.partition)
-		return o.Offset
+		at.Set(in, o.Offset)
 	}
-	return events.Positions{Orders: at(k.topics.Orders), Replies: at(k.topics.Replies), Commands: at(k.topics.Commands)}, nil
+	return at, nil
 }
 
 func (k *broker) End(ctx context.Context, at lane.TopicPartition, committed bool) (int64, error) {

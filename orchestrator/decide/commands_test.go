@@ -57,7 +57,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 		}
 	}
 	var read []events.Command
-	for _, c := range s.commands[:s.state.Head().Next.Commands] {
+	for _, c := range s.commands[:s.passed(events.InputCommands)] {
 		if c.id == id {
 			read = append(read, c.value)
 		}

@@ -81,7 +81,7 @@ func (s *stage) putAside(id string, history []events.Event) error {
 func (s *stage) replied(id string, history []events.Event, before int) error {
 	read := make(map[int]*events.Reply) // by offset
 	var offsets []int
-	for i := range s.replies[:s.state.Head().Next.Replies] {
+	for i := range s.replies[:s.passed(events.InputReplies)] {
 		if in := &s.replies[i]; in.id == id {
 			read[i] = &in.value
 			offsets = append(offsets, i)

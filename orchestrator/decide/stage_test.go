@@ -198,29 +198,32 @@ func (s *stage) letter(aside Aside) *kgo.Record {
 // read decides on all inputs that were not read yet.
 func (s *stage) read(t fataler) {
 	t.Helper()
-	for ; int(s.position.Orders) < len(s.orders); s.position.Orders++ {
-		in := &s.orders[s.position.Orders]
+	for at := s.position.At(events.InputOrders); int(at) < len(s.orders); at++ {
+		in := &s.orders[at]
+		s.position.Set(events.InputOrders, at+1)
 		s.moved = true
 		value, _ := in.value.Encode() // hostile ones are no JSON
-		read := s.input(s.topics.Orders, s.position.Orders, in.id, value, s.now)
+		read := s.input(s.topics.Orders, at, in.id, value, s.now)
 		read.Record.Headers = []events.RawHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
 		read.Submission, read.Problem = in.value, in.problem
 		s.take(On(s.env(in.id), s.of(t, in.id), &read))
 	}
-	for ; int(s.position.Replies) < len(s.replies); s.position.Replies++ {
-		in := &s.replies[s.position.Replies]
+	for at := s.position.At(events.InputReplies); int(at) < len(s.replies); at++ {
+		in := &s.replies[at]
+		s.position.Set(events.InputReplies, at+1)
 		s.moved = true
 		o := s.of(t, in.id)
 		if o == nil {
 			s.unknown = append(s.unknown, in.id)
 			continue
 		}
-		read := s.input(s.topics.Replies, s.position.Replies, in.id, in.value.Append(nil), in.written)
+		read := s.input(s.topics.Replies, at, in.id, in.value.Append(nil), in.written)
 		read.Reply = &in.value
 		s.take(On(s.env(in.id), o, &read))
 	}
-	for ; int(s.position.Commands) < len(s.commands); s.position.Commands++ {
-		in := &s.commands[s.position.Commands]
+	for at := s.position.At(events.InputCommands); int(at) < len(s.commands); at++ {
+		in := &s.commands[at]
+		s.position.Set(events.InputCommands, at+1)
 		s.moved = true
 		o := s.of(t, in.id)
 		if o == nil {
@@ -229,10 +232,16 @@ func (s *stage) read(t fataler) {
 		}
 		value, err := in.value.Encode()
 		must(t, err)
-		read := s.input(s.topics.Commands, s.position.Commands, in.id, value, s.now)
+		read := s.input(s.topics.Commands, at, in.id, value, s.now)
 		read.Command = &in.value
 		s.take(On(s.env(in.id), o, &read))
 	}
+}
+
+// passed is how many of an input were read, as the store has it.
+func (s *stage) passed(in events.Input) int64 {
+	head := s.state.Head()
+	return max(0, head.Next.At(in))
 }
 
 // page is how many expired steps a lane looks at a time.
@@ -374,6 +383,9 @@ func (s *stage) takeOver(t fataler, instance string) *kgo.Record {
 	must(t, s.state.Flush())
 	head := s.state.Head()
 	s.position, s.transaction = head.Next, head.Transaction
+	for in := range s.topics.Inputs() {
+		s.position.Set(in, max(0, s.position.At(in)))
+	}
 	return r
 }
 

@@ -19,7 +19,7 @@ type Broker interface {
 	// Read opens a reader of a partition of whatever topics, which reads nothing
 	// before it is told from where. Readers of the committed records see no others.
 	Read(partition int32, committed bool) (Reader, error)
-	// Starts is where reading begins on a partition without any journal.
+	// Starts is where reading of an input begins that nobody has read yet.
 	Starts(ctx context.Context) (events.Positions, error)
 	// End is up to where a partition can be read now: to its end, or with committed
 	// only to the first transaction that is open, which may never end.

@@ -3,6 +3,7 @@ package lane
 import (
 	"context"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
@@ -29,7 +30,7 @@ func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 			return false, err
 		}
 		end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
-		if err != nil || l.position.Orders >= end {
+		if err != nil || l.position.At(events.InputOrders) >= end {
 			return false, err
 		}
 		l.early.until = end
@@ -44,7 +45,7 @@ func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
 	if len(l.early.commands) == 0 {
 		return nil
 	}
-	if l.position.Orders < l.early.until {
+	if l.position.At(events.InputOrders) < l.early.until {
 		order, err := l.order(l.early.commands[0].Order)
 		if order == nil || err != nil {
 			return err

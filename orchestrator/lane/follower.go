@@ -115,7 +115,7 @@ func (f *Follower) Close() {
 // Run follows until ctx ends. It tells fail of [projections.ErrDamaged].
 func (f *Follower) Run(ctx context.Context, fail func(error)) {
 	for ctx.Err() == nil {
-		if err := f.Once(ctx); err != nil {
+		if err := f.Once(ctx); err != nil && ctx.Err() == nil {
 			fail(err)
 		}
 	}
@@ -125,8 +125,8 @@ func (f *Follower) Run(ctx context.Context, fail func(error)) {
 // [projections.ErrDamaged] if the state store turns out to be damaged.
 func (f *Follower) Once(ctx context.Context) error {
 	fetches := f.journals.Poll(ctx)
-	if ctx.Err() != nil {
-		return nil
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	return f.take(fetches)
 }

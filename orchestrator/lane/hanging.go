@@ -257,6 +257,10 @@ func (p *places) note(at TopicPartition) {
 // what is behind it cannot be read until it ends.
 func (l *Lane) Watch(ctx context.Context) error {
 	own, former, others := make(looks), make(looks), make(looks)
+	var inputs []TopicPartition
+	for _, topic := range l.topics.Inputs() {
+		inputs = append(inputs, TopicPartition{topic, l.partition})
+	}
 	for l.time.Pause(ctx, l.cfg.WatchEvery) {
 		hang, err := l.lookAround(ctx, own, former)
 		if hang != nil {
@@ -264,8 +268,7 @@ func (l *Lane) Watch(ctx context.Context) error {
 		}
 		var open []OpenTransaction
 		if err == nil {
-			open, err = l.broker.Open(ctx,
-				TopicPartition{l.topics.Orders, l.partition}, TopicPartition{l.topics.Replies, l.partition}, TopicPartition{l.topics.Commands, l.partition})
+			open, err = l.broker.Open(ctx, inputs...)
 		}
 		if err != nil {
 			l.log.Debug("cannot look for open transactions", "error", err)

@@ -372,7 +372,7 @@ func (l *Lane) take(d decide.Decision) {
 func (l *Lane) supervise(ctx context.Context) error {
 	l.look = false
 	l.raise()
-	if l.position.Replies < l.replies {
+	if l.position.At(events.InputReplies) < l.replies {
 		return nil
 	}
 	if err := l.state.Flush(); err != nil {
@@ -425,13 +425,8 @@ func (l *Lane) prepare(ctx context.Context, read []input) error {
 
 // advance moves the input position past a record.
 func (l *Lane) advance(r *kgo.Record) {
-	switch r.Topic {
-	case l.topics.Orders:
-		l.position.Orders = r.Offset + 1
-	case l.topics.Replies:
-		l.position.Replies = r.Offset + 1
-	case l.topics.Commands:
-		l.position.Commands = r.Offset + 1
+	if in, ok := l.topics.Input(r.Topic); ok {
+		l.position.Set(in, r.Offset+1)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestForward(t *testing.T) {
 		!r.Timestamp.Equal(time.UnixMilli(1)) || headerText(r, "waybill_forwarded_from") != "waybill.orders/5/7" {
 		t.Errorf("%+v", r)
 	}
-	if l.position.Orders != 8 || !l.current.moved {
+	if l.position.At(events.InputOrders) != 8 || !l.current.moved {
 		t.Errorf("the position is %+v", l.position)
 	}
 	// What may hang there is looked for once it is committed.
@@ -157,7 +157,7 @@ func TestMarkersMoveThePosition(t *testing.T) {
 	data, marker := typed(l.topics.Orders, "", here, `{"workflow":"order"}`), &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
 	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
 	must(t, l.decide(t.Context(), []*kgo.Record{data, marker}))
-	if l.position.Orders != 9 {
+	if l.position.At(events.InputOrders) != 9 {
 		t.Errorf("the position is %+v", l.position)
 	}
 }
@@ -185,7 +185,7 @@ func TestDeadLetters(t *testing.T) {
 	if r := l.current.records[1]; headerText(r, "waybill_reason") != "there is no order of this id" || headerText(r, "waybill_source") != "waybill.replies/5/7" {
 		t.Errorf("%+v", r)
 	}
-	if l.position != (events.Positions{Orders: 8, Replies: 8}) {
+	if at := l.position.String(); at != `{"orders":8,"replies":8,"commands":0}` {
 		t.Errorf("the position is %+v", l.position)
 	}
 
@@ -228,7 +228,7 @@ func TestSeal(t *testing.T) {
 		}
 		seal, err := events.DecodeSeal(events.HeaderValue(journal[len(journal)-1], events.HeaderLane))
 		must(t, err)
-		if seal.Transaction != uint64(i+1) || seal.Events != len(journal) || seal.Next.Orders != 8 {
+		if seal.Transaction != uint64(i+1) || seal.Events != len(journal) || seal.Next.At(events.InputOrders) != 8 {
 			t.Errorf("batch %d of %d records: %+v", i, len(journal), seal)
 		}
 	}
@@ -249,7 +249,7 @@ func TestSeal(t *testing.T) {
 	if o.State != projections.Processing || len(offsets) != int(o.Seq) {
 		t.Errorf("%+v, events at %v", o, offsets)
 	}
-	if head := l.state.Head(); head.Transaction != 2 || head.Next.Orders != 8 {
+	if head := l.state.Head(); head.Transaction != 2 || head.Next.At(events.InputOrders) != 8 {
 		t.Errorf("%+v", head)
 	}
 }
@@ -290,12 +290,12 @@ func TestSupervisingLane(t *testing.T) {
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))
-	l.replies = l.position.Replies + 1 // one that came while nobody owned the partition
+	l.replies = l.position.At(events.InputReplies) + 1 // one that came while nobody owned the partition
 	must(t, l.supervise(t.Context()))
 	if n := len(l.current.orders); n != 0 {
 		t.Errorf("it decided on %d orders before a reply that was there", n)
 	}
-	l.replies = l.position.Replies
+	l.replies = l.position.At(events.InputReplies)
 	must(t, l.supervise(t.Context()))
 	if len(l.current.orders) != 3 {
 		t.Errorf("it decided on %d orders", len(l.current.orders))

@@ -66,6 +66,9 @@ func newLane(t *testing.T) (*Lane, *still) {
 		Clock: Clock{Wall: func() time.Time { return events.Time(time.Now()) }, Timer: time.Now, Pause: func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil }},
 	}, 5, nil, w, state, slog.New(slog.DiscardHandler))
 	l.current = newBatch()
+	for in := range l.topics.Inputs() {
+		l.position.Set(in, 0)
+	}
 	return l, w
 }
 

@@ -53,19 +53,24 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	}
 	head := l.state.Head()
 	l.position, l.transaction, l.format = head.Next, head.Transaction, head.Format()
-	if l.transaction == 0 {
-		if l.position, err = l.broker.Starts(ctx); err != nil {
+	if !l.position.All() { // there is no journal, or nobody read some input yet
+		starts, err := l.broker.Starts(ctx)
+		if err != nil {
 			return err
 		}
+		l.position = l.position.Over(starts)
 	}
 	if l.replies, err = l.broker.End(ctx, TopicPartition{l.topics.Replies, l.partition}, true); err != nil {
 		return err
 	}
 	l.current, l.inflight = newBatch(), nil
-	l.committed.Store(&head.Next)
-	l.inputs.Seek(map[string]int64{
-		l.topics.Orders: l.position.Orders, l.topics.Replies: l.position.Replies, l.topics.Commands: l.position.Commands,
-	})
+	read := l.position
+	l.committed.Store(&read)
+	from := make(map[string]int64)
+	for in, topic := range l.topics.Inputs() {
+		from[topic] = read.At(in)
+	}
+	l.inputs.Seek(from)
 	l.tookOver = time.Now()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
 	return nil
@@ -95,6 +100,9 @@ func (l *Lane) claim(ctx context.Context) error {
 	}
 	r := l.laneEvent(&claim, claim.Claim)
 	seal := events.Seal{Events: 1}
+	for in := range l.topics.Inputs() {
+		seal.Next.Set(in, 0)
+	}
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
 	l.producers.next = 0
 	if err := l.producers.commit([]*kgo.Record{r}); err != nil {
@@ -184,7 +192,7 @@ func (l *Lane) unreadable(e kgo.FetchError) error {
 		if e.Topic == l.topics.Journal {
 			return fmt.Errorf("%w: the journal has lost what stood from offset %d: %w", projections.ErrGap, l.state.Head().Offset, e.Err)
 		}
-		return fmt.Errorf("%w: %s has lost records that were not read yet, from %+v on; was its retention too short, or the topic made anew? %w", ErrInputLost, e.Topic, l.position, e.Err)
+		return fmt.Errorf("%w: %s has lost records that were not read yet, from %v on; was its retention too short, or the topic made anew? %w", ErrInputLost, e.Topic, l.position, e.Err)
 	}
 	return fmt.Errorf("read %s: %w", e.Topic, e.Err)
 }

@@ -97,7 +97,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 	for r := range k.Read(k.Topics.DeadLetters) {
 		s.letter(r)
 	}
-	for _, topic := range []string{k.Topics.Orders, k.Topics.Replies, k.Topics.Commands} {
+	for _, topic := range k.Topics.Inputs() {
 		for r := range k.Read(topic) {
 			s.input(r)
 		}
@@ -136,7 +136,7 @@ func (s *settlement) readPositions() {
 			if err != nil {
 				s.report("%s: %v", placeOf(r), err)
 			} else if seal.Transaction > 0 {
-				s.read[r.Partition] = seal.Next
+				s.read[r.Partition] = seal.Next.Over(s.read[r.Partition])
 			}
 		}
 	}
@@ -144,13 +144,8 @@ func (s *settlement) readPositions() {
 
 // next is where reading of a topic goes on.
 func (s *settlement) next(topic string, in events.Positions) int64 {
-	switch topic {
-	case s.Topics.Orders:
-		return in.Orders
-	case s.Topics.Replies:
-		return in.Replies
-	}
-	return in.Commands
+	input, _ := s.Topics.Input(topic)
+	return in.At(input)
 }
 
 // input takes a record of an input topic.

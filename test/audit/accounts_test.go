@@ -52,14 +52,8 @@ func (d *desk) input(topic, order, value string) *kgo.Record {
 
 func (d *desk) inputAt(topic string, p int32, order, value string, headers ...kgo.RecordHeader) *kgo.Record {
 	r := d.add(topic, p, order, value, headers...)
-	switch next := &d.next[p]; topic {
-	case d.topics.Orders:
-		next.Orders++
-	case d.topics.Replies:
-		next.Replies++
-	default:
-		next.Commands++
-	}
+	in, _ := d.topics.Input(topic)
+	d.next[p].Set(in, r.Offset+1)
 	d.came[r] = int64(len(d.came))
 	return r
 }

@@ -78,17 +78,10 @@ func (n *namespace) kafka() Kafka {
 func (n *namespace) untilRead() {
 	n.Helper()
 	ends := make(map[int32]events.Positions)
-	for _, topic := range []string{n.topics.Orders, n.topics.Replies, n.topics.Commands} {
+	for in, topic := range n.topics.Inputs() {
 		for r := range n.records(topic) {
 			end := ends[r.Partition]
-			switch topic {
-			case n.topics.Orders:
-				end.Orders = r.Offset + 1
-			case n.topics.Replies:
-				end.Replies = r.Offset + 1
-			default:
-				end.Commands = r.Offset + 1
-			}
+			end.Set(in, r.Offset+1)
 			ends[r.Partition] = end
 		}
 	}
@@ -96,8 +89,11 @@ func (n *namespace) untilRead() {
 		s := &settlement{Kafka: n.kafka(), report: n.reporting(), read: make(map[int32]events.Positions), upTo: make(map[int32]int64)}
 		s.readPositions()
 		for p, end := range ends {
-			if next := s.read[p]; next.Orders < end.Orders || next.Replies < end.Replies || next.Commands < end.Commands {
-				return fmt.Errorf("partition %d is read up to %+v of %+v", p, next, end)
+			next := s.read[p]
+			for in := range n.topics.Inputs() {
+				if next.At(in) < end.At(in) {
+					return fmt.Errorf("partition %d is read up to %v of %v", p, next, end)
+				}
 			}
 		}
 		return nil

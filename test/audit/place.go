@@ -22,7 +22,8 @@ func (p place) String() string { return fmt.Sprintf("%s/%d/%d", p.topic, p.parti
 
 // input says whether it is on one of the input topics.
 func (p place) input(t *events.Topics) bool {
-	return p.topic == t.Orders || p.topic == t.Replies || p.topic == t.Commands
+	_, ok := t.Input(p.topic)
+	return ok
 }
 
 func placeOf(r *kgo.Record) place { return place{r.Topic, r.Partition, r.Offset} }

@@ -211,7 +211,7 @@ func TestSettleRefuses(t *testing.T) {
 			r := d.last(d.topics.Journal, 0)
 			r.Headers[len(r.Headers)-1].Value = []byte("x")
 		}, "header waybill_lane"},
-		{"a position went back", func(d *desk) { d.next[1].Replies--; d.seal(1) }, "was not read"},
+		{"a position went back", func(d *desk) { d.next[1].Set(events.InputReplies, d.next[1].At(events.InputReplies)-1); d.seal(1) }, "was not read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := honest()

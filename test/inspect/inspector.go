@@ -123,8 +123,8 @@ func (in *Inspector) event(t T, p *Partition, e *events.Event) {
 	in.Histories[e.Order] = history
 }
 
-// CheckTimes: the last event of a history is not older than the one before, and
-// an attempt expires as the allowance for clock skew says.
+// CheckTimes checks that the last event of a history is not older than the one before, and
+// that an attempt expires as the allowance for clock skew says.
 func CheckTimes(t T, history []events.Event, skew time.Duration, jumps bool) {
 	t.Helper()
 	n := len(history) - 1
@@ -163,7 +163,7 @@ func (in *Inspector) Definition(w *workflow.Workflow) *oracle.Flow {
 	return flow
 }
 
-// CheckTopics: status messages go to the caller's topic until it was refused,
+// CheckTopics checks that status messages go to the caller's topic until it was refused,
 // and to the namespace's own from then on (P1).
 func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, got []string) {
 	t.Helper()
@@ -189,7 +189,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 	}
 }
 
-// CheckState: the record says what the events say.
+// CheckState checks that the record says what the events say.
 func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	t.Helper()
 	if o == nil {

@@ -108,7 +108,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 		w.order(i, id, in(projections.Processed))
 	}
 	var inputs ends
-	for _, topic := range []string{w.Topics.Orders, w.Topics.Replies, w.Topics.Commands} {
+	for _, topic := range w.Topics.Inputs() {
 		for r := range w.every(topic) {
 			inputs.add(&w.Topics, r)
 		}
@@ -186,21 +186,19 @@ type ends [partitions]events.Positions
 
 func (e *ends) add(topics *events.Topics, r *kgo.Record) {
 	p := &e[r.Partition]
-	switch r.Topic {
-	case topics.Orders:
-		p.Orders = max(p.Orders, r.Offset+1)
-	case topics.Replies:
-		p.Replies = max(p.Replies, r.Offset+1)
-	case topics.Commands:
-		p.Commands = max(p.Commands, r.Offset+1)
+	if in, ok := topics.Input(r.Topic); ok {
+		p.Set(in, max(p.At(in), r.Offset+1))
 	}
 }
 
 // beyond says which input was not read up to here.
 func (e *ends) beyond(read func(partition int) events.Positions) error {
 	for p, end := range e {
-		if next := read(p); next.Orders < end.Orders || next.Replies < end.Replies || next.Commands < end.Commands {
-			return fmt.Errorf("partition %d is read up to %+v of %+v", p, next, end)
+		next := read(p)
+		for _, in := range []events.Input{events.InputOrders, events.InputReplies, events.InputCommands} {
+			if next.At(in) < end.At(in) {
+				return fmt.Errorf("partition %d is read up to %v of %v", p, next, end)
+			}
 		}
 	}
 	return nil

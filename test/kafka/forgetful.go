@@ -67,7 +67,7 @@ func (f *Forgetful) stand(r kmsg.Request) (kmsg.Response, error, bool) { //nolin
 		case f.next && r.Commit:
 			f.next = false
 			f.name, f.id, f.epoch, f.told = r.TransactionalID, r.ProducerID, r.ProducerEpoch, r.ProducerEpoch+1
-			answer := r.ResponseKind().(*kmsg.EndTxnResponse)
+			answer := r.ResponseKind().(*kmsg.EndTxnResponse) //nolint:forcetypeassert // of its own request
 			answer.ProducerID, answer.ProducerEpoch = f.id, f.told
 			return answer, nil, true
 		case r.TransactionalID == f.name:
@@ -81,7 +81,7 @@ func (f *Forgetful) stand(r kmsg.Request) (kmsg.Response, error, bool) { //nolin
 		r.TransactionTimeoutMillis = int32((10 * time.Minute).Milliseconds()) // nor does it end what it has forgotten
 		if r.TransactionalID != nil && *r.TransactionalID == f.name {
 			f.told++
-			answer := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+			answer := r.ResponseKind().(*kmsg.InitProducerIDResponse) //nolint:forcetypeassert // of its own request
 			answer.ProducerID, answer.ProducerEpoch = f.id, f.told
 			return answer, nil, true
 		}
@@ -100,7 +100,7 @@ func (f *Forgetful) mark(r *kmsg.WriteTxnMarkersRequest) kmsg.Response {
 	f.mu.Unlock()
 	f.broker.Fake.SleepControl(func() { f.broker.End(f.T, ask) })
 	f.mu.Lock()
-	answer := r.ResponseKind().(*kmsg.WriteTxnMarkersResponse)
+	answer := r.ResponseKind().(*kmsg.WriteTxnMarkersResponse) //nolint:forcetypeassert // of its own request
 	of := kmsg.NewWriteTxnMarkersResponseMarker()
 	of.ProducerID = f.id
 	for _, topic := range r.Markers[0].Topics {

@@ -1,0 +1,125 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Positions are the next offsets of a partition's inputs, by their names. Not all
+// need be known: a release that did not read an input yet says nothing of it, and
+// none is known of a partition that has no journal.
+type Positions struct {
+	// next is one more than the offset, so that zero is none.
+	next [len(inputs)]int64
+	// newer has the members of inputs that this release does not know, as they were
+	// read.
+	newer string
+}
+
+// At returns where reading of an input goes on, -1 if that is not known.
+func (p *Positions) At(in Input) int64 { return p.next[in] - 1 }
+
+// Set says where reading of an input goes on.
+func (p *Positions) Set(in Input, offset int64) { p.next[in] = offset + 1 }
+
+// Over returns the positions, and those of before where p knows none. An older
+// release may have sealed transactions after a newer one, and knew of fewer inputs:
+// how far these were read is what was said last.
+func (p Positions) Over(before Positions) Positions {
+	for in, next := range p.next {
+		if next == 0 {
+			p.next[in] = before.next[in]
+		}
+	}
+	if p.newer == "" {
+		p.newer = before.newer
+	}
+	return p
+}
+
+// All says whether the positions of all inputs are known.
+func (p *Positions) All() bool {
+	for _, next := range p.next {
+		if next == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Newer are the positions of inputs that this release does not know, as JSON; ""
+// if there are none.
+func (p *Positions) Newer() string { return p.newer }
+
+// Append appends the positions' JSON.
+func (p *Positions) Append(dst []byte) []byte {
+	dst = append(dst, '{')
+	begun := len(dst)
+	for in, next := range p.next {
+		if next != 0 {
+			dst = append(append(append(dst, '"'), inputs[in]...), `":`...)
+			dst = append(strconv.AppendInt(dst, next-1, 10), ',')
+		}
+	}
+	if p.newer != "" {
+		dst = append(append(dst, p.newer...), ',')
+	}
+	if len(dst) > begun {
+		dst = dst[:len(dst)-1]
+	}
+	return append(dst, '}')
+}
+
+func (p Positions) String() string { return string(p.Append(nil)) }
+
+// UnmarshalJSONFrom reads what [Positions.Append] wrote, in this release or in
+// another.
+func (p *Positions) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	*p = Positions{}
+	if d.PeekKind() != '{' {
+		return errors.New("positions are an object")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() != '}' {
+		if err := p.member(d); err != nil {
+			return err
+		}
+	}
+	_, err := d.ReadToken()
+	return err
+}
+
+// member reads a name and its offset.
+func (p *Positions) member(d *jsontext.Decoder) error {
+	read, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	var room [32]byte // longer than any name
+	raw := append(room[:0], read...)
+	value, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	for in, name := range inputs {
+		if string(raw[1:len(raw)-1]) != name {
+			continue
+		}
+		offset, err := strconv.ParseUint(string(value), 10, 63)
+		if err != nil {
+			return fmt.Errorf("the position in the %s is %s", name, value)
+		}
+		p.Set(Input(in), int64(offset))
+		return nil
+	}
+	if p.newer != "" {
+		p.newer += ","
+	}
+	p.newer += string(raw) + ":" + string(value)
+	return nil
+}
