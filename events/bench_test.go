@@ -80,6 +80,7 @@ func BenchmarkDecodeSeal(b *testing.B) {
 const sealText = `{"txn":123456,"events":38,"next":{"orders":234567,"replies":702345,"commands":1203}}`
 
 func someSeal(b *testing.B) events.Seal {
+	b.Helper()
 	seal, err := events.DecodeSeal([]byte(sealText))
 	if err != nil {
 		b.Fatal(err)

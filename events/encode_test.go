@@ -184,8 +184,10 @@ func TestSealRoundTrip(t *testing.T) {
 }
 
 func TestDecodeSealRefuses(t *testing.T) {
-	for _, header := range []string{"", "{", `{"events":"two"}`, `{"next":[]}`, `{"events":1,"next":[]}`, `{"events":1,"next":null}`, `{"events":1,"next":{"orders":-1}}`,
-		`{"events":1,"next":{"orders":1.5}}`, `{"events":1,"next":{"orders":"1"}}`, `{"events":1,"next":{"orders":9223372036854775808}}`, `{"txn":-1}`, `{}`, `null`} {
+	for _, header := range []string{
+		"", "{", `{"events":"two"}`, `{"next":[]}`, `{"events":1,"next":[]}`, `{"events":1,"next":null}`, `{"events":1,"next":{"orders":-1}}`,
+		`{"events":1,"next":{"orders":1.5}}`, `{"events":1,"next":{"orders":"1"}}`, `{"events":1,"next":{"orders":9223372036854775808}}`, `{"txn":-1}`, `{}`, `null`,
+	} {
 		if seal, err := events.DecodeSeal([]byte(header)); err == nil || !strings.Contains(err.Error(), events.HeaderLane) {
 			t.Errorf("%q became %+v, %v", header, seal, err)
 		}

@@ -11,7 +11,7 @@ import (
 // Positions are the next offsets of a partition's inputs, by their names. Not all
 // need be known: a release that did not read an input yet says nothing of it, and
 // none is known of a partition that has no journal.
-type Positions struct {
+type Positions struct { //nolint:recvcheck // a value prints itself, and only a pointer can be read into
 	// next is one more than the offset, so that zero is none.
 	next [len(inputs)]int64
 	// newer has the members of inputs that this release does not know, as they were
