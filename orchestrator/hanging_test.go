@@ -27,7 +27,8 @@ import (
 func TestALaneFindsWhatHangsOfItsOwn(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		f, topics, said := kafka.NewForgetful(t, b), onePartition(t, b), &lines{}
-		_, stop := runs(t, b, Config{ID: "i-0", Namespace: topics.Namespace}) // so that slots have been initialised twice
+		first, stop := runs(t, b, Config{ID: "i-0", Namespace: topics.Namespace}) // so that slots have been initialised twice
+		oracle.Until(t, "the first is ready", first.Ready)
 		stop()
 		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, watchEvery: 50 * time.Millisecond, Logger: said.logger()})
 		oracle.Until(t, "ready", i.Ready)
