@@ -197,3 +197,29 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 		must(t, i.FinishUpgrade(t.Context()))
 	})
 }
+
+// While members join or leave, Kafka tells of them without what they said, or of none.
+// Nobody is taken for an old one or a new one then.
+func TestAGroupThatIsNotSettled(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+	oracle.Until(t, "ready", i.Ready)
+	for _, state := range []string{"PreparingRebalance", "CompletingRebalance", "Empty", "Dead", ""} {
+		b.Fake.ControlKey(int16(kmsg.DescribeGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			told := r.ResponseKind().(*kmsg.DescribeGroupsResponse)
+			group := kmsg.NewDescribeGroupsResponseGroup()
+			group.Group, group.State, group.ProtocolType = i.group.name(), state, "consumer"
+			group.Members = append(group.Members, kmsg.NewDescribeGroupsResponseGroupMember())
+			told.Groups = append(told.Groups, group)
+			return told, nil, true
+		})
+		if all, err := i.group.members(t.Context()); !errors.Is(err, ErrUnsettled) {
+			t.Errorf("%s: %+v, %v", state, all, err)
+		}
+	}
+	all, err := i.group.members(t.Context())
+	if err != nil || len(all) != 1 || all[0].Instance != "i-1" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}

@@ -1,8 +1,10 @@
 package lane_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // V6: once a successor has taken over, no slot of the former owner can commit,
@@ -317,5 +320,29 @@ func TestATakeoverReadsTheEndOnly(t *testing.T) {
 	c.anew().takeOver()
 	if from, read := noted.from[c.topics.Journal]; !read || from != last {
 		t.Errorf("it read from %d, %t, and must from %d", from, read, last)
+	}
+}
+
+// A claim is of the partition's format, as far as the instance has folded it, and not
+// of the release's: else it would shut out releases that are still served beside.
+func TestAClaimIsOfThePartitionsFormat(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	c := newContender(t, b, topics, "i-1")
+	c.takeOver()
+	const later = events.JournalFormat + 1
+	c.lane.State().Raise(later) // as if it had been folded
+	must(t, c.lane.FencesAll(t.Context()))
+	if err := c.lane.Claims(t.Context()); !errors.Is(err, projections.ErrNewer) {
+		t.Errorf("a format that it does not know is served: %v", err)
+	}
+	var formats []int
+	for _, r := range oracle.Read(t, b.Brokers, topics.Journal) {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		formats = append(formats, e.Format)
+	}
+	if want := []int{1, later}; !slices.Equal(formats, want) {
+		t.Errorf("the claims are of the formats %v, and must be of %v", formats, want)
 	}
 }
