@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -23,54 +24,76 @@ type upgrade struct {
 	log    *slog.Logger
 
 	mu     sync.Mutex
-	format int       // in which may be written
+	format int       // in which may be written, as of the last answer
+	asked  time.Time // when that was; zero once there was none
 	since  time.Time // when all members were seen to speak a newer one; zero if they do not
 }
 
-// upgradeEvery is how often the group is asked who is in it.
-const upgradeEvery = 10 * time.Second
+const (
+	// upgradeEvery is how often the group is asked who is in it.
+	upgradeEvery = 10 * time.Second
+	// answerCounts is how long an answer does: somebody of an older release may join.
+	answerCounts = 2 * time.Second
+)
 
 // run looks from time to time until ctx ends.
 func (u *upgrade) run(ctx context.Context) {
 	for wait := time.Second; pause(ctx, wait); wait = upgradeEvery {
-		if err := u.look(ctx, false); err != nil && ctx.Err() == nil {
+		if err := u.look(ctx); err != nil && ctx.Err() == nil {
 			u.log.Debug("cannot tell who is in the group", "error", err)
 		}
 	}
 }
 
-// Format is the format in which lanes may write.
+// Format is the format in which lanes may write, 0 if that is not known.
 func (u *upgrade) Format() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.now().Sub(u.asked) > answerCounts {
+		return 0
+	}
 	return u.format
 }
 
-// look asks who is in the group, and has the format rise if it is time, or with
-// finish, if that is possible.
-func (u *upgrade) look(ctx context.Context, finish bool) error {
+// look asks who is in the group, and has the format rise if it is time.
+func (u *upgrade) look(ctx context.Context) error {
 	all, err := u.members(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = u.judge(all, false)
 	}
+	if err != nil {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.asked, u.since = time.Time{}, time.Time{} // whoever came meanwhile was not seen
+	}
+	return err
+}
+
+// judge decides on who is in the group: the format rises if all have spoken it for
+// long enough, or with finish if all speak it.
+func (u *upgrade) judge(all []Member, finish bool) error {
 	raised, err := u.raised()
 	if err != nil {
 		return err
 	}
-	speak := min(spoken(all), u.newest)
+	speak, written := min(spoken(all), u.newest), max(raised, 1)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := u.now()
-	switch {
-	case speak <= u.format:
-		u.format, u.since = speak, time.Time{} // a partition that was raised stays so
-	case u.since.IsZero():
-		u.since = now
+	u.asked = u.now()
+	before := u.format
+	u.format = min(speak, written) // where one partition was raised, older releases are shut out already
+	if speak <= written {
+		u.since = time.Time{}
+		return nil
 	}
-	// Where one partition was raised older releases are shut out already.
-	if speak > u.format && (finish || raised >= speak || now.Sub(u.since) >= u.after) {
+	if u.since.IsZero() {
+		u.since = u.asked
+	}
+	if finish || u.asked.Sub(u.since) >= u.after {
+		u.format = speak
+	}
+	if u.format == speak && before != speak {
 		u.log.Info("every member of the group speaks a newer format, which is written from now on", "format", speak, "members", len(all))
-		u.format, u.since = speak, time.Time{}
 	}
 	return nil
 }
@@ -79,10 +102,11 @@ func (u *upgrade) look(ctx context.Context, finish bool) error {
 func (u *upgrade) rises() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.since.IsZero() {
+	left := u.after - u.now().Sub(u.since)
+	if u.since.IsZero() || left <= 0 {
 		return time.Time{}
 	}
-	return now().Add(u.after - u.now().Sub(u.since))
+	return now().Add(left)
 }
 
 // Upgrade is how far the namespace is with an upgrade.
@@ -112,9 +136,10 @@ func (i *Instance) Upgrade(ctx context.Context) (*Upgrade, error) {
 	return &Upgrade{Format: lowest, Speaks: spoken(all), Members: all, Rises: i.upgrade.rises()}, nil
 }
 
-// FinishUpgrade has the namespace's format rise to that of this release at once: an
-// older release cannot own its partitions from then on. It fails with
-// [ErrOlderRelease] while one is in the group. Doing it again changes nothing.
+// FinishUpgrade has the partitions that this instance owns rise to the format of
+// this release, and the others follow as their owners see it: an older release
+// cannot own them from then on. It fails with [ErrOlderRelease] while one is in the
+// group. Doing it again changes nothing.
 func (i *Instance) FinishUpgrade(ctx context.Context) error {
 	all, err := i.group.members(ctx)
 	if err != nil {
@@ -124,7 +149,35 @@ func (i *Instance) FinishUpgrade(ctx context.Context) error {
 	if err := allSpeak(all, needs, func(d *Dialect) bool { return d.Format >= OwnDialect.Format }); err != nil {
 		return err
 	}
-	return i.upgrade.look(ctx, true)
+	owned := i.members.all()
+	if len(owned) == 0 {
+		names := make([]string, len(all))
+		for n := range all {
+			names[n] = all[n].Instance
+		}
+		return fmt.Errorf("instance %s owns no partition that it could raise; ask another: %s", i.cfg.ID, strings.Join(names, ", "))
+	}
+	for {
+		if err := i.upgrade.judge(all, true); err != nil {
+			return err
+		}
+		heads, err := i.store.Heads(i.partitions)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(owned, func(p int32) bool { return heads[p].Format() < OwnDialect.Format }) {
+			return nil
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("the partitions are not all raised yet: %w", ctx.Err())
+		}
+		if all, err = i.group.members(ctx); err == nil {
+			err = allSpeak(all, needs, func(d *Dialect) bool { return d.Format >= OwnDialect.Format })
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // formats are the lowest and the highest format of the partitions that are known.

@@ -45,21 +45,22 @@ func TestWhenTheFormatRises(t *testing.T) {
 		want int
 	}{
 		{"nothing is known", func() { unknown = ErrUnsettled }, 0},
-		{"an old one and a new one", func() { unknown = nil; are(2, 7); u.format = 2 }, 2},
+		{"an old one and a new one", func() { unknown = nil; are(2, 7); raised = 2 }, 2},
 		{"after a long time, too", func() { now = now.Add(time.Hour) }, 2},
 		{"the old one has left", func() { are(7, 7) }, 2},
 		{"not yet", func() { now = now.Add(after - 1) }, 2},
 		{"it was there again", func() { are(7, 7, 2) }, 2},
 		{"it has left, and the time begins anew", func() { are(7, 7); now = now.Add(2 * after) }, 2},
-		{"while members come and go it stays", func() { unknown = ErrUnsettled; now = now.Add(after) }, 2},
-		{"now", func() { unknown = nil }, 7},
+		{"while members come and go nobody knows", func() { unknown = ErrUnsettled; now = now.Add(after) }, 0},
+		{"and the time begins anew", func() { unknown = nil }, 2},
+		{"now", func() { now = now.Add(after) }, 7},
 		{"an old one comes back: nothing more is raised", func() { are(7, 2) }, 2},
 		{"it has gone, and a partition was raised", func() { are(7); raised = 7 }, 7},
-		{"a newer release than this one", func() { raised = 0; are(9); u.format = 7; now = now.Add(time.Hour) }, 7},
+		{"a newer release than this one", func() { are(9) }, 7},
 		{"nobody is there", func() { are() }, 0},
 	} {
 		c.do()
-		if err := u.look(t.Context(), false); !errors.Is(err, unknown) {
+		if err := u.look(t.Context()); !errors.Is(err, unknown) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 		if u.Format() != c.want {
@@ -67,14 +68,18 @@ func TestWhenTheFormatRises(t *testing.T) {
 		}
 	}
 	are(7)
-	u.format, u.since = 2, time.Time{}
-	must(t, u.look(t.Context(), false))
+	raised = 2
+	must(t, u.look(t.Context()))
 	if at := u.rises(); u.Format() != 2 || at.IsZero() {
 		t.Errorf("it rises at %v, and is %d", at, u.Format())
 	}
-	must(t, u.look(t.Context(), true))
-	if at := u.rises(); u.Format() != 7 || !at.IsZero() {
-		t.Errorf("an operator said so; it rises at %v, and is %d", at, u.Format())
+	must(t, u.judge(members, true))
+	if u.Format() != 7 {
+		t.Errorf("an operator said so, and it is %d", u.Format())
+	}
+	now = now.Add(answerCounts + 1)
+	if format := u.Format(); format != 0 {
+		t.Errorf("an answer of long ago counts: %d", format)
 	}
 }
 

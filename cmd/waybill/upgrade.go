@@ -48,8 +48,11 @@ func upgradeCommand(use, short, long string, call func(*api.Client, context.Cont
 	return cmd
 }
 
-// upgradeLine says how far the upgrade is.
+// upgradeLine says how far the upgrade is, as the instance that was asked knows it.
 func upgradeLine(u *api.Upgrade) string {
+	if u.Format == 0 {
+		return fmt.Sprintf("The instance that was asked knows of no partition in which format it is; every instance knows format %d.", u.Speaks)
+	}
 	line := fmt.Sprintf("The journal is in format %d; every instance knows format %d.", u.Format, u.Speaks)
 	switch {
 	case u.Format >= u.Speaks:
@@ -57,5 +60,5 @@ func upgradeLine(u *api.Upgrade) string {
 	case u.Rises == nil:
 		return line + " The newer one is being written."
 	}
-	return line + fmt.Sprintf(" The newer one is written from %s on, or at once with: waybill upgrade finish", clock(u.Rises))
+	return line + fmt.Sprintf(" The newer one is written from %s on at the latest, or at once with: waybill upgrade finish", clock(u.Rises))
 }

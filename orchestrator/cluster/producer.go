@@ -158,15 +158,18 @@ func (p *producer) Commit(records []*kgo.Record) error {
 // [CommitAsked]. If that takes longer than a goroutine is held up, [ErrNotAsked]
 // tells.
 func (p *producer) meet(ctx context.Context, records []*kgo.Record) {
+	patience := 100 // for all of them
 	for _, r := range records {
-		for try := 0; !p.met[r.Topic] && try < 100; try++ {
+		for !p.met[r.Topic] && patience > 0 {
 			if leader, _, err := p.client.PartitionLeader(r.Topic, r.Partition); err == nil && leader >= 0 {
 				p.met[r.Topic] = true
-				continue
+				break
 			}
+			patience--
 			select {
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
+				return
 			}
 		}
 	}

@@ -225,12 +225,18 @@ func (l *Lane) conclude(err error) error {
 		l.log.Info("first decision after the takeover", "after", time.Since(l.tookOver))
 		l.tookOver = time.Time{}
 	}
+	if b.raised > 0 {
+		return errors.Join(errRaised, l.state.Flush())
+	}
 	if now := l.time.Timer(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
 		return l.state.Flush()
 	}
 	return nil
 }
+
+// errRaised ends a lane: the partition is claimed anew, in its format.
+var errRaised = errors.New("the partition was raised to another format, and is claimed in that")
 
 // report says in the log what a batch put aside, and notes where it wrote. Before
 // the commit that would be a guess: an owner that was fenced puts nothing aside.

@@ -419,7 +419,9 @@ func TestRaisingAPartition(t *testing.T) {
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	world.format = 1 // an older release is back
-	must(t, l.conclude(nil))
+	if err := l.conclude(nil); !errors.Is(err, errRaised) {
+		t.Errorf("it is not claimed in its format: %v", err)
+	}
 	must(t, l.supervise(t.Context()))
 	if format := l.state.Head().Format(); format != 3 || l.env().Format != 3 || len(l.current.records) != 0 {
 		t.Errorf("it is in format %d, and %d records follow", format, len(l.current.records))
