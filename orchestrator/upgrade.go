@@ -141,23 +141,24 @@ func (i *Instance) Upgrade(ctx context.Context) (*Upgrade, error) {
 // cannot own them from then on. It fails with [ErrOlderRelease] while one is in the
 // group. Doing it again changes nothing.
 func (i *Instance) FinishUpgrade(ctx context.Context) error {
-	all, err := i.group.members(ctx)
-	if err != nil {
-		return err
-	}
 	needs := fmt.Sprintf("format %d", OwnDialect.Format)
-	if err := allSpeak(all, needs, func(d *Dialect) bool { return d.Format >= OwnDialect.Format }); err != nil {
-		return err
-	}
-	owned := i.members.all()
-	if len(owned) == 0 {
-		names := make([]string, len(all))
-		for n := range all {
-			names[n] = all[n].Instance
-		}
-		return fmt.Errorf("instance %s owns no partition that it could raise; ask another: %s", i.cfg.ID, strings.Join(names, ", "))
-	}
+	speaks := func(d *Dialect) bool { return d.Format >= OwnDialect.Format }
 	for {
+		all, err := i.group.members(ctx)
+		if err == nil {
+			err = allSpeak(all, needs, speaks)
+		}
+		if err != nil {
+			return err
+		}
+		owned := i.members.all()
+		if len(owned) == 0 {
+			names := make([]string, len(all))
+			for n := range all {
+				names[n] = all[n].Instance
+			}
+			return fmt.Errorf("instance %s owns no partition that it could raise; ask another: %s", i.cfg.ID, strings.Join(names, ", "))
+		}
 		if err := i.upgrade.judge(all, true); err != nil {
 			return err
 		}
@@ -170,12 +171,6 @@ func (i *Instance) FinishUpgrade(ctx context.Context) error {
 		}
 		if !pause(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("the partitions are not all raised yet: %w", ctx.Err())
-		}
-		if all, err = i.group.members(ctx); err == nil {
-			err = allSpeak(all, needs, func(d *Dialect) bool { return d.Format >= OwnDialect.Format })
-		}
-		if err != nil {
-			return err
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
@@ -107,8 +107,7 @@ func onePartition(t *testing.T, b *kafka.Broker) *events.Topics {
 	t.Helper()
 	topics, err := events.NewTopics(kafka.Namespace(t))
 	must(t, err)
-	names := slices.Concat(topics.Partitioned(), []string{topics.Status, topics.Alerts, topics.DeadLetters, topics.Workflows})
-	_, err = b.Admin(t).CreateTopics(t.Context(), 1, 1, nil, names...)
+	_, err = orchestrator.CreateTopics(t.Context(), b.Admin(t), &topics, 1, 1)
 	must(t, err)
 	return &topics
 }
