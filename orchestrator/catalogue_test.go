@@ -78,9 +78,11 @@ func TestAFreshWorkflowIsLearnt(t *testing.T) {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer stop()
-	// It reads once it was asked where the topic ends.
+	// It reads once it was asked where the topic ends. It asks that itself, too,
+	// when it begins to read.
+	var asked sync.Once
 	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
-		reading.Go(func() { c.run(ctx) })
+		asked.Do(func() { reading.Go(func() { c.run(ctx) }) })
 		return nil, nil, false
 	})
 	w := &knowledge{catalogue: c, directory: newDirectory(b.Admin(t), 1, log)}
