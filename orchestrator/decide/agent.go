@@ -18,8 +18,8 @@ func (agent) hasUndo(def *workflow.Step) bool { return def.Undo != "" }
 
 // start asks for the operation, unless its input cannot be made, or the request not be
 // written.
-func (agent) start(env *Env, t task) (*events.Event, *events.Error) {
-	e := &events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
+func (agent) start(env *Env, t task) (events.Event, *events.Error) {
+	e := events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
 	with, size := t.def.With, EnvelopeSize
 	if t.undo {
 		e.Operation, with = t.def.Undo, t.def.UndoWith
@@ -29,7 +29,7 @@ func (agent) start(env *Env, t task) (*events.Event, *events.Error) {
 	if with != nil && input == nil {
 		value, err := with.Value(scope(t.order))
 		if err != nil {
-			return nil, &events.Error{Code: badExpression, Message: err.Error()}
+			return e, &events.Error{Code: badExpression, Message: err.Error()}
 		}
 		e.Input, input = value, value
 	}
@@ -37,23 +37,23 @@ func (agent) start(env *Env, t task) (*events.Event, *events.Error) {
 		input = inputOf(t.order, t.step)
 	}
 	if why := env.Refuses(env.Topics.Requests(e.Agent), size+len(input)); why != "" {
-		return nil, &events.Error{Code: "request-refused", Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
+		return e, &events.Error{Code: "request-refused", Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
 	}
 	return e, nil
 }
 
 // take says that an attempt ended as its agent says. A reply counts only for the
 // attempt that runs, and only in time.
-func (agent) take(env *Env, t task, r *events.Reply, written time.Time) (e *events.Event, discarded string) {
+func (agent) take(env *Env, t task, r *events.Reply, written time.Time) (e events.Event, discarded string) {
 	switch why := discard(env, t.work(), r, written); {
 	case why != "":
-		return nil, why
+		return e, why
 	case r.Status == events.ReplyCompleted:
-		return &events.Event{Type: t.completed, Output: r.Output}, ""
+		return events.Event{Type: t.completed, Output: r.Output}, ""
 	case r.Error != nil:
-		return &events.Event{Type: t.failed, Error: r.Error}, ""
+		return events.Event{Type: t.failed, Error: r.Error}, ""
 	}
-	return &events.Event{Type: t.failed, Error: &events.Error{Code: "error", Message: "the agent gave no reason"}}, ""
+	return events.Event{Type: t.failed, Error: &events.Error{Code: "error", Message: "the agent gave no reason"}}, ""
 }
 
 // discard says why a reply changes nothing, "" if it counts.
@@ -77,8 +77,8 @@ func discard(env *Env, work *projections.Work, r *events.Reply, written time.Tim
 	return ""
 }
 
-func (agent) expire(t task) *events.Event {
-	return &events.Event{Type: t.expired, Error: &events.Error{
+func (agent) expire(t task) events.Event {
+	return events.Event{Type: t.expired, Error: &events.Error{
 		Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, t.work().CompleteBy)),
 	}}
 }

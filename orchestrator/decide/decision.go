@@ -35,6 +35,16 @@ type Env struct {
 	// Full says that the batch has as much as it should: what waits is not
 	// released into it.
 	Full bool
+
+	// What the decisions of an Env use one after another.
+	event events.Event
+	room  []Message
+}
+
+// Reuse takes back the messages of a decision that are no longer needed.
+func (env *Env) Reuse(messages []Message) {
+	clear(messages)
+	env.room = messages[:0]
 }
 
 // Decision is what the scheduler or the supervisor made of an input: the
@@ -132,11 +142,14 @@ type decider struct {
 }
 
 func newDecider(env *Env, order *projections.Order) *decider {
-	d := &decider{env: env, order: &projections.Order{}}
-	if order != nil {
-		d.order = order.Clone()
+	d := &decider{env: env, out: env.room}
+	env.room = nil // an order may be decided on within a decision
+	if order == nil {
+		d.order = new(projections.Order)
+		return d
 	}
-	if order != nil && order.Hold == nil { // else nothing is decided
+	d.order = order.Clone()
+	if order.Hold == nil { // else nothing is decided
 		d.flow = env.Workflow(order.Workflow, order.Version)
 	}
 	return d
@@ -157,7 +170,9 @@ func (d *decider) add(more Decision) {
 }
 
 // record numbers, clips and folds the next event, and keeps what follows from it.
-func (d *decider) record(e *events.Event) {
+func (d *decider) record(event *events.Event) {
+	e := &d.env.event // folding would move each to the heap
+	*e = *event
 	e.Seq, e.At = d.order.Seq+1, d.env.Now
 	clip(e)
 	if d.order.ID != "" {

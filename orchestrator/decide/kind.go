@@ -15,12 +15,12 @@ import (
 type kind interface {
 	// start is the event that begins an attempt, or why none can begin: a code and a
 	// message. What the event asks of others says [Outbox].
-	start(env *Env, t task) (*events.Event, *events.Error)
+	start(env *Env, t task) (events.Event, *events.Error)
 	// take is the event that a reply, written at the given time, makes of the attempt, or
 	// why the reply changes nothing.
-	take(env *Env, t task, r *events.Reply, written time.Time) (e *events.Event, discarded string)
+	take(env *Env, t task, r *events.Reply, written time.Time) (e events.Event, discarded string)
 	// expire is the event that follows when the attempt's time is over.
-	expire(t task) *events.Event
+	expire(t task) events.Event
 	// hasUndo says whether a step that ran is to be undone. Its undo is a [task] of the
 	// same kind.
 	hasUndo(def *workflow.Step) bool

@@ -232,7 +232,7 @@ func (d *decider) start(t task) bool {
 	if d.env.Skew > 0 {
 		e.Expires = events.Time(e.CompleteBy.Add(d.env.Skew))
 	}
-	d.record(e)
+	d.record(&e)
 	return true
 }
 
@@ -265,7 +265,7 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 	if i := place(order, r.Step); i >= 0 {
 		t := d.task(i, side)
 		e, why := t.kind.take(env, t, r, written)
-		if e != nil {
+		if why == "" {
 			d.end(t, e)
 			return d.made()
 		}
@@ -277,7 +277,7 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 
 // end records how the task's attempt ended, and decides what follows. An output
 // that the journal would refuse is a failure.
-func (d *decider) end(t task, e *events.Event) {
+func (d *decider) end(t task, e events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
 	if e.Type == t.completed {
 		if why := d.env.Refuses(d.env.Topics.Journal, len(e.Output)+EnvelopeSize); why != "" {
@@ -285,7 +285,7 @@ func (d *decider) end(t task, e *events.Event) {
 			e.Error = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
 		}
 	}
-	d.record(e)
+	d.record(&e)
 	if t.work().Broken() {
 		d.repair(t)
 		return

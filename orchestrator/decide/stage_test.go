@@ -47,6 +47,7 @@ type stage struct {
 	transaction uint64
 	moved       bool
 	records     []*kgo.Record
+	room        []Message // of decisions
 	changes     map[string]*staged
 	order       []string // of changes
 }
@@ -112,7 +113,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")
@@ -178,6 +179,8 @@ func (s *stage) take(d Decision) {
 	for _, aside := range d.Aside {
 		s.records = append(s.records, s.letter(aside))
 	}
+	clear(d.Messages)
+	s.room = d.Messages[:0] // as a lane does, see [Env.Reuse]
 }
 
 func recordFor(m *Message) *kgo.Record { return m.Envelope.Record(m.Topic, m.Value) }

@@ -340,7 +340,9 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		return nil
 	}
 	env.Full = l.current.full()
-	l.take(decide.On(env, order, &in.Input))
+	d := decide.On(env, order, &in.Input)
+	l.take(d)
+	env.Reuse(d.Messages)
 	return nil
 }
 
