@@ -104,7 +104,7 @@ func TestLeastRights(t *testing.T) {
 		t.Errorf("a marker without the right to write it: %v", err)
 	}
 	// A search of the whole cluster passes over what it may not describe.
-	if _, silent, err := reached.Broker(0).Everywhere(t.Context()); silent != nil || err != nil {
+	if _, _, silent, err := reached.Broker(0).Everywhere(t.Context()); silent != nil || err != nil {
 		t.Errorf("what is open everywhere: silent %v, %v", silent, err)
 	}
 	// And what became of a transaction is told without topics that may not be read:
@@ -139,7 +139,7 @@ func (b *seesHanging) Fence(ctx context.Context, slot int) (lane.Producer, error
 	return p, err
 }
 
-func (b *seesHanging) Open(ctx context.Context, _ ...lane.TopicPartition) ([]lane.OpenTransaction, error) {
+func (b *seesHanging) Open(ctx context.Context, _ ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {
 	id, epoch, err := b.first.ID(ctx)
-	return []lane.OpenTransaction{{Transaction: lane.Transaction{Producer: id, Epoch: epoch - 1}, TopicPartition: b.at, Written: time.Now().UnixMilli()}}, err
+	return []lane.OpenTransaction{{Transaction: lane.Transaction{Producer: id, Epoch: epoch - 1}, TopicPartition: b.at, Written: time.Now().UnixMilli()}}, nil, err
 }

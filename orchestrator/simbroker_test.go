@@ -213,15 +213,31 @@ func (b *simBroker) Wrote(_ context.Context, producers map[int64]bool) ([]lane.T
 	return places, b.ask()
 }
 
-func (b *simBroker) Open(_ context.Context, places ...lane.TopicPartition) ([]lane.OpenTransaction, error) {
-	return b.standing(func(at lane.TopicPartition) bool { return slices.Contains(places, at) }), b.ask()
+func (b *simBroker) Open(_ context.Context, places ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {
+	unseen = b.leaderless()
+	return b.standing(func(at lane.TopicPartition) bool { return slices.Contains(places, at) && !slices.Contains(unseen, at) }), unseen, b.ask()
 }
 
-func (b *simBroker) Everywhere(context.Context) (open []lane.OpenTransaction, silent, err error) {
+func (b *simBroker) Everywhere(context.Context) (open []lane.OpenTransaction, unseen []lane.TopicPartition, silent, err error) {
 	if b.fault(10, "a broker is silent about others' partitions") {
 		silent = errNoAnswer
 	}
-	return b.standing(func(lane.TopicPartition) bool { return true }), silent, b.ask()
+	unseen = b.leaderless()
+	return b.standing(func(at lane.TopicPartition) bool { return !slices.Contains(unseen, at) }), unseen, silent, b.ask()
+}
+
+// leaderless are the partitions that have no leader when somebody asks. They have one
+// again when somebody writes.
+func (b *simBroker) leaderless() (unseen []lane.TopicPartition) {
+	if !b.fault(10, "only the journal has a leader") {
+		return nil
+	}
+	for at := range b.logs {
+		if at.Topic != b.topics.Journal {
+			unseen = append(unseen, at)
+		}
+	}
+	return unseen
 }
 
 func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Transaction, err error) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -146,35 +145,45 @@ func offset(at lane.TopicPartition, listed kadm.ListedOffsets, err error) (int64
 	return found.Offset, nil
 }
 
-func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) ([]lane.OpenTransaction, error) {
+func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {
 	var on kadm.TopicsSet
 	for _, at := range places {
 		on.Add(at.Topic, at.Partition)
 	}
 	open, unknown := OpenTransactions(ctx, k.client, on)
 	for at, err := range unknown {
-		request := strings.HasPrefix(at.Topic, k.topics.Requests("")) && at.Partition == k.partition
-		if at.Topic == k.topics.Journal || request && !lane.TellsNothing(err) {
-			return nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.Topic, at.Partition, err)
+		if at.Topic == k.topics.Journal {
+			return nil, nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.Topic, at.Partition, err)
 		}
 	}
-	return open, nil
+	return open, untold(unknown), nil
+}
+
+// untold are the partitions of which nobody can tell now. That one is not there, or
+// may not be described, is an answer.
+func untold(unknown map[lane.TopicPartition]error) (unseen []lane.TopicPartition) {
+	for at, err := range unknown {
+		if !lane.TellsNothing(err) {
+			unseen = append(unseen, at)
+		}
+	}
+	return unseen
 }
 
 // searchTimeout is how long a takeover waits for brokers that do not answer about
 // partitions that are none of its own.
 const searchTimeout = 5 * time.Second
 
-func (k *broker) Everywhere(ctx context.Context) (open []lane.OpenTransaction, silent, err error) {
-	return k.search.share(func() (open []lane.OpenTransaction, silent, err error) {
+func (k *broker) Everywhere(ctx context.Context) (open []lane.OpenTransaction, unseen []lane.TopicPartition, silent, err error) {
+	return k.search.share(func() (open []lane.OpenTransaction, unseen []lane.TopicPartition, silent, err error) {
 		on, err := allPartitions(ctx, k.client)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 		defer cancel()
 		open, unknown := OpenTransactions(ctx, k.client, on)
-		return open, silence(unknown), nil
+		return open, untold(unknown), silence(unknown), nil
 	})
 }
 
@@ -184,19 +193,20 @@ type search struct {
 	mu          sync.Mutex
 	began       time.Time
 	open        []lane.OpenTransaction
+	unseen      []lane.TopicPartition
 	silent, err error
 }
 
 // share returns what a search found that began after it was called.
-func (s *search) share(find func() ([]lane.OpenTransaction, error, error)) (open []lane.OpenTransaction, silent, err error) {
+func (s *search) share(find func() ([]lane.OpenTransaction, []lane.TopicPartition, error, error)) (open []lane.OpenTransaction, unseen []lane.TopicPartition, silent, err error) {
 	asked := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.began.After(asked) {
 		s.began = time.Now()
-		s.open, s.silent, s.err = find()
+		s.open, s.unseen, s.silent, s.err = find()
 	}
-	return slices.Clone(s.open), s.silent, s.err
+	return slices.Clone(s.open), s.unseen, s.silent, s.err
 }
 
 // silence is the error of a broker that does not answer, if there is one among

@@ -29,7 +29,7 @@ func TestOpenTransactionsAreEnded(t *testing.T) {
 				must(t, p.client.ProduceSync(t.Context(), r).FirstErr())
 
 				on := lane.TopicPartition{Topic: topics.Journal}
-				open, err := k.Open(t.Context(), on)
+				open, _, err := k.Open(t.Context(), on)
 				must(t, err)
 				if len(open) != 1 || open[0].TopicPartition != on || open[0].Offset != r.Offset {
 					t.Fatalf("covered %t: open are %+v, and the record is at %d", covered, open, r.Offset)
@@ -41,7 +41,7 @@ func TestOpenTransactionsAreEnded(t *testing.T) {
 				}
 				must(t, err)
 				oracle.Until(t, "the marker is there", func() error {
-					if open, err := k.Open(t.Context(), on); err != nil || len(open) > 0 {
+					if open, _, err := k.Open(t.Context(), on); err != nil || len(open) > 0 {
 						return fmt.Errorf("open are %+v, %w", open, err)
 					}
 					return nil
@@ -91,9 +91,9 @@ func TestSlotsAsKafkaKnowsThem(t *testing.T) {
 	})
 }
 
-// A partition that must answer and does not counts as no place where nothing
-// hangs. A queue that is gone, or may not be described, holds nothing up, and others'
-// partitions never do.
+// A partition that does not answer counts as no place where nothing hangs. A queue
+// that is gone, or may not be described, holds nothing up, and nothing but the journal
+// must answer.
 func TestAPartitionThatMustAnswer(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := journal(t, b)
@@ -101,8 +101,8 @@ func TestAPartitionThatMustAnswer(t *testing.T) {
 	must(t, err)
 	k := reached(t, b, topics)
 	silence := errors.New("the answer leaves it out")
-	if _, err := k.Open(t.Context(), lane.TopicPartition{Topic: topics.Requests("phone")}); err != nil {
-		t.Errorf("a queue that is not there: %v", err)
+	if _, unseen, err := k.Open(t.Context(), lane.TopicPartition{Topic: topics.Requests("phone")}); err != nil || unseen != nil {
+		t.Errorf("a queue that is not there: unseen are %v, %v", unseen, err)
 	}
 	for _, answer := range []error{nil, kerr.TopicAuthorizationFailed, kerr.UnknownServerError, silence} {
 		tell := func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -126,8 +126,12 @@ func TestAPartitionThatMustAnswer(t *testing.T) {
 		}
 		for at, fails := range map[lane.TopicPartition]bool{{Topic: topics.Journal}: answer != nil, {Topic: topics.Status}: false} {
 			b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)
-			if _, err := k.Open(t.Context(), at); (err != nil) != fails {
+			_, unseen, err := k.Open(t.Context(), at)
+			if (err != nil) != fails {
 				t.Errorf("%v: to look for what hangs on %v fails: %v", answer, at, err)
+			}
+			if tells := answer == nil || errors.Is(answer, kerr.TopicAuthorizationFailed); err == nil && slices.Contains(unseen, at) == tells {
+				t.Errorf("%v: %v is unseen: %v", answer, at, unseen)
 			}
 		}
 		b.Fake.ControlKey(int16(kmsg.DescribeProducers), tell)

@@ -28,11 +28,12 @@ type Broker interface {
 	// its end.
 	Since(ctx context.Context, at TopicPartition, t time.Time) (int64, error)
 	// Open lists the transactions that are open in some places. It must know of the
-	// lane's journal and requests.
-	Open(ctx context.Context, places ...TopicPartition) ([]OpenTransaction, error)
-	// Everywhere lists those on all partitions that there are. Silent is the error of
-	// a broker that does not tell of its own, which nobody can write meanwhile.
-	Everywhere(ctx context.Context) (open []OpenTransaction, silent, err error)
+	// lane's journal. Unseen are those of the others of which nobody can tell now, which
+	// nobody can write meanwhile: they have no leader.
+	Open(ctx context.Context, places ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error)
+	// Everywhere does so on all partitions that there are. Silent is the error of a
+	// broker that does not answer.
+	Everywhere(ctx context.Context) (open []OpenTransaction, unseen []TopicPartition, silent, err error)
 	// Wrote lists the partitions, of all that there are, to which some producers
 	// have written lately.
 	Wrote(ctx context.Context, producers map[int64]bool) ([]TopicPartition, error)

@@ -36,15 +36,17 @@ const spent = -1
 // A broker that does not answer about others' partitions holds nobody up: a lane
 // that serves asks again.
 func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []OpenTransaction, err error) {
-	open, err := l.broker.Open(ctx, l.places()...)
+	asked := l.places()
+	open, unseen, err := l.broker.Open(ctx, asked...)
 	if err != nil {
 		return nil, nil, err
 	}
 	if everywhere {
-		others, silent, err := l.broker.Everywhere(ctx)
+		others, more, silent, err := l.broker.Everywhere(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
+		unseen = append(unseen, more...)
 		if l.searched = silent == nil; silent != nil {
 			l.log.Warn("not all partitions could be searched for transactions that hang; trying on", "error", silent)
 		}
@@ -67,6 +69,7 @@ func (l *Lane) hanging(ctx context.Context, everywhere bool) (found, strange []O
 			found = append(found, t)
 		}
 	}
+	l.unseen.looked(asked, unseen, found)
 	return found, strange, nil
 }
 
@@ -227,9 +230,7 @@ func (l *Lane) usual() []TopicPartition {
 
 // places are those to which the lane's transactions have written.
 func (l *Lane) places() []TopicPartition {
-	l.elsewhere.mu.Lock()
-	defer l.elsewhere.mu.Unlock()
-	return slices.AppendSeq(l.usual(), maps.Keys(l.elsewhere.all))
+	return slices.Concat(l.usual(), l.elsewhere.list(), l.unseen.list())
 }
 
 // places are partitions: those of callers' topics, and where a lane forwarded.
@@ -250,6 +251,31 @@ func (p *places) note(at TopicPartition) {
 	p.all[at] = true
 }
 
+func (p *places) list() []TopicPartition {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.all))
+}
+
+// looked keeps the places of which nobody could tell what hangs there, until somebody
+// can and nothing does. What a lane wrote there before that would end what hangs as it
+// ends itself.
+func (p *places) looked(asked, unseen []TopicPartition, found []OpenTransaction) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range asked {
+		if !slices.ContainsFunc(found, func(t OpenTransaction) bool { return t.TopicPartition == at }) {
+			delete(p.all, at)
+		}
+	}
+	if p.all == nil {
+		p.all = make(map[TopicPartition]bool)
+	}
+	for _, at := range unseen {
+		p.all[at] = true
+	}
+}
+
 // Watch looks from time to time whether one of the lane's own transactions
 // hangs although its commit was acknowledged, and returns with that: a takeover
 // mends it. A transaction that is seen twice does not only wait for its markers. Of
@@ -268,7 +294,7 @@ func (l *Lane) Watch(ctx context.Context) error {
 		}
 		var open []OpenTransaction
 		if err == nil {
-			open, err = l.broker.Open(ctx, inputs...)
+			open, _, err = l.broker.Open(ctx, inputs...)
 		}
 		if err != nil {
 			l.log.Debug("cannot look for open transactions", "error", err)
@@ -337,8 +363,8 @@ func (l looks) look(open []OpenTransaction) (again []OpenTransaction) {
 // connection was lost.
 const markersPatience = 5 * time.Second
 
-// settle is called between two commits, after a connection was lost: Kafka may
-// have been restarted. It returns once no transaction of the lane's slots is open,
+// settle is called between two commits, after a connection was lost, or where the next
+// writes to a place that was unseen: Kafka may have been restarted. It returns once no transaction of the lane's slots is open,
 // so that none that hangs is covered by the next one of its producer, and ends as
 // that does. While Kafka does not answer it waits about as long as a commit would.
 func (l *Lane) settle(ctx context.Context) error {

@@ -13,10 +13,11 @@ import (
 type opens struct {
 	Broker
 	transactions []OpenTransaction
+	unseen       []TopicPartition
 }
 
-func (o opens) Open(context.Context, ...TopicPartition) ([]OpenTransaction, error) {
-	return o.transactions, nil
+func (o opens) Open(context.Context, ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error) {
+	return o.transactions, o.unseen, nil
 }
 
 func (o opens) Slots(context.Context) (have [Slots]Transaction, err error) {
@@ -83,6 +84,57 @@ func TestSomebodyElsesTransactionIsLeftAlone(t *testing.T) {
 	got, err := l.ours(t.Context(), &past{writers: map[int64]bool{99: true}}, []OpenTransaction{others, mine})
 	if err != nil || !slices.Equal(got, []OpenTransaction{mine}) {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// Where nobody could tell what hangs a lane writes nothing until somebody can, and
+// nothing does; what needs nothing there is committed meanwhile.
+func TestALaneWritesWhereItSees(t *testing.T) {
+	l := newRing(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // it waits for nothing
+	there := TopicPartition{l.topics.Requests("payment"), l.partition}
+	hangs := OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: there}
+	caller := TopicPartition{"shop", 2}
+	commit := func(topics ...string) error {
+		b := &Batch{}
+		for _, topic := range append(topics, l.topics.Journal) {
+			b.records = append(b.records, &kgo.Record{Topic: topic, Partition: l.partition})
+		}
+		return l.Commit(ended, b)
+	}
+	for n, c := range []struct {
+		broker                opens
+		writesThere, toCaller bool
+	}{
+		{opens{unseen: []TopicPartition{there, caller}}, false, false},
+		{opens{transactions: []OpenTransaction{hangs}, unseen: []TopicPartition{caller}}, false, false},
+		{opens{unseen: []TopicPartition{caller}}, true, false},
+		{opens{unseen: []TopicPartition{there}}, false, true},
+		{opens{}, true, true},
+	} {
+		l.broker = c.broker
+		if _, _, err := l.hanging(ended, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := commit(there.Topic); (err == nil) != c.writesThere {
+			t.Errorf("%d: a commit that writes to an agent: %v", n, err)
+		}
+		if err := commit(caller.Topic); (err == nil) != c.toCaller {
+			t.Errorf("%d: a commit that writes to a caller: %v", n, err)
+		}
+		if err := commit(); err != nil {
+			t.Errorf("%d: a commit that writes to neither: %v", n, err)
+		}
+	}
+	// It looks again when it has to.
+	l.broker = opens{unseen: []TopicPartition{there}}
+	if _, _, err := l.hanging(ended, false); err != nil {
+		t.Fatal(err)
+	}
+	l.broker = opens{}
+	if err := commit(there.Topic); err != nil {
+		t.Errorf("once it can be seen: %v", err)
 	}
 }
 

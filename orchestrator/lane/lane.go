@@ -90,6 +90,8 @@ type Lane struct {
 	committed atomic.Pointer[events.Positions]
 	// elsewhere is where it has written besides the usual.
 	elsewhere places
+	// unseen is where something may hang of the lane, for all that it knows.
+	unseen places
 	// searched says that all partitions were searched for what hangs.
 	searched bool
 }
@@ -158,12 +160,27 @@ func (l *Lane) begin() bool {
 // Commit writes a batch. It ends what it has begun though ctx ends: cutting a
 // commit off makes its outcome unknown.
 func (l *Lane) Commit(ctx context.Context, b *Batch) error {
-	if l.producers.disturbed() {
+	if l.producers.disturbed() || l.unseenOf(b) != nil {
 		if err := l.settle(ctx); err != nil {
 			return err
 		}
 	}
+	if r := l.unseenOf(b); r != nil {
+		return fmt.Errorf("%s cannot be written: nobody tells what hangs there", r.Topic)
+	}
 	return l.producers.commit(b.records)
+}
+
+// unseenOf returns a record of the batch whose topic has places that are unseen.
+func (l *Lane) unseenOf(b *Batch) *kgo.Record {
+	for _, at := range l.unseen.list() {
+		for _, r := range b.records {
+			if r.Topic == at.Topic && (r.Partition == at.Partition || !l.topics.Owns(r.Topic)) {
+				return r
+			}
+		}
+	}
+	return nil
 }
 
 // seal numbers the batch and puts the input positions on its last journal record.

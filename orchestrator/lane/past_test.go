@@ -28,12 +28,12 @@ type logs struct {
 	fenced    []int
 }
 
-func (b *logs) Everywhere(context.Context) (open []OpenTransaction, silent, err error) {
-	return slices.Concat(b.transactions, b.elsewhere), nil, nil
+func (b *logs) Everywhere(context.Context) (open []OpenTransaction, unseen []TopicPartition, silent, err error) {
+	return slices.Concat(b.transactions, b.elsewhere), nil, nil, nil
 }
 
-func (b *logs) Open(_ context.Context, places ...TopicPartition) ([]OpenTransaction, error) {
-	return slices.DeleteFunc(slices.Clone(b.transactions), func(t OpenTransaction) bool { return !slices.Contains(places, t.TopicPartition) }), nil
+func (b *logs) Open(_ context.Context, places ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error) {
+	return slices.DeleteFunc(slices.Clone(b.transactions), func(t OpenTransaction) bool { return !slices.Contains(places, t.TopicPartition) }), nil, nil
 }
 
 func (b *logs) Wrote(_ context.Context, producers map[int64]bool) (places []TopicPartition, err error) {

@@ -83,7 +83,7 @@ func TestATakeoverEndsWhatHangs(t *testing.T) {
 						must(t, next.write(fmt.Sprint("after-", slot)))
 					}
 					oracle.Until(t, "nothing hangs", func() error {
-						if open, err := next.broker.Open(t.Context(), next.lane.Places()...); err != nil || len(open) > 0 {
+						if open, _, err := next.broker.Open(t.Context(), next.lane.Places()...); err != nil || len(open) > 0 {
 							return fmt.Errorf("open are %+v, %w", open, err)
 						}
 						return nil
