@@ -56,6 +56,9 @@ type Config struct {
 	Version string
 	// Metrics is where /metrics gathers from and the server's own metrics go.
 	Metrics *prometheus.Registry
+	// Hosts are the names that requests may name as their Host, whatever the port;
+	// none means any.
+	Hosts []string
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 }
@@ -84,7 +87,14 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	s.handler = guard.Handler(mux)
+	guarded := named(cfg.Hosts, guard.Handler(mux))
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if open(r.URL.Path) {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
 	return s
 }
 
