@@ -90,7 +90,7 @@ type Instance struct {
 	members   *membership
 	group     *group
 	upgrade   *upgrade
-	readers   chan *kgo.Client // of the journal, for histories; idle ones
+	readers   chan *kgo.Client // of the journal, for histories: those that are free, nil for one that is not made
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, log: cfg.Logger, readers: make(chan *kgo.Client, idleReaders)}
+	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders()}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut)})
 	defer func() {
@@ -308,7 +308,9 @@ func (i *Instance) Close() error {
 	}
 	closing.Go(i.client.Close)
 	for len(i.readers) > 0 {
-		closing.Go((<-i.readers).Close)
+		if reader := <-i.readers; reader != nil {
+			closing.Go(reader.Close)
+		}
 	}
 	closing.Wait()
 	if i.store != nil {
@@ -456,11 +458,21 @@ func (i *Instance) Elsewhere() []int32 {
 // events. It fails with [projections.ErrNotFound] if there is no order of this
 // id, and with [ErrElsewhere] if this instance cannot know.
 func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
-	p := i.Partition(id)
-	if slices.Contains(i.Elsewhere(), p) {
-		return nil, nil, fmt.Errorf("%w: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); ask that one", ErrElsewhere, p, id, i.cfg.Standby)
+	p, err := i.kept(id)
+	if err != nil {
+		return nil, nil, err
 	}
 	return i.store.Order(p, id)
+}
+
+// kept returns the partition of an order, and fails with [ErrElsewhere] if it is
+// not kept here.
+func (i *Instance) kept(id string) (int32, error) {
+	p := i.Partition(id)
+	if slices.Contains(i.Elsewhere(), p) {
+		return 0, fmt.Errorf("%w: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); ask that one", ErrElsewhere, p, id, i.cfg.Standby)
+	}
+	return p, nil
 }
 
 // Store returns the state store, for reading. Mind [Instance.Elsewhere].

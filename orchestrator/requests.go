@@ -10,10 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
-	"github.com/waybill-dev/waybill/projections"
 )
 
 // Submit puts a submission on the orders topic, and returns once Kafka has it.
@@ -129,7 +127,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 	if err := produce(ctx, i.client, envelope.Record(i.topics.Commands, value)); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
 	}
-	last := o.Command
+	last, before := o.Command, o.Seq
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
 		if o, _, err = i.Order(id); err != nil {
 			return err
@@ -142,20 +140,38 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 		}
 		// Another command came in between: ours may be before it.
 		last = o.Command
-		history, err := i.History(ctx, id)
+		found, err := i.became(ctx, id, c.ID, before)
 		if err != nil {
 			return err
 		}
-		for _, e := range history {
-			if e.Command == c.ID && e.Type == events.CommandRefused {
-				return refusedFor(e.Reason)
-			}
-			if e.Command == c.ID {
-				return nil
-			}
+		switch {
+		case found == nil:
+		case found.Type == events.CommandRefused:
+			return refusedFor(found.Reason)
+		default:
+			return nil
 		}
 	}
 	return fmt.Errorf("the command for order %q is on Kafka, and what became of it is not known yet; its history will tell: %w", id, ctx.Err())
+}
+
+// became looks for what became of a command among the events of its order behind a
+// number, nil if it is not there.
+func (i *Instance) became(ctx context.Context, id, command string, after uint64) (*events.Event, error) {
+	for {
+		page, err := i.History(ctx, id, after, MaxHistory)
+		if err != nil {
+			return nil, err
+		}
+		for n := range page.Events {
+			if e := &page.Events[n]; e.Command == command {
+				return e, nil
+			}
+		}
+		if after = page.Next; after == 0 {
+			return nil, nil
+		}
+	}
 }
 
 func refusedFor(why string) error {
@@ -163,86 +179,4 @@ func refusedFor(why string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrRefused, why)
-}
-
-// History returns the events of an order, from the journal, in order (P4). It
-// fails with [projections.ErrNotFound] and [ErrElsewhere].
-func (i *Instance) History(ctx context.Context, id string) (_ []events.Event, err error) {
-	p := i.Partition(id)
-	_, offsets, err := i.Order(id)
-	if err != nil {
-		return nil, err
-	}
-	client, err := i.reader()
-	if err != nil {
-		return nil, fmt.Errorf("reader of the journal: %w", err)
-	}
-	defer func() { i.giveBack(client, p, err) }()
-	read := func(offset int64) {
-		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
-		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
-	}
-
-	history := make([]events.Event, 0, len(offsets))
-	if len(offsets) > 0 {
-		read(offsets[0])
-	}
-	for len(history) < len(offsets) {
-		fetches := client.PollFetches(ctx)
-		if err := errors.Join(fetches.Err0(), ctx.Err()); err != nil {
-			return nil, fmt.Errorf("read the history of order %q: %w", id, err)
-		}
-		var last int64
-		for it := fetches.RecordIter(); !it.Done() && len(history) < len(offsets); {
-			r := it.Next()
-			if last = r.Offset; r.Partition != p || last != offsets[len(history)] {
-				continue
-			}
-			e, err := events.Decode[events.Event](r.Value)
-			if err != nil {
-				return nil, fmt.Errorf("journal partition %d offset %d: %w", p, r.Offset, err)
-			}
-			if e.Order != id {
-				return nil, fmt.Errorf("%w: journal partition %d offset %d is of order %q, and not of %q", projections.ErrDamaged, p, r.Offset, e.Order, id)
-			}
-			history = append(history, e)
-		}
-		const far = 10_000 // offsets that are cheaper to jump over than to read
-		if n := len(history); n < len(offsets) && offsets[n]-last > far {
-			read(offsets[n])
-		}
-	}
-	return history, nil
-}
-
-// idleReaders is how many readers of the journal are kept for the next history:
-// a new one spends most of its time on connections.
-const idleReaders = 4
-
-// reader returns a reader of the journal for one caller, that reads nothing yet.
-func (i *Instance) reader() (*kgo.Client, error) {
-	select {
-	case client := <-i.readers:
-		return client, nil
-	default:
-	}
-	return kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.MetadataMinAge(cluster.MetadataMinAge),
-	)...)
-}
-
-// giveBack takes a reader back that has read partition p, and keeps it if all
-// went well and there is room.
-func (i *Instance) giveBack(client *kgo.Client, p int32, err error) {
-	client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
-	if err == nil {
-		select {
-		case i.readers <- client:
-			return
-		default:
-		}
-	}
-	client.Close()
 }

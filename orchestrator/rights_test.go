@@ -89,9 +89,9 @@ func TestLeastRights(t *testing.T) {
 			}
 			return err
 		})
-		history, err := i.History(t.Context(), id)
+		history, err := i.History(t.Context(), id, 0, MaxHistory)
 		must(t, err)
-		refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused })
+		refused := slices.ContainsFunc(history.Events, func(e events.Event) bool { return e.Type == events.StatusRefused })
 		if refused != (to != "") {
 			t.Errorf("order %s: %v", id, history)
 		}

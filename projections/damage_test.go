@@ -205,7 +205,7 @@ func spoilAll(t *testing.T, last string, drawn int, seed uint64) {
 // numbers are those of each order's last event.
 func numbers(t *testing.T, s *Store) map[string]uint64 {
 	t.Helper()
-	page, err := s.List(1, Filter{Limit: 1000})
+	page, err := s.List(t.Context(), 1, Filter{Limit: 1000})
 	must(t, err)
 	seq := make(map[string]uint64)
 	for _, o := range page.Orders {
@@ -245,7 +245,7 @@ func tryDamaged(t *testing.T, what, dir string, states map[int64]map[string]stri
 		t.Errorf("%s: reading says %v, and not that it is damaged", what, err)
 	}
 	// Other ways to read it fail the same way, or are right.
-	_, err = s.List(1, Filter{Limit: 1000})
+	_, err = s.List(t.Context(), 1, Filter{Limit: 1000})
 	checkDamage(t, what, err)
 	p, err := s.Partition(0)
 	if err != nil {

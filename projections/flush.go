@@ -67,6 +67,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		}
 	}
 
+	if err := indexAlert(b, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
+		return err
+	}
 	if err := p.index(b, o.ID, "", old.Overdue(), o.Overdue()); err != nil {
 		return err
 	}

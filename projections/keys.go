@@ -14,6 +14,7 @@ const (
 	kindOrder    = 'o' // order -> record
 	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input" or ":undo" -> large output, input, undo's input; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing; without a step the order's own
+	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 
@@ -69,6 +70,20 @@ func listingKey(partition int32, o *Order) []byte {
 	k := listingPrefix(partition, o.State, o.Workflow)
 	k = binary.BigEndian.AppendUint64(k, ^uint64(o.AcceptedAt.UnixMilli()))
 	return append(k, o.ID...)
+}
+
+func alertKey(partition int32, at time.Time, id string) []byte {
+	k := appendPrefix(make([]byte, 0, 13+len(id)), partition, kindAlert)
+	return append(binary.BigEndian.AppendUint64(k, ^uint64(at.UnixMilli())), id...)
+}
+
+func splitAlertKey(k []byte) (AlertPlace, bool) {
+	const head = 4 + 1
+	if len(k) < head+8 {
+		return AlertPlace{}, false
+	}
+	at := time.UnixMilli(int64(^binary.BigEndian.Uint64(k[head:]))).UTC()
+	return AlertPlace{at, string(k[head+8:])}, true
 }
 
 // listedWorkflow returns the workflow in the listing key of an order. A rejected

@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 5
+const layout = 6
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -47,6 +47,15 @@ var migrations = map[int]migration{
 			return r.err
 		}
 		return b.Set(key, appendHead(nil, &h), nil)
+	}},
+	// Open alerts have an index.
+	5: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		id := string(key[5:])
+		o, _, err := decodeRecord(id, value)
+		if err != nil {
+			return err
+		}
+		return indexAlert(b, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.alertedAt())
 	}},
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -197,8 +198,8 @@ func TestDamagedValues(t *testing.T) {
 			if o, _, err := s.Order(0, "o-000"); !errors.Is(err, ErrDamaged) {
 				t.Errorf("%+v, %v", o, err)
 			}
-			if _, err := s.List(1, Filter{}); !errors.Is(err, ErrDamaged) {
-				t.Errorf("listed: %v", err)
+			if _, err := s.List(t.Context(), 1, Filter{}); errors.Is(err, ErrDamaged) != strings.HasPrefix(name, "record") {
+				t.Errorf("listed: %v", err) // without its payloads
 			}
 			if _, err := partition(t, s, 0).Order("o-000"); !errors.Is(err, ErrDamaged) {
 				t.Errorf("the owner reads it: %v", err)
@@ -223,8 +224,21 @@ func TestDamagedValues(t *testing.T) {
 	t.Run("listing of an order that is not there", func(t *testing.T) {
 		s, _ := folded(t, longJournal(3))
 		must(t, s.db.Set(listingKey(0, &Order{ID: "ghost", State: Processed, Workflow: "flow", AcceptedAt: start}), nil, nil))
-		if _, err := s.List(1, Filter{}); !errors.Is(err, ErrDamaged) {
+		if _, err := s.List(t.Context(), 1, Filter{}); !errors.Is(err, ErrDamaged) {
 			t.Error(err)
 		}
 	})
+	for name, key := range map[string][]byte{
+		"alert of an order that is not there": alertKey(0, start, "ghost"),
+		"alert of an order that has none":     alertKey(0, start, "o-000"),
+		"alert cut":                           prefix(0, kindAlert),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := folded(t, longJournal(3))
+			must(t, s.db.Set(key, nil, nil))
+			if _, err := s.Alerts(t.Context(), 1, nil, nil, 10); !errors.Is(err, ErrDamaged) {
+				t.Error(err)
+			}
+		})
+	}
 }

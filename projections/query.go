@@ -1,10 +1,8 @@
 package projections
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -68,6 +66,32 @@ func (s *Store) Order(partition int32, id string) (*Order, []int64, error) {
 	return o, journalOffsets(journal), nil
 }
 
+// Journal returns the journal offsets of an order's events. It fails with
+// [ErrNotFound].
+func (s *Store) Journal(partition int32, id string) ([]int64, error) {
+	b, err := s.get(s.db, orderKey(partition, id))
+	if err != nil {
+		return nil, err
+	}
+	if b == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+	}
+	o, rest, err := decodeRecord(id, b)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{b: rest}
+	for range payloads(o) {
+		if size := r.uint(); 0 < size && size <= inlinePayload {
+			r.bytes(int(size))
+		}
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("order %q: %w", id, r.err)
+	}
+	return journalOffsets(r.b), nil
+}
+
 func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {
 	if o.LockedBy == "" {
 		return nil
@@ -78,105 +102,6 @@ func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {
 	}
 	o.LockedBy = head.Owner
 	return nil
-}
-
-// Filter selects orders. Its zero value selects all.
-type Filter struct {
-	State    State
-	Workflow string
-	// Step selects orders of which this step failed, or its undo.
-	Step string
-	// Without are partitions to pass over.
-	Without []int32
-	// Limit is how many orders to return at most; 0 means 100.
-	Limit int
-	// After goes on behind the place that [Page.Next] gave.
-	After []byte
-}
-
-// Page is a part of a listing.
-type Page struct {
-	Orders []*Order
-	// Next is where the next page begins, nil when there is none.
-	Next []byte
-}
-
-// List returns orders of all partitions below partitions: partition by
-// partition, in each by state and workflow, newest first.
-func (s *Store) List(partitions int32, f Filter) (Page, error) {
-	if f.Limit <= 0 {
-		f.Limit = 100
-	}
-	view := s.db.NewSnapshot()
-	defer view.Close()
-	var page Page
-	for p := range partitions {
-		if slices.Contains(f.Without, p) {
-			continue
-		}
-		from := prefix(p, kindListing)
-		switch {
-		case f.State != "" && f.Workflow != "":
-			from = listingPrefix(p, f.State, f.Workflow)
-		case f.State != "":
-			from = append(append(from, f.State...), 0)
-		}
-		end := after(from)
-		if len(f.After) > 0 {
-			if bytes.Compare(f.After, end) >= 0 {
-				continue
-			}
-			if bytes.Compare(f.After, from) > 0 {
-				from = f.After
-			}
-		}
-		full, err := s.list(view, p, from, end, &f, &page)
-		if full || err != nil {
-			return page, err
-		}
-	}
-	return page, nil
-}
-
-func (s *Store) list(view *pebble.Snapshot, p int32, from, end []byte, f *Filter, page *Page) (full bool, err error) {
-	it, err := view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
-	if err != nil {
-		return false, damage(err)
-	}
-	defer func() {
-		if closeErr := it.Close(); closeErr != nil && err == nil {
-			err = damage(closeErr)
-		}
-	}()
-	for ok := it.First(); ok; ok = it.Next() {
-		id := string(it.Value())
-		workflow, ok := listedWorkflow(it.Key(), id)
-		if !ok {
-			return false, fmt.Errorf("%w: listing key %x", errDamaged, it.Key())
-		}
-		if f.Workflow != "" && workflow != f.Workflow {
-			continue
-		}
-		if len(page.Orders) == f.Limit {
-			page.Next = bytes.Clone(it.Key())
-			return true, nil
-		}
-		o, _, err := s.record(view, p, id)
-		if err != nil {
-			return false, err
-		}
-		if o == nil {
-			return false, fmt.Errorf("%w: order %q is listed but not there", errDamaged, id)
-		}
-		if f.Step != "" && !o.brokenAt(f.Step) {
-			continue
-		}
-		if err := s.lockedNow(view, p, o); err != nil {
-			return false, err
-		}
-		page.Orders = append(page.Orders, o)
-	}
-	return false, nil
 }
 
 // Heads returns the heads of the partitions below partitions.

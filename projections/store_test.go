@@ -120,7 +120,7 @@ func TestList(t *testing.T) {
 
 	all := func(f Filter) (ids []string, pages int) {
 		for pages < 100 {
-			page, err := s.List(3, f)
+			page, err := s.List(t.Context(), 3, f)
 			must(t, err)
 			pages++
 			if f.Limit > 0 && len(page.Orders) > f.Limit {
@@ -169,13 +169,13 @@ func TestList(t *testing.T) {
 	if _, pages := all(Filter{Limit: 20}); pages != 2 {
 		t.Errorf("40 orders are %d pages of 20", pages)
 	}
-	page, err := s.List(1, Filter{State: Processed})
+	page, err := s.List(t.Context(), 1, Filter{State: Processed})
 	must(t, err)
 	if !slices.IsSortedFunc(page.Orders, func(a, b *Order) int { return b.AcceptedAt.Compare(a.AcceptedAt) }) {
 		t.Error("the newest is not the first")
 	}
 	for _, place := range []string{"x", "\x00", "\xff\xff\xff\xff\xff", "\x00\x00\x00\x00l", "\x00\x00\x00\x00z"} {
-		if _, err := s.List(3, Filter{After: []byte(place)}); err != nil {
+		if _, err := s.List(t.Context(), 3, Filter{After: []byte(place)}); err != nil {
 			t.Errorf("after %q: %v", place, err)
 		}
 	}
@@ -189,12 +189,12 @@ func TestListWithOddWorkflowNames(t *testing.T) {
 		j.add(events.Event{Type: events.OrderRejected, Order: fmt.Sprint("o-", i), Workflow: name, Reason: "no"})
 	}
 	s, _ := folded(t, j)
-	page, err := s.List(1, Filter{State: Rejected})
+	page, err := s.List(t.Context(), 1, Filter{State: Rejected})
 	if err != nil || len(page.Orders) != len(names) {
 		t.Errorf("%d of %d orders, %v", len(page.Orders), len(names), err)
 	}
 	for _, name := range names[1:] {
-		if page, err = s.List(1, Filter{State: Rejected, Workflow: name}); err != nil || len(page.Orders) != 1 {
+		if page, err = s.List(t.Context(), 1, Filter{State: Rejected, Workflow: name}); err != nil || len(page.Orders) != 1 {
 			t.Errorf("%.20q: %d orders, %v", name, len(page.Orders), err)
 		}
 	}
@@ -247,7 +247,7 @@ func TestOddOrderIDs(t *testing.T) {
 			t.Errorf("deadline %d is of %q, step %q, at %v", i, d.Order, d.Step, d.At)
 		}
 	}
-	page, err := s.List(1, Filter{})
+	page, err := s.List(t.Context(), 1, Filter{})
 	must(t, err)
 	var listed []string
 	for _, o := range page.Orders {
@@ -332,7 +332,7 @@ func TestListByFailedStep(t *testing.T) {
 	put("undo", append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"), events.Event{Type: events.OrderErrored, Reason: "gone"}))
 	s, _ := folded(t, j)
 	found := func(f Filter) []string {
-		page, err := s.List(1, f)
+		page, err := s.List(t.Context(), 1, f)
 		must(t, err)
 		var ids []string
 		for _, o := range page.Orders {

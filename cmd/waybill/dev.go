@@ -24,11 +24,12 @@ import (
 
 // dev is everything in one process.
 type dev struct {
-	dataDir, kafkaAddr, httpAddr string
-	namespace                    string
-	partitions                   int32
-	partitionsGiven              bool
-	fsync                        bool
+	dataDir, kafkaAddr string
+	web                httpFlags
+	namespace          string
+	partitions         int32
+	partitionsGiven    bool
+	fsync              bool
 
 	out io.Writer
 	log *slog.Logger
@@ -49,7 +50,7 @@ The broker is for development: one process, one copy of the data.`,
 	flags := cmd.Flags()
 	flags.StringVar(&d.dataDir, "data-dir", "./waybill-data", "where the broker's data and the state store live")
 	flags.StringVar(&d.kafkaAddr, "kafka-addr", "127.0.0.1:9092", "address of the broker; port 0 takes a free one")
-	flags.StringVar(&d.httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP server; port 0 takes a free one")
+	d.web.add(flags, "address of the HTTP server; port 0 takes a free one")
 	flags.Int32Var(&d.partitions, "partitions", 4, "partitions of the topics, fixed once the data directory has some")
 	flags.BoolVar(&d.fsync, "fsync", false, "flush to the disk before acknowledging, to survive a power loss")
 	addNamespace(flags, &d.namespace)
@@ -83,7 +84,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	}
 
 	metrics := prometheus.NewRegistry()
-	server, err := listenHTTP(ctx, d.httpAddr, metrics, d.log)
+	server, err := listenHTTP(ctx, d.web, metrics, d.log)
 	if err != nil {
 		return err
 	}

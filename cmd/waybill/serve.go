@@ -24,7 +24,8 @@ const memoryLimit = 1 << 30
 
 func newServe() *cobra.Command {
 	var kafka kafkaFlags
-	var dataDir, httpAddr, id string
+	var web httpFlags
+	var dataDir, id string
 	var supervise, session, skew, raise time.Duration
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
@@ -40,7 +41,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags := cmd.Flags()
 	kafka.add(flags)
 	flags.StringVar(&dataDir, "data-dir", "./waybill-state", "where the state store lives")
-	flags.StringVar(&httpAddr, "http-addr", "127.0.0.1:8080", "address of the HTTP server")
+	web.add(flags, "address of the HTTP server")
 	flags.StringVar(&id, "id", "", "name of the instance, unique among those that run (default: the host's name and a random part that the data directory keeps)")
 	flags.DurationVar(&supervise, "supervise-interval", 250*time.Millisecond, "how often to look for expired steps")
 	flags.DurationVar(&skew, "clock-skew", 0, "how much clocks may differ: attempts expire that much after their complete-by")
@@ -70,7 +71,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			}
 		}
 		metrics := prometheus.NewRegistry()
-		server, err := listenHTTP(cmd.Context(), httpAddr, metrics, log)
+		server, err := listenHTTP(cmd.Context(), web, metrics, log)
 		if err != nil {
 			return err
 		}

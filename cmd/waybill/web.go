@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
 )
@@ -29,8 +30,36 @@ type web struct {
 	unused map[net.Conn]bool // connections without a request so far
 }
 
-// listenHTTP serves on addr until [web.close].
-func listenHTTP(ctx context.Context, addr string, metrics *prometheus.Registry, log *slog.Logger) (*web, error) {
+// httpFlags are where the HTTP server listens, and for whom.
+type httpFlags struct {
+	addr  string
+	hosts []string
+}
+
+func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
+	flags.StringVar(&f.addr, "http-addr", "127.0.0.1:8080", usage)
+	flags.StringSliceVar(&f.hosts, "http-host", nil, "names under which the HTTP server may be asked, besides localhost; without any, one that listens for other machines does not look at the name")
+}
+
+// names are those that the Host of a request may have, none if any may. On a
+// loopback address only this machine asks, and whoever names another host was led
+// here by a page that its browser shows.
+func (f *httpFlags) names(listener net.Addr) []string {
+	bound, err := netip.ParseAddrPort(listener.String())
+	local := err == nil && bound.Addr().IsLoopback()
+	if !local && len(f.hosts) == 0 {
+		return nil
+	}
+	names := append([]string{"localhost", "127.0.0.1", "[::1]"}, f.hosts...)
+	if own := bound.Addr().Unmap().String(); local && own != "127.0.0.1" && own != "::1" {
+		names = append(names, own)
+	}
+	return names
+}
+
+// listenHTTP serves until [web.close].
+func listenHTTP(ctx context.Context, flags httpFlags, metrics *prometheus.Registry, log *slog.Logger) (*web, error) {
+	addr := flags.addr
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("the HTTP address %s is in use; stop what listens there or choose another with --http-addr: %w", addr, err)
@@ -39,7 +68,7 @@ func listenHTTP(ctx context.Context, addr string, metrics *prometheus.Registry, 
 		return nil, fmt.Errorf("listen for HTTP on %q: %w", addr, err)
 	}
 	w := &web{
-		Server: api.New(api.Config{Version: programVersion().Version, Metrics: metrics, Logger: log}),
+		Server: api.New(api.Config{Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Logger: log}),
 		url:    "http://" + reachable(ln.Addr().String()),
 		done:   make(chan struct{}),
 		unused: make(map[net.Conn]bool),

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ import (
 // A server that closes does not wait for connections that nobody uses: new ones,
 // and those kept for a next request.
 func TestCloseDropsUnusedConnections(t *testing.T) {
-	server, err := listenHTTP(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	server, err := listenHTTP(t.Context(), httpFlags{addr: "127.0.0.1:0"}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,5 +49,54 @@ func TestCloseDropsUnusedConnections(t *testing.T) {
 	}
 	if err := server.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A page of another name that was made to lead to this machine reads nothing. On a
+// loopback address names are always looked at, on others where some are given.
+func TestHostsThatMayBeNamed(t *testing.T) {
+	const rebound = "rebound.example:80"
+	for _, c := range []struct {
+		listens string
+		hosts   []string
+		fine    []string
+		refused []string
+	}{
+		{"127.0.0.1:0", nil, []string{"localhost:1", "LOCALHOST", "127.0.0.1:8080", "[::1]:8080", "[::1]"}, []string{rebound, "localhost.rebound.example", "127.0.0.2", "0.0.0.0", ""}},
+		{"127.0.0.1:0", []string{"orders.example:443", "Other.example"}, []string{"orders.example", "ORDERS.example:8443", "other.example", "localhost"}, []string{rebound}},
+		{"127.0.0.2:0", nil, []string{"127.0.0.2:80", "127.0.0.1", "localhost"}, []string{rebound, "127.0.0.3"}},
+		{"[::1]:0", nil, []string{"[::1]:80", "localhost"}, []string{rebound}},
+		{"0.0.0.0:0", nil, []string{"127.0.0.1", rebound, "10.0.0.5"}, nil},
+		{"0.0.0.0:0", []string{"orders.example"}, []string{"orders.example:80", "localhost"}, []string{rebound, "10.0.0.5"}},
+	} {
+		server, err := listenHTTP(t.Context(), httpFlags{addr: c.listens, hosts: c.hosts}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			if strings.HasPrefix(c.listens, "[") {
+				continue // this machine has no IPv6
+			}
+			t.Fatal(err)
+		}
+		ask := func(host, path string) int {
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			request.Host = host
+			said := httptest.NewRecorder()
+			server.ServeHTTP(said, request)
+			return said.Code
+		}
+		for _, host := range c.fine {
+			if got := ask(host, "/openapi.json"); got != http.StatusOK {
+				t.Errorf("%s with %q answers %q with %d", c.listens, c.hosts, host, got)
+			}
+		}
+		for _, host := range c.refused {
+			for path, want := range map[string]int{"/openapi.json": 421, "/api/v1/orders": 421, "/": 421, "/healthz": 200, "/readyz": 503, "/metrics": 200} {
+				if got := ask(host, path); got != want {
+					t.Errorf("%s with %q answers %q with %d at %s, not %d", c.listens, c.hosts, host, got, path, want)
+				}
+			}
+		}
+		if err := server.close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -1,17 +1,15 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -26,7 +24,7 @@ func (s *Server) alerts(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-alerts", Method: http.MethodGet, Path: "/api/v1/alerts",
 		Summary: "List the open alerts", Tags: []string{"orders"},
-		Description: "Orders in state Error that wait for an operator, newest alert first.",
+		Description: "Orders in state Error that wait for an operator, newest alert first. A page may have fewer than limit though more follow: next says so.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listAlerts)
 }
@@ -42,96 +40,38 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 		return nil, err
 	}
 	defer done()
-	var after *place
+	var after *projections.AlertPlace
 	if in.After != "" {
 		if after, err = readPlace(in.After); err != nil {
 			return nil, errCursor
 		}
 	}
 	elsewhere := i.Elsewhere()
-	newest := latest{limit: in.Limit + 1} // one more says that there is a next page
-	if err := eachAlert(ctx, i, elsewhere, func(a *Alert) {
-		if after == nil || placeOf(a).compare(*after) > 0 {
-			newest.add(a)
-		}
-	}); err != nil {
-		return nil, s.broken("list alerts", err)
+	page, err := i.Store().Alerts(ctx, i.Partitions(), elsewhere, after, in.Limit)
+	if err != nil {
+		return nil, s.listError("list alerts", err)
 	}
-	out := &struct{ Body AlertPage }{AlertPage{Alerts: []Alert{}, Elsewhere: Elsewhere{elsewhere}}}
-	for n, a := range newest.alerts {
-		if n == in.Limit {
-			out.Body.Next = placeOf(newest.alerts[n-1]).String()
-			break
-		}
-		out.Body.Alerts = append(out.Body.Alerts, *a)
+	out := &struct{ Body AlertPage }{AlertPage{Alerts: make([]Alert, len(page.Orders)), Elsewhere: Elsewhere{elsewhere}}}
+	for n, o := range page.Orders {
+		out.Body.Alerts[n] = *alertOf(o)
+	}
+	if page.Next != nil {
+		out.Body.Next = cursor(page.Next)
 	}
 	return out, nil
 }
 
-// eachAlert goes through all open alerts, but for those elsewhere. The store lists them by partition,
-// so a page in order of time costs a look at every order in Error.
-func eachAlert(ctx context.Context, i *orchestrator.Instance, elsewhere []int32, yield func(*Alert)) error {
-	filter := projections.Filter{State: projections.Error, Without: elsewhere, Limit: 100}
-	for {
-		page, err := i.Store().List(i.Partitions(), filter)
-		if err != nil {
-			return err
-		}
-		for _, o := range page.Orders {
-			if a := alertOf(o); a != nil {
-				yield(a)
-			}
-		}
-		if page.Next == nil {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		filter.After = page.Next
-	}
+// cursor names a place in the listing of alerts.
+func cursor(p *projections.AlertPlace) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.At.UnixMilli(), 10) + "/" + p.Order))
 }
 
-// place is where an alert stands in the listing: newest first, then by order.
-type place struct {
-	millis int64
-	order  string
-}
-
-func placeOf(a *Alert) place { return place{a.At.UnixMilli(), a.Order} }
-
-func (p place) compare(q place) int {
-	return cmp.Or(cmp.Compare(q.millis, p.millis), cmp.Compare(p.order, q.order))
-}
-
-func (p place) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.millis, 10) + "/" + p.order))
-}
-
-func readPlace(cursor string) (*place, error) {
+func readPlace(cursor string) (*projections.AlertPlace, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return nil, err
 	}
 	millis, order, _ := strings.Cut(string(b), "/")
 	n, err := strconv.ParseInt(millis, 10, 64)
-	return &place{n, order}, err
-}
-
-// latest keeps the first alerts of the listing among those added, at most
-// limit.
-type latest struct {
-	limit  int
-	alerts []*Alert // in the order of the listing
-}
-
-func (l *latest) add(a *Alert) {
-	at, _ := slices.BinarySearchFunc(l.alerts, placeOf(a), func(b *Alert, p place) int { return placeOf(b).compare(p) })
-	if at == l.limit {
-		return
-	}
-	if len(l.alerts) == l.limit {
-		l.alerts = l.alerts[:l.limit-1]
-	}
-	l.alerts = slices.Insert(l.alerts, at, a)
+	return &projections.AlertPlace{At: time.UnixMilli(n), Order: order}, err
 }

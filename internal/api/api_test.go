@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -53,6 +52,9 @@ func newStage(t *testing.T) *stage {
 	for agent, operations := range map[string]agents.Operations{"inventory": fulfilment.Inventory, "payment": fulfilment.Payments, "shipping": fulfilment.Shipping} {
 		w.Serve(agents.Config{Agent: agent, Logger: slog.New(slog.DiscardHandler)}, operations)
 	}
+	w.Serve(agents.Config{Agent: "archive", Logger: slog.New(slog.DiscardHandler)}, agents.Operations{
+		"fetch": agents.Do(func(context.Context, agents.Request[any]) (string, error) { return strings.Repeat("x", 1<<20-100), nil }),
+	})
 	listener := httptest.NewServer(s.server)
 	s.url, s.http = listener.URL, listener.Client()
 	var err error
@@ -142,6 +144,7 @@ func TestAPI(t *testing.T) {
 	s.with("workflows", (*stage).testWorkflows)
 	s.with("submit and get", (*stage).testSubmit)
 	s.with("paging", (*stage).testPaging)
+	s.with("a large history", (*stage).testLargeHistory)
 	s.with("alerts", (*stage).testAlerts)
 	s.with("resubmit", (*stage).testResubmit)
 	s.with("cancel", (*stage).testCancel)
@@ -248,6 +251,8 @@ func (s *stage) testSubmit() {
 		}
 	}
 
+	s.historyInPages("a/b")
+
 	_, _, body := s.ask(request{path: "/api/v1/orders/a%2Fb"})
 	var o map[string]any
 	if err := json.Unmarshal([]byte(body), &o); err != nil {
@@ -274,6 +279,42 @@ func (s *stage) testSubmit() {
 	}
 	if o := s.order(receipt.OrderID, projections.Rejected); o.Reason == nil {
 		s.Errorf("rejected without a reason: %+v", o)
+	}
+}
+
+// historyInPages reads a history of eight events in pages of any size.
+func (s *stage) historyInPages(id string) {
+	s.Helper()
+	for limit, want := range map[int][]int{1: {1, 1, 1, 1, 1, 1, 1, 1}, 3: {3, 3, 2}, 4: {4, 4}, 8: {8}, 1000: {8}} {
+		var sizes []int
+		var seq uint64
+		for after := ""; ; {
+			status, _, answer := s.ask(request{path: fmt.Sprintf("/api/v1/orders/%s/history?limit=%d&after=%s", pathEscape(id), limit, after)})
+			var h struct {
+				Events []events.Event `json:"events"`
+				Next   string         `json:"next"`
+			}
+			if err := json.Unmarshal([]byte(answer), &h); status != 200 || err != nil {
+				s.Fatalf("pages of %d: %d %s (%v)", limit, status, answer, err)
+			}
+			for _, e := range h.Events {
+				if seq++; e.Seq != seq {
+					s.Errorf("pages of %d: event %d has number %d", limit, seq, e.Seq)
+				}
+			}
+			sizes = append(sizes, len(h.Events))
+			if after = h.Next; after == "" {
+				break
+			}
+		}
+		if !slices.Equal(sizes, want) {
+			s.Errorf("pages of %d have %v, not %v", limit, sizes, want)
+		}
+	}
+	for _, after := range []string{"8", "9", "18446744073709551615"} {
+		if status, _, answer := s.ask(request{path: "/api/v1/orders/" + pathEscape(id) + "/history?after=" + after}); status != 200 || strings.TrimSpace(answer) != `{"events":[]}` {
+			s.Errorf("behind %s: %d %s", after, status, answer)
+		}
 	}
 }
 
@@ -314,6 +355,29 @@ func (s *stage) testPaging() {
 	rejected, err := s.client.Orders(s.Context(), Filter{State: "Rejected"}, 10, "")
 	if err != nil || len(rejected.Orders) != 1 {
 		s.Errorf("rejected: %+v, %v", rejected, err)
+	}
+}
+
+// testLargeHistory reads one of six events of a megabyte each.
+func (s *stage) testLargeHistory() {
+	flow := "workflow: archive\nsteps:\n"
+	for n := range 6 {
+		flow += fmt.Sprintf("- {name: s%d, agent: archive, do: fetch}\n", n)
+	}
+	if err := s.client.Register(s.Context(), "archive.yaml", []byte(flow)); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "large", Workflow: "archive"}); err != nil {
+		s.Fatal(err)
+	}
+	s.order("large", projections.Processed)
+	_, _, answer := s.ask(request{path: "/api/v1/orders/large/history"})
+	var page History
+	if err := json.Unmarshal([]byte(answer), &page); err != nil || page.Next == "" || len(answer) > 6<<20 {
+		s.Errorf("a page of %d bytes with %d events, the next behind %q: %v", len(answer), len(page.Events), page.Next, err)
+	}
+	if all := s.history("large"); len(all) != 14 {
+		s.Errorf("%d events in all pages", len(all))
 	}
 }
 
@@ -398,6 +462,9 @@ func (s *stage) testProblems() {
 		{request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"w"}`, header: http.Header{"Content-Type": {"text/html"}}}, 415, ""},
 		{request{path: "/api/v1/orders/none"}, 404, "none"},
 		{request{path: "/api/v1/orders/none/history"}, 404, "none"},
+		{request{path: "/api/v1/orders/none/history?limit=1001"}, 422, "limit"},
+		{request{path: "/api/v1/orders/none/history?after=-1"}, 422, "after"},
+		{request{path: "/api/v1/orders/none/history?after=x"}, 422, "after"},
 		{request{path: "/api/v1/orders/%ff"}, 404, ""},
 		{request{path: "/api/v1/orders?state=Lost"}, 422, "Pending"},
 		{request{path: "/api/v1/orders?limit=0"}, 422, "limit"},
@@ -407,6 +474,12 @@ func (s *stage) testProblems() {
 		{request{path: "/api/v1/alerts?after=eA"}, 422, "next"},
 		{request{path: "/api/v1/partitions/3/projection"}, 404, "from 0"},
 		{request{path: "/api/v1/partitions/x/projection"}, 422, ""},
+		{request{path: "/api/v1/partitions/-1/projection"}, 422, ""},
+		{request{path: "/api/v1/partitions/2147483647/projection"}, 404, "from 0"},
+		{request{path: "/api/v1/partitions/2147483648/projection"}, 404, "from 0"},
+		{request{path: "/api/v1/partitions/4294967295/projection"}, 404, "from 0"},
+		{request{path: "/api/v1/partitions/4294967296/projection"}, 404, "from 0"},
+		{request{path: "/api/v1/partitions/9223372036854775808/projection"}, 422, ""},
 		{request{path: "/api/v1/nothing"}, 404, "openapi.json"},
 		{request{path: "/"}, 404, "openapi.json"},
 		{request{method: "DELETE", path: "/api/v1/orders"}, 405, "GET or POST"},
@@ -505,7 +578,8 @@ func TestAnInstanceThatDoesNotRun(t *testing.T) {
 	s.ServeHTTP(&deafWriter{}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/partitions/0/projection", http.NoBody))
 }
 
-// S6: what uses the instance is ended by Detach, which waits for it.
+// S6: what uses the instance is ended by Detach, which waits for it. Meanwhile health
+// and metrics are told, and a new request is not begun.
 func TestDetachEndsRequests(t *testing.T) {
 	s := New(Config{})
 	s.Attach(&orchestrator.Instance{})
@@ -518,14 +592,13 @@ func TestDetachEndsRequests(t *testing.T) {
 		s.Detach(errors.New("over"))
 		close(detached)
 	}()
-	for s.mu.TryRLock() { // until it waits for the one that uses the instance
-		s.mu.RUnlock()
-		runtime.Gosched()
-	}
-	if s.alive.Err() == nil {
-		t.Error("it waits for a request that nobody ends")
-	} else {
-		<-ctx.Done()
+	<-ctx.Done()
+	for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/readyz": 503, "/api/v1/orders": 503} {
+		said := httptest.NewRecorder()
+		s.ServeHTTP(said, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		if said.Code != want || want == 503 && !strings.Contains(said.Body.String(), "over") {
+			t.Errorf("%s while a request ends: %d %s", path, said.Code, said.Body)
+		}
 	}
 	select {
 	case <-detached:

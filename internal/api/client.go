@@ -80,15 +80,24 @@ func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
 	return &o, c.call(ctx, http.MethodGet, path, nil, nil, &o)
 }
 
-// History returns the journal events of an order, each as it stands in the
+// History returns all journal events of an order, each as it stands in the
 // journal.
 func (c *Client) History(ctx context.Context, id string) (*History, error) {
 	path, err := orderPath(id)
 	if err != nil {
 		return nil, err
 	}
-	var h History
-	return &h, c.call(ctx, http.MethodGet, path+"/history", nil, nil, &h)
+	all := &History{Events: []json.RawMessage{}}
+	for after := ""; ; {
+		var page History
+		if err := c.call(ctx, http.MethodGet, path+"/history", values(map[string]string{"after": after}), nil, &page); err != nil {
+			return nil, err
+		}
+		all.Events = append(all.Events, page.Events...)
+		if after = page.Next; after == "" {
+			return all, nil
+		}
+	}
 }
 
 func orderPath(id string) (string, error) {

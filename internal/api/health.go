@@ -23,10 +23,10 @@ func (s *Server) health(mux *http.ServeMux) {
 
 // ready says what is missing for the instance to serve, nil if nothing.
 func (s *Server) ready() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.instance == nil {
-		return s.why
+	u, why := s.borrow()
+	if why != nil {
+		return why
 	}
-	return s.instance.Ready()
+	defer u.by.Done()
+	return u.Ready()
 }

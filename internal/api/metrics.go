@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/plugin/kprom"
+
+	"github.com/waybill-dev/waybill/orchestrator"
 )
 
 // metrics registers /metrics, and what the server itself has to say there.
@@ -17,10 +19,10 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector(),
-		s.gauge("waybill_partitions", "Partitions of the namespace.", func() float64 { return float64(s.instance.Partitions()) }),
-		s.gauge("waybill_owned_partitions", "Partitions that this instance serves.", func() float64 { return float64(s.instance.Owned()) }),
-		s.gauge("waybill_ready", "1 if the instance serves all that it was given.", func() float64 {
-			if s.instance.Ready() == nil {
+		s.gauge("waybill_partitions", "Partitions of the namespace.", func(i *orchestrator.Instance) float64 { return float64(i.Partitions()) }),
+		s.gauge("waybill_owned_partitions", "Partitions that this instance serves.", func(i *orchestrator.Instance) float64 { return float64(i.Owned()) }),
+		s.gauge("waybill_ready", "1 if the instance serves all that it was given.", func(i *orchestrator.Instance) float64 {
+			if i.Ready() == nil {
 				return 1
 			}
 			return 0
@@ -30,14 +32,14 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 }
 
 // gauge is 0 while there is no instance to ask.
-func (s *Server) gauge(name, help string, value func() float64) prometheus.Collector {
+func (s *Server) gauge(name, help string, value func(*orchestrator.Instance) float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-		s.mu.RLock()
-		defer s.mu.RUnlock()
-		if s.instance == nil {
+		u, why := s.borrow()
+		if why != nil {
 			return 0
 		}
-		return value()
+		defer u.by.Done()
+		return value(u.Instance)
 	})
 }
 

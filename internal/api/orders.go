@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -49,6 +50,7 @@ type Elsewhere struct {
 // History is the journal of one order.
 type History struct {
 	Events []json.RawMessage `json:"events" nullable:"false" doc:"The order's journal events, as they stand in the journal"`
+	Next   string            `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
 }
 
 func (s *Server) orders(api huma.API) {
@@ -62,7 +64,7 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
 		Summary: "List orders", Tags: []string{"orders"},
-		Description: "Partition by partition, in each by state and workflow, newest first.",
+		Description: "Partition by partition, in each by state and workflow, newest first. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listOrders)
 	huma.Register(api, huma.Operation{
@@ -73,7 +75,8 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "get-order-history", Method: http.MethodGet, Path: "/api/v1/orders/{id}/history",
 		Summary: "Get the journal events of an order", Tags: []string{"orders"},
-		Errors: []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
+		Description: "In order. A page has fewer than limit where events are large, though more follow: next says so.",
+		Errors:      []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getHistory)
 }
 
@@ -129,7 +132,7 @@ type listInput struct {
 }
 
 func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body OrderPage }, error) {
-	i, _, done, err := s.use(ctx)
+	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,11 +142,11 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		return nil, errCursor
 	}
 	elsewhere := i.Elsewhere()
-	page, err := i.Store().List(i.Partitions(), projections.Filter{
+	page, err := i.Store().List(ctx, i.Partitions(), projections.Filter{
 		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Without: elsewhere, Limit: in.Limit, After: after,
 	})
 	if err != nil {
-		return nil, s.broken("list orders", err)
+		return nil, s.listError("list orders", err)
 	}
 	out := &struct{ Body OrderPage }{OrderPage{
 		Orders:    make([]Summary, len(page.Orders)),
@@ -175,7 +178,15 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 	return &struct{ Body Order }{OrderOf(i.Partition(in.ID), o)}, nil
 }
 
-func (s *Server) getHistory(ctx context.Context, in *orderInput) (*struct{ Body History }, error) {
+type historyInput struct {
+	ID    string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+	After uint64 `query:"after" doc:"The next of the page before: the number of its last event"`
+}
+
+const _ = uint(orchestrator.MaxHistory - 1000) // not negative; see historyInput
+
+func (s *Server) getHistory(ctx context.Context, in *historyInput) (*struct{ Body History }, error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -183,13 +194,16 @@ func (s *Server) getHistory(ctx context.Context, in *orderInput) (*struct{ Body 
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	history, err := i.History(ctx, in.ID)
+	page, err := i.History(ctx, in.ID, in.After, in.Limit)
 	if err != nil {
 		return nil, s.orderError(in.ID, "read the history of order", err)
 	}
-	out := &struct{ Body History }{History{Events: make([]json.RawMessage, len(history))}}
-	for n := range history {
-		out.Body.Events[n] = history[n].Append(nil)
+	out := &struct{ Body History }{History{Events: make([]json.RawMessage, len(page.Events))}}
+	for n := range page.Events {
+		out.Body.Events[n] = page.Events[n].Append(nil)
+	}
+	if page.Next > 0 {
+		out.Body.Next = strconv.FormatUint(page.Next, 10)
 	}
 	return out, nil
 }
@@ -207,6 +221,14 @@ func (s *Server) orderError(id, doing string, err error) error {
 		return huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)
 	}
 	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
+}
+
+// listError answers for a listing that failed.
+func (s *Server) listError(doing string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return huma.Error503ServiceUnavailable("the instance stops; ask another, or try again in a moment", err)
+	}
+	return s.broken(doing, err)
 }
 
 // broken answers for a fault that is not the caller's.

@@ -62,7 +62,7 @@ func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body
 }
 
 type projectionInput struct {
-	Partition int32 `path:"partition" minimum:"0"`
+	Partition int64 `path:"partition" minimum:"0"` // huma would cut what an int32 does not hold
 }
 
 // lineTimeout is how long a reader of a stream may keep it waiting: a stream
@@ -78,10 +78,11 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 			return
 		}
 		defer done()
-		if in.Partition >= i.Partitions() {
+		if in.Partition >= int64(i.Partitions()) {
 			refuse(w, http.StatusNotFound, fmt.Sprintf("there is no partition %d; the namespace has %d, from 0", in.Partition, i.Partitions()))
 			return
 		}
+		partition := int32(in.Partition)
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		patience := http.NewResponseController(w)
 		out := bufio.NewWriterSize(w, 64<<10)
@@ -102,8 +103,8 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 			}
 			return out.WriteByte('\n')
 		}
-		err = i.Store().Dump(in.Partition,
-			func(h projections.Head) error { return line(partitionOf(in.Partition, &h)) },
+		err = i.Store().Dump(partition,
+			func(h projections.Head) error { return line(partitionOf(partition, &h)) },
 			func(key, value []byte) error { return line(Entry{hex.EncodeToString(key), value}) })
 		if err == nil {
 			err = out.Flush()

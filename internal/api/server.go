@@ -36,12 +36,18 @@ type Server struct {
 	log     *slog.Logger
 	handler http.Handler
 
-	// mu is held for reading while a request uses the instance.
-	mu       sync.RWMutex
-	instance *orchestrator.Instance
-	why      error           // why there is no instance
-	alive    context.Context //nolint:containedctx // the instance's life, which is longer than a call and ends its requests
-	end      context.CancelFunc
+	// mu is held for moments only: nobody who asks for health waits for a request.
+	mu  sync.Mutex
+	now *used // nil while there is no instance
+	why error // why there is none
+}
+
+// used is an instance for as long as requests may use it.
+type used struct {
+	*orchestrator.Instance
+	alive context.Context //nolint:containedctx // the instance's life, which is longer than a call and ends its requests
+	end   context.CancelFunc
+	by    sync.WaitGroup // the requests
 }
 
 // Config is what a [Server] needs to know.
@@ -50,6 +56,9 @@ type Config struct {
 	Version string
 	// Metrics is where /metrics gathers from and the server's own metrics go.
 	Metrics *prometheus.Registry
+	// Hosts are the names that requests may name as their Host, whatever the port;
+	// none means any.
+	Hosts []string
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 }
@@ -78,7 +87,14 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	s.handler = guard.Handler(mux)
+	guarded := named(cfg.Hosts, guard.Handler(mux))
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if open(r.URL.Path) {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
 	return s
 }
 
@@ -87,41 +103,52 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // Attach makes the server answer for an instance.
 func (s *Server) Attach(i *orchestrator.Instance) {
+	u := &used{Instance: i}
+	u.alive, u.end = context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instance, s.why = i, nil
-	s.alive, s.end = context.WithCancel(context.Background())
+	s.now, s.why = u, nil
 }
 
 // Detach ends the requests that use the instance, and waits for them. Until
 // the next [Server.Attach] requests are answered with why. It must be called
 // before the instance is closed.
 func (s *Server) Detach(why error) {
-	s.mu.RLock()
-	if s.end != nil {
-		s.end()
+	s.mu.Lock()
+	u := s.now
+	s.now, s.why = nil, why
+	s.mu.Unlock()
+	if u != nil {
+		u.end()
+		u.by.Wait()
 	}
-	s.mu.RUnlock()
+}
+
+// borrow returns the instance, which stays until the caller calls u.by.Done, or
+// why there is none.
+func (s *Server) borrow() (*used, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instance, s.why = nil, why
+	if s.now == nil {
+		return nil, s.why
+	}
+	s.now.by.Add(1)
+	return s.now, nil
 }
 
 // use returns the instance, and a context that ends with it. The caller calls
 // done when it needs it no more. There is no instance if the error is not nil.
 func (s *Server) use(ctx context.Context) (_ *orchestrator.Instance, _ context.Context, done func(), _ error) {
-	s.mu.RLock()
-	if s.instance == nil {
-		why := s.why
-		s.mu.RUnlock()
+	u, why := s.borrow()
+	if why != nil {
 		return nil, nil, nil, huma.Error503ServiceUnavailable(fmt.Sprintf("not ready: %v; try again in a moment", why))
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.alive, cancel)
-	return s.instance, ctx, func() {
+	stop := context.AfterFunc(u.alive, cancel)
+	return u.Instance, ctx, func() {
 		stop()
 		cancel()
-		s.mu.RUnlock()
+		u.by.Done()
 	}, nil
 }
 

@@ -148,7 +148,7 @@ func options(cfg Config, ln net.Listener, log *slog.Logger) []kfake.Opt {
 		kfake.GroupMinSessionTimeout(minSessionTimeout),
 		// kfake only knows ports of 127.0.0.1, so it is handed the listener;
 		// it advertises that listener's address.
-		kfake.ListenFn(func(string, string) (net.Listener, error) { return ln, nil }),
+		kfake.ListenFn(func(string, string) (net.Listener, error) { return frames{ln, log}, nil }),
 		kfake.WithLogger(clusterLog{log}),
 		kfake.BrokerConfigs(map[string]string{
 			// The default is seven days, and it applies to every topic as

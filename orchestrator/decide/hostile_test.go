@@ -96,7 +96,7 @@ func TestHostileSubmissions(t *testing.T) {
 				return
 			}
 			s.rebuild(t)
-			if _, err := s.store.List(1, projections.Filter{}); err != nil {
+			if _, err := s.store.List(t.Context(), 1, projections.Filter{}); err != nil {
 				t.Errorf("orders cannot be listed any more: %.200s", err)
 			}
 		})

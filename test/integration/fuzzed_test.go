@@ -161,7 +161,7 @@ func (w *world) armed(i *waybill.Instance) error {
 	for _, state := range []projections.State{projections.Pending, projections.Processing, projections.Compensating} {
 		f.State, f.After = state, nil
 		for {
-			page, err := i.Store().List(partitions, f)
+			page, err := i.Store().List(w.Context(), partitions, f)
 			if err != nil {
 				return err
 			}

@@ -48,8 +48,8 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 		if k := events.Header(asked, "ce_idempotencykey"); k != "o-1/charge" || events.Header(asked, "ce_step") != "charge" {
 			t.Errorf("the request's headers: key %q", k)
 		}
-		history, err := i.History(t.Context(), "o-1")
-		if err != nil || len(history) != 8 || history[7].Type != events.OrderCompleted {
+		history, err := i.History(t.Context(), "o-1", 0, orchestrator.MaxHistory)
+		if err != nil || len(history.Events) != 8 || history.Events[7].Type != events.OrderCompleted {
 			t.Errorf("history: %v, %v", history, err)
 		}
 

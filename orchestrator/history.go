@@ -1,0 +1,138 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// HistoryPage is a part of what happened to an order.
+type HistoryPage struct {
+	Events []events.Event
+	// Next is the number of the last event if more follow, else 0.
+	Next uint64
+}
+
+const (
+	// MaxHistory is how many events a page has at most.
+	MaxHistory = 1000
+	// historyBytes ends a page once its events have so many.
+	historyBytes = 4 << 20
+)
+
+// History returns the events of an order behind a number, from the journal, in
+// order (P4): at most limit of them, and fewer where they are large. It fails with
+// [projections.ErrNotFound] and [ErrElsewhere].
+func (i *Instance) History(ctx context.Context, id string, after uint64, limit int) (_ HistoryPage, err error) {
+	p, err := i.kept(id)
+	if err != nil {
+		return HistoryPage{}, err
+	}
+	offsets, err := i.store.Journal(p, id)
+	if err != nil {
+		return HistoryPage{}, err
+	}
+	// Events are numbered from 1, without gaps.
+	offsets = offsets[min(after, uint64(len(offsets))):]
+	last := after + uint64(len(offsets))
+	offsets = offsets[:min(limit, len(offsets))]
+	if len(offsets) == 0 {
+		return HistoryPage{}, nil
+	}
+	client, err := i.reader(ctx)
+	if err != nil {
+		return HistoryPage{}, err
+	}
+	defer func() { i.giveBack(client, p, err) }()
+	read := func(offset int64) {
+		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
+	}
+
+	page := HistoryPage{Events: make([]events.Event, 0, len(offsets))}
+	bytes := 0
+	more := func() bool { return len(page.Events) < len(offsets) && bytes < historyBytes }
+	read(offsets[0])
+	for more() {
+		fetches := client.PollFetches(ctx)
+		if err := errors.Join(fetches.Err0(), ctx.Err()); err != nil {
+			return HistoryPage{}, fmt.Errorf("read the history of order %q: %w", id, err)
+		}
+		var at int64
+		for it := fetches.RecordIter(); !it.Done() && more(); {
+			r := it.Next()
+			if at = r.Offset; r.Partition != p || at != offsets[len(page.Events)] {
+				continue
+			}
+			e, err := events.Decode[events.Event](r.Value)
+			if err != nil {
+				return HistoryPage{}, fmt.Errorf("journal partition %d offset %d: %w", p, r.Offset, err)
+			}
+			if e.Order != id {
+				return HistoryPage{}, fmt.Errorf("%w: journal partition %d offset %d is of order %q, and not of %q", projections.ErrDamaged, p, r.Offset, e.Order, id)
+			}
+			page.Events = append(page.Events, e)
+			bytes += len(r.Value)
+		}
+		const far = 10_000 // offsets that are cheaper to jump over than to read
+		if n := len(page.Events); more() && offsets[n]-at > far {
+			read(offsets[n])
+		}
+	}
+	if at := after + uint64(len(page.Events)); at < last {
+		page.Next = at
+	}
+	return page, nil
+}
+
+// maxReaders is how many histories are read at the same time. Their readers of the
+// journal are kept for the next: a new one spends most of its time on connections.
+const maxReaders = 4
+
+// newReaders are the places of so many readers, none of which is there yet.
+func newReaders() chan *kgo.Client {
+	readers := make(chan *kgo.Client, maxReaders)
+	for range maxReaders {
+		readers <- nil
+	}
+	return readers
+}
+
+// reader waits for its turn, and returns a reader of the journal for one caller,
+// that reads nothing yet.
+func (i *Instance) reader(ctx context.Context) (client *kgo.Client, err error) {
+	select {
+	case client = <-i.readers:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a reader of the journal: %w", ctx.Err())
+	}
+	if client != nil {
+		return client, nil
+	}
+	if client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.MetadataMinAge(cluster.MetadataMinAge),
+	)...); err != nil {
+		i.readers <- nil
+		return nil, fmt.Errorf("reader of the journal: %w", err)
+	}
+	return client, nil
+}
+
+// giveBack takes a reader back that has read partition p, and keeps it if all
+// went well.
+func (i *Instance) giveBack(client *kgo.Client, p int32, err error) {
+	client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+	if err != nil {
+		client.Close()
+		client = nil
+	}
+	i.readers <- client
+}

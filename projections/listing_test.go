@@ -1,0 +1,232 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// pages walks through a listing, and says how many orders each page had.
+func pages(t *testing.T, s *Store, f Filter) (ids []string, sizes []int) {
+	t.Helper()
+	for {
+		page, err := s.List(t.Context(), 1, f)
+		must(t, err)
+		for _, o := range page.Orders {
+			ids = append(ids, o.ID)
+		}
+		sizes = append(sizes, len(page.Orders))
+		if f.After = page.Next; page.Next == nil {
+			return ids, sizes
+		}
+	}
+}
+
+// crowd folds n orders of flow-a, and one of flow-b.
+func crowd(t *testing.T, n int) *Store {
+	t.Helper()
+	j := newJournal()
+	batch := make([]events.Event, n+1)
+	for i := range batch {
+		batch[i] = events.Event{Type: events.OrderAccepted, Order: fmt.Sprintf("o-%05d", i), Workflow: "flow-a", Version: 1, Steps: []string{"s0"}}
+	}
+	batch[n/2].Workflow = "flow-b"
+	j.add(batch...)
+	s, _ := folded(t, j)
+	return s
+}
+
+// A page that finds nothing ends all the same, and says where the next begins. What
+// the index knows costs no look at other orders.
+func TestAPageCostsSoMuch(t *testing.T) {
+	s := crowd(t, pageKeys+10)
+	ids, sizes := pages(t, s, Filter{Step: "s9"})
+	if ids != nil || !slices.Equal(sizes, []int{0, 0}) {
+		t.Errorf("no order failed at the step, and the pages have %v: %v", sizes, ids)
+	}
+	ids, sizes = pages(t, s, Filter{Workflow: "flow-b"})
+	if len(ids) != 1 || !slices.Equal(sizes, []int{1}) {
+		t.Errorf("of the only order of a workflow the pages have %v: %v", sizes, ids)
+	}
+}
+
+// Large records make pages of fewer orders, and none is left out.
+func TestAPageReadsSoMuch(t *testing.T) {
+	const orders, each = 50, 200 << 10
+	j := newJournal()
+	for i := range orders {
+		j.add(events.Event{Type: events.OrderRejected, Order: fmt.Sprintf("o-%02d", i), Workflow: "flow", Reason: strings.Repeat("x", each)})
+	}
+	s, _ := folded(t, j)
+	ids, sizes := pages(t, s, Filter{Limit: 1000})
+	if most := slices.Max(sizes); len(ids) != orders || most > pageBytes/each+1 {
+		t.Errorf("%d of %d orders, on pages of %v", len(ids), orders, sizes)
+	}
+}
+
+// A listing reads no payloads, of which one order may have many megabytes.
+func TestListingsReadNoPayloads(t *testing.T) {
+	j := newJournal()
+	j.add(alerted("o-1", 4)...)
+	s, _ := folded(t, j)
+	o, _, err := s.Order(0, "o-1")
+	if err != nil || !bytes.Equal(o.Input, input("flow")) {
+		t.Fatalf("%v, %v", o, err)
+	}
+	must(t, s.db.Delete(payloadKey(0, "o-1", "", ""), pebble.NoSync))
+	page, err := s.List(t.Context(), 1, Filter{})
+	if err != nil || len(page.Orders) != 1 || page.Orders[0].Input != nil || page.Orders[0].State != Error {
+		t.Errorf("%+v, %v", page, err)
+	}
+	open, err := s.Alerts(t.Context(), 1, nil, nil, 10)
+	if err != nil || len(open.Orders) != 1 || open.Orders[0].Alert.Reason != "gone" {
+		t.Errorf("%+v, %v", open, err)
+	}
+}
+
+// A listed order is locked by whoever owns the partition now.
+func TestListedOrdersAreLockedByTheOwner(t *testing.T) {
+	j := newJournal()
+	j.claim("i-1", 1, 1)
+	j.add(accepted("o-1", "flow"), started("o-1", "s0", 1, start))
+	j.add(accepted("o-2", "flow"))
+	j.claim("i-2", 1, 1)
+	s, _ := folded(t, j)
+	page, err := s.List(t.Context(), 1, Filter{})
+	must(t, err)
+	for _, o := range page.Orders {
+		if want := map[string]string{"o-1": "i-2", "o-2": ""}[o.ID]; o.LockedBy != want {
+			t.Errorf("%s is locked by %q, not %q", o.ID, o.LockedBy, want)
+		}
+	}
+}
+
+// hangingUp is a caller who hangs up after so many looks.
+type hangingUp struct {
+	context.Context
+	left int
+}
+
+func (h *hangingUp) Err() error {
+	if h.left--; h.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A listing ends in its middle when the caller hangs up.
+func TestAListingEndsWithItsCaller(t *testing.T) {
+	j := newJournal()
+	for i := range 10 {
+		j.add(alerted(fmt.Sprint("o-", i), i)...)
+	}
+	s, _ := folded(t, j)
+	page, err := s.List(&hangingUp{t.Context(), 5}, 1, Filter{})
+	if !errors.Is(err, context.Canceled) || len(page.Orders) != 5 {
+		t.Errorf("%d orders, %v", len(page.Orders), err)
+	}
+	if _, err := s.Alerts(&hangingUp{t.Context(), 5}, 1, nil, nil, 100); !errors.Is(err, context.Canceled) {
+		t.Errorf("alerts: %v", err)
+	}
+}
+
+// alerted is an order with an open alert, raised after so many seconds.
+func alerted(id string, seconds int) []events.Event {
+	history := inError()
+	for i := range history {
+		history[i].Order, history[i].At = id, at(seconds)
+	}
+	return history
+}
+
+// openAlerts walks through the open alerts, and returns their orders.
+func openAlerts(t *testing.T, s *Store, without []int32, limit int) (ids []string) {
+	t.Helper()
+	var after *AlertPlace
+	for {
+		page, err := s.Alerts(t.Context(), 3, without, after, limit)
+		must(t, err)
+		if len(page.Orders) > limit {
+			t.Fatalf("%d alerts on a page of %d", len(page.Orders), limit)
+		}
+		for _, o := range page.Orders {
+			ids = append(ids, o.ID)
+		}
+		if after = page.Next; after == nil {
+			return ids
+		}
+	}
+}
+
+// Alerts of all partitions are one list, newest first, whatever the pages.
+func TestAlertsAreListedByTime(t *testing.T) {
+	s, _ := temporary(t)
+	resubmitted := func(id string) events.Event {
+		return events.Event{Type: events.OrderResubmitted, Order: id, Step: "s0", Steps: []string{"s0"}}
+	}
+	for p, histories := range map[int32][][]events.Event{
+		0: {alerted("a", 10), alerted("b", 30), append(alerted("goes on", 90), resubmitted("goes on"))},
+		2: {alerted("c", 20), alerted("d", 30), alerted("b2", 30)},
+	} {
+		j := newJournal()
+		for _, history := range histories {
+			j.add(history...)
+		}
+		writer := partition(t, s, p)
+		must(t, fold(writer, j.records))
+		must(t, writer.Flush())
+	}
+	want := []string{"b", "b2", "d", "c", "a"}
+	for _, limit := range []int{1, 2, 3, 5, 100} {
+		expect(t, fmt.Sprint("in pages of ", limit), openAlerts(t, s, nil, limit), want)
+	}
+	expect(t, "without partition 2", openAlerts(t, s, []int32{2}, 1), []string{"b", "a"})
+
+	// One that is raised again moves, and one that is settled is gone, flushed in between or not.
+	j := newJournal()
+	j.add(alerted("moves", 10)...)
+	j.add(alerted("settled", 40)...)
+	writer := partition(t, s, 1)
+	must(t, fold(writer, j.records))
+	must(t, writer.Flush())
+	expect(t, "with partition 1", openAlerts(t, s, nil, 2), []string{"settled", "b", "b2", "d", "c", "a", "moves"})
+	n := len(j.records)
+	j.add(events.Event{Type: events.AlertRaised, Order: "moves", At: at(50), Step: "s0", Reason: "once more", Errors: []events.Error{}, Action: "do it"})
+	j.add(resubmitted("settled"))
+	must(t, fold(writer, j.records[n:]))
+	must(t, writer.Flush())
+	expect(t, "after what came", openAlerts(t, s, nil, 2), append([]string{"moves"}, want...))
+	keys := 0
+	for key := range dump(t, s, 1) {
+		if key[4] == kindAlert {
+			keys++
+		}
+	}
+	expect(t, "keys of the index", keys, 1)
+}
+
+// Who looks through alerts goes on behind any place, also one that is gone.
+func TestAlertsGoOnBehindAPlace(t *testing.T) {
+	j := newJournal()
+	j.add(alerted("o-1", 4)...)
+	s, _ := folded(t, j)
+	for _, c := range []struct {
+		place AlertPlace
+		want  int
+	}{
+		{AlertPlace{at(0), "a"}, 0}, {AlertPlace{at(3600), "z"}, 1}, {AlertPlace{at(4), "o-0"}, 1}, {AlertPlace{at(4), "o-1"}, 0},
+	} {
+		page, err := s.Alerts(t.Context(), 1, nil, &c.place, 10)
+		if err != nil || len(page.Orders) != c.want || page.Next != nil {
+			t.Errorf("behind %v: %d alerts, %v", c.place, len(page.Orders), err)
+		}
+	}
+}
