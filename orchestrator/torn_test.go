@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -168,7 +169,7 @@ func (h *torn) producer() *kgo.Client {
 // stops it.
 func (h *torn) run(id string) func() {
 	h.Helper()
-	i, stop := runs(h.T, h.broker, Config{ID: id, Namespace: h.topics.Namespace, DataDir: h.dir})
+	i, stop := runs(h.T, h.broker, Config{ID: id, Namespace: h.topics.Namespace, DataDir: h.dir, watchEvery: time.Second})
 	h.instance = i
 	return stop
 }
