@@ -128,7 +128,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	i := &Instance{cfg: cfg, log: cfg.Logger, readers: make(chan *kgo.Client, idleReaders)}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
-	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut)})
+	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {
 		if err != nil {
 			cut()
@@ -185,6 +185,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}
+	i.catalogue.alarm = func(ctx context.Context, why error) { i.alert(ctx, "workflows", why) }
 	i.members.alarm = func(ctx context.Context, p int32, why error) {
 		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
 	}

@@ -182,7 +182,8 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
 			rebuilt = true
 			err = state.Reset()
-		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer), errors.Is(err, lane.ErrInputLost):
+		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer),
+			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
 			m.alarm(ctx, p, err)
 			wait = stoppedPause

@@ -289,12 +289,13 @@ func (l *Lane) raise() {
 	l.current.raised, l.format = format, format
 }
 
-// decide makes the next batch of what one poll brought.
-func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
-	if len(records) == 0 {
+// decide makes the next batch of what one poll brought, and of what could not be read
+// behind that.
+func (l *Lane) decide(ctx context.Context, records []*kgo.Record, unread ...input) error {
+	if len(records)+len(unread) == 0 {
 		return nil
 	}
-	read := l.readInputs(records)
+	read := append(l.readInputs(records), unread...)
 	if err := l.prepare(ctx, read); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -428,6 +429,61 @@ func TestRaisingAPartition(t *testing.T) {
 	}
 }
 
+// A batch of inputs that nobody can read is one that is put aside, in its turn: what
+// waits before it still does.
+func TestUnreadBatches(t *testing.T) {
+	l, _ := newLane(t)
+	reader := &skipper{}
+	l.inputs, l.broker = reader, ends{at: 100}
+	here, _ := l.keys()
+	early := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that may still come
+	must(t, l.decide(t.Context(), []*kgo.Record{early}))
+	var failed []kgo.FetchError
+	for _, topic := range []string{l.topics.Commands, l.topics.Replies} {
+		failed = append(failed, kgo.FetchError{Topic: topic, Partition: 5, Err: fmt.Errorf("a reader: %w", &kgo.ErrDecompressTooLarge{Topic: topic, Partition: 5, Offset: 8, NextOffset: 11})})
+	}
+	damage := kgo.FetchError{Topic: l.topics.Journal, Err: &kgo.ErrDecompressTooLarge{}}
+	away := kgo.FetchError{Topic: l.topics.Orders, Err: kerr.NotLeaderForPartition}
+	unread, others := l.unread(append(failed, damage, away))
+	if len(others) != 2 || others[0].Topic != damage.Topic || others[1].Topic != away.Topic {
+		t.Errorf("what else failed: %v", others)
+	}
+	must(t, l.decide(t.Context(), nil, unread...))
+	if want := []string{"waybill.commands/5 to 11", "waybill.replies/5 to 11"}; !slices.Equal(reader.skipped, want) {
+		t.Errorf("skipped are %q", reader.skipped)
+	}
+	if at := l.position.String(); at != `{"orders":0,"replies":11,"commands":0}` {
+		t.Errorf("the position is %s", at)
+	}
+	if len(l.current.records) != 1 || headerText(l.current.records[0], "waybill_source") != "waybill.replies/5/8" || !strings.Contains(headerText(l.current.records[0], "waybill_reason"), "8 to 10") {
+		t.Errorf("put aside are %+v", l.current.records)
+	}
+	last := typed(l.topics.Orders, "", "\xff", "")
+	last.Offset = 99
+	must(t, l.decide(t.Context(), []*kgo.Record{last}))
+	if at := l.position.String(); at != `{"orders":100,"replies":11,"commands":11}` || len(l.current.records) != 4 {
+		t.Errorf("once the orders were read the position is %s, and %d records were put aside", at, len(l.current.records))
+	}
+}
+
+// skipper is a reader that notes what is skipped.
+type skipper struct {
+	logReader
+	skipped []string
+}
+
+func (s *skipper) Skip(at TopicPartition, to int64) {
+	s.skipped = append(s.skipped, fmt.Sprintf("%s/%d to %d", at.Topic, at.Partition, to))
+}
+
+// ends is a broker where each partition ends there.
+type ends struct {
+	Broker
+	at int64
+}
+
+func (e ends) End(context.Context, TopicPartition, bool) (int64, error) { return e.at, nil }
+
 // Only what is gone stops a partition until an operator repairs it.
 func TestWhatCannotBeRead(t *testing.T) {
 	l, _ := newLane(t)
@@ -440,9 +496,11 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{l.topics.Orders, kerr.OffsetOutOfRange, false, true},
 		{l.topics.Journal, kerr.NotLeaderForPartition, false, false},
 		{l.topics.Orders, kerr.UnknownTopicOrPartition, false, false},
+		{l.topics.Journal, kgo.ErrMaxDecompress, false, false},
 	} {
 		err := l.unreadable(kgo.FetchError{Topic: c.topic, Err: c.err})
-		if !errors.Is(err, c.err) || errors.Is(err, projections.ErrGap) != c.gap || errors.Is(err, ErrInputLost) != c.lost {
+		if !errors.Is(err, c.err) || errors.Is(err, projections.ErrGap) != c.gap || errors.Is(err, ErrInputLost) != c.lost ||
+			errors.Is(err, ErrUnreadable) != errors.Is(c.err, kgo.ErrMaxDecompress) {
 			t.Errorf("%s, %v: %v", c.topic, c.err, err)
 		}
 	}

@@ -217,8 +217,14 @@ func (l *Lane) unreadable(e kgo.FetchError) error {
 		}
 		return fmt.Errorf("%w: %s has lost records that were not read yet, from %v on; was its retention too short, or the topic made anew? %w", ErrInputLost, e.Topic, l.position, e.Err)
 	}
+	if errors.Is(e.Err, kgo.ErrMaxDecompress) {
+		return fmt.Errorf("%w: %w", ErrUnreadable, e.Err)
+	}
 	return fmt.Errorf("read %s: %w", e.Topic, e.Err)
 }
+
+// ErrUnreadable says that Kafka has a batch in the journal that no reader can take.
+var ErrUnreadable = errors.New("the journal has a batch that cannot be read")
 
 // ErrInputLost says that inputs were deleted before they were read.
 var ErrInputLost = errors.New("inputs were lost")
