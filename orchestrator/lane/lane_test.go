@@ -163,6 +163,81 @@ func TestMarkersMoveThePosition(t *testing.T) {
 	}
 }
 
+// Behind a marker that is the last of an input the position is committed after an
+// hour, or when the lane stops, and only once: retention may empty the input, and
+// nobody could tell then that nothing was lost.
+func TestThePositionBehindMarkersIsKept(t *testing.T) {
+	l, _ := newLane(t)
+	time0 := time.Now()
+	clock := time0
+	l.time.Timer = func() time.Time { return clock }
+	marker := &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
+	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
+	script := &told{Lane: l}
+	for _, next := range []struct {
+		after   time.Duration
+		happens Happened
+		commits int // so far
+	}{
+		{0, Happened{What: Ticked}, 0},
+		{0, fetches(marker), 0},
+		{keepAfter - 1, Happened{What: Ticked}, 0},
+		{keepAfter, Happened{What: Ticked}, 1},
+		{3 * keepAfter, Happened{What: Ticked}, 1},
+		{3 * keepAfter, fetches(marker), 1},
+		{4 * keepAfter, fetches(marker), 1}, // and another: the first counts
+		{4 * keepAfter, Happened{What: Ticked}, 2},
+		{5 * keepAfter, fetches(marker), 2},
+		{5 * keepAfter, Happened{What: Stopped}, 3},
+		{5 * keepAfter, Happened{What: Stopped}, 3},
+	} {
+		script.next = append(script.next, func() Happened {
+			clock = time0.Add(next.after)
+			return next.happens
+		})
+		script.want = append(script.want, next.commits)
+	}
+	must(t, l.Run(t.Context(), script))
+	script.have = append(script.have, script.commits)
+	if fmt.Sprint(script.have) != fmt.Sprint(script.want) {
+		t.Errorf("after each there are %v commits, and must be %v", script.have, script.want)
+	}
+	if head := l.state.Head(); head.Transaction != 3 || head.Next.At(events.InputOrders) != 9 {
+		t.Errorf("committed is %+v", head)
+	}
+}
+
+func fetches(records ...*kgo.Record) Happened {
+	return Happened{What: Fetched, Fetches: kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: records[0].Topic, Partitions: []kgo.FetchPartition{{Partition: 5, Records: records}}}}}}}
+}
+
+// told has happen to a lane what is written, and counts the commits.
+type told struct {
+	*Lane
+	next       []func() Happened
+	want, have []int
+	commits    int
+	committed  bool
+}
+
+func (s *told) Commit(b *Batch) {
+	b.last.Offset = int64(s.commits)
+	s.commits, s.committed = s.commits+1, true
+}
+
+func (s *told) Next(Wanted) Happened {
+	if s.committed {
+		s.committed = false
+		return Happened{What: Committed}
+	}
+	if len(s.next) < len(s.want) {
+		s.have = append(s.have, s.commits)
+	}
+	next := s.next[0]
+	s.next = s.next[1:]
+	return next()
+}
+
 // What nobody can read is put aside byte for byte, and the position moves on.
 func TestDeadLetters(t *testing.T) {
 	l, world := newLane(t)

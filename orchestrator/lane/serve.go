@@ -155,12 +155,17 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			err = l.conclude(h.Err)
 		case Ticked:
 			l.look = true
+			l.keepPosition(keepAfter)
 		case Idle:
 			err = l.supervise(ctx)
 		case Hung:
 			err = h.Err
 		case Stopped:
-			return l.state.Flush()
+			if !l.keepPosition(0) {
+				return l.state.Flush()
+			}
+			l.begin()
+			b.Commit(l.inflight)
 		}
 		if err != nil {
 			return err
