@@ -107,6 +107,7 @@ func (s *server) options(namespace string) []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
+		kgo.MaxDecompressBatchBytes(events.MaxDecompressed), // far more than orchestrators write
 		// Only while fetched requests are entered in the assignment; see begin.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(s.owned.assigned),
@@ -259,7 +260,9 @@ func (s *server) fetchUntilEnd() {
 			return
 		}
 		fetches.EachError(func(topic string, partition int32, err error) {
-			if problems.pass() {
+			if errors.Is(err, kgo.ErrMaxDecompress) { // it is told once, and nothing is passed over
+				s.log.Error("a batch of requests cannot be read: none of the partition is any more", "topic", topic, "partition", partition, "error", err)
+			} else if problems.pass() {
 				s.log.Warn("cannot fetch requests", "topic", topic, "partition", partition, "error", err)
 			}
 		})

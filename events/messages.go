@@ -15,6 +15,10 @@ const MaxValue = 1 << 20
 // event around a message of [MaxValue] must fit.
 const MaxBatch = 2 * MaxValue
 
+// MaxDecompressed is the most bytes to which a batch may be decompressed: far more than
+// any that Waybill writes, and room for those of applications that compress well.
+const MaxDecompressed = 64 << 20
+
 // MaxOrderID is the longest order id, in bytes of UTF-8.
 const MaxOrderID = 256
 

@@ -27,6 +27,8 @@ type catalogue struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	log    *slog.Logger
+	// alarm calls an operator to a topic that cannot be read on.
+	alarm func(ctx context.Context, why error)
 
 	mu      sync.Mutex
 	flows   workflow.Set
@@ -61,6 +63,9 @@ func (c *catalogue) run(ctx context.Context) {
 		}
 		fetches.EachError(func(topic string, _ int32, err error) {
 			c.log.Warn("cannot read the workflows", "topic", topic, "error", err)
+			if errors.Is(err, kgo.ErrMaxDecompress) { // nothing is read any more: no definition is passed over
+				c.alarm(ctx, fmt.Errorf("%s has a batch that cannot be read, and whatever is behind it is not known: %w", topic, err))
+			}
 		})
 		c.mu.Lock()
 		fetches.EachRecord(func(r *kgo.Record) {

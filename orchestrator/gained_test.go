@@ -62,9 +62,11 @@ func (h *torn) asBefore(n uint64, next string) {
 
 // tell puts a command on the topic about an order that is not there, and returns
 // where.
-func (h *torn) tell() string {
+func (h *torn) tell() string { return h.command("torn") }
+
+func (h *torn) command(order string) string {
 	h.Helper()
-	r := &kgo.Record{Topic: h.topics.Commands, Partition: h.partition, Key: []byte("torn"), Value: []byte(`{"command":"pause"}`)}
+	r := &kgo.Record{Topic: h.topics.Commands, Partition: h.partition, Key: []byte(order), Value: []byte(`{"command":"pause"}`)}
 	must(h, h.client.ProduceSync(h.Context(), r).FirstErr())
 	return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
 }
@@ -84,6 +86,8 @@ func (h *torn) putAside(want []string) {
 		}
 		return nil
 	})
+	slices.Sort(have)
+	slices.Sort(want)
 	if !slices.Equal(have, want) {
 		h.Errorf("read are %q, and not %q", have, want)
 	}

@@ -11,9 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -130,7 +128,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders()}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
-	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut)})
+	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {
 		if err != nil {
 			cut()
@@ -147,7 +145,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if i.client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.UnknownTopicRetries(1),
 		kgo.MetadataMinAge(cluster.MetadataMinAge),
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
+		kgo.RecordPartitioner(cluster.Partitioner(&i.topics)))...); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
 	defer func() {
@@ -178,7 +176,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		return nil, err
 	}
 	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
-	i.members = newMembership(i.follower, i.log)
+	i.members = newMembership(i.follower, i.partitions, i.log)
 	i.group = &group{
 		topics: &i.topics, opts: i.kafka, client: i.client, told: told{cfg.ID, OwnDialect}, session: cfg.SessionTimeout,
 		file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
@@ -187,7 +185,10 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}
-	i.members.alarm = i.alarm
+	i.catalogue.alarm = func(ctx context.Context, why error) { i.alert(ctx, "workflows", why) }
+	i.members.alarm = func(ctx context.Context, p int32, why error) {
+		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
+	}
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(reached, p, state) }
 	return i, nil
 }
@@ -263,36 +264,6 @@ func (i *Instance) findTopics(ctx context.Context) (int32, error) {
 		}
 		pause(ctx, topicsPatience/6)
 	}
-}
-
-// countPartitions returns how many partitions the namespace has.
-func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
-	must := append(i.topics.Partitioned(), i.topics.Status, i.topics.Alerts, i.topics.Workflows, i.topics.DeadLetters)
-	metadata, err := i.admin.Metadata(ctx, must...)
-	if err != nil {
-		return 0, fmt.Errorf("look at the topics: %w", err)
-	}
-	var problems *multierror.Error
-	for _, name := range must {
-		switch t, ok := metadata.Topics[name]; {
-		case !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition):
-			problems = multierror.Append(problems, fmt.Errorf("%s is missing: `waybill topics create` creates it", name))
-		case t.Err != nil:
-			problems = multierror.Append(problems, fmt.Errorf("%s: %w", name, t.Err))
-		}
-	}
-	n := len(metadata.Topics[i.topics.Journal].Partitions)
-	if problems == nil {
-		for _, name := range i.topics.Partitioned() {
-			if have := len(metadata.Topics[name].Partitions); have != n {
-				problems = multierror.Append(problems, fmt.Errorf("%s has %d partitions and %s has %d; they must have the same number", name, have, i.topics.Journal, n))
-			}
-		}
-	}
-	if err := problems.ErrorOrNil(); err != nil {
-		return 0, fmt.Errorf("%w; see `waybill topics check`: %w", ErrMissingTopics, err)
-	}
-	return int32(n), nil
 }
 
 // Close releases what [New] acquired. Call it after [Instance.Run] returned, and
@@ -375,6 +346,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	running.Go(func() { g.showLag(ctx, member, i.members) })
 	running.Go(func() { g.poll(ctx, member) })
 	running.Go(func() { i.upgrade.run(ctx) })
+	running.Go(func() { i.lookForAdded(ctx) })
 
 	<-ctx.Done()
 	patience := time.AfterFunc(stopTimeout, func() {
@@ -399,14 +371,19 @@ func why(ctx context.Context) error {
 
 // alarm calls an operator to a partition.
 func (i *Instance) alarm(ctx context.Context, p int32, why error) {
+	i.alert(ctx, fmt.Sprintf("p%d", p), fmt.Errorf("partition %d of namespace %s is stopped: %w", p, i.topics.Namespace, why))
+}
+
+// alert calls an operator to what is of no order.
+func (i *Instance) alert(ctx context.Context, about string, why error) {
 	now := now()
-	alert := events.Alert{Reason: fmt.Sprintf("partition %d of namespace %s is stopped: %v", p, i.topics.Namespace, why), Errors: []events.Error{}, At: now}
+	alert := events.Alert{Reason: why.Error(), Errors: []events.Error{}, At: now}
 	envelope := events.Envelope{
 		Source: "/waybill/" + i.topics.Namespace, Type: events.AlertRaised, Time: now,
-		ID: fmt.Sprintf("p%d/%d", p, now.UnixMilli()),
+		ID: fmt.Sprintf("%s/%d", about, now.UnixMilli()),
 	}
 	if err := produce(ctx, i.client, envelope.Record(i.topics.Alerts, alert.Append(nil))); err != nil {
-		i.log.Error("cannot raise an alert", "partition", p, "error", err)
+		i.log.Error("cannot raise an alert", "about", about, "error", err)
 	}
 }
 

@@ -18,8 +18,10 @@ import (
 // membership is which partitions the group gave to this instance. It keeps a lane
 // on each of them, and has the others followed.
 type membership struct {
-	follower *lane.Follower
-	log      *slog.Logger
+	follower   *lane.Follower
+	partitions int32 // of the namespace
+	log        *slog.Logger
+	now        func() time.Time // for what lasts
 	// newLane makes a lane for a partition.
 	newLane func(p int32, state *projections.Partition) owner
 	// alarm calls an operator to a partition that is stopped.
@@ -35,7 +37,7 @@ type membership struct {
 	owned  map[int32]*ownership
 	joined bool
 
-	closing sync.WaitGroup // lanes that gave their clients up
+	closing sync.WaitGroup // lanes that gave their clients up, and alarms
 }
 
 // owner is a lane, as it is kept.
@@ -52,18 +54,24 @@ type ownership struct {
 	done   chan struct{}
 	lane   owner // nil while there is none that serves
 	failed error // why the last lane ended
+
+	// failures is how many lanes ended since one got anywhere. The one that serves
+	// does so since some time, and had read the inputs up to began then.
+	failures int
+	since    time.Time
+	began    events.Positions
 }
 
-func newMembership(follower *lane.Follower, log *slog.Logger) *membership {
+func newMembership(follower *lane.Follower, partitions int32, log *slog.Logger) *membership {
 	return &membership{
-		follower: follower, log: log, owned: make(map[int32]*ownership),
+		follower: follower, partitions: partitions, log: log, now: time.Now, owned: make(map[int32]*ownership),
 		spawn: func(_ int32, keep func()) { go keep() },
 		pause: func(ctx context.Context, _ int32, d time.Duration) bool { return pause(ctx, d) },
 	}
 }
 
 // assigned has each partition kept that the group gave, until it is revoked or
-// ctx ends.
+// ctx ends. Those that somebody added to the topic are nobody's.
 func (m *membership) assigned(ctx context.Context, given []int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,6 +80,10 @@ func (m *membership) assigned(ctx context.Context, given []int32) {
 		m.log.Info("the group gave partitions", "partitions", given)
 	}
 	for _, p := range given {
+		if p >= m.partitions {
+			m.log.Warn("the group gave a partition that was added; no orders belong there", "partition", p, "partitions", m.partitions)
+			continue
+		}
 		owned, stop := context.WithCancel(ctx)
 		o := &ownership{stop: stop, done: make(chan struct{})}
 		m.owned[p] = o
@@ -123,43 +135,63 @@ const (
 	shortPause, longPause = 50 * time.Millisecond, 5 * time.Second
 	// stoppedPause is the one of a partition that only an operator can repair.
 	stoppedPause = time.Minute
+	// stuckAfter is how many lanes may end one after the other without having got
+	// anywhere before an operator is called. It takes some 20 s at least: most
+	// outages are shorter.
+	stuckAfter = 10
+	// settled is how long a lane serves that has got somewhere though there was
+	// nothing to commit. What it tries to commit has failed before.
+	settled = lane.CommitTimeout + 10*time.Second
 )
 
+// errStuck says that a partition's lanes end one after the other.
+var errStuck = errors.New("its lanes end without having got anywhere, and it is tried on")
+
 // keep keeps a lane on the partition until ctx ends. A lane that ended for
-// whatever reason comes back only through a whole takeover.
+// whatever reason comes back only through a whole takeover. It got somewhere if it
+// committed something: that it could take over says little, and leaves a claim in the
+// journal for ever.
 func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *projections.Partition) {
 	log := m.log.With("partition", p)
 	rebuilt := false
 	for wait := shortPause; ; {
-		l := m.newLane(p, state)
+		l, somewhere := m.newLane(p, state), false
 		err := l.TakeOver(ctx)
 		if err == nil {
-			wait = shortPause
-			m.note(o, l, nil)
+			before := state.Head().Transaction
+			m.serve(o, l)
 			err = l.Serve(ctx)
+			somewhere = state.Head().Transaction > before || m.now().Sub(o.since) >= settled
 		}
 		if ctx.Err() != nil {
-			m.note(o, nil, nil)
+			m.ended(o, nil, somewhere)
 			m.closing.Go(l.Close) // nothing is on its way: the next owner need not wait for it
 			return
 		}
 		l.Close()
-		m.note(o, nil, err)
+		m.ended(o, err, somewhere)
+		if somewhere {
+			wait, rebuilt = shortPause, false
+		}
 		switch {
 		case errors.Is(err, projections.ErrDamaged):
 			m.fail(err)
 			return
-		case errors.Is(err, projections.ErrGap) && !rebuilt:
+		case (errors.Is(err, projections.ErrGap) || errors.Is(err, projections.ErrPartitions)) && !rebuilt:
 			// It may be the store that is wrong, and not the journal.
 			log.Error("the journal does not continue the state store; folding it again from its beginning", "error", err)
 			rebuilt = true
 			err = state.Reset()
-		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrNewer), errors.Is(err, lane.ErrInputLost):
+		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer),
+			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
 			m.alarm(ctx, p, err)
 			wait = stoppedPause
 		default:
-			log.Warn("the lane ended; taking the partition over again", "error", err)
+			log.Warn("the lane ended; taking the partition over again", "failures", o.failures, "error", err)
+			if o.failures > 0 && o.failures%stuckAfter == 0 {
+				m.alarm(ctx, p, fmt.Errorf("%w: %d so far; the last: %w", errStuck, o.failures, err))
+			}
 		}
 		state.Forget()
 		if errors.Is(err, projections.ErrDamaged) {
@@ -171,10 +203,21 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 	}
 }
 
-func (m *membership) note(o *ownership, l owner, err error) {
+// serve notes that a lane serves.
+func (m *membership) serve(o *ownership, l owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o.lane, o.failed = l, err
+	o.lane, o.since, o.began = l, m.now(), l.Position()
+}
+
+// ended notes why the lane ended, nil if it was told to, and whether it got somewhere.
+func (m *membership) ended(o *ownership, err error, somewhere bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o.lane, o.failed = nil, err
+	if o.failures++; somewhere {
+		o.failures = 0
+	}
 }
 
 // all lists the partitions that the group gave.
@@ -206,7 +249,8 @@ func (m *membership) positions() map[int32]events.Positions {
 }
 
 // ready returns nil once the group gave partitions, or none, and each of them is
-// served; else what is missing.
+// served; else what is missing. One whose lanes failed again and again is served
+// once another has got somewhere.
 func (m *membership) ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,6 +263,9 @@ func (m *membership) ready() error {
 				return fmt.Errorf("partition %d is not served: %w", p, o.failed)
 			}
 			return fmt.Errorf("partition %d is being taken over", p)
+		}
+		if o.failures >= stuckAfter && m.now().Sub(o.since) < settled && o.lane.Position() == o.began {
+			return fmt.Errorf("partition %d is served again, after %d lanes that failed: %w", p, o.failures, o.failed)
 		}
 	}
 	return nil

@@ -21,12 +21,18 @@ import (
 // kept is what becomes of a partition that the group gave, told in words.
 type kept struct {
 	*membership
+	state *projections.Partition
+	time  time.Time
 	said  []string
 	lanes []end // how each lane ends, one after the other; then the partition is taken away
 }
 
 // end is how a lane ends.
-type end struct{ takeover, serving error }
+type end struct {
+	takeover, serving error
+	commits           bool          // before it ends
+	lasts             time.Duration // how long it serves
+}
 
 // keeps keeps a partition until its lanes have ended in these ways.
 func keeps(t *testing.T, lanes ...end) *kept {
@@ -37,9 +43,10 @@ func keeps(t *testing.T, lanes ...end) *kept {
 	state, err := store.Partition(3)
 	must(t, err)
 	log := slog.New(slog.DiscardHandler)
-	k := &kept{lanes: lanes}
-	k.membership = newMembership(lane.NewFollower(nothing{k}, false, log, time.Now), log)
+	k := &kept{lanes: lanes, state: state}
+	k.membership = newMembership(lane.NewFollower(nothing{k}, false, log, time.Now), 4, log)
 	k.spawn = func(_ int32, keep func()) { keep() }
+	k.now = func() time.Time { return k.time }
 	k.newLane = func(int32, *projections.Partition) owner {
 		if len(k.lanes) == 0 {
 			k.stop([]int32{3})
@@ -53,7 +60,13 @@ func keeps(t *testing.T, lanes ...end) *kept {
 		k.say("wait %v: %v", d, k.ready())
 		return true
 	}
-	k.alarm = func(_ context.Context, p int32, why error) { k.say("alarm") }
+	k.alarm = func(_ context.Context, p int32, why error) {
+		if errors.Is(why, errStuck) {
+			k.say("stuck")
+		} else {
+			k.say("alarm")
+		}
+	}
 	k.fail = func(err error) { k.say("fail: %v", err) }
 	k.follower.Follow(state, 3)
 	k.said = nil
@@ -78,6 +91,12 @@ type ends struct {
 func (e ends) TakeOver(context.Context) error { return e.takeover }
 func (e ends) Serve(context.Context) error {
 	e.say("served: %t", e.serves(3))
+	e.time = e.time.Add(e.lasts)
+	if head := e.state.Head(); e.commits {
+		if err := e.state.Commit(events.Seal{Transaction: head.Transaction + 1, Events: 1}, head.Offset+1, nil); err != nil {
+			return err
+		}
+	}
 	return e.serving
 }
 func (e ends) Close()                     { e.say("closed") }
@@ -91,12 +110,13 @@ func (nothing) Drop(int32)                       {}
 func (nothing) Poll(context.Context) kgo.Fetches { return nil }
 func (nothing) Close()                           {}
 
-// A lane that ended is followed by another after a pause, which is longer each time
-// that a takeover fails, and short again once one did not (S6).
+// A lane that ended is followed by another after a pause, which is longer each time,
+// also when it could take over, and short again once one has committed something, or
+// had nothing to commit for a while (S6).
 func TestLanesFollowEachOther(t *testing.T) {
 	away := errors.New("Kafka is away")
 	fails := func(n int) []end { return slices.Repeat([]end{{takeover: away}}, n) }
-	k := keeps(t, slices.Concat(fails(9), []end{{serving: away}}, fails(1))...)
+	k := keeps(t, slices.Concat(fails(6), []end{{serving: away}, {serving: away, lasts: settled - 1}, {serving: away, commits: true}}, fails(1), []end{{serving: away, lasts: settled}}, fails(1))...)
 	var waits []string
 	for _, line := range k.said {
 		if wait, ok := strings.CutPrefix(line, "wait "); ok {
@@ -107,18 +127,19 @@ func TestLanesFollowEachOther(t *testing.T) {
 			waits = append(waits, d)
 		}
 	}
-	want := "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 5s 5s 50ms 100ms"
+	want := "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 5s 50ms 100ms 50ms 100ms"
 	if got := strings.Join(waits, " "); got != want {
 		t.Errorf("it waits %s, and must %s", got, want)
 	}
-	if n := strings.Count(strings.Join(k.said, "\n"), "closed"); n != 12 {
-		t.Errorf("of 12 lanes %d were closed:\n%s", n, strings.Join(k.said, "\n"))
+	if n := strings.Count(strings.Join(k.said, "\n"), "closed"); n != 13 {
+		t.Errorf("of 13 lanes %d were closed:\n%s", n, strings.Join(k.said, "\n"))
 	}
 }
 
 // What becomes of a partition depends on why its lane ended.
 func TestWhyALaneEnded(t *testing.T) {
 	gap, newer, lost, damaged := projections.ErrGap, projections.ErrNewer, lane.ErrInputLost, projections.ErrDamaged
+	number := projections.ErrPartitions
 	for _, c := range []struct {
 		name  string
 		lanes []end
@@ -127,6 +148,9 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"it was told to", nil, "served: true, closed"},
 		{"a gap, at first: the store is folded anew", []end{{takeover: gap}}, "closed, wait 50ms, served: true, closed"},
 		{"a gap, again: an operator is called", []end{{takeover: gap}, {serving: gap}}, "closed, wait 50ms, served: true, closed, alarm, wait 1m0s, served: true, closed"},
+		{"a gap, again, after it had got somewhere", []end{{takeover: gap}, {serving: gap, commits: true}}, "closed, wait 50ms, served: true, closed, wait 50ms, served: true, closed"},
+		{"another number of partitions, at first", []end{{takeover: number}}, "closed, wait 50ms, served: true, closed"},
+		{"another number of partitions, again", []end{{takeover: number}, {takeover: number}}, "closed, wait 50ms, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
 		{"lost inputs", []end{{serving: lost}}, "served: true, closed, alarm, wait 1m0s, served: true, closed"},
 		{"after an alarm it waits as before", []end{{takeover: newer}, {takeover: errors.New("away")}}, "closed, alarm, wait 1m0s, closed, wait 5s, served: true, closed"},
@@ -146,6 +170,84 @@ func TestWhyALaneEnded(t *testing.T) {
 	}
 }
 
+// A partition whose lanes end again and again without getting anywhere calls an
+// operator, and does not count as served before one of them got somewhere.
+func TestLanesThatGetNowhere(t *testing.T) {
+	away := errors.New("Kafka is away")
+	fails := func(n int) []end { return slices.Repeat([]end{{serving: away, lasts: time.Second}}, n) }
+	for _, c := range []struct {
+		name  string
+		lanes []end
+		want  string // what was said, and the rest of the lanes serve
+	}{
+		{"not often", fails(stuckAfter - 1), ""},
+		{"often", fails(stuckAfter), "stuck"},
+		{"still", fails(2 * stuckAfter), "stuck, stuck"},
+		{"but for one", slices.Concat(fails(stuckAfter-1), []end{{serving: away, commits: true}}, fails(stuckAfter-1)), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := keeps(t, c.lanes...)
+			said := slices.DeleteFunc(k.said, func(line string) bool { return line != "stuck" && line != "alarm" })
+			if got := strings.Join(said, ", "); got != c.want {
+				t.Errorf("it said %q, and must say %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestReadyAfterLanesThatGotNowhere(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		failures int
+		later    time.Duration
+		moved    bool
+		ready    bool
+	}{
+		{"it serves", stuckAfter - 1, 0, false, true},
+		{"it failed often", stuckAfter, 0, false, false},
+		{"it failed often, and serves for a while", stuckAfter, settled - 1, false, false},
+		{"it failed often, and serves for long", stuckAfter, settled, false, true},
+		{"it failed often, and got somewhere", stuckAfter, 0, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMembership(nil, 1, slog.New(slog.DiscardHandler))
+			began := time.Now()
+			o, l := &ownership{}, &moves{}
+			m.joined, m.owned[0] = true, o
+			for range c.failures {
+				m.ended(o, errors.New("Kafka is away"), false)
+			}
+			m.now = func() time.Time { return began }
+			m.serve(o, l)
+			m.now = func() time.Time { return began.Add(c.later) }
+			if c.moved {
+				l.at.Set(events.InputOrders, 1)
+			}
+			if err := m.ready(); (err == nil) != c.ready {
+				t.Errorf("ready: %v", err)
+			}
+		})
+	}
+}
+
+// moves is a lane that has read up to somewhere.
+type moves struct {
+	waits
+	at events.Positions
+}
+
+func (m *moves) Position() events.Positions { return m.at }
+
+// Partitions that were added to the topic are not kept.
+func TestAddedPartitionsAreNobodys(t *testing.T) {
+	m := newMembership(nil, 2, slog.New(slog.DiscardHandler))
+	m.assigned(t.Context(), []int32{2, 5})
+	if err := m.ready(); err != nil || len(m.all()) > 0 {
+		t.Errorf("ready: %v; it keeps %v", err, m.all())
+	}
+	m.revoked([]int32{2})
+}
+
 // A partition is given up once its lane has ended, and followed from then on. While
 // one is not served the instance is not ready.
 func TestGivingUpAPartition(t *testing.T) {
@@ -158,7 +260,7 @@ func TestGivingUpAPartition(t *testing.T) {
 func givesUp(t *testing.T, store *projections.Store) {
 	log := slog.New(slog.DiscardHandler)
 	said := &kept{}
-	m := newMembership(lane.NewFollower(nothing{said}, false, log, time.Now), log)
+	m := newMembership(lane.NewFollower(nothing{said}, false, log, time.Now), 2, log)
 	for p := range int32(2) {
 		state, err := store.Partition(p)
 		must(t, err)

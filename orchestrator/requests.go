@@ -39,10 +39,16 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSubmitted,
 		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
 	}
-	if err := produce(ctx, i.client, envelope.Record(i.topics.Orders, value)); err != nil {
+	if err := i.put(ctx, envelope.Record(i.topics.Orders, value)); err != nil {
 		return "", fmt.Errorf("submit order %q: %w", id, err)
 	}
 	return id, nil
+}
+
+// put puts an input into the partition of its order, however many its topic has.
+func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
+	r.Partition = i.Partition(string(r.Key))
+	return produce(ctx, i.client, r)
 }
 
 // produceTimeout is how long Kafka may take to acknowledge a record.
@@ -124,7 +130,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
-	if err := produce(ctx, i.client, envelope.Record(i.topics.Commands, value)); err != nil {
+	if err := i.put(ctx, envelope.Record(i.topics.Commands, value)); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
 	}
 	last, before := o.Command, o.Seq

@@ -119,11 +119,16 @@ func (in *simInstance) start() {
 	in.up, in.lags = true, in.fault(2, "an instance does not read of new workflows")
 	in.catchUp()
 	in.follower = lane.NewFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
-	in.members = newMembership(in.follower, in.logger())
+	in.members = newMembership(in.follower, in.partitions, in.logger())
+	in.members.now = func() time.Time { return in.now }
 	in.members.newLane = func(p int32, state *projections.Partition) owner { return in.lanes[p].next(state) }
 	in.members.pause = func(ctx context.Context, p int32, d time.Duration) bool { return in.lanes[p].pause(ctx, d) }
 	in.members.spawn = func(p int32, keep func()) { in.lanes[p].main = start(func(*process) { keep() }) }
-	in.members.alarm = func(_ context.Context, p int32, why error) { in.Fatalf("%s stops partition %d: %v", in.name, p, why) }
+	in.members.alarm = func(_ context.Context, p int32, why error) {
+		if !errors.Is(why, errStuck) { // trouble that lasts
+			in.Fatalf("%s stops partition %d: %v", in.name, p, why)
+		}
+	}
 	in.members.fail = func(err error) { in.Fatalf("%s: the store is damaged: %v", in.name, err) }
 	for _, l := range in.lanes {
 		var err error

@@ -37,6 +37,7 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 	topic := func(name string, partitions int32, retention string) topicSpec {
 		return topicSpec{name, partitions, map[string]*string{
 			"retention.ms":      &retention,
+			"retention.bytes":   new("-1"), // whatever the cluster's default is
 			"cleanup.policy":    new("delete"),
 			"max.message.bytes": new(strconv.Itoa(2*events.MaxBatch + 1<<16)), // room for a batch of one, and a dead letter's headers
 		}}
@@ -198,6 +199,13 @@ func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics,
 		return nil, fmt.Errorf("look at the topics: %w", err)
 	}
 	partitions := int32(len(metadata.Topics[topics.Journal].Partitions))
+	begun := int32(0)
+	if partitions > 0 {
+		if begun, err = partitionsOf(ctx, client, topics.Journal); err != nil {
+			return nil, err
+		}
+		partitions = cmp.Or(begun, partitions)
+	}
 	var found []Difference
 	version, err := transactionVersion(ctx, client)
 	if err != nil {
@@ -218,7 +226,8 @@ func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics,
 		case t.Err != nil:
 			return nil, fmt.Errorf("look at topic %s: %w", s.name, t.Err)
 		case have != s.partitions && partitions > 0:
-			found = append(found, Difference{s.name, "partitions", strconv.Itoa(int(have)), strconv.Itoa(int(s.partitions)), s.name != topics.Status && s.name != topics.Alerts && s.name != topics.DeadLetters})
+			added := begun > 0 && have > begun // since then
+			found = append(found, Difference{s.name, "partitions", strconv.Itoa(int(have)), strconv.Itoa(int(s.partitions)), !added && s.name != topics.Status && s.name != topics.Alerts && s.name != topics.DeadLetters})
 		}
 		there = append(there, s.name)
 	}

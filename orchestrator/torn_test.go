@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -121,6 +122,44 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
+// An input whose last records are of a transaction that was aborted, and which
+// retention has emptied since, has lost nothing.
+func TestAnInputThatWasEmptiedBehindAnAbortedTransaction(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		h := newTorn(t, b)
+		stop := h.run("before")
+		must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+		h.submit("torn")
+		h.started("torn")
+		app := b.Client(t, kgo.TransactionalID(h.topics.Namespace+"-app"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		must(t, app.BeginTransaction())
+		must(t, app.ProduceSync(t.Context(), &kgo.Record{Topic: h.topics.Orders, Partition: h.partition, Key: []byte(h.earlier), Value: []byte(`{"workflow":"order"}`)}).FirstErr())
+		must(t, app.EndTransaction(t.Context(), kgo.TryAbort))
+		n := 0
+		oracle.Until(t, "the position behind its marker is kept", func() error {
+			for n++; h.instance.Partition(fmt.Sprint("n-", n)) == h.partition; n++ {
+			}
+			h.submit(fmt.Sprint("n-", n)) // to have some time pass
+			h.started(fmt.Sprint("n-", n))
+			stop()
+			ends, err := b.Admin(t).ListEndOffsets(t.Context(), h.topics.Orders)
+			must(t, err)
+			end, _ := ends.Lookup(h.topics.Orders, h.partition)
+			seal := h.lastSeal()
+			if at := seal.Next.At(events.InputOrders); at != end.Offset {
+				stop = h.run("before")
+				return fmt.Errorf("it is %d of %d", at, end.Offset)
+			}
+			return nil
+		})
+		h.retain(h.topics.Orders)
+		h.run("after")
+		oracle.Until(t, "it is ready", func() error { return h.instance.Ready() })
+		h.submit(h.waits)
+		h.started(h.waits)
+	})
+}
+
 // torn is a namespace of two partitions. The journal of one is going to be torn.
 type torn struct {
 	*testing.T
@@ -168,7 +207,7 @@ func (h *torn) producer() *kgo.Client {
 // stops it.
 func (h *torn) run(id string) func() {
 	h.Helper()
-	i, stop := runs(h.T, h.broker, Config{ID: id, Namespace: h.topics.Namespace, DataDir: h.dir})
+	i, stop := runs(h.T, h.broker, Config{ID: id, Namespace: h.topics.Namespace, DataDir: h.dir, watchEvery: time.Second})
 	h.instance = i
 	return stop
 }

@@ -11,6 +11,10 @@ import (
 // lost or tore a transaction, and must not be folded further.
 var ErrGap = errors.New("gap in the journal")
 
+// ErrPartitions says that the journal was begun with another number of partitions: an
+// order may be in another of them than whoever reads it believes.
+var ErrPartitions = errors.New("the journal was begun with another number of partitions, which can never change")
+
 // ErrNewer says that the journal was written by a newer release, by rules that
 // this one does not know: whatever it made of it could be wrong.
 var ErrNewer = errors.New("the journal was written by a newer release; upgrade this one")

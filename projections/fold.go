@@ -155,12 +155,11 @@ func (p *Partition) claim(e *events.Event, offset int64) error {
 	if e.Format > events.JournalFormat {
 		return fmt.Errorf("%w: instance %q claimed partition %d in format %d, and this release knows format %d", ErrNewer, e.Instance, p.id, e.Format, events.JournalFormat)
 	}
-	if p.head.Partitions != 0 && e.Partitions != p.head.Partitions {
-		return fmt.Errorf("instance %q claimed partition %d with %d partitions; the journal began with %d, and the number of partitions must never change", e.Instance, p.id, e.Partitions, p.head.Partitions)
-	}
 	p.head.Offset = offset + 1
 	p.head.Owner, p.head.Claim, p.head.ClaimedAt = e.Instance, e.Claim, e.At
-	p.head.Partitions = e.Partitions
+	if p.head.Partitions == 0 { // whoever claimed with another number since has decided nothing
+		p.head.Partitions = e.Partitions
+	}
 	p.head.format = max(p.head.format, e.Format)
 	return nil
 }

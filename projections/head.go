@@ -25,7 +25,8 @@ type Head struct {
 	// ClaimedAt which claim that was.
 	Owner, Claim string
 	ClaimedAt    time.Time
-	// Partitions is the number of partitions of the namespace, which never changes.
+	// Partitions is the number of partitions of the namespace, which never changes:
+	// that of the first claim.
 	Partitions int32
 
 	// format is the one of the partition, and vocabulary the

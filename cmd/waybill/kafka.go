@@ -51,7 +51,7 @@ func (k *kafkaFlags) options() ([]kgo.Opt, error) {
 	if len(k.brokers) == 0 {
 		return nil, usageError{errors.New("no brokers: name some with --brokers or WAYBILL_BROKERS")}
 	}
-	opts := []kgo.Opt{kgo.SeedBrokers(k.brokers...), kgo.ClientID("waybill")}
+	opts := []kgo.Opt{kgo.SeedBrokers(k.brokers...), kgo.ClientID("waybill"), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)}
 	if k.tls || k.ca != "" || k.cert != "" || k.key != "" {
 		config, err := k.tlsConfig()
 		if err != nil {

@@ -58,8 +58,10 @@ func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
 	if !committed {
 		level = kgo.ReadUncommitted()
 	}
+	fetched := &bounded{Decompressor: decompressor()}
 	client, err := kgo.NewClient(append(k.opts[:len(k.opts):len(k.opts)],
 		kgo.FetchIsolationLevel(level),
+		kgo.WithDecompressor(fetched),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // the default goes back in time in silence
 		kgo.KeepControlRecords(),                    // so that the positions reach the ends
 		kgo.FetchMaxWait(time.Second),
@@ -70,13 +72,14 @@ func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the partition: %w", err)
 	}
-	return &reader{client: client, partition: partition}, nil
+	return &reader{client: client, partition: partition, fetched: fetched}, nil
 }
 
 type reader struct {
 	client    *kgo.Client
 	partition int32
 	reads     map[string][]int32
+	fetched   *bounded
 }
 
 func (r *reader) Seek(from map[string]int64) {
@@ -91,8 +94,24 @@ func (r *reader) Seek(from map[string]int64) {
 }
 
 func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
-	return r.client.PollRecords(ctx, limit)
+	r.fetched.used.Store(0)
+	fetches := r.client.PollRecords(ctx, limit)
+	for f := range fetches {
+		for t := range fetches[f].Topics {
+			for p := range fetches[f].Topics[t].Partitions {
+				if at := &fetches[f].Topics[t].Partitions[p]; errors.Is(at.Err, errLater) {
+					at.Err = nil // it is fetched anew
+				}
+			}
+		}
+	}
+	return fetches
 }
+
+func (r *reader) Skip(at lane.TopicPartition, to int64) {
+	r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{at.Topic: {at.Partition: {Epoch: -1, Offset: to}}})
+}
+
 func (r *reader) Pause(topic string)  { r.client.PauseFetchTopics(topic) }
 func (r *reader) Resume(topic string) { r.client.ResumeFetchTopics(topic) }
 

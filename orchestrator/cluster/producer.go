@@ -74,7 +74,7 @@ func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, par
 		kgo.WithHooks(p),
 		kgo.WithLogger(&p.asked),
 		kgo.TransactionTimeout(lane.TransactionTimeout),
-		kgo.RecordPartitioner(lanePartitioner(topics)),
+		kgo.RecordPartitioner(Partitioner(topics)),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
 			if topics.Owns(topic) {
 				return events.MaxBatch
@@ -175,11 +175,11 @@ func (p *producer) meet(ctx context.Context, records []*kgo.Record) {
 	}
 }
 
-// lanePartitioner keeps a lane's records for agents, for itself and for other
+// Partitioner keeps a lane's records for agents, for itself and for other
 // lanes in the partition that they name, so that no other lane's open
 // transaction delays their readers. What callers and operators read goes where
 // Kafka's default puts its key.
-func lanePartitioner(topics *events.Topics) kgo.Partitioner {
+func Partitioner(topics *events.Topics) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)
 	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
 		named := topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters

@@ -17,7 +17,7 @@ import (
 func TestLanePartitioner(t *testing.T) {
 	topics, err := events.NewTopics("shop")
 	must(t, err)
-	p := lanePartitioner(&topics)
+	p := Partitioner(&topics)
 	const partitions, named = 12, 11
 	byKey := int(lane.NewPartitioner(partitions).Of([]byte("o-1")))
 	if byKey == named {

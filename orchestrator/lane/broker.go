@@ -73,6 +73,9 @@ type Reader interface {
 	Poll(ctx context.Context, limit int) kgo.Fetches
 	Pause(topic string)
 	Resume(topic string)
+	// Skip goes on at an offset with a partition that could not be read on, as a
+	// [kgo.ErrDecompressTooLarge] told.
+	Skip(at TopicPartition, to int64)
 	Close()
 }
 

@@ -16,6 +16,9 @@ func (l *Lane) State() *projections.Partition { return l.state }
 func (l *Lane) Places() []TopicPartition      { return l.places() }
 func (l *Lane) Searched() bool                { return l.searched }
 
+// Knows has it know another number of partitions.
+func (l *Lane) Knows(partitions int32) { l.cfg.Partitions = partitions }
+
 // Polls takes the next input.
 func (l *Lane) Polls(ctx context.Context) kgo.Fetches { return l.inputs.Poll(ctx, 1) }
 

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -80,6 +81,25 @@ func (l *Lane) putAside(in *decide.Record, reason string) {
 		kgo.RecordHeader{Key: headerReason, Value: []byte(reason)},
 		kgo.RecordHeader{Key: headerSource, Value: []byte(in.Source())})
 	l.current.add(letter)
+}
+
+// unread are the batches of inputs that nobody can read, each as one input that is put
+// aside; reading goes on behind them. Others are what else failed.
+func (l *Lane) unread(failed []kgo.FetchError) (unread []input, others []kgo.FetchError) {
+	for _, f := range failed {
+		batch := new(kgo.ErrDecompressTooLarge)
+		if _, ok := l.topics.Input(f.Topic); !ok || !errors.As(f.Err, &batch) {
+			others = append(others, f)
+			continue
+		}
+		l.inputs.Skip(TopicPartition{f.Topic, f.Partition}, batch.NextOffset)
+		unread = append(unread, input{decide.Input{
+			Record:     &decide.Record{Topic: f.Topic, Partition: f.Partition, Offset: batch.Offset, Raw: events.Raw{Written: l.time.Wall()}},
+			Unreadable: fmt.Sprintf("the batch with the offsets %d to %d is only at the source: it cannot be decompressed, or takes more than %d MiB", batch.Offset, batch.NextOffset-1, events.MaxDecompressed>>20),
+			Partition:  l.partition,
+		}, &kgo.Record{Topic: f.Topic, Partition: f.Partition, Offset: batch.NextOffset - 1}})
+	}
+	return unread, others
 }
 
 // recordSize is what a record takes, roughly and not less.

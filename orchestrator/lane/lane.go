@@ -76,8 +76,11 @@ type Lane struct {
 	position    events.Positions // of what was decided
 	transaction uint64           // number of the last batch that was sealed
 	format      int              // of the partition, as decided
-	current     *Batch           // being decided
-	inflight    *Batch           // being committed, nil if none
+	// passed is since when the position is behind markers that no transaction of ours
+	// tells of; zero if there are none.
+	passed   time.Time
+	current  *Batch // being decided
+	inflight *Batch // being committed, nil if none
 
 	look    bool  // at the deadlines: it is time, or there was more than one look brings
 	replies int64 // where they ended when the lane took over
@@ -187,6 +190,7 @@ func (l *Lane) unseenOf(b *Batch) *kgo.Record {
 func (l *Lane) seal(b *Batch) {
 	l.transaction++
 	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position}
+	l.passed = time.Time{}
 	for _, r := range b.records {
 		if r.Topic == l.topics.Journal {
 			b.sealed.Events++
@@ -306,12 +310,13 @@ func (l *Lane) raise() {
 	l.current.raised, l.format = format, format
 }
 
-// decide makes the next batch of what one poll brought.
-func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
-	if len(records) == 0 {
+// decide makes the next batch of what one poll brought, and of what could not be read
+// behind that.
+func (l *Lane) decide(ctx context.Context, records []*kgo.Record, unread ...input) error {
+	if len(records)+len(unread) == 0 {
 		return nil
 	}
-	read := l.readInputs(records)
+	read := append(l.readInputs(records), unread...)
 	if err := l.prepare(ctx, read); err != nil {
 		return err
 	}
@@ -332,7 +337,11 @@ func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
 func (l *Lane) takeIn(env *decide.Env, in *input) error {
 	l.advance(in.record)
 	if in.record.Attrs.IsControl() {
-		return nil // the end of somebody's transaction: nothing that would be worth one of ours
+		// The end of somebody's transaction: nothing that would be worth one of ours now.
+		if l.passed.IsZero() {
+			l.passed = l.time.Timer()
+		}
+		return nil
 	}
 	l.current.moved = true
 	switch {
@@ -446,6 +455,21 @@ func (l *Lane) prepare(ctx context.Context, read []input) error {
 		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.world.RequestTopics()...)
 	}
 	return l.world.Learn(ctx, unknown, topics)
+}
+
+// keepAfter is how long the position may be behind markers that are the last of an
+// input before a transaction says so. If retention empties the input, nobody can tell
+// any more that they were no inputs.
+const keepAfter = time.Hour
+
+// keepPosition has the position committed that is behind such markers for so long, if
+// nothing else is decided. It says whether it does.
+func (l *Lane) keepPosition(after time.Duration) bool {
+	if l.passed.IsZero() || !l.current.empty() || l.time.Timer().Sub(l.passed) < after {
+		return false
+	}
+	l.current.moved = true
+	return true
 }
 
 // advance moves the input position past a record.

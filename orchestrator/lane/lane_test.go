@@ -2,6 +2,7 @@ package lane
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -160,6 +161,81 @@ func TestMarkersMoveThePosition(t *testing.T) {
 	if l.position.At(events.InputOrders) != 9 {
 		t.Errorf("the position is %+v", l.position)
 	}
+}
+
+// Behind a marker that is the last of an input the position is committed after an
+// hour, or when the lane stops, and only once: retention may empty the input, and
+// nobody could tell then that nothing was lost.
+func TestThePositionBehindMarkersIsKept(t *testing.T) {
+	l, _ := newLane(t)
+	time0 := time.Now()
+	clock := time0
+	l.time.Timer = func() time.Time { return clock }
+	marker := &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
+	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
+	script := &told{Lane: l}
+	for _, next := range []struct {
+		after   time.Duration
+		happens Happened
+		commits int // so far
+	}{
+		{0, Happened{What: Ticked}, 0},
+		{0, fetches(marker), 0},
+		{keepAfter - 1, Happened{What: Ticked}, 0},
+		{keepAfter, Happened{What: Ticked}, 1},
+		{3 * keepAfter, Happened{What: Ticked}, 1},
+		{3 * keepAfter, fetches(marker), 1},
+		{4 * keepAfter, fetches(marker), 1}, // and another: the first counts
+		{4 * keepAfter, Happened{What: Ticked}, 2},
+		{5 * keepAfter, fetches(marker), 2},
+		{5 * keepAfter, Happened{What: Stopped}, 3},
+		{5 * keepAfter, Happened{What: Stopped}, 3},
+	} {
+		script.next = append(script.next, func() Happened {
+			clock = time0.Add(next.after)
+			return next.happens
+		})
+		script.want = append(script.want, next.commits)
+	}
+	must(t, l.Run(t.Context(), script))
+	script.have = append(script.have, script.commits)
+	if fmt.Sprint(script.have) != fmt.Sprint(script.want) {
+		t.Errorf("after each there are %v commits, and must be %v", script.have, script.want)
+	}
+	if head := l.state.Head(); head.Transaction != 3 || head.Next.At(events.InputOrders) != 9 {
+		t.Errorf("committed is %+v", head)
+	}
+}
+
+func fetches(records ...*kgo.Record) Happened {
+	return Happened{What: Fetched, Fetches: kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: records[0].Topic, Partitions: []kgo.FetchPartition{{Partition: 5, Records: records}}}}}}}
+}
+
+// told has happen to a lane what is written, and counts the commits.
+type told struct {
+	*Lane
+	next       []func() Happened
+	want, have []int
+	commits    int
+	committed  bool
+}
+
+func (s *told) Commit(b *Batch) {
+	b.last.Offset = int64(s.commits)
+	s.commits, s.committed = s.commits+1, true
+}
+
+func (s *told) Next(Wanted) Happened {
+	if s.committed {
+		s.committed = false
+		return Happened{What: Committed}
+	}
+	if len(s.next) < len(s.want) {
+		s.have = append(s.have, s.commits)
+	}
+	next := s.next[0]
+	s.next = s.next[1:]
+	return next()
 }
 
 // What nobody can read is put aside byte for byte, and the position moves on.
@@ -428,6 +504,61 @@ func TestRaisingAPartition(t *testing.T) {
 	}
 }
 
+// A batch of inputs that nobody can read is one that is put aside, in its turn: what
+// waits before it still does.
+func TestUnreadBatches(t *testing.T) {
+	l, _ := newLane(t)
+	reader := &skipper{}
+	l.inputs, l.broker = reader, ends{at: 100}
+	here, _ := l.keys()
+	early := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that may still come
+	must(t, l.decide(t.Context(), []*kgo.Record{early}))
+	var failed []kgo.FetchError
+	for _, topic := range []string{l.topics.Commands, l.topics.Replies} {
+		failed = append(failed, kgo.FetchError{Topic: topic, Partition: 5, Err: fmt.Errorf("a reader: %w", &kgo.ErrDecompressTooLarge{Topic: topic, Partition: 5, Offset: 8, NextOffset: 11})})
+	}
+	damage := kgo.FetchError{Topic: l.topics.Journal, Err: &kgo.ErrDecompressTooLarge{}}
+	away := kgo.FetchError{Topic: l.topics.Orders, Err: kerr.NotLeaderForPartition}
+	unread, others := l.unread(append(failed, damage, away))
+	if len(others) != 2 || others[0].Topic != damage.Topic || others[1].Topic != away.Topic {
+		t.Errorf("what else failed: %v", others)
+	}
+	must(t, l.decide(t.Context(), nil, unread...))
+	if want := []string{"waybill.commands/5 to 11", "waybill.replies/5 to 11"}; !slices.Equal(reader.skipped, want) {
+		t.Errorf("skipped are %q", reader.skipped)
+	}
+	if at := l.position.String(); at != `{"orders":0,"replies":11,"commands":0}` {
+		t.Errorf("the position is %s", at)
+	}
+	if len(l.current.records) != 1 || headerText(l.current.records[0], "waybill_source") != "waybill.replies/5/8" || !strings.Contains(headerText(l.current.records[0], "waybill_reason"), "8 to 10") {
+		t.Errorf("put aside are %+v", l.current.records)
+	}
+	last := typed(l.topics.Orders, "", "\xff", "")
+	last.Offset = 99
+	must(t, l.decide(t.Context(), []*kgo.Record{last}))
+	if at := l.position.String(); at != `{"orders":100,"replies":11,"commands":11}` || len(l.current.records) != 4 {
+		t.Errorf("once the orders were read the position is %s, and %d records were put aside", at, len(l.current.records))
+	}
+}
+
+// skipper is a reader that notes what is skipped.
+type skipper struct {
+	logReader
+	skipped []string
+}
+
+func (s *skipper) Skip(at TopicPartition, to int64) {
+	s.skipped = append(s.skipped, fmt.Sprintf("%s/%d to %d", at.Topic, at.Partition, to))
+}
+
+// ends is a broker where each partition ends there.
+type ends struct {
+	Broker
+	at int64
+}
+
+func (e ends) End(context.Context, TopicPartition, bool) (int64, error) { return e.at, nil }
+
 // Only what is gone stops a partition until an operator repairs it.
 func TestWhatCannotBeRead(t *testing.T) {
 	l, _ := newLane(t)
@@ -440,9 +571,11 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{l.topics.Orders, kerr.OffsetOutOfRange, false, true},
 		{l.topics.Journal, kerr.NotLeaderForPartition, false, false},
 		{l.topics.Orders, kerr.UnknownTopicOrPartition, false, false},
+		{l.topics.Journal, kgo.ErrMaxDecompress, false, false},
 	} {
 		err := l.unreadable(kgo.FetchError{Topic: c.topic, Err: c.err})
-		if !errors.Is(err, c.err) || errors.Is(err, projections.ErrGap) != c.gap || errors.Is(err, ErrInputLost) != c.lost {
+		if !errors.Is(err, c.err) || errors.Is(err, projections.ErrGap) != c.gap || errors.Is(err, ErrInputLost) != c.lost ||
+			errors.Is(err, ErrUnreadable) != errors.Is(c.err, kgo.ErrMaxDecompress) {
 			t.Errorf("%s, %v: %v", c.topic, c.err, err)
 		}
 	}

@@ -98,9 +98,10 @@ func (r *logReader) Poll(context.Context, int) (all kgo.Fetches) {
 	}
 	return all
 }
-func (*logReader) Pause(string)  {}
-func (*logReader) Resume(string) {}
-func (*logReader) Close()        {}
+func (*logReader) Pause(string)               {}
+func (*logReader) Resume(string)              {}
+func (*logReader) Close()                     {}
+func (*logReader) Skip(TopicPartition, int64) {}
 
 // of is a record of a producer's transaction, marker its end.
 func of(producer int64) *kgo.Record {

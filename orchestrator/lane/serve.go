@@ -146,20 +146,26 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		var err error
 		switch h.What {
 		case Fetched:
-			if failed := h.Fetches.Errors(); len(failed) > 0 && ctx.Err() == nil {
+			unread, failed := l.unread(h.Fetches.Errors())
+			if len(failed) > 0 && ctx.Err() == nil {
 				return l.unreadable(failed[0])
 			}
-			err = l.decide(ctx, h.Fetches.Records())
+			err = l.decide(ctx, h.Fetches.Records(), unread...)
 		case Committed:
 			err = l.conclude(h.Err)
 		case Ticked:
 			l.look = true
+			l.keepPosition(keepAfter)
 		case Idle:
 			err = l.supervise(ctx)
 		case Hung:
 			err = h.Err
 		case Stopped:
-			return l.state.Flush()
+			if !l.keepPosition(0) {
+				return l.state.Flush()
+			}
+			l.begin()
+			b.Commit(l.inflight)
 		}
 		if err != nil {
 			return err

@@ -32,6 +32,9 @@ const catchUpPatience = 30 * time.Second
 // Only then may anything be decided. On an error the lane must be closed.
 func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	began := time.Now()
+	if err := l.rightNumber(); err != nil { // before a claim that nobody would use
+		return err
+	}
 	if err := l.fence(ctx); err != nil {
 		return err
 	}
@@ -46,6 +49,9 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		if err := l.claim(ctx); err != nil {
 			return err
 		}
+	}
+	if err := l.rightNumber(); err != nil {
+		return err
 	}
 	// Whatever former owners knew of workflows when they accepted an order.
 	if err := l.world.Learn(ctx, true, nil); err != nil {
@@ -78,6 +84,15 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	l.inputs.Seek(from)
 	l.tookOver = time.Now()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
+	return nil
+}
+
+// rightNumber fails with [projections.ErrPartitions] if the journal, as far as it was
+// folded, is of another number of partitions than the instance knows.
+func (l *Lane) rightNumber() error {
+	if has := l.state.Head().Partitions; has != 0 && has != l.cfg.Partitions {
+		return fmt.Errorf("%w: partition %d with %d, and this instance knows %d", projections.ErrPartitions, l.partition, has, l.cfg.Partitions)
+	}
 	return nil
 }
 
@@ -202,8 +217,14 @@ func (l *Lane) unreadable(e kgo.FetchError) error {
 		}
 		return fmt.Errorf("%w: %s has lost records that were not read yet, from %v on; was its retention too short, or the topic made anew? %w", ErrInputLost, e.Topic, l.position, e.Err)
 	}
+	if errors.Is(e.Err, kgo.ErrMaxDecompress) {
+		return fmt.Errorf("%w: %w", ErrUnreadable, e.Err)
+	}
 	return fmt.Errorf("read %s: %w", e.Topic, e.Err)
 }
+
+// ErrUnreadable says that Kafka has a batch in the journal that no reader can take.
+var ErrUnreadable = errors.New("the journal has a batch that cannot be read")
 
 // ErrInputLost says that inputs were deleted before they were read.
 var ErrInputLost = errors.New("inputs were lost")

@@ -58,6 +58,28 @@ func TestAZombieCannotCommit(t *testing.T) {
 	})
 }
 
+// Who knows another number of partitions than the journal was begun with claims
+// nothing: nobody would use the claim.
+func TestAnotherNumberOfPartitionsIsNotClaimed(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	first := newContender(t, b, topics, "first")
+	first.takeOver()
+	other := first.anew()
+	other.lane.Knows(2)
+	if err := other.lane.TakeOver(t.Context()); !errors.Is(err, projections.ErrPartitions) {
+		t.Errorf("it took over: %v", err)
+	}
+	fresh := newContender(t, b, topics, "fresh") // and does not know yet
+	fresh.lane.Knows(2)
+	if err := fresh.lane.TakeOver(t.Context()); !errors.Is(err, projections.ErrPartitions) {
+		t.Errorf("it took over: %v", err)
+	}
+	if claims := len(oracle.Read(t, b.Brokers, topics.Journal)); claims != 2 {
+		t.Errorf("%d claims", claims)
+	}
+}
+
 // V6: what a dead owner had open is aborted by the successor, which does not
 // wait for any time-out.
 func TestAnOpenTransactionOfADeadOwnerIsAborted(t *testing.T) {

@@ -1,0 +1,127 @@
+package orchestrator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// Somebody adds partitions to topics of the namespace, while instances run: they go
+// on with what they had, call an operator, and nothing is written with the wrong
+// number. One that comes anew, with its store or without, becomes ready.
+func TestAddedPartitions(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		on   func(topics *events.Topics) []string
+	}{
+		{"to the orders alone", func(topics *events.Topics) []string { return []string{topics.Orders} }},
+		{"to all", func(topics *events.Topics) []string { return topics.Partitioned() }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+				h := newTorn(t, b)
+				stop := h.run("before")
+				must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+				h.submit(h.earlier)
+				h.started(h.earlier)
+
+				h.widen(6, c.on(&h.topics)...)
+				other, stopOther := runs(t, b, Config{ID: "other", Namespace: h.topics.Namespace, watchEvery: time.Second})
+				oracle.Until(t, "both own partitions", func() error { return h.all(2, h.instance, other) })
+				why := h.alerted()
+				if !strings.Contains(why, h.topics.Orders+" has 6 partitions") {
+					t.Errorf("the alert says: %s", why)
+				}
+				for _, id := range []string{"torn", h.elsewhere[0]} { // where they belong, by whatever instance
+					_, err := other.Submit(t.Context(), id, &events.Submission{Workflow: "order"}, "")
+					must(t, err)
+					h.started(id)
+				}
+				stopOther()
+				oracle.Until(t, "one owns all", func() error { return h.all(2, h.instance) })
+				stop()
+
+				h.run("again")
+				oracle.Until(t, "it is ready", func() error { return h.instance.Ready() })
+				h.submit(h.waits)
+				h.started(h.waits)
+				for _, r := range oracle.Read(t, b.Brokers, h.topics.Journal) {
+					e, err := events.Decode[events.Event](r.Value)
+					must(t, err)
+					if r.Partition >= 2 || e.Type == events.PartitionClaimed && e.Partitions != 2 {
+						t.Errorf("in the journal's partition %d, at %d, stands %+v", r.Partition, r.Offset, e)
+					}
+				}
+				for _, r := range oracle.Read(t, b.Brokers, h.topics.Orders) {
+					if r.Partition != h.instance.Partition(string(r.Key)) {
+						t.Errorf("order %s was written to partition %d", r.Key, r.Partition)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Releases before claimed partitions with the new number, after some had been added,
+// and decided nothing then: the journal is what it was, and the partition goes on.
+func TestClaimsWithAnotherNumberAreVoid(t *testing.T) {
+	h := newTorn(t, kafka.Embedded(t))
+	stop := h.run("before")
+	must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+	h.submit("torn")
+	h.started("torn")
+	stop()
+	h.learn()
+	h.widen(6, h.topics.Partitioned()...)
+	h.write([][]*kgo.Record{h.seal(0, 1, h.event(events.Event{Type: events.PartitionClaimed, Instance: "older", Claim: "c", Partitions: 6, Format: 1}))})
+	h.submit(h.waits)
+	for _, store := range []string{"as it was", "lost"} {
+		stop := h.run("after")
+		h.started(h.waits)
+		stop()
+		if store == "as it was" {
+			h.dir = t.TempDir()
+		}
+	}
+}
+
+// widen adds partitions to topics, up to a number of them.
+func (h *torn) widen(to int, topics ...string) {
+	h.Helper()
+	widened, err := h.broker.Admin(h.T).UpdatePartitions(h.Context(), to, topics...)
+	must(h, err)
+	must(h, widened.Error())
+	oracle.Until(h, "the partitions are there", func() error {
+		metadata, err := h.broker.Admin(h.T).Metadata(kadm.WithAuthorizedOps(h.Context()), topics...)
+		must(h, err)
+		for _, topic := range topics {
+			if have := len(metadata.Topics[topic].Partitions); have != to {
+				return fmt.Errorf("%s has %d", topic, have)
+			}
+		}
+		return nil
+	})
+}
+
+// all says whether the instances are ready, and own all partitions.
+func (h *torn) all(partitions int, instances ...*Instance) error {
+	owned := 0
+	for _, i := range instances {
+		if err := i.Ready(); err != nil {
+			return err
+		}
+		owned += i.Owned()
+	}
+	if owned != partitions {
+		return fmt.Errorf("%d of %d partitions are served", owned, partitions)
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+)
+
+// countPartitions returns how many partitions the namespace has: as many as its
+// journal was begun with. Topics may have more since, which somebody added; no order
+// belongs there.
+func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
+	must := append(i.topics.Partitioned(), i.topics.Status, i.topics.Alerts, i.topics.Workflows, i.topics.DeadLetters)
+	metadata, err := i.admin.Metadata(ctx, must...)
+	if err != nil {
+		return 0, fmt.Errorf("look at the topics: %w", err)
+	}
+	var problems *multierror.Error
+	for _, name := range must {
+		switch t, ok := metadata.Topics[name]; {
+		case !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition):
+			problems = multierror.Append(problems, fmt.Errorf("%s is missing: `waybill topics create` creates it", name))
+		case t.Err != nil:
+			problems = multierror.Append(problems, fmt.Errorf("%s: %w", name, t.Err))
+		}
+	}
+	n := int32(len(metadata.Topics[i.topics.Journal].Partitions))
+	if problems == nil {
+		begun, err := partitionsOf(ctx, i.client, i.topics.Journal)
+		if err != nil {
+			return 0, err
+		}
+		if begun > 0 {
+			n = begun
+		}
+		for _, name := range i.topics.Partitioned() {
+			if have := int32(len(metadata.Topics[name].Partitions)); have < n || have != n && begun == 0 {
+				problems = multierror.Append(problems, fmt.Errorf("%s has %d partitions and %s has %d; they must have the same number", name, have, i.topics.Journal, n))
+			}
+		}
+	}
+	if err := problems.ErrorOrNil(); err != nil {
+		return 0, fmt.Errorf("%w; see `waybill topics check`: %w", ErrMissingTopics, err)
+	}
+	return n, nil
+}
+
+// firstClaimTimeout is how long the first record of a partition of the journal is
+// waited for, before it is looked for in the next.
+const firstClaimTimeout = 5 * time.Second
+
+// partitionsOf returns with how many partitions a journal was begun, 0 if nobody has
+// claimed any. That stands in the first record of each that was claimed.
+func partitionsOf(ctx context.Context, client *kgo.Client, journal string) (int32, error) {
+	admin := kadm.NewClient(client)
+	starts, err := admin.ListStartOffsets(ctx, journal)
+	if err != nil {
+		return 0, fmt.Errorf("find the beginning of the journal: %w", err)
+	}
+	ends, err := admin.ListEndOffsets(ctx, journal)
+	if err != nil {
+		return 0, fmt.Errorf("find the end of the journal: %w", err)
+	}
+	var silent error
+	for p := range int32(len(ends[journal])) { // added ones are behind the others
+		start, _ := starts.Lookup(journal, p)
+		end, _ := ends.Lookup(journal, p)
+		if err := errors.Join(start.Err, end.Err); err != nil {
+			silent = fmt.Errorf("look at the journal's partition %d: %w", p, err)
+			continue
+		}
+		if start.Offset == end.Offset {
+			continue
+		}
+		r, err := firstRecord(ctx, client.Opts(), journal, p)
+		if err != nil {
+			silent = err
+			continue
+		}
+		if e, err := events.Decode[events.Event](r.Value); err == nil && e.Type == events.PartitionClaimed {
+			return e.Partitions, nil
+		}
+	}
+	return 0, silent
+}
+
+// firstRecord reads it whether it was committed or not: whoever wrote it knew the
+// number, and a transaction that hangs is in nobody's way so.
+func firstRecord(ctx context.Context, opts []kgo.Opt, topic string, p int32) (*kgo.Record, error) {
+	client, err := kgo.NewClient(append(opts,
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().AtStart()}}),
+		kgo.FetchMaxPartitionBytes(1), // a batch
+		kgo.MetadataMinAge(cluster.MetadataMinAge),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("reader of the journal: %w", err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, firstClaimTimeout)
+	defer cancel()
+	fetches := client.PollRecords(ctx, 1)
+	if records := fetches.Records(); len(records) > 0 {
+		return records[0], nil
+	}
+	return nil, fmt.Errorf("read the beginning of the journal's partition %d: %w", p, errors.Join(fetches.Err(), ctx.Err()))
+}
+
+// lookForAdded looks from time to time whether somebody added partitions, and calls
+// an operator, until ctx ends. Of all instances the owner of partition 0 does.
+func (i *Instance) lookForAdded(ctx context.Context) {
+	told := ""
+	for pause(ctx, i.cfg.watchEvery) {
+		metadata, err := i.admin.Metadata(ctx, i.topics.Partitioned()...)
+		if err != nil {
+			continue // it is asked again
+		}
+		var more []string
+		for _, name := range i.topics.Partitioned() {
+			if have := len(metadata.Topics[name].Partitions); have > int(i.partitions) {
+				more = append(more, fmt.Sprintf("%s has %d partitions", name, have))
+			}
+		}
+		if is := strings.Join(more, ", "); is != told && is != "" && i.members.serves(0) {
+			why := fmt.Errorf("partitions were added to topics of namespace %s, which was begun with %d and goes on with those: %s; its number of partitions can never change, see `waybill topics check`", i.topics.Namespace, i.partitions, is)
+			i.log.Error("the instance goes on with the partitions that it knows", "error", why)
+			i.alert(ctx, "partitions", why)
+			told = is
+		}
+	}
+}
