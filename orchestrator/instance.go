@@ -48,6 +48,9 @@ type Config struct {
 	// RaiseAfter is how long every member of the group must have spoken a newer
 	// format before it is written, and older releases cannot come back; 0 is at once.
 	RaiseAfter time.Duration
+	// MaxLag is how long a submission may wait to be read before [Instance.Submit]
+	// takes no more for its lane; 0 is for ever.
+	MaxLag time.Duration
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 
@@ -88,6 +91,7 @@ type Instance struct {
 	members   *membership
 	group     *group
 	upgrade   *upgrade
+	backlog   *backlog
 	readers   chan *kgo.Client // of the journal, for histories: those that are free, nil for one that is not made
 }
 
@@ -189,6 +193,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	i.members.alarm = func(ctx context.Context, p int32, why error) {
 		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
 	}
+	i.backlog = &backlog{most: cfg.MaxLag, next: i.nextSubmission, now: time.Now, marks: make(map[int32][]mark)}
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(reached, p, state) }
 	return i, nil
 }

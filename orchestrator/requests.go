@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,7 +18,8 @@ import (
 
 // Submit puts a submission on the orders topic, and returns once Kafka has it.
 // The order is accepted or rejected by whoever owns its partition. An empty id
-// asks for a new one. The result is the order's id.
+// asks for a new one. The result is the order's id. It fails with [ErrBehind] while
+// too much waits for that owner.
 func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string) (string, error) {
 	if id == "" {
 		fresh, err := uuid.NewV7()
@@ -35,13 +38,18 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	if len(value) > events.MaxValue {
 		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
+	if err := i.backlog.check(i.Partition(id)); err != nil {
+		return "", err
+	}
 	envelope := events.Envelope{
 		Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSubmitted,
 		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
 	}
-	if err := i.put(ctx, envelope.Record(i.topics.Orders, value)); err != nil {
+	r := envelope.Record(i.topics.Orders, value)
+	if err := i.put(ctx, r); err != nil {
 		return "", fmt.Errorf("submit order %q: %w", id, err)
 	}
+	i.backlog.took(r.Partition, r.Offset)
 	return id, nil
 }
 
@@ -49,6 +57,16 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 	r.Partition = i.Partition(string(r.Key))
 	return produce(ctx, i.client, r)
+}
+
+// nextSubmission returns where reading of a partition's submissions goes on; where
+// that is not known here, none waits.
+func (i *Instance) nextSubmission(partition int32) (int64, error) {
+	if slices.Contains(i.Elsewhere(), partition) {
+		return math.MaxInt64, nil
+	}
+	head, err := i.store.Head(partition)
+	return head.Next.At(events.InputOrders), err
 }
 
 // produceTimeout is how long Kafka may take to acknowledge a record.

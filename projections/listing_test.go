@@ -154,8 +154,8 @@ func openAlerts(t *testing.T, s *Store, without []int32, limit int) (ids []strin
 	for {
 		page, err := s.Alerts(t.Context(), 3, without, after, limit)
 		must(t, err)
-		if len(page.Orders) > limit {
-			t.Fatalf("%d alerts on a page of %d", len(page.Orders), limit)
+		if len(page.Orders) > limit || len(ids) > 100 {
+			t.Fatalf("%d alerts on a page of %d, after %d", len(page.Orders), limit, len(ids))
 		}
 		for _, o := range page.Orders {
 			ids = append(ids, o.ID)

@@ -104,6 +104,9 @@ func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {
 	return nil
 }
 
+// Head returns the head of a partition.
+func (s *Store) Head(partition int32) (Head, error) { return s.head(s.db, partition) }
+
 // Heads returns the heads of the partitions below partitions.
 func (s *Store) Heads(partitions int32) ([]Head, error) {
 	heads := make([]Head, partitions)

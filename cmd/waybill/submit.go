@@ -145,25 +145,29 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *api.Submission, ti
 	return nil
 }
 
-// submitSurely submits again when the server went away in between: submitting
-// an id again changes nothing.
+// submitSurely submits again when the server went away in between, or takes nothing
+// now: submitting an id again changes nothing.
 func submitSurely(ctx context.Context, client *api.Client, s *api.Submission) error {
 	const attempts = 50
 	for n := 1; ; n++ {
 		_, err := client.Submit(ctx, s)
+		pause := 200 * time.Millisecond
 		var problem *api.Problem
 		switch {
 		case err == nil, ctx.Err() != nil, n == attempts:
 			return err
 		case n == 1 && errors.Is(err, api.ErrAway):
 			return err // it was never there
-		case errors.As(err, &problem) && problem.Status != http.StatusServiceUnavailable:
+		case !errors.As(err, &problem):
+		case problem.Status != http.StatusServiceUnavailable && problem.Status != http.StatusTooManyRequests:
 			return err
+		default:
+			pause = max(pause, problem.RetryAfter)
 		}
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 )
 
 // A server that goes away while it is waited for, and an order that is not
-// there yet, are waited for too.
+// there yet, are waited for too. So is one that takes nothing now.
 func TestWaitOutlivesARestart(t *testing.T) {
 	clearEnvironment(t)
 	answers := []string{
-		"POST gone", "POST 503", "POST 202", "GET 404", "GET gone", "GET 503", "GET Pending", "GET Processed",
+		"POST gone", "POST 503", "POST 429", "POST 202", "GET 404", "GET gone", "GET 503", "GET Pending", "GET Processed",
 	}
 	var mu sync.Mutex // the requests come one after the other, but on connections that do not know it
 	next := func() (answer string) {
@@ -35,6 +35,9 @@ func TestWaitOutlivesARestart(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		case r.Method + " 404":
 			problem(404)
+		case r.Method + " 429":
+			w.Header().Set("Retry-After", "1")
+			problem(429)
 		case r.Method + " 503":
 			problem(503)
 		case "POST 202":

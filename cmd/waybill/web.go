@@ -30,15 +30,17 @@ type web struct {
 	unused map[net.Conn]bool // connections without a request so far
 }
 
-// httpFlags are where the HTTP server listens, and for whom.
+// httpFlags are where the HTTP server listens, for whom, and for how many.
 type httpFlags struct {
-	addr  string
-	hosts []string
+	addr     string
+	hosts    []string
+	requests int
 }
 
 func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.StringVar(&f.addr, "http-addr", "127.0.0.1:8080", usage)
 	flags.StringSliceVar(&f.hosts, "http-host", nil, "names under which the HTTP server may be asked, besides localhost; without any, one that listens for other machines does not look at the name")
+	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
 }
 
 // names are those that the Host of a request may have, none if any may. On a
@@ -59,6 +61,9 @@ func (f *httpFlags) names(listener net.Addr) []string {
 
 // listenHTTP serves until [web.close].
 func listenHTTP(ctx context.Context, flags httpFlags, metrics *prometheus.Registry, log *slog.Logger) (*web, error) {
+	if flags.requests < 0 {
+		return nil, usageError{errors.New("--http-requests cannot be negative")}
+	}
 	addr := flags.addr
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -68,7 +73,7 @@ func listenHTTP(ctx context.Context, flags httpFlags, metrics *prometheus.Regist
 		return nil, fmt.Errorf("listen for HTTP on %q: %w", addr, err)
 	}
 	w := &web{
-		Server: api.New(api.Config{Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Logger: log}),
+		Server: api.New(api.Config{Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Requests: flags.requests, Logger: log}),
 		url:    "http://" + reachable(ln.Addr().String()),
 		done:   make(chan struct{}),
 		unused: make(map[net.Conn]bool),

@@ -541,12 +541,16 @@ func (s *stage) testHealth() {
 }
 
 // idle returns an instance that does not run.
-func idle(t *testing.T) *orchestrator.Instance {
+func idle(t *testing.T, change ...func(*orchestrator.Config)) *orchestrator.Instance {
 	t.Helper()
 	w := waybill.New(t)
-	i, err := orchestrator.New(t.Context(), orchestrator.Config{
+	cfg := orchestrator.Config{
 		ID: "i-1", Namespace: w.Topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(w.Broker.Brokers...)},
-	})
+	}
+	for _, change := range change {
+		change(&cfg)
+	}
+	i, err := orchestrator.New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

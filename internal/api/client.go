@@ -302,5 +302,8 @@ func (c *Client) send(request *http.Request) (*http.Response, error) {
 	if err := jsonv2.Unmarshal(text, problem); err != nil {
 		return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.base, response.Status)
 	}
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		problem.RetryAfter = time.Duration(seconds) * time.Second
+	}
 	return nil, problem
 }

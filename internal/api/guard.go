@@ -36,6 +36,35 @@ func hostName(host string) string {
 	return strings.ToLower(strings.Trim(host, "[]"))
 }
 
-// open are the paths that whoever watches the process asks for. They are never
-// refused, and tell nothing that an order is about.
-func open(path string) bool { return path == "/healthz" || path == "/readyz" || path == "/metrics" }
+// atOnce lets so many requests pass at a time, 0 meaning any number. More would be
+// more bodies and answers in memory, and each would take longer.
+func atOnce(most int, next http.Handler) http.Handler {
+	if most == 0 {
+		return next
+	}
+	places := make(chan struct{}, most)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+		default:
+			w.Header().Set("Retry-After", busyRetry)
+			refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests are being answered, which is the most at a time; try again in a moment", most))
+			return
+		}
+		defer func() { <-places }()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// public answers whoever watches the process, always, and guards all else. Probes and
+// metrics tell nothing that an order is about.
+func public(all, guarded http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics":
+			all.ServeHTTP(w, r)
+		default:
+			guarded.ServeHTTP(w, r)
+		}
+	})
+}

@@ -57,9 +57,9 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
-		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected.",
+		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
-		Errors: []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.submit)
 	huma.Register(api, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
@@ -117,11 +117,22 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	}
 	id, err := i.Submit(ctx, in.Body.ID, &submission, in.Traceparent)
 	if err != nil {
-		s.log.Warn("a submission failed", "error", err)
-		return nil, huma.Error503ServiceUnavailable("Kafka did not take the submission; try again with the same id, which is safe", err)
+		return nil, s.notSubmitted(err)
 	}
 	return &submitOutput{Location: "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id}}, nil
 }
+
+func (s *Server) notSubmitted(err error) error {
+	if errors.Is(err, orchestrator.ErrBehind) {
+		return huma.ErrorWithHeaders(huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)), http.Header{"Retry-After": {behindRetry}})
+	}
+	s.log.Warn("a submission failed", "error", err)
+	return huma.Error503ServiceUnavailable("Kafka did not take the submission; try again with the same id, which is safe", err)
+}
+
+// After how many seconds to try again where a lane is behind, and where too many ask
+// at once.
+const behindRetry, busyRetry = "5", "1"
 
 type listInput struct {
 	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected" doc:"Only orders in this state"`

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 )
@@ -16,6 +17,9 @@ type Problem struct { //nolint:errname // RFC 9457 calls it so
 	Status int            `json:"status"`
 	Detail string         `json:"detail"`
 	Errors []ProblemEntry `json:"errors,omitzero"`
+
+	// RetryAfter is when to try again; 0 if the server did not say.
+	RetryAfter time.Duration `json:"-"`
 }
 
 // ProblemEntry is one of several things that are wrong with a request.

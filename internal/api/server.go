@@ -59,6 +59,8 @@ type Config struct {
 	// Hosts are the names that requests may name as their Host, whatever the port;
 	// none means any.
 	Hosts []string
+	// Requests is how many are answered at a time, probes aside; 0 is any number.
+	Requests int
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 }
@@ -87,14 +89,7 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	guarded := named(cfg.Hosts, guard.Handler(mux))
-	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if open(r.URL.Path) {
-			mux.ServeHTTP(w, r)
-			return
-		}
-		guarded.ServeHTTP(w, r)
-	})
+	s.handler = public(mux, named(cfg.Hosts, atOnce(cfg.Requests, guard.Handler(mux))))
 	return s
 }
 

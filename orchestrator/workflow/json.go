@@ -13,9 +13,9 @@ import (
 const maxLevels = 1000
 
 // decode reads JSON into map[string]any, []any, string, bool, nil and whatever
-// number makes of the text of a number. Nothing is null; the last one counts
-// of members of the same name.
-func decode(raw jsontext.Value, number func(text string) (any, error)) (v any, err error) {
+// number makes of the text of a number. Nothing is null. Of members of the same name
+// the last one counts, unless the options do not allow them.
+func decode(raw jsontext.Value, number func(text string) (any, error), options ...json.Options) (v any, err error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
@@ -33,9 +33,12 @@ func decode(raw jsontext.Value, number func(text string) (any, error)) (v any, e
 				*v, err = number(t.String())
 			}
 			return err
-		})))
+		})), json.JoinOptions(options...))
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok && semantic.Err != nil {
 		return nil, semantic.Err
+	}
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok && errors.Is(err, jsontext.ErrDuplicateName) {
+		return nil, fmt.Errorf("has two members %s", syntactic.JSONPointer)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("is no JSON: %w", err)

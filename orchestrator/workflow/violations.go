@@ -34,7 +34,9 @@ func (w *Workflow) CheckInput(input jsontext.Value) error {
 }
 
 func (s *Schema) check(input jsontext.Value) error {
-	v, err := decode(input, comparableNumber)
+	// Whoever parses the input next may take the first of two members, and not the one
+	// that was checked.
+	v, err := decode(input, comparableNumber, jsontext.AllowDuplicateNames(false))
 	if err != nil {
 		return errors.New(bound(fmt.Sprintf("the input %v", err)))
 	}

@@ -1,0 +1,94 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// slowBody is a body that does not come before the end.
+type slowBody struct{ begun, end chan struct{} }
+
+func (b slowBody) Read([]byte) (int, error) {
+	b.begun <- struct{}{}
+	<-b.end
+	return 0, io.EOF
+}
+
+// So many requests are answered at a time, and the next is told to come again.
+// Probes and metrics are answered all the same.
+func TestRequestsAtATime(t *testing.T) {
+	const most = 3
+	s := New(Config{Requests: most})
+	ask := func(method, path string, body io.Reader) *httptest.ResponseRecorder {
+		said := httptest.NewRecorder()
+		request := httptest.NewRequestWithContext(t.Context(), method, path, body)
+		request.Header.Set("Content-Type", "application/json")
+		s.ServeHTTP(said, request)
+		return said
+	}
+	slow := slowBody{make(chan struct{}), make(chan struct{})}
+	ended := make(chan int)
+	for range most {
+		go func() { ended <- ask(http.MethodPost, "/api/v1/orders", slow).Code }()
+		<-slow.begun
+	}
+	for path, want := range map[string]int{"/openapi.json": 503, "/healthz": 200, "/readyz": 503, "/metrics": 200} {
+		said := ask(http.MethodGet, path, http.NoBody)
+		if told := said.Header().Get("Retry-After") != ""; said.Code != want || told != (path == "/openapi.json") {
+			t.Errorf("%s while %d requests are answered: %d %s", path, most, said.Code, said.Body)
+		}
+	}
+	close(slow.end)
+	for range most {
+		if status := <-ended; status != http.StatusBadRequest {
+			t.Errorf("a request without a body: %d", status)
+		}
+	}
+	for range most + 1 {
+		if said := ask(http.MethodGet, "/openapi.json", http.NoBody); said.Code != http.StatusOK {
+			t.Errorf("after the others: %d", said.Code)
+		}
+	}
+}
+
+// A submission for a lane that is behind is told when to come again.
+func TestASubmissionForALaneThatIsBehind(t *testing.T) {
+	s := New(Config{})
+	i := idle(t, func(cfg *orchestrator.Config) { cfg.MaxLag = 1 })
+	s.Attach(i)
+	defer s.Detach(errors.New("over"))
+	listener := httptest.NewServer(s)
+	defer listener.Close()
+	c, err := NewClient(listener.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"})
+	problem := new(Problem)
+	if !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter <= 0 {
+		t.Errorf("%v, again after %s", err, problem.RetryAfter)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	oracle.Until(t, "the order that was taken", func() error {
+		_, err := c.Order(t.Context(), "o-1")
+		return err
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

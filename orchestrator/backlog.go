@@ -1,0 +1,67 @@
+package orchestrator
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrBehind says that the lane of an order is too far behind to be given more.
+var ErrBehind = errors.New("too much waits to be read")
+
+// backlog says which lanes are behind: a submission that was taken here has not been
+// read for too long. It goes by offsets, and by when they were seen here: the times of
+// records are their writers', and where a topic ends may be behind markers, which a lane
+// that has nothing to do does not say that it has read.
+type backlog struct {
+	most time.Duration // 0: nobody is ever behind
+	// next returns where reading of a partition's submissions goes on.
+	next func(partition int32) (int64, error)
+	now  func() time.Time
+
+	mu    sync.Mutex
+	marks map[int32][]mark // of a partition, oldest first
+}
+
+// mark is a submission of which it is not known whether it was read.
+type mark struct {
+	at     time.Time
+	offset int64
+}
+
+// check fails with [ErrBehind] if the lane of a partition is.
+func (b *backlog) check(partition int32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	marks := b.marks[partition]
+	if b.most <= 0 || len(marks) == 0 || b.since(marks[0]) < b.most {
+		return nil
+	}
+	next, err := b.next(partition)
+	if err != nil {
+		return err
+	}
+	for len(marks) > 0 && marks[0].offset < next {
+		marks = marks[1:]
+	}
+	b.marks[partition] = marks
+	if len(marks) > 0 && b.since(marks[0]) >= b.most {
+		return fmt.Errorf("%w: partition %d is more than %s behind", ErrBehind, partition, b.most)
+	}
+	return nil
+}
+
+// took notes a submission that Kafka has taken. A few marks are enough: they say how
+// far behind a lane is to a tenth of what it may be.
+func (b *backlog) took(partition int32, offset int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	marks := b.marks[partition]
+	if b.most <= 0 || len(marks) > 0 && b.since(marks[len(marks)-1]) < b.most/10 {
+		return
+	}
+	b.marks[partition] = append(marks, mark{b.now(), offset})
+}
+
+func (b *backlog) since(m mark) time.Duration { return b.now().Sub(m.at) }
