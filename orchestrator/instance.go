@@ -88,6 +88,7 @@ type Instance struct {
 	members   *membership
 	group     *group
 	upgrade   *upgrade
+	added     added
 	readers   chan *kgo.Client // of the journal, for histories; idle ones
 }
 
@@ -199,7 +200,7 @@ func (i *Instance) lane(reached *cluster.Cluster, p int32, state *projections.Pa
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
-	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade}, state, i.log.With("partition", p))
+	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
 }
 
 // reach waits until a broker answers, and returns the cluster's id.

@@ -100,6 +100,8 @@ func (l *Lane) seek() {
 		from[topic] = l.position.At(in)
 	}
 	l.inputs.Seek(from)
+	l.added = nil
+	l.readAdded()
 }
 
 // fence makes the lane the owner of every slot, in order.
@@ -242,26 +244,30 @@ var ErrNothingLost = errors.New("no inputs were lost")
 // partition over, and before it serves. Who had it done, and why, stands in the
 // journal. On an error other than [ErrNothingLost] the lane must be closed.
 func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
-	starts, err := l.broker.Starts(ctx)
+	starts, err := l.broker.Starts(ctx, l.added...)
 	if err != nil {
 		return err
 	}
-	for in, topic := range l.topics.Inputs() {
-		end, err := l.broker.End(ctx, TopicPartition{topic, l.partition}, false)
+	var sources []TopicPartition
+	for _, topic := range l.topics.Inputs() {
+		sources = append(sources, TopicPartition{topic, l.partition})
+	}
+	for _, at := range append(sources, l.added...) {
+		end, err := l.broker.End(ctx, at, false)
 		if err != nil {
 			return err
 		}
-		next, first := l.position.At(in), starts.At(in)
+		next, first := l.reads(&l.position, at), l.reads(&starts, at)
 		if next >= first && next <= end { // behind its end it is another topic, which was made anew
 			continue
 		}
-		lost := decide.Record{Topic: topic, Partition: l.partition, Offset: next}
+		lost := decide.Record{Topic: at.Topic, Partition: at.Partition, Offset: next}
 		e := events.Event{
 			Type: events.PartitionAdvanced, At: l.time.Wall(),
 			Source: lost.Source(), By: decide.Cut(by, decide.MaxName), Reason: decide.Cut(why, decide.MaxText),
 		}
-		l.current.add(l.laneEvent(&e, fmt.Sprintf("%d/%s", l.transaction+1, topic)))
-		l.position.Set(in, first)
+		l.current.add(l.laneEvent(&e, fmt.Sprintf("%d/%s/%d", l.transaction+1, at.Topic, at.Partition)))
+		l.readsOn(at, first)
 		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by, "why", why)
 	}
 	if l.current.empty() {
