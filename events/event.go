@@ -125,7 +125,9 @@ const (
 	// Claim, Partitions, Format.
 	PartitionClaimed Type = "waybill.partition.claimed"
 	// PartitionAdvanced carries input positions when a transaction changed no
-	// order, for example because it only forwarded a record.
+	// order, for example because it only forwarded a record. Where an operator had
+	// reading go on behind inputs that were lost: Source (the first of them), By,
+	// Reason.
 	PartitionAdvanced Type = "waybill.partition.advanced"
 	// PartitionRaised says that what follows may be of the given format, and none
 	// before: Format.

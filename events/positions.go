@@ -1,9 +1,12 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -14,6 +17,10 @@ import (
 type Positions struct { //nolint:recvcheck // a value prints itself, and only a pointer can be read into
 	// next is one more than the offset, so that zero is none.
 	next [len(inputs)]int64
+	// added are the positions in partitions that somebody added to the inputs, as
+	// their JSON has them, in order: nearly always there are none, and positions can
+	// be compared so.
+	added string
 	// newer has the members of inputs that this release does not know, as they were
 	// read.
 	newer string
@@ -34,10 +41,74 @@ func (p Positions) Over(before Positions) Positions {
 			p.next[in] = before.next[in]
 		}
 	}
+	for _, a := range before.Added() {
+		if p.Of(a.Input, a.Partition) < 0 {
+			p.SetOf(a.Input, a.Partition, a.Next)
+		}
+	}
 	if p.newer == "" {
 		p.newer = before.newer
 	}
 	return p
+}
+
+// Added is where reading goes on in a partition that somebody added to an input.
+type Added struct {
+	Input     Input
+	Partition int32
+	Next      int64
+}
+
+// Added are the positions in added partitions, in order.
+func (p *Positions) Added() (all []Added) {
+	if p.added == "" {
+		return nil
+	}
+	for member := range strings.SplitSeq(p.added, ",") {
+		name, next, _ := strings.Cut(member, `":`)
+		in, partition, _ := addedName(name[1:])
+		offset, _ := strconv.ParseInt(next, 10, 64) //nolint:errcheck // as it was written by SetOf
+		all = append(all, Added{in, partition, offset})
+	}
+	return all
+}
+
+// addedName reads the name of such a position: orders/12.
+func addedName(name string) (in Input, partition int32, ok bool) {
+	topic, number, _ := strings.Cut(name, "/")
+	n, err := strconv.ParseUint(number, 10, 31)
+	i := slices.Index(inputs[:], topic)
+	return Input(i), int32(n), i >= 0 && err == nil && strconv.FormatUint(n, 10) == number
+}
+
+// Of returns where reading goes on in a partition that was added to an input, -1 if
+// that is not known.
+func (p *Positions) Of(in Input, partition int32) int64 {
+	for _, a := range p.Added() {
+		if a.Input == in && a.Partition == partition {
+			return a.Next
+		}
+	}
+	return -1
+}
+
+// SetOf says where reading goes on there.
+func (p *Positions) SetOf(in Input, partition int32, offset int64) {
+	is := Added{in, partition, offset}
+	all := p.Added()
+	at, found := slices.BinarySearchFunc(all, is, func(a, b Added) int {
+		return cmp.Or(cmp.Compare(a.Input, b.Input), cmp.Compare(a.Partition, b.Partition))
+	})
+	if found {
+		all[at] = is
+	} else {
+		all = slices.Insert(all, at, is)
+	}
+	var text []byte
+	for _, a := range all {
+		text = fmt.Appendf(text, `"%s/%d":%d,`, inputs[a.Input], a.Partition, a.Next)
+	}
+	p.added = string(text[:len(text)-1])
 }
 
 // All says whether the positions of all inputs are known.
@@ -64,8 +135,10 @@ func (p *Positions) Append(dst []byte) []byte {
 			dst = append(strconv.AppendInt(dst, next-1, 10), ',')
 		}
 	}
-	if p.newer != "" {
-		dst = append(append(dst, p.newer...), ',')
+	for _, members := range []string{p.added, p.newer} {
+		if members != "" {
+			dst = append(append(dst, members...), ',')
+		}
 	}
 	if len(dst) > begun {
 		dst = dst[:len(dst)-1]
@@ -115,6 +188,14 @@ func (p *Positions) member(d *jsontext.Decoder) error {
 			return fmt.Errorf("the position in the %s is %s", name, value)
 		}
 		p.Set(Input(in), int64(offset))
+		return nil
+	}
+	if in, partition, ok := addedName(string(raw[1 : len(raw)-1])); ok {
+		offset, err := strconv.ParseUint(string(value), 10, 63)
+		if err != nil {
+			return fmt.Errorf("the position in partition %d of the %s is %s", partition, inputs[in], value)
+		}
+		p.SetOf(in, partition, int64(offset))
 		return nil
 	}
 	if p.newer != "" {

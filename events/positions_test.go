@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -63,6 +64,7 @@ func TestPositionsSayWhatTheyDoNotKnow(t *testing.T) {
 		{`{}`, []int64{-1, -1, -1}, false, ""},
 		{`{"orders":0,"replies":1,"commands":2}`, []int64{0, 1, 2}, true, ""},
 		{`{"commands":2,"orders":0}`, []int64{0, -1, 2}, false, ""},
+		{`{"orders":0,"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5}`, []int64{0, -1, -1}, false, `"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5`},
 		{` { "timers" : 7 , "replies" : 1 , "signals" : [ ] , "orders" : 1 , "commands" : 1 } `, []int64{1, 1, 1}, true, `"timers":7,"signals":[ ]`},
 	} {
 		p := positions(t, c.text)
@@ -85,12 +87,42 @@ func TestPositionsOverThoseBefore(t *testing.T) {
 		{`{"orders":5,"commands":7}`, `{"orders":0,"replies":0,"commands":0}`, `{"orders":0,"replies":0,"commands":0}`},
 		{`{"orders":5,"timers":7}`, `{"orders":6}`, `{"orders":6,"timers":7}`},
 		{`{"orders":5,"timers":7}`, `{"orders":6,"timers":8}`, `{"orders":6,"timers":8}`},
+		{`{"orders":5,"orders/9":3,"replies/9":4}`, `{"orders":6,"orders/9":7,"orders/12":0}`, `{"orders":6,"orders/9":7,"orders/12":0,"replies/9":4}`},
 	} {
 		before := positions(t, c.before)
 		if got := positions(t, c.next).Over(before); got != positions(t, c.want) || before != positions(t, c.before) {
 			t.Errorf("%s over %s is %s", c.next, c.before, got)
 		}
 	}
+}
+
+// Partitions that were added to inputs have positions of their own, in one order.
+func TestPositionsInAddedPartitions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p events.Positions
+		want := make(map[string]int64)
+		for range rapid.IntRange(0, 9).Draw(t, "n") {
+			in := rapid.SampledFrom([]events.Input{events.InputOrders, events.InputReplies, events.InputCommands}).Draw(t, "input")
+			partition, offset := rapid.Int32Range(0, 20).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")
+			p.SetOf(in, partition, offset)
+			want[fmt.Sprint(in, partition)] = offset
+			if p.Of(in, partition) != offset || p.At(in) != -1 {
+				t.Fatalf("%v", p)
+			}
+		}
+		if len(p.Added()) != len(want) {
+			t.Fatalf("%v has %d", p, len(p.Added()))
+		}
+		for _, a := range p.Added() {
+			if want[fmt.Sprint(a.Input, a.Partition)] != a.Next {
+				t.Fatalf("%v", p)
+			}
+		}
+		var again events.Positions
+		if err := json.Unmarshal(p.Append(nil), &again); err != nil || again != p {
+			t.Fatalf("%v is read as %v, %v", p, again, err)
+		}
+	})
 }
 
 // Whoever has lanes read another topic raises the format, so that no older release

@@ -76,7 +76,7 @@ var Specs = []Spec{
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
-	{Type: PartitionAdvanced, OfPartition: true},
+	{Type: PartitionAdvanced, OfPartition: true, Maybe: "source by reason"},
 	{Type: PartitionRaised, OfPartition: true, Since: 1, Always: "format"},
 }
 

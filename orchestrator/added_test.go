@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,7 @@ func TestAddedPartitions(t *testing.T) {
 					must(t, err)
 					h.started(id)
 				}
+				strayed := []string{h.stray("s-1", 2), h.stray("s-2", 3), h.stray("s-3", 5)}
 				stopOther()
 				oracle.Until(t, "one owns all", func() error { return h.all(2, h.instance) })
 				stop()
@@ -53,6 +55,7 @@ func TestAddedPartitions(t *testing.T) {
 				oracle.Until(t, "it is ready", func() error { return h.instance.Ready() })
 				h.submit(h.waits)
 				h.started(h.waits)
+				strayed = append(strayed, h.stray("s-4", 2))
 				for _, r := range oracle.Read(t, b.Brokers, h.topics.Journal) {
 					e, err := events.Decode[events.Event](r.Value)
 					must(t, err)
@@ -60,10 +63,20 @@ func TestAddedPartitions(t *testing.T) {
 						t.Errorf("in the journal's partition %d, at %d, stands %+v", r.Partition, r.Offset, e)
 					}
 				}
+				var forwarded []string
 				for _, r := range oracle.Read(t, b.Brokers, h.topics.Orders) {
-					if r.Partition != h.instance.Partition(string(r.Key)) {
+					from := events.Header(r, "waybill_forwarded_from")
+					if from != "" {
+						forwarded = append(forwarded, from)
+					}
+					if r.Partition != h.instance.Partition(string(r.Key)) && !strings.HasPrefix(string(r.Key), "s-") {
 						t.Errorf("order %s was written to partition %d", r.Key, r.Partition)
 					}
+				}
+				slices.Sort(forwarded)
+				slices.Sort(strayed)
+				if !slices.Equal(forwarded, strayed) {
+					t.Errorf("forwarded are %q, and must be %q", forwarded, strayed)
 				}
 			})
 		})
@@ -91,6 +104,16 @@ func TestClaimsWithAnotherNumberAreVoid(t *testing.T) {
 			h.dir = t.TempDir()
 		}
 	}
+}
+
+// stray submits an order on an added partition, and returns where, once it is worked on.
+func (h *torn) stray(order string, partition int32) string {
+	h.Helper()
+	client := h.producer() // that knows the partition
+	r := &kgo.Record{Topic: h.topics.Orders, Partition: partition, Key: []byte(order), Value: []byte(`{"workflow":"order"}`)}
+	must(h, client.ProduceSync(h.Context(), r).FirstErr())
+	h.started(order)
+	return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset)
 }
 
 // widen adds partitions to topics, up to a number of them.

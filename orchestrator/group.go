@@ -117,6 +117,11 @@ func (g *group) showLag(ctx context.Context, member *kgo.Client, m *membership) 
 		for p, at := range m.positions() {
 			for in, topic := range g.topics.Inputs() {
 				set(topic, p, at.At(in))
+				for _, added := range at.Added() {
+					if added.Input == in {
+						set(topic, added.Partition, added.Next)
+					}
+				}
 			}
 		}
 		if len(offsets) > 0 {

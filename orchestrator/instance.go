@@ -93,6 +93,7 @@ type Instance struct {
 	upgrade   *upgrade
 	backlog   *backlog
 	readers   chan *kgo.Client // of the journal, for histories: those that are free, nil for one that is not made
+	added     added
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -204,7 +205,7 @@ func (i *Instance) lane(reached *cluster.Cluster, p int32, state *projections.Pa
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
-	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade}, state, i.log.With("partition", p))
+	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
 }
 
 // reach waits until a broker answers, and returns the cluster's id.

@@ -11,6 +11,7 @@ type knowledge struct {
 	catalogue *catalogue
 	*directory
 	*upgrade
+	*added
 }
 
 func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {

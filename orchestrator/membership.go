@@ -43,6 +43,7 @@ type membership struct {
 // owner is a lane, as it is kept.
 type owner interface {
 	TakeOver(ctx context.Context) error
+	SkipLost(ctx context.Context, by, why string) error
 	Serve(ctx context.Context) error
 	Close()
 	Position() events.Positions
@@ -60,6 +61,15 @@ type ownership struct {
 	failures int
 	since    time.Time
 	began    events.Positions
+	// skip is what an operator wants of the next lane, and wake has it begin.
+	skip *skip
+	wake context.CancelFunc
+}
+
+// skip is an operator's act: to go on behind inputs that were lost.
+type skip struct {
+	by, why string
+	done    chan error // with room for one
 }
 
 func newMembership(follower *lane.Follower, partitions int32, log *slog.Logger) *membership {
@@ -158,6 +168,9 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		l, somewhere := m.newLane(p, state), false
 		err := l.TakeOver(ctx)
 		if err == nil {
+			err = m.skipLost(ctx, o, l)
+		}
+		if err == nil {
 			before := state.Head().Transaction
 			m.serve(o, l)
 			err = l.Serve(ctx)
@@ -198,7 +211,10 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			m.fail(err)
 			return
 		}
-		m.pause(ctx, p, wait)
+		rest, wake := context.WithCancel(ctx)
+		m.rests(o, wake)
+		m.pause(rest, p, wait)
+		wake()
 		wait = min(2*wait, longPause)
 	}
 }
@@ -217,6 +233,67 @@ func (m *membership) ended(o *ownership, err error, somewhere bool) {
 	o.lane, o.failed = nil, err
 	if o.failures++; somewhere {
 		o.failures = 0
+	}
+}
+
+// rests notes what wakes a partition that rests; if an operator wants something, it
+// is now.
+func (m *membership) rests(o *ownership, wake context.CancelFunc) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o.wake = wake; o.skip != nil {
+		wake()
+	}
+}
+
+// skipLost has a lane that took over do what an operator wants.
+func (m *membership) skipLost(ctx context.Context, o *ownership, l owner) error {
+	m.mu.Lock()
+	s := o.skip
+	o.skip = nil
+	m.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	err := l.SkipLost(ctx, s.by, s.why)
+	if s.done <- err; err != nil && !errors.Is(err, lane.ErrNothingLost) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o.failed = nil
+	return nil
+}
+
+// skips has the next lane of a partition that is stopped go on behind inputs that
+// were lost, and returns the outcome.
+func (m *membership) skips(ctx context.Context, p int32, by, why string) error {
+	s := &skip{by, why, make(chan error, 1)}
+	m.mu.Lock()
+	o := m.owned[p]
+	stopped := o != nil && errors.Is(o.failed, lane.ErrInputLost)
+	if stopped {
+		o.skip = s
+		if o.wake != nil {
+			o.wake()
+		}
+	}
+	m.mu.Unlock()
+	if !stopped {
+		return fmt.Errorf("%w: partition %d is not stopped for that here", lane.ErrNothingLost, p)
+	}
+	select {
+	case err := <-s.done:
+		return err
+	case <-o.done:
+		return fmt.Errorf("partition %d was given up meanwhile; ask its next owner", p)
+	case <-ctx.Done():
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if o.skip == s { // nobody did it, and nobody will
+			o.skip = nil
+		}
+		return fmt.Errorf("what became of it is not known; if it was done, the partition is served: %w", ctx.Err())
 	}
 }
 

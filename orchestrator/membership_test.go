@@ -21,21 +21,28 @@ import (
 // kept is what becomes of a partition that the group gave, told in words.
 type kept struct {
 	*membership
-	state *projections.Partition
-	time  time.Time
-	said  []string
-	lanes []end // how each lane ends, one after the other; then the partition is taken away
+	state  *projections.Partition
+	time   time.Time
+	said   []string
+	served error // whether it was ready when a lane served last
+	lanes  []end // how each lane ends, one after the other; then the partition is taken away
 }
 
 // end is how a lane ends.
 type end struct {
 	takeover, serving error
+	skipping          error         // what was lost
 	commits           bool          // before it ends
 	lasts             time.Duration // how long it serves
 }
 
 // keeps keeps a partition until its lanes have ended in these ways.
 func keeps(t *testing.T, lanes ...end) *kept {
+	t.Helper()
+	return keepsWith(t, func(*kept) {}, lanes...)
+}
+
+func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	t.Helper()
 	store, err := projections.Temporary()
 	must(t, err)
@@ -68,6 +75,7 @@ func keeps(t *testing.T, lanes ...end) *kept {
 		}
 	}
 	k.fail = func(err error) { k.say("fail: %v", err) }
+	change(k)
 	k.follower.Follow(state, 3)
 	k.said = nil
 	// The group gives the partition within the lock that stop wants.
@@ -89,8 +97,13 @@ type ends struct {
 }
 
 func (e ends) TakeOver(context.Context) error { return e.takeover }
+func (e ends) SkipLost(_ context.Context, by, why string) error {
+	e.say("skip: %s, %s", by, why)
+	return e.skipping
+}
 func (e ends) Serve(context.Context) error {
 	e.say("served: %t", e.serves(3))
+	e.served = e.ready()
 	e.time = e.time.Add(e.lasts)
 	if head := e.state.Head(); e.commits {
 		if err := e.state.Commit(events.Seal{Transaction: head.Transaction + 1, Events: 1}, head.Offset+1, nil); err != nil {
@@ -238,6 +251,47 @@ type moves struct {
 
 func (m *moves) Position() events.Positions { return m.at }
 
+// An operator who has a partition go on behind lost inputs wakes it, and hears what
+// came of it.
+func TestSkippingLostInputs(t *testing.T) {
+	lost := fmt.Errorf("the orders: %w", lane.ErrInputLost)
+	for _, c := range []struct {
+		name  string
+		lanes []end
+		want  string
+	}{
+		{"it is done", []end{{serving: lost}, {}}, "skip: ann, because, done: <nil>, ready: <nil>"},
+		{"nothing was lost after all", []end{{serving: lost}, {skipping: lane.ErrNothingLost}}, "skip: ann, because, done: no inputs were lost, ready: <nil>"},
+		{"it fails", []end{{serving: lost}, {skipping: errors.New("away")}, {}}, "skip: ann, because, done: away, ready: <nil>"},
+		{"it is stopped for something else", []end{{takeover: projections.ErrNewer}, {}}, "done: no inputs were lost: partition 3 is not stopped for that here, ready: <nil>"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			asked := make(chan error, 1)
+			k := keepsWith(t, func(k *kept) {
+				paused := 0
+				k.pause = func(ctx context.Context, _ int32, _ time.Duration) bool {
+					if paused++; paused > 1 {
+						return true
+					}
+					go func() { asked <- k.skips(t.Context(), 3, "ann", "because") }()
+					if errors.Is(k.owned[3].failed, lane.ErrInputLost) {
+						<-ctx.Done() // until it is woken
+					}
+					return false
+				}
+			}, c.lanes...)
+			k.say("done: %v", <-asked)
+			k.say("ready: %v", k.served)
+			said := slices.DeleteFunc(k.said, func(line string) bool {
+				return !strings.Contains(line, "skip") && !strings.Contains(line, "done") && !strings.Contains(line, "ready")
+			})
+			if got := strings.Join(said, ", "); got != c.want {
+				t.Errorf("what came of it:\n%s\nand must:\n%s", got, c.want)
+			}
+		})
+	}
+}
+
 // Partitions that were added to the topic are not kept.
 func TestAddedPartitionsAreNobodys(t *testing.T) {
 	m := newMembership(nil, 2, slog.New(slog.DiscardHandler))
@@ -311,7 +365,8 @@ type waits struct {
 	serves chan struct{}
 }
 
-func (w *waits) TakeOver(context.Context) error { return <-w.takes }
+func (w *waits) TakeOver(context.Context) error               { return <-w.takes }
+func (*waits) SkipLost(context.Context, string, string) error { return nil }
 func (w *waits) Serve(ctx context.Context) error {
 	<-w.serves
 	<-ctx.Done()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // countPartitions returns how many partitions the namespace has: as many as its
@@ -53,6 +56,47 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 		return 0, fmt.Errorf("%w; see `waybill topics check`: %w", ErrMissingTopics, err)
 	}
 	return n, nil
+}
+
+// added are the partitions that were added to inputs, each with where it begins.
+type added struct {
+	mu     sync.Mutex
+	starts map[lane.TopicPartition]int64
+}
+
+// Added implements [lane.World].
+func (a *added) Added() map[lane.TopicPartition]int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.starts
+}
+
+// lookForStarts asks Kafka where the partitions begin that were added to inputs. One that
+// does not answer is left out, or as it was.
+func (i *Instance) lookForStarts(ctx context.Context) error {
+	var inputs []string
+	for _, topic := range i.topics.Inputs() {
+		inputs = append(inputs, topic)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	listed, err := i.admin.ListStartOffsets(ctx, inputs...)
+	if err != nil {
+		return err
+	}
+	starts := maps.Clone(i.added.Added())
+	listed.Each(func(o kadm.ListedOffset) {
+		if o.Err == nil && o.Partition >= i.partitions {
+			if starts == nil {
+				starts = make(map[lane.TopicPartition]int64)
+			}
+			starts[lane.TopicPartition{Topic: o.Topic, Partition: o.Partition}] = o.Offset
+		}
+	})
+	i.added.mu.Lock()
+	defer i.added.mu.Unlock()
+	i.added.starts = starts
+	return nil
 }
 
 // firstClaimTimeout is how long the first record of a partition of the journal is
@@ -130,8 +174,14 @@ func (i *Instance) lookForAdded(ctx context.Context) {
 				more = append(more, fmt.Sprintf("%s has %d partitions", name, have))
 			}
 		}
-		if is := strings.Join(more, ", "); is != told && is != "" && i.members.serves(0) {
-			why := fmt.Errorf("partitions were added to topics of namespace %s, which was begun with %d and goes on with those: %s; its number of partitions can never change, see `waybill topics check`", i.topics.Namespace, i.partitions, is)
+		if len(more) == 0 {
+			continue
+		}
+		if err := i.lookForStarts(ctx); err != nil {
+			i.log.Warn("cannot tell where the partitions begin that were added; trying on", "error", err)
+		}
+		if is := strings.Join(more, ", "); is != told && i.members.serves(0) {
+			why := fmt.Errorf("partitions were added to topics of namespace %s, which was begun with %d and goes on with those: %s; its number of partitions can never change. What arrives on added partitions of orders, replies and commands is forwarded; have producers write elsewhere", i.topics.Namespace, i.partitions, is)
 			i.log.Error("the instance goes on with the partitions that it knows", "error", why)
 			i.alert(ctx, "partitions", why)
 			told = is

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -196,6 +197,27 @@ func (i *Instance) became(ctx context.Context, id, command string, after uint64)
 			return nil, nil
 		}
 	}
+}
+
+// ErrNotOwner says that only the owner of a partition can do what is asked.
+var ErrNotOwner = errors.New("another instance owns partition")
+
+// SkipLost has a partition of this instance go on behind inputs that were lost, and
+// records who had that done, and why. It fails with [ErrRefused] where none were, and
+// with [ErrNotOwner].
+func (i *Instance) SkipLost(ctx context.Context, p int32, by, why string) error {
+	if !slices.Contains(i.members.all(), p) {
+		heads, err := i.store.Heads(i.partitions)
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%w %d; as far as is known here it is %q: ask that one", ErrNotOwner, p, heads[p].Owner)
+	}
+	err := i.members.skips(ctx, p, by, why)
+	if errors.Is(err, lane.ErrNothingLost) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
 }
 
 func refusedFor(why string) error {

@@ -117,7 +117,7 @@ func TestLeastRights(t *testing.T) {
 		state, err := store.Partition(p)
 		must(t, err)
 		l := lane.New(lane.Config{Instance: "i-2", Topics: topics, Partitions: i.partitions, Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause}},
-			p, &seesHanging{Broker: reached.Broker(p), at: at}, &knowledge{i.catalogue, i.directory, i.upgrade}, state, i.log)
+			p, &seesHanging{Broker: reached.Broker(p), at: at}, &knowledge{i.catalogue, i.directory, i.upgrade, &added{}}, state, i.log)
 		must(t, l.TakeOver(t.Context()))
 		l.Close()
 		must(t, store.Close())

@@ -177,7 +177,7 @@ func (b *simBroker) Finish(_ context.Context, t lane.OpenTransaction, commit boo
 	return nil
 }
 
-func (b *simBroker) Starts(context.Context) (at events.Positions, err error) {
+func (b *simBroker) Starts(context.Context, ...lane.TopicPartition) (at events.Positions, err error) {
 	for in := range b.topics.Inputs() {
 		at.Set(in, 0)
 	}
@@ -271,6 +271,21 @@ func (w *simWorld) RequestTopics() []string {
 
 func (w *simWorld) Format() int { return events.JournalFormat }
 
+// Added: an instance looks from time to time.
+func (w *simWorld) Added() map[lane.TopicPartition]int64 {
+	in := w.b.in.instance
+	if in.seen = in.seen || w.b.wide > w.b.partitions && (in.calm || in.one(20, "an instance sees added partitions")); !in.seen {
+		return nil
+	}
+	all := make(map[lane.TopicPartition]int64)
+	for _, topic := range w.b.topics.Inputs() {
+		for p := w.b.partitions; p < w.b.wide; p++ {
+			all[lane.TopicPartition{Topic: topic, Partition: p}] = 0
+		}
+	}
+	return all
+}
+
 // Learn: what an instance knows of workflows and topics may be old, until it
 // asks, and the answer may be.
 func (w *simWorld) Learn(_ context.Context, unknown bool, topics []string) error {
@@ -315,11 +330,17 @@ type simReader struct {
 	committed bool
 	topics    []string
 	next      map[string]int64
+	added     []lane.TopicPartition
+	from      []int64 // of these
 	paused    map[string]bool
 }
 
 func (r *simReader) Seek(from map[string]int64) {
 	r.topics, r.next = slices.Sorted(maps.Keys(from)), from
+	r.added, r.from = nil, nil
+}
+func (r *simReader) Add(at lane.TopicPartition, from int64) {
+	r.added, r.from = append(r.added, at), append(r.from, from)
 }
 func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
 func (r *simReader) Resume(topic string) { r.paused[topic] = false }
@@ -361,6 +382,14 @@ func (r *simReader) take(limit int) kgo.Fetches {
 		records, r.next[topic] = r.b.fetch(at, r.next[topic], r.committed, limit)
 		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Records: records}}})
 	}
+	for i, at := range r.added {
+		if r.paused[at.Topic] || r.from[i] >= int64(r.b.log(at).end(r.committed)) {
+			continue
+		}
+		var records []*kgo.Record
+		records, r.from[i] = r.b.fetch(at, r.from[i], r.committed, limit)
+		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: at.Topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Records: records}}})
+	}
 	if len(fetch.Topics) == 0 {
 		return nil
 	}
@@ -393,6 +422,11 @@ func (k *simKafka) fetch(at lane.TopicPartition, next int64, committed bool, lim
 
 // ready says whether there is something to read.
 func (r *simReader) ready() bool {
+	for i, at := range r.added {
+		if !r.paused[at.Topic] && r.from[i] < int64(r.b.log(at).stable) {
+			return true
+		}
+	}
 	return slices.ContainsFunc(r.topics, func(topic string) bool {
 		return !r.paused[topic] && r.next[topic] < int64(r.b.log(lane.TopicPartition{Topic: topic, Partition: r.partition}).stable)
 	})

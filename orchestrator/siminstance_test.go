@@ -64,6 +64,7 @@ type simInstance struct {
 	name      string
 	offset    time.Duration // of its clock
 	up        bool
+	seen      bool         // that inputs have more partitions
 	lags      bool         // it reads of new workflows only where it asks for them
 	flows     workflow.Set // as far as it was read
 	directory *directory
@@ -116,7 +117,7 @@ func (in *simInstance) logger() *slog.Logger {
 // start starts the process: it opens its store and follows every partition.
 func (in *simInstance) start() {
 	in.Logf("%s starts", in.name)
-	in.up, in.lags = true, in.fault(2, "an instance does not read of new workflows")
+	in.up, in.seen, in.lags = true, false, in.fault(2, "an instance does not read of new workflows")
 	in.catchUp()
 	in.follower = lane.NewFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
 	in.members = newMembership(in.follower, in.partitions, in.logger())

@@ -23,6 +23,7 @@ import (
 type simKafka struct {
 	topics     events.Topics
 	partitions int32
+	wide       int32 // of the inputs, to which some were added
 	of         lane.Partitioner
 	now        time.Time
 	logs       map[lane.TopicPartition]*simLog

@@ -230,6 +230,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	must(t, err)
 	s := &simulation{T: t, store: store, answered: make(map[string]bool)}
 	s.simKafka = newSimKafka(topics, int32(of(s, "partitions", 1, 1, 2)))
+	s.wide = s.partitions + int32(of(s, "added", 0, 0, 1, 3))
 	s.count, s.trace, s.fatal = count, t.Logf, t.Fatalf
 	// In mild histories what goes wrong is rarer, and orders come further.
 	mild := of(s, "mild", 1, 8)
@@ -655,7 +656,7 @@ func (s *simulation) tell() {
 // read are the committed records of a topic.
 func (s *simulation) read(topic string) iter.Seq[*kgo.Record] {
 	return func(yield func(*kgo.Record) bool) {
-		for p := range s.partitions {
+		for p := range s.wide {
 			for _, r := range s.log(lane.TopicPartition{Topic: topic, Partition: p}).records {
 				if r.state == isCommitted && !yield(r.Record) {
 					return

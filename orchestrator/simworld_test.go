@@ -38,6 +38,9 @@ func (s *simulation) input(topic string, kind events.Type, id string, value []by
 	if s.partitions > 1 && s.fault(10, "misrouted") {
 		r.Partition = (r.Partition + 1) % s.partitions
 	}
+	if s.wide > s.partitions && s.fault(10, "on an added partition") {
+		r.Partition = s.partitions + int32(s.draw("added", 0, int(s.wide-s.partitions)-1))
+	}
 	if s.fault(40, "unreadable") {
 		r.Value = of(s, "instead", []byte("not json"), []byte(`{"order":"z"`), nil, []byte(`{"order":"else","status":"completed","workflow":7,"command":[]}`))
 	}

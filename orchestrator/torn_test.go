@@ -122,6 +122,74 @@ func TestLostRecords(t *testing.T) {
 	}
 }
 
+// An operator has a partition go on behind inputs that were lost. That stands in the
+// journal, so it holds for every store and every owner.
+func TestGoingOnBehindLostInputs(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(h *torn)
+		lost int // orders that were
+	}{
+		{"inputs whose retention was too short", func(h *torn) {
+			h.submit(h.earlier)
+			h.retain(h.topics.Orders)
+		}, 1},
+		{"a topic of inputs that was made anew", func(h *torn) { h.recreate(h.topics.Orders) }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+				h := newTorn(t, b)
+				stop := h.run("before")
+				must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+				h.submit("torn")
+				h.started("torn")
+				if err := h.instance.SkipLost(t.Context(), h.partition, "ann", "why not"); !errors.Is(err, ErrRefused) {
+					t.Errorf("nothing is lost yet: %v", err)
+				}
+				stop()
+				c.lose(h)
+				stop = h.run("after")
+				oracle.Until(t, "the partition is stopped", func() error {
+					if err := h.instance.Ready(); !errors.Is(err, lane.ErrInputLost) {
+						return fmt.Errorf("ready: %w", err)
+					}
+					return nil
+				})
+				other := int32(1 - h.partition)
+				if err := h.instance.SkipLost(t.Context(), other, "ann", "why not"); !errors.Is(err, ErrRefused) {
+					t.Errorf("of the other partition nothing is lost: %v", err)
+				}
+				must(t, h.instance.SkipLost(t.Context(), h.partition, "ann", "the outage took too long"))
+				for _, again := range []bool{false, true} {
+					if again {
+						stop()
+						h.dir = t.TempDir()
+						h.run("again")
+					}
+					oracle.Until(t, "it is ready", func() error { return h.instance.Ready() })
+					h.submit(h.waits)
+					h.started(h.waits)
+				}
+				var told []events.Event
+				for _, r := range h.journal() {
+					e, err := events.Decode[events.Event](r.Value)
+					must(t, err)
+					if e.Type == events.PartitionAdvanced && e.By != "" {
+						told = append(told, e)
+					}
+				}
+				source := fmt.Sprintf("%s/%d/1", h.topics.Orders, h.partition)
+				if len(told) != 1 || told[0].By != "ann" || told[0].Reason != "the outage took too long" || told[0].Source != source || told[0].Check() != nil {
+					t.Errorf("the journal says %+v", told)
+				}
+				if _, _, err := h.instance.Order(h.earlier); c.lost > 0 && !errors.Is(err, projections.ErrNotFound) {
+					t.Errorf("the order that was lost: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // An input whose last records are of a transaction that was aborted, and which
 // retention has emptied since, has lost nothing.
 func TestAnInputThatWasEmptiedBehindAnAbortedTransaction(t *testing.T) {

@@ -214,6 +214,17 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 	return all.Partitions, err
 }
 
+// SkipLost has a partition go on behind inputs that were lost. The server must be its
+// owner.
+func (c *Client) SkipLost(ctx context.Context, partition int32, act *Act) (*Partition, error) {
+	body, err := jsonv2.Marshal(act)
+	if err != nil {
+		return nil, fmt.Errorf("encode the command: %w", err)
+	}
+	p := new(Partition)
+	return p, c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/partitions/%d/skip-lost", partition), nil, body, p)
+}
+
 // Upgrade says how far the namespace is with an upgrade.
 func (c *Client) Upgrade(ctx context.Context) (*Upgrade, error) {
 	u := new(Upgrade)

@@ -120,13 +120,20 @@ type CommandInput struct {
 
 // Resolve notes where the request came from.
 func (in *CommandInput) Resolve(c huma.Context) []error {
-	if host, _, err := net.SplitHostPort(c.RemoteAddr()); err == nil {
-		in.from = host
-	}
+	in.from = hostOf(c)
 	return nil
 }
 
 var _ huma.Resolver = (*CommandInput)(nil)
+
+// hostOf is where a request came from, "" if that is not known.
+func hostOf(c huma.Context) string {
+	host, _, err := net.SplitHostPort(c.RemoteAddr())
+	if err != nil {
+		return ""
+	}
+	return host
+}
 
 // maxKey is the longest Idempotency-Key, in bytes: a longer one would be cut.
 const maxKey = 256

@@ -2,10 +2,13 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -13,6 +16,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -39,6 +43,57 @@ func (s *Server) partitions(api huma.API) {
 		Description: "NDJSON: the partition as in the listing, then one line with key (hexadecimal) and value (base64) for each key, in order, as of one moment. A stream that breaks off is not the whole.",
 		Errors:      []int{http.StatusNotFound, http.StatusServiceUnavailable},
 	}, s.getProjection)
+	huma.Register(api, huma.Operation{
+		OperationID: "skip-lost", Method: http.MethodPost, Path: "/api/v1/partitions/{partition}/skip-lost",
+		Summary: "Go on behind inputs that were lost", Tags: []string{"operators"},
+		Description: "For a partition that is stopped because inputs were deleted before they were read. Only its owner can do it; others answer with 421 and the owner's name. Who had it done, and why, stands in the journal. 409 if nothing was lost.",
+		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.skipLost)
+}
+
+type skipLostInput struct {
+	Partition int32 `path:"partition" minimum:"0"`
+	Body      *Act
+	from      string
+}
+
+// Resolve notes where the request came from.
+func (in *skipLostInput) Resolve(c huma.Context) []error {
+	in.from = hostOf(c)
+	return nil
+}
+
+var _ huma.Resolver = (*skipLostInput)(nil)
+
+func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body Partition }, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if in.Partition >= i.Partitions() {
+		return nil, huma.Error404NotFound(fmt.Sprintf("there is no partition %d; the namespace has %d, from 0", in.Partition, i.Partitions()))
+	}
+	act := Act{}
+	if in.Body != nil {
+		act = *in.Body
+	}
+	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	switch err := i.SkipLost(bounded, in.Partition, cmp.Or(act.By, in.from), act.Note); {
+	case errors.Is(err, orchestrator.ErrRefused):
+		return nil, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
+	case errors.Is(err, orchestrator.ErrNotOwner):
+		return nil, huma.NewError(http.StatusMisdirectedRequest, err.Error())
+	case err != nil:
+		return nil, huma.Error503ServiceUnavailable(err.Error())
+	}
+	heads, err := i.Store().Heads(i.Partitions())
+	if err != nil {
+		return nil, s.broken("list partitions", err)
+	}
+	return &struct{ Body Partition }{partitionOf(in.Partition, &heads[in.Partition])}, nil
 }
 
 func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body Partitions }, error) {

@@ -93,6 +93,11 @@ func (r *reader) Seek(from map[string]int64) {
 	r.client.AddConsumePartitions(at)
 }
 
+func (r *reader) Add(at lane.TopicPartition, from int64) {
+	r.reads[at.Topic] = append(r.reads[at.Topic], at.Partition)
+	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{at.Topic: {at.Partition: kgo.NewOffset().At(from)}})
+}
+
 func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
 	r.fetched.used.Store(0)
 	fetches := r.client.PollRecords(ctx, limit)
@@ -120,7 +125,7 @@ func (r *reader) Close() {
 	r.client.Close()
 }
 
-func (k *broker) Starts(ctx context.Context) (at events.Positions, err error) {
+func (k *broker) Starts(ctx context.Context, added ...lane.TopicPartition) (at events.Positions, err error) {
 	var inputs []string
 	for _, topic := range k.topics.Inputs() {
 		inputs = append(inputs, topic)
@@ -135,6 +140,14 @@ func (k *broker) Starts(ctx context.Context) (at events.Positions, err error) {
 	for in, topic := range k.topics.Inputs() {
 		o, _ := starts.Lookup(topic, k.partition)
 		at.Set(in, o.Offset)
+	}
+	for _, more := range added {
+		in, _ := k.topics.Input(more.Topic)
+		o, ok := starts.Lookup(more.Topic, more.Partition)
+		if !ok {
+			return at, fmt.Errorf("find the beginning of the inputs: %s has no partition %d", more.Topic, more.Partition)
+		}
+		at.SetOf(in, more.Partition, o.Offset)
 	}
 	return at, nil
 }

@@ -19,8 +19,9 @@ type Broker interface {
 	// Read opens a reader of a partition of whatever topics, which reads nothing
 	// before it is told from where. Readers of the committed records see no others.
 	Read(partition int32, committed bool) (Reader, error)
-	// Starts is where reading of an input begins that nobody has read yet.
-	Starts(ctx context.Context) (events.Positions, error)
+	// Starts is where reading of an input begins that nobody has read yet, and that of
+	// partitions that were added to inputs.
+	Starts(ctx context.Context, added ...TopicPartition) (events.Positions, error)
 	// End is up to where a partition can be read now: to its end, or with committed
 	// only to the first transaction that is open, which may never end.
 	End(ctx context.Context, at TopicPartition, committed bool) (int64, error)
@@ -68,6 +69,8 @@ type Reader interface {
 	// Seek makes the reader read these topics, each from an offset, and nothing
 	// else.
 	Seek(from map[string]int64)
+	// Add makes it read another partition, too.
+	Add(at TopicPartition, from int64)
 	// Poll waits for at most limit records. When ctx ends before any is there,
 	// its error is that of the fetches.
 	Poll(ctx context.Context, limit int) kgo.Fetches
@@ -126,6 +129,9 @@ type World interface {
 	Refuses(topic string, size int, placed bool) string
 	// Format is the one that every member of the group speaks.
 	Format() int
+	// Added are partitions that somebody added to inputs, as far as is known, each with
+	// the offset at which it begins.
+	Added() map[TopicPartition]int64
 	// Refused tells that a record of size bytes was not taken, and why.
 	Refused(topic string, size int, err error)
 }

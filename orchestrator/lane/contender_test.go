@@ -87,6 +87,7 @@ func (nowhere) RequestTopics() []string                     { return nil }
 func (nowhere) Learn(context.Context, bool, []string) error { return nil }
 func (nowhere) Refuses(string, int, bool) string            { return "" }
 func (nowhere) Format() int                                 { return 1 }
+func (nowhere) Added() map[lane.TopicPartition]int64        { return nil }
 func (nowhere) Refused(string, int, error)                  {}
 
 // learner is nowhere, and notes what is to be learnt there.

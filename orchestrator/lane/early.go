@@ -23,7 +23,7 @@ func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 		return false, nil
 	}
 	if len(l.early.commands) == 0 {
-		if in.Command == nil || in.Partition != l.partition {
+		if in.Command == nil || l.strays(in) {
 			return false, nil
 		}
 		if order, err := l.order(in.Order); order != nil || err != nil {

@@ -25,12 +25,11 @@ func (l *Lane) readInputs(records []*kgo.Record) []input {
 	}
 	// All share three allocations: an order has some four inputs.
 	read, seen, headers := make([]input, len(records)), make([]decide.Record, len(records)), make([]events.RawHeader, 0, n)
-	at := decide.Place{Here: l.partition, Of: l.byKey.Of}
 	for i, r := range records {
 		read[i] = input{decide.Input{Partition: l.partition}, r}
 		if !r.Attrs.IsControl() {
 			seen[i], headers = seenBy(r, headers)
-			read[i].Input = decide.Read(&seen[i], l.topics, at)
+			read[i].Input = decide.Read(&seen[i], l.topics, decide.Place{Here: r.Partition, Of: l.byKey.Of}) // of what strays no more than where to
 		}
 	}
 	return read

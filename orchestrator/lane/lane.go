@@ -85,6 +85,7 @@ type Lane struct {
 	look    bool  // at the deadlines: it is time, or there was more than one look brings
 	replies int64 // where they ended when the lane took over
 	early   early
+	added   []TopicPartition // partitions that were added to inputs, and that it reads too
 	flushed time.Time
 	learned time.Time
 	// tookOver is when the takeover was complete, until the first decision.
@@ -347,7 +348,7 @@ func (l *Lane) takeIn(env *decide.Env, in *input) error {
 	switch {
 	case in.Unreadable != "":
 		l.putAside(in.Record, in.Unreadable)
-	case in.Partition != l.partition:
+	case l.strays(in):
 		l.forward(in)
 	default:
 		return l.handle(env, in)
@@ -441,7 +442,7 @@ func (l *Lane) prepare(ctx context.Context, read []input) error {
 	unknown := false
 	for i := range read {
 		s := &read[i].Submission
-		if read[i].Partition != l.partition {
+		if l.strays(&read[i]) {
 			topics = append(topics, read[i].record.Topic) // it is forwarded there
 			continue
 		}
@@ -474,9 +475,7 @@ func (l *Lane) keepPosition(after time.Duration) bool {
 
 // advance moves the input position past a record.
 func (l *Lane) advance(r *kgo.Record) {
-	if in, ok := l.topics.Input(r.Topic); ok {
-		l.position.Set(in, r.Offset+1)
-	}
+	l.readsOn(TopicPartition{r.Topic, r.Partition}, r.Offset+1)
 }
 
 // forward sends a record that another partitioner put here to the partition of

@@ -504,6 +504,47 @@ func TestRaisingAPartition(t *testing.T) {
 	}
 }
 
+// Of the partitions that were added to inputs a lane reads its share, each from where
+// it was read up to, or from its beginning. What is there goes to the partition where
+// it belongs, also to the lane's own.
+func TestAddedPartitions(t *testing.T) {
+	l, world := newLane(t)
+	reader := &skipper{}
+	l.inputs = reader
+	on := func(topic string, p int32) TopicPartition { return TopicPartition{topic, p} }
+	world.added = map[TopicPartition]int64{on(l.topics.Orders, 17): 3, on(l.topics.Orders, 18): 0, on(l.topics.Commands, 29): 0}
+	l.position.SetOf(events.InputCommands, 29, 7)
+	for range 2 { // and each once
+		l.readAdded()
+	}
+	if want := []string{"waybill.commands/29 from 7", "waybill.orders/17 from 3"}; !slices.Equal(reader.skipped, want) {
+		t.Errorf("it reads %q", reader.skipped)
+	}
+	here, elsewhere := l.keys()
+	var records []*kgo.Record
+	for _, key := range []string{here, elsewhere, "\xff"} {
+		r := typed(l.topics.Orders, "", key, `{"workflow":"order"}`)
+		r.Partition, r.Offset = 17, int64(3+len(records))
+		records = append(records, r)
+	}
+	command := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that is not there
+	command.Partition = 29
+	must(t, l.decide(t.Context(), append(records, command)))
+	if at := l.position.String(); at != `{"orders":0,"replies":0,"commands":0,"orders/17":6,"commands/29":8}` {
+		t.Errorf("the position is %s", at)
+	}
+	var got []string
+	for _, r := range l.current.records {
+		got = append(got, fmt.Sprintf("%s/%d from %s%s", r.Topic, r.Partition, headerText(r, "waybill_forwarded_from"), headerText(r, "waybill_source")))
+	}
+	if want := []string{
+		"waybill.orders/5 from waybill.orders/17/3", fmt.Sprintf("waybill.orders/%d from waybill.orders/17/4", l.byKey.Of([]byte(elsewhere))),
+		"waybill.dead-letters/5 from waybill.orders/17/5", "waybill.commands/5 from waybill.commands/29/7",
+	}; !slices.Equal(got, want) {
+		t.Errorf("written are %q", got)
+	}
+}
+
 // A batch of inputs that nobody can read is one that is put aside, in its turn: what
 // waits before it still does.
 func TestUnreadBatches(t *testing.T) {
@@ -541,10 +582,14 @@ func TestUnreadBatches(t *testing.T) {
 	}
 }
 
-// skipper is a reader that notes what is skipped.
+// skipper is a reader that notes what is skipped, and what it is to read.
 type skipper struct {
 	logReader
 	skipped []string
+}
+
+func (s *skipper) Add(at TopicPartition, from int64) {
+	s.skipped = append(s.skipped, fmt.Sprintf("%s/%d from %d", at.Topic, at.Partition, from))
 }
 
 func (s *skipper) Skip(at TopicPartition, to int64) {

@@ -102,6 +102,7 @@ func (*logReader) Pause(string)               {}
 func (*logReader) Resume(string)              {}
 func (*logReader) Close()                     {}
 func (*logReader) Skip(TopicPartition, int64) {}
+func (*logReader) Add(TopicPartition, int64)  {}
 
 // of is a record of a producer's transaction, marker its end.
 func of(producer int64) *kgo.Record {

@@ -156,6 +156,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		case Ticked:
 			l.look = true
 			l.keepPosition(keepAfter)
+			l.readAdded()
 		case Idle:
 			err = l.supervise(ctx)
 		case Hung:

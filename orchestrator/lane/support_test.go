@@ -19,6 +19,7 @@ type still struct {
 	refuses  map[string]string // why, by topic
 	refused  string            // what the lane told last
 	format   int
+	added    map[TopicPartition]int64
 	store    *projections.Store
 }
 
@@ -42,6 +43,8 @@ func (*still) Learn(context.Context, bool, []string) error { return nil }
 func (w *still) Refuses(topic string, _ int, _ bool) string { return w.refuses[topic] }
 
 func (w *still) Format() int { return w.format }
+
+func (w *still) Added() map[TopicPartition]int64 { return w.added }
 
 func (w *still) Refused(topic string, size int, err error) {
 	w.refused = fmt.Sprint(topic, " ", size, " ", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -77,11 +78,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	l.current, l.inflight = newBatch(), nil
 	read := l.position
 	l.committed.Store(&read)
-	from := make(map[string]int64)
-	for in, topic := range l.topics.Inputs() {
-		from[topic] = read.At(in)
-	}
-	l.inputs.Seek(from)
+	l.seek()
 	l.tookOver = time.Now()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
 	return nil
@@ -94,6 +91,17 @@ func (l *Lane) rightNumber() error {
 		return fmt.Errorf("%w: partition %d with %d, and this instance knows %d", projections.ErrPartitions, l.partition, has, l.cfg.Partitions)
 	}
 	return nil
+}
+
+// seek has the inputs read from the position on.
+func (l *Lane) seek() {
+	from := make(map[string]int64)
+	for in, topic := range l.topics.Inputs() {
+		from[topic] = l.position.At(in)
+	}
+	l.inputs.Seek(from)
+	l.added = nil
+	l.readAdded()
 }
 
 // fence makes the lane the owner of every slot, in order.
@@ -228,6 +236,50 @@ var ErrUnreadable = errors.New("the journal has a batch that cannot be read")
 
 // ErrInputLost says that inputs were deleted before they were read.
 var ErrInputLost = errors.New("inputs were lost")
+
+// ErrNothingLost says that there is nothing that an operator could pass over.
+var ErrNothingLost = errors.New("no inputs were lost")
+
+// SkipLost has reading go on behind inputs that were lost, once the lane has taken the
+// partition over, and before it serves. Who had it done, and why, stands in the
+// journal. On an error other than [ErrNothingLost] the lane must be closed.
+func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
+	starts, err := l.broker.Starts(ctx, l.added...)
+	if err != nil {
+		return err
+	}
+	var sources []TopicPartition
+	for _, topic := range l.topics.Inputs() {
+		sources = append(sources, TopicPartition{topic, l.partition})
+	}
+	for _, at := range append(sources, l.added...) {
+		end, err := l.broker.End(ctx, at, false)
+		if err != nil {
+			return err
+		}
+		next, first := l.reads(&l.position, at), l.reads(&starts, at)
+		if next >= first && next <= end { // behind its end it is another topic, which was made anew
+			continue
+		}
+		lost := decide.Record{Topic: at.Topic, Partition: at.Partition, Offset: next}
+		e := events.Event{
+			Type: events.PartitionAdvanced, At: l.time.Wall(),
+			Source: lost.Source(), By: decide.Cut(by, decide.MaxName), Reason: decide.Cut(why, decide.MaxText),
+		}
+		l.current.add(l.laneEvent(&e, fmt.Sprintf("%d/%s/%d", l.transaction+1, at.Topic, at.Partition)))
+		l.readsOn(at, first)
+		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by, "why", why)
+	}
+	if l.current.empty() {
+		return ErrNothingLost
+	}
+	l.begin()
+	if err := l.conclude(l.Commit(ctx, l.inflight)); err != nil {
+		return err
+	}
+	l.seek()
+	return nil
+}
 
 // Close gives up what a takeover acquired.
 func (l *Lane) Close() {

@@ -148,13 +148,28 @@ func (s *settlement) next(topic string, in events.Positions) int64 {
 	return in.At(input)
 }
 
+// until is up to where a partition of a topic was read: by its own lane, or by another's
+// if it was added.
+func (s *settlement) until(topic string, partition int32) int64 {
+	if own, ok := s.read[partition]; ok {
+		return s.next(topic, own)
+	}
+	input, _ := s.Topics.Input(topic)
+	for _, of := range s.read {
+		if next := of.Of(input, partition); next >= 0 {
+			return next
+		}
+	}
+	return 0
+}
+
 // input takes a record of an input topic.
 func (s *settlement) input(r *kgo.Record) {
 	at := placeOf(r)
 	if from, err := parsePlace(events.Header(r, "waybill_forwarded_from")); err == nil && from.input(s.Topics) {
 		s.copied(from, r)
 	}
-	if r.Offset >= s.next(r.Topic, s.read[r.Partition]) {
+	if r.Offset >= s.until(r.Topic, r.Partition) {
 		if s.Rest {
 			s.report("%s was not read", at)
 		}
@@ -324,7 +339,7 @@ func (s *settlement) close() {
 		s.report("a dead letter is from %s, where nothing is", at)
 	}
 	for at := range s.copies {
-		if at.offset < s.next(at.topic, s.read[at.partition]) {
+		if at.offset < s.until(at.topic, at.partition) {
 			s.report("something was forwarded from %s, where nothing is that belongs elsewhere", at)
 		}
 	}

@@ -89,10 +89,9 @@ func (n *namespace) untilRead() {
 		s := &settlement{Kafka: n.kafka(), report: n.reporting(), read: make(map[int32]events.Positions), upTo: make(map[int32]int64)}
 		s.readPositions()
 		for p, end := range ends {
-			next := s.read[p]
-			for in := range n.topics.Inputs() {
-				if next.At(in) < end.At(in) {
-					return fmt.Errorf("partition %d is read up to %v of %v", p, next, end)
+			for in, topic := range n.topics.Inputs() {
+				if next := s.until(topic, p); next < end.At(in) {
+					return fmt.Errorf("partition %d of %s is read up to %d of %d", p, topic, next, end.At(in))
 				}
 			}
 		}
