@@ -516,5 +516,9 @@ func (l *Lane) refuses(topic string, size int) string {
 
 // unwritable says why a record of size bytes cannot be produced on topic now.
 func (l *Lane) unwritable(topic string, size int) string {
-	return l.world.Away(TopicPartition{topic, l.partition}, size)
+	at := TopicPartition{topic, l.partition}
+	if l.unseen.has(at) {
+		return "nobody tells what hangs there"
+	}
+	return l.world.Away(at, size)
 }
