@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -157,7 +158,7 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 		}
 	}
 	flush := func() error {
-		if err := p.client.Flush(ctx); err != nil {
+		if err := p.flush(ctx, func() error { return p.leaderless(records, waiting) }); err != nil {
 			late := &lane.LateError{}
 			for topic, n := range waiting {
 				if n.Load() > 0 {
@@ -193,6 +194,42 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 		}
 	}
 	return flush()
+}
+
+// electing is how long a partition may be without a leader before a commit gives up:
+// another replica takes over in less. Where there is none, Kafka says that it has no
+// leader some ten seconds after its broker died.
+const electing = 5 * time.Second
+
+// flush waits until Kafka has all records, or hopeless says that it will not.
+func (p *producer) flush(ctx context.Context, hopeless func() error) error {
+	for began := time.Now(); ; {
+		step, cancel := context.WithTimeout(ctx, time.Second)
+		err := p.client.Flush(step)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(began) < electing {
+			continue
+		}
+		if err := hopeless(); err != nil {
+			return err
+		}
+	}
+}
+
+// leaderless says that a record waits for a partition that has no leader.
+func (p *producer) leaderless(records []*kgo.Record, waiting map[string]*atomic.Int64) error {
+	for _, r := range records {
+		if waiting[r.Topic].Load() == 0 {
+			continue
+		}
+		if _, _, err := p.client.PartitionLeader(r.Topic, r.Partition); errors.Is(err, kerr.LeaderNotAvailable) {
+			return fmt.Errorf("topic %s has no leader: %w", r.Topic, err)
+		}
+	}
+	return nil
 }
 
 // meet waits until the client has stored the partitions of topics that it wrote to
