@@ -6,37 +6,217 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
-func TestDirectoryRefuses(t *testing.T) {
-	d := newDirectory(nil, 12, slog.New(slog.DiscardHandler))
-	d.put("gone", topicFacts{refusal: "topic gone does not exist"})
-	d.put("small", topicFacts{limit: 1000, partitions: 12})
-	d.put("narrow", topicFacts{partitions: 6})
-	d.put("wide", topicFacts{partitions: 24})
-	for _, c := range []struct {
-		topic  string
-		size   int
-		placed bool
-		want   string // a part of the reason, "" if it is taken
-	}{
-		{"gone", 1, false, "does not exist"},
-		{"small", 1000, false, ""},
-		{"small", 1001, false, "1001 bytes are more than the 1000"},
-		{"small", 1001, true, "1001 bytes are more than the 1000"},
-		{"narrow", 1, false, ""}, // its key says where it goes
-		{"narrow", 1, true, "has 6 partitions, and needs 12"},
-		{"wide", 1, true, ""},
-		{"never-seen", 1 << 30, true, ""}, // Kafka will say
+// newBooks is a directory without Kafka, whose clock goes as it is told.
+func newBooks(t *testing.T) (d *directory, pass func(time.Duration)) {
+	t.Helper()
+	topics, err := events.NewTopics("waybill")
+	must(t, err)
+	now := time.UnixMilli(0)
+	d = newDirectory(nil, &topics, 2, slog.New(slog.DiscardHandler))
+	d.now = func() time.Time { return now }
+	return d, func(by time.Duration) { now = now.Add(by) }
+}
+
+const queue = "waybill.requests.phone"
+
+func at(topic string) lane.TopicPartition { return lane.TopicPartition{Topic: topic, Partition: 1} }
+
+// expects says what the directory must make of a record.
+func (d *directory) expects(t *testing.T, topic string, size int, refuses, away string) {
+	t.Helper()
+	for _, c := range []struct{ what, got, want string }{
+		{"refuses", d.Refuses(topic, size), refuses}, {"is away", d.Away(at(topic), size), away},
 	} {
-		got := d.Refuses(c.topic, c.size, c.placed)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s, %d bytes, placed %t: %q, not %q", c.topic, c.size, c.placed, got, c.want)
+		if (c.got == "") != (c.want == "") || !strings.Contains(c.got, c.want) {
+			t.Errorf("%s, %d bytes: it %s because %q, not %q", topic, size, c.what, c.got, c.want)
 		}
+	}
+}
+
+// led are so many partitions that have a leader.
+func led(n int32) kadm.PartitionDetails {
+	all := make(kadm.PartitionDetails)
+	for p := range n {
+		all[p] = kadm.PartitionDetail{Partition: p, Replicas: []int32{0, 1}, ISR: []int32{0, 1}}
+	}
+	return all
+}
+
+// What Kafka says once is no proof, nor is what it says twice at a time. Of Waybill's
+// own topics it can say what it likes; and an agent without a topic will have one.
+func TestOneAnswerIsNoProof(t *testing.T) {
+	for _, c := range []struct {
+		says               error
+		caller, agent, own string // why it is refused for good, in the end
+	}{
+		{kerr.UnknownTopicOrPartition, "does not exist", "", ""},
+		{kerr.TopicAuthorizationFailed, "not authorised", "not authorised", ""},
+		{kerr.LeaderNotAvailable, "", "", ""},
+	} {
+		for topic, refusal := range map[string]string{"shop.status": c.caller, queue: c.agent, "waybill.journal": c.own, "waybill.status": c.own} {
+			d, pass := newBooks(t)
+			if d.know(topic, said{err: c.says}); d.Refuses(topic, 1) != "" {
+				t.Errorf("%v of %s, said once, is believed", c.says, topic)
+			}
+			if topic == queue && d.Away(at(topic), 1) == "" {
+				t.Errorf("%v: the agent is not away", c.says)
+			}
+			pass(proof)
+			if d.know(topic, said{err: c.says}); d.Refuses(topic, 1) != "" {
+				t.Errorf("%v of %s, said again at once, is believed", c.says, topic)
+			}
+			pass(time.Millisecond)
+			d.know(topic, said{err: c.says})
+			if got := d.Refuses(topic, 1); (got == "") != (refusal == "") || !strings.Contains(got, refusal) {
+				t.Errorf("%v of %s: %q, not %q", c.says, topic, got, refusal)
+			}
+			d.know(topic, said{partitions: led(2)})
+			d.expects(t, topic, 1, "", "")
+			// That was the end of it: it begins anew.
+			if d.know(topic, said{err: c.says}); d.Refuses(topic, 1) != "" {
+				t.Errorf("%v of %s, said once more, is believed", c.says, topic)
+			}
+		}
+	}
+}
+
+// What was heard long ago is no proof either.
+func TestOldRefusalsAreForgotten(t *testing.T) {
+	d, pass := newBooks(t)
+	for range 2 {
+		d.know("shop.status", said{err: kerr.UnknownTopicOrPartition})
+		pass(proof + time.Millisecond)
+	}
+	d.expects(t, "shop.status", 1, "does not exist", "")
+	pass(2 * factsLast)
+	d.expects(t, "shop.status", 1, "", "")
+}
+
+// A request that cannot be written now waits, as long as that is so.
+func TestAgentsThatAreAway(t *testing.T) {
+	behind := led(2)
+	behind[1] = kadm.PartitionDetail{Partition: 1, Replicas: []int32{0, 1}, ISR: []int32{0}}
+	leaderless := led(2)
+	leaderless[1] = kadm.PartitionDetail{Partition: 1, Leader: -1, Err: kerr.LeaderNotAvailable}
+	elsewhere := led(2)
+	elsewhere[0] = kadm.PartitionDetail{Partition: 0, Leader: -1}
+	for name, c := range map[string]struct {
+		said said
+		away string
+	}{
+		"there":                        {said{partitions: led(2)}, ""},
+		"wider":                        {said{partitions: led(4)}, ""},
+		"narrower":                     {said{partitions: led(1)}, "1 partitions, and needs 2"},
+		"without a leader":             {said{partitions: leaderless}, "LEADER_NOT_AVAILABLE"},
+		"without one elsewhere":        {said{partitions: elsewhere}, ""},
+		"without enough replicas":      {said{partitions: behind, insync: 2}, "min.insync.replicas is 2"},
+		"with enough replicas":         {said{partitions: behind, insync: 1}, ""},
+		"with more asked than it has":  {said{partitions: led(2), insync: 3}, ""},
+		"not to be seen by any broker": {said{err: kerr.UnknownTopicID}, "does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, _ := newBooks(t)
+			d.know(queue, c.said)
+			d.expects(t, queue, 1, "", c.away)
+			if soon := d.topics[queue].until.Sub(d.now()) == awayLast; soon != (c.away != "" || name == "without one elsewhere") {
+				t.Errorf("it is asked again after %v", d.topics[queue].until.Sub(d.now()))
+			}
+			d.know(queue, said{partitions: led(2)})
+			d.expects(t, queue, 1, "", "")
+		})
+	}
+}
+
+// A partition that took nothing in time is left alone, each time for longer.
+func TestAPartitionThatIsLate(t *testing.T) {
+	d, pass := newBooks(t)
+	last := time.Duration(0)
+	for range 12 {
+		d.Refused(at(queue), 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
+		d.expects(t, queue, 1, "", "in time")
+		if why := d.Away(lane.TopicPartition{Topic: queue}, 1); why != "" {
+			t.Fatalf("another partition: %s", why)
+		}
+		rests := d.topics[queue].until.Sub(d.now())
+		if rests <= last && rests != lateLongest {
+			t.Errorf("it is left alone for %v, and was for %v", rests, last)
+		}
+		last = rests
+		pass(rests)
+		d.know(queue, said{partitions: led(2)})
+		d.expects(t, queue, 1, "", "")
+	}
+	d.Refused(at("waybill.journal"), 0, false, lane.ErrLate)
+	d.expects(t, "waybill.journal", 1, "", "")
+}
+
+// How much a topic takes Kafka says itself, or it shows by refusals: of a record that
+// was alone, and twice. Until then records go alone.
+func TestHowMuchATopicTakes(t *testing.T) {
+	for _, err := range []error{kerr.MessageTooLarge, fmt.Errorf("produce: %w", kerr.RecordListTooLarge)} {
+		for _, topic := range []string{queue, "shop.status", "waybill.journal"} {
+			d, pass := newBooks(t)
+			d.know(topic, said{partitions: led(2), limit: 1000})
+			d.expects(t, topic, 1000, "", "")
+			d.expects(t, topic, 1001, "1001 bytes are more than the 1000", "")
+			if limit, alone := d.Batch(topic); limit != 1000 || alone {
+				t.Errorf("a batch has %d bytes, one record: %t", limit, alone)
+			}
+			d.know(topic, said{partitions: led(2)})
+			d.expects(t, topic, 1<<20, "", "")
+			d.Refused(at(topic), 500, false, err)
+			d.expects(t, topic, 500, "", "")
+			d.know(topic, said{partitions: led(2)})
+			if _, alone := d.Batch(topic); !alone {
+				t.Error("after a batch was refused the next has several records")
+			}
+			wait := "TOO_LARGE"
+			if topic == "waybill.journal" {
+				wait = ""
+			}
+			d.Refused(at(topic), 500, true, err)
+			d.expects(t, topic, 500, "", wait)
+			d.expects(t, topic, 499, "", "")
+			d.know(topic, said{partitions: led(2)})
+			pass(proof + time.Millisecond)
+			d.expects(t, topic, 500, "", "") // it is tried once more
+			d.Refused(at(topic), 500, true, err)
+			d.know(topic, said{partitions: led(2)})
+			d.expects(t, topic, 500, "500 bytes are more than the 499", "")
+			d.expects(t, topic, 499, "", "")
+			pass(learntLast)
+			d.know(topic, said{partitions: led(2)})
+			d.expects(t, topic, 500, "", "")
+		}
+	}
+}
+
+// The right to write is missing only if two records, or two answers, say so.
+func TestARecordThatIsRefused(t *testing.T) {
+	for _, err := range []error{kerr.TopicAuthorizationFailed, kerr.InvalidRecord, kerr.PolicyViolation} {
+		d, pass := newBooks(t)
+		d.Refused(at(queue), 1, false, err)
+		d.expects(t, queue, 1, "", "waybill.requests.phone")
+		d.know(queue, said{partitions: led(2)}) // which tells nothing of records
+		d.expects(t, queue, 1, "", "waybill.requests.phone")
+		pass(proof + time.Millisecond)
+		d.expects(t, queue, 1, "", "")
+		d.Refused(at(queue), 1, false, err)
+		d.expects(t, queue, 1, "waybill.requests.phone", "")
+		d.Refused(at("waybill.journal"), 1, false, err)
+		pass(proof + time.Millisecond)
+		d.Refused(at("waybill.journal"), 1, false, err)
+		d.expects(t, "waybill.journal", 1, "", "")
 	}
 }
 
@@ -44,38 +224,21 @@ func TestDirectoryRefuses(t *testing.T) {
 func TestDirectoryAsksKafka(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
-	d := newDirectory(b.Admin(t), 1, slog.New(slog.DiscardHandler))
-	d.learn(t.Context(), topics.Journal, "gone")
-	if why := d.Refuses(topics.Journal, 1, true); why != "" {
-		t.Errorf("the journal: %s", why)
-	}
-	if why := d.Refuses("gone", 1, false); why != "topic gone does not exist" {
-		t.Errorf("a topic that is not there: %q", why)
-	}
-}
-
-// A refusal that was not foreseen is: the same record would be refused again.
-func TestDirectoryLearnsFromRefusals(t *testing.T) {
-	d := newDirectory(nil, 1, slog.New(slog.DiscardHandler))
-	for _, err := range []error{kerr.MessageTooLarge, fmt.Errorf("produce: %w", kerr.RecordListTooLarge)} {
-		d.Refused("small", 500, err)
-		if d.Refuses("small", 500, false) == "" || d.Refuses("small", 499, false) != "" {
-			t.Errorf("%v: 500 bytes: %q; 499: %q", err, d.Refuses("small", 500, false), d.Refuses("small", 499, false))
-		}
-		d.forget("small")
-		if why := d.Refuses("small", 500, false); why != "" {
-			t.Errorf("forgotten, and refused: %s", why)
-		}
-	}
-	d.Refused("secret", 1, kerr.TopicAuthorizationFailed)
-	if why := d.Refuses("secret", 1, false); !strings.Contains(why, "secret") || !strings.Contains(why, "TOPIC_AUTHORIZATION_FAILED") {
-		t.Errorf("%q", why)
-	}
+	d := newDirectory(b.Admin(t), &topics, 1, slog.New(slog.DiscardHandler))
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	d.learn(t.Context(), topics.Journal, "gone", topics.Requests("phone"))
+	d.expects(t, topics.Journal, 1, "", "")
+	d.expects(t, topics.Journal, 1<<30, "max.message.bytes", "")
+	d.expects(t, topics.Requests("phone"), 1, "", "does not exist")
+	now = now.Add(proof + time.Millisecond)
+	d.learn(t.Context(), "gone")
+	d.expects(t, "gone", 1, "topic gone does not exist", "")
 }
 
 // Submissions with made-up topics do not fill the memory.
 func TestDirectoryIsBounded(t *testing.T) {
-	d := newDirectory(nil, 1, slog.New(slog.DiscardHandler))
+	d, _ := newBooks(t)
 	for i := range 2 * directorySize {
 		d.put(fmt.Sprint("t-", i), topicFacts{})
 		if len(d.topics) > directorySize {

@@ -168,14 +168,14 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		i.log.Warn("the cluster runs transactions that a late request can tear; upgrade Kafka to 4.0 or later, and the feature with kafka-features.sh",
 			"feature", transactions, "have", version, "want", wantTransactions)
 	}
-	i.directory = newDirectory(i.admin, i.partitions, i.log)
+	i.directory = newDirectory(i.admin, &i.topics, i.partitions, i.log)
 	if i.store, err = projections.Open(cfg.DataDir, projections.Identity{Cluster: id, Namespace: cfg.Namespace}, i.log); err != nil {
 		return nil, err
 	}
 	if i.catalogue, err = newCatalogue(i.kafka, &i.topics, i.log); err != nil {
 		return nil, err
 	}
-	reached := cluster.New(i.client, &i.topics, i.kafka)
+	reached := cluster.New(i.client, &i.topics, i.kafka, i.directory.Batch)
 	journals, err := reached.Journals()
 	if err != nil {
 		return nil, err

@@ -98,7 +98,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	// Without the right to alter the cluster a marker cannot be written, and a
 	// transaction has to cover what hangs.
-	reached := cluster.New(i.client, &topics, i.kafka)
+	reached := cluster.New(i.client, &topics, i.kafka, i.directory.Batch)
 	err = reached.Broker(0).Finish(t.Context(), lane.OpenTransaction{TopicPartition: lane.TopicPartition{Topic: topics.Journal}}, true)
 	if denied := new(kadm.AuthError); !errors.As(err, &denied) {
 		t.Errorf("a marker without the right to write it: %v", err)

@@ -98,9 +98,9 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 		if b.fault(400, "produce fails") {
 			return &lane.RefusedError{Record: r, Err: kerr.RequestTimedOut}
 		}
-		if b.gone[r.Topic] {
+		if err := b.gone[r.Topic]; err != nil {
 			b.count.happened("a record was refused that nobody foresaw")
-			return &lane.RefusedError{Record: r, Err: kerr.UnknownTopicOrPartition}
+			return &lane.RefusedError{Record: r, Err: err}
 		}
 		if !p.t.ongoing {
 			p.t.ongoing, p.t.began = true, b.now
@@ -297,13 +297,23 @@ func (w *simWorld) Learn(_ context.Context, unknown bool, topics []string) error
 		b.in.instance.catchUp()
 	}
 	for _, topic := range slices.Sorted(slices.Values(topics)) {
+		var said said
 		switch {
 		case b.fault(3, "the topics are not asked about"):
-		case b.gone[topic]:
-			w.put(topic, topicFacts{refusal: "it does not exist"})
-		default:
-			w.forget(topic)
+			continue
+		case b.fault(20, "a broker does not know of a topic"):
+			said.err = kerr.UnknownTopicOrPartition
+		case b.gone[topic] != nil:
+			said.err = b.gone[topic]
 		}
+		said.partitions = make(kadm.PartitionDetails)
+		for p := range b.partitions {
+			said.partitions[p] = kadm.PartitionDetail{Partition: p}
+			if b.fault(60, "an agent's partition has no leader") {
+				said.partitions[p] = kadm.PartitionDetail{Partition: p, Leader: -1}
+			}
+		}
+		w.know(topic, said)
 	}
 	return nil
 }

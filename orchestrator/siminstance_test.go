@@ -102,8 +102,9 @@ func newPlace() int32 { simStores++; return simStores }
 func (s *simulation) newInstance(n int) *simInstance {
 	in := &simInstance{
 		simulation: s, name: fmt.Sprint("i-", n+1),
-		directory: newDirectory(nil, s.partitions, slog.New(slog.DiscardHandler)),
+		directory: newDirectory(nil, &s.topics, s.partitions, slog.New(slog.DiscardHandler)),
 	}
+	in.directory.now = func() time.Time { return s.now }
 	for p := range s.partitions {
 		in.lanes = append(in.lanes, &simLane{instance: in, partition: p, simulation: s, at: newPlace()})
 	}

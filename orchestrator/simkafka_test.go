@@ -32,8 +32,8 @@ type simKafka struct {
 	ids        int64 // producer ids that were given
 	// epochs is how many a producer id has: then it runs out, and another is given.
 	epochs int16
-	// gone are topics that Kafka does not know at the moment.
-	gone map[string]bool
+	// gone are topics that cannot be written at the moment, and why.
+	gone map[string]error
 	// late are requests that the network holds back.
 	late []func()
 	// acked are the records of commits that were acknowledged to a lane.
@@ -92,7 +92,7 @@ type simCaller struct {
 func newSimKafka(topics events.Topics, partitions int32) *simKafka {
 	k := &simKafka{
 		topics: topics, partitions: partitions, of: lane.NewPartitioner(partitions), now: inspect.Curtain,
-		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]bool), epochs: 1 << 14,
+		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]error), epochs: 1 << 14,
 	}
 	for range partitions {
 		var ring [lane.Slots]*simTransaction

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
 
@@ -340,7 +341,20 @@ var weights = []struct {
 	}},
 	{1, func(s *simulation, _ *simInstance) {
 		for _, topic := range s.vanishing {
-			s.gone[topic] = s.fault(2, "a topic is gone")
+			delete(s.gone, topic)
+			switch {
+			case s.fault(3, "a topic is gone"):
+				s.gone[topic] = kerr.UnknownTopicOrPartition
+			case s.fault(3, "a topic may not be written"):
+				s.gone[topic] = kerr.TopicAuthorizationFailed
+				for _, in := range s.instances {
+					if s.one(2, "it was heard before") {
+						in.directory.now = func() time.Time { return s.now.Add(-2 * proof) }
+						in.directory.know(topic, said{err: s.gone[topic]})
+						in.directory.now = func() time.Time { return s.now }
+					}
+				}
+			}
 		}
 	}},
 }
@@ -607,6 +621,8 @@ func (s *simulation) pass() bool {
 	}
 	if now := s.now.Add(in.offset); first.After(now) {
 		s.now = s.now.Add(first.Sub(now))
+	} else { // it waits for an agent that is away
+		s.now = s.now.Add(awayLast)
 	}
 	return true
 }

@@ -22,11 +22,14 @@ func completeUndo(_ *Order, s *Step, _ *events.Event) {
 	s.State = Undone
 }
 
-func failStep(o *Order, s *Step, e *events.Event) { o.fail(&s.Work, Failed, e.Error) }
+func failStep(o *Order, s *Step, e *events.Event) {
+	s.Attempt = e.Attempt // one that could not even begin has no start
+	o.fail(&s.Work, Failed, e.Error)
+}
 
 func failUndo(o *Order, s *Step, e *events.Event) {
 	undo := s.undoing()
-	undo.Attempt = e.Attempt // one that could not even begin has no start
+	undo.Attempt = e.Attempt
 	o.fail(undo, Failed, e.Error)
 	undo.keep(e)
 }

@@ -25,13 +25,18 @@ type Cluster struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	topics *events.Topics
+	batch  Batch
 	search search
 }
 
+// Batch says how many bytes a batch for topic may have, 0 if that is not known, and
+// whether it may have one record only. It is asked when a producer is made.
+type Batch func(topic string) (limit int, alone bool)
+
 // New returns the cluster that client has reached. Opts are those of every
 // client: they say how it is reached.
-func New(client *kgo.Client, topics *events.Topics, opts []kgo.Opt) *Cluster {
-	return &Cluster{opts: opts, client: client, admin: kadm.NewClient(client), topics: topics}
+func New(client *kgo.Client, topics *events.Topics, opts []kgo.Opt, batch Batch) *Cluster {
+	return &Cluster{opts: opts, client: client, admin: kadm.NewClient(client), topics: topics, batch: batch}
 }
 
 // MetadataMinAge lets a reader that was just given a topic find it at once.
@@ -46,7 +51,7 @@ type broker struct {
 }
 
 func (k *broker) Fence(ctx context.Context, slot int) (lane.Producer, error) {
-	return NewProducer(ctx, k.opts, k.topics, k.partition, slot)
+	return NewProducer(ctx, k.opts, k.topics, k.partition, slot, k.batch)
 }
 
 // fetchAtOnce is what a reader takes of a partition at a time, compressed: in

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -27,6 +28,7 @@ type producer struct {
 	lost   atomic.Bool // a connection; see [producer.OnBrokerDisconnect]
 	asked  CommitAsked
 	met    map[string]bool // topics that the client has stored the partitions of
+	batch  Batch
 }
 
 // CommitAsked notes whether the client asked Kafka to commit. Where kgo believes
@@ -66,9 +68,9 @@ func (c *CommitAsked) End(ctx context.Context, client *kgo.Client) error {
 }
 
 // NewProducer initialises the transactional id of a slot: see [lane.Broker].
-func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int) (lane.Producer, error) {
+func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int, batch Batch) (lane.Producer, error) {
 	id := TransactionalID(topics, partition, slot)
-	p := &producer{name: id, met: make(map[string]bool)}
+	p := &producer{name: id, met: make(map[string]bool), batch: batch}
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.TransactionalID(id),
 		kgo.WithHooks(p),
@@ -76,7 +78,11 @@ func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, par
 		kgo.TransactionTimeout(lane.TransactionTimeout),
 		kgo.RecordPartitioner(Partitioner(topics)),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
-			if topics.Owns(topic) {
+			limit, _ := batch(topic)
+			switch {
+			case limit > 0:
+				return int32(min(max(limit, smallestBatch), events.MaxBatch))
+			case topics.Owns(topic):
 				return events.MaxBatch
 			}
 			return 1000000 // what a topic takes that was created with Kafka's defaults
@@ -102,6 +108,9 @@ func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, par
 	p.client = client
 	return p, nil
 }
+
+// smallestBatch is the least that the client would make.
+const smallestBatch = 512
 
 func (p *producer) ID(ctx context.Context) (int64, int16, error) {
 	return p.client.ProducerID(ctx)
@@ -131,26 +140,96 @@ func (p *producer) Commit(records []*kgo.Record) error {
 	if err := client.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	var refused atomic.Pointer[lane.RefusedError]
-	promise := func(r *kgo.Record, err error) {
-		if err == nil && r.Offset < 0 {
-			err = errors.New("the broker did not say at which offset")
-		}
-		if err != nil {
-			refused.CompareAndSwap(nil, &lane.RefusedError{Record: r, Err: err})
-		}
-	}
-	for _, r := range records {
-		client.Produce(ctx, r, promise)
-	}
-	if err := client.Flush(ctx); err != nil {
-		return fmt.Errorf("flush a transaction: %w", err)
-	}
-	if r := refused.Load(); r != nil {
-		return r
+	if err := p.write(ctx, records); err != nil {
+		return err
 	}
 	p.meet(ctx, records)
 	return p.asked.End(ctx, client)
+}
+
+// write puts records into the transaction, and returns once Kafka has all of them. Of
+// topics of which nobody knows how large a batch may be they go one by one.
+func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
+	var refused atomic.Pointer[lane.RefusedError]
+	waiting := make(map[string]*atomic.Int64)
+	for _, r := range records {
+		if waiting[r.Topic] == nil {
+			waiting[r.Topic] = new(atomic.Int64)
+		}
+	}
+	flush := func() error {
+		if err := p.flush(ctx, func() error { return p.leaderless(records, waiting) }); err != nil {
+			late := &lane.LateError{}
+			for topic, n := range waiting {
+				if n.Load() > 0 {
+					late.Topics = append(late.Topics, topic)
+				}
+			}
+			return fmt.Errorf("flush a transaction: %w: %w", err, late)
+		}
+		if r := refused.Load(); r != nil {
+			return r
+		}
+		return nil
+	}
+	for _, r := range records {
+		_, alone := p.batch(r.Topic)
+		waiting[r.Topic].Add(1)
+		p.client.Produce(ctx, r, func(r *kgo.Record, err error) {
+			if ctx.Err() != nil {
+				return // it is late, whatever became of it
+			}
+			waiting[r.Topic].Add(-1)
+			if err == nil && r.Offset < 0 {
+				err = errors.New("the broker did not say at which offset")
+			}
+			if err != nil {
+				refused.CompareAndSwap(nil, &lane.RefusedError{Record: r, Err: err, Alone: alone})
+			}
+		})
+		if alone {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// electing is how long a partition may be without a leader before a commit gives up:
+// another replica takes over in less. Where there is none, Kafka says that it has no
+// leader some ten seconds after its broker died.
+const electing = 5 * time.Second
+
+// flush waits until Kafka has all records, or hopeless says that it will not.
+func (p *producer) flush(ctx context.Context, hopeless func() error) error {
+	for began := time.Now(); ; {
+		step, cancel := context.WithTimeout(ctx, time.Second)
+		err := p.client.Flush(step)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(began) < electing {
+			continue
+		}
+		if err := hopeless(); err != nil {
+			return err
+		}
+	}
+}
+
+// leaderless says that a record waits for a partition that has no leader.
+func (p *producer) leaderless(records []*kgo.Record, waiting map[string]*atomic.Int64) error {
+	for _, r := range records {
+		if waiting[r.Topic].Load() == 0 {
+			continue
+		}
+		if _, _, err := p.client.PartitionLeader(r.Topic, r.Partition); errors.Is(err, kerr.LeaderNotAvailable) {
+			return fmt.Errorf("topic %s has no leader: %w", r.Topic, err)
+		}
+	}
+	return nil
 }
 
 // meet waits until the client has stored the partitions of topics that it wrote to

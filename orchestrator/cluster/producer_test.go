@@ -2,10 +2,13 @@ package cluster
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
@@ -77,4 +80,50 @@ func TestAnOldRecordIsCommitted(t *testing.T) {
 	old := record(topics.Journal)
 	old.Timestamp = time.UnixMilli(1)
 	must(t, fenced(t, reached(t, b, topics), 0).Commit([]*kgo.Record{old}))
+}
+
+// A commit to a partition that has no leader any more gives up, and says which topic
+// was late.
+func TestACommitWithoutALeader(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop")
+	must(t, err)
+	p := fenced(t, reached(t, b, topics), 0)
+	must(t, p.Commit([]*kgo.Record{record(topics.Journal), record("shop")}))
+
+	ask := kmsg.NewPtrMetadataRequest()
+	ask.Topics = nil // all
+	known, err := ask.RequestWith(t.Context(), b.Client(t))
+	must(t, err)
+	for i := range known.Topics {
+		if topic := &known.Topics[i]; *topic.Topic == "shop" {
+			topic.Partitions[0].Leader, topic.Partitions[0].ErrorCode = -1, kerr.LeaderNotAvailable.Code
+		}
+	}
+	b.Fake.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		known.SetVersion(r.GetVersion())
+		return known, nil, true
+	})
+	b.Fake.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		produced, answer := r.(*kmsg.ProduceRequest), r.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range produced.Topics {
+			if topic.Topic != "shop" && topic.TopicID != b.Fake.TopicInfo("shop").TopicID {
+				return nil, nil, false
+			}
+			said := kmsg.NewProduceResponseTopic()
+			said.Topic, said.TopicID = topic.Topic, topic.TopicID
+			at := kmsg.NewProduceResponseTopicPartition()
+			at.ErrorCode = kerr.NotLeaderForPartition.Code
+			said.Partitions = append(said.Partitions, at)
+			answer.Topics = append(answer.Topics, said)
+		}
+		return answer, nil, true
+	})
+	err = p.Commit([]*kgo.Record{record("shop")})
+	if late, ok := errors.AsType[*lane.LateError](err); !ok || !slices.Equal(late.Topics, []string{"shop"}) || !errors.Is(err, kerr.LeaderNotAvailable) {
+		t.Errorf("it ended with %v", err)
+	}
 }

@@ -32,7 +32,7 @@ func journal(t *testing.T, b *kafka.Broker) *events.Topics {
 // reached is the cluster, as the lane of partition 0 reaches it.
 func reached(t *testing.T, b *kafka.Broker, topics *events.Topics) lane.Broker {
 	t.Helper()
-	return New(b.Client(t), topics, []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}).Broker(0)
+	return New(b.Client(t), topics, []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, func(string) (int, bool) { return 0, false }).Broker(0)
 }
 
 // fenced is the producer of a slot.

@@ -16,10 +16,13 @@ type agent struct{}
 
 func (agent) hasUndo(def *workflow.Step) bool { return def.Undo != "" }
 
+// requestRefused is the code of an attempt whose request Kafka would not take.
+const requestRefused = "request-refused"
+
 // start asks for the operation, unless its input cannot be made, or the request not be
-// written.
-func (agent) start(env *Env, t task) (events.Event, *events.Error) {
-	e := events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
+// written. An agent whose topic cannot be written now is away.
+func (agent) start(env *Env, t task) (e events.Event, away string, fault *events.Error) {
+	e = events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
 	with, size := t.def.With, EnvelopeSize
 	if t.undo {
 		e.Operation, with = t.def.Undo, t.def.UndoWith
@@ -29,17 +32,21 @@ func (agent) start(env *Env, t task) (events.Event, *events.Error) {
 	if with != nil && input == nil {
 		value, err := with.Value(scope(t.order))
 		if err != nil {
-			return e, &events.Error{Code: badExpression, Message: err.Error()}
+			return e, "", &events.Error{Code: badExpression, Message: err.Error()}
 		}
 		e.Input, input = value, value
 	}
 	if input == nil {
 		input = inputOf(t.order, t.step)
 	}
-	if why := env.Refuses(env.Topics.Requests(e.Agent), size+len(input)); why != "" {
-		return e, &events.Error{Code: "request-refused", Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
+	topic, size := env.Topics.Requests(e.Agent), size+len(input)
+	if why := env.Refuses(topic, size); why != "" {
+		return e, "", &events.Error{Code: requestRefused, Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
 	}
-	return e, nil
+	if env.Away(topic, size) != "" {
+		return e, topic, nil
+	}
+	return e, "", nil
 }
 
 // take says that an attempt ended as its agent says. A reply counts only for the

@@ -30,19 +30,18 @@ func (d *decider) lock() string {
 // after the last: with its outcome (C3), or as a case for an operator, with
 // every error that occurred (C2).
 func (d *decider) compensate() {
-	for {
-		ready, done := compensation.Next(d.order, d.flow, hasUndo)
-		for _, i := range ready {
-			d.start(d.task(i, undoing))
+	ready, done := compensation.Next(d.order, d.flow, hasUndo)
+	was := d.order.Seq
+	for _, i := range ready {
+		if t := d.task(i, undoing); t.work().State == projections.NotStarted { // what follows one that fails may begin others
+			d.start(t)
 		}
-		switch {
-		case len(ready) > 0: // one that could not even begin holds up nothing
-		case !done:
-			return
-		default:
-			d.compensated()
-			return
-		}
+	}
+	switch {
+	case d.order.Seq > was: // one that could not even begin holds up nothing
+		d.advance()
+	case done:
+		d.compensated()
 	}
 }
 

@@ -27,9 +27,9 @@ type Env struct {
 	// Workflow finds a registered definition; version 0 means the newest. Nil
 	// when there is none.
 	Workflow func(name string, version int) *workflow.Workflow
-	// Refuses says why Kafka would not take a record of size bytes on topic,
-	// "" if it would.
-	Refuses func(topic string, size int) string
+	// Refuses says why Kafka would never take a record of size bytes on topic, ""
+	// if it would. Away says why it would not now, though it may later.
+	Refuses, Away func(topic string, size int) string
 	// Format is the partition's: what is new in a later one is not decided.
 	Format int
 	// Full says that the batch has as much as it should: what waits is not
@@ -55,6 +55,9 @@ type Decision struct {
 	Order    *projections.Order
 	Messages []Message
 	Aside    []Aside
+	// Away is a topic that must be written to go on, and cannot be now; empty if there
+	// is none.
+	Away string
 	// Panic is what deciding panicked with, and the stack; empty if it did not.
 	// See [On].
 	Panic string
@@ -138,7 +141,8 @@ type decider struct {
 	flow  *workflow.Workflow // nil while it is not needed or not known
 	out   []Message
 	aside []Aside
-	panic string // see [Decision]
+	away  string // these two, see [Decision]
+	panic string
 }
 
 func newDecider(env *Env, order *projections.Order) *decider {
@@ -158,9 +162,9 @@ func newDecider(env *Env, order *projections.Order) *decider {
 // made is the decision, once all of it is recorded.
 func (d *decider) made() Decision {
 	if len(d.out) == 0 {
-		return Decision{}
+		return Decision{Away: d.away}
 	}
-	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Panic: d.panic}
+	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Away: d.away, Panic: d.panic}
 }
 
 // add takes over what another decider decided on the order as it is here.

@@ -12,9 +12,10 @@ import (
 	"github.com/waybill-dev/waybill/test/inspect"
 )
 
-// end lets time pass without any agent: every order ends, or an operator has
-// it.
+// end lets time pass without any agent doing anything: every order ends, or an
+// operator has it. Those that are away come back.
 func (h *historian) end(t *rapid.T) {
+	clear(h.away)
 	h.read(t)
 	h.commit(t)
 	h.check(t, h.inspector)

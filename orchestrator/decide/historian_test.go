@@ -269,7 +269,7 @@ func (h *historian) look(t *rapid.T) {
 	if len(h.records) != n {
 		t.Fatalf("looking again at %v made %d records more", h.now, len(h.records)-n)
 	}
-	if at, ok := h.next(t); ok && !at.After(h.now) {
+	if at, ok := h.next(t); ok && !at.After(h.now) && !h.waits {
 		t.Fatalf("the deadline %v was not handled at %v", at, h.now)
 	}
 }
@@ -309,19 +309,23 @@ func (h *historian) panics(t *rapid.T) {
 	}
 }
 
-// refuse has Kafka take nothing for a topic, or everything again.
+// refuse has Kafka take nothing for a topic, for good or for now, or everything again.
 func (h *historian) refuse(t *rapid.T) {
 	topic := rapid.SampledFrom([]string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"}).Draw(t, "topic")
-	if rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
+	delete(h.refused, topic)
+	delete(h.away, topic)
+	switch rapid.IntRange(0, 5).Draw(t, "refused") {
+	case 0:
 		h.refused[topic] = refusal{why: "not authorised"}
-	} else {
-		delete(h.refused, topic)
+	case 1, 2:
+		h.away[topic] = refusal{why: "it does not exist"}
 	}
 }
 
 func (h *historian) permitAll() {
 	for _, topic := range []string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"} {
 		delete(h.refused, topic)
+		delete(h.away, topic)
 	}
 }
 

@@ -142,10 +142,10 @@ func answers(history []events.Event, read map[int]*events.Reply, offsets []int) 
 // left says whether an event is what a reply leaves.
 func left(e *events.Event) bool {
 	switch e.Type {
-	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.ReplyDiscarded:
+	case events.StepCompleted, events.UndoCompleted, events.ReplyDiscarded:
 		return true
-	case events.UndoFailed: // and not because it could not even begin
-		return e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != badExpression
+	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
+		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != badExpression
 	}
 	return false
 }

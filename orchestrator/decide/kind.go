@@ -14,8 +14,9 @@ import (
 // holds are the same for all kinds.
 type kind interface {
 	// start is the event that begins an attempt, or why none can begin: a code and a
-	// message. What the event asks of others says [Outbox].
-	start(env *Env, t task) (events.Event, *events.Error)
+	// message. Away is the topic that cannot be written now, though it may be later.
+	// What the event asks of others says [Outbox].
+	start(env *Env, t task) (e events.Event, away string, fault *events.Error)
 	// take is the event that a reply, written at the given time, makes of the attempt, or
 	// why the reply changes nothing.
 	take(env *Env, t task, r *events.Reply, written time.Time) (e events.Event, discarded string)

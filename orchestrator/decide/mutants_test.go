@@ -200,7 +200,12 @@ var pardoned = []pardon{
 	{kind: "other reason of command.refused", why: "words for people"},
 	{kind: "other reason of status.refused", why: "what Kafka says stands in no topic"},
 	{kind: "an hour later ", why: "the last event, about which no message tells"},
-	{kind: "lost step.retried", why: "the order is resumed after its deadline: what it is armed for never comes", most: 2},
+	{kind: "lost step.retried", why: "what it is armed for never comes, or its agent is away, which is on trust", most: 12},
+	{kind: "another step.retried before", why: "that an agent is away is on trust", most: 3},
+	{kind: "the step s0 in step.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "lost undo.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "the step s0 in undo.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "the step s1 in step.retried", why: "that an agent is away is on trust", most: 4},
 }
 
 // TestTheOracleNotices: of all that can be done to an event of a history, the

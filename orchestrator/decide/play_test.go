@@ -43,7 +43,8 @@ import (
 //	advance DURATION           moves the clock
 //	supervise                  has the supervisor look, as it does every second
 //	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
-//	permit topic=T             ends that
+//	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
+//	permit topic=T             ends both
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
 //	takeover instance=ID       gives the partition to an instance; it reads what waited
 //	state ID, deadlines        show the store
@@ -123,10 +124,17 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.MaybeScanArgs(t, "limit", &limit)
 		p.refused[topic] = refusal{reason, limit}
 		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
+	case "away":
+		var topic, reason string
+		d.ScanArgs(t, "topic", &topic)
+		d.ScanArgs(t, "reason", &reason)
+		p.away[topic] = refusal{why: reason}
+		fmt.Fprintf(out, "Kafka cannot take %s now\n", topic)
 	case "permit":
 		var topic string
 		d.ScanArgs(t, "topic", &topic)
 		delete(p.refused, topic)
+		delete(p.away, topic)
 		fmt.Fprintf(out, "Kafka takes %s again\n", topic)
 	case "crash":
 		p.crash(t)

@@ -210,15 +210,20 @@ func inputOf(o *projections.Order, s *projections.Step) jsontext.Value {
 }
 
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). It reports false when that was not possible.
+// and Processing are one event (T5). It reports false when the order took another
+// course instead.
 func (d *decider) start(t task) bool {
 	if at := d.order.Overdue(); !at.IsZero() && !d.env.Now.Before(at) {
 		d.overdue()
 		return false
 	}
-	e, fault := t.kind.start(d.env, t)
-	if fault != nil {
+	e, away, fault := t.kind.start(d.env, t)
+	switch {
+	case fault != nil:
 		return d.refuse(t, fault)
+	case away != "":
+		d.await(t, away)
+		return true
 	}
 	work := t.work()
 	e.Step, e.Attempt, e.LockedBy, e.Outcome = t.step.Name, work.Attempt+1, d.env.Instance, t.outcome()
@@ -236,11 +241,26 @@ func (d *decider) start(t task) bool {
 	return true
 }
 
-// refuse records that an attempt could not even begin. For a step that is a
-// case for an operator; an undo fails for good.
+// await has the supervisor begin the attempt once the topic can be written. That is
+// written once, and uses no attempt up.
+func (d *decider) await(t task, topic string) {
+	d.away = topic
+	if work := t.work(); work.Due.IsZero() {
+		d.record(&events.Event{Type: t.retried, Step: t.step.Name, Attempt: work.Attempt + 1, Due: events.Time(d.env.Now)})
+	}
+}
+
+// refuse records that an attempt could not even begin. It failed, if Kafka would not
+// take its request; that its input cannot be made is for a step a case for an operator,
+// and an undo fails for good. It reports whether the order goes on all the same.
 func (d *decider) refuse(t task, fault *events.Error) bool {
 	why := fault.Message
-	fault.Message, fault.Permanent, fault.Step = Cut(why, MaxText), true, t.step.Name
+	fault.Message, fault.Permanent, fault.Step = Cut(why, MaxText), fault.Code != requestRefused, t.step.Name
+	if !fault.Permanent {
+		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
+		d.repair(t)
+		return d.order.State != projections.Error && d.order.Toward == ""
+	}
 	if t.undo {
 		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
 		return false

@@ -21,8 +21,8 @@ type stage struct {
 	skew   time.Duration
 	topics events.Topics
 	flows  workflow.Set
-	// refused is what Kafka would not take, by topic.
-	refused map[string]refusal
+	// refused is what Kafka would not take, by topic, away what it cannot take now.
+	refused, away map[string]refusal
 	// cursed are the orders on which deciding panics; with brittle it also does on
 	// every [pill].
 	cursed  map[string]bool
@@ -48,6 +48,7 @@ type stage struct {
 	moved       bool
 	records     []*kgo.Record
 	room        []Message // of decisions
+	waits       bool      // something is due, and its agent away
 	changes     map[string]*staged
 	order       []string // of changes
 }
@@ -84,8 +85,8 @@ func newStage(t fataler) *stage {
 	must(t, err)
 	s := &stage{
 		now: inspect.Curtain, topics: topics,
-		refused: make(map[string]refusal),
-		cursed:  make(map[string]bool),
+		refused: make(map[string]refusal), away: make(map[string]refusal),
+		cursed: make(map[string]bool),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -120,6 +121,7 @@ func (s *stage) env(order string) *Env {
 			}
 			return s.flows.Find(name, version)
 		},
+		Away: func(topic string, size int) string { return s.away[topic].why },
 		Refuses: func(topic string, size int) string {
 			if s.brittle && topic == s.topics.Journal && size == len(pill)+EnvelopeSize {
 				panic("poison-pill")
@@ -254,6 +256,10 @@ const page = 100
 func (s *stage) supervise(t fataler, page int) {
 	t.Helper()
 	must(t, s.state.Flush())
+	if s.waits { // for an agent that may be back
+		s.waits = false
+		s.state.Rescan()
+	}
 	for {
 		due, err := s.state.Due(s.now, page)
 		must(t, err)
@@ -262,6 +268,7 @@ func (s *stage) supervise(t fataler, page int) {
 			decision := Supervise(s.env(d.Order), s.of(t, d.Order), d.Step)
 			changed = changed || decision.Order != nil
 			s.take(decision)
+			s.waits = s.waits || decision.Away != ""
 		}
 		if len(due) < page {
 			return

@@ -123,15 +123,18 @@ type World interface {
 	// Learn asks for the newest workflows, if some are unknown, and which of the
 	// topics can be written.
 	Learn(ctx context.Context, unknown bool, topics []string) error
-	// Refuses says why Kafka would not take a record of size bytes on topic, "" if
-	// it would as far as is known. With placed, the record is for a partition that
-	// only a topic with as many partitions as the journal has.
-	Refuses(topic string, size int, placed bool) string
+	// Refuses says why Kafka would never take a record of size bytes on topic, "" if
+	// it would as far as is known.
+	Refuses(topic string, size int) string
+	// Away says why a record of size bytes cannot be written now, though it may be
+	// later, "" if it can as far as is known.
+	Away(at TopicPartition, size int) string
 	// Format is the one that every member of the group speaks.
 	Format() int
 	// Added are partitions that somebody added to inputs, as far as is known, each with
 	// the offset at which it begins.
 	Added() map[TopicPartition]int64
-	// Refused tells that a record of size bytes was not taken, and why.
-	Refused(topic string, size int, err error)
+	// Refused tells that a record of size bytes was not taken, and why. Alone says
+	// that it was not in a batch with others.
+	Refused(at TopicPartition, size int, alone bool, err error)
 }

@@ -45,7 +45,7 @@ func newContender(t *testing.T, b *kafka.Broker, topics *events.Topics, id strin
 	t.Cleanup(func() { must(t, store.Close()) })
 	state, err := store.Partition(0)
 	must(t, err)
-	c := &contender{T: t, id: id, topics: topics, broker: cluster.New(client, topics, opts).Broker(0), world: nowhere{}, cut: cut}
+	c := &contender{T: t, id: id, topics: topics, broker: cluster.New(client, topics, opts, func(string) (int, bool) { return 0, false }).Broker(0), world: nowhere{}, cut: cut}
 	c.contend(state)
 	return c
 }
@@ -82,13 +82,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 // nowhere is a world without workflows, where all can be written.
 type nowhere struct{}
 
-func (nowhere) Workflow(string, int) *workflow.Workflow     { return nil }
-func (nowhere) RequestTopics() []string                     { return nil }
-func (nowhere) Learn(context.Context, bool, []string) error { return nil }
-func (nowhere) Refuses(string, int, bool) string            { return "" }
-func (nowhere) Format() int                                 { return 1 }
-func (nowhere) Added() map[lane.TopicPartition]int64        { return nil }
-func (nowhere) Refused(string, int, error)                  {}
+func (nowhere) Workflow(string, int) *workflow.Workflow       { return nil }
+func (nowhere) RequestTopics() []string                       { return nil }
+func (nowhere) Learn(context.Context, bool, []string) error   { return nil }
+func (nowhere) Refuses(string, int) string                    { return "" }
+func (nowhere) Away(lane.TopicPartition, int) string          { return "" }
+func (nowhere) Format() int                                   { return 1 }
+func (nowhere) Refused(lane.TopicPartition, int, bool, error) {}
+func (nowhere) Added() map[lane.TopicPartition]int64          { return nil }
 
 // learner is nowhere, and notes what is to be learnt there.
 type learner struct {
@@ -133,7 +134,7 @@ func (c *contender) write(id string) error {
 // decide returns the records of a transaction that [contender.write] commits.
 func (c *contender) decide(id string) []*kgo.Record {
 	return c.lane.Seals(decide.Submit(&decide.Env{
-		Now: now(), Instance: c.id, Topics: c.topics, Refuses: func(string, int) string { return "" },
+		Now: now(), Instance: c.id, Topics: c.topics, Refuses: func(string, int) string { return "" }, Away: func(string, int) string { return "" },
 	}, nil, id, &events.Submission{}, "", errors.New("written by "+c.id)))
 }
 

@@ -257,6 +257,12 @@ func (p *places) list() []TopicPartition {
 	return slices.Collect(maps.Keys(p.all))
 }
 
+func (p *places) has(at TopicPartition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[at]
+}
+
 // looked keeps the places of which nobody could tell what hangs there, until somebody
 // can and nothing does. What a lane wrote there before that would end what hangs as it
 // ends itself.

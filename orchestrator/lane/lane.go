@@ -86,6 +86,7 @@ type Lane struct {
 	replies int64 // where they ended when the lane took over
 	early   early
 	added   []TopicPartition // partitions that were added to inputs, and that it reads too
+	away    away
 	flushed time.Time
 	learned time.Time
 	// tookOver is when the takeover was complete, until the first decision.
@@ -106,7 +107,7 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
 		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions),
 	}
-	l.topics = &l.cfg.Topics
+	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	return l
 }
 
@@ -221,9 +222,15 @@ func (l *Lane) laneEvent(e *events.Event, id string) *kgo.Record {
 // conclude folds the batch that was committed, or ends the lane.
 func (l *Lane) conclude(err error) error {
 	if err != nil {
-		if refused := new(RefusedError); errors.As(err, &refused) {
-			// The next owner, which may be us, decides without it.
-			l.world.Refused(refused.Record.Topic, recordSize(refused.Record), refused.Err)
+		// The next owner, which may be us, decides without what was not taken.
+		if refused, ok := errors.AsType[*RefusedError](err); ok {
+			r := refused.Record
+			l.world.Refused(TopicPartition{r.Topic, r.Partition}, recordSize(r), refused.Alone, refused.Err)
+		}
+		if late, ok := errors.AsType[*LateError](err); ok {
+			for _, topic := range late.Topics {
+				l.world.Refused(TopicPartition{topic, l.partition}, 0, false, ErrLate)
+			}
 		}
 		return err
 	}
@@ -295,6 +302,7 @@ func (l *Lane) env() *decide.Env {
 		Topics:   l.topics,
 		Workflow: l.world.Workflow,
 		Refuses:  l.refuses,
+		Away:     l.unwritable,
 		Format:   l.format,
 	}
 }
@@ -421,17 +429,20 @@ func (l *Lane) supervise(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range due {
-		order, err := l.order(step.Order)
+	l.look = len(due) == DueAtOnce
+	for _, s := range l.pending(due) {
+		order, err := l.order(s.order)
 		if err != nil {
 			return err
 		}
 		if order == nil {
-			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, step.Order)
+			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
 		}
-		l.take(decide.Supervise(env, order, step.Step))
+		d := decide.Supervise(env, order, s.name)
+		if l.take(d); d.Order == nil && d.Away != "" {
+			l.away.waits(s, d.Away)
+		}
 	}
-	l.look = len(due) == DueAtOnce
 	return nil
 }
 
@@ -493,11 +504,20 @@ func (l *Lane) forward(in *input) {
 	})
 }
 
-// refuses says why a record of size bytes cannot be produced on topic, "" if it
+// refuses says why a record of size bytes can never be produced on topic, "" if it
 // can as far as is known.
 func (l *Lane) refuses(topic string, size int) string {
 	if size > events.MaxBatch {
 		return fmt.Sprintf("%d bytes are more than the %d that are produced at a time", size, events.MaxBatch)
 	}
-	return l.world.Refuses(topic, size, l.topics.Owns(topic) && topic != l.topics.DeadLetters)
+	return l.world.Refuses(topic, size)
+}
+
+// unwritable says why a record of size bytes cannot be produced on topic now.
+func (l *Lane) unwritable(topic string, size int) string {
+	at := TopicPartition{topic, l.partition}
+	if l.unseen.has(at) {
+		return "nobody tells what hangs there"
+	}
+	return l.world.Away(at, size)
 }

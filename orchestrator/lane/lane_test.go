@@ -453,16 +453,17 @@ func TestConcludeAFailure(t *testing.T) {
 	r := &kgo.Record{Topic: "shop.status", Value: make([]byte, 100)}
 	for _, c := range []struct {
 		err     error
-		refused string
+		refused []string
 	}{
-		{errors.New("its outcome is unknown"), ""},
-		{fmt.Errorf("commit: %w", &RefusedError{r, kerr.MessageTooLarge}), "shop.status 100 " + kerr.MessageTooLarge.Error()},
+		{errors.New("its outcome is unknown"), nil},
+		{fmt.Errorf("commit: %w", &RefusedError{Record: r, Err: kerr.MessageTooLarge}), []string{"shop.status 100 " + kerr.MessageTooLarge.Error()}},
+		{fmt.Errorf("commit: %w", &LateError{Topics: []string{"shop.status", "other"}}), []string{"shop.status 0 " + ErrLate.Error(), "other 0 " + ErrLate.Error()}},
 	} {
-		l.inflight = newBatch()
+		l.inflight, world.refused = newBatch(), nil
 		if err := l.conclude(c.err); !errors.Is(err, c.err) {
 			t.Errorf("%v ends the lane with %v", c.err, err)
 		}
-		if world.refused != c.refused {
+		if !slices.Equal(world.refused, c.refused) {
 			t.Errorf("%v: refused was %q", c.err, world.refused)
 		}
 	}

@@ -147,7 +147,7 @@ func (l *Lane) readPast(ctx context.Context, open []OpenTransaction, folded int6
 		case t.TopicPartition == journal:
 			from, oldest = min(from, t.Offset), min(oldest, t.Written)
 		case t.slot == spent:
-			at, err := l.broker.Since(ctx, journal, time.UnixMilli(t.Written).Add(-2*CommitTimeout))
+			at, err := l.broker.Since(ctx, journal, time.UnixMilli(t.Written).Add(-2*longestCommit))
 			if err != nil {
 				return nil, err
 			}
@@ -186,7 +186,7 @@ func (l *Lane) readPast(ctx context.Context, open []OpenTransaction, folded int6
 		if at == journal {
 			continue
 		}
-		err := l.readEnd(ctx, at, time.UnixMilli(oldest).Add(-2*CommitTimeout), p.add)
+		err := l.readEnd(ctx, at, time.UnixMilli(oldest).Add(-2*longestCommit), p.add)
 		if err != nil && !TellsNothing(err) {
 			return nil, fmt.Errorf("read the ends of the topics, to see what became of a transaction that hangs: %w", err)
 		}

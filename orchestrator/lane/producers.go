@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,8 +19,11 @@ const (
 	// stand before it aborts it, where no successor comes to do it earlier.
 	TransactionTimeout = 10 * time.Second
 	// CommitTimeout is how long a commit may take before its outcome counts as
-	// unknown and the lane is taken over anew.
-	CommitTimeout = 20 * time.Second
+	// unknown and the lane is taken over anew. It is shorter than the other: what
+	// takes longer Kafka would abort, and it would be decided again, for ever.
+	CommitTimeout = 8 * time.Second
+	// longestCommit is how long one took at most, in any release.
+	longestCommit = 20 * time.Second
 )
 
 // producers are the transactional producers of one partition, used in turn.
@@ -65,9 +69,21 @@ func (p *producers) close() {
 type RefusedError struct {
 	Record *kgo.Record
 	Err    error
+	// Alone says that it was not in a batch with others, which may be what was
+	// refused.
+	Alone bool
 }
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("produce to %s: %v", e.Record.Topic, e.Err)
 }
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// LateError says that topics did not take their records in time.
+type LateError struct{ Topics []string }
+
+// ErrLate says that a record was not taken in time.
+var ErrLate = errors.New("not taken in time")
+
+func (e *LateError) Error() string { return fmt.Sprintf("%v: the records for %v", ErrLate, e.Topics) }
+func (e *LateError) Unwrap() error { return ErrLate }

@@ -16,8 +16,10 @@ import (
 type still struct {
 	flows    workflow.Set
 	poisoned bool              // whoever looks a workflow up panics
+	looked   func()            // is told of whoever does
 	refuses  map[string]string // why, by topic
-	refused  string            // what the lane told last
+	away     map[string]string // why, by topic
+	refused  []string          // what the lane told
 	format   int
 	added    map[TopicPartition]int64
 	store    *projections.Store
@@ -26,6 +28,9 @@ type still struct {
 func (w *still) Workflow(name string, version int) *workflow.Workflow {
 	if w.poisoned {
 		panic("poisoned")
+	}
+	if w.looked != nil {
+		w.looked()
 	}
 	return w.flows.Find(name, version)
 }
@@ -40,21 +45,23 @@ func (w *still) RequestTopics() []string {
 
 func (*still) Learn(context.Context, bool, []string) error { return nil }
 
-func (w *still) Refuses(topic string, _ int, _ bool) string { return w.refuses[topic] }
+func (w *still) Refuses(topic string, _ int) string { return w.refuses[topic] }
+
+func (w *still) Away(at TopicPartition, _ int) string { return w.away[at.Topic] }
 
 func (w *still) Format() int { return w.format }
 
 func (w *still) Added() map[TopicPartition]int64 { return w.added }
 
-func (w *still) Refused(topic string, size int, err error) {
-	w.refused = fmt.Sprint(topic, " ", size, " ", err)
+func (w *still) Refused(at TopicPartition, size int, _ bool, err error) {
+	w.refused = append(w.refused, fmt.Sprint(at.Topic, " ", size, " ", err))
 }
 
 // newLane returns a lane without Kafka for partition 5 of 12, and its world, which
 // knows the workflow order.
 func newLane(t *testing.T) (*Lane, *still) {
 	t.Helper()
-	w := &still{refuses: make(map[string]string)}
+	w := &still{refuses: make(map[string]string), away: make(map[string]string)}
 	w.flows.Add(parseFlow(t, orderFlow))
 	var err error
 	w.store, err = projections.Temporary()

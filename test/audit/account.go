@@ -29,7 +29,7 @@ type account struct {
 	givesUp   bool   // the first input that waits was given up
 	refusedTo string // the topic for which no status message can be
 
-	undos map[string]int // the last attempt of each undo that began
+	begun map[task]int // the last attempt of each that began
 }
 
 // entry is an input.
@@ -78,22 +78,32 @@ func answers(e *events.Event) bool {
 	return false
 }
 
+// task is a step, or its undo.
+type task struct {
+	step string
+	undo bool
+}
+
+func taskOf(e *events.Event) task {
+	return task{e.Step, strings.HasPrefix(string(e.Type), "waybill.undo.")}
+}
+
 // follows finds the input from which an event follows.
 func (s *settlement) follows(a *account, e *events.Event) {
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		s.decided(a, e)
-	case events.UndoStarted:
-		if a.undos == nil {
-			a.undos = make(map[string]int)
+	case events.StepStarted, events.UndoStarted:
+		if a.begun == nil {
+			a.begun = make(map[task]int)
 		}
-		a.undos[e.Step] = e.Attempt
-	case events.UndoFailed:
+		a.begun[taskOf(e)] = e.Attempt
+	case events.StepFailed, events.UndoFailed:
 		// One that could not even begin needs no reply.
-		if a.undos[e.Step] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "bad-expression" {
+		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
 			s.replied(a, e)
 		}
-	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.ReplyDiscarded:
+	case events.StepCompleted, events.UndoCompleted, events.ReplyDiscarded:
 		s.replied(a, e)
 	case events.OrderErrored:
 		if e.Held {

@@ -1,15 +1,20 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
@@ -37,6 +42,62 @@ func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 	for k := range n {
 		w.order(i, fmt.Sprintf("before-%d", k), in(projections.Processed))
 		w.order(i, fmt.Sprintf("after-%d", k), in(projections.Processed))
+	}
+}
+
+// hasty has steps that expire while a broker is away, and nothing but the usual
+// retries.
+const hasty = `
+workflow: hasty
+version: 1
+steps:
+  - {name: reserve, agent: inventory, do: reserve, timeout: 2s}
+  - {name: charge, agent: payment, do: charge, timeout: 2s}
+`
+
+// However long the broker is away, no order comes into Error for that: nobody
+// answered, and nobody could. WAYBILL_OUTAGE says how long, for example 5m.
+func TestABrokerThatIsAwayForLong(t *testing.T) {
+	t.Parallel()
+	b := kafka.Own(t)
+	w := newWorld(t, b)
+	i := w.Run("i-1", t.TempDir())
+	w.Register(i, hasty)
+	w.serveFulfilment()
+	client := b.Client(t)
+	const n = 500
+	var written sync.WaitGroup
+	submit := func(when string) {
+		for k := range n {
+			written.Add(1)
+			client.Produce(t.Context(), &kgo.Record{Topic: w.Topics.Orders, Key: fmt.Appendf(nil, "%s-%d", when, k), Value: []byte(`{"workflow":"hasty"}`)}, func(_ *kgo.Record, err error) {
+				if err != nil {
+					t.Errorf("submitting: %v", err)
+				}
+				written.Done()
+			})
+		}
+	}
+	submit("before")
+	b.Stop(t)
+	submit("away")
+	if length, err := time.ParseDuration(cmp.Or(os.Getenv("WAYBILL_OUTAGE"), "0s")); err != nil {
+		t.Fatal(err)
+	} else {
+		time.Sleep(length)
+	}
+	b.Start(t)
+	submit("after")
+	written.Wait()
+	for k := range n {
+		for _, when := range []string{"before", "away", "after"} {
+			w.order(i, fmt.Sprintf("%s-%d", when, k), in(projections.Processed))
+		}
+	}
+	for r := range w.every(w.Topics.Journal) {
+		if kind := events.Header(r, events.HeaderType); kind == string(events.OrderErrored) {
+			t.Errorf("order %s came into Error: %s", r.Key, r.Value)
+		}
 	}
 }
 

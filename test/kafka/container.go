@@ -129,6 +129,8 @@ func mustHave(t testing.TB, err error) {
 type container struct {
 	testcontainers.Container
 	docker testcontainers.GenericProvider // holds the connection that Container uses
+	name   string
+	spare  string // the port of another broker: see [Broker.Second]
 }
 
 func startContainer(ctx context.Context) (*Broker, error) {
@@ -142,11 +144,11 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	if err := ensureImage(ctx); err != nil {
 		return nil, err
 	}
-	address, err := child.Address()
+	address, port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	_, port, err := net.SplitHostPort(address)
+	_, spare, err := freePort()
 	if err != nil {
 		return nil, err
 	}
@@ -160,14 +162,14 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	created, err := docker.RunContainer(ctx, request(name, port))
+	created, err := docker.RunContainer(ctx, request(name, port, spare))
 	if err != nil {
 		return nil, errors.Join(err, docker.Close())
 	}
 	b := &Broker{
 		Kind:      KindContainer,
 		Brokers:   []string{address},
-		container: &container{created, docker},
+		container: &container{created, docker, name, spare},
 	}
 	if err := ready(ctx, address); err != nil {
 		return nil, errors.Join(err, b.container.tail(ctx), docker.Close())
@@ -175,17 +177,77 @@ func startContainer(ctx context.Context) (*Broker, error) {
 	return b, nil
 }
 
+func freePort() (address, port string, err error) {
+	if address, err = child.Address(); err == nil {
+		_, port, err = net.SplitHostPort(address)
+	}
+	return address, port, err
+}
+
+// Second starts another broker beside one that is t's own, and removes it when t
+// ends. Nothing of the cluster's is on it but what is put there, so that it may be
+// stopped.
+func (b *Broker) Second(t testing.TB) *Broker {
+	t.Helper()
+	first := b.only(t)
+	name, err := reaper.watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(name, first.spare)
+	r.ExposedPorts = nil // the first has them
+	r.HostConfigModifier = func(c *dockercontainer.HostConfig) {
+		c.NetworkMode = dockercontainer.NetworkMode("container:" + first.name)
+	}
+	r.Env["KAFKA_NODE_ID"], r.Env["KAFKA_PROCESS_ROLES"] = "2", "broker"
+	r.Env["KAFKA_LISTENERS"] = "PLAINTEXT://:" + first.spare
+	created, err := first.docker.RunContainer(t.Context(), r)
+	if err != nil {
+		t.Fatalf("a second broker: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := created.Terminate(context.Background()); err != nil {
+			t.Errorf("removing the second broker: %v", err)
+		}
+	})
+	second := &Broker{Kind: KindContainer, Brokers: []string{"127.0.0.1:" + first.spare}, container: &container{created, first.docker, name, ""}}
+	if err := ready(t.Context(), second.Brokers[0]); err != nil {
+		t.Fatal(errors.Join(err, second.container.tail(t.Context())))
+	}
+	return second
+}
+
+// Kill kills the broker, which must be t's own: it has no time to say goodbye.
+func (b *Broker) Kill(t testing.TB) {
+	t.Helper()
+	c, err := testcontainers.NewDockerClientWithOpts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.ContainerKill(t.Context(), b.only(t).name, client.ContainerKillOptions{Signal: "KILL"}); err != nil {
+		t.Fatalf("killing Kafka: %v", err)
+	}
+}
+
 // request describes the container. Its broker listens on the same port inside
 // as outside: Kafka tells its clients where to connect, and so the one address
 // is right for clients on the host, for the tools inside, and after a restart.
-func request(name, port string) testcontainers.ContainerRequest {
-	inside := network.MustParsePort(port + "/tcp")
+// Other ports lead inside, too.
+func request(name, port string, others ...string) testcontainers.ContainerRequest {
+	var exposed []string
+	bindings := make(network.PortMap)
+	for _, port := range append(others, port) {
+		inside := network.MustParsePort(port + "/tcp")
+		exposed = append(exposed, inside.String())
+		bindings[inside] = []network.PortBinding{{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: port}}
+	}
 	return testcontainers.ContainerRequest{
 		Name:         name,
 		Image:        Image,
-		ExposedPorts: []string{inside.String()},
+		ExposedPorts: exposed,
 		HostConfigModifier: func(c *dockercontainer.HostConfig) {
-			c.PortBindings = network.PortMap{inside: {{HostIP: netip.MustParseAddr("127.0.0.1"), HostPort: port}}}
+			c.PortBindings = bindings
 		},
 		// The image forgets its own defaults as soon as one setting is given, so
 		// all that a single node needs is here.

@@ -18,16 +18,19 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 	w := &s.Work
 	switch e.Type {
 	case events.StepStarted:
-		l.rule("C1", l.Toward == "", "the order is being compensated")
-		l.rule("S1", l.flow == nil || l.ready(s), "what it comes after is not done")
-		l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
+		l.mayDo(e, s)
 		l.start(e, s, w, false)
 	case events.StepCompleted:
 		l.ends(e, w)
 		w.end(completed)
 		w.Last, s.Output, s.MayHaveRun = nil, e.Output, false
 	case events.StepFailed:
-		l.ends(e, w)
+		if w.State != running { // it could not even begin
+			l.mayDo(e, s)
+			l.cannotBegin(e, s, w, false)
+		} else {
+			l.ends(e, w)
+		}
 		l.fails(e, w, failed)
 	case events.StepExpired:
 		l.ends(e, w)
@@ -123,10 +126,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 	case events.UndoFailed:
 		if w.State != running { // it could not even begin
 			l.mayUndo(s)
-			l.goesOn()
-			l.begins(e, w)
-			w.prevented = l.prevented(e.Error, s, w, true)
-			w.Attempt = e.Attempt
+			l.cannotBegin(e, s, w, true)
 		} else {
 			l.ends(e, w)
 		}
@@ -147,6 +147,21 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 	default:
 		l.rule("P4", false, "nobody knows this event")
 	}
+}
+
+// mayDo holds where a step begins, or would.
+func (l *Ledger) mayDo(e *events.Event, s *Step) {
+	l.rule("C1", l.Toward == "", "the order is being compensated")
+	l.rule("S1", l.flow == nil || l.ready(s), "what it comes after is not done")
+	l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
+}
+
+// cannotBegin holds for an attempt that failed before it began.
+func (l *Ledger) cannotBegin(e *events.Event, s *Step, w *Work, undo bool) {
+	l.goesOn()
+	l.begins(e, w)
+	w.prevented = l.prevented(e.Error, s, w, undo)
+	w.Attempt = e.Attempt
 }
 
 // ready says whether all that the step comes after is done.
@@ -214,10 +229,14 @@ func (l *Ledger) asked(e *events.Event, s *Step, w *Work, undo bool) {
 	}
 }
 
+// requestRefused is the code of an attempt whose request Kafka would not take: it may
+// do so later.
+const requestRefused = "request-refused"
+
 // prevented: an attempt could not even begin. Kafka would not take its request,
 // which is on trust, or one of its expressions fails.
 func (l *Ledger) prevented(fault *events.Error, s *Step, w *Work, undo bool) Cause {
-	l.rule("A5", fault != nil && fault.Permanent && fault.Step == s.Name, "it did not run, and its error is %+v", fault)
+	l.rule("A5", fault != nil && fault.Permanent == (fault.Code != requestRefused) && fault.Step == s.Name, "it did not run, and its error is %+v", fault)
 	if fault == nil {
 		return ""
 	}
@@ -232,7 +251,7 @@ func (l *Ledger) prevented(fault *events.Error, s *Step, w *Work, undo bool) Cau
 		}
 	}
 	switch unjudged := s.def == nil || errors.Is(err, errUnjudged); fault.Code {
-	case "request-refused":
+	case requestRefused:
 		l.rule("S3", err == nil && runs || unjudged, "it was not to be asked for: it is to run: %t, %v", runs, err)
 		return ByRefusal
 	case "bad-expression":
@@ -281,8 +300,12 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 // retry: below the threshold, and after a wait that the workflow allows.
 func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 	l.goesOn()
-	l.rule("V3", w.broken() && w.Due.IsZero(), "it is %s, and its next attempt is due at %v", w.State, w.Due)
 	l.rule("V4", e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
+	if w.State == notStarted {
+		l.awaits(e, s, w)
+		return
+	}
+	l.rule("V3", w.broken() && w.Due.IsZero(), "it is %s, and its next attempt is due at %v", w.State, w.Due)
 	l.rule("A5", w.Last == nil || !w.Last.Permanent, "its error is permanent")
 	l.rule("V5", e.Round == 0 || e.Round == w.Round+1, "round %d follows %d", e.Round, w.Round)
 	if def := s.def; def != nil {
@@ -302,6 +325,18 @@ func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 	if e.Round > 0 {
 		w.Round, w.Tried = e.Round, 0
 	}
+}
+
+// awaits: the turn of a step, or of its undo, has come, and it begins as soon as its
+// agent is back. That the agent is away is on trust.
+func (l *Ledger) awaits(e *events.Event, s *Step, w *Work) {
+	l.rule("V3", w.Due.IsZero() && e.Due.Equal(events.Time(e.At)) && e.Round == 0, "it waits for its agent until %v, and did until %v", e.Due, w.Due)
+	if e.Type == events.UndoRetried {
+		l.mayUndo(s)
+	} else {
+		l.mayDo(e, s)
+	}
+	w.Due = e.Due
 }
 
 // discarded: a reply that counts is not discarded, and the reason is the right

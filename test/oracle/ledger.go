@@ -344,10 +344,10 @@ func (l *Ledger) atRest() {
 		switch undo := s.undoing(); {
 		case l.Toward == "":
 			l.rule("V3", !s.broken() || !s.Due.IsZero(), "step %s is %s, and nobody tries it again", s.Name, s.State)
-			l.rule("S1", s.State != notStarted || !l.ready(s), "the turn of step %s has come, and it has not started", s.Name)
+			l.rule("S1", s.State != notStarted || !l.ready(s) || !s.Due.IsZero(), "the turn of step %s has come, and it has not started", s.Name)
 		case undo.broken():
 			l.rule("C2", undo.spent(s.def) || !undo.Due.IsZero(), "the undo of step %s is %s, and nobody tries it again", s.Name, undo.State)
-		case undo.State == notStarted && s.State != running && s.toUndo():
+		case undo.State == notStarted && undo.Due.IsZero() && s.State != running && s.toUndo():
 			l.rule("C1", l.hindrance(s) != "", "the turn of the undo of step %s has come, and it has not started", s.Name)
 		}
 	}

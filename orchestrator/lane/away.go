@@ -1,0 +1,69 @@
+package lane
+
+import "github.com/waybill-dev/waybill/projections"
+
+// away are the steps that are due, and whose agents' topics cannot be written now.
+// They stay in the index of deadlines, which is not looked at again for them, so that
+// many that wait hold up nothing: when a topic can be written again, those that wait
+// for it are decided on, [DueAtOnce] at a time.
+type away struct {
+	steps  map[step]string   // the topic that it waits for
+	topics map[string][]step // in the order in which they came
+	// more says that not all are known: there were too many, more than most.
+	more bool
+	most int
+}
+
+// awaySteps is how many are kept of those that wait.
+const awaySteps = 100_000
+
+// step names one of an order; empty, its deadline.
+type step struct{ order, name string }
+
+// waits notes that a step waits for a topic.
+func (a *away) waits(s step, topic string) {
+	switch {
+	case a.steps == nil:
+		a.steps, a.topics = make(map[step]string), make(map[string][]step)
+	case a.steps[s] != "":
+		return
+	case len(a.steps) >= a.most:
+		a.more = true
+		return
+	}
+	a.steps[s] = topic
+	a.topics[topic] = append(a.topics[topic], s)
+}
+
+// pending leaves out of what is due what waits for a topic that cannot be written,
+// and adds what waited for one that can.
+func (l *Lane) pending(due []projections.Due) []step {
+	var pending []step
+	for topic, waiting := range l.away.topics {
+		if l.unwritable(topic, 0) != "" {
+			continue
+		}
+		n := min(len(waiting), DueAtOnce)
+		for _, s := range waiting[:n] {
+			delete(l.away.steps, s)
+		}
+		pending = append(pending, waiting[:n]...)
+		if l.away.topics[topic] = waiting[n:]; n == len(waiting) {
+			delete(l.away.topics, topic)
+		}
+	}
+	if len(pending) > 0 {
+		l.look = true
+		if l.away.more {
+			l.away.more = false
+			l.state.Rescan()
+		}
+	}
+	for _, d := range due {
+		s := step{d.Order, d.Step}
+		if l.away.steps[s] == "" {
+			pending = append(pending, s)
+		}
+	}
+	return pending
+}

@@ -1,0 +1,87 @@
+package orchestrator
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// reaches waits until an order is in a state.
+func (i *Instance) reaches(t *testing.T, order string, state projections.State) *projections.Order {
+	t.Helper()
+	var o *projections.Order
+	oracle.Until(t, fmt.Sprintf("order %s is %s", order, state), func() (err error) {
+		if o, _, err = i.Order(order); err == nil && o.State == projections.Error {
+			t.Fatalf("it is in Error: %s", o.Reason)
+		}
+		if err == nil && o.State != state {
+			err = fmt.Errorf("it is %s: %s", o.State, o.Reason)
+		}
+		return err
+	})
+	return o
+}
+
+// A request topic with Kafka's own limit takes whatever many orders ask for at once.
+func TestManyRequestsAtOnce(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := onePartition(t, b)
+		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
+		must(t, err)
+		_, err = b.Admin(t).CreateTopic(t.Context(), 1, 1, map[string]*string{"max.message.bytes": new("50000")}, topics.Requests("pigeon"))
+		must(t, err)
+		var said lines
+		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, Logger: said.logger()})
+		oracle.Until(t, "ready", i.Ready)
+		must(t, i.Register(t.Context(), parseFlow(t, "workflow: silent\nsteps: [{name: call, agent: phone, after: [], timeout: 1h}, {name: send, agent: pigeon, after: [], timeout: 1h}]")))
+		random, ids := make([]byte, 3750), make([]string, 600)
+		records := make([]*kgo.Record, len(ids))
+		for n := range ids {
+			_, _ = rand.Read(random)
+			ids[n] = fmt.Sprint("o-", n)
+			records[n] = &kgo.Record{Topic: topics.Orders, Key: []byte(ids[n]), Value: fmt.Appendf(nil, `{"workflow":"silent","input":%q}`, base64.StdEncoding.EncodeToString(random))}
+		}
+		must(t, b.Client(t).ProduceSync(t.Context(), records...).FirstErr())
+		for _, id := range ids {
+			i.reaches(t, id, projections.Processing)
+		}
+		if strings.Contains(said.String(), "the lane ended") {
+			t.Errorf("a batch was refused:\n%s", said.String())
+		}
+	})
+}
+
+// An agent whose topic is gone is away: what it is to do waits, and nothing else.
+func TestAnAgentIsAway(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics := onePartition(t, b)
+		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+		oracle.Until(t, "ready", i.Ready)
+		must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
+		must(t, i.Register(t.Context(), parseFlow(t, "workflow: other\nsteps: [{name: call, agent: pigeon, timeout: 1h}]")))
+		_, err := b.Admin(t).DeleteTopic(t.Context(), topics.Requests("phone"))
+		must(t, err)
+		client := b.Client(t)
+		submit := func(id, flow string) {
+			must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: []byte(id), Value: fmt.Appendf(nil, `{"workflow":%q}`, flow)}).FirstErr())
+		}
+		submit("o-1", "silent")
+		submit("o-2", "other")
+		i.reaches(t, "o-2", projections.Processing)
+		o := i.reaches(t, "o-1", projections.Pending)
+		if o.Steps[0].Attempt != 0 || o.FailureCount != 0 {
+			t.Errorf("an attempt was used up: %+v", o.Steps[0])
+		}
+		_, err = b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
+		must(t, err)
+		i.reaches(t, "o-1", projections.Processing)
+	})
+}

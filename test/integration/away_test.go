@@ -1,0 +1,134 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
+)
+
+// near and far are alike, but that all of the one is on the first broker, and
+// something of the other on the second. Nothing that is lost heals.
+const (
+	near = `
+workflow: near
+version: 1
+steps:
+  - {name: do, agent: at-hand, do: it, timeout: 1h, retry: {attempts: 1}}
+`
+	far = `
+workflow: far
+version: 1
+steps:
+  - {name: first, agent: at-hand, do: it, timeout: 1h, retry: {attempts: 1}}
+  - {name: do, agent: away, do: it, after: [first], timeout: 1h, retry: {attempts: 1}}
+`
+)
+
+// An agent whose requests are on a broker that is killed while it is written to is
+// away. Nobody else's order waits for that broker, also under another owner, and
+// when it is back the agent's go on.
+func TestAnAgentsBrokerIsKilled(t *testing.T) {
+	t.Parallel()
+	suite := newTwoBrokers(t)
+	w := suite.world
+	w.put(suite, w.Topic("requests.away"), partitions)
+	w.Register(suite.instance, far)
+	suite.tried(`{"workflow":"far"}`)
+}
+
+type twoBrokers struct {
+	*testing.T
+	world    *world
+	instance *waybill.Instance
+	second   *kafka.Broker
+}
+
+// newTwoBrokers runs an instance on two brokers, with all but what is put on the
+// second on the first.
+func newTwoBrokers(t *testing.T) *twoBrokers {
+	b := kafka.Own(t)
+	w := newWorld(t, b)
+	i := w.Run("i-1", t.TempDir())
+	w.Register(i, near)
+	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
+	w.serve("at-hand", echo, "it")
+	w.Submit("warm", `{"workflow":"near"}`)
+	w.order(i, "warm", in(projections.Processed))
+	return &twoBrokers{T: t, world: w, instance: i, second: b.Second(t)}
+}
+
+// put makes a topic whose only replicas are on the second broker.
+func (w *world) put(on *twoBrokers, topic string, partitions int32) {
+	w.Helper()
+	req := kmsg.NewPtrCreateTopicsRequest()
+	made := kmsg.NewCreateTopicsRequestTopic()
+	made.Topic, made.NumPartitions, made.ReplicationFactor = topic, -1, -1
+	for p := range partitions {
+		at := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		at.Partition, at.Replicas = p, []int32{2}
+		made.ReplicaAssignment = append(made.ReplicaAssignment, at)
+	}
+	req.Topics = append(req.Topics, made)
+	answer, err := req.RequestWith(w.Context(), w.Broker.Client(w))
+	if err == nil {
+		err = kerr.ErrorForCode(answer.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.until(topic+" has its leader", func() error {
+		found, err := w.Admin.Metadata(w.Context(), topic)
+		if err != nil {
+			return err
+		}
+		for _, p := range found.Topics[topic].Partitions.Sorted() {
+			if p.Err != nil || p.Leader != 2 {
+				return fmt.Errorf("partition %d: leader %d, %v", p.Partition, p.Leader, p.Err)
+			}
+		}
+		return found.Topics[topic].Err
+	})
+}
+
+// tried submits orders that need the second broker, kills it meanwhile, and wants
+// the others to complete while it is away, and all when it is back.
+func (s *twoBrokers) tried(submission string) {
+	s.Helper()
+	w, i := s.world, s.instance
+	const n = 30
+	several := func(when string) {
+		for k := range n {
+			w.Submit(fmt.Sprintf("far-%s-%d", when, k), submission)
+			w.Submit(fmt.Sprintf("near-%s-%d", when, k), `{"workflow":"near"}`)
+		}
+	}
+	complete := func(kind, when string) {
+		for k := range n {
+			w.order(i, fmt.Sprintf("%s-%s-%d", kind, when, k), in(projections.Processed))
+		}
+	}
+	several("before")
+	s.second.Kill(s)
+	complete("near", "before")
+	several("away")
+	complete("near", "away")
+	i.Stop()
+	i = w.Run("i-2", s.TempDir())
+	several("restarted")
+	complete("near", "restarted")
+	s.second.Start(s)
+	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
+	w.serve("away", echo, "it")
+	for _, when := range []string{"before", "away", "restarted"} {
+		complete("far", when)
+	}
+	w.Audit() // while the second broker is there
+}
