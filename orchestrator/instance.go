@@ -380,8 +380,8 @@ func (i *Instance) alarm(ctx context.Context, p int32, why error) {
 	i.alert(ctx, fmt.Sprintf("p%d", p), fmt.Errorf("partition %d of namespace %s is stopped: %w", p, i.topics.Namespace, why))
 }
 
-// alert calls an operator to what is of no order.
-func (i *Instance) alert(ctx context.Context, about string, why error) {
+// alert calls an operator to what is of no order, and says whether Kafka has it.
+func (i *Instance) alert(ctx context.Context, about string, why error) bool {
 	now := now()
 	alert := events.Alert{Reason: why.Error(), Errors: []events.Error{}, At: now}
 	envelope := events.Envelope{
@@ -390,7 +390,9 @@ func (i *Instance) alert(ctx context.Context, about string, why error) {
 	}
 	if err := produce(ctx, i.client, envelope.Record(i.topics.Alerts, alert.Append(nil))); err != nil {
 		i.log.Error("cannot raise an alert", "about", about, "error", err)
+		return false
 	}
+	return true
 }
 
 // pause waits, and reports false once ctx ended.

@@ -141,7 +141,7 @@ func partitionsOf(ctx context.Context, client *kgo.Client, journal string) (int3
 // firstRecord reads it whether it was committed or not: whoever wrote it knew the
 // number, and a transaction that hangs is in nobody's way so.
 func firstRecord(ctx context.Context, opts []kgo.Opt, topic string, p int32) (*kgo.Record, error) {
-	client, err := kgo.NewClient(append(opts,
+	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().AtStart()}}),
 		kgo.FetchMaxPartitionBytes(1), // a batch
 		kgo.MetadataMinAge(cluster.MetadataMinAge),
@@ -183,8 +183,9 @@ func (i *Instance) lookForAdded(ctx context.Context) {
 		if is := strings.Join(more, ", "); is != told && i.members.serves(0) {
 			why := fmt.Errorf("partitions were added to topics of namespace %s, which was begun with %d and goes on with those: %s; its number of partitions can never change. What arrives on added partitions of orders, replies and commands is forwarded; have producers write elsewhere", i.topics.Namespace, i.partitions, is)
 			i.log.Error("the instance goes on with the partitions that it knows", "error", why)
-			i.alert(ctx, "partitions", why)
-			told = is
+			if i.alert(ctx, "partitions", why) {
+				told = is
+			}
 		}
 	}
 }
