@@ -111,8 +111,8 @@ func TestListedOrdersAreLockedByTheOwner(t *testing.T) {
 
 // hangingUp is a caller who hangs up after so many looks.
 type hangingUp struct {
-	context.Context
-	left int
+	context.Context //nolint:containedctx // it is one itself
+	left            int
 }
 
 func (h *hangingUp) Err() error {
