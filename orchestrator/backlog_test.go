@@ -65,6 +65,13 @@ func TestWhenALaneIsBehind(t *testing.T) {
 	b.took(0, next)
 	at += time.Minute
 	expect("the last one waits", true)
+	at += 9*time.Minute - 1
+	expect("it waits for nearly ten minutes", true)
+	at++
+	expect("it was lost", false)
+	b.took(0, next)
+	at += time.Minute
+	expect("another one waits", true)
 	b.most = 0
 	expect("no limit", false)
 }

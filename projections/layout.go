@@ -116,8 +116,6 @@ func readMeta(value []byte, id Identity) (*meta, error) {
 // that it goes on from there after whatever ended it: nothing is done twice, and
 // nothing is left out. A store that was left in the middle is of the layout to
 // come, and an older release does not read it.
-//
-//nolint:unparam // the tests have migrations of their own, to a layout that happens to be this one now
 func migrate(db *pebble.DB, m *meta, to int, how map[int]migration, atOnce int, log *slog.Logger) error {
 	for m.Layout < to || m.From != 0 {
 		if m.From == 0 {

@@ -84,13 +84,21 @@ func (r *summaries) order(partition int32, id string) (o *Order, err error) {
 
 // List returns orders of all partitions below partitions: partition by
 // partition, in each by state and workflow, newest first. It ends with ctx.
-func (s *Store) List(ctx context.Context, partitions int32, f Filter) (Page, error) {
+func (s *Store) List(ctx context.Context, partitions int32, f Filter) (page Page, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
 	read := s.summaries()
 	defer read.view.Close()
-	var page Page
+	it, err := read.view.NewIter(nil)
+	if err != nil {
+		return Page{}, damage(err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = damage(closing)
+		}
+	}()
 	for p := range partitions {
 		if slices.Contains(f.Without, p) {
 			continue
@@ -103,7 +111,11 @@ func (s *Store) List(ctx context.Context, partitions int32, f Filter) (Page, err
 			if bytes.Compare(f.After, from) > 0 {
 				from = f.After
 			}
-			full, err := read.list(ctx, p, from, end, &f, &page)
+			if err := ctx.Err(); err != nil {
+				return page, err
+			}
+			it.SetBounds(from, end)
+			full, err := read.list(ctx, p, it, &f, &page)
 			if full || err != nil {
 				return page, err
 			}
@@ -131,16 +143,7 @@ func (f *Filter) ranges(partition int32) [][]byte {
 	return [][]byte{all}
 }
 
-func (r *summaries) list(ctx context.Context, p int32, from, end []byte, f *Filter, page *Page) (full bool, err error) {
-	it, err := r.view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
-	if err != nil {
-		return false, damage(err)
-	}
-	defer func() {
-		if closeErr := it.Close(); closeErr != nil && err == nil {
-			err = damage(closeErr)
-		}
-	}()
+func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *Filter, page *Page) (full bool, _ error) {
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -169,6 +172,9 @@ func (r *summaries) list(ctx context.Context, p int32, from, end []byte, f *Filt
 			continue
 		}
 		page.Orders = append(page.Orders, o)
+	}
+	if err := it.Error(); err != nil {
+		return false, damage(err)
 	}
 	return false, nil
 }

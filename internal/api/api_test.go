@@ -153,6 +153,7 @@ func TestAPI(t *testing.T) {
 	s.with("a command twice", (*stage).testCommandTwice)
 	s.with("release", (*stage).testRelease)
 	s.with("orders at a step", (*stage).testListStep)
+	s.with("listings nobody waits for", (*stage).testHungUp)
 	s.with("problems of commands", (*stage).testCommandProblems)
 	s.with("partitions", (*stage).testPartitions)
 	s.with("problems", (*stage).testProblems)
@@ -407,6 +408,19 @@ func (s *stage) testAlerts() {
 	}
 	if a := walked[0]; a.Step == nil || *a.Step != "charge" || len(a.Errors) != 1 || a.Reason == "" {
 		s.Errorf("alert: %+v", a)
+	}
+}
+
+// testHungUp lists orders and alerts for somebody who has hung up.
+func (s *stage) testHungUp() {
+	gone, hangUp := context.WithCancel(s.Context())
+	hangUp()
+	for _, path := range []string{"/api/v1/orders", "/api/v1/alerts"} {
+		said := httptest.NewRecorder()
+		s.server.ServeHTTP(said, httptest.NewRequestWithContext(gone, http.MethodGet, path, http.NoBody))
+		if said.Code != http.StatusServiceUnavailable {
+			s.Errorf("%s went on to the end: %d %.100s", path, said.Code, said.Body)
+		}
 	}
 }
 

@@ -47,13 +47,18 @@ func atOnce(most int, next http.Handler) http.Handler {
 		select {
 		case places <- struct{}{}:
 		default:
-			w.Header().Set("Retry-After", busyRetry)
-			refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests are being answered, which is the most at a time; try again in a moment", most))
+			busy(w, fmt.Sprintf("%d requests are being answered, which is the most at a time; try again in a moment", most))
 			return
 		}
 		defer func() { <-places }()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// busy tells to come again.
+func busy(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", busyRetry)
+	refuse(w, http.StatusServiceUnavailable, why)
 }
 
 // public answers whoever watches the process, always, and guards all else. Probes and

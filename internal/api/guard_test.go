@@ -3,10 +3,12 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -58,10 +60,56 @@ func TestRequestsAtATime(t *testing.T) {
 	}
 }
 
+// slowReader takes an answer when it is told to.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	slowBody
+}
+
+func (r slowReader) Write(b []byte) (int, error) {
+	r.begun <- struct{}{}
+	<-r.end
+	return r.ResponseRecorder.Write(b)
+}
+
+// So many projections are sent at a time, however slowly they are read.
+func TestProjectionsAtATime(t *testing.T) {
+	s := New(Config{})
+	s.Attach(idle(t))
+	defer s.Detach(errors.New("over"))
+	ask := func(w http.ResponseWriter) {
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/partitions/0/projection", http.NoBody))
+	}
+	slow := slowBody{make(chan struct{}), make(chan struct{})}
+	ended := make(chan int)
+	for range maxStreams {
+		go func() {
+			w := slowReader{httptest.NewRecorder(), slow}
+			ask(w)
+			ended <- w.Code
+		}()
+		<-slow.begun
+	}
+	said := httptest.NewRecorder()
+	if ask(said); said.Code != http.StatusServiceUnavailable || said.Header().Get("Retry-After") == "" {
+		t.Errorf("one more: %d %s", said.Code, said.Body)
+	}
+	close(slow.end)
+	for range maxStreams {
+		if status := <-ended; status != http.StatusOK {
+			t.Errorf("one that had its turn: %d", status)
+		}
+	}
+	said = httptest.NewRecorder()
+	if ask(said); said.Code != http.StatusOK {
+		t.Errorf("after the others: %d %s", said.Code, said.Body)
+	}
+}
+
 // A submission for a lane that is behind is told when to come again.
 func TestASubmissionForALaneThatIsBehind(t *testing.T) {
 	s := New(Config{})
-	i := idle(t, func(cfg *orchestrator.Config) { cfg.MaxLag = 1 })
+	i := idle(t, func(cfg *orchestrator.Config) { cfg.MaxLag = time.Second })
 	s.Attach(i)
 	defer s.Detach(errors.New("over"))
 	listener := httptest.NewServer(s)
@@ -71,15 +119,14 @@ func TestASubmissionForALaneThatIsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"})
-	problem := new(Problem)
-	if !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter <= 0 {
-		t.Errorf("%v, again after %s", err, problem.RetryAfter)
-	}
-
+	oracle.Until(t, "no more is taken", func() error {
+		_, err := c.Submit(t.Context(), &Submission{ID: "o-1", Workflow: "w"})
+		problem := new(Problem)
+		if !errors.As(err, &problem) || problem.Status != http.StatusTooManyRequests || problem.RetryAfter <= 0 {
+			return fmt.Errorf("%v, again after %s", err, problem.RetryAfter)
+		}
+		return nil
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()

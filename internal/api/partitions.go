@@ -120,6 +120,10 @@ type projectionInput struct {
 	Partition int64 `path:"partition" minimum:"0"` // huma would cut what an int32 does not hold
 }
 
+// maxStreams is how many projections are sent at a time: what a slow reader takes has
+// no end.
+const maxStreams = 4
+
 // lineTimeout is how long a reader of a stream may keep it waiting: a stream
 // holds back what the state store could clean up.
 const lineTimeout = 30 * time.Second
@@ -135,6 +139,13 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 		defer done()
 		if in.Partition >= int64(i.Partitions()) {
 			refuse(w, http.StatusNotFound, fmt.Sprintf("there is no partition %d; the namespace has %d, from 0", in.Partition, i.Partitions()))
+			return
+		}
+		select {
+		case s.streams <- struct{}{}:
+			defer func() { <-s.streams }()
+		default:
+			busy(w, fmt.Sprintf("%d projections are being sent, which is the most at a time; try again later", maxStreams))
 			return
 		}
 		partition := int32(in.Partition)

@@ -35,6 +35,7 @@ const bodyTimeout = 40 * time.Second
 type Server struct {
 	log     *slog.Logger
 	handler http.Handler
+	streams chan struct{} // one place for each that may be sent at a time
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -67,7 +68,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, streams: make(chan struct{}, maxStreams), why: errors.New("the instance starts")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
