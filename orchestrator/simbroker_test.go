@@ -253,6 +253,17 @@ func (w *simWorld) RequestTopics() []string {
 	return topics
 }
 
+func (w *simWorld) Seek() uint64 { w.b.in.sought++; return w.b.in.sought }
+
+// Found: it may take a while.
+func (w *simWorld) Found(uint64) bool {
+	if w.b.fault(2, "the workflows are not read to their end yet") {
+		return false
+	}
+	w.b.in.instance.catchUp()
+	return true
+}
+
 func (w *simWorld) Format() int { return events.JournalFormat }
 
 // Learn: what an instance knows of workflows and topics may be old, until it

@@ -14,6 +14,8 @@ import (
 type input struct {
 	decide.Input
 	record *kgo.Record
+	// sought is the question for its workflow, 0 if it was not asked: see [World].
+	sought uint64
 }
 
 // readInputs reads records of the partition's inputs.
@@ -26,7 +28,7 @@ func (l *Lane) readInputs(records []*kgo.Record) []input {
 	read, seen, headers := make([]input, len(records)), make([]decide.Record, len(records)), make([]events.RawHeader, 0, n)
 	at := decide.Place{Here: l.partition, Of: l.byKey.Of}
 	for i, r := range records {
-		read[i] = input{decide.Input{Partition: l.partition}, r}
+		read[i] = input{Input: decide.Input{Partition: l.partition}, record: r}
 		if !r.Attrs.IsControl() {
 			seen[i], headers = seenBy(r, headers)
 			read[i].Input = decide.Read(&seen[i], l.topics, at)
