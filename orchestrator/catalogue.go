@@ -33,6 +33,9 @@ type catalogue struct {
 	mu      sync.Mutex
 	flows   workflow.Set
 	read    int64         // next offset of the topic
+	asked   uint64        // questions what the topic has, up to its end
+	found   uint64        // those that were answered
+	asks    chan struct{} // has one, if there is a question
 	changed chan struct{} // closed and replaced whenever read moves
 }
 
@@ -49,7 +52,7 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 	}
 	return &catalogue{
 		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log,
-		changed: make(chan struct{}),
+		changed: make(chan struct{}), asks: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -158,6 +161,53 @@ func (c *catalogue) catchUp(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("read %s to its end: at offset %d of %d: %w", c.topics.Workflows, read, end.Offset, context.Cause(ctx))
 		}
+	}
+}
+
+// Seek asks for everything that is on the topic now: see [lane.World].
+func (c *catalogue) Seek() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	select {
+	case c.asks <- struct{}{}:
+	default:
+	}
+	return c.asked
+}
+
+// Found says whether everything was read that was there when the question was asked.
+func (c *catalogue) Found(question uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return question <= c.found
+}
+
+// answer answers questions until ctx ends. One that cannot be answered, because the
+// topic cannot be read, waits, and is asked again.
+func (c *catalogue) answer(ctx context.Context) {
+	for {
+		select {
+		case <-c.asks:
+		case <-ctx.Done():
+			return
+		}
+		c.mu.Lock()
+		question := c.asked
+		c.mu.Unlock()
+		for {
+			err := c.catchUp(ctx)
+			if err == nil {
+				break
+			}
+			c.log.Warn("cannot read the workflows to their end; submissions of unknown ones wait", "error", err)
+			if !pause(ctx, time.Second) {
+				return
+			}
+		}
+		c.mu.Lock()
+		c.found = question
+		c.mu.Unlock()
 	}
 }
 

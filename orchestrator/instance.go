@@ -315,6 +315,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	defer serveNoMore()
 
 	running.Go(func() { i.catalogue.run(serving) })
+	running.Go(func() { i.catalogue.answer(serving) })
 	running.Go(func() {
 		select {
 		case <-i.store.Damaged():

@@ -18,6 +18,10 @@ func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {
 	return w.catalogue.find(name, version)
 }
 
+func (w *knowledge) Seek() uint64 { return w.catalogue.Seek() }
+
+func (w *knowledge) Found(question uint64) bool { return w.catalogue.Found(question) }
+
 func (w *knowledge) RequestTopics() []string { return w.catalogue.requestTopics() }
 
 func (w *knowledge) Learn(ctx context.Context, unknown bool, topics []string) error {

@@ -269,6 +269,17 @@ func (w *simWorld) RequestTopics() []string {
 	return topics
 }
 
+func (w *simWorld) Seek() uint64 { w.b.in.sought++; return w.b.in.sought }
+
+// Found: it may take a while.
+func (w *simWorld) Found(uint64) bool {
+	if w.b.fault(2, "the workflows are not read to their end yet") {
+		return false
+	}
+	w.b.in.instance.catchUp()
+	return true
+}
+
 func (w *simWorld) Format() int { return events.JournalFormat }
 
 // Added: an instance looks from time to time.

@@ -82,6 +82,7 @@ type simLane struct {
 	at       int32 // its place in the store
 	state    *projections.Partition
 	lost     bool // a connection
+	sought   uint64
 	poisoned bool // whoever looks a workflow up panics
 
 	main    *process // nil while it only follows

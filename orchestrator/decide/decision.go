@@ -64,8 +64,8 @@ type Decision struct {
 }
 
 // On decides on an input, and does not panic: the order on which deciding
-// does goes to Error, with an alert, and is held. From then on its submissions
-// and replies wait, the one that panicked first, and its commands are refused,
+// does goes to Error, with an alert, and is held. From then on its replies wait,
+// behind the input that panicked, and its commands are refused,
 // until an operator releases it. Then they are decided in order; if one panics
 // again, it and those behind it go on waiting. [Decision.Panic] tells of a panic.
 //
@@ -73,7 +73,7 @@ type Decision struct {
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
 	return guard(env, order, in, func() Decision {
-		if order != nil && order.Hold != nil && in.Command == nil {
+		if order != nil && order.Hold != nil && in.Reply != nil { // a submission changes nothing
 			d := newDecider(env, order)
 			d.holdInput(in.Record)
 			return d.made()

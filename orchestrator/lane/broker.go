@@ -120,6 +120,10 @@ type World interface {
 	Workflow(name string, version int) *workflow.Workflow
 	// RequestTopics are the queues of all agents that some workflow names.
 	RequestTopics() []string
+	// Seek begins to read the workflows topic to where it ends now, and returns the
+	// number of that question; Found says whether that is done.
+	Seek() uint64
+	Found(question uint64) bool
 	// Learn asks for the newest workflows, if some are unknown, and which of the
 	// topics can be written.
 	Learn(ctx context.Context, unknown bool, topics []string) error

@@ -87,6 +87,8 @@ func (nowhere) RequestTopics() []string                       { return nil }
 func (nowhere) Learn(context.Context, bool, []string) error   { return nil }
 func (nowhere) Refuses(string, int) string                    { return "" }
 func (nowhere) Away(lane.TopicPartition, int) string          { return "" }
+func (nowhere) Seek() uint64                                  { return 1 }
+func (nowhere) Found(uint64) bool                             { return true }
 func (nowhere) Format() int                                   { return 1 }
 func (nowhere) Refused(lane.TopicPartition, int, bool, error) {}
 func (nowhere) Added() map[lane.TopicPartition]int64          { return nil }

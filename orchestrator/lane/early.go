@@ -3,7 +3,6 @@ package lane
 import (
 	"context"
 
-	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
@@ -30,7 +29,7 @@ func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 			return false, err
 		}
 		end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
-		if err != nil || l.position.At(events.InputOrders) >= end {
+		if err != nil || l.ordersRead() >= end && !l.parked.orders[in.Order] {
 			return false, err
 		}
 		l.early.until = end
@@ -45,8 +44,8 @@ func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
 	if len(l.early.commands) == 0 {
 		return nil
 	}
-	if l.position.At(events.InputOrders) < l.early.until {
-		order, err := l.order(l.early.commands[0].Order)
+	if first := l.early.commands[0].Order; l.ordersRead() < l.early.until || l.parked.orders[first] {
+		order, err := l.order(first)
 		if order == nil || err != nil {
 			return err
 		}

@@ -15,6 +15,8 @@ import (
 type input struct {
 	decide.Input
 	record *kgo.Record
+	// sought is the question for its workflow, 0 if it was not asked: see [World].
+	sought uint64
 }
 
 // readInputs reads records of the partition's inputs.
@@ -26,7 +28,7 @@ func (l *Lane) readInputs(records []*kgo.Record) []input {
 	// All share three allocations: an order has some four inputs.
 	read, seen, headers := make([]input, len(records)), make([]decide.Record, len(records)), make([]events.RawHeader, 0, n)
 	for i, r := range records {
-		read[i] = input{decide.Input{Partition: l.partition}, r}
+		read[i] = input{Input: decide.Input{Partition: l.partition}, record: r}
 		if !r.Attrs.IsControl() {
 			seen[i], headers = seenBy(r, headers)
 			read[i].Input = decide.Read(&seen[i], l.topics, decide.Place{Here: r.Partition, Of: l.byKey.Of}) // of what strays no more than where to
@@ -92,11 +94,11 @@ func (l *Lane) unread(failed []kgo.FetchError) (unread []input, others []kgo.Fet
 			continue
 		}
 		l.inputs.Skip(TopicPartition{f.Topic, f.Partition}, batch.NextOffset)
-		unread = append(unread, input{decide.Input{
+		unread = append(unread, input{Input: decide.Input{
 			Record:     &decide.Record{Topic: f.Topic, Partition: f.Partition, Offset: batch.Offset, Raw: events.Raw{Written: l.time.Wall()}},
 			Unreadable: fmt.Sprintf("the batch with the offsets %d to %d is only at the source: it cannot be decompressed, or takes more than %d MiB", batch.Offset, batch.NextOffset-1, events.MaxDecompressed>>20),
 			Partition:  l.partition,
-		}, &kgo.Record{Topic: f.Topic, Partition: f.Partition, Offset: batch.NextOffset - 1}})
+		}, record: &kgo.Record{Topic: f.Topic, Partition: f.Partition, Offset: batch.NextOffset - 1}})
 	}
 	return unread, others
 }

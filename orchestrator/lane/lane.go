@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -86,6 +87,7 @@ type Lane struct {
 	replies int64 // where they ended when the lane took over
 	early   early
 	added   []TopicPartition // partitions that were added to inputs, and that it reads too
+	parked  parked
 	away    away
 	flushed time.Time
 	learned time.Time
@@ -114,10 +116,10 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 // Position is up to where the inputs were read, as it was committed last.
 func (l *Lane) Position() events.Positions { return *l.committed.Load() }
 
-// Busy says whether something is decided that is not committed, or a command
-// waits for the submission of its order.
+// Busy says whether something is decided that is not committed, or inputs wait for
+// what is not known yet.
 func (l *Lane) Busy() bool {
-	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0
+	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0
 }
 
 // Batch is what becomes one transaction.
@@ -333,6 +335,9 @@ func (l *Lane) decide(ctx context.Context, records []*kgo.Record, unread ...inpu
 	for i := range read {
 		wait, err := l.tooEarly(ctx, &read[i])
 		if err == nil && !wait {
+			wait, err = l.park(&read[i])
+		}
+		if err == nil && !wait {
 			err = l.takeIn(env, &read[i])
 		}
 		if err != nil {
@@ -415,6 +420,9 @@ func (l *Lane) take(d decide.Decision) {
 func (l *Lane) supervise(ctx context.Context) error {
 	l.look = false
 	l.raise()
+	if err := l.retryParked(ctx); err != nil {
+		return err
+	}
 	if l.position.At(events.InputReplies) < l.replies {
 		return nil
 	}
@@ -446,27 +454,24 @@ func (l *Lane) supervise(ctx context.Context) error {
 	return nil
 }
 
-// prepare learns what the decisions on a batch need to know of the world: the
-// newest workflows, and which topics can be written.
+// prepare learns what the decisions on a batch, and on what is parked, need to know of
+// the world: which topics can be written.
 func (l *Lane) prepare(ctx context.Context, read []input) error {
 	var topics []string
-	unknown := false
-	for i := range read {
-		s := &read[i].Submission
-		if l.strays(&read[i]) {
-			topics = append(topics, read[i].record.Topic) // it is forwarded there
+	for _, in := range slices.Concat(l.parked.inputs, read) {
+		if l.strays(&in) {
+			topics = append(topics, in.record.Topic) // it is forwarded there
 			continue
 		}
-		if s.ReplyTo != "" && events.ValidTopic(s.ReplyTo) && !l.topics.Owns(s.ReplyTo) {
-			topics = append(topics, s.ReplyTo)
+		if to := in.Submission.ReplyTo; to != "" && events.ValidTopic(to) && !l.topics.Owns(to) {
+			topics = append(topics, to)
 		}
-		unknown = unknown || s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil
 	}
-	if now := l.time.Timer(); unknown || now.Sub(l.learned) > time.Second {
+	if now := l.time.Timer(); now.Sub(l.learned) > time.Second {
 		l.learned = now
 		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.world.RequestTopics()...)
 	}
-	return l.world.Learn(ctx, unknown, topics)
+	return l.world.Learn(ctx, false, topics)
 }
 
 // keepAfter is how long the position may be behind markers that are the last of an
@@ -484,8 +489,12 @@ func (l *Lane) keepPosition(after time.Duration) bool {
 	return true
 }
 
-// advance moves the input position past a record.
+// advance moves the input position past a record, but not past what is parked.
 func (l *Lane) advance(r *kgo.Record) {
+	if len(l.parked.inputs) > 0 && r.Topic == l.topics.Orders && r.Partition == l.partition {
+		l.parked.reached = max(l.parked.reached, r.Offset+1)
+		return
+	}
 	l.readsOn(TopicPartition{r.Topic, r.Partition}, r.Offset+1)
 }
 

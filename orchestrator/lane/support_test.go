@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ type still struct {
 	refused  []string          // what the lane told
 	format   int
 	added    map[TopicPartition]int64
+	sought   uint64 // how often a workflow was sought, and of these how many were found
+	found    uint64
 	store    *projections.Store
 }
 
@@ -49,6 +52,10 @@ func (w *still) Refuses(topic string, _ int) string { return w.refuses[topic] }
 
 func (w *still) Away(at TopicPartition, _ int) string { return w.away[at.Topic] }
 
+func (w *still) Seek() uint64 { w.sought++; return w.sought }
+
+func (w *still) Found(question uint64) bool { return question <= w.found }
+
 func (w *still) Format() int { return w.format }
 
 func (w *still) Added() map[TopicPartition]int64 { return w.added }
@@ -61,7 +68,7 @@ func (w *still) Refused(at TopicPartition, size int, _ bool, err error) {
 // knows the workflow order.
 func newLane(t *testing.T) (*Lane, *still) {
 	t.Helper()
-	w := &still{refuses: make(map[string]string), away: make(map[string]string)}
+	w := &still{refuses: make(map[string]string), away: make(map[string]string), found: math.MaxUint64}
 	w.flows.Add(parseFlow(t, orderFlow))
 	var err error
 	w.store, err = projections.Temporary()
