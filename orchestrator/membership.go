@@ -44,6 +44,7 @@ type owner interface {
 	Serve(ctx context.Context) error
 	Close()
 	Position() events.Positions
+	Unwell() error
 }
 
 // ownership is a partition that the group gave.
@@ -219,6 +220,9 @@ func (m *membership) ready() error {
 				return fmt.Errorf("partition %d is not served: %w", p, o.failed)
 			}
 			return fmt.Errorf("partition %d is being taken over", p)
+		}
+		if err := o.lane.Unwell(); err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
 		}
 	}
 	return nil
