@@ -47,6 +47,7 @@ type owner interface {
 	Serve(ctx context.Context) error
 	Close()
 	Position() events.Positions
+	Unwell() error
 }
 
 // ownership is a partition that the group gave.
@@ -343,6 +344,9 @@ func (m *membership) ready() error {
 		}
 		if o.failures >= stuckAfter && m.now().Sub(o.since) < settled && o.lane.Position() == o.began {
 			return fmt.Errorf("partition %d is served again, after %d lanes that failed: %w", p, o.failures, o.failed)
+		}
+		if err := o.lane.Unwell(); err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
 		}
 	}
 	return nil

@@ -188,6 +188,15 @@ func (b *simBroker) End(_ context.Context, at lane.TopicPartition, committed boo
 	return int64(b.log(at).end(committed)), b.ask()
 }
 
+func (b *simBroker) Newest(_ context.Context, at lane.TopicPartition) (newest time.Time, err error) {
+	for _, r := range b.log(at).records {
+		if r.Timestamp.After(newest) {
+			newest = r.Timestamp
+		}
+	}
+	return newest, b.ask()
+}
+
 func (b *simBroker) Since(_ context.Context, at lane.TopicPartition, t time.Time) (int64, error) {
 	records := b.log(at).records
 	for _, r := range records {

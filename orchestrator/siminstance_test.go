@@ -289,6 +289,9 @@ func (o *simOwner) Serve(ctx context.Context) error {
 	defer func() { // serve waits for its goroutines
 		b.heal()
 		b.watching.kill()
+		if b.asking != nil {
+			b.asking.kill()
+		}
 		for b.committing != nil && !b.done {
 			b.process.step()
 		}
@@ -306,12 +309,14 @@ type simBeside struct {
 	committing *process
 	outcome    error
 	done       bool // the commit has an outcome
+	asking     *process
+	told       *lane.Happened // what it heard, until the lane hears of it
 	watching   *process
 	hung       error
 }
 
 func (b *simBeside) kill() {
-	for _, p := range []*process{b.committing, b.watching} {
+	for _, p := range []*process{b.committing, b.asking, b.watching} {
 		if p != nil {
 			p.kill()
 		}
@@ -320,14 +325,22 @@ func (b *simBeside) kill() {
 
 // others are the coroutines that may go on.
 func (b *simBeside) others() []*process {
-	return slices.DeleteFunc([]*process{b.committing, b.watching}, func(p *process) bool { return p == nil || p.ended })
+	return slices.DeleteFunc([]*process{b.committing, b.asking, b.watching}, func(p *process) bool { return p == nil || p.ended })
 }
 
 func (b *simBeside) Commit(batch *lane.Batch) {
+	b.heal() // what follows is of other orders
 	b.done = false
 	b.committing = start(func(*process) {
 		b.outcome = b.lane.Commit(b.ctx, batch)
 		b.done = true
+	})
+}
+
+func (b *simBeside) Ask() {
+	b.asking = start(func(*process) {
+		h := b.lane.Ask(b.ctx)
+		b.told = &h
 	})
 }
 
@@ -340,6 +353,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	var may []lane.Happening
 	if b.committing != nil && b.done {
 		may = append(may, lane.Committed)
+	}
+	if b.told != nil {
+		may = append(may, lane.Told)
 	}
 	if w.Inputs && b.ahead != nil {
 		may = append(may, lane.Fetched)
@@ -367,6 +383,11 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	case lane.Fetched:
 		h.Fetches, b.ahead = b.ahead, nil
 		b.poison(h.Fetches.Records())
+	case lane.Told:
+		h, b.told = *b.told, nil
+		if h.Err == nil && b.inputs.next[b.topics.Replies] < h.End {
+			b.count.happened("what was due waited for replies")
+		}
 	case lane.Hung:
 		b.count.happened("a lane found that its own transaction hung")
 		h.Err = b.hung

@@ -32,13 +32,16 @@ type simKafka struct {
 	ids        int64 // producer ids that were given
 	// epochs is how many a producer id has: then it runs out, and another is given.
 	epochs int16
+	// stamps says that its clock says when inputs and journals were written.
+	stamps bool
 	// gone are topics that cannot be written at the moment, and why.
 	gone map[string]error
 	// late are requests that the network holds back.
 	late []func()
 	// acked are the records of commits that were acknowledged to a lane.
 	acked   []*simRecord
-	written int // records
+	written int    // records
+	tick    func() // whenever something is written
 	fault   func(likely int, name string) bool
 	trace   func(format string, args ...any)
 	fatal   func(format string, args ...any)
@@ -121,10 +124,16 @@ func (k *simKafka) append(r *kgo.Record, state recordState) *simRecord {
 	log := k.log(lane.TopicPartition{Topic: r.Topic, Partition: r.Partition})
 	copied := *r
 	copied.Offset = int64(len(log.records))
-	if copied.Timestamp.IsZero() {
+	_, input := k.topics.Input(r.Topic)
+	attrs := kgo.RecordAttrsOpts{Transactional: r.ProducerID != 0, Control: state == isMarker}
+	if k.stamps && (input || r.Topic == k.topics.Journal) {
+		copied.Timestamp, attrs.TimestampType = k.now, 1
+	} else if copied.Timestamp.IsZero() {
 		copied.Timestamp = k.now
 	}
+	copied.Attrs = kgo.NewRecordAttrs(attrs)
 	k.written++
+	k.tick()
 	s := &simRecord{Record: &copied, state: state, order: k.written}
 	log.records = append(log.records, s)
 	log.epochs[r.ProducerID] = r.ProducerEpoch
@@ -194,7 +203,6 @@ func (k *simKafka) marker(at lane.TopicPartition, by lane.Transaction, commit bo
 	}
 	k.append(&kgo.Record{
 		Topic: at.Topic, Partition: at.Partition, Key: key, ProducerID: by.Producer, ProducerEpoch: by.Epoch, Timestamp: k.now,
-		Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true}),
 	}, isMarker)
 }
 

@@ -92,7 +92,7 @@ var befalls = []string{
 	"a late request arrived", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
-	"an input stood in a transaction", "an instance was killed", "an instance stopped in good order",
+	"an input stood in a transaction", "a clock was set right", "what was due waited for replies", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 }
 
 // decided are the types of events that lanes write.
@@ -220,6 +220,13 @@ type simulation struct {
 	commands   int
 	answered   map[string]bool
 	vanishing  []string // topics that come and go
+	clocks     []simClocks
+}
+
+// simClocks are all clocks from a time on.
+type simClocks struct {
+	written int // records, until then
+	at      map[string]time.Time
 }
 
 // rare is how likely faults are at most that are rarer in mild histories: one in
@@ -232,7 +239,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	s := &simulation{T: t, store: store, answered: make(map[string]bool)}
 	s.simKafka = newSimKafka(topics, int32(of(s, "partitions", 1, 1, 2)))
 	s.wide = s.partitions + int32(of(s, "added", 0, 0, 1, 3))
-	s.count, s.trace, s.fatal = count, t.Logf, t.Fatalf
+	s.count, s.trace, s.fatal, s.tick = count, t.Logf, t.Fatalf, s.readClocks
 	// In mild histories what goes wrong is rarer, and orders come further.
 	mild := of(s, "mild", 1, 8)
 	s.fault = func(likely int, name string) bool {
@@ -251,6 +258,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	if s.one(3, "a second version") {
 		s.next = simFlows(2)[s.draw("the second", 0, len(flows)-1)]
 	}
+	s.stamps = s.flip("stamps")
 	s.skew = time.Duration(of(s, "skew", 0, 0, 500, 3_000)) * time.Millisecond
 	s.idle, s.mayAlter = s.one(4, "idle"), !s.one(4, "may not alter")
 	if s.mayAlter { // else nobody can end what hangs of an id that has run out
@@ -322,7 +330,22 @@ var weights = []struct {
 		if s.fault(3, "a clock jumps") {
 			in.offset = time.Duration(s.draw("jump to", -3_600_000, 3_600_000)) * time.Millisecond
 			s.Logf("the clock of %s jumps to %s", in.name, in.offset)
+			s.readClocks()
 		}
+	}},
+	{2, func(s *simulation, _ *simInstance) {
+		if !s.fault(2, "the instances are held up while agents answer") {
+			return
+		}
+		for _, t := range s.ring() {
+			for s.mark(t) {
+			}
+		}
+		for range s.draw("answers", 1, 3) {
+			s.serve()
+		}
+		s.now = s.now.Add(time.Duration(s.draw("held up", 1, 40_000)) * time.Millisecond)
+		s.expire()
 	}},
 	{3, func(s *simulation, in *simInstance) { s.power(in) }},
 	{3, func(s *simulation, in *simInstance) { s.own(in) }},
@@ -492,12 +515,21 @@ func (s *simulation) heal() {
 		s.end(c, s.flip("committed"))
 	}
 	s.instances = []*simInstance{last}
+	wrong := s.stamps && last.offset.Abs() > time.Minute
+	if wrong && s.flip("set right at once") {
+		wrong, last.offset = false, 0
+	}
 	last.start()
 	s.Logf("calm; %s survives", last.name)
 	for _, l := range last.lanes {
 		l.assigned()
 	}
 	s.settle()
+	if wrong {
+		s.count.happened("a clock was set right")
+		last.offset = 0
+		s.readClocks()
+	}
 }
 
 func (s *simulation) deliver() {
@@ -642,6 +674,7 @@ func (s *simulation) check() {
 		Came: func(r *kgo.Record) int64 {
 			return int64(s.log(lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}).records[r.Offset].came)
 		},
+		InTime: s.inTime,
 		Flow: func(name string, version int) *oracle.Flow {
 			return in.Definition(s.instances[0].flows.Find(name, version))
 		},
@@ -652,6 +685,47 @@ func (s *simulation) check() {
 	for p, l := range s.instances[0].lanes {
 		s.checkPartition(int32(p), l)
 	}
+}
+
+// readClocks notes what the clocks show.
+func (s *simulation) readClocks() {
+	at := make(map[string]time.Time, len(s.instances))
+	for _, in := range s.instances {
+		at[in.name] = s.now.Add(in.offset)
+	}
+	if n := len(s.clocks); n == 0 || !maps.Equal(s.clocks[n-1].at, at) {
+		s.clocks = append(s.clocks, simClocks{s.written, at})
+	}
+}
+
+// inTime says whether a reply could be read before the clock of the one who let its
+// attempt expire reached the attempt's end for the first time.
+func (s *simulation) inTime(reply *kgo.Record, x *audit.Expiry) bool {
+	came := s.log(lane.TopicPartition{Topic: reply.Topic, Partition: reply.Partition}).records[reply.Offset].came
+	journal := s.log(lane.TopicPartition{Topic: s.topics.Journal, Partition: x.Partition}).records
+	owner := ""
+	for _, r := range journal[:x.Expired] {
+		if events.Header(r.Record, events.HeaderType) == string(events.PartitionClaimed) && r.state == isCommitted {
+			claim, err := events.Decode[events.Event](r.Value)
+			must(s.T, err)
+			owner = claim.Instance
+		}
+	}
+	began := journal[x.Started].order
+	if at := journal[x.Expired]; s.stamps {
+		e, err := events.Decode[events.Event](at.Value)
+		must(s.T, err)
+		if ahead := e.At.Sub(at.Timestamp); ahead > time.Minute {
+			s.Fatalf("%s let an attempt of %q expire by a clock that is %s ahead of Kafka's", owner, e.Order, ahead)
+		}
+	}
+	for i, c := range s.clocks {
+		over := i+1 < len(s.clocks) && s.clocks[i+1].written <= began
+		if !over && c.written <= came && !c.at[owner].Before(x.End) {
+			return false
+		}
+	}
+	return true
 }
 
 // tell says all that stands on Kafka.
@@ -717,6 +791,11 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		}
 		s.count.Events[e.Type]++
 	}
+	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Alerts, Partition: s.of.Of(nil)}).records {
+		if r.Key == nil && p == 0 {
+			s.count.happened("an alert of a clock")
+		}
+	}
 	for _, r := range s.messages(p) {
 		written.Messages = append(written.Messages, r.Record)
 	}
@@ -765,7 +844,8 @@ func (s *simulation) messages(p int32) []*simRecord {
 			continue
 		}
 		for _, r := range log.records {
-			if r.state == isCommitted && s.of.Of(r.Key) == p {
+			partitions := at.Topic == s.topics.Alerts && r.Key == nil // and of no order
+			if r.state == isCommitted && !partitions && s.of.Of(r.Key) == p {
 				all = append(all, r)
 			}
 		}

@@ -43,11 +43,17 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 		}}
 	}
 	var all []topicSpec
+	// Kafka's clock says when these were written: whether a reply came in time, for how
+	// long an input is kept, and whether the clock of the one who decides is right.
+	stamped := func(s topicSpec) topicSpec {
+		s.configs["message.timestamp.type"] = new("LogAppendTime")
+		return s
+	}
 	for _, input := range topics.Inputs() {
-		all = append(all, topic(input, partitions, keepPassing))
+		all = append(all, stamped(topic(input, partitions, keepPassing)))
 	}
 	all = append(all,
-		topic(topics.Journal, partitions, keepForever),
+		stamped(topic(topics.Journal, partitions, keepForever)),
 		topic(topics.Status, partitions, keepPassing),
 		topic(topics.Alerts, partitions, keepPassing),
 		topic(topics.DeadLetters, partitions, keepForever),

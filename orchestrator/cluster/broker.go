@@ -158,12 +158,45 @@ func (k *broker) Starts(ctx context.Context, added ...lane.TopicPartition) (at e
 }
 
 func (k *broker) End(ctx context.Context, at lane.TopicPartition, committed bool) (int64, error) {
-	list := k.admin.ListEndOffsets
-	if committed {
-		list = k.admin.ListCommittedOffsets
+	const latest = -1
+	found, err := k.find(ctx, at, latest, committed)
+	return found.Offset, err
+}
+
+func (k *broker) Newest(ctx context.Context, at lane.TopicPartition) (time.Time, error) {
+	const newest = -3
+	found, err := k.find(ctx, at, newest, false)
+	if err != nil || found.Timestamp < 0 { // not all replicas have it yet
+		return time.Time{}, err
 	}
-	listed, err := list(ctx, at.Topic)
-	return offset(at, listed, err)
+	return time.UnixMilli(found.Timestamp), nil
+}
+
+// find asks for a place in a partition, and for no others: that those have no leader
+// is no answer about it.
+func (k *broker) find(ctx context.Context, at lane.TopicPartition, timestamp int64, committed bool) (found kmsg.ListOffsetsResponseTopicPartition, err error) {
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Partition, p.Timestamp = at.Partition, timestamp
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic, topic.Partitions = at.Topic, append(topic.Partitions, p)
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.Topics = append(request.Topics, topic)
+	if committed {
+		request.IsolationLevel = 1
+	}
+	listed, err := request.RequestWith(ctx, k.client)
+	switch {
+	case err != nil:
+	case len(listed.Topics) != 1 || len(listed.Topics[0].Partitions) != 1:
+		err = errors.New("the answer is about something else")
+	default:
+		found = listed.Topics[0].Partitions[0]
+		err = kerr.ErrorForCode(found.ErrorCode)
+	}
+	if err != nil {
+		return found, fmt.Errorf("find a place in %s partition %d: %w", at.Topic, at.Partition, err)
+	}
+	return found, nil
 }
 
 func (k *broker) Since(ctx context.Context, at lane.TopicPartition, t time.Time) (int64, error) {

@@ -56,7 +56,7 @@ func TestManyWaitForAnAgent(t *testing.T) {
 			l.waitFor(t, orders)
 			looks := 0
 			for l.look = true; l.look; looks++ {
-				must(t, l.supervise(t.Context()))
+				l.looks(t)
 			}
 			if looks != 4 || !l.current.empty() || len(l.away.steps) != min(orders, most) {
 				t.Errorf("%d looks, %d records; %d steps wait", looks, len(l.current.records), len(l.away.steps))
@@ -66,7 +66,7 @@ func TestManyWaitForAnAgent(t *testing.T) {
 			world.looked = func() { looked++ }
 			l.state.Rescan()
 			for l.look = true; l.look; {
-				must(t, l.supervise(t.Context()))
+				l.looks(t)
 			}
 			if most > orders && looked > 0 {
 				t.Errorf("%d of those that wait were decided on again", looked)
@@ -79,7 +79,7 @@ func TestManyWaitForAnAgent(t *testing.T) {
 				if !l.look {
 					t.Fatalf("%d of %d began", started, orders)
 				}
-				must(t, l.supervise(t.Context()))
+				l.looks(t)
 				if n := l.commits(t); n <= 2*DueAtOnce {
 					started += n
 				} else {
@@ -102,9 +102,9 @@ func TestAnotherAgentIsBack(t *testing.T) {
 	}
 	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
 	l.commits(t)
-	must(t, l.supervise(t.Context()))
+	l.looks(t)
 	delete(world.away, l.topics.Requests("shipping"))
-	must(t, l.supervise(t.Context()))
+	l.looks(t)
 	var begun []string
 	for _, r := range l.current.records {
 		if r.Topic == l.topics.Journal {

@@ -25,6 +25,9 @@ type Broker interface {
 	// End is up to where a partition can be read now: to its end, or with committed
 	// only to the first transaction that is open, which may never end.
 	End(ctx context.Context, at TopicPartition, committed bool) (int64, error)
+	// Newest is the latest time that a record of a partition has, zero if that cannot
+	// be told at the moment.
+	Newest(ctx context.Context, at TopicPartition) (time.Time, error)
 	// Since is the offset of the first record of a partition that is not older, or
 	// its end.
 	Since(ctx context.Context, at TopicPartition, t time.Time) (int64, error)

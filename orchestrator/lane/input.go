@@ -3,6 +3,7 @@ package lane
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -45,8 +46,28 @@ func seenBy(r *kgo.Record, headers []events.RawHeader) (decide.Record, []events.
 	}
 	return decide.Record{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset,
-		Raw: events.Raw{Written: r.Timestamp, Key: r.Key, Value: r.Value, Headers: headers[first:len(headers):len(headers)]},
+		Raw: events.Raw{Written: firstWritten(r), Key: r.Key, Value: r.Value, Headers: headers[first:len(headers):len(headers)]},
 	}, headers
+}
+
+// What a forwarded record has besides the headers that it came with: where it was,
+// and when it was written there.
+const (
+	headerForwarded = "waybill_forwarded_from"
+	headerWritten   = "waybill_written"
+)
+
+// firstWritten is when an input was written first: a lane says so of what it
+// forwards, and does that in a transaction. Anybody else's word for it is nothing,
+// unless he may write in transactions too; and nobody's is that it was later.
+func firstWritten(r *kgo.Record) time.Time {
+	if r.Attrs.IsTransactional() {
+		first, err := time.Parse(time.RFC3339Nano, events.Header(r, headerWritten))
+		if err == nil && first.Before(r.Timestamp) {
+			return first
+		}
+	}
+	return r.Timestamp
 }
 
 // What a dead letter has besides the headers of the input.

@@ -83,8 +83,10 @@ type Lane struct {
 	current  *Batch // being decided
 	inflight *Batch // being committed, nil if none
 
-	look    bool  // at the deadlines: it is time, or there was more than one look brings
-	replies int64 // where they ended when the lane took over
+	look    bool // at the deadlines: it is time, or there was more than one look brings
+	due     due
+	asking  bool // Kafka, where the replies end
+	clock   clock
 	early   early
 	added   []TopicPartition // partitions that were added to inputs, and that it reads too
 	parked  parked
@@ -116,10 +118,10 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 // Position is up to where the inputs were read, as it was committed last.
 func (l *Lane) Position() events.Positions { return *l.committed.Load() }
 
-// Busy says whether something is decided that is not committed, or inputs wait for
-// what is not known yet.
+// Busy says whether something is decided that is not committed, inputs wait for what
+// is not known yet, or Kafka is being asked.
 func (l *Lane) Busy() bool {
-	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0
+	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || l.asking || l.due.asks
 }
 
 // Batch is what becomes one transaction.
@@ -133,6 +135,7 @@ type Batch struct {
 	moved bool
 	// raised is the format to which the batch raises the partition, 0 if it does not.
 	raised int
+	began  reading
 }
 
 // change is what a batch does to one order.
@@ -160,6 +163,7 @@ func (l *Lane) begin() bool {
 		return false
 	}
 	l.inflight, l.current = l.current, newBatch()
+	l.inflight.began = l.reading()
 	l.seal(l.inflight)
 	return true
 }
@@ -237,7 +241,7 @@ func (l *Lane) conclude(err error) error {
 		return err
 	}
 	b := l.inflight
-	l.inflight = nil
+	l.inflight, l.clock.wrote = nil, b.began
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
 		offsets := make([]int64, len(c.journal))
@@ -414,46 +418,6 @@ func (l *Lane) take(d decide.Decision) {
 	}
 }
 
-// supervise decides on steps whose deadline has come (V1), and says in look
-// whether there may be more. A new owner first reads the replies that were
-// waiting for it: they may have come in time.
-func (l *Lane) supervise(ctx context.Context) error {
-	l.look = false
-	l.raise()
-	if err := l.retryParked(ctx); err != nil {
-		return err
-	}
-	if l.position.At(events.InputReplies) < l.replies {
-		return nil
-	}
-	if err := l.state.Flush(); err != nil {
-		return err
-	}
-	if err := l.prepare(ctx, nil); err != nil {
-		return err
-	}
-	env := l.env()
-	due, err := l.state.Due(env.Now, DueAtOnce)
-	if err != nil {
-		return err
-	}
-	l.look = len(due) == DueAtOnce
-	for _, s := range l.pending(due) {
-		order, err := l.order(s.order)
-		if err != nil {
-			return err
-		}
-		if order == nil {
-			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
-		}
-		d := decide.Supervise(env, order, s.name)
-		if l.take(d); d.Order == nil && d.Away != "" {
-			l.away.waits(s, d.Away)
-		}
-	}
-	return nil
-}
-
 // prepare learns what the decisions on a batch, and on what is parked, need to know of
 // the world: which topics can be written.
 func (l *Lane) prepare(ctx context.Context, read []input) error {
@@ -509,7 +473,9 @@ func (l *Lane) forward(in *input) {
 	}
 	l.current.add(&kgo.Record{
 		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: r.Timestamp,
-		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)], kgo.RecordHeader{Key: "waybill_forwarded_from", Value: []byte(in.Record.Source())}),
+		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
+			kgo.RecordHeader{Key: headerWritten, Value: events.AppendTime(nil, in.Record.Written)},
+			kgo.RecordHeader{Key: headerForwarded, Value: []byte(in.Record.Source())}),
 	})
 }
 

@@ -2,7 +2,6 @@ package lane
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -112,7 +111,8 @@ func TestForward(t *testing.T) {
 	}
 	r := l.current.records[0]
 	if r.Topic != l.topics.Orders || r.Partition != l.byKey.Of([]byte(elsewhere)) || string(r.Key) != elsewhere || string(r.Value) != "hello" ||
-		!r.Timestamp.Equal(time.UnixMilli(1)) || headerText(r, "waybill_forwarded_from") != "waybill.orders/5/7" {
+		!r.Timestamp.Equal(time.UnixMilli(1)) || headerText(r, "waybill_forwarded_from") != "waybill.orders/5/7" ||
+		headerText(r, "waybill_written") != "1970-01-01T00:00:00.001Z" {
 		t.Errorf("%+v", r)
 	}
 	if l.position.At(events.InputOrders) != 8 || !l.current.moved {
@@ -128,6 +128,38 @@ func TestForward(t *testing.T) {
 	must(t, l.conclude(nil))
 	if !slices.Contains(l.places(), there) {
 		t.Errorf("it looks at %v, and wrote to %v", l.places(), there)
+	}
+}
+
+// A forwarded record was written when it was written first, however often it is
+// forwarded. Who says so outside of a transaction is no lane, and that it was later
+// says nobody.
+func TestFirstWritten(t *testing.T) {
+	l, _ := newLane(t)
+	_, elsewhere := l.keys()
+	first, then := "2026-01-05T12:00:00.000Z", time.Date(2026, 1, 5, 12, 0, 1, 0, time.UTC)
+	for _, c := range []struct {
+		name          string
+		says          string
+		transactional bool
+		want          string
+	}{
+		{"forwarded", first, true, first},
+		{"not in a transaction", first, false, "2026-01-05T12:00:01.000Z"},
+		{"later", "2026-01-05T12:00:02.000Z", true, "2026-01-05T12:00:01.000Z"},
+		{"no time", "noon", true, "2026-01-05T12:00:01.000Z"},
+	} {
+		r := typed(l.topics.Orders, "", elsewhere, "hello")
+		r.Timestamp, r.Attrs = then, kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: c.transactional, TimestampType: stampedByKafka})
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "waybill_written", Value: []byte(c.says)})
+		if got := string(events.AppendTime(nil, l.readInputs([]*kgo.Record{r})[0].Record.Written)); got != c.want {
+			t.Errorf("%s: it was written at %s, and not at %s", c.name, got, c.want)
+		}
+		l.current = newBatch()
+		must(t, l.decide(t.Context(), []*kgo.Record{r}))
+		if got := headerText(l.current.records[0], "waybill_written"); got != c.want {
+			t.Errorf("%s: it goes on as written at %s, and not at %s", c.name, got, c.want)
+		}
 	}
 }
 
@@ -173,7 +205,7 @@ func TestThePositionBehindMarkersIsKept(t *testing.T) {
 	l.time.Timer = func() time.Time { return clock }
 	marker := &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
 	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
-	script := &told{Lane: l}
+	script := &replayed{Lane: l}
 	for _, next := range []struct {
 		after   time.Duration
 		happens Happened
@@ -211,8 +243,8 @@ func fetches(records ...*kgo.Record) Happened {
 	return Happened{What: Fetched, Fetches: kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: records[0].Topic, Partitions: []kgo.FetchPartition{{Partition: 5, Records: records}}}}}}}
 }
 
-// told has happen to a lane what is written, and counts the commits.
-type told struct {
+// replayed has happen to a lane what is written, and counts the commits.
+type replayed struct {
 	*Lane
 	next       []func() Happened
 	want, have []int
@@ -220,12 +252,14 @@ type told struct {
 	committed  bool
 }
 
-func (s *told) Commit(b *Batch) {
+func (s *replayed) Commit(b *Batch) {
 	b.last.Offset = int64(s.commits)
 	s.commits, s.committed = s.commits+1, true
 }
 
-func (s *told) Next(Wanted) Happened {
+func (*replayed) Ask() {}
+
+func (s *replayed) Next(Wanted) Happened {
 	if s.committed {
 		s.committed = false
 		return Happened{What: Committed}
@@ -353,8 +387,7 @@ func TestDecidingAheadOfTheCommit(t *testing.T) {
 	}
 }
 
-// A lane's own supervisor finds what expired, and what waits it leaves alone. A reply
-// that was there before the takeover comes first (V2).
+// A lane's own supervisor finds what expired, and what waits it leaves alone (V2).
 func TestSupervisingLane(t *testing.T) {
 	l, _ := newLane(t)
 	past := l.env()
@@ -366,13 +399,7 @@ func TestSupervisingLane(t *testing.T) {
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))
-	l.replies = l.position.At(events.InputReplies) + 1 // one that came while nobody owned the partition
-	must(t, l.supervise(t.Context()))
-	if n := len(l.current.orders); n != 0 {
-		t.Errorf("it decided on %d orders before a reply that was there", n)
-	}
-	l.replies = l.position.At(events.InputReplies)
-	must(t, l.supervise(t.Context()))
+	l.looks(t)
 	if len(l.current.orders) != 3 {
 		t.Errorf("it decided on %d orders", len(l.current.orders))
 	}
@@ -386,7 +413,7 @@ func TestSupervisingLane(t *testing.T) {
 	// The same deadlines again, before any of it is committed.
 	n := len(l.current.records)
 	l.state.Rescan()
-	must(t, l.supervise(t.Context()))
+	l.looks(t)
 	if len(l.current.records) != n {
 		t.Errorf("looking again made %d records more", len(l.current.records)-n)
 	}
@@ -408,7 +435,7 @@ func TestSupervisingBesideInputs(t *testing.T) {
 	for !l.current.full() {
 		l.current.add(&kgo.Record{Topic: l.topics.DeadLetters})
 	}
-	must(t, l.supervise(t.Context()))
+	l.looks(t)
 	if n := len(l.current.orders); n == 0 || n == orders || !l.look {
 		t.Errorf("at first it decided on %d orders of %d, and looks again: %t", n, orders, l.look)
 	}
@@ -422,6 +449,7 @@ func TestSupervisingBesideInputs(t *testing.T) {
 type scripted []Happened
 
 func (s *scripted) Commit(*Batch) {}
+func (s *scripted) Ask()          {}
 func (s *scripted) Next(Wanted) Happened {
 	h := (*s)[0]
 	*s = (*s)[1:]
@@ -438,9 +466,8 @@ func TestExpiriesDoNotWaitForInputs(t *testing.T) {
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))
 	here, _ := l.keys()
-	in := typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
-	fetches := kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: in.Topic, Partitions: []kgo.FetchPartition{{Partition: in.Partition, Records: []*kgo.Record{in}}}}}}}
-	must(t, l.Run(t.Context(), &scripted{{What: Ticked}, {What: Fetched, Fetches: fetches}, {What: Stopped}}))
+	fetches := brought(typed(l.topics.Orders, "", here, `{"workflow":"order"}`))
+	must(t, l.Run(t.Context(), &scripted{{What: Ticked}, {What: Idle}, {What: Told}, {What: Fetched, Fetches: fetches}, {What: Stopped}}))
 	if l.current.orders["late"] == nil {
 		t.Error("an input kept what has expired from being seen")
 	}
@@ -551,7 +578,7 @@ func TestAddedPartitions(t *testing.T) {
 func TestUnreadBatches(t *testing.T) {
 	l, _ := newLane(t)
 	reader := &skipper{}
-	l.inputs, l.broker = reader, ends{at: 100}
+	l.inputs, l.broker = reader, ending{at: 100}
 	here, _ := l.keys()
 	early := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that may still come
 	must(t, l.decide(t.Context(), []*kgo.Record{early}))
@@ -596,14 +623,6 @@ func (s *skipper) Add(at TopicPartition, from int64) {
 func (s *skipper) Skip(at TopicPartition, to int64) {
 	s.skipped = append(s.skipped, fmt.Sprintf("%s/%d to %d", at.Topic, at.Partition, to))
 }
-
-// ends is a broker where each partition ends there.
-type ends struct {
-	Broker
-	at int64
-}
-
-func (e ends) End(context.Context, TopicPartition, bool) (int64, error) { return e.at, nil }
 
 // Only what is gone stops a partition until an operator repairs it.
 func TestWhatCannotBeRead(t *testing.T) {

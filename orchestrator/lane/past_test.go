@@ -57,6 +57,8 @@ func (b *logs) End(_ context.Context, at TopicPartition, _ bool) (int64, error) 
 	return int64(len(b.records[at])), nil
 }
 
+func (b *logs) Newest(context.Context, TopicPartition) (time.Time, error) { return time.Time{}, nil }
+
 func (b *logs) Read(partition int32, _ bool) (Reader, error) {
 	return &logReader{logs: b, partition: partition}, nil
 }

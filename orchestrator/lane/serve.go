@@ -14,6 +14,8 @@ import (
 type Beside interface {
 	// Commit begins to commit a batch. The one before has ended.
 	Commit(b *Batch)
+	// Ask begins to ask Kafka what [Lane.Ask] does. The question before was answered.
+	Ask()
 	// Next waits for the first of what is wanted.
 	Next(w Wanted) Happened
 }
@@ -30,7 +32,9 @@ type Wanted struct {
 type Happened struct {
 	What    Happening
 	Fetches kgo.Fetches
-	Err     error // of a commit, or what hangs
+	End     int64     // of the replies
+	Newest  time.Time // record of the journal
+	Err     error     // of a commit or of a question, or what hangs
 }
 
 // Happening is what a lane hears of.
@@ -40,6 +44,7 @@ type Happening int
 const (
 	Fetched   Happening = iota // inputs were fetched
 	Committed                  // a commit ended
+	Told                       // Kafka was asked, and said something or failed
 	Ticked                     // it is time to look at the deadlines
 	Idle                       // there is nothing else, and a look was wanted
 	Hung                       // one of its transactions hangs
@@ -57,10 +62,12 @@ func (l *Lane) Serve(ctx context.Context) error {
 	b := &goroutines{
 		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
 		batches: make(chan *Batch), committed: make(chan error, 1),
+		questions: make(chan struct{}, 1), told: make(chan Happened, 1),
 		tick: time.NewTicker(l.cfg.SuperviseEvery),
 	}
 	defer b.tick.Stop()
 	defer close(b.batches)
+	defer close(b.questions)
 	running.Go(func() {
 		for ctx.Err() == nil {
 			fetches := l.inputs.Poll(ctx, PollRecords)
@@ -83,6 +90,11 @@ func (l *Lane) Serve(ctx context.Context) error {
 			b.committed <- l.Commit(ctx, batch)
 		}
 	})
+	running.Go(func() {
+		for range b.questions {
+			b.told <- l.Ask(ctx)
+		}
+	})
 	return l.Run(ctx, b)
 }
 
@@ -92,6 +104,8 @@ type goroutines struct {
 	inputs    chan kgo.Fetches
 	batches   chan *Batch
 	committed chan error
+	questions chan struct{}
+	told      chan Happened
 	hung      chan error
 	tick      *time.Ticker
 }
@@ -99,6 +113,7 @@ type goroutines struct {
 var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (g *goroutines) Commit(b *Batch) { g.batches <- b }
+func (g *goroutines) Ask()            { g.questions <- struct{}{} }
 
 func (g *goroutines) Next(w Wanted) Happened {
 	inputs, look, stopping := g.inputs, always, g.ctx.Done()
@@ -116,6 +131,8 @@ func (g *goroutines) Next(w Wanted) Happened {
 		return Happened{What: Fetched, Fetches: fetches}
 	case err := <-g.committed:
 		return Happened{What: Committed, Err: err}
+	case h := <-g.told:
+		return h
 	case <-g.tick.C:
 		return Happened{What: Ticked}
 	case <-look:
@@ -131,6 +148,7 @@ func (g *goroutines) Next(w Wanted) Happened {
 // other, until it is told to stop or anything goes wrong.
 func (l *Lane) Run(ctx context.Context, b Beside) error {
 	for {
+		l.look = l.look || l.fair()
 		if ctx.Err() == nil && l.begin() {
 			b.Commit(l.inflight)
 			// Inputs could fill every batch: what has expired goes first.
@@ -140,6 +158,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 				}
 			}
 		}
+		l.ask(b)
 		room := !l.current.full()
 		// Told to stop, it first hears how the commit ended.
 		h := b.Next(Wanted{Inputs: room, Look: l.look && room, Stop: l.inflight == nil})
@@ -153,10 +172,13 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			err = l.decide(ctx, h.Fetches.Records(), unread...)
 		case Committed:
 			err = l.conclude(h.Err)
+		case Told:
+			l.told(h)
 		case Ticked:
 			l.look = true
 			l.keepPosition(keepAfter)
 			l.readAdded()
+			l.tick(room)
 		case Idle:
 			err = l.supervise(ctx)
 		case Hung:

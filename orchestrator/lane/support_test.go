@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -87,6 +89,19 @@ func newLane(t *testing.T) (*Lane, *still) {
 		l.position.Set(in, 0)
 	}
 	return l, w
+}
+
+// looks has the lane look at the deadlines, and see that all replies were read.
+func (l *Lane) looks(t *testing.T) {
+	t.Helper()
+	must(t, l.supervise(t.Context()))
+	l.due.end = 0
+	must(t, l.supervise(t.Context()))
+}
+
+// brought is what a poll brings.
+func brought(r *kgo.Record) kgo.Fetches {
+	return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: r.Topic, Partitions: []kgo.FetchPartition{{Partition: r.Partition, Records: []*kgo.Record{r}}}}}}}
 }
 
 // keys returns a key in the lane's partition and one in another.

@@ -72,9 +72,6 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		}
 		l.position = l.position.Over(starts)
 	}
-	if l.replies, err = l.broker.End(ctx, TopicPartition{l.topics.Replies, l.partition}, true); err != nil {
-		return err
-	}
 	l.current, l.inflight = newBatch(), nil
 	read := l.position
 	l.committed.Store(&read)
@@ -133,9 +130,12 @@ func (l *Lane) claim(ctx context.Context) error {
 	}
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
 	l.producers.next = 0
+	began := l.reading()
 	if err := l.producers.commit([]*kgo.Record{r}); err != nil {
 		return fmt.Errorf("claim the partition: %w", err)
 	}
+
+	l.clock.wrote = began
 
 	l.state.Forget()
 	if head := l.state.Head(); r.Offset < head.Offset {
@@ -191,6 +191,7 @@ func (l *Lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 			if err := l.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)); err != nil {
 				return err
 			}
+			l.clock.stamped = r.Attrs.TimestampType() == stampedByKafka
 		}
 		if err := l.state.Flush(); err != nil {
 			return err

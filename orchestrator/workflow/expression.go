@@ -19,7 +19,7 @@ import (
 // several goroutines at once.
 //
 // An evaluation ends: what it costs is counted, and after a second it is
-// ended. The order in which it goes over the members of an object is any.
+// ended, and tried again, three times in all. The order in which it goes over the members of an object is any.
 type Expression struct {
 	key    string // of the file: when, with or undoWith
 	source string
@@ -50,9 +50,17 @@ type Result struct {
 // is what a message may hold.
 const MaxResult = 1 << 20
 
-// maxTime is how long one evaluation may take. Its result becomes part of the
-// order's history, and is never computed again.
-const maxTime = time.Second
+// maxTime is how long an evaluation may take, and maxTries how often one is begun
+// that took longer: the machine may have been busy, or the process stopped. Its
+// result becomes part of the order's history, and is never computed again.
+const (
+	maxTime  = time.Second
+	maxTries = 3
+)
+
+func timed() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), maxTime)
+}
 
 // String returns the text of the expression as the file has it.
 func (e *Expression) String() string { return e.source }
@@ -100,11 +108,15 @@ type variables struct {
 
 // evaluate passes what the expression is to use.
 func (e *Expression) evaluate(s Scope, use func(ref.Val) error) error {
+	return e.within(timed, s, use)
+}
+
+// within evaluates in the time that each try is given.
+func (e *Expression) within(given func() (context.Context, context.CancelFunc), s Scope, use func(ref.Val) error) error {
 	vs := &variables{without: map[string]string{}}
 	err := vs.read(e, s)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), maxTime)
-		defer cancel()
+	for try, done := 0, err != nil; !done; {
+		ctx, cancel := given()
 		err = guarded(func() error {
 			v, _, err := e.program.ContextEval(ctx, vs.vars)
 			if err == nil {
@@ -112,6 +124,9 @@ func (e *Expression) evaluate(s Scope, use func(ref.Val) error) error {
 			}
 			return err
 		})
+		cancel()
+		try++
+		done = err == nil || try == maxTries || !strings.Contains(err.Error(), interrupted)
 	}
 	if err != nil {
 		return errors.New(bound(fmt.Sprintf("%s %s: %s", e.key, quote(e.source), vs.explain(err.Error()))))
@@ -160,10 +175,13 @@ func (vs *variables) read(e *Expression, s Scope) error {
 	return nil
 }
 
+// interrupted is what CEL says of an evaluation that was ended.
+const interrupted = "operation interrupted"
+
 // explain turns what CEL says into what an operator can act on.
 func (vs *variables) explain(message string) string {
 	switch {
-	case strings.Contains(message, "cost limit exceeded"), strings.Contains(message, "operation interrupted"):
+	case strings.Contains(message, "cost limit exceeded"), strings.Contains(message, interrupted):
 		return "it costs too much with this input; use shorter lists and texts, or let the agent do it"
 	case strings.Contains(message, "no such overload"):
 		message += "; an operator or a function does not take these values, convert one with string(), int() or double()"

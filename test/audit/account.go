@@ -3,6 +3,9 @@ package audit
 import (
 	"cmp"
 	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -30,6 +33,8 @@ type account struct {
 	refusedTo string // the topic for which no status message can be
 
 	begun map[task]int // the last attempt of each that began
+	// runs are the attempts that began last; see [Kafka.InTime].
+	runs map[task]Expiry
 }
 
 // entry is an input.
@@ -40,7 +45,9 @@ type entry struct {
 
 type reply struct {
 	entry
-	said said
+	said    said
+	written int64 // the record's time, in ms
+	attrs   kgo.RecordAttrs
 }
 
 type command struct {
@@ -115,6 +122,38 @@ func (s *settlement) follows(a *account, e *events.Event) {
 	default:
 		if byOperator(e) {
 			s.acted(a, e)
+		}
+	}
+}
+
+// attempted wants that no attempt expires whose reply was there in time.
+func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
+	if s.InTime == nil {
+		return
+	}
+	of := task{e.Step, e.Type == events.UndoStarted || e.Type == events.UndoExpired}
+	switch e.Type {
+	case events.StepStarted, events.UndoStarted:
+		if a.runs == nil {
+			a.runs = make(map[task]Expiry)
+		}
+		x := Expiry{Partition: a.partition, Started: offset, End: e.Expires}
+		if x.End.IsZero() {
+			x.End = e.CompleteBy
+		}
+		a.runs[of] = x
+	case events.StepExpired, events.UndoExpired:
+		x := a.runs[of]
+		x.Expired = offset
+		for _, in := range a.replies {
+			if in.aside != 0 || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo {
+				continue
+			}
+			at := s.at(a, s.Topics.Replies, in.entry)
+			r := &kgo.Record{Topic: at.topic, Partition: at.partition, Offset: at.offset, Timestamp: time.UnixMilli(in.written), Attrs: in.attrs}
+			if s.InTime(r, &x) {
+				s.report("%s is %s, and was there in time; by event %d of order %q the attempt expired all the same", at, &in.said, e.Seq, a.id)
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -27,6 +28,17 @@ type Kafka struct {
 	// Came, if it is there, says when a record could be read first: a number that
 	// grows from one record to the next, whatever their topics.
 	Came func(r *kgo.Record) int64
+	// InTime, if it is there, says whether a reply was in its partition when its
+	// attempt ended. Of the reply there is its place, its time and its attributes.
+	InTime func(reply *kgo.Record, x *Expiry) bool
+}
+
+// Expiry is that of an attempt.
+type Expiry struct {
+	Partition int32
+	// Started and Expired are the offsets of its events in the journal.
+	Started, Expired int64
+	End              time.Time // when it counts as expired
 }
 
 // Accounts say what became of every input of a namespace.
@@ -275,7 +287,7 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 	case m.submission != nil:
 		a.submissions = append(a.submissions, in)
 	case m.reply != nil:
-		a.replies = append(a.replies, reply{in, *m.reply})
+		a.replies = append(a.replies, reply{in, *m.reply, r.Timestamp.UnixMilli(), r.Attrs})
 	case m.command != nil:
 		a.commands = append(a.commands, command{in, *m.command})
 	}
@@ -286,6 +298,11 @@ var quiet = map[events.Type]bool{
 	events.StepStarted: true, events.StepExpired: true, events.StepRetried: true, events.UndoExpired: true, events.UndoRetried: true,
 	events.OrderCompleted: true, events.OrderCompensated: true, events.OrderCancelled: true, events.AlertRaised: true,
 	events.PartitionClaimed: true, events.PartitionAdvanced: true,
+}
+
+// ofAttempts are the events with which attempts begin and expire.
+var ofAttempts = map[events.Type]bool{
+	events.StepStarted: true, events.StepExpired: true, events.UndoStarted: true, events.UndoExpired: true,
 }
 
 // journal takes a record of the journal.
@@ -320,7 +337,7 @@ func (s *settlement) event(r *kgo.Record) {
 	if r.Partition != a.partition {
 		s.report("%s is of order %q, which lives in partition %d", placeOf(r), a.id, a.partition)
 	}
-	if quiet[kind] {
+	if quiet[kind] && (s.InTime == nil || !ofAttempts[kind]) {
 		s.due(a, &events.Event{Type: kind})
 		return
 	}
@@ -330,6 +347,7 @@ func (s *settlement) event(r *kgo.Record) {
 		return
 	}
 	s.due(a, &e)
+	s.attempted(a, &e, r.Offset)
 	s.follows(a, &e)
 }
 

@@ -112,7 +112,10 @@ func (d *desk) putAside(r *kgo.Record, reason string) {
 
 // forward makes the copy of an input in the partition of its order.
 func (d *desk) forward(r *kgo.Record, order string) {
-	d.inputAt(r.Topic, partition(order), order, string(r.Value), append(slices.Clone(r.Headers), header("waybill_forwarded_from", placeOf(r).String()))...)
+	copied := d.inputAt(r.Topic, partition(order), order, string(r.Value), append(slices.Clone(r.Headers),
+		header("waybill_written", string(events.AppendTime(nil, r.Timestamp))), header("waybill_forwarded_from", placeOf(r).String()))...)
+	copied.Timestamp = r.Timestamp.Add(time.Second) // Kafka's, of then
+	copied.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, TimestampType: 1})
 }
 
 func header(key, value string) kgo.RecordHeader {
@@ -169,7 +172,8 @@ func (d *desk) settle(rest bool) (*Accounts, []string) {
 			}
 			return nil
 		},
-		Came: func(r *kgo.Record) int64 { return d.came[r] },
+		Came:   func(r *kgo.Record) int64 { return d.came[r] },
+		InTime: Audit{Wrong: time.Minute}.inTime,
 	}, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	return accounts, said
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -38,6 +39,15 @@ type Audit struct {
 	// acknowledged: then callers' topics and alerts may tell what was decided
 	// again, at another time.
 	Twice bool
+	// Wrong is how wrong clocks may be.
+	Wrong time.Duration
+}
+
+// inTime says whether a reply was surely there before its attempt ended: by Kafka's
+// clock, and not in a transaction, whose end nobody knows.
+func (a Audit) inTime(reply *kgo.Record, x *Expiry) bool {
+	const visible = time.Second // at the latest, to those who ask where the replies end
+	return reply.Attrs.TimestampType() == 1 && !reply.Attrs.IsTransactional() && reply.Timestamp.Add(visible+a.Wrong).Before(x.End)
 }
 
 // Namespace reads all topics of a namespace, and the callers' own, and fails t
@@ -56,7 +66,9 @@ func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) 
 		n.untilRead()
 	}
 	b := n.books(a)
-	b.Accounts = Settle(n.kafka(), n.reporting())
+	k := n.kafka()
+	k.InTime = a.inTime
+	b.Accounts = Settle(k, n.reporting())
 	return b
 }
 

@@ -24,22 +24,22 @@ func unearned(history []events.Event) (all []uint64) {
 		step string
 		undo bool
 	}
-	broken := make(map[work]events.Error)
+	broken := make(map[task]events.Error)
 	for i := range history {
 		e := &history[i]
 		switch e.Type {
 		case events.StepFailed, events.StepExpired, events.UndoFailed, events.UndoExpired:
 			if e.Error != nil {
-				broken[work{e.Step, e.Type == events.UndoFailed || e.Type == events.UndoExpired}] = *e.Error
+				broken[task{e.Step, e.Type == events.UndoFailed || e.Type == events.UndoExpired}] = *e.Error
 			}
 		case events.StepStarted, events.StepCompleted, events.StepSkipped:
-			delete(broken, work{e.Step, false})
+			delete(broken, task{e.Step, false})
 		case events.UndoStarted, events.UndoCompleted, events.UndoSkipped:
-			delete(broken, work{e.Step, true})
+			delete(broken, task{e.Step, true})
 		case events.OrderResubmitted:
 			clear(broken)
 		case events.OrderErrored:
-			fault, failed := broken[work{e.Step, false}]
+			fault, failed := broken[task{e.Step, false}]
 			earned := failed && e.Error != nil && *e.Error == fault
 			if e.Error == nil { // undos failed
 				for w := range broken {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strings"
+	"time"
 	"unique"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -57,7 +58,7 @@ func hash(b []byte) uint64 {
 }
 
 func fingerprintOf(r *kgo.Record) fingerprint {
-	f := fingerprint{key: hash(r.Key), value: hash(r.Value), written: r.Timestamp.UnixMilli()}
+	f := fingerprint{key: hash(r.Key), value: hash(r.Value), written: firstWritten(r).UnixMilli()}
 	for _, h := range r.Headers {
 		f.headers = maphash.Comparable(hashing, struct {
 			before     uint64
@@ -65,6 +66,15 @@ func fingerprintOf(r *kgo.Record) fingerprint {
 		}{f.headers, h.Key, string(h.Value)})
 	}
 	return f
+}
+
+// firstWritten is when a record was written that may have been forwarded.
+func firstWritten(r *kgo.Record) time.Time {
+	first, err := time.Parse(time.RFC3339Nano, events.Header(r, "waybill_written"))
+	if err == nil && r.Attrs.IsTransactional() && first.Before(r.Timestamp) {
+		return first
+	}
+	return r.Timestamp
 }
 
 // other says what is different about a record, "" if nothing is.
@@ -87,7 +97,9 @@ func (f fingerprint) other(than fingerprint) string {
 func before(r *kgo.Record, added int) fingerprint {
 	copied := *r
 	copied.Headers = r.Headers[:max(0, len(r.Headers)-added)]
-	return fingerprintOf(&copied)
+	f := fingerprintOf(&copied)
+	f.written = firstWritten(r).UnixMilli()
+	return f
 }
 
 // sizeOf is what a record takes, roughly.
@@ -124,6 +136,7 @@ func (s *settlement) letter(r *kgo.Record) {
 	reason := events.Header(r, "waybill_reason")
 	lacks := func(part string) bool { return strings.Contains(reason, fmt.Sprintf(onlyAtTheSource, part)) }
 	l := letter{fingerprint: before(r, 2), valued: !lacks("value"), headed: !lacks("headers"), keyed: !lacks("key")}
+	l.written = r.Timestamp.UnixMilli() // whatever its headers say
 	l.part = !l.valued || !l.headed || !l.keyed
 	l.reason, _, _ = strings.Cut(reason, fmt.Sprintf(onlyAtTheSource, "value"))
 	l.reason = unique.Make(l.reason).Value()
@@ -147,7 +160,11 @@ func (l *letter) other(than fingerprint) string {
 
 // copied takes what was forwarded from a place.
 func (s *settlement) copied(from place, r *kgo.Record) {
-	f := before(r, 1)
+	added := 1 // as older releases do
+	if n := len(r.Headers); n > 1 && r.Headers[n-2].Key == "waybill_written" {
+		added = 2
+	}
+	f := before(r, added)
 	if from.topic != r.Topic {
 		s.report("%s was forwarded to %s", from, placeOf(r))
 	}

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -106,6 +107,10 @@ func TestSettleRefuses(t *testing.T) {
 			d.seal(0)
 		}, "there is no order of this id, and the journal has it"},
 
+		// Expiries.
+		{"an attempt expired that was answered in time", expires(noon.Add(-time.Millisecond), 1, false), "was there in time; by event 3 of order \"x\""},
+		{"an undo expired that was answered in time", expires(noon.Add(-time.Millisecond), 1, true), "was there in time; by event 3 of order \"x\""},
+
 		// Commands.
 		{"a command came to nothing", drop("o", 12), "ns.commands/0/7 came to nothing"},
 		{"a command came to nothing before others", drop("o", 9), "with another id"},
@@ -171,6 +176,8 @@ func TestSettleRefuses(t *testing.T) {
 			d.seal(1)
 		}, "ns.orders/0/7 was forwarded twice"},
 		{"it was forwarded as something else", record("orders", 7, value(`{"workflow":"trip"}`)), "was forwarded with another value"},
+		{"it was forwarded with another time", record("orders", 7, func(r *kgo.Record) { r.Headers[0].Value = []byte("2026-01-05T11:00:00.000Z") }), "was forwarded with another timestamp"},
+		{"it was forwarded by an older release, at another time", record("orders", 7, func(r *kgo.Record) { r.Headers = r.Headers[1:] }), "was forwarded with another timestamp"},
 		{"it was forwarded to another topic", func(d *desk) {
 			r := d.inputAt(d.topics.Commands, 0, "p", `{"command":"pause"}`)
 			from := header("waybill_forwarded_from", placeOf(r).String())
@@ -220,6 +227,47 @@ func TestSettleRefuses(t *testing.T) {
 				t.Errorf("%q was not said:\n%s", test.says, strings.Join(said, "\n"))
 			}
 		})
+	}
+}
+
+// expires is an order with an attempt that ended at noon, and a reply that Kafka wrote
+// so long before that it must have been seen, give or take the rest of it.
+func expires(written time.Time, attempt int, undo bool) func(*desk) {
+	end := noon.Add(time.Minute + time.Second)
+	return func(d *desk) {
+		started, expired := events.StepStarted, events.StepExpired
+		if undo {
+			started, expired = events.UndoStarted, events.UndoExpired
+		}
+		d.submit("x", tripOfP)
+		d.log("x", events.Event{Type: events.OrderAccepted, Workflow: "trip", Version: 2},
+			events.Event{Type: started, Step: "a", Attempt: 1, CompleteBy: end.Add(-time.Hour), Expires: end},
+			events.Event{Type: expired, Step: "a", Attempt: 1})
+		r := d.reply("x", fmt.Sprintf(`"step":"a","attempt":%d,"undo":%t,"status":"completed"`, attempt, undo))
+		r.Timestamp, r.Attrs = written, kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1})
+		d.log("x", events.Event{Type: events.ReplyDiscarded, Step: "a", Attempt: attempt, ToUndo: undo, Reason: events.DiscardLate})
+	}
+}
+
+// A reply that came too late, or of which that cannot be said, expires in good order.
+func TestSettleExpiries(t *testing.T) {
+	for name, change := range map[string]func(*desk){
+		"too late":           expires(noon, 1, false),
+		"to another attempt": expires(noon.Add(-time.Hour), 2, false),
+		"by the agent's own clock": func(d *desk) {
+			expires(noon.Add(-time.Hour), 1, false)(d)
+			d.last("ns.replies", 0).Attrs = kgo.RecordAttrs{}
+		},
+		"in a transaction": func(d *desk) {
+			expires(noon.Add(-time.Hour), 1, false)(d)
+			d.last("ns.replies", 0).Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1, Transactional: true})
+		},
+	} {
+		d := honest()
+		change(d)
+		if _, said := d.settle(true); len(said) > 0 {
+			t.Errorf("%s: %q", name, said)
+		}
 	}
 }
 

@@ -91,7 +91,7 @@ func (c *recorder) Error(args ...any) {
 func (r *run) check(f *findings) {
 	rules := &recorder{TB: r.T}
 	brokers := r.kafka.addresses()
-	f.books = audit.Audit{Rest: true, Callers: []string{r.caller}, Twice: true}.Namespace(rules, brokers, &r.topics)
+	f.books = audit.Audit{Rest: true, Callers: []string{r.caller}, Twice: true, Wrong: furthest}.Namespace(rules, brokers, &r.topics)
 	r.owners(f, brokers)
 	f.readLogs(r)
 	if f.books.Repeated > 0 && f.said[hungAndEnded] == 0 {

@@ -10,15 +10,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // All instances allow for clocks that differ by the allowance: within it no
 // attempt expires before its complete-by has passed for the agent, whose clock
 // is right. The clock of one instance goes further wrong than that, up to the
 // furthest: attempts may then expire early, or late, and nothing else may come
-// of it.
+// of it. What is more than believed is found out, within the time that a commit
+// may take, and nothing expires.
 const (
 	allowance = 500 * time.Millisecond
+	believed  = time.Minute
 	furthest  = 2 * time.Minute
 )
 
@@ -95,7 +98,7 @@ func (c *clocks) take(r *run, record *kgo.Record, e *events.Event) bool {
 	case events.StepExpired, events.UndoExpired:
 		switch {
 		case !record.Timestamp.Before(c.completeBy[this]):
-		case c.owner[record.Partition] <= allowance:
+		case c.owner[record.Partition] <= allowance, c.owner[record.Partition] > believed+lane.CommitTimeout:
 			return false
 		default:
 			c.early++

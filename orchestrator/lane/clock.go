@@ -1,0 +1,115 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// clock is how the lane's clock is held against Kafka's, which stamps the journal
+// where that is set: the newest record there is of after the lane's last commit
+// began, and of before now. That holds however long anything took. A clock that
+// is far off is not supervised by, or whatever runs would expire.
+type clock struct {
+	stamped bool         // as the claim was, by Kafka
+	wrote   reading      // when the last commit began that ended well
+	asked   reading      // wrote, as of the last question
+	judged  reading      // asked, as of the last answer
+	at      time.Time    // of that, by the timer
+	off     atomic.Int64 // how far the clock is ahead, if it is far off, else 0
+}
+
+// reading is that of the clock, and of the timer beside it.
+type reading struct{ wall, timer time.Time }
+
+func (l *Lane) reading() reading { return reading{l.time.Wall(), l.time.Timer()} }
+
+// stampedByKafka is the type of a record's time that is not its producer's
+// (LogAppendTime).
+const stampedByKafka = 1
+
+const (
+	// farOff is by how much a clock is wrong that is not believed, where no more is
+	// allowed for. Clocks that are kept agree to well below a second.
+	farOff = time.Minute
+	// clockEvery is how often the clock is looked at beside what is due, while there
+	// are commits.
+	clockEvery = 10 * time.Second
+	// anewEvery is how often a lane whose clock is wrong writes a record to look again.
+	anewEvery = time.Minute
+)
+
+// parted says that the clock was set since a reading: what was found then says
+// nothing of it now.
+func (l *Lane) parted(since reading) bool {
+	now := l.reading()
+	d := now.wall.Sub(since.wall) - now.timer.Sub(since.timer)
+	return d.Abs() > l.farOff()
+}
+
+func (l *Lane) farOff() time.Duration { return max(farOff, l.cfg.Skew) }
+
+// believed says whether the clock is known to be right, or nobody can know.
+func (l *Lane) believed() bool {
+	return !l.clock.stamped || l.clock.off.Load() == 0 && !l.parted(l.clock.judged)
+}
+
+// check says whether it is time to look at the clock. One that was set, or is wrong,
+// needs a record in the journal to be held against.
+func (l *Lane) check() bool {
+	c := &l.clock
+	if !c.stamped {
+		return false
+	}
+	since := func(t time.Time) time.Duration { return l.time.Timer().Sub(t) }
+	if l.parted(c.wrote) || c.off.Load() != 0 && since(c.wrote.timer) >= anewEvery {
+		l.current.moved = true
+	}
+	return c.wrote != c.judged && (since(c.at) >= clockEvery || l.parted(c.judged))
+}
+
+// judge holds the clock against the time of the newest record of the journal.
+func (l *Lane) judge(newest time.Time) {
+	now := l.reading()
+	l.clock.judged, l.clock.at = l.clock.asked, now.timer
+	var off time.Duration
+	if ahead := l.clock.judged.wall.Sub(newest); ahead > l.farOff() {
+		off = ahead
+	} else if behind := newest.Sub(now.wall); behind > l.farOff() {
+		off = -behind
+	}
+	was := l.clock.off.Swap(int64(off))
+	switch {
+	case off != 0 && was == 0:
+		err := l.Unwell()
+		l.log.Error("the clock is wrong", "error", err)
+		alert := events.Alert{Reason: fmt.Sprintf("partition %d of namespace %s: %v", l.partition, l.topics.Namespace, err), Errors: []events.Error{}, At: now.wall}
+		envelope := events.Envelope{
+			Source: "/waybill/" + l.topics.Namespace, Type: events.AlertRaised, Time: now.wall,
+			ID: fmt.Sprintf("p%d/%s", l.partition, strconv.FormatInt(now.wall.UnixMilli(), 10)),
+		}
+		l.current.add(envelope.Record(l.topics.Alerts, alert.Append(nil)))
+	case off == 0 && was != 0:
+		l.log.Info("the clock is right again")
+	}
+}
+
+// ErrClock says that the clock of an instance is far off Kafka's.
+var ErrClock = errors.New("the clocks of this instance and of Kafka differ by so much that no attempt expires and none is tried again")
+
+// Unwell says why the lane does not do all of its work, nil if it does.
+func (l *Lane) Unwell() error {
+	off := time.Duration(l.clock.off.Load())
+	if off == 0 {
+		return nil
+	}
+	where := "ahead"
+	if off < 0 {
+		where = "behind"
+	}
+	return fmt.Errorf("%w: that of %s is %s %s; set it right, or that of the broker", ErrClock, l.cfg.Instance, off.Abs().Round(time.Second), where)
+}

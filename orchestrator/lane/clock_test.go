@@ -1,0 +1,220 @@
+package lane
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// clocked is a lane on a journal that Kafka stamps, with an order whose attempts
+// have all expired by its clock.
+func clocked(t *testing.T) (*clocks, *Lane, *asked) {
+	t.Helper()
+	l, s := overdue(t)
+	now := l.time.Wall()
+	c := &clocks{wall: now, timer: now, kafka: now, lane: l}
+	l.time.Wall, l.time.Timer = func() time.Time { return c.wall }, func() time.Time { return c.timer }
+	s.commits = func() { c.newest = c.kafka }
+	l.clock.stamped = true
+	c.commits(t)
+	s.plays("at first it looks at its clock", 1, projections.Running, tick, c.told())
+	s.n = 0
+	return c, l, s
+}
+
+// clocks are those of a lane, and Kafka's.
+type clocks struct {
+	wall, timer, kafka time.Time
+	newest             time.Time // record in the journal
+	lane               *Lane
+}
+
+func (c *clocks) pass(d time.Duration) {
+	c.wall, c.timer, c.kafka = c.wall.Add(d), c.timer.Add(d), c.kafka.Add(d)
+}
+
+// commits has the lane commit what it has decided, if that is anything.
+func (c *clocks) commits(t *testing.T) (alerts []string) {
+	t.Helper()
+	l := c.lane
+	l.current.moved = true
+	l.begin()
+	for _, r := range l.inflight.records {
+		if r.Topic == l.topics.Alerts {
+			alert, err := events.Decode[events.Alert](r.Value)
+			must(t, err)
+			alerts = append(alerts, alert.Reason)
+		}
+	}
+	c.newest = c.kafka
+	must(t, l.conclude(nil))
+	return alerts
+}
+
+func (c *clocks) told() Happened { return Happened{What: Told, End: 7, Newest: c.newest} }
+
+// A clock that is far off is not supervised by. The lane says so, once; and that it
+// is right again it learns from a record that it writes.
+func TestAClockThatIsFarOff(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		off  time.Duration
+		says string
+	}{
+		{"ahead", 2 * time.Minute, "2m0s ahead"},
+		{"behind", -2 * time.Minute, "2m0s behind"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, l, s := clocked(t)
+			c.wall = c.wall.Add(test.off)
+			c.commits(t)
+			s.plays("a look at the clock", 1, projections.Running, tick, c.told(), tick, look)
+			if err := l.Unwell(); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("it says %v", err)
+			}
+			l.look = true
+			must(t, l.supervise(t.Context()))
+			if len(l.due.found) > 0 {
+				t.Errorf("it looks at its deadlines: %v", l.due.found)
+			}
+			// As long as it is wrong it looks again now and then, and says nothing more.
+			c.pass(anewEvery)
+			l.tick(true)
+			if !l.current.moved || l.due.asks {
+				t.Errorf("it writes a record: %t; it asks before that: %t", l.current.moved, l.due.asks)
+			}
+			c.commits(t)
+			s.plays("another look", 2, projections.Running, tick, c.told())
+			if l.Unwell() == nil {
+				t.Error("it is believed")
+			}
+			// It is set right.
+			c.wall = c.wall.Add(-test.off)
+			l.tick(true)
+			if !l.current.moved {
+				t.Error("it writes no record when the clock is set")
+			}
+			c.commits(t)
+			s.plays("it is right", 3, projections.Running, tick, c.told())
+			if err := l.Unwell(); err != nil {
+				t.Errorf("it is not believed: %v", err)
+			}
+			s.plays("it supervises", 4, projections.Expired, tick, look, c.told(), look)
+		})
+	}
+}
+
+// What a clock has found that then turns out to be wrong waits until it is right.
+func TestAClockThatIsFarOffHasFoundSomething(t *testing.T) {
+	c, _, s := clocked(t)
+	c.wall = c.wall.Add(time.Hour)
+	c.commits(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	s.plays("it is wrong", 2, projections.Running, c.told(), c.told(), tick, look)
+	c.wall = c.wall.Add(-time.Hour)
+	c.commits(t)
+	s.plays("it is right", 3, projections.Running, tick, look, c.told(), look)
+	s.plays("found anew", 4, projections.Expired, tick, look, c.told(), look)
+}
+
+// Looking at the clock does not move the end of the replies that is waited for.
+func TestALookAtTheClockWaitsForNoMore(t *testing.T) {
+	c, l, s := clocked(t)
+	first := c.told()
+	first.End = 8
+	s.plays("found", 1, projections.Running, tick, look, first)
+	c.pass(clockEvery)
+	c.commits(t)
+	later := c.told()
+	later.End = 9
+	s.plays("a look at the clock", 2, projections.Running, tick, look, later)
+	s.plays("what was there is read", 2, projections.Expired, late(s.reply(7, time.Now()), l))
+}
+
+// Without an answer about the clock none is believed that was set since the last, and
+// one about the replies does not need it.
+func TestNoAnswerAboutTheClock(t *testing.T) {
+	c, _, s := clocked(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	s.plays("as it was", 1, projections.Expired, Happened{What: Told, End: 7}, look)
+
+	c, l, s := clocked(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	c.wall = c.wall.Add(time.Hour)
+	c.commits(t)
+	s.plays("asked once more", 1, projections.Running, Happened{What: Told, End: 7})
+	s.plays("no answer", 2, projections.Running, tick, look, Happened{What: Told, End: 7})
+	if l.due.end >= 0 {
+		t.Error("it is believed")
+	}
+}
+
+// The alert is raised once.
+func TestTheAlertOfAClock(t *testing.T) {
+	c, l, _ := clocked(t)
+	c.wall = c.wall.Add(time.Hour)
+	c.commits(t)
+	l.clock.asked = l.clock.wrote // with the question
+	l.told(c.told())
+	l.told(c.told())
+	alerts := c.commits(t)
+	if len(alerts) != 1 || !strings.Contains(alerts[0], "1h0m0s ahead") || !strings.Contains(alerts[0], "partition 5 of namespace waybill") {
+		t.Errorf("alerts: %q", alerts)
+	}
+}
+
+// A clock that was set since the lane wrote last is not believed, before a record
+// shows that it was set right: a machine that was suspended.
+func TestAClockThatWasSet(t *testing.T) {
+	c, l, s := clocked(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	c.wall, c.kafka = c.wall.Add(time.Hour), c.kafka.Add(time.Hour)
+	s.plays("a record of before says nothing", 1, projections.Running, c.told())
+	l.tick(true)
+	if !l.current.moved {
+		t.Error("it writes no record")
+	}
+	c.commits(t)
+	s.plays("it agrees with Kafka's", 2, projections.Expired, tick, c.told(), look)
+	if l.Unwell() != nil {
+		t.Error("it is not believed")
+	}
+}
+
+// However long anything takes, a clock that is right is believed: a commit, an
+// answer, or the process. One that nobody stamps records by is never doubted.
+func TestAClockThatIsRight(t *testing.T) {
+	c, l, s := clocked(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	answer := c.told()
+	l.current.moved = true
+	l.begin()
+	c.pass(time.Hour)
+	c.newest = c.kafka
+	must(t, l.conclude(nil))
+	c.pass(time.Hour)
+	s.plays("the answer is old", 1, projections.Expired, answer, look)
+
+	c, _, s = clocked(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	answer = c.told()
+	c.pass(time.Hour)
+	c.commits(t)
+	s.plays("the answer is of before the commit", 1, projections.Expired, answer, look)
+
+	c, l, s = clocked(t)
+	l.clock.stamped = false
+	c.wall = c.wall.Add(time.Hour)
+	s.plays("found", 1, projections.Running, tick, look)
+	s.plays("nobody stamps", 1, projections.Expired, Happened{What: Told, End: 7}, look)
+
+	c, l, s = clocked(t)
+	l.cfg.Skew = 2 * time.Hour
+	c.wall = c.wall.Add(time.Hour)
+	c.commits(t)
+	s.plays("found", 1, projections.Running, tick, look)
+	s.plays("so much is allowed", 1, projections.Expired, c.told(), look)
+}

@@ -1,0 +1,159 @@
+package lane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// due is what a look at the deadlines found. It is not decided on before the replies
+// have been read that were in the partition when it was found: some may have come in
+// time while the lane was held up, or lags, or nobody owned the partition.
+//
+// What the lane has fetched does not say where they end: it may be old. So Kafka
+// is asked, once for all that is due at a time, and not while nothing is. An end
+// stands: what comes behind it came too late, however much that is.
+type due struct {
+	found []step
+	at    time.Time // of the look, by the lane's clock
+	asks  bool      // Kafka is to be asked
+	end   int64     // where the replies ended after that, -1 while Kafka has not said
+	read  int64     // where the lane was at the last tick
+	idle  int       // ticks since it was not there yet
+}
+
+// repliesPatience is how long what is due waits for replies that cannot be read: of
+// a partition without a leader, or behind a transaction that somebody leaves open.
+// The answer to another attempt could not be read either. It is counted in ticks, so
+// that a process that was stopped has not waited meanwhile.
+const repliesPatience = 10 * time.Minute
+
+// supervise decides on steps whose deadline has come (V1), or finds them. It says in
+// look whether there may be more.
+func (l *Lane) supervise(ctx context.Context) error {
+	l.look = false
+	l.raise()
+	if err := l.retryParked(ctx); err != nil {
+		return err
+	}
+	if len(l.due.found) == 0 {
+		return l.find()
+	}
+	if !l.fair() {
+		return nil
+	}
+	if !l.believed() {
+		l.due.end, l.due.idle = -1, 0
+		return nil
+	}
+	if l.time.Wall().Before(l.due.at) { // the clock was set back: all that was found may be of later
+		l.state.Rescan()
+		l.due = due{}
+		return nil
+	}
+	if err := l.prepare(ctx, nil); err != nil {
+		return err
+	}
+	env := l.env()
+	for _, s := range l.due.found {
+		order, err := l.order(s.order)
+		if err != nil {
+			return err
+		}
+		if order == nil {
+			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
+		}
+		d := decide.Supervise(env, order, s.name)
+		if l.take(d); d.Order == nil && d.Away != "" {
+			l.away.waits(s, d.Away)
+		}
+	}
+	more, err := l.state.Due(l.due.at, DueAtOnce)
+	l.due.found = l.pending(more)
+	l.look = len(l.due.found) > 0
+	return err
+}
+
+// find looks at the deadlines.
+func (l *Lane) find() error {
+	if err := l.state.Flush(); err != nil {
+		return err
+	}
+	if l.clock.off.Load() != 0 {
+		return nil
+	}
+	now := l.time.Wall()
+	expired, err := l.state.Due(now, DueAtOnce)
+	found := l.pending(expired)
+	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.position.At(events.InputReplies)}
+	return err
+}
+
+// fair says whether something is due, and nothing is to be waited for any more.
+func (l *Lane) fair() bool {
+	if len(l.due.found) == 0 {
+		return false
+	}
+	read := l.due.end >= 0 && l.position.At(events.InputReplies) >= l.due.end
+	return read || time.Duration(l.due.idle)*l.cfg.SuperviseEvery >= repliesPatience && l.due.idle > 0
+}
+
+// tick looks at the clock, and asks again what was not answered. While inputs are
+// taken it counts for how long what is due waits for replies.
+func (l *Lane) tick(taken bool) {
+	waits := len(l.due.found) > 0
+	if check := l.check(); !l.asking && (check || waits && l.due.end < 0 && l.clock.off.Load() == 0) {
+		l.due.asks = true
+	}
+	if !waits || !taken {
+		return
+	}
+	l.due.idle++
+	if at := l.position.At(events.InputReplies); at > l.due.read {
+		l.due.read, l.due.idle = at, 0
+	}
+	if l.fair() && l.due.idle > 0 {
+		l.log.Warn("replies cannot be read, and what has expired does not wait for them any longer", "position", l.due.read, "end", l.due.end, "waited", repliesPatience)
+	}
+}
+
+// ask has Kafka asked, if something is to be asked and nothing was.
+func (l *Lane) ask(b Beside) {
+	if l.due.asks && !l.asking {
+		l.due.asks, l.asking, l.clock.asked = false, true, l.clock.wrote
+		b.Ask()
+	}
+}
+
+// Ask asks Kafka when the newest record of the journal was written, and where the
+// replies end: all that is there, not what can be read.
+func (l *Lane) Ask(ctx context.Context) Happened {
+	h := Happened{What: Told}
+	if l.clock.stamped {
+		var err error
+		if h.Newest, err = l.broker.Newest(ctx, TopicPartition{l.topics.Journal, l.partition}); err != nil {
+			l.log.Debug("cannot look at the clock", "error", err)
+			h.Newest = time.Time{}
+		}
+	}
+	h.End, h.Err = l.broker.End(ctx, TopicPartition{l.topics.Replies, l.partition}, false)
+	return h
+}
+
+// told takes the answer, unless it is to a question about something else.
+func (l *Lane) told(h Happened) {
+	l.asking = false
+	if !h.Newest.IsZero() {
+		l.judge(h.Newest)
+	}
+	switch {
+	case h.Err != nil:
+		l.log.Debug("cannot see where the replies end", "error", h.Err)
+	case !l.due.asks && l.due.end < 0 && l.believed():
+		l.due.end = h.End
+	}
+}

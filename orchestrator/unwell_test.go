@@ -1,0 +1,30 @@
+package orchestrator
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+)
+
+func (ends) Unwell() error   { return nil }
+func (*waits) Unwell() error { return nil }
+
+// unwell is a lane whose clock is wrong.
+type unwell struct{ ends }
+
+func (unwell) Unwell() error { return lane.ErrClock }
+
+// An instance is not ready while a lane of it does not do all of its work.
+func TestNotReadyWithAWrongClock(t *testing.T) {
+	m := newMembership(nil, 12, slog.New(slog.DiscardHandler))
+	m.joined, m.owned[3] = true, &ownership{lane: ends{}}
+	if err := m.ready(); err != nil {
+		t.Errorf("it is not ready: %v", err)
+	}
+	m.owned[3].lane = unwell{}
+	if err := m.ready(); !errors.Is(err, lane.ErrClock) {
+		t.Errorf("it is ready, or not for its clock: %v", err)
+	}
+}
