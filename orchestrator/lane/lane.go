@@ -84,6 +84,8 @@ type Lane struct {
 	replies int64 // where they ended when the lane took over
 	early   early
 	parked  parked
+	rest    []*kgo.Record // was read, and found no room in the batch
+	left    []step        // is due, and found none
 	away    away
 	flushed time.Time
 	learned time.Time
@@ -113,7 +115,7 @@ func (l *Lane) Position() events.Positions { return *l.committed.Load() }
 // Busy says whether something is decided that is not committed, or inputs wait for
 // what is not known yet.
 func (l *Lane) Busy() bool {
-	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0
+	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0
 }
 
 // Batch is what becomes one transaction.
@@ -299,9 +301,9 @@ func (l *Lane) raise() {
 	l.current.raised, l.format = format, format
 }
 
-// decide makes the next batch of what one poll brought.
+// decide makes the next batch of what one poll brought, as far as there is room.
 func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
-	if len(records) == 0 {
+	if l.rest = nil; len(records) == 0 {
 		return nil
 	}
 	read := l.readInputs(records)
@@ -310,6 +312,10 @@ func (l *Lane) decide(ctx context.Context, records []*kgo.Record) error {
 	}
 	env := l.env()
 	for i := range read {
+		if l.current.full() {
+			l.rest = records[i:]
+			break
+		}
 		wait, err := l.tooEarly(ctx, &read[i])
 		if err == nil && !wait {
 			wait, err = l.park(&read[i])
@@ -393,7 +399,7 @@ func (l *Lane) take(d decide.Decision) {
 func (l *Lane) supervise(ctx context.Context) error {
 	l.look = false
 	l.raise()
-	if err := l.retryParked(ctx); err != nil {
+	if err := l.retryWaiting(ctx); err != nil {
 		return err
 	}
 	if l.position.At(events.InputReplies) < l.replies {
@@ -406,12 +412,22 @@ func (l *Lane) supervise(ctx context.Context) error {
 		return err
 	}
 	env := l.env()
-	due, err := l.state.Due(env.Now, DueAtOnce)
-	if err != nil {
-		return err
+	pending := l.left
+	if l.left = nil; len(pending) == 0 {
+		due, err := l.state.Due(env.Now, DueAtOnce)
+		if err != nil {
+			return err
+		}
+		l.look = len(due) == DueAtOnce
+		pending = l.pending(due)
+	} else {
+		l.look = true
 	}
-	l.look = len(due) == DueAtOnce
-	for _, s := range l.pending(due) {
+	for i, s := range pending {
+		if l.current.full() {
+			l.left, l.look = pending[i:], true
+			break
+		}
 		order, err := l.order(s.order)
 		if err != nil {
 			return err
