@@ -133,6 +133,14 @@ func Cut(s string, n int) string {
 // EnvelopeSize is more than what a message has around its payload.
 const EnvelopeSize = 8 << 10
 
+// A decision begins no more attempts once it has begun so many, or writes so many bytes:
+// one order must not be too much for a transaction, or for the memory. The supervisor
+// begins the others.
+const (
+	beginAtOnce = 100
+	writeAtOnce = 8 << 20
+)
+
 // decider builds one decision. Every event is folded as soon as it is decided,
 // so that what follows is decided on the state that it makes.
 type decider struct {
@@ -141,6 +149,8 @@ type decider struct {
 	flow  *workflow.Workflow // nil while it is not needed or not known
 	out   []Message
 	aside []Aside
+	begun int    // attempts
+	bytes int    // of all that is written
 	away  string // these two, see [Decision]
 	panic string
 }
@@ -186,7 +196,11 @@ func (d *decider) record(event *events.Event) {
 		// The decider made the event from the very state that refuses it.
 		panic(fmt.Sprintf("decided what cannot be folded: %v", err))
 	}
+	wrote := len(d.out)
 	d.out = Outbox(d.out, d.env.Topics, d.order, e)
+	for i := range d.out[wrote:] {
+		d.bytes += len(d.out[wrote+i].Value)
+	}
 }
 
 // errored stops the order and calls an operator, who is told what to do (P2); e says

@@ -217,14 +217,20 @@ func (d *decider) start(t task) bool {
 		d.overdue()
 		return false
 	}
+	if d.begun >= beginAtOnce || d.bytes >= writeAtOnce {
+		d.await(t)
+		return true
+	}
 	e, away, fault := t.kind.start(d.env, t)
 	switch {
 	case fault != nil:
 		return d.refuse(t, fault)
 	case away != "":
-		d.await(t, away)
+		d.away = away
+		d.await(t)
 		return true
 	}
+	d.begun++
 	work := t.work()
 	e.Step, e.Attempt, e.LockedBy, e.Outcome = t.step.Name, work.Attempt+1, d.env.Instance, t.outcome()
 	// The key outlives the attempt, so that the service can tell a repeat (A3).
@@ -241,10 +247,9 @@ func (d *decider) start(t task) bool {
 	return true
 }
 
-// await has the supervisor begin the attempt once the topic can be written. That is
-// written once, and uses no attempt up.
-func (d *decider) await(t task, topic string) {
-	d.away = topic
+// await has the supervisor begin the attempt as soon as it can be. That is written
+// once, and uses no attempt up.
+func (d *decider) await(t task) {
 	if work := t.work(); work.Due.IsZero() {
 		d.record(&events.Event{Type: t.retried, Step: t.step.Name, Attempt: work.Attempt + 1, Due: events.Time(d.env.Now)})
 	}

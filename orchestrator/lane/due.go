@@ -37,7 +37,7 @@ const repliesPatience = 10 * time.Minute
 func (l *Lane) supervise(ctx context.Context) error {
 	l.look = false
 	l.raise()
-	if err := l.retryParked(ctx); err != nil {
+	if err := l.retryWaiting(ctx); err != nil {
 		return err
 	}
 	if len(l.due.found) == 0 {
@@ -59,7 +59,11 @@ func (l *Lane) supervise(ctx context.Context) error {
 		return err
 	}
 	env := l.env()
-	for _, s := range l.due.found {
+	for i, s := range l.due.found {
+		if l.current.full() {
+			l.due.found, l.look = l.due.found[i:], true
+			return nil
+		}
 		order, err := l.order(s.order)
 		if err != nil {
 			return err

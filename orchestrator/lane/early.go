@@ -55,6 +55,11 @@ func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
 	l.inputs.Resume(l.topics.Commands)
 	err := l.takeIn(env, &waited[0])
 	for i := 1; i < len(waited) && err == nil; i++ {
+		if l.current.full() {
+			l.early.commands = waited[i:]
+			l.inputs.Pause(l.topics.Commands)
+			break
+		}
 		var wait bool
 		if wait, err = l.tooEarly(ctx, &waited[i]); err == nil && !wait {
 			err = l.takeIn(env, &waited[i])

@@ -90,6 +90,7 @@ type Lane struct {
 	early   early
 	added   []TopicPartition // partitions that were added to inputs, and that it reads too
 	parked  parked
+	rest    []input // was read, and found no room in the batch
 	away    away
 	flushed time.Time
 	learned time.Time
@@ -121,7 +122,7 @@ func (l *Lane) Position() events.Positions { return *l.committed.Load() }
 // Busy says whether something is decided that is not committed, inputs wait for what
 // is not known yet, or Kafka is being asked.
 func (l *Lane) Busy() bool {
-	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || l.asking || l.due.asks
+	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || l.asking || l.due.asks
 }
 
 // Batch is what becomes one transaction.
@@ -326,17 +327,24 @@ func (l *Lane) raise() {
 }
 
 // decide makes the next batch of what one poll brought, and of what could not be read
-// behind that.
+// behind that, as far as there is room.
 func (l *Lane) decide(ctx context.Context, records []*kgo.Record, unread ...input) error {
-	if len(records)+len(unread) == 0 {
+	return l.decideOn(ctx, append(l.readInputs(records), unread...))
+}
+
+func (l *Lane) decideOn(ctx context.Context, read []input) error {
+	if l.rest = nil; len(read) == 0 {
 		return nil
 	}
-	read := append(l.readInputs(records), unread...)
 	if err := l.prepare(ctx, read); err != nil {
 		return err
 	}
 	env := l.env()
 	for i := range read {
+		if l.current.full() {
+			l.rest = read[i:]
+			break
+		}
 		wait, err := l.tooEarly(ctx, &read[i])
 		if err == nil && !wait {
 			wait, err = l.park(&read[i])

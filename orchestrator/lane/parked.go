@@ -95,16 +95,27 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 	return to != "" && events.ValidTopic(to) && !l.topics.Owns(to) && l.unwritable(to, decide.EnvelopeSize) != "", nil
 }
 
-// retryParked decides on those that are parked and need not wait any more, and on the
-// commands that waited for them.
-func (l *Lane) retryParked(ctx context.Context) error {
-	if len(l.parked.inputs) == 0 {
+// retryWaiting decides on what is parked and need not wait any more, and on the commands
+// that waited for it, as far as there is room in the batch.
+func (l *Lane) retryWaiting(ctx context.Context) error {
+	if len(l.parked.inputs)+len(l.early.commands) == 0 {
 		return nil
 	}
 	if err := l.prepare(ctx, nil); err != nil {
 		return err
 	}
-	env, waiting := l.env(), l.parked
+	env := l.env()
+	if err := l.retryParked(env); err != nil {
+		return err
+	}
+	return l.retryEarly(ctx, env)
+}
+
+func (l *Lane) retryParked(env *decide.Env) error {
+	if len(l.parked.inputs) == 0 {
+		return nil
+	}
+	waiting := l.parked
 	l.parked = parked{paused: waiting.paused}
 	for i := range waiting.inputs {
 		in := &waiting.inputs[i]
@@ -112,7 +123,7 @@ func (l *Lane) retryParked(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if wait {
+		if wait || l.current.full() {
 			l.parked.add(in)
 			continue
 		}
@@ -130,5 +141,5 @@ func (l *Lane) retryParked(ctx context.Context) error {
 		l.parked.paused = false
 		l.inputs.Resume(l.topics.Orders)
 	}
-	return l.retryEarly(ctx, env)
+	return nil
 }

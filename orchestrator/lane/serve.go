@@ -160,6 +160,12 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		}
 		l.ask(b)
 		room := !l.current.full()
+		if room && len(l.rest) > 0 && ctx.Err() == nil {
+			if err := l.decideOn(ctx, l.rest); err != nil {
+				return err
+			}
+			continue
+		}
 		// Told to stop, it first hears how the commit ended.
 		h := b.Next(Wanted{Inputs: room, Look: l.look && room, Stop: l.inflight == nil})
 		var err error
