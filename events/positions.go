@@ -67,7 +67,7 @@ func (p *Positions) Added() (all []Added) {
 	for member := range strings.SplitSeq(p.added, ",") {
 		name, next, _ := strings.Cut(member, `":`)
 		in, partition, _ := addedName(name[1:])
-		offset, _ := strconv.ParseInt(next, 10, 64) //nolint:errcheck // as it was written by SetOf
+		offset, _ := strconv.ParseInt(next, 10, 64) // as SetOf wrote it
 		all = append(all, Added{in, partition, offset})
 	}
 	return all

@@ -97,10 +97,12 @@ type ends struct {
 }
 
 func (e ends) TakeOver(context.Context) error { return e.takeover }
+
 func (e ends) SkipLost(_ context.Context, by, why string) error {
 	e.say("skip: %s, %s", by, why)
 	return e.skipping
 }
+
 func (e ends) Serve(context.Context) error {
 	e.say("served: %t", e.serves(3))
 	e.served = e.ready()

@@ -369,9 +369,11 @@ func (r *simReader) Seek(from map[string]int64) {
 	r.topics, r.next = slices.Sorted(maps.Keys(from)), from
 	r.added, r.from = nil, nil
 }
+
 func (r *simReader) Add(at lane.TopicPartition, from int64) {
 	r.added, r.from = append(r.added, at), append(r.from, from)
 }
+
 func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
 func (r *simReader) Resume(topic string) { r.paused[topic] = false }
 func (r *simReader) Close()              {}

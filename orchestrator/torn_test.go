@@ -155,7 +155,7 @@ func TestGoingOnBehindLostInputs(t *testing.T) {
 					}
 					return nil
 				})
-				other := int32(1 - h.partition)
+				other := 1 - h.partition
 				if err := h.instance.SkipLost(t.Context(), other, "ann", "why not"); !errors.Is(err, ErrRefused) {
 					t.Errorf("of the other partition nothing is lost: %v", err)
 				}

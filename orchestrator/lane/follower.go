@@ -158,15 +158,15 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		case err == nil:
 		case errors.Is(err, projections.ErrDamaged):
 			damaged = err
+		case errors.Is(err, projections.ErrNewer), errors.Is(err, kgo.ErrMaxDecompress):
+			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
+			f.drop(fetched.Partition)
+			f.states[fetched.Partition] = state
 		case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
 			// Kafka's trouble, such as a broker that has come back and does not know
 			// its topics yet.
 			f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
 			f.rest(fetched.Partition, state, rest{until: f.now().Add(rereadAfter)})
-		case errors.Is(err, projections.ErrNewer):
-			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
-			f.drop(fetched.Partition)
-			f.states[fetched.Partition] = state
 		default:
 			f.restart(fetched.Partition, state, err)
 		}

@@ -63,6 +63,9 @@ func TestAFollowerGoesOn(t *testing.T) {
 		{"another transaction", func(last *kgo.Record) kgo.FetchPartition {
 			return kgo.FetchPartition{Records: []*kgo.Record{numbered(last, 2)}}
 		}, []int64{6, 0}},
+		{"a batch that cannot be read is not read again and again", func(*kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Err: kgo.ErrMaxDecompress}
+		}, []int64{6}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, order, last := newFolded(t)
