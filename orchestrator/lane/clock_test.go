@@ -137,7 +137,7 @@ func TestALookAtTheClockWaitsForNoMore(t *testing.T) {
 // Without an answer about the clock none is believed that was set since the last, and
 // one about the replies does not need it.
 func TestNoAnswerAboutTheClock(t *testing.T) {
-	c, _, s := clocked(t)
+	_, _, s := clocked(t)
 	s.plays("found", 1, projections.Running, tick, look)
 	s.plays("as it was", 1, projections.Expired, Happened{What: Told, End: 7}, look)
 
