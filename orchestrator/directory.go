@@ -203,7 +203,7 @@ func (f *topicFacts) absences(s *said, partitions int32) {
 		f.away = fmt.Sprintf("it has %d partitions, and needs %d", n, partitions)
 	}
 	for p, detail := range s.partitions {
-		why := ""
+		var why string
 		switch {
 		case detail.Err != nil:
 			why = detail.Err.Error()
@@ -224,7 +224,7 @@ func (f *topicFacts) absences(s *said, partitions int32) {
 // doubted notes that Kafka does not take a record, or says so of the topic.
 func (d *directory) doubted(topic string, f *topicFacts, err error, of doubt) {
 	now := d.now()
-	refusal := ""
+	var refusal string
 	switch {
 	case tooLarge(err):
 		refusal = kerr.MessageTooLarge.Message

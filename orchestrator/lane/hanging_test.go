@@ -68,9 +68,9 @@ func TestLooks(t *testing.T) {
 }
 
 // newRing returns a lane that has all slots, as its broker knows.
-func newRing(t *testing.T, open ...OpenTransaction) *Lane {
+func newRing(t *testing.T) *Lane {
 	l, _ := newLane(t)
-	l.producers, l.broker = &producers{}, opens{transactions: open}
+	l.producers, l.broker = &producers{}, opens{}
 	for slot := range l.producers.ring {
 		l.producers.ring[slot] = &resting{has: Transaction{int64(slot), 7}}
 	}

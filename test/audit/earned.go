@@ -20,10 +20,6 @@ func (b *Books) Unearned() []string {
 
 // unearned are the numbers of such events.
 func unearned(history []events.Event) (all []uint64) {
-	type work struct {
-		step string
-		undo bool
-	}
 	broken := make(map[task]events.Error)
 	for i := range history {
 		e := &history[i]

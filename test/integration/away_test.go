@@ -39,7 +39,7 @@ func TestAnAgentsBrokerIsKilled(t *testing.T) {
 	t.Parallel()
 	suite := newTwoBrokers(t)
 	w := suite.world
-	w.put(suite, w.Topic("requests.away"), partitions)
+	w.put(w.Topic("requests.away"), partitions)
 	w.Register(suite.instance, far)
 	suite.tried(`{"workflow":"far"}`)
 }
@@ -66,7 +66,7 @@ func newTwoBrokers(t *testing.T) *twoBrokers {
 }
 
 // put makes a topic whose only replicas are on the second broker.
-func (w *world) put(on *twoBrokers, topic string, partitions int32) {
+func (w *world) put(topic string, partitions int32) {
 	w.Helper()
 	req := kmsg.NewPtrCreateTopicsRequest()
 	made := kmsg.NewCreateTopicsRequestTopic()
