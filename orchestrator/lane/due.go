@@ -41,7 +41,7 @@ func (l *Lane) supervise(ctx context.Context) error {
 		return err
 	}
 	if len(l.due.found) == 0 {
-		return l.find()
+		return l.find(ctx)
 	}
 	if !l.fair() {
 		return nil
@@ -82,8 +82,13 @@ func (l *Lane) supervise(ctx context.Context) error {
 	return err
 }
 
-// find looks at the deadlines.
-func (l *Lane) find() error {
+// find looks at the deadlines, and whether agents are back for whom something waits.
+func (l *Lane) find(ctx context.Context) error {
+	if len(l.away.steps) > 0 {
+		if err := l.prepare(ctx, nil); err != nil {
+			return err
+		}
+	}
 	if err := l.state.Flush(); err != nil {
 		return err
 	}

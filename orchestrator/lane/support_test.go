@@ -20,6 +20,7 @@ type still struct {
 	flows    workflow.Set
 	poisoned bool              // whoever looks a workflow up panics
 	looked   func()            // is told of whoever does
+	learns   func([]string)    // is told of what is asked
 	refuses  map[string]string // why, by topic
 	away     map[string]string // why, by topic
 	refused  []string          // what the lane told
@@ -48,7 +49,12 @@ func (w *still) RequestTopics() []string {
 	return topics
 }
 
-func (*still) Learn(context.Context, bool, []string) error { return nil }
+func (w *still) Learn(_ context.Context, _ bool, topics []string) error {
+	if w.learns != nil {
+		w.learns(topics)
+	}
+	return nil
+}
 
 func (w *still) Refuses(topic string, _ int) string { return w.refuses[topic] }
 
