@@ -313,8 +313,10 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 		if now.Sub(facts.lateAt) > 2*lateLongest {
 			facts.late = 0
 		}
-		last := min(lateLast<<facts.late, lateLongest)
-		facts.late, facts.lateAt, facts.until = min(facts.late+1, 10), now, now.Add(last)
+		if facts.late == 0 || now.Sub(facts.lateAt) >= lateLast { // all lanes hear of one outage
+			facts.late, facts.lateAt = min(facts.late+1, 10), now
+		}
+		facts.until = facts.lateAt.Add(min(lateLast<<(facts.late-1), lateLongest))
 		facts.down = maps.Clone(facts.down)
 		if facts.down == nil {
 			facts.down = make(map[int32]string)

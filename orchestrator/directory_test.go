@@ -160,6 +160,21 @@ func TestAPartitionThatIsLate(t *testing.T) {
 	d.expects(t, "waybill.journal", 1, "", "")
 }
 
+// All lanes of an instance hear of the same outage: it counts once.
+func TestAnOutageCountsOnce(t *testing.T) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	d := newDirectory(nil, &topics, 12, slog.New(slog.DiscardHandler))
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	for p := range int32(6) {
+		d.Refused(lane.TopicPartition{Topic: topics.Requests("x"), Partition: p}, 0, false, lane.ErrLate)
+	}
+	if rests := d.topics[topics.Requests("x")].until.Sub(now); rests != lateLast {
+		t.Errorf("the agent is left alone for %s", rests)
+	}
+}
+
 // How much a topic takes Kafka says itself, or it shows by refusals: of a record that
 // was alone, and twice. Until then records go alone.
 func TestHowMuchATopicTakes(t *testing.T) {

@@ -1,6 +1,9 @@
 package lane
 
-import "github.com/waybill-dev/waybill/projections"
+import (
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
 
 // away are the steps that are due, and whose agents' topics cannot be written now.
 // They stay in the index of deadlines, which is not looked at again for them, so that
@@ -9,8 +12,8 @@ import "github.com/waybill-dev/waybill/projections"
 type away struct {
 	steps  map[step]string   // the topic that it waits for
 	topics map[string][]step // in the order in which they came
-	// more says that not all are known: there were too many, more than most.
-	more bool
+	// more are the topics for which others wait, too: there were more than most.
+	more map[string]bool
 	most int
 }
 
@@ -28,7 +31,10 @@ func (a *away) waits(s step, topic string) {
 	case a.steps[s] != "":
 		return
 	case len(a.steps) >= a.most:
-		a.more = true
+		if a.more == nil {
+			a.more = make(map[string]bool)
+		}
+		a.more[topic] = true
 		return
 	}
 	a.steps[s] = topic
@@ -40,7 +46,7 @@ func (a *away) waits(s step, topic string) {
 func (l *Lane) pending(due []projections.Due) []step {
 	var pending []step
 	for topic, waiting := range l.away.topics {
-		if l.unwritable(topic, 0) != "" {
+		if l.unwritable(topic, events.MaxBatch) != "" {
 			continue
 		}
 		n := min(len(waiting), DueAtOnce)
@@ -52,13 +58,15 @@ func (l *Lane) pending(due []projections.Due) []step {
 			delete(l.away.topics, topic)
 		}
 	}
-	if len(pending) > 0 {
-		l.look = true
-		if l.away.more {
-			l.away.more = false
+	for topic := range l.away.more {
+		if l.unwritable(topic, events.MaxBatch) == "" && len(l.away.topics[topic]) == 0 {
+			clear(l.away.more) // the others are found again
 			l.state.Rescan()
+			l.look = true
+			break
 		}
 	}
+	l.look = l.look || len(pending) > 0
 	for _, d := range due {
 		s := step{d.Order, d.Step}
 		if l.away.steps[s] == "" {

@@ -20,6 +20,7 @@ type clock struct {
 	asked   reading      // wrote, as of the last question
 	judged  reading      // asked, as of the last answer
 	at      time.Time    // of that, by the timer
+	newest  time.Time    // what Kafka said then
 	off     atomic.Int64 // how far the clock is ahead, if it is far off, else 0
 }
 
@@ -75,9 +76,14 @@ func (l *Lane) check() bool {
 // judge holds the clock against the time of the newest record of the journal.
 func (l *Lane) judge(newest time.Time) {
 	now := l.reading()
-	l.clock.judged, l.clock.at = l.clock.asked, now.timer
+	// Kafka tells the greatest time. Where that stays although the lane has written, its
+	// clock was ahead once, and nobody can tell.
+	untold := newest.Equal(l.clock.newest) && l.clock.asked != l.clock.judged
+	l.clock.judged, l.clock.at, l.clock.newest = l.clock.asked, now.timer, newest
 	var off time.Duration
-	if ahead := l.clock.judged.wall.Sub(newest); ahead > l.farOff() {
+	if untold {
+		off = 0
+	} else if ahead := l.clock.judged.wall.Sub(newest); ahead > l.farOff() {
 		off = ahead
 	} else if behind := newest.Sub(now.wall); behind > l.farOff() {
 		off = -behind

@@ -39,6 +39,7 @@ func (c *clocks) pass(d time.Duration) {
 // commits has the lane commit what it has decided, if that is anything.
 func (c *clocks) commits(t *testing.T) (alerts []string) {
 	t.Helper()
+	c.pass(time.Millisecond) // after the one before
 	l := c.lane
 	l.current.moved = true
 	l.begin()

@@ -71,6 +71,9 @@ func (l *Lane) supervise(ctx context.Context) error {
 		if order == nil {
 			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
 		}
+		if step := order.Step(s.name); step != nil && order.Attention(step).After(l.due.at) {
+			continue // what began since the look: its reply may be behind the end
+		}
 		d := decide.Supervise(env, order, s.name)
 		if l.take(d); d.Order == nil && d.Away != "" {
 			l.away.waits(s, d.Away)
@@ -78,7 +81,7 @@ func (l *Lane) supervise(ctx context.Context) error {
 	}
 	more, err := l.state.Due(l.due.at, DueAtOnce)
 	l.due.found = l.pending(more)
-	l.look = len(l.due.found) > 0
+	l.look = len(l.due.found) > 0 || len(more) == DueAtOnce
 	return err
 }
 
@@ -98,6 +101,7 @@ func (l *Lane) find(ctx context.Context) error {
 	now := l.time.Wall()
 	expired, err := l.state.Due(now, DueAtOnce)
 	found := l.pending(expired)
+	l.look = l.look || len(found) == 0 && len(expired) == DueAtOnce // all of them wait for somebody
 	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.position.At(events.InputReplies)}
 	return err
 }

@@ -58,6 +58,8 @@ func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
 		if l.current.full() {
 			l.early.commands = waited[i:]
 			l.inputs.Pause(l.topics.Commands)
+			// What was written since the first of them waited may be what these wait for.
+			l.early.until, err = l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
 			break
 		}
 		var wait bool

@@ -187,7 +187,8 @@ func (l *Lane) Commit(ctx context.Context, b *Batch) error {
 func (l *Lane) unseenOf(b *Batch) *kgo.Record {
 	for _, at := range l.unseen.list() {
 		for _, r := range b.records {
-			if r.Topic == at.Topic && (r.Partition == at.Partition || !l.topics.Owns(r.Topic)) {
+			hashed := !l.topics.Owns(r.Topic) || r.Topic == l.topics.Alerts || r.Topic == l.topics.DeadLetters
+			if r.Topic == at.Topic && (r.Partition == at.Partition || hashed) {
 				return r
 			}
 		}

@@ -167,7 +167,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			continue
 		}
 		// Told to stop, it first hears how the commit ended.
-		h := b.Next(Wanted{Inputs: room, Look: l.look && room, Stop: l.inflight == nil})
+		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil})
 		var err error
 		switch h.What {
 		case Fetched:
