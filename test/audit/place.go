@@ -165,6 +165,9 @@ func (s *settlement) copied(from place, r *kgo.Record) {
 		added = 2
 	}
 	f := before(r, added)
+	if added == 1 && r.Attrs.TimestampType() == 1 {
+		f.written = anyTime // Kafka stamped it anew, and releases of before do not say what stood there
+	}
 	if from.topic != r.Topic {
 		s.report("%s was forwarded to %s", from, placeOf(r))
 	}
@@ -196,9 +199,15 @@ func (s *settlement) leaves(at place, f fingerprint, keyless bool) {
 // anyKey is the fingerprint of a key that is not there.
 const anyKey = 0
 
+// anyTime is when a record was written that does not say so.
+const anyTime = -1
+
 func (s *settlement) meet(at place, original, copied fingerprint) {
 	if original.key == anyKey {
 		copied.key = anyKey
+	}
+	if copied.written == anyTime {
+		copied.written = original.written
 	}
 	if other := copied.other(original); other != "" {
 		s.report("%s was forwarded with %s", at, other)

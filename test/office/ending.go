@@ -3,6 +3,7 @@ package office
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -47,9 +48,18 @@ func (e *Ending) Look(ctx context.Context) error {
 	return nil
 }
 
-// goOn is the command that lets an order in Error go on. An undo whose input cannot
-// be computed is passed over: it would fail again.
+// badInput is why an order stands in Error of which a step's input cannot be computed,
+// for example because a step was skipped whose output it uses.
+var badInput = regexp.MustCompile(`^step (\S+): with "`)
+
+// goOn is the command that lets an order in Error go on. A step whose input cannot be
+// computed is given one, and such an undo is passed over: it would fail again.
 func goOn(o *api.Order) string {
+	if o.Reason != nil {
+		if step := badInput.FindStringSubmatch(*o.Reason); step != nil {
+			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":{},"sameKey":true`, step[1])
+		}
+	}
 	for _, s := range o.Steps {
 		if s.Undo != nil && s.Undo.State == "failed" && s.Undo.Error.Code == "bad-expression" {
 			return fmt.Sprintf(`"command":"skip-step","step":%q`, s.Name)
