@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -576,6 +577,95 @@ func TestWaitsForTheBroker(t *testing.T) {
 	if err := await(t, "Serve", done); err != nil {
 		t.Error(err)
 	}
+}
+
+// A broker that is behind something that takes connections and ends them while it is
+// away (a proxy, a load balancer) costs no reply, nor one that has not heard of the
+// topic again since its start.
+func TestRepliesWaitForTheBroker(t *testing.T) {
+	t.Run("connections end at once", func(t *testing.T) {
+		const all = 40
+		k := newKafka(t, 8)
+		way := &cutWay{refused: make(chan struct{}, 1000)}
+		config := k.config()
+		config.Concurrency = all
+		config.KafkaOptions = append(config.KafkaOptions, kgo.Dialer(way.dial))
+		var asked sync.WaitGroup // those that come again do not count
+		asked.Add(all)
+		var first sync.Map
+		k.serve(config, agents.Operations{"charge": agents.Do(func(_ context.Context, req agents.Request[charge]) (receipt, error) {
+			if _, again := first.LoadOrStore(req.Order, true); !again && req.Order != "o" {
+				asked.Done()
+				asked.Wait()
+				way.cut()
+			}
+			return receipt{}, nil
+		})})
+		k.ask(request("o", "charge", "{}"))
+		k.reply() // so that the agent knows the topic
+		for i := range all {
+			k.ask(request(fmt.Sprintf("o-%d", i), "charge", "{}"))
+		}
+		for range 10 {
+			await(t, "another connection", way.refused)
+		}
+		way.mend()
+		k.records(all)
+		if log := k.log.String(); strings.Contains(log, "Kafka refused a reply") {
+			t.Errorf("a reply was lost:\n%s", log)
+		}
+	})
+	t.Run("the topic is not known", func(t *testing.T) {
+		k := newKafka(t, 1)
+		k.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: replies, Err: kerr.UnknownTopicOrPartition, Count: 20})
+		k.serve(k.config(), agents.Operations{"charge": agents.Do(pay)})
+		k.ask(request("o-1", "charge", "{}"))
+		k.reply()
+		k.awaitCommit(0, 1)
+	})
+}
+
+// cutWay is a way to a broker. While it is cut, whoever dials is taken, and left.
+type cutWay struct {
+	mu      sync.Mutex
+	gone    bool
+	open    []net.Conn
+	refused chan struct{}
+}
+
+func (w *cutWay) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone {
+		w.refused <- struct{}{}
+		here, there := net.Pipe()
+		go func() {
+			_, _ = there.Read(make([]byte, 1<<10))
+			_ = there.Close()
+		}()
+		return here, nil
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		w.open = append(w.open, c)
+	}
+	return c, err
+}
+
+func (w *cutWay) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	for _, c := range w.open {
+		_ = c.Close()
+	}
+	w.open = nil
+}
+
+func (w *cutWay) mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = false
 }
 
 func TestWrongConfigurationFailsAtOnce(t *testing.T) {

@@ -22,6 +22,12 @@ const (
 	// fetchWait is how long a broker holds a fetch that finds nothing. A partition
 	// that is resumed meanwhile waits for it: 5 s by default.
 	fetchWait = 500 * time.Millisecond
+	// metadataEvery is how often a client looks at most whether a broker or a topic is
+	// back: every 5 s by default.
+	metadataEvery = 50 * time.Millisecond
+	// unknownTopicLooks is how often Kafka may say that the replies' topic does not exist
+	// before that is believed: a broker that starts says so for a moment.
+	unknownTopicLooks = int(10 * time.Second / metadataEvery)
 	// partingTimeout is for Kafka to take the last replies and commits.
 	partingTimeout = 10 * time.Second
 )
@@ -87,7 +93,9 @@ func newServer(ctx context.Context, config Config, topics events.Topics, operati
 func (s *server) options(namespace string) []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.ClientID("waybill-agent-" + s.config.Agent),
-		kgo.MetadataMinAge(50 * time.Millisecond), // by default a restarted broker is found after up to 5 s
+		kgo.MetadataMinAge(metadataEvery),
+		kgo.AlwaysRetryEOF(), // by default a connection that ends at once counts as a wrong setting of TLS
+		kgo.UnknownTopicRetries(unknownTopicLooks),
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.FetchMaxWait(fetchWait),
 		kgo.WithHooks(&connections{log: s.log, away: throttle{every: 10 * time.Second}}),

@@ -21,6 +21,7 @@ type clock struct {
 	judged  reading      // asked, as of the last answer
 	at      time.Time    // of that, by the timer
 	newest  time.Time    // what Kafka said then
+	since   time.Time    // when it said so first, by the timer
 	off     atomic.Int64 // how far the clock is ahead, if it is far off, else 0
 }
 
@@ -42,6 +43,9 @@ const (
 	clockEvery = 10 * time.Second
 	// anewEvery is how often a lane whose clock is wrong writes a record to look again.
 	anewEvery = time.Minute
+	// staysFor is for how long the greatest time of a journal has stayed that is not that
+	// of its newest record. Two records can be of one millisecond.
+	staysFor = time.Second
 )
 
 // parted says that the clock was set since a reading: what was found then says
@@ -75,20 +79,23 @@ func (l *Lane) check() bool {
 
 // judge holds the clock against the time of the newest record of the journal.
 func (l *Lane) judge(newest time.Time) {
-	now := l.reading()
-	// Kafka tells the greatest time. Where that stays although the lane has written, its
-	// clock was ahead once, and nobody can tell.
-	untold := newest.Equal(l.clock.newest) && l.clock.asked != l.clock.judged
-	l.clock.judged, l.clock.at, l.clock.newest = l.clock.asked, now.timer, newest
+	c, now := &l.clock, l.reading()
+	c.judged, c.at = c.asked, now.timer
+	if !newest.Equal(c.newest) {
+		c.newest, c.since = newest, now.timer
+	}
+	ahead, behind := c.judged.wall.Sub(newest), newest.Sub(now.wall)
 	var off time.Duration
-	if untold {
-		off = 0
-	} else if ahead := l.clock.judged.wall.Sub(newest); ahead > l.farOff() {
+	switch {
+	// Kafka tells the greatest time. Where that stays although the lane has written since,
+	// its clock was ahead once, and nobody can tell.
+	case c.judged.timer.Sub(c.since) >= staysFor:
+	case ahead > l.farOff():
 		off = ahead
-	} else if behind := newest.Sub(now.wall); behind > l.farOff() {
+	case behind > l.farOff():
 		off = -behind
 	}
-	was := l.clock.off.Swap(int64(off))
+	was := c.off.Swap(int64(off))
 	switch {
 	case off != 0 && was == 0:
 		err := l.Unwell()

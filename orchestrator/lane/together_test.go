@@ -165,6 +165,32 @@ func TestKafkasClockWasAheadOnce(t *testing.T) {
 	}
 }
 
+// Records of one millisecond do not hide that a clock is wrong, nor does an answer that
+// knows of a later record than the question.
+func TestAClockThatIsFarOffFromOneRecordToTheNext(t *testing.T) {
+	ask := func(l *Lane) { l.clock.asked = l.clock.wrote }
+	for _, test := range []struct {
+		name   string
+		answer time.Duration // after the question
+	}{{"of one millisecond", 0}, {"behind the question", anewEvery}} {
+		t.Run(test.name, func(t *testing.T) {
+			c, l, _ := clocked(t)
+			ask(l)
+			c.pass(test.answer)
+			c.commits(t)
+			newest := c.newest
+			l.told(c.told())
+			c.wall = c.wall.Add(time.Hour)
+			c.commits(t)
+			ask(l)
+			c.newest = newest // as if it were of now
+			if l.told(c.told()); l.Unwell() == nil {
+				t.Error("it is believed")
+			}
+		})
+	}
+}
+
 // Where more wait for one agent than are kept in mind, those of another begin when that
 // one is back.
 func TestAnotherAgentThanThoseOfTheManyIsBack(t *testing.T) {

@@ -64,7 +64,10 @@ func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 // Client returns a client of the broker, closed when t ends.
 func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, opts...)...)
+	client, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(b.Brokers...),
+		kgo.AlwaysRetryEOF(), // what stands before a container takes connections while that is away
+	}, opts...)...)
 	if err != nil {
 		t.Fatalf("making a Kafka client: %v", err)
 	}
