@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -149,17 +150,23 @@ func (d *dev) createTopics(ctx context.Context, opts []kgo.Opt, topics *events.T
 }
 
 // registerExample waits until the instance is ready and registers the example
-// workflow.
+// workflow. A state store that turns out to be damaged ends the instance meanwhile,
+// and another begins.
 func registerExample(ctx context.Context, server string) error {
 	return talk(server, func(client *api.Client) error {
-		for client.Ready(ctx) != nil {
+		for {
+			if client.Ready(ctx) == nil {
+				err := client.Register(ctx, "order-fulfilment/workflow.yaml", fulfilment.Workflow)
+				if problem, ok := errors.AsType[*api.Problem](err); !ok || problem.Status != http.StatusServiceUnavailable {
+					return err
+				}
+			}
 			select {
 			case <-time.After(20 * time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		return client.Register(ctx, "order-fulfilment/workflow.yaml", fulfilment.Workflow)
 	})
 }
 

@@ -51,10 +51,13 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	onKafka, alone := split(packages, usesKafka)
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
+		// Processes are started, stopped and waited for, which leaves the machine to others.
+		processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
+			{packages: processes, beside: true, flags: []string{"-p", "1"}, env: fixed},
 			simulated,
-			{packages: onKafka, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		}
 	}
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
