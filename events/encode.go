@@ -2,6 +2,8 @@ package events
 
 import (
 	"encoding/base64"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -93,6 +95,19 @@ func (o *object) texts(name string, values []string) {
 	o.b = append(o.b, ']')
 }
 
+func (o *object) offsets(name string, values map[string]int64) {
+	if values == nil {
+		return
+	}
+	o.name(name)
+	all := open(o.b)
+	for _, topic := range slices.Sorted(maps.Keys(values)) {
+		all.name(topic) // has nothing that JSON would quote: see [ValidTopic]
+		all.b = strconv.AppendInt(all.b, values[topic], 10)
+	}
+	o.b = all.end()
+}
+
 func (o *object) fault(name string, value *Error) {
 	if value != nil {
 		o.name(name)
@@ -167,6 +182,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("claim", e.Claim)
 	o.number("partitions", int64(e.Partitions))
 	o.number("format", int64(e.Format))
+	o.offsets("delivered", e.Delivered)
 	return o.end()
 }
 

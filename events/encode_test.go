@@ -198,7 +198,7 @@ func TestDecodeSealRefuses(t *testing.T) {
 // messages.
 func reflected[M message](t rapid.TB, m M) string {
 	t.Helper()
-	encoded, err := json.Marshal(m, jsontext.AllowDuplicateNames(true))
+	encoded, err := json.Marshal(m, jsontext.AllowDuplicateNames(true), json.Deterministic(true))
 	if err != nil {
 		t.Fatalf("package json cannot encode %+v: %v", m, err)
 	}

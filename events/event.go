@@ -132,6 +132,9 @@ const (
 	// PartitionRaised says that what follows may be of the given format, and none
 	// before: Format.
 	PartitionRaised Type = "waybill.partition.raised"
+	// PartitionDelivered says of callers' own topics up to where the journal's status
+	// messages were delivered there, or were refused: Delivered.
+	PartitionDelivered Type = "waybill.partition.delivered"
 )
 
 // Why a reply was discarded.
@@ -209,6 +212,9 @@ type Event struct {
 	Claim      string `json:"claim,omitzero"`
 	Partitions int32  `json:"partitions,omitzero"`
 	Format     int    `json:"format,omitzero"`
+	// Delivered has the offset in the journal behind the last event of whose status
+	// message the topic has no more to wait for, by topic.
+	Delivered map[string]int64 `json:"delivered,omitzero"`
 }
 
 // Raw is a record of an input topic as it came.

@@ -37,6 +37,10 @@ func fill(t *rapid.T, v reflect.Value) {
 	case *[]byte:
 		*field = rapid.SliceOfN(rapid.Byte(), 1, 5).Draw(t, "bytes")
 		return
+	case *map[string]int64:
+		topic := rapid.StringMatching(`[a-zA-Z0-9._-]{1,20}`)
+		*field = rapid.MapOfN(topic, rapid.Int64Min(0), 1, 3).Draw(t, "offsets")
+		return
 	case *jsontext.Value:
 		*field = payload.Draw(t, "payload")
 		return

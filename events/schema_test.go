@@ -102,7 +102,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")
 			m.End = rapid.SampledFrom([]string{"Compensated", "Cancelled"}).Draw(t, "end")
 			m.Instance, m.Claim, m.Partitions, m.Format = "i-1", "c-1", 4, events.JournalFormat
-			m.Source = "waybill.replies/0/7"
+			m.Source, m.Delivered = "waybill.replies/0/7", map[string]int64{"shop.status": 7}
 			if m.Raw == nil {
 				m.Raw = &events.Raw{Value: []byte("{}")}
 			}

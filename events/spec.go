@@ -78,6 +78,7 @@ var Specs = []Spec{
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
 	{Type: PartitionAdvanced, OfPartition: true, Maybe: "source by reason"},
 	{Type: PartitionRaised, OfPartition: true, Since: 1, Always: "format"},
+	{Type: PartitionDelivered, OfPartition: true, Since: 2, Always: "delivered"},
 }
 
 // Vocabulary is the newest that this release knows. A release that adds types puts

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
@@ -224,19 +225,8 @@ func (f *topicFacts) absences(s *said, partitions int32) {
 // doubted notes that Kafka does not take a record, or says so of the topic.
 func (d *directory) doubted(topic string, f *topicFacts, err error, of doubt) {
 	now := d.now()
-	var refusal string
-	switch {
-	case tooLarge(err):
-		refusal = kerr.MessageTooLarge.Message
-	case absent(err):
-		refusal = fmt.Sprintf("topic %s does not exist", topic)
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		refusal = fmt.Sprintf("not authorised to write to topic %s", topic)
-	case errors.Is(err, kerr.InvalidTopicException):
-		refusal = fmt.Sprintf("%q cannot be the name of a topic", topic)
-	case errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
-		refusal = fmt.Sprintf("topic %s: %v", topic, err)
-	default: // a broker is starting, or the like: ask again
+	refusal := cluster.Refusal(topic, err)
+	if refusal == "" { // a broker is starting, or the like: ask again
 		f.until = now.Add(awayLast)
 		if d.ofAgent(topic) {
 			f.away = err.Error()
@@ -247,7 +237,7 @@ func (d *directory) doubted(topic string, f *topicFacts, err error, of doubt) {
 	if of.produced {
 		f.until = now.Add(factsLast)
 	}
-	if d.ofAgent(topic) && absent(err) {
+	if d.ofAgent(topic) && cluster.Absent(err) {
 		f.away, f.until = "it does not exist", now.Add(awayLast)
 		return
 	}
@@ -263,11 +253,6 @@ func (d *directory) doubted(topic string, f *topicFacts, err error, of doubt) {
 	case !d.isOwn(topic):
 		f.refusal = refusal
 	}
-}
-
-// absent says that there is no such topic, as far as a broker knows.
-func absent(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }
 
 func (d *directory) put(topic string, facts topicFacts) {
@@ -322,12 +307,12 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 			facts.down = make(map[int32]string)
 		}
 		facts.down[at.Partition] = fmt.Sprintf("partition %d took nothing in time", at.Partition)
-	case tooLarge(err) && !alone:
+	case cluster.TooLarge(err) && !alone:
 		facts.alone, facts.learnt, facts.until = true, now, now
-	case tooLarge(err):
+	case cluster.TooLarge(err):
 		d.doubted(at.Topic, &facts, err, doubt{produced: true, size: size})
-	case refusal(err):
-		d.doubted(at.Topic, &facts, err, doubt{produced: !absent(err)})
+	case cluster.Refusal(at.Topic, err) != "":
+		d.doubted(at.Topic, &facts, err, doubt{produced: !cluster.Absent(err)})
 	default:
 		return
 	}
@@ -384,22 +369,4 @@ func (d *directory) Batch(topic string) (limit int, alone bool) {
 	defer d.mu.Unlock()
 	facts := d.topics[topic]
 	return facts.limit, facts.alone
-}
-
-func tooLarge(err error) bool {
-	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
-}
-
-// refusal says whether err is Kafka's answer to what the record is or where it
-// goes, so that the same record would be refused again.
-func refusal(err error) bool {
-	for _, known := range []error{
-		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
-		kerr.UnknownTopicOrPartition, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.UnknownTopicID,
-	} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
 }

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -258,21 +257,6 @@ func TestDirectoryIsBounded(t *testing.T) {
 		d.put(fmt.Sprint("t-", i), topicFacts{})
 		if len(d.topics) > directorySize {
 			t.Fatalf("%d topics", len(d.topics))
-		}
-	}
-}
-
-// Only what Kafka says of the record itself may be remembered: anything else
-// says nothing of the next one.
-func TestRefusal(t *testing.T) {
-	for _, err := range []error{kerr.MessageTooLarge, kerr.UnknownTopicOrPartition, kerr.TopicAuthorizationFailed, fmt.Errorf("x: %w", kerr.InvalidRecord)} {
-		if !refusal(err) {
-			t.Errorf("%v is no refusal", err)
-		}
-	}
-	for _, err := range []error{kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.NotLeaderForPartition, kerr.RequestTimedOut, errors.New("connection refused"), nil} {
-		if refusal(err) {
-			t.Errorf("%v is a refusal", err)
 		}
 	}
 }

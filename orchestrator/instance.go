@@ -51,6 +51,9 @@ type Config struct {
 	// MaxLag is how long a submission may wait to be read before [Instance.Submit]
 	// takes no more for its lane; 0 is for ever.
 	MaxLag time.Duration
+	// StatusPatience is how long a status message waits for a caller's own topic that
+	// takes none, before the namespace's has it; 0 is a day.
+	StatusPatience time.Duration
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
 
@@ -92,6 +95,7 @@ type Instance struct {
 	group     *group
 	upgrade   *upgrade
 	backlog   *backlog
+	cluster   *cluster.Cluster
 	readers   chan *kgo.Client // of the journal, for histories: those that are free, nil for one that is not made
 	added     added
 }
@@ -114,6 +118,9 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	if cfg.SessionTimeout <= 0 {
 		cfg.SessionTimeout = 10 * time.Second
+	}
+	if cfg.StatusPatience <= 0 {
+		cfg.StatusPatience = 24 * time.Hour
 	}
 	if cfg.watchEvery <= 0 {
 		cfg.watchEvery = 10 * time.Second
@@ -175,8 +182,8 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if i.catalogue, err = newCatalogue(i.kafka, &i.topics, i.log); err != nil {
 		return nil, err
 	}
-	reached := cluster.New(i.client, &i.topics, i.kafka, i.directory.Batch)
-	journals, err := reached.Journals()
+	i.cluster = cluster.New(i.client, &i.topics, i.kafka, i.directory.Batch)
+	journals, err := i.cluster.Journals()
 	if err != nil {
 		return nil, err
 	}
@@ -195,17 +202,17 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
 	}
 	i.backlog = &backlog{most: cfg.MaxLag, next: i.nextSubmission, now: time.Now, marks: make(map[int32][]mark)}
-	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(reached, p, state) }
+	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(p, state) }
 	return i, nil
 }
 
 // lane makes a lane for a partition.
-func (i *Instance) lane(reached *cluster.Cluster, p int32, state *projections.Partition) *lane.Lane {
+func (i *Instance) lane(p int32, state *projections.Partition) *lane.Lane {
 	return lane.New(lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
-	}, p, reached.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
+	}, p, i.cluster.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
 }
 
 // reach waits until a broker answers, and returns the cluster's id.
@@ -284,6 +291,9 @@ func (i *Instance) Close() error {
 		closing.Go(i.catalogue.client.Close)
 	}
 	closing.Go(i.client.Close)
+	if i.cluster != nil {
+		closing.Go(i.cluster.Close)
+	}
 	for len(i.readers) > 0 {
 		if reader := <-i.readers; reader != nil {
 			closing.Go(reader.Close)

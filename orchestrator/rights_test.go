@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -89,12 +90,14 @@ func TestLeastRights(t *testing.T) {
 			}
 			return err
 		})
-		history, err := i.History(t.Context(), id, 0, MaxHistory)
-		must(t, err)
-		refused := slices.ContainsFunc(history.Events, func(e events.Event) bool { return e.Type == events.StatusRefused })
-		if refused != (to != "") {
-			t.Errorf("order %s: %v", id, history)
-		}
+		oracle.Until(t, "what became of its status message", func() error {
+			history, err := i.History(t.Context(), id, 0, MaxHistory)
+			refused := slices.ContainsFunc(history.Events, func(e events.Event) bool { return e.Type == events.StatusRefused })
+			if err == nil && refused != (to != "") {
+				err = fmt.Errorf("refused: %t", refused)
+			}
+			return err
+		})
 	}
 	// Without the right to alter the cluster a marker cannot be written, and a
 	// transaction has to cover what hangs.

@@ -249,6 +249,26 @@ func (b *simBroker) leaderless() (unseen []lane.TopicPartition) {
 	return unseen
 }
 
+// Deliver: any part of it may be written, whatever is answered.
+func (b *simBroker) Deliver(_ context.Context, records []*kgo.Record) (taken int, err error) {
+	for i, r := range records {
+		b.in.step()
+		if err := b.gone[r.Topic]; err != nil {
+			b.count.happened("a delivery was refused")
+			return i, &lane.UndeliverableError{Reason: err.Error()}
+		}
+		if b.fault(20, "a delivery is not taken") {
+			return i, errNoAnswer
+		}
+		b.append(&kgo.Record{Topic: r.Topic, Partition: b.place(r).Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}, isCommitted)
+		if b.fault(20, "a delivery is not answered") {
+			return i, errNoAnswer
+		}
+	}
+	b.in.step()
+	return len(records), nil
+}
+
 func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Transaction, err error) {
 	err = b.ask()
 	for i, t := range b.rings[b.in.partition] {
@@ -290,6 +310,9 @@ func (w *simWorld) Found(uint64) bool {
 }
 
 func (w *simWorld) Format() int { return events.JournalFormat }
+
+// Newest: the group may just be settling.
+func (w *simWorld) Newest(context.Context) int { return w.b.in.draw("newest", 0, events.JournalFormat) }
 
 // Added: an instance looks from time to time.
 func (w *simWorld) Added() map[lane.TopicPartition]int64 {
@@ -347,7 +370,8 @@ func (in *simInstance) catchUp() {
 
 func (b *simBroker) Read(partition int32, committed bool) (lane.Reader, error) {
 	r := &simReader{b: b, partition: partition, committed: committed, paused: make(map[string]bool)}
-	if committed {
+	r.patient = committed && b.in.lane != nil // the courier's, who waits for as long as the lane is there
+	if committed && !r.patient {
 		b.in.inputs = r
 	}
 	return r, b.ask()
@@ -363,6 +387,7 @@ type simReader struct {
 	added     []lane.TopicPartition
 	from      []int64 // of these
 	paused    map[string]bool
+	patient   bool
 }
 
 func (r *simReader) Seek(from map[string]int64) {
@@ -385,7 +410,7 @@ func (r *simReader) Skip(at lane.TopicPartition, to int64) { r.next[at.Topic] = 
 const patience = 200
 
 func (r *simReader) Poll(_ context.Context, limit int) kgo.Fetches {
-	for range patience {
+	for tries := 0; tries < patience || r.patient; tries++ {
 		r.b.in.step()
 		if found := r.take(limit); len(found) > 0 {
 			return found

@@ -95,6 +95,9 @@ type simLane struct {
 // simWatch is how often lanes look for what hangs.
 const simWatch = 10 * time.Second
 
+// simPatience is how long status messages wait for callers' topics.
+const simPatience = time.Hour
+
 // simStores numbers the places in the store.
 var simStores int32
 
@@ -232,7 +235,7 @@ func (l *simLane) next(state *projections.Partition) owner {
 	l.state, l.lost = state, false
 	b := &simBroker{in.simKafka, l}
 	return &simOwner{l, lane.New(lane.Config{
-		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch,
+		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience,
 		Clock: lane.Clock{Wall: l.wall, Timer: func() time.Time { return in.now }, Pause: l.pause},
 	}, l.partition, b, &simWorld{in.directory, b}, state, in.logger())}
 }
@@ -292,6 +295,9 @@ func (o *simOwner) Serve(ctx context.Context) error {
 		if b.asking != nil {
 			b.asking.kill()
 		}
+		for _, p := range b.carrying {
+			p.kill()
+		}
 		for b.committing != nil && !b.done {
 			b.process.step()
 		}
@@ -311,12 +317,14 @@ type simBeside struct {
 	done       bool // the commit has an outcome
 	asking     *process
 	told       *lane.Happened // what it heard, until the lane hears of it
+	carrying   []*process     // of the courier
+	carried    []lane.Happened
 	watching   *process
 	hung       error
 }
 
 func (b *simBeside) kill() {
-	for _, p := range []*process{b.committing, b.asking, b.watching} {
+	for _, p := range append([]*process{b.committing, b.asking, b.watching}, b.carrying...) {
 		if p != nil {
 			p.kill()
 		}
@@ -325,7 +333,7 @@ func (b *simBeside) kill() {
 
 // others are the coroutines that may go on.
 func (b *simBeside) others() []*process {
-	return slices.DeleteFunc([]*process{b.committing, b.asking, b.watching}, func(p *process) bool { return p == nil || p.ended })
+	return slices.DeleteFunc(append([]*process{b.committing, b.asking, b.watching}, b.carrying...), func(p *process) bool { return p == nil || p.ended })
 }
 
 func (b *simBeside) Commit(batch *lane.Batch) {
@@ -344,6 +352,19 @@ func (b *simBeside) Ask() {
 	})
 }
 
+func (b *simBeside) Confirm(last []int64) {
+	b.carry(func() lane.Happened { return b.lane.Confirm(b.ctx, last) })
+}
+
+func (b *simBeside) Deliver(d *lane.Delivery) {
+	b.carry(func() lane.Happened { return b.lane.Deliver(b.ctx, d) })
+}
+
+func (b *simBeside) carry(does func() lane.Happened) {
+	b.carrying = slices.DeleteFunc(b.carrying, func(p *process) bool { return p.ended })
+	b.carrying = append(b.carrying, start(func(*process) { b.carried = append(b.carried, does()) }))
+}
+
 func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	b.heal()
 	b.process.step()
@@ -356,6 +377,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	}
 	if b.told != nil {
 		may = append(may, lane.Told)
+	}
+	if len(b.carried) > 0 {
+		may = append(may, b.carried[0].What)
 	}
 	if w.Inputs && b.ahead != nil {
 		may = append(may, lane.Fetched)
@@ -388,6 +412,8 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 		if h.Err == nil && b.inputs.next[b.topics.Replies] < h.End {
 			b.count.happened("what was due waited for replies")
 		}
+	case lane.Confirmed, lane.Delivered:
+		h, b.carried = b.carried[0], b.carried[1:]
 	case lane.Hung:
 		b.count.happened("a lane found that its own transaction hung")
 		h.Err = b.hung

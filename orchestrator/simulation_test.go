@@ -92,12 +92,12 @@ var befalls = []string{
 	"a late request arrived", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
-	"an input stood in a transaction", "a clock was set right", "what was due waited for replies", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
+	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 }
 
 // decided are the types of events that lanes write.
 var decided = []events.Type{
-	events.PartitionClaimed, events.PartitionAdvanced,
+	events.PartitionClaimed, events.PartitionAdvanced, events.PartitionRaised, events.PartitionDelivered,
 	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
 	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderPaused, events.OrderResumed, events.OrderReleased,
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,

@@ -55,6 +55,16 @@ func (u *upgrade) Format() int {
 	return u.format
 }
 
+// Newest is the format that every member of the group speaks now, 0 if that cannot be
+// told.
+func (u *upgrade) Newest(ctx context.Context) int {
+	all, err := u.members(ctx)
+	if err != nil {
+		return 0
+	}
+	return min(spoken(all), u.newest)
+}
+
 // look asks who is in the group, and has the format rise if it is time.
 func (u *upgrade) look(ctx context.Context) error {
 	all, err := u.members(ctx)

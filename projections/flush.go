@@ -17,6 +17,9 @@ func (p *Partition) Flush() error {
 			return fmt.Errorf("write the state store: %w", err)
 		}
 	}
+	if err := p.settleOwed(b, &w); err != nil {
+		return fmt.Errorf("write the state store: %w", err)
+	}
 	w.b = appendHead(w.b[:0], &p.head)
 	if err := b.Set(prefix(p.id, kindHead), w.b, nil); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
@@ -31,6 +34,9 @@ func (p *Partition) Flush() error {
 		}
 	}
 	p.dirty = p.dirty[:0]
+	clear(p.owed)
+	p.owed = p.owed[:0]
+	clear(p.delivered)
 	if share := p.share(); p.bytes > share {
 		for _, e := range p.orders {
 			if p.drop(e); p.bytes < share/2 {

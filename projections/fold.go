@@ -2,6 +2,7 @@ package projections
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -98,10 +99,15 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	working := make(map[string]*Update, len(batch))
 	updates := make([]*Update, 0, len(batch))
 	raised := 0
+	var owed []Owed
+	delivered := make(map[string]int64)
 	for i := range batch {
 		event := &batch[i].event
 		switch {
 		case event.Type == events.PartitionAdvanced:
+			continue
+		case event.Type == events.PartitionDelivered:
+			maps.Copy(delivered, event.Delivered)
 			continue
 		case event.Type == events.PartitionRaised:
 			if event.Format > events.JournalFormat {
@@ -129,6 +135,11 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 			return fmt.Errorf("journal partition %d offset %d: %w", p.id, batch[i].offset, err)
 		}
 		u.Offsets = append(u.Offsets, batch[i].offset)
+		if max(p.head.format, raised) >= events.CourierFormat {
+			if o, owes := u.Order.owes(event, batch[i].offset); owes {
+				owed = append(owed, o)
+			}
+		}
 	}
 	flat := make([]Update, len(updates))
 	for i, u := range updates {
@@ -138,6 +149,8 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 		return err
 	}
 	p.Raise(raised)
+	p.Owe(owed...)
+	p.Deliver(delivered)
 	return nil
 }
 

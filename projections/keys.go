@@ -15,6 +15,7 @@ const (
 	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input" or ":undo" -> large output, input, undo's input; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
+	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 
@@ -85,6 +86,17 @@ func splitAlertKey(k []byte) (AlertPlace, bool) {
 	at := time.UnixMilli(int64(^binary.BigEndian.Uint64(k[head:]))).UTC()
 	return AlertPlace{at, string(k[head+8:])}, true
 }
+
+func owedPrefix(partition int32, topic string) []byte {
+	k := appendPrefix(make([]byte, 0, 14+len(topic)), partition, kindOwed)
+	return append(append(k, topic...), 0)
+}
+
+func owedKey(partition int32, topic string, offset int64) []byte {
+	return binary.BigEndian.AppendUint64(owedPrefix(partition, topic), uint64(offset))
+}
+
+func offsetOfOwed(k []byte) int64 { return int64(binary.BigEndian.Uint64(k[len(k)-8:])) }
 
 // listedWorkflow returns the workflow in the listing key of an order. A rejected
 // order may name a workflow of any form, so it is found from both ends.

@@ -324,7 +324,7 @@ func TestAnOlderReleaseStopsWhereANewerOneFolded(t *testing.T) {
 
 	for id := int32(1); id <= 2; id++ {
 		p := partition(t, s, id)
-		if err := fold(p, j.records[until:]); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "vocabulary 1") || p.Head().Offset != last.offset+1 {
+		if err := fold(p, j.records[until:]); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), fmt.Sprint("vocabulary ", events.Vocabulary+1)) || p.Head().Offset != last.offset+1 {
 			t.Errorf("partition %d, at %d: %v", id, p.Head().Offset, err)
 		}
 		if o, _, err := s.Order(id, "o-1"); err != nil || o.Seq != 5 {

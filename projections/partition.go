@@ -27,6 +27,10 @@ type Partition struct {
 	// unsealed are the events of a transaction whose seal has not come yet.
 	unsealed []unsealed
 
+	// owed, and up to where topics have it, since the last flush.
+	owed      []Owed
+	delivered map[string]int64
+
 	// scanned is the first key of the deadline index that was not looked at;
 	// before it is nothing that is not handled.
 	scanned []byte

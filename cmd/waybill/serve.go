@@ -26,7 +26,7 @@ func newServe() *cobra.Command {
 	var kafka kafkaFlags
 	var web httpFlags
 	var dataDir, id string
-	var supervise, session, skew, raise, lag time.Duration
+	var supervise, session, skew, raise, lag, patience time.Duration
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -48,12 +48,16 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.DurationVar(&session, "session-timeout", 10*time.Second, "after how long of silence others take over")
 	flags.DurationVar(&raise, "upgrade-after", 10*time.Minute, "how long every instance must have been of a newer release before what is new in it is written, and older ones cannot come back")
 	flags.DurationVar(&lag, "max-lag", time.Minute, "how long a submission over HTTP may wait to be read before no more are taken for its partition; 0 means for ever")
+	flags.DurationVar(&patience, "status-patience", 24*time.Hour, "how long a status message waits for a caller's own topic that takes none: then the namespace's status topic has it")
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if supervise <= 0 || session <= 0 {
 			return usageError{errors.New("--supervise-interval and --session-timeout must be more than 0")}
+		}
+		if patience <= 0 {
+			return usageError{errors.New("--status-patience must be more than 0")}
 		}
 		if skew < 0 || raise < 0 || lag < 0 {
 			return usageError{errors.New("--clock-skew, --upgrade-after and --max-lag cannot be negative")}
@@ -81,7 +85,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			return runInstance(ctx, orchestrator.Config{
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
-				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag,
+				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
 				Standby: orchestrator.Standby(standby.value), Logger: log,
 			}, server.Server)
 		})

@@ -27,6 +27,10 @@ type Cluster struct {
 	topics *events.Topics
 	batch  Batch
 	search search
+
+	deliveries sync.Once
+	courier    *kgo.Client // of the lanes' deliveries, made with the first
+	noCourier  error
 }
 
 // Batch says how many bytes a batch for topic may have, 0 if that is not known, and

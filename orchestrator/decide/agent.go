@@ -112,7 +112,7 @@ func request(topics *events.Topics, o *projections.Order, e *events.Event, envel
 	if m.Priority != "" {
 		header("ce_priority", []byte(m.Priority))
 	}
-	return Message{topics.Requests(e.Agent), envelope, m.Append(make([]byte, 0, 256+len(m.Input)+len(m.Output)))}
+	return Message{Topic: topics.Requests(e.Agent), Envelope: envelope, Value: m.Append(make([]byte, 0, 256+len(m.Input)+len(m.Output)))}
 }
 
 // requested is what the agent is asked for.

@@ -239,12 +239,13 @@ func (d *decider) faults(fault *events.Error) []events.Error {
 }
 
 // tell records an event that the caller hears of. When the caller's own topic
-// cannot be written that is recorded first, and the namespace's topic serves.
+// cannot be written that is recorded first, and the namespace's topic serves; since
+// [events.CourierFormat] that is found out behind the commit, see [Undelivered].
 func (d *decider) tell(e events.Event) {
-	if to := d.order.ReplyTo; to != "" {
+	if to := d.order.ReplyTo; to != "" && d.env.Format < events.CourierFormat {
 		size := EnvelopeSize
 		if e.Type == events.OrderCompleted {
-			size += min(len(d.order.Result()), statusOutput)
+			size += min(len(d.order.Result()), projections.StatusOutput)
 		}
 		for _, names := range [][]string{e.Undone, e.NotUndone} {
 			for _, name := range names {

@@ -16,6 +16,9 @@ type Message struct {
 	Topic    string
 	Envelope events.Envelope
 	Value    []byte
+	// OwnTopic says that the topic is the caller's own: since [events.CourierFormat] the
+	// message is owed to it, and not of the transaction.
+	OwnTopic bool
 }
 
 // Record is a record of an input topic, as it was read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,8 @@ import (
 //	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
 //	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
 //	permit topic=T             ends both
+//	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
+//	format N                   begins anew, in an older format of the journal
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
 //	takeover instance=ID       gives the partition to an instance; it reads what waited
 //	state ID, deadlines        show the store
@@ -56,7 +59,7 @@ func TestPlays(t *testing.T) {
 	for _, directory := range directories {
 		datadriven.Walk(t, directory, func(t *testing.T, path string) {
 			p := &play{stage: newStage(t), at: filepath.Dir(path)}
-			defer p.close()
+			defer func() { p.close() }() // of the last stage
 			p.takeOver(t, "i-1")
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				var out strings.Builder
@@ -130,6 +133,26 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.ScanArgs(t, "reason", &reason)
 		p.away[topic] = refusal{why: reason}
 		fmt.Fprintf(out, "Kafka cannot take %s now\n", topic)
+	case "format":
+		p.close()
+		format, err := strconv.Atoi(d.CmdArgs[0].Key)
+		must(t, err)
+		p.stage = newStage(t)
+		p.format = format
+		p.takeOver(t, "i-1")
+		fmt.Fprintf(out, "the partition is in format %d\n", format)
+	case "undelivered":
+		var topic, reason string
+		d.ScanArgs(t, "topic", &topic)
+		d.ScanArgs(t, "reason", &reason)
+		must(t, p.state.Flush())
+		owed, err := p.state.Owed(topic, 0, p.end, 1_000)
+		must(t, err)
+		for _, o := range owed {
+			fmt.Fprintf(out, "%s is told that order %s is %s\n", p.topics.Status, o.Order, o.Value)
+			p.take(Undelivered(p.env(o.Order), p.of(t, o.Order), topic, reason))
+		}
+		p.print(out, p.commit(t))
 	case "permit":
 		var topic string
 		d.ScanArgs(t, "topic", &topic)

@@ -55,6 +55,18 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	return d.made()
 }
 
+// Undelivered decides on a status message that a caller's own topic does not take: the
+// namespace's has it, and those that follow. A nil order of the decision means that
+// they go there already.
+func Undelivered(env *Env, order *projections.Order, topic, why string) Decision {
+	if order == nil || order.ReplyTo != topic {
+		return Decision{}
+	}
+	d := &decider{env: env, order: order.Clone()}
+	d.record(&events.Event{Type: events.StatusRefused, ReplyTo: topic, Reason: why})
+	return d.made()
+}
+
 // deadline is when the whole order must have ended, zero for never.
 func (d *decider) deadline(s *events.Submission) time.Time {
 	if s.Deadline.IsZero() && d.flow.Deadline > 0 {
@@ -81,6 +93,8 @@ func (env *Env) refusesStatus(topic string) string {
 		return fmt.Sprintf("%q cannot be the name of a topic", topic)
 	case env.Topics.Owns(topic):
 		return fmt.Sprintf("%s is Waybill's own topic", topic)
+	case env.Format >= events.CourierFormat:
+		return ""
 	}
 	return env.Refuses(topic, EnvelopeSize)
 }

@@ -19,6 +19,7 @@ import (
 type stage struct {
 	now    time.Time
 	skew   time.Duration
+	format int // of the journal
 	topics events.Topics
 	flows  workflow.Set
 	// refused is what Kafka would not take, by topic, away what it cannot take now.
@@ -47,6 +48,7 @@ type stage struct {
 	transaction uint64
 	moved       bool
 	records     []*kgo.Record
+	owed        []owed
 	room        []Message // of decisions
 	waits       bool      // something is due, and its agent away
 	changes     map[string]*staged
@@ -76,6 +78,12 @@ type staged struct {
 	journal []*kgo.Record
 }
 
+// owed is a status message for a caller's own topic, which it has at once.
+type owed struct {
+	projections.Owed
+	event *kgo.Record
+}
+
 // fataler is what testing.T and rapid.T have in common.
 type fataler = inspect.T
 
@@ -84,7 +92,7 @@ func newStage(t fataler) *stage {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
 	s := &stage{
-		now: inspect.Curtain, topics: topics,
+		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal),
 		cursed: make(map[string]bool),
 	}
@@ -114,7 +122,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, room: s.room,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")
@@ -175,6 +183,12 @@ func (s *stage) take(d Decision) {
 		r := recordFor(&d.Messages[i])
 		if r.Topic == s.topics.Journal {
 			c.journal = append(c.journal, r)
+		}
+		if m := &d.Messages[i]; m.OwnTopic && s.format >= events.CourierFormat {
+			s.owed = append(s.owed, owed{projections.Owed{
+				Topic: m.Topic, ID: m.Envelope.ID, Order: m.Envelope.Order, Time: m.Envelope.Time,
+				Traceparent: m.Envelope.Traceparent, Value: m.Value,
+			}, c.journal[len(c.journal)-1]})
 		}
 		s.records = append(s.records, r)
 	}
@@ -318,6 +332,10 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		}
 	}
 	must(t, s.state.Commit(seal, last.Offset+1, updates))
+	for _, o := range s.owed {
+		o.Offset = o.event.Offset
+		s.state.Owe(o.Owed)
+	}
 	written := s.records
 	s.forget()
 	return written
@@ -329,7 +347,7 @@ func (s *stage) laneRecord(e *events.Event) *kgo.Record {
 }
 
 func (s *stage) forget() {
-	s.records, s.changes, s.order, s.moved = nil, make(map[string]*staged), nil, false
+	s.records, s.changes, s.order, s.moved, s.owed = nil, make(map[string]*staged), nil, false, nil
 }
 
 // crash loses the owner with all that it had in memory, and its store.
@@ -380,7 +398,7 @@ func (s *stage) takeOver(t fataler, instance string) *kgo.Record {
 	s.owner = instance
 	claim := events.Event{
 		Type: events.PartitionClaimed, At: s.now,
-		Instance: instance, Claim: fmt.Sprint("claim-", s.end), Partitions: 1, Format: events.JournalFormat,
+		Instance: instance, Claim: fmt.Sprint("claim-", s.end), Partitions: 1, Format: s.format,
 	}
 	r := s.laneRecord(&claim)
 	r.Offset = s.end

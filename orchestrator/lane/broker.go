@@ -44,6 +44,10 @@ type Broker interface {
 	// Finish ends a transaction that hangs on a partition. It fails with an
 	// [kadm.AuthError] when the principal may not do that.
 	Finish(ctx context.Context, t OpenTransaction, commit bool) error
+	// Deliver writes records of one topic outside of any transaction, in their order, and
+	// says how many from the first were taken. What Kafka refuses for what it is fails
+	// with a [UndeliverableError]. After any other error they may have been written, too.
+	Deliver(ctx context.Context, records []*kgo.Record) (taken int, err error)
 	// Slots are the producer ids and epochs of the partition's slots, as Kafka knows
 	// them.
 	Slots(ctx context.Context) ([Slots]Transaction, error)
@@ -136,8 +140,10 @@ type World interface {
 	// Away says why a record of size bytes cannot be written now, though it may be
 	// later, "" if it can as far as is known.
 	Away(at TopicPartition, size int) string
-	// Format is the one that every member of the group speaks.
+	// Format is the one in which may be written, since every member of the group has
+	// spoken it for long enough. Newest is the one that all of them speak now.
 	Format() int
+	Newest(ctx context.Context) int
 	// Added are partitions that somebody added to inputs, as far as is known, each with
 	// the offset at which it begins.
 	Added() map[TopicPartition]int64

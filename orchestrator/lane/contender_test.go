@@ -90,6 +90,7 @@ func (nowhere) Away(lane.TopicPartition, int) string          { return "" }
 func (nowhere) Seek() uint64                                  { return 1 }
 func (nowhere) Found(uint64) bool                             { return true }
 func (nowhere) Format() int                                   { return 1 }
+func (nowhere) Newest(context.Context) int                    { return 1 }
 func (nowhere) Refused(lane.TopicPartition, int, bool, error) {}
 func (nowhere) Added() map[lane.TopicPartition]int64          { return nil }
 

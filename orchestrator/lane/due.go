@@ -92,7 +92,7 @@ func (l *Lane) find(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.state.Flush(); err != nil {
+	if err := l.flush(); err != nil {
 		return err
 	}
 	if l.clock.off.Load() != 0 {

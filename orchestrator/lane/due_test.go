@@ -41,8 +41,10 @@ type asked struct {
 	commits func()
 }
 
-func (s *asked) Commit(*Batch) {}
-func (s *asked) Ask()          { s.n++ }
+func (s *asked) Commit(*Batch)   {}
+func (*asked) Deliver(*Delivery) {}
+func (*asked) Confirm([]int64)   {}
+func (s *asked) Ask()            { s.n++ }
 func (s *asked) Next(w Wanted) Happened {
 	if s.steps[0].What == Idle && !w.Look {
 		s.Error("there was nothing to look at")

@@ -54,7 +54,7 @@ func (l *Lane) Fences(ctx context.Context, slot int) (err error) {
 	return err
 }
 func (l *Lane) FencesAll(ctx context.Context) error { return l.fence(ctx) }
-func (l *Lane) Claims(ctx context.Context) error    { return l.claim(ctx) }
+func (l *Lane) Claims(ctx context.Context) error    { return l.claim(ctx, l.state.Head().Format()) }
 
 // OwnsWhatHangs says whether what hangs of a producer that wrote to the journal is
 // the lane's.

@@ -39,6 +39,9 @@ type Config struct {
 	Partitions int32
 	// Skew is the allowance for the difference between clocks.
 	Skew time.Duration
+	// StatusPatience is how long a status message waits for a caller's own topic that
+	// takes none: then the namespace's has it.
+	StatusPatience time.Duration
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
 	// hangs.
 	SuperviseEvery, WatchEvery time.Duration
@@ -72,6 +75,7 @@ type Lane struct {
 	world     World
 	producers *producers
 	inputs    Reader // reads the journal while the lane catches up, then the inputs
+	journal   Reader // for the courier; nil while nobody is owed anything
 	byKey     Partitioner
 
 	position    events.Positions // of what was decided
@@ -92,6 +96,7 @@ type Lane struct {
 	parked  parked
 	rest    []input // was read, and found no room in the batch
 	away    away
+	courier courier
 	flushed time.Time
 	learned time.Time
 	// tookOver is when the takeover was complete, until the first decision.
@@ -113,6 +118,7 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions),
 	}
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
+	l.courier.targets = make(map[string]*target)
 	return l
 }
 
@@ -120,9 +126,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 func (l *Lane) Position() events.Positions { return *l.committed.Load() }
 
 // Busy says whether something is decided that is not committed, inputs wait for what
-// is not known yet, or Kafka is being asked.
+// is not known yet, callers are owed something, or Kafka is being asked.
 func (l *Lane) Busy() bool {
-	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || l.asking || l.due.asks
+	return l.courier.busy() || l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || l.asking || l.due.asks
 }
 
 // Batch is what becomes one transaction.
@@ -136,7 +142,17 @@ type Batch struct {
 	moved bool
 	// raised is the format to which the batch raises the partition, 0 if it does not.
 	raised int
-	began  reading
+	// owed is what callers' own topics are owed by it, and delivered up to where they
+	// have what they were owed before.
+	owed      []owed
+	delivered map[string]int64
+	began     reading
+}
+
+// owed is a message that follows from an event that is not in the journal yet.
+type owed struct {
+	projections.Owed
+	event *kgo.Record
 }
 
 // change is what a batch does to one order.
@@ -160,7 +176,11 @@ func (b *Batch) add(records ...*kgo.Record) {
 // begin makes what was decided the batch to commit, unless one is under way or
 // nothing was decided.
 func (l *Lane) begin() bool {
-	if l.inflight != nil || l.current.empty() {
+	if l.inflight != nil {
+		return false
+	}
+	l.tell(false)
+	if l.current.empty() {
 		return false
 	}
 	l.inflight, l.current = l.current, newBatch()
@@ -256,6 +276,8 @@ func (l *Lane) conclude(err error) error {
 		return err
 	}
 	l.state.Raise(b.raised)
+	l.owe(b)
+	l.state.Deliver(b.delivered)
 	l.committed.Store(&b.sealed.Next)
 	l.report(b)
 	if len(updates) > 0 && !l.tookOver.IsZero() {
@@ -263,11 +285,11 @@ func (l *Lane) conclude(err error) error {
 		l.tookOver = time.Time{}
 	}
 	if b.raised > 0 {
-		return errors.Join(errRaised, l.state.Flush())
+		return errors.Join(errRaised, l.flush())
 	}
 	if now := l.time.Timer(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
-		return l.state.Flush()
+		return l.flush()
 	}
 	return nil
 }
@@ -415,6 +437,13 @@ func (l *Lane) take(d decide.Decision) {
 	c.order = d.Order
 	for i := range d.Messages {
 		m := &d.Messages[i]
+		if m.OwnTopic && l.format >= events.CourierFormat {
+			l.current.owed = append(l.current.owed, owed{projections.Owed{
+				Topic: m.Topic, ID: m.Envelope.ID, Order: m.Envelope.Order, Time: m.Envelope.Time,
+				Traceparent: m.Envelope.Traceparent, Value: m.Value,
+			}, c.journal[len(c.journal)-1]})
+			continue
+		}
 		r := m.Envelope.Record(m.Topic, m.Value)
 		r.Partition = l.partition
 		if r.Topic == l.topics.Journal {
@@ -436,7 +465,7 @@ func (l *Lane) prepare(ctx context.Context, read []input) error {
 			topics = append(topics, in.record.Topic) // it is forwarded there
 			continue
 		}
-		if to := in.Submission.ReplyTo; to != "" && events.ValidTopic(to) && !l.topics.Owns(to) {
+		if to := in.Submission.ReplyTo; to != "" && l.format < events.CourierFormat && events.ValidTopic(to) && !l.topics.Owns(to) {
 			topics = append(topics, to)
 		}
 	}
@@ -453,13 +482,11 @@ func (l *Lane) prepare(ctx context.Context, read []input) error {
 const keepAfter = time.Hour
 
 // keepPosition has the position committed that is behind such markers for so long, if
-// nothing else is decided. It says whether it does.
-func (l *Lane) keepPosition(after time.Duration) bool {
-	if l.passed.IsZero() || !l.current.empty() || l.time.Timer().Sub(l.passed) < after {
-		return false
+// nothing else is decided.
+func (l *Lane) keepPosition(after time.Duration) {
+	if !l.passed.IsZero() && l.current.empty() && l.time.Timer().Sub(l.passed) >= after {
+		l.current.moved = true
 	}
-	l.current.moved = true
-	return true
 }
 
 // advance moves the input position past a record, but not past what is parked.

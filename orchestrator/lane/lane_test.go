@@ -257,7 +257,9 @@ func (s *replayed) Commit(b *Batch) {
 	s.commits, s.committed = s.commits+1, true
 }
 
-func (*replayed) Ask() {}
+func (*replayed) Deliver(*Delivery) {}
+func (*replayed) Confirm([]int64)   {}
+func (*replayed) Ask()              {}
 
 func (s *replayed) Next(Wanted) Happened {
 	if s.committed {
@@ -456,8 +458,10 @@ func TestSupervisingBesideInputs(t *testing.T) {
 // scripted is what happens beside a lane, one thing after the other.
 type scripted []Happened
 
-func (s *scripted) Commit(*Batch) {}
-func (s *scripted) Ask()          {}
+func (s *scripted) Commit(*Batch)   {}
+func (*scripted) Deliver(*Delivery) {}
+func (*scripted) Confirm([]int64)   {}
+func (s *scripted) Ask()            {}
 func (s *scripted) Next(Wanted) Happened {
 	h := (*s)[0]
 	*s = (*s)[1:]

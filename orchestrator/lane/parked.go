@@ -92,7 +92,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		}
 	}
 	to := s.ReplyTo
-	return to != "" && events.ValidTopic(to) && !l.topics.Owns(to) && l.unwritable(to, decide.EnvelopeSize) != "", nil
+	return to != "" && l.format < events.CourierFormat && events.ValidTopic(to) && !l.topics.Owns(to) && l.unwritable(to, decide.EnvelopeSize) != "", nil
 }
 
 // retryWaiting decides on what is parked and need not wait any more, and on the commands

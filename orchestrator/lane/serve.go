@@ -16,6 +16,10 @@ type Beside interface {
 	Commit(b *Batch)
 	// Ask begins to ask Kafka what [Lane.Ask] does. The question before was answered.
 	Ask()
+	// Confirm begins what [Lane.Confirm] does. The last such reading has ended.
+	Confirm(last []int64)
+	// Deliver begins what [Lane.Deliver] does. The last delivery to that topic has ended.
+	Deliver(d *Delivery)
 	// Next waits for the first of what is wanted.
 	Next(w Wanted) Happened
 }
@@ -32,7 +36,8 @@ type Wanted struct {
 type Happened struct {
 	What    Happening
 	Fetches kgo.Fetches
-	End     int64     // of the replies
+	Topic   string    // to which something was to be delivered
+	End     int64     // of the replies; or behind what was delivered, 0 if nothing was
 	Newest  time.Time // record of the journal
 	Err     error     // of a commit or of a question, or what hangs
 }
@@ -45,6 +50,8 @@ const (
 	Fetched   Happening = iota // inputs were fetched
 	Committed                  // a commit ended
 	Told                       // Kafka was asked, and said something or failed
+	Confirmed                  // the journal was read, for the courier
+	Delivered                  // a delivery ended
 	Ticked                     // it is time to look at the deadlines
 	Idle                       // there is nothing else, and a look was wanted
 	Hung                       // one of its transactions hangs
@@ -63,6 +70,7 @@ func (l *Lane) Serve(ctx context.Context) error {
 		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
 		batches: make(chan *Batch), committed: make(chan error, 1),
 		questions: make(chan struct{}, 1), told: make(chan Happened, 1),
+		carried: make(chan Happened), lane: l,
 		tick: time.NewTicker(l.cfg.SuperviseEvery),
 	}
 	defer b.tick.Stop()
@@ -95,6 +103,15 @@ func (l *Lane) Serve(ctx context.Context) error {
 			b.told <- l.Ask(ctx)
 		}
 	})
+	b.courier = func(does func() Happened) {
+		running.Go(func() {
+			h := does()
+			select {
+			case b.carried <- h:
+			case <-ctx.Done():
+			}
+		})
+	}
 	return l.Run(ctx, b)
 }
 
@@ -106,6 +123,9 @@ type goroutines struct {
 	committed chan error
 	questions chan struct{}
 	told      chan Happened
+	lane      *Lane
+	courier   func(does func() Happened) // does it, beside all else
+	carried   chan Happened
 	hung      chan error
 	tick      *time.Ticker
 }
@@ -114,6 +134,14 @@ var always = func() chan struct{} { c := make(chan struct{}); close(c); return c
 
 func (g *goroutines) Commit(b *Batch) { g.batches <- b }
 func (g *goroutines) Ask()            { g.questions <- struct{}{} }
+
+func (g *goroutines) Confirm(last []int64) {
+	g.courier(func() Happened { return g.lane.Confirm(g.ctx, last) })
+}
+
+func (g *goroutines) Deliver(d *Delivery) {
+	g.courier(func() Happened { return g.lane.Deliver(g.ctx, d) })
+}
 
 func (g *goroutines) Next(w Wanted) Happened {
 	inputs, look, stopping := g.inputs, always, g.ctx.Done()
@@ -132,6 +160,8 @@ func (g *goroutines) Next(w Wanted) Happened {
 	case err := <-g.committed:
 		return Happened{What: Committed, Err: err}
 	case h := <-g.told:
+		return h
+	case h := <-g.carried:
 		return h
 	case <-g.tick.C:
 		return Happened{What: Ticked}
@@ -159,6 +189,10 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			}
 		}
 		l.ask(b)
+		l.confirm(b)
+		if err := l.deliver(b); err != nil {
+			return err
+		}
 		room := !l.current.full()
 		if room && len(l.rest) > 0 && ctx.Err() == nil {
 			if err := l.decideOn(ctx, l.rest); err != nil {
@@ -180,21 +214,29 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			err = l.conclude(h.Err)
 		case Told:
 			l.told(h)
+		case Confirmed:
+			err = l.isConfirmed(h)
+		case Delivered:
+			l.delivered(h)
 		case Ticked:
 			l.look = true
 			l.keepPosition(keepAfter)
 			l.readAdded()
 			l.tick(room)
+			l.courier.again()
 		case Idle:
 			err = l.supervise(ctx)
 		case Hung:
 			err = h.Err
 		case Stopped:
-			if !l.keepPosition(0) {
-				return l.state.Flush()
+			if l.current.empty() {
+				l.tell(true)
+				if l.keepPosition(0); l.begin() {
+					b.Commit(l.inflight)
+					continue
+				}
 			}
-			l.begin()
-			b.Commit(l.inflight)
+			return l.flush()
 		}
 		if err != nil {
 			return err

@@ -66,6 +66,8 @@ func (w *still) Found(question uint64) bool { return question <= w.found }
 
 func (w *still) Format() int { return w.format }
 
+func (w *still) Newest(context.Context) int { return w.format }
+
 func (w *still) Added() map[TopicPartition]int64 { return w.added }
 
 func (w *still) Refused(at TopicPartition, size int, _ bool, err error) {

@@ -44,11 +44,16 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	}
 	fenced := time.Now()
 	// A claim names the format as far as the journal was folded before it. Releases
-	// that know of no other sign of a format go by the claims: there is one of it.
-	for claimed := 0; claimed < l.state.Head().Format(); {
-		claimed = l.state.Head().Format()
-		if err := l.claim(ctx); err != nil {
+	// that know of no other sign of a format go by the claims: there is one of it. A
+	// partition that nobody had before begins in the newest.
+	for format, claimed := l.state.Head().Format(), 0; claimed < format; {
+		claimed = format
+		if err := l.claim(ctx, format); err != nil {
 			return err
+		}
+		format = l.state.Head().Format()
+		if l.state.Head().Offset == 1 {
+			format = max(format, l.world.Newest(ctx))
 		}
 	}
 	if err := l.rightNumber(); err != nil {
@@ -61,6 +66,9 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	caughtUp := time.Now()
 	l.state.Rescan()
 	if err := l.state.Flush(); err != nil {
+		return err
+	}
+	if err := l.owing(); err != nil {
 		return err
 	}
 	head := l.state.Head()
@@ -118,10 +126,10 @@ func (l *Lane) fence(ctx context.Context) error {
 }
 
 // claim commits a claim on slot 0, and reads the journal up to it.
-func (l *Lane) claim(ctx context.Context) error {
+func (l *Lane) claim(ctx context.Context, format int) error {
 	claim := events.Event{
 		Type: events.PartitionClaimed, At: l.time.Wall(),
-		Instance: l.cfg.Instance, Claim: uuid.NewString(), Partitions: l.cfg.Partitions, Format: l.state.Head().Format(), // as far as it was folded
+		Instance: l.cfg.Instance, Claim: uuid.NewString(), Partitions: l.cfg.Partitions, Format: format,
 	}
 	r := l.laneEvent(&claim, claim.Claim)
 	seal := events.Seal{Events: 1}
@@ -287,7 +295,9 @@ func (l *Lane) Close() {
 	if l.producers != nil {
 		l.producers.close()
 	}
-	if l.inputs != nil {
-		l.inputs.Close()
+	for _, reader := range []Reader{l.inputs, l.journal} {
+		if reader != nil {
+			reader.Close()
+		}
 	}
 }

@@ -125,8 +125,10 @@ type stopping struct {
 	wantedMore bool
 }
 
-func (s *stopping) Commit(*Batch) { s.pending = true; s.stop() }
-func (*stopping) Ask()            {}
+func (s *stopping) Commit(*Batch)   { s.pending = true; s.stop() }
+func (*stopping) Deliver(*Delivery) {}
+func (*stopping) Confirm([]int64)   {}
+func (*stopping) Ask()              {}
 func (s *stopping) Next(w Wanted) Happened {
 	s.wantedMore = s.wantedMore || w.Inputs && len(s.lane.rest) > 0
 	switch {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +63,7 @@ func (a Audit) Namespace(t testing.TB, brokers []string, topics *events.Topics) 
 	}
 	if a.Rest {
 		n.untilRead()
+		n.untilDelivered(a.Callers)
 	}
 	b := n.books(a)
 	k := n.kafka()
@@ -104,7 +104,10 @@ func (n *namespace) books(a Audit) *Books {
 		if a.Twice && (topic == n.topics.Alerts || slices.Contains(a.Callers, topic)) {
 			records = slices.DeleteFunc(records, b.undone)
 		}
-		inOrder(n, records)
+		records, err := oracle.InOrder(records, slices.Contains(a.Callers, topic))
+		if err != nil {
+			n.Error(err)
+		}
 		for _, r := range records {
 			if why := b.misplaced(r, n.topics, n.partition); why != "" {
 				report("%s", why)
@@ -112,7 +115,8 @@ func (n *namespace) books(a Audit) *Books {
 		}
 		sent = append(sent, records...)
 	}
-	slices.SortStableFunc(sent, func(a, b *kgo.Record) int { return cmp.Compare(number(a), number(b)) })
+	slices.SortStableFunc(sent, func(a, b *kgo.Record) int { return cmp.Compare(oracle.Number(a), oracle.Number(b)) })
+	sent = oracle.AtLeastOnce(sent, n.topics.Status)
 	if err := oracle.Sort(b.Messages, sent); err != nil {
 		n.Fatal(err)
 	}
@@ -137,7 +141,7 @@ func (n *namespace) books(a Audit) *Books {
 // undone says that a message tells of a decision that the journal does not have:
 // what it has as that event was decided at another time.
 func (b *Books) undone(r *kgo.Record) bool {
-	history, seq := b.Histories[string(r.Key)], number(r)
+	history, seq := b.Histories[string(r.Key)], oracle.Number(r)
 	gone := seq > len(history) || seq > 0 && string(events.AppendTime(nil, history[seq-1].At)) != events.Header(r, "ce_time")
 	if gone {
 		b.Repeated++
@@ -148,9 +152,9 @@ func (b *Books) undone(r *kgo.Record) bool {
 // misplaced says what is wrong with where a message stands: a request is on the
 // queue of its step's agent, in the partition of its order; the caller's topic
 // has the status messages until it was refused, the namespace's has them from
-// then on; and the alerts are on theirs, where Kafka's default puts their key.
+// then on, and those that were refused; and the alerts are on theirs, where Kafka's default puts their key.
 func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(topic, key string) int32) string {
-	id, seq := string(r.Key), number(r)
+	id, seq := string(r.Key), oracle.Number(r)
 	history := b.Histories[id]
 	if seq < 1 || seq > len(history) {
 		return "" // of a partition; or nobody's, which others find
@@ -163,7 +167,9 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 		want = topics.Alerts
 	case events.OrderStatus:
 		refused := func(e events.Event) bool { return e.Type == events.StatusRefused }
-		if want = history[0].ReplyTo; want == "" || slices.ContainsFunc(history[:seq], refused) {
+		want = history[0].ReplyTo
+		switch { // the courier may have found out later
+		case want == "", slices.ContainsFunc(history[:seq], refused), r.Topic == topics.Status && slices.ContainsFunc(history, refused):
 			want = topics.Status
 		}
 	}
@@ -174,31 +180,6 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 		return fmt.Sprintf("order %q: the message of event %d is in partition %d of %s, and belongs in %d", id, seq, r.Partition, r.Topic, partition(like, id))
 	}
 	return ""
-}
-
-// inOrder wants that what a topic says of an order comes in the order of its
-// history, and once.
-func inOrder(t testing.TB, records []*kgo.Record) {
-	t.Helper()
-	last := make(map[string]int)
-	for _, r := range records {
-		if len(r.Key) == 0 {
-			continue
-		}
-		n := number(r)
-		if before := last[string(r.Key)]; n <= before {
-			t.Errorf("%s: order %s: the message of event %d follows that of event %d", r.Topic, r.Key, n, before)
-		}
-		last[string(r.Key)] = n
-	}
-}
-
-// number is that of the journal event from which a message follows.
-func number(r *kgo.Record) int {
-	id := strings.TrimPrefix(events.Header(r, "ce_id"), string(r.Key)+"/")
-	digits, _, _ := strings.Cut(id, "/")
-	n, _ := strconv.Atoi(digits) // 0 for what is about a partition
-	return n
 }
 
 // Count says how many events of an order are as wanted.

@@ -22,6 +22,7 @@ func TestMisplaced(t *testing.T) {
 			{Type: events.AlertRaised},
 		},
 		"o": {{Type: events.OrderRejected}},
+		"q": {{Type: events.OrderAccepted, ReplyTo: "shop"}},
 	}}
 	message := func(topic string, partition int32, kind events.Type, order string, seq int) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition, Key: []byte(order), Headers: []kgo.RecordHeader{
@@ -41,7 +42,8 @@ func TestMisplaced(t *testing.T) {
 		{message("shop", 0, events.OrderStatus, "p", 1), ""},
 		{message("shop", 1, events.OrderStatus, "p", 1), "in partition 1 of shop"},
 		{message("mall", 1, events.OrderStatus, "p", 1), "belongs on shop"},
-		{message("ns.status", 1, events.OrderStatus, "p", 1), "belongs on shop"},
+		{message("ns.status", 1, events.OrderStatus, "p", 1), ""}, // refused when it was delivered
+		{message("ns.status", 1, events.OrderStatus, "q", 1), "belongs on shop"},
 		{message("shop", 0, events.OrderStatus, "p", 4), "belongs on ns.status"},
 		{message("ns.status", 1, events.OrderStatus, "p", 4), ""},
 		{message("ns.status", 0, events.OrderStatus, "o", 1), ""},

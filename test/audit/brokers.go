@@ -99,6 +99,55 @@ func (n *namespace) untilRead() {
 	})
 }
 
+// untilDelivered waits until the journal says that the callers' own topics have all
+// that they are owed.
+func (n *namespace) untilDelivered(callers []string) {
+	n.Helper()
+	if len(callers) == 0 {
+		return
+	}
+	type target struct {
+		partition int32
+		topic     string
+	}
+	oracle.Until(n, "the callers' topics have what they are owed", func() error {
+		format := make(map[int32]int)
+		replyTo := make(map[string]string)
+		owed := make(map[target]int64) // behind the last
+		for r := range n.records(n.topics.Journal) {
+			e, err := events.Decode[events.Event](r.Value)
+			if err != nil {
+				return fmt.Errorf("journal, partition %d, offset %d: %w", r.Partition, r.Offset, err)
+			}
+			switch e.Type {
+			case events.PartitionClaimed, events.PartitionRaised:
+				format[r.Partition] = max(format[r.Partition], e.Format)
+			case events.PartitionDelivered:
+				for topic, next := range e.Delivered {
+					if at := (target{r.Partition, topic}); owed[at] <= next {
+						delete(owed, at)
+					}
+				}
+			case events.StatusRefused:
+				delete(replyTo, e.Order)
+			case events.OrderAccepted, events.OrderRejected:
+				replyTo[e.Order] = e.ReplyTo
+			}
+			switch e.Type {
+			case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
+				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
+				if to := replyTo[e.Order]; slices.Contains(callers, to) && format[r.Partition] >= events.CourierFormat {
+					owed[target{r.Partition, to}] = r.Offset + 1
+				}
+			}
+		}
+		for at, behind := range owed {
+			return fmt.Errorf("partition %d owes topic %s what is before offset %d", at.partition, at.topic, behind)
+		}
+		return nil
+	})
+}
+
 // reported is how many violations are told one by one.
 const reported = 30
 

@@ -41,7 +41,26 @@ func TestAnAgentsBrokerIsKilled(t *testing.T) {
 	w := suite.world
 	w.put(w.Topic("requests.away"), partitions)
 	w.Register(suite.instance, far)
-	suite.tried(`{"workflow":"far"}`)
+	suite.tried(`{"workflow":"far"}`, "near")
+}
+
+// A caller's own topic on a broker that is killed while it is written to holds up
+// nobody, not even the orders that name it: only their status messages wait, and come
+// when it is back. So it is under another owner, too.
+func TestACallersBrokerIsKilled(t *testing.T) {
+	t.Parallel()
+	suite := newTwoBrokers(t)
+	w := suite.world
+	topic := w.Namespace + "-shop"
+	w.put(topic, 3)
+	w.Callers = append(w.Callers, topic)
+	suite.tried(`{"workflow":"near","replyTo":"`+topic+`"}`, "near", "far")
+	heard := w.Inbox(topic)
+	for _, when := range []string{"before", "away", "restarted"} {
+		for k := range 30 {
+			heard.Hears(fmt.Sprintf("far-%s-%d", when, k), "received", "completed")
+		}
+	}
 }
 
 type twoBrokers struct {
@@ -99,8 +118,8 @@ func (w *world) put(topic string, partitions int32) {
 }
 
 // tried submits orders that need the second broker, kills it meanwhile, and wants
-// the others to complete while it is away, and all when it is back.
-func (s *twoBrokers) tried(submission string) {
+// some kinds to complete while it is away, and all when it is back.
+func (s *twoBrokers) tried(submission string, meanwhile ...string) {
 	s.Helper()
 	w, i := s.world, s.instance
 	const n = 30
@@ -115,15 +134,20 @@ func (s *twoBrokers) tried(submission string) {
 			w.order(i, fmt.Sprintf("%s-%s-%d", kind, when, k), in(projections.Processed))
 		}
 	}
+	completes := func(when string) {
+		for _, kind := range meanwhile {
+			complete(kind, when)
+		}
+	}
 	several("before")
 	s.second.Kill(s)
-	complete("near", "before")
+	completes("before")
 	several("away")
-	complete("near", "away")
+	completes("away")
 	i.Stop()
 	i = w.Run("i-2", s.TempDir())
 	several("restarted")
-	complete("near", "restarted")
+	completes("restarted")
 	s.second.Start(s)
 	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
 	w.serve("away", echo, "it")

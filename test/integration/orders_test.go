@@ -267,10 +267,13 @@ func TestAStatusTopicThatRefuses(t *testing.T) {
 		} {
 			w.Submit(id, `{"workflow":"fulfilment","replyTo":`+strconv.Quote(to)+`}`)
 			w.order(i, id, in(projections.Processed))
-			if got := w.types(id); !strings.HasPrefix(got, "order.accepted status.refused step.started") {
+			if got := w.types(id); id != "missing" && !strings.HasPrefix(got, "order.accepted status.refused step.started") {
 				t.Errorf("%s: journal: %s", id, got)
 			}
 			w.records(w.Topics.Status, 2, keyed(id))
+			if got := w.types(id); strings.Count(got, "status.refused") != 1 {
+				t.Errorf("%s: journal: %s", id, got)
+			}
 		}
 	})
 }

@@ -87,7 +87,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.CommandRefused, events.InputReleased, events.InputDiscarded}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.CommandRefused, events.InputReleased, events.InputDiscarded, events.StatusRefused}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -166,6 +166,7 @@ func (l *Ledger) order(e *events.Event) {
 		l.accept(e)
 	case events.OrderRejected:
 		l.rule("P1", e.Reason != "", "it has no reason")
+		l.accepted.ReplyTo = e.ReplyTo
 		l.ended, l.State = true, "Rejected"
 	case events.OrderCompleted:
 		l.goesOn()

@@ -18,13 +18,14 @@ type Inbox struct {
 
 	client *kgo.Client
 	unread []*kgo.Record
-	read   map[int32]int64 // up to where, by partition
+	read   map[int32]int64   // up to where, by partition
+	told   map[string]string // outside of transactions, by id: that may come again
 }
 
 // Inbox returns one for any topic.
 func (o *Outsider) Inbox(topic string) *Inbox {
 	o.Helper()
-	return &Inbox{TB: o.TB, Topic: topic, read: make(map[int32]int64), client: o.connect(kgo.ConsumeTopics(topic), kgo.KeepControlRecords())}
+	return &Inbox{TB: o.TB, Topic: topic, read: make(map[int32]int64), told: make(map[string]string), client: o.connect(kgo.ConsumeTopics(topic), kgo.KeepControlRecords())}
 }
 
 // Take waits for the next record of an order, and takes it out.
@@ -61,10 +62,27 @@ func (b *Inbox) poll(ctx context.Context, otherwise string) {
 func (b *Inbox) fetch(fetches kgo.Fetches) {
 	fetches.EachRecord(func(r *kgo.Record) {
 		b.read[r.Partition] = r.Offset + 1
-		if !r.Attrs.IsControl() {
+		if !r.Attrs.IsControl() && !b.again(r) {
 			b.unread = append(b.unread, r)
 		}
 	})
+}
+
+// again says that a caller's topic has a status message once more, as it may.
+func (b *Inbox) again(r *kgo.Record) bool {
+	said := make(map[string]string)
+	for _, h := range r.Headers {
+		said[h.Key] = string(h.Value)
+	}
+	if r.Attrs.IsTransactional() || said["ce_type"] != "waybill.order.status" {
+		return false
+	}
+	id := said["ce_id"]
+	before, again := b.told[id]
+	if b.told[id] = string(r.Value); again && before != string(r.Value) {
+		b.Errorf("%s says %s, and then %s", id, before, r.Value)
+	}
+	return again
 }
 
 // ToTheEnd reads up to the end of now.

@@ -1,0 +1,387 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// courier gives callers' own topics the status messages that they are owed, behind the
+// commit of the events from which these follow: such a topic may be away, slow or
+// wrong, and a transaction that touched it would stand or fall with it (P1). What is
+// owed stands in the state store, which is folded from the journal, so a topic that is
+// away takes no memory, and whoever owns the partition next goes on. The journal says
+// up to where each topic has what it is owed; it is told a moment later, so after a
+// crash a topic may be given the same once more: at least once, with the same id, and
+// for the first time in order.
+type courier struct {
+	targets   map[string]*target // that are owed something
+	look      []string           // of which there may be something to give
+	unflushed bool               // what is owed is not all in the store yet
+	// Only what is before confirmed was read in the journal. Of the transactions behind
+	// it that owe something, unconfirmed are the last records.
+	confirmed   int64
+	unconfirmed []unconfirmed
+	confirming  bool
+	// delivered is what the journal is to be told, since the timer said so.
+	delivered map[string]int64
+	since     time.Time
+}
+
+type unconfirmed struct {
+	last   int64
+	topics []string
+}
+
+// target is a caller's own topic.
+type target struct {
+	next   int64 // offset in the journal; what is before is delivered or refused
+	window int   // so many messages at a time
+	busy   bool
+	looked bool // it is among those to look at
+
+	failures int       // in a row
+	again    time.Time // not before, by the timer
+	why      string    // of the last failure
+	doubt    UndeliverableError
+	doubted  time.Time // when Kafka said that first, by the timer
+	refused  time.Time // by the timer: until then that is so
+}
+
+const (
+	// deliveredAtOnce is how many messages a topic is given at a time.
+	deliveredAtOnce = 64
+	// deliveredEvery is for how long the journal is not told of deliveries if there is
+	// nothing else to commit.
+	deliveredEvery = time.Second
+	// DeliveryTimeout is how long a delivery may take.
+	DeliveryTimeout = 10 * time.Second
+	// A topic that takes nothing is tried again after a second, then after twice as
+	// long each time, up to this.
+	deliveryPause = 30 * time.Second
+	// refusalProof is by how much later Kafka must refuse a message once more before that
+	// is believed, and refusalLasts for how long it is then.
+	refusalProof, refusalLasts = 5 * time.Second, time.Minute
+)
+
+// Delivery is what a caller's own topic is to be given.
+type Delivery struct {
+	Topic   string
+	Records []*kgo.Record
+	ends    []int64 // behind the event of each, in the journal
+}
+
+// UndeliverableError says that Kafka does not take a message for what it is or where it
+// goes: the same one would be refused again.
+type UndeliverableError struct {
+	Reason string
+	// Size says that it is for how large it is, and Batch that it was among others: then
+	// it may be taken alone.
+	Size, Batch bool
+}
+
+func (e *UndeliverableError) Error() string { return e.Reason }
+
+// Deliver writes what a topic is owed. It runs beside the lane.
+func (l *Lane) Deliver(ctx context.Context, d *Delivery) Happened {
+	ctx, cancel := context.WithTimeout(ctx, DeliveryTimeout)
+	defer cancel()
+	taken, err := l.broker.Deliver(ctx, d.Records)
+	h := Happened{What: Delivered, Topic: d.Topic, Err: err}
+	if taken > 0 {
+		h.End = d.ends[taken-1]
+	}
+	return h
+}
+
+// ErrUndone says that a transaction is not in the journal that Kafka had acknowledged.
+var ErrUndone = errors.New("a transaction that was acknowledged is not in the journal")
+
+// Confirm reads the last records of transactions in the journal. It runs beside the
+// lane. Kafka may acknowledge a commit, and leave it hanging: if the partition gets
+// another owner then, that one ends it as an abort, and what follows from it was never
+// so. Requests and other messages of the transaction go with it; what is delivered
+// behind the commit would not.
+func (l *Lane) Confirm(ctx context.Context, last []int64) Happened {
+	h := Happened{What: Confirmed}
+	if l.journal == nil {
+		if l.journal, h.Err = l.broker.Read(l.partition, true); h.Err != nil {
+			return h
+		}
+	}
+	l.journal.Seek(map[string]int64{l.topics.Journal: last[0]})
+	defer l.journal.Seek(nil)
+	for len(last) > 0 {
+		fetches := l.journal.Poll(ctx, PollRecords)
+		if h.Err = errors.Join(fetches.Err(), ctx.Err()); h.Err != nil {
+			return h
+		}
+		for _, r := range fetches.Records() {
+			switch {
+			case len(last) == 0 || r.Offset < last[0]:
+			case r.Offset == last[0]:
+				last, h.End = last[1:], r.Offset+1
+			default:
+				h.Err = fmt.Errorf("%w: that which ends at %d", ErrUndone, last[0])
+				return h
+			}
+		}
+	}
+	return h
+}
+
+// confirm has the journal read, if something is owed by what was not read yet.
+func (l *Lane) confirm(b Beside) {
+	c := &l.courier
+	if c.confirming || len(c.unconfirmed) == 0 {
+		return
+	}
+	c.confirming = true
+	last := make([]int64, len(c.unconfirmed))
+	for i := range last {
+		last[i] = c.unconfirmed[i].last
+	}
+	b.Confirm(last)
+}
+
+// isConfirmed takes what was read.
+func (l *Lane) isConfirmed(h Happened) error {
+	c := &l.courier
+	c.confirming = false
+	if h.Err != nil {
+		return h.Err
+	}
+	if c.unflushed {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+	for c.confirmed = h.End; len(c.unconfirmed) > 0 && c.unconfirmed[0].last < h.End; c.unconfirmed = c.unconfirmed[1:] {
+		for _, topic := range c.unconfirmed[0].topics {
+			c.owes(topic)
+		}
+	}
+	return nil
+}
+
+// owing finds what is owed from before the takeover.
+func (l *Lane) owing() error {
+	l.courier = courier{targets: make(map[string]*target), confirmed: l.state.Head().Offset}
+	for topic := ""; ; {
+		var err error
+		if topic, err = l.state.Owing(topic); topic == "" || err != nil {
+			return err
+		}
+		l.courier.owes(topic)
+	}
+}
+
+// owes has a topic looked at.
+func (c *courier) owes(topic string) {
+	t := c.targets[topic]
+	if t == nil {
+		t = &target{window: deliveredAtOnce}
+		c.targets[topic] = t
+	}
+	if !t.looked {
+		t.looked = true
+		c.look = append(c.look, topic)
+	}
+}
+
+// owe keeps what a batch owes that was committed.
+func (l *Lane) owe(b *Batch) {
+	if len(b.owed) == 0 {
+		return
+	}
+	u := unconfirmed{last: b.last.Offset}
+	for i := range b.owed {
+		o := &b.owed[i]
+		o.Offset = o.event.Offset
+		l.state.Owe(o.Owed)
+		if !slices.Contains(u.topics, o.Topic) {
+			u.topics = append(u.topics, o.Topic)
+		}
+	}
+	l.courier.unflushed = true
+	l.courier.unconfirmed = append(l.courier.unconfirmed, u)
+}
+
+// flush writes what was folded to the store, where the courier finds it.
+func (l *Lane) flush() error {
+	l.courier.unflushed = false
+	return l.state.Flush()
+}
+
+// deliver begins to give topics what they are owed.
+func (l *Lane) deliver(b Beside) error {
+	c := &l.courier
+	look := c.look
+	c.look = nil
+	for i, topic := range look {
+		if l.current.full() { // of what was refused
+			c.look = append(c.look, look[i:]...)
+			break
+		}
+		t := c.targets[topic]
+		t.looked = false
+		if t.busy || l.time.Timer().Before(t.again) {
+			continue
+		}
+		owed, err := l.state.Owed(topic, t.next, c.confirmed, t.window)
+		if err != nil {
+			return err
+		}
+		if len(owed) == 0 {
+			delete(c.targets, topic)
+			continue
+		}
+		why := l.undeliverable(t, &owed[0])
+		if why == "" {
+			t.busy = true
+			b.Deliver(l.delivery(topic, owed))
+			continue
+		}
+		if err := l.refuse(topic, t, &owed[0], why); err != nil {
+			return err
+		}
+		c.owes(topic)
+	}
+	return nil
+}
+
+// delivery makes records of what is owed. None is of an order of which one before it
+// may fail: an order's messages are delivered in turn.
+func (l *Lane) delivery(topic string, owed []projections.Owed) *Delivery {
+	d := &Delivery{Topic: topic}
+	orders := make(map[string]bool, len(owed))
+	for i := range owed {
+		o := &owed[i]
+		if orders[o.Order] {
+			break
+		}
+		orders[o.Order] = true
+		d.Records = append(d.Records, l.status(topic, o))
+		d.ends = append(d.ends, o.Offset+1)
+	}
+	return d
+}
+
+func (l *Lane) status(topic string, o *projections.Owed) *kgo.Record {
+	envelope := events.Envelope{
+		Source: "/waybill/" + l.topics.Namespace, Type: events.OrderStatus,
+		ID: o.ID, Order: o.Order, Time: o.Time, Traceparent: o.Traceparent,
+	}
+	r := envelope.Record(topic, o.Value)
+	r.Partition = l.partition // on Waybill's own topic
+	return r
+}
+
+// delivered takes the outcome of a delivery.
+func (l *Lane) delivered(h Happened) {
+	c := &l.courier
+	t, now := c.targets[h.Topic], l.time.Timer()
+	t.busy = false
+	if h.End > t.next {
+		t.next = h.End
+		if t.failures > 0 && h.Err == nil {
+			l.log.Info("a caller's topic takes its status messages again", "topic", h.Topic)
+		}
+		t.failures, t.doubt, t.window = 0, UndeliverableError{}, min(2*t.window, deliveredAtOnce)
+		c.settled(h.Topic, t.next, now)
+	}
+	if h.Err != nil {
+		l.failed(h.Topic, t, h.Err)
+	}
+	c.owes(h.Topic)
+}
+
+// failed: a topic that does not take a message is tried again, with one.
+func (l *Lane) failed(topic string, t *target, err error) {
+	now := l.time.Timer()
+	t.window, t.why = 1, err.Error()
+	refused, ok := errors.AsType[*UndeliverableError](err)
+	if ok && refused.Batch {
+		return // alone it may be taken
+	}
+	if t.failures++; t.failures == 1 {
+		l.log.Warn("a caller's topic does not take its status messages, which wait", "topic", topic, "error", err)
+	}
+	t.again = now.Add(min(time.Second<<min(t.failures-1, 10), deliveryPause))
+	switch {
+	case !ok:
+		t.doubt = UndeliverableError{}
+	case t.doubt != *refused:
+		t.doubt, t.doubted = *refused, now
+	case now.Sub(t.doubted) > refusalProof:
+		t.refused, t.again = now.Add(refusalLasts), now
+	}
+}
+
+// undeliverable says why a topic will not take the first message that it is owed, ""
+// if it may: Kafka refused it, with proof, or it has waited for longer than it may.
+func (l *Lane) undeliverable(t *target, o *projections.Owed) string {
+	switch {
+	case l.time.Timer().Before(t.refused):
+		return t.doubt.Reason
+	case t.failures > 0 && l.believed() && l.time.Wall().Sub(o.Time) >= l.cfg.StatusPatience:
+		return fmt.Sprintf("it took nothing for %s: %s", l.cfg.StatusPatience, t.why)
+	}
+	return ""
+}
+
+// refuse gives a message to the namespace's topic that its own does not take.
+func (l *Lane) refuse(topic string, t *target, o *projections.Owed, why string) error {
+	order, err := l.order(o.Order)
+	if err != nil {
+		return err
+	}
+	l.take(decide.Undelivered(l.env(), order, topic, why))
+	l.current.add(l.status(l.topics.Status, o))
+	t.next = o.Offset + 1
+	l.courier.settled(topic, t.next, l.time.Timer())
+	if t.doubt.Size { // the next may be smaller
+		t.doubt, t.refused = UndeliverableError{}, time.Time{}
+	}
+	return nil
+}
+
+// settled notes for the journal up to where a topic has what it was owed.
+func (c *courier) settled(topic string, next int64, now time.Time) {
+	if c.delivered == nil {
+		c.delivered, c.since = make(map[string]int64), now
+	}
+	c.delivered[topic] = next
+}
+
+// tell puts into the batch what was delivered, if there is a batch, or it is time.
+func (l *Lane) tell(now bool) {
+	c := &l.courier
+	if c.delivered == nil || !now && l.current.empty() && l.time.Timer().Sub(c.since) < deliveredEvery {
+		return
+	}
+	e := events.Event{Type: events.PartitionDelivered, At: l.time.Wall(), Delivered: c.delivered}
+	l.current.add(l.laneEvent(&e, fmt.Sprintf("delivered/%d", l.transaction+1)))
+	l.current.delivered, c.delivered = c.delivered, nil
+}
+
+// again has all topics looked at that wait.
+func (c *courier) again() {
+	for topic, t := range c.targets {
+		if !t.busy {
+			c.owes(topic)
+		}
+	}
+}
+
+// busy says whether callers are owed something, or the journal does not know yet that
+// they have it.
+func (c *courier) busy() bool { return len(c.targets)+len(c.unconfirmed)+len(c.delivered) > 0 }

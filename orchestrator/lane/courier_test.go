@@ -1,0 +1,381 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+)
+
+// round is a lane whose courier is looked at: what it is to deliver, and what it has
+// committed.
+type round struct {
+	*testing.T
+	*Lane
+	wall, timer time.Time
+	end         int64 // of the journal
+	orders      int
+	deliveries  []*Delivery
+	confirms    []int64
+	committed   []*kgo.Record // by the last batch
+}
+
+func (r *round) Commit(*Batch)         {}
+func (r *round) Ask()                  {}
+func (r *round) Next(Wanted) Happened  { panic("nobody waits") }
+func (r *round) Confirm(last []int64)  { r.confirms = last }
+func (r *round) Deliver(d *Delivery)   { r.deliveries = append(r.deliveries, d) }
+func (r *round) pass(d time.Duration)  { r.wall, r.timer = r.wall.Add(d), r.timer.Add(d) }
+func (r *round) owes(to string, n int) { r.Helper(); r.decides(to, n); r.commits(); r.confirmed() }
+
+func newRound(t *testing.T) *round {
+	t.Helper()
+	l, _ := newLane(t)
+	r := &round{T: t, Lane: l, wall: events.Time(time.Now()), timer: time.Now()}
+	l.time.Wall, l.time.Timer = func() time.Time { return r.wall }, func() time.Time { return r.timer }
+	l.format, l.cfg.StatusPatience = events.CourierFormat, 24*time.Hour
+	return r
+}
+
+// decides takes n submissions that name a topic. Each is rejected, or it is accepted
+// and its caller hears of that.
+func (r *round) decides(to string, n int) (orders []string) {
+	r.Helper()
+	for range n {
+		r.orders++
+		order := fmt.Sprintf("o-%03d", r.orders)
+		r.take(decide.Submit(r.env(), nil, order, &events.Submission{Workflow: "order", ReplyTo: to}, "", nil))
+		orders = append(orders, order)
+	}
+	return orders
+}
+
+func (r *round) commits() {
+	r.Helper()
+	r.committed = nil
+	if !r.begin() {
+		return
+	}
+	for _, record := range r.inflight.records {
+		if record.Topic == r.topics.Journal {
+			record.Offset, r.end = r.end, r.end+1
+		}
+	}
+	r.end++
+	r.committed = r.inflight.records
+	must(r.T, r.conclude(nil))
+}
+
+// confirmed has the journal read, and looks what is to be delivered.
+func (r *round) confirmed() {
+	r.Helper()
+	r.confirm(r)
+	if len(r.confirms) > 0 {
+		must(r.T, r.isConfirmed(Happened{What: Confirmed, End: r.confirms[len(r.confirms)-1] + 1}))
+		r.confirms = nil
+	}
+	must(r.T, r.deliver(r))
+}
+
+// ends is how the next delivery to a topic ends, after some of it was taken.
+func (r *round) ends(topic string, taken int, err error) {
+	r.Helper()
+	i := slices.IndexFunc(r.deliveries, func(d *Delivery) bool { return d.Topic == topic })
+	if i < 0 {
+		r.Fatalf("nothing is delivered to %s", topic)
+	}
+	d := r.deliveries[i]
+	r.deliveries = slices.Delete(r.deliveries, i, i+1)
+	h := Happened{What: Delivered, Topic: topic, Err: err}
+	if taken > 0 {
+		h.End = d.ends[taken-1]
+	}
+	r.delivered(h)
+	must(r.T, r.deliver(r))
+}
+
+// tries has time pass, and the courier look again.
+func (r *round) tries(after time.Duration) {
+	r.Helper()
+	r.pass(after)
+	r.courier.again()
+	must(r.T, r.deliver(r))
+}
+
+// carries wants that so much is on its way, by topic: how many messages.
+func (r *round) carries(what string, want map[string]int) {
+	r.Helper()
+	have := make(map[string]int)
+	for _, d := range r.deliveries {
+		have[d.Topic] += len(d.Records)
+	}
+	if fmt.Sprint(have) != fmt.Sprint(want) {
+		r.Errorf("%s: it carries %v, and not %v", what, have, want)
+	}
+}
+
+// written are the values that the last batch wrote to a topic, or of a type there.
+func (r *round) written(topic string, kind events.Type) (values []string) {
+	for _, record := range r.committed {
+		if record.Topic == topic && headerText(record, events.HeaderType) == string(kind) {
+			values = append(values, string(record.Value))
+		}
+	}
+	return values
+}
+
+var errAway = errors.New("the broker does not answer")
+
+// P1: a status message for a caller's own topic leaves behind the commit, once the
+// journal was read; then the journal is told. In format 1 it is in the transaction.
+func TestStatusMessagesLeaveBehindTheCommit(t *testing.T) {
+	r := newRound(t)
+	orders := r.decides("shop.status", 2)
+	r.commits()
+	if got := r.written("shop.status", events.OrderStatus); len(got) > 0 {
+		t.Errorf("the transaction has %s", got)
+	}
+	must(t, r.deliver(r))
+	r.carries("before the journal was read", nil)
+	r.confirmed()
+	r.carries("then", map[string]int{"shop.status": 2})
+	for i, m := range r.deliveries[0].Records {
+		if string(m.Key) != orders[i] || headerText(m, "ce_id") != orders[i]+"/1/status" || headerText(m, "ce_source") != "/waybill/waybill" ||
+			headerText(m, events.HeaderType) != string(events.OrderStatus) || !strings.Contains(string(m.Value), `"received"`) {
+			t.Errorf("%+v", m)
+		}
+	}
+	r.commits()
+	if len(r.committed) > 0 {
+		t.Error("the journal is told before anything is delivered")
+	}
+	r.ends("shop.status", 2, nil)
+	r.commits()
+	if len(r.committed) > 0 {
+		t.Error("for each delivery there is a transaction")
+	}
+	r.pass(deliveredEvery)
+	r.commits()
+	if got := r.written(r.topics.Journal, events.PartitionDelivered); len(got) != 1 || !strings.Contains(got[0], `"delivered":{"shop.status":5}`) {
+		t.Errorf("the journal is told %s", got)
+	}
+	if topic, err := r.state.Owing(""); r.courier.busy() || topic != "" || err != nil {
+		t.Errorf("something is left for %q: %v", topic, err)
+	}
+
+	r = newRound(t)
+	r.format = 1
+	r.decides("shop.status", 1)
+	r.commits()
+	if got := r.written("shop.status", events.OrderStatus); len(got) != 1 {
+		t.Errorf("in format 1 the transaction has %d", len(got))
+	}
+	if r.confirmed(); len(r.deliveries) > 0 {
+		t.Error("in format 1 it is delivered once more")
+	}
+}
+
+// A topic that takes nothing is tried again, with one message, after longer and longer,
+// and holds up no other.
+func TestATopicThatTakesNothingHoldsUpNoOther(t *testing.T) {
+	r := newRound(t)
+	r.owes("shop.dead", 3)
+	r.owes("shop.fine", 2)
+	r.carries("both", map[string]int{"shop.dead": 3, "shop.fine": 2})
+	r.ends("shop.fine", 2, nil)
+	r.ends("shop.dead", 0, errAway)
+	r.owes("shop.fine", 1)
+	r.carries("meanwhile", map[string]int{"shop.fine": 1})
+	r.ends("shop.fine", 1, nil)
+	for _, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, deliveryPause, deliveryPause} {
+		r.tries(pause - 1)
+		r.carries("too soon", nil)
+		r.tries(1)
+		r.carries("it is tried again", map[string]int{"shop.dead": 1})
+		r.ends("shop.dead", 0, errAway)
+	}
+	r.tries(deliveryPause)
+	r.ends("shop.dead", 1, nil)
+	r.carries("it is back", map[string]int{"shop.dead": 2})
+	r.ends("shop.dead", 2, nil)
+	r.pass(deliveredEvery)
+	r.commits()
+	if got := r.written(r.topics.Journal, events.PartitionDelivered); len(got) != 1 || !strings.Contains(got[0], `"shop.dead":`) {
+		t.Errorf("the journal is told %s", got)
+	}
+	if r.courier.busy() {
+		t.Errorf("something is left: %+v", r.courier)
+	}
+}
+
+// What was taken of a delivery is not given again, and an order's messages are given one
+// after the other, so that the first of each come in order.
+func TestAnOrdersMessagesAreDeliveredInTurn(t *testing.T) {
+	r := newRound(t)
+	orders := r.decides("shop.status", 2)
+	o, err := r.order(orders[0])
+	must(t, err)
+	r.take(decide.Operate(r.env(), o, &events.Command{Command: events.CommandCancel, ID: "c-1"}))
+	r.decides("shop.status", 1)
+	r.commits()
+	r.confirmed()
+	r.carries("up to the order's next", map[string]int{"shop.status": 2})
+	r.ends("shop.status", 1, errAway)
+	r.tries(time.Second)
+	r.carries("without what was taken", map[string]int{"shop.status": 1})
+	if string(r.deliveries[0].Records[0].Key) != orders[1] {
+		t.Errorf("it gives that of %s", r.deliveries[0].Records[0].Key)
+	}
+	r.ends("shop.status", 1, nil)
+	r.carries("then the next", map[string]int{"shop.status": 2})
+	if id := headerText(r.deliveries[0].Records[0], "ce_id"); !strings.HasPrefix(id, orders[0]+"/") {
+		t.Errorf("it gives %s", id)
+	}
+}
+
+// What Kafka refuses is refused only when it says so again, more than five seconds
+// later; then the namespace's topic has it, and what follows.
+func TestARefusedDeliveryNeedsProof(t *testing.T) {
+	gone := &UndeliverableError{Reason: "topic shop.gone does not exist"}
+	r := newRound(t)
+	r.owes("shop.gone", 3)
+	r.ends("shop.gone", 0, gone)
+	r.tries(refusalProof - time.Second)
+	r.ends("shop.gone", 0, gone)
+	r.tries(time.Second) // it was said in less
+	r.carries("nothing is sure", nil)
+	r.tries(time.Second)
+	r.ends("shop.gone", 0, errAway)
+	r.tries(deliveryPause)
+	r.ends("shop.gone", 0, gone)
+	r.tries(deliveryPause)
+	r.carries("something else was said in between", map[string]int{"shop.gone": 1})
+	r.ends("shop.gone", 0, gone)
+	for range 3 {
+		r.commits()
+		if refused, told := r.written(r.topics.Journal, events.StatusRefused), r.written(r.topics.Status, events.OrderStatus); len(refused) != 1 || len(told) != 1 ||
+			!strings.Contains(refused[0], "does not exist") || len(r.written(r.topics.Journal, events.PartitionDelivered)) != 1 {
+			t.Errorf("it is refused: %s; the namespace's topic has %s", refused, told)
+		}
+		must(t, r.deliver(r))
+	}
+	if r.courier.busy() {
+		t.Errorf("something is left: %+v", r.courier)
+	}
+}
+
+// One that is too large is refused alone, and after it was alone.
+func TestAMessageThatIsTooLarge(t *testing.T) {
+	large := UndeliverableError{Reason: "too large", Size: true}
+	batch := large
+	batch.Batch = true
+	r := newRound(t)
+	r.owes("shop.small", 3)
+	r.ends("shop.small", 0, &batch)
+	r.carries("it is tried alone at once", map[string]int{"shop.small": 1})
+	r.ends("shop.small", 0, &large)
+	r.tries(time.Minute)
+	r.ends("shop.small", 0, &large)
+	r.commits()
+	if got := r.written(r.topics.Status, events.OrderStatus); len(got) != 1 {
+		t.Errorf("the namespace's topic has %s", got)
+	}
+	must(t, r.deliver(r))
+	r.carries("the next is tried", map[string]int{"shop.small": 1})
+	r.ends("shop.small", 1, nil)
+}
+
+// A topic that takes nothing for longer than it may loses the messages that are so old
+// to the namespace's topic. A clock that is not believed says nothing of that.
+func TestATopicThatIsAwayForTooLong(t *testing.T) {
+	r := newRound(t)
+	r.owes("shop.dead", 1)
+	r.ends("shop.dead", 0, errAway)
+	r.clock.stamped = true
+	r.clock.off.Store(int64(time.Hour))
+	r.pass(r.cfg.StatusPatience)
+	r.owes("shop.dead", 1)
+	r.tries(time.Minute)
+	r.carries("the clock is wrong", map[string]int{"shop.dead": 1})
+	r.clock.stamped = false
+	r.ends("shop.dead", 0, errAway)
+	r.tries(time.Minute)
+	r.commits()
+	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], "it took nothing for 24h0m0s: the broker does not answer") {
+		t.Errorf("%s", got)
+	}
+	r.tries(time.Minute)
+	r.carries("one that is not as old", map[string]int{"shop.dead": 1})
+}
+
+// The next owner goes on with what is owed, as far as the journal was told.
+func TestTheNextOwnerDelivers(t *testing.T) {
+	r := newRound(t)
+	r.owes("shop.a", 2)
+	r.owes("shop.b", 1)
+	r.ends("shop.a", 1, errAway)
+	r.pass(deliveredEvery)
+	r.commits()
+	must(t, r.flush())
+	must(t, r.owing())
+	r.deliveries = nil
+	must(t, r.deliver(r))
+	r.carries("what is left", map[string]int{"shop.a": 1, "shop.b": 1})
+}
+
+// What is owed by a transaction that is not in the journal is not delivered: the lane
+// ends.
+func TestWhatIsNotInTheJournalIsNotDelivered(t *testing.T) {
+	l, _ := newLane(t)
+	for _, test := range []struct {
+		name string
+		read []int64
+		want error
+	}{
+		{"it is there", []int64{3, 4, 5, 9}, nil},
+		{"it was aborted", []int64{3, 4, 9}, ErrUndone},
+		{"the next was aborted", []int64{5, 10}, ErrUndone},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			reader := &offsets{read: test.read}
+			l.journal = reader
+			h := l.Confirm(t.Context(), []int64{5, 9})
+			if !errors.Is(h.Err, test.want) || test.want == nil && h.End != 10 {
+				t.Errorf("up to %d: %v", h.End, h.Err)
+			}
+			if fmt.Sprint(reader.sought) != "[map[waybill.journal:5] map[]]" {
+				t.Errorf("it reads %v", reader.sought)
+			}
+		})
+	}
+	r := newRound(t)
+	r.decides("shop.status", 1)
+	r.commits()
+	r.confirm(r)
+	if err := r.isConfirmed(Happened{What: Confirmed, Err: ErrUndone}); !errors.Is(err, ErrUndone) {
+		t.Errorf("the lane goes on: %v", err)
+	}
+}
+
+// offsets is a journal of which some records can be read.
+type offsets struct {
+	Reader
+	read   []int64
+	sought []map[string]int64
+}
+
+func (o *offsets) Seek(from map[string]int64) { o.sought = append(o.sought, from) }
+
+func (o *offsets) Poll(context.Context, int) kgo.Fetches {
+	r := &kgo.Record{Topic: "waybill.journal", Offset: o.read[0]}
+	o.read = o.read[1:]
+	return brought(r)
+}

@@ -1,0 +1,178 @@
+package projections
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Owed is a status message that waits for the caller's own topic: it follows from an
+// event of an order whose submission named one, since [events.CourierFormat].
+type Owed struct {
+	Topic string
+	// Offset is that of the event in the journal.
+	Offset int64
+	// ID is the message's, and Order and Time are those of the event.
+	ID, Order   string
+	Time        time.Time
+	Traceparent string
+	Value       []byte
+}
+
+// StatusOutput is the largest output, in bytes, that a status message repeats:
+// with it the message still fits a topic that was made with Kafka's defaults.
+const StatusOutput = 900_000
+
+// Status is the status message that follows from an event that o has just folded, nil
+// if none does, and its id.
+func (o *Order) Status(e *events.Event) (id string, m *events.Status) {
+	say := func(word string, detail *events.Detail) {
+		id = o.ID + "/" + strconv.FormatUint(e.Seq, 10) + "/status"
+		m = &events.Status{Order: o.ID, Status: word, At: e.At, Detail: detail}
+	}
+	switch e.Type {
+	case events.OrderAccepted:
+		say(events.StatusReceived, nil)
+	case events.OrderRejected:
+		say(events.StatusRejected, &events.Detail{Reason: e.Reason})
+	case events.OrderCompleted:
+		var detail *events.Detail
+		if output := o.Output(); len(output) > StatusOutput {
+			detail = &events.Detail{Reason: fmt.Sprintf("the output has %d bytes, and is only in the order's record", len(output))}
+		} else if len(output) > 0 {
+			detail = &events.Detail{Output: output}
+		}
+		say(events.StatusCompleted, detail)
+	case events.OrderErrored:
+		say(events.StatusFailed, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
+	case events.OrderCompensating:
+		say(events.StatusCompensating, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
+	case events.OrderCompensated:
+		say(events.StatusCompensated, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+	case events.OrderCancelled:
+		say(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+	}
+	return id, m
+}
+
+// owes is what a caller is owed after o has folded an event that stands at offset.
+func (o *Order) owes(e *events.Event, offset int64) (Owed, bool) {
+	if o.ReplyTo == "" {
+		return Owed{}, false
+	}
+	id, m := o.Status(e)
+	if m == nil {
+		return Owed{}, false
+	}
+	return Owed{o.ReplyTo, offset, id, o.ID, e.At, o.Traceparent, m.Append(nil)}, true
+}
+
+// Owe takes over what a transaction that the caller itself committed owes to callers.
+func (p *Partition) Owe(owed ...Owed) { p.owed = append(p.owed, owed...) }
+
+// Deliver takes over up to where topics have what they were owed: nothing that stands
+// before their offsets is owed any more.
+func (p *Partition) Deliver(to map[string]int64) {
+	if len(to) == 0 {
+		return
+	}
+	if p.delivered == nil {
+		p.delivered = make(map[string]int64)
+	}
+	for topic, next := range to {
+		p.delivered[topic] = max(p.delivered[topic], next)
+	}
+	p.head.vocabulary = max(p.head.vocabulary, deliveredSince)
+}
+
+var deliveredSince = events.SpecOf(events.PartitionDelivered).Since
+
+// settleOwed writes what is owed since the last flush, and removes what is not any more.
+func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
+	for i := range p.owed {
+		o := &p.owed[i]
+		if o.Offset < p.delivered[o.Topic] {
+			continue
+		}
+		w.b = w.b[:0]
+		w.text(o.ID)
+		w.text(o.Order)
+		w.time(o.Time)
+		w.text(o.Traceparent)
+		w.b = append(w.b, o.Value...)
+		if err := b.Set(owedKey(p.id, o.Topic, o.Offset), w.b, nil); err != nil {
+			return err
+		}
+	}
+	for _, topic := range slices.Sorted(maps.Keys(p.delivered)) {
+		it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: owedKey(p.id, topic, 0), UpperBound: owedKey(p.id, topic, p.delivered[topic])})
+		if err != nil {
+			return damage(err)
+		}
+		for it.First(); it.Valid(); it.Next() {
+			if err := b.Delete(it.Key(), nil); err != nil {
+				return err
+			}
+		}
+		if err := it.Close(); err != nil {
+			return damage(err)
+		}
+	}
+	return nil
+}
+
+// Owed returns the first of what a topic is owed between two offsets, at most limit
+// messages, as far as it was flushed.
+func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err error) {
+	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: owedKey(p.id, topic, from), UpperBound: owedKey(p.id, topic, to)})
+	if err != nil {
+		return nil, damage(err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = damage(closing)
+		}
+	}()
+	var owed []Owed
+	for it.First(); it.Valid() && len(owed) < limit; it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return nil, damage(err)
+		}
+		r := reader{b: value}
+		o := Owed{Topic: topic, Offset: offsetOfOwed(it.Key()), ID: r.text(), Order: r.text(), Time: r.time(), Traceparent: r.text()}
+		if o.Value = slices.Clone(r.b); r.err != nil {
+			return nil, fmt.Errorf("what topic %s is owed: %w", topic, r.err)
+		}
+		owed = append(owed, o)
+	}
+	return owed, nil
+}
+
+// Owing returns the first topic after the last one that is owed something, as far as that
+// was flushed; "" when there is none.
+func (p *Partition) Owing(last string) (topic string, err error) {
+	all := prefix(p.id, kindOwed)
+	from := all
+	if last != "" {
+		from = after(owedPrefix(p.id, last))
+	}
+	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(all)})
+	if err != nil {
+		return "", damage(err)
+	}
+	if it.First() {
+		k := it.Key()
+		topic = string(k[len(all) : len(k)-9])
+	}
+	if err := it.Close(); err != nil {
+		return "", damage(err)
+	}
+	return topic, nil
+}
