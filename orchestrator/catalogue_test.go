@@ -85,8 +85,8 @@ func TestAFreshWorkflowIsLearnt(t *testing.T) {
 		asked.Do(func() { reading.Go(func() { c.run(ctx) }) })
 		return nil, nil, false
 	})
-	w := &knowledge{catalogue: c, directory: newDirectory(b.Admin(t), &topics, 1, log)}
-	must(t, w.Learn(ctx, true, nil))
+	w := &knowledge{catalogue: c, directory: newDirectory(nil, &topics, 1, log)}
+	must(t, w.CatchUp(ctx))
 	if w.Workflow("tea", 0) == nil {
 		t.Error("it is not known")
 	}

@@ -24,12 +24,4 @@ func (w *knowledge) Found(question uint64) bool { return w.catalogue.Found(quest
 
 func (w *knowledge) RequestTopics() []string { return w.catalogue.requestTopics() }
 
-func (w *knowledge) Learn(ctx context.Context, unknown bool, topics []string) error {
-	if unknown {
-		if err := w.catalogue.catchUp(ctx); err != nil {
-			return err
-		}
-	}
-	w.learn(ctx, topics...)
-	return nil
-}
+func (w *knowledge) CatchUp(ctx context.Context) error { return w.catalogue.catchUp(ctx) }

@@ -102,7 +102,7 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 		return err
 	}
 	for _, agent := range flow.Agents() {
-		i.directory.forget(i.topics.Requests(agent))
+		i.directory.refresh(i.topics.Requests(agent))
 	}
 	return i.catalogue.register(ctx, flow)
 }

@@ -5,11 +5,13 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 // parked holds submissions that cannot be decided on yet: their workflow is not known,
-// and the workflows topic was not read to its end since; or it is not sure whether
-// their topic for status messages is there. The position in the orders stays before
+// and the workflows topic was not read to its end since; or Kafka has not said anything
+// of its agents' topics; or it is not sure whether their topic for status messages is
+// there. The position in the orders stays before
 // the first. Other submissions are decided on meanwhile: if the lane ends, they are
 // read again, and change nothing, since their orders are there. What would be doubled,
 // like a dead letter, waits behind those that are parked.
@@ -83,16 +85,33 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return true, nil
 	}
 	s := &in.Submission
-	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
-		if in.sought == 0 {
+	if in.Problem == nil && s.Workflow != "" {
+		flow := l.world.Workflow(s.Workflow, s.Version)
+		if flow == nil && in.sought == 0 {
 			in.sought = l.world.Seek()
 		}
-		if !l.world.Found(in.sought) {
+		if flow == nil && !l.world.Found(in.sought) || flow != nil && !l.knowsAgents(flow) {
 			return true, nil
 		}
 	}
 	to := s.ReplyTo
 	return to != "" && events.ValidTopic(to) && !l.topics.Owns(to) && l.unwritable(to, decide.EnvelopeSize) != "", nil
+}
+
+// knowsAgents says whether Kafka has said anything of the topics of a workflow's agents:
+// that an agent is away is known, too.
+func (l *Lane) knowsAgents(flow *workflow.Workflow) bool {
+	if l.known[flow] {
+		return true
+	}
+	known := true
+	for _, agent := range flow.Agents() {
+		known = l.world.Known(l.topics.Requests(agent)) && known // all that are not are asked about at once
+	}
+	if known {
+		l.known[flow] = true
+	}
+	return known
 }
 
 // retryWaiting decides on what is parked and need not wait any more, and on the commands
@@ -101,9 +120,7 @@ func (l *Lane) retryWaiting(ctx context.Context) error {
 	if len(l.parked.inputs)+len(l.early.commands) == 0 {
 		return nil
 	}
-	if err := l.prepare(ctx, nil); err != nil {
-		return err
-	}
+	l.prepare(nil)
 	env := l.env()
 	if err := l.retryParked(env); err != nil {
 		return err

@@ -123,6 +123,48 @@ func TestACallersTopicInDoubt(t *testing.T) {
 	}
 }
 
+// A submission waits until Kafka has said something of the topics of all agents that its
+// workflow names: also that one is away.
+func TestAnAgentsTopicThatNobodyAskedAbout(t *testing.T) {
+	l := newParkingLane(t)
+	for _, agent := range []string{"shipping", "office"} {
+		l.world.away[l.topics.Requests(agent)] = unknown
+	}
+	l.world.flows.Add(parseFlow(t, callFlow))
+	first := l.reads(l.ids[0], `{"workflow":"order"}`)
+	l.reads(l.ids[1], `{"workflow":"call"}`)
+	l.expects(first, "1 Processing")
+	delete(l.world.away, l.topics.Requests("shipping"))
+	must(t, l.supervise(t.Context()))
+	l.expects(first, "1 Processing")
+	l.world.away[l.topics.Requests("office")] = "it does not exist"
+	must(t, l.supervise(t.Context()))
+	l.expects(first+2, "0 Processing", "1 Processing")
+	if o := l.current.orders[l.ids[0]].order; o.Steps[2].Attempt != 0 || o.Steps[1].Attempt != 1 {
+		t.Errorf("its steps are %+v", o.Steps)
+	}
+}
+
+// An answer that comes while the lane does something else is not missed by those who wait
+// for it.
+func TestAnAnswerInBetween(t *testing.T) {
+	l := newParkingLane(t)
+	if l.world.answered = make(chan struct{}); l.awaits() != nil {
+		t.Error("it waits for nothing, and is woken")
+	}
+	l.world.away["shop.status"] = unknown
+	l.reads(l.ids[0], `{"workflow":"order","replyTo":"shop.status"}`)
+	if l.awaits() == nil || l.look {
+		t.Fatal("nothing tells it of the answer")
+	}
+	close(l.world.answered)
+	l.world.answered = make(chan struct{})
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	if !l.look {
+		t.Error("it does not look")
+	}
+}
+
 // A further submission of an order that is held changes nothing, so it may be read again;
 // and a command for one that is parked waits for it, while others are done.
 func TestWhatFollowsWhatIsParked(t *testing.T) {

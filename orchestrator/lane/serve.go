@@ -23,9 +23,10 @@ type Beside interface {
 // Wanted is what a lane waits for. It always hears how a commit ended, that it
 // is time to look at the deadlines, and that something hangs.
 type Wanted struct {
-	Inputs bool // the batch has room
-	Look   bool // at the deadlines, if nothing else is there
-	Stop   bool // nothing is being committed, so it may be told to stop
+	Inputs   bool            // the batch has room
+	Look     bool            // at the deadlines, if nothing else is there
+	Stop     bool            // nothing is being committed, so it may be told to stop
+	Answered <-chan struct{} // what closes it; nil if nothing waits for it
 }
 
 // Happened is one thing that a lane was waiting for.
@@ -45,6 +46,7 @@ const (
 	Fetched   Happening = iota // inputs were fetched
 	Committed                  // a commit ended
 	Told                       // Kafka was asked, and said something or failed
+	Answered                   // something is known of topics that some wait for
 	Ticked                     // it is time to look at the deadlines
 	Idle                       // there is nothing else, and a look was wanted
 	Hung                       // one of its transactions hangs
@@ -135,6 +137,8 @@ func (g *goroutines) Next(w Wanted) Happened {
 		return h
 	case <-g.tick.C:
 		return Happened{What: Ticked}
+	case <-w.Answered:
+		return Happened{What: Answered}
 	case <-look:
 		return Happened{What: Idle}
 	case err := <-g.hung:
@@ -167,7 +171,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			continue
 		}
 		// Told to stop, it first hears how the commit ended.
-		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil})
+		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil, Answered: l.awaits()})
 		var err error
 		switch h.What {
 		case Fetched:
@@ -180,8 +184,11 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			err = l.conclude(h.Err)
 		case Told:
 			l.told(h)
+		case Answered:
+			l.look, l.answered = true, nil
 		case Ticked:
 			l.look = true
+			l.prepare(nil) // so that what is known is never old
 			l.keepPosition(keepAfter)
 			l.readAdded()
 			l.tick(room)
