@@ -103,6 +103,8 @@ type Lane struct {
 	tookOver time.Time
 	// committed is the input position, for those who look on.
 	committed atomic.Pointer[events.Positions]
+	// read is up to where the orders were read, for them.
+	read atomic.Int64
 	// elsewhere is where it has written besides the usual.
 	elsewhere places
 	// unseen is where something may hang of the lane, for all that it knows.
@@ -123,6 +125,10 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 
 // Position is up to where the inputs were read, as it was committed last.
 func (l *Lane) Position() events.Positions { return *l.committed.Load() }
+
+// OrdersRead is up to where the orders were read and decided on, but for those that are
+// parked.
+func (l *Lane) OrdersRead() int64 { return l.read.Load() }
 
 // Busy says whether something is decided that is not committed, inputs wait for what
 // is not known yet, or Kafka is being asked.

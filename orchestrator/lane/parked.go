@@ -2,6 +2,8 @@ package lane
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
@@ -17,23 +19,28 @@ import (
 // like a dead letter, waits behind those that are parked.
 type parked struct {
 	inputs  []input
-	orders  map[string]bool
+	orders  map[string]time.Time // since when their first is parked
 	bytes   int
 	reached int64 // where the position in the orders will be, once none is left
 	paused  bool
 }
 
-// What is parked, at most: then no more is read of the orders.
 const (
+	// What is parked, at most: then no more is read of the orders.
 	maxParked   = 1_000
 	parkedBytes = 16 << 20
+	// parkedLongest is how long a submission is parked, at most: then it is decided with
+	// what is known.
+	parkedLongest = time.Hour
 )
 
 func (p *parked) add(in *input) {
 	if p.orders == nil {
-		p.orders = make(map[string]bool)
+		p.orders = make(map[string]time.Time)
 	}
-	p.orders[in.Order] = true
+	if _, there := p.orders[in.Order]; !there {
+		p.orders[in.Order] = in.parked
+	}
 	p.inputs = append(p.inputs, *in)
 	p.bytes += in.Record.Size()
 }
@@ -58,6 +65,7 @@ func (l *Lane) park(in *input) (bool, error) {
 	if len(l.parked.inputs) == 0 {
 		l.position.Set(events.InputOrders, in.record.Offset)
 	}
+	in.parked = l.time.Timer()
 	l.parked.add(in)
 	l.parked.reached = in.record.Offset + 1
 	if !l.parked.paused && (len(l.parked.inputs) >= maxParked || l.parked.bytes >= parkedBytes) {
@@ -76,12 +84,10 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return len(l.parked.inputs) > 0, nil
 	}
 	order, err := l.order(in.Order)
-	switch {
-	case err != nil:
+	if order != nil || err != nil {
 		return false, err
-	case order != nil:
-		return false, nil
-	case l.parked.orders[in.Order]: // which must come first
+	}
+	if _, first := l.parked.orders[in.Order]; first { // which must come first
 		return true, nil
 	}
 	s := &in.Submission
@@ -140,11 +146,17 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		if err != nil {
 			return err
 		}
-		if wait || l.current.full() {
+		late := l.time.Timer().Sub(in.parked) >= parkedLongest
+		if wait && !late || l.current.full() {
 			l.parked.add(in)
 			continue
 		}
-		if err := l.takeIn(env, in); err != nil {
+		if wait {
+			err = l.giveUp(env, in)
+		} else {
+			err = l.takeIn(env, in)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -159,4 +171,26 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		l.inputs.Resume(l.topics.Orders)
 	}
 	return nil
+}
+
+// giveUp decides on a submission that was parked for too long. It is rejected, if its
+// workflow could not be read; else its status messages go to the namespace's topic, if it
+// is not sure whether its own is there.
+func (l *Lane) giveUp(env *decide.Env, in *input) error {
+	s, refuses := &in.Submission, env.Refuses
+	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
+		in.Problem = fmt.Errorf("its workflow, %s, could not be read for %s", decide.Cut(s.Workflow, decide.MaxName), parkedLongest)
+	}
+	if to := s.ReplyTo; to != "" {
+		if why := l.unwritable(to, decide.EnvelopeSize); why != "" {
+			env.Refuses = func(topic string, size int) string {
+				if topic == to {
+					return why
+				}
+				return refuses(topic, size)
+			}
+			defer func() { env.Refuses = refuses }()
+		}
+	}
+	return l.takeIn(env, in)
 }

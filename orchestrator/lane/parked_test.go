@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -232,5 +233,73 @@ func TestParkingIsBounded(t *testing.T) {
 				t.Errorf("%d are parked, %d bytes; closed: %t", len(l.parked.inputs), l.parked.bytes, l.closed)
 			}
 		})
+	}
+}
+
+// What is parked for too long is decided on with what is known. A submission behind it of
+// the same order changes nothing.
+func TestParkingEnds(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.world.found, l.world.away["shop.status"] = 0, "it is not sure whether it is there"
+	first := l.reads(l.ids[0], `{"workflow":"call","replyTo":"shop.status"}`)
+	l.reads(l.ids[1], `{"workflow":"order","replyTo":"shop.status"}`)
+	l.reads(l.ids[0], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `nonsense`)
+	now = now.Add(parkedLongest - 1)
+	must(t, l.supervise(t.Context()))
+	l.expects(first)
+	last := l.reads(l.ids[3], `{"workflow":"call"}`)
+	now = now.Add(1)
+	must(t, l.supervise(t.Context()))
+	l.expects(last, "0 Rejected", "1 Processing", l.topics.DeadLetters)
+	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "workflow, call, could not be read") || o.ReplyTo != "" {
+		t.Errorf("it is rejected since %s, and %q hears of it", o.Reason, o.ReplyTo)
+	}
+	if o := l.current.orders[l.ids[1]].order; o.ReplyTo != "" {
+		t.Errorf("its status messages go to %q", o.ReplyTo)
+	}
+}
+
+// A command waits for a submission that was just parked, and those behind it with it; not
+// for one that is parked for long.
+func TestCommandsBehindWhatIsParked(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `{"workflow":"order"}`)
+	l.world.found = 0
+	l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.broker = ending{at: l.offset + 1}
+	command := func(id string) {
+		must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"pause"}`)}))
+	}
+	command(l.ids[0])
+	command(l.ids[1])
+	now = now.Add(earlyLongest - 1)
+	must(t, l.supervise(t.Context()))
+	if len(l.early.commands) != 2 || l.current.orders[l.ids[1]].order.Paused {
+		t.Errorf("%d commands wait", len(l.early.commands))
+	}
+	now = now.Add(1)
+	must(t, l.supervise(t.Context()))
+	command(l.ids[0])
+	command(l.ids[2])
+	if len(l.early.commands) > 0 || !l.current.orders[l.ids[1]].order.Paused || !l.current.orders[l.ids[2]].order.Paused {
+		t.Errorf("%d commands wait", len(l.early.commands))
+	}
+	aside := 0
+	for _, r := range l.current.records {
+		if r.Topic == l.topics.DeadLetters && strings.Contains(events.Header(r, headerReason), "is not decided") {
+			aside++
+		}
+	}
+	if aside != 2 {
+		t.Errorf("%d commands are put aside", aside)
+	}
+	if l.closed {
+		t.Error("no more commands are read")
 	}
 }

@@ -163,6 +163,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			}
 		}
 		l.ask(b)
+		l.read.Store(l.ordersRead())
 		room := !l.current.full()
 		if room && len(l.rest) > 0 && ctx.Err() == nil {
 			if err := l.decideOn(ctx, l.rest); err != nil {
