@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -18,7 +19,9 @@ import (
 func TestCatalogue(t *testing.T) {
 	topicNames, err := events.NewTopics("waybill")
 	must(t, err)
-	c := &catalogue{topics: &topicNames, log: slog.New(slog.DiscardHandler)}
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers("localhost:0")}, &topicNames, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
 	put := func(key, value string) {
 		r := &kgo.Record{Key: []byte(key)}
 		if value != "" {
@@ -60,6 +63,44 @@ func TestCatalogue(t *testing.T) {
 	if !slices.Equal(topics, []string{"waybill.requests.cup", "waybill.requests.kettle"}) {
 		t.Errorf("the request topics are %q", topics)
 	}
+}
+
+// A definition in a newer level of the language is known as such: nobody runs an older
+// version of it in its place.
+func TestNewerDefinitions(t *testing.T) {
+	topics, err := events.NewTopics("waybill")
+	must(t, err)
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers("localhost:0")}, &topics, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
+	put := func(key, level, value string) {
+		c.take(&kgo.Record{Key: []byte(key), Value: []byte(value), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte(level)}}})
+	}
+	const tea = `{"workflow":"tea","version":%d,"steps":[{"name":"boil","agent":"kettle"}]}`
+	put("tea@1", "1", fmt.Sprintf(tea, 1))
+	put("tea@2", "2", `{"workflow":"tea","version":2,"brew":"long"}`)
+	put("tea@1", "2", fmt.Sprintf(tea, 1)) // a second time
+	put("milk@1", "7", "hello")
+	put("milk", "7", "hello")
+	put("water@0", "7", "hello")
+	expect := func(name string, version, level int) {
+		t.Helper()
+		if got := c.isNewer(name, version); got != level {
+			t.Errorf("%s@%d needs level %d, not %d", name, version, got, level)
+		}
+	}
+	for version, level := range []int{2, 0, 2, 0} {
+		expect("tea", version, level)
+	}
+	expect("milk", 0, 7)
+	expect("milk", 2, 0)
+	expect("water", 0, 0)
+	if c.find("tea", 1) == nil || c.find("tea", 2) != nil {
+		t.Error("the definitions are not as they were first")
+	}
+	put("tea@3", "x", fmt.Sprintf(tea, 3))
+	expect("tea", 0, 0)
+	expect("tea", 2, 2)
 }
 
 // S4: a workflow that was just registered elsewhere is known to whoever asks for the

@@ -199,6 +199,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}
+	i.catalogue.instance = cfg.ID
 	i.catalogue.alarm = func(ctx context.Context, why error) { i.alert(ctx, "workflows", why) }
 	i.members.alarm = func(ctx context.Context, p int32, why error) {
 		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none

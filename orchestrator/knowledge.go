@@ -18,6 +18,8 @@ func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {
 	return w.catalogue.find(name, version)
 }
 
+func (w *knowledge) Newer(name string, version int) int { return w.catalogue.isNewer(name, version) }
+
 func (w *knowledge) Seek() uint64 { return w.catalogue.Seek() }
 
 func (w *knowledge) Found(question uint64) bool { return w.catalogue.Found(question) }

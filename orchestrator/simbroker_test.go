@@ -270,6 +270,8 @@ func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
 	return w.b.in.instance.flows.Find(name, version)
 }
 
+func (*simWorld) Newer(string, int) int { return 0 }
+
 func (w *simWorld) RequestTopics() []string {
 	var topics []string
 	for _, agent := range w.b.in.instance.flows.Agents() {

@@ -121,6 +121,9 @@ type World interface {
 	// Workflow finds a definition, version 0 meaning the newest; nil if it is not
 	// known so far.
 	Workflow(name string, version int) *workflow.Workflow
+	// Newer is the level of the language of a definition that this release cannot run, 0
+	// for any other.
+	Newer(name string, version int) int
 	// RequestTopics are the queues of all agents that some workflow names.
 	RequestTopics() []string
 	// Seek begins to read the workflows topic to where it ends now, and returns the

@@ -322,6 +322,7 @@ func (l *Lane) env() *decide.Env {
 		Skew:     l.cfg.Skew,
 		Topics:   l.topics,
 		Workflow: l.world.Workflow,
+		Newer:    l.world.Newer,
 		Refuses:  l.refuses,
 		Away:     l.unwritable,
 		Format:   l.format,

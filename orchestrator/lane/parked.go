@@ -62,6 +62,12 @@ func (l *Lane) park(in *input) (bool, error) {
 	if !wait || err != nil {
 		return false, err
 	}
+	// Others that must wait find room beside those of workflows that are not run here.
+	if len(l.parked.inputs) >= maxParked/2 || l.parked.bytes >= parkedBytes/2 {
+		if in.Problem = l.notRun(in); in.Problem != nil {
+			return false, nil
+		}
+	}
 	if len(l.parked.inputs) == 0 {
 		l.position.Set(events.InputOrders, in.record.Offset)
 	}
@@ -92,6 +98,9 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 	}
 	s := &in.Submission
 	if in.Problem == nil && s.Workflow != "" {
+		if l.world.Newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
+			return true, nil
+		}
 		flow := l.world.Workflow(s.Workflow, s.Version)
 		if flow == nil && in.sought == 0 {
 			in.sought = l.world.Seek()
@@ -173,11 +182,25 @@ func (l *Lane) retryParked(env *decide.Env) error {
 	return nil
 }
 
+// notRun says why a submission cannot be decided here, nil if that is not since its
+// workflow is in a newer level of the language.
+func (l *Lane) notRun(in *input) error {
+	s := &in.Submission
+	level := l.world.Newer(s.Workflow, s.Version)
+	if level == 0 {
+		return nil
+	}
+	return fmt.Errorf("its workflow, %s, is in level %d of the language, and instance %s runs level %d: upgrade it", decide.Cut(s.Workflow, decide.MaxName), level, l.cfg.Instance, workflow.Level)
+}
+
 // giveUp decides on a submission that was parked for too long. It is rejected, if its
 // workflow could not be read; else its status messages go to the namespace's topic, if it
 // is not sure whether its own is there.
 func (l *Lane) giveUp(env *decide.Env, in *input) error {
 	s, refuses := &in.Submission, env.Refuses
+	if in.Problem == nil {
+		in.Problem = l.notRun(in)
+	}
 	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
 		in.Problem = fmt.Errorf("its workflow, %s, could not be read for %s", decide.Cut(s.Workflow, decide.MaxName), parkedLongest)
 	}

@@ -303,3 +303,37 @@ func TestCommandsBehindWhatIsParked(t *testing.T) {
 		t.Error("no more commands are read")
 	}
 }
+
+// A submission of a workflow that this release cannot run is not decided on here, and holds
+// up no other, however many come.
+func TestSubmissionsOfNewerWorkflows(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.world.newer = map[string]int{"call": 2}
+	l.world.flows.Add(parseFlow(t, callFlow)) // an older version of it
+	first := l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	now = now.Add(parkedLongest - 1)
+	must(t, l.supervise(t.Context()))
+	l.expects(first, "1 Processing")
+	for len(l.parked.inputs) < maxParked/2 {
+		l.reads(l.ids[2], `{"workflow":"call"}`)
+	}
+	l.reads(l.ids[3], `{"workflow":"call"}`)
+	l.world.found = 0
+	l.reads(l.ids[4], `{"workflow":"none"}`)
+	l.expects(first, "1 Processing", "3 Rejected")
+	if o := l.current.orders[l.ids[3]].order; !strings.Contains(o.Reason, "level 2 of the language") {
+		t.Errorf("it is rejected since %s", o.Reason)
+	}
+	now = now.Add(1)
+	must(t, l.supervise(t.Context()))
+	l.expects(first+2, "0 Rejected", "1 Processing", "3 Rejected")
+	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "level 2 of the language") {
+		t.Errorf("it is rejected since %s", o.Reason)
+	}
+	l.world.newer = nil
+	must(t, l.supervise(t.Context()))
+	l.expects(l.parked.inputs[0].record.Offset, "0 Rejected", "1 Processing", "2 Processing", "3 Rejected")
+}

@@ -22,6 +22,7 @@ type still struct {
 	looked   func()         // is told of whoever does
 	learns   func([]string) // is told of what is asked
 	answered chan struct{}
+	newer    map[string]int    // level, by name
 	refuses  map[string]string // why, by topic
 	away     map[string]string // why, by topic
 	refused  []string          // what the lane told
@@ -41,6 +42,8 @@ func (w *still) Workflow(name string, version int) *workflow.Workflow {
 	}
 	return w.flows.Find(name, version)
 }
+
+func (w *still) Newer(name string, _ int) int { return w.newer[name] }
 
 func (w *still) RequestTopics() []string {
 	var topics []string
