@@ -12,7 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // A version of a workflow never changes, whatever comes to stand on the topic.
@@ -131,4 +134,49 @@ func TestAFreshWorkflowIsLearnt(t *testing.T) {
 	if w.Workflow("tea", 0) == nil {
 		t.Error("it is not known")
 	}
+}
+
+// S4: a new owner that has not read of an order's workflow yet reads on before it decides
+// on a reply: it does not take the workflow for one that is gone.
+func TestAReplyOfAnUnreadWorkflow(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	first, stop := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+	oracle.Until(t, "ready", first.Ready)
+	must(t, first.Register(t.Context(), parseFlow(t, silentFlow)))
+	first.waits(t, "o-1", "1")
+	stop()
+	must(t, b.Client(t).ProduceSync(t.Context(), &kgo.Record{
+		Topic: topics.Replies, Key: []byte("o-1"), Value: []byte(`{"order":"o-1","step":"call","attempt":1,"status":"completed"}`),
+	}).FirstErr())
+
+	next, err := New(t.Context(), Config{ID: "i-2", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	// It reads of workflows once it asks where the topic ends, and no sooner.
+	var asked sync.Once
+	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		if slices.ContainsFunc(q.(*kmsg.ListOffsetsRequest).Topics, func(t kmsg.ListOffsetsRequestTopic) bool {
+			return t.Topic == topics.Workflows && t.Partitions[0].Timestamp == -1 // its client asks where it begins
+		}) {
+			asked.Do(func() { running.Go(func() { next.catalogue.run(ctx) }) })
+		}
+		return nil, nil, false
+	})
+	state, err := next.store.Partition(0)
+	must(t, err)
+	l := next.lane(cluster.New(next.client, &next.topics, next.kafka, next.directory.Batch), 0, state)
+	must(t, l.TakeOver(t.Context()))
+	running.Go(func() {
+		if err := l.Serve(ctx); err != nil {
+			t.Errorf("the lane ended: %v", err)
+		}
+	})
+	next.reaches(t, "o-1", projections.Processed)
+	cancel()
+	running.Wait()
+	l.Close()
+	must(t, next.Close())
 }
