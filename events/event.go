@@ -58,7 +58,8 @@ const (
 	// inputs that wait are decided. By, Reason, Command, and LockedBy while a step
 	// still runs.
 	OrderReleased Type = "waybill.order.released"
-	// InputHeld keeps an input of an order that is held: Source and Raw.
+	// InputHeld keeps an input of an order that is held, or whose workflow only a newer
+	// release runs: Source and Raw.
 	InputHeld Type = "waybill.input.held"
 	// InputReleased says that the first input that waits is decided now; what
 	// follows from it are the events up to the next input: Source.

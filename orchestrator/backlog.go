@@ -16,8 +16,8 @@ var ErrBehind = errors.New("too much waits to be read")
 // that has nothing to do does not say that it has read.
 type backlog struct {
 	most time.Duration // 0: nobody is ever behind
-	// next returns where reading of a partition's submissions goes on.
-	next func(partition int32) (int64, error)
+	// read says whether a submission was: it was decided on, or the lane is behind it.
+	read func(partition int32, m mark) (bool, error)
 	now  func() time.Time
 
 	mu    sync.Mutex
@@ -28,6 +28,7 @@ type backlog struct {
 type mark struct {
 	at     time.Time
 	offset int64
+	order  string
 }
 
 // check fails with [ErrBehind] if the lane of a partition is.
@@ -38,13 +39,17 @@ func (b *backlog) check(partition int32) error {
 	if b.most <= 0 || len(marks) == 0 || b.since(marks[0]) < b.most {
 		return nil
 	}
-	next, err := b.next(partition)
-	if err != nil {
-		return err
-	}
-	// Kafka may have lost one, by a leader that did not have it: it is never read.
-	for len(marks) > 0 && (marks[0].offset < next || b.since(marks[0]) >= 10*b.most) {
-		marks = marks[1:]
+	// One may be parked while others behind it are decided on. And Kafka may have lost
+	// one, by a leader that did not have it: it is never read.
+	for n := len(marks); n > 0; n-- {
+		read, err := b.read(partition, marks[n-1])
+		if err != nil {
+			return err
+		}
+		if read || b.since(marks[n-1]) >= 10*b.most {
+			marks = marks[n:]
+			break
+		}
 	}
 	b.marks[partition] = marks
 	if len(marks) > 0 && b.since(marks[0]) >= b.most {
@@ -55,14 +60,14 @@ func (b *backlog) check(partition int32) error {
 
 // took notes a submission that Kafka has taken. A few marks are enough: they say how
 // far behind a lane is to a tenth of what it may be.
-func (b *backlog) took(partition int32, offset int64) {
+func (b *backlog) took(partition int32, offset int64, order string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	marks := b.marks[partition]
 	if b.most <= 0 || len(marks) > 0 && b.since(marks[len(marks)-1]) < b.most/10 {
 		return
 	}
-	b.marks[partition] = append(marks, mark{b.now(), offset})
+	b.marks[partition] = append(marks, mark{b.now(), offset, order})
 }
 
 func (b *backlog) since(m mark) time.Duration { return b.now().Sub(m.at) }

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -19,10 +21,10 @@ import (
 // until it was.
 func TestWhenALaneIsBehind(t *testing.T) {
 	var at time.Duration
-	next := int64(-1) // nothing was read yet
+	next, decided := int64(-1), "none" // nothing was read yet
 	b := &backlog{
 		most: time.Minute, marks: make(map[int32][]mark),
-		next: func(int32) (int64, error) { return next, nil },
+		read: func(_ int32, m mark) (bool, error) { return m.offset < next || m.order == decided, nil },
 		now:  func() time.Time { return time.Unix(0, 0).Add(at) },
 	}
 	expect := func(what string, behind bool) {
@@ -32,9 +34,9 @@ func TestWhenALaneIsBehind(t *testing.T) {
 		}
 	}
 	expect("before anything was taken", false)
-	b.took(0, 10)
+	b.took(0, 10, "o-1")
 	at = 30 * time.Second
-	b.took(0, 500)
+	b.took(0, 500, "o-2")
 	at = 59 * time.Second
 	expect("one waits for 59 s", false)
 	at = time.Minute
@@ -42,6 +44,11 @@ func TestWhenALaneIsBehind(t *testing.T) {
 	if err := b.check(1); err != nil {
 		t.Errorf("another partition: %v", err)
 	}
+	decided = "o-2"
+	expect("what came behind it was decided on, so it is parked", false)
+	b.marks[0] = []mark{{time.Unix(0, 0), 10, "o-1"}, {time.Unix(30, 0), 500, "o-2"}}
+	decided = "none"
+	expect("both wait", true)
 	next = 10
 	expect("all before it were read", true)
 	next = 11
@@ -54,7 +61,7 @@ func TestWhenALaneIsBehind(t *testing.T) {
 	for range 100_000 {
 		at += time.Millisecond
 		expect("all are read at once", false)
-		b.took(0, next)
+		b.took(0, next, "")
 		next++
 	}
 	if n := len(b.marks[0]); n > 11 {
@@ -62,14 +69,14 @@ func TestWhenALaneIsBehind(t *testing.T) {
 	}
 	at += time.Minute
 	expect("all were read at once", false)
-	b.took(0, next)
+	b.took(0, next, "")
 	at += time.Minute
 	expect("the last one waits", true)
 	at += 9*time.Minute - 1
 	expect("it waits for nearly ten minutes", true)
 	at++
 	expect("it was lost", false)
-	b.took(0, next)
+	b.took(0, next, "")
 	at += time.Minute
 	expect("another one waits", true)
 	b.most = 0
@@ -112,6 +119,49 @@ func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
 	}
 	late.Add(int64(time.Hour))
 	must(t, submit("o-5"))
+	cancel()
+	must(t, errors.Join(<-ended, i.Close()))
+}
+
+// A submission that waits for what nobody knows yet does not make its lane one that is
+// behind: the others are read.
+func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	i, err := New(t.Context(), Config{
+		ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)},
+		MaxLag: time.Minute, Logger: slog.New(slog.DiscardHandler), askPatience: time.Hour,
+	})
+	must(t, err)
+	var late atomic.Int64
+	i.backlog.now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	oracle.Until(t, "ready", i.Ready)
+	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
+	asked, release := holds(t, b, kmsg.Metadata, "shop.status")
+	_, err = i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, "")
+	must(t, err)
+	<-asked
+	late.Store(int64(time.Minute))
+	i.waits(t, "o-2", "2") // the lane knows that it has read o-1
+	late.Add(int64(time.Minute))
+	i.waits(t, "o-3", "3")
+	if head, err := i.store.Head(0); err != nil || head.Next.At(events.InputOrders) != 0 {
+		t.Errorf("the position in the orders is %d: %v", head.Next.At(events.InputOrders), err)
+	}
+	if read := i.members.ordersRead(0); read < 3 {
+		t.Errorf("orders were read up to %d", read)
+	}
+	// One that does not own the partition knows it by the orders.
+	for offset, order := range []string{"o-1", "o-2"} {
+		if read, err := (&Instance{store: i.store, members: newMembership(nil, 1, i.log), cfg: i.cfg}).wasRead(0, mark{offset: int64(offset), order: order}); err != nil || read != (order == "o-2") {
+			t.Errorf("order %s was read: %t, %v", order, read, err)
+		}
+	}
+	release()
+	i.reaches(t, "o-1", projections.Processing)
 	cancel()
 	must(t, errors.Join(<-ended, i.Close()))
 }

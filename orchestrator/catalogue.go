@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,16 +31,20 @@ type catalogue struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	log    *slog.Logger
+	// instance is whose it is.
+	instance string
 	// alarm calls an operator to a topic that cannot be read on.
 	alarm func(ctx context.Context, why error)
 
 	mu      sync.Mutex
 	flows   workflow.Set
-	read    int64         // next offset of the topic
-	asked   uint64        // questions what the topic has, up to its end
-	found   uint64        // those that were answered
-	asks    chan struct{} // has one, if there is a question
-	changed chan struct{} // closed and replaced whenever read moves
+	newer   map[string]int // level, by id, of those that this release cannot run
+	latest  map[string]int // the highest version of these, by name
+	read    int64          // next offset of the topic
+	asked   uint64         // questions what the topic has, up to its end
+	found   uint64         // those that were answered
+	asks    chan struct{}  // has one, if there is a question
+	changed chan struct{}  // closed and replaced whenever read moves
 }
 
 func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*catalogue, error) {
@@ -52,13 +60,15 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 	}
 	return &catalogue{
 		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log,
-		changed: make(chan struct{}), asks: make(chan struct{}, 1),
+		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
 	}, nil
 }
 
 // run reads until ctx ends.
 func (c *catalogue) run(ctx context.Context) {
 	defer c.client.Close()
+	var alarms sync.WaitGroup
+	defer alarms.Wait()
 	for {
 		fetches := c.client.PollFetches(ctx)
 		if ctx.Err() != nil {
@@ -71,6 +81,7 @@ func (c *catalogue) run(ctx context.Context) {
 			}
 		})
 		c.mu.Lock()
+		before := len(c.newer)
 		fetches.EachRecord(func(r *kgo.Record) {
 			if !r.Attrs.IsControl() {
 				c.take(r)
@@ -79,14 +90,59 @@ func (c *catalogue) run(ctx context.Context) {
 		})
 		close(c.changed)
 		c.changed = make(chan struct{})
+		newer := slices.Sorted(maps.Keys(c.newer))
 		c.mu.Unlock()
+		if len(newer) > before {
+			alarms.Go(func() {
+				c.alarm(ctx, fmt.Errorf("instance %s runs level %d of the workflow language, and %s need a newer one: what comes for their orders waits here until an instance of a newer release owns them; upgrade this one",
+					c.instance, workflow.Level, strings.Join(newer[:min(len(newer), 10)], ", ")))
+			})
+		}
 	}
+}
+
+// headerLevel is the level of the language that a definition needs, if that is not the
+// first: who does not run it cannot read it either.
+const headerLevel = "waybill_level"
+
+// takeNewer notes a definition that this release cannot run. It says whether it is one.
+func (c *catalogue) takeNewer(r *kgo.Record) bool {
+	level, err := strconv.Atoi(events.Header(r, headerLevel))
+	name, number, _ := strings.Cut(string(r.Key), "@")
+	version, bad := strconv.Atoi(number)
+	if err != nil || level <= workflow.Level || bad != nil || version < 1 {
+		return false
+	}
+	if id := workflow.ID(name, version); c.flows.Find(name, version) == nil && c.newer[id] == 0 {
+		c.newer[id], c.latest[name] = level, max(c.latest[name], version)
+	}
+	return true
+}
+
+// isNewer is the level of the language of a definition that this release cannot run, 0 for
+// any other; version 0 means the newest.
+func (c *catalogue) isNewer(name string, version int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.newer) == 0 {
+		return 0
+	}
+	if version == 0 {
+		version = c.latest[name]
+		if known := c.flows.Find(name, 0); known != nil && known.Version > version {
+			return 0
+		}
+	}
+	return c.newer[workflow.ID(name, version)]
 }
 
 // take adds a definition. A version never changes: only the first record of
 // one counts, and registration writes no second.
 func (c *catalogue) take(r *kgo.Record) {
 	if r.Value == nil {
+		return
+	}
+	if c.takeNewer(r) {
 		return
 	}
 	flow, err := workflow.Parse(fmt.Sprintf("%s offset %d", r.Topic, r.Offset), r.Value)
@@ -299,6 +355,9 @@ func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, va
 	}
 	r := envelope.Record(c.topics.Workflows, value)
 	r.Key = []byte(flow.ID())
+	if level := flow.Level(); level > 1 {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerLevel, Value: strconv.AppendInt(nil, int64(level), 10)})
+	}
 	if err := produce(ctx, client, r); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -11,14 +12,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // A version of a workflow never changes, whatever comes to stand on the topic.
 func TestCatalogue(t *testing.T) {
 	topicNames, err := events.NewTopics("waybill")
 	must(t, err)
-	c := &catalogue{topics: &topicNames, log: slog.New(slog.DiscardHandler)}
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers("localhost:0")}, &topicNames, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
 	put := func(key, value string) {
 		r := &kgo.Record{Key: []byte(key)}
 		if value != "" {
@@ -62,6 +67,44 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
+// A definition in a newer level of the language is known as such: nobody runs an older
+// version of it in its place.
+func TestNewerDefinitions(t *testing.T) {
+	topics, err := events.NewTopics("waybill")
+	must(t, err)
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers("localhost:0")}, &topics, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
+	put := func(key, level, value string) {
+		c.take(&kgo.Record{Key: []byte(key), Value: []byte(value), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte(level)}}})
+	}
+	const tea = `{"workflow":"tea","version":%d,"steps":[{"name":"boil","agent":"kettle"}]}`
+	put("tea@1", "1", fmt.Sprintf(tea, 1))
+	put("tea@2", "2", `{"workflow":"tea","version":2,"brew":"long"}`)
+	put("tea@1", "2", fmt.Sprintf(tea, 1)) // a second time
+	put("milk@1", "7", "hello")
+	put("milk", "7", "hello")
+	put("water@0", "7", "hello")
+	expect := func(name string, version, level int) {
+		t.Helper()
+		if got := c.isNewer(name, version); got != level {
+			t.Errorf("%s@%d needs level %d, not %d", name, version, got, level)
+		}
+	}
+	for version, level := range []int{2, 0, 2, 0} {
+		expect("tea", version, level)
+	}
+	expect("milk", 0, 7)
+	expect("milk", 2, 0)
+	expect("water", 0, 0)
+	if c.find("tea", 1) == nil || c.find("tea", 2) != nil {
+		t.Error("the definitions are not as they were first")
+	}
+	put("tea@3", "x", fmt.Sprintf(tea, 3))
+	expect("tea", 0, 0)
+	expect("tea", 2, 2)
+}
+
 // S4: a workflow that was just registered elsewhere is known to whoever asks for the
 // newest, though it has not read so far yet.
 func TestAFreshWorkflowIsLearnt(t *testing.T) {
@@ -85,9 +128,54 @@ func TestAFreshWorkflowIsLearnt(t *testing.T) {
 		asked.Do(func() { reading.Go(func() { c.run(ctx) }) })
 		return nil, nil, false
 	})
-	w := &knowledge{catalogue: c, directory: newDirectory(b.Admin(t), &topics, 1, log)}
-	must(t, w.Learn(ctx, true, nil))
+	w := &knowledge{catalogue: c, directory: newDirectory(nil, &topics, 1, log)}
+	must(t, w.CatchUp(ctx))
 	if w.Workflow("tea", 0) == nil {
 		t.Error("it is not known")
 	}
+}
+
+// S4: a new owner that has not read of an order's workflow yet reads on before it decides
+// on a reply: it does not take the workflow for one that is gone.
+func TestAReplyOfAnUnreadWorkflow(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	first, stop := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+	oracle.Until(t, "ready", first.Ready)
+	must(t, first.Register(t.Context(), parseFlow(t, silentFlow)))
+	first.waits(t, "o-1", "1")
+	stop()
+	must(t, b.Client(t).ProduceSync(t.Context(), &kgo.Record{
+		Topic: topics.Replies, Key: []byte("o-1"), Value: []byte(`{"order":"o-1","step":"call","attempt":1,"status":"completed"}`),
+	}).FirstErr())
+
+	next, err := New(t.Context(), Config{ID: "i-2", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	// It reads of workflows once it asks where the topic ends, and no sooner.
+	var asked sync.Once
+	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		if slices.ContainsFunc(q.(*kmsg.ListOffsetsRequest).Topics, func(t kmsg.ListOffsetsRequestTopic) bool {
+			return t.Topic == topics.Workflows && t.Partitions[0].Timestamp == -1 // its client asks where it begins
+		}) {
+			asked.Do(func() { running.Go(func() { next.catalogue.run(ctx) }) })
+		}
+		return nil, nil, false
+	})
+	state, err := next.store.Partition(0)
+	must(t, err)
+	l := next.lane(0, state)
+	must(t, l.TakeOver(t.Context()))
+	running.Go(func() {
+		if err := l.Serve(ctx); err != nil {
+			t.Errorf("the lane ended: %v", err)
+		}
+	})
+	next.reaches(t, "o-1", projections.Processed)
+	cancel()
+	running.Wait()
+	l.Close()
+	must(t, next.Close())
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
@@ -26,6 +27,10 @@ import (
 // orders in it, with it. It asks Kafka about topics that it has not seen for a
 // while, and learns from refusals that it did not foresee.
 //
+// All lanes of an instance share it, and none waits for it: [directory.run] asks
+// beside them, one question for all that is wanted. What was known counts until the
+// answer is there; what needs a topic that was never asked about waits.
+//
 // Orders end by what it says, so it wants proof: what Kafka says once is a doubt,
 // and what it says again, more than [proof] later, is so. A broker that has just
 // come back answers before it knows the topics. What is said of Waybill's own
@@ -33,14 +38,18 @@ import (
 // topic that cannot be written, for whatever reason but the right to, is an agent
 // that is away, and will be back.
 type directory struct {
-	admin      *kadm.Client
+	client     *kgo.Client
 	own        *events.Topics
 	partitions int32
 	log        *slog.Logger
 	now        func() time.Time
+	patience   time.Duration // with one question
 
-	mu     sync.Mutex
-	topics map[string]topicFacts
+	mu       sync.Mutex
+	topics   map[string]topicFacts
+	wanted   map[string]bool // what Kafka is to be asked about
+	asks     chan struct{}   // has one, if something is
+	answered chan struct{}   // closed and replaced with each answer
 }
 
 type topicFacts struct {
@@ -49,6 +58,7 @@ type topicFacts struct {
 	away    string           // why nothing can be written now, "" if something can
 	down    map[int32]string // the same, by partition
 	limit   int              // bytes that a record, and a batch, may have, 0 if not known
+	config  config
 	doubt   doubt
 	// What Kafka does not say, or not rightly, of how large records may be, refusals do.
 	// After a batch was refused, which says nothing of its records, they go alone.
@@ -81,12 +91,21 @@ const (
 	learntLast = 10 * time.Minute
 	// proof is how long a broker may need to know what it is asked about.
 	proof = 5 * time.Second
-	// directorySize bounds what submissions with made-up topics can fill.
-	directorySize = 10_000
+	// directorySize bounds what submissions with made-up topics can fill, topicsAtOnce
+	// what one of them can do to a question.
+	directorySize, topicsAtOnce = 10_000, 500
+	// askPatience is how long Kafka may take to answer a question, and a fifth of it to
+	// say how topics are configured: that can be done without.
+	askPatience = 5 * time.Second
+	// askPause is before a question is asked again that was not answered.
+	askPause = 250 * time.Millisecond
 )
 
-func newDirectory(admin *kadm.Client, own *events.Topics, partitions int32, log *slog.Logger) *directory {
-	return &directory{admin: admin, own: own, partitions: partitions, log: log, now: time.Now, topics: make(map[string]topicFacts)}
+func newDirectory(client *kgo.Client, own *events.Topics, partitions int32, log *slog.Logger) *directory {
+	return &directory{
+		client: client, own: own, partitions: partitions, log: log, now: time.Now, patience: askPatience,
+		topics: make(map[string]topicFacts), wanted: make(map[string]bool), asks: make(chan struct{}, 1), answered: make(chan struct{}),
+	}
 }
 
 // ofAgent says that topic is the queue of an agent.
@@ -97,89 +116,224 @@ func (d *directory) isOwn(topic string) bool {
 	return (d.own.Owns(topic) || topic == d.own.Status) && !d.ofAgent(topic)
 }
 
-// learn asks Kafka about those of the topics that are not known, all at once.
-// A topic stays unknown when Kafka does not answer.
-func (d *directory) learn(ctx context.Context, topics ...string) {
-	now := d.now()
-	var ask []string
+// isCallers says that topic is neither Waybill's own nor an agent's.
+func (d *directory) isCallers(topic string) bool { return !d.isOwn(topic) && !d.ofAgent(topic) }
+
+// Learn has Kafka asked about those of the topics that it was not asked about for a
+// while. The channel is closed when it has answered something.
+func (d *directory) Learn(topics []string) (answered <-chan struct{}) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.now()
 	for _, topic := range topics {
-		if now.After(d.topics[topic].until) && !slices.Contains(ask, topic) {
-			ask = append(ask, topic)
+		if now.After(d.topics[topic].until) {
+			d.want(topic)
 		}
 	}
-	d.mu.Unlock()
-	if len(ask) == 0 {
+	return d.answered
+}
+
+// Known says whether Kafka has said of a topic what it is, and of a caller's not too
+// long ago: else it is asked.
+func (d *directory) Known(topic string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known(topic)
+}
+
+func (d *directory) known(topic string) bool {
+	facts, known := d.topics[topic]
+	if known && (d.ofAgent(topic) || d.now().Sub(facts.until) < factsLast) {
+		return true
+	}
+	d.want(topic)
+	return false
+}
+
+// want has Kafka asked about a topic. Of callers' there may be too many: who waits for
+// one comes back.
+func (d *directory) want(topic string) {
+	if d.wanted[topic] || len(d.wanted) >= directorySize && d.isCallers(topic) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	d.wanted[topic] = true
+	select {
+	case d.asks <- struct{}{}:
+	default:
+	}
+}
+
+// run asks Kafka what is wanted, one question after the other, until ctx ends. What it
+// does not answer is asked again, with what came since.
+func (d *directory) run(ctx context.Context) {
+	for {
+		select {
+		case <-d.asks:
+		case <-ctx.Done():
+			return
+		}
+		for topics := d.question(); len(topics) > 0; topics = d.question() {
+			err := d.ask(ctx, topics)
+			if err == nil {
+				continue
+			}
+			if ctx.Err() == nil {
+				d.log.Warn("cannot ask Kafka about topics", "topics", topics, "error", err)
+			}
+			if !pause(ctx, askPause) {
+				return
+			}
+		}
+	}
+}
+
+// question is what to ask next: a few topics, and those of callers last.
+func (d *directory) question() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var topics, callers []string
+	for topic := range d.wanted {
+		if d.isCallers(topic) {
+			callers = append(callers, topic)
+		} else {
+			topics = append(topics, topic)
+		}
+	}
+	topics = append(topics, callers...)
+	return topics[:min(len(topics), topicsAtOnce)]
+}
+
+// ask asks Kafka about topics, all at once. One that may not be seen hides no other.
+func (d *directory) ask(ctx context.Context, topics []string) error {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	// With authorized operations, because without them the answer may be
 	// seconds old, and does not say what may be written.
-	metadata, err := d.admin.Metadata(kadm.WithAuthorizedOps(ctx), ask...)
-	if denied := new(kadm.AuthError); errors.As(err, &denied) {
-		// One topic that may not be seen hides the others.
-		if len(ask) > 1 {
-			for _, topic := range ask {
-				d.learn(ctx, topic)
-			}
-			return
-		}
-		d.know(ask[0], said{err: denied.Err})
-		return
+	question := kmsg.NewPtrMetadataRequest()
+	question.IncludeTopicAuthorizedOperations = true
+	for _, topic := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = &topic
+		question.Topics = append(question.Topics, t)
 	}
+	answer, err := question.RequestWith(ctx, d.client)
 	if err != nil {
-		d.log.Warn("cannot ask Kafka about topics", "topics", ask, "error", err)
-		return
+		return fmt.Errorf("ask Kafka about %d topics: %w", len(topics), err)
 	}
-	all := make(map[string]said)
-	// Not everybody may describe configurations: then limits show by refusals.
-	if configs, err := d.admin.DescribeTopicConfigs(ctx, ask...); err == nil {
-		for _, config := range configs {
-			s := all[config.Name]
-			for _, c := range config.Configs {
-				n, err := strconv.Atoi(c.MaybeValue())
-				switch {
-				case err != nil:
-				case c.Key == "max.message.bytes":
-					s.limit = n
-				case c.Key == "min.insync.replicas":
-					s.insync = n
-				}
-			}
-			all[config.Name] = s
+	configs := d.describe(ctx, topics)
+	all := make(map[string]said, len(topics))
+	for _, topic := range topics {
+		all[topic] = said{err: kerr.UnknownTopicOrPartition}
+	}
+	for i := range answer.Topics {
+		if topic := answer.Topics[i].Topic; topic != nil {
+			all[*topic] = saidOf(&answer.Topics[i])
 		}
 	}
-	for _, topic := range ask {
-		s, m := all[topic], metadata.Topics[topic]
-		s.err, s.partitions = m.Err, m.Partitions
-		switch {
-		case m.Topic == "":
-			s.err = kerr.UnknownTopicOrPartition
-		case m.Err == nil && len(m.AuthorizedOperations) > 0 && !slices.Contains(m.AuthorizedOperations, kmsg.ACLOperationWrite):
-			s.err = kerr.TopicAuthorizationFailed
+	for topic, s := range all {
+		if s.silent = configs == nil; !s.silent {
+			s.config = configs[topic]
 		}
-		d.know(topic, s)
+		all[topic] = s
 	}
+	d.answer(all)
+	return nil
 }
+
+// saidOf is what Kafka says of a topic in its metadata.
+func saidOf(t *kmsg.MetadataResponseTopic) said {
+	s := said{err: kerr.ErrorForCode(t.ErrorCode), partitions: make(kadm.PartitionDetails)}
+	for i := range t.Partitions {
+		p := &t.Partitions[i]
+		s.partitions[p.Partition] = kadm.PartitionDetail{
+			Partition: p.Partition, Leader: p.Leader, Replicas: p.Replicas, ISR: p.ISR, Err: kerr.ErrorForCode(p.ErrorCode),
+		}
+	}
+	may := kadm.DecodeACLOperations(t.AuthorizedOperations)
+	if s.err == nil && len(may) > 0 && !slices.Contains(may, kmsg.ACLOperationWrite) {
+		s.err = kerr.TopicAuthorizationFailed
+	}
+	return s
+}
+
+// describe asks Kafka how topics are configured; nil if it does not answer. Not
+// everybody may do that: then limits show by refusals.
+func (d *directory) describe(ctx context.Context, topics []string) map[string]config {
+	ctx, cancel := context.WithTimeout(ctx, d.patience/5)
+	defer cancel()
+	question := kmsg.NewPtrDescribeConfigsRequest()
+	for _, topic := range topics {
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+		r.ConfigNames = []string{maxBytes, minInsync}
+		question.Resources = append(question.Resources, r)
+	}
+	answer, err := question.RequestWith(ctx, d.client)
+	if err != nil {
+		d.log.Debug("cannot ask Kafka how topics are configured", "error", err)
+		return nil
+	}
+	all := make(map[string]config)
+	for _, r := range answer.Resources {
+		c := all[r.ResourceName]
+		for _, set := range r.Configs {
+			if set.Value == nil {
+				continue
+			}
+			n, err := strconv.Atoi(*set.Value)
+			switch {
+			case err != nil:
+			case set.Name == maxBytes:
+				c.limit = n
+			case set.Name == minInsync:
+				c.insync = n
+			}
+		}
+		all[r.ResourceName] = c
+	}
+	return all
+}
+
+const maxBytes, minInsync = "max.message.bytes", "min.insync.replicas"
 
 // said is what Kafka says of a topic.
 type said struct {
-	err           error
-	limit, insync int // 0 if that is not known
-	partitions    kadm.PartitionDetails
+	err        error
+	partitions kadm.PartitionDetails
+	config     config
+	// silent says that it did not say how the topic is configured, though it may again.
+	silent bool
 }
 
-// know notes what Kafka answered about a topic.
-func (d *directory) know(topic string, s said) {
-	now := d.now()
+// config is how a topic is configured, each 0 if that is not known.
+type config struct{ limit, insync int }
+
+// answer notes what Kafka said of topics.
+func (d *directory) answer(all map[string]said) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for topic, s := range all {
+		d.know(topic, s)
+		delete(d.wanted, topic)
+	}
+	close(d.answered)
+	d.answered = make(chan struct{})
+}
+
+// know notes what Kafka said of a topic.
+func (d *directory) know(topic string, s said) {
+	now := d.now()
 	was := d.topics[topic]
-	facts := topicFacts{until: now.Add(factsLast), limit: s.limit, late: was.late, lateAt: was.lateAt}
+	if s.silent {
+		s.config = was.config
+	}
+	facts := topicFacts{until: now.Add(factsLast), limit: s.config.limit, config: s.config, late: was.late, lateAt: was.lateAt}
+	if s.silent {
+		facts.until = now.Add(refusalsLast)
+	}
 	if now.Sub(was.learnt) < learntLast {
 		facts.alone, facts.learnt, facts.learntLimit = was.alone, was.learnt, was.learntLimit
-		if n := was.learntLimit; n > 0 && (n < s.limit || s.limit == 0) {
+		if n := was.learntLimit; n > 0 && (n < facts.limit || facts.limit == 0) {
 			facts.limit = n
 		}
 	}
@@ -210,8 +364,8 @@ func (f *topicFacts) absences(s *said, partitions int32) {
 			why = detail.Err.Error()
 		case detail.Leader < 0:
 			why = "it has no leader"
-		case len(detail.ISR) < min(s.insync, len(detail.Replicas)):
-			why = fmt.Sprintf("%d of its replicas are in sync, and min.insync.replicas is %d", len(detail.ISR), s.insync)
+		case len(detail.ISR) < min(s.config.insync, len(detail.Replicas)):
+			why = fmt.Sprintf("%d of its replicas are in sync, and min.insync.replicas is %d", len(detail.ISR), s.config.insync)
 		default:
 			continue
 		}
@@ -257,7 +411,7 @@ func (d *directory) doubted(topic string, f *topicFacts, err error, of doubt) {
 
 func (d *directory) put(topic string, facts topicFacts) {
 	if len(d.topics) >= directorySize {
-		clear(d.topics)
+		maps.DeleteFunc(d.topics, func(topic string, _ topicFacts) bool { return d.isCallers(topic) })
 	}
 	if was := d.topics[topic]; d.ofAgent(topic) {
 		agent := strings.TrimPrefix(topic, d.own.Requests(""))
@@ -319,11 +473,11 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 	d.put(at.Topic, facts)
 }
 
-// forget makes the next learn ask about topic again.
-func (d *directory) forget(topic string) {
+// refresh has Kafka asked about a topic again.
+func (d *directory) refresh(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.topics, topic)
+	d.want(topic)
 }
 
 // Refuses says why Kafka would never take a record of size bytes on topic, "" if it
@@ -351,6 +505,8 @@ func (d *directory) Away(at lane.TopicPartition, size int) string {
 	switch why := facts.down[at.Partition]; {
 	case d.isOwn(at.Topic):
 		return ""
+	case !d.known(at.Topic):
+		return "Kafka has not said yet what it is"
 	case facts.away != "":
 		return facts.away
 	case why != "":

@@ -98,7 +98,7 @@ func TestOldRefusalsAreForgotten(t *testing.T) {
 	}
 	d.expects(t, "shop.status", 1, "does not exist", "")
 	pass(2 * factsLast)
-	d.expects(t, "shop.status", 1, "", "")
+	d.expects(t, "shop.status", 1, "", "not said yet")
 }
 
 // A request that cannot be written now waits, as long as that is so.
@@ -118,9 +118,9 @@ func TestAgentsThatAreAway(t *testing.T) {
 		"narrower":                     {said{partitions: led(1)}, "1 partitions, and needs 2"},
 		"without a leader":             {said{partitions: leaderless}, "LEADER_NOT_AVAILABLE"},
 		"without one elsewhere":        {said{partitions: elsewhere}, ""},
-		"without enough replicas":      {said{partitions: behind, insync: 2}, "min.insync.replicas is 2"},
-		"with enough replicas":         {said{partitions: behind, insync: 1}, ""},
-		"with more asked than it has":  {said{partitions: led(2), insync: 3}, ""},
+		"without enough replicas":      {said{partitions: behind, config: config{insync: 2}}, "min.insync.replicas is 2"},
+		"with enough replicas":         {said{partitions: behind, config: config{insync: 1}}, ""},
+		"with more asked than it has":  {said{partitions: led(2), config: config{insync: 3}}, ""},
 		"not to be seen by any broker": {said{err: kerr.UnknownTopicID}, "does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestHowMuchATopicTakes(t *testing.T) {
 	for _, err := range []error{kerr.MessageTooLarge, fmt.Errorf("produce: %w", kerr.RecordListTooLarge)} {
 		for _, topic := range []string{queue, "shop.status", "waybill.journal"} {
 			d, pass := newBooks(t)
-			d.know(topic, said{partitions: led(2), limit: 1000})
+			d.know(topic, said{partitions: led(2), config: config{limit: 1000}})
 			d.expects(t, topic, 1000, "", "")
 			d.expects(t, topic, 1001, "1001 bytes are more than the 1000", "")
 			if limit, alone := d.Batch(topic); limit != 1000 || alone {
@@ -238,25 +238,29 @@ func TestARecordThatIsRefused(t *testing.T) {
 func TestDirectoryAsksKafka(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
-	d := newDirectory(b.Admin(t), &topics, 1, slog.New(slog.DiscardHandler))
+	d := newDirectory(b.Client(t), &topics, 1, slog.New(slog.DiscardHandler))
 	now := time.Now()
 	d.now = func() time.Time { return now }
-	d.learn(t.Context(), topics.Journal, "gone", topics.Requests("phone"))
+	must(t, d.ask(t.Context(), []string{topics.Journal, "gone", topics.Requests("phone")}))
 	d.expects(t, topics.Journal, 1, "", "")
 	d.expects(t, topics.Journal, 1<<30, "max.message.bytes", "")
 	d.expects(t, topics.Requests("phone"), 1, "", "does not exist")
 	now = now.Add(proof + time.Millisecond)
-	d.learn(t.Context(), "gone")
+	must(t, d.ask(t.Context(), []string{"gone"}))
 	d.expects(t, "gone", 1, "topic gone does not exist", "")
 }
 
 // Submissions with made-up topics do not fill the memory.
 func TestDirectoryIsBounded(t *testing.T) {
 	d, _ := newBooks(t)
+	d.know(queue, said{partitions: led(2)})
+	d.know("waybill.journal", said{partitions: led(2), config: config{limit: 1000}})
 	for i := range 2 * directorySize {
 		d.put(fmt.Sprint("t-", i), topicFacts{})
 		if len(d.topics) > directorySize {
 			t.Fatalf("%d topics", len(d.topics))
 		}
 	}
+	d.expects(t, queue, 1, "", "")
+	d.expects(t, "waybill.journal", 1001, "1001 bytes are more", "")
 }

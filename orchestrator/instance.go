@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,8 @@ type Config struct {
 
 	// watchEvery is how often a lane looks whether anything hangs; 0 is 10 s.
 	watchEvery time.Duration
+	// askPatience is how long Kafka may take to say what topics are; 0 is 5 s.
+	askPatience time.Duration
 }
 
 // Standby says what an instance does about the partitions that it does not own.
@@ -175,7 +178,13 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		i.log.Warn("the cluster runs transactions that a late request can tear; upgrade Kafka to 4.0 or later, and the feature with kafka-features.sh",
 			"feature", transactions, "have", version, "want", wantTransactions)
 	}
-	i.directory = newDirectory(i.admin, &i.topics, i.partitions, i.log)
+	// Of its own: behind a question that a broker is slow to answer others would wait.
+	asker, err := kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)], kgo.MetadataMinAge(cluster.MetadataMinAge))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka: %w", err)
+	}
+	i.directory = newDirectory(asker, &i.topics, i.partitions, i.log)
+	i.directory.patience = cmp.Or(cfg.askPatience, askPatience)
 	if i.store, err = projections.Open(cfg.DataDir, projections.Identity{Cluster: id, Namespace: cfg.Namespace}, i.log); err != nil {
 		return nil, err
 	}
@@ -197,11 +206,12 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}
+	i.catalogue.instance = cfg.ID
 	i.catalogue.alarm = func(ctx context.Context, why error) { i.alert(ctx, "workflows", why) }
 	i.members.alarm = func(ctx context.Context, p int32, why error) {
 		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
 	}
-	i.backlog = &backlog{most: cfg.MaxLag, next: i.nextSubmission, now: time.Now, marks: make(map[int32][]mark)}
+	i.backlog = &backlog{most: cfg.MaxLag, read: i.wasRead, now: time.Now, marks: make(map[int32][]mark)}
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(p, state) }
 	return i, nil
 }
@@ -290,6 +300,9 @@ func (i *Instance) Close() error {
 	if i.catalogue != nil {
 		closing.Go(i.catalogue.client.Close)
 	}
+	if i.directory != nil {
+		closing.Go(i.directory.client.Close)
+	}
 	closing.Go(i.client.Close)
 	if i.cluster != nil {
 		closing.Go(i.cluster.Close)
@@ -326,6 +339,7 @@ func (i *Instance) Run(ctx context.Context) error {
 
 	running.Go(func() { i.catalogue.run(serving) })
 	running.Go(func() { i.catalogue.answer(serving) })
+	running.Go(func() { i.directory.run(serving) })
 	running.Go(func() {
 		select {
 		case <-i.store.Damaged():
@@ -343,6 +357,14 @@ func (i *Instance) Run(ctx context.Context) error {
 		}
 		i.log.Warn("cannot read the workflows yet", "error", err)
 		pause(ctx, time.Second)
+	}
+	// The first orders need not wait for that, and the first batches fit.
+	topics := append(i.catalogue.requestTopics(), i.topics.Journal, i.topics.DeadLetters)
+	for _, topic := range i.topics.Inputs() {
+		topics = append(topics, topic)
+	}
+	if err := i.directory.ask(ctx, topics); err != nil {
+		i.log.Warn("Kafka does not say yet what the topics are", "error", err)
 	}
 	for p := range i.partitions {
 		state, err := i.store.Partition(p)

@@ -18,18 +18,12 @@ func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {
 	return w.catalogue.find(name, version)
 }
 
+func (w *knowledge) Newer(name string, version int) int { return w.catalogue.isNewer(name, version) }
+
 func (w *knowledge) Seek() uint64 { return w.catalogue.Seek() }
 
 func (w *knowledge) Found(question uint64) bool { return w.catalogue.Found(question) }
 
 func (w *knowledge) RequestTopics() []string { return w.catalogue.requestTopics() }
 
-func (w *knowledge) Learn(ctx context.Context, unknown bool, topics []string) error {
-	if unknown {
-		if err := w.catalogue.catchUp(ctx); err != nil {
-			return err
-		}
-	}
-	w.learn(ctx, topics...)
-	return nil
-}
+func (w *knowledge) CatchUp(ctx context.Context) error { return w.catalogue.catchUp(ctx) }

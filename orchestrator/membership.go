@@ -47,6 +47,7 @@ type owner interface {
 	Serve(ctx context.Context) error
 	Close()
 	Position() events.Positions
+	OrdersRead() int64
 	Unwell() error
 }
 
@@ -324,6 +325,17 @@ func (m *membership) positions() map[int32]events.Positions {
 		}
 	}
 	return at
+}
+
+// ordersRead is up to where the lane of a partition has read its orders, 0 if none serves
+// here.
+func (m *membership) ordersRead(p int32) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.owned[p]; o != nil && o.lane != nil {
+		return o.lane.OrdersRead()
+	}
+	return 0
 }
 
 // ready returns nil once the group gave partitions, or none, and each of them is

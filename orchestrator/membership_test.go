@@ -116,6 +116,7 @@ func (e ends) Serve(context.Context) error {
 }
 func (e ends) Close()                     { e.say("closed") }
 func (e ends) Position() events.Positions { return events.Positions{} }
+func (e ends) OrdersRead() int64          { return 0 }
 
 // nothing are journals without records.
 type nothing struct{ *kept }
@@ -252,6 +253,7 @@ type moves struct {
 }
 
 func (m *moves) Position() events.Positions { return m.at }
+func (m *moves) OrdersRead() int64          { return 0 }
 
 // An operator who has a partition go on behind lost inputs wakes it, and hears what
 // came of it.
@@ -378,3 +380,4 @@ func (w *waits) Serve(ctx context.Context) error {
 }
 func (*waits) Close()                     {}
 func (*waits) Position() events.Positions { return events.Positions{} }
+func (*waits) OrdersRead() int64          { return 0 }

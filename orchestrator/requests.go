@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // Submit puts a submission on the orders topic, and returns once Kafka has it.
@@ -50,7 +50,7 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	if err := i.put(ctx, r); err != nil {
 		return "", fmt.Errorf("submit order %q: %w", id, err)
 	}
-	i.backlog.took(r.Partition, r.Offset)
+	i.backlog.took(r.Partition, r.Offset, id)
 	return id, nil
 }
 
@@ -60,14 +60,22 @@ func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 	return produce(ctx, i.client, r)
 }
 
-// nextSubmission returns where reading of a partition's submissions goes on; where
-// that is not known here, none waits.
-func (i *Instance) nextSubmission(partition int32) (int64, error) {
-	if slices.Contains(i.Elsewhere(), partition) {
-		return math.MaxInt64, nil
+// wasRead says whether a submission was; where that is not known here, it was. The
+// position in the journal is before what is parked: behind that the partition's lane knows
+// better, and where it is not here, the order is known.
+func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
+	if slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {
+		return true, nil
 	}
 	head, err := i.store.Head(partition)
-	return head.Next.At(events.InputOrders), err
+	if err != nil || m.offset < head.Next.At(events.InputOrders) {
+		return err == nil, err
+	}
+	_, _, err = i.store.Order(partition, m.order)
+	if errors.Is(err, projections.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // produceTimeout is how long Kafka may take to acknowledge a record.
@@ -102,7 +110,7 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 		return err
 	}
 	for _, agent := range flow.Agents() {
-		i.directory.forget(i.topics.Requests(agent))
+		i.directory.refresh(i.topics.Requests(agent))
 	}
 	return i.catalogue.register(ctx, flow)
 }

@@ -290,6 +290,8 @@ func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
 	return w.b.in.instance.flows.Find(name, version)
 }
 
+func (*simWorld) Newer(string, int) int { return 0 }
+
 func (w *simWorld) RequestTopics() []string {
 	var topics []string
 	for _, agent := range w.b.in.instance.flows.Agents() {
@@ -329,17 +331,23 @@ func (w *simWorld) Added() map[lane.TopicPartition]int64 {
 	return all
 }
 
-// Learn: what an instance knows of workflows and topics may be old, until it
-// asks, and the answer may be.
-func (w *simWorld) Learn(_ context.Context, unknown bool, topics []string) error {
-	b := w.b
-	if err := b.ask(); err != nil {
+func (w *simWorld) CatchUp(context.Context) error {
+	if err := w.b.ask(); err != nil {
 		return err
 	}
-	if unknown || b.in.calm || !b.in.instance.lags {
+	w.b.in.instance.catchUp()
+	return nil
+}
+
+// Learn: what an instance knows of workflows and topics may be old, until it
+// asks, and the answer may be. It may come at once, or when somebody asks again.
+func (w *simWorld) Learn(topics []string) <-chan struct{} {
+	b, answered := w.b, w.directory.Learn(topics)
+	if b.in.calm || !b.in.instance.lags {
 		b.in.instance.catchUp()
 	}
-	for _, topic := range slices.Sorted(slices.Values(topics)) {
+	all := make(map[string]said)
+	for _, topic := range slices.Sorted(slices.Values(w.question())) {
 		var said said
 		switch {
 		case b.fault(3, "the topics are not asked about"):
@@ -356,9 +364,12 @@ func (w *simWorld) Learn(_ context.Context, unknown bool, topics []string) error
 				said.partitions[p] = kadm.PartitionDetail{Partition: p, Leader: -1}
 			}
 		}
-		w.know(topic, said)
+		all[topic] = said
 	}
-	return nil
+	if len(all) > 0 {
+		w.answer(all)
+	}
+	return answered
 }
 
 // catchUp reads all workflows that are registered.

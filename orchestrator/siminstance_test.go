@@ -387,6 +387,12 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	if w.Look {
 		may = append(may, lane.Idle)
 	}
+	select {
+	case <-w.Answered:
+		may = append(may, lane.Answered)
+		b.count.happened("what waited heard that Kafka has answered")
+	default:
+	}
 	if b.hung != nil {
 		may = append(may, lane.Hung)
 	}

@@ -76,7 +76,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexAlert(b, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
 		return err
 	}
-	if err := p.index(b, o.ID, "", old.Overdue(), o.Overdue()); err != nil {
+	if err := p.index(b, o.ID, "", old.looked(), o.looked()); err != nil {
 		return err
 	}
 	for i := range o.Steps {

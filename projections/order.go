@@ -171,6 +171,18 @@ func (o *Order) Overdue() time.Time {
 	return o.Deadline
 }
 
+// Resumes says that inputs wait in an order that is neither held nor ended: whoever had
+// them wait did not know its workflow, and whoever does decides on them at once.
+func (o *Order) Resumes() bool { return len(o.Waiting) > 0 && o.Hold == nil && !o.State.Final() }
+
+// looked is when the supervisor must look at the order as a whole.
+func (o *Order) looked() time.Time {
+	if o.Resumes() {
+		return time.Unix(0, 0)
+	}
+	return o.Overdue()
+}
+
 // Output is the output of a processed order; see [Order.Result].
 func (o *Order) Output() jsontext.Value {
 	if o.State != Processed {

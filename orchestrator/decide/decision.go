@@ -27,6 +27,9 @@ type Env struct {
 	// Workflow finds a registered definition; version 0 means the newest. Nil
 	// when there is none.
 	Workflow func(name string, version int) *workflow.Workflow
+	// Newer is the level of the language of a definition that this release cannot run,
+	// 0 for any other. Nil says so of all.
+	Newer func(name string, version int) int
 	// Refuses says why Kafka would never take a record of size bytes on topic, ""
 	// if it would. Away says why it would not now, though it may later.
 	Refuses, Away func(topic string, size int) string
@@ -73,9 +76,18 @@ type Decision struct {
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
 	return guard(env, order, in, func() Decision {
-		if order != nil && order.Hold != nil && in.Reply != nil { // a submission changes nothing
+		newer := env.newer(order)
+		if order != nil && (order.Hold != nil || newer) && in.Reply != nil { // a submission changes nothing
 			d := newDecider(env, order)
 			d.holdInput(in.Record)
+			return d.made()
+		}
+		if order != nil && order.Resumes() && !newer { // what waited comes first
+			d := newDecider(env, order)
+			d.resume()
+			if then := On(env, d.order, in); then.Order != nil {
+				d.add(then)
+			}
 			return d.made()
 		}
 		return in.dispatch(env, order)

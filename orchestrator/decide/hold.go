@@ -85,7 +85,7 @@ func (d *decider) holdInput(r *Record) {
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
 	}
 	if why != "" {
-		d.putAside(r, "the order is held, and this cannot wait for its release: "+why)
+		d.putAside(r, "nothing is decided on the order now, and this cannot wait: "+why)
 		return
 	}
 	d.record(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
@@ -112,10 +112,7 @@ func (d *decider) release(c *events.Command, act events.Event) (refusal string) 
 	if c.Discard {
 		d.putAside(recordOf(&d.order.Waiting[0]), "given up by an operator: "+cmp.Or(c.Note, "no reason was given"))
 	}
-	for d.order.Hold == nil && len(d.order.Waiting) > 0 {
-		again := guard(d.env, d.order, nil, d.redo)
-		d.add(again)
-	}
+	d.resume()
 	return ""
 }
 

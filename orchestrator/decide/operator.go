@@ -18,6 +18,10 @@ func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
 		return Decision{}
 	}
 	d := newDecider(env, order)
+	if env.newer(order) {
+		d.refuseCommand(c, env.notRun(order))
+		return d.made()
+	}
 	// What every act carries: who, why, and by which command.
 	act := events.Event{By: c.By, Reason: c.Note, Command: c.ID}
 	if why := d.operate(c, act); why != "" {

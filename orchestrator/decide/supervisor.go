@@ -21,6 +21,14 @@ func Supervise(env *Env, order *projections.Order, step string) Decision {
 }
 
 func supervise(env *Env, order *projections.Order, step string) Decision {
+	switch {
+	case env.newer(order):
+		return Decision{}
+	case order.Resumes(): // and is looked at again
+		d := newDecider(env, order)
+		d.resume()
+		return d.made()
+	}
 	if step == "" {
 		if at := order.Overdue(); at.IsZero() || env.Now.Before(at) {
 			return Decision{}

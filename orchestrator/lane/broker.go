@@ -125,15 +125,23 @@ type World interface {
 	// Workflow finds a definition, version 0 meaning the newest; nil if it is not
 	// known so far.
 	Workflow(name string, version int) *workflow.Workflow
+	// Newer is the level of the language of a definition that this release cannot run, 0
+	// for any other.
+	Newer(name string, version int) int
 	// RequestTopics are the queues of all agents that some workflow names.
 	RequestTopics() []string
 	// Seek begins to read the workflows topic to where it ends now, and returns the
 	// number of that question; Found says whether that is done.
 	Seek() uint64
 	Found(question uint64) bool
-	// Learn asks for the newest workflows, if some are unknown, and which of the
-	// topics can be written.
-	Learn(ctx context.Context, unknown bool, topics []string) error
+	// CatchUp reads the workflows topic to where it ends now.
+	CatchUp(ctx context.Context) error
+	// Learn has Kafka asked which of the topics can be written, where that is not known
+	// or was asked long ago. Nobody waits for it: the channel is closed once Kafka has
+	// answered something.
+	Learn(topics []string) (answered <-chan struct{})
+	// Known says whether Kafka has said anything of a topic; if not, it is asked.
+	Known(topic string) bool
 	// Refuses says why Kafka would never take a record of size bytes on topic, "" if
 	// it would as far as is known.
 	Refuses(topic string, size int) string

@@ -83,8 +83,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 type nowhere struct{}
 
 func (nowhere) Workflow(string, int) *workflow.Workflow       { return nil }
+func (nowhere) Newer(string, int) int                         { return 0 }
 func (nowhere) RequestTopics() []string                       { return nil }
-func (nowhere) Learn(context.Context, bool, []string) error   { return nil }
+func (nowhere) CatchUp(context.Context) error                 { return nil }
+func (nowhere) Learn([]string) <-chan struct{}                { return nil }
+func (nowhere) Known(string) bool                             { return true }
 func (nowhere) Refuses(string, int) string                    { return "" }
 func (nowhere) Away(lane.TopicPartition, int) string          { return "" }
 func (nowhere) Seek() uint64                                  { return 1 }
@@ -100,10 +103,8 @@ type learner struct {
 	workflows int // how often
 }
 
-func (w *learner) Learn(_ context.Context, unknown bool, _ []string) error {
-	if unknown {
-		w.workflows++
-	}
+func (w *learner) CatchUp(context.Context) error {
+	w.workflows++
 	return nil
 }
 

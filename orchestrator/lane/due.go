@@ -41,7 +41,7 @@ func (l *Lane) supervise(ctx context.Context) error {
 		return err
 	}
 	if len(l.due.found) == 0 {
-		return l.find(ctx)
+		return l.find()
 	}
 	if !l.fair() {
 		return nil
@@ -55,9 +55,7 @@ func (l *Lane) supervise(ctx context.Context) error {
 		l.due = due{}
 		return nil
 	}
-	if err := l.prepare(ctx, nil); err != nil {
-		return err
-	}
+	l.prepare(nil)
 	env := l.env()
 	for i, s := range l.due.found {
 		if l.current.full() {
@@ -86,11 +84,9 @@ func (l *Lane) supervise(ctx context.Context) error {
 }
 
 // find looks at the deadlines, and whether agents are back for whom something waits.
-func (l *Lane) find(ctx context.Context) error {
+func (l *Lane) find() error {
 	if len(l.away.steps) > 0 {
-		if err := l.prepare(ctx, nil); err != nil {
-			return err
-		}
+		l.prepare(nil)
 	}
 	if err := l.flush(); err != nil {
 		return err

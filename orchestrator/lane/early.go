@@ -2,6 +2,7 @@ package lane
 
 import (
 	"context"
+	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
@@ -11,9 +12,27 @@ import (
 // after the submission was acknowledged. It waits, and those behind it, until
 // the orders have been read up to where they ended when it came. Its position
 // does not move meanwhile: if the lane ends, it is read again.
+//
+// The submission may be parked. That may be for long, and nobody may wait so long behind
+// a command for what may never be an order: see [earlyLongest].
 type early struct {
 	commands []input
 	until    int64 // position in the orders at which the first is decided
+}
+
+// earlyLongest is how long a submission is parked before commands for its order do not
+// wait for it any more: they are put aside.
+const earlyLongest = 10 * time.Second
+
+// waitsFor says whether a command waits for a submission that is parked. If that is
+// parked for too long, nothing can be done with the command.
+func (l *Lane) waitsFor(in *input) bool {
+	since, parked := l.parked.orders[in.Order]
+	if parked && l.time.Timer().Sub(since) >= earlyLongest {
+		in.Unreadable = "the submission of its order is not decided: what it needs is not known yet"
+		return false
+	}
+	return parked
 }
 
 // tooEarly holds a command if the submission of its order may still come.
@@ -29,7 +48,7 @@ func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 			return false, err
 		}
 		end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
-		if err != nil || l.ordersRead() >= end && !l.parked.orders[in.Order] {
+		if err != nil || !l.waitsFor(in) && (in.Unreadable != "" || l.ordersRead() >= end) {
 			return false, err
 		}
 		l.early.until = end
@@ -44,8 +63,9 @@ func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
 	if len(l.early.commands) == 0 {
 		return nil
 	}
-	if first := l.early.commands[0].Order; l.ordersRead() < l.early.until || l.parked.orders[first] {
-		order, err := l.order(first)
+	first := &l.early.commands[0]
+	if waits := l.waitsFor(first); waits || first.Unreadable == "" && l.ordersRead() < l.early.until {
+		order, err := l.order(first.Order)
 		if order == nil || err != nil {
 			return err
 		}

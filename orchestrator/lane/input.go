@@ -18,6 +18,8 @@ type input struct {
 	record *kgo.Record
 	// sought is the question for its workflow, 0 if it was not asked: see [World].
 	sought uint64
+	// parked is since when it is, by the lane's timer.
+	parked time.Time
 }
 
 // readInputs reads records of the partition's inputs.

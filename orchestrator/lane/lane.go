@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -99,10 +100,16 @@ type Lane struct {
 	courier courier
 	flushed time.Time
 	learned time.Time
+	// answered is closed when Kafka has said something of topics since the lane asked.
+	answered <-chan struct{}
+	// known are the workflows whose agents' topics Kafka has said something of.
+	known map[*workflow.Workflow]bool
 	// tookOver is when the takeover was complete, until the first decision.
 	tookOver time.Time
 	// committed is the input position, for those who look on.
 	committed atomic.Pointer[events.Positions]
+	// read is up to where the orders were read, for them.
+	read atomic.Int64
 	// elsewhere is where it has written besides the usual.
 	elsewhere places
 	// unseen is where something may hang of the lane, for all that it knows.
@@ -115,7 +122,7 @@ type Lane struct {
 func New(cfg Config, partition int32, broker Broker, world World, state *projections.Partition, log *slog.Logger) *Lane {
 	l := &Lane{
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
-		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions),
+		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool),
 	}
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.courier.targets = make(map[string]*target)
@@ -124,6 +131,10 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 
 // Position is up to where the inputs were read, as it was committed last.
 func (l *Lane) Position() events.Positions { return *l.committed.Load() }
+
+// OrdersRead is up to where the orders were read and decided on, but for those that are
+// parked.
+func (l *Lane) OrdersRead() int64 { return l.read.Load() }
 
 // Busy says whether something is decided that is not committed, inputs wait for what
 // is not known yet, callers are owed something, or Kafka is being asked.
@@ -138,8 +149,9 @@ type Batch struct {
 	orders  map[string]*change
 	sealed  events.Seal
 	last    *kgo.Record // the journal record that carries the seal
-	// moved says that input positions changed.
-	moved bool
+	// moved says that input positions changed, and waits that a step is due as soon as
+	// it is committed, whose agent is away.
+	moved, waits bool
 	// raised is the format to which the batch raises the partition, 0 if it does not.
 	raised int
 	// owed is what callers' own topics are owed by it, and delivered up to where they
@@ -278,6 +290,7 @@ func (l *Lane) conclude(err error) error {
 	l.state.Raise(b.raised)
 	l.owe(b)
 	l.state.Deliver(b.delivered)
+	l.look = l.look || b.waits
 	l.committed.Store(&b.sealed.Next)
 	l.report(b)
 	if len(updates) > 0 && !l.tookOver.IsZero() {
@@ -331,6 +344,7 @@ func (l *Lane) env() *decide.Env {
 		Skew:     l.cfg.Skew,
 		Topics:   l.topics,
 		Workflow: l.world.Workflow,
+		Newer:    l.world.Newer,
 		Refuses:  l.refuses,
 		Away:     l.unwritable,
 		Format:   l.format,
@@ -359,9 +373,7 @@ func (l *Lane) decideOn(ctx context.Context, read []input) error {
 	if l.rest = nil; len(read) == 0 {
 		return nil
 	}
-	if err := l.prepare(ctx, read); err != nil {
-		return err
-	}
+	l.prepare(read)
 	env := l.env()
 	for i := range read {
 		if l.current.full() {
@@ -435,6 +447,7 @@ func (l *Lane) take(d decide.Decision) {
 		l.current.orders[d.Order.ID] = c
 	}
 	c.order = d.Order
+	l.current.waits = l.current.waits || d.Away != ""
 	for i := range d.Messages {
 		m := &d.Messages[i]
 		if m.OwnTopic && l.format >= events.CourierFormat {
@@ -456,9 +469,10 @@ func (l *Lane) take(d decide.Decision) {
 	}
 }
 
-// prepare learns what the decisions on a batch, and on what is parked, need to know of
-// the world: which topics can be written.
-func (l *Lane) prepare(ctx context.Context, read []input) error {
+// prepare has Kafka asked what the decisions on a batch, and on what is parked, need to
+// know of the world: which topics can be written. They go by what is known, and what
+// is not known at all is waited for by those who need it.
+func (l *Lane) prepare(read []input) {
 	var topics []string
 	for _, in := range slices.Concat(l.parked.inputs, read) {
 		if l.strays(&in) {
@@ -473,7 +487,20 @@ func (l *Lane) prepare(ctx context.Context, read []input) error {
 		l.learned = now
 		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.world.RequestTopics()...)
 	}
-	return l.world.Learn(ctx, false, topics)
+	select {
+	case <-l.answered: // who waited for it hears of no other
+		l.look = true
+	default:
+	}
+	l.answered = l.world.Learn(topics)
+}
+
+// awaits is what tells that Kafka has answered, nil if nothing waits for that.
+func (l *Lane) awaits() <-chan struct{} {
+	if len(l.parked.inputs)+len(l.away.steps)+len(l.away.more) == 0 {
+		return nil
+	}
+	return l.answered
 }
 
 // keepAfter is how long the position may be behind markers that are the last of an

@@ -2,36 +2,45 @@ package lane
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 // parked holds submissions that cannot be decided on yet: their workflow is not known,
-// and the workflows topic was not read to its end since; or it is not sure whether
-// their topic for status messages is there. The position in the orders stays before
+// and the workflows topic was not read to its end since; or Kafka has not said anything
+// of its agents' topics; or it is not sure whether their topic for status messages is
+// there. The position in the orders stays before
 // the first. Other submissions are decided on meanwhile: if the lane ends, they are
 // read again, and change nothing, since their orders are there. What would be doubled,
 // like a dead letter, waits behind those that are parked.
 type parked struct {
 	inputs  []input
-	orders  map[string]bool
+	orders  map[string]time.Time // since when their first is parked
 	bytes   int
 	reached int64 // where the position in the orders will be, once none is left
 	paused  bool
 }
 
-// What is parked, at most: then no more is read of the orders.
 const (
+	// What is parked, at most: then no more is read of the orders.
 	maxParked   = 1_000
 	parkedBytes = 16 << 20
+	// parkedLongest is how long a submission is parked, at most: then it is decided with
+	// what is known.
+	parkedLongest = time.Hour
 )
 
 func (p *parked) add(in *input) {
 	if p.orders == nil {
-		p.orders = make(map[string]bool)
+		p.orders = make(map[string]time.Time)
 	}
-	p.orders[in.Order] = true
+	if _, there := p.orders[in.Order]; !there {
+		p.orders[in.Order] = in.parked
+	}
 	p.inputs = append(p.inputs, *in)
 	p.bytes += in.Record.Size()
 }
@@ -53,9 +62,16 @@ func (l *Lane) park(in *input) (bool, error) {
 	if !wait || err != nil {
 		return false, err
 	}
+	// Others that must wait find room beside those of workflows that are not run here.
+	if len(l.parked.inputs) >= maxParked/2 || l.parked.bytes >= parkedBytes/2 {
+		if in.Problem = l.notRun(in); in.Problem != nil {
+			return false, nil
+		}
+	}
 	if len(l.parked.inputs) == 0 {
 		l.position.Set(events.InputOrders, in.record.Offset)
 	}
+	in.parked = l.time.Timer()
 	l.parked.add(in)
 	l.parked.reached = in.record.Offset + 1
 	if !l.parked.paused && (len(l.parked.inputs) >= maxParked || l.parked.bytes >= parkedBytes) {
@@ -74,25 +90,43 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return len(l.parked.inputs) > 0, nil
 	}
 	order, err := l.order(in.Order)
-	switch {
-	case err != nil:
+	if order != nil || err != nil {
 		return false, err
-	case order != nil:
-		return false, nil
-	case l.parked.orders[in.Order]: // which must come first
+	}
+	if _, first := l.parked.orders[in.Order]; first { // which must come first
 		return true, nil
 	}
 	s := &in.Submission
-	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
-		if in.sought == 0 {
+	if in.Problem == nil && s.Workflow != "" {
+		if l.world.Newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
+			return true, nil
+		}
+		flow := l.world.Workflow(s.Workflow, s.Version)
+		if flow == nil && in.sought == 0 {
 			in.sought = l.world.Seek()
 		}
-		if !l.world.Found(in.sought) {
+		if flow == nil && !l.world.Found(in.sought) || flow != nil && !l.knowsAgents(flow) {
 			return true, nil
 		}
 	}
 	to := s.ReplyTo
 	return to != "" && l.format < events.CourierFormat && events.ValidTopic(to) && !l.topics.Owns(to) && l.unwritable(to, decide.EnvelopeSize) != "", nil
+}
+
+// knowsAgents says whether Kafka has said anything of the topics of a workflow's agents:
+// that an agent is away is known, too.
+func (l *Lane) knowsAgents(flow *workflow.Workflow) bool {
+	if l.known[flow] {
+		return true
+	}
+	known := true
+	for _, agent := range flow.Agents() {
+		known = l.world.Known(l.topics.Requests(agent)) && known // all that are not are asked about at once
+	}
+	if known {
+		l.known[flow] = true
+	}
+	return known
 }
 
 // retryWaiting decides on what is parked and need not wait any more, and on the commands
@@ -101,9 +135,7 @@ func (l *Lane) retryWaiting(ctx context.Context) error {
 	if len(l.parked.inputs)+len(l.early.commands) == 0 {
 		return nil
 	}
-	if err := l.prepare(ctx, nil); err != nil {
-		return err
-	}
+	l.prepare(nil)
 	env := l.env()
 	if err := l.retryParked(env); err != nil {
 		return err
@@ -123,11 +155,17 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		if err != nil {
 			return err
 		}
-		if wait || l.current.full() {
+		late := l.time.Timer().Sub(in.parked) >= parkedLongest
+		if wait && !late || l.current.full() {
 			l.parked.add(in)
 			continue
 		}
-		if err := l.takeIn(env, in); err != nil {
+		if wait {
+			err = l.giveUp(env, in)
+		} else {
+			err = l.takeIn(env, in)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -142,4 +180,40 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		l.inputs.Resume(l.topics.Orders)
 	}
 	return nil
+}
+
+// notRun says why a submission cannot be decided here, nil if that is not since its
+// workflow is in a newer level of the language.
+func (l *Lane) notRun(in *input) error {
+	s := &in.Submission
+	level := l.world.Newer(s.Workflow, s.Version)
+	if level == 0 {
+		return nil
+	}
+	return fmt.Errorf("its workflow, %s, is in level %d of the language, and instance %s runs level %d: upgrade it", decide.Cut(s.Workflow, decide.MaxName), level, l.cfg.Instance, workflow.Level)
+}
+
+// giveUp decides on a submission that was parked for too long. It is rejected, if its
+// workflow could not be read; else its status messages go to the namespace's topic, if it
+// is not sure whether its own is there.
+func (l *Lane) giveUp(env *decide.Env, in *input) error {
+	s, refuses := &in.Submission, env.Refuses
+	if in.Problem == nil {
+		in.Problem = l.notRun(in)
+	}
+	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
+		in.Problem = fmt.Errorf("its workflow, %s, could not be read for %s", decide.Cut(s.Workflow, decide.MaxName), parkedLongest)
+	}
+	if to := s.ReplyTo; to != "" {
+		if why := l.unwritable(to, decide.EnvelopeSize); why != "" {
+			env.Refuses = func(topic string, size int) string {
+				if topic == to {
+					return why
+				}
+				return refuses(topic, size)
+			}
+			defer func() { env.Refuses = refuses }()
+		}
+	}
+	return l.takeIn(env, in)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -123,6 +124,48 @@ func TestACallersTopicInDoubt(t *testing.T) {
 	}
 }
 
+// A submission waits until Kafka has said something of the topics of all agents that its
+// workflow names: also that one is away.
+func TestAnAgentsTopicThatNobodyAskedAbout(t *testing.T) {
+	l := newParkingLane(t)
+	for _, agent := range []string{"shipping", "office"} {
+		l.world.away[l.topics.Requests(agent)] = unknown
+	}
+	l.world.flows.Add(parseFlow(t, callFlow))
+	first := l.reads(l.ids[0], `{"workflow":"order"}`)
+	l.reads(l.ids[1], `{"workflow":"call"}`)
+	l.expects(first, "1 Processing")
+	delete(l.world.away, l.topics.Requests("shipping"))
+	must(t, l.supervise(t.Context()))
+	l.expects(first, "1 Processing")
+	l.world.away[l.topics.Requests("office")] = "it does not exist"
+	must(t, l.supervise(t.Context()))
+	l.expects(first+2, "0 Processing", "1 Processing")
+	if o := l.current.orders[l.ids[0]].order; o.Steps[2].Attempt != 0 || o.Steps[1].Attempt != 1 {
+		t.Errorf("its steps are %+v", o.Steps)
+	}
+}
+
+// An answer that comes while the lane does something else is not missed by those who wait
+// for it.
+func TestAnAnswerInBetween(t *testing.T) {
+	l := newParkingLane(t)
+	if l.world.answered = make(chan struct{}); l.awaits() != nil {
+		t.Error("it waits for nothing, and is woken")
+	}
+	l.world.away["shop.status"] = unknown
+	l.reads(l.ids[0], `{"workflow":"order","replyTo":"shop.status"}`)
+	if l.awaits() == nil || l.look {
+		t.Fatal("nothing tells it of the answer")
+	}
+	close(l.world.answered)
+	l.world.answered = make(chan struct{})
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	if !l.look {
+		t.Error("it does not look")
+	}
+}
+
 // A further submission of an order that is held changes nothing, so it may be read again;
 // and a command for one that is parked waits for it, while others are done.
 func TestWhatFollowsWhatIsParked(t *testing.T) {
@@ -191,4 +234,106 @@ func TestParkingIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is parked for too long is decided on with what is known. A submission behind it of
+// the same order changes nothing.
+func TestParkingEnds(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.world.found, l.world.away["shop.status"] = 0, "it is not sure whether it is there"
+	first := l.reads(l.ids[0], `{"workflow":"call","replyTo":"shop.status"}`)
+	l.reads(l.ids[1], `{"workflow":"order","replyTo":"shop.status"}`)
+	l.reads(l.ids[0], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `nonsense`)
+	now = now.Add(parkedLongest - 1)
+	must(t, l.supervise(t.Context()))
+	l.expects(first)
+	last := l.reads(l.ids[3], `{"workflow":"call"}`)
+	now = now.Add(1)
+	must(t, l.supervise(t.Context()))
+	l.expects(last, "0 Rejected", "1 Processing", l.topics.DeadLetters)
+	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "workflow, call, could not be read") || o.ReplyTo != "" {
+		t.Errorf("it is rejected since %s, and %q hears of it", o.Reason, o.ReplyTo)
+	}
+	if o := l.current.orders[l.ids[1]].order; o.ReplyTo != "" {
+		t.Errorf("its status messages go to %q", o.ReplyTo)
+	}
+}
+
+// A command waits for a submission that was just parked, and those behind it with it; not
+// for one that is parked for long.
+func TestCommandsBehindWhatIsParked(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `{"workflow":"order"}`)
+	l.world.found = 0
+	l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.broker = ending{at: l.offset + 1}
+	command := func(id string) {
+		must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"pause"}`)}))
+	}
+	command(l.ids[0])
+	command(l.ids[1])
+	now = now.Add(earlyLongest - 1)
+	must(t, l.supervise(t.Context()))
+	if len(l.early.commands) != 2 || l.current.orders[l.ids[1]].order.Paused {
+		t.Errorf("%d commands wait", len(l.early.commands))
+	}
+	now = now.Add(1)
+	must(t, l.supervise(t.Context()))
+	command(l.ids[0])
+	command(l.ids[2])
+	if len(l.early.commands) > 0 || !l.current.orders[l.ids[1]].order.Paused || !l.current.orders[l.ids[2]].order.Paused {
+		t.Errorf("%d commands wait", len(l.early.commands))
+	}
+	aside := 0
+	for _, r := range l.current.records {
+		if r.Topic == l.topics.DeadLetters && strings.Contains(events.Header(r, headerReason), "is not decided") {
+			aside++
+		}
+	}
+	if aside != 2 {
+		t.Errorf("%d commands are put aside", aside)
+	}
+	if l.closed {
+		t.Error("no more commands are read")
+	}
+}
+
+// A submission of a workflow that this release cannot run is not decided on here, and holds
+// up no other, however many come.
+func TestSubmissionsOfNewerWorkflows(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.world.newer = map[string]int{"call": 2}
+	l.world.flows.Add(parseFlow(t, callFlow)) // an older version of it
+	first := l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	now = now.Add(parkedLongest - 1)
+	must(t, l.supervise(t.Context()))
+	l.expects(first, "1 Processing")
+	for len(l.parked.inputs) < maxParked/2 {
+		l.reads(l.ids[2], `{"workflow":"call"}`)
+	}
+	l.reads(l.ids[3], `{"workflow":"call"}`)
+	l.world.found = 0
+	l.reads(l.ids[4], `{"workflow":"none"}`)
+	l.expects(first, "1 Processing", "3 Rejected")
+	if o := l.current.orders[l.ids[3]].order; !strings.Contains(o.Reason, "level 2 of the language") {
+		t.Errorf("it is rejected since %s", o.Reason)
+	}
+	now = now.Add(1)
+	must(t, l.supervise(t.Context()))
+	l.expects(first+2, "0 Rejected", "1 Processing", "3 Rejected")
+	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "level 2 of the language") {
+		t.Errorf("it is rejected since %s", o.Reason)
+	}
+	l.world.newer = nil
+	must(t, l.supervise(t.Context()))
+	l.expects(l.parked.inputs[0].record.Offset, "0 Rejected", "1 Processing", "2 Processing", "3 Rejected")
 }

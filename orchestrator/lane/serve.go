@@ -27,9 +27,10 @@ type Beside interface {
 // Wanted is what a lane waits for. It always hears how a commit ended, that it
 // is time to look at the deadlines, and that something hangs.
 type Wanted struct {
-	Inputs bool // the batch has room
-	Look   bool // at the deadlines, if nothing else is there
-	Stop   bool // nothing is being committed, so it may be told to stop
+	Inputs   bool            // the batch has room
+	Look     bool            // at the deadlines, if nothing else is there
+	Stop     bool            // nothing is being committed, so it may be told to stop
+	Answered <-chan struct{} // what closes it; nil if nothing waits for it
 }
 
 // Happened is one thing that a lane was waiting for.
@@ -52,6 +53,7 @@ const (
 	Told                       // Kafka was asked, and said something or failed
 	Confirmed                  // the journal was read, for the courier
 	Delivered                  // a delivery ended
+	Answered                   // something is known of topics that some wait for
 	Ticked                     // it is time to look at the deadlines
 	Idle                       // there is nothing else, and a look was wanted
 	Hung                       // one of its transactions hangs
@@ -165,6 +167,8 @@ func (g *goroutines) Next(w Wanted) Happened {
 		return h
 	case <-g.tick.C:
 		return Happened{What: Ticked}
+	case <-w.Answered:
+		return Happened{What: Answered}
 	case <-look:
 		return Happened{What: Idle}
 	case err := <-g.hung:
@@ -193,6 +197,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		if err := l.deliver(b); err != nil {
 			return err
 		}
+		l.read.Store(l.ordersRead())
 		room := !l.current.full()
 		if room && len(l.rest) > 0 && ctx.Err() == nil {
 			if err := l.decideOn(ctx, l.rest); err != nil {
@@ -201,7 +206,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			continue
 		}
 		// Told to stop, it first hears how the commit ended.
-		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil})
+		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil, Answered: l.awaits()})
 		var err error
 		switch h.What {
 		case Fetched:
@@ -218,8 +223,11 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			err = l.isConfirmed(h)
 		case Delivered:
 			l.delivered(h)
+		case Answered:
+			l.look, l.answered = true, nil
 		case Ticked:
 			l.look = true
+			l.prepare(nil) // so that what is known is never old
 			l.keepPosition(keepAfter)
 			l.readAdded()
 			l.tick(room)

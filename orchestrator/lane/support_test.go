@@ -18,9 +18,11 @@ import (
 // still is a world in which nothing happens by itself.
 type still struct {
 	flows    workflow.Set
-	poisoned bool              // whoever looks a workflow up panics
-	looked   func()            // is told of whoever does
-	learns   func([]string)    // is told of what is asked
+	poisoned bool           // whoever looks a workflow up panics
+	looked   func()         // is told of whoever does
+	learns   func([]string) // is told of what is asked
+	answered chan struct{}
+	newer    map[string]int    // level, by name
 	refuses  map[string]string // why, by topic
 	away     map[string]string // why, by topic
 	refused  []string          // what the lane told
@@ -41,6 +43,8 @@ func (w *still) Workflow(name string, version int) *workflow.Workflow {
 	return w.flows.Find(name, version)
 }
 
+func (w *still) Newer(name string, _ int) int { return w.newer[name] }
+
 func (w *still) RequestTopics() []string {
 	var topics []string
 	for _, agent := range w.flows.Agents() {
@@ -49,12 +53,19 @@ func (w *still) RequestTopics() []string {
 	return topics
 }
 
-func (w *still) Learn(_ context.Context, _ bool, topics []string) error {
+func (w *still) CatchUp(context.Context) error { return nil }
+
+func (w *still) Learn(topics []string) <-chan struct{} {
 	if w.learns != nil {
 		w.learns(topics)
 	}
-	return nil
+	return w.answered
 }
+
+func (w *still) Known(topic string) bool { return w.away[topic] != unknown }
+
+// unknown is why a topic is away that Kafka was not asked about.
+const unknown = "Kafka has not said yet what it is"
 
 func (w *still) Refuses(topic string, _ int) string { return w.refuses[topic] }
 

@@ -60,7 +60,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		return err
 	}
 	// Whatever former owners knew of workflows when they accepted an order.
-	if err := l.world.Learn(ctx, true, nil); err != nil {
+	if err := l.world.CatchUp(ctx); err != nil {
 		return err
 	}
 	caughtUp := time.Now()

@@ -14,14 +14,14 @@ type before struct{ errored, alerted bool }
 // and what waited is dealt with before anything else, one input after the other.
 func (l *Ledger) queue(e *events.Event) {
 	switch e.Type {
-	case events.InputHeld, events.CommandRefused, events.AlertRaised:
+	case events.InputHeld, events.CommandRefused, events.AlertRaised, events.StatusRefused:
 	case events.InputDiscarded, events.InputReleased:
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")
 	default:
 		l.rule("P2", !l.Held, "the order is held")
 		released := l.last.Type == events.OrderReleased || l.last.Type == events.InputDiscarded
-		l.rule("P3", !released || len(l.Waiting) == 0 || e.Held || e.Type == events.StatusRefused, "%s waits", strings.Join(l.Waiting, ", "))
+		l.rule("P3", !released || len(l.Waiting) == 0 || e.Held, "%s waits", strings.Join(l.Waiting, ", "))
 	}
 }
 

@@ -1,0 +1,82 @@
+package lane
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Nothing is decided on an order whose workflow this release cannot run: its replies wait,
+// its deadlines pass, and its commands are refused. A release that can goes on with it as
+// if it had been there all the time.
+func TestOrdersOfNewerWorkflows(t *testing.T) {
+	for name, wakes := range map[string]func(l *Lane, id string){
+		"looked at": func(l *Lane, _ string) { l.looks(t) },
+		"asked by a reply": func(l *Lane, id string) {
+			must(t, l.decide(t.Context(), []*kgo.Record{reply(l, id, "ship", 1)}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, world := newLane(t)
+			now := time.Now()
+			l.time.Wall = func() time.Time { return events.Time(now) }
+			l.format = 2
+			id, _ := l.keys()
+			must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
+			l.commits(t)
+			known := world.flows
+			world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
+			failed := typed(l.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":"failed","error":{"code":"no","permanent":true}}`, id))
+			must(t, l.decide(t.Context(), []*kgo.Record{failed, reply(l, id, "mail", 1)}))
+			must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"cancel","id":"c-1"}`)}))
+			order := l.current.orders[id].order
+			if len(order.Waiting) != 2 || order.State != projections.Processing || order.Step("mail").State != projections.Running || order.Refusal == "" {
+				t.Fatalf("it is %s with %d inputs that wait; the command: %s", order.State, len(order.Waiting), order.Refusal)
+			}
+			l.commits(t)
+			now = now.Add(time.Hour)
+			l.looks(t)
+			l.looks(t)
+			if !l.current.empty() {
+				t.Fatalf("%d records of an order that is not decided on", len(l.current.records))
+			}
+
+			now = now.Add(-time.Hour) // the replies came in time
+			world.flows, world.newer = known, nil
+			l.state.Rescan()
+			wakes(l, id)
+			order = l.current.orders[id].order
+			if len(order.Waiting) > 0 || order.State != projections.Error || order.Step("mail").State != projections.Completed {
+				t.Errorf("it is %s with %d inputs that wait: %s", order.State, len(order.Waiting), order.Reason)
+			}
+			if shipped := order.Step("ship").State == projections.Completed; shipped != (name == "asked by a reply") {
+				t.Errorf("shipped: %t", shipped)
+			}
+		})
+	}
+}
+
+// In the first format inputs do not wait in an order that is not held: a release of before
+// would pass over them.
+func TestNewerWorkflowsInTheFirstFormat(t *testing.T) {
+	l, world := newLane(t)
+	l.format = 1
+	id, _ := l.keys()
+	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
+	world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
+	must(t, l.decide(t.Context(), []*kgo.Record{reply(l, id, "mail", 1)}))
+	if order := l.current.orders[id].order; order.State != projections.Error || len(order.Waiting) > 0 {
+		t.Errorf("it is %s with %d inputs that wait", order.State, len(order.Waiting))
+	}
+}
+
+// reply says that a step was done.
+func reply(l *Lane, id, step string, attempt int) *kgo.Record {
+	return typed(l.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":%q,"attempt":%d,"status":"completed"}`, id, step, attempt))
+}
