@@ -6,4 +6,4 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 1
+const JournalFormat = 2

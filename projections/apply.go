@@ -60,7 +60,9 @@ var effects = map[events.Type]effect{
 
 	events.AlertRaised:    alert,
 	events.StatusRefused:  redirect,
-	events.ReplyDiscarded: nothing,
+	events.ReplyDiscarded: discard,
+
+	events.SubmissionConflicted: conflict,
 }
 
 // known joins what is known of a type of event into one look-up.

@@ -25,8 +25,7 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 	size := 256 + len(e.Input) + len(e.Output)
 	dst = append(dst, Message{topics.Journal, envelope, e.Append(make([]byte, 0, size))})
 
-	status := func(word string, detail *events.Detail) {
-		to := o.ReplyTo
+	tell := func(to, word string, detail *events.Detail) {
 		if to == "" {
 			to = topics.Status
 		}
@@ -35,6 +34,7 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 		envelope.ID += "/status"
 		dst = append(dst, Message{to, envelope, m.Append(make([]byte, 0, 128))})
 	}
+	status := func(word string, detail *events.Detail) { tell(o.ReplyTo, word, detail) }
 	switch e.Type {
 	case events.OrderAccepted:
 		status(events.StatusReceived, nil)
@@ -56,6 +56,9 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 		status(events.StatusCompensated, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
 	case events.OrderCancelled:
 		status(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+
+	case events.SubmissionConflicted: // it is not the order's caller who is told
+		tell(e.ReplyTo, events.StatusConflict, &events.Detail{Reason: e.Reason})
 
 	case events.StepStarted, events.UndoStarted:
 		dst = append(dst, request(topics, o, e, envelope))

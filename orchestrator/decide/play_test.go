@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,9 @@ import (
 //	cancel, resubmit, skip-step, pause, resume, release
 //	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands
+//	        times=N has an input of any kind come so often; of what is recorded the first and
+//	        the last is shown
+//	format N                   has what is decided from here on be of a format
 //	curse ID                   has deciding on an order panic, whatever the input
 //	brittle                    has deciding on any input with the payload "poison-pill" panic
 //	heal                       ends both
@@ -85,13 +90,18 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		p.flows.Add(flow)
 		fmt.Fprintf(out, "%s registered\n", flow.ID())
 	case "submit":
-		p.orders = append(p.orders, p.submission(t, d))
+		p.orders = append(p.orders, slices.Repeat([]submission{p.submission(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "reply":
-		p.replies = append(p.replies, p.reply(t, d))
+		p.replies = append(p.replies, slices.Repeat([]reply{p.reply(t, d)}, times(t, d))...)
 		p.act(t, out)
+	case "format":
+		var err error
+		p.format, err = strconv.Atoi(d.CmdArgs[0].Key)
+		must(t, err)
+		fmt.Fprintf(out, "the partition is of format %d\n", p.format)
 	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
-		p.commands = append(p.commands, p.command(d))
+		p.commands = append(p.commands, slices.Repeat([]command{p.command(d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
 		p.cursed[d.CmdArgs[0].Key] = true
@@ -266,6 +276,13 @@ func (p *play) command(d *datadriven.TestData) command {
 	return c
 }
 
+// times is how often an input comes.
+func times(t *testing.T, d *datadriven.TestData) int {
+	n := 1
+	d.MaybeScanArgs(t, "times", &n)
+	return n
+}
+
 // act has the owner, if there is one, read its inputs.
 func (p *play) act(t *testing.T, out *strings.Builder) {
 	if p.owner == "" {
@@ -277,7 +294,17 @@ func (p *play) act(t *testing.T, out *strings.Builder) {
 		fmt.Fprintf(out, "    -> %s: input for %s, which is not there\n", p.topics.DeadLetters, id)
 	}
 	p.unknown = nil
-	p.print(out, p.commit(t))
+	dropped := len(p.drops)
+	written := p.commit(t)
+	if many := 50; len(written) > many {
+		p.print(out, written[:1])
+		fmt.Fprintf(out, "... %d records\n", len(written)-2)
+		written = written[len(written)-1:]
+	}
+	p.print(out, written)
+	if dropped > 0 {
+		fmt.Fprintf(out, "%d left no event\n", dropped)
+	}
 	must(t, p.state.Flush())
 }
 

@@ -19,6 +19,7 @@ import (
 type stage struct {
 	now    time.Time
 	skew   time.Duration
+	format int // of the partition
 	topics events.Topics
 	flows  workflow.Set
 	// refused is what Kafka would not take, by topic, away what it cannot take now.
@@ -33,10 +34,11 @@ type stage struct {
 	replies  []reply
 	commands []command
 	journal  []*kgo.Record
-	messages []*kgo.Record // on all other topics
-	letters  []*kgo.Record // dead letters
-	end      int64         // next offset of the journal
-	unknown  []string      // orders that replies and commands named and nobody submitted: dead letters
+	messages []*kgo.Record   // on all other topics
+	letters  []*kgo.Record   // dead letters
+	end      int64           // next offset of the journal
+	dropped  map[string]bool // the sources of the inputs that left no event
+	unknown  []string        // orders that replies and commands named and nobody submitted: dead letters
 
 	store *projections.Store
 	state *projections.Partition
@@ -46,6 +48,7 @@ type stage struct {
 	position    events.Positions
 	transaction uint64
 	moved       bool
+	drops       []string // the sources of inputs
 	records     []*kgo.Record
 	room        []Message // of decisions
 	waits       bool      // something is due, and its agent away
@@ -84,9 +87,9 @@ func newStage(t fataler) *stage {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
 	s := &stage{
-		now: inspect.Curtain, topics: topics,
+		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal),
-		cursed: make(map[string]bool),
+		cursed: make(map[string]bool), dropped: make(map[string]bool),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -114,7 +117,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, room: s.room,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")
@@ -158,6 +161,14 @@ func (s *stage) of(t fataler, id string) *projections.Order {
 	o, err := s.state.Order(id)
 	must(t, err)
 	return o
+}
+
+// takeIn takes the decision on an input.
+func (s *stage) takeIn(d Decision, in *Input) {
+	if d.Dropped {
+		s.drops = append(s.drops, in.Record.Source())
+	}
+	s.take(d)
 }
 
 func (s *stage) take(d Decision) {
@@ -211,7 +222,7 @@ func (s *stage) read(t fataler) {
 		read := s.input(s.topics.Orders, at, in.id, value, s.now)
 		read.Record.Headers = []events.RawHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
 		read.Submission, read.Problem = in.value, in.problem
-		s.take(On(s.env(in.id), s.of(t, in.id), &read))
+		s.takeIn(On(s.env(in.id), s.of(t, in.id), &read), &read)
 	}
 	for at := s.position.At(events.InputReplies); int(at) < len(s.replies); at++ {
 		in := &s.replies[at]
@@ -224,7 +235,7 @@ func (s *stage) read(t fataler) {
 		}
 		read := s.input(s.topics.Replies, at, in.id, in.value.Append(nil), in.written)
 		read.Reply = &in.value
-		s.take(On(s.env(in.id), o, &read))
+		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 	for at := s.position.At(events.InputCommands); int(at) < len(s.commands); at++ {
 		in := &s.commands[at]
@@ -239,7 +250,7 @@ func (s *stage) read(t fataler) {
 		must(t, err)
 		read := s.input(s.topics.Commands, at, in.id, value, s.now)
 		read.Command = &in.value
-		s.take(On(s.env(in.id), o, &read))
+		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 }
 
@@ -286,7 +297,7 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		return nil
 	}
 	s.transaction++
-	seal := events.Seal{Transaction: s.transaction, Next: s.position}
+	seal := events.Seal{Transaction: s.transaction, Next: s.position, Dropped: len(s.drops)}
 	if len(s.records) == 0 {
 		s.records = append(s.records, s.laneRecord(&events.Event{Type: events.PartitionAdvanced, At: s.now}))
 	}
@@ -318,6 +329,9 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		}
 	}
 	must(t, s.state.Commit(seal, last.Offset+1, updates))
+	for _, source := range s.drops {
+		s.dropped[source] = true
+	}
 	written := s.records
 	s.forget()
 	return written
@@ -329,7 +343,7 @@ func (s *stage) laneRecord(e *events.Event) *kgo.Record {
 }
 
 func (s *stage) forget() {
-	s.records, s.changes, s.order, s.moved = nil, make(map[string]*staged), nil, false
+	s.records, s.changes, s.order, s.moved, s.drops = nil, make(map[string]*staged), nil, false, nil
 }
 
 // crash loses the owner with all that it had in memory, and its store.
@@ -380,7 +394,7 @@ func (s *stage) takeOver(t fataler, instance string) *kgo.Record {
 	s.owner = instance
 	claim := events.Event{
 		Type: events.PartitionClaimed, At: s.now,
-		Instance: instance, Claim: fmt.Sprint("claim-", s.end), Partitions: 1, Format: events.JournalFormat,
+		Instance: instance, Claim: fmt.Sprint("claim-", s.end), Partitions: 1, Format: s.format,
 	}
 	r := s.laneRecord(&claim)
 	r.Offset = s.end

@@ -136,7 +136,9 @@ type Batch struct {
 	moved bool
 	// raised is the format to which the batch raises the partition, 0 if it does not.
 	raised int
-	began  reading
+	// dropped is how many inputs it passes that leave no event.
+	dropped int
+	began   reading
 }
 
 // change is what a batch does to one order.
@@ -199,7 +201,7 @@ func (l *Lane) unseenOf(b *Batch) *kgo.Record {
 // seal numbers the batch and puts the input positions on its last journal record.
 func (l *Lane) seal(b *Batch) {
 	l.transaction++
-	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position}
+	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position, Dropped: b.dropped}
 	l.passed = time.Time{}
 	for _, r := range b.records {
 		if r.Topic == l.topics.Journal {
@@ -278,6 +280,9 @@ var errRaised = errors.New("the partition was raised to another format, and is c
 // report says in the log what a batch put aside, and notes where it wrote. Before
 // the commit that would be a guess: an owner that was fenced puts nothing aside.
 func (l *Lane) report(b *Batch) {
+	if b.dropped > 0 {
+		l.log.Warn("inputs that change nothing left no event: their orders have recorded enough of their like", "inputs", b.dropped)
+	}
 	for _, r := range b.records {
 		if r.Partition != l.partition || !l.topics.Owns(r.Topic) {
 			l.elsewhere.note(TopicPartition{r.Topic, r.Partition})
@@ -394,6 +399,9 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	}
 	env.Full = l.current.full()
 	d := decide.On(env, order, &in.Input)
+	if d.Dropped {
+		l.current.dropped++
+	}
 	l.take(d)
 	env.Reuse(d.Messages)
 	return nil

@@ -12,7 +12,7 @@ import (
 // their topic for status messages is there. The position in the orders stays before
 // the first. Other submissions are decided on meanwhile: if the lane ends, they are
 // read again, and change nothing, since their orders are there. What would be doubled,
-// like a dead letter, waits behind those that are parked.
+// like a dead letter or a conflict, waits behind those that are parked.
 type parked struct {
 	inputs  []input
 	orders  map[string]bool
@@ -77,13 +77,17 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case order != nil:
+	case order != nil && !decide.Conflicts(order, &in.Submission):
+		return false, nil
+	case order != nil && len(l.parked.inputs) > 0: // what is counted is read once
+		return true, nil
+	case order != nil && order.Conflicted:
 		return false, nil
 	case l.parked.orders[in.Order]: // which must come first
 		return true, nil
 	}
 	s := &in.Submission
-	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
+	if order == nil && in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
 		if in.sought == 0 {
 			in.sought = l.world.Seek()
 		}

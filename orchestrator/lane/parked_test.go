@@ -123,6 +123,52 @@ func TestACallersTopicInDoubt(t *testing.T) {
 	}
 }
 
+// A conflict is recorded, and counted, once: behind what is parked it waits. Until it is
+// sure whether its own topic is there it waits, too.
+func TestAConflictWaits(t *testing.T) {
+	l := newParkingLane(t)
+	l.format = 2
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `{"workflow":"order"}`)
+	l.world.found = 0
+	first := l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[1], `{"workflow":"order","version":1}`)
+	l.reads(l.ids[1], `{"workflow":"order","version":2}`)
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.world.away["shop.status"] = "a broker does not know of it"
+	doubt := l.reads(l.ids[2], `{"workflow":"none","replyTo":"shop.status"}`)
+	l.reads(l.ids[3], `{"workflow":"order"}`)
+	conflicted := func(want ...bool) {
+		t.Helper()
+		for n, want := range want {
+			if is := l.current.orders[l.ids[n+1]].order.Conflicted; is != want {
+				t.Errorf("another submission of order %d is recorded: %t", n+1, is)
+			}
+		}
+	}
+	l.expects(first, "1 Processing", "2 Processing", "3 Processing")
+	conflicted(false, false)
+
+	l.world.flows.Add(parseFlow(t, callFlow))
+	must(t, l.supervise(t.Context()))
+	l.expects(doubt, "0 Processing", "1 Processing", "2 Processing", "3 Processing")
+	conflicted(true, false)
+	delete(l.world.away, "shop.status")
+	must(t, l.supervise(t.Context()))
+	l.expects(l.offset+1, "0 Processing", "1 Processing", "2 Processing", "3 Processing")
+	conflicted(true, true)
+	if told := l.current.records[len(l.current.records)-1]; told.Topic != "shop.status" || l.current.dropped != 1 {
+		t.Errorf("it is told on %s; %d are counted", told.Topic, l.current.dropped)
+	}
+
+	// Of what is only counted nobody is told, so its topic does not matter.
+	l.world.away["shop.status"] = "it has no leader"
+	l.reads(l.ids[2], `{"workflow":"none","replyTo":"shop.status"}`)
+	if l.current.dropped != 2 || len(l.parked.inputs) > 0 {
+		t.Errorf("%d are counted, %d wait", l.current.dropped, len(l.parked.inputs))
+	}
+}
+
 // A further submission of an order that is held changes nothing, so it may be read again;
 // and a command for one that is parked waits for it, while others are done.
 func TestWhatFollowsWhatIsParked(t *testing.T) {

@@ -163,7 +163,9 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 		want = topics.Alerts
 	case events.OrderStatus:
 		refused := func(e events.Event) bool { return e.Type == events.StatusRefused }
-		if want = history[0].ReplyTo; want == "" || slices.ContainsFunc(history[:seq], refused) {
+		if e.Type == events.SubmissionConflicted {
+			want = cmp.Or(e.ReplyTo, topics.Status)
+		} else if want = history[0].ReplyTo; want == "" || slices.ContainsFunc(history[:seq], refused) {
 			want = topics.Status
 		}
 	}

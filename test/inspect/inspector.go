@@ -5,6 +5,7 @@
 package inspect
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -182,6 +183,8 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 			if want = append(want, to); to == "" {
 				want[len(want)-1] = topics.Status
 			}
+		case events.SubmissionConflicted: // its sender is told, and not the order's caller
+			want = append(want, cmp.Or(e.ReplyTo, topics.Status))
 		}
 	}
 	if !slices.Equal(got, want) {
@@ -205,6 +208,9 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Waiting         string
 		Deadline        time.Time
 		DeadlineMatters bool
+		Digest          string
+		Conflicted      bool
+		Void            [2]int
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -214,11 +220,13 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
+		o.Digest, o.Conflicted, [2]int{o.Discarded, o.Refused},
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
+		l.Digest, l.Conflicted, [2]int{l.Discarded, l.Refused},
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)

@@ -14,7 +14,7 @@ type before struct{ errored, alerted bool }
 // and what waited is dealt with before anything else, one input after the other.
 func (l *Ledger) queue(e *events.Event) {
 	switch e.Type {
-	case events.InputHeld, events.CommandRefused, events.AlertRaised:
+	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised:
 	case events.InputDiscarded, events.InputReleased:
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")
