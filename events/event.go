@@ -65,7 +65,7 @@ const (
 	InputReleased Type = "waybill.input.released"
 	// InputDiscarded says that an input changes nothing and is among the dead
 	// letters: one that waits and an operator gave up, one that could not wait, or
-	// one on which deciding panicked after the order had ended. Source, Reason.
+	// one on which deciding panicked after the order had ended. Source, Reason, Count.
 	InputDiscarded Type = "waybill.input.discarded"
 	// StatusRefused says that the caller's status topic cannot be written, so
 	// that status messages go to the namespace's own: ReplyTo, Reason.

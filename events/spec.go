@@ -54,7 +54,7 @@ var Specs = []Spec{
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},
 	{Type: InputHeld, Needs: ARecord, Always: "source raw"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},
-	{Type: InputDiscarded, Always: "source reason"},
+	{Type: InputDiscarded, Always: "source reason", Maybe: "count"},
 	{Type: StatusRefused, Always: "replyTo reason"},
 	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},
 	{Type: CommandRefused, Always: "reason", Maybe: "operation step by command count"},

@@ -51,7 +51,7 @@ var effects = map[events.Type]effect{
 	events.OrderReleased:  release,
 	events.InputHeld:      keepInput,
 	events.InputReleased:  passInput,
-	events.InputDiscarded: passInput,
+	events.InputDiscarded: putAside,
 
 	events.OrderResubmitted: resubmit,
 	events.OrderPaused:      pause,

@@ -198,6 +198,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.truth(o.Conflicted)
 	w.uint(uint64(o.Discarded))
 	w.uint(uint64(o.Refused))
+	w.uint(uint64(o.PutAside))
 	return w.b
 }
 
@@ -272,6 +273,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	o.Conflicted = r.truth()
 	o.Discarded = int(r.uint())
 	o.Refused = int(r.uint())
+	o.PutAside = int(r.uint())
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

@@ -70,6 +70,7 @@ var migrations = map[int]migration{
 		w.truth(false)
 		w.uint(0)
 		w.uint(0)
+		w.uint(0)
 		return b.Set(key, append(w.b, r.b...), nil)
 	}},
 }

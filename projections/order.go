@@ -81,9 +81,9 @@ type Order struct {
 	// and Conflicted says that another was recorded since.
 	Digest     string
 	Conflicted bool
-	// Discarded and Refused count the replies and the commands of which the journal
-	// says so, as it counts them.
-	Discarded, Refused int
+	// Discarded, Refused and PutAside count the replies, the commands and the dead
+	// letters of which the journal says so, as it counts them.
+	Discarded, Refused, PutAside int
 
 	// Hold is there while the order is held: deciding on it panicked, and nothing
 	// is decided until an operator releases it. Waiting are the inputs that came

@@ -83,29 +83,31 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 		}
 		return in.dispatch(env, order)
 	})
-	if env.Format >= 2 && order != nil && d.void(order) {
+	if env.Format >= 2 && order != nil && d.void(in, order) {
 		env.Reuse(d.Messages)
-		return Decision{Dropped: true}
+		return Decision{Dropped: true, Aside: d.Aside}
 	}
 	return d
 }
 
-// MaxVoid is how many replies that change nothing an order records, and how many
-// refused commands: its history and its record must not grow with what somebody
-// sends again and again.
+// MaxVoid is how many replies that change nothing an order records, how many that are
+// put aside, and how many refused commands: its history and its record must not grow
+// with what somebody sends again and again.
 const MaxVoid = 100
 
 // void says that the decision does no more than to record that an input changes
 // nothing, and the order has enough of these.
-func (d *Decision) void(order *projections.Order) bool {
-	if len(d.Messages) != 1 || len(d.Aside) > 0 {
+func (d *Decision) void(in *Input, order *projections.Order) bool {
+	if len(d.Messages) != 1 {
 		return false
 	}
 	switch d.Messages[0].Envelope.Type {
 	case events.ReplyDiscarded:
 		return order.Discarded >= MaxVoid
-	case events.CommandRefused:
-		return order.Refused >= MaxVoid
+	case events.CommandRefused: // who sent one on which deciding panicked hears of it
+		return order.Refused >= MaxVoid && len(d.Aside) == 0
+	case events.InputDiscarded: // the dead letter stays
+		return order.PutAside >= MaxVoid && in.Reply != nil
 	}
 	return false
 }

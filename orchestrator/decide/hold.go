@@ -93,7 +93,7 @@ func (d *decider) holdInput(r *Record) {
 
 // putAside puts an input aside that changes nothing.
 func (d *decider) putAside(r *Record, reason string) {
-	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
+	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason, Count: d.env.count(d.order.PutAside)})
 	d.aside = append(d.aside, Aside{r, reason})
 }
 

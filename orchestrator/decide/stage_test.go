@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -167,6 +168,9 @@ func (s *stage) of(t fataler, id string) *projections.Order {
 func (s *stage) takeIn(d Decision, in *Input) {
 	if d.Dropped {
 		s.drops = append(s.drops, in.Record.Source())
+		for _, aside := range d.Aside {
+			s.records = append(s.records, s.letter(aside))
+		}
 	}
 	s.take(d)
 }
@@ -298,7 +302,7 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 	}
 	s.transaction++
 	seal := events.Seal{Transaction: s.transaction, Next: s.position, Dropped: len(s.drops)}
-	if len(s.records) == 0 {
+	if !slices.ContainsFunc(s.records, func(r *kgo.Record) bool { return r.Topic == s.topics.Journal }) {
 		s.records = append(s.records, s.laneRecord(&events.Event{Type: events.PartitionAdvanced, At: s.now}))
 	}
 	var last *kgo.Record

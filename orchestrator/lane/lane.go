@@ -401,6 +401,9 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	d := decide.On(env, order, &in.Input)
 	if d.Dropped {
 		l.current.dropped++
+		for _, aside := range d.Aside {
+			l.putAside(aside.Record, aside.Reason)
+		}
 	}
 	l.take(d)
 	env.Reuse(d.Messages)

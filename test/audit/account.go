@@ -37,6 +37,7 @@ type account struct {
 	digest             string
 	conflicted         bool
 	discarded, refused int
+	putAside           int
 	freed              *waiting // the submission that was released last
 
 	begun map[task]int // the last attempt of each that began
@@ -206,7 +207,7 @@ func (s *settlement) decided(a *account, e *events.Event) {
 func (s *settlement) replied(a *account, e *events.Event) {
 	at, said, aside := a.at, a.released, uint64(0)
 	if said == nil {
-		for a.discarded >= maxVoid && len(a.replies) > 0 && !a.replies[0].came(e) {
+		for len(a.replies) > 0 && a.full(&a.replies[0]) && !a.replies[0].came(e) {
 			s.dropReply(a)
 		}
 		if len(a.replies) == 0 {
@@ -277,7 +278,7 @@ func (s *settlement) kept(a *account, e *events.Event) {
 	case e.Type == events.InputReleased:
 		s.report("order %q: event %d releases %s, which was not held", a.id, e.Seq, at)
 	case e.Type == events.InputDiscarded:
-		s.discarded(in, e)
+		s.discarded(a, in, e)
 	default:
 		m := kept(e.Raw, at, s.Topics)
 		if m.order != a.id || (in.reply == nil) != (m.reply == nil) || in.reply != nil && !m.reply.same(in.reply) {
@@ -311,7 +312,7 @@ func (s *settlement) take(a *account, at place) (waiting, bool) {
 			return waiting{at, first.aside, nil, first}, true
 		}
 	case s.Topics.Replies:
-		for a.discarded >= maxVoid && len(a.replies) > 0 && a.replies[0].offset < at.offset {
+		for len(a.replies) > 0 && a.full(&a.replies[0]) && a.replies[0].offset < at.offset {
 			s.dropReply(a)
 		}
 		if len(a.replies) > 0 && a.replies[0].offset == at.offset {
@@ -333,7 +334,7 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 			s.report("%s waited, and was discarded: %s", first.place, e.Reason)
 		}
 		a.givesUp = false
-		s.discarded(first, e)
+		s.discarded(a, first, e)
 		return
 	}
 	if first.aside != 0 {
@@ -346,7 +347,9 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 }
 
 // discarded wants a dead letter that says the same.
-func (s *settlement) discarded(in waiting, e *events.Event) {
+func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
+	a.putAside = max(a.putAside, e.Count)
+	s.watch(a)
 	if in.aside != hash([]byte(e.Reason)) {
 		s.report("%s was discarded, and no dead letter says so: %s", in.place, e.Reason)
 	}

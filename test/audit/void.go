@@ -13,7 +13,7 @@ const maxVoid = 100
 
 // watch has the seals of the order's partition looked at for what its order drops.
 func (s *settlement) watch(a *account) {
-	if a.discarded == maxVoid || a.refused == maxVoid || a.conflicted {
+	if a.discarded == maxVoid || a.refused == maxVoid || a.putAside == maxVoid || a.conflicted {
 		s.full[a.partition][a] = true
 	}
 }
@@ -21,7 +21,12 @@ func (s *settlement) watch(a *account) {
 // came says whether an event may be what a reply led to.
 func (r *reply) came(e *events.Event) bool {
 	undo := e.ToUndo || strings.HasPrefix(string(e.Type), "waybill.undo.")
-	return r.aside != 0 || e.Step == r.said.step && e.Attempt == r.said.attempt && undo == r.said.undo && r.said.other(e) == ""
+	return r.aside == 0 && e.Step == r.said.step && e.Attempt == r.said.attempt && undo == r.said.undo && r.said.other(e) == ""
+}
+
+// full says whether a reply need leave no event, if it changes nothing.
+func (a *account) full(r *reply) bool {
+	return r.aside == 0 && a.discarded >= maxVoid || r.aside != 0 && a.putAside >= maxVoid
 }
 
 func (s *settlement) dropReply(a *account) {
@@ -91,7 +96,7 @@ func (s *settlement) passed(partition int32, seal *events.Seal) {
 		if a.conflicted {
 			s.pass(a, s.next(s.Topics.Orders, seal.Next))
 		}
-		for a.discarded >= maxVoid && len(a.replies) > 0 && a.replies[0].aside == 0 && a.replies[0].offset < s.next(s.Topics.Replies, seal.Next) {
+		for len(a.replies) > 0 && a.full(&a.replies[0]) && a.replies[0].offset < s.next(s.Topics.Replies, seal.Next) {
 			s.dropReply(a)
 		}
 		s.again(a)

@@ -69,6 +69,34 @@ func flooded() *desk {
 	return d
 }
 
+// Of what cannot wait while an order is held the dead letters are all there, and 100 events.
+func TestSettleOfDeadLettersWithoutEvents(t *testing.T) {
+	const why = "the order is held, and this cannot wait for its release: 100 inputs wait, and no more may"
+	for _, letters := range []int{maxVoid + 1, maxVoid} {
+		d := emptyDesk()
+		d.submit("o", tripOfP)
+		all := []events.Event{
+			{Type: events.OrderAccepted, Workflow: "trip", Version: 2},
+			{Type: events.OrderErrored, Held: true, Reason: "deciding on it panicked"},
+		}
+		for n := range maxVoid + 1 {
+			r := d.reply("o", `"step":"a","attempt":1,"status":"completed"`)
+			if n < letters {
+				d.putAside(r, why)
+			}
+			if n < maxVoid {
+				all = append(all, events.Event{Type: events.InputDiscarded, Source: placeOf(r).String(), Reason: why, Count: n + 1})
+			}
+		}
+		d.dropped = 1
+		d.log("o", all...)
+		a, said := d.settle(true)
+		if whole := letters > maxVoid; whole != (len(said) == 0) || whole && a.Dropped != 1 {
+			t.Errorf("%d dead letters: %d dropped, %q", letters, a.Dropped, said)
+		}
+	}
+}
+
 func digestOf(r *kgo.Record) string {
 	s, err := events.Decode[events.Submission](r.Value)
 	if err != nil {

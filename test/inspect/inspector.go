@@ -210,7 +210,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		DeadlineMatters bool
 		Digest          string
 		Conflicted      bool
-		Void            [2]int
+		Void            [3]int
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -220,13 +220,15 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
-		o.Digest, o.Conflicted, [2]int{o.Discarded, o.Refused},
+		o.Digest, o.Conflicted,
+		[3]int{o.Discarded, o.Refused, o.PutAside},
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
-		l.Digest, l.Conflicted, [2]int{l.Discarded, l.Refused},
+		l.Digest, l.Conflicted,
+		[3]int{l.Discarded, l.Refused, l.PutAside},
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)

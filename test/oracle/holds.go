@@ -54,7 +54,11 @@ func (l *Ledger) input(e *events.Event) {
 		l.Waiting = append(slices.Clone(l.Waiting), e.Source)
 		return
 	}
-	if len(l.Waiting) > 0 && !l.Held {
+	released := len(l.Waiting) > 0 && !l.Held
+	if e.Type == events.InputDiscarded {
+		l.count(e, &l.PutAside, released || l.last.Type == events.AlertRaised)
+	}
+	if released {
 		l.rule("P3", l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])
 		l.Waiting = l.Waiting[1:]
 		return

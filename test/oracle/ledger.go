@@ -31,9 +31,9 @@ type Ledger struct {
 	Seq      uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
-	Digest             string
-	Conflicted         bool
-	Discarded, Refused int
+	Digest                       string
+	Conflicted                   bool
+	Discarded, Refused, PutAside int
 	// Owner is who claimed the order's partition last, if whoever reads the journal
 	// says so.
 	Owner string

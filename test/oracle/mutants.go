@@ -14,7 +14,7 @@ import (
 
 // Rules finds in the source what holds histories against rules: each of them, and
 // the places that ask for several at once.
-var Rules = regexp.MustCompile(`\bl\.(rule|again|asked|begins|causes|ends|free|goesOn|locks|mayUndo|overdue|passes|prevented|queue|refused|undosFailed)\((?:"([A-Z][0-9])")?`)
+var Rules = regexp.MustCompile(`\bl\.(rule|again|asked|begins|causes|count|ends|free|goesOn|locks|mayUndo|overdue|passes|prevented|queue|refused|undosFailed)\((?:"([A-Z][0-9])")?`)
 
 // Mutant is a history in which one thing is not as it was. Its events are
 // numbered anew, so that no gap tells.
