@@ -25,10 +25,10 @@ const (
 const (
 	// OrderAccepted creates the state record, Pending (T4): Workflow, Version,
 	// Steps, and whichever of Input, ReplyTo, Priority, Deadline, Traceparent
-	// the submission had.
+	// the submission had, and from format 2 on its Digest.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
-	// Version, ReplyTo as far as they could be read.
+	// Version, ReplyTo, Digest as far as they could be read.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
 	// the last completed step in the workflow file.
@@ -66,13 +66,17 @@ const (
 	InputReleased Type = "waybill.input.released"
 	// InputDiscarded says that an input changes nothing and is among the dead
 	// letters: one that waits and an operator gave up, one that could not wait, or
-	// one on which deciding panicked after the order had ended. Source, Reason.
+	// one on which deciding panicked after the order had ended. Source, Reason, Count.
 	InputDiscarded Type = "waybill.input.discarded"
 	// StatusRefused says that the caller's status topic cannot be written, so
 	// that status messages go to the namespace's own: ReplyTo, Reason.
 	StatusRefused Type = "waybill.status.refused"
+	// SubmissionConflicted records the first submission under the order's id that
+	// says something else than the one that made the order. It changes nothing:
+	// Source, Digest, Reason, and ReplyTo where its caller can be told there.
+	SubmissionConflicted Type = "waybill.submission.conflicted"
 	// CommandRefused records an operator's act that could not be done:
-	// Operation, Step, By, Reason (why not), Command.
+	// Operation, Step, By, Reason (why not), Command, Count.
 	CommandRefused Type = "waybill.command.refused"
 
 	// StepStarted takes the order and starts an attempt (T5): Step, Attempt,
@@ -112,7 +116,7 @@ const (
 	UndoSkipped Type = "waybill.undo.skipped"
 
 	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, ToUndo,
-	// Reason, one of the Discard constants.
+	// Reason, one of the Discard constants, Count.
 	ReplyDiscarded Type = "waybill.reply.discarded"
 	// AlertRaised calls an operator (P2): Reason, Errors, Action (what to do),
 	// and Step where there is one.
@@ -171,6 +175,8 @@ type Event struct {
 	Priority    Priority       `json:"priority,omitzero"`
 	Deadline    time.Time      `json:"deadline,omitzero"`
 	Traceparent string         `json:"traceparent,omitzero"`
+	// Digest is that of the submission: see [Submission.Digest].
+	Digest string `json:"digest,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`
@@ -191,6 +197,8 @@ type Event struct {
 	// ToUndo says that a discarded reply was one to an undo.
 	ToUndo bool   `json:"undo,omitzero"`
 	Reason string `json:"reason,omitzero"`
+	// Count says how many of its type the order has with this one, since format 2.
+	Count  int    `json:"count,omitzero"`
 	Action string `json:"action,omitzero"`
 
 	// Command is the id of the operator's [Command] behind the event, By its

@@ -20,6 +20,9 @@ type Seal struct {
 	Transaction uint64 `json:"txn,omitzero"`
 	// Events is how many journal records the transaction has.
 	Events int `json:"events"`
+	// Dropped is how many inputs it passed that left no event: they changed nothing,
+	// and their orders have as many such events as an order may.
+	Dropped int `json:"dropped,omitzero"`
 	// Next is where reading of the inputs goes on. On a claim it says nothing:
 	// whoever claims has not read the journal yet.
 	Next Positions `json:"next,omitzero"`
@@ -31,6 +34,10 @@ func (s *Seal) Append(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, s.Transaction, 10)
 	dst = append(dst, `,"events":`...)
 	dst = strconv.AppendInt(dst, int64(s.Events), 10)
+	if s.Dropped > 0 {
+		dst = append(dst, `,"dropped":`...)
+		dst = strconv.AppendInt(dst, int64(s.Dropped), 10)
+	}
 	dst = append(dst, `,"next":`...)
 	return append(s.Next.Append(dst), '}')
 }

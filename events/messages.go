@@ -94,6 +94,9 @@ const (
 	StatusCompensating = "compensating"
 	StatusCompensated  = "compensated"
 	StatusCancelled    = "cancelled"
+	// StatusConflict answers a submission that says something else than the one that
+	// made the order of its id. It says nothing of that order.
+	StatusConflict = "conflict"
 )
 
 // Status tells the caller how its order stands.

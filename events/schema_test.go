@@ -98,6 +98,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.ReplyTo, m.Priority = "shop.status", priority.Draw(t, "priority")
 			m.Step, m.Attempt, m.Agent, m.Operation = "s", attempt.Draw(t, "attempt"), "a", "do"
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
+			m.Digest, m.Count = "6e3GCPNqqYqdFr9UAAJnMw", rapid.IntRange(0, 9).Draw(t, "count")
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")
 			m.End = rapid.SampledFrom([]string{"Compensated", "Cancelled"}).Draw(t, "end")
@@ -128,7 +129,7 @@ var messageTypes = []events.Type{
 
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
-	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusConflict,
 }
 
 var (

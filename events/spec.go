@@ -41,8 +41,8 @@ const acted = "by reason command"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent"},
-	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest"},
+	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
 	{Type: OrderCompleted},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
 	{Type: OrderResubmitted, Maybe: "step input sameKey lockedBy " + acted},
@@ -54,9 +54,10 @@ var Specs = []Spec{
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},
 	{Type: InputHeld, Needs: ARecord, Always: "source raw"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},
-	{Type: InputDiscarded, Always: "source reason"},
+	{Type: InputDiscarded, Always: "source reason", Maybe: "count"},
 	{Type: StatusRefused, Always: "replyTo reason"},
-	{Type: CommandRefused, Always: "reason", Maybe: "operation step by command"},
+	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},
+	{Type: CommandRefused, Always: "reason", Maybe: "operation step by command count"},
 
 	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires input"},
 	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output"},
@@ -72,7 +73,7 @@ var Specs = []Spec{
 	{Type: UndoRetried, Needs: AStep, Always: "step attempt due", Maybe: "round"},
 	{Type: UndoSkipped, Needs: AStep, Always: "step", Maybe: "lockedBy " + acted},
 
-	{Type: ReplyDiscarded, Always: "reason", Maybe: "step attempt undo"},
+	{Type: ReplyDiscarded, Always: "reason", Maybe: "step attempt undo count"},
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},

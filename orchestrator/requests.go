@@ -20,7 +20,8 @@ import (
 // Submit puts a submission on the orders topic, and returns once Kafka has it.
 // The order is accepted or rejected by whoever owns its partition. An empty id
 // asks for a new one. The result is the order's id. It fails with [ErrBehind] while
-// too much waits for that owner.
+// too much waits for that owner, and with [ErrTaken] where this instance knows that
+// the id is another submission's.
 func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string) (string, error) {
 	if id == "" {
 		fresh, err := uuid.NewV7()
@@ -39,6 +40,9 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	if len(value) > events.MaxValue {
 		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
+	if o, _, err := i.Order(id); err == nil && decide.Conflicts(o, s) {
+		return "", fmt.Errorf("%w: order %q is %s", ErrTaken, id, o.State)
+	}
 	if err := i.backlog.check(i.Partition(id)); err != nil {
 		return "", err
 	}
@@ -53,6 +57,10 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	i.backlog.took(r.Partition, r.Offset, id)
 	return id, nil
 }
+
+// ErrTaken says that an order of this id is there, and was made by a submission that
+// says something else.
+var ErrTaken = errors.New("the id is that of another submission")
 
 // put puts an input into the partition of its order, however many its topic has.
 func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
@@ -157,18 +165,26 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
-	if err := i.put(ctx, envelope.Record(i.topics.Commands, value)); err != nil {
+	r := envelope.Record(i.topics.Commands, value)
+	if err := i.put(ctx, r); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
 	}
 	last, before := o.Command, o.Seq
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
+		head, err := i.store.Head(r.Partition)
+		if err != nil {
+			return err
+		}
 		if o, _, err = i.Order(id); err != nil {
 			return err
 		}
-		if o.Command == c.ID {
+		read := head.Next.At(events.InputCommands) > r.Offset
+		switch {
+		case o.Command == c.ID:
 			return refusedFor(o.Refusal)
-		}
-		if o.Command == last {
+		case o.Command == last && read && o.Refused >= decide.MaxVoid:
+			return refusedFor(fmt.Sprintf("it cannot be done; the order has refused %d commands, and says of no other why", o.Refused))
+		case o.Command == last:
 			continue
 		}
 		// Another command came in between: ours may be before it.

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -93,6 +94,7 @@ var befalls = []string{
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "what waited heard that Kafka has answered", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
+	"an order discarded all that it may", "an order refused all that it may",
 }
 
 // decided are the types of events that lanes write.
@@ -103,7 +105,7 @@ var decided = []events.Type{
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
-	events.ReplyDiscarded, events.AlertRaised,
+	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted,
 }
 
 // enough histories for everything to come up.
@@ -320,6 +322,7 @@ var weights = []struct {
 	{5, func(s *simulation, _ *simInstance) { s.answer() }},
 	{6, func(s *simulation, _ *simInstance) { s.serve() }},
 	{2, func(s *simulation, _ *simInstance) { s.operate() }},
+	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
 	{4, func(s *simulation, _ *simInstance) {
@@ -811,6 +814,12 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 	}
 	for id, ledger := range in.Ledgers {
 		s.count.Ends[projections.State(ledger.State)]++
+		if ledger.Discarded >= decide.MaxVoid {
+			s.count.happened("an order discarded all that it may")
+		}
+		if ledger.Refused >= decide.MaxVoid {
+			s.count.happened("an order refused all that it may")
+		}
 		for _, cause := range ledger.Blame {
 			s.count.Causes[cause]++
 			// A workflow that was used once is there, and so are the topics that do not

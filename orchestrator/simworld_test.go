@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/draw"
@@ -159,6 +160,24 @@ func (s *simulation) reply(r events.Reply) {
 		at = at.Add(time.Duration(s.draw("ahead", -3_000, 3_000)*of(s, "times", 1, 1, 1_000)) * time.Millisecond)
 	}
 	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), at)
+}
+
+// flood has an agent that answers again and again, or an operator who sends what cannot
+// be done; now and then that begins with an answer that counts.
+func (s *simulation) flood() {
+	asked := s.asked(3)
+	if len(asked) == 0 || !s.one(8, "a flood") {
+		return
+	}
+	m := asked[s.draw("request", 0, len(asked)-1)]
+	r := &kgo.Record{Topic: s.topics.Replies, Partition: s.of.Of([]byte(m.Order)), Key: []byte(m.Order), Timestamp: s.now}
+	r.Value = (&events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Status: events.ReplyCompleted, Output: []byte(`{"n":3}`)}).Append(nil)
+	if s.flip("commands") {
+		r.Topic, r.Value = s.topics.Commands, []byte(`{"command":"repeat"}`)
+	}
+	for range decide.MaxVoid + s.draw("more", -5, 20) {
+		s.append(r, isCommitted)
+	}
 }
 
 // operate sends a command, with a sense or without.

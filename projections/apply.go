@@ -51,7 +51,7 @@ var effects = map[events.Type]effect{
 	events.OrderReleased:  release,
 	events.InputHeld:      keepInput,
 	events.InputReleased:  passInput,
-	events.InputDiscarded: passInput,
+	events.InputDiscarded: putAside,
 
 	events.OrderResubmitted: resubmit,
 	events.OrderPaused:      pause,
@@ -60,7 +60,9 @@ var effects = map[events.Type]effect{
 
 	events.AlertRaised:    alert,
 	events.StatusRefused:  redirect,
-	events.ReplyDiscarded: nothing,
+	events.ReplyDiscarded: discard,
+
+	events.SubmissionConflicted: conflict,
 }
 
 // known joins what is known of a type of event into one look-up.

@@ -194,6 +194,11 @@ func appendRecord(dst []byte, o *Order) []byte {
 			w.work(s.Undo)
 		}
 	}
+	w.text(o.Digest)
+	w.truth(o.Conflicted)
+	w.uint(uint64(o.Discarded))
+	w.uint(uint64(o.Refused))
+	w.uint(uint64(o.PutAside))
 	return w.b
 }
 
@@ -263,6 +268,20 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
+	o := r.orderOfLayout6(id)
+	o.Digest = r.text()
+	o.Conflicted = r.truth()
+	o.Discarded = int(r.uint())
+	o.Refused = int(r.uint())
+	o.PutAside = int(r.uint())
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
+	}
+	return o, r.b, nil
+}
+
+// orderOfLayout6 reads what records of the layouts up to 6 begin with.
+func (r *reader) orderOfLayout6(id string) *Order {
 	o := &Order{ID: id}
 	o.Workflow = r.text()
 	o.Version = int(r.uint())
@@ -277,14 +296,14 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	o.AcceptedAt = r.time()
 	o.UpdatedAt = r.time()
 	o.Reason = r.text()
-	o.Alert = readJSON[events.Alert](&r)
+	o.Alert = readJSON[events.Alert](r)
 	o.Paused = r.truth()
 	o.Toward = State(r.text())
 	o.Command = r.text()
 	o.Refusal = r.text()
 	o.whyCompensated = r.text()
 	if r.truth() {
-		o.Hold = &Hold{State: State(r.text()), Reason: r.text(), Alert: readJSON[events.Alert](&r)}
+		o.Hold = &Hold{State: State(r.text()), Reason: r.text(), Alert: readJSON[events.Alert](r)}
 	}
 	if n := r.count(); n > 0 {
 		o.Waiting = make([]Held, n)
@@ -303,8 +322,5 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 			r.work(s.Undo)
 		}
 	}
-	if r.err != nil {
-		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
-	}
-	return o, r.b, nil
+	return o
 }

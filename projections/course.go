@@ -12,7 +12,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.State, o.AcceptedAt = Pending, e.At
 	o.Workflow, o.Version = e.Workflow, e.Version
 	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
-	o.Deadline, o.Traceparent = e.Deadline, e.Traceparent
+	o.Deadline, o.Traceparent, o.Digest = e.Deadline, e.Traceparent, e.Digest
 	o.Steps = make([]Step, len(e.Steps))
 	for i, name := range e.Steps {
 		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
@@ -21,7 +21,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 
 func reject(o *Order, _ *Step, e *events.Event) {
 	o.State, o.AcceptedAt = Rejected, e.At
-	o.Workflow, o.Version, o.ReplyTo, o.Reason = e.Workflow, e.Version, e.ReplyTo, e.Reason
+	o.Workflow, o.Version, o.ReplyTo, o.Reason, o.Digest = e.Workflow, e.Version, e.ReplyTo, e.Reason, e.Digest
 }
 
 func end(as State) effect {

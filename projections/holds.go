@@ -20,11 +20,17 @@ func keepInput(o *Order, _ *Step, e *events.Event) {
 	o.Waiting = append(o.Waiting[:len(o.Waiting):len(o.Waiting)], Held{e.Source, *e.Raw})
 }
 
-// passInput has an input wait no more. One that is discarded may not have waited.
+// passInput has an input wait no more.
 func passInput(o *Order, _ *Step, e *events.Event) {
 	if o.first(e.Source) {
 		o.Waiting = slices.Clone(o.Waiting[1:])
 	}
+}
+
+// putAside counts an input that becomes a dead letter. It may have waited, or not.
+func putAside(o *Order, s *Step, e *events.Event) {
+	o.PutAside = max(o.PutAside, e.Count)
+	passInput(o, s, e)
 }
 
 // first says that the input from source is the one that has waited longest.

@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 6
+const layout = 7
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -51,11 +51,27 @@ var migrations = map[int]migration{
 	// Open alerts have an index.
 	5: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
 		id := string(key[5:])
-		o, _, err := decodeRecord(id, value)
-		if err != nil {
-			return err
+		r := reader{b: value}
+		o := r.orderOfLayout6(id)
+		if r.err != nil {
+			return r.err
 		}
 		return indexAlert(b, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.alertedAt())
+	}},
+	// The order's record has the digest of its submission, and counts.
+	6: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		_ = r.orderOfLayout6("")
+		if r.err != nil {
+			return r.err
+		}
+		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		w.text("")
+		w.truth(false)
+		w.uint(0)
+		w.uint(0)
+		w.uint(0)
+		return b.Set(key, append(w.b, r.b...), nil)
 	}},
 }
 

@@ -37,7 +37,9 @@ func pause(o *Order, _ *Step, _ *events.Event) {
 
 func resume(o *Order, _ *Step, _ *events.Event) { o.Paused = false }
 
-func refuse(o *Order, _ *Step, e *events.Event) { o.Refusal = e.Reason }
+func refuse(o *Order, _ *Step, e *events.Event) {
+	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)
+}
 
 // leave takes the order out of Error.
 func (o *Order) leave(e *events.Event) {

@@ -29,8 +29,8 @@ const (
 // States lists all states.
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
 
-// Final says that no event will follow, save discarded replies, refused commands
-// and what becomes of inputs.
+// Final says that no event will follow, save discarded replies, refused commands,
+// a conflict and what becomes of inputs.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
 }
@@ -76,6 +76,14 @@ type Order struct {
 	// Command is the id of the last operator's command, and Refusal says why it
 	// could not be done, empty if it was.
 	Command, Refusal string
+
+	// Digest is that of the submission that made the order, empty before format 2,
+	// and Conflicted says that another was recorded since.
+	Digest     string
+	Conflicted bool
+	// Discarded, Refused and PutAside count the replies, the commands and the dead
+	// letters of which the journal says so, as it counts them.
+	Discarded, Refused, PutAside int
 
 	// Hold is there while the order is held: deciding on it panicked, and nothing
 	// is decided until an operator releases it. Waiting are the inputs that came

@@ -30,8 +30,9 @@ type Owed struct {
 const StatusOutput = 900_000
 
 // Status is the status message that follows from an event that o has just folded, nil
-// if none does, and its id.
-func (o *Order) Status(e *events.Event) (id string, m *events.Status) {
+// if none does, its id, and the caller's own topic for it, empty if it names none.
+func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
+	to = o.ReplyTo
 	say := func(word string, detail *events.Detail) {
 		id = o.ID + "/" + strconv.FormatUint(e.Seq, 10) + "/status"
 		m = &events.Status{Order: o.ID, Status: word, At: e.At, Detail: detail}
@@ -55,22 +56,22 @@ func (o *Order) Status(e *events.Event) (id string, m *events.Status) {
 		say(events.StatusCompensating, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
 	case events.OrderCompensated:
 		say(events.StatusCompensated, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+	case events.SubmissionConflicted: // it is not the order's caller who is told
+		to = e.ReplyTo
+		say(events.StatusConflict, &events.Detail{Reason: e.Reason})
 	case events.OrderCancelled:
 		say(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
 	}
-	return id, m
+	return to, id, m
 }
 
 // owes is what a caller is owed after o has folded an event that stands at offset.
 func (o *Order) owes(e *events.Event, offset int64) (Owed, bool) {
-	if o.ReplyTo == "" {
+	to, id, m := o.Status(e)
+	if m == nil || to == "" {
 		return Owed{}, false
 	}
-	id, m := o.Status(e)
-	if m == nil {
-		return Owed{}, false
-	}
-	return Owed{o.ReplyTo, offset, id, o.ID, e.At, o.Traceparent, m.Append(nil)}, true
+	return Owed{to, offset, id, o.ID, e.At, o.Traceparent, m.Append(nil)}, true
 }
 
 // Owe takes over what a transaction that the caller itself committed owes to callers.

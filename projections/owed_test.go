@@ -92,7 +92,7 @@ func TestWhatCallersAreOwed(t *testing.T) {
 	must(t, o5.Apply(&e5))
 	must(t, o3.Apply(&e3))
 	must(t, committed.Commit(seal, last[1].offset+1, []Update{{o5, []int64{last[0].offset}}, {o3, []int64{last[1].offset}}}))
-	id, m := o5.Status(&e5)
+	_, id, m := o5.Status(&e5)
 	committed.Owe(Owed{"shop.b", last[0].offset, id, "o-5", e5.At, "", m.Append(nil)})
 	must(t, committed.Flush())
 	same(0, 1)

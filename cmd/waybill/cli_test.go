@@ -19,6 +19,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // call is one run of the program.
@@ -128,7 +132,19 @@ func TestDev(t *testing.T) {
 		waybill(t, `{"card":"declined"}`, "submit", "order-fulfilment", "--id", "o/2", "--input", "-", "--wait").want(t, 1, "card-declined", "order o/2 is Error")
 		waybill(t, "", "submit", "order-fulfilment", "--input", "@"+write(t, "in.json", "{}"), "--wait", "-o", "json").want(t, 0, `"processState": "Processed"`, "")
 		waybill(t, "", "submit", "order-fulfilment", "--id", "o-3").want(t, 0, "o-3\n", "")
-		waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "-o", "json", "--priority", "high", "--deadline", "2100-01-01T00:00:00Z").want(t, 0, `"orderId": "o-3"`, "")
+		waybill(t, "", "submit", "order-fulfilment", "--id", "o-3b", "-o", "json", "--priority", "high", "--deadline", "2100-01-01T00:00:00Z").want(t, 0, `"orderId": "o-3b"`, "")
+		oracle.Until(t, "the newest format", func() error {
+			var u api.Upgrade
+			c := waybill(t, "", "upgrade", "finish", "-o", "json")
+			if err := json.Unmarshal([]byte(c.out), &u); err != nil || u.Format != events.JournalFormat {
+				return fmt.Errorf("it is %s%s: %w", c.out, c.errs, err)
+			}
+			return nil
+		})
+		for range 2 {
+			waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{ "total": 42 }`, "--wait").want(t, 0, "Processed", "")
+		}
+		waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{"total":43}`).want(t, 1, "", `the id is that of another submission: order "o-5" is Processed`)
 		waybill(t, "", "submit", "none", "--id", "o-4", "--wait").want(t, 1, "Rejected", "not registered")
 	})
 	t.Run("order", func(t *testing.T) {
@@ -384,4 +400,22 @@ func TestOneCallsFlagsComeFromFlags(t *testing.T) {
 	if submit.Flags().Changed("id") {
 		t.Error("WAYBILL_ID became the id of an order")
 	}
+}
+
+// What was not known when it was submitted comes out by the order: another submission
+// made it.
+func TestSubmitThatCameSecond(t *testing.T) {
+	clearEnvironment(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusAccepted)
+			fmt.Fprint(w, `{"orderId":"o-1"}`)
+			return
+		}
+		fmt.Fprintf(w, `{"orderId":"o-1","processState":"Processed","digest":%q}`, (&events.Submission{Workflow: "w", Input: []byte("1")}).Digest())
+	}))
+	defer server.Close()
+	t.Setenv("WAYBILL_SERVER", server.URL)
+	waybill(t, "", "submit", "w", "--id", "o-1", "--input", "1.0", "--wait").want(t, 0, "Processed", "")
+	waybill(t, "", "submit", "w", "--id", "o-1", "--input", "2", "--wait").want(t, 1, "", "order o-1 was made by another submission")
 }

@@ -31,8 +31,8 @@ func newSubmit() *cobra.Command {
 final or waits for an operator, prints it, and exits with 0 only if it was
 Processed.
 
-Submitting an id again changes nothing, so a call that failed can be repeated
-with the same --id.`,
+Submitting the same again under its id changes nothing, so a call that failed can
+be repeated with the same --id. An id that is another submission's is an error.`,
 		Example: `  waybill submit order-fulfilment --input '{"customer":"c-7","total":42}' --wait
   waybill submit order-fulfilment@1 --id o-1 --input @order.json
   echo '{}' | waybill submit order-fulfilment --input -`,
@@ -131,6 +131,9 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *api.Submission, ti
 	o, err := follow(ctx, client, s.ID)
 	if err != nil {
 		return err
+	}
+	if !s.Made(o) {
+		return fmt.Errorf("order %s was made by another submission, and this one changed nothing; choose another --id", clean(s.ID))
 	}
 	if err := printOrder(cmd, out, o); err != nil {
 		return err

@@ -151,6 +151,7 @@ func TestAPI(t *testing.T) {
 	s.with("skip-step", (*stage).testSkip)
 	s.with("pause and resume", (*stage).testPause)
 	s.with("a command twice", (*stage).testCommandTwice)
+	s.with("commands in vain", (*stage).testCommandsInVain)
 	s.with("release", (*stage).testRelease)
 	s.with("orders at a step", (*stage).testListStep)
 	s.with("listings nobody waits for", (*stage).testHungUp)
@@ -272,6 +273,8 @@ func (s *stage) testSubmit() {
 		s.Errorf("the deadline %s became %s", deadline, got)
 	}
 
+	s.testSubmitAgain()
+
 	// Without an id a new one is made.
 	_, _, body = s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"nobody-knows-it"}`})
 	var receipt Receipt
@@ -280,6 +283,49 @@ func (s *stage) testSubmit() {
 	}
 	if o := s.order(receipt.OrderID, projections.Rejected); o.Reason == nil {
 		s.Errorf("rejected without a reason: %+v", o)
+	}
+}
+
+// testSubmitAgain: the same is taken again, and changes nothing; something else under
+// the id is a conflict once the order is there.
+func (s *stage) testSubmitAgain() {
+	submit := func(body string) (int, Receipt, string) {
+		s.Helper()
+		status, _, answer := s.ask(request{method: "POST", path: "/api/v1/orders", body: body})
+		var r Receipt
+		if err := json.Unmarshal([]byte(answer), &r); err != nil {
+			s.Fatal(err)
+		}
+		return status, r, answer
+	}
+	s.until(func() bool { // orders of before have no digest
+		u, err := s.client.FinishUpgrade(s.Context())
+		return err == nil && u.Format == events.JournalFormat
+	})
+	status, first, answer := submit(`{"id":"again","workflow":"order-fulfilment","input":{"a":1,"b":2.50,"b":3},"deadline":"2100-01-01T01:00:00.0001+01:00"}`)
+	if status != 202 || first.Digest == "" {
+		s.Fatalf("%d %s", status, answer)
+	}
+	o := s.order("again", projections.Processed)
+	if o.Digest == nil || *o.Digest != first.Digest {
+		s.Errorf("the order has the digest %v, and was submitted with %s", o.Digest, first.Digest)
+	}
+	if status, r, answer := submit(`{"id":"again","workflow":"order-fulfilment","input":{ "a":1, "b":2.5, "b":3.0 },"deadline":"2100-01-01T00:00:00Z"}`); status != 202 || r.Digest != first.Digest {
+		s.Errorf("the same: %d %s", status, answer)
+	}
+	const other = `{"id":"again","workflow":"order-fulfilment","input":{"a":2}}`
+	if status, _, answer := submit(other); status != 409 || !strings.Contains(answer, `order \"again\" is Processed`) {
+		s.Errorf("something else: %d %s", status, answer)
+	}
+	if all := s.history("again"); len(all) != 8 {
+		s.Errorf("its history has %d events", len(all))
+	}
+	mine, others := Submission{Workflow: "order-fulfilment", Input: json.RawMessage(`{"a":2}`)}, *o
+	if mine.Made(&others) {
+		s.Error("another submission made the order")
+	}
+	if others.Digest = nil; !mine.Made(&others) {
+		s.Error("an order from before format 2 is anybody's")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -217,6 +218,20 @@ func (s *stage) testCommandTwice() {
 	h := s.history("twice")
 	if len(of(h, events.OrderResubmitted)) != 1 || len(of(h, events.CommandRefused)) != 1 {
 		s.Errorf("%+v", h)
+	}
+}
+
+// Whoever sends a command hears that it cannot be done, however many were refused
+// before; the order's history does not grow with them.
+func (s *stage) testCommandsInVain() {
+	for range decide.MaxVoid + 2 {
+		s.act("again", "cancel", "", 409)
+	}
+	if _, says := s.act("again", "cancel", "", 409); !strings.Contains(says, "refused 100 commands") {
+		s.Errorf("%s", says)
+	}
+	if refused := of(s.history("again"), events.CommandRefused); len(refused) != decide.MaxVoid {
+		s.Errorf("%d are in its history", len(refused))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 // Submission is the body of a request to submit an order.
 type Submission struct {
-	ID       string          `json:"id,omitempty" nullable:"true" doc:"The order id, at most 256 bytes of UTF-8; left out, a new one is made. Submitting an id again changes nothing."`
+	ID       string          `json:"id,omitempty" nullable:"true" doc:"The order id, at most 256 bytes of UTF-8; left out, a new one is made. Submitting an id again changes nothing; 409 says that the id is another submission's."`
 	Workflow string          `json:"workflow,omitempty" required:"true" minLength:"1" doc:"The workflow's name"`
 	Version  int             `json:"version,omitempty" minimum:"0" nullable:"true" doc:"Left out or 0: the newest that is registered"`
 	Input    json.RawMessage `json:"input,omitempty" doc:"What the agents work on; any JSON"`
@@ -30,9 +30,28 @@ type Submission struct {
 	Deadline *time.Time      `json:"deadline,omitempty" nullable:"true"`
 }
 
+// message is the submission as it is put on Kafka.
+func (s *Submission) message() events.Submission {
+	m := events.Submission{
+		Workflow: s.Workflow, Version: s.Version, Input: jsontext.Value(s.Input), ReplyTo: s.ReplyTo, Priority: s.Priority,
+	}
+	if s.Deadline != nil {
+		m.Deadline = events.Time(*s.Deadline)
+	}
+	return m
+}
+
+// Made says whether the submission is the one that made an order, as far as the order
+// can tell.
+func (s *Submission) Made(o *Order) bool {
+	m := s.message()
+	return o.Digest == nil || *o.Digest == m.Digest()
+}
+
 // Receipt is the answer to a submission.
 type Receipt struct {
 	OrderID string `json:"orderId"`
+	Digest  string `json:"digest,omitempty" doc:"A fingerprint of what was submitted. An order that has another was made by another submission of the same id"`
 }
 
 // OrderPage is a part of a listing of orders.
@@ -57,9 +76,9 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
-		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again.",
+		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
-		Errors: []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.submit)
 	huma.Register(api, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
@@ -101,13 +120,7 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
 		}
 	}
-	submission := events.Submission{
-		Workflow: in.Body.Workflow, Version: in.Body.Version, Input: jsontext.Value(in.Body.Input),
-		ReplyTo: in.Body.ReplyTo, Priority: in.Body.Priority,
-	}
-	if in.Body.Deadline != nil {
-		submission.Deadline = events.Time(*in.Body.Deadline)
-	}
+	submission := in.Body.message()
 	value, err := submission.Encode()
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity("the submission cannot be written as JSON", err)
@@ -119,12 +132,15 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, s.notSubmitted(err)
 	}
-	return &submitOutput{Location: "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id}}, nil
+	return &submitOutput{Location: "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
 }
 
 func (s *Server) notSubmitted(err error) error {
 	if errors.Is(err, orchestrator.ErrBehind) {
 		return huma.ErrorWithHeaders(huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)), http.Header{"Retry-After": {behindRetry}})
+	}
+	if errors.Is(err, orchestrator.ErrTaken) {
+		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v. Choose another id; to repeat a submission, send the same again", err))
 	}
 	s.log.Warn("a submission failed", "error", err)
 	return huma.Error503ServiceUnavailable("Kafka did not take the submission; try again with the same id, which is safe", err)

@@ -19,6 +19,7 @@ type Order struct {
 	Steps    []Step          `json:"steps" nullable:"false"`
 	ReplyTo  *string         `json:"replyTo" doc:"The caller's topic for status messages; null means the namespace's"`
 	Deadline *Time           `json:"deadline"`
+	Digest   *string         `json:"digest" doc:"A fingerprint of the submission that made the order; null if that was before journal format 2"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
 }
 
@@ -134,7 +135,7 @@ func OrderOf(partition int32, o *projections.Order) Order {
 		Summary: summaryOf(partition, o),
 		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
-		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline),
+		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest),
 		Alert: alertOf(o),
 	}
 	for i := range o.Steps {

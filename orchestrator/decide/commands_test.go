@@ -57,8 +57,8 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 		}
 	}
 	var read []events.Command
-	for _, c := range s.commands[:s.passed(events.InputCommands)] {
-		if c.id == id {
+	for i, c := range s.commands[:s.passed(events.InputCommands)] {
+		if c.id == id && !s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Commands, i)] {
 			read = append(read, c.value)
 		}
 	}

@@ -61,6 +61,9 @@ type Decision struct {
 	// Away is a topic that must be written to go on, and cannot be now; empty if there
 	// is none.
 	Away string
+	// Dropped says that the input leaves no event: it changes nothing, and the order
+	// has recorded enough of its like.
+	Dropped bool
 	// Panic is what deciding panicked with, and the stack; empty if it did not.
 	// See [On].
 	Panic string
@@ -75,7 +78,7 @@ type Decision struct {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
-	return guard(env, order, in, func() Decision {
+	d := guard(env, order, in, func() Decision {
 		newer := env.newer(order)
 		if order != nil && (order.Hold != nil || newer) && in.Reply != nil { // a submission changes nothing
 			d := newDecider(env, order)
@@ -92,6 +95,41 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 		}
 		return in.dispatch(env, order)
 	})
+	if env.Format >= 2 && order != nil && d.void(in, order) {
+		env.Reuse(d.Messages)
+		return Decision{Dropped: true, Aside: d.Aside}
+	}
+	return d
+}
+
+// MaxVoid is how many replies that change nothing an order records, how many that are
+// put aside, and how many refused commands: its history and its record must not grow
+// with what somebody sends again and again.
+const MaxVoid = 100
+
+// void says that the decision does no more than to record that an input changes
+// nothing, and the order has enough of these.
+func (d *Decision) void(in *Input, order *projections.Order) bool {
+	if len(d.Messages) != 1 {
+		return false
+	}
+	switch d.Messages[0].Envelope.Type {
+	case events.ReplyDiscarded:
+		return order.Discarded >= MaxVoid
+	case events.CommandRefused: // who sent one on which deciding panicked hears of it
+		return order.Refused >= MaxVoid && len(d.Aside) == 0
+	case events.InputDiscarded: // the dead letter stays
+		return order.PutAside >= MaxVoid && in.Reply != nil
+	}
+	return false
+}
+
+// count is the number of the next after n, which format 1 does not say.
+func (env *Env) count(n int) int {
+	if env.Format < 2 {
+		return 0
+	}
+	return n + 1
 }
 
 // dispatch calls the role that decides on this kind of input.
@@ -101,6 +139,9 @@ func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 		return TakeReply(env, order, in.Reply, in.Record.Written)
 	case in.Command != nil:
 		return Operate(env, order, in.Command)
+	}
+	if order != nil && Conflicts(order, &in.Submission) {
+		return conflict(env, order, in)
 	}
 	return Submit(env, order, in.Order, &in.Submission, in.Record.header(events.HeaderTraceparent), in.Problem)
 }

@@ -135,6 +135,33 @@ func (h *historian) obey(t *rapid.T, id string) {
 	}
 }
 
+// flood sends an order one reply, or one command, again and again, and one more input
+// in between.
+func (h *historian) flood(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "flood") > 0 {
+		t.Skip("it is quiet")
+	}
+	id := h.drawLive(t)
+	r := h.drawReply(t, events.Reply{Order: id, Step: draw.Step(t), Attempt: rapid.IntRange(0, 3).Draw(t, "attempt")})
+	commands := rapid.Bool().Draw(t, "commands")
+	for n := range rapid.IntRange(MaxVoid-10, MaxVoid+30).Draw(t, "times") {
+		if commands {
+			h.command(t, id, events.Command{Command: rapid.SampledFrom([]string{"repeat", "resume", "release"}).Draw(t, "command"), ID: fmt.Sprint("f-", n/2)})
+		} else {
+			h.replies = append(h.replies, r)
+		}
+		if rapid.IntRange(0, 29).Draw(t, "in between") == 0 {
+			h.obey(t, id)
+			h.soon(t)
+		}
+	}
+	h.read(t)
+	h.commit(t)
+	if o := h.of(t, id); o != nil && (o.Discarded == MaxVoid || o.Refused == MaxVoid) {
+		*h.floods++
+	}
+}
+
 // babble replies to what nobody asked.
 func (h *historian) babble(t *rapid.T) {
 	h.replies = append(h.replies, h.drawReply(t, events.Reply{

@@ -3,7 +3,6 @@ package decide
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -36,9 +35,10 @@ func guard(env *Env, order *projections.Order, in *Input, decide func() Decision
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
 	if order == nil {
-		d := Submit(env, nil, in.Order, &events.Submission{}, "", errors.New(reason))
-		d.Aside = append(d.Aside, Aside{in.Record, reason})
-		return d
+		d := newDecider(env, nil)
+		d.record(&events.Event{Type: events.OrderRejected, Order: in.Order, Reason: reason}) // its digest may be what panics
+		d.aside = append(d.aside, Aside{in.Record, reason})
+		return d.made()
 	}
 	d := &decider{env: env, order: order.Clone()} // looking its workflow up may be what panics
 	held := order.Hold == nil && !order.State.Final()
@@ -93,7 +93,7 @@ func (d *decider) holdInput(r *Record) {
 
 // putAside puts an input aside that changes nothing.
 func (d *decider) putAside(r *Record, reason string) {
-	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason})
+	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason, Count: d.env.count(d.order.PutAside)})
 	d.aside = append(d.aside, Aside{r, reason})
 }
 

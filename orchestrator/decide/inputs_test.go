@@ -16,7 +16,7 @@ import (
 func checkInputs(t fataler, s *stage, id string, history []events.Event) {
 	t.Helper()
 	_, err := tooEarly(func(before int) error { return s.replied(id, history, before) })
-	if err = cmp.Or(err, s.submitted(id, history), s.putAside(id, history)); err != nil {
+	if err = cmp.Or(err, s.submitted(id, history), s.enough(id, history), s.putAside(id, history)); err != nil {
 		t.Fatalf("%q: %v\n%s", id, err, inspect.Story(history))
 	}
 }
@@ -29,6 +29,9 @@ func (s *stage) submitted(id string, history []events.Event) error {
 		return errors.New("nobody submitted it")
 	}
 	in, e := &s.orders[first].value, &history[0]
+	if err := s.others(id, history, first); err != nil {
+		return err
+	}
 	if e.Type == events.OrderRejected && strings.Contains(e.Reason, "panicked") {
 		return nil // nobody read it
 	}
@@ -44,6 +47,60 @@ func (s *stage) submitted(id string, history []events.Event) error {
 	if e.ReplyTo != in.ReplyTo {
 		if e.ReplyTo != "" || len(history) < 2 || history[1].Type != events.StatusRefused || history[1].ReplyTo != in.ReplyTo {
 			return fmt.Errorf("its caller named %q, and it goes to %q", in.ReplyTo, e.ReplyTo)
+		}
+	}
+	return nil
+}
+
+// others: of the later submissions of an id the first that says something else left an
+// event, those after it that do were dropped, and no others.
+func (s *stage) others(id string, history []events.Event, first int) error {
+	of := history[0].Digest
+	if want := s.env(id).digest(&s.orders[first].value); of != want && of != "" {
+		return fmt.Errorf("its digest is %q, and that of its submission %q", of, want)
+	}
+	var conflict events.Event
+	if i := slices.IndexFunc(history, func(e events.Event) bool { return e.Type == events.SubmissionConflicted }); i >= 0 {
+		conflict = history[i]
+	}
+	told := ""
+	for at := first + 1; int64(at) < s.passed(events.InputOrders); at++ {
+		in, source := &s.orders[at], fmt.Sprintf("%s/0/%d", s.topics.Orders, at)
+		if in.id != id {
+			continue
+		}
+		digest := in.value.Digest()
+		other := of != "" && of != digest
+		switch {
+		case s.dropped[source] != (other && told != ""):
+			return fmt.Errorf("%s says something else: %t, said before by %q, dropped: %t", source, other, told, s.dropped[source])
+		case other && told == "":
+			if told = source; conflict.Source != source || conflict.Digest != digest {
+				return fmt.Errorf("%s, %s, says something else, and the conflict is with %s, %s", source, digest, conflict.Source, conflict.Digest)
+			}
+		}
+	}
+	if conflict.Source != told {
+		return fmt.Errorf("the conflict is with %q, and %q says something else", conflict.Source, told)
+	}
+	return nil
+}
+
+// enough: replies and commands are dropped only where the history has enough events
+// that say that nothing came of such.
+func (s *stage) enough(id string, history []events.Event) error {
+	most := make(map[events.Type]int)
+	for i := range history {
+		most[history[i].Type] = max(most[history[i].Type], history[i].Count)
+	}
+	for i := range s.replies {
+		if s.replies[i].id == id && s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Replies, i)] && max(most[events.ReplyDiscarded], most[events.InputDiscarded]) < 100 {
+			return fmt.Errorf("reply %d was dropped, the order has discarded %d", i, most[events.ReplyDiscarded])
+		}
+	}
+	for i := range s.commands {
+		if s.commands[i].id == id && s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Commands, i)] && most[events.CommandRefused] < 100 {
+			return fmt.Errorf("command %d was dropped, the order has refused %d", i, most[events.CommandRefused])
 		}
 	}
 	return nil
@@ -67,7 +124,7 @@ func (s *stage) putAside(id string, history []events.Event) error {
 		}
 	}
 	for from := range letters {
-		if strings.HasPrefix(from, s.topics.Replies+"/") {
+		if strings.HasPrefix(from, s.topics.Replies+"/") && !s.dropped[from] {
 			return fmt.Errorf("%s is a dead letter, and the history does not say so", from)
 		}
 	}
@@ -82,7 +139,7 @@ func (s *stage) replied(id string, history []events.Event, before int) error {
 	read := make(map[int]*events.Reply) // by offset
 	var offsets []int
 	for i := range s.replies[:s.passed(events.InputReplies)] {
-		if in := &s.replies[i]; in.id == id {
+		if in := &s.replies[i]; in.id == id && !s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Replies, i)] {
 			read[i] = &in.value
 			offsets = append(offsets, i)
 		}

@@ -320,6 +320,18 @@ func cancelled() recording {
 	return recording{history: history, owners: []string{"i-1"}, find: func(string, int) *oracle.Flow { return nil }}
 }
 
+// flooded is an order that has one discarded reply more than there may be.
+func flooded() (recording, []events.Event) {
+	r := cancelled()
+	history := r.history[:2]
+	for n := range MaxVoid + 1 {
+		history = append(history, events.Event{
+			Type: events.ReplyDiscarded, Order: "o", Seq: uint64(n + 3), At: inspect.Curtain, Step: "z", Attempt: 1, Reason: events.DiscardUnknownStep, Count: n + 1,
+		})
+	}
+	return r, history
+}
+
 // TestEveryRuleIsNeeded: for every rule of the ledger, and for every place that
 // asks for several, there is a history that breaks it alone. Without it nobody
 // would notice.
@@ -338,6 +350,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 
 	needed := make(needs)
+	r, flood := flooded()
+	needed.look(&r, "a flood", flood, nil)
 	seed := 0
 	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 400; seed++ {
 		for _, r := range histories {

@@ -32,7 +32,7 @@ func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
 
 // refuseCommand records why a command is not done.
 func (d *decider) refuseCommand(c *events.Command, why string) {
-	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why})
+	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why, Count: d.env.count(d.order.Refused)})
 }
 
 // operate does what the command asks for, or says why that is not possible.

@@ -21,10 +21,10 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 	size := 256 + len(e.Input) + len(e.Output)
 	dst = append(dst, Message{Topic: topics.Journal, Envelope: envelope, Value: e.Append(make([]byte, 0, size))})
 
-	if id, m := o.Status(e); m != nil {
-		to := envelope
-		to.Type, to.ID = events.OrderStatus, id
-		dst = append(dst, Message{cmp.Or(o.ReplyTo, topics.Status), to, m.Append(make([]byte, 0, 128)), o.ReplyTo != ""})
+	if to, id, m := o.Status(e); m != nil {
+		envelope := envelope
+		envelope.Type, envelope.ID = events.OrderStatus, id
+		dst = append(dst, Message{cmp.Or(to, topics.Status), envelope, m.Append(make([]byte, 0, 128)), to != ""})
 	}
 	switch e.Type {
 	case events.StepStarted, events.UndoStarted:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,6 +38,9 @@ import (
 //	cancel, resubmit, skip-step, pause, resume, release
 //	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands
+//	        times=N has an input of any kind come so often; of what is recorded the first and
+//	        the last is shown
+//	format N                   raises the partition to a format, or begins anew in an older one
 //	curse ID                   has deciding on an order panic, whatever the input
 //	brittle                    has deciding on any input with the payload "poison-pill" panic
 //	heal                       ends both
@@ -47,7 +51,6 @@ import (
 //	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
 //	permit topic=T             ends both
 //	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
-//	format N                   begins anew, in an older format of the journal
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
 //	takeover instance=ID       gives the partition to an instance; it reads what waited
 //	state ID, deadlines        show the store
@@ -88,13 +91,28 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		p.flows.Add(flow)
 		fmt.Fprintf(out, "%s registered\n", flow.ID())
 	case "submit":
-		p.orders = append(p.orders, p.submission(t, d))
+		p.orders = append(p.orders, slices.Repeat([]submission{p.submission(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "reply":
-		p.replies = append(p.replies, p.reply(t, d))
+		p.replies = append(p.replies, slices.Repeat([]reply{p.reply(t, d)}, times(t, d))...)
 		p.act(t, out)
+	case "format":
+		format, err := strconv.Atoi(d.CmdArgs[0].Key)
+		must(t, err)
+		if format < p.format {
+			p.close()
+			p.stage = newStage(t)
+			p.format = format
+			p.takeOver(t, "i-1")
+		} else {
+			p.records = append(p.records, p.laneRecord(&events.Event{Type: events.PartitionRaised, At: p.now, Format: format}))
+			p.commit(t)
+			p.state.Raise(format)
+			p.format = format
+		}
+		fmt.Fprintf(out, "the partition is of format %d\n", format)
 	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
-		p.commands = append(p.commands, p.command(d))
+		p.commands = append(p.commands, slices.Repeat([]command{p.command(d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
 		p.cursed[d.CmdArgs[0].Key] = true
@@ -133,14 +151,6 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.ScanArgs(t, "reason", &reason)
 		p.away[topic] = refusal{why: reason}
 		fmt.Fprintf(out, "Kafka cannot take %s now\n", topic)
-	case "format":
-		p.close()
-		format, err := strconv.Atoi(d.CmdArgs[0].Key)
-		must(t, err)
-		p.stage = newStage(t)
-		p.format = format
-		p.takeOver(t, "i-1")
-		fmt.Fprintf(out, "the partition is in format %d\n", format)
 	case "undelivered":
 		var topic, reason string
 		d.ScanArgs(t, "topic", &topic)
@@ -289,6 +299,13 @@ func (p *play) command(d *datadriven.TestData) command {
 	return c
 }
 
+// times is how often an input comes.
+func times(t *testing.T, d *datadriven.TestData) int {
+	n := 1
+	d.MaybeScanArgs(t, "times", &n)
+	return n
+}
+
 // act has the owner, if there is one, read its inputs.
 func (p *play) act(t *testing.T, out *strings.Builder) {
 	if p.owner == "" {
@@ -300,7 +317,17 @@ func (p *play) act(t *testing.T, out *strings.Builder) {
 		fmt.Fprintf(out, "    -> %s: input for %s, which is not there\n", p.topics.DeadLetters, id)
 	}
 	p.unknown = nil
-	p.print(out, p.commit(t))
+	dropped := len(p.drops)
+	written := p.commit(t)
+	if many := 50; len(written) > many {
+		p.print(out, written[:1])
+		fmt.Fprintf(out, "... %d records\n", len(written)-2)
+		written = written[len(written)-1:]
+	}
+	p.print(out, written)
+	if dropped > 0 {
+		fmt.Fprintf(out, "%d left no event\n", dropped)
+	}
 	must(t, p.state.Flush())
 }
 

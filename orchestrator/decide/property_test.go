@@ -15,11 +15,15 @@ import (
 // from the journal is the same. At last time enough brings every order to an
 // end or to an operator, and an operator brings every one to an end.
 func TestHistories(t *testing.T) {
+	floods := 0
 	rapid.Check(t, func(t *rapid.T) {
-		h := &historian{stage: newStage(t), inspector: inspect.New()}
+		h := &historian{stage: newStage(t), inspector: inspect.New(), floods: &floods}
 		defer func() { h.close() }() // a crash replaces the store
 		h.perform(t)
 	})
+	if floods == 0 && !t.Failed() {
+		t.Error("no order was flooded")
+	}
 }
 
 // perform draws what happens, until every order has come to its end.
@@ -30,7 +34,7 @@ func (h *historian) perform(t *rapid.T) {
 	}
 	h.takeOver(t, "i-1")
 	h.submitTo(t, "a", "flow", 1)
-	t.Repeat(map[string]func(*rapid.T){
+	actions := map[string]func(*rapid.T){
 		"submit":    h.submit,
 		"answer":    h.answer,
 		"report":    h.report,
@@ -52,7 +56,11 @@ func (h *historian) perform(t *rapid.T) {
 		"refuse":    h.refuse,
 		"vanish":    h.vanish,
 		"":          func(t *rapid.T) { h.check(t, h.inspector) },
-	})
+	}
+	if h.floods != nil {
+		actions["flood"] = h.flood
+	}
+	t.Repeat(actions)
 	h.end(t)
 	h.repair(t)
 }
@@ -61,4 +69,7 @@ func (h *historian) perform(t *rapid.T) {
 type historian struct {
 	*stage
 	inspector *inspect.Inspector
+	// floods counts orders that had more sent than they may record. Nil is for those who
+	// need short histories.
+	floods *int
 }

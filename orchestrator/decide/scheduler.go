@@ -34,7 +34,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	if problem != nil {
 		d.record(&events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
-			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo,
+			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo, Digest: env.digest(s),
 		})
 		return d.made()
 	}
@@ -46,7 +46,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	d.record(&events.Event{
 		Type: events.OrderAccepted, Order: id,
 		Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
-		ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent),
+		ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s),
 	})
 	if refused != "" {
 		d.record(&events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
@@ -65,6 +65,41 @@ func Undelivered(env *Env, order *projections.Order, topic, why string) Decision
 	d := &decider{env: env, order: order.Clone()}
 	d.record(&events.Event{Type: events.StatusRefused, ReplyTo: topic, Reason: why})
 	return d.made()
+}
+
+// conflict decides on a submission that says something else than the one that made
+// the order. The first is recorded, and its sender told: never where the order's own
+// caller listens. Whatever topic it names, the order stays as it is.
+func conflict(env *Env, order *projections.Order, in *Input) Decision {
+	if order.Conflicted {
+		return Decision{Dropped: true}
+	}
+	d := &decider{env: env, order: order.Clone()} // its workflow does not matter
+	e := events.Event{
+		Type: events.SubmissionConflicted, Source: in.Record.Source(), Digest: env.digest(&in.Submission), ReplyTo: in.Submission.ReplyTo,
+		Reason: "another submission made the order of this id; this one changes nothing",
+	}
+	if e.ReplyTo != "" {
+		if why := env.refusesStatus(e.ReplyTo); why != "" {
+			e.ReplyTo, e.Reason = "", e.Reason+", and its own topic is not told: "+why
+		}
+	}
+	d.record(&e)
+	return d.made()
+}
+
+// Conflicts says whether a submission is another than the one that made the order. An
+// order from before format 2 cannot tell.
+func Conflicts(order *projections.Order, s *events.Submission) bool {
+	return order.Digest != "" && order.Digest != s.Digest()
+}
+
+// digest is that of a submission, which format 1 does not have.
+func (env *Env) digest(s *events.Submission) string {
+	if env.Format < 2 {
+		return ""
+	}
+	return s.Digest()
 }
 
 // deadline is when the whole order must have ended, zero for never.
@@ -310,7 +345,7 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 		}
 		discarded = why
 	}
-	d.record(&events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded})
+	d.record(&events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded, Count: env.count(order.Discarded)})
 	return d.made()
 }
 

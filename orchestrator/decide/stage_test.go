@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,10 +35,11 @@ type stage struct {
 	replies  []reply
 	commands []command
 	journal  []*kgo.Record
-	messages []*kgo.Record // on all other topics
-	letters  []*kgo.Record // dead letters
-	end      int64         // next offset of the journal
-	unknown  []string      // orders that replies and commands named and nobody submitted: dead letters
+	messages []*kgo.Record   // on all other topics
+	letters  []*kgo.Record   // dead letters
+	end      int64           // next offset of the journal
+	dropped  map[string]bool // the sources of the inputs that left no event
+	unknown  []string        // orders that replies and commands named and nobody submitted: dead letters
 
 	store *projections.Store
 	state *projections.Partition
@@ -47,6 +49,7 @@ type stage struct {
 	position    events.Positions
 	transaction uint64
 	moved       bool
+	drops       []string // the sources of inputs
 	records     []*kgo.Record
 	owed        []owed
 	room        []Message // of decisions
@@ -94,7 +97,7 @@ func newStage(t fataler) *stage {
 	s := &stage{
 		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal),
-		cursed: make(map[string]bool),
+		cursed: make(map[string]bool), dropped: make(map[string]bool),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -168,6 +171,17 @@ func (s *stage) of(t fataler, id string) *projections.Order {
 	return o
 }
 
+// takeIn takes the decision on an input.
+func (s *stage) takeIn(d Decision, in *Input) {
+	if d.Dropped {
+		s.drops = append(s.drops, in.Record.Source())
+		for _, aside := range d.Aside {
+			s.records = append(s.records, s.letter(aside))
+		}
+	}
+	s.take(d)
+}
+
 func (s *stage) take(d Decision) {
 	if d.Order == nil {
 		return
@@ -225,7 +239,7 @@ func (s *stage) read(t fataler) {
 		read := s.input(s.topics.Orders, at, in.id, value, s.now)
 		read.Record.Headers = []events.RawHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
 		read.Submission, read.Problem = in.value, in.problem
-		s.take(On(s.env(in.id), s.of(t, in.id), &read))
+		s.takeIn(On(s.env(in.id), s.of(t, in.id), &read), &read)
 	}
 	for at := s.position.At(events.InputReplies); int(at) < len(s.replies); at++ {
 		in := &s.replies[at]
@@ -238,7 +252,7 @@ func (s *stage) read(t fataler) {
 		}
 		read := s.input(s.topics.Replies, at, in.id, in.value.Append(nil), in.written)
 		read.Reply = &in.value
-		s.take(On(s.env(in.id), o, &read))
+		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 	for at := s.position.At(events.InputCommands); int(at) < len(s.commands); at++ {
 		in := &s.commands[at]
@@ -253,7 +267,7 @@ func (s *stage) read(t fataler) {
 		must(t, err)
 		read := s.input(s.topics.Commands, at, in.id, value, s.now)
 		read.Command = &in.value
-		s.take(On(s.env(in.id), o, &read))
+		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 }
 
@@ -300,8 +314,8 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		return nil
 	}
 	s.transaction++
-	seal := events.Seal{Transaction: s.transaction, Next: s.position}
-	if len(s.records) == 0 {
+	seal := events.Seal{Transaction: s.transaction, Next: s.position, Dropped: len(s.drops)}
+	if !slices.ContainsFunc(s.records, func(r *kgo.Record) bool { return r.Topic == s.topics.Journal }) {
 		s.records = append(s.records, s.laneRecord(&events.Event{Type: events.PartitionAdvanced, At: s.now}))
 	}
 	var last *kgo.Record
@@ -336,6 +350,9 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		o.Offset = o.event.Offset
 		s.state.Owe(o.Owed)
 	}
+	for _, source := range s.drops {
+		s.dropped[source] = true
+	}
 	written := s.records
 	s.forget()
 	return written
@@ -347,7 +364,7 @@ func (s *stage) laneRecord(e *events.Event) *kgo.Record {
 }
 
 func (s *stage) forget() {
-	s.records, s.changes, s.order, s.moved, s.owed = nil, make(map[string]*staged), nil, false, nil
+	s.records, s.changes, s.order, s.moved, s.owed, s.drops = nil, make(map[string]*staged), nil, false, nil, nil
 }
 
 // crash loses the owner with all that it had in memory, and its store.

@@ -309,3 +309,24 @@ func TestAReleaseThatEndsTheOrder(t *testing.T) {
 		t.Errorf("put aside because %q", reasons)
 	}
 }
+
+// A reply that cannot wait is a dead letter, however many of these the order's history
+// tells of; the seal counts those of which it does not.
+func TestDeadLettersWithoutEvents(t *testing.T) {
+	l := newPoisonedLane(t)
+	l.format = 2
+	here, _ := l.keys()
+	l.reads(l.topics.Orders, here, `{"workflow":"order"}`)
+	l.poison()
+	letters := 0
+	for range 3 * decide.MaxVoid {
+		letters += len(l.letters(l.answers(here, "charge")))
+	}
+	if o := l.the(here); o.PutAside != decide.MaxVoid || letters != 2*decide.MaxVoid || l.current.dropped != decide.MaxVoid {
+		t.Errorf("%d dead letters; %d are in the history, %d are counted", letters, o.PutAside, l.current.dropped)
+	}
+	l.seal(l.current)
+	if l.current.sealed.Dropped != decide.MaxVoid {
+		t.Errorf("the seal says %+v", l.current.sealed)
+	}
+}

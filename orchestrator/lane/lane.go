@@ -158,7 +158,9 @@ type Batch struct {
 	// have what they were owed before.
 	owed      []owed
 	delivered map[string]int64
-	began     reading
+	// dropped is how many inputs it passes that leave no event.
+	dropped int
+	began   reading
 }
 
 // owed is a message that follows from an event that is not in the journal yet.
@@ -231,7 +233,7 @@ func (l *Lane) unseenOf(b *Batch) *kgo.Record {
 // seal numbers the batch and puts the input positions on its last journal record.
 func (l *Lane) seal(b *Batch) {
 	l.transaction++
-	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position}
+	b.sealed = events.Seal{Transaction: l.transaction, Next: l.position, Dropped: b.dropped}
 	l.passed = time.Time{}
 	for _, r := range b.records {
 		if r.Topic == l.topics.Journal {
@@ -313,6 +315,9 @@ var errRaised = errors.New("the partition was raised to another format, and is c
 // report says in the log what a batch put aside, and notes where it wrote. Before
 // the commit that would be a guess: an owner that was fenced puts nothing aside.
 func (l *Lane) report(b *Batch) {
+	if b.dropped > 0 {
+		l.log.Warn("inputs that change nothing left no event: their orders have recorded enough of their like", "inputs", b.dropped)
+	}
 	for _, r := range b.records {
 		if r.Partition != l.partition || !l.topics.Owns(r.Topic) {
 			l.elsewhere.note(TopicPartition{r.Topic, r.Partition})
@@ -428,6 +433,12 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	}
 	env.Full = l.current.full()
 	d := decide.On(env, order, &in.Input)
+	if d.Dropped {
+		l.current.dropped++
+		for _, aside := range d.Aside {
+			l.putAside(aside.Record, aside.Reason)
+		}
+	}
 	l.take(d)
 	env.Reuse(d.Messages)
 	return nil

@@ -16,7 +16,7 @@ import (
 // there. The position in the orders stays before
 // the first. Other submissions are decided on meanwhile: if the lane ends, they are
 // read again, and change nothing, since their orders are there. What would be doubled,
-// like a dead letter, waits behind those that are parked.
+// like a dead letter or a conflict, waits behind those that are parked.
 type parked struct {
 	inputs  []input
 	orders  map[string]time.Time // since when their first is parked
@@ -90,14 +90,22 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return len(l.parked.inputs) > 0, nil
 	}
 	order, err := l.order(in.Order)
-	if order != nil || err != nil {
+	if err != nil {
 		return false, err
+	}
+	s := &in.Submission
+	switch {
+	case order != nil && !decide.Conflicts(order, s):
+		return false, nil
+	case order != nil && len(l.parked.inputs) > 0: // what is counted is read once
+		return true, nil
+	case order != nil && order.Conflicted:
+		return false, nil
 	}
 	if _, first := l.parked.orders[in.Order]; first { // which must come first
 		return true, nil
 	}
-	s := &in.Submission
-	if in.Problem == nil && s.Workflow != "" {
+	if order == nil && in.Problem == nil && s.Workflow != "" {
 		if l.world.Newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
 			return true, nil
 		}

@@ -166,6 +166,46 @@ func TestAnAnswerInBetween(t *testing.T) {
 	}
 }
 
+// A conflict is recorded, and counted, once: behind what is parked it waits.
+func TestAConflictWaits(t *testing.T) {
+	l := newParkingLane(t)
+	l.format = 2
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `{"workflow":"order"}`)
+	l.world.found = 0
+	first := l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[1], `{"workflow":"order","version":1}`)
+	l.reads(l.ids[1], `{"workflow":"order","version":2}`)
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `{"workflow":"none","replyTo":"shop.status"}`)
+	l.reads(l.ids[3], `{"workflow":"order"}`)
+	conflicted := func(want ...bool) {
+		t.Helper()
+		for n, want := range want {
+			if is := l.current.orders[l.ids[n+1]].order.Conflicted; is != want {
+				t.Errorf("another submission of order %d is recorded: %t", n+1, is)
+			}
+		}
+	}
+	l.expects(first, "1 Processing", "2 Processing", "3 Processing")
+	conflicted(false, false)
+
+	l.world.flows.Add(parseFlow(t, callFlow))
+	must(t, l.supervise(t.Context()))
+	l.expects(l.offset+1, "0 Processing", "1 Processing", "2 Processing", "3 Processing")
+	conflicted(true, true)
+	if owed := l.current.owed; len(owed) != 1 || owed[0].Topic != "shop.status" || l.current.dropped != 1 {
+		t.Errorf("owed is %+v; %d are counted", owed, l.current.dropped)
+	}
+
+	// Of what is only counted nobody is told, so its topic does not matter.
+	l.world.away["shop.status"] = "it has no leader"
+	l.reads(l.ids[2], `{"workflow":"none","replyTo":"shop.status"}`)
+	if l.current.dropped != 2 || len(l.parked.inputs) > 0 {
+		t.Errorf("%d are counted, %d wait", l.current.dropped, len(l.parked.inputs))
+	}
+}
+
 // A further submission of an order that is held changes nothing, so it may be read again;
 // and a command for one that is parked waits for it, while others are done.
 func TestWhatFollowsWhatIsParked(t *testing.T) {

@@ -18,7 +18,7 @@ type account struct {
 	first       *submission // nil once it was decided
 	came        int64       // see [Kafka.Came]
 	born        uint64      // the transaction in which it was decided
-	submissions []entry
+	submissions []another
 	replies     []reply
 	commands    []command
 
@@ -32,6 +32,14 @@ type account struct {
 	givesUp   bool   // the first input that waits was given up
 	refusedTo string // the topic for which no status message can be
 
+	// digest is that of the submission that made the order, and conflicted says that
+	// another was recorded; discarded and refused count what changed nothing.
+	digest             string
+	conflicted         bool
+	discarded, refused int
+	putAside           int
+	freed              *waiting // the submission that was released last
+
 	begun map[task]int // the last attempt of each that began
 	// runs are the attempts that began last; see [Kafka.InTime].
 	runs map[task]Expiry
@@ -41,6 +49,12 @@ type account struct {
 type entry struct {
 	offset int64
 	aside  uint64 // the fingerprint of the reason for which it was put aside, 0 if it was not
+}
+
+// another is a submission, the first of its order or a later one.
+type another struct {
+	entry
+	digest, replyTo string
 }
 
 type reply struct {
@@ -59,6 +73,7 @@ type waiting struct {
 	place
 	aside uint64
 	reply *said // nil for a submission
+	again another
 }
 
 // due says that the next event is not what the last one demands.
@@ -119,6 +134,8 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		}
 	case events.InputHeld, events.InputReleased, events.InputDiscarded:
 		s.kept(a, e)
+	case events.SubmissionConflicted:
+		s.conflict(a, e)
 	default:
 		if byOperator(e) {
 			s.acted(a, e)
@@ -167,7 +184,10 @@ func (s *settlement) decided(a *account, e *events.Event) {
 	}
 	in, first := a.submissions[0], a.first
 	a.submissions, a.first, a.born = a.submissions[1:], nil, s.transaction[a.partition]
-	at := s.at(a, s.Topics.Orders, in)
+	at := s.at(a, s.Topics.Orders, in.entry)
+	if a.digest = e.Digest; a.digest != in.digest && (a.digest != "" || s.format[a.partition] >= 2 && in.aside == 0) {
+		s.report("%s has the digest %q, and its order %q", at, in.digest, a.digest)
+	}
 	switch {
 	case in.aside != 0:
 		s.Panicked++
@@ -187,6 +207,9 @@ func (s *settlement) decided(a *account, e *events.Event) {
 func (s *settlement) replied(a *account, e *events.Event) {
 	at, said, aside := a.at, a.released, uint64(0)
 	if said == nil {
+		for len(a.replies) > 0 && a.full(&a.replies[0]) && !a.replies[0].came(e) {
+			s.dropReply(a)
+		}
 		if len(a.replies) == 0 {
 			s.report("order %q: event %d, %s %s, came from no reply", a.id, e.Seq, e.Type, e.Step)
 			return
@@ -201,6 +224,8 @@ func (s *settlement) replied(a *account, e *events.Event) {
 		s.report("%s was put aside, and led to event %d of order %q, %s", at, e.Seq, a.id, e.Type)
 	case e.Type == events.ReplyDiscarded:
 		s.Discarded++
+		a.discarded = max(a.discarded, e.Count)
+		s.watch(a)
 		if e.Step != cut(said.step, nameLength) || e.Attempt != max(said.attempt, 0) || e.ToUndo != said.undo {
 			s.report("%s is %s, and what was discarded is step %s, attempt %d, undo: %t", at, said, e.Step, e.Attempt, e.ToUndo)
 		}
@@ -253,7 +278,7 @@ func (s *settlement) kept(a *account, e *events.Event) {
 	case e.Type == events.InputReleased:
 		s.report("order %q: event %d releases %s, which was not held", a.id, e.Seq, at)
 	case e.Type == events.InputDiscarded:
-		s.discarded(in, e)
+		s.discarded(a, in, e)
 	default:
 		m := kept(e.Raw, at, s.Topics)
 		if m.order != a.id || (in.reply == nil) != (m.reply == nil) || in.reply != nil && !m.reply.same(in.reply) {
@@ -277,19 +302,23 @@ func (s *settlement) take(a *account, at place) (waiting, bool) {
 	}
 	switch at.topic {
 	case s.Topics.Orders:
-		for a.born > 0 && len(a.submissions) > 0 && a.submissions[0].offset <= at.offset {
+		if a.born == 0 {
+			return waiting{}, false
+		}
+		s.pass(a, at.offset)
+		if len(a.submissions) > 0 && a.submissions[0].offset == at.offset {
 			first := a.submissions[0]
 			a.submissions = a.submissions[1:]
-			if first.offset == at.offset {
-				return waiting{at, first.aside, nil}, true
-			}
-			s.Known++
+			return waiting{at, first.aside, nil, first}, true
 		}
 	case s.Topics.Replies:
+		for len(a.replies) > 0 && a.full(&a.replies[0]) && a.replies[0].offset < at.offset {
+			s.dropReply(a)
+		}
 		if len(a.replies) > 0 && a.replies[0].offset == at.offset {
 			first := a.replies[0]
 			a.replies = a.replies[1:]
-			return waiting{at, first.aside, &first.said}, true
+			return waiting{at, first.aside, &first.said, another{}}, true
 		}
 	}
 	return waiting{}, false
@@ -305,7 +334,7 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 			s.report("%s waited, and was discarded: %s", first.place, e.Reason)
 		}
 		a.givesUp = false
-		s.discarded(first, e)
+		s.discarded(a, first, e)
 		return
 	}
 	if first.aside != 0 {
@@ -313,11 +342,14 @@ func (s *settlement) dealtWith(a *account, first waiting, e *events.Event) {
 	}
 	if a.released, a.at = first.reply, first.place; first.reply == nil {
 		s.Known++ // the order was there before it
+		a.freed = &first
 	}
 }
 
 // discarded wants a dead letter that says the same.
-func (s *settlement) discarded(in waiting, e *events.Event) {
+func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
+	a.putAside = max(a.putAside, e.Count)
+	s.watch(a)
 	if in.aside != hash([]byte(e.Reason)) {
 		s.report("%s was discarded, and no dead letter says so: %s", in.place, e.Reason)
 	}
@@ -345,6 +377,9 @@ func (s *settlement) acted(a *account, e *events.Event) {
 		a.held = false
 	}
 	s.again(a)
+	for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].told.other(e) != "" {
+		s.dropCommand(a)
+	}
 	if len(a.commands) == 0 {
 		s.report("order %q: event %d, %s of command %q, came from no command", a.id, e.Seq, e.Type, e.Command)
 		return
@@ -367,6 +402,8 @@ func (s *settlement) acted(a *account, e *events.Event) {
 		}
 	case e.Type == events.CommandRefused:
 		s.Refused++
+		a.refused = max(a.refused, e.Count)
+		s.watch(a)
 	default:
 		s.Acted++
 	}

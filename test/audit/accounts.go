@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -47,11 +48,13 @@ type Accounts struct {
 	// but for what was reported.
 	Inputs int
 	// Submissions.
-	Accepted, Rejected, Known int
+	Accepted, Rejected, Known, Conflicts int
 	// Replies.
 	Replied, Discarded int
 	// Commands.
 	Acted, Refused, Repeated int
+	// Inputs of all kinds that left no event, because their order has enough of them.
+	Dropped int
 	// Held inputs wait for the release of their order.
 	PutAside, Forwarded, Held int
 
@@ -72,11 +75,13 @@ func (a *Accounts) Figures() []Count {
 		{"orders accepted", a.Accepted},
 		{"orders rejected", a.Rejected},
 		{"submissions again", a.Known},
+		{"submissions in conflict", a.Conflicts},
 		{"replies that did something", a.Replied},
 		{"replies discarded", a.Discarded},
 		{"commands done", a.Acted},
 		{"commands refused", a.Refused},
 		{"commands that came again", a.Repeated},
+		{"inputs without an event", a.Dropped},
 		{"dead letters", a.PutAside},
 		{"forwarded", a.Forwarded},
 		{"held", a.Held},
@@ -104,6 +109,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), orphans: make(map[int32][]orphan),
+		format: make(map[int32]int), full: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -136,6 +142,10 @@ type settlement struct {
 	away, copies map[place]fingerprint
 	orders       map[string]*account
 	orphans      map[int32][]orphan
+
+	format  map[int32]int               // of each partition
+	full    map[int32]map[*account]bool // the orders that drop inputs
+	dropped map[int32]int               // inputs, in the transaction that is read
 }
 
 // readPositions reads how far the inputs were read. What comes to the journal
@@ -274,6 +284,9 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 			return
 		}
 		a = &account{id: m.order, partition: r.Partition, first: m.submission}
+		if s.full[a.partition] == nil {
+			s.full[a.partition] = make(map[*account]bool)
+		}
 		if s.Came != nil {
 			a.came = s.Came(r)
 		}
@@ -285,7 +298,7 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 	in := entry{offset: r.Offset, aside: hash([]byte(reason))}
 	switch {
 	case m.submission != nil:
-		a.submissions = append(a.submissions, in)
+		a.submissions = append(a.submissions, another{in, m.submission.digest, m.submission.ReplyTo})
 	case m.reply != nil:
 		a.replies = append(a.replies, reply{in, *m.reply, r.Timestamp.UnixMilli(), r.Attrs})
 	case m.command != nil:
@@ -317,6 +330,7 @@ func (s *settlement) journal(r *kgo.Record) {
 	if header := events.HeaderValue(r, events.HeaderLane); header != nil {
 		if seal, err := events.DecodeSeal(header); err == nil && seal.Transaction > 0 {
 			s.sealed(r.Partition, seal.Next)
+			s.passed(r.Partition, &seal)
 		}
 		s.transaction[r.Partition]++
 	}
@@ -325,7 +339,8 @@ func (s *settlement) journal(r *kgo.Record) {
 func (s *settlement) event(r *kgo.Record) {
 	kind := events.Type(events.Header(r, events.HeaderType))
 	if len(r.Key) == 0 {
-		return // of the partition
+		s.raised(r, kind)
+		return
 	}
 	a := s.orders[string(r.Key)]
 	if a == nil {
@@ -351,6 +366,18 @@ func (s *settlement) event(r *kgo.Record) {
 	s.follows(a, &e)
 }
 
+// raised follows the format of a partition.
+func (s *settlement) raised(r *kgo.Record, kind events.Type) {
+	if kind != events.PartitionClaimed && kind != events.PartitionRaised {
+		return
+	}
+	e, err := events.Decode[events.Event](r.Value)
+	if err != nil {
+		s.report("%s: %v", placeOf(r), err)
+	}
+	s.format[r.Partition] = max(s.format[r.Partition], e.Format)
+}
+
 // close says what is missing.
 func (s *settlement) close() {
 	for at := range s.letters {
@@ -364,17 +391,17 @@ func (s *settlement) close() {
 	for at := range s.away {
 		s.report("%s belongs to another partition, and was not forwarded", at)
 	}
+	for p, n := range s.dropped {
+		if n > 0 {
+			s.report("after the last transaction of partition %d %d inputs were dropped", p, n)
+		}
+	}
 	for _, a := range s.orders {
 		s.due(a, &events.Event{})
 		if a.born == 0 {
-			s.report("%s came to nothing", s.at(a, s.Topics.Orders, a.submissions[0]))
+			s.report("%s came to nothing", s.at(a, s.Topics.Orders, a.submissions[0].entry))
 		} else {
-			s.Known += len(a.submissions)
-		}
-		for _, in := range a.submissions {
-			if in.aside != 0 {
-				s.report("%s was put aside, and the journal does not say so", s.at(a, s.Topics.Orders, in))
-			}
+			s.pass(a, math.MaxInt64)
 		}
 		for _, r := range a.replies {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Replies, r.entry), &r.said)

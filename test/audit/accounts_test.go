@@ -24,6 +24,7 @@ type desk struct {
 	seqs    map[string]uint64
 	next    [2]events.Positions
 	sealed  [2]uint64
+	dropped int // inputs, that the next transaction passes
 	came    map[*kgo.Record]int64
 }
 
@@ -92,7 +93,8 @@ func (d *desk) seal(p int32) {
 	if r == nil || events.HeaderValue(r, events.HeaderLane) != nil {
 		r = d.add(d.topics.Journal, p, "", `{"type":"waybill.partition.advanced","at":"2026-01-05T12:00:00.000Z"}`, header(events.HeaderType, string(events.PartitionAdvanced)))
 	}
-	seal := events.Seal{Transaction: d.sealed[p], Events: 1, Next: d.next[p]}
+	seal := events.Seal{Transaction: d.sealed[p], Events: 1, Next: d.next[p], Dropped: d.dropped}
+	d.dropped = 0
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
 }
 

@@ -169,6 +169,10 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 		refused := func(e events.Event) bool { return e.Type == events.StatusRefused }
 		want = history[0].ReplyTo
 		switch { // the courier may have found out later
+		case e.Type == events.SubmissionConflicted:
+			if want = e.ReplyTo; want == "" || r.Topic == topics.Status { // which nobody records
+				want = topics.Status
+			}
 		case want == "", slices.ContainsFunc(history[:seq], refused), r.Topic == topics.Status && slices.ContainsFunc(history, refused):
 			want = topics.Status
 		}

@@ -134,6 +134,10 @@ func (n *namespace) untilDelivered(callers []string) {
 				replyTo[e.Order] = e.ReplyTo
 			}
 			switch e.Type {
+			case events.SubmissionConflicted:
+				if slices.Contains(callers, e.ReplyTo) {
+					owed[target{r.Partition, e.ReplyTo}] = r.Offset + 1
+				}
 			case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
 				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
 				if to := replyTo[e.Order]; slices.Contains(callers, to) && format[r.Partition] >= events.CourierFormat {

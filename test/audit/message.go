@@ -55,6 +55,7 @@ func read(r *kgo.Record, topics *events.Topics) message {
 type submission struct {
 	events.Submission
 	input       uint64 // the fingerprint of its input
+	digest      string // of all that it says
 	traceparent string
 	size        int
 	problem     string // of the field that has the wrong form, if one has
@@ -65,7 +66,7 @@ func (m *message) submit(r *kgo.Record) error {
 	if errors.Is(err, events.ErrUnreadable) {
 		return err //nolint:wrapcheck // whoever reports it says of what
 	}
-	m.submission = &submission{Submission: value, input: hash(value.Input), size: len(r.Value)}
+	m.submission = &submission{Submission: value, input: hash(value.Input), digest: value.Digest(), size: len(r.Value)}
 	if err != nil { // the rest of the text differs from time to time
 		const form = " has the wrong form"
 		m.submission.problem = "unmarshal"

@@ -179,14 +179,19 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 		if e.Type == events.OrderAccepted && len(history) > i+1 && history[i+1].Type == events.StatusRefused {
 			to = "" // known when the order came
 		}
+		own, moves := to, refused
 		switch e.Type {
 		case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
 			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
-			moved := refused && len(got) > len(want) && got[len(want)] == topics.Status // when it was to be delivered
-			if want = append(want, to); to == "" || moved {
-				want[len(want)-1] = topics.Status
-			}
+		case events.SubmissionConflicted: // its sender is told, and not the order's caller
+			own, moves = e.ReplyTo, true
+		default:
+			continue
 		}
+		if own == "" || moves && len(got) > len(want) && got[len(want)] == topics.Status { // when it was to be delivered
+			own = topics.Status
+		}
+		want = append(want, own)
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("%q: status messages went to %q, and not to %q", id, got, want)
@@ -232,6 +237,9 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Waiting         string
 		Deadline        time.Time
 		DeadlineMatters bool
+		Digest          string
+		Conflicted      bool
+		Void            [3]int
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -241,11 +249,15 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
+		o.Digest, o.Conflicted,
+		[3]int{o.Discarded, o.Refused, o.PutAside},
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
+		l.Digest, l.Conflicted,
+		[3]int{l.Discarded, l.Refused, l.PutAside},
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)

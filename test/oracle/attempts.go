@@ -364,4 +364,5 @@ func (l *Ledger) discarded(e *events.Event) {
 		want = events.DiscardRepeated
 	}
 	l.rule("A4", e.Reason == want, "the reason is %q, and must be %q", e.Reason, want)
+	l.count(e, &l.Discarded, l.last.Type == events.InputReleased)
 }

@@ -108,6 +108,7 @@ func (l *Ledger) divert(e *events.Event) {
 // is gone, a release while too much else is decided, a panic.
 func (l *Ledger) refused(e *events.Event) {
 	l.rule("P3", e.Reason != "", "it has no reason")
+	l.count(e, &l.Refused, strings.Contains(e.Reason, "panicked"))
 	if l.ended || l.Held || strings.Contains(e.Reason, "panicked") {
 		return
 	}

@@ -14,7 +14,7 @@ type before struct{ errored, alerted bool }
 // and what waited is dealt with before anything else, one input after the other.
 func (l *Ledger) queue(e *events.Event) {
 	switch e.Type {
-	case events.InputHeld, events.CommandRefused, events.AlertRaised, events.StatusRefused:
+	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused:
 	case events.InputDiscarded, events.InputReleased:
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")
@@ -54,7 +54,11 @@ func (l *Ledger) input(e *events.Event) {
 		l.Waiting = append(slices.Clone(l.Waiting), e.Source)
 		return
 	}
-	if len(l.Waiting) > 0 && !l.Held {
+	released := len(l.Waiting) > 0 && !l.Held
+	if e.Type == events.InputDiscarded {
+		l.count(e, &l.PutAside, released || l.last.Type == events.AlertRaised)
+	}
+	if released {
 		l.rule("P3", l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])
 		l.Waiting = l.Waiting[1:]
 		return

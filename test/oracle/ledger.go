@@ -29,6 +29,11 @@ type Ledger struct {
 	// Deadline of the whole order, zero if there is none or it counts no more.
 	Deadline time.Time
 	Seq      uint64
+	// Digest is that of the submission that made the order, and Conflicted says that
+	// another was recorded. Discarded and Refused count what changed nothing.
+	Digest                       string
+	Conflicted                   bool
+	Discarded, Refused, PutAside int
 	// Owner is who claimed the order's partition last, if whoever reads the journal
 	// says so.
 	Owner string
@@ -87,7 +92,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.CommandRefused, events.InputReleased, events.InputDiscarded, events.StatusRefused}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.CommandRefused, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -167,7 +172,7 @@ func (l *Ledger) order(e *events.Event) {
 	case events.OrderRejected:
 		l.rule("P1", e.Reason != "", "it has no reason")
 		l.accepted.ReplyTo = e.ReplyTo
-		l.ended, l.State = true, "Rejected"
+		l.ended, l.State, l.Digest = true, "Rejected", e.Digest
 	case events.OrderCompleted:
 		l.goesOn()
 		l.rule("C1", l.Toward == "", "the order is being compensated")
@@ -209,13 +214,15 @@ func (l *Ledger) order(e *events.Event) {
 		l.divert(e)
 	case events.CommandRefused:
 		l.refused(e)
+	case events.SubmissionConflicted:
+		l.conflict(e)
 	default:
 		l.rule("P4", false, "nobody knows this event")
 	}
 }
 
 func (l *Ledger) accept(e *events.Event) {
-	l.accepted, l.Deadline = *e, e.Deadline
+	l.accepted, l.Deadline, l.Digest = *e, e.Deadline, e.Digest
 	if l.find != nil {
 		l.flow = l.find(e.Workflow, e.Version)
 		l.rule("S4", l.flow != nil, "nobody knows workflow %s@%d", e.Workflow, e.Version)

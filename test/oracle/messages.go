@@ -121,6 +121,8 @@ func expected(history []events.Event) (requests []events.Request, statuses []eve
 			say(events.StatusCompensated, outcome(e))
 		case events.OrderCancelled:
 			say(events.StatusCancelled, outcome(e))
+		case events.SubmissionConflicted:
+			say(events.StatusConflict, &events.Detail{Reason: e.Reason})
 		case events.AlertRaised:
 			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At})
 		case events.StepStarted, events.UndoStarted:

@@ -14,7 +14,7 @@ import (
 
 // Rules finds in the source what holds histories against rules: each of them, and
 // the places that ask for several at once.
-var Rules = regexp.MustCompile(`\bl\.(rule|again|asked|begins|causes|ends|free|goesOn|locks|mayUndo|overdue|passes|prevented|queue|refused|undosFailed)\((?:"([A-Z][0-9])")?`)
+var Rules = regexp.MustCompile(`\bl\.(rule|again|asked|begins|causes|count|ends|free|goesOn|locks|mayUndo|overdue|passes|prevented|queue|refused|undosFailed)\((?:"([A-Z][0-9])")?`)
 
 // Mutant is a history in which one thing is not as it was. Its events are
 // numbered anew, so that no gap tells.
@@ -138,6 +138,10 @@ var changes = []struct {
 	{"no reason of", func(e *events.Event) bool { return empty(&e.Reason) }},
 	{"other action of", func(e *events.Event) bool { return other(&e.Action) }},
 	{"no action of", func(e *events.Event) bool { return empty(&e.Action) }},
+	{"other digest of", func(e *events.Event) bool { return other(&e.Digest) }},
+	{"no digest of", func(e *events.Event) bool { return empty(&e.Digest) }},
+	{"next count of", func(e *events.Event) bool { e.Count++; return e.Count > 1 }},
+	{"no count of", func(e *events.Event) bool { was := e.Count; e.Count = 0; return was > 0 }},
 	{"other source of", func(e *events.Event) bool { return other(&e.Source) }},
 	{"no source of", func(e *events.Event) bool { return empty(&e.Source) }},
 	{"no record of", func(e *events.Event) bool { was := e.Raw; e.Raw = nil; return was != nil }},
