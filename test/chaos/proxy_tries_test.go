@@ -130,7 +130,7 @@ func TestScheduleFollowsFromTheSeed(t *testing.T) {
 		if reflect.DeepEqual(one, draw(7, 2)) || reflect.DeepEqual(one, draw(8, 1)) {
 			t.Error("another instance, or another seed, drew the same")
 		}
-		for _, f := range slices.Concat(one, draw(7, ofKafka), draw(7, ofCallers)) {
+		for _, f := range slices.Concat(one, draw(7, ofKafka), draw(7, ofCallers), draw(7, ofTopics)) {
 			drawn[f.Kind] = true
 		}
 	}
