@@ -32,11 +32,11 @@ func TestDecidedAgain(t *testing.T) {
 
 // A clock counts from its owner's claim on, and of an attempt two count.
 func TestHowWrongClocksAre(t *testing.T) {
-	f := &findings{clocks: map[int32][]claim{3: {{1, 0}, {10, -time.Second}, {20, time.Minute}}}}
+	f := &findings{clocks: map[int32][]claim{3: {{1, 0}, {10, -time.Second}, {20, time.Minute}, {30, 0}}}}
 	for _, test := range []struct {
 		started, expired int64
 		wrong            time.Duration
-	}{{2, 9, 0}, {2, 11, time.Second}, {11, 30, time.Minute}, {20, 21, time.Minute}} {
+	}{{2, 9, 0}, {2, 11, time.Second}, {11, 29, time.Minute}, {20, 31, time.Minute}, {30, 31, 0}} {
 		if wrong := f.wrong(&audit.Expiry{Partition: 3, Started: test.started, Expired: test.expired}); wrong != test.wrong {
 			t.Errorf("begun at %d, expired at %d: %s", test.started, test.expired, wrong)
 		}
