@@ -49,6 +49,14 @@ lint: $(GOLANGCI_LINT) ## Check the code's form: gofmt, go vet, golangci-lint
 bench: build ## Measure orders per second and latency
 	@exec bin/waybill bench
 
+# With MAX_LAG=2s what finds its lane so far behind is turned away, as over HTTP.
+OVERLOAD ?= 3m
+MAX_LAG ?= 0
+
+.PHONY: overload
+overload: build ## Submit twice as much as is carried, and see it come back
+	@exec bin/waybill bench --overload $(OVERLOAD) --max-lag $(MAX_LAG)
+
 # DURATION=2m for a short run; SEED=7 draws the faults of an earlier run again.
 DURATION ?= 10m
 SEED ?= 0

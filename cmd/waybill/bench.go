@@ -31,12 +31,14 @@ It works in a namespace of its own and removes its topics afterwards.`,
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
 	flags.IntVar(&o.Single, "single", 2000, "orders to measure one at a time")
-	onlyByFlag(flags, "fsync", "in-flight", "warm-up", "duration", "single")
+	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
+	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
+	onlyByFlag(flags, "fsync", "in-flight", "warm-up", "duration", "single", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.Partitions < 1 || o.InFlight < 1 || o.Single < 1 || o.Duration <= 0 || o.WarmUp < 0 {
-			return usageError{errors.New("--partitions, --in-flight, --single and --duration must be above 0, --warm-up not below")}
+		if o.Partitions < 1 || o.InFlight < 1 || o.Single < 1 || o.Duration <= 0 || o.WarmUp < 0 || o.Overload < 0 || o.MaxLag < 0 {
+			return usageError{errors.New("--partitions, --in-flight, --single and --duration must be above 0, --warm-up, --overload and --max-lag not below")}
 		}
 		if flags.Changed("brokers") {
 			if o.Fsync {
@@ -59,6 +61,12 @@ It works in a namespace of its own and removes its topics afterwards.`,
 			row("", fmt.Sprintf("%d orders in %.0f s, %d under way, %d partitions", r.Orders, r.Seconds, r.InFlight, r.Partitions))
 			row("One at a time", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", r.SingleP50, r.SingleP99))
 			row("An order", fmt.Sprintf("%.1f records, %.0f bytes, %.0f compressed", r.RecordsPerOrder, r.BytesPerOrder, r.WireBytesPerOrder))
+			if x := r.Overload; x != nil {
+				row("Overload", fmt.Sprintf("%.0f orders/s for %.0f s, of which %.0f/s ended: %d taken, %d turned away, %d in Error, %d asked again", x.PerSecond, x.Seconds, x.Carried, x.Submitted, x.TurnedAway, x.Errors, x.AskedAgain))
+				row("", fmt.Sprintf("p50 %.1f ms, p99 %.1f ms; normal: p50 %.1f ms, p99 %.1f ms", x.P50, x.P99, x.NormalP50, x.NormalP99))
+				row("", fmt.Sprintf("unread at the end of it: %d submissions, %d replies", x.UnreadOrders, x.UnreadReplies))
+				row("", fmt.Sprintf("all ended after %.1f s; new orders normal after %.0f s: p99 %.1f ms", x.Drained, x.BackToNormal, x.AfterP99))
+			}
 			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -46,6 +47,12 @@ type Options struct {
 	Orders int
 	// Single is how many orders are measured one at a time.
 	Single int
+	// Overload, if not 0, is for how long twice as much is submitted then as is
+	// carried.
+	Overload time.Duration
+	// MaxLag, if not 0, has that submitted as the HTTP API does it: what finds its
+	// lane so far behind is turned away.
+	MaxLag time.Duration
 	Logger *slog.Logger
 }
 
@@ -71,7 +78,8 @@ type Report struct {
 	CPU         float64 `json:"cpu_cores"`
 	CPUPerOrder float64 `json:"cpu_us_per_order"`
 	// Memory is the process's resident set at the end, in MiB.
-	Memory float64 `json:"memory_mib"`
+	Memory   float64 `json:"memory_mib"`
+	Overload *Excess `json:"overload,omitempty"`
 }
 
 const definition = `
@@ -125,7 +133,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	defer func() { err = errors.Join(err, remove(admin, namespace)) }()
 
 	instance, err := orchestrator.New(ctx, orchestrator.Config{
-		ID: "bench", Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, "state"), Logger: o.Logger,
+		ID: "bench", Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, "state"), MaxLag: o.MaxLag, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -150,18 +158,23 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		err = errors.Join(err, instance.Close())
 	}()
 	start("orchestrator", func() error { return instance.Run(ctx) })
-	flow, err := workflow.Parse("bench.yaml", []byte(definition))
+	source := definition
+	if o.Overload > 0 {
+		source = strings.ReplaceAll(source, "60s", impatient)
+	}
+	flow, err := workflow.Parse("bench.yaml", []byte(source))
 	if err != nil {
 		return nil, err
 	}
 	if err := instance.Register(ctx, flow); err != nil {
 		return nil, err
 	}
+	var asked atomic.Int64
 	for _, step := range flow.Steps {
 		start("agent "+step.Agent, func() error {
 			return agents.Serve(ctx, agents.Config{
 				Agent: step.Agent, Brokers: o.Brokers, Namespace: namespace, Concurrency: 256, KafkaOptions: kafka, Logger: o.Logger,
-			}, agents.Operations{step.Do: agents.Do(work)})
+			}, agents.Operations{step.Do: agents.Do(work(&asked))})
 		})
 	}
 
@@ -172,6 +185,12 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	defer l.close()
 	if err := l.measure(ctx, &o, report, written); err != nil {
 		return nil, err
+	}
+	if o.Overload > 0 {
+		x := &excess{load: l, Options: &o, instance: instance, asked: &asked}
+		if report.Overload, err = x.measure(ctx, report.OrdersPerSecond); err != nil {
+			return nil, err
+		}
 	}
 	return report, nil
 }
@@ -185,9 +204,12 @@ type receipt struct {
 	Reference string `json:"reference"`
 }
 
-// work stands for a remote call: it only has an answer.
-func work(_ context.Context, r agents.Request[order]) (receipt, error) {
-	return receipt{Reference: r.IdempotencyKey}, nil
+// work stands for a remote call: it only has an answer, and counts.
+func work(asked *atomic.Int64) func(context.Context, agents.Request[order]) (receipt, error) {
+	return func(_ context.Context, r agents.Request[order]) (receipt, error) {
+		asked.Add(1)
+		return receipt{Reference: r.IdempotencyKey}, nil
+	}
 }
 
 // remove deletes the topics of the run.

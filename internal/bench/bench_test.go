@@ -3,6 +3,7 @@ package bench
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -51,5 +52,35 @@ func TestRunEmbedded(t *testing.T) {
 	}
 	if r.Broker != "embedded, fsync" || r.Orders != 20 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// Twice as much as is carried is submitted for a moment, and all that was taken ends
+// without an error, whether or not something is turned away.
+func TestRunOverload(t *testing.T) {
+	for _, lag := range []time.Duration{0, 100 * time.Millisecond} {
+		r, err := Run(t.Context(), Options{Partitions: 1, InFlight: 16, Orders: 200, Single: 5, Duration: time.Second, Overload: time.Second, MaxLag: lag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x := r.Overload; x.Errors > 0 || x.Submitted == 0 || lag == 0 && x.TurnedAway > 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+func TestNormalAgain(t *testing.T) {
+	end := time.Now()
+	at := func(second int, took time.Duration) submitted {
+		return submitted{at: end.Add(time.Duration(second)*time.Second + time.Millisecond), took: took}
+	}
+	orders := []submitted{
+		at(0, time.Minute), at(1, time.Millisecond), at(2, 21*time.Millisecond), at(3, 20*time.Millisecond), at(4, 10*time.Millisecond),
+		at(5, 5*time.Millisecond), at(6, time.Second),
+	}
+	for normal, want := range map[float64][2]float64{10: {3, 10}, 1000: {1, 20}, 1: {7, 0}} {
+		if after, p99 := normalAgain(orders, end, normal); after != want[0] || p99 != want[1] {
+			t.Errorf("normal is %g ms: after %g s, with %g ms", normal, after, p99)
+		}
 	}
 }

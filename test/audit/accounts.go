@@ -199,8 +199,16 @@ func (s *settlement) input(r *kgo.Record) {
 		return
 	}
 	s.Inputs++
-	m := read(r, s.Topics)
 	l, aside := s.letters[at]
+	if l.batch {
+		s.PutAside++
+		delete(s.letters, at)
+		if sizeOf(r) < events.MaxDecompressed {
+			s.report("%s was put aside unread, and it has %d bytes", at, sizeOf(r))
+		}
+		return
+	}
+	m := read(r, s.Topics)
 	if aside {
 		s.PutAside++
 		delete(s.letters, at)

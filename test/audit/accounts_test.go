@@ -175,7 +175,7 @@ func (d *desk) settle(rest bool) (*Accounts, []string) {
 			return nil
 		},
 		Came:   func(r *kgo.Record) int64 { return d.came[r] },
-		InTime: Audit{Wrong: time.Minute}.inTime,
+		InTime: Audit{Wrong: func(*Expiry) time.Duration { return time.Minute }}.inTime,
 	}, func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	return accounts, said
 }
@@ -296,5 +296,17 @@ func TestSettle(t *testing.T) {
 	}
 	if *a != want {
 		t.Errorf("%+v, want %+v", *a, want)
+	}
+}
+
+// A batch that takes too much memory is put aside, and the dead letter has nothing of it.
+func TestSettleOfZeros(t *testing.T) {
+	d := honest()
+	zeros := d.inputAt(d.topics.Orders, 0, "", strings.Repeat("\x00", events.MaxDecompressed))
+	d.putAside(&kgo.Record{Topic: zeros.Topic, Offset: zeros.Offset}, fmt.Sprintf(wholeBatch+"it takes too much", zeros.Offset))
+	d.seal(0)
+	a, said := d.settle(true)
+	if a.PutAside != 6 || len(said) > 0 {
+		t.Errorf("%v: %q", a, said)
 	}
 }

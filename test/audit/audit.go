@@ -21,8 +21,9 @@ type Books struct {
 	Histories map[string][]events.Event
 	Messages  map[string]*oracle.Messages
 	Ledgers   map[string]*oracle.Ledger
-	Accounts  *Accounts // nil if they were left out
-	Repeated  int       // messages that were passed over; see [Audit.Twice]
+	Accounts  *Accounts     // nil if they were left out
+	Repeated  []*kgo.Record // messages that were passed over; see [Audit.Twice]
+	Gone      int           // requests that were; see [Audit.Forgetful]
 }
 
 // Audit says how a namespace is audited.
@@ -38,15 +39,24 @@ type Audit struct {
 	// acknowledged: then callers' topics and alerts may tell what was decided
 	// again, at another time.
 	Twice bool
-	// Wrong is how wrong clocks may be.
-	Wrong time.Duration
+	// Wrong, if it is there, is how wrong the clocks may be of who began an attempt, and
+	// of who let it expire.
+	Wrong func(x *Expiry) time.Duration
+	// Refusing are callers' topics that took no status messages for a while.
+	Refusing []string
+	// Forgetful are topics of requests that were deleted, and made again: what they had
+	// before is gone.
+	Forgetful []string
 }
 
 // inTime says whether a reply was surely there before its attempt ended: by Kafka's
 // clock, and not in a transaction, whose end nobody knows.
 func (a Audit) inTime(reply *kgo.Record, x *Expiry) bool {
-	const visible = time.Second // at the latest, to those who ask where the replies end
-	return reply.Attrs.TimestampType() == 1 && !reply.Attrs.IsTransactional() && reply.Timestamp.Add(visible+a.Wrong).Before(x.End)
+	late := time.Second // to be seen by those who ask where the replies end
+	if a.Wrong != nil {
+		late += a.Wrong(x)
+	}
+	return reply.Attrs.TimestampType() == 1 && !reply.Attrs.IsTransactional() && reply.Timestamp.Add(late).Before(x.End)
 }
 
 // Namespace reads all topics of a namespace, and the callers' own, and fails t
@@ -120,7 +130,18 @@ func (n *namespace) books(a Audit) *Books {
 	if err := oracle.Sort(b.Messages, sent); err != nil {
 		n.Fatal(err)
 	}
+	gone, count := a.forgotten(b.Histories, sent, n.topics)
+	b.Gone = count
 	for id, history := range b.Histories {
+		for _, wrong := range a.refusedForNothing(history, n.topics, func(topic string) bool { return n.partitions[topic] > 0 }) {
+			report("%s", wrong)
+		}
+		if gone[id] != nil {
+			if b.Messages[id] == nil {
+				b.Messages[id] = new(oracle.Messages)
+			}
+			b.Messages[id].Gone = gone[id]
+		}
 		if err := oracle.CheckMessages(history, b.Messages[id]); err != nil {
 			n.Error(err)
 		}
@@ -144,7 +165,7 @@ func (b *Books) undone(r *kgo.Record) bool {
 	history, seq := b.Histories[string(r.Key)], oracle.Number(r)
 	gone := seq > len(history) || seq > 0 && string(events.AppendTime(nil, history[seq-1].At)) != events.Header(r, "ce_time")
 	if gone {
-		b.Repeated++
+		b.Repeated = append(b.Repeated, r)
 	}
 	return gone
 }

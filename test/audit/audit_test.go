@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +65,7 @@ func TestMisplaced(t *testing.T) {
 // An order comes into Error by what failed last, or by its deadline.
 func TestUnearned(t *testing.T) {
 	busy, gone, overdue := &events.Error{Code: "busy"}, &events.Error{Code: "gone"}, &events.Error{Code: "overdue"}
+	bad := &events.Error{Code: "bad-expression"}
 	for _, test := range []struct {
 		name     string
 		history  []events.Event
@@ -74,6 +76,9 @@ func TestUnearned(t *testing.T) {
 		{"an undo failed", []events.Event{{Type: events.UndoFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, false},
 		{"the deadline has passed", []events.Event{{Type: events.OrderErrored, At: noon, Error: overdue}}, false},
 		{"the deadline has not passed", []events.Event{{Type: events.OrderErrored, At: noon.Add(-1), Error: overdue}}, true},
+		{"the output of a skipped step was wanted", []events.Event{{Type: events.StepSkipped, Step: "b"}, {Type: events.OrderErrored, Step: "a", Error: bad}}, false},
+		{"no step was skipped whose output is wanted", []events.Event{{Type: events.StepCompleted, Step: "b"}, {Type: events.OrderErrored, Step: "a", Error: bad}}, true},
+		{"another step was skipped later", []events.Event{{Type: events.OrderErrored, Step: "a", Error: bad}, {Type: events.StepSkipped, Step: "b"}}, true},
 		{"nothing failed", []events.Event{{Type: events.OrderErrored, Step: "a", Error: gone}}, true},
 		{"no undo failed", []events.Event{{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, true},
 		{"another step failed", []events.Event{{Type: events.StepFailed, Step: "b", Error: gone}, {Type: events.OrderErrored, Step: "a", Error: gone}}, true},
@@ -115,7 +120,40 @@ func TestUndone(t *testing.T) {
 			t.Errorf("%+v", test.message.Headers)
 		}
 	}
-	if b.Repeated != 2 {
-		t.Errorf("%d came twice", b.Repeated)
+	if len(b.Repeated) != 2 {
+		t.Errorf("%d came twice", len(b.Repeated))
+	}
+}
+
+// A caller's topic is given up only if something is wrong with it.
+func TestRefusedForNothing(t *testing.T) {
+	topics := emptyDesk().topics
+	there := func(topic string) bool { return topic != "nowhere" }
+	a := Audit{Refusing: []string{"narrow"}}
+	for to, wrong := range map[string]bool{"shop": true, "narrow": false, "nowhere": false, "no topic": false, "ns.journal": false, "ns.requests.bank": false} {
+		history := []events.Event{{Type: events.OrderAccepted, ReplyTo: to}, {Type: events.StatusRefused, Seq: 2, ReplyTo: to}}
+		if found := a.refusedForNothing(history, &topics, there); (len(found) > 0) != wrong {
+			t.Errorf("%s: %q", to, found)
+		}
+	}
+}
+
+// Of a topic that was deleted meanwhile requests may be missing, and of no other.
+func TestForgotten(t *testing.T) {
+	topics := emptyDesk().topics
+	histories := map[string][]events.Event{"o": {
+		{Type: events.OrderAccepted, Seq: 1},
+		{Type: events.StepStarted, Seq: 2, Agent: "bank"},
+		{Type: events.StepStarted, Seq: 3, Agent: "shop"},
+		{Type: events.StepStarted, Seq: 4, Agent: "bank"},
+		{Type: events.UndoStarted, Seq: 5, Agent: "bank"},
+	}}
+	sent := []*kgo.Record{{Topic: topics.Requests("bank"), Key: []byte("o"), Headers: []kgo.RecordHeader{header("ce_id", "o/4/request")}}}
+	gone, n := Audit{Forgetful: []string{topics.Requests("bank")}}.forgotten(histories, sent, &topics)
+	if n != 2 || !slices.Equal(gone["o"], []uint64{2, 5}) {
+		t.Errorf("%v", gone)
+	}
+	if gone, n := (Audit{}).forgotten(histories, sent, &topics); n != 0 || gone != nil {
+		t.Errorf("%v", gone)
 	}
 }

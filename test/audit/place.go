@@ -118,7 +118,11 @@ type letter struct {
 	part   bool   // some of it was too large to be put aside
 	// Whether the value, the headers and the key are with it.
 	valued, headed, keyed bool
+	batch                 bool // it stands for a batch that takes too much memory, and has nothing of it
 }
+
+// wholeBatch begins why a batch of one record was put aside unread.
+const wholeBatch = "the batch with the offsets %[1]d to %[1]d is only at the source: "
 
 // onlyAtTheSource begins what a reason says of each part that is left out.
 const onlyAtTheSource = "; the %s is only at the source: "
@@ -140,6 +144,7 @@ func (s *settlement) letter(r *kgo.Record) {
 	l.part = !l.valued || !l.headed || !l.keyed
 	l.reason, _, _ = strings.Cut(reason, fmt.Sprintf(onlyAtTheSource, "value"))
 	l.reason = unique.Make(l.reason).Value()
+	l.batch = strings.HasPrefix(reason, fmt.Sprintf(wholeBatch, from.offset))
 	s.letters[from] = l
 }
 

@@ -159,6 +159,15 @@ func TestSettleRefuses(t *testing.T) {
 		{"a dead letter lacks what it could have", record("dead-letters", 1, func(r *kgo.Record) {
 			r.Value, r.Headers[0] = nil, header("waybill_reason", "not a JSON object; the value is only at the source: it is too large")
 		}), "was put aside in part"},
+		{"what is small was put aside as a batch that nobody can read", func(d *desk) {
+			r := d.inputAt(d.topics.Replies, 0, "", "zeros")
+			d.putAside(&kgo.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}, fmt.Sprintf(wholeBatch+"it takes too much", r.Offset))
+			d.seal(0)
+		}, "was put aside unread, and it has 5 bytes"},
+		{"a batch that nobody can read was taken", func(d *desk) {
+			d.inputAt(d.topics.Replies, 0, "", strings.Repeat("\x00", events.MaxDecompressed))
+			d.seal(0)
+		}, "ns.replies/0/5 was taken"},
 		{"a dead letter without a reason", record("dead-letters", 1, func(r *kgo.Record) { r.Headers[0].Value = nil }), "cannot be read"},
 		{"what can be read was put aside", func(d *desk) {
 			d.putAside(d.reply("o", `"step":"a","attempt":1,"status":"completed"`), "not a JSON object")

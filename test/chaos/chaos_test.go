@@ -62,9 +62,11 @@ type run struct {
 	kafka     *cluster
 	instances []*instance
 	service   *world.Service
-	caller    string // the topic that some orders name
+	flows     []string
 	office    *office.Office
 	load      *world.Load
+
+	caller, narrow, remote string // topics that some orders name
 
 	agents     sync.WaitGroup // and other clients
 	background sync.WaitGroup
@@ -72,6 +74,11 @@ type run struct {
 	mu     sync.Mutex
 	faults []done
 	forced int // instances that did not end well when they were told to
+	zeroed int // batches of zeros that may be on the inputs
+
+	widened         int // partitions that were added to each input
+	serveTroubled   func()
+	dismissTroubled context.CancelFunc
 
 	began, calm, ended time.Time
 }
@@ -83,6 +90,7 @@ func TestChaos(t *testing.T) {
 		t.Skip("no -duration; make chaos gives one")
 	}
 	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, brokers: *brokers, began: time.Now()}
+	r.flows = append(slices.Clip(flows), troubledFlow(r.brokers))
 	if *without != "" {
 		r.without = regexp.MustCompile(*without)
 	}
@@ -104,6 +112,7 @@ func TestChaos(t *testing.T) {
 	r.plainAgent(agents, "alpha", kgo.StickyKeyPartitioner(nil))
 	r.plainAgent(agents, "beta", kgo.RoundRobinPartitioner())
 	r.sdkAgent(agents, "gamma", "ship", "right", "un-right", "one", "un-one", "patient", "un-patient", "sure-2", "un-sure-2")
+	r.troubledAgent(agents)
 	desk := r.client()
 	defer desk.Close()
 	r.office = office.Open(desk, r.topics.Commands)
@@ -188,6 +197,7 @@ func (r *run) prepare() {
 	if _, err := kadm.NewClient(caller).CreateTopic(r.Context(), 2, -1, nil, r.caller); err != nil {
 		r.Fatal(err)
 	}
+	r.prepareTopics()
 	for i, addresses := range proxies {
 		var net network
 		for n, address := range addresses {
@@ -274,7 +284,7 @@ func (r *run) verify(i *instance) {
 }
 
 func (r *run) register() {
-	for n, source := range flows {
+	for n, source := range r.flows {
 		file := filepath.Join(r.dir, fmt.Sprintf("flow-%d.yaml", n))
 		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 			r.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/audit"
 	"github.com/waybill-dev/waybill/test/office"
@@ -25,6 +27,7 @@ import (
 type findings struct {
 	books                    *audit.Books
 	claims, events, requests int
+	clocks                   map[int32][]claim // of each partition, in turn
 
 	lost, doubled, stuck, broken []string
 
@@ -37,6 +40,9 @@ type findings struct {
 	quiet                           map[kind][]time.Duration // the longest silence of any partition around a broker's fault
 	woken, reached                  zombies
 	early                           int            // attempts that expired early by a clock beyond the allowance
+	zeros                           int            // batches that nobody could read
+	diverted                        int            // orders whose caller's topic was given up
+	undone                          map[int32]bool // partitions of which something was decided again
 	unknown                         int            // commits whose outcome was unknown
 	said                            map[string]int // messages in the instances' logs
 }
@@ -91,11 +97,14 @@ func (c *recorder) Error(args ...any) {
 func (r *run) check(f *findings) {
 	rules := &recorder{TB: r.T}
 	brokers := r.kafka.addresses()
-	f.books = audit.Audit{Rest: true, Callers: []string{r.caller}, Twice: true, Wrong: furthest}.Namespace(rules, brokers, &r.topics)
 	r.owners(f, brokers)
 	f.readLogs(r)
-	if f.books.Repeated > 0 && f.said[hungAndEnded] == 0 {
-		rules.Errorf("%d messages came twice, and no transaction hung", f.books.Repeated)
+	f.books = r.audit(f).Namespace(rules, brokers, &r.topics)
+	for _, m := range f.books.Repeated {
+		if p := r.partition(string(m.Key)); !f.undone[p] {
+			rules.Errorf("%s: event %s of order %s is told twice, and nobody aborted a transaction of its partition %d that was acknowledged",
+				m.Topic, events.Header(m, "ce_id"), m.Key, p)
+		}
 	}
 	if a := f.books.Accounts; a.Rejected > 0 || a.Panicked > 0 {
 		rules.Errorf("%d orders were rejected, and deciding panicked %d times", a.Rejected, a.Panicked)
@@ -103,8 +112,15 @@ func (r *run) check(f *findings) {
 	for _, wrong := range f.books.Unearned() {
 		rules.Error(wrong)
 	}
-	if dead := oracle.Read(r.T, brokers, r.topics.DeadLetters); len(dead) > 0 {
-		rules.Errorf("%d dead letters, the first because %s", len(dead), events.Header(dead[0], "waybill_reason"))
+	for _, dead := range oracle.Read(r.T, brokers, r.topics.DeadLetters) {
+		if why := events.Header(dead, "waybill_reason"); strings.HasPrefix(why, "the batch with the offsets ") {
+			f.zeros++
+		} else {
+			rules.Errorf("a dead letter, because %s", why)
+		}
+	}
+	if f.zeros > r.zeroed {
+		rules.Errorf("%d batches were put aside, and %d were of zeros", f.zeros, r.zeroed)
 	}
 	f.broken = append(f.broken, rules.said...)
 
@@ -119,6 +135,7 @@ func (r *run) check(f *findings) {
 		}
 	}
 	for id := range f.books.Histories {
+		f.diverted += f.books.Count(id, func(e *events.Event) bool { return e.Type == events.StatusRefused })
 		if !submitted[id] {
 			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
 		}
@@ -155,7 +172,7 @@ func (r *run) check(f *findings) {
 func (r *run) owners(f *findings, brokers []string) {
 	owner := make(map[int32]string)
 	clocks := &clocks{completeBy: make(map[attempt]time.Time), owner: make(map[int32]time.Duration)}
-	f.written = make(map[int32][]time.Time)
+	f.written, f.clocks = make(map[int32][]time.Time), make(map[int32][]claim)
 	for _, record := range oracle.Read(r.T, brokers, r.topics.Journal) {
 		e, err := events.Decode[events.Event](record.Value)
 		if err != nil {
@@ -170,6 +187,7 @@ func (r *run) owners(f *findings, brokers []string) {
 		case e.Type == events.PartitionClaimed:
 			f.claims++
 			owner[record.Partition] = e.Instance
+			f.clocks[record.Partition] = append(f.clocks[record.Partition], claim{record.Offset, clocks.owner[record.Partition]})
 			continue
 		case e.LockedBy != "" && e.LockedBy != owner[record.Partition]:
 			f.broken = append(f.broken, fmt.Sprintf("journal %d/%d: written by %s, and the partition is claimed by %s", record.Partition, record.Offset, e.LockedBy, owner[record.Partition]))
@@ -179,8 +197,48 @@ func (r *run) owners(f *findings, brokers []string) {
 	f.early = clocks.early
 }
 
+// claim is where an owner begins in the journal, and how wrong its clock is.
+type claim struct {
+	offset int64
+	wrong  time.Duration
+}
+
+// audit says what the run knows of the namespace.
+func (r *run) audit(f *findings) audit.Audit {
+	a := audit.Audit{Rest: true, Callers: r.callers(), Twice: true, Refusing: []string{r.narrow}, Wrong: f.wrong}
+	if r.brokers == 1 {
+		a.Forgetful = []string{r.topics.Requests(troubled)}
+	} else { // a reply may stand on a leader long before its followers have it, and it can be read
+		a.Wrong = func(*audit.Expiry) time.Duration { return furthest }
+	}
+	return a
+}
+
+// wrong is how wrong the clocks were of who began an attempt, and of who let it expire.
+func (f *findings) wrong(x *audit.Expiry) (wrong time.Duration) {
+	for _, at := range []int64{x.Started, x.Expired} {
+		var owner claim
+		for _, c := range f.clocks[x.Partition] {
+			if c.offset <= at {
+				owner = c
+			}
+		}
+		wrong = max(wrong, owner.wrong.Abs())
+	}
+	return wrong
+}
+
+// partition is that of an order.
+func (r *run) partition(order string) int32 {
+	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: []byte(order)}, partitions))
+}
+
 // hungAndEnded is what an instance says of a transaction that hung.
 const hungAndEnded = "ended a transaction that hung"
+
+// aborted is what it says if that was acknowledged, or may have been, and its events
+// are gone: they are decided on again, and of what stood on other topics nothing is.
+var aborted = regexp.MustCompile(`(?m)^time=.* msg="` + hungAndEnded + `".* commit=false topic=(\S+) on=(\d+) `)
 
 var (
 	numbers  = regexp.MustCompile(`\d+`)
@@ -192,9 +250,18 @@ var (
 	fatal = regexp.MustCompile(`(?m)^(?:panic:|fatal error:|.*the partition is stopped|.*deciding panicked|.*is not a workflow of its key).*`)
 )
 
+// decidedAgain notes of which partitions a log says so.
+func decidedAgain(log, journal string, partitions map[int32]bool) {
+	for _, m := range aborted.FindAllStringSubmatch(log, -1) {
+		if p, err := strconv.ParseInt(m[2], 10, 32); err == nil && m[1] == journal {
+			partitions[int32(p)] = true
+		}
+	}
+}
+
 // readLogs reads what the instances said.
 func (f *findings) readLogs(r *run) {
-	f.said = make(map[string]int)
+	f.said, f.undone = make(map[string]int), make(map[int32]bool)
 	for _, i := range r.instances {
 		log, err := os.ReadFile(i.log)
 		if err != nil {
@@ -205,6 +272,7 @@ func (f *findings) readLogs(r *run) {
 			f.said[numbers.ReplaceAllString(m[1]+m[2], "N")]++
 		}
 		f.unknown += strings.Count(string(log), "its outcome is unknown")
+		decidedAgain(string(log), r.topics.Journal, f.undone)
 		for _, line := range fatal.FindAllString(string(log), -1) {
 			f.broken = append(f.broken, i.name+" said: "+line)
 		}

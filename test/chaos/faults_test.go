@@ -28,7 +28,7 @@ type done struct {
 // inflict goes through the schedules of all targets, and returns when the last
 // fault is over and everything is up again.
 func (r *run) inflict(ctx context.Context, began time.Time) {
-	for n := range ofCallers + 1 {
+	for n := range targets {
 		name, hit := r.target(n)
 		r.background.Go(func() {
 			for _, f := range schedule(r.seed, n, r.brokers, r.duration, r.session) {
@@ -63,7 +63,9 @@ func (r *run) target(n int) (name string, hit func(context.Context, fault) (left
 	case ofKafka:
 		return "kafka", func(ctx context.Context, f fault) string { r.hitKafka(ctx, f); return "" }
 	case ofCallers:
-		return "caller", r.abandon
+		return "caller", r.hitInputs
+	case ofTopics:
+		return "topics", r.hitTopics
 	}
 	i := r.instances[n-1]
 	return i.name, func(ctx context.Context, f fault) string { return r.hit(ctx, i, f) }
@@ -88,6 +90,8 @@ func (r *run) hitKafka(ctx context.Context, f fault) {
 		r.bounce(ctx, f, all, stop, start)
 	case brokerKill:
 		r.bounce(ctx, f, one, kill, start)
+	case onlyReplica:
+		r.bounce(ctx, f, all[len(all)-1:], kill, start)
 	case brokerRestart:
 		r.bounce(ctx, f, one, stop, start)
 	case brokerPause:
@@ -120,6 +124,14 @@ func (r *run) bounce(ctx context.Context, f fault, nodes []*node, down, up []str
 	if err != nil {
 		r.Errorf("Kafka does not come back: %v", err)
 	}
+}
+
+// hitInputs does what those can do who may write to the inputs.
+func (r *run) hitInputs(ctx context.Context, f fault) (left string) {
+	if f.Kind == zeros {
+		return r.zeros(ctx, f)
+	}
+	return r.abandon(ctx, f)
 }
 
 // abandon submits an order and replies to it in a transaction that is never ended.
@@ -171,7 +183,7 @@ func (r *run) hit(ctx context.Context, i *instance, f fault) (left string) {
 		}
 		hold(ctx, f.Hold)
 		i.up()
-	case freeze:
+	case freeze, doze:
 		i.signal(syscall.SIGSTOP)
 		hold(ctx, f.Hold)
 		i.signal(syscall.SIGCONT)

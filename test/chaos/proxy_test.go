@@ -50,6 +50,7 @@ type proxy struct {
 	closed    bool
 	ends      int // answers to EndTxn in weather that swallows
 	swallowed int // of these
+	held      int // pieces that had to wait
 }
 
 // weather is what becomes of bytes. Bytes that are held arrive later, as TCP
@@ -252,9 +253,13 @@ func readFrame(in *bufio.Reader) ([]byte, error) {
 
 // pass waits until a piece may go on, and says whether it still can.
 func (p *proxy) pass(ctx context.Context, at time.Time, held func(weather) bool) bool {
-	for {
+	for waited := false; ; {
 		p.mu.Lock()
 		waits, changed := held(p.weather), p.changed
+		if waits && !waited {
+			waited = true
+			p.held++
+		}
 		p.mu.Unlock()
 		var due <-chan time.Time
 		if !waits {

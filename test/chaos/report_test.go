@@ -64,7 +64,11 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "requests to agents", Value: f.requests},
 		{Name: "inputs that were accounted for", Value: f.books.Accounts.Inputs},
 		{Name: "records that were forwarded to their partition", Value: f.books.Accounts.Forwarded},
-		{Name: "messages to callers and alerts that came twice, since Kafka lost the end of a transaction", Value: f.books.Repeated},
+		{Name: "messages to callers and alerts that came twice, since Kafka lost the end of a transaction", Value: len(f.books.Repeated)},
+		{Name: "callers' topics that were given up", Value: f.diverted},
+		{Name: "batches that took too much memory, and were put aside", Value: f.zeros},
+		{Name: "partitions that were added to each input", Value: r.widened},
+		{Name: "requests that were deleted with their topic", Value: f.books.Gone},
 		{Name: "calls of the agents' services", Value: r.service.Calls()},
 		{Name: "commands of operators", Value: r.office.Count()},
 		{Name: "claims of partitions", Value: f.claims},
@@ -89,7 +93,7 @@ func (f *findings) counts(r *run) reliability.Figures {
 // faults says how often each kind was inflicted.
 func (f *findings) faults(r *run) (rows reliability.Figures) {
 	dealt := make(map[kind]bool)
-	for target := range ofCallers + 1 {
+	for target := range targets {
 		for _, c := range deckOf(target, r.brokers) {
 			dealt[c.kind] = true
 		}

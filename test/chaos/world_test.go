@@ -96,10 +96,7 @@ func (r *run) submit(ctx context.Context) {
 }
 
 func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error {
-	flow, input, replyTo := fmt.Sprintf("chaos-%d", n%int64(len(flows))), fmt.Sprintf(`{"n":%d}`, n), ""
-	if n%3 == 0 {
-		replyTo = r.caller
-	}
+	flow, input, replyTo := fmt.Sprintf("chaos-%d", n%int64(len(r.flows))), fmt.Sprintf(`{"n":%d}`, n), r.replyTo(n)
 	if n%7 == 0 {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()

@@ -16,6 +16,8 @@ type Messages struct {
 	Requests []events.Request
 	Statuses []events.Status
 	Alerts   []events.Alert
+	// Gone are the numbers of the events whose requests somebody deleted.
+	Gone []uint64
 }
 
 // Sort reads messages, and adds each to those of its order. Those about a
@@ -64,7 +66,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	if len(history) == 0 {
 		return fmt.Errorf("messages about an order without a history: %+v", m)
 	}
-	requests, statuses, alerts := expected(history)
+	requests, statuses, alerts := expected(history, m.Gone)
 	order := history[0].Order
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
@@ -96,8 +98,8 @@ func equal[M any](order, what string, got, want []M) error {
 	return nil
 }
 
-// expected is what must have been sent, from the events alone.
-func expected(history []events.Event) (requests []events.Request, statuses []events.Status, alerts []events.Alert) {
+// expected is what must have been sent, from the events alone, but for what is gone.
+func expected(history []events.Event, gone []uint64) (requests []events.Request, statuses []events.Status, alerts []events.Alert) {
 	accepted := &history[0]
 	l := NewLedger(accepted.Order, nil)
 	for i := range history {
@@ -126,7 +128,7 @@ func expected(history []events.Event) (requests []events.Request, statuses []eve
 		case events.AlertRaised:
 			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At})
 		case events.StepStarted, events.UndoStarted:
-			if s := l.Step(e.Step); s != nil {
+			if s := l.Step(e.Step); s != nil && !slices.Contains(gone, e.Seq) {
 				requests = append(requests, l.request(e, s))
 			}
 		}

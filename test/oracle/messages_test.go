@@ -140,3 +140,25 @@ func TestSort(t *testing.T) {
 		t.Error("a message of an unknown type, and nobody notices")
 	}
 }
+
+// A request may be missing if it is known to be gone, and only then.
+func TestCheckMessagesThatAreGone(t *testing.T) {
+	h := history()
+	for i := range h {
+		h[i].Order, h[i].Seq = "o", uint64(i+1)
+	}
+	at := slices.IndexFunc(h, func(e events.Event) bool { return e.Type == events.StepStarted })
+	records := sent()
+	records = slices.Delete(records, 1, 2) // the first request
+	all := make(map[string]*Messages)
+	if err := Sort(all, records); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckMessages(h, all["o"]); err == nil {
+		t.Error("a request is missing, and nothing was said")
+	}
+	all["o"].Gone = []uint64{h[at].Seq}
+	if err := CheckMessages(h, all["o"]); err != nil {
+		t.Error(err)
+	}
+}

@@ -23,15 +23,18 @@ fails the run. All follows from the seed; a history that fails is shortened as f
 	},
 	{
 		"chaos-1", "Chaos on one broker",
-		`Three instances of ` + "`waybill serve`" + ` on Apache Kafka, 12 partitions, four workflows with undo, waits, parallel steps and
-conditions, agents that fail, refuse, are slow or silent, operators who interfere, callers whose transactions never end.
-Faults are drawn by a seed for each instance, for Kafka and for callers, so they come alone and on top of each other. The clock of the third instance is wrong, and
-differently so at each of its starts. Then the faults stop, the clocks are right, the agents answer everything,
+		`Three instances of ` + "`waybill serve`" + ` on Apache Kafka, 12 partitions, six workflows with undo, waits, parallel steps and
+conditions, agents that fail, refuse, are slow or silent, operators who interfere, callers whose transactions never end,
+or who send 64 MiB in a few kilobytes. An agent's topic is deleted and made again, a caller's takes next to nothing for a
+while, and partitions are added to the inputs. Faults are drawn by a seed for each instance, for Kafka, for callers and
+for topics, so they come alone and on top of each other. The clock of the third instance is wrong, and differently so at
+each of its starts. Then the faults stop, the clocks are right, the agents answer everything,
 operators resubmit what is in Error, and all that stands on Kafka is checked: every submission was accepted once and
 ended, every command was acted on once, no history breaks a rule of [the oracle](../test/oracle), every request, status
 and alert left once, agents did what the journal says and nothing that it does not ask for, every attempt was begun by
-the partition's last claimant, no clock within the allowance let an attempt expire early, and the projections of all
-three instances equal a replay of the journal.
+the partition's last claimant, no clock within the allowance let an attempt expire early, none expired whose reply was on
+its topic in time by Kafka's clock, no caller's topic was given up but the one that took nothing, and the projections of
+all three instances equal a replay of the journal.
 
 A seed draws the same faults at the same times. What they meet is not the same: the system schedules processes as it
 likes. Times until partitions are served include whatever came on top, such as Kafka being down. Where an instance is
@@ -42,7 +45,9 @@ a process supervisor does it.`,
 	{
 		"chaos-3", "Chaos on three brokers",
 		`The same on a cluster of three nodes, each of them broker and controller, with three replicas of everything and
-` + "`min.insync.replicas=2`" + `. What can happen to a broker happens to one of the three, or to one after the other.`,
+` + "`min.insync.replicas=2`" + `. What can happen to a broker happens to one of the three, or to one after the other.
+One of them alone has an agent's and a caller's topic, and is killed for longer. When a reply can be read depends on the
+followers of its leader, so that one in time expired is not looked for.`,
 	},
 	{
 		"takeover", "Takeover",
@@ -129,7 +134,12 @@ func of(part string, names ...string) source { return source{part, names} }
 var rows = []row{
 	{"instances killed", append(inChaos("faults", "kill -9 of an instance"), of("simulation", "drawn", "an instance was killed"), of("kills", "kills"), of("dev", "kills"))},
 	{"brokers killed", append(inChaos("faults", "kill -9 of Kafka"), of("chaos-3", "faults", "kill -9 of a broker"))},
-	{"brokers paused", []source{of("chaos-3", "faults", "broker paused")}},
+	{"brokers paused", inChaos("faults", "broker paused")},
+	{"only brokers of an agent's and a caller's topic killed", []source{of("chaos-3", "faults", "kill -9 of the broker that alone has an agent's and a caller's topic")}},
+	{"topics of agents deleted, and made again", []source{of("chaos-1", "faults", "an agent's topic deleted, and made again")}},
+	{"topics of callers that take next to nothing", inChaos("faults", "a caller's topic takes next to nothing (max.message.bytes)")},
+	{"partitions added to the inputs", inChaos("faults", "a partition added to each input")},
+	{"batches that take more memory than one may", inChaos("faults", "a batch of zeros on an input that takes more memory than one may")},
 	{"brokers restarted", append(inChaos("faults", "Kafka restarted in good order"),
 		of("chaos-3", "faults", "broker restarted in good order"), of("chaos-3", "faults", "all brokers restarted, one after the other"))},
 	{"answers to commits that were lost", append(inChaos("answers to commits that were swallowed"), of("simulation", "drawn", "end is not answered"))},
