@@ -64,8 +64,9 @@ func (l *Lane) park(in *input) (bool, error) {
 	}
 	// Others that must wait find room beside those of workflows that are not run here.
 	if len(l.parked.inputs) >= maxParked/2 || l.parked.bytes >= parkedBytes/2 {
-		if in.Problem = l.notRun(in); in.Problem != nil {
-			return false, nil
+		if newer := l.notRun(in); newer != nil {
+			in.Problem = newer
+			return false, nil //nolint:nilerr // it is rejected for that
 		}
 	}
 	if len(l.parked.inputs) == 0 {
