@@ -32,6 +32,13 @@ func guard(env *Env, order *projections.Order, in *Input, decide func() Decision
 	return decide()
 }
 
+// Hold decides what becomes of an order, and of the input, if there is one, on which
+// deciding is of no use: what follows cannot be written. That is what [On] says of a
+// panic.
+func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
+	return poisoned(env, order, in, why)
+}
+
 // poisoned decides what becomes of an order, and of the input, if there is one,
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
@@ -65,7 +72,7 @@ func (d *decider) holdOrder(reason string, first bool) {
 	id := quote(d.order.ID)
 	action := "find out why, then let it go on: waybill order release " + id
 	if first || len(d.order.Waiting) > 0 {
-		action += fmt.Sprintf("; or give up the input on which it panicked: waybill order release %s --discard", id)
+		action += fmt.Sprintf("; or give up the first input that waits: waybill order release %s --discard", id)
 	}
 	d.errored(events.Event{Held: true, Reason: reason, Error: &events.Error{Code: "internal", Message: reason, Permanent: true}}, action)
 }

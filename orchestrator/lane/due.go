@@ -60,7 +60,7 @@ func (l *Lane) supervise(ctx context.Context) error {
 	}
 	env := l.env()
 	for i, s := range l.due.found {
-		if l.current.full() {
+		if l.full() {
 			l.due.found, l.look = l.due.found[i:], true
 			return nil
 		}
@@ -74,8 +74,15 @@ func (l *Lane) supervise(ctx context.Context) error {
 		if step := order.Step(s.name); step != nil && order.Attention(step).After(l.due.at) {
 			continue // what began since the look: its reply may be behind the end
 		}
-		d := decide.Supervise(env, order, s.name)
-		if l.take(d); d.Order == nil && d.Away != "" {
+		var d decide.Decision
+		if why, _ := l.halves.held(ofDue(s.order)); why != "" {
+			d = decide.Hold(env, order, nil, why)
+		} else {
+			d = decide.Supervise(env, order, s.name)
+		}
+		if l.take(d); d.Order != nil {
+			l.current.units = append(l.current.units, ofDue(s.order))
+		} else if d.Away != "" {
 			l.away.waits(s, d.Away)
 		}
 	}

@@ -92,6 +92,7 @@ type Lane struct {
 	parked  parked
 	rest    []input // was read, and found no room in the batch
 	away    away
+	halves  *Halves
 	flushed time.Time
 	learned time.Time
 	// tookOver is when the takeover was complete, until the first decision.
@@ -110,7 +111,7 @@ type Lane struct {
 func New(cfg Config, partition int32, broker Broker, world World, state *projections.Partition, log *slog.Logger) *Lane {
 	l := &Lane{
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
-		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions),
+		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), halves: new(Halves),
 	}
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	return l
@@ -130,6 +131,7 @@ type Batch struct {
 	records []*kgo.Record
 	bytes   int
 	orders  map[string]*change
+	units   []string // inputs, and orders of which something is due, on which it decides
 	sealed  events.Seal
 	last    *kgo.Record // the journal record that carries the seal
 	// moved says that input positions changed.
@@ -234,6 +236,9 @@ func (l *Lane) conclude(err error) error {
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			r := refused.Record
 			l.world.Refused(TopicPartition{r.Topic, r.Partition}, recordSize(r), refused.Alone, refused.Err)
+			if definite(refused.Err) {
+				l.halves.refused(l.inflight.units, l.time.Timer(), refused, r.Topic == l.topics.DeadLetters)
+			}
 		}
 		if late, ok := errors.AsType[*LateError](err); ok {
 			for _, topic := range late.Topics {
@@ -244,6 +249,7 @@ func (l *Lane) conclude(err error) error {
 	}
 	b := l.inflight
 	l.inflight, l.clock.wrote = nil, b.began
+	l.halves.committed(b.units, l.time.Timer())
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
 		offsets := make([]int64, len(c.journal))
@@ -342,7 +348,7 @@ func (l *Lane) decideOn(ctx context.Context, read []input) error {
 	}
 	env := l.env()
 	for i := range read {
-		if l.current.full() {
+		if l.full() {
 			l.rest = read[i:]
 			break
 		}
@@ -371,6 +377,7 @@ func (l *Lane) takeIn(env *decide.Env, in *input) error {
 		return nil
 	}
 	l.current.moved = true
+	l.current.units = append(l.current.units, in.Record.Source())
 	switch {
 	case in.Unreadable != "":
 		l.putAside(in.Record, in.Unreadable)
@@ -392,8 +399,13 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		l.putAside(in.Record, "there is no order of this id")
 		return nil
 	}
-	env.Full = l.current.full()
-	d := decide.On(env, order, &in.Input)
+	env.Full = l.full()
+	var d decide.Decision
+	if why, _ := l.halves.held(in.Record.Source()); why != "" {
+		d = decide.Hold(env, order, &in.Input, why)
+	} else {
+		d = decide.On(env, order, &in.Input)
+	}
 	l.take(d)
 	env.Reuse(d.Messages)
 	return nil
@@ -476,7 +488,11 @@ func (l *Lane) advance(r *kgo.Record) {
 // it: it is forwarded exactly once. One that Kafka would not take is put aside.
 func (l *Lane) forward(in *input) {
 	r := in.record
-	if why := l.refuses(r.Topic, in.Record.Size()+decide.EnvelopeSize); why != "" {
+	why := l.refuses(r.Topic, in.Record.Size()+decide.EnvelopeSize)
+	if held, _ := l.halves.held(in.Record.Source()); held != "" {
+		why = held
+	}
+	if why != "" {
 		l.putAside(in.Record, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}

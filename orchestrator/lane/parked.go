@@ -123,7 +123,7 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		if err != nil {
 			return err
 		}
-		if wait || l.current.full() {
+		if wait || l.full() {
 			l.parked.add(in)
 			continue
 		}
