@@ -80,22 +80,22 @@ func (d *decider) holdOrder(reason string, first bool) {
 // holdInput has an input wait behind those that wait already. One for which there is
 // no room is put aside.
 func (d *decider) holdInput(r *Record) {
-	raw, size := rawOf(r), r.Size()
+	size := r.Size()
 	for i := range d.order.Waiting {
 		size += recordOf(&d.order.Waiting[i]).Size()
 	}
-	why := d.env.Refuses(d.env.Topics.Journal, len(raw.Append(nil))+EnvelopeSize)
+	why := ""
 	switch n := len(d.order.Waiting); {
 	case n >= maxWaiting:
 		why = fmt.Sprintf("%d inputs wait, and no more may", n)
 	case size > waitingBytes:
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
+	default:
+		why = d.try(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: rawOf(r)})
 	}
 	if why != "" {
 		d.putAside(r, "the order is held, and this cannot wait for its release: "+why)
-		return
 	}
-	d.record(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
 }
 
 // putAside puts an input aside that changes nothing.
