@@ -96,6 +96,12 @@ func (d *directory) isOwn(topic string) bool {
 	return (d.own.Owns(topic) || topic == d.own.Status) && !d.ofAgent(topic)
 }
 
+// isInput says that lanes forward to topic.
+func (d *directory) isInput(topic string) bool {
+	_, ok := d.own.Input(topic)
+	return ok
+}
+
 // learn asks Kafka about those of the topics that are not known, all at once.
 // A topic stays unknown when Kafka does not answer.
 func (d *directory) learn(ctx context.Context, topics ...string) {
@@ -188,7 +194,7 @@ func (d *directory) know(topic string, s said) {
 	switch {
 	case s.err != nil:
 		d.doubted(topic, &facts, s.err, doubt{})
-	case d.ofAgent(topic):
+	case d.ofAgent(topic), d.isInput(topic):
 		facts.absences(&s, d.partitions)
 		if facts.away != "" || facts.down != nil {
 			facts.until = now.Add(awayLast)
@@ -308,7 +314,8 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 	switch {
 	case errors.Is(err, lane.ErrLate):
 		if !d.ofAgent(at.Topic) {
-			return
+			facts.until = now // Kafka may say by now which partition that was
+			break
 		}
 		if now.Sub(facts.lateAt) > 2*lateLongest {
 			facts.late = 0
@@ -365,7 +372,7 @@ func (d *directory) Away(at lane.TopicPartition, size int) string {
 	doubt := facts.doubt
 	switch why := facts.down[at.Partition]; {
 	case d.isOwn(at.Topic):
-		return ""
+		return why
 	case facts.away != "":
 		return facts.away
 	case why != "":

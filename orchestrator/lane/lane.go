@@ -91,6 +91,7 @@ type Lane struct {
 	added   []TopicPartition // partitions that were added to inputs, and that it reads too
 	parked  parked
 	rest    []input // was read, and found no room in the batch
+	behind  []behind
 	away    away
 	halves  *Halves
 	flushed time.Time
@@ -123,7 +124,7 @@ func (l *Lane) Position() events.Positions { return *l.committed.Load() }
 // Busy says whether something is decided that is not committed, inputs wait for what
 // is not known yet, or Kafka is being asked.
 func (l *Lane) Busy() bool {
-	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || l.asking || l.due.asks
+	return l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || len(l.behind) > 0 || l.asking || l.due.asks
 }
 
 // Batch is what becomes one transaction.
@@ -352,6 +353,9 @@ func (l *Lane) decideOn(ctx context.Context, read []input) error {
 			l.rest = read[i:]
 			break
 		}
+		if l.stays(&read[i]) {
+			continue
+		}
 		wait, err := l.tooEarly(ctx, &read[i])
 		if err == nil && !wait {
 			wait, err = l.park(&read[i])
@@ -443,6 +447,9 @@ func (l *Lane) take(d decide.Decision) {
 // the world: which topics can be written.
 func (l *Lane) prepare(ctx context.Context, read []input) error {
 	var topics []string
+	for _, b := range l.behind {
+		topics = append(topics, b.at.Topic)
+	}
 	for _, in := range slices.Concat(l.parked.inputs, read) {
 		if l.strays(&in) {
 			topics = append(topics, in.record.Topic) // it is forwarded there
@@ -515,7 +522,10 @@ func (l *Lane) refuses(topic string, size int) string {
 
 // unwritable says why a record of size bytes cannot be produced on topic now.
 func (l *Lane) unwritable(topic string, size int) string {
-	at := TopicPartition{topic, l.partition}
+	return l.unwritableAt(TopicPartition{topic, l.partition}, size)
+}
+
+func (l *Lane) unwritableAt(at TopicPartition, size int) string {
 	if l.unseen.has(at) {
 		return "nobody tells what hangs there"
 	}
