@@ -79,7 +79,7 @@ const (
 // putAside puts an input among the dead letters, byte for byte. What is too large
 // for that stays at its source, and the dead letter says so.
 func (l *Lane) putAside(in *decide.Record, reason string) {
-	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: in.Written}
+	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: l.notAhead(in.Written)}
 	for _, h := range in.Headers {
 		letter.Headers = append(letter.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}

@@ -504,11 +504,20 @@ func (l *Lane) forward(in *input) {
 		return
 	}
 	l.current.add(&kgo.Record{
-		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: r.Timestamp,
+		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: l.notAhead(r.Timestamp),
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
 			kgo.RecordHeader{Key: headerWritten, Value: events.AppendTime(nil, in.Record.Written)},
 			kgo.RecordHeader{Key: headerForwarded, Value: []byte(in.Record.Source())}),
 	})
+}
+
+// notAhead is t, or now: Kafka refuses records whose time is far ahead, but may have taken
+// one before it did so.
+func (l *Lane) notAhead(t time.Time) time.Time {
+	if now := l.time.Wall(); t.After(now) {
+		return now
+	}
+	return t
 }
 
 // refuses says why a record of size bytes can never be produced on topic, "" if it
