@@ -116,6 +116,12 @@ func (d *directory) isOwn(topic string) bool {
 	return (d.own.Owns(topic) || topic == d.own.Status) && !d.ofAgent(topic)
 }
 
+// isInput says that lanes forward to topic.
+func (d *directory) isInput(topic string) bool {
+	_, ok := d.own.Input(topic)
+	return ok
+}
+
 // isCallers says that topic is neither Waybill's own nor an agent's.
 func (d *directory) isCallers(topic string) bool { return !d.isOwn(topic) && !d.ofAgent(topic) }
 
@@ -343,7 +349,7 @@ func (d *directory) know(topic string, s said) {
 	switch {
 	case s.err != nil:
 		d.doubted(topic, &facts, s.err, doubt{})
-	case d.ofAgent(topic):
+	case d.ofAgent(topic), d.isInput(topic):
 		facts.absences(&s, d.partitions)
 		if facts.away != "" || facts.down != nil {
 			facts.until = now.Add(awayLast)
@@ -447,7 +453,8 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 	switch {
 	case errors.Is(err, lane.ErrLate):
 		if !d.ofAgent(at.Topic) {
-			return
+			facts.until = now // Kafka may say by now which partition that was
+			break
 		}
 		if now.Sub(facts.lateAt) > 2*lateLongest {
 			facts.late = 0
@@ -504,7 +511,7 @@ func (d *directory) Away(at lane.TopicPartition, size int) string {
 	doubt := facts.doubt
 	switch why := facts.down[at.Partition]; {
 	case d.isOwn(at.Topic):
-		return ""
+		return why
 	case !d.known(at.Topic):
 		return "Kafka has not said yet what it is"
 	case facts.away != "":

@@ -136,6 +136,31 @@ func TestAgentsThatAreAway(t *testing.T) {
 	}
 }
 
+// What is forwarded waits for a partition of an input that cannot be written now. Nothing
+// else that is Waybill's own does, and a commit that did not get through has it asked.
+func TestInputsThatAreAway(t *testing.T) {
+	d, _ := newBooks(t)
+	leaderless := led(2)
+	leaderless[1] = kadm.PartitionDetail{Partition: 1, Leader: -1}
+	for _, topic := range []string{d.own.Orders, d.own.Replies, d.own.Commands, d.own.Journal, d.own.Status, d.own.Alerts} {
+		_, input := d.own.Input(topic)
+		d.know(topic, said{partitions: led(2)})
+		if d.Refused(at(topic), 0, false, lane.ErrLate); d.topics[topic].until.After(d.now()) {
+			t.Errorf("%s is not asked about again", topic)
+		}
+		for p, want := range map[int32]bool{0: false, 1: input} {
+			d.know(topic, said{partitions: leaderless})
+			if got := d.Away(lane.TopicPartition{Topic: topic, Partition: p}, 1) != ""; got != want {
+				t.Errorf("partition %d of %s is away: %t", p, topic, got)
+			}
+		}
+		d.know(topic, said{partitions: led(2)})
+		if why := d.Away(lane.TopicPartition{Topic: topic, Partition: 1}, 1); why != "" {
+			t.Errorf("%s does not come back: %s", topic, why)
+		}
+	}
+}
+
 // A partition that took nothing in time is left alone, each time for longer.
 func TestAPartitionThatIsLate(t *testing.T) {
 	d, pass := newBooks(t)

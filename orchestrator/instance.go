@@ -108,7 +108,7 @@ type Instance struct {
 var ErrMissingTopics = errors.New("the topics are not as they must be")
 
 // New connects to Kafka and opens the state store. It fails with
-// [ErrMissingTopics] when topics are missing or differ in their partitions,
+// [ErrMissingTopics] when topics are missing, differ in their partitions or take too little,
 // and with [projections.ErrInUse] when another process uses the data
 // directory. While no broker answers it keeps trying until ctx ends. Close
 // what it returns.

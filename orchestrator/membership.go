@@ -49,6 +49,7 @@ type owner interface {
 	Position() events.Positions
 	OrdersRead() int64
 	Unwell() error
+	Narrows(h *lane.Halves)
 }
 
 // ownership is a partition that the group gave.
@@ -165,18 +166,19 @@ var errStuck = errors.New("its lanes end without having got anywhere, and it is 
 // journal for ever.
 func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *projections.Partition) {
 	log := m.log.With("partition", p)
-	rebuilt := false
+	rebuilt, halves := false, new(lane.Halves)
 	for wait := shortPause; ; {
 		l, somewhere := m.newLane(p, state), false
+		l.Narrows(halves)
 		err := l.TakeOver(ctx)
 		if err == nil {
 			err = m.skipLost(ctx, o, l)
 		}
 		if err == nil {
-			before := state.Head().Transaction
+			before, proofs := state.Head().Transaction, halves.Proofs
 			m.serve(o, l)
 			err = l.Serve(ctx)
-			somewhere = state.Head().Transaction > before || m.now().Sub(o.since) >= settled
+			somewhere = state.Head().Transaction-before > halves.Proofs-proofs || m.now().Sub(o.since) >= settled
 		}
 		if ctx.Err() != nil {
 			m.ended(o, nil, somewhere)

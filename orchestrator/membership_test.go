@@ -25,6 +25,7 @@ type kept struct {
 	time   time.Time
 	said   []string
 	served error // whether it was ready when a lane served last
+	halves []*lane.Halves
 	lanes  []end // how each lane ends, one after the other; then the partition is taken away
 }
 
@@ -32,7 +33,7 @@ type kept struct {
 type end struct {
 	takeover, serving error
 	skipping          error         // what was lost
-	commits           bool          // before it ends
+	commits, proves   bool          // before it ends; with the other, only that it can
 	lasts             time.Duration // how long it serves
 }
 
@@ -108,6 +109,9 @@ func (e ends) Serve(context.Context) error {
 	e.served = e.ready()
 	e.time = e.time.Add(e.lasts)
 	if head := e.state.Head(); e.commits {
+		if h := e.halves[len(e.halves)-1]; e.proves {
+			h.Proofs++
+		}
 		if err := e.state.Commit(events.Seal{Transaction: head.Transaction + 1, Events: 1}, head.Offset+1, nil); err != nil {
 			return err
 		}
@@ -115,6 +119,7 @@ func (e ends) Serve(context.Context) error {
 	return e.serving
 }
 func (e ends) Close()                     { e.say("closed") }
+func (e ends) Narrows(h *lane.Halves)     { e.halves = append(e.halves, h) }
 func (e ends) Position() events.Positions { return events.Positions{} }
 func (e ends) OrdersRead() int64          { return 0 }
 
@@ -127,12 +132,12 @@ func (nothing) Poll(context.Context) kgo.Fetches { return nil }
 func (nothing) Close()                           {}
 
 // A lane that ended is followed by another after a pause, which is longer each time,
-// also when it could take over, and short again once one has committed something, or
-// had nothing to commit for a while (S6).
+// also when it could take over, and short again once one has committed something (but
+// not only to show that it can), or had nothing to commit for a while (S6).
 func TestLanesFollowEachOther(t *testing.T) {
 	away := errors.New("Kafka is away")
 	fails := func(n int) []end { return slices.Repeat([]end{{takeover: away}}, n) }
-	k := keeps(t, slices.Concat(fails(6), []end{{serving: away}, {serving: away, lasts: settled - 1}, {serving: away, commits: true}}, fails(1), []end{{serving: away, lasts: settled}}, fails(1))...)
+	k := keeps(t, slices.Concat(fails(6), []end{{serving: away}, {serving: away, lasts: settled - 1}, {serving: away, commits: true}}, fails(1), []end{{serving: away, commits: true, proves: true}, {serving: away, lasts: settled}}, fails(1))...)
 	var waits []string
 	for _, line := range k.said {
 		if wait, ok := strings.CutPrefix(line, "wait "); ok {
@@ -143,12 +148,15 @@ func TestLanesFollowEachOther(t *testing.T) {
 			waits = append(waits, d)
 		}
 	}
-	want := "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 5s 50ms 100ms 50ms 100ms"
+	want := "50ms 100ms 200ms 400ms 800ms 1.6s 3.2s 5s 50ms 100ms 200ms 50ms 100ms"
 	if got := strings.Join(waits, " "); got != want {
 		t.Errorf("it waits %s, and must %s", got, want)
 	}
-	if n := strings.Count(strings.Join(k.said, "\n"), "closed"); n != 13 {
-		t.Errorf("of 13 lanes %d were closed:\n%s", n, strings.Join(k.said, "\n"))
+	if len(slices.Compact(k.halves)) != 1 {
+		t.Error("a lane does not know what the one before found out")
+	}
+	if n := strings.Count(strings.Join(k.said, "\n"), "closed"); n != 14 {
+		t.Errorf("of 14 lanes %d were closed:\n%s", n, strings.Join(k.said, "\n"))
 	}
 }
 
@@ -379,5 +387,6 @@ func (w *waits) Serve(ctx context.Context) error {
 	return nil
 }
 func (*waits) Close()                     {}
+func (*waits) Narrows(*lane.Halves)       {}
 func (*waits) Position() events.Positions { return events.Positions{} }
 func (*waits) OrdersRead() int64          { return 0 }

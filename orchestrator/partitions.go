@@ -52,10 +52,35 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 			}
 		}
 	}
+	for _, err := range i.tooSmall(ctx) {
+		problems = multierror.Append(problems, err)
+	}
 	if err := problems.ErrorOrNil(); err != nil {
 		return 0, fmt.Errorf("%w; see `waybill topics check`: %w", ErrMissingTopics, err)
 	}
 	return n, nil
+}
+
+// tooSmall says which topics take too little. Not everybody may describe configurations:
+// then it shows by what Kafka refuses.
+func (i *Instance) tooSmall(ctx context.Context) (problems []error) {
+	for _, s := range specs(&i.topics, 0, nil) {
+		if s.least == 0 {
+			continue
+		}
+		configs, err := i.admin.DescribeTopicConfigs(ctx, s.name)
+		if err != nil {
+			i.log.Debug("cannot see how large records may be", "topic", s.name, "error", err)
+			continue
+		}
+		config, _ := configs.On(s.name, nil)
+		for _, c := range config.Configs {
+			if s.tooSmall(c) {
+				problems = append(problems, fmt.Errorf("%s takes records of %s bytes, and must take %d: set its max.message.bytes with kafka-configs.sh, best to %s", s.name, c.MaybeValue(), s.least, *s.configs[c.Key]))
+			}
+		}
+	}
+	return problems
 }
 
 // added are the partitions that were added to inputs, each with where it begins.

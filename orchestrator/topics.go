@@ -24,6 +24,9 @@ type topicSpec struct {
 	name       string
 	partitions int32
 	configs    map[string]*string
+	// least is what max.message.bytes must be: with less a lane could not write what it
+	// cannot do without. 0 if it can.
+	least int
 }
 
 // Retention of what is history, and of what is only passing through: long
@@ -33,9 +36,13 @@ const (
 	keepPassing = "2592000000" // 30 days, in milliseconds
 )
 
+// leastMessage has room for the largest status message and the largest alert, and is
+// less than the default of Kafka.
+const leastMessage = 1_000_000
+
 func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec {
 	topic := func(name string, partitions int32, retention string) topicSpec {
-		return topicSpec{name, partitions, map[string]*string{
+		return topicSpec{name: name, partitions: partitions, configs: map[string]*string{
 			"retention.ms":      &retention,
 			"retention.bytes":   new("-1"), // whatever the cluster's default is
 			"cleanup.policy":    new("delete"),
@@ -52,10 +59,14 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 	for _, input := range topics.Inputs() {
 		all = append(all, stamped(topic(input, partitions, keepPassing)))
 	}
+	takes := func(least int, s topicSpec) topicSpec {
+		s.least = least
+		return s
+	}
 	all = append(all,
-		stamped(topic(topics.Journal, partitions, keepForever)),
-		topic(topics.Status, partitions, keepPassing),
-		topic(topics.Alerts, partitions, keepPassing),
+		takes(events.MaxBatch, stamped(topic(topics.Journal, partitions, keepForever))),
+		takes(leastMessage, topic(topics.Status, partitions, keepPassing)),
+		takes(leastMessage, topic(topics.Alerts, partitions, keepPassing)),
 		topic(topics.DeadLetters, partitions, keepForever),
 		topic(topics.Workflows, 1, keepForever),
 	)
@@ -64,6 +75,12 @@ func specs(topics *events.Topics, partitions int32, agents []string) []topicSpec
 		all = append(all, topic(topics.Requests(agent), partitions, keepPassing))
 	}
 	return all
+}
+
+// tooSmall says that c is how large records may be, and that is too little.
+func (s *topicSpec) tooSmall(c kadm.Config) bool {
+	takes, err := strconv.Atoi(c.MaybeValue())
+	return c.Key == "max.message.bytes" && err == nil && takes < s.least
 }
 
 // DefaultPartitions is how many a namespace has if nobody says anything else.
@@ -251,7 +268,7 @@ func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics,
 		}
 		for _, c := range config.Configs {
 			if w := s.configs[c.Key]; w != nil && *w != c.MaybeValue() {
-				found = append(found, Difference{s.name, c.Key, c.MaybeValue(), *w, false})
+				found = append(found, Difference{s.name, c.Key, c.MaybeValue(), *w, s.tooSmall(c)})
 			}
 		}
 	}

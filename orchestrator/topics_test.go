@@ -1,10 +1,15 @@
 package orchestrator
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/kafka"
@@ -55,6 +60,54 @@ func TestCheckTopics(t *testing.T) {
 
 // Kafka's clock stamps what a new namespace reads and decides. One that is of before
 // goes on, and the check says what it lacks.
+// No instance starts where Kafka would refuse what a lane cannot do without, and the
+// check says so. Other differences harm nobody, and neither does what may not be seen.
+func TestTopicsThatTakeTooLittle(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		topics, err := events.NewTopics(kafka.Namespace(t))
+		must(t, err)
+		_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 1, 1)
+		must(t, err)
+		for _, c := range []struct {
+			topic   string
+			takes   int
+			harmful bool
+		}{
+			{topics.Journal, events.MaxBatch, false},
+			{topics.Journal, events.MaxBatch - 1, true},
+			{topics.Status, 1_048_588, false}, // Kafka's default
+			{topics.Status, 900_000, true},
+			{topics.Alerts, 900_000, true},
+			{topics.DeadLetters, 10_000, false},
+			{topics.Orders, 10_000, false},
+		} {
+			set := func(takes int) {
+				t.Helper()
+				_, err := b.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: new(strconv.Itoa(takes))}}, c.topic)
+				must(t, err)
+			}
+			set(c.takes)
+			oracle.Until(t, "the check finds it", func() error {
+				found, err := CheckTopics(t.Context(), b.Client(t), &topics, nil)
+				must(t, err)
+				found = slices.DeleteFunc(found, func(d Difference) bool { return d.Topic == "" })
+				if len(found) != 1 || found[0].Topic != c.topic || found[0].Have != strconv.Itoa(c.takes) || found[0].Harmful != c.harmful {
+					return fmt.Errorf("%s takes %d: %+v", c.topic, c.takes, found)
+				}
+				return nil
+			})
+			i, err := New(t.Context(), Config{ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
+			if i != nil {
+				must(t, i.Close())
+			}
+			if errors.Is(err, ErrMissingTopics) != c.harmful || err != nil && !strings.Contains(err.Error(), fmt.Sprintf("%s takes records of %d bytes", c.topic, c.takes)) {
+				t.Errorf("%s takes %d: an instance says %v", c.topic, c.takes, err)
+			}
+			set(2*events.MaxBatch + 1<<16)
+		}
+	})
+}
+
 func TestTopicsAreStamped(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics, err := events.NewTopics(kafka.Namespace(t))

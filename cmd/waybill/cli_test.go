@@ -220,7 +220,7 @@ func TestDev(t *testing.T) {
 			t.Fatal(err)
 		}
 		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "2").want(t, 0, "odd.replies", "")
-		waybill(t, "", "topics", "check", "--namespace", "odd").want(t, 1, "partitions", "1 differences")
+		waybill(t, "", "topics", "check", "--namespace", "odd").want(t, 1, "partitions", "2 differences")
 		waybill(t, "", "topics", "create", "--namespace", "odd", "--partitions", "5").want(t, 1, "", "odd.journal has 2 partitions, and 5 were asked for: the number can never change")
 
 		// A namespace that is older than a topic.

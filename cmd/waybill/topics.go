@@ -108,7 +108,7 @@ func newTopicsCheck() *cobra.Command {
 			return err
 		}
 		if harmful > 0 {
-			return fmt.Errorf("%d differences keep an orchestrator from starting: create what is missing with `waybill topics create`; partitions cannot be changed, so a topic with another number must be made anew", harmful)
+			return fmt.Errorf("%d differences keep an orchestrator from starting: create what is missing with `waybill topics create`; partitions cannot be changed, so a topic with another number must be made anew; raise max.message.bytes with kafka-configs.sh", harmful)
 		}
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -54,9 +55,14 @@ const connections = 32
 // Close closes the connections that are kept for later requests.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// encode makes JSON of what is asked for. An input that is {}, [] or "" is one.
+func encode(v any, opts ...jsonv2.Options) ([]byte, error) {
+	return jsonv2.Marshal(v, jsonv1.OmitEmptyWithLegacySemantics(true), jsonv2.JoinOptions(opts...))
+}
+
 // Submit submits an order and returns its id.
 func (c *Client) Submit(ctx context.Context, s *Submission) (string, error) {
-	body, err := jsonv2.Marshal(s, jsontext.AllowDuplicateNames(true))
+	body, err := encode(s, jsontext.AllowDuplicateNames(true))
 	if err != nil {
 		return "", fmt.Errorf("encode the submission: %w", err)
 	}
@@ -217,7 +223,7 @@ func (c *Client) Partitions(ctx context.Context) ([]Partition, error) {
 // SkipLost has a partition go on behind inputs that were lost. The server must be its
 // owner.
 func (c *Client) SkipLost(ctx context.Context, partition int32, act *Act) (*Partition, error) {
-	body, err := jsonv2.Marshal(act)
+	body, err := encode(act)
 	if err != nil {
 		return nil, fmt.Errorf("encode the command: %w", err)
 	}

@@ -256,6 +256,30 @@ func (d *decider) record(event *events.Event) {
 	}
 }
 
+// try records the next event, unless the journal would refuse it, and says why. All that
+// others made, or that grows with the workflow, goes through it; the rest is always small.
+func (d *decider) try(event *events.Event) (refused string) {
+	if refused = d.env.Refuses(d.env.Topics.Journal, estimate(event)); refused == "" {
+		d.record(event)
+	}
+	return refused
+}
+
+// estimate is what the record of an event takes at most, once it is clipped, and so does
+// a message that says no more.
+func estimate(e *events.Event) int {
+	size := EnvelopeSize + len(e.Input) + len(e.Output)
+	if e.Raw != nil {
+		size += len(e.Raw.Append(nil))
+	}
+	for _, names := range [][]string{e.Steps, e.Undone, e.NotUndone} {
+		for _, name := range names {
+			size += len(name) + len(`"",`)
+		}
+	}
+	return size
+}
+
 // errored stops the order and calls an operator, who is told what to do (P2); e says
 // why.
 func (d *decider) errored(e events.Event, action string) {
@@ -296,14 +320,9 @@ func (d *decider) faults(fault *events.Error) []events.Error {
 // [events.CourierFormat] that is found out behind the commit, see [Undelivered].
 func (d *decider) tell(e events.Event) {
 	if to := d.order.ReplyTo; to != "" && d.env.Format < events.CourierFormat {
-		size := EnvelopeSize
+		size := estimate(&e)
 		if e.Type == events.OrderCompleted {
 			size += min(len(d.order.Result()), projections.StatusOutput)
-		}
-		for _, names := range [][]string{e.Undone, e.NotUndone} {
-			for _, name := range names {
-				size += len(name)
-			}
 		}
 		if why := d.env.Refuses(to, size); why != "" {
 			d.record(&events.Event{Type: events.StatusRefused, ReplyTo: to, Reason: why})

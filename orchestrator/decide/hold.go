@@ -31,6 +31,13 @@ func guard(env *Env, order *projections.Order, in *Input, decide func() Decision
 	return decide()
 }
 
+// Hold decides what becomes of an order, and of the input, if there is one, on which
+// deciding is of no use: what follows cannot be written. That is what [On] says of a
+// panic.
+func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
+	return poisoned(env, order, in, why)
+}
+
 // poisoned decides what becomes of an order, and of the input, if there is one,
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
@@ -65,7 +72,7 @@ func (d *decider) holdOrder(reason string, first bool) {
 	id := quote(d.order.ID)
 	action := "find out why, then let it go on: waybill order release " + id
 	if first || len(d.order.Waiting) > 0 {
-		action += fmt.Sprintf("; or give up the input on which it panicked: waybill order release %s --discard", id)
+		action += fmt.Sprintf("; or give up the first input that waits: waybill order release %s --discard", id)
 	}
 	d.errored(events.Event{Held: true, Reason: reason, Error: &events.Error{Code: "internal", Message: reason, Permanent: true}}, action)
 }
@@ -73,22 +80,22 @@ func (d *decider) holdOrder(reason string, first bool) {
 // holdInput has an input wait behind those that wait already. One for which there is
 // no room is put aside.
 func (d *decider) holdInput(r *Record) {
-	raw, size := rawOf(r), r.Size()
+	size := r.Size()
 	for i := range d.order.Waiting {
 		size += recordOf(&d.order.Waiting[i]).Size()
 	}
-	why := d.env.Refuses(d.env.Topics.Journal, len(raw.Append(nil))+EnvelopeSize)
+	var why string
 	switch n := len(d.order.Waiting); {
 	case n >= maxWaiting:
 		why = fmt.Sprintf("%d inputs wait, and no more may", n)
 	case size > waitingBytes:
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
+	default:
+		why = d.try(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: rawOf(r)})
 	}
 	if why != "" {
 		d.putAside(r, "nothing is decided on the order now, and this cannot wait: "+why)
-		return
 	}
-	d.record(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: raw})
 }
 
 // putAside puts an input aside that changes nothing.

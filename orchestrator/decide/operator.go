@@ -116,12 +116,11 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
 			return fmt.Sprintf("%v is %s; only what failed can be resubmitted", t, work.State)
 		}
-		if why := d.env.Refuses(d.env.Topics.Journal, len(c.Input)+EnvelopeSize); why != "" {
-			return "the input cannot be recorded: " + why
-		}
 		act.Input = c.Input
 	}
-	d.record(&act)
+	if why := d.try(&act); why != "" {
+		return "the input cannot be recorded: " + why
+	}
 	d.advance()
 	return ""
 }
@@ -148,12 +147,11 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 			return fmt.Sprintf("step %s is not to be undone", c.Step)
 		}
 	} else {
-		if why := d.env.Refuses(d.env.Topics.Journal, len(c.Output)+EnvelopeSize); why != "" {
-			return "the output cannot be recorded: " + why
-		}
 		act.Output = c.Output
 	}
-	d.record(&act)
+	if why := d.try(&act); why != "" {
+		return "the output cannot be recorded: " + why
+	}
 	d.advance()
 	return ""
 }

@@ -31,6 +31,19 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 	if problem == nil {
 		d.flow, problem = env.admit(s)
 	}
+	if problem == nil {
+		names := make([]string, len(d.flow.Steps))
+		for i := range d.flow.Steps {
+			names[i] = d.flow.Steps[i].Name
+		}
+		if why := d.try(&events.Event{
+			Type: events.OrderAccepted, Order: id,
+			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
+			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s),
+		}); why != "" {
+			problem = fmt.Errorf("the input cannot be recorded: %s", why)
+		}
+	}
 	if problem != nil {
 		d.record(&events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
@@ -38,16 +51,6 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		})
 		return d.made()
 	}
-
-	names := make([]string, len(d.flow.Steps))
-	for i := range d.flow.Steps {
-		names[i] = d.flow.Steps[i].Name
-	}
-	d.record(&events.Event{
-		Type: events.OrderAccepted, Order: id,
-		Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
-		ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s),
-	})
 	if refused != "" {
 		d.record(&events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
 	}
@@ -154,9 +157,6 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 			name = workflow.ID(s.Workflow, s.Version)
 		}
 		return nil, fmt.Errorf("workflow %s is not registered", name)
-	}
-	if why := env.Refuses(env.Topics.Journal, len(s.Input)+EnvelopeSize); why != "" {
-		return nil, fmt.Errorf("the input cannot be recorded: %s", why)
 	}
 	if !s.Deadline.IsZero() && !env.Now.Before(s.Deadline) {
 		return nil, fmt.Errorf("the deadline, %s, has passed", events.AppendTime(nil, s.Deadline))
@@ -279,7 +279,6 @@ func (d *decider) start(t task) bool {
 		d.await(t)
 		return true
 	}
-	d.begun++
 	work := t.work()
 	e.Step, e.Attempt, e.LockedBy, e.Outcome = t.step.Name, work.Attempt+1, d.env.Instance, t.outcome()
 	// The key outlives the attempt, so that the service can tell a repeat (A3).
@@ -292,7 +291,10 @@ func (d *decider) start(t task) bool {
 	if d.env.Skew > 0 {
 		e.Expires = events.Time(e.CompleteBy.Add(d.env.Skew))
 	}
-	d.record(&e)
+	if why := d.try(&e); why != "" {
+		return d.refuse(t, &events.Error{Code: requestRefused, Message: "the attempt cannot be recorded: " + why})
+	}
+	d.begun++
 	return true
 }
 
@@ -353,13 +355,13 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
-	if e.Type == t.completed {
-		if why := d.env.Refuses(d.env.Topics.Journal, len(e.Output)+EnvelopeSize); why != "" {
-			e.Type, e.Output = t.failed, nil
-			e.Error = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
-		}
+	if e.Type != t.completed {
+		d.record(&e)
+	} else if why := d.try(&e); why != "" {
+		e.Type, e.Output = t.failed, nil
+		e.Error = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
+		d.record(&e)
 	}
-	d.record(&e)
 	if t.work().Broken() {
 		d.repair(t)
 		return

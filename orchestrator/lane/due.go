@@ -58,7 +58,7 @@ func (l *Lane) supervise(ctx context.Context) error {
 	l.prepare(nil)
 	env := l.env()
 	for i, s := range l.due.found {
-		if l.current.full() {
+		if l.full() {
 			l.due.found, l.look = l.due.found[i:], true
 			return nil
 		}
@@ -72,8 +72,15 @@ func (l *Lane) supervise(ctx context.Context) error {
 		if step := order.Step(s.name); step != nil && order.Attention(step).After(l.due.at) {
 			continue // what began since the look: its reply may be behind the end
 		}
-		d := decide.Supervise(env, order, s.name)
-		if l.take(d); d.Order == nil && d.Away != "" {
+		var d decide.Decision
+		if why, _ := l.halves.held(ofDue(s.order)); why != "" {
+			d = decide.Hold(env, order, nil, why)
+		} else {
+			d = decide.Supervise(env, order, s.name)
+		}
+		if l.take(d); d.Order != nil {
+			l.current.units = append(l.current.units, ofDue(s.order))
+		} else if d.Away != "" {
 			l.away.waits(s, d.Away)
 		}
 	}
@@ -107,8 +114,12 @@ func (l *Lane) fair() bool {
 	if len(l.due.found) == 0 {
 		return false
 	}
-	read := l.due.end >= 0 && l.position.At(events.InputReplies) >= l.due.end
-	return read || time.Duration(l.due.idle)*l.cfg.SuperviseEvery >= repliesPatience && l.due.idle > 0
+	return l.repliesRead() || time.Duration(l.due.idle)*l.cfg.SuperviseEvery >= repliesPatience && l.due.idle > 0
+}
+
+// repliesRead says that the replies were read that were there when something was found.
+func (l *Lane) repliesRead() bool {
+	return l.due.end >= 0 && l.position.At(events.InputReplies) >= l.due.end
 }
 
 // tick looks at the clock, and asks again what was not answered. While inputs are
@@ -125,7 +136,7 @@ func (l *Lane) tick(taken bool) {
 	if at := l.position.At(events.InputReplies); at > l.due.read {
 		l.due.read, l.due.idle = at, 0
 	}
-	if l.fair() && l.due.idle > 0 {
+	if l.fair() && !l.repliesRead() {
 		l.log.Warn("replies cannot be read, and what has expired does not wait for them any longer", "position", l.due.read, "end", l.due.end, "waited", repliesPatience)
 	}
 }

@@ -60,7 +60,7 @@ func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 
 // retryEarly decides on the commands that waited long enough.
 func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
-	if len(l.early.commands) == 0 {
+	if len(l.early.commands) == 0 || l.full() {
 		return nil
 	}
 	first := &l.early.commands[0]
@@ -75,7 +75,7 @@ func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
 	l.inputs.Resume(l.topics.Commands)
 	err := l.takeIn(env, &waited[0])
 	for i := 1; i < len(waited) && err == nil; i++ {
-		if l.current.full() {
+		if l.full() {
 			l.early.commands = waited[i:]
 			l.inputs.Pause(l.topics.Commands)
 			// What was written since the first of them waited may be what these wait for.

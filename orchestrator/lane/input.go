@@ -81,11 +81,15 @@ const (
 // putAside puts an input among the dead letters, byte for byte. What is too large
 // for that stays at its source, and the dead letter says so.
 func (l *Lane) putAside(in *decide.Record, reason string) {
-	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: in.Written}
+	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: l.notAhead(in.Written)}
 	for _, h := range in.Headers {
 		letter.Headers = append(letter.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	reason = decide.Cut(reason, decide.MaxText)
+	if why, bare := l.halves.held(in.Source()); bare {
+		letter = &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Timestamp: l.time.Wall()}
+		reason += "; all of it is only at the source: " + decide.Cut(why, decide.MaxText)
+	}
 	for _, part := range []struct {
 		name string
 		drop func()

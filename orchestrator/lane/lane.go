@@ -96,8 +96,10 @@ type Lane struct {
 	added   []TopicPartition // partitions that were added to inputs, and that it reads too
 	parked  parked
 	rest    []input // was read, and found no room in the batch
+	behind  []behind
 	away    away
 	courier courier
+	halves  *Halves
 	flushed time.Time
 	learned time.Time
 	// answered is closed when Kafka has said something of topics since the lane asked.
@@ -122,7 +124,7 @@ type Lane struct {
 func New(cfg Config, partition int32, broker Broker, world World, state *projections.Partition, log *slog.Logger) *Lane {
 	l := &Lane{
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
-		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool),
+		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool), halves: new(Halves),
 	}
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.courier.targets = make(map[string]*target)
@@ -139,7 +141,7 @@ func (l *Lane) OrdersRead() int64 { return l.read.Load() }
 // Busy says whether something is decided that is not committed, inputs wait for what
 // is not known yet, callers are owed something, or Kafka is being asked.
 func (l *Lane) Busy() bool {
-	return l.courier.busy() || l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || l.asking || l.due.asks
+	return l.courier.busy() || l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || len(l.behind) > 0 || l.asking || l.due.asks
 }
 
 // Batch is what becomes one transaction.
@@ -147,6 +149,7 @@ type Batch struct {
 	records []*kgo.Record
 	bytes   int
 	orders  map[string]*change
+	units   []string // inputs, and orders of which something is due, on which it decides
 	sealed  events.Seal
 	last    *kgo.Record // the journal record that carries the seal
 	// moved says that input positions changed, and waits that a step is due as soon as
@@ -268,6 +271,9 @@ func (l *Lane) conclude(err error) error {
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			r := refused.Record
 			l.world.Refused(TopicPartition{r.Topic, r.Partition}, recordSize(r), refused.Alone, refused.Err)
+			if definite(refused.Err) {
+				l.halves.refused(l.inflight.units, l.time.Timer(), refused, r.Topic == l.topics.DeadLetters)
+			}
 		}
 		if late, ok := errors.AsType[*LateError](err); ok {
 			for _, topic := range late.Topics {
@@ -278,6 +284,7 @@ func (l *Lane) conclude(err error) error {
 	}
 	b := l.inflight
 	l.inflight, l.clock.wrote = nil, b.began
+	l.halves.committed(b.units, l.time.Timer())
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
 		offsets := make([]int64, len(c.journal))
@@ -381,9 +388,12 @@ func (l *Lane) decideOn(ctx context.Context, read []input) error {
 	l.prepare(read)
 	env := l.env()
 	for i := range read {
-		if l.current.full() {
+		if l.full() {
 			l.rest = read[i:]
 			break
+		}
+		if l.stays(&read[i]) {
+			continue
 		}
 		wait, err := l.tooEarly(ctx, &read[i])
 		if err == nil && !wait {
@@ -410,6 +420,7 @@ func (l *Lane) takeIn(env *decide.Env, in *input) error {
 		return nil
 	}
 	l.current.moved = true
+	l.current.units = append(l.current.units, in.Record.Source())
 	switch {
 	case in.Unreadable != "":
 		l.putAside(in.Record, in.Unreadable)
@@ -431,8 +442,13 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		l.putAside(in.Record, "there is no order of this id")
 		return nil
 	}
-	env.Full = l.current.full()
-	d := decide.On(env, order, &in.Input)
+	env.Full = l.full()
+	var d decide.Decision
+	if why, _ := l.halves.held(in.Record.Source()); why != "" {
+		d = decide.Hold(env, order, &in.Input, why)
+	} else {
+		d = decide.On(env, order, &in.Input)
+	}
 	if d.Dropped {
 		l.current.dropped++
 		for _, aside := range d.Aside {
@@ -485,6 +501,9 @@ func (l *Lane) take(d decide.Decision) {
 // is not known at all is waited for by those who need it.
 func (l *Lane) prepare(read []input) {
 	var topics []string
+	for _, b := range l.behind {
+		topics = append(topics, b.at.Topic)
+	}
 	for _, in := range slices.Concat(l.parked.inputs, read) {
 		if l.strays(&in) {
 			topics = append(topics, in.record.Topic) // it is forwarded there
@@ -541,16 +560,33 @@ func (l *Lane) advance(r *kgo.Record) {
 // it: it is forwarded exactly once. One that Kafka would not take is put aside.
 func (l *Lane) forward(in *input) {
 	r := in.record
-	if why := l.refuses(r.Topic, in.Record.Size()+decide.EnvelopeSize); why != "" {
+	why := l.refuses(r.Topic, in.Record.Size()+decide.EnvelopeSize)
+	if held, _ := l.halves.held(in.Record.Source()); held != "" {
+		why = held
+	}
+	if why != "" {
 		l.putAside(in.Record, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}
 	l.current.add(&kgo.Record{
-		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: r.Timestamp,
+		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: l.notAhead(r.Timestamp),
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
 			kgo.RecordHeader{Key: headerWritten, Value: events.AppendTime(nil, in.Record.Written)},
 			kgo.RecordHeader{Key: headerForwarded, Value: []byte(in.Record.Source())}),
 	})
+}
+
+// aheadAtMost is how far ahead a record's time may be that is written: Kafka takes an
+// hour by default.
+const aheadAtMost = 30 * time.Minute
+
+// notAhead is t, or now if t is far ahead: Kafka refuses such a record, but may have taken
+// one before it did so.
+func (l *Lane) notAhead(t time.Time) time.Time {
+	if now := l.time.Wall(); t.After(now.Add(aheadAtMost)) {
+		return now
+	}
+	return t
 }
 
 // refuses says why a record of size bytes can never be produced on topic, "" if it
@@ -564,7 +600,10 @@ func (l *Lane) refuses(topic string, size int) string {
 
 // unwritable says why a record of size bytes cannot be produced on topic now.
 func (l *Lane) unwritable(topic string, size int) string {
-	at := TopicPartition{topic, l.partition}
+	return l.unwritableAt(TopicPartition{topic, l.partition}, size)
+}
+
+func (l *Lane) unwritableAt(at TopicPartition, size int) string {
 	if l.unseen.has(at) {
 		return "nobody tells what hangs there"
 	}

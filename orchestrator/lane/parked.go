@@ -13,8 +13,8 @@ import (
 // parked holds submissions that cannot be decided on yet: their workflow is not known,
 // and the workflows topic was not read to its end since; or Kafka has not said anything
 // of its agents' topics; or it is not sure whether their topic for status messages is
-// there. The position in the orders stays before
-// the first. Other submissions are decided on meanwhile: if the lane ends, they are
+// there; or they stray, and cannot be forwarded now. The position in the orders stays
+// before the first. Other submissions are decided on meanwhile: if the lane ends, they are
 // read again, and change nothing, since their orders are there. What would be doubled,
 // like a dead letter or a conflict, waits behind those that are parked.
 type parked struct {
@@ -88,7 +88,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return false, nil
 	}
 	if in.Unreadable != "" || in.Partition != l.partition {
-		return len(l.parked.inputs) > 0, nil
+		return len(l.parked.inputs) > 0 || l.stranded(in), nil
 	}
 	order, err := l.order(in.Order)
 	if err != nil {
@@ -141,10 +141,11 @@ func (l *Lane) knowsAgents(flow *workflow.Workflow) bool {
 // retryWaiting decides on what is parked and need not wait any more, and on the commands
 // that waited for it, as far as there is room in the batch.
 func (l *Lane) retryWaiting(ctx context.Context) error {
-	if len(l.parked.inputs)+len(l.early.commands) == 0 {
+	if len(l.parked.inputs)+len(l.early.commands)+len(l.behind) == 0 {
 		return nil
 	}
 	l.prepare(nil)
+	l.retryBehind()
 	env := l.env()
 	if err := l.retryParked(env); err != nil {
 		return err
@@ -165,7 +166,7 @@ func (l *Lane) retryParked(env *decide.Env) error {
 			return err
 		}
 		late := l.time.Timer().Sub(in.parked) >= parkedLongest
-		if wait && !late || l.current.full() {
+		if wait && !late || l.full() {
 			l.parked.add(in)
 			continue
 		}

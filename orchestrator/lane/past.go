@@ -194,6 +194,30 @@ func (l *Lane) readPast(ctx context.Context, open []OpenTransaction, folded int6
 	return p, nil
 }
 
+// sealedAt is when the partition's last transaction was written: inputs that are older
+// were read. Claims may stand behind it, and what nobody has acknowledged.
+func (l *Lane) sealedAt(ctx context.Context) (at time.Time, err error) {
+	journal, last := TopicPartition{l.topics.Journal, l.partition}, l.state.Head().Transaction
+	at = time.UnixMilli(0)
+	end, err := l.broker.End(ctx, journal, false)
+	if err != nil || last == 0 {
+		return at, err
+	}
+	for from := end; from > 0 && at.UnixMilli() == 0; {
+		to := from
+		from = max(0, from-pastRecords)
+		err := l.readRange(ctx, journal, from, to, func(r *kgo.Record) {
+			if seal, err := events.DecodeSeal(events.HeaderValue(r, events.HeaderLane)); err == nil && seal.Transaction == last {
+				at = r.Timestamp
+			}
+		})
+		if err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}
+
 // TellsNothing says whether err is about what is not there, or may not be read.
 func TellsNothing(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.OffsetOutOfRange)

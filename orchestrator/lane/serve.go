@@ -181,6 +181,7 @@ func (g *goroutines) Next(w Wanted) Happened {
 // Run is the lane's own loop: it decides on what happens, one thing after the
 // other, until it is told to stop or anything goes wrong.
 func (l *Lane) Run(ctx context.Context, b Beside) error {
+	l.current.moved = l.halves.unproven(l.time.Timer()) // a batch before that of the suspect
 	for {
 		l.look = l.look || l.fair()
 		if ctx.Err() == nil && l.begin() {
@@ -198,7 +199,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			return err
 		}
 		l.read.Store(l.ordersRead())
-		room := !l.current.full()
+		room := !l.full()
 		if room && len(l.rest) > 0 && ctx.Err() == nil {
 			if err := l.decideOn(ctx, l.rest); err != nil {
 				return err

@@ -257,6 +257,10 @@ func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
 	if err != nil {
 		return err
 	}
+	sealed, err := l.sealedAt(ctx)
+	if err != nil {
+		return err
+	}
 	var sources []TopicPartition
 	for _, topic := range l.topics.Inputs() {
 		sources = append(sources, TopicPartition{topic, l.partition})
@@ -267,8 +271,13 @@ func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
 			return err
 		}
 		next, first := l.reads(&l.position, at), l.reads(&starts, at)
-		if next >= first && next <= end { // behind its end it is another topic, which was made anew
+		if next >= first && next <= end {
 			continue
+		}
+		if next > end { // it was cut off, or it is another topic, which was made anew
+			if first, err = l.broker.Since(ctx, at, sealed); err != nil {
+				return err
+			}
 		}
 		lost := decide.Record{Topic: at.Topic, Partition: at.Partition, Offset: next}
 		e := events.Event{

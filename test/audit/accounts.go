@@ -236,6 +236,8 @@ func (s *settlement) input(r *kgo.Record) {
 		}
 	case aside && l.reason == noOrder:
 		s.orphan(r, &m)
+	case aside && l.reason == undecided && m.command != nil && s.orders[m.order] != nil:
+		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{s.orders[m.order], at})
 	default:
 		s.expect(r, &m, l.reason)
 	}
@@ -243,6 +245,9 @@ func (s *settlement) input(r *kgo.Record) {
 
 // noOrder is why a reply or a command is put aside that came before its order.
 const noOrder = "there is no order of this id"
+
+// undecided is why a command is put aside whose order's submission waits for too long.
+const undecided = "the submission of its order is not decided: what it needs is not known yet"
 
 // orphan is an input of an order that was not there yet, but was there later.
 type orphan struct {

@@ -148,6 +148,12 @@ func (s *settlement) letter(r *kgo.Record) {
 	s.letters[from] = l
 }
 
+// isAhead says that the time of a record is so far ahead that a copy does not keep it:
+// Kafka would refuse that.
+func isAhead(original, copied fingerprint) bool {
+	return time.Duration(original.written-copied.written)*time.Millisecond > 30*time.Minute
+}
+
 // other says what is different about the record that was put aside, as far as it
 // is there.
 func (l *letter) other(than fingerprint) string {
@@ -159,6 +165,9 @@ func (l *letter) other(than fingerprint) string {
 	}
 	if !l.keyed {
 		than.key = 0
+	}
+	if isAhead(than, l.fingerprint) {
+		than.written = l.written
 	}
 	return l.fingerprint.other(than)
 }
@@ -211,7 +220,7 @@ func (s *settlement) meet(at place, original, copied fingerprint) {
 	if original.key == anyKey {
 		copied.key = anyKey
 	}
-	if copied.written == anyTime {
+	if copied.written == anyTime || isAhead(original, copied) {
 		copied.written = original.written
 	}
 	if other := copied.other(original); other != "" {

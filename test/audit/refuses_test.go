@@ -185,7 +185,7 @@ func TestSettleRefuses(t *testing.T) {
 			d.seal(1)
 		}, "ns.orders/0/7 was forwarded twice"},
 		{"it was forwarded as something else", record("orders", 7, value(`{"workflow":"trip"}`)), "was forwarded with another value"},
-		{"it was forwarded with another time", record("orders", 7, func(r *kgo.Record) { r.Headers[0].Value = []byte("2026-01-05T11:00:00.000Z") }), "was forwarded with another timestamp"},
+		{"it was forwarded with another time", record("orders", 7, func(r *kgo.Record) { r.Headers[0].Value = []byte("2026-01-05T11:59:00.000Z") }), "was forwarded with another timestamp"},
 		{"it was forwarded to another topic", func(d *desk) {
 			r := d.inputAt(d.topics.Commands, 0, "p", `{"command":"pause"}`)
 			from := header("waybill_forwarded_from", placeOf(r).String())

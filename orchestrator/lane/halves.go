@@ -1,0 +1,128 @@
+package lane
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Halves finds the one input, or step that is due, whose records Kafka refuses for what
+// they are though nobody foresaw it: each batch that is refused so has the next ones
+// take half as many, until it is refused alone. It is held only if it is refused for
+// longer than a while, and Kafka took another batch meanwhile: else the trouble may be
+// anybody's, and all of it waits. It is kept from lane to lane of a partition.
+type Halves struct {
+	most     int // inputs and steps that are due a batch may have, 0 if any number
+	suspects map[string]*suspect
+	// Proofs is how many batches were committed that only show that Kafka takes one.
+	Proofs uint64
+}
+
+// suspect is what was refused alone.
+type suspect struct {
+	since, last time.Time
+	others      bool   // were committed since
+	why         string // it is held, "" if it is not
+	bare        bool   // its dead letter was refused, too
+}
+
+const (
+	// holdAfter is how long it must have been refused: longer than it takes to be sure
+	// of a limit that nobody knew.
+	holdAfter = 10 * time.Second
+	// suspectedFor is how long something is remembered that was not refused again.
+	suspectedFor = time.Minute
+)
+
+// definite says that Kafka refused a record, or its batch, for what it is: not for where
+// it goes, nor for who writes it when.
+func definite(err error) bool {
+	for _, known := range []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.PolicyViolation,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	return false
+}
+
+// refused notes that a batch was, and of what it was made. Letter says that it was for a
+// dead letter.
+func (h *Halves) refused(units []string, now time.Time, why error, letter bool) {
+	if len(units) == 0 {
+		return
+	}
+	if h.most = max(1, len(units)/2); len(units) > 1 {
+		return
+	}
+	s := h.suspects[units[0]]
+	switch {
+	case s == nil:
+		if h.suspects == nil {
+			h.suspects = make(map[string]*suspect)
+		}
+		s = &suspect{since: now}
+		h.suspects[units[0]] = s
+	case s.why != "" && letter && !s.bare:
+		s.bare = true
+	case s.why != "": // what holds it is refused, too: it is not the input
+		*s = suspect{since: now}
+	case s.proven(now):
+		s.why = fmt.Sprintf("Kafka refuses what follows from it, and takes other batches: %v", why)
+	}
+	s.last = now
+}
+
+func (s *suspect) proven(now time.Time) bool { return s.others && now.Sub(s.since) >= holdAfter }
+
+// committed notes that a batch was taken.
+func (h *Halves) committed(units []string, now time.Time) {
+	if len(units) == 0 && len(h.suspects) > 0 {
+		h.Proofs++
+	}
+	for _, unit := range units {
+		delete(h.suspects, unit)
+	}
+	for unit, s := range h.suspects {
+		if s.others = true; now.Sub(s.last) > suspectedFor {
+			delete(h.suspects, unit)
+		}
+	}
+	if len(h.suspects) == 0 && h.most > 0 {
+		if h.most *= 2; h.most > batchRecords {
+			h.most = 0
+		}
+	}
+}
+
+// unproven says that it is time to prove that Kafka takes another batch.
+func (h *Halves) unproven(now time.Time) bool {
+	for _, s := range h.suspects {
+		if !s.others && now.Sub(s.since) >= holdAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// held says why something is held, "" if it is not.
+func (h *Halves) held(unit string) (why string, bare bool) {
+	if s := h.suspects[unit]; s != nil {
+		return s.why, s.bare
+	}
+	return "", false
+}
+
+// Narrows has the lane go on as those before it found out.
+func (l *Lane) Narrows(h *Halves) { l.halves = h }
+
+// full says that the batch takes nothing more.
+func (l *Lane) full() bool {
+	return l.current.full() || l.halves.most > 0 && len(l.current.units) >= l.halves.most
+}
+
+// ofDue names what is due of an order, among the inputs.
+func ofDue(order string) string { return "due of " + order }
