@@ -56,13 +56,25 @@ func holds(t *testing.T, b *kafka.Broker, kind kmsg.Key, topic string) (asked <-
 
 const twoAgents = "workflow: two\nsteps: [{name: call, agent: phone, timeout: 1h}, {name: send, agent: pigeon, timeout: 1h}]"
 
+// begunInFormat1 has had an owner who wrote in the first format, in which callers' topics
+// are asked about.
+func begunInFormat1(t *testing.T, b *kafka.Broker, topics *events.Topics) {
+	t.Helper()
+	claim := events.Event{Type: events.PartitionClaimed, At: time.Now(), Instance: "older", Claim: "c", Partitions: 1, Format: 1}
+	envelope := events.Envelope{Source: "/waybill/" + topics.Namespace, Type: claim.Type, ID: "p0/c", Time: claim.At}
+	r := envelope.Record(topics.Journal, claim.Append(nil))
+	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: (&events.Seal{Events: 1}).Append(nil)})
+	must(t, b.Client(t).ProduceSync(t.Context(), r).FirstErr())
+}
+
 // While Kafka does not say what some topic is, those that need it wait, and nobody else.
 func TestNobodyElseWaitsForAnAnswer(t *testing.T) {
 	for _, kind := range []kmsg.Key{kmsg.Metadata, kmsg.DescribeConfigs} {
 		t.Run(kmsg.NameForKey(int16(kind)), func(t *testing.T) {
 			b := kafka.Embedded(t)
 			topics := onePartition(t, b)
-			i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, askPatience: time.Hour})
+			begunInFormat1(t, b, &topics)
+			i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, askPatience: time.Hour, RaiseAfter: time.Hour})
 			oracle.Until(t, "ready", i.Ready)
 			must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 			i.waits(t, "o-1", "1")
