@@ -128,9 +128,10 @@ func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
 func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
+	begunInFormat1(t, b, &topics)
 	i, err := New(t.Context(), Config{
 		ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)},
-		MaxLag: time.Minute, Logger: slog.New(slog.DiscardHandler), askPatience: time.Hour,
+		MaxLag: time.Minute, Logger: slog.New(slog.DiscardHandler), askPatience: time.Hour, RaiseAfter: time.Hour,
 	})
 	must(t, err)
 	var late atomic.Int64

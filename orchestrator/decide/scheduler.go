@@ -22,7 +22,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		return Decision{}
 	}
 	d := newDecider(env, nil)
-	replyTo, refused := s.ReplyTo, ""
+	replyTo, refused := env.statusTopic(s.ReplyTo), ""
 	if replyTo != "" {
 		if refused = env.refusesStatus(replyTo); refused != "" {
 			replyTo = ""
@@ -82,7 +82,7 @@ func conflict(env *Env, order *projections.Order, in *Input) Decision {
 		Type: events.SubmissionConflicted, Source: in.Record.Source(), Digest: env.digest(&in.Submission), ReplyTo: in.Submission.ReplyTo,
 		Reason: "another submission made the order of this id; this one changes nothing",
 	}
-	if e.ReplyTo != "" {
+	if e.ReplyTo = env.statusTopic(e.ReplyTo); e.ReplyTo != "" {
 		if why := env.refusesStatus(e.ReplyTo); why != "" {
 			e.ReplyTo, e.Reason = "", e.Reason+", and its own topic is not told: "+why
 		}
@@ -123,6 +123,15 @@ func traced(traceparent string) string {
 }
 
 var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// statusTopic is the topic that a submission names for its status messages, if that is
+// not the namespace's, which is of the transaction.
+func (env *Env) statusTopic(topic string) string {
+	if topic == env.Topics.Status && env.Format >= events.CourierFormat {
+		return ""
+	}
+	return topic
+}
 
 // refusesStatus says why no status message can go to the caller's topic.
 func (env *Env) refusesStatus(topic string) string {

@@ -99,13 +99,15 @@ func (n *namespace) untilRead() {
 	})
 }
 
-// untilDelivered waits until the journal says that the callers' own topics have all
-// that they are owed.
-func (n *namespace) untilDelivered(callers []string) {
+// Delivered waits until the journal says that callers' own topics have all that they are
+// owed, or that it was refused: some of them, or all if none is named.
+func Delivered(t testing.TB, brokers []string, topics *events.Topics, callers ...string) {
+	t.Helper()
+	open(t, brokers, topics).untilDelivered(func(topic string) bool { return len(callers) == 0 || slices.Contains(callers, topic) })
+}
+
+func (n *namespace) untilDelivered(to func(topic string) bool) {
 	n.Helper()
-	if len(callers) == 0 {
-		return
-	}
 	type target struct {
 		partition int32
 		topic     string
@@ -135,13 +137,13 @@ func (n *namespace) untilDelivered(callers []string) {
 			}
 			switch e.Type {
 			case events.SubmissionConflicted:
-				if slices.Contains(callers, e.ReplyTo) {
+				if e.ReplyTo != "" && to(e.ReplyTo) {
 					owed[target{r.Partition, e.ReplyTo}] = r.Offset + 1
 				}
 			case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
 				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
-				if to := replyTo[e.Order]; slices.Contains(callers, to) && format[r.Partition] >= events.CourierFormat {
-					owed[target{r.Partition, to}] = r.Offset + 1
+				if own := replyTo[e.Order]; own != "" && to(own) && format[r.Partition] >= events.CourierFormat {
+					owed[target{r.Partition, own}] = r.Offset + 1
 				}
 			}
 		}

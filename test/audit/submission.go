@@ -39,7 +39,7 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 	if other != "" {
 		s.report("%s was accepted as order %q with %s", at, a.id, other)
 	}
-	if e.ReplyTo == "" && first.ReplyTo != "" {
+	if e.ReplyTo == "" && first.ReplyTo != "" && first.ReplyTo != s.Topics.Status {
 		a.refusedTo = cut(first.ReplyTo, nameLength)
 	}
 }

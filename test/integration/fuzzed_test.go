@@ -117,6 +117,7 @@ func fuzz(t *testing.T, b *kafka.Broker, n int, seed int64) *audit.Accounts {
 	// What was read last may have armed a retry, whose turn comes at once.
 	w.until("nothing is armed", func() error { return w.armed(i) })
 	took := time.Since(began)
+	audit.Delivered(t, b.Brokers, &w.Topics)
 	i.Stop()
 
 	t.Logf("%d mutated records, produced in %s, all read and %d honest orders completed after %s",

@@ -53,7 +53,7 @@ func TestAnOrderRunsThroughItsSteps(t *testing.T) {
 			t.Errorf("history: %v, %v", history, err)
 		}
 
-		w.Submit("o-1", `{"workflow":"no-such"}`) // again: changes nothing
+		w.Submit("o-1", `{ "replyTo":"`+mine+`","input":{"customer":"c-1"},"workflow":"fulfilment"}`) // again: changes nothing
 		w.Submit("o-2", `{"workflow":"fulfilment"}`)
 		w.order(i, "o-2", in(projections.Processed))
 		if got := w.types("o-1"); got != want {
