@@ -82,7 +82,7 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 		one.catalogue.mu.Unlock()
 		answer("poisoned", "charge")
 		answer("poisoned", "charge")
-		submit(one, "poisoned", "other") // which changes nothing
+		submit(one, "poisoned", "order") // which changes nothing
 		waiting := func(o *projections.Order) bool { return o.Hold != nil && len(o.Waiting) == 2 }
 		until(one, "poisoned", waiting)
 		if err := one.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandCancel}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "waybill order release poisoned") {
