@@ -27,7 +27,7 @@ const (
 workflow: brief
 version: 1
 steps:
-  - {name: a, agent: a, timeout: 5s, retry: {attempts: 1}}
+  - {name: a, agent: a, timeout: 15s, retry: {attempts: 1}}
 `
 	lengthy = `
 workflow: lengthy

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waybill-dev/waybill/test/child"
@@ -30,8 +31,13 @@ func TestServeWaitsForTheBroker(t *testing.T) {
 		t.Fatal(err)
 	}
 	// It must have the topics from the first moment: an instance that finds a
-	// broker without them gives up.
+	// broker without them gives up, or with a journal that takes too little.
 	c.broker = kafka.Embedded(t, kfake.Ports(n), kfake.SeedTopics(2, c.allTopics()...))
+	enough := "4259840"
+	altered, err := c.broker.Admin(t).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &enough}}, c.topics.Journal)
+	if err != nil || altered[0].Err != nil {
+		t.Fatal(err, altered)
+	}
 	s.ready(s.client)
 	registerPatient(t, s.http)
 	c.agents()
