@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
 // Halves finds the one input, or step that is due, whose records Kafka refuses for what
@@ -15,7 +17,7 @@ import (
 // anybody's, and all of it waits. It is kept from lane to lane of a partition.
 type Halves struct {
 	most     int // inputs and steps that are due a batch may have, 0 if any number
-	suspects map[string]*suspect
+	suspects map[unit]*suspect
 	// Proofs is how many batches were committed that only show that Kafka takes one.
 	Proofs uint64
 }
@@ -51,7 +53,7 @@ func definite(err error) bool {
 
 // refused notes that a batch was, and of what it was made. Letter says that it was for a
 // dead letter.
-func (h *Halves) refused(units []string, now time.Time, why error, letter bool) {
+func (h *Halves) refused(units []unit, now time.Time, why error, letter bool) {
 	if len(units) == 0 {
 		return
 	}
@@ -62,7 +64,7 @@ func (h *Halves) refused(units []string, now time.Time, why error, letter bool) 
 	switch {
 	case s == nil:
 		if h.suspects == nil {
-			h.suspects = make(map[string]*suspect)
+			h.suspects = make(map[unit]*suspect)
 		}
 		s = &suspect{since: now}
 		h.suspects[units[0]] = s
@@ -79,16 +81,16 @@ func (h *Halves) refused(units []string, now time.Time, why error, letter bool) 
 func (s *suspect) proven(now time.Time) bool { return s.others && now.Sub(s.since) >= holdAfter }
 
 // committed notes that a batch was taken.
-func (h *Halves) committed(units []string, now time.Time) {
+func (h *Halves) committed(units []unit, now time.Time) {
 	if len(units) == 0 && len(h.suspects) > 0 {
 		h.Proofs++
 	}
-	for _, unit := range units {
-		delete(h.suspects, unit)
+	for _, u := range units {
+		delete(h.suspects, u)
 	}
-	for unit, s := range h.suspects {
+	for u, s := range h.suspects {
 		if s.others = true; now.Sub(s.last) > suspectedFor {
-			delete(h.suspects, unit)
+			delete(h.suspects, u)
 		}
 	}
 	if len(h.suspects) == 0 && h.most > 0 {
@@ -109,8 +111,8 @@ func (h *Halves) unproven(now time.Time) bool {
 }
 
 // held says why something is held, "" if it is not.
-func (h *Halves) held(unit string) (why string, bare bool) {
-	if s := h.suspects[unit]; s != nil {
+func (h *Halves) held(u unit) (why string, bare bool) {
+	if s := h.suspects[u]; s != nil {
 		return s.why, s.bare
 	}
 	return "", false
@@ -124,5 +126,17 @@ func (l *Lane) full() bool {
 	return l.current.full() || l.halves.most > 0 && len(l.current.units) >= l.halves.most
 }
 
-// ofDue names what is due of an order, among the inputs.
-func ofDue(order string) string { return "due of " + order }
+// unit is one of what a batch decides on: an input, or what is due of an order. Every
+// input has one, so it is not the text of [decide.Record.Source].
+type unit struct {
+	topic     string
+	partition int32
+	offset    int64
+	due       string // the order; empty for an input
+}
+
+func ofInput(r *decide.Record) unit {
+	return unit{topic: r.Topic, partition: r.Partition, offset: r.Offset}
+}
+
+func ofDue(order string) unit { return unit{due: order} }

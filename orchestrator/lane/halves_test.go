@@ -249,10 +249,15 @@ func TestAllInputsAreRefused(t *testing.T) {
 func TestHeldOnlyAfterAnother(t *testing.T) {
 	now := time.Now()
 	var h Halves
-	refused := func(after time.Duration, units ...string) string {
+	a := []unit{ofDue("a")}
+	refused := func(after time.Duration, orders ...string) string {
 		now = now.Add(after)
+		var units []unit
+		for _, order := range orders {
+			units = append(units, ofDue(order))
+		}
 		h.refused(units, now, kerr.InvalidRecord, false)
-		why, _ := h.held("a")
+		why, _ := h.held(a[0])
 		return why
 	}
 	refused(0, "a", "b", "c", "d")
@@ -276,7 +281,7 @@ func TestHeldOnlyAfterAnother(t *testing.T) {
 	if why := refused(0, "a"); why != "" {
 		t.Errorf("though what holds it is refused, too: %q", why)
 	}
-	h.committed([]string{"a"}, now)
+	h.committed(a, now)
 	if len(h.suspects) != 1 || h.Proofs != 1 {
 		t.Errorf("it was taken: %+v", h)
 	}
@@ -285,10 +290,10 @@ func TestHeldOnlyAfterAnother(t *testing.T) {
 		t.Errorf("later: %+v", h)
 	}
 	var young Halves
-	young.refused([]string{"a"}, now, kerr.InvalidRecord, false)
+	young.refused(a, now, kerr.InvalidRecord, false)
 	young.committed(nil, now)
-	young.refused([]string{"a"}, now.Add(holdAfter-1), kerr.InvalidRecord, false)
-	if why, _ := young.held("a"); why != "" {
+	young.refused(a, now.Add(holdAfter-1), kerr.InvalidRecord, false)
+	if why, _ := young.held(a[0]); why != "" {
 		t.Errorf("held too soon: %q", why)
 	}
 }
@@ -375,13 +380,13 @@ func TestABatchOfOne(t *testing.T) {
 	here, _ := l.keys()
 	command, order := typed(l.topics.Commands, "", here, `{"command":"pause"}`), typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
 	must(t, l.decide(t.Context(), []*kgo.Record{command, order}))
-	if want := []string{"waybill.orders/5/7"}; !slices.Equal(l.current.units, want) {
-		t.Errorf("it has %q", l.current.units)
+	if want := []unit{{topic: l.topics.Orders, partition: 5, offset: 7}}; !slices.Equal(l.current.units, want) {
+		t.Errorf("it has %+v", l.current.units)
 	}
 	l.commits(t)
 	must(t, l.supervise(t.Context()))
-	if want := []string{"waybill.commands/5/7"}; !slices.Equal(l.current.units, want) {
-		t.Errorf("then it has %q", l.current.units)
+	if want := []unit{{topic: l.topics.Commands, partition: 5, offset: 7}}; !slices.Equal(l.current.units, want) {
+		t.Errorf("then it has %+v", l.current.units)
 	}
 }
 

@@ -86,7 +86,7 @@ func (l *Lane) putAside(in *decide.Record, reason string) {
 		letter.Headers = append(letter.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	reason = decide.Cut(reason, decide.MaxText)
-	if why, bare := l.halves.held(in.Source()); bare {
+	if why, bare := l.halves.held(ofInput(in)); bare {
 		letter = &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Timestamp: l.time.Wall()}
 		reason += "; all of it is only at the source: " + decide.Cut(why, decide.MaxText)
 	}

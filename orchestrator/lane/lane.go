@@ -149,7 +149,7 @@ type Batch struct {
 	records []*kgo.Record
 	bytes   int
 	orders  map[string]*change
-	units   []string // inputs, and orders of which something is due, on which it decides
+	units   []unit // inputs, and orders of which something is due, on which it decides
 	sealed  events.Seal
 	last    *kgo.Record // the journal record that carries the seal
 	// moved says that input positions changed, and waits that a step is due as soon as
@@ -420,7 +420,7 @@ func (l *Lane) takeIn(env *decide.Env, in *input) error {
 		return nil
 	}
 	l.current.moved = true
-	l.current.units = append(l.current.units, in.Record.Source())
+	l.current.units = append(l.current.units, ofInput(in.Record))
 	switch {
 	case in.Unreadable != "":
 		l.putAside(in.Record, in.Unreadable)
@@ -444,7 +444,7 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	}
 	env.Full = l.full()
 	var d decide.Decision
-	if why, _ := l.halves.held(in.Record.Source()); why != "" {
+	if why, _ := l.halves.held(ofInput(in.Record)); why != "" {
 		d = decide.Hold(env, order, &in.Input, why)
 	} else {
 		d = decide.On(env, order, &in.Input)
@@ -561,7 +561,7 @@ func (l *Lane) advance(r *kgo.Record) {
 func (l *Lane) forward(in *input) {
 	r := in.record
 	why := l.refuses(r.Topic, in.Record.Size()+decide.EnvelopeSize)
-	if held, _ := l.halves.held(in.Record.Source()); held != "" {
+	if held, _ := l.halves.held(ofInput(in.Record)); held != "" {
 		why = held
 	}
 	if why != "" {
