@@ -21,6 +21,14 @@ type Message struct {
 	OwnTopic bool
 }
 
+// Owed is what the caller's own topic is owed, but for the offset of its event.
+func (m *Message) Owed() projections.Owed {
+	return projections.Owed{
+		Topic: m.Topic, ID: m.Envelope.ID, Order: m.Envelope.Order, Time: m.Envelope.Time,
+		Traceparent: m.Envelope.Traceparent, Value: m.Value,
+	}
+}
+
 // Record is a record of an input topic, as it was read.
 type Record struct {
 	Topic     string

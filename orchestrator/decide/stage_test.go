@@ -212,10 +212,7 @@ func (s *stage) take(d Decision) {
 			c.journal = append(c.journal, r)
 		}
 		if m := &d.Messages[i]; m.OwnTopic && s.format >= events.CourierFormat {
-			s.owed = append(s.owed, owed{projections.Owed{
-				Topic: m.Topic, ID: m.Envelope.ID, Order: m.Envelope.Order, Time: m.Envelope.Time,
-				Traceparent: m.Envelope.Traceparent, Value: m.Value,
-			}, c.journal[len(c.journal)-1]})
+			s.owed = append(s.owed, owed{m.Owed(), c.journal[len(c.journal)-1]})
 		}
 		s.records = append(s.records, r)
 	}

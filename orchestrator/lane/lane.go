@@ -478,10 +478,7 @@ func (l *Lane) take(d decide.Decision) {
 	for i := range d.Messages {
 		m := &d.Messages[i]
 		if m.OwnTopic && l.format >= events.CourierFormat {
-			l.current.owed = append(l.current.owed, owed{projections.Owed{
-				Topic: m.Topic, ID: m.Envelope.ID, Order: m.Envelope.Order, Time: m.Envelope.Time,
-				Traceparent: m.Envelope.Traceparent, Value: m.Value,
-			}, c.journal[len(c.journal)-1]})
+			l.current.owed = append(l.current.owed, owed{m.Owed(), c.journal[len(c.journal)-1]})
 			continue
 		}
 		r := m.Envelope.Record(m.Topic, m.Value)
