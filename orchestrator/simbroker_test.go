@@ -385,7 +385,7 @@ func (b *simBroker) Read(partition int32, committed bool) (lane.Reader, error) {
 	r := &simReader{b: b, partition: partition, committed: committed, paused: make(map[string]bool)}
 	r.patient = committed && b.in.lane != nil // the courier's, who waits for as long as the lane is there
 	if committed && !r.patient {
-		b.in.inputs = r
+		b.in.readers = append(b.in.readers, r)
 	}
 	return r, b.ask()
 }
@@ -414,7 +414,10 @@ func (r *simReader) Add(at lane.TopicPartition, from int64) {
 
 func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
 func (r *simReader) Resume(topic string) { r.paused[topic] = false }
-func (r *simReader) Close()              {}
+
+func (r *simReader) Close() {
+	r.b.in.readers = slices.DeleteFunc(r.b.in.readers, func(other *simReader) bool { return other == r })
+}
 
 func (r *simReader) Skip(at lane.TopicPartition, to int64) { r.next[at.Topic] = to }
 

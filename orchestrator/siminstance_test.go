@@ -88,7 +88,7 @@ type simLane struct {
 	main    *process // nil while it only follows
 	working *process // which of its coroutines runs
 	lane    *lane.Lane
-	inputs  *simReader // of the lane
+	readers []*simReader // of the lane
 	beside  *simBeside
 }
 
@@ -232,7 +232,7 @@ func (s *simulation) goOn(p *process) {
 // next is the next lane that the instance keeps on the partition.
 func (l *simLane) next(state *projections.Partition) owner {
 	in := l.instance
-	l.state, l.lost = state, false
+	l.state, l.lost, l.readers = state, false, nil
 	b := &simBroker{in.simKafka, l}
 	return &simOwner{l, lane.New(lane.Config{
 		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience,
@@ -369,7 +369,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	b.heal()
 	b.process.step()
 	if b.ahead == nil && (b.calm || b.flip("fetch")) {
-		b.ahead = b.inputs.take(lane.PollRecords)
+		if ready := slices.DeleteFunc(slices.Clone(b.readers), func(r *simReader) bool { return !r.ready() }); len(ready) > 0 {
+			b.ahead = ready[b.draw("reader", 0, len(ready)-1)].take(lane.PollRecords)
+		}
 	}
 	var may []lane.Happening
 	if b.committing != nil && b.done {
@@ -415,7 +417,7 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 		b.poison(h.Fetches.Records())
 	case lane.Told:
 		h, b.told = *b.told, nil
-		if h.Err == nil && b.inputs.next[b.topics.Replies] < h.End {
+		if h.Err == nil && b.reads(b.topics.Replies) < h.End {
 			b.count.happened("what was due waited for replies")
 		}
 	case lane.Confirmed, lane.Delivered:
@@ -425,6 +427,14 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 		h.Err = b.hung
 	}
 	return h
+}
+
+// reads is where reading of a topic goes on.
+func (l *simLane) reads(topic string) (next int64) {
+	for _, r := range l.readers {
+		next = max(next, r.next[topic])
+	}
+	return next
 }
 
 // poison: sometimes deciding panics on all that was read.

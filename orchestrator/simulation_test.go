@@ -587,7 +587,7 @@ func (s *simulation) work() {
 
 // busy says whether the lane has something to do.
 func (l *simLane) busy() bool {
-	return l.lane == nil || l.beside.committing != nil || l.lane.Busy() || l.beside.ahead != nil || l.inputs.ready()
+	return l.lane == nil || l.beside.committing != nil || l.lane.Busy() || l.beside.ahead != nil || slices.ContainsFunc(l.readers, (*simReader).ready)
 }
 
 // finish has agents answer, time pass and operators act until every order has

@@ -34,7 +34,7 @@ func (l *Lane) readAdded() {
 			l.readsOn(at, all[at])
 		}
 		l.log.Info("reads a partition that was added to an input", "topic", at.Topic, "added", at.Partition, "from", l.reads(&l.position, at))
-		l.inputs.Add(at, l.reads(&l.position, at))
+		l.reader(at.Topic).Add(at, l.reads(&l.position, at))
 		l.added = append(l.added, at)
 	}
 }

@@ -34,7 +34,7 @@ func (l *Lane) stays(in *input) bool {
 		i, l.behind = len(l.behind), append(l.behind, behind{at: at})
 	}
 	l.behind[i].inputs = append(l.behind[i].inputs, *in)
-	l.inputs.Pause(at.Topic)
+	l.reader(at.Topic).Pause(at.Topic)
 	return true
 }
 
@@ -45,7 +45,7 @@ func (l *Lane) retryBehind() {
 			return false
 		}
 		l.rest = append(b.inputs, l.rest...)
-		l.inputs.Resume(b.at.Topic)
+		l.reader(b.at.Topic).Resume(b.at.Topic)
 		return true
 	})
 }

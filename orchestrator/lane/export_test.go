@@ -20,7 +20,7 @@ func (l *Lane) Searched() bool                { return l.searched }
 func (l *Lane) Knows(partitions int32) { l.cfg.Partitions = partitions }
 
 // Polls takes the next input.
-func (l *Lane) Polls(ctx context.Context) kgo.Fetches { return l.inputs.Poll(ctx, 1) }
+func (l *Lane) Polls(ctx context.Context) kgo.Fetches { return l.orders.Poll(ctx, 1) }
 
 // Seals makes a transaction of a decision, and returns its records.
 func (l *Lane) Seals(d decide.Decision) []*kgo.Record {

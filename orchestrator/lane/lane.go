@@ -75,7 +75,8 @@ type Lane struct {
 	broker    Broker
 	world     World
 	producers *producers
-	inputs    Reader // reads the journal while the lane catches up, then the inputs
+	inputs    Reader // reads the journal while the lane catches up, then all inputs but the orders
+	orders    Reader // reads those, behind what was begun: see [begunFirst]
 	journal   Reader // for the courier; nil while nobody is owed anything
 	byKey     Partitioner
 

@@ -550,7 +550,7 @@ func TestRaisingAPartition(t *testing.T) {
 func TestAddedPartitions(t *testing.T) {
 	l, world := newLane(t)
 	reader := &skipper{}
-	l.inputs = reader
+	l.inputs, l.orders = reader, reader
 	on := func(topic string, p int32) TopicPartition { return TopicPartition{topic, p} }
 	world.added = map[TopicPartition]int64{on(l.topics.Orders, 17): 3, on(l.topics.Orders, 18): 0, on(l.topics.Commands, 29): 0}
 	l.position.SetOf(events.InputCommands, 29, 7)

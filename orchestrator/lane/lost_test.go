@@ -34,8 +34,8 @@ func TestGoingOnBehindAnEndThatWasCutOff(t *testing.T) {
 		for slot := range l.producers.ring {
 			l.producers.ring[slot] = &resting{}
 		}
-		reader := &logReader{logs: kafka.logs, partition: 5}
-		l.inputs = reader
+		reader, orders := &logReader{logs: kafka.logs, partition: 5}, &logReader{logs: kafka.logs, partition: 5}
+		l.inputs, l.orders = reader, orders
 		at := func(topic string) TopicPartition { return TopicPartition{topic, 5} }
 		record := func(minute int) *kgo.Record {
 			return &kgo.Record{Timestamp: time.UnixMilli(0).Add(time.Duration(minute) * time.Minute)}
@@ -69,8 +69,8 @@ func TestGoingOnBehindAnEndThatWasCutOff(t *testing.T) {
 		if got := l.position.String(); got != `{"orders":3,"replies":4,"commands":0}` {
 			t.Errorf("it reads on from %s", got)
 		}
-		if want := []int64{3, 4, 0}; !slices.Equal(want, []int64{reader.from[l.topics.Orders], reader.from[l.topics.Replies], reader.from[l.topics.Commands]}) {
-			t.Errorf("it seeks to %v", reader.from)
+		if want := []int64{3, 4, 0}; !slices.Equal(want, []int64{orders.from[l.topics.Orders], reader.from[l.topics.Replies], reader.from[l.topics.Commands]}) {
+			t.Errorf("it seeks to %v and %v", orders.from, reader.from)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (l *Lane) park(in *input) (bool, error) {
 	l.parked.reached = in.record.Offset + 1
 	if !l.parked.paused && (len(l.parked.inputs) >= maxParked || l.parked.bytes >= parkedBytes) {
 		l.parked.paused = true
-		l.inputs.Pause(l.topics.Orders)
+		l.orders.Pause(l.topics.Orders)
 	}
 	return true, nil
 }
@@ -187,7 +187,7 @@ func (l *Lane) retryParked(env *decide.Env) error {
 	l.position.Set(events.InputOrders, next)
 	if l.parked.paused && len(l.parked.inputs) < maxParked && l.parked.bytes < parkedBytes {
 		l.parked.paused = false
-		l.inputs.Resume(l.topics.Orders)
+		l.orders.Resume(l.topics.Orders)
 	}
 	return nil
 }

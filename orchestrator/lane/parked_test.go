@@ -35,7 +35,7 @@ func (d *door) Resume(string) { d.closed = false }
 func newParkingLane(t *testing.T) *parkingLane {
 	l := &parkingLane{t: t, door: &door{}}
 	l.Lane, l.world = newLane(t)
-	l.inputs = l.door
+	l.inputs, l.orders = l.door, l.door
 	for n := 0; len(l.ids) < 9; n++ {
 		if id := fmt.Sprint("o-", n); l.byKey.Of([]byte(id)) == l.partition {
 			l.ids = append(l.ids, id)

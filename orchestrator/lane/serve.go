@@ -78,15 +78,10 @@ func (l *Lane) Serve(ctx context.Context) error {
 	defer b.tick.Stop()
 	defer close(b.batches)
 	defer close(b.questions)
-	running.Go(func() {
-		for ctx.Err() == nil {
-			fetches := l.inputs.Poll(ctx, PollRecords)
-			select {
-			case b.inputs <- fetches:
-			case <-ctx.Done():
-			}
-		}
-	})
+	begun, orders := make(chan kgo.Fetches), make(chan kgo.Fetches)
+	running.Go(func() { poll(ctx, l.inputs, begun) })
+	running.Go(func() { poll(ctx, l.orders, orders) })
+	running.Go(func() { begunFirst(ctx, begun, orders, b.inputs) })
 	running.Go(func() {
 		if err := l.Watch(ctx); err != nil {
 			select {
@@ -115,6 +110,46 @@ func (l *Lane) Serve(ctx context.Context) error {
 		})
 	}
 	return l.Run(ctx, b)
+}
+
+func poll(ctx context.Context, from Reader, to chan<- kgo.Fetches) {
+	for ctx.Err() == nil {
+		fetches := from.Poll(ctx, PollRecords)
+		select {
+		case to <- fetches:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ordersTurn says how often submissions are taken though others wait.
+const ordersTurn = 64
+
+// begunFirst passes on what was fetched: submissions where nothing is there of orders
+// that have begun. If they came in turn, more of them than are carried would keep
+// replies waiting, ever more of them, until all that began expires.
+func begunFirst(ctx context.Context, begun, orders <-chan kgo.Fetches, to chan<- kgo.Fetches) {
+	for turn := 1; ctx.Err() == nil; turn++ {
+		first := begun
+		if turn%ordersTurn == 0 {
+			first = orders
+		}
+		var fetches kgo.Fetches
+		select {
+		case fetches = <-first:
+		default:
+			select {
+			case fetches = <-begun:
+			case fetches = <-orders:
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case to <- fetches:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // goroutines are beside a lane on Kafka.

@@ -44,7 +44,7 @@ func TestALaneEndsAfterItsCommit(t *testing.T) {
 	l, b := newLogs(t)
 	l.cfg.SuperviseEvery = time.Hour
 	here, _ := l.keys()
-	l.inputs = &inputs{next: typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}
+	l.inputs, l.orders = &inputs{}, &inputs{next: typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}
 	b.transactions = []OpenTransaction{hung(1, l.own(l.topics.Journal))}
 	synctest.Test(t, func(t *testing.T) {
 		p := slow{&resting{has: Transaction{0, 7}}, make(chan struct{}), make(chan struct{})}
@@ -73,6 +73,39 @@ func TestALaneEndsAfterItsCommit(t *testing.T) {
 			if err := <-ended; err == nil {
 				t.Error("it did not end because something hangs")
 			}
+		}
+	})
+}
+
+// What was begun goes before what is new, so that it ends also where more comes than is
+// carried. What is new has its turn, however much there is of the other.
+func TestWhatWasBegunGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		l, _ := newLane(t)
+		begun, orders, next := make(chan kgo.Fetches), make(chan kgo.Fetches), make(chan kgo.Fetches)
+		fetched := func(topic string, n int, to chan<- kgo.Fetches) {
+			for range n {
+				select {
+				case to <- brought(&kgo.Record{Topic: topic}):
+				case <-ctx.Done():
+				}
+			}
+		}
+		go fetched(l.topics.Orders, ordersTurn, orders)
+		go fetched(l.topics.Replies, 2*ordersTurn, begun)
+		synctest.Wait()
+		go begunFirst(ctx, begun, orders, next)
+		var turns []int // of submissions
+		for turn := range 3 * ordersTurn {
+			synctest.Wait() // whoever reads has read on
+			if r := (<-next).Records()[0]; r.Topic == l.topics.Orders {
+				turns = append(turns, turn)
+			}
+		}
+		stop()
+		if turns[0] != ordersTurn-1 || turns[1] != 2*ordersTurn-1 || turns[2] != 2*ordersTurn+2 || len(turns) != ordersTurn {
+			t.Errorf("submissions came at %v", turns)
 		}
 	})
 }

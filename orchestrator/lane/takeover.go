@@ -83,6 +83,9 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	l.current, l.inflight = newBatch(), nil
 	read := l.position
 	l.committed.Store(&read)
+	if l.orders, err = l.broker.Read(l.partition, true); err != nil {
+		return err
+	}
 	l.seek()
 	l.tookOver = time.Now()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
@@ -102,11 +105,22 @@ func (l *Lane) rightNumber() error {
 func (l *Lane) seek() {
 	from := make(map[string]int64)
 	for in, topic := range l.topics.Inputs() {
-		from[topic] = l.position.At(in)
+		if topic != l.topics.Orders {
+			from[topic] = l.position.At(in)
+		}
 	}
 	l.inputs.Seek(from)
+	l.orders.Seek(map[string]int64{l.topics.Orders: l.position.At(events.InputOrders)})
 	l.added = nil
 	l.readAdded()
+}
+
+// reader is who reads an input.
+func (l *Lane) reader(topic string) Reader {
+	if topic == l.topics.Orders {
+		return l.orders
+	}
+	return l.inputs
 }
 
 // fence makes the lane the owner of every slot, in order.
@@ -304,7 +318,7 @@ func (l *Lane) Close() {
 	if l.producers != nil {
 		l.producers.close()
 	}
-	for _, reader := range []Reader{l.inputs, l.journal} {
+	for _, reader := range []Reader{l.inputs, l.orders, l.journal} {
 		if reader != nil {
 			reader.Close()
 		}

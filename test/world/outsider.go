@@ -38,6 +38,7 @@ func (o *Outsider) connect(options ...kgo.Opt) *kgo.Client {
 	client, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(o.brokers...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), kgo.ProducerLinger(0),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.FetchMaxWait(500 * time.Millisecond),           // a partition that is found meanwhile waits for it
 		kgo.AlwaysRetryEOF(), kgo.UnknownTopicRetries(100), // a broker that goes away or comes back loses nothing
 	}, options...)...)
 	if err != nil {
