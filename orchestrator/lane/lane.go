@@ -86,6 +86,7 @@ type Lane struct {
 	// passed is since when the position is behind markers that no transaction of ours
 	// tells of; zero if there are none.
 	passed   time.Time
+	absent   string // the order that the store was asked for last, and has not
 	current  *Batch // being decided
 	inflight *Batch // being committed, nil if none
 
@@ -346,7 +347,14 @@ func (l *Lane) order(id string) (*projections.Order, error) {
 			return c.order, nil
 		}
 	}
-	return l.state.Order(id)
+	if id == l.absent {
+		return nil, nil
+	}
+	order, err := l.state.Order(id)
+	if order == nil && err == nil {
+		l.absent = id
+	}
+	return order, err
 }
 
 // env is what the decisions of one batch may know.
@@ -466,6 +474,7 @@ func (l *Lane) take(d decide.Decision) {
 	if d.Order == nil {
 		return
 	}
+	l.absent = ""
 	if d.Panic != "" {
 		l.log.Error("deciding panicked", "order", d.Order.ID, "panic", d.Panic)
 	}
