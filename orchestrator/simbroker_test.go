@@ -289,10 +289,33 @@ func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
 	if w.b.in.poisoned {
 		panic("poisoned")
 	}
-	return w.b.in.instance.flows.Find(name, version)
+	flows := &w.b.in.instance.flows
+	flow := flows.Find(name, version)
+	switch {
+	case !w.newer(flow):
+		return flow
+	case version == 0:
+		return flows.Find(name, 1)
+	}
+	return nil
 }
 
-func (*simWorld) Newer(string, int) int { return 0 }
+// newerLevel is that of the second workflow, for an instance that runs the first alone.
+const newerLevel = 2
+
+func (w *simWorld) Newer(name string, version int) int {
+	if !w.newer(w.b.in.instance.flows.Find(name, version)) {
+		return 0
+	}
+	w.b.count.happened("a workflow was in a newer level of the language")
+	return newerLevel
+}
+
+// newer says that the release of the instance cannot run a workflow. Before the
+// partitions have their format nobody registers such a one.
+func (w *simWorld) newer(flow *workflow.Workflow) bool {
+	return w.b.in.instance.older && flow != nil && flow.Version == newerLevel && w.b.in.state.Head().Format() >= events.CourierFormat
+}
 
 func (w *simWorld) RequestTopics() []string {
 	var topics []string

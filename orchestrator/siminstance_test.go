@@ -66,6 +66,7 @@ type simInstance struct {
 	up        bool
 	seen      bool         // that inputs have more partitions
 	lags      bool         // it reads of new workflows only where it asks for them
+	older     bool         // its release cannot run the second of them
 	flows     workflow.Set // as far as it was read
 	directory *directory
 	follower  *lane.Follower
@@ -123,6 +124,7 @@ func (in *simInstance) logger() *slog.Logger {
 func (in *simInstance) start() {
 	in.Logf("%s starts", in.name)
 	in.up, in.seen, in.lags = true, false, in.fault(2, "an instance does not read of new workflows")
+	in.older = in.fault(2, "an instance is of an older release")
 	in.catchUp()
 	in.follower = lane.NewFollower(&simJournals{in, make(map[int32]int64)}, in.idle, in.logger(), func() time.Time { return in.now })
 	in.members = newMembership(in.follower, in.partitions, in.logger())

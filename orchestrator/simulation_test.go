@@ -94,7 +94,7 @@ var befalls = []string{
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "what waited heard that Kafka has answered", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
-	"an order discarded all that it may", "an order refused all that it may",
+	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
 }
 
 // decided are the types of events that lanes write.
@@ -257,7 +257,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	}
 	flows := simFlows(1)
 	s.registered = []*workflow.Workflow{flows[s.draw("workflow", 0, len(flows)-1)]}
-	if s.one(3, "a second version") {
+	if s.one(2, "a second version") {
 		s.next = simFlows(2)[s.draw("the second", 0, len(flows)-1)]
 	}
 	s.stamps = s.flip("stamps")
@@ -767,6 +767,7 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 	}
 	written := inspect.Partition{
 		Topics: &s.topics, Skew: s.skew, Workflow: s.known().Find,
+		Newer: func(version int) bool { return version == newerLevel },
 		Order: func(id string) *projections.Order {
 			o, err := last.state.Order(id)
 			must(s.T, err)

@@ -74,7 +74,7 @@ func (s *simulation) submit() {
 	value := fmt.Sprintf(`{"workflow":%q,"replyTo":%q`,
 		[]string{"flow", "none"}[s.draw("workflow", 0, 15)/15],
 		of(s, "replyTo", "", "shop.status", "shop.status", "waybill.replies"))
-	version := of(s, "version", 0, 0, 0, 1, 1, 1, 1, 1, 2, 9)
+	version := of(s, "version", 0, 0, 0, 1, 1, 1, 1, 2, 2, 9)
 	input := of(s, "input", `{"n":0}`, `{"n":2}`, `{"n":2}`, `{"n":3}`, `{"n":3}`, "7", "null", "")
 	if s.next != nil || len(s.registered) > 1 { // which version is the newest may be a matter of time
 		if version == 0 {

@@ -31,6 +31,8 @@ type Partition struct {
 	Topics   *events.Topics
 	Skew     time.Duration
 	Workflow func(name string, version int) *workflow.Workflow
+	// Newer, where it is set, says that not every owner runs a workflow.
+	Newer    func(version int) bool
 	Journal  []*kgo.Record
 	Messages []*kgo.Record // on all other topics
 	// Order returns an order's record. Nil while something is decided that is not
@@ -115,6 +117,9 @@ func (in *Inspector) event(t T, p *Partition, e *events.Event) {
 			return in.Definition(p.Workflow(name, version))
 		})
 		in.Ledgers[e.Order] = ledger
+	}
+	if e.Type == events.OrderAccepted && p.Newer != nil {
+		ledger.Newer = p.Newer(e.Version)
 	}
 	ledger.Owner = in.owner
 	if err := ledger.Add(e); err != nil {

@@ -20,8 +20,7 @@ func (l *Ledger) queue(e *events.Event) {
 		l.rule("P3", l.Held, "the order is not held")
 	default:
 		l.rule("P2", !l.Held, "the order is held")
-		released := l.last.Type == events.OrderReleased || l.last.Type == events.InputDiscarded
-		l.rule("P3", !released || len(l.Waiting) == 0 || e.Held, "%s waits", strings.Join(l.Waiting, ", "))
+		l.rule("P3", len(l.Waiting) == 0 || l.released || e.Held, "%s waits", strings.Join(l.Waiting, ", "))
 	}
 }
 
@@ -37,7 +36,7 @@ func (l *Ledger) hold(e *events.Event) {
 // release makes of the order what it was.
 func (l *Ledger) release(e *events.Event) {
 	l.locks(e)
-	l.Held, l.errored, l.Alerted = false, l.before.errored, l.before.alerted
+	l.Held, l.errored, l.Alerted, l.released = false, l.before.errored, l.before.alerted, false
 	if !l.errored {
 		l.lapse(e)
 	}
@@ -47,24 +46,24 @@ func (l *Ledger) release(e *events.Event) {
 func (l *Ledger) input(e *events.Event) {
 	l.rule("P4", strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
 	if e.Type == events.InputHeld {
-		l.rule("P2", l.Held, "the order is not held")
+		l.rule("P2", l.Held || l.Newer, "the order is not held")
 		l.rule("P3", !l.seen[e.Source], "%s was held before", e.Source)
 		l.rule("P3", e.Raw != nil && len(e.Raw.Value) > 0, "%s is not with it", e.Source)
-		l.seen[e.Source] = true
+		l.seen[e.Source], l.released = true, false
 		l.Waiting = append(slices.Clone(l.Waiting), e.Source)
 		return
 	}
-	released := len(l.Waiting) > 0 && !l.Held
+	released := len(l.Waiting) > 0 && !l.Held && (!l.Newer || e.Type == events.InputReleased || l.Waiting[0] == e.Source)
 	if e.Type == events.InputDiscarded {
 		l.count(e, &l.PutAside, released || l.last.Type == events.AlertRaised)
 	}
 	if released {
 		l.rule("P3", l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])
-		l.Waiting = l.Waiting[1:]
+		l.Waiting, l.released = l.Waiting[1:], e.Type == events.InputReleased
 		return
 	}
 	l.rule("P3", e.Type == events.InputDiscarded, "it does not wait")
-	l.rule("P3", l.Held || l.ended, "the order is %s", l.State)
+	l.rule("P3", l.Held || l.ended || l.Newer && len(l.Waiting) > 0, "the order is %s", l.State)
 	l.rule("P3", !l.seen[e.Source], "%s was held, or discarded, before", e.Source)
 	l.rule("P4", e.Reason != "", "it has no reason")
 	l.seen[e.Source] = true

@@ -34,6 +34,9 @@ type Ledger struct {
 	Digest                       string
 	Conflicted                   bool
 	Discarded, Refused, PutAside int
+	// Newer says that its workflow is in a level of the language that not every owner
+	// runs: then replies wait without a hold.
+	Newer bool
 	// Owner is who claimed the order's partition last, if whoever reads the journal
 	// says so.
 	Owner string
@@ -47,6 +50,7 @@ type Ledger struct {
 	errored, ended bool
 	before         before          // what its release makes of an order that is held
 	seen           map[string]bool // the inputs that were held or discarded
+	released       bool            // the last input that waited is decided on
 	diverted       bool            // the caller's topic was refused
 	find           func(name string, version int) *Flow
 	flow           *Flow
