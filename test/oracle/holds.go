@@ -47,7 +47,7 @@ func (l *Ledger) release(e *events.Event) {
 func (l *Ledger) input(e *events.Event) {
 	l.rule("P4", strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
 	if e.Type == events.InputHeld {
-		l.rule("P2", l.Held, "the order is not held")
+		l.rule("P2", l.Held || len(l.Waiting) > 0, "the order is not held")
 		l.rule("P3", !l.seen[e.Source], "%s was held before", e.Source)
 		l.rule("P3", e.Raw != nil && len(e.Raw.Value) > 0, "%s is not with it", e.Source)
 		l.seen[e.Source] = true
