@@ -277,6 +277,7 @@ func (l *Lane) conclude(err error) error {
 			}
 		}
 		if late, ok := errors.AsType[*LateError](err); ok {
+			l.halves.late(l.inflight.bytes)
 			for _, topic := range late.Topics {
 				l.world.Refused(TopicPartition{topic, l.partition}, 0, false, ErrLate)
 			}
@@ -285,7 +286,9 @@ func (l *Lane) conclude(err error) error {
 	}
 	b := l.inflight
 	l.inflight, l.clock.wrote = nil, b.began
-	l.halves.committed(b.units, l.time.Timer())
+	now := l.time.Timer()
+	l.halves.committed(b.units, now)
+	l.halves.took(b.bytes, now.Sub(b.began.timer))
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
 		offsets := make([]int64, len(c.journal))
@@ -310,7 +313,7 @@ func (l *Lane) conclude(err error) error {
 	if b.raised > 0 {
 		return errors.Join(errRaised, l.flush())
 	}
-	if now := l.time.Timer(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
+	if l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
 		return l.flush()
 	}
