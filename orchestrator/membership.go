@@ -163,7 +163,8 @@ var errStuck = errors.New("its lanes end without having got anywhere, and it is 
 // keep keeps a lane on the partition until ctx ends. A lane that ended for
 // whatever reason comes back only through a whole takeover. It got somewhere if it
 // committed something: that it could take over says little, and leaves a claim in the
-// journal for ever.
+// journal for ever. If what came next was not taken in time, a small batch before that
+// says little, too.
 func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *projections.Partition) {
 	log := m.log.With("partition", p)
 	rebuilt, halves := false, new(lane.Halves)
@@ -178,7 +179,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			before, proofs := state.Head().Transaction, halves.Proofs
 			m.serve(o, l)
 			err = l.Serve(ctx)
-			somewhere = state.Head().Transaction-before > halves.Proofs-proofs || m.now().Sub(o.since) >= settled
+			somewhere = state.Head().Transaction-before > halves.Proofs-proofs && !errors.Is(err, lane.ErrLate) || m.now().Sub(o.since) >= settled
 		}
 		if ctx.Err() != nil {
 			m.ended(o, nil, somewhere)

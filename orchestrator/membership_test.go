@@ -207,6 +207,7 @@ func TestLanesThatGetNowhere(t *testing.T) {
 		{"not often", fails(stuckAfter - 1), ""},
 		{"often", fails(stuckAfter), "stuck"},
 		{"still", fails(2 * stuckAfter), "stuck, stuck"},
+		{"what comes second is not taken in time", slices.Repeat([]end{{serving: &lane.LateError{}, commits: true, lasts: time.Second}}, stuckAfter), "stuck"},
 		{"but for one", slices.Concat(fails(stuckAfter-1), []end{{serving: away, commits: true}}, fails(stuckAfter-1)), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -42,6 +42,8 @@ type Env struct {
 	// What the decisions of an Env use one after another.
 	event events.Event
 	room  []Message
+	// load is that of the decision within which another is made.
+	load load
 }
 
 // Reuse takes back the messages of a decision that are no longer needed.
@@ -62,11 +64,13 @@ type Decision struct {
 	// is none.
 	Away string
 	// Dropped says that the input leaves no event: it changes nothing, and the order
-	// has recorded enough of its like.
+	// has recorded enough of its like. What had waited before it may be decided on.
 	Dropped bool
 	// Panic is what deciding panicked with, and the stack; empty if it did not.
 	// See [On].
 	Panic string
+
+	load load
 }
 
 // On decides on an input, and does not panic: the order on which deciding
@@ -80,17 +84,15 @@ type Decision struct {
 func On(env *Env, order *projections.Order, in *Input) Decision {
 	d := guard(env, order, in, func() Decision {
 		newer := env.newer(order)
-		if order != nil && (order.Hold != nil || newer) && in.Reply != nil { // a submission changes nothing
-			d := newDecider(env, order)
-			d.holdInput(in.Record)
-			return d.made()
-		}
-		if order != nil && order.Resumes() && !newer { // what waited comes first
+		if order != nil && order.Resumes() && !newer && !env.load.spent() { // what waited comes first
 			d := newDecider(env, order)
 			d.resume()
-			if then := On(env, d.order, in); then.Order != nil {
-				d.add(then)
-			}
+			d.within(func() Decision { return On(env, d.order, in) })
+			return d.made()
+		}
+		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.Reply != nil { // a submission changes nothing
+			d := newDecider(env, order)
+			d.holdInput(in.Record)
 			return d.made()
 		}
 		return in.dispatch(env, order)
@@ -194,6 +196,14 @@ const (
 	writeAtOnce = 8 << 20
 )
 
+// load is what a decision, with those that are made within it, has begun and written.
+type load struct {
+	begun int // attempts
+	bytes int // of all messages
+}
+
+func (l load) spent() bool { return l.begun >= beginAtOnce || l.bytes >= writeAtOnce }
+
 // decider builds one decision. Every event is folded as soon as it is decided,
 // so that what follows is decided on the state that it makes.
 type decider struct {
@@ -202,14 +212,15 @@ type decider struct {
 	flow  *workflow.Workflow // nil while it is not needed or not known
 	out   []Message
 	aside []Aside
-	begun int    // attempts
-	bytes int    // of all that is written
-	away  string // these two, see [Decision]
-	panic string
+	load
+	// These are of the [Decision].
+	away    string
+	dropped bool
+	panic   string
 }
 
 func newDecider(env *Env, order *projections.Order) *decider {
-	d := &decider{env: env, out: env.room}
+	d := &decider{env: env, out: env.room, load: env.load}
 	env.room = nil // an order may be decided on within a decision
 	if order == nil {
 		d.order = new(projections.Order)
@@ -225,14 +236,22 @@ func newDecider(env *Env, order *projections.Order) *decider {
 // made is the decision, once all of it is recorded.
 func (d *decider) made() Decision {
 	if len(d.out) == 0 {
-		return Decision{Away: d.away}
+		return Decision{Aside: d.aside, Away: d.away, Dropped: d.dropped}
 	}
-	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Away: d.away, Panic: d.panic}
+	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Away: d.away, Dropped: d.dropped, Panic: d.panic, load: d.load}
 }
 
-// add takes over what another decider decided on the order as it is here.
-func (d *decider) add(more Decision) {
-	d.order, d.out, d.aside = more.Order, append(d.out, more.Messages...), append(d.aside, more.Aside...)
+// within takes over what is decided on the order as it is here.
+func (d *decider) within(decide func() Decision) {
+	outer := d.env.load
+	d.env.load = d.load
+	more := decide()
+	d.aside, d.dropped = append(d.aside, more.Aside...), d.dropped || more.Dropped
+	if d.env.load = outer; more.Order == nil {
+		return
+	}
+	d.load = more.load
+	d.order, d.out = more.Order, append(d.out, more.Messages...)
 	d.panic += more.Panic
 }
 

@@ -11,8 +11,7 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// What may wait for the release of one order: its record is kept in memory, and
-// a release decides on all of it in one transaction.
+// What may wait for the release of one order: its record is kept in memory.
 const (
 	maxWaiting   = 100
 	waitingBytes = 2 * events.MaxBatch
@@ -47,7 +46,7 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		d.aside = append(d.aside, Aside{in.Record, reason})
 		return d.made()
 	}
-	d := &decider{env: env, order: order.Clone()} // looking its workflow up may be what panics
+	d := &decider{env: env, order: order.Clone(), load: env.load} // looking its workflow up may be what panics
 	held := order.Hold == nil && !order.State.Final()
 	if held {
 		d.holdOrder(reason, in != nil && in.Command == nil)
@@ -127,16 +126,14 @@ func (d *decider) release(c *events.Command, act events.Event) (refusal string) 
 func (d *decider) redo() Decision {
 	first := &d.order.Waiting[0]
 	r := recordOf(first)
-	next := &decider{env: d.env, order: d.order.Clone()}
+	next := &decider{env: d.env, order: d.order.Clone(), load: d.load}
 	in := Read(r, d.env.Topics, Place{Of: func([]byte) int32 { return 0 }})
 	if in.Unreadable != "" { // to this release, not to the one that held it
 		next.putAside(r, in.Unreadable)
 		return next.made()
 	}
 	next.record(&events.Event{Type: events.InputReleased, Source: first.Source})
-	if then := in.dispatch(d.env, next.order); then.Order != nil {
-		next.add(then)
-	}
+	next.within(func() Decision { return in.dispatch(d.env, next.order) })
 	return next.made()
 }
 

@@ -23,10 +23,15 @@ func (env *Env) notRun(o *projections.Order) string {
 		workflow.ID(o.Workflow, o.Version), env.Newer(o.Workflow, o.Version), env.Instance, workflow.Level)
 }
 
-// resume decides on what waits in an order that is not held: whoever had it wait did not
-// know its workflow.
+// resume decides on what waits in an order that is not held: it was released, or whoever
+// had it wait did not know its workflow. Once that is as much as one decision may be, the
+// supervisor goes on. In the first format it does not: a release of before would pass
+// over what is left.
 func (d *decider) resume() {
 	for d.order.Hold == nil && len(d.order.Waiting) > 0 {
-		d.add(guard(d.env, d.order, nil, d.redo))
+		if d.order.Resumes() && d.spent() && d.env.Format >= 2 {
+			return
+		}
+		d.within(func() Decision { return guard(d.env, d.order, nil, d.redo) })
 	}
 }

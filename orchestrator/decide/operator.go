@@ -18,8 +18,12 @@ func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
 		return Decision{}
 	}
 	d := newDecider(env, order)
-	if env.newer(order) {
+	switch {
+	case env.newer(order):
 		d.refuseCommand(c, env.notRun(order))
+		return d.made()
+	case order.Resumes():
+		d.refuseCommand(c, "what waited for its release is still being decided on; send the command again")
 		return d.made()
 	}
 	// What every act carries: who, why, and by which command.

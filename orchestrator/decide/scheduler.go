@@ -275,7 +275,7 @@ func (d *decider) start(t task) bool {
 		d.overdue()
 		return false
 	}
-	if d.begun >= beginAtOnce || d.bytes >= writeAtOnce {
+	if d.spent() {
 		d.await(t)
 		return true
 	}

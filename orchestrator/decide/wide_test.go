@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
 )
 
 // An order with many steps at once, or large ones, is begun in parts, of which none is
@@ -77,4 +80,135 @@ func TestAWideOrderIsBegunInParts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// released is a stage on which an order waits for its release.
+type released struct{ *stage }
+
+// newReleased begins an order of so many steps, after each of which as many others come,
+// and has so many replies wait for its release, which come next.
+func newReleased(t *testing.T, format, steps, after int) *released {
+	r := &released{newStage(t)}
+	t.Cleanup(r.close)
+	r.format = format
+	r.takeOver(t, "i-1")
+	var source strings.Builder
+	source.WriteString("workflow: wide\nsteps:\n")
+	for n := range steps {
+		fmt.Fprintf(&source, "  - {name: s%d, agent: a, after: [], timeout: 1h}\n", n)
+		for m := range after {
+			fmt.Fprintf(&source, "  - {name: s%d-%d, agent: a, after: [s%d], timeout: 1h}\n", n, m, n)
+		}
+	}
+	r.flows.Add(parseFlow(t, source.String()))
+	input := []byte(`"` + strings.Repeat("x", 900_000) + `"`)
+	r.orders = append(r.orders, submission{id: "o", value: events.Submission{Workflow: "wide", Input: input}})
+	r.reads(t)
+	for r.looks(t) > 0 {
+	}
+	r.cursed["o"] = true
+	return r
+}
+
+// reply has a step answered.
+func (r *released) reply(t *testing.T, step, output string) {
+	value := events.Reply{Order: "o", Step: step, Attempt: 1, Status: events.ReplyCompleted, Output: jsontext.Value(output)}
+	r.replies = append(r.replies, reply{"o", value, r.now})
+	r.reads(t)
+}
+
+// command has an operator act, on an order on which deciding does not panic any more.
+func (r *released) command(t *testing.T, does string) {
+	r.cursed["o"] = false
+	r.commands = append(r.commands, command{"o", events.Command{Command: does, ID: fmt.Sprint("c-", len(r.commands))}})
+	r.reads(t)
+}
+
+// reads decides on what came, which is no more than one decision may be.
+func (r *released) reads(t *testing.T) {
+	t.Helper()
+	r.read(t)
+	r.bounded(t)
+}
+
+// looks has the supervisor look once, and returns how much was due.
+func (r *released) looks(t *testing.T) int {
+	t.Helper()
+	must(t, r.state.Flush())
+	due, err := r.state.Due(r.now, page)
+	must(t, err)
+	for _, d := range due {
+		r.take(Supervise(r.env("o"), r.of(t, "o"), d.Step))
+		r.bounded(t)
+	}
+	return len(due)
+}
+
+// bounded commits a decision.
+func (r *released) bounded(t *testing.T) {
+	t.Helper()
+	size, starts := 0, 0
+	for _, record := range r.commit(t) {
+		size += len(record.Value)
+		if record.Topic == r.topics.Requests("a") {
+			starts++
+		}
+	}
+	if r.format >= 2 && (starts > beginAtOnce || size > writeAtOnce+4*events.MaxValue) {
+		t.Fatalf("one decision begins %d attempts, and has %d bytes", starts, size)
+	}
+}
+
+// A release is no larger than any other decision, however much waits: what is left is
+// decided on next, before anything that comes meanwhile. In the first format all of it is
+// decided on at once, because a release of before would pass over the rest.
+func TestAReleaseIsDoneInParts(t *testing.T) {
+	const steps, after = 20, 2
+	for _, format := range []int{1, 2} {
+		t.Run(fmt.Sprint("format ", format), func(t *testing.T) {
+			r := newReleased(t, format, steps, after)
+			for n := range steps {
+				r.reply(t, fmt.Sprint("s", n), "")
+			}
+			r.command(t, events.CommandRelease)
+			waiting := len(r.of(t, "o").Waiting)
+			if format == 1 {
+				if waiting > 0 {
+					t.Errorf("%d wait where an older release may go on", waiting)
+				}
+				return
+			}
+			if waiting == 0 || waiting == steps {
+				t.Fatalf("%d wait", waiting)
+			}
+			r.reply(t, "s0-0", "")
+			r.command(t, events.CommandPause)
+			if o := r.of(t, "o"); o.Paused || len(o.Waiting) == 0 || o.Step("s0-0").State != projections.Running {
+				t.Errorf("what came meanwhile was not in its turn; %d wait", len(o.Waiting))
+			}
+			for r.looks(t) > 0 {
+			}
+			o := r.of(t, "o")
+			if len(o.Waiting) > 0 || o.Step("s0-0").State != projections.Completed || o.Step(fmt.Sprintf("s%d-0", steps-1)).State != projections.Running {
+				t.Errorf("it did not go on; %d wait", len(o.Waiting))
+			}
+			r.check(t, inspect.New())
+		})
+	}
+}
+
+// Nobody looks at an order that ended while it was released: nothing waits in it then.
+func TestAReleaseThatEndsTheOrderIsWhole(t *testing.T) {
+	r := newReleased(t, events.JournalFormat, 1, 9)
+	r.reply(t, "s0", "")
+	for n := range 8 {
+		r.reply(t, fmt.Sprint("s0-", n), "") // somebody knew that they would begin
+	}
+	r.reply(t, "s0-8", `"`+strings.Repeat("x", 600_000)+`"`)
+	r.reply(t, "s0-8", "")
+	r.command(t, events.CommandRelease)
+	if o := r.of(t, "o"); o.State != projections.Processed || len(o.Waiting) > 0 {
+		t.Errorf("it is %s, and %d wait", o.State, len(o.Waiting))
+	}
+	r.check(t, inspect.New())
 }

@@ -14,9 +14,12 @@ import (
 // they are though nobody foresaw it: each batch that is refused so has the next ones
 // take half as many, until it is refused alone. It is held only if it is refused for
 // longer than a while, and Kafka took another batch meanwhile: else the trouble may be
-// anybody's, and all of it waits. It is kept from lane to lane of a partition.
+// anybody's, and all of it waits. So it finds how many bytes Kafka takes before a commit's
+// time is up, be that by a quota or a slow line: else each lane would try the same again.
+// It is kept from lane to lane of a partition.
 type Halves struct {
 	most     int // inputs and steps that are due a batch may have, 0 if any number
+	bytes    int // after so many a batch takes no more, 0 if there is no such bound
 	suspects map[unit]*suspect
 	// Proofs is how many batches were committed that only show that Kafka takes one.
 	Proofs uint64
@@ -100,6 +103,20 @@ func (h *Halves) committed(units []unit, now time.Time) {
 	}
 }
 
+// late notes that a batch of so many bytes was not taken in time.
+func (h *Halves) late(bytes int) { h.bytes = max(1, bytes/2) }
+
+// took notes how long one took that was. One that was as large as it might be, and not
+// slow, shows that there may be more, little by little: too much costs a takeover.
+func (h *Halves) took(bytes int, d time.Duration) {
+	if bytes < h.bytes || d > CommitTimeout/2 {
+		return
+	}
+	if h.bytes += (h.bytes + 7) / 8; h.bytes >= batchBytes {
+		h.bytes = 0
+	}
+}
+
 // unproven says that it is time to prove that Kafka takes another batch.
 func (h *Halves) unproven(now time.Time) bool {
 	for _, s := range h.suspects {
@@ -123,7 +140,8 @@ func (l *Lane) Narrows(h *Halves) { l.halves = h }
 
 // full says that the batch takes nothing more.
 func (l *Lane) full() bool {
-	return l.current.full() || l.halves.most > 0 && len(l.current.units) >= l.halves.most
+	h := l.halves
+	return l.current.full() || h.most > 0 && len(l.current.units) >= h.most || h.bytes > 0 && l.current.bytes >= h.bytes
 }
 
 // unit is one of what a batch decides on: an input, or what is due of an order. Every

@@ -24,6 +24,7 @@ type choosy struct {
 	world   *still
 	inputs  []*kgo.Record
 	refuses func(*kgo.Record) error
+	rate    int // bytes that it takes in a second, 0 if any number
 
 	halves  Halves
 	now     time.Time
@@ -86,7 +87,7 @@ func (c *choosy) plays(lanes int) {
 		if c.now = c.now.Add(time.Second); err == nil {
 			return
 		}
-		if refused := new(RefusedError); !errors.As(err, &refused) {
+		if refused := new(RefusedError); !errors.As(err, &refused) && !errors.Is(err, ErrLate) {
 			c.Fatal(err)
 		}
 	}
@@ -103,6 +104,12 @@ func (c *choosy) Next(w Wanted) Happened {
 	case c.pending != nil:
 		b := c.pending
 		c.pending = nil
+		if c.rate > 0 {
+			took := time.Duration(b.bytes) * time.Second / time.Duration(c.rate)
+			if c.now = c.now.Add(min(took, CommitTimeout)); took > CommitTimeout {
+				return Happened{What: Committed, Err: &LateError{Topics: []string{c.topics.Journal}}}
+			}
+		}
 		for _, r := range b.records {
 			if err := c.refuses(r); err != nil {
 				return Happened{What: Committed, Err: &RefusedError{Record: r, Err: err}}
@@ -213,6 +220,38 @@ func TestOneInputIsRefused(t *testing.T) {
 				t.Errorf("it goes on with %+v", c.halves)
 			}
 		})
+	}
+}
+
+// A Kafka that takes little in a second is given no more at a time than it takes before a
+// commit's time is up, and more again once it takes that: no lane tries in vain what the
+// one before did.
+func TestASlowKafka(t *testing.T) {
+	c := newChoosy(t)
+	c.refuses = func(*kgo.Record) error { return nil }
+	c.rate = 2_000
+	c.submits(100)
+	c.plays(10)
+	if slow := c.halves.bytes; c.position.At(events.InputOrders) != 100 || c.lanes > 8 || slow == 0 || slow > c.rate*int(CommitTimeout/time.Second) {
+		t.Errorf("of 100 orders %d lanes decided on %d, the last with batches of %d bytes", c.lanes, c.position.At(events.InputOrders), slow)
+	}
+	c.rate = 0
+	c.submits(200)
+	before := c.halves.bytes
+	c.plays(1)
+	if c.halves.bytes <= before {
+		t.Errorf("%d bytes are as many as before", c.halves.bytes)
+	}
+	for range 100 {
+		c.halves.took(batchBytes, 0)
+	}
+	if c.halves.bytes != 0 {
+		t.Errorf("in the end it takes %d bytes", c.halves.bytes)
+	}
+	// One that is larger than all that is taken goes alone.
+	c.halves.late(1)
+	if c.full() {
+		t.Error("nothing is tried any more")
 	}
 }
 

@@ -278,6 +278,7 @@ func (l *Lane) conclude(err error) error {
 			}
 		}
 		if late, ok := errors.AsType[*LateError](err); ok {
+			l.halves.late(l.inflight.bytes)
 			for _, topic := range late.Topics {
 				l.world.Refused(TopicPartition{topic, l.partition}, 0, false, ErrLate)
 			}
@@ -286,7 +287,9 @@ func (l *Lane) conclude(err error) error {
 	}
 	b := l.inflight
 	l.inflight, l.clock.wrote = nil, b.began
-	l.halves.committed(b.units, l.time.Timer())
+	now := l.time.Timer()
+	l.halves.committed(b.units, now)
+	l.halves.took(b.bytes, now.Sub(b.began.timer))
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
 		offsets := make([]int64, len(c.journal))
@@ -311,7 +314,7 @@ func (l *Lane) conclude(err error) error {
 	if b.raised > 0 {
 		return errors.Join(errRaised, l.flush())
 	}
-	if now := l.time.Timer(); l.current.empty() || now.Sub(l.flushed) >= flushEvery {
+	if l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
 		return l.flush()
 	}
@@ -460,9 +463,6 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	}
 	if d.Dropped {
 		l.current.dropped++
-		for _, aside := range d.Aside {
-			l.putAside(aside.Record, aside.Reason)
-		}
 	}
 	l.take(d)
 	env.Reuse(d.Messages)
@@ -471,6 +471,9 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 
 // take adds a decision to the batch.
 func (l *Lane) take(d decide.Decision) {
+	for _, aside := range d.Aside {
+		l.putAside(aside.Record, aside.Reason)
+	}
 	if d.Order == nil {
 		return
 	}
@@ -497,9 +500,6 @@ func (l *Lane) take(d decide.Decision) {
 			c.journal = append(c.journal, r)
 		}
 		l.current.add(r)
-	}
-	for _, aside := range d.Aside {
-		l.putAside(aside.Record, aside.Reason)
 	}
 }
 

@@ -107,14 +107,15 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return true, nil
 	}
 	if order == nil && in.Problem == nil && s.Workflow != "" {
-		if l.world.Newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
+		if in.sought == 0 && l.world.Workflow(s.Workflow, s.Version) == nil {
+			in.sought = l.world.Seek()
+		}
+		read := in.sought > 0 && l.world.Found(in.sought) // before it is asked what was read
+		if l.world.Newer(s.Workflow, s.Version) > 0 {     // a newer release may take the partition over
 			return true, nil
 		}
 		flow := l.world.Workflow(s.Workflow, s.Version)
-		if flow == nil && in.sought == 0 {
-			in.sought = l.world.Seek()
-		}
-		if flow == nil && !l.world.Found(in.sought) || flow != nil && !l.knowsAgents(flow) {
+		if flow == nil && !read || flow != nil && !l.knowsAgents(flow) {
 			return true, nil
 		}
 	}

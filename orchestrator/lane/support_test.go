@@ -21,6 +21,7 @@ type still struct {
 	poisoned bool           // whoever looks a workflow up panics
 	looked   func()         // is told of whoever does
 	learns   func([]string) // is told of what is asked
+	reads    func()         // is called before it says what was read
 	answered chan struct{}
 	newer    map[string]int    // level, by name
 	refuses  map[string]string // why, by topic
@@ -73,7 +74,12 @@ func (w *still) Away(at TopicPartition, _ int) string { return w.away[at.Topic] 
 
 func (w *still) Seek() uint64 { w.sought++; return w.sought }
 
-func (w *still) Found(question uint64) bool { return question <= w.found }
+func (w *still) Found(question uint64) bool {
+	if w.reads != nil {
+		w.reads()
+	}
+	return question <= w.found
+}
 
 func (w *still) Format() int { return w.format }
 

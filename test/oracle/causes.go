@@ -109,7 +109,7 @@ func (l *Ledger) divert(e *events.Event) {
 func (l *Ledger) refused(e *events.Event) {
 	l.rule("P3", e.Reason != "", "it has no reason")
 	l.count(e, &l.Refused, strings.Contains(e.Reason, "panicked"))
-	if l.ended || l.Held || strings.Contains(e.Reason, "panicked") {
+	if l.ended || l.Held || l.Newer || len(l.Waiting) > 0 || strings.Contains(e.Reason, "panicked") {
 		return
 	}
 	earned := true

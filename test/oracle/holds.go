@@ -46,14 +46,14 @@ func (l *Ledger) release(e *events.Event) {
 func (l *Ledger) input(e *events.Event) {
 	l.rule("P4", strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
 	if e.Type == events.InputHeld {
-		l.rule("P2", l.Held || l.Newer, "the order is not held")
+		l.rule("P2", l.Held || l.Newer || len(l.Waiting) > 0, "the order is not held")
 		l.rule("P3", !l.seen[e.Source], "%s was held before", e.Source)
 		l.rule("P3", e.Raw != nil && len(e.Raw.Value) > 0, "%s is not with it", e.Source)
 		l.seen[e.Source], l.released = true, false
 		l.Waiting = append(slices.Clone(l.Waiting), e.Source)
 		return
 	}
-	released := len(l.Waiting) > 0 && !l.Held && (!l.Newer || e.Type == events.InputReleased || l.Waiting[0] == e.Source)
+	released := len(l.Waiting) > 0 && !l.Held && (e.Type == events.InputReleased || l.Waiting[0] == e.Source)
 	if e.Type == events.InputDiscarded {
 		l.count(e, &l.PutAside, released || l.last.Type == events.AlertRaised)
 	}
@@ -63,7 +63,7 @@ func (l *Ledger) input(e *events.Event) {
 		return
 	}
 	l.rule("P3", e.Type == events.InputDiscarded, "it does not wait")
-	l.rule("P3", l.Held || l.ended || l.Newer && len(l.Waiting) > 0, "the order is %s", l.State)
+	l.rule("P3", l.Held || l.ended || len(l.Waiting) > 0 && strings.Contains(e.Reason, "cannot wait"), "the order is %s", l.State)
 	l.rule("P3", !l.seen[e.Source], "%s was held, or discarded, before", e.Source)
 	l.rule("P4", e.Reason != "", "it has no reason")
 	l.seen[e.Source] = true
