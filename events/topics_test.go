@@ -80,3 +80,16 @@ func TestValidTopic(t *testing.T) {
 		}
 	}
 }
+
+// The inputs that a release reads are those of its format: an older release would leave
+// another one unread. Whoever adds one raises the format, and adds a line here; the lines
+// that are there stay as they are.
+func TestInputsAndFormat(t *testing.T) {
+	of := map[int][]string{
+		1: {"orders", "replies", "commands"},
+		2: {"orders", "replies", "commands"},
+	}
+	if want := of[events.JournalFormat]; !slices.Equal(events.InputNames(), want) {
+		t.Errorf("format %d has the inputs %q, and this release reads %q", events.JournalFormat, want, events.InputNames())
+	}
+}

@@ -33,6 +33,8 @@ type catalogue struct {
 	log    *slog.Logger
 	// instance is whose it is.
 	instance string
+	// level is the level of the language that a definition needs.
+	level func(*workflow.Workflow) int
 	// alarm calls an operator to a topic that cannot be read on.
 	alarm func(ctx context.Context, why error)
 
@@ -59,7 +61,7 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 		return nil, fmt.Errorf("reader of the workflows topic: %w", err)
 	}
 	return &catalogue{
-		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log,
+		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log, level: (*workflow.Workflow).Level,
 		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
 	}, nil
 }
@@ -355,7 +357,7 @@ func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, va
 	}
 	r := envelope.Record(c.topics.Workflows, value)
 	r.Key = []byte(flow.ID())
-	if level := flow.Level(); level > 1 {
+	if level := c.level(flow); level > 1 {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerLevel, Value: strconv.AppendInt(nil, int64(level), 10)})
 	}
 	if err := produce(ctx, client, r); err != nil {

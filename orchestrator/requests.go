@@ -111,7 +111,7 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
 // content fails with [ErrConflict], and one that uses what an older release in the
 // group does not know with [ErrOlderRelease].
 func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error {
-	if err := i.spoken(ctx, flow.Level()); err != nil {
+	if err := i.spoken(ctx, i.catalogue.level(flow)); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	if err := createRequestTopics(ctx, i.admin, &i.topics, i.partitions, flow.Agents()); err != nil {

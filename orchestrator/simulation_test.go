@@ -95,6 +95,7 @@ var befalls = []string{
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "what waited heard that Kafka has answered", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
+	"an event in format 1", "an event in format 2",
 }
 
 // decided are the types of events that lanes write.
@@ -777,7 +778,7 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 	place := newPlace()
 	again, err := s.store.Partition(place)
 	must(s.T, err)
-	claimed := ""
+	claimed, format := "", 1
 	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Journal, Partition: p}).records {
 		if r.state != isCommitted {
 			continue
@@ -792,6 +793,9 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			claimed = e.Instance
 		} else if (e.Type == events.StepStarted || e.Type == events.UndoStarted) && e.LockedBy != claimed {
 			s.Fatalf("%s decided on %q after %s had claimed the partition", e.LockedBy, e.Order, claimed)
+		}
+		if format = max(format, e.Format); e.Order != "" {
+			s.count.happened(fmt.Sprintf("an event in format %d", format))
 		}
 		s.count.Events[e.Type]++
 	}

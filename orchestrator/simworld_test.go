@@ -36,6 +36,9 @@ func (s *simulation) input(topic string, kind events.Type, id string, value []by
 	if !s.one(6, "untyped") {
 		r.Headers = []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}
 	}
+	if trace := draw.Trace(id); topic == s.topics.Orders && trace != "" {
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderTraceparent, Value: []byte(trace)})
+	}
 	if s.partitions > 1 && s.fault(10, "misrouted") {
 		r.Partition = (r.Partition + 1) % s.partitions
 	}

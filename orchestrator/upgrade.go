@@ -139,6 +139,9 @@ func (i *Instance) Upgrade(ctx context.Context) (*Upgrade, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := i.upgrade.judge(all, false); err != nil { // else an old answer would speak of who has left since
+		return nil, err
+	}
 	lowest, _, err := i.formats()
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/test/inspect"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -139,6 +140,71 @@ func TestWhatMembersTell(t *testing.T) {
 	}
 }
 
+// Once the last member of an older release has left, the first answer says when the
+// format rises: it is not being written yet. An operator need not wait for that: each
+// partition is raised once.
+func TestAnOlderReleaseLeaves(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	const partitions = 2
+	_, err = CreateTopics(t.Context(), b.Admin(t), &topics, partitions, 1)
+	must(t, err)
+	speaks(t, Dialect{1, 1, events.InputNames()})
+	older, stop := runs(t, b, Config{ID: "older", Namespace: topics.Namespace})
+	oracle.Until(t, "the older one is ready", older.Ready)
+	speaks(t, Dialect{2, 1, events.InputNames()})
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute})
+	answers := func(what string, holds func(u *Upgrade) bool) (u *Upgrade) {
+		t.Helper()
+		oracle.Until(t, what, func() (err error) {
+			if u, err = i.Upgrade(t.Context()); err == nil && !holds(u) {
+				err = fmt.Errorf("%+v", u)
+			}
+			return err
+		})
+		return u
+	}
+	u := answers("both are members", func(u *Upgrade) bool { return len(u.Members) == 2 && u.Format == 1 })
+	if u.Speaks != 1 || !u.Rises.IsZero() {
+		t.Errorf("while the older one is there: %+v", u)
+	}
+	stop()
+	u = answers("the older one has left", func(u *Upgrade) bool { return len(u.Members) == 1 })
+	if u.Format != 1 || u.Speaks != 2 || u.Rises.IsZero() {
+		t.Errorf("the first answer after it has left: %+v", u)
+	}
+
+	oracle.Until(t, "all partitions are owned", i.Ready)
+	raised := func() (formats []int) {
+		for _, r := range oracle.Read(t, b.Brokers, topics.Journal) {
+			if e, err := events.Decode[events.Event](r.Value); err != nil || e.Type == events.PartitionRaised {
+				must(t, err)
+				formats = append(formats, e.Format)
+			}
+		}
+		return formats
+	}
+	if formats := raised(); len(formats) > 0 {
+		t.Errorf("before its time partitions rose to %v", formats)
+	}
+	oracle.Until(t, "it is finished", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		return i.FinishUpgrade(ctx)
+	})
+	if formats := raised(); !slices.Equal(formats, slices.Repeat([]int{2}, partitions)) {
+		t.Errorf("partitions rose to %v", formats)
+	}
+}
+
+// speaks has what is made from now on be of a release that speaks this.
+func speaks(t *testing.T, d Dialect) {
+	own := OwnDialect
+	OwnDialect = d
+	t.Cleanup(func() { OwnDialect = own })
+}
+
 // As long as a member of an older release is in the group, nothing that it does not
 // know is written or registered, and an operator is told which one it is.
 func TestAnOlderReleaseInTheGroup(t *testing.T) {
@@ -147,6 +213,7 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 		must(t, err)
 		_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 4, 1)
 		must(t, err)
+		speaks(t, Dialect{OwnDialect.Format, 2, events.InputNames()})
 		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
 		settled := func(n int) (u *Upgrade) {
 			t.Helper()
@@ -163,7 +230,6 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 		if m := u.Members[0]; m.Instance != "i-1" || m.Host == "" || m.Dialect.Format != OwnDialect.Format || m.Dialect.Language != OwnDialect.Language {
 			t.Errorf("%+v", m)
 		}
-		must(t, i.spoken(t.Context(), OwnDialect.Language))
 		oracle.Until(t, "its partitions are in a format", func() error {
 			u, err := i.Upgrade(t.Context())
 			if err == nil && (u.Format != OwnDialect.Format || u.Speaks != OwnDialect.Format) {
@@ -202,7 +268,11 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		refused("a workflow of a newer language", func() error { return i.spoken(t.Context(), 2) })
+		flow := parseFlow(t, silentFlow)
+		must(t, i.Register(t.Context(), flow))
+		newer := parseFlow(t, strings.Replace(silentFlow, "workflow: silent", "workflow: newer", 1))
+		i.catalogue.level = func(f *workflow.Workflow) int { return map[string]int{"silent": 1, "newer": 2}[f.Name] }
+		refused("a workflow of a newer language", func() error { return i.Register(t.Context(), newer) })
 		refused("a newer format", func() error {
 			all, err := i.group.members(t.Context())
 			if err != nil {
@@ -215,6 +285,14 @@ func TestAnOlderReleaseInTheGroup(t *testing.T) {
 		older.CloseAllowingRebalance()
 		settled(1)
 		oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
+		must(t, i.Register(t.Context(), newer))
+		var levels []string
+		for _, r := range oracle.Read(t, b.Brokers, topics.Workflows) {
+			levels = append(levels, string(r.Key)+" "+events.Header(r, headerLevel))
+		}
+		if want := []string{"silent@1 ", "newer@1 2"}; !slices.Equal(levels, want) {
+			t.Errorf("registered are %q, and must be %q", levels, want)
+		}
 	})
 }
 

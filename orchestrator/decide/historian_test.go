@@ -52,7 +52,7 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 		value += fmt.Sprintf(`, "deadline":%q`, events.AppendTime(nil, at))
 	}
 	value += rapid.SampledFrom([]string{`, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":` + pill, `, "input":null`}).Draw(t, "input") + "}"
-	s := submission{id: id}
+	s := submission{id: id, trace: draw.Trace(id)}
 	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
 	must(t, s.problem)
 	h.orders = append(h.orders, s)

@@ -1,6 +1,7 @@
 package lane_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,6 +80,38 @@ func TestAnotherNumberOfPartitionsIsNotClaimed(t *testing.T) {
 		t.Errorf("%d claims", claims)
 	}
 }
+
+// A partition that changes its owner stays in its format, whatever all members speak by
+// then: it rises when they have spoken it for long enough.
+func TestATakeoverRaisesNothing(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	newContender(t, b, topics, "older").takeOver()
+	for range 2 {
+		newer := newContender(t, b, topics, "newer")
+		newer.world = upgraded{}
+		newer.contend(newer.lane.State())
+		newer.takeOver()
+		must(t, newer.write("moves on"))
+	}
+	var formats []int
+	for _, r := range oracle.Read(t, b.Brokers, topics.Journal) {
+		e, err := events.Decode[events.Event](r.Value)
+		must(t, err)
+		if e.Type == events.PartitionClaimed {
+			formats = append(formats, e.Format)
+		}
+	}
+	if !slices.Equal(formats, []int{1, 1, 1}) {
+		t.Errorf("the partition is claimed in the formats %v", formats)
+	}
+}
+
+// upgraded is nowhere, with members that all speak a newer format than stands in the
+// journal, since a moment ago.
+type upgraded struct{ nowhere }
+
+func (upgraded) Newest(context.Context) int { return 2 }
 
 // V6: what a dead owner had open is aborted by the successor, which does not
 // wait for any time-out.

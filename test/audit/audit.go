@@ -129,7 +129,7 @@ func (n *namespace) books(a Audit) *Books {
 	}
 	slices.SortStableFunc(sent, func(a, b *kgo.Record) int { return cmp.Compare(oracle.Number(a), oracle.Number(b)) })
 	sent = oracle.AtLeastOnce(sent, n.topics.Status)
-	if err := oracle.Sort(b.Messages, sent); err != nil {
+	if err := oracle.Sort(b.Messages, n.topics, sent); err != nil {
 		n.Fatal(err)
 	}
 	gone, count := a.forgotten(b.Histories, sent, n.topics)

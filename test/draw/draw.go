@@ -2,6 +2,7 @@
 package draw
 
 import (
+	"fmt"
 	"time"
 
 	"pgregory.net/rapid"
@@ -13,6 +14,14 @@ import (
 // Order draws the id of one of a few orders.
 func Order(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"a", "b", "c\x00s0", "d"}).Draw(t, "order")
+}
+
+// Trace is the trace context with which an order is submitted: some have none.
+func Trace(order string) string {
+	if order == "" || order == "d" {
+		return ""
+	}
+	return fmt.Sprintf("00-%032x-%016x-01", order[0], order[0])
 }
 
 // Step draws the name of a step, which the order may not have.

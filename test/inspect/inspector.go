@@ -84,7 +84,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 	}
 	in.journal = len(p.Journal)
 	messages := delivered(t, p.Messages[in.sent:], p.Topics)
-	must(t, oracle.Sort(in.Messages, messages))
+	must(t, oracle.Sort(in.Messages, p.Topics, messages))
 	for _, r := range messages {
 		fresh[string(r.Key)] = true
 		if events.Header(r, events.HeaderType) == string(events.OrderStatus) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -16,13 +17,16 @@ type Messages struct {
 	Requests []events.Request
 	Statuses []events.Status
 	Alerts   []events.Alert
+	// Traces are the trace contexts that they carry, each one once.
+	Traces []string
 	// Gone are the numbers of the events whose requests somebody deleted.
 	Gone []uint64
 }
 
 // Sort reads messages, and adds each to those of its order. Those about a
-// partition belong to the order "".
-func Sort(all map[string]*Messages, records []*kgo.Record) error {
+// partition belong to the order "". What an agent may go by without reading the value
+// of a request says the same as the value (S3).
+func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record) error {
 	of := func(order string) *Messages {
 		if all[order] == nil {
 			all[order] = new(Messages)
@@ -33,11 +37,22 @@ func Sort(all map[string]*Messages, records []*kgo.Record) error {
 		var err error
 		switch kind := events.Type(events.Header(r, events.HeaderType)); kind {
 		case events.StepRequested:
-			err = collect(r, func(m events.Request) { of(m.Order).Requests = append(of(m.Order).Requests, m) })
+			var m events.Request
+			if m, err = events.Decode[events.Request](r.Value); err == nil {
+				of(m.Order).Requests = append(of(m.Order).Requests, m)
+				of(m.Order).trace(r)
+				err = repeated(r, &m, topics)
+			}
 		case events.OrderStatus:
-			err = collect(r, func(m events.Status) { of(m.Order).Statuses = append(of(m.Order).Statuses, m) })
+			err = collect(r, func(m events.Status) {
+				of(m.Order).Statuses = append(of(m.Order).Statuses, m)
+				of(m.Order).trace(r)
+			})
 		case events.AlertRaised:
-			err = collect(r, func(m events.Alert) { of(m.Order).Alerts = append(of(m.Order).Alerts, m) })
+			err = collect(r, func(m events.Alert) {
+				of(m.Order).Alerts = append(of(m.Order).Alerts, m)
+				of(m.Order).trace(r)
+			})
 		default:
 			err = fmt.Errorf("nobody knows the type %q", kind)
 		}
@@ -48,7 +63,39 @@ func Sort(all map[string]*Messages, records []*kgo.Record) error {
 	return nil
 }
 
-func collect[M events.Request | events.Status | events.Alert](r *kgo.Record, add func(M)) error {
+// trace notes the trace context of a message.
+func (m *Messages) trace(r *kgo.Record) {
+	if t := events.Header(r, events.HeaderTraceparent); !slices.Contains(m.Traces, t) {
+		m.Traces = append(m.Traces, t)
+	}
+}
+
+// repeated says which header of a request does not say what its value does.
+func repeated(r *kgo.Record, m *events.Request, topics *events.Topics) error {
+	undo := ""
+	if m.Undo {
+		undo = "true"
+	}
+	for _, h := range []struct{ key, want string }{
+		{"ce_step", m.Step},
+		{"ce_attempt", strconv.Itoa(m.Attempt)},
+		{"ce_completeby", string(events.AppendTime(nil, m.CompleteBy))},
+		{"ce_idempotencykey", m.IdempotencyKey},
+		{"ce_replyto", m.ReplyTo},
+		{"ce_undo", undo},
+		{"ce_priority", string(m.Priority)},
+	} {
+		if got := events.Header(r, h.key); got != h.want {
+			return fmt.Errorf("order %q: S3: the %s of a request is %q, and its value says %q", m.Order, h.key, got, h.want)
+		}
+	}
+	if m.ReplyTo != topics.Replies {
+		return fmt.Errorf("order %q: S3: a request has its reply go to %q, and not to %s", m.Order, m.ReplyTo, topics.Replies)
+	}
+	return nil
+}
+
+func collect[M events.Status | events.Alert](r *kgo.Record, add func(M)) error {
 	m, err := events.Decode[M](r.Value)
 	if err == nil {
 		add(m)
@@ -58,7 +105,8 @@ func collect[M events.Request | events.Status | events.Alert](r *kgo.Record, add
 
 // CheckMessages holds what was sent against the order's history: every attempt
 // was asked for once, with all that its agent needs (S3), the caller heard of
-// every transition in turn (P1), and every alert was sent (P2).
+// every transition in turn (P1), and every alert was sent (P2). All of them are of the
+// trace with which the order was accepted.
 func CheckMessages(history []events.Event, m *Messages) error {
 	if m == nil {
 		m = new(Messages)
@@ -70,10 +118,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	order := history[0].Order
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
-		if asked[i].ReplyTo == "" {
-			return fmt.Errorf("order %q: S3: request %d does not say where its reply goes", order, i+1)
-		}
-		asked[i].ReplyTo = ""
+		asked[i].ReplyTo = "" // which Sort has looked at
 	}
 	if err := equal(order, "S3: request", asked, requests); err != nil {
 		return err
@@ -81,7 +126,15 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	if err := equal(order, "P1: status", m.Statuses, statuses); err != nil {
 		return err
 	}
-	return equal(order, "P2: alert", m.Alerts, alerts)
+	if err := equal(order, "P2: alert", m.Alerts, alerts); err != nil {
+		return err
+	}
+	for _, t := range m.Traces {
+		if t != history[0].Traceparent {
+			return fmt.Errorf("order %q: a message is of the trace %q, and the order of %q", order, t, history[0].Traceparent)
+		}
+	}
+	return nil
 }
 
 func equal[M any](order, what string, got, want []M) error {

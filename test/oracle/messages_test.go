@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,18 +12,31 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
+// trace is that of [history].
+const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 // sent is what must have left on account of [history], each as a record.
 func sent() []*kgo.Record {
 	var all []*kgo.Record
-	send := func(kind events.Type, value []byte) {
-		all = append(all, &kgo.Record{Key: []byte("o"), Value: value, Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(kind)}}})
+	send := func(kind events.Type, value []byte, headers ...kgo.RecordHeader) {
+		headers = append(headers, header(events.HeaderType, string(kind)), header(events.HeaderTraceparent, trace))
+		all = append(all, &kgo.Record{Key: []byte("o"), Value: value, Headers: headers})
 	}
 	request := func(step string, attempt, completeBy int, key string) events.Request {
 		return events.Request{
-			Order: "o", Step: step, Attempt: attempt, Operation: step, CompleteBy: after(completeBy), IdempotencyKey: key, ReplyTo: "replies",
+			Order: "o", Step: step, Attempt: attempt, Operation: step, CompleteBy: after(completeBy), IdempotencyKey: key, ReplyTo: topics.Replies,
 		}
 	}
-	ask := func(r events.Request) { send(events.StepRequested, r.Append(nil)) }
+	ask := func(r events.Request) {
+		headers := []kgo.RecordHeader{
+			header("ce_step", r.Step), header("ce_attempt", strconv.Itoa(r.Attempt)), header("ce_idempotencykey", r.IdempotencyKey),
+			header("ce_completeby", string(events.AppendTime(nil, r.CompleteBy))), header("ce_replyto", r.ReplyTo),
+		}
+		if r.Undo {
+			headers = append(headers, header("ce_undo", "true"))
+		}
+		send(events.StepRequested, r.Append(nil), headers...)
+	}
 	undo := func(step string, attempt, completeBy int, key, outcome string) {
 		r := request(step, attempt, completeBy, key)
 		r.Operation, r.Undo, r.Outcome = "back", true, outcome
@@ -50,16 +64,29 @@ func sent() []*kgo.Record {
 	return all
 }
 
+func header(key, value string) kgo.RecordHeader {
+	return kgo.RecordHeader{Key: key, Value: []byte(value)}
+}
+
+var topics = func() *events.Topics {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	if err != nil {
+		panic(err)
+	}
+	return &topics
+}()
+
 // check holds messages against [history].
 func check(records []*kgo.Record) error {
 	all := make(map[string]*Messages)
-	if err := Sort(all, records); err != nil {
+	if err := Sort(all, topics, records); err != nil {
 		return err
 	}
 	h := history()
 	for i := range h {
 		h[i].Order, h[i].Seq = "o", uint64(i+1)
 	}
+	h[0].Traceparent = trace
 	return CheckMessages(h, all["o"])
 }
 
@@ -83,7 +110,7 @@ func TestMessagesFollowFromTheHistory(t *testing.T) {
 		message  int
 		old, new string
 	}{
-		"a request without a topic for its reply":   {1, `,"replyTo":"replies"`, ``},
+		"a request without a topic for its reply":   {1, `,"replyTo":"waybill.replies"`, ``},
 		"a request with another input":              {1, `"order":"o"`, `"order":"o","input":1`},
 		"a request with another key":                {2, `"o/a"`, `"o/a:2"`},
 		"a request for another attempt":             {2, `"attempt":2`, `"attempt":1`},
@@ -109,6 +136,35 @@ func TestMessagesFollowFromTheHistory(t *testing.T) {
 			t.Errorf("%s, and nobody notices", what)
 		}
 	}
+	// What an agent may go by without reading the value.
+	for what, h := range map[string]struct {
+		message int
+		kgo.RecordHeader
+	}{
+		"another step":                       {1, header("ce_step", "b")},
+		"another attempt":                    {2, header("ce_attempt", "1")},
+		"a later complete-by":                {1, header("ce_completeby", "2026-01-02T12:00:11.000Z")},
+		"another key":                        {1, header("ce_idempotencykey", "o/b")},
+		"another topic for the reply":        {1, header("ce_replyto", "waybill.status")},
+		"an undo that is none":               {1, header("ce_undo", "true")},
+		"no undo":                            {5, header("ce_undo", "")},
+		"a priority that is not the order's": {1, header("ce_priority", "high")},
+		"a request of no trace":              {1, header(events.HeaderTraceparent, "")},
+		"a status of another trace":          {0, header(events.HeaderTraceparent, trace[:54]+"0")},
+		"an alert of no trace":               {8, header(events.HeaderTraceparent, "")},
+	} {
+		records := sent()
+		records[h.message].Headers = append(records[h.message].Headers, h.RecordHeader)
+		if check(records) == nil {
+			t.Errorf("%s, and nobody notices", what)
+		}
+	}
+	elsewhere := sent()
+	elsewhere[1].Value = []byte(strings.Replace(string(elsewhere[1].Value), topics.Replies, topics.Status, 1))
+	elsewhere[1].Headers = append(elsewhere[1].Headers, header("ce_replyto", topics.Status))
+	if err := check(elsewhere); err == nil || !strings.Contains(err.Error(), "S3: ") {
+		t.Errorf("a reply goes to another topic, and the oracle says %v", err)
+	}
 	swapped := sent()
 	swapped[1], swapped[2] = swapped[2], swapped[1]
 	if check(swapped) == nil {
@@ -123,12 +179,12 @@ func TestMessagesFollowFromTheHistory(t *testing.T) {
 // about a partition are those of the order "".
 func TestSort(t *testing.T) {
 	all := make(map[string]*Messages)
-	if err := Sort(all, sent()); err != nil {
+	if err := Sort(all, topics, sent()); err != nil {
 		t.Fatal(err)
 	}
 	about := events.Alert{Reason: "a gap", At: noon.Add(time.Second)}
 	lane := &kgo.Record{Value: about.Append(nil), Headers: []kgo.RecordHeader{{Key: events.HeaderType, Value: []byte(events.AlertRaised)}}}
-	if err := Sort(all, []*kgo.Record{lane}); err != nil {
+	if err := Sort(all, topics, []*kgo.Record{lane}); err != nil {
 		t.Fatal(err)
 	}
 	o := all["o"]
@@ -136,7 +192,7 @@ func TestSort(t *testing.T) {
 		t.Errorf("%+v of the order, %+v of the partition", o, all[""])
 	}
 	lane.Headers[0].Value = []byte("waybill.order.accepted")
-	if Sort(all, []*kgo.Record{lane}) == nil {
+	if Sort(all, topics, []*kgo.Record{lane}) == nil {
 		t.Error("a message of an unknown type, and nobody notices")
 	}
 }
@@ -147,11 +203,12 @@ func TestCheckMessagesThatAreGone(t *testing.T) {
 	for i := range h {
 		h[i].Order, h[i].Seq = "o", uint64(i+1)
 	}
+	h[0].Traceparent = trace
 	at := slices.IndexFunc(h, func(e events.Event) bool { return e.Type == events.StepStarted })
 	records := sent()
 	records = slices.Delete(records, 1, 2) // the first request
 	all := make(map[string]*Messages)
-	if err := Sort(all, records); err != nil {
+	if err := Sort(all, topics, records); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckMessages(h, all["o"]); err == nil {
