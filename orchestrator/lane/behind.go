@@ -34,7 +34,6 @@ func (l *Lane) stays(in *input) bool {
 		i, l.behind = len(l.behind), append(l.behind, behind{at: at})
 	}
 	l.behind[i].inputs = append(l.behind[i].inputs, *in)
-	l.reader(at.Topic).Pause(at.Topic)
 	return true
 }
 
@@ -45,7 +44,28 @@ func (l *Lane) retryBehind() {
 			return false
 		}
 		l.rest = append(b.inputs, l.rest...)
-		l.reader(b.at.Topic).Resume(b.at.Topic)
 		return true
 	})
+}
+
+// holds says whether something of a topic waits that keeps more of it from being read.
+func (l *Lane) holds(topic string) bool {
+	return topic == l.topics.Commands && len(l.early.commands) > 0 ||
+		topic == l.topics.Orders && l.parked.full() ||
+		slices.ContainsFunc(l.behind, func(b behind) bool { return b.at.Topic == topic })
+}
+
+// pause has no more read of topics of which something waits, and goes on with the others.
+func (l *Lane) pause() {
+	for in, topic := range l.topics.Inputs() {
+		switch holds := l.holds(topic); {
+		case holds == l.paused[in]:
+			continue
+		case holds:
+			l.reader(topic).Pause(topic)
+		default:
+			l.reader(topic).Resume(topic)
+		}
+		l.paused[in] = !l.paused[in]
+	}
 }

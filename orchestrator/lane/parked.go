@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -22,7 +21,6 @@ type parked struct {
 	orders  map[string]time.Time // since when their first is parked
 	bytes   int
 	reached int64 // where the position in the orders will be, once none is left
-	paused  bool
 }
 
 const (
@@ -44,6 +42,8 @@ func (p *parked) add(in *input) {
 	p.inputs = append(p.inputs, *in)
 	p.bytes += in.Record.Size()
 }
+
+func (p *parked) full() bool { return len(p.inputs) >= maxParked || p.bytes >= parkedBytes }
 
 // ordersRead is up to where the orders were read, but for those that are parked.
 func (l *Lane) ordersRead() int64 {
@@ -75,10 +75,6 @@ func (l *Lane) park(in *input) (bool, error) {
 	in.parked = l.time.Timer()
 	l.parked.add(in)
 	l.parked.reached = in.record.Offset + 1
-	if !l.parked.paused && (len(l.parked.inputs) >= maxParked || l.parked.bytes >= parkedBytes) {
-		l.parked.paused = true
-		l.orders.Pause(l.topics.Orders)
-	}
 	return true, nil
 }
 
@@ -140,7 +136,7 @@ func (l *Lane) knowsAgents(flow *workflow.Workflow) bool {
 
 // retryWaiting decides on what is parked and need not wait any more, and on the commands
 // that waited for it, as far as there is room in the batch.
-func (l *Lane) retryWaiting(ctx context.Context) error {
+func (l *Lane) retryWaiting() error {
 	if len(l.parked.inputs)+len(l.early.commands)+len(l.behind) == 0 {
 		return nil
 	}
@@ -150,7 +146,9 @@ func (l *Lane) retryWaiting(ctx context.Context) error {
 	if err := l.retryParked(env); err != nil {
 		return err
 	}
-	return l.retryEarly(ctx, env)
+	err := l.retryEarly(env)
+	l.pause()
+	return err
 }
 
 func (l *Lane) retryParked(env *decide.Env) error {
@@ -158,7 +156,7 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		return nil
 	}
 	waiting := l.parked
-	l.parked = parked{paused: waiting.paused}
+	l.parked = parked{}
 	for i := range waiting.inputs {
 		in := &waiting.inputs[i]
 		wait, err := l.mustWait(in)
@@ -185,10 +183,6 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		next = l.parked.inputs[0].record.Offset
 	}
 	l.position.Set(events.InputOrders, next)
-	if l.parked.paused && len(l.parked.inputs) < maxParked && l.parked.bytes < parkedBytes {
-		l.parked.paused = false
-		l.orders.Resume(l.topics.Orders)
-	}
 	return nil
 }
 
