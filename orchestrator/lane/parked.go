@@ -28,7 +28,7 @@ const (
 	maxParked   = 1_000
 	parkedBytes = 16 << 20
 	// parkedLongest is how long a submission is parked, at most: then it is decided with
-	// what is known.
+	// what is known. One that strays cannot be.
 	parkedLongest = time.Hour
 )
 
@@ -159,11 +159,14 @@ func (l *Lane) retryParked(env *decide.Env) error {
 	l.parked = parked{}
 	for i := range waiting.inputs {
 		in := &waiting.inputs[i]
+		late := false
 		wait, err := l.mustWait(in)
+		if err == nil && wait {
+			late, err = l.isLate(in)
+		}
 		if err != nil {
 			return err
 		}
-		late := l.time.Timer().Sub(in.parked) >= parkedLongest
 		if wait && !late || l.full() {
 			l.parked.add(in)
 			continue
@@ -184,6 +187,21 @@ func (l *Lane) retryParked(env *decide.Env) error {
 	}
 	l.position.Set(events.InputOrders, next)
 	return nil
+}
+
+// isLate says whether a submission that must wait did so for too long. What strays cannot
+// be decided here: it waits until it can be forwarded, and with it what would be doubled.
+func (l *Lane) isLate(in *input) (bool, error) {
+	switch {
+	case l.time.Timer().Sub(in.parked) < parkedLongest || l.strays(in):
+		return false, nil
+	case len(l.parked.inputs) == 0:
+		return true, nil
+	case in.Unreadable != "":
+		return false, nil
+	}
+	order, err := l.order(in.Order)
+	return order == nil, err
 }
 
 // notRun says why a submission cannot be decided here, nil if that is not since its

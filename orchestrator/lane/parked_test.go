@@ -304,6 +304,31 @@ func TestParkingEnds(t *testing.T) {
 	}
 }
 
+// What cannot be forwarded is not written, however long it waits. It keeps nothing waiting
+// but what would be doubled if it were read again.
+func TestWhatStraysWaitsOn(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	_, elsewhere := l.keys()
+	l.format = 2
+	l.world.away[l.topics.Orders], l.world.found = "no leader", 0
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	first := l.reads(elsewhere, `{"workflow":"order"}`)
+	l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[2], `nonsense`)
+	l.reads(l.ids[1], `{"workflow":"none"}`)
+	now = now.Add(parkedLongest)
+	must(t, l.supervise())
+	l.expects(first, "0 Rejected", "1 Processing")
+	if l.current.orders[l.ids[1]].order.Conflicted {
+		t.Error("a conflict is recorded, and would be counted if it were read again")
+	}
+	clear(l.world.away)
+	must(t, l.supervise())
+	l.expects(l.offset+1, "0 Rejected", "1 Processing", l.topics.DeadLetters, l.topics.Orders)
+}
+
 // A command waits for a submission that was just parked, and those behind it with it; not
 // for one that is parked for long.
 func TestCommandsBehindWhatIsParked(t *testing.T) {
