@@ -4,7 +4,8 @@ import "slices"
 
 // behind are the inputs of a partition of which the first is to be forwarded to where
 // nothing can be written now, and the others came after it. They wait, and so does what
-// is not read yet of their topic; all else goes on. What strays among the lane's own
+// is not read yet of their topic; all else goes on. A reply or command that passed them would
+// be done, and recorded, again if they are read again. What strays among the lane's own
 // orders is parked instead: other submissions need not wait for it. The position stays
 // before the first: if the lane ends, they are read again.
 type behind struct {
