@@ -23,12 +23,13 @@ func TestWhenALaneIsBehind(t *testing.T) {
 	var at time.Duration
 	next, decided := int64(-1), "none" // nothing was read yet
 	b := &backlog{
-		most: time.Minute, marks: make(map[int32][]mark),
+		most: time.Minute, marks: make(map[int32][]mark), tried: make(map[int32]time.Time),
 		read: func(_ int32, m mark) (bool, error) { return m.offset < next || m.order == decided, nil },
 		now:  func() time.Time { return time.Unix(0, 0).Add(at) },
 	}
 	expect := func(what string, behind bool) {
 		t.Helper()
+		b.tried[0] = b.now() // one was let through just now
 		if err := b.check(0); errors.Is(err, ErrBehind) != behind || err != nil && !behind {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -83,6 +84,38 @@ func TestWhenALaneIsBehind(t *testing.T) {
 	expect("no limit", false)
 }
 
+// While a lane is behind, one submission is let through now and then: if it is read, what
+// waits is parked.
+func TestWhenALaneIsBehindOneIsLetThrough(t *testing.T) {
+	at, next := time.Unix(0, 0), int64(0)
+	b := &backlog{
+		most: time.Minute, marks: make(map[int32][]mark), tried: make(map[int32]time.Time),
+		read: func(_ int32, m mark) (bool, error) { return m.offset < next && m.order != "parked", nil },
+		now:  func() time.Time { return at },
+	}
+	expect := func(what string, want ...bool) {
+		t.Helper()
+		for n, want := range want {
+			if err := b.check(0); (err == nil) != want {
+				t.Errorf("%s, %d: %v", what, n+1, err)
+			}
+		}
+	}
+	b.took(0, 0, "parked")
+	at = at.Add(time.Minute)
+	expect("one of many is let through", true, false, false)
+	b.took(0, 1, "o-1")
+	at = at.Add(6*time.Second - 1)
+	expect("it is not read", false)
+	at = at.Add(1)
+	expect("another is let through", true, false)
+	next = 2
+	expect("it is read", true, true)
+	if n := len(b.marks[0]); n > 0 {
+		t.Errorf("%d marks are kept", n)
+	}
+}
+
 // An instance takes no more orders for a lane that stands, and takes them again once
 // it has read what there is.
 func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
@@ -102,6 +135,7 @@ func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
 	must(t, submit("o-1"))
 	must(t, submit("o-2"))
 	late.Store(int64(time.Hour))
+	must(t, submit("o-first")) // that shows whether the lane stands
 	if err := submit("o-3"); !errors.Is(err, ErrBehind) {
 		t.Errorf("an order for a lane that is an hour behind: %v", err)
 	}
@@ -118,6 +152,7 @@ func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
 		t.Error("an order that was not taken is there")
 	}
 	late.Add(int64(time.Hour))
+	i.backlog.tried[0] = i.backlog.now() // one was let through just now
 	must(t, submit("o-5"))
 	cancel()
 	must(t, errors.Join(<-ended, i.Close()))
@@ -145,9 +180,13 @@ func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
 	_, err = i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent", ReplyTo: "shop.status"}, "")
 	must(t, err)
 	<-asked
-	late.Store(int64(time.Minute))
+	passes := func(d time.Duration) {
+		late.Add(int64(d))
+		i.backlog.tried[0] = i.backlog.now() // one was let through just now
+	}
+	passes(time.Minute)
 	i.waits(t, "o-2", "2") // the lane knows that it has read o-1
-	late.Add(int64(time.Minute))
+	passes(time.Minute)
 	i.waits(t, "o-3", "3")
 	if head, err := i.store.Head(0); err != nil || head.Next.At(events.InputOrders) != 0 {
 		t.Errorf("the position in the orders is %d: %v", head.Next.At(events.InputOrders), err)
@@ -156,8 +195,9 @@ func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
 		t.Errorf("orders were read up to %d", read)
 	}
 	// One that does not own the partition knows it by the orders.
+	other := &Instance{store: i.store, members: newMembership(nil, 1, i.log), cfg: i.cfg}
 	for offset, order := range []string{"o-1", "o-2"} {
-		if read, err := (&Instance{store: i.store, members: newMembership(nil, 1, i.log), cfg: i.cfg}).wasRead(0, mark{offset: int64(offset), order: order}); err != nil || read != (order == "o-2") {
+		if read, err := other.wasRead(0, mark{offset: int64(offset), order: order}); err != nil || read != (order == "o-2") {
 			t.Errorf("order %s was read: %t, %v", order, read, err)
 		}
 	}

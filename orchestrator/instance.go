@@ -211,7 +211,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	i.members.alarm = func(ctx context.Context, p int32, why error) {
 		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
 	}
-	i.backlog = &backlog{most: cfg.MaxLag, read: i.wasRead, now: time.Now, marks: make(map[int32][]mark)}
+	i.backlog = &backlog{most: cfg.MaxLag, read: i.wasRead, now: time.Now, marks: make(map[int32][]mark), tried: make(map[int32]time.Time)}
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(p, state) }
 	return i, nil
 }

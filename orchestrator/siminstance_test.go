@@ -354,6 +354,10 @@ func (b *simBeside) Ask() {
 	})
 }
 
+func (b *simBeside) AskOrders() {
+	b.carry(func() lane.Happened { return b.lane.AskOrders(b.ctx) })
+}
+
 func (b *simBeside) Confirm(last []int64) {
 	b.carry(func() lane.Happened { return b.lane.Confirm(b.ctx, last) })
 }
@@ -422,8 +426,11 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 		if h.Err == nil && b.reads(b.topics.Replies) < h.End {
 			b.count.happened("what was due waited for replies")
 		}
-	case lane.Confirmed, lane.Delivered:
+	case lane.OrdersTold, lane.Confirmed, lane.Delivered:
 		h, b.carried = b.carried[0], b.carried[1:]
+		if what == lane.OrdersTold && h.Err == nil && b.reads(b.topics.Orders) < h.End {
+			b.count.happened("a command waited for its order")
+		}
 	case lane.Hung:
 		b.count.happened("a lane found that its own transaction hung")
 		h.Err = b.hung

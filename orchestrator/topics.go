@@ -249,8 +249,9 @@ func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics,
 		case t.Err != nil:
 			return nil, fmt.Errorf("look at topic %s: %w", s.name, t.Err)
 		case have != s.partitions && partitions > 0:
-			added := begun > 0 && have > begun // since then
-			found = append(found, Difference{s.name, "partitions", strconv.Itoa(int(have)), strconv.Itoa(int(s.partitions)), !added && s.name != topics.Status && s.name != topics.Alerts && s.name != topics.DeadLetters})
+			added := begun > 0 && have > begun                                 // since then
+			refused := slices.Contains(topics.Partitioned(), s.name) && !added // by countPartitions
+			found = append(found, Difference{s.name, "partitions", strconv.Itoa(int(have)), strconv.Itoa(int(s.partitions)), refused})
 		}
 		there = append(there, s.name)
 	}

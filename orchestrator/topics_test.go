@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,8 +59,45 @@ func TestCheckTopics(t *testing.T) {
 	})
 }
 
-// Kafka's clock stamps what a new namespace reads and decides. One that is of before
-// goes on, and the check says what it lacks.
+// Harmful is what keeps an instance from starting: another number of partitions of what an
+// order's partition decides, and of nothing else.
+func TestHarmfulPartitions(t *testing.T) {
+	b := kafka.Embedded(t)
+	for _, c := range []struct {
+		name    string
+		topic   func(*events.Topics) string
+		harmful bool
+	}{
+		{"an input", func(t *events.Topics) string { return t.Commands }, true},
+		{"an agent's requests", func(t *events.Topics) string { return t.Requests("phone") }, false},
+		{"workflows", func(t *events.Topics) string { return t.Workflows }, false},
+		{"alerts", func(t *events.Topics) string { return t.Alerts }, false},
+	} {
+		topics, err := events.NewTopics(kafka.Namespace(t))
+		must(t, err)
+		_, err = b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, c.topic(&topics))
+		must(t, err)
+		_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 4, 1)
+		if c.harmful && err != nil { // the number that is there is the namespace's
+			_, err = create(t.Context(), b.Admin(t), specs(&topics, 4, nil), 1)
+		}
+		must(t, err)
+		found, err := CheckTopics(t.Context(), b.Client(t), &topics, []string{"phone"})
+		must(t, err)
+		found = slices.DeleteFunc(found, func(d Difference) bool { return d.What != "partitions" })
+		if len(found) != 1 || found[0].Topic != c.topic(&topics) || found[0].Harmful != c.harmful {
+			t.Errorf("%s: %+v", c.name, found)
+		}
+		i, err := New(t.Context(), Config{ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, Logger: slog.New(slog.DiscardHandler)})
+		if i != nil {
+			must(t, i.Close())
+		}
+		if errors.Is(err, ErrMissingTopics) != c.harmful || err != nil && !c.harmful {
+			t.Errorf("%s: an instance says %v", c.name, err)
+		}
+	}
+}
+
 // No instance starts where Kafka would refuse what a lane cannot do without, and the
 // check says so. Other differences harm nobody, and neither does what may not be seen.
 func TestTopicsThatTakeTooLittle(t *testing.T) {
@@ -108,6 +146,8 @@ func TestTopicsThatTakeTooLittle(t *testing.T) {
 	})
 }
 
+// Kafka's clock stamps what a new namespace reads and decides. One that is of before
+// goes on, and the check says what it lacks.
 func TestTopicsAreStamped(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics, err := events.NewTopics(kafka.Namespace(t))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -107,8 +109,15 @@ func newTopicsCheck() *cobra.Command {
 		}); err != nil {
 			return err
 		}
+		for _, d := range differences {
+			have, _ := strconv.Atoi(d.Have)
+			want, _ := strconv.Atoi(d.Want)
+			if d.What == "partitions" && have < want && strings.HasPrefix(d.Topic, topics.Requests("")) {
+				cmd.PrintErrf("%s has too few partitions, so its agent is away until it has more: kafka-topics.sh --alter --topic %s --partitions %d\n", d.Topic, d.Topic, want)
+			}
+		}
 		if harmful > 0 {
-			return fmt.Errorf("%d differences keep an orchestrator from starting: create what is missing with `waybill topics create`; partitions cannot be changed, so a topic with another number must be made anew; raise max.message.bytes with kafka-configs.sh", harmful)
+			return fmt.Errorf("%d differences keep an orchestrator from starting: create what is missing with `waybill topics create`; orders, replies, commands and journal have one number of partitions, which cannot be changed, so one with another must be made anew; raise max.message.bytes with kafka-configs.sh", harmful)
 		}
 		return nil
 	}

@@ -1,10 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 )
 
 // named lets a request pass if its Host is one of names, or if there are none to
@@ -53,6 +57,87 @@ func atOnce(most int, next http.Handler) http.Handler {
 		defer func() { <-places }()
 		next.ServeHTTP(w, r)
 	})
+}
+
+// readFirst has a request take a place only once its body was read: who sends slowly
+// keeps nobody from being answered. What is read and has no place yet takes as much memory
+// as the bodies of those that have one, at most, and half of that if it is of one address.
+func readFirst(most int, next http.Handler) http.Handler {
+	if most == 0 {
+		return next
+	}
+	b := &bodies{all: most * maxBody, share: max(most/2, 1) * maxBody, of: make(map[string]int)}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 && !b.read(w, r) {
+			busy(w, "the bodies of other requests take all the room there is; try again in a moment")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bodies are those that are being read.
+type bodies struct {
+	all, share int // bytes that are left, and of all those that one address may have
+
+	mu sync.Mutex
+	of map[string]int // bytes, by address
+}
+
+// read reads a request's body, up to [maxBody], and leaves what it was and how it ended to
+// be read again. It reports false if there is no room for it.
+func (b *bodies) read(w http.ResponseWriter, r *http.Request) bool {
+	from := hostName(r.RemoteAddr)
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // tests have none
+	var body []byte
+	var err error
+	defer func() { b.free(from, cap(body)) }()
+	for err == nil && len(body) < maxBody {
+		if len(body) == cap(body) {
+			more := min(max(cap(body), 4<<10), maxBody-cap(body))
+			if !b.take(from, more) {
+				return false
+			}
+			body = append(make([]byte, 0, cap(body)+more), body...)
+		}
+		var n int
+		n, err = r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+	}
+	rest := io.Reader(r.Body) // of one that is too large
+	if err != nil {
+		rest = ended{err}
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), rest), r.Body}
+	return true
+}
+
+// ended is how reading ended.
+type ended struct{ err error }
+
+func (e ended) Read([]byte) (int, error) { return 0, e.err }
+
+func (b *bodies) take(from string, n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > b.all || n > b.share-b.of[from] {
+		return false
+	}
+	b.all -= n
+	b.of[from] += n
+	return true
+}
+
+func (b *bodies) free(from string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all += n
+	if b.of[from] -= n; b.of[from] == 0 {
+		delete(b.of, from)
+	}
 }
 
 // busy tells to come again.

@@ -1,12 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +40,11 @@ func TestRequestsAtATime(t *testing.T) {
 	slow := slowBody{make(chan struct{}), make(chan struct{})}
 	ended := make(chan int)
 	for range most {
-		go func() { ended <- ask(http.MethodPost, "/api/v1/orders", slow).Code }()
+		go func() {
+			w := slowReader{httptest.NewRecorder(), slow}
+			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/openapi.json", http.NoBody))
+			ended <- w.Code
+		}()
 		<-slow.begun
 	}
 	for path, want := range map[string]int{"/openapi.json": 503, "/healthz": 200, "/readyz": 503, "/metrics": 200} {
@@ -49,14 +55,68 @@ func TestRequestsAtATime(t *testing.T) {
 	}
 	close(slow.end)
 	for range most {
-		if status := <-ended; status != http.StatusBadRequest {
-			t.Errorf("a request without a body: %d", status)
+		if status := <-ended; status != http.StatusOK {
+			t.Errorf("one that had its turn: %d", status)
 		}
 	}
 	for range most + 1 {
 		if said := ask(http.MethodGet, "/openapi.json", http.NoBody); said.Code != http.StatusOK {
 			t.Errorf("after the others: %d", said.Code)
 		}
+	}
+}
+
+// A request whose body does not come takes nobody's place. What such bodies take is bounded,
+// and what those of one address do, so that others have room.
+func TestSlowBodiesTakeNobodysPlace(t *testing.T) {
+	const most = 4
+	s := New(Config{Requests: most})
+	post := func(from string, body io.Reader) (status int, busy bool) {
+		said := httptest.NewRecorder()
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/orders", body)
+		request.RemoteAddr = from
+		request.Header.Set("Content-Type", "application/json")
+		s.ServeHTTP(said, request)
+		return said.Code, said.Header().Get("Retry-After") != ""
+	}
+	expect := func(what string, want int, from string, body io.Reader) {
+		t.Helper()
+		if status, busy := post(from, body); status != want || busy {
+			t.Errorf("%s: %d, busy: %t", what, status, busy)
+		}
+	}
+	slow := slowBody{make(chan struct{}), make(chan struct{})}
+	ended := make(chan struct{})
+	sends := func(from string, size int) {
+		go func() {
+			post(from, io.MultiReader(bytes.NewReader(make([]byte, size)), slow))
+			ended <- struct{}{}
+		}()
+		<-slow.begun
+	}
+	for n := range most + 1 {
+		sends(fmt.Sprint("10.0.0.1:", n), 1)
+	}
+	expect("one like it, that comes", http.StatusBadRequest, "10.0.0.1:9", strings.NewReader("x"))
+	large := strings.Repeat("x", maxBody+100)
+	expect("one that is too large", http.StatusRequestEntityTooLarge, "10.0.0.2:1", strings.NewReader(large))
+	for n := range most / 2 {
+		sends(fmt.Sprint("10.0.0.2:", n), maxBody-1)
+	}
+	if status, busy := post("10.0.0.2:9", strings.NewReader("x")); status != http.StatusServiceUnavailable || !busy {
+		t.Errorf("one of an address that takes its share: %d, busy: %t", status, busy)
+	}
+	expect("one of another", http.StatusBadRequest, "10.0.0.3:1", strings.NewReader("x"))
+	sends("10.0.0.3:1", maxBody-1)
+	if status, busy := post("10.0.0.4:1", strings.NewReader(large)); status != http.StatusServiceUnavailable || !busy {
+		t.Errorf("one for which there is no room: %d, busy: %t", status, busy)
+	}
+	close(slow.end)
+	for range most + 1 + most/2 + 1 {
+		<-ended // some found no place: all came at once
+	}
+	for n := range most + 1 {
+		expect("after the others", http.StatusRequestEntityTooLarge, fmt.Sprint("10.0.0.2:", n), strings.NewReader(large))
 	}
 }
 

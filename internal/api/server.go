@@ -90,7 +90,7 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	s.handler = public(mux, named(cfg.Hosts, atOnce(cfg.Requests, guard.Handler(mux))))
+	s.handler = public(mux, named(cfg.Hosts, readFirst(cfg.Requests, atOnce(cfg.Requests, guard.Handler(mux)))))
 	return s
 }
 

@@ -20,7 +20,7 @@ func (l *Lane) waitFor(t *testing.T, orders int) {
 			continue
 		}
 		orders--
-		must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"call"}`)}))
+		must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"call"}`)}))
 		if l.current.full() {
 			l.commits(t)
 		}
@@ -102,7 +102,7 @@ func TestAnotherAgentIsBack(t *testing.T) {
 	for _, agent := range []string{"payment", "shipping"} {
 		world.away[l.topics.Requests(agent)] = "it has no leader"
 	}
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
 	l.commits(t)
 	l.looks(t)
 	// Nobody hears of it but who asks.

@@ -4,7 +4,8 @@ import "slices"
 
 // behind are the inputs of a partition of which the first is to be forwarded to where
 // nothing can be written now, and the others came after it. They wait, and so does what
-// is not read yet of their topic; all else goes on. What strays among the lane's own
+// is not read yet of their topic; all else goes on. A reply or command that passed them would
+// be done, and recorded, again if they are read again. What strays among the lane's own
 // orders is parked instead: other submissions need not wait for it. The position stays
 // before the first: if the lane ends, they are read again.
 type behind struct {
@@ -34,7 +35,6 @@ func (l *Lane) stays(in *input) bool {
 		i, l.behind = len(l.behind), append(l.behind, behind{at: at})
 	}
 	l.behind[i].inputs = append(l.behind[i].inputs, *in)
-	l.reader(at.Topic).Pause(at.Topic)
 	return true
 }
 
@@ -45,7 +45,28 @@ func (l *Lane) retryBehind() {
 			return false
 		}
 		l.rest = append(b.inputs, l.rest...)
-		l.reader(b.at.Topic).Resume(b.at.Topic)
 		return true
 	})
+}
+
+// holds says whether something of a topic waits that keeps more of it from being read.
+func (l *Lane) holds(topic string) bool {
+	return topic == l.topics.Commands && len(l.early.commands) > 0 ||
+		topic == l.topics.Orders && l.parked.full() ||
+		slices.ContainsFunc(l.behind, func(b behind) bool { return b.at.Topic == topic })
+}
+
+// pause has no more read of topics of which something waits, and goes on with the others.
+func (l *Lane) pause() {
+	for in, topic := range l.topics.Inputs() {
+		switch holds := l.holds(topic); {
+		case holds == l.paused[in]:
+			continue
+		case holds:
+			l.reader(topic).Pause(topic)
+		default:
+			l.reader(topic).Resume(topic)
+		}
+		l.paused[in] = !l.paused[in]
+	}
 }

@@ -18,7 +18,7 @@ func TestForwardingWaits(t *testing.T) {
 		l := newParkingLane(t)
 		_, elsewhere := l.keys()
 		first := l.ids[0]
-		must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", first, `{"workflow":"order"}`)}))
+		must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", first, `{"workflow":"order"}`)}))
 		l.commits(t)
 		before := l.position
 		var learnt []string
@@ -42,7 +42,7 @@ func TestForwardingWaits(t *testing.T) {
 		if added { // and nothing is parked
 			read, orders = []*kgo.Record{stray, letter, reply, other, marker}, 10
 		}
-		must(t, l.decide(t.Context(), read))
+		must(t, l.decide(read))
 		if !l.closed || !l.Busy() {
 			t.Error("it reads on what must wait")
 		}
@@ -62,13 +62,13 @@ func TestForwardingWaits(t *testing.T) {
 		}
 		l.commits(t)
 		learnt = nil
-		must(t, l.supervise(t.Context()))
+		must(t, l.supervise())
 		if got := written(); len(got)+len(l.rest) != 0 || !slices.Contains(learnt, l.topics.Replies) {
 			t.Errorf("it wrote %q, and asked about %q", got, learnt)
 		}
 		clear(l.world.away)
-		must(t, l.supervise(t.Context()))
-		must(t, l.decideOn(t.Context(), l.rest))
+		must(t, l.supervise())
+		must(t, l.decideOn(l.rest))
 		want := []string{`waybill.orders "hello"`, `waybill.replies "stray"`, `waybill.dead-letters ""`}
 		if added {
 			want = append(want[1:], fmt.Sprintf("waybill.replies %q", reply.Value))

@@ -32,6 +32,7 @@ func (c *succeeding) Commit(b *Batch) {
 // Ask: all replies were read, which the next tick sees.
 func (*succeeding) Deliver(*Delivery) {}
 func (*succeeding) Confirm([]int64)   {}
+func (*succeeding) AskOrders()        {}
 func (c *succeeding) Ask()            { c.first = append(c.first, Happened{What: Told}, Happened{What: Ticked}) }
 
 func (c *succeeding) Next(w Wanted) Happened {

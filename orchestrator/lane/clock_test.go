@@ -77,7 +77,7 @@ func TestAClockThatIsFarOff(t *testing.T) {
 				t.Errorf("it says %v", err)
 			}
 			l.look = true
-			must(t, l.supervise(t.Context()))
+			must(t, l.supervise())
 			if len(l.due.found) > 0 {
 				t.Errorf("it looks at its deadlines: %v", l.due.found)
 			}

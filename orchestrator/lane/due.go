@@ -34,10 +34,10 @@ const repliesPatience = 10 * time.Minute
 
 // supervise decides on steps whose deadline has come (V1), or finds them. It says in
 // look whether there may be more.
-func (l *Lane) supervise(ctx context.Context) error {
+func (l *Lane) supervise() error {
 	l.look = false
 	l.raise()
-	if err := l.retryWaiting(ctx); err != nil {
+	if err := l.retryWaiting(); err != nil {
 		return err
 	}
 	if len(l.due.found) == 0 {

@@ -13,15 +13,23 @@ import (
 // the orders have been read up to where they ended when it came. Its position
 // does not move meanwhile: if the lane ends, it is read again.
 //
-// The submission may be parked. That may be for long, and nobody may wait so long behind
-// a command for what may never be an order: see [earlyLongest].
+// Where they end Kafka is asked beside the loop: only commands wait for the answer.
+// Nobody may wait for long behind a command for what may never be an order, be it that
+// the submission is parked or that Kafka does not answer: see [earlyLongest].
 type early struct {
-	commands []input
-	until    int64 // position in the orders at which the first is decided
+	commands []input // each with since when it waits
+	// asks says that Kafka is to be asked for the first of them, asking that it is being
+	// asked, rests that it failed to answer since the last tick.
+	asks, asking, rests bool
+	asked               time.Time // when it was last
+	covers              int       // of the commands, the first, were there then
+	until               int64     // where the orders ended, for these
+	failed              time.Time // when it was last in vain
 }
 
 // earlyLongest is how long a submission is parked before commands for its order do not
-// wait for it any more: they are put aside.
+// wait for it any more: they are put aside. It is how long Kafka may take to say where the
+// orders end, too; a command for which it was asked after so long, and in vain, is put aside.
 const earlyLongest = 10 * time.Second
 
 // waitsFor says whether a command waits for a submission that is parked. If that is
@@ -35,8 +43,8 @@ func (l *Lane) waitsFor(in *input) bool {
 	return parked
 }
 
-// tooEarly holds a command if the submission of its order may still come.
-func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
+// tooEarly holds a command of which the order is not known so far, and those behind it.
+func (l *Lane) tooEarly(in *input) (bool, error) {
 	if in.record.Topic != l.topics.Commands {
 		return false, nil
 	}
@@ -47,45 +55,81 @@ func (l *Lane) tooEarly(ctx context.Context, in *input) (bool, error) {
 		if order, err := l.order(in.Order); order != nil || err != nil {
 			return false, err
 		}
-		end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
-		if err != nil || !l.waitsFor(in) && (in.Unreadable != "" || l.ordersRead() >= end) {
-			return false, err
-		}
-		l.early.until = end
-		l.inputs.Pause(l.topics.Commands)
 	}
+	in.parked = l.time.Timer()
 	l.early.commands = append(l.early.commands, *in)
 	return true, nil
 }
 
-// retryEarly decides on the commands that waited long enough.
-func (l *Lane) retryEarly(ctx context.Context, env *decide.Env) error {
-	if len(l.early.commands) == 0 || l.full() {
-		return nil
+// mayCome says whether something may still come that the first of the commands waits for.
+func (l *Lane) mayCome(in *input) (bool, error) {
+	e := &l.early
+	if l.strays(in) {
+		return l.stranded(in), nil
 	}
-	first := &l.early.commands[0]
-	if waits := l.waitsFor(first); waits || first.Unreadable == "" && l.ordersRead() < l.early.until {
-		order, err := l.order(first.Order)
-		if order == nil || err != nil {
+	if in.Command == nil {
+		return false, nil
+	}
+	if order, err := l.order(in.Order); order != nil || err != nil {
+		return false, err
+	}
+	switch {
+	case l.waitsFor(in) || e.asking:
+		return true, nil
+	case in.Unreadable != "":
+		return false, nil
+	case e.covers > 0:
+		return l.ordersRead() < e.until, nil
+	case e.failed.Sub(in.parked) >= earlyLongest:
+		in.Unreadable = "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
+		return false, nil
+	}
+	e.asks = !e.rests
+	return true, nil
+}
+
+// retryEarly decides on the commands that waited long enough.
+func (l *Lane) retryEarly(env *decide.Env) error {
+	e := &l.early
+	for len(e.commands) > 0 && !l.full() {
+		first := &e.commands[0]
+		wait, err := l.mayCome(first)
+		if err == nil && !wait {
+			e.commands, e.covers = e.commands[1:], max(0, e.covers-1)
+			if len(e.commands) == 0 {
+				e.commands = nil // and what they take
+			}
+			err = l.takeIn(env, first)
+		}
+		if wait || err != nil {
 			return err
 		}
 	}
-	waited := l.early.commands
-	l.early.commands = nil
-	l.inputs.Resume(l.topics.Commands)
-	err := l.takeIn(env, &waited[0])
-	for i := 1; i < len(waited) && err == nil; i++ {
-		if l.full() {
-			l.early.commands = waited[i:]
-			l.inputs.Pause(l.topics.Commands)
-			// What was written since the first of them waited may be what these wait for.
-			l.early.until, err = l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
-			break
-		}
-		var wait bool
-		if wait, err = l.tooEarly(ctx, &waited[i]); err == nil && !wait {
-			err = l.takeIn(env, &waited[i])
-		}
+	return nil
+}
+
+// askOrders has Kafka asked where the orders end, if a command waits for that.
+func (l *Lane) askOrders(b Beside) {
+	if e := &l.early; e.asks {
+		e.asks, e.asking, e.asked, e.covers = false, true, l.time.Timer(), len(e.commands)
+		b.AskOrders()
 	}
-	return err
+}
+
+// AskOrders asks Kafka where the orders end, as far as they can be read.
+func (l *Lane) AskOrders(ctx context.Context) Happened {
+	ctx, cancel := context.WithTimeout(ctx, earlyLongest)
+	defer cancel()
+	end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
+	return Happened{What: OrdersTold, End: end, Err: err}
+}
+
+// ordersTold takes the answer. What was not answered is asked again at the next tick.
+func (l *Lane) ordersTold(h Happened) {
+	e := &l.early
+	e.asking, e.until, l.look = false, h.End, true
+	if e.rests = h.Err != nil; e.rests {
+		l.log.Debug("cannot see where the orders end", "error", h.Err)
+		e.covers, e.failed = 0, e.asked
+	}
 }

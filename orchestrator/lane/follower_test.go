@@ -34,7 +34,7 @@ func newFolded(t *testing.T) (l *Lane, order string, last *kgo.Record) {
 	t.Helper()
 	l, _ = newLane(t)
 	order, _ = l.keys()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", order, `{"workflow":"order"}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", order, `{"workflow":"order"}`)}))
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	last = l.inflight.last

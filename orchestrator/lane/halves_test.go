@@ -97,6 +97,7 @@ func (c *choosy) Commit(b *Batch) { c.pending = b }
 func (c *choosy) Ask()            {}
 
 func (*choosy) Confirm([]int64)   {}
+func (*choosy) AskOrders()        {}
 func (*choosy) Deliver(*Delivery) {}
 
 func (c *choosy) Next(w Wanted) Happened {
@@ -418,12 +419,12 @@ func TestABatchOfOne(t *testing.T) {
 	l.inputs, l.broker, l.halves.most = &skipper{}, ending{at: 8}, 1
 	here, _ := l.keys()
 	command, order := typed(l.topics.Commands, "", here, `{"command":"pause"}`), typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
-	must(t, l.decide(t.Context(), []*kgo.Record{command, order}))
+	must(t, l.decide([]*kgo.Record{command, order}))
 	if want := []unit{{topic: l.topics.Orders, partition: 5, offset: 7}}; !slices.Equal(l.current.units, want) {
 		t.Errorf("it has %+v", l.current.units)
 	}
 	l.commits(t)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	if want := []unit{{topic: l.topics.Commands, partition: 5, offset: 7}}; !slices.Equal(l.current.units, want) {
 		t.Errorf("then it has %+v", l.current.units)
 	}
@@ -443,7 +444,7 @@ func TestWhatIsDefinite(t *testing.T) {
 		kerr.RequestTimedOut, kerr.ProducerFenced, kerr.InvalidProducerEpoch, kerr.UnknownTopicOrPartition, kerr.LeaderNotAvailable,
 		kerr.NotEnoughReplicas, kerr.TopicAuthorizationFailed, context.DeadlineExceeded, ErrLate,
 	} {
-		must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
+		must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
 		l.begin()
 		if l.conclude(&RefusedError{Record: l.inflight.records[0], Err: err}) == nil || l.halves.most != 0 || len(l.halves.suspects) != 0 {
 			t.Errorf("%v has it go on with %+v", err, l.halves)

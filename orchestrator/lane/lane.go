@@ -99,6 +99,7 @@ type Lane struct {
 	parked  parked
 	rest    []input // was read, and found no room in the batch
 	behind  []behind
+	paused  map[events.Input]bool
 	away    away
 	courier courier
 	halves  *Halves
@@ -126,7 +127,7 @@ type Lane struct {
 func New(cfg Config, partition int32, broker Broker, world World, state *projections.Partition, log *slog.Logger) *Lane {
 	l := &Lane{
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
-		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool), halves: new(Halves),
+		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool), halves: new(Halves), paused: make(map[events.Input]bool),
 	}
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.courier.targets = make(map[string]*target)
@@ -389,11 +390,11 @@ func (l *Lane) raise() {
 
 // decide makes the next batch of what one poll brought, and of what could not be read
 // behind that, as far as there is room.
-func (l *Lane) decide(ctx context.Context, records []*kgo.Record, unread ...input) error {
-	return l.decideOn(ctx, append(l.readInputs(records), unread...))
+func (l *Lane) decide(records []*kgo.Record, unread ...input) error {
+	return l.decideOn(append(l.readInputs(records), unread...))
 }
 
-func (l *Lane) decideOn(ctx context.Context, read []input) error {
+func (l *Lane) decideOn(read []input) error {
 	if l.rest = nil; len(read) == 0 {
 		return nil
 	}
@@ -407,7 +408,7 @@ func (l *Lane) decideOn(ctx context.Context, read []input) error {
 		if l.stays(&read[i]) {
 			continue
 		}
-		wait, err := l.tooEarly(ctx, &read[i])
+		wait, err := l.tooEarly(&read[i])
 		if err == nil && !wait {
 			wait, err = l.park(&read[i])
 		}
@@ -418,7 +419,9 @@ func (l *Lane) decideOn(ctx context.Context, read []input) error {
 			return err
 		}
 	}
-	return l.retryEarly(ctx, env)
+	err := l.retryEarly(env)
+	l.pause()
+	return err
 }
 
 // takeIn deals with an input, and moves the position past it.
@@ -510,6 +513,9 @@ func (l *Lane) prepare(read []input) {
 	var topics []string
 	for _, b := range l.behind {
 		topics = append(topics, b.at.Topic)
+	}
+	if len(l.early.commands) > 0 {
+		topics = append(topics, l.topics.Commands) // one of them may stray
 	}
 	for _, in := range slices.Concat(l.parked.inputs, read) {
 		if l.strays(&in) {

@@ -105,7 +105,7 @@ func headerText(r *kgo.Record, key string) string { return string(events.HeaderV
 func TestForward(t *testing.T) {
 	l, _ := newLane(t)
 	_, elsewhere := l.keys()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", elsewhere, `hello`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", elsewhere, `hello`)}))
 	if len(l.current.records) != 1 {
 		t.Fatalf("%d records", len(l.current.records))
 	}
@@ -156,7 +156,7 @@ func TestFirstWritten(t *testing.T) {
 			t.Errorf("%s: it was written at %s, and not at %s", c.name, got, c.want)
 		}
 		l.current = newBatch()
-		must(t, l.decide(t.Context(), []*kgo.Record{r}))
+		must(t, l.decide([]*kgo.Record{r}))
 		if got := headerText(l.current.records[0], "waybill_written"); got != c.want {
 			t.Errorf("%s: it goes on as written at %s, and not at %s", c.name, got, c.want)
 		}
@@ -172,7 +172,7 @@ func TestForwardTooLarge(t *testing.T) {
 	headed := typed(l.topics.Orders, "", elsewhere, "hello")
 	headed.Headers = []kgo.RecordHeader{{Key: "h", Value: make([]byte, events.MaxBatch)}}
 	keyed := typed(l.topics.Orders, "", strings.Repeat("k", events.MaxBatch), "hello")
-	must(t, l.decide(t.Context(), []*kgo.Record{large, headed, keyed}))
+	must(t, l.decide([]*kgo.Record{large, headed, keyed}))
 	if len(l.current.records) != 3 {
 		t.Fatalf("%d records", len(l.current.records))
 	}
@@ -189,7 +189,7 @@ func TestMarkersMoveThePosition(t *testing.T) {
 	here, _ := l.keys()
 	data, marker := typed(l.topics.Orders, "", here, `{"workflow":"order"}`), &kgo.Record{Topic: l.topics.Orders, Partition: 5, Offset: 8}
 	marker.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})
-	must(t, l.decide(t.Context(), []*kgo.Record{data, marker}))
+	must(t, l.decide([]*kgo.Record{data, marker}))
 	if l.position.At(events.InputOrders) != 9 {
 		t.Errorf("the position is %+v", l.position)
 	}
@@ -259,6 +259,7 @@ func (s *replayed) Commit(b *Batch) {
 
 func (*replayed) Deliver(*Delivery) {}
 func (*replayed) Confirm([]int64)   {}
+func (*replayed) AskOrders()        {}
 func (*replayed) Ask()              {}
 
 func (s *replayed) Next(Wanted) Happened {
@@ -282,7 +283,7 @@ func TestDeadLetters(t *testing.T) {
 	raw.Headers = make([]kgo.RecordHeader, 1, 10) // room that nobody else may write to
 	raw.Headers[0] = kgo.RecordHeader{Key: "colour", Value: []byte("red")}
 	lost := typed(l.topics.Replies, "", here, fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":"completed"}`, here))
-	must(t, l.decide(t.Context(), []*kgo.Record{raw, lost}))
+	must(t, l.decide([]*kgo.Record{raw, lost}))
 	if len(l.current.records) != 2 {
 		t.Fatalf("%d records", len(l.current.records))
 	}
@@ -304,7 +305,7 @@ func TestDeadLetters(t *testing.T) {
 	// Where the dead-letters topic does not take the value, it says where it is.
 	world.refuses[l.topics.DeadLetters] = "closed"
 	l.current = newBatch()
-	must(t, l.decide(t.Context(), []*kgo.Record{raw}))
+	must(t, l.decide([]*kgo.Record{raw}))
 	if r := l.current.records[0]; r.Value != nil || !strings.Contains(headerText(r, "waybill_reason"), "only at the source") {
 		t.Errorf("%+v", r)
 	}
@@ -315,11 +316,11 @@ func TestDeadLetters(t *testing.T) {
 func TestSeal(t *testing.T) {
 	l, world := newLane(t)
 	here, elsewhere := l.keys()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`), typed(l.topics.Orders, "", elsewhere, `{}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`), typed(l.topics.Orders, "", elsewhere, `{}`)}))
 	first := l.current
 	l.seal(first)
 	l.current = newBatch()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", elsewhere, `{}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", elsewhere, `{}`)}))
 	second := l.current
 	l.seal(second)
 
@@ -373,9 +374,9 @@ func TestDecidingAheadOfTheCommit(t *testing.T) {
 	reply := func(step string) *kgo.Record {
 		return typed(l.topics.Replies, "", here, fmt.Sprintf(`{"order":%q,"step":%q,"attempt":1,"status":"completed"}`, here, step))
 	}
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`), reply("charge")}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`), reply("charge")}))
 	l.inflight, l.current = l.current, newBatch()
-	must(t, l.decide(t.Context(), []*kgo.Record{reply("ship"), reply("mail")}))
+	must(t, l.decide([]*kgo.Record{reply("ship"), reply("mail")}))
 	o, err := l.order(here)
 	must(t, err)
 	if o.State != projections.Processed {
@@ -444,7 +445,7 @@ func TestSupervisingBesideInputs(t *testing.T) {
 	}
 	l.commits(t)
 	for l.look {
-		must(t, l.supervise(t.Context()))
+		must(t, l.supervise())
 	}
 	for i := range orders {
 		o, err := l.order(fmt.Sprint("late-", i))
@@ -461,6 +462,7 @@ type scripted []Happened
 func (s *scripted) Commit(*Batch)   {}
 func (*scripted) Deliver(*Delivery) {}
 func (*scripted) Confirm([]int64)   {}
+func (*scripted) AskOrders()        {}
 func (s *scripted) Ask()            {}
 func (s *scripted) Next(Wanted) Happened {
 	h := (*s)[0]
@@ -513,13 +515,13 @@ func TestConcludeAFailure(t *testing.T) {
 func TestRaisingAPartition(t *testing.T) {
 	l, world := newLane(t)
 	l.format = l.state.Head().Format()
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	if len(l.current.records) != 0 || l.env().Format != 1 {
 		t.Fatalf("%d records, in format %d", len(l.current.records), l.env().Format)
 	}
 	world.format = 3
-	must(t, l.supervise(t.Context()))
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
+	must(t, l.supervise())
 	if len(l.current.records) != 1 || l.env().Format != 3 {
 		t.Fatalf("%d records, in format %d", len(l.current.records), l.env().Format)
 	}
@@ -538,7 +540,7 @@ func TestRaisingAPartition(t *testing.T) {
 	if err := l.conclude(nil); !errors.Is(err, errRaised) {
 		t.Errorf("it is not claimed in its format: %v", err)
 	}
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	if format := l.state.Head().Format(); format != 3 || l.env().Format != 3 || len(l.current.records) != 0 {
 		t.Errorf("it is in format %d, and %d records follow", format, len(l.current.records))
 	}
@@ -569,7 +571,7 @@ func TestAddedPartitions(t *testing.T) {
 	}
 	command := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that is not there
 	command.Partition = 29
-	must(t, l.decide(t.Context(), append(records, command)))
+	must(t, l.decide(append(records, command)))
 	if at := l.position.String(); at != `{"orders":0,"replies":0,"commands":0,"orders/17":6,"commands/29":8}` {
 		t.Errorf("the position is %s", at)
 	}
@@ -593,7 +595,8 @@ func TestUnreadBatches(t *testing.T) {
 	l.inputs, l.broker = reader, ending{at: 100}
 	here, _ := l.keys()
 	early := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that may still come
-	must(t, l.decide(t.Context(), []*kgo.Record{early}))
+	must(t, l.decide([]*kgo.Record{early}))
+	l.asksForOrders(t)
 	var failed []kgo.FetchError
 	for _, topic := range []string{l.topics.Commands, l.topics.Replies} {
 		failed = append(failed, kgo.FetchError{Topic: topic, Partition: 5, Err: fmt.Errorf("a reader: %w", &kgo.ErrDecompressTooLarge{Topic: topic, Partition: 5, Offset: 8, NextOffset: 11})})
@@ -604,7 +607,7 @@ func TestUnreadBatches(t *testing.T) {
 	if len(others) != 2 || others[0].Topic != damage.Topic || others[1].Topic != away.Topic {
 		t.Errorf("what else failed: %v", others)
 	}
-	must(t, l.decide(t.Context(), nil, unread...))
+	must(t, l.decide(nil, unread...))
 	if want := []string{"waybill.commands/5 to 11", "waybill.replies/5 to 11"}; !slices.Equal(reader.skipped, want) {
 		t.Errorf("skipped are %q", reader.skipped)
 	}
@@ -616,7 +619,7 @@ func TestUnreadBatches(t *testing.T) {
 	}
 	last := typed(l.topics.Orders, "", "\xff", "")
 	last.Offset = 99
-	must(t, l.decide(t.Context(), []*kgo.Record{last}))
+	must(t, l.decide([]*kgo.Record{last}))
 	if at := l.position.String(); at != `{"orders":100,"replies":11,"commands":11}` || len(l.current.records) != 4 {
 		t.Errorf("once the orders were read the position is %s, and %d records were put aside", at, len(l.current.records))
 	}

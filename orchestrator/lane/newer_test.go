@@ -20,7 +20,7 @@ func TestOrdersOfNewerWorkflows(t *testing.T) {
 	for name, wakes := range map[string]func(l *Lane, id string){
 		"looked at": func(l *Lane, _ string) { l.looks(t) },
 		"asked by a reply": func(l *Lane, id string) {
-			must(t, l.decide(t.Context(), []*kgo.Record{reply(l, id, "ship", 1)}))
+			must(t, l.decide([]*kgo.Record{reply(l, id, "ship", 1)}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -29,13 +29,13 @@ func TestOrdersOfNewerWorkflows(t *testing.T) {
 			l.time.Wall = func() time.Time { return events.Time(now) }
 			l.format = 2
 			id, _ := l.keys()
-			must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
+			must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
 			l.commits(t)
 			known := world.flows
 			world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
 			failed := typed(l.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":"failed","error":{"code":"no","permanent":true}}`, id))
-			must(t, l.decide(t.Context(), []*kgo.Record{failed, reply(l, id, "mail", 1)}))
-			must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"cancel","id":"c-1"}`)}))
+			must(t, l.decide([]*kgo.Record{failed, reply(l, id, "mail", 1)}))
+			must(t, l.decide([]*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"cancel","id":"c-1"}`)}))
 			order := l.current.orders[id].order
 			if len(order.Waiting) != 2 || order.State != projections.Processing || order.Step("mail").State != projections.Running || !strings.Contains(order.Refusal, "in level 2 of the language") {
 				t.Fatalf("it is %s with %d inputs that wait; the command: %s", order.State, len(order.Waiting), order.Refusal)
@@ -69,9 +69,9 @@ func TestNewerWorkflowsInTheFirstFormat(t *testing.T) {
 	l, world := newLane(t)
 	l.format = 1
 	id, _ := l.keys()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
 	world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
-	must(t, l.decide(t.Context(), []*kgo.Record{reply(l, id, "mail", 1)}))
+	must(t, l.decide([]*kgo.Record{reply(l, id, "mail", 1)}))
 	if order := l.current.orders[id].order; order.State != projections.Error || len(order.Waiting) > 0 {
 		t.Errorf("it is %s with %d inputs that wait", order.State, len(order.Waiting))
 	}
@@ -89,7 +89,7 @@ func TestAWorkflowThatIsReadMeanwhile(t *testing.T) {
 	l.format = 2
 	id, _ := l.keys()
 	world.reads = func() { world.newer = map[string]int{"trip": 2} }
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"trip"}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"trip"}`)}))
 	if len(l.parked.inputs) != 1 {
 		t.Errorf("it does not wait: %v", l.current.orders[id])
 	}

@@ -1,7 +1,6 @@
 package lane
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -22,7 +21,6 @@ type parked struct {
 	orders  map[string]time.Time // since when their first is parked
 	bytes   int
 	reached int64 // where the position in the orders will be, once none is left
-	paused  bool
 }
 
 const (
@@ -30,7 +28,7 @@ const (
 	maxParked   = 1_000
 	parkedBytes = 16 << 20
 	// parkedLongest is how long a submission is parked, at most: then it is decided with
-	// what is known.
+	// what is known. One that strays cannot be.
 	parkedLongest = time.Hour
 )
 
@@ -44,6 +42,8 @@ func (p *parked) add(in *input) {
 	p.inputs = append(p.inputs, *in)
 	p.bytes += in.Record.Size()
 }
+
+func (p *parked) full() bool { return len(p.inputs) >= maxParked || p.bytes >= parkedBytes }
 
 // ordersRead is up to where the orders were read, but for those that are parked.
 func (l *Lane) ordersRead() int64 {
@@ -75,10 +75,6 @@ func (l *Lane) park(in *input) (bool, error) {
 	in.parked = l.time.Timer()
 	l.parked.add(in)
 	l.parked.reached = in.record.Offset + 1
-	if !l.parked.paused && (len(l.parked.inputs) >= maxParked || l.parked.bytes >= parkedBytes) {
-		l.parked.paused = true
-		l.orders.Pause(l.topics.Orders)
-	}
 	return true, nil
 }
 
@@ -141,7 +137,7 @@ func (l *Lane) knowsAgents(flow *workflow.Workflow) bool {
 
 // retryWaiting decides on what is parked and need not wait any more, and on the commands
 // that waited for it, as far as there is room in the batch.
-func (l *Lane) retryWaiting(ctx context.Context) error {
+func (l *Lane) retryWaiting() error {
 	if len(l.parked.inputs)+len(l.early.commands)+len(l.behind) == 0 {
 		return nil
 	}
@@ -151,7 +147,9 @@ func (l *Lane) retryWaiting(ctx context.Context) error {
 	if err := l.retryParked(env); err != nil {
 		return err
 	}
-	return l.retryEarly(ctx, env)
+	err := l.retryEarly(env)
+	l.pause()
+	return err
 }
 
 func (l *Lane) retryParked(env *decide.Env) error {
@@ -159,14 +157,17 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		return nil
 	}
 	waiting := l.parked
-	l.parked = parked{paused: waiting.paused}
+	l.parked = parked{}
 	for i := range waiting.inputs {
 		in := &waiting.inputs[i]
+		late := false
 		wait, err := l.mustWait(in)
+		if err == nil && wait {
+			late, err = l.isLate(in)
+		}
 		if err != nil {
 			return err
 		}
-		late := l.time.Timer().Sub(in.parked) >= parkedLongest
 		if wait && !late || l.full() {
 			l.parked.add(in)
 			continue
@@ -186,11 +187,22 @@ func (l *Lane) retryParked(env *decide.Env) error {
 		next = l.parked.inputs[0].record.Offset
 	}
 	l.position.Set(events.InputOrders, next)
-	if l.parked.paused && len(l.parked.inputs) < maxParked && l.parked.bytes < parkedBytes {
-		l.parked.paused = false
-		l.orders.Resume(l.topics.Orders)
-	}
 	return nil
+}
+
+// isLate says whether a submission that must wait did so for too long. What strays cannot
+// be decided here: it waits until it can be forwarded, and with it what would be doubled.
+func (l *Lane) isLate(in *input) (bool, error) {
+	switch {
+	case l.time.Timer().Sub(in.parked) < parkedLongest || l.strays(in):
+		return false, nil
+	case len(l.parked.inputs) == 0:
+		return true, nil
+	case in.Unreadable != "":
+		return false, nil
+	}
+	order, err := l.order(in.Order)
+	return order == nil, err
 }
 
 // notRun says why a submission cannot be decided here, nil if that is not since its

@@ -26,14 +26,15 @@ type parkingLane struct {
 // door is a reader that can only be paused.
 type door struct {
 	logReader
-	closed bool
+	paused map[string]bool
+	closed bool // to some topic
 }
 
-func (d *door) Pause(string)  { d.closed = true }
-func (d *door) Resume(string) { d.closed = false }
+func (d *door) Pause(topic string)  { d.paused[topic], d.closed = true, true }
+func (d *door) Resume(topic string) { delete(d.paused, topic); d.closed = len(d.paused) > 0 }
 
 func newParkingLane(t *testing.T) *parkingLane {
-	l := &parkingLane{t: t, door: &door{}}
+	l := &parkingLane{t: t, door: &door{paused: make(map[string]bool)}}
 	l.Lane, l.world = newLane(t)
 	l.inputs, l.orders = l.door, l.door
 	for n := 0; len(l.ids) < 9; n++ {
@@ -50,7 +51,7 @@ func (l *parkingLane) reads(id, value string) int64 {
 	r := typed(l.topics.Orders, "", id, value)
 	l.offset++
 	r.Offset = l.offset
-	must(l.t, l.decide(l.t.Context(), []*kgo.Record{r}))
+	must(l.t, l.decide([]*kgo.Record{r}))
 	return r.Offset
 }
 
@@ -87,20 +88,20 @@ func TestAnUnknownWorkflowIsSought(t *testing.T) {
 	l.reads(l.ids[3], `{"workflow":"order"}`)
 	last := l.reads(l.ids[4], `{"workflow":"none"}`)
 	l.expects(first, "1 Processing", "3 Processing")
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first, "1 Processing", "3 Processing")
 	if !l.Busy() || l.world.sought != 2 {
 		t.Errorf("busy: %t; %d questions", l.Busy(), l.world.sought)
 	}
 
 	l.world.flows.Add(parseFlow(t, callFlow)) // it was read of meanwhile
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(last, "0 Processing", "1 Processing", "3 Processing", l.topics.DeadLetters, l.topics.Orders)
 	l.world.found = 1
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(last, "0 Processing", "1 Processing", "3 Processing", l.topics.DeadLetters, l.topics.Orders)
 	l.world.found = 2
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(last+1, "0 Processing", "1 Processing", "3 Processing", "4 Rejected", l.topics.DeadLetters, l.topics.Orders)
 	if l.reads(l.ids[5], `{"workflow":"order"}`); l.position.At(events.InputOrders) != last+2 {
 		t.Errorf("the position is %d", l.position.At(events.InputOrders))
@@ -117,7 +118,7 @@ func TestACallersTopicInDoubt(t *testing.T) {
 	l.expects(first, "1 Processing", "2 Processing")
 	delete(l.world.away, "shop.status")
 	l.world.refuses["shop.status"] = "no broker does"
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first+3, "0 Processing", "1 Processing", "2 Processing")
 	if o := l.current.orders[l.ids[0]].order; o.ReplyTo != "" {
 		t.Errorf("its status messages go to %q", o.ReplyTo)
@@ -136,10 +137,10 @@ func TestAnAgentsTopicThatNobodyAskedAbout(t *testing.T) {
 	l.reads(l.ids[1], `{"workflow":"call"}`)
 	l.expects(first, "1 Processing")
 	delete(l.world.away, l.topics.Requests("shipping"))
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first, "1 Processing")
 	l.world.away[l.topics.Requests("office")] = "it does not exist"
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first+2, "0 Processing", "1 Processing")
 	if o := l.current.orders[l.ids[0]].order; o.Steps[2].Attempt != 0 || o.Steps[1].Attempt != 1 {
 		t.Errorf("its steps are %+v", o.Steps)
@@ -191,7 +192,7 @@ func TestAConflictWaits(t *testing.T) {
 	conflicted(false, false)
 
 	l.world.flows.Add(parseFlow(t, callFlow))
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(l.offset+1, "0 Processing", "1 Processing", "2 Processing", "3 Processing")
 	conflicted(true, true)
 	if owed := l.current.owed; len(owed) != 1 || owed[0].Topic != "shop.status" || l.current.dropped != 1 {
@@ -213,7 +214,7 @@ func TestWhatFollowsWhatIsParked(t *testing.T) {
 	l.reads(l.ids[1], `{"workflow":"order"}`)
 	l.world.poisoned = true
 	reply := typed(l.topics.Replies, "", l.ids[1], fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":"completed"}`, l.ids[1]))
-	must(t, l.decide(t.Context(), []*kgo.Record{reply}))
+	must(t, l.decide([]*kgo.Record{reply}))
 	l.world.poisoned = false
 	held := l.current.orders[l.ids[1]].order
 	if held.Hold == nil {
@@ -228,12 +229,13 @@ func TestWhatFollowsWhatIsParked(t *testing.T) {
 	command := typed(l.topics.Commands, "", l.ids[0], `{"command":"pause"}`)
 	l.broker = ending{at: l.offset + 1}
 	other := typed(l.topics.Commands, "", l.ids[7], `{"command":"pause"}`)
-	must(t, l.decide(t.Context(), []*kgo.Record{other, command}))
+	must(t, l.decide([]*kgo.Record{other, command}))
+	l.asksForOrders(t)
 	if len(l.early.commands) != 1 || l.early.commands[0].Order != l.ids[0] {
 		t.Errorf("%d commands wait", len(l.early.commands))
 	}
 	l.world.flows.Add(parseFlow(t, callFlow))
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	if o := l.current.orders[l.ids[0]]; o == nil || !o.order.Paused || len(l.early.commands) > 0 {
 		t.Errorf("the command was not done: %+v", o)
 	}
@@ -263,12 +265,12 @@ func TestParkingIsBounded(t *testing.T) {
 			if name == "many" && n != maxParked || name == "large" && n != 17 {
 				t.Errorf("it stopped after %d", n)
 			}
-			must(t, l.supervise(t.Context()))
+			must(t, l.supervise())
 			if !l.closed {
 				t.Error("it reads on")
 			}
 			l.world.found = 1 << 30
-			must(t, l.supervise(t.Context()))
+			must(t, l.supervise())
 			if l.closed || len(l.parked.inputs) > 0 || l.parked.bytes > 0 {
 				t.Errorf("%d are parked, %d bytes; closed: %t", len(l.parked.inputs), l.parked.bytes, l.closed)
 			}
@@ -288,11 +290,11 @@ func TestParkingEnds(t *testing.T) {
 	l.reads(l.ids[0], `{"workflow":"order"}`)
 	l.reads(l.ids[2], `nonsense`)
 	now = now.Add(parkedLongest - 1)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first)
 	last := l.reads(l.ids[3], `{"workflow":"call"}`)
 	now = now.Add(1)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(last, "0 Rejected", "1 Processing", l.topics.DeadLetters)
 	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "workflow, call, could not be read") || o.ReplyTo != "" {
 		t.Errorf("it is rejected since %s, and %q hears of it", o.Reason, o.ReplyTo)
@@ -300,6 +302,31 @@ func TestParkingEnds(t *testing.T) {
 	if o := l.current.orders[l.ids[1]].order; o.ReplyTo != "" {
 		t.Errorf("its status messages go to %q", o.ReplyTo)
 	}
+}
+
+// What cannot be forwarded is not written, however long it waits. It keeps nothing waiting
+// but what would be doubled if it were read again.
+func TestWhatStraysWaitsOn(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	_, elsewhere := l.keys()
+	l.format = 2
+	l.world.away[l.topics.Orders], l.world.found = "no leader", 0
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	first := l.reads(elsewhere, `{"workflow":"order"}`)
+	l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[2], `nonsense`)
+	l.reads(l.ids[1], `{"workflow":"none"}`)
+	now = now.Add(parkedLongest)
+	must(t, l.supervise())
+	l.expects(first, "0 Rejected", "1 Processing")
+	if l.current.orders[l.ids[1]].order.Conflicted {
+		t.Error("a conflict is recorded, and would be counted if it were read again")
+	}
+	clear(l.world.away)
+	must(t, l.supervise())
+	l.expects(l.offset+1, "0 Rejected", "1 Processing", l.topics.DeadLetters, l.topics.Orders)
 }
 
 // A command waits for a submission that was just parked, and those behind it with it; not
@@ -314,17 +341,17 @@ func TestCommandsBehindWhatIsParked(t *testing.T) {
 	l.reads(l.ids[0], `{"workflow":"call"}`)
 	l.broker = ending{at: l.offset + 1}
 	command := func(id string) {
-		must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"pause"}`)}))
+		must(t, l.decide([]*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"pause"}`)}))
 	}
 	command(l.ids[0])
 	command(l.ids[1])
 	now = now.Add(earlyLongest - 1)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	if len(l.early.commands) != 2 || l.current.orders[l.ids[1]].order.Paused {
 		t.Errorf("%d commands wait", len(l.early.commands))
 	}
 	now = now.Add(1)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	command(l.ids[0])
 	command(l.ids[2])
 	if len(l.early.commands) > 0 || !l.current.orders[l.ids[1]].order.Paused || !l.current.orders[l.ids[2]].order.Paused {
@@ -355,7 +382,7 @@ func TestSubmissionsOfNewerWorkflows(t *testing.T) {
 	first := l.reads(l.ids[0], `{"workflow":"call"}`)
 	l.reads(l.ids[1], `{"workflow":"order"}`)
 	now = now.Add(parkedLongest - 1)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first, "1 Processing")
 	for len(l.parked.inputs) < maxParked/2 {
 		l.reads(l.ids[2], `{"workflow":"call"}`)
@@ -368,12 +395,12 @@ func TestSubmissionsOfNewerWorkflows(t *testing.T) {
 		t.Errorf("it is rejected since %s", o.Reason)
 	}
 	now = now.Add(1)
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(first+2, "0 Rejected", "1 Processing", "3 Rejected")
 	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "level 2 of the language") {
 		t.Errorf("it is rejected since %s", o.Reason)
 	}
 	l.world.newer = nil
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.expects(l.parked.inputs[0].record.Offset, "0 Rejected", "1 Processing", "2 Processing", "3 Rejected")
 }

@@ -16,6 +16,8 @@ type Beside interface {
 	Commit(b *Batch)
 	// Ask begins to ask Kafka what [Lane.Ask] does. The question before was answered.
 	Ask()
+	// AskOrders begins what [Lane.AskOrders] does. The last such question was answered.
+	AskOrders()
 	// Confirm begins what [Lane.Confirm] does. The last such reading has ended.
 	Confirm(last []int64)
 	// Deliver begins what [Lane.Deliver] does. The last delivery to that topic has ended.
@@ -38,7 +40,7 @@ type Happened struct {
 	What    Happening
 	Fetches kgo.Fetches
 	Topic   string    // to which something was to be delivered
-	End     int64     // of the replies; or behind what was delivered, 0 if nothing was
+	End     int64     // of the replies or of the orders; or behind what was delivered, 0 if nothing was
 	Newest  time.Time // record of the journal
 	Err     error     // of a commit or of a question, or what hangs
 }
@@ -48,15 +50,16 @@ type Happening int
 
 // What a lane hears of.
 const (
-	Fetched   Happening = iota // inputs were fetched
-	Committed                  // a commit ended
-	Told                       // Kafka was asked, and said something or failed
-	Confirmed                  // the journal was read, for the courier
-	Delivered                  // a delivery ended
-	Answered                   // something is known of topics that some wait for
-	Ticked                     // it is time to look at the deadlines
-	Idle                       // there is nothing else, and a look was wanted
-	Hung                       // one of its transactions hangs
+	Fetched    Happening = iota // inputs were fetched
+	Committed                   // a commit ended
+	Told                        // Kafka was asked, and said something or failed
+	OrdersTold                  // Kafka was asked of the orders, and said something or failed
+	Confirmed                   // the journal was read, for the courier
+	Delivered                   // a delivery ended
+	Answered                    // something is known of topics that some wait for
+	Ticked                      // it is time to look at the deadlines
+	Idle                        // there is nothing else, and a look was wanted
+	Hung                        // one of its transactions hangs
 	Stopped
 )
 
@@ -172,6 +175,10 @@ var always = func() chan struct{} { c := make(chan struct{}); close(c); return c
 func (g *goroutines) Commit(b *Batch) { g.batches <- b }
 func (g *goroutines) Ask()            { g.questions <- struct{}{} }
 
+func (g *goroutines) AskOrders() {
+	g.courier(func() Happened { return g.lane.AskOrders(g.ctx) })
+}
+
 func (g *goroutines) Confirm(last []int64) {
 	g.courier(func() Happened { return g.lane.Confirm(g.ctx, last) })
 }
@@ -223,12 +230,13 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			b.Commit(l.inflight)
 			// Inputs could fill every batch: what has expired goes first.
 			if l.look {
-				if err := l.supervise(ctx); err != nil {
+				if err := l.supervise(); err != nil {
 					return err
 				}
 			}
 		}
 		l.ask(b)
+		l.askOrders(b)
 		l.confirm(b)
 		if err := l.deliver(b); err != nil {
 			return err
@@ -236,7 +244,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		l.read.Store(l.ordersRead())
 		room := !l.full()
 		if room && len(l.rest) > 0 && ctx.Err() == nil {
-			if err := l.decideOn(ctx, l.rest); err != nil {
+			if err := l.decideOn(l.rest); err != nil {
 				return err
 			}
 			continue
@@ -250,11 +258,13 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			if len(failed) > 0 && ctx.Err() == nil {
 				return l.unreadable(failed[0])
 			}
-			err = l.decide(ctx, h.Fetches.Records(), unread...)
+			err = l.decide(h.Fetches.Records(), unread...)
 		case Committed:
 			err = l.conclude(h.Err)
 		case Told:
 			l.told(h)
+		case OrdersTold:
+			l.ordersTold(h)
 		case Confirmed:
 			err = l.isConfirmed(h)
 		case Delivered:
@@ -267,9 +277,10 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			l.keepPosition(keepAfter)
 			l.readAdded()
 			l.tick(room)
+			l.early.rests = false
 			l.courier.again()
 		case Idle:
-			err = l.supervise(ctx)
+			err = l.supervise()
 		case Hung:
 			err = h.Err
 		case Stopped:

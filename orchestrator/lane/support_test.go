@@ -119,9 +119,20 @@ func newLane(t *testing.T) (*Lane, *still) {
 // looks has the lane look at the deadlines, and see that all replies were read.
 func (l *Lane) looks(t *testing.T) {
 	t.Helper()
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
 	l.due.end = 0
-	must(t, l.supervise(t.Context()))
+	must(t, l.supervise())
+}
+
+// asksForOrders has Kafka asked where the orders end, and the lane look at what it says.
+func (l *Lane) asksForOrders(t *testing.T) {
+	t.Helper()
+	if !l.early.asks {
+		t.Error("it does not want to know where the orders end")
+	}
+	l.askOrders(new(scripted))
+	l.ordersTold(l.AskOrders(t.Context()))
+	must(t, l.supervise())
 }
 
 // brought is what a poll brings.

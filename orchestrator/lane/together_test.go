@@ -13,51 +13,6 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// movingEnd is a broker whose orders grow.
-type movingEnd struct {
-	Broker
-	at *int64
-}
-
-func (b movingEnd) End(context.Context, TopicPartition, bool) (int64, error) { return *b.at, nil }
-
-// A command that waits behind another is not decided by the end that was asked for
-// the first: the submission of its order may have been written since.
-func TestCommandsWaitEachForItsOwnOrder(t *testing.T) {
-	l := newParkingLane(t)
-	end := int64(2)
-	l.broker = movingEnd{at: &end}
-	cmd := func(id string, off int64) *kgo.Record {
-		r := typed(l.topics.Commands, "", id, `{"command":"pause"}`)
-		r.Offset = off
-		return r
-	}
-	// c1 for ids[0], whose submission is at offset 1
-	must(t, l.decide(t.Context(), []*kgo.Record{cmd(l.ids[0], 0)}))
-	end = 3 // the submission of ids[1] is written at offset 2, and then its command
-	must(t, l.decide(t.Context(), []*kgo.Record{cmd(l.ids[1], 1)}))
-	if len(l.early.commands) != 2 {
-		t.Fatalf("%d commands wait", len(l.early.commands))
-	}
-	// the batch is full when the first submission was read
-	for len(l.current.records) < batchRecords-1 {
-		l.current.add(typed(l.topics.DeadLetters, "", "", ""))
-	}
-	l.reads(l.ids[0], `{"workflow":"order"}`) // offset 1
-	l.current.records = l.current.records[batchRecords-1:]
-	l.commits(t)
-	must(t, l.supervise(t.Context()))
-	for _, r := range l.current.records {
-		if r.Topic == l.topics.DeadLetters {
-			t.Errorf("%s: %s", r.Key, events.Header(r, headerReason))
-		}
-	}
-	l.reads(l.ids[1], `{"workflow":"order"}`)
-	if o := l.current.orders[l.ids[1]]; o == nil || !o.order.Paused {
-		t.Error("its command was not done")
-	}
-}
-
 // V2: what a look found is decided by the end of the replies of then. An attempt that
 // began since was not found by it: its reply may be behind that end.
 func TestAnAttemptThatBeganSinceTheLook(t *testing.T) {
@@ -128,6 +83,7 @@ type stopping struct {
 func (s *stopping) Commit(*Batch)   { s.pending = true; s.stop() }
 func (*stopping) Deliver(*Delivery) {}
 func (*stopping) Confirm([]int64)   {}
+func (*stopping) AskOrders()        {}
 func (*stopping) Ask()              {}
 func (s *stopping) Next(w Wanted) Happened {
 	s.wantedMore = s.wantedMore || w.Inputs && len(s.lane.rest) > 0
@@ -207,7 +163,7 @@ func TestAnotherAgentThanThoseOfTheManyIsBack(t *testing.T) {
 		l.looks(t)
 	}
 	here, _ := l.keys()
-	must(t, l.decide(t.Context(), []*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"write"}`)}))
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"write"}`)}))
 	l.commits(t)
 	for range 10 {
 		l.looks(t)

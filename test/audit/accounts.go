@@ -238,6 +238,10 @@ func (s *settlement) input(r *kgo.Record) {
 		s.orphan(r, &m)
 	case aside && l.reason == undecided && m.command != nil && s.orders[m.order] != nil:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{s.orders[m.order], at})
+	case aside && l.reason == untold && m.command != nil:
+		if a := s.orders[m.order]; a != nil {
+			s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, at})
+		}
 	default:
 		s.expect(r, &m, l.reason)
 	}
@@ -248,6 +252,10 @@ const noOrder = "there is no order of this id"
 
 // undecided is why a command is put aside whose order's submission waits for too long.
 const undecided = "the submission of its order is not decided: what it needs is not known yet"
+
+// untold is why a command is put aside of which Kafka does not tell whether its order's
+// submission is still to come.
+const untold = "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
 
 // orphan is an input of an order that was not there yet, but was there later.
 type orphan struct {

@@ -1,0 +1,186 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// commanded is a lane that reads commands, on a clock of its own.
+type commanded struct {
+	*parkingLane
+	now  time.Time
+	next int64 // of the commands
+}
+
+func newCommanded(t *testing.T) *commanded {
+	c := &commanded{parkingLane: newParkingLane(t), now: time.Now()}
+	c.time.Timer = func() time.Time { return c.now }
+	return c
+}
+
+// pauses has it read a command for each of these orders.
+func (c *commanded) pauses(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		r := typed(c.topics.Commands, "", id, `{"command":"pause"}`)
+		r.Offset, c.next = c.next, c.next+1
+		must(c.t, c.decide([]*kgo.Record{r}))
+	}
+}
+
+// expects says how many commands wait, whose orders are paused, and for which orders
+// commands were put aside.
+func (c *commanded) expects(what string, waiting int, paused, aside []string) {
+	c.t.Helper()
+	var are, letters []string
+	for _, id := range c.ids {
+		if o, err := c.order(id); err != nil || o != nil && o.Paused {
+			are = append(are, id)
+		}
+	}
+	for _, r := range c.current.records {
+		if r.Topic == c.topics.DeadLetters {
+			letters = append(letters, string(r.Key))
+		}
+	}
+	if len(c.early.commands) != waiting || !slices.Equal(are, paused) || !slices.Equal(letters, aside) || c.closed != (waiting > 0) ||
+		c.position.At(events.InputCommands) != c.next-int64(waiting) {
+		c.t.Errorf("%s: %d commands wait, %q are paused, of %q they are put aside; closed: %t; the position is %v",
+			what, len(c.early.commands), are, letters, c.closed, c.position)
+	}
+}
+
+// movingEnd is a broker whose orders grow.
+type movingEnd struct {
+	Broker
+	at *int64
+}
+
+func (b movingEnd) End(context.Context, TopicPartition, bool) (int64, error) { return *b.at, nil }
+
+// A command is not decided by an end that was asked for before it came: the submission of
+// its order may have been written since.
+func TestCommandsWaitEachForItsOwnOrder(t *testing.T) {
+	c := newCommanded(t)
+	end := int64(2)
+	c.broker = movingEnd{at: &end}
+	c.pauses(c.ids[0], c.ids[1])
+	c.askOrders(new(scripted))
+	first := c.AskOrders(t.Context())
+	end = 4 // submissions of others, and one of the order of the third command
+	c.pauses(c.ids[2])
+	c.ordersTold(first)
+	must(t, c.supervise())
+	c.expects("the orders are not read", 3, nil, nil)
+	c.reads(c.ids[8], `{"workflow":"order"}`) // at 1
+	c.expects("the first two never come", 1, nil, c.ids[:2])
+	c.asksForOrders(t)
+	c.reads(c.ids[7], `{"workflow":"order"}`)
+	c.expects("the third may come", 1, nil, c.ids[:2])
+	c.reads(c.ids[2], `{"workflow":"order"}`)
+	c.expects("the third came", 0, c.ids[2:3], c.ids[:2])
+}
+
+// noEnd is a broker whose orders have no leader.
+type noEnd struct{ Broker }
+
+func (noEnd) End(context.Context, TopicPartition, bool) (int64, error) {
+	return 0, errors.New("LEADER_NOT_AVAILABLE")
+}
+
+// Where Kafka cannot tell where the orders end, commands wait and nothing else. One is put
+// aside once it was asked in vain after a while: that the lane was held up says nothing.
+func TestCommandsWithoutOrders(t *testing.T) {
+	c := newCommanded(t)
+	c.broker = noEnd{}
+	c.reads(c.ids[1], `{"workflow":"order"}`)
+	c.pauses(c.ids[0], c.ids[1])
+	c.asksForOrders(t)
+	c.reads(c.ids[2], `{"workflow":"order"}`)
+	if c.early.asks {
+		t.Error("it asks again and again")
+	}
+	c.expects("at first", 2, nil, nil)
+	if o, err := c.order(c.ids[2]); err != nil || o == nil {
+		t.Errorf("a submission waits, too: %v", err)
+	}
+
+	tick := func() { c.early.rests = false; must(t, c.supervise()) }
+	tick()
+	c.askOrders(new(scripted))
+	c.now = c.now.Add(earlyLongest)
+	c.ordersTold(c.AskOrders(t.Context()))
+	must(t, c.supervise())
+	c.expects("it was asked at once", 2, nil, nil)
+	tick()
+	c.asksForOrders(t)
+	c.expects("it was asked after a while", 0, c.ids[1:2], c.ids[:1])
+	for _, r := range c.current.records {
+		if why := headerText(r, headerReason); r.Topic == c.topics.DeadLetters && !strings.Contains(why, "nobody can tell") {
+			t.Errorf("it was put aside: %s", why)
+		}
+	}
+}
+
+// What is held by more than one is read on once none holds it any more.
+func TestATopicIsPausedWhileSomethingWaits(t *testing.T) {
+	c := newCommanded(t)
+	c.pauses(c.ids[0])
+	c.position.SetOf(events.InputCommands, 17, 0)
+	c.world.away[c.topics.Commands] = "no leader"
+	stray := typed(c.topics.Commands, "", c.ids[1], `{"command":"pause"}`)
+	stray.Partition = 17 // which was added
+	must(t, c.decide([]*kgo.Record{stray}))
+	if len(c.behind) != 1 {
+		t.Fatal("what strays does not wait")
+	}
+	clear(c.world.away)
+	must(t, c.supervise())
+	must(t, c.decideOn(c.rest))
+	if len(c.behind) > 0 || !c.closed {
+		t.Errorf("commands are read on, and %d wait", len(c.early.commands))
+	}
+
+	// The same with submissions that fill the room, and a stray one.
+	c.early.commands = nil
+	must(t, c.supervise())
+	c.world.found = 0
+	for len(c.parked.inputs) < maxParked {
+		c.reads(c.ids[2], `{"workflow":"call"}`)
+	}
+	c.world.away[c.topics.Orders] = "no leader"
+	stray = typed(c.topics.Orders, "", c.ids[3], `{"workflow":"order"}`)
+	stray.Partition = 17
+	must(t, c.decide([]*kgo.Record{stray}))
+	c.world.found = 1 << 30
+	must(t, c.supervise())
+	if len(c.parked.inputs) > 0 || !c.closed {
+		t.Errorf("%d are parked; submissions are read on", len(c.parked.inputs))
+	}
+	clear(c.world.away)
+	must(t, c.supervise())
+	if c.closed {
+		t.Error("they are not read on")
+	}
+}
+
+// A command that strays, and cannot be forwarded by now, waits behind another, too.
+func TestAStrayCommandBehindAnother(t *testing.T) {
+	c := newCommanded(t)
+	_, elsewhere := c.keys()
+	c.pauses(c.ids[0], elsewhere)
+	c.world.away[c.topics.Commands] = "no leader"
+	c.reads(c.ids[0], `{"workflow":"order"}`)
+	c.expects("it cannot be written there", 1, c.ids[:1], nil)
+	clear(c.world.away)
+	must(t, c.supervise())
+	c.expects("it can", 0, c.ids[:1], nil)
+}
