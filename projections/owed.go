@@ -131,6 +131,7 @@ func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 // Owed returns the first of what a topic is owed between two offsets, at most limit
 // messages, as far as it was flushed.
 func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err error) {
+	from = max(from, p.delivered[topic]) // which is not flushed
 	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: owedKey(p.id, topic, from), UpperBound: owedKey(p.id, topic, to)})
 	if err != nil {
 		return nil, damage(err)

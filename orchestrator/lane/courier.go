@@ -166,7 +166,7 @@ func (l *Lane) isConfirmed(h Happened) error {
 	}
 	for c.confirmed = h.End; len(c.unconfirmed) > 0 && c.unconfirmed[0].last < h.End; c.unconfirmed = c.unconfirmed[1:] {
 		for _, topic := range c.unconfirmed[0].topics {
-			c.owes(topic)
+			l.owes(topic)
 		}
 	}
 	return nil
@@ -180,18 +180,27 @@ func (l *Lane) owing() error {
 		if topic, err = l.state.Owing(topic); topic == "" || err != nil {
 			return err
 		}
-		l.courier.owes(topic)
+		l.owes(topic)
 	}
 }
 
-// owes has a topic looked at.
-func (c *courier) owes(topic string) {
-	t := c.targets[topic]
-	if t == nil {
-		t = &target{window: deliveredAtOnce}
+// owes has a topic looked at. One that was owed nothing for a moment goes on where it
+// was, though the journal, or the store, may not know of that yet.
+func (l *Lane) owes(topic string) {
+	c := &l.courier
+	if c.targets[topic] == nil {
+		t := &target{window: deliveredAtOnce, next: max(c.delivered[topic], l.current.delivered[topic])}
+		if l.inflight != nil {
+			t.next = max(t.next, l.inflight.delivered[topic])
+		}
 		c.targets[topic] = t
 	}
-	if !t.looked {
+	c.looks(topic)
+}
+
+// looks has a target looked at.
+func (c *courier) looks(topic string) {
+	if t := c.targets[topic]; !t.looked {
 		t.looked = true
 		c.look = append(c.look, topic)
 	}
@@ -253,7 +262,7 @@ func (l *Lane) deliver(b Beside) error {
 		if err := l.refuse(topic, t, &owed[0], why); err != nil {
 			return err
 		}
-		c.owes(topic)
+		c.looks(topic)
 	}
 	return nil
 }
@@ -301,7 +310,7 @@ func (l *Lane) delivered(h Happened) {
 	if h.Err != nil {
 		l.failed(h.Topic, t, h.Err)
 	}
-	c.owes(h.Topic)
+	c.looks(h.Topic)
 }
 
 // failed: a topic that does not take a message is tried again, with one.
@@ -377,7 +386,7 @@ func (l *Lane) tell(now bool) {
 func (c *courier) again() {
 	for topic, t := range c.targets {
 		if !t.busy {
-			c.owes(topic)
+			c.looks(topic)
 		}
 	}
 }
