@@ -31,6 +31,8 @@ type courier struct {
 	confirmed   int64
 	unconfirmed []unconfirmed
 	confirming  bool
+	// Of what is before diverted some may be on the namespace's topic already.
+	diverted int64
 	// delivered is what the journal is to be told, since the timer said so.
 	delivered map[string]int64
 	since     time.Time
@@ -174,7 +176,8 @@ func (l *Lane) isConfirmed(h Happened) error {
 
 // owing finds what is owed from before the takeover.
 func (l *Lane) owing() error {
-	l.courier = courier{targets: make(map[string]*target), confirmed: l.state.Head().Offset}
+	head := l.state.Head().Offset
+	l.courier = courier{targets: make(map[string]*target), confirmed: head, diverted: head}
 	for topic := ""; ; {
 		var err error
 		if topic, err = l.state.Owing(topic); topic == "" || err != nil {
@@ -245,7 +248,7 @@ func (l *Lane) deliver(b Beside) error {
 		if t.busy || l.time.Timer().Before(t.again) {
 			continue
 		}
-		owed, err := l.state.Owed(topic, t.next, c.confirmed, t.window)
+		owed, err := l.owed(topic, t)
 		if err != nil {
 			return err
 		}
@@ -259,12 +262,31 @@ func (l *Lane) deliver(b Beside) error {
 			b.Deliver(l.delivery(topic, owed))
 			continue
 		}
-		if err := l.refuse(topic, t, &owed[0], why); err != nil {
-			return err
+		if !l.deciding(owed[0].Order) {
+			if err := l.refuse(topic, t, &owed[0], why); err != nil {
+				return err
+			}
 		}
 		c.looks(topic)
 	}
 	return nil
+}
+
+// owed is the next of what a topic is owed, without what is diverted.
+func (l *Lane) owed(topic string, t *target) ([]projections.Owed, error) {
+	c := &l.courier
+	for {
+		owed, err := l.state.Owed(topic, t.next, c.confirmed, t.window)
+		if len(owed) == 0 || err != nil {
+			return nil, err
+		}
+		left, err := l.undiverted(topic, owed)
+		if len(left) > 0 || err != nil {
+			return left, err
+		}
+		t.next = owed[len(owed)-1].Offset + 1
+		c.settled(topic, t.next, l.time.Timer())
+	}
 }
 
 // delivery makes records of what is owed. None is of an order of which one before it
@@ -347,20 +369,72 @@ func (l *Lane) undeliverable(t *target, o *projections.Owed) string {
 	return ""
 }
 
-// refuse gives a message to the namespace's topic that its own does not take.
+// deciding says whether an order has events that are not in the journal, as far as the
+// lane knows: then it may be owed more than the store says.
+func (l *Lane) deciding(order string) bool {
+	return l.current.orders[order] != nil || l.inflight != nil && l.inflight.orders[order] != nil
+}
+
+// refuse gives a message to the namespace's topic that its own does not take, and with it
+// what else the order is owed there: whatever follows is of the transaction in which it
+// is decided, and would come before.
 func (l *Lane) refuse(topic string, t *target, o *projections.Owed, why string) error {
+	c := &l.courier
+	if c.unflushed {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
 	order, err := l.order(o.Order)
 	if err != nil {
 		return err
 	}
-	l.take(decide.Undelivered(l.env(), order, topic, why))
 	l.current.add(l.status(l.topics.Status, o))
+	if d := decide.Undelivered(l.env(), order, topic, why); d.Order != nil {
+		l.take(d)
+		rest, err := l.state.OwedFor(o.Order, topic, o.Offset+1)
+		if err != nil {
+			return err
+		}
+		for i := range rest {
+			if !anothers(&rest[i]) {
+				l.current.add(l.status(l.topics.Status, &rest[i]))
+			}
+		}
+		c.diverted = l.state.Head().Offset
+	}
 	t.next = o.Offset + 1
-	l.courier.settled(topic, t.next, l.time.Timer())
+	c.settled(topic, t.next, l.time.Timer())
 	if t.doubt.Size { // the next may be smaller
 		t.doubt, t.refused = UndeliverableError{}, time.Time{}
 	}
 	return nil
+}
+
+// undiverted leaves out what the namespace's topic has, since it had something before
+// that of the same order.
+func (l *Lane) undiverted(topic string, owed []projections.Owed) ([]projections.Owed, error) {
+	left := owed[:0]
+	for i := range owed {
+		if o := &owed[i]; o.Offset < l.courier.diverted {
+			order, err := l.order(o.Order)
+			if err != nil {
+				return nil, err
+			}
+			if order != nil && order.ReplyTo != topic && !anothers(o) {
+				continue
+			}
+		}
+		left = append(left, owed[i])
+	}
+	return left, nil
+}
+
+// anothers says that a message is not for who submitted the order: it answers another
+// submission of the same id.
+func anothers(o *projections.Owed) bool {
+	m, err := events.Decode[events.Status](o.Value)
+	return err == nil && m.Status == events.StatusConflict
 }
 
 // settled notes for the journal up to where a topic has what it was owed.

@@ -315,6 +315,72 @@ func TestARefusedDeliveryNeedsProof(t *testing.T) {
 	}
 }
 
+// On the namespace's topic an order's messages come in the order of its events, too: with
+// the first that its own topic does not take goes all that it is owed there, and no part
+// of it is ever delivered, not by the next owner either. What others are owed stays, as
+// does the answer to another submission of the order's id.
+func TestWhatIsRefusedKeepsItsOrder(t *testing.T) {
+	gone := &UndeliverableError{Reason: "topic shop.gone does not exist"}
+	ids := func(records []*kgo.Record, topic string) (ids []string) {
+		for _, m := range records {
+			if m.Topic == topic && headerText(m, events.HeaderType) == string(events.OrderStatus) {
+				ids = append(ids, headerText(m, "ce_id"))
+			}
+		}
+		return ids
+	}
+	for _, test := range []struct {
+		name string
+		next func(*round) // before the topic is there
+	}{
+		{"the same owner", func(*round) {}},
+		{"the next owner", func(r *round) { must(t, r.flush()); must(t, r.owing()) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRound(t)
+			orders := r.decides("shop.gone", 1)
+			r.commits()
+			r.confirmed()
+			r.ends("shop.gone", 0, gone)
+			first, err := r.order(orders[0])
+			must(t, err)
+			r.take(decide.Operate(r.env(), first, &events.Command{Command: events.CommandCancel, ID: "c-1"}))
+			orders = append(orders, r.decides("shop.gone", 1)...)
+			r.commits()
+			r.confirmed()
+			first, err = r.order(orders[0])
+			must(t, err)
+			again := &decide.Input{Record: &decide.Record{Topic: r.topics.Orders}, Order: orders[0], Submission: events.Submission{Workflow: "another", ReplyTo: "shop.gone"}}
+			r.take(decide.On(r.env(), first, again))
+			r.tries(refusalProof + time.Second)
+			r.ends("shop.gone", 0, gone)
+			r.commits() // of the conflict
+			if got := ids(r.committed, r.topics.Status); len(got) > 0 {
+				t.Errorf("while it is decided on the order, %q are given away", got)
+			}
+			must(t, r.deliver(r))
+			r.commits()
+			if got, refused := ids(r.committed, r.topics.Status), r.written(r.topics.Journal, events.StatusRefused); fmt.Sprint(got) != "[o-001/1/status o-001/5/status]" || len(refused) != 1 {
+				t.Errorf("the namespace's topic has %q; refused is %s", got, refused)
+			}
+			r.pass(refusalLasts)
+			test.next(r)
+			var delivered []string
+			for r.confirmed(); len(r.deliveries) > 0; r.tries(time.Second) {
+				delivered = append(delivered, ids(r.deliveries[0].Records, "shop.gone")...)
+				r.ends("shop.gone", len(r.deliveries[0].Records), nil)
+			}
+			r.commits()
+			if got := ids(r.committed, r.topics.Status); fmt.Sprint(delivered) != "[o-002/1/status o-001/6/status]" || len(got) > 0 {
+				t.Errorf("it delivers %q, and gives away %q", delivered, got)
+			}
+			if r.courier.diverted = 0; r.courier.busy() {
+				t.Errorf("something is left: %+v", r.courier)
+			}
+		})
+	}
+}
+
 // One that is too large is refused alone, and after it was alone.
 func TestAMessageThatIsTooLarge(t *testing.T) {
 	large := UndeliverableError{Reason: "too large", Size: true}
