@@ -51,6 +51,7 @@ type target struct {
 	looked bool // it is among those to look at
 
 	failures int       // in a row
+	failing  time.Time // since when, by the timer
 	again    time.Time // not before, by the timer
 	why      string    // of the last failure
 	doubt    UndeliverableError
@@ -72,6 +73,9 @@ const (
 	// refusalProof is by how much later Kafka must refuse a message once more before that
 	// is believed, and refusalLasts for how long it is then.
 	refusalProof, refusalLasts = 5 * time.Second, time.Minute
+	// patienceProof is for how long this owner itself must have failed, before the age
+	// of a message counts: nobody may have tried before.
+	patienceProof = time.Hour
 )
 
 // Delivery is what a caller's own topic is to be given.
@@ -344,6 +348,7 @@ func (l *Lane) failed(topic string, t *target, err error) {
 		return // alone it may be taken
 	}
 	if t.failures++; t.failures == 1 {
+		t.failing = now
 		l.log.Warn("a caller's topic does not take its status messages, which wait", "topic", topic, "error", err)
 	}
 	t.again = now.Add(min(time.Second<<min(t.failures-1, 10), deliveryPause))
@@ -360,11 +365,13 @@ func (l *Lane) failed(topic string, t *target, err error) {
 // undeliverable says why a topic will not take the first message that it is owed, ""
 // if it may: Kafka refused it, with proof, or it has waited for longer than it may.
 func (l *Lane) undeliverable(t *target, o *projections.Owed) string {
-	switch {
-	case l.time.Timer().Before(t.refused):
+	now, patience := l.time.Timer(), l.cfg.StatusPatience
+	if now.Before(t.refused) {
 		return t.doubt.Reason
-	case t.failures > 0 && l.believed() && l.time.Wall().Sub(o.Time) >= l.cfg.StatusPatience:
-		return fmt.Sprintf("it took nothing for %s: %s", l.cfg.StatusPatience, t.why)
+	}
+	failing := now.Sub(t.failing)
+	if t.failures > 0 && failing >= min(patience, patienceProof) && l.believed() && l.time.Wall().Sub(o.Time) >= patience {
+		return fmt.Sprintf("it took nothing for %s, and the message waits for more than %s: %s", failing.Round(time.Second), patience, t.why)
 	}
 	return ""
 }

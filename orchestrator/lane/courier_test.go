@@ -418,11 +418,37 @@ func TestATopicThatIsAwayForTooLong(t *testing.T) {
 	r.ends("shop.dead", 0, errAway)
 	r.tries(time.Minute)
 	r.commits()
-	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], "it took nothing for 24h0m0s: the broker does not answer") {
+	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], "it took nothing for 24h2m0s, and the message waits for more than 24h0m0s: the broker does not answer") {
 		t.Errorf("%s", got)
 	}
 	r.tries(time.Minute)
 	r.carries("one that is not as old", map[string]int{"shop.dead": 1})
+}
+
+// Nobody was there for a day: a topic that has a moment's trouble when somebody comes is not
+// one that took nothing for a day. It is, once it has failed for an hour, or for as long
+// as messages wait if that is less.
+func TestADayWithoutAnOwnerIsNotATopicsFault(t *testing.T) {
+	for patience, proof := range map[time.Duration]time.Duration{24 * time.Hour: patienceProof, 10 * time.Minute: 10 * time.Minute} {
+		t.Run(patience.String(), func(t *testing.T) {
+			r := newRound(t)
+			r.cfg.StatusPatience = patience
+			r.owes("shop.status", 1)
+			r.pass(patience)
+			must(t, r.owing())
+			r.deliveries = nil
+			for tried := time.Duration(0); tried < proof; tried += deliveryPause {
+				r.tries(deliveryPause)
+				r.carries(fmt.Sprint("after ", tried), map[string]int{"shop.status": 1})
+				r.ends("shop.status", 0, errAway)
+			}
+			r.tries(deliveryPause)
+			r.commits()
+			if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf("it took nothing for %s, and", proof)) {
+				t.Errorf("%s", got)
+			}
+		})
+	}
 }
 
 // The next owner goes on with what is owed, as far as the journal was told.
