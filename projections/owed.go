@@ -128,8 +128,12 @@ func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 	return nil
 }
 
+// OwedBytes bounds what is read at a time of what a topic is owed, but for the message with
+// which it is reached.
+const OwedBytes = 1 << 20
+
 // Owed returns the first of what a topic is owed between two offsets, at most limit
-// messages, as far as it was flushed.
+// messages and about [OwedBytes], as far as it was flushed.
 func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err error) {
 	from = max(from, p.delivered[topic]) // which is not flushed
 	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: owedKey(p.id, topic, from), UpperBound: owedKey(p.id, topic, to)})
@@ -142,7 +146,8 @@ func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err
 		}
 	}()
 	var owed []Owed
-	for it.First(); it.Valid() && len(owed) < limit; it.Next() {
+	size := 0
+	for it.First(); it.Valid() && len(owed) < limit && size < OwedBytes; it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return nil, damage(err)
@@ -151,7 +156,7 @@ func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err
 		if err != nil {
 			return nil, err
 		}
-		owed = append(owed, o)
+		owed, size = append(owed, o), size+len(value)
 	}
 	return owed, nil
 }

@@ -162,7 +162,7 @@ func (k *broker) Deliver(ctx context.Context, records []*kgo.Record) (taken int,
 	taken, err = deliver(ctx, client, records)
 	refused, ok := errors.AsType[*lane.UndeliverableError](err)
 	late := err != nil && !ok || time.Since(began) > inTime
-	k.couriers.ends(topic, late, !late && (err == nil || refused.Size))
+	k.couriers.ends(topic, late, !late && (err == nil || refused.Message))
 	return taken, err
 }
 
@@ -175,7 +175,8 @@ func deliver(ctx context.Context, client *kgo.Client, records []*kgo.Record) (ta
 	for i, r := range records {
 		if err := failed[r]; err != nil {
 			if reason := Refusal(r.Topic, err); reason != "" {
-				err = &lane.UndeliverableError{Reason: reason, Size: TooLarge(err), Batch: TooLarge(err) && len(records) > 1}
+				message := TooLarge(err) || invalid(err)
+				err = &lane.UndeliverableError{Reason: reason, Message: message, Batch: message && len(records) > 1}
 			}
 			return i, err
 		}
@@ -186,6 +187,11 @@ func deliver(ctx context.Context, client *kgo.Client, records []*kgo.Record) (ta
 // TooLarge says that Kafka does not take a record, or a batch, of such a size.
 func TooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
+}
+
+// invalid says that Kafka does not take a record, or a batch, for what is in it.
+func invalid(err error) bool {
+	return errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.PolicyViolation)
 }
 
 // Absent says that there is no such topic, as far as a broker knows.
@@ -205,7 +211,7 @@ func Refusal(topic string, err error) string {
 		return fmt.Sprintf("not authorised to write to topic %s", topic)
 	case errors.Is(err, kerr.InvalidTopicException):
 		return fmt.Sprintf("%q cannot be the name of a topic", topic)
-	case errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
+	case invalid(err):
 		return fmt.Sprintf("topic %s: %v", topic, err)
 	}
 	return ""

@@ -31,6 +31,43 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// What is refused for what it is, and not for where it goes, says nothing of the next
+// message; and among others it may have been one of them.
+func TestWhatAMessageIsRefusedFor(t *testing.T) {
+	for code, message := range map[*kerr.Error]bool{kerr.InvalidRecord: true, kerr.PolicyViolation: true, kerr.MessageTooLarge: true, kerr.TopicAuthorizationFailed: false} {
+		t.Run(code.Message, func(t *testing.T) {
+			b, k := callers(t, "strict")
+			b.Fake.ControlKey(int16(kmsg.Produce), func(q kmsg.Request) (kmsg.Response, error, bool) {
+				b.Fake.KeepControl()
+				return refuses(q.(*kmsg.ProduceRequest), code), nil, true
+			})
+			for n, records := range map[int][]*kgo.Record{1: {record("strict")}, 2: {record("strict"), record("strict")}} {
+				_, err := k.Deliver(t.Context(), records)
+				refused, ok := errors.AsType[*lane.UndeliverableError](err)
+				if !ok || refused.Message != message || refused.Batch != (message && n == 2) {
+					t.Errorf("%d at a time: %+v", n, err)
+				}
+			}
+		})
+	}
+}
+
+// refuses is how Kafka answers who writes what it does not take.
+func refuses(r *kmsg.ProduceRequest, code *kerr.Error) *kmsg.ProduceResponse {
+	answer := r.ResponseKind().(*kmsg.ProduceResponse)
+	for _, to := range r.Topics {
+		said := kmsg.NewProduceResponseTopic()
+		said.Topic, said.TopicID = to.Topic, to.TopicID
+		for _, p := range to.Partitions {
+			on := kmsg.NewProduceResponseTopicPartition()
+			on.Partition, on.ErrorCode = p.Partition, code.Code
+			said.Partitions = append(said.Partitions, on)
+		}
+		answer.Topics = append(answer.Topics, said)
+	}
+	return answer
+}
+
 // callers is a broker that has callers' topics, and the lane's way to them.
 func callers(t *testing.T, names ...string) (*kafka.Broker, *broker) {
 	t.Helper()
@@ -125,18 +162,7 @@ func TestALateTopicHoldsUpNoOther(t *testing.T) {
 		if taken {
 			return nil, nil, false
 		}
-		answer := r.ResponseKind().(*kmsg.ProduceResponse)
-		for _, to := range r.Topics {
-			said := kmsg.NewProduceResponseTopic()
-			said.Topic, said.TopicID = to.Topic, to.TopicID
-			for _, p := range to.Partitions {
-				on := kmsg.NewProduceResponseTopicPartition()
-				on.Partition, on.ErrorCode = p.Partition, kerr.RequestTimedOut.Code
-				said.Partitions = append(said.Partitions, on)
-			}
-			answer.Topics = append(answer.Topics, said)
-		}
-		return answer, nil, true
+		return refuses(r, kerr.RequestTimedOut), nil, true
 	})
 	if err := k.delivers(t, "late"); err == nil {
 		t.Fatal("it was taken")

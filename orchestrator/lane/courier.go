@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -62,6 +63,10 @@ type target struct {
 const (
 	// deliveredAtOnce is how many messages a topic is given at a time.
 	deliveredAtOnce = 64
+	// So many deliveries are under way in an instance, to topics that take them and to
+	// topics that failed: what they have in memory is bounded, and those that are away take
+	// no room from others.
+	deliveries, failingDeliveries = 64, 16
 	// deliveredEvery is for how long the journal is not told of deliveries if there is
 	// nothing else to commit.
 	deliveredEvery = time.Second
@@ -82,22 +87,35 @@ const (
 type Delivery struct {
 	Topic   string
 	Records []*kgo.Record
-	ends    []int64 // behind the event of each, in the journal
+	ends    []int64       // behind the event of each, in the journal
+	under   *atomic.Int64 // way, as one of these
+}
+
+// Deliveries counts those that are under way.
+type Deliveries struct{ fine, failing atomic.Int64 }
+
+// room says how deliveries to a topic are counted, and whether there is room for one.
+func (d *Deliveries) room(t *target) (*atomic.Int64, bool) {
+	if t.failures > 0 {
+		return &d.failing, d.failing.Load() < failingDeliveries
+	}
+	return &d.fine, d.fine.Load() < deliveries
 }
 
 // UndeliverableError says that Kafka does not take a message for what it is or where it
 // goes: the same one would be refused again.
 type UndeliverableError struct {
 	Reason string
-	// Size says that it is for how large it is, and Batch that it was among others: then
-	// it may be taken alone.
-	Size, Batch bool
+	// Message says that it is for what the message is, so that the next may be taken, and
+	// Batch that it was among others: then it may be taken alone.
+	Message, Batch bool
 }
 
 func (e *UndeliverableError) Error() string { return e.Reason }
 
 // Deliver writes what a topic is owed. It runs beside the lane.
 func (l *Lane) Deliver(ctx context.Context, d *Delivery) Happened {
+	defer d.under.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, DeliveryTimeout)
 	defer cancel()
 	taken, err := l.broker.Deliver(ctx, d.Records)
@@ -252,6 +270,13 @@ func (l *Lane) deliver(b Beside) error {
 		if t.busy || l.time.Timer().Before(t.again) {
 			continue
 		}
+		under, room := l.cfg.Deliveries.room(t)
+		if !room {
+			if t.failures == 0 { // others are looked at again in a while
+				c.looks(topic)
+			}
+			continue
+		}
 		owed, err := l.owed(topic, t)
 		if err != nil {
 			return err
@@ -263,7 +288,10 @@ func (l *Lane) deliver(b Beside) error {
 		why := l.undeliverable(t, &owed[0])
 		if why == "" {
 			t.busy = true
-			b.Deliver(l.delivery(topic, owed))
+			under.Add(1)
+			d := l.delivery(topic, owed)
+			d.under = under
+			b.Deliver(d)
 			continue
 		}
 		if !l.deciding(owed[0].Order) {
@@ -412,7 +440,7 @@ func (l *Lane) refuse(topic string, t *target, o *projections.Owed, why string) 
 	}
 	t.next = o.Offset + 1
 	c.settled(topic, t.next, l.time.Timer())
-	if t.doubt.Size { // the next may be smaller
+	if t.doubt.Message { // the next is another
 		t.doubt, t.refused = UndeliverableError{}, time.Time{}
 	}
 	return nil

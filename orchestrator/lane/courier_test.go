@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // round is a lane whose courier is looked at: what it is to deliver, and what it has
@@ -102,13 +103,19 @@ func (r *round) ends(topic string, taken int, err error) {
 	}
 	d := r.deliveries[i]
 	r.deliveries = slices.Delete(r.deliveries, i, i+1)
-	h := Happened{What: Delivered, Topic: topic, Err: err}
-	if taken > 0 {
-		h.End = d.ends[taken-1]
-	}
-	r.delivered(h)
+	r.broker = takes{taken: taken, err: err}
+	r.delivered(r.Lane.Deliver(r.Context(), d))
 	must(r.T, r.deliver(r))
 }
+
+// takes is how a delivery ends.
+type takes struct {
+	Broker
+	taken int
+	err   error
+}
+
+func (b takes) Deliver(context.Context, []*kgo.Record) (int, error) { return b.taken, b.err }
 
 // tries has time pass, and the courier look again.
 func (r *round) tries(after time.Duration) {
@@ -381,9 +388,9 @@ func TestWhatIsRefusedKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// One that is too large is refused alone, and after it was alone.
+// What is refused for what it is, as for its size, is refused alone, and after it was alone.
 func TestAMessageThatIsTooLarge(t *testing.T) {
-	large := UndeliverableError{Reason: "too large", Size: true}
+	large := UndeliverableError{Reason: "too large", Message: true}
 	batch := large
 	batch.Batch = true
 	r := newRound(t)
@@ -448,6 +455,47 @@ func TestADayWithoutAnOwnerIsNotATopicsFault(t *testing.T) {
 				t.Errorf("%s", got)
 			}
 		})
+	}
+}
+
+// What deliveries have in memory is bounded: each, and how many there are; and topics that
+// take nothing cannot use it up against others.
+func TestDeliveriesAreBounded(t *testing.T) {
+	r := newRound(t)
+	for n := range int64(4) {
+		r.state.Owe(projections.Owed{Topic: "shop.large", Offset: n, ID: fmt.Sprint(n), Order: fmt.Sprint("o-", n), Time: r.wall, Value: make([]byte, projections.StatusOutput)})
+	}
+	must(t, r.state.Flush())
+	r.courier.confirmed = 4
+	r.Lane.owes("shop.large")
+	must(t, r.deliver(r))
+	r.carries("up to the message that reaches the bound", map[string]int{"shop.large": 2})
+	r.ends("shop.large", 2, nil)
+	r.ends("shop.large", 2, nil)
+
+	dead := func(i int) string { return fmt.Sprint("shop.dead-", i) }
+	for i := range deliveries + 1 {
+		r.owes(dead(i), 1)
+	}
+	if len(r.deliveries) != deliveries {
+		t.Errorf("%d are under way", len(r.deliveries))
+	}
+	for i := range deliveries + 1 {
+		r.ends(dead(i), 0, errAway)
+	}
+	r.tries(time.Second)
+	if len(r.deliveries) != failingDeliveries {
+		t.Errorf("%d are under way to topics that are away", len(r.deliveries))
+	}
+	r.owes("shop.fine", 1)
+	r.ends("shop.fine", 1, nil)
+	tried := make(map[string]bool)
+	for len(tried) <= deliveries { // each has its turn
+		for len(r.deliveries) > 0 {
+			tried[r.deliveries[0].Topic] = true
+			r.ends(r.deliveries[0].Topic, 0, errAway)
+		}
+		r.tries(time.Second)
 	}
 }
 
