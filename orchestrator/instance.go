@@ -101,6 +101,8 @@ type Instance struct {
 	cluster   *cluster.Cluster
 	readers   chan *kgo.Client // of the journal, for histories: those that are free, nil for one that is not made
 	added     added
+
+	deliveries lane.Deliveries
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -219,7 +221,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 // lane makes a lane for a partition.
 func (i *Instance) lane(p int32, state *projections.Partition) *lane.Lane {
 	return lane.New(lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
 	}, p, i.cluster.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))

@@ -128,9 +128,14 @@ func (p *Partition) settleOwed(b *pebble.Batch, w *writer) error {
 	return nil
 }
 
+// OwedBytes bounds what is read at a time of what a topic is owed, but for the message with
+// which it is reached.
+const OwedBytes = 1 << 20
+
 // Owed returns the first of what a topic is owed between two offsets, at most limit
-// messages, as far as it was flushed.
+// messages and about [OwedBytes], as far as it was flushed.
 func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err error) {
+	from = max(from, p.delivered[topic]) // which is not flushed
 	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: owedKey(p.id, topic, from), UpperBound: owedKey(p.id, topic, to)})
 	if err != nil {
 		return nil, damage(err)
@@ -141,19 +146,56 @@ func (p *Partition) Owed(topic string, from, to int64, limit int) (_ []Owed, err
 		}
 	}()
 	var owed []Owed
-	for it.First(); it.Valid() && len(owed) < limit; it.Next() {
+	size := 0
+	for it.First(); it.Valid() && len(owed) < limit && size < OwedBytes; it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return nil, damage(err)
 		}
-		r := reader{b: value}
-		o := Owed{Topic: topic, Offset: offsetOfOwed(it.Key()), ID: r.text(), Order: r.text(), Time: r.time(), Traceparent: r.text()}
-		if o.Value = slices.Clone(r.b); r.err != nil {
-			return nil, fmt.Errorf("what topic %s is owed: %w", topic, r.err)
+		o, err := decodeOwed(topic, offsetOfOwed(it.Key()), slices.Clone(value))
+		if err != nil {
+			return nil, err
+		}
+		owed, size = append(owed, o), size+len(value)
+	}
+	return owed, nil
+}
+
+// OwedFor returns what a topic is owed for events of one order, from an offset on, as far
+// as it was flushed.
+func (p *Partition) OwedFor(order, topic string, from int64) ([]Owed, error) {
+	e, err := p.load(order)
+	if e == nil || err != nil {
+		return nil, err
+	}
+	var owed []Owed
+	for _, offset := range journalOffsets(e.offsets) {
+		if offset < from {
+			continue
+		}
+		value, err := p.store.get(p.store.db, owedKey(p.id, topic, offset))
+		if err != nil {
+			return nil, err
+		}
+		if value == nil {
+			continue
+		}
+		o, err := decodeOwed(topic, offset, value)
+		if err != nil {
+			return nil, err
 		}
 		owed = append(owed, o)
 	}
 	return owed, nil
+}
+
+func decodeOwed(topic string, offset int64, value []byte) (Owed, error) {
+	r := reader{b: value}
+	o := Owed{Topic: topic, Offset: offset, ID: r.text(), Order: r.text(), Time: r.time(), Traceparent: r.text()}
+	if o.Value = r.b; r.err != nil {
+		return Owed{}, fmt.Errorf("what topic %s is owed: %w", topic, r.err)
+	}
+	return o, nil
 }
 
 // Owing returns the first topic after the last one that is owed something, as far as that

@@ -61,6 +61,19 @@ func TestWhatCallersAreOwed(t *testing.T) {
 	wants(owed("shop.a", 0, 8, 9), "6 o-3/1/status")
 	wants(owed("shop.b", 0, end, 9), "11 o-5/1/status")
 	wants(owed("shop", 0, end, 9))
+	owedFor := func(order, topic string, from int64) (ids []string) {
+		t.Helper()
+		all, err := p.OwedFor(order, topic, from)
+		must(t, err)
+		for _, o := range all {
+			ids = append(ids, fmt.Sprintf("%d %s", o.Offset, o.ID))
+		}
+		return ids
+	}
+	wants(owedFor("o-1", "shop.a", 0), "8 o-1/2/status")
+	wants(owedFor("o-1", "shop.a", 9))
+	wants(owedFor("o-1", "shop.b", 0))
+	wants(owedFor("o-9", "shop.a", 0))
 	var topics []string
 	for topic := ""; ; {
 		var err error

@@ -21,16 +21,13 @@ import (
 
 // Cluster is Kafka, as all lanes of an instance reach it.
 type Cluster struct {
-	opts   []kgo.Opt
-	client *kgo.Client
-	admin  *kadm.Client
-	topics *events.Topics
-	batch  Batch
-	search search
-
-	deliveries sync.Once
-	courier    *kgo.Client // of the lanes' deliveries, made with the first
-	noCourier  error
+	opts     []kgo.Opt
+	client   *kgo.Client
+	admin    *kadm.Client
+	topics   *events.Topics
+	batch    Batch
+	search   search
+	couriers couriers
 }
 
 // Batch says how many bytes a batch for topic may have, 0 if that is not known, and

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -31,6 +32,8 @@ type courier struct {
 	confirmed   int64
 	unconfirmed []unconfirmed
 	confirming  bool
+	// Of what is before diverted some may be on the namespace's topic already.
+	diverted int64
 	// delivered is what the journal is to be told, since the timer said so.
 	delivered map[string]int64
 	since     time.Time
@@ -49,6 +52,7 @@ type target struct {
 	looked bool // it is among those to look at
 
 	failures int       // in a row
+	failing  time.Time // since when, by the timer
 	again    time.Time // not before, by the timer
 	why      string    // of the last failure
 	doubt    UndeliverableError
@@ -59,6 +63,10 @@ type target struct {
 const (
 	// deliveredAtOnce is how many messages a topic is given at a time.
 	deliveredAtOnce = 64
+	// So many deliveries are under way in an instance, to topics that take them and to
+	// topics that failed: what they have in memory is bounded, and those that are away take
+	// no room from others.
+	deliveries, failingDeliveries = 64, 16
 	// deliveredEvery is for how long the journal is not told of deliveries if there is
 	// nothing else to commit.
 	deliveredEvery = time.Second
@@ -70,28 +78,44 @@ const (
 	// refusalProof is by how much later Kafka must refuse a message once more before that
 	// is believed, and refusalLasts for how long it is then.
 	refusalProof, refusalLasts = 5 * time.Second, time.Minute
+	// patienceProof is for how long this owner itself must have failed, before the age
+	// of a message counts: nobody may have tried before.
+	patienceProof = time.Hour
 )
 
 // Delivery is what a caller's own topic is to be given.
 type Delivery struct {
 	Topic   string
 	Records []*kgo.Record
-	ends    []int64 // behind the event of each, in the journal
+	ends    []int64       // behind the event of each, in the journal
+	under   *atomic.Int64 // way, as one of these
+}
+
+// Deliveries counts those that are under way.
+type Deliveries struct{ fine, failing atomic.Int64 }
+
+// room says how deliveries to a topic are counted, and whether there is room for one.
+func (d *Deliveries) room(t *target) (*atomic.Int64, bool) {
+	if t.failures > 0 {
+		return &d.failing, d.failing.Load() < failingDeliveries
+	}
+	return &d.fine, d.fine.Load() < deliveries
 }
 
 // UndeliverableError says that Kafka does not take a message for what it is or where it
 // goes: the same one would be refused again.
 type UndeliverableError struct {
 	Reason string
-	// Size says that it is for how large it is, and Batch that it was among others: then
-	// it may be taken alone.
-	Size, Batch bool
+	// Message says that it is for what the message is, so that the next may be taken, and
+	// Batch that it was among others: then it may be taken alone.
+	Message, Batch bool
 }
 
 func (e *UndeliverableError) Error() string { return e.Reason }
 
 // Deliver writes what a topic is owed. It runs beside the lane.
 func (l *Lane) Deliver(ctx context.Context, d *Delivery) Happened {
+	defer d.under.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, DeliveryTimeout)
 	defer cancel()
 	taken, err := l.broker.Deliver(ctx, d.Records)
@@ -166,7 +190,7 @@ func (l *Lane) isConfirmed(h Happened) error {
 	}
 	for c.confirmed = h.End; len(c.unconfirmed) > 0 && c.unconfirmed[0].last < h.End; c.unconfirmed = c.unconfirmed[1:] {
 		for _, topic := range c.unconfirmed[0].topics {
-			c.owes(topic)
+			l.owes(topic)
 		}
 	}
 	return nil
@@ -174,24 +198,34 @@ func (l *Lane) isConfirmed(h Happened) error {
 
 // owing finds what is owed from before the takeover.
 func (l *Lane) owing() error {
-	l.courier = courier{targets: make(map[string]*target), confirmed: l.state.Head().Offset}
+	head := l.state.Head().Offset
+	l.courier = courier{targets: make(map[string]*target), confirmed: head, diverted: head}
 	for topic := ""; ; {
 		var err error
 		if topic, err = l.state.Owing(topic); topic == "" || err != nil {
 			return err
 		}
-		l.courier.owes(topic)
+		l.owes(topic)
 	}
 }
 
-// owes has a topic looked at.
-func (c *courier) owes(topic string) {
-	t := c.targets[topic]
-	if t == nil {
-		t = &target{window: deliveredAtOnce}
+// owes has a topic looked at. One that was owed nothing for a moment goes on where it
+// was, though the journal, or the store, may not know of that yet.
+func (l *Lane) owes(topic string) {
+	c := &l.courier
+	if c.targets[topic] == nil {
+		t := &target{window: deliveredAtOnce, next: max(c.delivered[topic], l.current.delivered[topic])}
+		if l.inflight != nil {
+			t.next = max(t.next, l.inflight.delivered[topic])
+		}
 		c.targets[topic] = t
 	}
-	if !t.looked {
+	c.looks(topic)
+}
+
+// looks has a target looked at.
+func (c *courier) looks(topic string) {
+	if t := c.targets[topic]; !t.looked {
 		t.looked = true
 		c.look = append(c.look, topic)
 	}
@@ -236,7 +270,14 @@ func (l *Lane) deliver(b Beside) error {
 		if t.busy || l.time.Timer().Before(t.again) {
 			continue
 		}
-		owed, err := l.state.Owed(topic, t.next, c.confirmed, t.window)
+		under, room := l.cfg.Deliveries.room(t)
+		if !room {
+			if t.failures == 0 { // others are looked at again in a while
+				c.looks(topic)
+			}
+			continue
+		}
+		owed, err := l.owed(topic, t)
 		if err != nil {
 			return err
 		}
@@ -247,15 +288,37 @@ func (l *Lane) deliver(b Beside) error {
 		why := l.undeliverable(t, &owed[0])
 		if why == "" {
 			t.busy = true
-			b.Deliver(l.delivery(topic, owed))
+			under.Add(1)
+			d := l.delivery(topic, owed)
+			d.under = under
+			b.Deliver(d)
 			continue
 		}
-		if err := l.refuse(topic, t, &owed[0], why); err != nil {
-			return err
+		if !l.deciding(owed[0].Order) {
+			if err := l.refuse(topic, t, &owed[0], why); err != nil {
+				return err
+			}
 		}
-		c.owes(topic)
+		c.looks(topic)
 	}
 	return nil
+}
+
+// owed is the next of what a topic is owed, without what is diverted.
+func (l *Lane) owed(topic string, t *target) ([]projections.Owed, error) {
+	c := &l.courier
+	for {
+		owed, err := l.state.Owed(topic, t.next, c.confirmed, t.window)
+		if len(owed) == 0 || err != nil {
+			return nil, err
+		}
+		left, err := l.undiverted(topic, owed)
+		if len(left) > 0 || err != nil {
+			return left, err
+		}
+		t.next = owed[len(owed)-1].Offset + 1
+		c.settled(topic, t.next, l.time.Timer())
+	}
 }
 
 // delivery makes records of what is owed. None is of an order of which one before it
@@ -301,7 +364,7 @@ func (l *Lane) delivered(h Happened) {
 	if h.Err != nil {
 		l.failed(h.Topic, t, h.Err)
 	}
-	c.owes(h.Topic)
+	c.looks(h.Topic)
 }
 
 // failed: a topic that does not take a message is tried again, with one.
@@ -313,6 +376,7 @@ func (l *Lane) failed(topic string, t *target, err error) {
 		return // alone it may be taken
 	}
 	if t.failures++; t.failures == 1 {
+		t.failing = now
 		l.log.Warn("a caller's topic does not take its status messages, which wait", "topic", topic, "error", err)
 	}
 	t.again = now.Add(min(time.Second<<min(t.failures-1, 10), deliveryPause))
@@ -329,29 +393,83 @@ func (l *Lane) failed(topic string, t *target, err error) {
 // undeliverable says why a topic will not take the first message that it is owed, ""
 // if it may: Kafka refused it, with proof, or it has waited for longer than it may.
 func (l *Lane) undeliverable(t *target, o *projections.Owed) string {
-	switch {
-	case l.time.Timer().Before(t.refused):
+	now, patience := l.time.Timer(), l.cfg.StatusPatience
+	if now.Before(t.refused) {
 		return t.doubt.Reason
-	case t.failures > 0 && l.believed() && l.time.Wall().Sub(o.Time) >= l.cfg.StatusPatience:
-		return fmt.Sprintf("it took nothing for %s: %s", l.cfg.StatusPatience, t.why)
+	}
+	failing := now.Sub(t.failing)
+	if t.failures > 0 && failing >= min(patience, patienceProof) && l.believed() && l.time.Wall().Sub(o.Time) >= patience {
+		return fmt.Sprintf("it took nothing for %s, and the message waits for more than %s: %s", failing.Round(time.Second), patience, t.why)
 	}
 	return ""
 }
 
-// refuse gives a message to the namespace's topic that its own does not take.
+// deciding says whether an order has events that are not in the journal, as far as the
+// lane knows: then it may be owed more than the store says.
+func (l *Lane) deciding(order string) bool {
+	return l.current.orders[order] != nil || l.inflight != nil && l.inflight.orders[order] != nil
+}
+
+// refuse gives a message to the namespace's topic that its own does not take, and with it
+// what else the order is owed there: whatever follows is of the transaction in which it
+// is decided, and would come before.
 func (l *Lane) refuse(topic string, t *target, o *projections.Owed, why string) error {
+	c := &l.courier
+	if c.unflushed {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
 	order, err := l.order(o.Order)
 	if err != nil {
 		return err
 	}
-	l.take(decide.Undelivered(l.env(), order, topic, why))
 	l.current.add(l.status(l.topics.Status, o))
+	if d := decide.Undelivered(l.env(), order, topic, why); d.Order != nil {
+		l.take(d)
+		rest, err := l.state.OwedFor(o.Order, topic, o.Offset+1)
+		if err != nil {
+			return err
+		}
+		for i := range rest {
+			if !anothers(&rest[i]) {
+				l.current.add(l.status(l.topics.Status, &rest[i]))
+			}
+		}
+		c.diverted = l.state.Head().Offset
+	}
 	t.next = o.Offset + 1
-	l.courier.settled(topic, t.next, l.time.Timer())
-	if t.doubt.Size { // the next may be smaller
+	c.settled(topic, t.next, l.time.Timer())
+	if t.doubt.Message { // the next is another
 		t.doubt, t.refused = UndeliverableError{}, time.Time{}
 	}
 	return nil
+}
+
+// undiverted leaves out what the namespace's topic has, since it had something before
+// that of the same order.
+func (l *Lane) undiverted(topic string, owed []projections.Owed) ([]projections.Owed, error) {
+	left := owed[:0]
+	for i := range owed {
+		if o := &owed[i]; o.Offset < l.courier.diverted {
+			order, err := l.order(o.Order)
+			if err != nil {
+				return nil, err
+			}
+			if order != nil && order.ReplyTo != topic && !anothers(o) {
+				continue
+			}
+		}
+		left = append(left, owed[i])
+	}
+	return left, nil
+}
+
+// anothers says that a message is not for who submitted the order: it answers another
+// submission of the same id.
+func anothers(o *projections.Owed) bool {
+	m, err := events.Decode[events.Status](o.Value)
+	return err == nil && m.Status == events.StatusConflict
 }
 
 // settled notes for the journal up to where a topic has what it was owed.
@@ -377,7 +495,7 @@ func (l *Lane) tell(now bool) {
 func (c *courier) again() {
 	for topic, t := range c.targets {
 		if !t.busy {
-			c.owes(topic)
+			c.looks(topic)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // round is a lane whose courier is looked at: what it is to deliver, and what it has
@@ -61,9 +62,17 @@ func (r *round) decides(to string, n int) (orders []string) {
 
 func (r *round) commits() {
 	r.Helper()
+	if r.committing() {
+		must(r.T, r.conclude(nil))
+	}
+}
+
+// committing has the journal take what was decided; the lane has not heard of that.
+func (r *round) committing() bool {
+	r.Helper()
 	r.committed = nil
 	if !r.begin() {
-		return
+		return false
 	}
 	for _, record := range r.inflight.records {
 		if record.Topic == r.topics.Journal {
@@ -72,7 +81,7 @@ func (r *round) commits() {
 	}
 	r.end++
 	r.committed = r.inflight.records
-	must(r.T, r.conclude(nil))
+	return true
 }
 
 // confirmed has the journal read, and looks what is to be delivered.
@@ -95,13 +104,19 @@ func (r *round) ends(topic string, taken int, err error) {
 	}
 	d := r.deliveries[i]
 	r.deliveries = slices.Delete(r.deliveries, i, i+1)
-	h := Happened{What: Delivered, Topic: topic, Err: err}
-	if taken > 0 {
-		h.End = d.ends[taken-1]
-	}
-	r.delivered(h)
+	r.broker = takes{taken: taken, err: err}
+	r.delivered(r.Lane.Deliver(r.Context(), d))
 	must(r.T, r.deliver(r))
 }
+
+// takes is how a delivery ends.
+type takes struct {
+	Broker
+	taken int
+	err   error
+}
+
+func (b takes) Deliver(context.Context, []*kgo.Record) (int, error) { return b.taken, b.err }
 
 // tries has time pass, and the courier look again.
 func (r *round) tries(after time.Duration) {
@@ -181,6 +196,41 @@ func TestStatusMessagesLeaveBehindTheCommit(t *testing.T) {
 	}
 	if r.confirmed(); len(r.deliveries) > 0 {
 		t.Error("in format 1 it is delivered once more")
+	}
+}
+
+// Without a crash or a takeover a message is delivered once, whenever the next comes: the
+// topic is owed nothing meanwhile, and neither the journal nor the store knows yet that
+// it has the first.
+func TestNothingIsDeliveredTwiceByOneOwner(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		moves func(*round) // between the first delivery and the next
+	}{
+		{"it was told to nobody", func(*round) {}},
+		{"it is to be committed", func(r *round) { r.tell(true) }},
+		{"it is being committed", func(r *round) { r.tell(true); r.committing() }},
+		{"it was committed, and is not in the store", func(r *round) {
+			r.tell(true)
+			r.committing()
+			r.decides("", 1) // so it is busy
+			r.flushed = r.timer
+			must(t, r.conclude(nil))
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRound(t)
+			r.owes("shop.status", 1)
+			r.decides("shop.status", 1)
+			r.commits()
+			r.ends("shop.status", 1, nil)
+			test.moves(r)
+			r.confirmed()
+			r.carries("the next alone", map[string]int{"shop.status": 1})
+			if key := string(r.deliveries[0].Records[0].Key); key != "o-002" {
+				t.Errorf("it gives that of %s", key)
+			}
+		})
 	}
 }
 
@@ -273,9 +323,75 @@ func TestARefusedDeliveryNeedsProof(t *testing.T) {
 	}
 }
 
-// One that is too large is refused alone, and after it was alone.
+// On the namespace's topic an order's messages come in the order of its events, too: with
+// the first that its own topic does not take goes all that it is owed there, and no part
+// of it is ever delivered, not by the next owner either. What others are owed stays, as
+// does the answer to another submission of the order's id.
+func TestWhatIsRefusedKeepsItsOrder(t *testing.T) {
+	gone := &UndeliverableError{Reason: "topic shop.gone does not exist"}
+	ids := func(records []*kgo.Record, topic string) (ids []string) {
+		for _, m := range records {
+			if m.Topic == topic && headerText(m, events.HeaderType) == string(events.OrderStatus) {
+				ids = append(ids, headerText(m, "ce_id"))
+			}
+		}
+		return ids
+	}
+	for _, test := range []struct {
+		name string
+		next func(*round) // before the topic is there
+	}{
+		{"the same owner", func(*round) {}},
+		{"the next owner", func(r *round) { must(t, r.flush()); must(t, r.owing()) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRound(t)
+			orders := r.decides("shop.gone", 1)
+			r.commits()
+			r.confirmed()
+			r.ends("shop.gone", 0, gone)
+			first, err := r.order(orders[0])
+			must(t, err)
+			r.take(decide.Operate(r.env(), first, &events.Command{Command: events.CommandCancel, ID: "c-1"}))
+			orders = append(orders, r.decides("shop.gone", 1)...)
+			r.commits()
+			r.confirmed()
+			first, err = r.order(orders[0])
+			must(t, err)
+			again := &decide.Input{Record: &decide.Record{Topic: r.topics.Orders}, Order: orders[0], Submission: events.Submission{Workflow: "another", ReplyTo: "shop.gone"}}
+			r.take(decide.On(r.env(), first, again))
+			r.tries(refusalProof + time.Second)
+			r.ends("shop.gone", 0, gone)
+			r.commits() // of the conflict
+			if got := ids(r.committed, r.topics.Status); len(got) > 0 {
+				t.Errorf("while it is decided on the order, %q are given away", got)
+			}
+			must(t, r.deliver(r))
+			r.commits()
+			if got, refused := ids(r.committed, r.topics.Status), r.written(r.topics.Journal, events.StatusRefused); fmt.Sprint(got) != "[o-001/1/status o-001/5/status]" || len(refused) != 1 {
+				t.Errorf("the namespace's topic has %q; refused is %s", got, refused)
+			}
+			r.pass(refusalLasts)
+			test.next(r)
+			var delivered []string
+			for r.confirmed(); len(r.deliveries) > 0; r.tries(time.Second) {
+				delivered = append(delivered, ids(r.deliveries[0].Records, "shop.gone")...)
+				r.ends("shop.gone", len(r.deliveries[0].Records), nil)
+			}
+			r.commits()
+			if got := ids(r.committed, r.topics.Status); fmt.Sprint(delivered) != "[o-002/1/status o-001/6/status]" || len(got) > 0 {
+				t.Errorf("it delivers %q, and gives away %q", delivered, got)
+			}
+			if r.courier.diverted = 0; r.courier.busy() {
+				t.Errorf("something is left: %+v", r.courier)
+			}
+		})
+	}
+}
+
+// What is refused for what it is, as for its size, is refused alone, and after it was alone.
 func TestAMessageThatIsTooLarge(t *testing.T) {
-	large := UndeliverableError{Reason: "too large", Size: true}
+	large := UndeliverableError{Reason: "too large", Message: true}
 	batch := large
 	batch.Batch = true
 	r := newRound(t)
@@ -310,11 +426,78 @@ func TestATopicThatIsAwayForTooLong(t *testing.T) {
 	r.ends("shop.dead", 0, errAway)
 	r.tries(time.Minute)
 	r.commits()
-	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], "it took nothing for 24h0m0s: the broker does not answer") {
+	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], "it took nothing for 24h2m0s, and the message waits for more than 24h0m0s: the broker does not answer") {
 		t.Errorf("%s", got)
 	}
 	r.tries(time.Minute)
 	r.carries("one that is not as old", map[string]int{"shop.dead": 1})
+}
+
+// Nobody was there for a day: a topic that has a moment's trouble when somebody comes is not
+// one that took nothing for a day. It is, once it has failed for an hour, or for as long
+// as messages wait if that is less.
+func TestADayWithoutAnOwnerIsNotATopicsFault(t *testing.T) {
+	for patience, proof := range map[time.Duration]time.Duration{24 * time.Hour: patienceProof, 10 * time.Minute: 10 * time.Minute} {
+		t.Run(patience.String(), func(t *testing.T) {
+			r := newRound(t)
+			r.cfg.StatusPatience = patience
+			r.owes("shop.status", 1)
+			r.pass(patience)
+			must(t, r.owing())
+			r.deliveries = nil
+			for tried := time.Duration(0); tried < proof; tried += deliveryPause {
+				r.tries(deliveryPause)
+				r.carries(fmt.Sprint("after ", tried), map[string]int{"shop.status": 1})
+				r.ends("shop.status", 0, errAway)
+			}
+			r.tries(deliveryPause)
+			r.commits()
+			if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], fmt.Sprintf("it took nothing for %s, and", proof)) {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
+// What deliveries have in memory is bounded: each, and how many there are; and topics that
+// take nothing cannot use it up against others.
+func TestDeliveriesAreBounded(t *testing.T) {
+	r := newRound(t)
+	for n := range int64(4) {
+		r.state.Owe(projections.Owed{Topic: "shop.large", Offset: n, ID: fmt.Sprint(n), Order: fmt.Sprint("o-", n), Time: r.wall, Value: make([]byte, projections.StatusOutput)})
+	}
+	must(t, r.state.Flush())
+	r.courier.confirmed = 4
+	r.Lane.owes("shop.large")
+	must(t, r.deliver(r))
+	r.carries("up to the message that reaches the bound", map[string]int{"shop.large": 2})
+	r.ends("shop.large", 2, nil)
+	r.ends("shop.large", 2, nil)
+
+	dead := func(i int) string { return fmt.Sprint("shop.dead-", i) }
+	for i := range deliveries + 1 {
+		r.owes(dead(i), 1)
+	}
+	if len(r.deliveries) != deliveries {
+		t.Errorf("%d are under way", len(r.deliveries))
+	}
+	for i := range deliveries + 1 {
+		r.ends(dead(i), 0, errAway)
+	}
+	r.tries(time.Second)
+	if len(r.deliveries) != failingDeliveries {
+		t.Errorf("%d are under way to topics that are away", len(r.deliveries))
+	}
+	r.owes("shop.fine", 1)
+	r.ends("shop.fine", 1, nil)
+	tried := make(map[string]bool)
+	for len(tried) <= deliveries { // each has its turn
+		for len(r.deliveries) > 0 {
+			tried[r.deliveries[0].Topic] = true
+			r.ends(r.deliveries[0].Topic, 0, errAway)
+		}
+		r.tries(time.Second)
+	}
 }
 
 // The next owner goes on with what is owed, as far as the journal was told.

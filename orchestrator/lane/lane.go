@@ -43,6 +43,8 @@ type Config struct {
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none: then the namespace's has it.
 	StatusPatience time.Duration
+	// Deliveries are those of all lanes of an instance; nil if it has this lane alone.
+	Deliveries *Deliveries
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
 	// hangs.
 	SuperviseEvery, WatchEvery time.Duration
@@ -128,6 +130,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	l := &Lane{
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
 		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool), halves: new(Halves), paused: make(map[events.Input]bool),
+	}
+	if l.cfg.Deliveries == nil {
+		l.cfg.Deliveries = new(Deliveries)
 	}
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.courier.targets = make(map[string]*target)

@@ -68,6 +68,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	if err := l.state.Flush(); err != nil {
 		return err
 	}
+	l.current, l.inflight = newBatch(), nil
 	if err := l.owing(); err != nil {
 		return err
 	}
@@ -80,7 +81,6 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		}
 		l.position = l.position.Over(starts)
 	}
-	l.current, l.inflight = newBatch(), nil
 	read := l.position
 	l.committed.Store(&read)
 	if l.orders, err = l.broker.Read(l.partition, true); err != nil {
