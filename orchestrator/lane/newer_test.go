@@ -94,3 +94,23 @@ func TestAWorkflowThatIsReadMeanwhile(t *testing.T) {
 		t.Errorf("it does not wait: %v", l.current.orders[id])
 	}
 }
+
+// What leaves no event is counted, also where what waited in its order is decided on
+// with it.
+func TestWhatIsDroppedBehindWhatWaited(t *testing.T) {
+	l, world := newLane(t)
+	l.format = 2
+	id, _ := l.keys()
+	another := func() *kgo.Record { return typed(l.topics.Orders, "", id, `{"workflow":"order","input":{"n":1}}`) }
+	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`), another()}))
+	l.commits(t)
+	known := world.flows
+	world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
+	must(t, l.decide([]*kgo.Record{reply(l, id, "mail", 1)}))
+	l.commits(t)
+	world.flows, world.newer = known, nil
+	must(t, l.decide([]*kgo.Record{another()}))
+	if o := l.current.orders[id]; o == nil || len(o.order.Waiting) > 0 || l.current.dropped != 1 {
+		t.Errorf("it has dropped %d, and made %+v", l.current.dropped, o)
+	}
+}
