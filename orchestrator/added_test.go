@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
@@ -147,4 +149,24 @@ func (h *torn) all(partitions int, instances ...*Instance) error {
 		return fmt.Errorf("%d of %d partitions are served", owned, partitions)
 	}
 	return nil
+}
+
+// Added partitions are found though others have no leader.
+func TestAddedPartitionsAreFoundBesideOneWithoutALeader(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	want := make(map[lane.TopicPartition]int64)
+	for _, topic := range topics.Inputs() {
+		_, err := b.Admin(t).CreateTopic(t.Context(), 3, 1, nil, topic)
+		must(t, err)
+		want[lane.TopicPartition{Topic: topic, Partition: 2}] = 0
+	}
+	b.Leaderless(t, 1, topics.Orders)
+	i := &Instance{admin: b.Admin(t), topics: topics, partitions: 1}
+	err = i.lookForStarts(t.Context())
+	want[lane.TopicPartition{Topic: topics.Replies, Partition: 1}], want[lane.TopicPartition{Topic: topics.Commands, Partition: 1}] = 0, 0
+	if got := i.added.Added(); err == nil || !maps.Equal(got, want) {
+		t.Errorf("found are %v: %v", got, err)
+	}
 }

@@ -443,7 +443,7 @@ func (f *topicFacts) absence() string {
 }
 
 // Refused remembers that Kafka did not take a record of size bytes, if what it said
-// is about the record or where it goes, or did not answer in time. Alone says that
+// is about where it goes or how large it is, or did not answer in time. Alone says that
 // the record was not in a batch with others.
 func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err error) {
 	now := d.now()
@@ -468,6 +468,8 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 			facts.down = make(map[int32]string)
 		}
 		facts.down[at.Partition] = fmt.Sprintf("partition %d took nothing in time", at.Partition)
+	case errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
+		return // of this record, which says nothing of others: see [lane.Halves]
 	case cluster.TooLarge(err) && !alone:
 		facts.alone, facts.learnt, facts.until = true, now, now
 	case cluster.TooLarge(err):

@@ -146,8 +146,10 @@ const (
 	// A lane that ended is followed by the next one after a pause, longer from time
 	// to time.
 	shortPause, longPause = 50 * time.Millisecond, 5 * time.Second
-	// stoppedPause is the one of a partition that only an operator can repair.
-	stoppedPause = time.Minute
+	// stoppedPause is the first one of a partition that only an operator can repair: each
+	// try leaves a claim in the journal. So long one may become, and so often the operator
+	// is called again.
+	stoppedPause, longestStop = time.Minute, time.Hour
 	// stuckAfter is how many lanes may end one after the other without having got
 	// anywhere before an operator is called. It takes some 20 s at least: most
 	// outages are shorter.
@@ -167,7 +169,7 @@ var errStuck = errors.New("its lanes end without having got anywhere, and it is 
 // says little, too.
 func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *projections.Partition) {
 	log := m.log.With("partition", p)
-	rebuilt, halves := false, new(lane.Halves)
+	rebuilt, halves, stopped := false, new(lane.Halves), stop{}
 	for wait := shortPause; ; {
 		l, somewhere := m.newLane(p, state), false
 		l.Narrows(halves)
@@ -180,6 +182,9 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			m.serve(o, l)
 			err = l.Serve(ctx)
 			somewhere = state.Head().Transaction-before > halves.Proofs-proofs && !errors.Is(err, lane.ErrLate) || m.now().Sub(o.since) >= settled
+			if m.now().Sub(o.since) >= settled {
+				stopped = stop{}
+			}
 		}
 		if ctx.Err() != nil {
 			m.ended(o, nil, somewhere)
@@ -203,8 +208,10 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer),
 			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
-			m.alarm(ctx, p, err)
-			wait = stoppedPause
+			var tell bool
+			if wait, tell = stopped.again(err.Error(), m.now()); tell {
+				m.alarm(ctx, p, err)
+			}
 		default:
 			log.Warn("the lane ended; taking the partition over again", "failures", o.failures, "error", err)
 			if o.failures > 0 && o.failures%stuckAfter == 0 {
@@ -222,6 +229,22 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		wake()
 		wait = min(2*wait, longPause)
 	}
+}
+
+// stop is that of a partition that only an operator can repair.
+type stop struct {
+	pause time.Duration // before it was tried last
+	told  string        // the reason for which the operator was called, and when
+	at    time.Time
+}
+
+// again says how long to wait before another try, and whether the operator is called.
+func (s *stop) again(why string, now time.Time) (wait time.Duration, tell bool) {
+	if tell = why != s.told || now.Sub(s.at) >= longestStop; tell {
+		s.told, s.at = why, now
+	}
+	s.pause = min(max(2*s.pause, stoppedPause), longestStop)
+	return s.pause, tell
 }
 
 // serve notes that a lane serves.

@@ -66,6 +66,7 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 	}
 	k.pause = func(_ context.Context, p int32, d time.Duration) bool {
 		k.say("wait %v: %v", d, k.ready())
+		k.time = k.time.Add(d)
 		return true
 	}
 	k.alarm = func(_ context.Context, p int32, why error) {
@@ -178,6 +179,12 @@ func TestWhyALaneEnded(t *testing.T) {
 		{"a newer journal", []end{{takeover: newer}}, "closed, alarm, wait 1m0s, served: true, closed"},
 		{"lost inputs", []end{{serving: lost}}, "served: true, closed, alarm, wait 1m0s, served: true, closed"},
 		{"after an alarm it waits as before", []end{{takeover: newer}, {takeover: errors.New("away")}}, "closed, alarm, wait 1m0s, closed, wait 5s, served: true, closed"},
+		{
+			"for long: rarely tried, and told each hour", slices.Repeat([]end{{takeover: newer}}, 9),
+			"closed, alarm, wait 1m0s, closed, wait 2m0s, closed, wait 4m0s, closed, wait 8m0s, closed, wait 16m0s, closed, wait 32m0s, closed, alarm, wait 1h0m0s, closed, alarm, wait 1h0m0s, closed, alarm, wait 1h0m0s, served: true, closed",
+		},
+		{"for another reason", []end{{takeover: newer}, {serving: lost}}, "closed, alarm, wait 1m0s, served: true, closed, alarm, wait 2m0s, served: true, closed"},
+		{"again, after it served", []end{{takeover: newer}, {serving: newer, lasts: settled}}, "closed, alarm, wait 1m0s, served: true, closed, alarm, wait 1m0s, served: true, closed"},
 		{"a damaged store", []end{{takeover: damaged}, {}}, "closed, fail: " + damaged.Error()},
 	} {
 		t.Run(c.name, func(t *testing.T) {

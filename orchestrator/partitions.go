@@ -96,8 +96,8 @@ func (a *added) Added() map[lane.TopicPartition]int64 {
 	return a.starts
 }
 
-// lookForStarts asks Kafka where the partitions begin that were added to inputs. One that
-// does not answer is left out, or as it was.
+// lookForStarts asks Kafka where the partitions begin that were added to inputs. One of
+// which it does not say is left out, or as it was.
 func (i *Instance) lookForStarts(ctx context.Context) error {
 	var inputs []string
 	for _, topic := range i.topics.Inputs() {
@@ -105,10 +105,7 @@ func (i *Instance) lookForStarts(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	listed, err := i.admin.ListStartOffsets(ctx, inputs...)
-	if err != nil {
-		return err
-	}
+	listed, err := i.admin.ListStartOffsets(ctx, inputs...) // of the others though some have no leader
 	starts := maps.Clone(i.added.Added())
 	listed.Each(func(o kadm.ListedOffset) {
 		if o.Err == nil && o.Partition >= i.partitions {
@@ -121,7 +118,7 @@ func (i *Instance) lookForStarts(ctx context.Context) error {
 	i.added.mu.Lock()
 	defer i.added.mu.Unlock()
 	i.added.starts = starts
-	return nil
+	return err
 }
 
 // firstClaimTimeout is how long the first record of a partition of the journal is

@@ -132,40 +132,33 @@ func (r *reader) Close() {
 }
 
 func (k *broker) Starts(ctx context.Context, added ...lane.TopicPartition) (at events.Positions, err error) {
-	var inputs []string
-	for _, topic := range k.topics.Inputs() {
-		inputs = append(inputs, topic)
-	}
-	starts, err := k.admin.ListStartOffsets(ctx, inputs...)
-	if err == nil {
-		err = starts.Error()
-	}
-	if err != nil {
-		return at, fmt.Errorf("find the beginning of the inputs: %w", err)
-	}
 	for in, topic := range k.topics.Inputs() {
-		o, _ := starts.Lookup(topic, k.partition)
-		at.Set(in, o.Offset)
+		found, err := k.find(ctx, lane.TopicPartition{Topic: topic, Partition: k.partition}, earliest, false)
+		if err != nil {
+			return at, err
+		}
+		at.Set(in, found.Offset)
 	}
 	for _, more := range added {
-		in, _ := k.topics.Input(more.Topic)
-		o, ok := starts.Lookup(more.Topic, more.Partition)
-		if !ok {
-			return at, fmt.Errorf("find the beginning of the inputs: %s has no partition %d", more.Topic, more.Partition)
+		found, err := k.find(ctx, more, earliest, false)
+		if err != nil {
+			return at, err
 		}
-		at.SetOf(in, more.Partition, o.Offset)
+		in, _ := k.topics.Input(more.Topic)
+		at.SetOf(in, more.Partition, found.Offset)
 	}
 	return at, nil
 }
 
+// Places that have no time of their own.
+const latest, earliest, newest = -1, -2, -3
+
 func (k *broker) End(ctx context.Context, at lane.TopicPartition, committed bool) (int64, error) {
-	const latest = -1
 	found, err := k.find(ctx, at, latest, committed)
 	return found.Offset, err
 }
 
 func (k *broker) Newest(ctx context.Context, at lane.TopicPartition) (time.Time, error) {
-	const newest = -3
 	found, err := k.find(ctx, at, newest, false)
 	if err != nil || found.Timestamp < 0 { // not all replicas have it yet
 		return time.Time{}, err
@@ -201,19 +194,11 @@ func (k *broker) find(ctx context.Context, at lane.TopicPartition, timestamp int
 }
 
 func (k *broker) Since(ctx context.Context, at lane.TopicPartition, t time.Time) (int64, error) {
-	listed, err := k.admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), at.Topic)
-	return offset(at, listed, err)
-}
-
-func offset(at lane.TopicPartition, listed kadm.ListedOffsets, err error) (int64, error) {
-	if err == nil {
-		err = listed.Error()
+	found, err := k.find(ctx, at, t.UnixMilli(), false)
+	if err != nil || found.Offset >= 0 {
+		return found.Offset, err
 	}
-	if err != nil {
-		return 0, fmt.Errorf("find a place in %s: %w", at.Topic, err)
-	}
-	found, _ := listed.Lookup(at.Topic, at.Partition)
-	return found.Offset, nil
+	return k.End(ctx, at, false)
 }
 
 func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {

@@ -92,20 +92,7 @@ func TestACommitWithoutALeader(t *testing.T) {
 	p := fenced(t, reached(t, b, topics), 0)
 	must(t, p.Commit([]*kgo.Record{record(topics.Journal), record("shop")}))
 
-	ask := kmsg.NewPtrMetadataRequest()
-	ask.Topics = nil // all
-	known, err := ask.RequestWith(t.Context(), b.Client(t))
-	must(t, err)
-	for i := range known.Topics {
-		if topic := &known.Topics[i]; *topic.Topic == "shop" {
-			topic.Partitions[0].Leader, topic.Partitions[0].ErrorCode = -1, kerr.LeaderNotAvailable.Code
-		}
-	}
-	b.Fake.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		b.Fake.KeepControl()
-		known.SetVersion(r.GetVersion())
-		return known, nil, true
-	})
+	b.Leaderless(t, 0, "shop")
 	b.Fake.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		b.Fake.KeepControl()
 		produced, answer := r.(*kmsg.ProduceRequest), r.ResponseKind().(*kmsg.ProduceResponse)

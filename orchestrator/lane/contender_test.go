@@ -101,11 +101,12 @@ func (nowhere) Added() map[lane.TopicPartition]int64          { return nil }
 type learner struct {
 	nowhere
 	workflows int // how often
+	fails     error
 }
 
 func (w *learner) CatchUp(context.Context) error {
 	w.workflows++
-	return nil
+	return w.fails
 }
 
 // onePartition is a namespace of one partition.

@@ -22,7 +22,7 @@ const catchUpPatience = 30 * time.Second
 // TakeOver makes this instance the owner of the partition (V6, S6):
 //
 //  1. It fences the former owner on every producer slot, in order.
-//     Transactions that hang are ended.
+//     Transactions that hang are ended, and the workflows are read to their end.
 //  2. It commits a claim on slot 0. The inits of two instances can interleave;
 //     only the last to initialise slot 0 can claim, and whoever writes on any
 //     slot does so before a successor initialises it, so before its claim.
@@ -43,6 +43,11 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		return err
 	}
 	fenced := time.Now()
+	// Whatever former owners knew of workflows when they accepted an order: nobody accepts
+	// one any more. A claim would be of no use without.
+	if err := l.world.CatchUp(ctx); err != nil {
+		return err
+	}
 	// A claim names the format as far as the journal was folded before it. Releases
 	// that know of no other sign of a format go by the claims: there is one of it. A
 	// partition that nobody had before begins in the newest.
@@ -57,10 +62,6 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		}
 	}
 	if err := l.rightNumber(); err != nil {
-		return err
-	}
-	// Whatever former owners knew of workflows when they accepted an order.
-	if err := l.world.CatchUp(ctx); err != nil {
 		return err
 	}
 	caughtUp := time.Now()

@@ -341,6 +341,20 @@ func TestATakeoverLearnsWorkflows(t *testing.T) {
 	}
 }
 
+// No claim is written that nobody would use: without the workflows nothing is decided.
+func TestNoClaimWithoutWorkflows(t *testing.T) {
+	b := kafka.Embedded(t)
+	c, w := newContender(t, b, onePartition(t, b), "i-1"), &learner{fails: errors.New("they cannot be read")}
+	c.world = w
+	c = c.anew()
+	if err := c.lane.TakeOver(t.Context()); !errors.Is(err, w.fails) {
+		t.Fatalf("it took over: %v", err)
+	}
+	if end, err := c.broker.End(t.Context(), lane.TopicPartition{Topic: c.topics.Journal}, false); err != nil || end > 0 {
+		t.Errorf("the journal has %d records: %v", end, err)
+	}
+}
+
 // seeks is a broker that notes from where the topics are read.
 type seeks struct {
 	lane.Broker
