@@ -20,7 +20,7 @@ func TestOrdersOfNewerWorkflows(t *testing.T) {
 	for name, wakes := range map[string]func(l *Lane, id string){
 		"looked at": func(l *Lane, _ string) { l.looks(t) },
 		"asked by a reply": func(l *Lane, id string) {
-			must(t, l.decide([]*kgo.Record{reply(l, id, "ship", 1)}))
+			must(t, l.decide([]*kgo.Record{reply(l, id, "ship")}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestOrdersOfNewerWorkflows(t *testing.T) {
 			known := world.flows
 			world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
 			failed := typed(l.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":"charge","attempt":1,"status":"failed","error":{"code":"no","permanent":true}}`, id))
-			must(t, l.decide([]*kgo.Record{failed, reply(l, id, "mail", 1)}))
+			must(t, l.decide([]*kgo.Record{failed, reply(l, id, "mail")}))
 			must(t, l.decide([]*kgo.Record{typed(l.topics.Commands, "", id, `{"command":"cancel","id":"c-1"}`)}))
 			order := l.current.orders[id].order
 			if len(order.Waiting) != 2 || order.State != projections.Processing || order.Step("mail").State != projections.Running || !strings.Contains(order.Refusal, "in level 2 of the language") {
@@ -71,15 +71,15 @@ func TestNewerWorkflowsInTheFirstFormat(t *testing.T) {
 	id, _ := l.keys()
 	must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", id, `{"workflow":"order"}`)}))
 	world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
-	must(t, l.decide([]*kgo.Record{reply(l, id, "mail", 1)}))
+	must(t, l.decide([]*kgo.Record{reply(l, id, "mail")}))
 	if order := l.current.orders[id].order; order.State != projections.Error || len(order.Waiting) > 0 {
 		t.Errorf("it is %s with %d inputs that wait", order.State, len(order.Waiting))
 	}
 }
 
 // reply says that a step was done.
-func reply(l *Lane, id, step string, attempt int) *kgo.Record {
-	return typed(l.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":%q,"attempt":%d,"status":"completed"}`, id, step, attempt))
+func reply(l *Lane, id, step string) *kgo.Record {
+	return typed(l.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":%q,"attempt":1,"status":"completed"}`, id, step))
 }
 
 // What is read while a submission is looked at counts: it is not rejected as one of an
@@ -106,7 +106,7 @@ func TestWhatIsDroppedBehindWhatWaited(t *testing.T) {
 	l.commits(t)
 	known := world.flows
 	world.flows, world.newer = workflow.Set{}, map[string]int{"order": 2}
-	must(t, l.decide([]*kgo.Record{reply(l, id, "mail", 1)}))
+	must(t, l.decide([]*kgo.Record{reply(l, id, "mail")}))
 	l.commits(t)
 	world.flows, world.newer = known, nil
 	must(t, l.decide([]*kgo.Record{another()}))
