@@ -437,10 +437,7 @@ func (r *simReader) Add(at lane.TopicPartition, from int64) {
 
 func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
 func (r *simReader) Resume(topic string) { r.paused[topic] = false }
-
-func (r *simReader) Close() {
-	r.b.in.readers = slices.DeleteFunc(r.b.in.readers, func(other *simReader) bool { return other == r })
-}
+func (r *simReader) Close()              {}
 
 func (r *simReader) Skip(at lane.TopicPartition, to int64) { r.next[at.Topic] = to }
 
@@ -516,8 +513,11 @@ func (k *simKafka) fetch(at lane.TopicPartition, next int64, committed bool, lim
 	return records, next
 }
 
-// ready says whether there is something to read.
+// ready says whether there is something to read of inputs.
 func (r *simReader) ready() bool {
+	if slices.Contains(r.topics, r.b.topics.Journal) { // it was closed
+		return false
+	}
 	for i, at := range r.added {
 		if !r.paused[at.Topic] && r.from[i] < int64(r.b.log(at).stable) {
 			return true

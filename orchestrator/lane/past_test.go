@@ -23,8 +23,9 @@ type logs struct {
 	opens
 	elsewhere []OpenTransaction // is found only by who looks everywhere
 	records   map[TopicPartition][]*kgo.Record
-	powerless bool     // the lane may write no markers
-	ended     []string // what was ended, and how
+	harmful   map[TopicPartition]int64 // a batch there that no reader can take
+	powerless bool                     // the lane may write no markers
+	ended     []string                 // what was ended, and how
 	fenced    []int
 }
 
@@ -95,16 +96,22 @@ type logReader struct {
 func (r *logReader) Seek(from map[string]int64) { r.from = from }
 func (r *logReader) Poll(context.Context, int) (all kgo.Fetches) {
 	for topic, from := range r.from {
-		fetched := kgo.FetchPartition{Partition: r.partition, Records: r.records[TopicPartition{topic, r.partition}][from:]}
+		at := TopicPartition{topic, r.partition}
+		fetched := kgo.FetchPartition{Partition: r.partition, Records: r.records[at][from:]}
+		if harmful, ok := r.harmful[at]; ok && harmful >= from {
+			fetched.Records = fetched.Records[:harmful-from]
+			fetched.Err = &kgo.ErrDecompressTooLarge{Topic: topic, Partition: r.partition, Offset: harmful, NextOffset: harmful + 1}
+		}
 		all = append(all, kgo.Fetch{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{fetched}}}})
 	}
 	return all
 }
-func (*logReader) Pause(string)               {}
-func (*logReader) Resume(string)              {}
-func (*logReader) Close()                     {}
-func (*logReader) Skip(TopicPartition, int64) {}
-func (*logReader) Add(TopicPartition, int64)  {}
+func (*logReader) Pause(string)              {}
+func (*logReader) Resume(string)             {}
+func (*logReader) Close()                    {}
+func (*logReader) Add(TopicPartition, int64) {}
+
+func (r *logReader) Skip(at TopicPartition, to int64) { r.from[at.Topic] = to }
 
 // of is a record of a producer's transaction, marker its end.
 func of(producer int64) *kgo.Record {
@@ -170,6 +177,14 @@ func TestWhatBecameOfATransaction(t *testing.T) {
 		{
 			what: "it was committed on a caller's topic", committed: true,
 			records: func(_ *Lane, b *logs) { b.add(TopicPartition{"shop", 0}, of(1), marker(1, true)) },
+		},
+		{
+			what: "a batch that nobody can read is before it", committed: true,
+			records: func(_ *Lane, b *logs) {
+				at := TopicPartition{"shop", 0}
+				b.add(at, of(1), of(2), marker(1, true))
+				b.harmful = map[TopicPartition]int64{at: 1}
+			},
 		},
 		{
 			what: "it stands far back on the journal", committed: true, on: func(topics *events.Topics) string { return topics.Orders },
