@@ -26,7 +26,7 @@ const (
 	// PollRecords is how many inputs are taken from Kafka at a time.
 	PollRecords = 250
 	// flushEvery is how long a busy lane keeps committed state from the store.
-	flushEvery = 20 * time.Millisecond
+	flushEvery = 100 * time.Millisecond
 	// DueAtOnce is how many expired steps one look at the index brings. They leave
 	// room in the batch for inputs.
 	DueAtOnce = 100
