@@ -143,7 +143,8 @@ func (s *settlement) follows(a *account, e *events.Event) {
 	}
 }
 
-// attempted wants that no attempt expires whose reply was there in time.
+// attempted wants that no attempt expires whose reply was there in time. Of one that may
+// have been dropped without an event nobody can say that it was not found late first.
 func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 	if s.InTime == nil {
 		return
@@ -163,7 +164,7 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 		x := a.runs[of]
 		x.Expired = offset
 		for _, in := range a.replies {
-			if in.aside != 0 || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo {
+			if in.aside != 0 || a.full(&in) || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo {
 				continue
 			}
 			at := s.at(a, s.Topics.Replies, in.entry)
