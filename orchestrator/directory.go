@@ -468,7 +468,7 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 			facts.down = make(map[int32]string)
 		}
 		facts.down[at.Partition] = fmt.Sprintf("partition %d took nothing in time", at.Partition)
-	case errors.Is(err, kerr.InvalidRecord), errors.Is(err, kerr.PolicyViolation):
+	case cluster.Invalid(err):
 		return // of this record, which says nothing of others: see [lane.Halves]
 	case cluster.TooLarge(err) && !alone:
 		facts.alone, facts.learnt, facts.until = true, now, now

@@ -175,7 +175,7 @@ func deliver(ctx context.Context, client *kgo.Client, records []*kgo.Record) (ta
 	for i, r := range records {
 		if err := failed[r]; err != nil {
 			if reason := Refusal(r.Topic, err); reason != "" {
-				message := TooLarge(err) || invalid(err)
+				message := TooLarge(err) || Invalid(err)
 				err = &lane.UndeliverableError{Reason: reason, Message: message, Batch: message && len(records) > 1}
 			}
 			return i, err
@@ -189,8 +189,8 @@ func TooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
-// invalid says that Kafka does not take a record, or a batch, for what is in it.
-func invalid(err error) bool {
+// Invalid says that Kafka does not take a record, or a batch, for what is in it.
+func Invalid(err error) bool {
 	return errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.PolicyViolation)
 }
 
@@ -211,7 +211,7 @@ func Refusal(topic string, err error) string {
 		return fmt.Sprintf("not authorised to write to topic %s", topic)
 	case errors.Is(err, kerr.InvalidTopicException):
 		return fmt.Sprintf("%q cannot be the name of a topic", topic)
-	case invalid(err):
+	case Invalid(err):
 		return fmt.Sprintf("topic %s: %v", topic, err)
 	}
 	return ""

@@ -103,15 +103,20 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 		return true, nil
 	}
 	if order == nil && in.Problem == nil && s.Workflow != "" {
-		if in.sought == 0 && l.world.Workflow(s.Workflow, s.Version) == nil {
-			in.sought = l.world.Seek()
+		flow := l.world.Workflow(s.Workflow, s.Version)
+		if flow == nil {
+			if in.sought == 0 {
+				in.sought = l.world.Seek()
+			}
+			if !l.world.Found(in.sought) {
+				return true, nil
+			}
+			flow = l.world.Workflow(s.Workflow, s.Version) // it may have been read meanwhile
 		}
-		read := in.sought > 0 && l.world.Found(in.sought) // before it is asked what was read
-		if l.world.Newer(s.Workflow, s.Version) > 0 {     // a newer release may take the partition over
+		if l.world.Newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
 			return true, nil
 		}
-		flow := l.world.Workflow(s.Workflow, s.Version)
-		if flow == nil && !read || flow != nil && !l.knowsAgents(flow) {
+		if flow != nil && !l.knowsAgents(flow) {
 			return true, nil
 		}
 	}

@@ -74,13 +74,11 @@ func (l *Lane) Serve(ctx context.Context) error {
 	b := &goroutines{
 		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
 		batches: make(chan *Batch), committed: make(chan error, 1),
-		questions: make(chan struct{}, 1), told: make(chan Happened, 1),
-		carried: make(chan Happened), lane: l,
+		happened: make(chan Happened), lane: l,
 		tick: time.NewTicker(l.cfg.SuperviseEvery),
 	}
 	defer b.tick.Stop()
 	defer close(b.batches)
-	defer close(b.questions)
 	begun, orders := make(chan kgo.Fetches), make(chan kgo.Fetches)
 	running.Go(func() { poll(ctx, l.inputs, begun) })
 	running.Go(func() { poll(ctx, l.orders, orders) })
@@ -98,16 +96,11 @@ func (l *Lane) Serve(ctx context.Context) error {
 			b.committed <- l.Commit(ctx, batch)
 		}
 	})
-	running.Go(func() {
-		for range b.questions {
-			b.told <- l.Ask(ctx)
-		}
-	})
-	b.courier = func(does func() Happened) {
+	b.begin = func(does func() Happened) {
 		running.Go(func() {
 			h := does()
 			select {
-			case b.carried <- h:
+			case b.happened <- h:
 			case <-ctx.Done():
 			}
 		})
@@ -161,11 +154,9 @@ type goroutines struct {
 	inputs    chan kgo.Fetches
 	batches   chan *Batch
 	committed chan error
-	questions chan struct{}
-	told      chan Happened
 	lane      *Lane
-	courier   func(does func() Happened) // does it, beside all else
-	carried   chan Happened
+	begin     func(does func() Happened) // does it, beside all else
+	happened  chan Happened              // what came of it
 	hung      chan error
 	tick      *time.Ticker
 }
@@ -173,18 +164,21 @@ type goroutines struct {
 var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (g *goroutines) Commit(b *Batch) { g.batches <- b }
-func (g *goroutines) Ask()            { g.questions <- struct{}{} }
+
+func (g *goroutines) Ask() {
+	g.begin(func() Happened { return g.lane.Ask(g.ctx) })
+}
 
 func (g *goroutines) AskOrders() {
-	g.courier(func() Happened { return g.lane.AskOrders(g.ctx) })
+	g.begin(func() Happened { return g.lane.AskOrders(g.ctx) })
 }
 
 func (g *goroutines) Confirm(last []int64) {
-	g.courier(func() Happened { return g.lane.Confirm(g.ctx, last) })
+	g.begin(func() Happened { return g.lane.Confirm(g.ctx, last) })
 }
 
 func (g *goroutines) Deliver(d *Delivery) {
-	g.courier(func() Happened { return g.lane.Deliver(g.ctx, d) })
+	g.begin(func() Happened { return g.lane.Deliver(g.ctx, d) })
 }
 
 func (g *goroutines) Next(w Wanted) Happened {
@@ -203,9 +197,7 @@ func (g *goroutines) Next(w Wanted) Happened {
 		return Happened{What: Fetched, Fetches: fetches}
 	case err := <-g.committed:
 		return Happened{What: Committed, Err: err}
-	case h := <-g.told:
-		return h
-	case h := <-g.carried:
+	case h := <-g.happened:
 		return h
 	case <-g.tick.C:
 		return Happened{What: Ticked}
