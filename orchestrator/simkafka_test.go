@@ -143,9 +143,12 @@ func (k *simKafka) append(r *kgo.Record, state recordState) *simRecord {
 	return s
 }
 
-// place is where a lane's record goes: what callers read has one partition.
+// place is where a lane's record goes: what callers read has one partition, and so has
+// what is of no order, for which a client of Kafka draws one.
 func (k *simKafka) place(r *kgo.Record) lane.TopicPartition {
 	switch {
+	case r.Key == nil && k.topics.Owns(r.Topic) && r.Topic != k.topics.Journal:
+		return lane.TopicPartition{Topic: r.Topic, Partition: 0}
 	case r.Topic == k.topics.Status, r.Topic == k.topics.Alerts, r.Topic == k.topics.DeadLetters:
 		return lane.TopicPartition{Topic: r.Topic, Partition: k.of.Of(r.Key)}
 	case !k.topics.Owns(r.Topic):

@@ -1,6 +1,9 @@
 package lane
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -45,7 +48,8 @@ func (a *away) waits(s step, topic string) {
 // and adds what waited for one that can.
 func (l *Lane) pending(due []projections.Due) []step {
 	var pending []step
-	for topic, waiting := range l.away.topics {
+	for _, topic := range slices.Sorted(maps.Keys(l.away.topics)) {
+		waiting := l.away.topics[topic]
 		if l.unwritable(topic, events.MaxBatch) != "" {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -493,8 +494,8 @@ func (l *Lane) tell(now bool) {
 
 // again has all topics looked at that wait.
 func (c *courier) again() {
-	for topic, t := range c.targets {
-		if !t.busy {
+	for _, topic := range slices.Sorted(maps.Keys(c.targets)) {
+		if !c.targets[topic].busy {
 			c.looks(topic)
 		}
 	}
