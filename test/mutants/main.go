@@ -64,6 +64,11 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 		return err
 	}
 	defer os.RemoveAll(temporary)
+	known, err := newRecord(all.mutants)
+	if err != nil {
+		return err
+	}
+	commit := reliability.Commit(ctx)
 	l := &laboratory{root: root, temporary: temporary, out: out}
 
 	began := time.Now()
@@ -78,6 +83,9 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 			for i := range next {
 				results[i] = l.try(ctx, &mutants[i])
 				fmt.Fprintln(out, results[i].line())
+				if err := known.add(ctx, &results[i], commit); err != nil {
+					fmt.Fprintln(out, err)
+				}
 			}
 		})
 	}
@@ -89,12 +97,6 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	took := time.Since(began)
-	fmt.Fprintf(out, "\n%s\n%s in %s\n", table(results), summary(results), took.Round(time.Second))
-	if only == "" {
-		if err := reliability.Save(ctx, "mutants", "make mutants", figures(results, took)); err != nil {
-			return err
-		}
-	}
+	fmt.Fprintf(out, "\n%s\n%s in %s\n", table(results), summary(results), time.Since(began).Round(time.Second))
 	return verdict(results)
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
+
+	"github.com/waybill-dev/waybill/test/reliability"
 )
 
 // A list that no longer fits the tree is seen before anybody runs it.
@@ -121,9 +123,48 @@ func TestVerdict(t *testing.T) {
 			t.Errorf("%q instead of %q", got, c.want)
 		}
 	}
-	f := figures([]result{{mutant: &known}, {mutant: &lost}, {mutant: &lost, suite: "plays", test: "TestPlays"}}, time.Minute)
-	if f.Get("mutants") != 3 || f.Get("found") != 1 || f.Get("not found") != 2 {
-		t.Errorf("%+v", f)
+}
+
+// What is known of the others stays.
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(reliability.Directory, dir)
+	list := []mutant{{id: "lane/known", survives: "nobody can know"}, {id: "lane/lost"}, {id: "lane/new"}}
+	try := func(commit string, results ...result) reliability.Figures {
+		r, err := newRecord(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range results {
+			if err := r.add(t.Context(), &results[i], commit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, err := reliability.Load("mutants")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	found := func(m *mutant) result { return result{mutant: m, suite: "plays", test: "TestPlays"} }
+	try("one", result{mutant: &list[0]}, found(&list[1]), found(&mutant{id: "lane/old"}))
+	all := try("two", result{mutant: &list[1]}, found(&list[2]))
+	for name, want := range map[string]string{"mutants": "3", "tried": "3", "found": "1", "not found": "2"} {
+		if got := fmt.Sprint(all.Get(name)); got != want {
+			t.Errorf("%s: %s instead of %s", name, got, want)
+		}
+	}
+	for _, c := range []struct{ fate, id, name, want string }{
+		{survivors, "lane/known", "why", "nobody can know"},
+		{survivors, "lane/known", "at", "one"},
+		{survivors, "lane/lost", "why", "no suite finds it yet"},
+		{survivors, "lane/lost", "at", "two"},
+		{finds, "lane/new", "found by", "plays: TestPlays"},
+	} {
+		row, _ := all.Get(c.fate).(reliability.Figures).Get(c.id).(reliability.Figures)
+		if got := row.Get(c.name); got != c.want {
+			t.Errorf("%s, %s: %v instead of %s", c.id, c.name, got, c.want)
+		}
 	}
 }
 

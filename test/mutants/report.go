@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -81,31 +84,76 @@ func verdict(all []result) error {
 	return errors.Join(wrong...)
 }
 
-// figures are those of docs/reliability.md.
-func figures(all []result, took time.Duration) reliability.Figures {
-	var found, survived reliability.Figures
-	for i := range all {
-		r := &all[i]
-		breaks := reliability.Figure{Name: "breaks", Value: r.breaks}
-		switch {
-		case r.err != nil:
-			survived = append(survived, reliability.Figure{Name: r.id, Value: reliability.Figures{breaks, {Name: "why", Value: "it could not be tried"}}})
-		case r.test != "":
-			found = append(found, reliability.Figure{Name: r.id, Value: reliability.Figures{breaks, {Name: "found by", Value: r.by()}}})
-		default:
-			why := r.survives
-			if why == "" {
-				why = "no suite finds it yet"
+// record is what became of each mutant of the list when it was last tried: all of them
+// take hours, so a run of some leaves of the others what is known.
+type record struct {
+	mu   sync.Mutex
+	list []mutant
+	rows map[string]reliability.Figures
+}
+
+const (
+	survivors = "mutant that survives"
+	finds     = "mutant that is found"
+)
+
+// newRecord begins with what earlier runs have left.
+func newRecord(list []mutant) (*record, error) {
+	earlier, err := reliability.Load("mutants")
+	if err != nil {
+		return nil, err
+	}
+	r := &record{list: list, rows: make(map[string]reliability.Figures)}
+	for _, fate := range []string{survivors, finds} {
+		rows, _ := earlier.Get(fate).(reliability.Figures)
+		for _, row := range rows {
+			if figures, ok := row.Value.(reliability.Figures); ok {
+				r.rows[row.Name] = figures
 			}
-			survived = append(survived, reliability.Figure{Name: r.id, Value: reliability.Figures{breaks, {Name: "why", Value: why}}})
 		}
 	}
+	return r, nil
+}
+
+// add notes what became of a mutant, at a commit, and leaves all for docs/reliability.md.
+func (r *record) add(ctx context.Context, of *result, commit string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	row := reliability.Figures{{Name: "breaks", Value: of.breaks}}
+	switch {
+	case of.err != nil:
+		row = append(row, reliability.Figure{Name: "why", Value: "it could not be tried"})
+	case of.test != "":
+		row = append(row, reliability.Figure{Name: "found by", Value: of.by()})
+	default:
+		row = append(row, reliability.Figure{Name: "why", Value: cmp.Or(of.survives, "no suite finds it yet")})
+	}
+	r.rows[of.id] = append(row, reliability.Figure{Name: "at", Value: commit})
+	return reliability.Save(ctx, "mutants", "make mutants", r.figures())
+}
+
+func (r *record) figures() reliability.Figures {
+	var found, survived reliability.Figures
+	tried := 0
+	for i := range r.list {
+		id := r.list[i].id
+		row := r.rows[id]
+		switch {
+		case row == nil:
+			continue
+		case row.Get("why") != nil:
+			survived = append(survived, reliability.Figure{Name: id, Value: row})
+		default:
+			found = append(found, reliability.Figure{Name: id, Value: row})
+		}
+		tried++
+	}
 	return reliability.Figures{
-		{Name: "mutants", Value: len(all)},
+		{Name: "mutants", Value: len(r.list)},
+		{Name: "tried", Value: tried},
 		{Name: "found", Value: len(found)},
 		{Name: "not found", Value: len(survived)},
-		{Name: "took", Value: took.Round(time.Second).String()},
-		{Name: "mutant that survives", Value: survived},
-		{Name: "mutant that is found", Value: found},
+		{Name: survivors, Value: survived},
+		{Name: finds, Value: found},
 	}
 }

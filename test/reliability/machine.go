@@ -19,8 +19,8 @@ func said(ctx context.Context, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// commit is that of the program, which is in the directories named here.
-func commit(ctx context.Context) string {
+// Commit is that of the program, which is in the directories named here.
+func Commit(ctx context.Context) string {
 	hash := said(ctx, "git", "rev-parse", "--short", "HEAD")
 	root := filepath.Dir(said(ctx, "go", "env", "GOMOD"))
 	changed := []string{"-C", root, "status", "--porcelain", "--untracked-files=no", "--"}

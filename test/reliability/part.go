@@ -123,7 +123,7 @@ func Save(ctx context.Context, name, command string, figures Figures) error {
 	}
 	all := Figures{
 		{"date", time.Now().UTC().Format(time.DateOnly)},
-		{"commit", commit(ctx)},
+		{"commit", Commit(ctx)},
 		{"command", command},
 		{"machine", machine()},
 		{"versions", versions(ctx)},
@@ -136,6 +136,27 @@ func Save(ctx context.Context, name, command string, figures Figures) error {
 		return fmt.Errorf("the figures of %s: %w", name, err)
 	}
 	return nil
+}
+
+// Load returns the figures that [Save] has left, none if there are none or they are not
+// wanted.
+func Load(name string) (Figures, error) {
+	dir := os.Getenv(Directory)
+	if dir == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(filepath.Join(dir, name+".json")) //nolint:gosec // who runs the part says where
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var all Figures
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the figures of %s: %w", name, err)
+	}
+	return all, nil
 }
 
 // Wrong is what must be nought of every part.
