@@ -55,7 +55,7 @@ func run(ctx context.Context, out io.Writer, only string, jobs int) error {
 	if err != nil {
 		return err
 	}
-	mutants := slices.DeleteFunc(all.mutants, func(m mutant) bool { return !pattern.MatchString(m.id) })
+	mutants := slices.DeleteFunc(slices.Clone(all.mutants), func(m mutant) bool { return !pattern.MatchString(m.id) })
 	if len(mutants) == 0 {
 		return fmt.Errorf("no id matches %q", only)
 	}
