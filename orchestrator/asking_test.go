@@ -239,7 +239,7 @@ func TestWhatIsKnownIsRefreshed(t *testing.T) {
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 	away := func() string {
-		return i.directory.Away(lane.TopicPartition{Topic: topics.Requests("phone")}, 1)
+		return i.directory.Away(lane.TopicPartition{Topic: topics.Requests("phone")}, "", 1)
 	}
 	oracle.Until(t, "the topic is known", func() error {
 		if why := away(); why != "" {

@@ -35,8 +35,10 @@ type catalogue struct {
 	instance string
 	// level is the level of the language that a definition needs.
 	level func(*workflow.Workflow) int
-	// alarm calls an operator to a topic that cannot be read on.
-	alarm func(ctx context.Context, why error)
+	// alarm calls an operator to a topic that cannot be read on, and says whether Kafka has
+	// it. Patience is after how long that is done where somebody waits for its end.
+	alarm    func(ctx context.Context, why error) bool
+	patience time.Duration
 
 	mu      sync.Mutex
 	flows   workflow.Set
@@ -61,7 +63,7 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 		return nil, fmt.Errorf("reader of the workflows topic: %w", err)
 	}
 	return &catalogue{
-		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log, level: (*workflow.Workflow).Level,
+		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log, level: (*workflow.Workflow).Level, patience: soughtPatience,
 		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
 	}, nil
 }
@@ -253,19 +255,37 @@ func (c *catalogue) answer(ctx context.Context) {
 		c.mu.Lock()
 		question := c.asked
 		c.mu.Unlock()
-		for {
-			err := c.catchUp(ctx)
-			if err == nil {
-				break
-			}
-			c.log.Warn("cannot read the workflows to their end; submissions of unknown ones wait", "error", err)
-			if !pause(ctx, time.Second) {
-				return
-			}
+		if !c.reach(ctx) {
+			return
 		}
 		c.mu.Lock()
 		c.found = question
 		c.mu.Unlock()
+	}
+}
+
+// soughtPatience is how long a submission of an unknown workflow waits before an operator
+// is called.
+const soughtPatience = time.Minute
+
+// reach reads to the end of the topic, however long that takes, and reports false once ctx
+// ended. If it takes long an operator is called, until he hears it: then once is enough.
+func (c *catalogue) reach(ctx context.Context) bool {
+	for began, called := time.Now(), false; ; {
+		try, cancel := context.WithTimeout(ctx, c.patience)
+		err := c.catchUp(try)
+		cancel()
+		if err == nil {
+			return true
+		}
+		c.log.Warn("cannot read the workflows to their end; submissions of unknown ones wait", "error", err)
+		if !called && ctx.Err() == nil && time.Since(began) >= c.patience {
+			called = c.alarm(ctx, fmt.Errorf("instance %s cannot read %s to its end, and submissions of workflows that it does not know wait: see that the topic has a leader, may be read and described, and that no transaction hangs on it: %w",
+				c.instance, c.topics.Workflows, err))
+		}
+		if !pause(ctx, time.Second) {
+			return false
+		}
 	}
 }
 

@@ -2,12 +2,17 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -103,6 +108,68 @@ func TestNewerDefinitions(t *testing.T) {
 	put("tea@3", "x", fmt.Sprintf(tea, 3))
 	expect("tea", 0, 0)
 	expect("tea", 2, 2)
+}
+
+// While the workflows topic cannot be read to its end an operator is called: once that was
+// heard, once for each outage, and only while somebody waits for it.
+func TestCatalogueThatCannotBeRead(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, &topics, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
+	var away, deaf atomic.Bool
+	var asked, said atomic.Int32
+	b.Fake.ControlKey(int16(kmsg.ListOffsets), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		asked.Add(1)
+		answer := q.ResponseKind().(*kmsg.ListOffsetsResponse)
+		of, on := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+		of.Topic, on.ErrorCode = topics.Workflows, kerr.TopicAuthorizationFailed.Code
+		of.Partitions = append(of.Partitions, on)
+		answer.Topics = append(answer.Topics, of)
+		return answer, nil, away.Load()
+	})
+	c.instance, c.patience = "i-1", time.Second/2
+	c.alarm = func(_ context.Context, why error) bool {
+		if !strings.Contains(why.Error(), topics.Workflows) || !strings.Contains(why.Error(), "i-1") {
+			t.Errorf("the operator hears: %v", why)
+		}
+		said.Add(1)
+		return !deaf.Load()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	until := func(what string, is func() bool) {
+		t.Helper()
+		oracle.Until(t, what, func() error {
+			if !is() {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+	}
+	away.Store(true)
+	deaf.Store(true)
+	running.Go(func() { c.answer(ctx) })
+	for outage := range int32(2) {
+		question := c.Seek()
+		if outage == 0 {
+			until("it says so again, as nobody heard it", func() bool { return said.Load() == 2 })
+			deaf.Store(false)
+		}
+		until("the operator is called", func() bool { return said.Load() == 3+outage })
+		before := asked.Load()
+		until("it tries on", func() bool { return asked.Load() > before })
+		if c.Found(question) || said.Load() != 3+outage {
+			t.Errorf("it was read: %t; the operator was called %d times", c.Found(question), said.Load())
+		}
+		away.Store(false)
+		until("it is read", func() bool { return c.Found(question) })
+		away.Store(true)
+	}
 }
 
 // S4: a workflow that was just registered elsewhere is known to whoever asks for the

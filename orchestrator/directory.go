@@ -47,9 +47,10 @@ type directory struct {
 
 	mu       sync.Mutex
 	topics   map[string]topicFacts
-	wanted   map[string]bool // what Kafka is to be asked about
-	asks     chan struct{}   // has one, if something is
-	answered chan struct{}   // closed and replaced with each answer
+	refusing map[string]*refusing // by topic
+	wanted   map[string]bool      // what Kafka is to be asked about
+	asks     chan struct{}        // has one, if something is
+	answered chan struct{}        // closed and replaced with each answer
 }
 
 type topicFacts struct {
@@ -104,7 +105,7 @@ const (
 func newDirectory(client *kgo.Client, own *events.Topics, partitions int32, log *slog.Logger) *directory {
 	return &directory{
 		client: client, own: own, partitions: partitions, log: log, now: time.Now, patience: askPatience,
-		topics: make(map[string]topicFacts), wanted: make(map[string]bool), asks: make(chan struct{}, 1), answered: make(chan struct{}),
+		topics: make(map[string]topicFacts), refusing: make(map[string]*refusing), wanted: make(map[string]bool), asks: make(chan struct{}, 1), answered: make(chan struct{}),
 	}
 }
 
@@ -420,7 +421,7 @@ func (d *directory) put(topic string, facts topicFacts) {
 		maps.DeleteFunc(d.topics, func(topic string, _ topicFacts) bool { return d.isCallers(topic) })
 	}
 	if was := d.topics[topic]; d.ofAgent(topic) {
-		agent := strings.TrimPrefix(topic, d.own.Requests(""))
+		agent := d.agent(topic)
 		switch why, before := facts.absence(), was.absence(); {
 		case why != "" && before == "":
 			d.log.Warn("an agent is away: its topic cannot be written, and what it is to do waits", "agent", agent, "topic", topic, "reason", why)
@@ -442,10 +443,10 @@ func (f *topicFacts) absence() string {
 	return ""
 }
 
-// Refused remembers that Kafka did not take a record of size bytes, if what it said
-// is about where it goes or how large it is, or did not answer in time. Alone says that
-// the record was not in a batch with others.
-func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err error) {
+// Refused remembers that Kafka did not take a record of an order, of size bytes, if what
+// it said is about where it goes or how large it is, or did not answer in time. Alone says
+// that the record was not in a batch with others.
+func (d *directory) Refused(at lane.TopicPartition, order string, size int, alone bool, err error) {
 	now := d.now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -469,7 +470,10 @@ func (d *directory) Refused(at lane.TopicPartition, size int, alone bool, err er
 		}
 		facts.down[at.Partition] = fmt.Sprintf("partition %d took nothing in time", at.Partition)
 	case cluster.Invalid(err):
-		return // of this record, which says nothing of others: see [lane.Halves]
+		if d.ofAgent(at.Topic) {
+			d.invalid(at.Topic, order, err)
+		}
+		return // this record says nothing of others: see [lane.Halves]
 	case cluster.TooLarge(err) && !alone:
 		facts.alone, facts.learnt, facts.until = true, now, now
 	case cluster.TooLarge(err):
@@ -505,8 +509,8 @@ func (d *directory) Refuses(topic string, size int) string {
 }
 
 // Away says why a record of size bytes cannot be written now, though it may be
-// later, "" if it can as far as is known.
-func (d *directory) Away(at lane.TopicPartition, size int) string {
+// later, "" if it can as far as is known. It is one of an order, or of any if that is empty.
+func (d *directory) Away(at lane.TopicPartition, order string, size int) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	facts := d.topics[at.Topic]
@@ -524,7 +528,7 @@ func (d *directory) Away(at lane.TopicPartition, size int) string {
 	case !doubt.produced, d.now().Sub(doubt.last) <= proof: // then it is tried once more
 		return doubt.what
 	}
-	return ""
+	return d.rests(at.Topic, order)
 }
 
 // Batch is how many bytes a batch for topic may have, 0 if that is not known, and

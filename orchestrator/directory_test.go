@@ -34,7 +34,7 @@ func at(topic string) lane.TopicPartition { return lane.TopicPartition{Topic: to
 func (d *directory) expects(t *testing.T, topic string, size int, refuses, away string) {
 	t.Helper()
 	for _, c := range []struct{ what, got, want string }{
-		{"refuses", d.Refuses(topic, size), refuses}, {"is away", d.Away(at(topic), size), away},
+		{"refuses", d.Refuses(topic, size), refuses}, {"is away", d.Away(at(topic), "", size), away},
 	} {
 		if (c.got == "") != (c.want == "") || !strings.Contains(c.got, c.want) {
 			t.Errorf("%s, %d bytes: it %s because %q, not %q", topic, size, c.what, c.got, c.want)
@@ -67,7 +67,7 @@ func TestOneAnswerIsNoProof(t *testing.T) {
 			if d.know(topic, said{err: c.says}); d.Refuses(topic, 1) != "" {
 				t.Errorf("%v of %s, said once, is believed", c.says, topic)
 			}
-			if topic == queue && d.Away(at(topic), 1) == "" {
+			if topic == queue && d.Away(at(topic), "", 1) == "" {
 				t.Errorf("%v: the agent is not away", c.says)
 			}
 			pass(proof)
@@ -145,17 +145,17 @@ func TestInputsThatAreAway(t *testing.T) {
 	for _, topic := range []string{d.own.Orders, d.own.Replies, d.own.Commands, d.own.Journal, d.own.Status, d.own.Alerts} {
 		_, input := d.own.Input(topic)
 		d.know(topic, said{partitions: led(2)})
-		if d.Refused(at(topic), 0, false, lane.ErrLate); d.topics[topic].until.After(d.now()) {
+		if d.Refused(at(topic), "o-1", 0, false, lane.ErrLate); d.topics[topic].until.After(d.now()) {
 			t.Errorf("%s is not asked about again", topic)
 		}
 		for p, want := range map[int32]bool{0: false, 1: input} {
 			d.know(topic, said{partitions: leaderless})
-			if got := d.Away(lane.TopicPartition{Topic: topic, Partition: p}, 1) != ""; got != want {
+			if got := d.Away(lane.TopicPartition{Topic: topic, Partition: p}, "", 1) != ""; got != want {
 				t.Errorf("partition %d of %s is away: %t", p, topic, got)
 			}
 		}
 		d.know(topic, said{partitions: led(2)})
-		if why := d.Away(lane.TopicPartition{Topic: topic, Partition: 1}, 1); why != "" {
+		if why := d.Away(lane.TopicPartition{Topic: topic, Partition: 1}, "", 1); why != "" {
 			t.Errorf("%s does not come back: %s", topic, why)
 		}
 	}
@@ -166,9 +166,9 @@ func TestAPartitionThatIsLate(t *testing.T) {
 	d, pass := newBooks(t)
 	last := time.Duration(0)
 	for range 12 {
-		d.Refused(at(queue), 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
+		d.Refused(at(queue), "o-1", 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
 		d.expects(t, queue, 1, "", "in time")
-		if why := d.Away(lane.TopicPartition{Topic: queue}, 1); why != "" {
+		if why := d.Away(lane.TopicPartition{Topic: queue}, "", 1); why != "" {
 			t.Fatalf("another partition: %s", why)
 		}
 		rests := d.topics[queue].until.Sub(d.now())
@@ -180,7 +180,7 @@ func TestAPartitionThatIsLate(t *testing.T) {
 		d.know(queue, said{partitions: led(2)})
 		d.expects(t, queue, 1, "", "")
 	}
-	d.Refused(at("waybill.journal"), 0, false, lane.ErrLate)
+	d.Refused(at("waybill.journal"), "o-1", 0, false, lane.ErrLate)
 	d.expects(t, "waybill.journal", 1, "", "")
 }
 
@@ -192,7 +192,7 @@ func TestAnOutageCountsOnce(t *testing.T) {
 	now := time.Now()
 	d.now = func() time.Time { return now }
 	for p := range int32(6) {
-		d.Refused(lane.TopicPartition{Topic: topics.Requests("x"), Partition: p}, 0, false, lane.ErrLate)
+		d.Refused(lane.TopicPartition{Topic: topics.Requests("x"), Partition: p}, "", 0, false, lane.ErrLate)
 	}
 	if rests := d.topics[topics.Requests("x")].until.Sub(now); rests != lateLast {
 		t.Errorf("the agent is left alone for %s", rests)
@@ -213,7 +213,7 @@ func TestHowMuchATopicTakes(t *testing.T) {
 			}
 			d.know(topic, said{partitions: led(2)})
 			d.expects(t, topic, 1<<20, "", "")
-			d.Refused(at(topic), 500, false, err)
+			d.Refused(at(topic), "o-1", 500, false, err)
 			d.expects(t, topic, 500, "", "")
 			d.know(topic, said{partitions: led(2)})
 			if _, alone := d.Batch(topic); !alone {
@@ -223,13 +223,13 @@ func TestHowMuchATopicTakes(t *testing.T) {
 			if topic == "waybill.journal" {
 				wait = ""
 			}
-			d.Refused(at(topic), 500, true, err)
+			d.Refused(at(topic), "o-1", 500, true, err)
 			d.expects(t, topic, 500, "", wait)
 			d.expects(t, topic, 499, "", "")
 			d.know(topic, said{partitions: led(2)})
 			pass(proof + time.Millisecond)
 			d.expects(t, topic, 500, "", "") // it is tried once more
-			d.Refused(at(topic), 500, true, err)
+			d.Refused(at(topic), "o-1", 500, true, err)
 			d.know(topic, said{partitions: led(2)})
 			d.expects(t, topic, 500, "500 bytes are more than the 499", "")
 			d.expects(t, topic, 499, "", "")
@@ -244,17 +244,17 @@ func TestHowMuchATopicTakes(t *testing.T) {
 func TestTheRightToWrite(t *testing.T) {
 	d, pass := newBooks(t)
 	err := kerr.TopicAuthorizationFailed
-	d.Refused(at(queue), 1, false, err)
+	d.Refused(at(queue), "o-1", 1, false, err)
 	d.expects(t, queue, 1, "", "waybill.requests.phone")
 	d.know(queue, said{partitions: led(2)}) // which tells nothing of records
 	d.expects(t, queue, 1, "", "waybill.requests.phone")
 	pass(proof + time.Millisecond)
 	d.expects(t, queue, 1, "", "")
-	d.Refused(at(queue), 1, false, err)
+	d.Refused(at(queue), "o-1", 1, false, err)
 	d.expects(t, queue, 1, "waybill.requests.phone", "")
-	d.Refused(at("waybill.journal"), 1, false, err)
+	d.Refused(at("waybill.journal"), "o-1", 1, false, err)
 	pass(proof + time.Millisecond)
-	d.Refused(at("waybill.journal"), 1, false, err)
+	d.Refused(at("waybill.journal"), "o-1", 1, false, err)
 	d.expects(t, "waybill.journal", 1, "", "")
 }
 
@@ -265,10 +265,92 @@ func TestARecordThatIsRefused(t *testing.T) {
 		d, pass := newBooks(t)
 		d.know(queue, said{partitions: led(2)})
 		for range 3 {
-			d.Refused(at(queue), 1, true, err)
+			d.Refused(at(queue), "o-1", 1, true, err)
 			d.expects(t, queue, 1, "", "")
 			pass(proof + time.Millisecond)
 		}
+	}
+}
+
+// An agent whose topic refuses the records of several orders, and takes none in between, is
+// away. One order at a time is tried, after ever longer, and the agent is back with the first
+// record that is taken.
+func TestATopicThatRefusesEveryRecord(t *testing.T) {
+	d, pass := newBooks(t)
+	d.know(queue, said{partitions: led(2)})
+	refused := func(order string) { d.Refused(at(queue), order, 1, true, kerr.InvalidRecord) }
+	away := func(order string, want bool) {
+		t.Helper()
+		if why := d.Away(at(queue), order, 1); (why != "") != want || want && !strings.Contains(why, "every record") {
+			t.Errorf("for order %q it is away because %q", order, why)
+		}
+	}
+	refused("a")
+	refused("b")
+	refused("a")
+	away("", false)
+	d.Took("waybill.requests.fax")
+	d.Took(queue)
+	refused("c")
+	refused("a")
+	away("c", false)
+	refused("b")
+	away("c", true)
+	away("", true)
+	away("x", true)
+	if why := d.Away(at("waybill.requests.fax"), "x", 1); strings.Contains(why, "every record") {
+		t.Errorf("so is another: %s", why)
+	}
+	d.know(queue, said{partitions: led(2)}) // which tells nothing of records
+	away("", true)
+
+	rests := refusingRests
+	for n := range 7 {
+		pass(rests - 1)
+		refused("late") // which was on its way
+		away("", true)
+		pass(1)
+		away("", false)
+		away("a", true) // others first
+		tried := fmt.Sprint("x-", n)
+		away(tried, false)
+		away(tried, false) // it has more steps
+		away("y", true)
+		away("", true)
+		refused("z")
+		away(tried, false)
+		refused(tried)
+		away(tried, true)
+		rests = min(2*rests, refusingLongest)
+	}
+	if rests != refusingLongest {
+		t.Errorf("it is left alone for %s", rests)
+	}
+
+	pass(rests + othersFirst) // there is no other
+	away("a", false)
+	pass(trialLast - 1)
+	away("y", true)
+	pass(1) // nobody hears of it any more
+	away("y", false)
+	away("a", true)
+	d.Took(queue)
+	away("a", false)
+	away("z", false)
+	refused("a")
+	refused("b")
+	away("a", false)
+}
+
+// Callers' and Waybill's own topics that do so are no agents that are away.
+func TestWhoRefusesEveryRecord(t *testing.T) {
+	for _, topic := range []string{"shop.status", "waybill.journal", "waybill.orders"} {
+		d, _ := newBooks(t)
+		d.know(topic, said{partitions: led(2)})
+		for n := range 2 * refusingAll {
+			d.Refused(at(topic), fmt.Sprint(n), 1, true, kerr.PolicyViolation)
+		}
+		d.expects(t, topic, 1, "", "")
 	}
 }
 

@@ -209,9 +209,13 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		return highest, err
 	}}
 	i.catalogue.instance = cfg.ID
-	i.catalogue.alarm = func(ctx context.Context, why error) { i.alert(ctx, "workflows", why) }
-	i.members.alarm = func(ctx context.Context, p int32, why error) {
-		i.members.closing.Go(func() { i.alarm(ctx, p, why) }) // Kafka may take its time, and the partition has none
+	i.catalogue.alarm = func(ctx context.Context, why error) bool { return i.alert(ctx, "workflows", why) }
+	i.members.alarm = func(ctx context.Context, p int32, why error, heard func()) {
+		i.members.closing.Go(func() { // Kafka may take its time, and the partition has none
+			if i.alarm(ctx, p, why) {
+				heard()
+			}
+		})
 	}
 	i.backlog = &backlog{most: cfg.MaxLag, read: i.wasRead, now: time.Now, marks: make(map[int32][]mark), tried: make(map[int32]time.Time)}
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(p, state) }
@@ -410,9 +414,9 @@ func why(ctx context.Context) error {
 	return nil
 }
 
-// alarm calls an operator to a partition.
-func (i *Instance) alarm(ctx context.Context, p int32, why error) {
-	i.alert(ctx, fmt.Sprintf("p%d", p), fmt.Errorf("partition %d of namespace %s is stopped: %w", p, i.topics.Namespace, why))
+// alarm calls an operator to a partition, and says whether Kafka has the alert.
+func (i *Instance) alarm(ctx context.Context, p int32, why error) bool {
+	return i.alert(ctx, fmt.Sprintf("p%d", p), fmt.Errorf("partition %d of namespace %s is stopped: %w", p, i.topics.Namespace, why))
 }
 
 // alert calls an operator to what is of no order, and says whether Kafka has it.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -24,8 +25,9 @@ type membership struct {
 	now        func() time.Time // for what lasts
 	// newLane makes a lane for a partition.
 	newLane func(p int32, state *projections.Partition) owner
-	// alarm calls an operator to a partition that is stopped.
-	alarm func(ctx context.Context, p int32, why error)
+	// alarm calls an operator to a partition that is stopped, and heard is called once Kafka
+	// has the alert, maybe later.
+	alarm func(ctx context.Context, p int32, why error, heard func())
 	// fail ends the instance: its state store is damaged.
 	fail func(error)
 	// Simulations put others in the place of these two: spawn has a partition kept
@@ -170,6 +172,7 @@ var errStuck = errors.New("its lanes end without having got anywhere, and it is 
 func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *projections.Partition) {
 	log := m.log.With("partition", p)
 	rebuilt, halves, stopped := false, new(lane.Halves), stop{}
+	stuck := new(atomic.Bool) // the operator has heard of it, since a lane got anywhere
 	for wait := shortPause; ; {
 		l, somewhere := m.newLane(p, state), false
 		l.Narrows(halves)
@@ -194,7 +197,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		l.Close()
 		m.ended(o, err, somewhere)
 		if somewhere {
-			wait, rebuilt = shortPause, false
+			wait, rebuilt, stuck = shortPause, false, new(atomic.Bool)
 		}
 		switch {
 		case errors.Is(err, projections.ErrDamaged):
@@ -210,12 +213,13 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
 			var tell bool
 			if wait, tell = stopped.again(err.Error(), m.now()); tell {
-				m.alarm(ctx, p, err)
+				m.alarm(ctx, p, err, func() {})
 			}
 		default:
 			log.Warn("the lane ended; taking the partition over again", "failures", o.failures, "error", err)
-			if o.failures > 0 && o.failures%stuckAfter == 0 {
-				m.alarm(ctx, p, fmt.Errorf("%w: %d so far; the last: %w", errStuck, o.failures, err))
+			if o.failures > 0 && o.failures%stuckAfter == 0 && !stuck.Load() {
+				heard := stuck
+				m.alarm(ctx, p, fmt.Errorf("%w: %d so far; the last: %w", errStuck, o.failures, err), func() { heard.Store(true) })
 			}
 		}
 		state.Forget()

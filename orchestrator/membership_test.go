@@ -26,6 +26,7 @@ type kept struct {
 	said   []string
 	served error // whether it was ready when a lane served last
 	halves []*lane.Halves
+	deaf   bool  // nobody hears the next alarm
 	lanes  []end // how each lane ends, one after the other; then the partition is taken away
 }
 
@@ -34,6 +35,7 @@ type end struct {
 	takeover, serving error
 	skipping          error         // what was lost
 	commits, proves   bool          // before it ends; with the other, only that it can
+	deafens           bool          // nobody hears the next alarm
 	lasts             time.Duration // how long it serves
 }
 
@@ -69,12 +71,18 @@ func keepsWith(t *testing.T, change func(*kept), lanes ...end) *kept {
 		k.time = k.time.Add(d)
 		return true
 	}
-	k.alarm = func(_ context.Context, p int32, why error) {
-		if errors.Is(why, errStuck) {
-			k.say("stuck")
-		} else {
+	k.alarm = func(_ context.Context, p int32, why error, heard func()) {
+		switch {
+		case !errors.Is(why, errStuck):
 			k.say("alarm")
+		case k.deaf:
+			k.say("unheard")
+			k.deaf = false
+			return
+		default:
+			k.say("stuck")
 		}
+		heard()
 	}
 	k.fail = func(err error) { k.say("fail: %v", err) }
 	change(k)
@@ -109,6 +117,7 @@ func (e ends) Serve(context.Context) error {
 	e.say("served: %t", e.serves(3))
 	e.served = e.ready()
 	e.time = e.time.Add(e.lasts)
+	e.deaf = e.deaf || e.deafens
 	if head := e.state.Head(); e.commits {
 		if h := e.halves[len(e.halves)-1]; e.proves {
 			h.Proofs++
@@ -213,13 +222,15 @@ func TestLanesThatGetNowhere(t *testing.T) {
 	}{
 		{"not often", fails(stuckAfter - 1), ""},
 		{"often", fails(stuckAfter), "stuck"},
-		{"still", fails(2 * stuckAfter), "stuck, stuck"},
+		{"still", fails(5 * stuckAfter), "stuck"},
+		{"again", slices.Concat(fails(stuckAfter), []end{{serving: away, commits: true}}, fails(2*stuckAfter)), "stuck, stuck"},
+		{"and nobody hears it at first", slices.Concat([]end{{serving: away, commits: true, deafens: true}}, fails(5*stuckAfter)), "unheard, stuck"},
 		{"what comes second is not taken in time", slices.Repeat([]end{{serving: &lane.LateError{}, commits: true, lasts: time.Second}}, stuckAfter), "stuck"},
 		{"but for one", slices.Concat(fails(stuckAfter-1), []end{{serving: away, commits: true}}, fails(stuckAfter-1)), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := keeps(t, c.lanes...)
-			said := slices.DeleteFunc(k.said, func(line string) bool { return line != "stuck" && line != "alarm" })
+			said := slices.DeleteFunc(k.said, func(line string) bool { return line != "stuck" && line != "unheard" && line != "alarm" })
 			if got := strings.Join(said, ", "); got != c.want {
 				t.Errorf("it said %q, and must say %q", got, c.want)
 			}

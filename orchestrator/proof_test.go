@@ -1,14 +1,22 @@
 package orchestrator
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -84,4 +92,55 @@ func TestAnAgentIsAway(t *testing.T) {
 		must(t, err)
 		i.reaches(t, "o-1", projections.Processing)
 	})
+}
+
+// An agent whose topic refuses every record is away as soon as that shows: no order ends by
+// it, and no other waits for it. It is tried again, and the orders go on where it takes one.
+func TestAnAgentWhoseTopicRefusesEveryRecord(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	const partitions = 4
+	_, err = CreateTopics(t.Context(), b.Admin(t), &topics, partitions, 1)
+	must(t, err)
+	i, err := New(t.Context(), Config{ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
+	must(t, err)
+	var later atomic.Int64
+	i.directory.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- i.Run(ctx) }()
+	oracle.Until(t, "ready", i.Ready)
+	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
+	must(t, i.Register(t.Context(), parseFlow(t, "workflow: other\nsteps: [{name: call, agent: pigeon, timeout: 1h}]")))
+	refuses := b.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics.Requests("phone"), Err: kerr.InvalidRecord, Count: -1})
+	var records []*kgo.Record
+	for n := range 40 * partitions {
+		flow := []string{"silent", "other"}[n%2]
+		records = append(records, &kgo.Record{Topic: topics.Orders, Key: fmt.Append(nil, flow, n), Value: fmt.Appendf(nil, `{"workflow":%q}`, flow)})
+	}
+	must(t, b.Client(t).ProduceSync(t.Context(), records...).FirstErr())
+	for _, r := range records {
+		if id := string(r.Key); strings.HasPrefix(id, "other") {
+			i.reaches(t, id, projections.Processing)
+		} else if o := i.reaches(t, id, projections.Pending); o.Steps[0].Attempt != 0 || o.FailureCount != 0 {
+			t.Errorf("an attempt was used up: %+v", o.Steps[0])
+		}
+	}
+	later.Add(int64(refusingRests))
+	oracle.Until(t, "it is tried again, in vain", func() error {
+		i.directory.mu.Lock()
+		defer i.directory.mu.Unlock()
+		if i.directory.refusing[topics.Requests("phone")].rests == refusingRests {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	refuses.Remove()
+	later.Add(int64(2 * refusingRests))
+	for _, r := range records {
+		i.reaches(t, string(r.Key), projections.Processing)
+	}
+	cancel()
+	must(t, errors.Join(<-ended, i.Close()))
 }

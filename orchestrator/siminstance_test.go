@@ -132,7 +132,7 @@ func (in *simInstance) start() {
 	in.members.newLane = func(p int32, state *projections.Partition) owner { return in.lanes[p].next(state) }
 	in.members.pause = func(ctx context.Context, p int32, d time.Duration) bool { return in.lanes[p].pause(ctx, d) }
 	in.members.spawn = func(p int32, keep func()) { in.lanes[p].main = start(func(*process) { keep() }) }
-	in.members.alarm = func(_ context.Context, p int32, why error) {
+	in.members.alarm = func(_ context.Context, p int32, why error, _ func()) {
 		if !errors.Is(why, errStuck) { // trouble that lasts
 			in.Fatalf("%s stops partition %d: %v", in.name, p, why)
 		}

@@ -43,7 +43,7 @@ func (agent) start(env *Env, t task) (e events.Event, away string, fault *events
 	if why := env.Refuses(topic, size); why != "" {
 		return e, "", &events.Error{Code: requestRefused, Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
 	}
-	if env.Away(topic, size) != "" {
+	if env.Away(t.order.ID, topic, size) != "" {
 		return e, topic, nil
 	}
 	return e, "", nil

@@ -25,7 +25,7 @@ steps:
 		Now: inspect.Curtain, Instance: "i-1", Topics: &topics,
 		Workflow: func(string, int) *workflow.Workflow { return flow },
 		Refuses:  func(string, int) string { return "" },
-		Away:     func(string, int) string { return "" },
+		Away:     func(string, string, int) string { return "" },
 	}
 	submission := events.Submission{Workflow: flow.Name, Input: []byte(`{"customer":"c-7"}`)}
 	record := &Record{Topic: topics.Replies}

@@ -31,8 +31,9 @@ type Env struct {
 	// 0 for any other. Nil says so of all.
 	Newer func(name string, version int) int
 	// Refuses says why Kafka would never take a record of size bytes on topic, ""
-	// if it would. Away says why it would not now, though it may later.
-	Refuses, Away func(topic string, size int) string
+	// if it would. Away says why it would not take one of order now, though it may later.
+	Refuses func(topic string, size int) string
+	Away    func(order, topic string, size int) string
 	// Format is the partition's: what is new in a later one is not decided.
 	Format int
 	// Full says that the batch has as much as it should: what waits is not

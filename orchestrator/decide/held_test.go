@@ -22,7 +22,7 @@ func TestHold(t *testing.T) {
 		env := &Env{
 			Now: time.Now(), Instance: "i-1", Topics: &topics,
 			Workflow: func(string, int) *workflow.Workflow { return parseFlow(t, orderFlow) },
-			Away:     func(string, int) string { return "" },
+			Away:     func(string, string, int) string { return "" },
 			Refuses: func(_ string, size int) string {
 				if size > c.limit {
 					return "too large"

@@ -132,7 +132,7 @@ func (s *stage) env(order string) *Env {
 			}
 			return s.flows.Find(name, version)
 		},
-		Away: func(topic string, size int) string { return s.away[topic].why },
+		Away: func(_, topic string, _ int) string { return s.away[topic].why },
 		Refuses: func(topic string, size int) string {
 			if s.brittle && topic == s.topics.Journal && s.hasPill(size) {
 				panic("poison-pill")

@@ -16,7 +16,7 @@ type behind struct {
 // stranded says that an input is to be forwarded to where nothing can be written now.
 func (l *Lane) stranded(in *input) bool {
 	return !in.record.Attrs.IsControl() && in.Unreadable == "" && l.strays(in) &&
-		l.unwritableAt(TopicPartition{in.record.Topic, in.Partition}, in.Record.Size()) != ""
+		l.unwritableAt(TopicPartition{in.record.Topic, in.Partition}, in.Order, in.Record.Size()) != ""
 }
 
 // stays keeps an input that cannot be forwarded, or is behind one, and says whether it

@@ -146,8 +146,9 @@ type World interface {
 	// it would as far as is known.
 	Refuses(topic string, size int) string
 	// Away says why a record of size bytes cannot be written now, though it may be
-	// later, "" if it can as far as is known.
-	Away(at TopicPartition, size int) string
+	// later, "" if it can as far as is known. It is one of an order, or of any if that is
+	// empty.
+	Away(at TopicPartition, order string, size int) string
 	// Format is the one in which may be written, since every member of the group has
 	// spoken it for long enough. Newest is the one that all of them speak now.
 	Format() int
@@ -155,7 +156,9 @@ type World interface {
 	// Added are partitions that somebody added to inputs, as far as is known, each with
 	// the offset at which it begins.
 	Added() map[TopicPartition]int64
-	// Refused tells that a record of size bytes was not taken, and why. Alone says
-	// that it was not in a batch with others.
-	Refused(at TopicPartition, size int, alone bool, err error)
+	// Refused tells that a record of an order, of size bytes, was not taken, and why.
+	// Alone says that it was not in a batch with others.
+	Refused(at TopicPartition, order string, size int, alone bool, err error)
+	// Took tells that a record of a topic was committed.
+	Took(topic string)
 }

@@ -82,20 +82,21 @@ func pause(ctx context.Context, d time.Duration) bool {
 // nowhere is a world without workflows, where all can be written.
 type nowhere struct{}
 
-func (nowhere) Workflow(string, int) *workflow.Workflow       { return nil }
-func (nowhere) Newer(string, int) int                         { return 0 }
-func (nowhere) RequestTopics() []string                       { return nil }
-func (nowhere) CatchUp(context.Context) error                 { return nil }
-func (nowhere) Learn([]string) <-chan struct{}                { return nil }
-func (nowhere) Known(string) bool                             { return true }
-func (nowhere) Refuses(string, int) string                    { return "" }
-func (nowhere) Away(lane.TopicPartition, int) string          { return "" }
-func (nowhere) Seek() uint64                                  { return 1 }
-func (nowhere) Found(uint64) bool                             { return true }
-func (nowhere) Format() int                                   { return 1 }
-func (nowhere) Newest(context.Context) int                    { return 1 }
-func (nowhere) Refused(lane.TopicPartition, int, bool, error) {}
-func (nowhere) Added() map[lane.TopicPartition]int64          { return nil }
+func (nowhere) Workflow(string, int) *workflow.Workflow               { return nil }
+func (nowhere) Newer(string, int) int                                 { return 0 }
+func (nowhere) RequestTopics() []string                               { return nil }
+func (nowhere) CatchUp(context.Context) error                         { return nil }
+func (nowhere) Learn([]string) <-chan struct{}                        { return nil }
+func (nowhere) Known(string) bool                                     { return true }
+func (nowhere) Refuses(string, int) string                            { return "" }
+func (nowhere) Away(lane.TopicPartition, string, int) string          { return "" }
+func (nowhere) Seek() uint64                                          { return 1 }
+func (nowhere) Found(uint64) bool                                     { return true }
+func (nowhere) Format() int                                           { return 1 }
+func (nowhere) Newest(context.Context) int                            { return 1 }
+func (nowhere) Refused(lane.TopicPartition, string, int, bool, error) {}
+func (nowhere) Took(string)                                           {}
+func (nowhere) Added() map[lane.TopicPartition]int64                  { return nil }
 
 // learner is nowhere, and notes what is to be learnt there.
 type learner struct {
@@ -139,7 +140,7 @@ func (c *contender) write(id string) error {
 // decide returns the records of a transaction that [contender.write] commits.
 func (c *contender) decide(id string) []*kgo.Record {
 	return c.lane.Seals(decide.Submit(&decide.Env{
-		Now: now(), Instance: c.id, Topics: c.topics, Refuses: func(string, int) string { return "" }, Away: func(string, int) string { return "" },
+		Now: now(), Instance: c.id, Topics: c.topics, Refuses: func(string, int) string { return "" }, Away: func(string, string, int) string { return "" },
 	}, nil, id, &events.Submission{}, "", errors.New("written by "+c.id)))
 }
 

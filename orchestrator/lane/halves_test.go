@@ -284,6 +284,77 @@ func TestAllInputsAreRefused(t *testing.T) {
 	}
 }
 
+// Of a topic that refuses every record the first ones are found, as is one that is refused
+// for its own sake. Once the agent is away the others wait for it, and batches are what they
+// were.
+func TestATopicRefusesEveryRecord(t *testing.T) {
+	c := newChoosy(t)
+	ids, queue := c.submits(40), c.topics.Requests("payment")
+	c.refuses = func(r *kgo.Record) error {
+		if r.Topic == queue {
+			return kerr.InvalidRecord
+		}
+		return nil
+	}
+	var orders []string
+	c.world.hears = func(topic, order string) {
+		if topic != queue {
+			t.Errorf("%s refuses a record", topic)
+		}
+		if !slices.Contains(orders, order) {
+			orders = append(orders, order)
+		}
+		if len(orders) == 3 {
+			c.world.away[queue] = "it refuses every record"
+		}
+	}
+	c.plays(60)
+	if !slices.Equal(orders, ids[:3]) || len(c.halves.suspects) > 0 || c.position.At(events.InputOrders) != 40 {
+		t.Errorf("refused were records of %q; it goes on with %+v at %v", orders, c.halves, c.position)
+	}
+	if slices.Contains(c.world.took, queue) || !slices.Contains(c.world.took, c.topics.Requests("shipping")) {
+		t.Errorf("the topics that took something: %q", c.world.took)
+	}
+	for i, state := range c.states(ids...) {
+		if want := projections.Processing; i > 1 && state != want {
+			t.Errorf("order %d is %q", i, state)
+		}
+	}
+	if n := len(c.letters()); n != 2 {
+		t.Errorf("%d are put aside", n)
+	}
+
+	delete(c.world.away, queue)
+	c.refuses = func(*kgo.Record) error { return nil }
+	c.plays(1)
+	for _, id := range ids[2:] {
+		o, err := c.state.Order(id)
+		must(t, err)
+		if charge := o.Step("charge"); charge.State != projections.Running || charge.Attempt != 1 || o.FailureCount > 0 {
+			t.Errorf("order %s: %+v", id, charge)
+		}
+	}
+	if !slices.Contains(c.world.took, queue) {
+		t.Error("nobody hears that it is back")
+	}
+}
+
+// What is refused by a topic that takes nothing from now on is not looked for.
+func TestWhatWaitsIsNotSuspected(t *testing.T) {
+	for away, most := range map[string]int{"": 1, "it refuses every record": 0} {
+		l, world := newLane(t)
+		here, _ := l.keys()
+		must(t, l.decide([]*kgo.Record{typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}))
+		l.begin()
+		queue := l.topics.Requests("payment")
+		world.away[queue] = away
+		request := &kgo.Record{Topic: queue, Partition: l.partition, Key: []byte(here)}
+		if l.conclude(&RefusedError{Record: request, Err: kerr.InvalidRecord}) == nil || l.halves.most != most || len(l.halves.suspects) != most {
+			t.Errorf("away %q: it goes on with %+v", away, l.halves)
+		}
+	}
+}
+
 // What was refused before and after another batch was taken is held, and not before
 // one was.
 func TestHeldOnlyAfterAnother(t *testing.T) {

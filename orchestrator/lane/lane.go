@@ -278,15 +278,16 @@ func (l *Lane) conclude(err error) error {
 		// The next owner, which may be us, decides without what was not taken.
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			r := refused.Record
-			l.world.Refused(TopicPartition{r.Topic, r.Partition}, recordSize(r), refused.Alone, refused.Err)
-			if definite(refused.Err) {
+			l.world.Refused(TopicPartition{r.Topic, r.Partition}, string(r.Key), recordSize(r), refused.Alone, refused.Err)
+			// What waits from now on is not looked for among the inputs.
+			if definite(refused.Err) && l.unwritable(r.Topic, recordSize(r)) == "" {
 				l.halves.refused(l.inflight.units, l.time.Timer(), refused, r.Topic == l.topics.DeadLetters)
 			}
 		}
 		if late, ok := errors.AsType[*LateError](err); ok {
 			l.halves.late(l.inflight.bytes)
 			for _, topic := range late.Topics {
-				l.world.Refused(TopicPartition{topic, l.partition}, 0, false, ErrLate)
+				l.world.Refused(TopicPartition{topic, l.partition}, "", 0, false, ErrLate)
 			}
 		}
 		return err
@@ -330,13 +331,14 @@ func (l *Lane) conclude(err error) error {
 // errRaised ends a lane: the partition is claimed anew, in its format.
 var errRaised = errors.New("the partition was raised to another format, and is claimed in that")
 
-// report says in the log what a batch put aside, and notes where it wrote. Before
-// the commit that would be a guess: an owner that was fenced puts nothing aside.
+// report says in the log what a batch put aside, and notes where it wrote, also to the
+// world. Before the commit that would be a guess: an owner that was fenced puts nothing aside.
 func (l *Lane) report(b *Batch) {
 	if b.dropped > 0 {
 		l.log.Warn("inputs that change nothing left no event: their orders have recorded enough of their like", "inputs", b.dropped)
 	}
 	for _, r := range b.records {
+		l.world.Took(r.Topic)
 		if r.Partition != l.partition || !l.topics.Owns(r.Topic) {
 			l.elsewhere.note(TopicPartition{r.Topic, r.Partition})
 		}
@@ -376,8 +378,10 @@ func (l *Lane) env() *decide.Env {
 		Workflow: l.world.Workflow,
 		Newer:    l.world.Newer,
 		Refuses:  l.refuses,
-		Away:     l.unwritable,
-		Format:   l.format,
+		Away: func(order, topic string, size int) string {
+			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
+		},
+		Format: l.format,
 	}
 }
 
@@ -618,12 +622,12 @@ func (l *Lane) refuses(topic string, size int) string {
 
 // unwritable says why a record of size bytes cannot be produced on topic now.
 func (l *Lane) unwritable(topic string, size int) string {
-	return l.unwritableAt(TopicPartition{topic, l.partition}, size)
+	return l.unwritableAt(TopicPartition{topic, l.partition}, "", size)
 }
 
-func (l *Lane) unwritableAt(at TopicPartition, size int) string {
+func (l *Lane) unwritableAt(at TopicPartition, order string, size int) string {
 	if l.unseen.has(at) {
 		return "nobody tells what hangs there"
 	}
-	return l.world.Away(at, size)
+	return l.world.Away(at, order, size)
 }

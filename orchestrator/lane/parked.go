@@ -28,7 +28,8 @@ const (
 	maxParked   = 1_000
 	parkedBytes = 16 << 20
 	// parkedLongest is how long a submission is parked, at most: then it is decided with
-	// what is known. One that strays cannot be.
+	// what is known. One that strays cannot be, nor one of a workflow that may be on what
+	// nobody could read yet of the workflows topic.
 	parkedLongest = time.Hour
 )
 
@@ -197,17 +198,29 @@ func (l *Lane) retryParked(env *decide.Env) error {
 
 // isLate says whether a submission that must wait did so for too long. What strays cannot
 // be decided here: it waits until it can be forwarded, and with it what would be doubled.
+// One whose workflow is still sought waits until that is answered, and with it those of
+// the same order.
 func (l *Lane) isLate(in *input) (bool, error) {
 	switch {
 	case l.time.Timer().Sub(in.parked) < parkedLongest || l.strays(in):
 		return false, nil
-	case len(l.parked.inputs) == 0:
+	case len(l.parked.inputs) == 0 && in.Unreadable != "":
 		return true, nil
 	case in.Unreadable != "":
 		return false, nil
 	}
 	order, err := l.order(in.Order)
-	return order == nil, err
+	if order != nil || err != nil {
+		return len(l.parked.inputs) == 0, err
+	}
+	_, second := l.parked.orders[in.Order]
+	return !second && !l.seeks(in), nil
+}
+
+// seeks says that nobody can tell yet whether a submission's workflow is there.
+func (l *Lane) seeks(in *input) bool {
+	s := &in.Submission
+	return in.sought > 0 && !l.world.Found(in.sought) && l.world.Workflow(s.Workflow, s.Version) == nil && l.notRun(in) == nil
 }
 
 // notRun says why a submission cannot be decided here, nil if that is not since its
@@ -222,15 +235,12 @@ func (l *Lane) notRun(in *input) error {
 }
 
 // giveUp decides on a submission that was parked for too long. It is rejected, if its
-// workflow could not be read; else its status messages go to the namespace's topic, if it
-// is not sure whether its own is there.
+// workflow is not run here; else its status messages go to the namespace's topic, if it is
+// not sure whether its own is there.
 func (l *Lane) giveUp(env *decide.Env, in *input) error {
 	s, refuses := &in.Submission, env.Refuses
 	if in.Problem == nil {
 		in.Problem = l.notRun(in)
-	}
-	if in.Problem == nil && s.Workflow != "" && l.world.Workflow(s.Workflow, s.Version) == nil {
-		in.Problem = fmt.Errorf("its workflow, %s, could not be read for %s", decide.Cut(s.Workflow, decide.MaxName), parkedLongest)
 	}
 	if to := s.ReplyTo; to != "" {
 		if why := l.unwritable(to, decide.EnvelopeSize); why != "" {

@@ -278,30 +278,54 @@ func TestParkingIsBounded(t *testing.T) {
 	}
 }
 
-// What is parked for too long is decided on with what is known. A submission behind it of
-// the same order changes nothing.
+// What is parked for too long is decided on with what is known.
 func TestParkingEnds(t *testing.T) {
 	l := newParkingLane(t)
 	now := time.Now()
 	l.time.Timer = func() time.Time { return now }
-	l.world.found, l.world.away["shop.status"] = 0, "it is not sure whether it is there"
-	first := l.reads(l.ids[0], `{"workflow":"call","replyTo":"shop.status"}`)
-	l.reads(l.ids[1], `{"workflow":"order","replyTo":"shop.status"}`)
-	l.reads(l.ids[0], `{"workflow":"order"}`)
+	l.world.away["shop.status"] = "it is not sure whether it is there"
+	first := l.reads(l.ids[1], `{"workflow":"order","replyTo":"shop.status"}`)
+	l.reads(l.ids[4], `{"workflow":"none","replyTo":"shop.status"}`)
+	l.reads(l.ids[1], `{"workflow":"order"}`)
 	l.reads(l.ids[2], `nonsense`)
 	now = now.Add(parkedLongest - 1)
 	must(t, l.supervise())
 	l.expects(first)
-	last := l.reads(l.ids[3], `{"workflow":"call"}`)
+	last := l.reads(l.ids[3], `{"workflow":"order","replyTo":"shop.status"}`)
 	now = now.Add(1)
 	must(t, l.supervise())
-	l.expects(last, "0 Rejected", "1 Processing", l.topics.DeadLetters)
-	if o := l.current.orders[l.ids[0]].order; !strings.Contains(o.Reason, "workflow, call, could not be read") || o.ReplyTo != "" {
-		t.Errorf("it is rejected since %s, and %q hears of it", o.Reason, o.ReplyTo)
+	l.expects(last, "1 Processing", "4 Rejected", l.topics.DeadLetters)
+	for _, id := range []string{l.ids[1], l.ids[4]} {
+		if o := l.current.orders[id].order; o.ReplyTo != "" {
+			t.Errorf("the status messages of %s go to %q", id, o.ReplyTo)
+		}
 	}
-	if o := l.current.orders[l.ids[1]].order; o.ReplyTo != "" {
-		t.Errorf("its status messages go to %q", o.ReplyTo)
+}
+
+// A submission is rejected as of an unknown workflow only once the workflows were read to
+// their end, however long that takes, and what came for its order waits behind it.
+func TestAnUnknownWorkflowIsSoughtForLong(t *testing.T) {
+	l := newParkingLane(t)
+	now := time.Now()
+	l.time.Timer = func() time.Time { return now }
+	l.world.found = 0
+	first := l.reads(l.ids[0], `{"workflow":"call"}`)
+	l.reads(l.ids[0], `{"workflow":"order"}`)
+	l.reads(l.ids[2], `nonsense`)
+	l.reads(l.ids[4], `{"workflow":"none"}`)
+	now = now.Add(30 * parkedLongest)
+	l.reads(l.ids[1], `{"workflow":"order"}`)
+	must(t, l.supervise())
+	l.expects(first, "1 Processing")
+	l.world.flows.Add(parseFlow(t, callFlow))
+	must(t, l.supervise())
+	if o := l.current.orders[l.ids[0]].order; o.Workflow != "call" {
+		t.Errorf("it is an order of %s", o.Workflow)
 	}
+	l.expects(first+3, "0 Processing", "1 Processing", l.topics.DeadLetters)
+	l.world.found = 2
+	must(t, l.supervise())
+	l.expects(l.offset+1, "0 Processing", "1 Processing", "4 Rejected", l.topics.DeadLetters)
 }
 
 // What cannot be forwarded is not written, however long it waits. It keeps nothing waiting
@@ -319,6 +343,7 @@ func TestWhatStraysWaitsOn(t *testing.T) {
 	l.reads(l.ids[2], `nonsense`)
 	l.reads(l.ids[1], `{"workflow":"none"}`)
 	now = now.Add(parkedLongest)
+	l.world.found = 1
 	must(t, l.supervise())
 	l.expects(first, "0 Rejected", "1 Processing")
 	if l.current.orders[l.ids[1]].order.Conflicted {

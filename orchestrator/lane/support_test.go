@@ -23,10 +23,12 @@ type still struct {
 	learns   func([]string) // is told of what is asked
 	reads    func()         // is called before it says what was read
 	answered chan struct{}
-	newer    map[string]int    // level, by name
-	refuses  map[string]string // why, by topic
-	away     map[string]string // why, by topic
-	refused  []string          // what the lane told
+	newer    map[string]int            // level, by name
+	refuses  map[string]string         // why, by topic
+	away     map[string]string         // why, by topic
+	refused  []string                  // what the lane told
+	took     []string                  // the same, of topics
+	hears    func(topic, order string) // is told of what was refused
 	format   int
 	added    map[TopicPartition]int64
 	sought   uint64 // how often a workflow was sought, and of these how many were found
@@ -70,7 +72,7 @@ const unknown = "Kafka has not said yet what it is"
 
 func (w *still) Refuses(topic string, _ int) string { return w.refuses[topic] }
 
-func (w *still) Away(at TopicPartition, _ int) string { return w.away[at.Topic] }
+func (w *still) Away(at TopicPartition, _ string, _ int) string { return w.away[at.Topic] }
 
 func (w *still) Seek() uint64 { w.sought++; return w.sought }
 
@@ -87,9 +89,14 @@ func (w *still) Newest(context.Context) int { return w.format }
 
 func (w *still) Added() map[TopicPartition]int64 { return w.added }
 
-func (w *still) Refused(at TopicPartition, size int, _ bool, err error) {
+func (w *still) Refused(at TopicPartition, order string, size int, _ bool, err error) {
+	if w.hears != nil {
+		w.hears(at.Topic, order)
+	}
 	w.refused = append(w.refused, fmt.Sprint(at.Topic, " ", size, " ", err))
 }
+
+func (w *still) Took(topic string) { w.took = append(w.took, topic) }
 
 // newLane returns a lane without Kafka for partition 5 of 12, and its world, which
 // knows the workflow order.

@@ -295,7 +295,7 @@ func TestATakeoverLooksAtAllDeadlines(t *testing.T) {
 	c := newContender(t, b, topics, "i-1")
 	c.takeOver()
 	must(t, c.lane.Concludes(c.lane.Writes(c.lane.Seals(decide.Submit(&decide.Env{
-		Now: now().Add(-time.Hour), Topics: topics, Refuses: func(string, int) string { return "" }, Away: func(string, int) string { return "" },
+		Now: now().Add(-time.Hour), Topics: topics, Refuses: func(string, int) string { return "" }, Away: func(string, string, int) string { return "" },
 		Workflow: func(string, int) *workflow.Workflow { return flow },
 	}, nil, "late", &events.Submission{Workflow: "order"}, "", nil))...)))
 	for range 2 {
