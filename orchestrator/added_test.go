@@ -170,3 +170,29 @@ func TestAddedPartitionsAreFoundBesideOneWithoutALeader(t *testing.T) {
 		t.Errorf("found are %v: %v", got, err)
 	}
 }
+
+// With how many partitions the journal was begun stands in any that was claimed, though
+// another has no leader. Where none of the others tells, nobody knows: it is not 0.
+func TestTheNumberOfPartitionsBesideOneWithoutALeader(t *testing.T) {
+	for leaderless, want := range map[int32]int32{0: 3, 2: 0} {
+		t.Run(fmt.Sprint(leaderless), func(t *testing.T) {
+			b := kafka.Embedded(t)
+			topics, err := events.NewTopics(kafka.Namespace(t))
+			must(t, err)
+			_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 3, 1)
+			must(t, err)
+			client := b.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			claim := events.Event{Type: events.PartitionClaimed, Instance: "i-0", Claim: "c", Partitions: 3}
+			must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Journal, Partition: 2, Value: claim.Append(nil)}).FirstErr())
+			b.Leaderless(t, leaderless, topics.Journal)
+
+			if n, err := partitionsOf(t.Context(), b.Client(t), topics.Journal, 3); n != want || (err == nil) != (want > 0) {
+				t.Errorf("it was begun with %d: %v", n, err)
+			}
+			differences, err := CheckTopics(t.Context(), b.Client(t), &topics, nil)
+			if (err == nil) != (want > 0) || len(differences) > 0 && differences[0].Harmful {
+				t.Errorf("found are %v: %v", differences, err)
+			}
+		})
+	}
+}

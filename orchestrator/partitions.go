@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func (i *Instance) countPartitions(ctx context.Context) (int32, error) {
 	}
 	n := int32(len(metadata.Topics[i.topics.Journal].Partitions))
 	if problems == nil {
-		begun, err := partitionsOf(ctx, i.client, i.topics.Journal)
+		begun, err := partitionsOf(ctx, i.client, i.topics.Journal, n)
 		if err != nil {
 			return 0, err
 		}
@@ -126,23 +127,19 @@ func (i *Instance) lookForStarts(ctx context.Context) error {
 const firstClaimTimeout = 5 * time.Second
 
 // partitionsOf returns with how many partitions a journal was begun, 0 if nobody has
-// claimed any. That stands in the first record of each that was claimed.
-func partitionsOf(ctx context.Context, client *kgo.Client, journal string) (int32, error) {
+// claimed any; it has so many now. That stands in the first record of each that was
+// claimed: one without a leader is in nobody's way, unless no other tells.
+func partitionsOf(ctx context.Context, client *kgo.Client, journal string, has int32) (int32, error) {
 	admin := kadm.NewClient(client)
-	starts, err := admin.ListStartOffsets(ctx, journal)
-	if err != nil {
-		return 0, fmt.Errorf("find the beginning of the journal: %w", err)
-	}
-	ends, err := admin.ListEndOffsets(ctx, journal)
-	if err != nil {
-		return 0, fmt.Errorf("find the end of the journal: %w", err)
-	}
+	starts, noStarts := admin.ListStartOffsets(ctx, journal) // of the others though some have no leader
+	ends, noEnds := admin.ListEndOffsets(ctx, journal)
+	why := cmp.Or(noStarts, noEnds, starts.Error(), ends.Error(), errors.New("nobody says where it begins and ends"))
 	var silent error
-	for p := range int32(len(ends[journal])) { // added ones are behind the others
-		start, _ := starts.Lookup(journal, p)
-		end, _ := ends.Lookup(journal, p)
-		if err := errors.Join(start.Err, end.Err); err != nil {
-			silent = fmt.Errorf("look at the journal's partition %d: %w", p, err)
+	for p := range has { // added ones are behind the others
+		start, begins := starts.Lookup(journal, p)
+		end, stops := ends.Lookup(journal, p)
+		if !begins || !stops || start.Err != nil || end.Err != nil {
+			silent = fmt.Errorf("look at the journal's partition %d: %w", p, why)
 			continue
 		}
 		if start.Offset == end.Offset {

@@ -224,7 +224,7 @@ func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics,
 	partitions := int32(len(metadata.Topics[topics.Journal].Partitions))
 	begun := int32(0)
 	if partitions > 0 {
-		if begun, err = partitionsOf(ctx, client, topics.Journal); err != nil {
+		if begun, err = partitionsOf(ctx, client, topics.Journal, partitions); err != nil {
 			return nil, err
 		}
 		partitions = cmp.Or(begun, partitions)

@@ -404,8 +404,12 @@ func (h *torn) recreate(topic string) {
 	h.Helper()
 	_, err := h.broker.Admin(h.T).DeleteTopics(h.Context(), topic)
 	must(h, err)
+	anew := false // Kafka may show the one that is gone a little longer
 	oracle.Until(h, topic+" is made anew", func() error {
-		_, err := CreateTopics(h.Context(), h.broker.Admin(h.T), &h.topics, 2, 1)
+		created, err := CreateTopics(h.Context(), h.broker.Admin(h.T), &h.topics, 2, 1)
+		if anew = anew || slices.Contains(created, topic); err == nil && !anew {
+			err = fmt.Errorf("%q were created", created)
+		}
 		return err
 	})
 	h.client = h.producer() // the other knows the topic that is gone

@@ -208,7 +208,7 @@ func (k *broker) Open(ctx context.Context, places ...lane.TopicPartition) (open 
 	}
 	open, unknown := OpenTransactions(ctx, k.client, on)
 	for at, err := range unknown {
-		if at.Topic == k.topics.Journal {
+		if at.Topic == k.topics.Journal && at.Partition == k.partition {
 			return nil, nil, fmt.Errorf("look for open transactions on %s partition %d: %w", at.Topic, at.Partition, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -51,5 +52,26 @@ func TestPlacesBesideOneWithoutALeader(t *testing.T) {
 	}
 	if at, err := k.Since(t.Context(), lane.TopicPartition{Topic: topics.Replies, Partition: 1}, began); err == nil {
 		t.Errorf("of the other it is said that it has offset %d", at)
+	}
+}
+
+// What hangs is looked for though the journal of another partition has no leader: only the
+// lane's own must answer.
+func TestAnotherPartitionsJournalWithoutALeader(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	_, err = b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, topics.Journal)
+	must(t, err)
+	b.Leaderless(t, 1, topics.Journal)
+	k := reached(t, b, &topics)
+	own, other := lane.TopicPartition{Topic: topics.Journal}, lane.TopicPartition{Topic: topics.Journal, Partition: 1}
+	_, unseen, silent, err := k.Everywhere(t.Context())
+	if want := []lane.TopicPartition{other}; err != nil || silent != nil || !slices.Equal(unseen, want) {
+		t.Errorf("everywhere: unseen are %v: %v, %v", unseen, silent, err)
+	}
+	_, unseen, err = k.Open(t.Context(), own, other)
+	if want := []lane.TopicPartition{other}; err != nil || !slices.Equal(unseen, want) {
+		t.Errorf("unseen are %v: %v", unseen, err)
 	}
 }

@@ -2,9 +2,12 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -61,6 +64,64 @@ func TestACallersBrokerIsKilled(t *testing.T) {
 			heard.Hears(fmt.Sprintf("far-%s-%d", when, k), "received", "completed")
 		}
 	}
+}
+
+// Instances that start while a partition of the journal and of all inputs has no leader
+// serve and follow all others, and that one when its leader is back.
+func TestInstancesStartWhileABrokerIsAway(t *testing.T) {
+	t.Parallel()
+	suite := newTwoBrokers(t)
+	w := suite.world
+	const lost = 1
+	w.move(lost, w.Topics.Partitioned()...)
+	suite.instance.Stop()
+	suite.second.Kill(t)
+	instances := []*waybill.Instance{w.Begin("i-2", t.TempDir()), w.Begin("i-3", t.TempDir())}
+	completes := func(order string) {
+		w.Submit(order, `{"workflow":"near"}`)
+		for _, i := range instances {
+			w.order(i, order, in(projections.Processed))
+		}
+	}
+	var waiting []string
+	for k := range 30 {
+		order := fmt.Sprintf("o-%d", k)
+		if instances[0].Partition(order) == lost {
+			waiting = append(waiting, order)
+		} else {
+			completes(order)
+		}
+	}
+	suite.second.Start(t)
+	for _, order := range waiting {
+		completes(order)
+	}
+	w.Audit() // while the second broker is there
+}
+
+// move has the second broker alone keep a partition of some topics.
+func (w *world) move(partition int32, topics ...string) {
+	w.Helper()
+	var to kadm.AlterPartitionAssignmentsReq
+	for _, topic := range topics {
+		to.Assign(topic, partition, []int32{2})
+	}
+	answer, err := w.Admin.AlterPartitionAssignments(w.Context(), to)
+	if err := errors.Join(err, answer.Error()); err != nil {
+		w.Fatal(err)
+	}
+	w.until("the partition has moved", func() error {
+		found, err := w.Admin.Metadata(w.Context(), topics...)
+		if err != nil {
+			return err
+		}
+		for topic, is := range found.Topics {
+			if p := is.Partitions[partition]; p.Err != nil || p.Leader != 2 || !slices.Equal(p.Replicas, []int32{2}) {
+				return fmt.Errorf("%s: leader %d of %d, %v", topic, p.Leader, p.Replicas, p.Err)
+			}
+		}
+		return nil
+	})
 }
 
 type twoBrokers struct {

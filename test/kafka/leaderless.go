@@ -27,7 +27,15 @@ func (b *Broker) Leaderless(t testing.TB, partition int32, topics ...string) {
 	}
 	b.Fake.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		b.Fake.KeepControl()
-		known.SetVersion(r.GetVersion())
-		return known, nil, true
+		answer := *known
+		answer.SetVersion(r.GetVersion())
+		if asked, ok := r.(*kmsg.MetadataRequest); ok && asked.Topics != nil {
+			answer.Topics = slices.DeleteFunc(slices.Clone(known.Topics), func(have kmsg.MetadataResponseTopic) bool {
+				return !slices.ContainsFunc(asked.Topics, func(t kmsg.MetadataRequestTopic) bool {
+					return t.Topic != nil && *t.Topic == *have.Topic || t.TopicID == have.TopicID
+				})
+			})
+		}
+		return &answer, nil, true
 	})
 }

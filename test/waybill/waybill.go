@@ -103,6 +103,14 @@ func On(t testing.TB, b *kafka.Broker) *Waybill {
 // partitions that it was given.
 func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *Instance {
 	w.Helper()
+	i := w.Begin(id, dir, settings...)
+	oracle.Until(w, "instance "+id+" is ready", i.Ready)
+	return i
+}
+
+// Begin does the same, and does not wait until any partition is served.
+func (w *Waybill) Begin(id, dir string, settings ...func(*orchestrator.Config)) *Instance {
+	w.Helper()
 	config := orchestrator.Config{
 		ID: id, Namespace: w.Namespace, DataDir: dir,
 		Kafka:          []kgo.Opt{kgo.SeedBrokers(w.Broker.Brokers...)},
@@ -127,7 +135,6 @@ func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *I
 	})}
 	w.Cleanup(i.Stop)
 	w.Instances = append(w.Instances, i)
-	oracle.Until(w, "instance "+id+" is ready", i.Ready)
 	return i
 }
 
