@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -48,6 +49,7 @@ type directory struct {
 	mu       sync.Mutex
 	topics   map[string]topicFacts
 	refusing map[string]*refusing // by topic
+	refuse   atomic.Int32         // how many these are
 	wanted   map[string]bool      // what Kafka is to be asked about
 	asks     chan struct{}        // has one, if something is
 	answered chan struct{}        // closed and replaced with each answer

@@ -38,6 +38,7 @@ func (d *directory) invalid(topic, order string, err error) {
 	if r == nil {
 		r = &refusing{orders: make(map[string]bool)}
 		d.refusing[topic] = r
+		d.refuse.Add(1)
 	}
 	r.orders[order], r.why = true, "it refuses every record: "+cluster.Refusal(topic, err)
 	switch {
@@ -71,6 +72,9 @@ func (d *directory) rests(topic, order string) string {
 
 // Took notes that Kafka has committed a record of a topic.
 func (d *directory) Took(topic string) {
+	if d.refuse.Load() == 0 { // as nearly always
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := d.refusing[topic]
@@ -78,6 +82,7 @@ func (d *directory) Took(topic string) {
 		return
 	}
 	delete(d.refusing, topic)
+	d.refuse.Add(-1)
 	if r.rests > 0 {
 		d.log.Info("an agent is back: its topic takes records", "agent", d.agent(topic), "topic", topic)
 	}
