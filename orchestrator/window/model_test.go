@@ -1,0 +1,370 @@
+package window
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// model is an agent, and lanes that ask it for what waits, each by a window of its own.
+type model struct {
+	*testing.T
+	random  *rand.Rand
+	now     time.Time
+	began   time.Time
+	happens happenings
+	lanes   []*modelLane
+
+	// The agent has so many workers, and works on what comes first.
+	workers, busy int
+	queue         []request
+	skips         bool // what is late (A4)
+	away          bool
+	work          map[string]func() time.Duration
+	timeouts      map[string]time.Duration
+
+	expired, failed, done, late int
+	probes                      int
+	last                        time.Time // when one was done
+}
+
+type modelLane struct {
+	window *Window
+	waits  []*modelStep
+	timer  time.Time
+}
+
+type modelStep struct {
+	lane      int
+	operation string
+	timeout   time.Duration
+	tried     int
+	asked     time.Time // zero while it is not under way
+}
+
+type request struct {
+	step  *modelStep
+	asked time.Time
+}
+
+// attempts is how often a step is tried.
+const attempts = 3
+
+type happening struct {
+	at time.Time
+	n  int
+	do func()
+}
+
+type happenings []happening
+
+func (h happenings) Len() int { return len(h) }
+func (h happenings) Less(i, j int) bool {
+	return h[i].at.Before(h[j].at) || h[i].at.Equal(h[j].at) && h[i].n < h[j].n
+}
+func (h happenings) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *happenings) Push(x any)   { *h = append(*h, x.(happening)) }
+func (h *happenings) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+func newModel(t *testing.T, lanes, workers int, skips bool) *model {
+	now := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+	m := &model{
+		T: t, random: rand.New(rand.NewPCG(1, 2)), now: now, began: now, last: now,
+		workers: workers, skips: skips, work: make(map[string]func() time.Duration), timeouts: make(map[string]time.Duration),
+	}
+	for range lanes {
+		m.lanes = append(m.lanes, &modelLane{window: New(100 / float64(lanes))})
+	}
+	return m
+}
+
+// takes says how long the agent works on an operation, half as long and half as much
+// again.
+func (m *model) takes(operation string, d time.Duration) {
+	m.work[operation] = func() time.Duration { return d/2 + m.upTo(d) }
+}
+
+func (m *model) upTo(d time.Duration) time.Duration { return time.Duration(m.random.Int64N(int64(d))) }
+
+func (m *model) in(d time.Duration, do func()) {
+	heap.Push(&m.happens, happening{m.now.Add(d), m.probes, do})
+	m.probes++
+}
+
+func (m *model) submit(n int, operation string, timeout time.Duration) {
+	m.timeouts[operation] = timeout
+	for i := range n {
+		m.wait(&modelStep{lane: i % len(m.lanes), operation: operation, timeout: timeout})
+	}
+}
+
+func (m *model) wait(s *modelStep) {
+	l := m.lanes[s.lane]
+	l.waits = append(l.waits, s)
+	l.window.Waits(s.operation, s.timeout, 1)
+	m.ask(s.lane)
+}
+
+const (
+	commits = 20 * time.Millisecond // until a request is there
+	hears   = 20 * time.Millisecond // until a lane reads a reply
+	ticks   = 250 * time.Millisecond
+	skew    = 100 * time.Millisecond
+)
+
+// ask asks for what waits in a lane, as far as there is room.
+func (m *model) ask(n int) {
+	l := m.lanes[n]
+	for {
+		free := make(map[string]bool)
+		for name := range m.work {
+			free[name] = l.window.Free(name, m.timeouts[name], m.now) > 0
+		}
+		next := -1
+		for name := range m.work {
+			if free[name] {
+				next = slices.IndexFunc(l.waits, func(s *modelStep) bool { return free[s.operation] })
+				break
+			}
+		}
+		if next < 0 {
+			break
+		}
+		s := l.waits[next]
+		l.waits = slices.Delete(l.waits, next, next+1)
+		l.window.Waits(s.operation, s.timeout, -1)
+		asked := m.now
+		l.window.Asked(s.operation, s.timeout, asked)
+		s.asked = asked
+		m.in(commits, func() {
+			m.queue = append(m.queue, request{s, asked})
+			m.agent()
+		})
+		m.in(s.timeout+skew, func() { m.expire(s, asked) })
+	}
+	if len(l.waits) > 0 && !l.timer.After(m.now) {
+		l.timer = m.now.Add(ticks)
+		m.in(ticks, func() { m.ask(n) })
+	}
+}
+
+func (m *model) expire(s *modelStep, asked time.Time) {
+	if s.asked != asked {
+		return
+	}
+	m.expired++
+	s.asked = time.Time{}
+	m.lanes[s.lane].window.Expired(s.operation, s.timeout, asked, m.now)
+	if s.tried++; s.tried == attempts {
+		m.failed++
+		m.ask(s.lane)
+		return
+	}
+	m.in(time.Second/2+m.upTo(time.Second), func() { m.wait(s) })
+	m.ask(s.lane)
+}
+
+func (m *model) agent() {
+	for !m.away && m.busy < m.workers && len(m.queue) > 0 {
+		r := m.queue[0]
+		m.queue = m.queue[1:]
+		if m.skips && m.now.Sub(r.asked) > r.step.timeout {
+			continue
+		}
+		m.busy++
+		m.in(m.work[r.step.operation](), func() {
+			m.busy--
+			written := m.now
+			m.in(hears, func() { m.answer(r, written) })
+			m.agent()
+		})
+	}
+}
+
+func (m *model) answer(r request, written time.Time) {
+	s := r.step
+	w := m.lanes[s.lane].window
+	if s.asked != r.asked {
+		m.late++
+		w.Late(r.asked, m.now)
+	} else {
+		s.asked = time.Time{}
+		m.done++
+		m.last = m.now
+		w.Answered(s.operation, r.asked, r.asked.Add(commits), written, m.now)
+	}
+	m.ask(s.lane)
+}
+
+// run lets time pass until so many steps have ended, or so long.
+func (m *model) run(ends int, most time.Duration) {
+	until := m.began.Add(most)
+	for m.done+m.failed < ends && len(m.happens) > 0 && !m.happens[0].at.After(until) {
+		h := heap.Pop(&m.happens).(happening)
+		m.now = h.at
+		h.do()
+	}
+	if m.done+m.failed < ends {
+		m.now = until
+	}
+}
+
+// all are agents of each sort, seen from few lanes and from many.
+func all(t *testing.T, check func(t *testing.T, lanes int, skips bool)) {
+	for _, lanes := range []int{1, 12, 64} {
+		for _, skips := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d lanes, skips %v", lanes, skips), func(t *testing.T) {
+				t.Parallel()
+				check(t, lanes, skips)
+			})
+		}
+	}
+}
+
+// ended checks that all were done, in the time that the agent needs and a part of it
+// more, with so many attempts that expired.
+func (m *model) ended(n, expired int, needs time.Duration, more float64) {
+	m.Helper()
+	took := m.last.Sub(m.began)
+	m.Logf("%d done, %d failed, %d expired, %d late answers, in %s of %s", m.done, m.failed, m.expired, m.late, took.Round(time.Millisecond), needs)
+	if m.done != n || m.expired > expired || float64(took) > float64(needs)*(1+more) {
+		m.Errorf("%d of %d are done, %d attempts expired, and it took %s of %s", m.done, n, m.expired, took, needs)
+	}
+}
+
+// A burst waits here, and not at the agent.
+func TestABurst(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		for _, workers := range []int{1, 50} {
+			m := newModel(t, lanes, workers, skips)
+			m.takes("a", time.Duration(workers)*time.Second/170)
+			m.submit(8_000, "a", 5*time.Second)
+			m.run(8_000, time.Hour)
+			m.ended(8_000, 0, 8_000*time.Second/170, 0.1)
+		}
+	})
+}
+
+// More than the agent takes, for a long time.
+func TestAnOverload(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 50, skips)
+		m.takes("a", 50*time.Second/170)
+		for i := range 360 {
+			m.in(time.Duration(i)*time.Second, func() { m.submit(200, "a", 5*time.Second) })
+		}
+		n := 360 * 200
+		m.run(n, 3*time.Hour)
+		m.ended(n, n/40, time.Duration(n)*time.Second/170, 0.05)
+	})
+}
+
+// What an agent works on does not queue.
+func TestLongWork(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1_000_000, skips)
+		m.takes("a", 5*time.Second)
+		m.submit(5_000, "a", time.Hour)
+		m.run(5_000, time.Hour)
+		m.ended(5_000, 0, 8*time.Second, 0)
+
+		m = newModel(t, lanes, 1_000, skips)
+		m.takes("a", 40*time.Second)
+		for i := range 360 {
+			m.in(time.Duration(i)*time.Second, func() { m.submit(20, "a", time.Minute) })
+		}
+		m.run(12_000, time.Hour)
+		m.ended(12_000, 0, 660*time.Second, 0.05)
+
+		m = newModel(t, lanes, 1_000_000, skips)
+		m.takes("a", time.Second)
+		for i := range 300 {
+			m.in(time.Duration(i)*time.Second, func() { m.submit(100, "a", time.Minute) })
+		}
+		m.in(50*time.Second, func() { m.takes("a", 38*time.Second) })
+		m.run(30_000, time.Hour)
+		m.ended(30_000, 0, 360*time.Second, 0.6)
+	})
+}
+
+// An agent that is away is probed, and goes on when it is back.
+func TestAway(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		const gone = 10 * time.Minute
+		m := newModel(t, lanes, 1, skips)
+		m.takes("a", time.Second/170)
+		m.away = true
+		m.submit(5_000, "a", 5*time.Second)
+		m.run(5_000, gone)
+		if m.expired > 300+50*lanes {
+			t.Errorf("%d attempts expired of an agent that is away", m.expired)
+		}
+		m.away, m.began = false, m.now
+		m.agent()
+		m.run(5_000, time.Hour)
+		m.ended(5_000, m.expired, 5_000*time.Second/170+20*time.Second, 0)
+	})
+}
+
+// An agent becomes slow, and quick again.
+func TestASlowWhile(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1, skips)
+		m.takes("a", time.Second/170)
+		m.submit(8_000, "a", 5*time.Second)
+		m.in(10*time.Second, func() { m.takes("a", time.Second/20) })
+		m.in(40*time.Second, func() { m.takes("a", time.Second/170) })
+		m.run(8_000, time.Hour)
+		m.ended(8_000, 700, 74*time.Second, 0.2)
+	})
+}
+
+// An agent that takes two a second of all lanes together: most lanes have none under way.
+func TestASlowAgent(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1, skips)
+		m.takes("a", time.Second/2)
+		m.submit(640, "a", 5*time.Second)
+		m.run(640, 2*time.Hour)
+		t.Logf("%d done, %d failed, %d expired, %d late, %s", m.done, m.failed, m.expired, m.late, m.last.Sub(m.began))
+		if m.done < 480 || m.done+m.failed != 640 {
+			t.Errorf("%d of 640 are done, %d failed", m.done, m.failed)
+		}
+	})
+}
+
+// What takes an hour, and was never answered, is not in the way of what is quick.
+func TestNobodyWaitsBehindAnHour(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1_000_000, skips)
+		m.takes("hour", 50*time.Minute)
+		m.takes("quick", time.Second/20)
+		m.submit(500, "hour", 2*time.Hour)
+		m.submit(500, "quick", time.Second/2)
+		m.run(500, 30*time.Minute)
+		m.ended(500, 0, time.Minute, 0)
+	})
+}
+
+// Operations of a second and of a minute on one agent.
+func TestTwoTimeouts(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 100, skips)
+		m.takes("long", 5*time.Second)
+		m.takes("short", time.Second/10)
+		m.submit(4_000, "long", time.Minute)
+		m.submit(4_000, "short", time.Second)
+		m.run(8_000, 2*time.Hour)
+		t.Logf("%d done, %d failed, %d expired, %d late, %s", m.done, m.failed, m.expired, m.late, m.last.Sub(m.began))
+		if m.done < 7_000 || m.done+m.failed != 8_000 {
+			t.Errorf("%d of 8000 are done, %d failed", m.done, m.failed)
+		}
+	})
+}
