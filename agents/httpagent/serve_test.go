@@ -97,7 +97,7 @@ operations:
 	ask := func(r events.Request) string {
 		t.Helper()
 		r.Step, r.Attempt, r.ReplyTo = "charge", 1, "waybill.replies"
-		r.IdempotencyKey = events.IdempotencyKey(r.Order, r.Step, r.Undo, 0)
+		r.IdempotencyKey = events.IdempotencyKey(r.Order, r.Step, 0)
 		if r.CompleteBy.IsZero() {
 			r.CompleteBy = time.Now().Add(time.Minute)
 		}
