@@ -31,9 +31,9 @@ type Request[In any] struct {
 	Order, Step string
 	// Attempt counts the attempts of the step from 1.
 	Attempt int
-	// IdempotencyKey is the same for every automatic retry of the step; an undo
-	// and an operator's resubmission have their own. Pass it on to the remote
-	// service, so that it recognises a repeat (A3).
+	// IdempotencyKey is the same for every automatic retry of the step, and where an
+	// operator resubmits what nobody answered; an undo has its own. Pass it on to the
+	// remote service, so that it recognises a repeat (A3).
 	IdempotencyKey string
 	// CompleteBy ends the attempt (A4). It is also the deadline of the context.
 	CompleteBy time.Time

@@ -39,8 +39,10 @@ const (
 	OrderErrored Type = "waybill.order.errored"
 	// OrderResubmitted lets an order that was stopped go on (P3): every step, or
 	// undo, that failed begins again with a new idempotency key, or with the last
-	// one if SameKey. With Step, that step gets Input. By, Reason, Command, and
-	// LockedBy while a step still runs.
+	// one if SameKey, or if Kept names it; NewKey says that the operator wanted new
+	// ones. What MayHaveRun names has run under its last key, or not, and is undone
+	// under that one, too. These three are there since format 3. With Step, that step
+	// gets Input. By, Reason, Command, and LockedBy while a step still runs.
 	OrderResubmitted Type = "waybill.order.resubmitted"
 	// OrderCompensating begins to undo what was done (V5): End (the state that
 	// it leads to), Reason, Step and Error where a failure caused it, By and
@@ -206,6 +208,10 @@ type Event struct {
 	Command string `json:"command,omitzero"`
 	By      string `json:"by,omitzero"`
 	SameKey bool   `json:"sameKey,omitzero"`
+	NewKey  bool   `json:"newKey,omitzero"`
+	// Kept and MayHaveRun name steps of a resubmission: see [OrderResubmitted].
+	Kept       []string `json:"kept,omitzero"`
+	MayHaveRun []string `json:"mayHaveRun,omitzero"`
 	// End is the state that compensation leads to: Compensated or Cancelled.
 	End       string   `json:"end,omitzero"`
 	Undone    []string `json:"undone,omitzero"`

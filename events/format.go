@@ -6,8 +6,13 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 2
+const JournalFormat = 3
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
 const CourierFormat = 2
+
+// KeysFormat is the format since which a resubmission keeps the idempotency keys of
+// what was not answered with an error, and a step is undone under every key under
+// which it may have run.
+const KeysFormat = 3

@@ -160,8 +160,10 @@ type Command struct {
 	Input jsontext.Value `json:"input,omitzero"`
 	// Output is what later steps see of a step that is skipped.
 	Output jsontext.Value `json:"output,omitzero"`
-	// SameKey resubmits with the idempotency keys of before.
+	// SameKey resubmits with the idempotency keys of before, NewKey with new ones. With
+	// neither, what was answered with an error gets a new one; both together are refused.
 	SameKey bool `json:"sameKey,omitzero"`
+	NewKey  bool `json:"newKey,omitzero"`
 	// Discard releases without the first input that waits.
 	Discard bool `json:"discard,omitzero"`
 	// By says who acts, and Note why.
@@ -169,14 +171,19 @@ type Command struct {
 	Note string `json:"note,omitzero"`
 }
 
-// IdempotencyKey is the key of a step's requests (A3), or of its undo's, after
-// the given number of resubmissions. No two steps of any orders share one:
-// names of steps hold neither / nor :.
-func IdempotencyKey(order, step string, undo bool, resubmissions int) string {
-	key := order + "/" + step
-	if undo {
-		key += ":undo"
-	}
+// IdempotencyKey is the key of a step's requests (A3) after the given number of
+// resubmissions that gave it another. No two steps of any orders share one: names of
+// steps hold neither / nor :.
+func IdempotencyKey(order, step string, resubmissions int) string {
+	return numbered(order+"/"+step, resubmissions)
+}
+
+// UndoKey is the key of the requests to undo what was done under a step's key, after
+// the given number of resubmissions that gave the undo another. Before [KeysFormat]
+// it is made of the step's first key, whatever the step's key is.
+func UndoKey(key string, resubmissions int) string { return numbered(key+":undo", resubmissions) }
+
+func numbered(key string, resubmissions int) string {
 	if resubmissions > 0 {
 		key += ":" + strconv.Itoa(resubmissions+1)
 	}

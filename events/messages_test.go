@@ -10,24 +10,33 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// act is what an idempotency key stands for: all attempts of one step, or of
-// its undo, between two resubmissions.
+// act is what an idempotency key stands for: all attempts of one step, or to undo
+// what they did, between two resubmissions that gave it another.
 type act struct {
 	order, step   string
-	undo          bool
 	resubmissions int
+	undo          bool
+	ofUndo        int // resubmissions
 }
 
-func (a act) key() string { return events.IdempotencyKey(a.order, a.step, a.undo, a.resubmissions) }
+func (a act) key() string {
+	key := events.IdempotencyKey(a.order, a.step, a.resubmissions)
+	if a.undo {
+		return events.UndoKey(key, a.ofUndo)
+	}
+	return key
+}
 
 func TestIdempotencyKey(t *testing.T) {
 	for want, a := range map[string]act{
-		"o-1/charge":        {"o-1", "charge", false, 0},
-		"o-1/charge:2":      {"o-1", "charge", false, 1},
-		"o-1/charge:10":     {"o-1", "charge", false, 9},
-		"o-1/charge:undo":   {"o-1", "charge", true, 0},
-		"o-1/charge:undo:2": {"o-1", "charge", true, 1},
-		"a/b:undo/charge":   {"a/b:undo", "charge", false, 0},
+		"o-1/charge":          {"o-1", "charge", 0, false, 0},
+		"o-1/charge:2":        {"o-1", "charge", 1, false, 0},
+		"o-1/charge:10":       {"o-1", "charge", 9, false, 0},
+		"o-1/charge:undo":     {"o-1", "charge", 0, true, 0},
+		"o-1/charge:undo:2":   {"o-1", "charge", 0, true, 1},
+		"o-1/charge:2:undo":   {"o-1", "charge", 1, true, 0},
+		"o-1/charge:3:undo:2": {"o-1", "charge", 2, true, 1},
+		"a/b:undo/charge":     {"a/b:undo", "charge", 0, false, 0},
 	} {
 		if got := a.key(); got != want {
 			t.Errorf("%+v has the key %s, want %s", a, got, want)
@@ -50,6 +59,9 @@ func TestIdempotencyKeysAreUnique(t *testing.T) {
 			order: order.Draw(t, "order"), step: step.Draw(t, "step"),
 			undo: rapid.Bool().Draw(t, "undo"), resubmissions: rapid.IntRange(0, 1000).Draw(t, "resubmissions"),
 		}
+		if a.undo {
+			a.ofUndo = rapid.IntRange(0, 1000).Draw(t, "of the undo")
+		}
 		if got := apart(a.key()); got != a {
 			t.Fatalf("%+v has the key %q, which says %+v", a, a.key(), got)
 		}
@@ -62,9 +74,9 @@ func TestIdempotencyKeysOfLookalikesAreUnique(t *testing.T) {
 	seen := map[string]act{}
 	for _, order := range sequences("o", "/", ":", "-", "undo", "2") {
 		for _, step := range sequences("o", "-", "undo", "2") {
-			for _, undo := range []bool{false, true} {
-				for _, resubmissions := range []int{0, 1, 2, 21} {
-					a := act{order, step, undo, resubmissions}
+			for _, resubmissions := range []int{0, 1, 21} {
+				for _, ofUndo := range []int{-1, 0, 1, 21} {
+					a := act{order, step, resubmissions, ofUndo >= 0, max(ofUndo, 0)}
 					if other, found := seen[a.key()]; found {
 						t.Fatalf("%+v and %+v share the key %q", a, other, a.key())
 					}
@@ -80,14 +92,13 @@ func apart(key string) act {
 	var a act
 	a.order, key = key[:slash], key[slash+1:]
 	a.step, key, _ = strings.Cut(key, ":")
-	if undo, round, more := strings.Cut(key, ":"); undo == "undo" {
-		a.undo, key = true, ""
-		if more {
-			key = round
+	of := &a.resubmissions
+	for part := range strings.SplitSeq(key, ":") {
+		if n, err := strconv.Atoi(part); err == nil {
+			*of = n - 1
+		} else if part == "undo" {
+			a.undo, of = true, &a.ofUndo
 		}
-	}
-	if n, err := strconv.Atoi(key); err == nil {
-		a.resubmissions = n - 1
 	}
 	return a
 }

@@ -56,6 +56,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			if m.Command == events.CommandSkipStep {
 				m.Step = "s"
 			}
+			m.NewKey = m.NewKey && !m.SameKey
 		})
 	})
 	t.Run("request", func(t *testing.T) {
@@ -250,7 +251,7 @@ func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
-		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`},
+		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
 		"alert":      {`{}`, `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","errors":{}}`},

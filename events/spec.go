@@ -45,7 +45,7 @@ var Specs = []Spec{
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
 	{Type: OrderCompleted},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
-	{Type: OrderResubmitted, Maybe: "step input sameKey lockedBy " + acted},
+	{Type: OrderResubmitted, Maybe: "step input sameKey newKey kept mayHaveRun lockedBy " + acted},
 	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by command lockedBy"},
 	{Type: OrderCompensated, Maybe: "undone notUndone"},
 	{Type: OrderCancelled, Maybe: "undone notUndone"},

@@ -103,7 +103,8 @@ var befalls = []string{
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
-	"an event in format 1", "an event in format 2",
+	"an event in format 1", "an event in format 2", "an event in format 3",
+	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
 // decided are the types of events that lanes write.
@@ -825,7 +826,7 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 	place := newPlace()
 	again, err := s.store.Partition(place)
 	must(s.T, err)
-	claimed, format := "", 1
+	claimed, format, undone := "", 1, make(map[string]int)
 	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Journal, Partition: p}).records {
 		if r.state != isCommitted {
 			continue
@@ -845,6 +846,17 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			s.count.happened(fmt.Sprintf("an event in format %d", format))
 		}
 		s.count.Events[e.Type]++
+		switch {
+		case e.Kept != nil:
+			s.count.happened("a step kept its key")
+		case e.MayHaveRun != nil:
+			s.count.happened("a step that may have run got another key")
+		case e.Type == events.UndoCompleted:
+			undone[e.Order+"/"+e.Step]++
+			if undone[e.Order+"/"+e.Step] == 2 {
+				s.count.happened("a step was undone under two keys")
+			}
+		}
 	}
 	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Alerts, Partition: 0}).records {
 		if r.Key == nil && p == 0 {

@@ -190,7 +190,7 @@ func (s *simulation) operate() {
 			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
-		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"),
+		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
 		c.Step = draw.Step(s.T)
@@ -228,6 +228,7 @@ func (s *simulation) manage(o *projections.Order) bool {
 		act(events.CommandResume)
 	case o.State == projections.Error:
 		act(events.CommandResubmit)
+		acts = append(acts, events.Command{Command: events.CommandResubmit, NewKey: true})
 		if step := inspect.Stumbling(o); step != "" {
 			acts = append(acts,
 				events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},

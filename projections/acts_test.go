@@ -37,6 +37,73 @@ func TestResubmitted(t *testing.T) {
 	}
 }
 
+// A3: what the event names keeps its key. What may have run under the one before, with
+// the input that it got, stays known, and is undone under that one, too.
+func TestResubmittedUnderOtherKeys(t *testing.T) {
+	history := []events.Event{
+		accepted("o-1", "flow"),
+		started("o-1", "s0", 1, at(1)), failing(events.StepExpired, "s0", 1, "expired"),
+		started("o-1", "s1", 1, at(1)), failing(events.StepExpired, "s1", 1, "expired"),
+		{Type: events.OrderErrored, Reason: "gone"},
+	}
+	old := record(t, history...)
+	apply(t, old, events.Event{Type: events.OrderResubmitted, Step: "s0", Input: payloadOf(9)})
+	if s := &old.Steps[0]; s.Resubmissions != 1 || !s.Unknown || s.Earlier != nil || s.Undoing() != nil || string(s.UndoInput()) != string(payloadOf(9)) {
+		t.Errorf("before format 3: %+v", s)
+	}
+
+	before := record(t, history...)
+	o := before.Clone()
+	apply(t, o, events.Event{Type: events.OrderResubmitted, Step: "s0", Input: payloadOf(9), Kept: []string{"s1"}, MayHaveRun: []string{"s0"}})
+	if s := &o.Steps[1]; s.Resubmissions != 0 || !s.Unknown || s.Earlier != nil || s.State != NotStarted {
+		t.Errorf("the one that keeps its key: %+v", s)
+	}
+	s := &o.Steps[0]
+	if s.Resubmissions != 1 || s.Unknown || !s.Ran() || len(s.Earlier) != 1 || s.Earlier[0].Resubmissions != 0 || s.Earlier[0].Input != nil || before.Steps[0].Earlier != nil {
+		t.Errorf("the one that gets another: %+v", s)
+	}
+	if s.Undoing() != &s.Earlier[0] || s.UndoInput() != nil {
+		t.Errorf("it is undone under %+v", s.Undoing())
+	}
+
+	// Again, and then it completes: there are three keys to undo, the newest first.
+	apply(t, o, started("o-1", "s0", 2, at(2)))
+	apply(t, o, failing(events.StepExpired, "s0", 2, "expired"))
+	apply(t, o, events.Event{Type: events.OrderErrored, Reason: "gone"})
+	apply(t, o, events.Event{Type: events.OrderResubmitted, MayHaveRun: []string{"s0"}})
+	apply(t, o, started("o-1", "s0", 3, at(3)))
+	apply(t, o, done("o-1", "s0"))
+	apply(t, o, events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "why"})
+	apply(t, o, undoStarted(1))
+	if s.Undoing() != nil {
+		t.Errorf("it is undone under %+v at first", s.Undoing())
+	}
+	retried := of(events.UndoRetried, "s0", 2)
+	retried.Round = 1
+	apply(t, o, failing(events.UndoFailed, "s0", 1, "busy"))
+	apply(t, o, retried)
+	for n, resubmissions := range []int{1, 0} {
+		begin := undoStarted(2 + n)
+		begin.Input = payloadOf(7)
+		apply(t, o, begin)
+		apply(t, o, of(events.UndoCompleted, "s0", 2+n))
+		if key := s.Undoing(); key == nil || key.Resubmissions != resubmissions {
+			t.Errorf("it is undone under %+v, after %d others", key, n+1)
+		}
+		if u := s.Undo; u.State != NotStarted || u.Done != n+1 || u.Tried != 0 || u.Round != 0 || u.Input != nil || u.FailureCount != 1 || u.Attempt != 2+n {
+			t.Errorf("the next undo: %+v", u)
+		}
+		if s.State != Completed || !s.Ran() {
+			t.Errorf("it is undone with keys left: %+v", s)
+		}
+	}
+	apply(t, o, undoStarted(4))
+	apply(t, o, of(events.UndoCompleted, "s0", 4))
+	if s.State != Undone || s.Ran() || s.Undo.State != Completed || s.Undo.Done != 0 {
+		t.Errorf("%+v, undo %+v", s, s.Undo)
+	}
+}
+
 // Of an order that is being compensated it is the undo that begins again.
 func TestUndoResubmitted(t *testing.T) {
 	o := record(t, append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"),

@@ -17,8 +17,17 @@ func completeStep(_ *Order, s *Step, e *events.Event) {
 	s.Output, s.Unknown = e.Output, false
 }
 
+// completeUndo has the undo under the next of the step's keys follow, if there is one.
 func completeUndo(_ *Order, s *Step, _ *events.Event) {
-	s.undoing().end(Completed, nil)
+	undo := s.undoing()
+	undo.Done++
+	if s.Undoing() != nil {
+		undo.end(NotStarted, nil)
+		undo.Tried, undo.Round, undo.Resubmissions, undo.Input = 0, 0, 0, nil
+		return
+	}
+	undo.end(Completed, nil)
+	undo.Done = 0
 	s.State = Undone
 }
 

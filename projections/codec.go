@@ -199,7 +199,35 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.uint(uint64(o.Discarded))
 	w.uint(uint64(o.Refused))
 	w.uint(uint64(o.PutAside))
+	for i := range o.Steps {
+		w.keys(&o.Steps[i])
+	}
 	return w.b
+}
+
+// keys writes of a step the keys of before without their inputs, which are payloads,
+// and how many of all are undone.
+func (w *writer) keys(s *Step) {
+	w.uint(uint64(len(s.Earlier)))
+	for i := range s.Earlier {
+		w.uint(uint64(s.Earlier[i].Resubmissions))
+	}
+	if s.Undo != nil {
+		w.uint(uint64(s.Undo.Done))
+	}
+}
+
+// keys reads what the writer's keys wrote.
+func (r *reader) keys(s *Step) {
+	if n := r.count(); n > 0 {
+		s.Earlier = make([]Key, n)
+	}
+	for i := range s.Earlier {
+		s.Earlier[i].Resubmissions = int(r.uint())
+	}
+	if s.Undo != nil {
+		s.Undo.Done = int(r.uint())
+	}
 }
 
 // held writes an input that waits without its value, which is a payload.
@@ -268,16 +296,25 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
+	o := r.orderOfLayout7(id)
+	for i := range o.Steps {
+		r.keys(&o.Steps[i])
+	}
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
+	}
+	return o, r.b, nil
+}
+
+// orderOfLayout7 reads what records of layout 7 begin with.
+func (r *reader) orderOfLayout7(id string) *Order {
 	o := r.orderOfLayout6(id)
 	o.Digest = r.text()
 	o.Conflicted = r.truth()
 	o.Discarded = int(r.uint())
 	o.Refused = int(r.uint())
 	o.PutAside = int(r.uint())
-	if r.err != nil {
-		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
-	}
-	return o, r.b, nil
+	return o
 }
 
 // orderOfLayout6 reads what records of the layouts up to 6 begin with.

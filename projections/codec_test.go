@@ -78,8 +78,12 @@ func drawOrder(t *rapid.T) *Order {
 	}
 	for i := range o.Steps {
 		o.Steps[i] = Step{Name: text.Draw(t, "name"), Work: work(), Unknown: rapid.Bool().Draw(t, "unknown")}
+		for range rapid.IntRange(0, 2).Draw(t, "earlier") {
+			o.Steps[i].Earlier = append(o.Steps[i].Earlier, Key{Resubmissions: number.Draw(t, "resubmissions")})
+		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())
+			o.Steps[i].Undo.Done = number.Draw(t, "done")
 		}
 	}
 	return o

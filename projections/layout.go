@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 7
+const layout = 8
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -71,6 +71,19 @@ var migrations = map[int]migration{
 		w.uint(0)
 		w.uint(0)
 		w.uint(0)
+		return b.Set(key, append(w.b, r.b...), nil)
+	}},
+	// The order's record has the keys under which its steps may have run before.
+	7: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		o := r.orderOfLayout7("")
+		if r.err != nil {
+			return r.err
+		}
+		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		for i := range o.Steps {
+			w.keys(&o.Steps[i])
+		}
 		return b.Set(key, append(w.b, r.b...), nil)
 	}},
 }

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -17,12 +18,16 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 		if w == nil {
 			continue
 		}
+		if slices.Contains(e.MayHaveRun, s.Name) {
+			s.Earlier = append(slices.Clip(s.Earlier), Key{w.Resubmissions, w.Input})
+			s.Unknown = false
+		}
 		if s.Name == e.Step && e.Input != nil {
 			w.Input = e.Input
 		}
 		if w.Broken() {
 			w.State, w.Tried, w.Round = NotStarted, 0, 0
-			if !e.SameKey {
+			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				w.Resubmissions++
 			}
 		}

@@ -1,6 +1,10 @@
 package projections
 
-import "github.com/go-json-experiment/json/jsontext"
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // inlinePayload is the largest payload, in bytes, that stands in its order's
 // record. A larger one has a key of its own, so that it is written once and not
@@ -38,8 +42,8 @@ func heldPayload(h *Held) payload {
 	return payload{"", ":held:" + h.Source, (*jsontext.Value)(&h.Value)}
 }
 
-// payloads lists the order's input, of each step the output, the input and the
-// undo's input, and the inputs that wait.
+// payloads lists the order's input, of each step the output, the input, the undo's input
+// and the inputs under earlier keys, and the inputs that wait.
 func payloads(o *Order) []payload {
 	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting))
 	all = append(all, payload{"", "", &o.Input})
@@ -50,6 +54,10 @@ func payloads(o *Order) []payload {
 			undo.at = &s.Undo.Input
 		}
 		all = append(all, payload{s.Name, "", &s.Output}, payload{s.Name, ":input", &s.Input}, undo)
+		for j := range s.Earlier {
+			key := &s.Earlier[j]
+			all = append(all, payload{s.Name, ":input:" + strconv.Itoa(key.Resubmissions), &key.Input})
+		}
 	}
 	for i := range o.Waiting {
 		all = append(all, heldPayload(&o.Waiting[i]))

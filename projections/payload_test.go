@@ -55,6 +55,32 @@ func TestT1Payloads(t *testing.T) {
 	}
 }
 
+// The inputs that a step got under earlier keys are kept, large ones beside the record.
+func TestT1PayloadsOfEarlierKeys(t *testing.T) {
+	j := newJournal()
+	begin := started("o-1", "s0", 1, at(1))
+	begin.Input = payloadOf(3 * inlinePayload)
+	j.add(accepted("o-1", "flow"), begin, failing(events.StepExpired, "s0", 1, "expired"), events.Event{Type: events.OrderErrored, Order: "o-1", Reason: "gone"},
+		events.Event{Type: events.OrderResubmitted, Order: "o-1", Step: "s0", Input: payloadOf(10), MayHaveRun: []string{"s0"}},
+		started("o-1", "s0", 2, at(2)), failing(events.StepExpired, "s0", 2, "expired"), events.Event{Type: events.OrderErrored, Order: "o-1", Reason: "gone"},
+		events.Event{Type: events.OrderResubmitted, Order: "o-1", Step: "s0", Input: payloadOf(2 * inlinePayload), MayHaveRun: []string{"s0"}})
+	often, p := temporary(t)
+	for _, r := range j.records {
+		must(t, fold(p, []journalRecord{r}))
+		must(t, p.Flush())
+	}
+	o, _, err := often.Order(0, "o-1")
+	must(t, err)
+	s := &o.Steps[0]
+	if len(s.Earlier) != 2 || len(s.Earlier[0].Input) != 3*inlinePayload || len(s.Earlier[1].Input) != 10 || len(s.Input) != 2*inlinePayload {
+		t.Errorf("%d, and now %d bytes", len(s.Earlier), len(s.Input))
+	}
+	once, _ := folded(t, j)
+	if !maps.Equal(dump(t, often, 0), dump(t, once, 0)) {
+		t.Error("what was stored bit by bit is not what a replay gives back")
+	}
+}
+
 // An empty input and null are not the same.
 func TestNullIsAnInput(t *testing.T) {
 	j := newJournal()

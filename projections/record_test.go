@@ -52,7 +52,7 @@ func compensating() []events.Event {
 // undoStarted begins an attempt to undo s0.
 func undoStarted(attempt int) events.Event {
 	e := of(events.UndoStarted, "s0", attempt)
-	e.CompleteBy, e.IdempotencyKey, e.LockedBy = at(90), events.IdempotencyKey("o-1", "s0", true, 0), "i-1"
+	e.CompleteBy, e.IdempotencyKey, e.LockedBy = at(90), events.UndoKey(events.IdempotencyKey("o-1", "s0", 0), 0), "i-1"
 	return e
 }
 

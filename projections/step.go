@@ -30,6 +30,9 @@ type Step struct {
 	// Unknown says that an attempt expired without an answer and none completed
 	// since: the step may have run, or not.
 	Unknown bool
+	// Earlier are the idempotency keys of before under which the step may have run,
+	// too, oldest first. Unknown is about the present one.
+	Earlier []Key
 	// Undo is the record of the step's undo, nil before it begins.
 	Undo *Work
 }
@@ -60,6 +63,15 @@ type Work struct {
 	// Errors are those of all attempts of an undo, the last hundred of them: an
 	// operator sees every one (C2). Of a step there are none.
 	Errors []events.Error
+	// Done counts, of an undo, the keys of its step under which it completed, while
+	// there are others left.
+	Done int
+}
+
+// Key is an idempotency key that a step had.
+type Key struct {
+	Resubmissions int            // that had begun a new key by then
+	Input         jsontext.Value // what the step got under it; nil: the order's
 }
 
 // maxErrors bounds [Work.Errors].
@@ -94,7 +106,36 @@ func (s *Step) Deadline() time.Time {
 	return s.Undo.deadline()
 }
 
-// Ran says that the step completed or may have run, and is not undone.
+// Ran says that the step completed or may have run, under whichever key, and is not
+// undone.
 func (s *Step) Ran() bool {
-	return s.State == Completed || s.Unknown && s.State != Undone
+	return s.State != Undone && (s.ranNow() || len(s.Earlier) > 0)
+}
+
+// ranNow says that the step completed or may have run under its present key.
+func (s *Step) ranNow() bool { return s.State == Completed || s.Unknown }
+
+// Undoing is the earlier key under which the step is undone now, or is next, nil for its
+// present one: the newest comes first.
+func (s *Step) Undoing() *Key {
+	done := 0
+	if s.Undo != nil {
+		done = s.Undo.Done
+	}
+	if s.ranNow() {
+		done--
+	}
+	if i := len(s.Earlier) - 1 - done; i >= 0 && i < len(s.Earlier) {
+		return &s.Earlier[i]
+	}
+	return nil
+}
+
+// UndoInput is what the undo works on, unless the workflow or an operator says
+// otherwise: what the step got under the key that is undone; nil for the order's.
+func (s *Step) UndoInput() jsontext.Value {
+	if key := s.Undoing(); key != nil {
+		return key.Input
+	}
+	return s.Input
 }

@@ -97,7 +97,9 @@ operations:
 	ask := func(r events.Request) string {
 		t.Helper()
 		r.Step, r.Attempt, r.ReplyTo = "charge", 1, "waybill.replies"
-		r.IdempotencyKey = events.IdempotencyKey(r.Order, r.Step, r.Undo, 0)
+		if r.IdempotencyKey = events.IdempotencyKey(r.Order, r.Step, 0); r.Undo {
+			r.IdempotencyKey = events.UndoKey(r.IdempotencyKey, 0)
+		}
 		if r.CompleteBy.IsZero() {
 			r.CompleteBy = time.Now().Add(time.Minute)
 		}

@@ -111,6 +111,15 @@ func detail(e *events.Event) string {
 	if e.SameKey {
 		say("with the same keys")
 	}
+	if e.NewKey {
+		say("with new keys")
+	}
+	if len(e.Kept) > 0 {
+		say("with the same key: %s", strings.Join(e.Kept, ", "))
+	}
+	if len(e.MayHaveRun) > 0 {
+		say("with a new key, and may have run under the one before: %s", strings.Join(e.MayHaveRun, ", "))
+	}
 	if len(e.Input) > 0 && e.Type != events.OrderAccepted {
 		say("input %s", short(string(e.Input)))
 	}

@@ -211,6 +211,9 @@ func stepResult(s *api.Step) string {
 	if s.Unknown && s.State != projections.Undone {
 		text = strings.TrimPrefix(text+"; it may have run, or not", "-; ")
 	}
+	if s.State != projections.Undone && len(s.EarlierKeys) > 0 {
+		text = strings.TrimPrefix(text+"; it may have run before as "+strings.Join(s.EarlierKeys, ", "), "-; ")
+	}
 	return text
 }
 

@@ -48,8 +48,10 @@ undone, and the order ends as Cancelled.`,
 		command: events.CommandResubmit, did: "resubmitted", state: projections.Error, takesStep: true,
 		short: "Let orders go on after an error",
 		long: `Resubmits an order in Error, after its cause was repaired: every step that failed
-begins again, with a fresh round of attempts and a new idempotency key. So does
-every undo that failed while the order is compensated.`,
+begins again, with a fresh round of attempts. So does every undo that failed while
+the order is compensated. What its agent answered with an error gets a new
+idempotency key; what nobody answered, or had retries left, keeps the one that it
+has, so that nothing is done twice. --same-key and --new-key decide for all.`,
 		example: `  waybill order resubmit o-1 --note 'the card was exchanged'
   waybill order resubmit o-1 --step charge --input '{"card":"4711"}'
   waybill order resubmit --workflow order-fulfilment --step charge --note 'the bank is back'`,
@@ -127,12 +129,15 @@ func (a *act) chosen() string {
 
 func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
 	var input string
-	var sameKey bool
+	var sameKey, newKey bool
 	flags.StringVar(&input, "input", "", "new input of the step: JSON, @FILE, or - for standard input")
-	flags.BoolVar(&sameKey, "same-key", false, "go on with the idempotency keys of before, instead of new ones")
-	onlyByFlag(flags, "input", "same-key")
+	flags.BoolVar(&sameKey, "same-key", false, "go on with the idempotency keys of before, also where an error was answered")
+	flags.BoolVar(&newKey, "new-key", false, "go on with new idempotency keys, also where nobody answered; what may have run is undone under both")
+	onlyByFlag(flags, "input", "same-key", "new-key")
 	return func(cmd *cobra.Command, c *events.Command) (err error) {
-		c.SameKey = sameKey
+		if c.SameKey, c.NewKey = sameKey, newKey; sameKey && newKey {
+			return usageError{errors.New("--same-key and --new-key: use one of the two")}
+		}
 		if cmd.Flags().Changed("input") {
 			c.Input, err = readJSON("--input", input, cmd.InOrStdin())
 		}

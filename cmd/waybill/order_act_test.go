@@ -107,6 +107,11 @@ func readResult(t *testing.T, c call) bulkResult {
 func TestActOnOneOrder(t *testing.T) {
 	o := newOwner(t)
 	waybill(t, `{"card":"4711"}`, "order", "resubmit", "o-1", "--step", "charge", "--input", "-", "--same-key", "--note", "why", "--by", "ann").want(t, 0, "Pending", "")
+	waybill(t, "", "order", "resubmit", "o-5", "--new-key").want(t, 0, "Pending", "")
+	if resubmit := o.asked["o-5"][0]; resubmit.body["newKey"] != true || resubmit.body["sameKey"] != nil {
+		t.Errorf("%+v", resubmit)
+	}
+	waybill(t, "", "order", "resubmit", "o-6", "--new-key", "--same-key").want(t, 2, "", "use one of the two")
 	waybill(t, "", "order", "skip-step", "o-2", "--step", "ship", "--step-output", "[1]", "-o", "json").want(t, 0, `"orderId": "o-2"`, "")
 	waybill(t, "", "order", "pause", "o-3").want(t, 0, "Pending", "")
 	waybill(t, "", "order", "release", "o-4", "--discard", "--by", "ann").want(t, 0, "Pending", "")
@@ -377,7 +382,7 @@ func TestOrderTable(t *testing.T) {
 			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"error":{"code":"down","message":"no answer"},"input":[7]}},
 			{"name":"b","state":"expired","attempt":3,"failureCount":3,"unknown":true,"round":2,"due":"2030-01-02T15:04:05.000Z","error":{"code":"expired"}},
 			{"name":"c","state":"skipped","attempt":1,"failureCount":1,"output":"by hand","error":{"code":"x","permanent":true}},
-			{"name":"d","state":"running","attempt":2,"failureCount":1,"error":{"code":"busy"},"input":{"n":1}}]}`)
+			{"name":"d","state":"running","attempt":2,"failureCount":1,"error":{"code":"busy"},"input":{"n":1},"earlierKeys":["o-1/d","o-1/d:2"]}]}`)
 	})
 	mux.HandleFunc("GET /api/v1/orders/o-1/history", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"events":[
@@ -390,6 +395,8 @@ func TestOrderTable(t *testing.T) {
 			{"type":"waybill.undo.failed","order":"o-1","seq":7,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"error":{"code":"down"}},
 			{"type":"waybill.command.refused","order":"o-1","seq":8,"at":"2030-01-02T15:04:05Z","operation":"cancel","by":"ann@ops","reason":"too late"},
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"ann@ops","sameKey":true},
+			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"bob@ops","kept":["c","d"],"mayHaveRun":["a","b"]},
+			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"cid@ops","newKey":true},
 			{"type":"waybill.order.cancelled","order":"o-1","seq":10,"at":"2030-01-02T15:04:05Z","undone":["a"],"notUndone":["b","c"]}]}`)
 	})
 	server := httptest.NewServer(mux)
@@ -402,13 +409,14 @@ func TestOrderTable(t *testing.T) {
 			"State Error, toward Cancelled, paused", "Reason undo of a failed", "To do waybill order resubmit o-1",
 			`a completed 2 1 - {"x":1}`, "undo failed 3 3 - down: no answer; its own input [7]",
 			"b expired 3 3 - expired; next attempt at 2030-01-02T15:04:05.000Z; extended wait 2; it may have run, or not",
-			`c skipped 1 1 - "by hand"; before: x (permanent)`, `d running 2 1 - before: busy; its own input {"n":1}`,
+			`c skipped 1 1 - "by hand"; before: x (permanent)`, `d running 2 1 - before: busy; its own input {"n":1}; it may have run before as o-1/d, o-1/d:2`,
 		}},
 		{"history", []string{
 			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "order.paused - - by ann@ops; wait", "order.resumed - - by bob@ops",
 			"step.skipped b - by ann@ops; by hand; [1]", "order.compensating - - toward Cancelled; no more",
 			"undo.started a 1 agent x: un, complete by +10s, on i; the step may have run, or not", "undo.failed a 1 down",
-			"command.refused - - cancel; by ann@ops; too late", "order.resubmitted - - by ann@ops; with the same keys",
+			"command.refused - - cancel; by ann@ops; too late", "order.resubmitted - - by ann@ops; with the same keys", "order.resubmitted - - by cid@ops; with new keys",
+			"order.resubmitted - - by bob@ops; with the same key: c, d; with a new key, and may have run under the one before: a, b",
 			"order.cancelled - - undone: a; not undone: b, c",
 		}},
 	} {

@@ -31,7 +31,8 @@ type Resubmission struct {
 	Act
 	Step    string          `json:"step,omitempty" nullable:"true" doc:"The step that input is for; it may be left out when one step failed"`
 	Input   json.RawMessage `json:"input,omitempty" doc:"Replaces the input of the step; any JSON, null too. Left out, it stays as it is"`
-	SameKey bool            `json:"sameKey,omitempty" nullable:"true" doc:"Go on with the idempotency keys of before, instead of new ones"`
+	SameKey bool            `json:"sameKey,omitempty" nullable:"true" doc:"Go on with the idempotency keys of before, also where an error was answered"`
+	NewKey  bool            `json:"newKey,omitempty" nullable:"true" doc:"Go on with new idempotency keys, also where nobody answered; what may have run is undone under both. Not together with sameKey"`
 }
 
 // Skip is the body of skip-step.
@@ -51,8 +52,16 @@ func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a
 
 func (r *Resubmission) command() events.Command {
 	c := r.Act.command()
-	c.Step, c.Input, c.SameKey = r.Step, jsontext.Value(r.Input), r.SameKey
+	c.Step, c.Input, c.SameKey, c.NewKey = r.Step, jsontext.Value(r.Input), r.SameKey, r.NewKey
 	return c
+}
+
+// Resolve refuses what contradicts itself.
+func (r *Resubmission) Resolve(huma.Context) []error {
+	if r.SameKey && r.NewKey {
+		return []error{&huma.ErrorDetail{Location: "body.newKey", Message: "sameKey and newKey are both true; use one of the two", Value: true}}
+	}
+	return nil
 }
 
 func (s *Skip) command() events.Command {
@@ -71,7 +80,7 @@ func (s *Server) commands(api huma.API) {
 	command[Act](s, api, events.CommandCancel, "Cancel an order",
 		"What ran is undone, and the order ends as Cancelled. For an order that has not ended and is not being compensated.", false)
 	command[Resubmission](s, api, events.CommandResubmit, "Let an order go on after an error",
-		"For an order in Error: every step that failed, or every undo while the order is compensated, begins again with a fresh round of attempts and a new idempotency key.", false)
+		"For an order in Error: every step that failed, or every undo while the order is compensated, begins again with a fresh round of attempts. What its agent answered with an error gets a new idempotency key; what nobody answered, or had retries left, keeps the one that it has.", false)
 	command[Skip](s, api, events.CommandSkipStep, "Pass over a step",
 		"The step, or its undo while the order is compensated, must not be running or completed.", true)
 	command[Act](s, api, events.CommandPause, "Pause an order",

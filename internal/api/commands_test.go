@@ -105,6 +105,13 @@ func (s *stage) testResubmit() {
 		s.Errorf("same key: %+v", o.Steps[1])
 	}
 
+	s.declined("p3-new")
+	s.act("p3-new", "resubmit", `{"newKey":true,"input":{}}`, 200)
+	o = s.order("p3-new", projections.Processed)
+	if says := of(s.history("p3-new"), events.OrderResubmitted); *o.Steps[1].IdempotencyKey != "p3-new/charge:2" || !says[0].NewKey || len(o.Steps[1].EarlierKeys) != 0 {
+		s.Errorf("new key: %+v, %+v", o.Steps[1], says)
+	}
+
 	s.declined("p3-unknown")
 	s.act("p3-unknown", "resubmit", `{"step":"none","input":{}}`, 409)
 	s.act("p3-unknown", "resubmit", `{"step":"reserve","input":{}}`, 409) // it did not fail
@@ -263,6 +270,8 @@ func (s *stage) testCommandProblems() {
 		{"resubmit", `{"input":`, 400, ""},
 		{"resubmit", `[]`, 422, ""},
 		{"resubmit", `{"sameKey":"yes"}`, 422, "sameKey"},
+		{"resubmit", `{"newKey":"yes"}`, 422, "newKey"},
+		{"resubmit", `{"sameKey":true,"newKey":true}`, 422, "use one of the two"},
 		{"resubmit", `{"step":1}`, 422, "step"},
 		{"resubmit", "{\"note\":\"\xff\"}", 400, "UTF-8"},
 		{"resubmit", `{"by":"` + strings.Repeat("x", 257) + `"}`, 422, "by"},

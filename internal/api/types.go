@@ -57,6 +57,7 @@ type Step struct {
 	Round          int                   `json:"round" doc:"How many extended waits there were, each with a new round of attempts behind it; a resubmission begins with 0 again"`
 	Input          json.RawMessage       `json:"input" doc:"The step's own; null means the order's"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer and none completed since: the step may have run, or not"`
+	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
 }
 
@@ -144,7 +145,10 @@ func OrderOf(partition int32, o *projections.Order) Order {
 			Name: s.Name, State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
-			Round: s.Round, Input: json.RawMessage(s.Input), Unknown: s.Unknown, Undo: undoOf(s.Undo),
+			Round: s.Round, Input: json.RawMessage(s.Input), Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
+		}
+		for j, key := range s.Earlier {
+			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)
 		}
 	}
 	return order

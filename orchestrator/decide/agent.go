@@ -30,13 +30,17 @@ func (agent) start(env *Env, t task) (e events.Event, away string, fault *events
 	}
 	input := t.work().Input
 	if with != nil && input == nil {
-		value, err := with.Value(scope(t.order))
+		value, err := with.Value(t.scope())
 		if err != nil {
 			return e, "", &events.Error{Code: badExpression, Message: err.Error()}
 		}
 		e.Input, input = value, value
 	}
-	if input == nil {
+	switch {
+	case input != nil:
+	case t.undo:
+		input = undoInput(t.order, t.step)
+	default:
 		input = inputOf(t.order, t.step)
 	}
 	topic, size := env.Topics.Requests(e.Agent), size+len(input)
@@ -128,8 +132,8 @@ func requested(o *projections.Order, e *events.Event) events.Request {
 		if e.Outcome == events.OutcomeCompleted { // else an operator may have put it there
 			m.Output = step.Output
 		}
-		if step.Undo.Input != nil {
-			m.Input = step.Undo.Input
+		if m.Input = step.Undo.Input; m.Input == nil {
+			m.Input = undoInput(o, step)
 		}
 	}
 	if o.Priority != events.Normal {

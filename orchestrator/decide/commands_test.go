@@ -65,7 +65,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 	if before > len(read) {
 		return fmt.Errorf("commands %+v left %+v, %w", read, left, errNoMore)
 	}
-	return matches(read[before:], left)
+	return s.matches(read[before:], left)
 }
 
 // byOperator says whether an event is what a command left.
@@ -81,7 +81,7 @@ func byOperator(e *events.Event) bool {
 	return false
 }
 
-func matches(commands []events.Command, left []events.Event) error {
+func (s *stage) matches(commands []events.Command, left []events.Event) error {
 	last := ""
 	for _, c := range commands {
 		if c.ID != "" && c.ID == last {
@@ -104,7 +104,7 @@ func matches(commands []events.Command, left []events.Event) error {
 			e.Type == events.CommandRefused && e.Operation != c.Command {
 			return fmt.Errorf("%+v left %+v", c, e)
 		}
-		if e.Type != events.CommandRefused && !carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
+		if e.Type != events.CommandRefused && !s.carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
 			return fmt.Errorf("%+v left %+v", c, e)
 		}
 		if c.ID != "" {
@@ -118,14 +118,14 @@ func matches(commands []events.Command, left []events.Event) error {
 }
 
 // carries says whether an act is the one that the command asked for.
-func carries(c *events.Command, e *events.Event) bool {
+func (s *stage) carries(c *events.Command, e *events.Event) bool {
 	switch e.Type {
 	case events.StepSkipped:
 		return e.Reason == c.Note && e.Step == c.Step && string(e.Output) == string(c.Output)
 	case events.UndoSkipped:
 		return e.Reason == c.Note && e.Step == c.Step
 	case events.OrderResubmitted:
-		return e.Reason == c.Note && e.SameKey == c.SameKey && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
+		return e.Reason == c.Note && e.SameKey == c.SameKey && (e.NewKey == c.NewKey || s.format < events.KeysFormat) && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
 	}

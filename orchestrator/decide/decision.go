@@ -292,7 +292,7 @@ func estimate(e *events.Event) int {
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}
-	for _, names := range [][]string{e.Steps, e.Undone, e.NotUndone} {
+	for _, names := range [][]string{e.Steps, e.Undone, e.NotUndone, e.Kept, e.MayHaveRun} {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}

@@ -206,7 +206,7 @@ func (h *historian) operate(t *rapid.T) {
 		c.Output = []byte(`{"n":6}`)
 	}
 	c.Discard = rapid.Bool().Draw(t, "discard")
-	c.SameKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0
+	c.SameKey, c.NewKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0, rapid.IntRange(0, 3).Draw(t, "newKey") == 0
 	h.command(t, h.drawLive(t), c)
 	h.soon(t)
 }
@@ -222,7 +222,7 @@ func (h *historian) manage(t *rapid.T) {
 		commands = append(commands[:1], events.Command{Command: events.CommandResume})
 	}
 	if o.State == projections.Error {
-		commands = append(commands[:1], events.Command{Command: events.CommandResubmit}, events.Command{Command: events.CommandResubmit, SameKey: true})
+		commands = append(commands[:1], events.Command{Command: events.CommandResubmit}, events.Command{Command: events.CommandResubmit, SameKey: true}, events.Command{Command: events.CommandResubmit, NewKey: true})
 		if step := inspect.Stumbling(o); step != "" {
 			commands = append(commands, events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},
 				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`{"n":8}`)})

@@ -332,6 +332,31 @@ func flooded() (recording, []events.Event) {
 	return r, history
 }
 
+// doubted is an order whose step may have run under as many keys as one may, and gets
+// one more.
+func doubted() (recording, []events.Event) {
+	r := cancelled()
+	history, now := r.history[:1], inspect.Curtain
+	for n := range maxKeys {
+		e := func(kind events.Type, more events.Event) {
+			more.Type, more.Order, more.Seq, more.At = kind, "o", uint64(len(history)+1), now
+			history = append(history, more)
+		}
+		key, expired := events.IdempotencyKey("o", "a", n), events.Error{Code: "expired"}
+		told := expired
+		told.Step, told.Attempt = "a", n+1
+		e(events.StepStarted, events.Event{
+			Step: "a", Attempt: n + 1, Agent: "x", Operation: "a", IdempotencyKey: key, CompleteBy: now.Add(time.Second), LockedBy: "i-1",
+		})
+		now = now.Add(time.Second)
+		e(events.StepExpired, events.Event{Step: "a", Attempt: n + 1, Error: &expired})
+		e(events.OrderErrored, events.Event{Step: "a", Reason: "why", Error: &expired})
+		e(events.AlertRaised, events.Event{Step: "a", Reason: "why", Action: "do", Errors: []events.Error{told}})
+		e(events.OrderResubmitted, events.Event{NewKey: true, MayHaveRun: []string{"a"}})
+	}
+	return r, history
+}
+
 // TestEveryRuleIsNeeded: for every rule of the ledger, and for every place that
 // asks for several, there is a history that breaks it alone. Without it nobody
 // would notice.
@@ -352,6 +377,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed := make(needs)
 	r, flood := flooded()
 	needed.look(&r, "a flood", flood, nil)
+	r, doubts := doubted()
+	needed.look(&r, "one key more", doubts, nil)
 	seed := 0
 	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 400; seed++ {
 		for _, r := range histories {

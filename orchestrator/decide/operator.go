@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/waybill-dev/waybill/compensation"
@@ -94,6 +95,8 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		return fmt.Sprintf("the order is %s; only an order in Error can be resubmitted", o.State)
 	case d.flow == nil:
 		return "its workflow is not registered any more; register it again first"
+	case c.SameKey && c.NewKey:
+		return "the same idempotency keys are wanted, and new ones (sameKey and newKey); say one of the two"
 	}
 	act.Type, act.Step, act.SameKey, act.LockedBy = events.OrderResubmitted, c.Step, c.SameKey, d.lock()
 	if c.Step == "" && c.Input != nil {
@@ -122,12 +125,53 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		}
 		act.Input = c.Input
 	}
+	if d.env.Format >= events.KeysFormat && !c.SameKey {
+		if why := d.keys(&act, c.NewKey); why != "" {
+			return why
+		}
+	}
 	if why := d.try(&act); why != "" {
 		return "the input cannot be recorded: " + why
 	}
 	d.advance()
 	return ""
 }
+
+// maxKeys is under how many idempotency keys a step may have run: each is kept, and
+// undone.
+const maxKeys = 10
+
+// keys says in a resubmission what keeps its idempotency key, unless new ones are
+// wanted, and what may have run under the one that it has and gets another. A step that
+// has had too many gets none.
+func (d *decider) keys(act *events.Event, renew bool) (refusal string) {
+	act.NewKey = renew
+	for i := range d.order.Steps {
+		switch t := d.wanted(i); {
+		case !t.work().Broken():
+		case !renew && t.keeps():
+			act.Kept = append(act.Kept, t.step.Name)
+		case !t.step.Unknown || t.undo:
+		case len(t.step.Earlier)+1 >= maxKeys:
+			return fmt.Sprintf("%v may have run under %d idempotency keys, and gets no other; resubmit it with the one that it has (sameKey)", t, maxKeys)
+		default:
+			act.MayHaveRun = append(act.MayHaveRun, t.step.Name)
+		}
+	}
+	return ""
+}
+
+// keeps says that the task, whose last attempt failed or expired, is asked for again
+// under the same idempotency key: nobody has answered that attempt with an error, or
+// there were retries left.
+func (t task) keeps() bool {
+	work := t.work()
+	return work.State == projections.Expired || !compensation.Spent(work, t.def) || slices.Contains(unanswered, work.Error.Code)
+}
+
+// unanswered are the codes of attempts that failed without an error of their agent: it
+// was not asked, or did what it was asked for and said so in a reply that was no good.
+var unanswered = []string{requestRefused, badExpression, outputRefused, replyTooLarge}
 
 // skip passes over a step, or over its undo while the order is compensated.
 func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
@@ -180,10 +224,25 @@ func (d *decider) action(step string) string {
 	if step != "" {
 		skip = fmt.Sprintf("; or pass over it: waybill order skip-step %s --step %s", id, step)
 	}
+	again := "waybill order resubmit " + id + d.keeping()
 	if d.order.Toward != "" {
-		return fmt.Sprintf("repair the cause, then ask for the undo again: waybill order resubmit %s%s, which leaves it not undone", id, cmp.Or(skip, fmt.Sprintf("; or pass over one: waybill order skip-step %s --step STEP", id)))
+		return fmt.Sprintf("repair the cause, then ask for the undo again: %s%s, which leaves it not undone", again, cmp.Or(skip, fmt.Sprintf("; or pass over one: waybill order skip-step %s --step STEP", id)))
 	}
-	return fmt.Sprintf("repair the cause, then: waybill order resubmit %s%s; or undo what was done: waybill order cancel %s", id, skip, id)
+	return fmt.Sprintf("repair the cause, then: %s%s; or undo what was done: waybill order cancel %s", again, skip, id)
+}
+
+// keeping tells an operator what would keep its idempotency key.
+func (d *decider) keeping() string {
+	var kept []string
+	for i := range d.order.Steps {
+		if t := d.wanted(i); d.env.Format >= events.KeysFormat && t.work().Broken() && t.keeps() {
+			kept = append(kept, t.step.Name)
+		}
+	}
+	if kept == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (under the same idempotency key: %s; --new-key forces a new one)", Cut(strings.Join(kept, ", "), MaxText/2))
 }
 
 func (d *decider) stepNames() string {

@@ -36,7 +36,7 @@ import (
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now
 //	cancel, resubmit, skip-step, pause, resume, release
-//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [discard] [by=NAME] [note=(…)] [id=ID]
+//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [new-key] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
@@ -286,6 +286,8 @@ func (p *play) command(d *datadriven.TestData) command {
 			c.value.Output = []byte(value)
 		case "same-key":
 			c.value.SameKey = true
+		case "new-key":
+			c.value.NewKey = true
 		case "discard":
 			c.value.Discard = true
 		case "by":
@@ -433,6 +435,9 @@ func printState(out *strings.Builder, o *projections.Order) {
 		printWork(out, &s.Work)
 		if s.Unknown {
 			fmt.Fprint(out, " may-have-run")
+		}
+		for _, key := range s.Earlier {
+			fmt.Fprintf(out, " or-under=%s", events.IdempotencyKey(o.ID, s.Name, key.Resubmissions))
 		}
 		if s.Output != nil {
 			fmt.Fprintf(out, " output=%s", s.Output)

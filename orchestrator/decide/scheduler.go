@@ -261,8 +261,17 @@ func scope(o *projections.Order) workflow.Scope {
 
 // inputOf is what the step works on.
 func inputOf(o *projections.Order, s *projections.Step) jsontext.Value {
-	if s.Input != nil {
-		return s.Input
+	return orOfOrder(o, s.Input)
+}
+
+// undoInput is what its undo works on, unless somebody says otherwise.
+func undoInput(o *projections.Order, s *projections.Step) jsontext.Value {
+	return orOfOrder(o, s.UndoInput())
+}
+
+func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
+	if input != nil {
+		return input
 	}
 	return o.Input
 }
@@ -291,7 +300,7 @@ func (d *decider) start(t task) bool {
 	work := t.work()
 	e.Step, e.Attempt, e.LockedBy, e.Outcome = t.step.Name, work.Attempt+1, d.env.Instance, t.outcome()
 	// The key outlives the attempt, so that the service can tell a repeat (A3).
-	e.IdempotencyKey = t.key(work.Resubmissions)
+	e.IdempotencyKey = t.key(d.env.Format)
 	completeBy := d.env.Now.Add(t.def.Timeout)
 	if at := d.order.Overdue(); !at.IsZero() && at.Before(completeBy) {
 		completeBy = at
@@ -360,6 +369,9 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 	return d.made()
 }
 
+// outputRefused is the code of an attempt whose output cannot be recorded.
+const outputRefused = "output-refused"
+
 // end records how the task's attempt ended, and decides what follows. An output
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
@@ -368,7 +380,7 @@ func (d *decider) end(t task, e events.Event) {
 		d.record(&e)
 	} else if why := d.try(&e); why != "" {
 		e.Type, e.Output = t.failed, nil
-		e.Error = &events.Error{Code: "output-refused", Message: "the output cannot be recorded: " + why, Permanent: true}
+		e.Error = &events.Error{Code: outputRefused, Message: "the output cannot be recorded: " + why, Permanent: true}
 		d.record(&e)
 	}
 	if t.work().Broken() {

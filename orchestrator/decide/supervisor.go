@@ -131,7 +131,7 @@ func (d *decider) overdue() {
 // and from attempt to attempt, and is the same whenever it is asked for.
 func (t task) spread(attempt int) float64 {
 	h := fnv.New64a()
-	h.Write([]byte(t.key(0)))
+	h.Write([]byte(t.firstKey(0)))
 	h.Write(strconv.AppendInt([]byte{0}, int64(attempt), 10))
 	// FNV's upper bits hardly differ between short texts: mix them.
 	x := h.Sum64()

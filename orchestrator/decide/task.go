@@ -84,9 +84,29 @@ func (t task) work() *projections.Work {
 	return t.step.Undo
 }
 
-// key is the idempotency key of the task's attempts, after so many resubmissions.
-func (t task) key(resubmissions int) string {
-	return events.IdempotencyKey(t.order.ID, t.step.Name, t.undo, resubmissions)
+// key is the idempotency key of the task's next attempt. An undo that has begun keeps
+// the one that it had before [events.KeysFormat].
+func (t task) key(format int) string {
+	work, number := t.work(), t.step.Resubmissions
+	if !t.undo {
+		return events.IdempotencyKey(t.order.ID, t.step.Name, number)
+	}
+	if key := t.firstKey(work.Resubmissions); format < events.KeysFormat || work.IdempotencyKey == key {
+		return key
+	}
+	if earlier := t.step.Undoing(); earlier != nil {
+		number = earlier.Resubmissions
+	}
+	return events.UndoKey(events.IdempotencyKey(t.order.ID, t.step.Name, number), work.Resubmissions)
+}
+
+// firstKey is the key of a step, or of the undo of one, that has had but one, after so
+// many resubmissions.
+func (t task) firstKey(resubmissions int) string {
+	if t.undo {
+		return events.UndoKey(events.IdempotencyKey(t.order.ID, t.step.Name, 0), resubmissions)
+	}
+	return events.IdempotencyKey(t.order.ID, t.step.Name, resubmissions)
 }
 
 // outcome is what an undo is told of its step; of a step there is nothing to tell.
@@ -94,10 +114,27 @@ func (t task) outcome() string {
 	switch {
 	case !t.undo:
 		return ""
-	case t.step.Unknown:
+	case t.step.Unknown, t.step.Undoing() != nil:
 		return events.OutcomeUnknown
 	}
 	return events.OutcomeCompleted
+}
+
+// scope is what the task's expressions see of the order. An undo under an earlier key
+// sees its step as it was under that key: nobody answered.
+func (t task) scope() workflow.Scope {
+	s := scope(t.order)
+	if !t.undo || t.step.Undoing() == nil {
+		return s
+	}
+	others := s.Step
+	s.Step = func(name string) workflow.Result {
+		if name != t.step.Name {
+			return others(name)
+		}
+		return workflow.Result{State: string(projections.Expired), Input: undoInput(t.order, t.step)}
+	}
+	return s
 }
 
 func (t task) String() string {

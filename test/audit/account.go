@@ -451,7 +451,7 @@ func (c *told) other(e *events.Event) string {
 		return "a step"
 	case e.Type == events.OrderResubmitted && hash(e.Input) != c.input:
 		return "another input"
-	case e.Type == events.OrderResubmitted && e.SameKey != c.sameKey:
+	case e.Type == events.OrderResubmitted && (e.SameKey != c.sameKey || e.NewKey && !c.newKey || c.newKey && e.Kept != nil):
 		return "another key"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
 		return "another output"

@@ -94,7 +94,17 @@ func Namespace(t testing.TB, brokers []string, topics *events.Topics, rest bool,
 func (n *namespace) books(a Audit) *Books {
 	n.Helper()
 	b := &Books{Histories: make(map[string][]events.Event), Messages: make(map[string]*oracle.Messages), Ledgers: make(map[string]*oracle.Ledger)}
-	for e := range oracle.Journal(n, n.records(n.topics.Journal)) {
+	var at *kgo.Record
+	format := make(map[int32]int) // of each partition
+	records := func(yield func(*kgo.Record) bool) {
+		for at = range n.records(n.topics.Journal) {
+			if !yield(at) {
+				return
+			}
+		}
+	}
+	for e := range oracle.Journal(n, records) {
+		format[at.Partition] = max(format[at.Partition], e.Format)
 		if e.Order == "" {
 			continue
 		}
@@ -103,6 +113,7 @@ func (n *namespace) books(a Audit) *Books {
 			l = oracle.NewLedger(e.Order, n.flow)
 			b.Ledgers[e.Order] = l
 		}
+		l.Format = format[at.Partition]
 		if err := l.Add(e); err != nil {
 			n.Error(err)
 		}

@@ -142,7 +142,8 @@ func cutError(e *events.Error) {
 type told struct {
 	do, id, step, by, note string
 	input, output          uint64
-	sameKey, discard       bool
+	sameKey, newKey        bool
+	discard                bool
 }
 
 func (c *told) String() string { return fmt.Sprintf("command %q, %s %s", c.id, c.do, c.step) }
@@ -157,7 +158,7 @@ func (m *message) operate(r *kgo.Record) error {
 	}
 	m.command = &told{
 		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
-		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, discard: value.Discard,
+		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard,
 	}
 	return nil
 }

@@ -127,6 +127,11 @@ func TestSettleRefuses(t *testing.T) {
 		{"a resubmission of another step", event("o", 10, func(e *events.Event) { e.Step = "a" }), "with another step: a"},
 		{"a resubmission with another input", event("o", 10, func(e *events.Event) { e.Input = []byte(`{"n":3}`) }), "with another input"},
 		{"a resubmission with another key", event("o", 10, func(e *events.Event) { e.SameKey = false }), "with another key"},
+		{"a resubmission with new keys", event("o", 10, func(e *events.Event) { e.NewKey = true }), "with another key"},
+		{"a resubmission without new keys", func(d *desk) {
+			d.records["ns.commands"][5].Value = []byte(`{"command":"resubmit","id":"c-3","step":"b","input":{"n":2},"newKey":true}`)
+			d.change("o", 10, func(e *events.Event) { e.SameKey, e.Kept = false, []string{"b"} })
+		}, "with another key"},
 		{"a resubmission of a step that was not named", func(d *desk) {
 			d.records["ns.commands"][5].Value = []byte(`{"command":"resubmit","id":"c-3","sameKey":true}`)
 			d.change("o", 10, func(e *events.Event) { e.Input = nil })

@@ -51,6 +51,7 @@ type Inspector struct {
 
 	journal, sent int    // how much was read
 	owner         string // who claimed the partition last
+	format        int    // of the partition
 	// Jumps says that clocks differ and jump: an event may look older than the
 	// one before.
 	Jumps bool
@@ -76,6 +77,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 		if e.Type == events.PartitionClaimed {
 			in.owner = e.Instance
 		}
+		in.format = max(in.format, e.Format)
 		if e.Order == "" {
 			continue
 		}
@@ -121,7 +123,7 @@ func (in *Inspector) event(t T, p *Partition, e *events.Event) {
 	if e.Type == events.OrderAccepted && p.Newer != nil {
 		ledger.Newer = p.Newer(e.Version)
 	}
-	ledger.Owner = in.owner
+	ledger.Owner, ledger.Format = in.owner, in.format
 	if err := ledger.Add(e); err != nil {
 		t.Fatalf("%v\n%s", err, Story(append(history, *e)))
 	}
@@ -272,7 +274,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
@@ -280,6 +282,10 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 			checkWork(t, o.ID, "undo of "+want.Name, got.Undo, want.Undo, true)
 		}
 	}
+}
+
+func sameAct(got projections.Key, want oracle.Act) bool {
+	return got.Resubmissions == want.Resubmissions && string(got.Input) == string(want.Input)
 }
 
 func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work, undo bool) {
@@ -292,7 +298,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 		State: projections.StepState(says.State), Attempt: says.Attempt,
 		FailureCount: says.Failures, Tried: says.Tried, Round: says.Round, Resubmissions: says.Resubmissions,
 		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key,
-		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered,
+		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done,
 	}
 	if len(got.Errors) == 0 && len(kept) == 0 {
 		want.Errors = got.Errors

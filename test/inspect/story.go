@@ -88,6 +88,11 @@ func Fields(e *events.Event) string {
 	if e.SameKey {
 		b.WriteString(" same-key")
 	}
+	if e.NewKey {
+		b.WriteString(" new-key")
+	}
+	field("kept", strings.Join(e.Kept, ","))
+	field("may-have-run", strings.Join(e.MayHaveRun, ","))
 	field("by", e.By)
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)

@@ -86,14 +86,24 @@ func (l *Ledger) runsNow(s *Step) (bool, error) {
 // given evaluates what an attempt's agent is to get, nil where the workflow does
 // not say.
 func (l *Ledger) given(s *Step, w *Work, undo bool) ([]byte, error) {
-	source := s.def.With
-	if undo {
-		source = s.def.UndoWith
-	}
-	if source == "" || w.Input != nil {
+	if w.Input != nil {
 		return nil, nil
 	}
-	return l.value(source)
+	switch {
+	case !undo && s.def.With != "":
+		return l.value(s.def.With)
+	case undo && s.def.UndoWith != "":
+		if s.undoing().Done == 0 && (s.State == completed || s.MayHaveRun) {
+			return l.value(s.def.UndoWith)
+		}
+		// As the step was under the key of before: nobody answered.
+		now := s.Work
+		output := s.Output
+		s.State, s.Output, s.Input = expired, nil, s.undone().Input
+		defer func() { s.Work, s.Output = now, output }()
+		return l.value(s.def.UndoWith)
+	}
+	return nil, nil
 }
 
 // inputOf is what the step works on.
@@ -113,16 +123,19 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 	switch e.Type {
 	case events.UndoStarted:
 		l.mayUndo(s)
-		want := events.OutcomeUnknown
-		if s.State == completed {
-			want = events.OutcomeCompleted
-		}
+		want := s.undone().Outcome
 		l.rule("C1", e.Outcome == want, "its outcome is %q, and must be %q", e.Outcome, want)
 		l.start(e, s, w, true)
 	case events.UndoCompleted:
 		l.ends(e, w)
+		w.Last = nil
+		if w.Done++; w.Done < len(s.acts()) { // the next is another matter
+			w.end(notStarted)
+			w.Tried, w.Round, w.Resubmissions, w.Input, w.renewed = 0, 0, 0, nil, true
+			return
+		}
 		w.end(completed)
-		w.Last, s.State = nil, undone
+		w.Done, s.State = 0, undone
 	case events.UndoFailed:
 		if w.State != running { // it could not even begin
 			l.mayUndo(s)
@@ -186,7 +199,10 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	l.begins(e, w)
 	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
 	l.rule("S3", e.Agent != "" && e.Operation != "", "agent %q is asked to %q", e.Agent, e.Operation)
-	want := l.key(s.Name, undo, w.Resubmissions)
+	want := w.Key
+	if want == "" || w.renewed {
+		want = l.key(s, undo, w.Resubmissions)
+	}
 	l.rule("A3", e.IdempotencyKey == want, "its key is %q, and must be %q", e.IdempotencyKey, want)
 	l.rule("S2", e.CompleteBy.After(e.At), "its complete-by is %v", e.CompleteBy)
 	l.rule("S2", e.Expires.IsZero() || e.Expires.After(e.CompleteBy), "it expires at %v", e.Expires)
@@ -203,7 +219,7 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 		l.rule("V5", w.Tried < def.Retry.Attempts, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
 		l.asked(e, s, w, undo)
 	}
-	w.State, w.Attempt, w.Key, w.Unanswered, w.prevented = running, e.Attempt, e.IdempotencyKey, false, ""
+	w.State, w.Attempt, w.Key, w.Unanswered, w.prevented, w.renewed = running, e.Attempt, e.IdempotencyKey, false, "", false
 	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
 	if e.Input != nil {
 		l.rule("S3", w.Input == nil, "its input was recorded before")
@@ -262,17 +278,23 @@ func (l *Ledger) prevented(fault *events.Error, s *Step, w *Work, undo bool) Cau
 	return ""
 }
 
-// key is the key of a step's requests, or of its undo's, as docs/messages.md
+// key is a new key of a step's requests, or of its undo's, as docs/messages.md
 // spells them.
-func (l *Ledger) key(step string, undo bool, resubmissions int) string {
-	key := l.Order + "/" + step
-	if undo {
-		key += ":undo"
+func (l *Ledger) key(s *Step, undo bool, resubmissions int) string {
+	numbered := func(key string, n int) string {
+		if n > 0 {
+			key = fmt.Sprintf("%s:%d", key, n+1)
+		}
+		return key
 	}
-	if resubmissions > 0 {
-		key = fmt.Sprintf("%s:%d", key, resubmissions+1)
+	key := l.Order + "/" + s.Name
+	if !undo {
+		return numbered(key, resubmissions)
 	}
-	return key
+	if l.Format >= events.KeysFormat {
+		key = numbered(key, s.undone().Resubmissions)
+	}
+	return numbered(key+":undo", resubmissions)
 }
 
 // ends holds for every end of an attempt.

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/waybill-dev/waybill/events"
@@ -121,9 +122,17 @@ func (l *Ledger) refused(e *events.Event) {
 	case events.CommandResume:
 		earned = !l.Paused
 	case events.CommandResubmit, events.CommandSkipStep:
-		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || !l.mayRepair(e)
+		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
+			l.hasAllKeys() && strings.Contains(e.Reason, "sameKey") || !l.mayRepair(e)
 	}
 	l.rule("P3", earned, "the order is %s, and %s could be done: %s", l.State, e.Operation, e.Reason)
+}
+
+// hasAllKeys says that a step that failed may have run under as many keys as one may.
+func (l *Ledger) hasAllKeys() bool {
+	return slices.ContainsFunc(l.Steps, func(s *Step) bool {
+		return l.Toward == "" && s.broken() && s.MayHaveRun && len(s.Earlier)+1 >= maxKeys
+	})
 }
 
 // mayRepair says whether a step can surely be resubmitted, or skipped.

@@ -47,8 +47,31 @@ func (l *Ledger) alert(e *events.Event) {
 	l.Alerted = true
 }
 
-// resubmit lets what failed begin again, with a new key.
+// maxKeys is under how many keys a step may have run.
+const maxKeys = 10
+
+// keys: what was answered with an error gets a new key, and what may have run under the
+// one that it had is undone under that one, too.
+func (l *Ledger) keys(e *events.Event) {
+	var kept, doubted []string
+	for _, s := range l.Steps {
+		switch w := l.wanted(s); {
+		case l.Format < events.KeysFormat || e.SameKey || !w.broken():
+		case s.def == nil && slices.Contains(e.Kept, s.Name), s.def != nil && !e.NewKey && !w.answered(s.def):
+			kept = append(kept, s.Name)
+		case s.MayHaveRun && l.Toward == "":
+			doubted = append(doubted, s.Name)
+			l.rule("A3", len(s.Earlier)+1 < maxKeys, "step %s may have run under %d keys", s.Name, maxKeys)
+		}
+	}
+	l.rule("A3", slices.Equal(kept, e.Kept), "it keeps the keys of %s, and must keep those of %s", names(e.Kept), names(kept))
+	l.rule("C1", slices.Equal(doubted, e.MayHaveRun), "it says that %s may have run, and must say %s", names(e.MayHaveRun), names(doubted))
+	l.rule("P3", !e.NewKey || !e.SameKey && l.Format >= events.KeysFormat, "new keys are wanted, the same keys: %t, in format %d", e.SameKey, l.Format)
+}
+
+// resubmit lets what failed begin again.
 func (l *Ledger) resubmit(e *events.Event) {
+	l.keys(e)
 	l.rule("P3", e.Input == nil || l.Step(e.Step) != nil, "it has an input for no step")
 	for _, s := range l.Steps {
 		w := s.Undo
@@ -59,6 +82,10 @@ func (l *Ledger) resubmit(e *events.Event) {
 			l.rule("P3", s.Name != e.Step, "the undo of step %s has not begun", s.Name)
 			continue
 		}
+		if slices.Contains(e.MayHaveRun, s.Name) {
+			s.Earlier = append(s.Earlier, Act{w.Resubmissions, events.OutcomeUnknown, w.Input})
+			s.MayHaveRun = false
+		}
 		if s.Name == e.Step {
 			l.rule("P3", w.broken() || e.Input != nil && w.State == notStarted && l.Toward == "", "step %s is %s", s.Name, w.State)
 			if e.Input != nil {
@@ -67,8 +94,9 @@ func (l *Ledger) resubmit(e *events.Event) {
 		}
 		if w.broken() {
 			w.State, w.Tried, w.Round, w.Due = notStarted, 0, 0, time.Time{}
-			if !e.SameKey {
+			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				w.Resubmissions++
+				w.renewed = true
 			}
 		}
 	}

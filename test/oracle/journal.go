@@ -18,7 +18,7 @@ import (
 func Journal(t testing.TB, records iter.Seq[*kgo.Record]) iter.Seq[*events.Event] {
 	t.Helper()
 	return func(yield func(*events.Event) bool) {
-		j := &journal{TB: t, ledgers: make(map[string]*Ledger), transaction: make(map[int32]uint64), open: make(map[int32]int), owners: make(map[int32]string)}
+		j := &journal{TB: t, ledgers: make(map[string]*Ledger), transaction: make(map[int32]uint64), open: make(map[int32]int), owners: make(map[int32]string), format: make(map[int32]int)}
 		for r := range records {
 			e := j.event(r)
 			j.seal(r, e)
@@ -36,6 +36,7 @@ type journal struct {
 	transaction map[int32]uint64
 	open        map[int32]int    // events since the last seal
 	owners      map[int32]string // who claimed each partition last
+	format      map[int32]int    // of each partition
 }
 
 // event reads the next one, and enters it in the ledger of its order.
@@ -47,6 +48,7 @@ func (j *journal) event(r *kgo.Record) *events.Event {
 	if e.Type == events.PartitionClaimed {
 		j.owners[r.Partition] = e.Instance
 	}
+	j.format[r.Partition] = max(j.format[r.Partition], e.Format)
 	if e.Order == "" {
 		if err := e.Check(); err != nil {
 			j.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
@@ -58,7 +60,7 @@ func (j *journal) event(r *kgo.Record) *events.Event {
 		l = NewLedger(e.Order, nil)
 		j.ledgers[e.Order] = l
 	}
-	l.Owner = j.owners[r.Partition]
+	l.Owner, l.Format = j.owners[r.Partition], j.format[r.Partition]
 	if err := l.Add(&e); err != nil {
 		j.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
 	}

@@ -40,6 +40,9 @@ type Ledger struct {
 	// Owner is who claimed the order's partition last, if whoever reads the journal
 	// says so.
 	Owner string
+	// Format is that of the order's partition, if whoever reads the journal says so,
+	// else the newest.
+	Format int
 	// Pardon, where it is set, is called by a rule that is broken, and says whether
 	// it is not to hold: so a test finds out who misses it.
 	Pardon func() bool
@@ -59,7 +62,7 @@ type Ledger struct {
 
 // NewLedger begins the ledger of an order. Find finds workflows; it may be nil.
 func NewLedger(order string, find func(name string, version int) *Flow) *Ledger {
-	return &Ledger{Order: order, find: find, seen: make(map[string]bool)}
+	return &Ledger{Order: order, Format: events.JournalFormat, find: find, seen: make(map[string]bool)}
 }
 
 // Step returns what is known of a step, nil if the order has none of that name.

@@ -226,9 +226,13 @@ func (l *Ledger) request(e *events.Event, s *Step) events.Request {
 		m.Priority = p
 	}
 	if e.Type == events.UndoStarted {
-		m.Undo, m.Outcome = true, e.Outcome
-		if s.State == completed {
+		act := s.undone()
+		m.Undo, m.Outcome, m.Input = true, e.Outcome, l.accepted.Input
+		if act.Outcome == events.OutcomeCompleted {
 			m.Output = s.Output
+		}
+		if act.Input != nil {
+			m.Input = act.Input
 		}
 		if s.Undo.Input != nil {
 			m.Input = s.Undo.Input

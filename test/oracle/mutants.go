@@ -14,7 +14,7 @@ import (
 
 // Rules finds in the source what holds histories against rules: each of them, and
 // the places that ask for several at once.
-var Rules = regexp.MustCompile(`\bl\.(rule|again|asked|begins|causes|count|ends|free|goesOn|locks|mayUndo|overdue|passes|prevented|queue|refused|undosFailed)\((?:"([A-Z][0-9])")?`)
+var Rules = regexp.MustCompile(`\bl\.(rule|again|asked|begins|causes|count|ends|free|goesOn|keys|locks|mayUndo|overdue|passes|prevented|queue|refused|undosFailed)\((?:"([A-Z][0-9])")?`)
 
 // Mutant is a history in which one thing is not as it was. Its events are
 // numbered anew, so that no gap tells.
@@ -188,6 +188,9 @@ var changes = []struct {
 		return was != ""
 	}},
 	{"same key for", func(e *events.Event) bool { e.SameKey = !e.SameKey; return e.Type == events.OrderResubmitted }},
+	{"new key for", func(e *events.Event) bool { e.NewKey = !e.NewKey; return e.Type == events.OrderResubmitted }},
+	{"fewer kept by", func(e *events.Event) bool { return fewer(&e.Kept) }},
+	{"fewer that may have run of", func(e *events.Event) bool { return fewer(&e.MayHaveRun) }},
 	{"fewer undone of", func(e *events.Event) bool { return fewer(&e.Undone) }},
 	{"fewer not undone of", func(e *events.Event) bool { return fewer(&e.NotUndone) }},
 	{"fewer steps of", func(e *events.Event) bool { return fewer(&e.Steps) }},

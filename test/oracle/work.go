@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,8 +26,10 @@ type Step struct {
 	Work
 	// MayHaveRun says that an attempt expired, and none completed since.
 	MayHaveRun bool
-	Output     jsontext.Value
-	Undo       *Work // nil before its first event
+	// Earlier are the keys of before under which it may have run, oldest first.
+	Earlier []Act
+	Output  jsontext.Value
+	Undo    *Work // nil before its first event
 
 	def *FlowStep // nil if it is not known
 }
@@ -44,8 +47,49 @@ type Work struct {
 	Last                     *events.Error  // of the last attempt, if it failed
 	Errors                   []events.Error // of all attempts
 	Unanswered               bool           // the last attempt expired
+	Done                     int            // of an undo: how many of the step's acts are undone, while others are not
 
+	renewed   bool  // the next attempt has another key
 	prevented Cause // of an undo: why the last attempt could not even begin
+}
+
+// Act is what a step did, or may have done, under one idempotency key.
+type Act struct {
+	Resubmissions int // that had begun a new key by then
+	Outcome       string
+	Input         jsontext.Value
+}
+
+// acts are those of the step, the newest first.
+func (s *Step) acts() []Act {
+	var all []Act
+	switch {
+	case s.State == completed:
+		all = append(all, Act{s.Resubmissions, events.OutcomeCompleted, s.Input})
+	case s.MayHaveRun:
+		all = append(all, Act{s.Resubmissions, events.OutcomeUnknown, s.Input})
+	}
+	for _, a := range slices.Backward(s.Earlier) {
+		all = append(all, a)
+	}
+	return all
+}
+
+// undone is the act that is undone next, or now.
+func (s *Step) undone() Act {
+	if acts := s.acts(); s.undoing().Done < len(acts) {
+		return acts[s.undoing().Done]
+	}
+	return Act{}
+}
+
+// ownCodes are those of attempts that failed without an error of their agent.
+var ownCodes = []string{requestRefused, "bad-expression", "output-refused", "reply-too-large"}
+
+// answered says that nothing is left to try, because the agent answered the last attempt
+// with an error.
+func (w *Work) answered(def *FlowStep) bool {
+	return w.State == failed && w.spent(def) && !slices.Contains(ownCodes, w.Last.Code)
 }
 
 func (w *Work) broken() bool { return w.State == failed || w.State == expired }
@@ -78,7 +122,7 @@ func (w *Work) open(def *FlowStep) bool {
 func (s *Step) passed() bool { return s.State == completed || s.State == skipped }
 
 // ran says that the step completed, or may have run, and is not undone.
-func (s *Step) ran() bool { return s.State == completed || s.MayHaveRun && s.State != undone }
+func (s *Step) ran() bool { return s.State != undone && len(s.acts()) > 0 }
 
 // undoing returns the record of the step's undo.
 func (s *Step) undoing() *Work {
