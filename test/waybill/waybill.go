@@ -100,8 +100,16 @@ func On(t testing.TB, b *kafka.Broker) *Waybill {
 }
 
 // Run runs an instance until the test ends, and returns once it serves all
-// partitions that it was given.
+// partitions that it was given, and knows the others.
 func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *Instance {
+	w.Helper()
+	i := w.Begin(id, dir, settings...)
+	oracle.Until(w, "instance "+id+" is ready", i.Ready)
+	return i
+}
+
+// Begin runs an instance until the test ends, and waits for nothing.
+func (w *Waybill) Begin(id, dir string, settings ...func(*orchestrator.Config)) *Instance {
 	w.Helper()
 	config := orchestrator.Config{
 		ID: id, Namespace: w.Namespace, DataDir: dir,
@@ -127,7 +135,6 @@ func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *I
 	})}
 	w.Cleanup(i.Stop)
 	w.Instances = append(w.Instances, i)
-	oracle.Until(w, "instance "+id+" is ready", i.Ready)
 	return i
 }
 
