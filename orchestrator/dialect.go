@@ -41,18 +41,20 @@ var firstDialect = Dialect{1, 1, []string{"orders", "replies", "commands"}}
 // the data of the assignor, which reads no further than its own.
 var dialectMark = []byte("\x00waybill:")
 
-// telling is the assignor that all releases use, under its name, and tells the
-// group the member's release.
+// telling is the assignor that all releases use, under its name. It tells the group
+// the member's release, and how far it is; and it deals by that, see [deal].
 type telling struct {
 	kgo.GroupBalancer
-	told told
+	topic string             // whose partitions are dealt
+	told  func() told        // what the member tells now
+	next  func(next []int32) // hears which partitions the member is to get next
 }
 
 // JoinGroupMetadata implements [kgo.GroupBalancer].
 func (t telling) JoinGroupMetadata(topics []string, has map[string][]int32, generation int32) []byte {
 	plain := t.GroupBalancer.JoinGroupMetadata(topics, has, generation)
 	var member kmsg.ConsumerMemberMetadata
-	says, err := json.Marshal(t.told)
+	says, err := json.Marshal(t.told())
 	if err != nil || member.ReadFrom(plain) != nil {
 		return plain // whoever reads it takes the member for an old one, which is safe
 	}
@@ -73,6 +75,9 @@ type Member struct {
 type told struct {
 	Instance string `json:"instance"`
 	Dialect
+	// Behind is how far it is behind in each partition, a digit of base 36 for each; see
+	// [stepOf]. A member of an older release leaves it out.
+	Behind string `json:"behind,omitempty"`
 }
 
 // heard reads what a member told the group.

@@ -31,7 +31,8 @@ type group struct {
 	topics  *events.Topics
 	opts    []kgo.Opt // of every client
 	client  *kgo.Client
-	told    told
+	told    func() told
+	next    func([]int32)
 	session time.Duration
 	file    string // keeps as which member the process is known
 	log     *slog.Logger
@@ -45,7 +46,7 @@ func (g *group) join(ctx context.Context, m *membership) (*kgo.Client, error) {
 	member, err := kgo.NewClient(append(g.opts[:len(g.opts):len(g.opts)],
 		kgo.ConsumerGroup(g.name()),
 		kgo.ConsumeTopics(g.topics.Orders),
-		kgo.Balancers(telling{kgo.CooperativeStickyBalancer(), g.told}),
+		kgo.Balancers(telling{kgo.CooperativeStickyBalancer(), g.topics.Orders, g.told, g.next}),
 		kgo.SessionTimeout(g.session),
 		kgo.HeartbeatInterval(min(g.session/5, heartbeatEvery)),
 		kgo.RebalanceTimeout(lane.CommitTimeout+10*time.Second),

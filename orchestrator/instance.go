@@ -46,6 +46,9 @@ type Config struct {
 	// Standby says which partitions are kept up to date here; empty is
 	// [StandbyAll].
 	Standby Standby
+	// Close is how many records behind the end of a partition's journal the instance may be
+	// at most to get the partition from another that serves it; 0 is 10,000.
+	Close int64
 	// RaiseAfter is how long every member of the group must have spoken a newer
 	// format before it is written, and older releases cannot come back; 0 is at once.
 	RaiseAfter time.Duration
@@ -71,9 +74,11 @@ const (
 	// StandbyAll follows them: the instance can answer for any order, and takes
 	// any partition over by reading only the end of its journal.
 	StandbyAll Standby = "all"
-	// StandbyOwned does nothing. The instance answers for the orders of its own
-	// partitions only, and a takeover reads what was written since the instance
-	// last owned the partition, from the beginning of the journal if it never did.
+	// StandbyOwned does nothing, but for partitions that the group has it get next: it
+	// follows these until it is close enough to their end. The instance answers for the
+	// orders of its own partitions only. Where nobody serves a partition, a takeover reads
+	// what was written since the instance last owned it, from the beginning of the journal
+	// if it never did.
 	StandbyOwned Standby = "owned"
 )
 
@@ -96,6 +101,7 @@ type Instance struct {
 	follower  *lane.Follower
 	members   *membership
 	group     *group
+	progress  *progress
 	upgrade   *upgrade
 	backlog   *backlog
 	cluster   *cluster.Cluster
@@ -123,6 +129,9 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	if cfg.SessionTimeout <= 0 {
 		cfg.SessionTimeout = 10 * time.Second
+	}
+	if cfg.Close <= 0 {
+		cfg.Close = 10_000
 	}
 	if cfg.StatusPatience <= 0 {
 		cfg.StatusPatience = 24 * time.Hour
@@ -200,8 +209,12 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	i.follower = lane.NewFollower(journals, cfg.Standby == StandbyOwned, i.log, time.Now)
 	i.members = newMembership(i.follower, i.partitions, i.log)
+	i.progress = newProgress(i.partitions, cfg.Close)
+	i.progress.ends, i.progress.folded, i.progress.serves = i.journalEnds, i.folded, i.members.serves
+	speaks := OwnDialect
 	i.group = &group{
-		topics: &i.topics, opts: i.kafka, client: i.client, told: told{cfg.ID, OwnDialect}, session: cfg.SessionTimeout,
+		topics: &i.topics, opts: i.kafka, client: i.client, session: cfg.SessionTimeout,
+		told: func() told { return told{cfg.ID, speaks, i.progress.tells()} }, next: i.progress.hears,
 		file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
 	}
 	i.upgrade = &upgrade{members: i.group.members, newest: OwnDialect.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
@@ -380,6 +393,9 @@ func (i *Instance) Run(ctx context.Context) error {
 		i.follower.Follow(state, p)
 	}
 	running.Go(func() { i.follower.Run(serving, fail) })
+	if err := i.progress.look(ctx); err != nil {
+		i.log.Warn("cannot tell yet how far the partitions are", "error", err)
+	}
 
 	g := i.group
 	g.leaveAsBefore(ctx)
@@ -392,6 +408,7 @@ func (i *Instance) Run(ctx context.Context) error {
 	running.Go(func() { g.poll(ctx, member) })
 	running.Go(func() { i.upgrade.run(ctx) })
 	running.Go(func() { i.lookForAdded(ctx) })
+	running.Go(func() { i.comeCloser(ctx, member.ForceRebalance) })
 
 	<-ctx.Done()
 	patience := time.AfterFunc(stopTimeout, func() {
@@ -447,8 +464,17 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // Ready returns nil when the instance knows the workflows, has joined the
-// group, and serves every partition that it was given; else what is missing.
-func (i *Instance) Ready() error { return i.members.ready() }
+// group, serves every partition that it was given, and has caught the others up that it
+// follows; else what is missing.
+func (i *Instance) Ready() error {
+	if err := i.members.ready(); err != nil {
+		return err
+	}
+	if unknown := i.UnknownYet(); len(unknown) > 0 {
+		return fmt.Errorf("%d partitions are not caught up yet: %w", len(unknown), i.known(unknown[0]))
+	}
+	return nil
+}
 
 // Owned returns how many partitions this instance serves.
 func (i *Instance) Owned() int { return len(i.members.positions()) }
@@ -480,23 +506,31 @@ func (i *Instance) Elsewhere() []int32 {
 
 // Order returns the state record of an order, and the journal offsets of its
 // events. It fails with [projections.ErrNotFound] if there is no order of this
-// id, and with [ErrElsewhere] if this instance cannot know.
+// id, with [ErrElsewhere] if this instance cannot know, and with [ErrUnknownYet] if it
+// will.
 func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 	p, err := i.kept(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	return i.store.Order(p, id)
+	o, offsets, err := i.store.Order(p, id)
+	if unknown := i.known(p); unknown != nil { // its projection was thrown away meanwhile
+		return nil, nil, unknown
+	}
+	return o, offsets, err
 }
 
-// kept returns the partition of an order, and fails with [ErrElsewhere] if it is
-// not kept here.
+// kept returns the partition of an order. It fails with [ErrElsewhere] if it is not kept
+// here, and with [ErrUnknownYet].
 func (i *Instance) kept(id string) (int32, error) {
 	p := i.Partition(id)
 	if slices.Contains(i.Elsewhere(), p) {
+		if slices.Contains(i.members.all(), p) {
+			return 0, fmt.Errorf("%w: this instance is taking partition %d over; try again in a moment", ErrUnknownYet, p)
+		}
 		return 0, fmt.Errorf("%w: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); ask that one", ErrElsewhere, p, id, i.cfg.Standby)
 	}
-	return p, nil
+	return p, i.known(p)
 }
 
 // Store returns the state store, for reading. Mind [Instance.Elsewhere].

@@ -554,10 +554,5 @@ func (j *simJournals) Poll(context.Context) kgo.Fetches {
 		}
 		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{found}})
 	}
-	// Readers of the follower see no control records.
-	for _, t := range fetch.Topics {
-		p := &t.Partitions[0]
-		p.Records = slices.DeleteFunc(p.Records, func(r *kgo.Record) bool { return r.Attrs.IsControl() })
-	}
 	return kgo.Fetches{fetch}
 }

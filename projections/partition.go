@@ -61,6 +61,10 @@ func (s *Store) Partition(id int32) (*Partition, error) {
 	return p, nil
 }
 
+// CaughtUp notes that the partition was folded up to where its journal ended at some
+// time since the store was opened. See [Store.Known].
+func (p *Partition) CaughtUp() { p.store.known.Store(p.id, true) }
+
 // Head returns how far the partition was folded.
 func (p *Partition) Head() Head { return p.head }
 
@@ -121,6 +125,7 @@ func (p *Partition) drop(e *entry) {
 // Reset throws the partition's projection away, to be folded again from the
 // beginning of the journal.
 func (p *Partition) Reset() error {
+	p.store.known.Delete(p.id)
 	from := prefix(p.id, 0)
 	if err := p.store.db.DeleteRange(from, after(from[:4]), pebble.Sync); err != nil {
 		return fmt.Errorf("write the state store: %w", err)

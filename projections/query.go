@@ -104,6 +104,14 @@ func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {
 	return nil
 }
 
+// Known says whether a partition was caught up once since the store was opened, or since
+// its projection was thrown away. Until then an order that is not in the store may be
+// in the journal.
+func (s *Store) Known(partition int32) bool {
+	_, known := s.known.Load(partition)
+	return known
+}
+
 // Head returns the head of a partition.
 func (s *Store) Head(partition int32) (Head, error) { return s.head(s.db, partition) }
 

@@ -28,6 +28,7 @@ type Store struct {
 	damaged *damaged
 	// partitions is how many writers share the memory.
 	partitions atomic.Int32
+	known      sync.Map // of partitions; see [Store.Known]
 }
 
 // damaged is closed when Pebble itself finds damage, for example while it

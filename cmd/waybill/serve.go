@@ -27,6 +27,7 @@ func newServe() *cobra.Command {
 	var web httpFlags
 	var dataDir, id string
 	var supervise, session, skew, raise, lag, patience time.Duration
+	var within int64
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -50,9 +51,13 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.DurationVar(&lag, "max-lag", time.Minute, "how long a submission over HTTP may wait to be read before no more are taken for its partition; 0 means for ever")
 	flags.DurationVar(&patience, "status-patience", 24*time.Hour, "how long a status message waits for a caller's own topic that takes none: then the namespace's status topic has it")
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
+	flags.Int64Var(&within, "close", 10_000, "how many records behind the end of a partition's journal this instance may be at most to get the partition from another that serves it")
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if within <= 0 {
+			return usageError{errors.New("--close must be more than 0")}
+		}
 		if supervise <= 0 || session <= 0 {
 			return usageError{errors.New("--supervise-interval and --session-timeout must be more than 0")}
 		}
@@ -86,7 +91,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Logger: log,
+				Standby: orchestrator.Standby(standby.value), Close: within, Logger: log,
 			}, server.Server)
 		})
 		select {

@@ -47,6 +47,9 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 		}
 	}
 	elsewhere := i.Elsewhere()
+	if err := unknownYet(i); err != nil {
+		return nil, err
+	}
 	page, err := i.Store().Alerts(ctx, i.Partitions(), elsewhere, after, in.Limit)
 	if err != nil {
 		return nil, s.listError("list alerts", err)

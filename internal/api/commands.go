@@ -189,7 +189,7 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 func (s *Server) commandError(id string, c *events.Command, err error) error {
 	const again = "Repeating it with the header Idempotency-Key: %s is safe."
 	switch {
-	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere):
+	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(id, "", err)
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))

@@ -146,9 +146,9 @@ func (s *Server) notSubmitted(err error) error {
 	return huma.Error503ServiceUnavailable("Kafka did not take the submission; try again with the same id, which is safe", err)
 }
 
-// After how many seconds to try again where a lane is behind, and where too many ask
-// at once.
-const behindRetry, busyRetry = "5", "1"
+// After how many seconds to try again where a lane is behind, where too many ask at once,
+// and where an instance is not caught up yet.
+const behindRetry, busyRetry, unknownRetry = "5", "1", "1"
 
 type listInput struct {
 	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected" doc:"Only orders in this state"`
@@ -169,6 +169,9 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		return nil, errCursor
 	}
 	elsewhere := i.Elsewhere()
+	if err := unknownYet(i); err != nil {
+		return nil, err
+	}
 	page, err := i.Store().List(ctx, i.Partitions(), projections.Filter{
 		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Without: elsewhere, Limit: in.Limit, After: after,
 	})
@@ -244,10 +247,26 @@ func (s *Server) orderError(id, doing string, err error) error {
 		return huma.Error404NotFound(fmt.Sprintf("there is no order %q; one that was just submitted appears within moments", id))
 	case errors.Is(err, orchestrator.ErrElsewhere):
 		return huma.NewError(http.StatusMisdirectedRequest, err.Error())
+	case errors.Is(err, orchestrator.ErrUnknownYet):
+		return retryUnknown(fmt.Sprintf("whether there is an order %q, and how it stands, is %v", id, err))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)
 	}
 	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
+}
+
+// retryUnknown answers for what an instance does not know before it is caught up.
+func retryUnknown(why string) error {
+	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(why), http.Header{"Retry-After": {unknownRetry}})
+}
+
+// unknownYet is the answer to who asks for a listing before all is known that belongs
+// there, nil once it is.
+func unknownYet(i *orchestrator.Instance) error {
+	if partitions := i.UnknownYet(); len(partitions) > 0 {
+		return retryUnknown(fmt.Sprintf("the orders of %d partitions, %d the first of them, are not known yet: this instance has not read their journals to the end since it started; try again in a moment, or ask another instance", len(partitions), partitions[0]))
+	}
+	return nil
 }
 
 // listError answers for a listing that failed.

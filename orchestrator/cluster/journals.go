@@ -14,6 +14,7 @@ import (
 func (c *Cluster) Journals() (lane.Journals, error) {
 	client, err := kgo.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), // behind the last one a journal ends
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxWait(time.Second),
 		kgo.MetadataMinAge(MetadataMinAge),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +27,11 @@ type Follower struct {
 	mu      sync.Mutex
 	states  map[int32]*projections.Partition
 	resting map[int32]rest
+	// ahead are those that an idle follower folds all the same.
+	ahead []int32
+	// reads is from where each partition is read on that is read, and until where it must
+	// be to count as caught up, once that is known.
+	reads, until map[int32]int64
 	// unchecked are those whose last folded record was not found in the journal yet;
 	// see [isLastFolded].
 	unchecked map[int32]bool
@@ -62,6 +69,7 @@ func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) 
 	return &Follower{
 		journals: j, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
+		reads: make(map[int32]int64), until: make(map[int32]int64),
 		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
 	}
 }
@@ -72,9 +80,58 @@ func (f *Follower) Follow(state *projections.Partition, p int32) {
 	defer f.mu.Unlock()
 	state.Forget()
 	f.states[p] = state
-	if !f.idle {
+	if !f.idle || slices.Contains(f.ahead, p) {
 		f.read(p, state)
 	}
+}
+
+// Ahead has an idle follower fold these, as far as it has them, and no others.
+func (f *Follower) Ahead(ahead []int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.idle {
+		return
+	}
+	before := f.ahead
+	f.ahead = ahead
+	for p, state := range f.states {
+		switch was, is := slices.Contains(before, p), slices.Contains(ahead, p); {
+		case is && !was:
+			f.read(p, state)
+		case was && !is:
+			f.drop(p)
+			f.states[p] = state
+		}
+	}
+}
+
+// Ends hears where journals end now. What is read up to where its journal ended after
+// reading began is caught up: see [projections.Partition.CaughtUp].
+func (f *Follower) Ends(ends map[int32]int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for p := range f.reads {
+		if end, known := ends[p]; known {
+			if _, before := f.until[p]; !before {
+				f.until[p] = end
+			}
+			f.caughtUp(p)
+		}
+	}
+}
+
+// caughtUp looks whether a partition is.
+func (f *Follower) caughtUp(p int32) {
+	if until, known := f.until[p]; known && f.reads[p] >= until && !f.unchecked[p] {
+		f.states[p].CaughtUp()
+	}
+}
+
+// Reads says from where each partition is read on that is read now.
+func (f *Follower) Reads() map[int32]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.reads)
 }
 
 // read begins to read p from the last record that its state has folded: it may
@@ -82,7 +139,8 @@ func (f *Follower) Follow(state *projections.Partition, p int32) {
 func (f *Follower) read(p int32, state *projections.Partition) {
 	from := state.Head().Offset
 	f.unchecked[p] = from > 0
-	f.journals.Read(p, max(0, from-1))
+	f.reads[p] = max(0, from-1)
+	f.journals.Read(p, f.reads[p])
 }
 
 // Release stops following p and hands its state over. When it has returned,
@@ -98,6 +156,8 @@ func (f *Follower) Release(p int32) *projections.Partition {
 func (f *Follower) drop(p int32) {
 	delete(f.states, p)
 	delete(f.resting, p)
+	delete(f.reads, p)
+	delete(f.until, p)
 	f.journals.Drop(p)
 }
 
@@ -144,6 +204,9 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		err := fetched.Err
 		for i := 0; i < len(fetched.Records) && err == nil; i++ {
 			r := fetched.Records[i]
+			if r.Attrs.IsControl() {
+				continue
+			}
 			if f.unchecked[fetched.Partition] && !isLastFolded(state, r) {
 				err = errNotFolded
 				break
@@ -156,6 +219,10 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		}
 		switch {
 		case err == nil:
+			if _, still := f.reads[fetched.Partition]; still && len(fetched.Records) > 0 {
+				f.reads[fetched.Partition] = fetched.Records[len(fetched.Records)-1].Offset + 1
+				f.caughtUp(fetched.Partition)
+			}
 		case errors.Is(err, projections.ErrDamaged):
 			damaged = err
 		case errors.Is(err, projections.ErrNewer), errors.Is(err, kgo.ErrMaxDecompress):

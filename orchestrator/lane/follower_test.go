@@ -106,3 +106,84 @@ func TestAFollowerHandsOver(t *testing.T) {
 		t.Errorf("it folded up to %d", head.Offset)
 	}
 }
+
+// A partition is caught up once it was read up to where its journal ended, records that
+// are not folded among them, and if what was folded last was there.
+func TestAFollowerIsCaughtUp(t *testing.T) {
+	marker := &kgo.Record{Offset: 7, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})}
+	for _, c := range []struct {
+		what   string
+		brings func(last *kgo.Record) []*kgo.Record
+		end    int64
+		known  bool
+	}{
+		{"it was read to its end", func(last *kgo.Record) []*kgo.Record { return []*kgo.Record{last, marker} }, 8, true},
+		{"the end is not read yet", func(last *kgo.Record) []*kgo.Record { return []*kgo.Record{last} }, 8, false},
+		{"what was folded was undone", func(*kgo.Record) []*kgo.Record { return []*kgo.Record{marker} }, 8, false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			for _, endFirst := range []bool{true, false} {
+				l, _, last := newFolded(t)
+				known := func() bool { return l.world.(*still).store.Known(l.partition) }
+				j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Records: c.brings(last)}}
+				f := NewFollower(j, false, slog.New(slog.DiscardHandler), time.Now)
+				ends := map[int32]int64{l.partition: c.end}
+				f.Follow(l.state, l.partition)
+				if endFirst {
+					f.Ends(ends)
+					f.Ends(map[int32]int64{l.partition: 100}) // it goes on meanwhile
+				}
+				if known() {
+					t.Error("it counts as caught up before anything was read")
+				}
+				must(t, f.Once(t.Context()))
+				if !endFirst {
+					if known() {
+						t.Error("it counts as caught up before it is known where the journal ends")
+					}
+					f.Ends(ends)
+				}
+				if known() != c.known {
+					t.Errorf("it counts as caught up: %t", known())
+				}
+				if reads := f.Reads()[l.partition]; c.known && reads != c.end {
+					t.Errorf("it was read up to %d", reads)
+				}
+				must(t, l.state.Reset())
+				if known() {
+					t.Error("it was thrown away, and counts as caught up")
+				}
+			}
+		})
+	}
+}
+
+// An idle follower folds what the instance is to get next, and no more once that is over.
+func TestAnIdleFollowerGoesAhead(t *testing.T) {
+	for _, idle := range []bool{true, false} {
+		l, _, _ := newFolded(t)
+		j := &fetched{}
+		f := NewFollower(j, idle, slog.New(slog.DiscardHandler), time.Now)
+		f.Ahead([]int32{l.partition})
+		f.Follow(l.state, l.partition)
+		if len(f.Reads()) != 1 {
+			t.Error("it does not read what comes next")
+		}
+		f.Ahead(nil)
+		if reads := len(f.Reads()) == 1; reads == idle {
+			t.Errorf("idle %t: when it is to get it no more, it reads it: %t", idle, reads)
+		}
+		f.Ahead([]int32{l.partition})
+		f.Ahead([]int32{l.partition})
+		want := []int64{6}
+		if idle {
+			want = []int64{6, 6}
+		}
+		if !slices.Equal(j.from, want) {
+			t.Errorf("idle %t: it was read from %v, and must be from %v", idle, j.from, want)
+		}
+		if f.Release(l.partition); len(f.Reads()) > 0 {
+			t.Error("it reads what it handed over")
+		}
+	}
+}

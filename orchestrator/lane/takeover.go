@@ -88,6 +88,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		return err
 	}
 	l.seek()
+	l.state.CaughtUp()
 	l.tookOver = time.Now()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
 	return nil

@@ -61,12 +61,13 @@ type happening struct {
 
 type happenings []happening
 
-func (h happenings) Len() int { return len(h) }
-func (h happenings) Less(i, j int) bool {
-	return h[i].at.Before(h[j].at) || h[i].at.Equal(h[j].at) && h[i].n < h[j].n
+func (h *happenings) Len() int { return len(*h) }
+func (h *happenings) Less(i, j int) bool {
+	a, b := (*h)[i], (*h)[j]
+	return a.at.Before(b.at) || a.at.Equal(b.at) && a.n < b.n
 }
-func (h happenings) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *happenings) Push(x any)   { *h = append(*h, x.(happening)) }
+func (h *happenings) Swap(i, j int) { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *happenings) Push(x any)    { *h = append(*h, x.(happening)) }
 func (h *happenings) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]

@@ -98,7 +98,7 @@ func TestATakeoverReadsTheTailOnly(t *testing.T) {
 	}
 	moves, moved := one.Owned(), 0
 	one.Stop()
-	w.until("two owns all", func() error { return owns(two, partitions) })
+	w.until("two owns all", func() error { return ownsAll(two) })
 	for p := range partitions {
 		switch at := lowest[p].Load(); {
 		case at == followed[p]-1:
@@ -128,17 +128,36 @@ func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
 	w.complete(one, "before", 30)
 	w.followed(one, two)
 
+	forgetful := w.forgets()
+	w.until("a standby cannot read", func() error {
+		if !strings.Contains(said.String(), "cannot read the journal; trying on") {
+			return errors.New("it says nothing")
+		}
+		return nil
+	})
+	forgetful.Store(false)
+	w.complete(one, "after", 30)
+	w.followed(one, two)
+	if strings.Contains(said.String(), "folded again") {
+		t.Errorf("a standby began again:\n%s", said)
+	}
+}
+
+// forgets has the broker not know the journal for those who follow it, until it is told
+// to know it again. By how much they ask for at a time they are known.
+func (w *world) forgets() *atomic.Bool {
+	w.Helper()
 	journal, err := w.Admin.Metadata(w.Context(), w.Topics.Journal)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
 	id := journal.Topics[w.Topics.Journal].ID
-	var forgetful atomic.Bool
+	forgetful := &atomic.Bool{}
 	forgetful.Store(true)
 	w.Broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		w.Broker.Fake.KeepControl()
 		fetch, ok := r.(*kmsg.FetchRequest)
-		if !ok || !forgetful.Load() {
+		if !ok || !forgetful.Load() || fetch.MaxBytes != 16<<20 {
 			return nil, nil, false
 		}
 		answer := fetch.ResponseKind().(*kmsg.FetchResponse)
@@ -161,18 +180,7 @@ func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
 		}
 		return answer, nil, true
 	})
-	w.until("a standby cannot read", func() error {
-		if !strings.Contains(said.String(), "cannot read the journal; trying on") {
-			return errors.New("it says nothing")
-		}
-		return nil
-	})
-	forgetful.Store(false)
-	w.complete(one, "after", 30)
-	w.followed(one, two)
-	if strings.Contains(said.String(), "folded again") {
-		t.Errorf("a standby began again:\n%s", said)
-	}
+	return forgetful
 }
 
 // followed waits until both instances have folded the same.
@@ -199,9 +207,10 @@ func (w *world) share(one, two *waybill.Instance) {
 	})
 }
 
-func owns(r *waybill.Instance, n int) error {
-	if have := r.Owned(); have != n {
-		return fmt.Errorf("%d of %d", have, n)
+// ownsAll says what an instance lacks of serving all partitions.
+func ownsAll(r *waybill.Instance) error {
+	if have := r.Owned(); have != partitions {
+		return fmt.Errorf("%d of %d", have, partitions)
 	}
 	return r.Ready()
 }
@@ -240,7 +249,7 @@ func TestStandbyOwned(t *testing.T) {
 	}
 	lowest.Store(-1)
 	two.Stop()
-	w.until("one owns all", func() error { return owns(one, partitions) })
+	w.until("one owns all", func() error { return ownsAll(one) })
 	if at := lowest.Load(); at != before-1 { // the last record that one has folded must be there still
 		t.Errorf("the takeover read partition %d from %d; one stood at %d", away, at, before)
 	}

@@ -120,7 +120,7 @@ func TestHandOverWaitsForNoTimeout(t *testing.T) {
 		w.serveFulfilment()
 		w.share(one, two)
 		two.Stop()
-		w.until("one owns all", func() error { return owns(one, partitions) })
+		w.until("one owns all", func() error { return ownsAll(one) })
 		w.complete(one, "o", 10)
 	})
 }

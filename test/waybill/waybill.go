@@ -100,7 +100,7 @@ func On(t testing.TB, b *kafka.Broker) *Waybill {
 }
 
 // Run runs an instance until the test ends, and returns once it serves all
-// partitions that it was given.
+// partitions that it was given, and knows the others.
 func (w *Waybill) Run(id, dir string, settings ...func(*orchestrator.Config)) *Instance {
 	w.Helper()
 	i := w.Begin(id, dir, settings...)

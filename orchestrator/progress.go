@@ -1,0 +1,203 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// progress is how far the instance is with each partition, as it tells the group, and
+// what the group has it get next.
+type progress struct {
+	partitions int32
+	within     int64 // how many records behind the end of a journal count as ready
+	// ends are where the journals end; of a journal of which Kafka does not tell, as it
+	// was. Then with how many records of it each partition was folded, and which are
+	// served here.
+	ends   func(context.Context) (map[int32]int64, error)
+	folded func(ends map[int32]int64) (map[int32]int64, error)
+	serves func(p int32) bool
+	now    func() time.Time // for what lasts
+
+	mu     sync.Mutex
+	last   map[int32]int64 // the ends
+	behind string          // see [told]
+	next   []int32         // what the instance is to get once it is ready for it
+	asked  time.Time       // when it told the group last that it is
+}
+
+const (
+	// lookEvery is how often an instance looks how far it is, and lookPatience how long
+	// Kafka may take to say where the journals end.
+	lookEvery, lookPatience = time.Second, 2 * time.Second
+	// askEvery is how often the group is told at most that the instance is ready for
+	// more: all members join anew then.
+	askEvery = 5 * time.Second
+
+	// farthest is the step of a partition of which nothing is known.
+	farthest = 35
+)
+
+// stepOf is how far behind is, in coarse steps: 0 is ready, and each further one is twice
+// as far.
+func stepOf(behind, within int64) int {
+	if behind <= within {
+		return 0
+	}
+	return min(bits.Len64(uint64(behind)), farthest)
+}
+
+// newProgress returns that of an instance which has not looked yet, and is ready for
+// nothing.
+func newProgress(partitions int32, within int64) *progress {
+	return &progress{
+		partitions: partitions, within: within, now: time.Now, last: make(map[int32]int64),
+		behind: strings.Repeat(strconv.FormatInt(farthest, 36), int(partitions)),
+	}
+}
+
+// look sees how far the instance is.
+func (g *progress) look(ctx context.Context) error {
+	ask, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	ends, silent := g.ends(ask)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.Copy(g.last, ends)
+	folded, err := g.folded(g.last)
+	if err != nil {
+		return err
+	}
+	behind := make([]byte, 0, g.partitions)
+	for p := range g.partitions {
+		step := farthest
+		if end, known := g.last[p]; known {
+			step = stepOf(end-folded[p], g.within)
+		}
+		if g.serves(p) {
+			step = 0
+		}
+		behind = strconv.AppendInt(behind, int64(step), 36)
+	}
+	g.behind = string(behind)
+	return silent
+}
+
+// tells is how far the instance is.
+func (g *progress) tells() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.behind
+}
+
+// hears notes what the instance is to get next.
+func (g *progress) hears(next []int32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.next = next
+}
+
+// ahead lists what the instance is to get next.
+func (g *progress) ahead() []int32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.next
+}
+
+// asks lists the partitions that the instance is to get and is ready for by now, if it is
+// time to tell the group so. None of them was ready when the group dealt last.
+func (g *progress) asks() []int32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var ready []int32
+	for _, p := range g.next {
+		if p < g.partitions && g.behind[p] == '0' {
+			ready = append(ready, p)
+		}
+	}
+	if len(ready) == 0 || !g.asked.IsZero() && g.now().Sub(g.asked) < askEvery {
+		return nil
+	}
+	g.asked = g.now()
+	return ready
+}
+
+// journalEnds asks Kafka where the journals end, with what is not committed yet: a
+// transaction that hangs may have been acknowledged.
+func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
+	listed, err := i.admin.ListEndOffsets(ctx, i.topics.Journal) // of the others though some have no leader
+	ends := make(map[int32]int64)
+	listed.Each(func(o kadm.ListedOffset) {
+		if o.Err == nil {
+			ends[o.Partition] = o.Offset
+		}
+	})
+	if err != nil {
+		return ends, fmt.Errorf("ask where the journals end: %w", err)
+	}
+	return ends, nil
+}
+
+// folded is with how many records of its journal each partition was folded, or read
+// where that is more: not all records are to be folded.
+func (i *Instance) folded(ends map[int32]int64) (map[int32]int64, error) {
+	i.follower.Ends(ends)
+	heads, err := i.store.Heads(i.partitions)
+	if err != nil {
+		return nil, err
+	}
+	folded := i.follower.Reads()
+	for p, head := range heads {
+		folded[int32(p)] = max(folded[int32(p)], head.Offset)
+	}
+	return folded, nil
+}
+
+// comeCloser looks from time to time how far the instance is, has it follow what it is to
+// get next, and tells the group by rejoin once it is ready for that, until ctx ends.
+func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
+	for pause(ctx, lookEvery) {
+		i.follower.Ahead(i.progress.ahead())
+		if err := i.progress.look(ctx); err != nil && ctx.Err() == nil {
+			i.log.Debug("cannot tell how far the partitions are", "error", err)
+		}
+		if ready := i.progress.asks(); len(ready) > 0 {
+			i.log.Info("the instance is close enough to the end of partitions that it is to get, and tells the group", "partitions", ready)
+			rejoin()
+		}
+	}
+}
+
+// ErrUnknownYet says that a partition was not caught up since the instance started, so
+// that an order which is not in its store may be in the journal.
+var ErrUnknownYet = errors.New("not known yet")
+
+// UnknownYet lists the partitions, but for those of [Instance.Elsewhere], that were not
+// caught up once since the instance started.
+func (i *Instance) UnknownYet() []int32 {
+	elsewhere := i.Elsewhere()
+	var unknown []int32
+	for p := range i.partitions {
+		if !i.store.Known(p) && !slices.Contains(elsewhere, p) {
+			unknown = append(unknown, p)
+		}
+	}
+	return unknown
+}
+
+// known fails with [ErrUnknownYet] if partition p is not known yet.
+func (i *Instance) known(p int32) error {
+	if i.store.Known(p) {
+		return nil
+	}
+	return fmt.Errorf("%w: this instance has not read partition %d to its end since it started; try again in a moment, or ask another instance", ErrUnknownYet, p)
+}
