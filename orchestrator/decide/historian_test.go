@@ -138,7 +138,7 @@ func (h *historian) obey(t *rapid.T, id string) {
 // flood sends an order one reply, or one command, again and again, and one more input
 // in between.
 func (h *historian) flood(t *rapid.T) {
-	if rapid.IntRange(0, 9).Draw(t, "flood") > 0 {
+	if rapid.IntRange(0, 2).Draw(t, "flood") > 0 {
 		t.Skip("it is quiet")
 	}
 	id := h.drawLive(t)

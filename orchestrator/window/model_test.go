@@ -278,7 +278,7 @@ func TestLongWork(t *testing.T) {
 
 		m = newModel(t, lanes, 1_000, skips)
 		m.takes("a", 40*time.Second)
-		for i := range 360 {
+		for i := range 600 {
 			m.in(time.Duration(i)*time.Second, func() { m.submit(20, "a", time.Minute) })
 		}
 		m.run(12_000, time.Hour)

@@ -222,6 +222,22 @@ func TestASubmissionThatCannotRunIsRejected(t *testing.T) {
 	})
 }
 
+// ADR 0014, 0017: nobody has read a new namespace, so it begins with all that is new.
+func TestAFreshNamespaceIsInTheNewestFormat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kafka.Embedded(t))
+	i := w.Run("i-1", t.TempDir())
+	w.until("all partitions have their format", func() error {
+		heads, err := i.Store().Heads(partitions)
+		for p := range heads {
+			if format := heads[p].Format(); err == nil && format != events.JournalFormat {
+				err = fmt.Errorf("partition %d is in format %d", p, format)
+			}
+		}
+		return err
+	})
+}
+
 // An order for a workflow that another instance has just registered is not
 // rejected.
 func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
