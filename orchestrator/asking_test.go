@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -233,9 +232,7 @@ func TestWhatIsKnownIsRefreshed(t *testing.T) {
 	must(t, err)
 	var later atomic.Int64
 	i.directory.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
+	stop := begins(t, i)
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 	away := func() string {
@@ -256,6 +253,5 @@ func TestWhatIsKnownIsRefreshed(t *testing.T) {
 		}
 		return nil
 	})
-	cancel()
-	must(t, errors.Join(<-ended, i.Close()))
+	stop()
 }

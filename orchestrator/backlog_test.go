@@ -171,9 +171,7 @@ func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
 	must(t, err)
 	var late atomic.Int64
 	i.backlog.now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
+	stop := begins(t, i)
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 	asked, release := holds(t, b, kmsg.Metadata, "shop.status")
@@ -203,6 +201,5 @@ func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
 	}
 	release()
 	i.reaches(t, "o-1", projections.Processing)
-	cancel()
-	must(t, errors.Join(<-ended, i.Close()))
+	stop()
 }

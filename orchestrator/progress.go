@@ -24,7 +24,7 @@ type progress struct {
 	// was. Then with how many records of it each partition was folded, and which are
 	// served here.
 	ends   func(context.Context) (map[int32]int64, error)
-	folded func(ends map[int32]int64) (map[int32]int64, error)
+	folded func() (map[int32]int64, error)
 	serves func(p int32) bool
 	now    func() time.Time // for what lasts
 
@@ -73,7 +73,7 @@ func (g *progress) look(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	maps.Copy(g.last, ends)
-	folded, err := g.folded(g.last)
+	folded, err := g.folded()
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (g *progress) asks() []int32 {
 }
 
 // journalEnds asks Kafka where the journals end, with what is not committed yet: a
-// transaction that hangs may have been acknowledged.
+// transaction that hangs may have been acknowledged. The follower hears of it.
 func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
 	listed, err := i.admin.ListEndOffsets(ctx, i.topics.Journal) // of the others though some have no leader
 	ends := make(map[int32]int64)
@@ -141,6 +141,7 @@ func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
 			ends[o.Partition] = o.Offset
 		}
 	})
+	i.follower.Ends(ends)
 	if err != nil {
 		return ends, fmt.Errorf("ask where the journals end: %w", err)
 	}
@@ -149,8 +150,7 @@ func (i *Instance) journalEnds(ctx context.Context) (map[int32]int64, error) {
 
 // folded is with how many records of its journal each partition was folded, or read
 // where that is more: not all records are to be folded.
-func (i *Instance) folded(ends map[int32]int64) (map[int32]int64, error) {
-	i.follower.Ends(ends)
+func (i *Instance) folded() (map[int32]int64, error) {
 	heads, err := i.store.Heads(i.partitions)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestHowFarAnInstanceIs(t *testing.T) {
 	ends, silent := map[int32]int64{0: 0, 1: 1100, 2: 1101, 3: 5000, 4: 5000, 5: 1 << 40}, error(nil)
 	folded := map[int32]int64{1: 1000, 2: 1000, 4: 5001}
 	g.ends = func(context.Context) (map[int32]int64, error) { return ends, silent }
-	g.folded = func(map[int32]int64) (map[int32]int64, error) { return folded, nil }
+	g.folded = func() (map[int32]int64, error) { return folded, nil }
 	g.serves = func(p int32) bool { return p == 5 }
 	must(t, g.look(t.Context()))
 	if got := g.tells(); got != "007d00z" {

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
@@ -107,9 +106,7 @@ func TestAnAgentWhoseTopicRefusesEveryRecord(t *testing.T) {
 	must(t, err)
 	var later atomic.Int64
 	i.directory.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- i.Run(ctx) }()
+	stop := begins(t, i)
 	oracle.Until(t, "ready", i.Ready)
 	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 	must(t, i.Register(t.Context(), parseFlow(t, "workflow: other\nsteps: [{name: call, agent: pigeon, timeout: 1h}]")))
@@ -141,6 +138,5 @@ func TestAnAgentWhoseTopicRefusesEveryRecord(t *testing.T) {
 	for _, r := range records {
 		i.reaches(t, string(r.Key), projections.Processing)
 	}
-	cancel()
-	must(t, errors.Join(<-ended, i.Close()))
+	stop()
 }

@@ -30,17 +30,23 @@ func runs(t *testing.T, b *kafka.Broker, cfg Config) (_ *Instance, stop func()) 
 	}
 	i, err := New(t.Context(), cfg)
 	must(t, err)
+	return i, begins(t, i)
+}
+
+// begins runs an instance that was made until the test ends, or is told to stop.
+func begins(t *testing.T, i *Instance) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- i.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-ended, i.Close()); err != nil {
-			t.Errorf("instance %s: %v", cfg.ID, err)
+			t.Errorf("instance %s: %v", i.cfg.ID, err)
 		}
 	})
 	t.Cleanup(stop)
-	return i, stop
+	return stop
 }
 
 // waits submits an order of [silentFlow], if it is not there, and returns once it

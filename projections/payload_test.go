@@ -35,20 +35,11 @@ func TestT1Payloads(t *testing.T) {
 					e.Order = "o-1"
 					j.add(e)
 				}
-				// One store is written after every event, one at the end.
-				often, p := temporary(t)
-				for _, r := range j.records {
-					must(t, fold(p, []journalRecord{r}))
-					must(t, p.Flush())
-				}
+				often := bitByBit(t, j)
 				o, _, err := often.Order(0, "o-1")
 				must(t, err)
 				if s := &o.Steps[0]; string(s.Input) != string(payloadOf(first)) || string(s.Undo.Input) != string(payloadOf(first)) || o.Steps[1].Input != nil {
 					t.Errorf("inputs of %d and %d bytes", len(s.Input), len(s.Undo.Input))
-				}
-				once, _ := folded(t, j)
-				if !maps.Equal(dump(t, often, 0), dump(t, once, 0)) {
-					t.Error("what was stored bit by bit is not what a replay gives back")
 				}
 			})
 		}
@@ -64,21 +55,29 @@ func TestT1PayloadsOfEarlierKeys(t *testing.T) {
 		events.Event{Type: events.OrderResubmitted, Order: "o-1", Step: "s0", Input: payloadOf(10), MayHaveRun: []string{"s0"}},
 		started("o-1", "s0", 2, at(2)), failing(events.StepExpired, "s0", 2, "expired"), events.Event{Type: events.OrderErrored, Order: "o-1", Reason: "gone"},
 		events.Event{Type: events.OrderResubmitted, Order: "o-1", Step: "s0", Input: payloadOf(2 * inlinePayload), MayHaveRun: []string{"s0"}})
-	often, p := temporary(t)
-	for _, r := range j.records {
-		must(t, fold(p, []journalRecord{r}))
-		must(t, p.Flush())
-	}
+	often := bitByBit(t, j)
 	o, _, err := often.Order(0, "o-1")
 	must(t, err)
 	s := &o.Steps[0]
 	if len(s.Earlier) != 2 || len(s.Earlier[0].Input) != 3*inlinePayload || len(s.Earlier[1].Input) != 10 || len(s.Input) != 2*inlinePayload {
 		t.Errorf("%d, and now %d bytes", len(s.Earlier), len(s.Input))
 	}
+}
+
+// bitByBit writes a store after every event, and checks that one which is written at the
+// end is the same.
+func bitByBit(t *testing.T, j *journal) *Store {
+	t.Helper()
+	often, p := temporary(t)
+	for _, r := range j.records {
+		must(t, fold(p, []journalRecord{r}))
+		must(t, p.Flush())
+	}
 	once, _ := folded(t, j)
 	if !maps.Equal(dump(t, often, 0), dump(t, once, 0)) {
 		t.Error("what was stored bit by bit is not what a replay gives back")
 	}
+	return often
 }
 
 // An empty input and null are not the same.

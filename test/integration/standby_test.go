@@ -1,10 +1,8 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -295,24 +293,6 @@ func (w *world) saysWhatIsElsewhere(r *waybill.Instance, elsewhere []int32) {
 		w.Fatal(err)
 	}
 	defer client.Close()
-	ask := func(method, path string) (int, string) {
-		w.Helper()
-		request, err := http.NewRequestWithContext(context.WithoutCancel(w.Context()), method, web.URL+path, nil)
-		if err != nil {
-			w.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			w.Fatal(err)
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			w.Fatal(err)
-		}
-		return response.StatusCode, string(body)
-	}
-
 	away := make(map[int32]bool)
 	for _, p := range elsewhere {
 		away[p] = true
@@ -327,13 +307,13 @@ func (w *world) saysWhatIsElsewhere(r *waybill.Instance, elsewhere []int32) {
 			here++
 		}
 		for _, path := range []string{"", "/history"} {
-			status, body := ask(http.MethodGet, "/api/v1/orders/"+id+path)
+			status, _, body := w.asks(http.MethodGet, web.URL+"/api/v1/orders/"+id+path)
 			if status != want || want != http.StatusOK && !strings.Contains(body, "owned by another instance") {
 				w.Errorf("%s%s of partition %d: %d %s", id, path, r.Partition(id), status, body)
 			}
 		}
 		if want == http.StatusMisdirectedRequest {
-			if status, body := ask(http.MethodPost, "/api/v1/orders/"+id+"/cancel"); status != want {
+			if status, _, body := w.asks(http.MethodPost, web.URL+"/api/v1/orders/"+id+"/cancel"); status != want {
 				w.Errorf("cancel %s: %d %s", id, status, body)
 			}
 		}
