@@ -439,8 +439,6 @@ func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
 func (r *simReader) Resume(topic string) { r.paused[topic] = false }
 func (r *simReader) Close()              {}
 
-func (r *simReader) Skip(at lane.TopicPartition, to int64) { r.next[at.Topic] = to }
-
 // patience is how many steps a reader waits. The others have done all by then
 // that they can.
 const patience = 200

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -78,49 +79,111 @@ func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the partition: %w", err)
 	}
-	return &reader{client: client, partition: partition, fetched: fetched}, nil
+	return &reader{client: client, partition: partition, fetched: fetched, patience: untoldAtMost}, nil
 }
 
+// untoldAtMost is how long a reader goes on when a batch was refused and it was not told
+// which: far longer than an answer of Kafka's is worked on.
+const untoldAtMost = time.Minute
+
+// reader reads with kgo. Once kgo could not decompress a batch it reads that partition no
+// more, until it is given an offset there, and says so with what it has fetched. It drops
+// that, and the error for ever, when another partition is given an offset, when one gets
+// another leader, or when the topic is paused. So all partitions are given the offsets
+// where they are read on: at once, if one of them is, and after a while, if a batch was
+// refused and the error did not come.
 type reader struct {
 	client    *kgo.Client
 	partition int32
-	reads     map[string][]int32
 	fetched   *bounded
+	patience  time.Duration
+
+	mu   sync.Mutex                           // a lane adds partitions while it polls
+	next map[string]map[int32]kgo.EpochOffset // where each partition is read on
+
+	told   int64     // how many of the refused batches are, or are going to be fetched anew
+	untold time.Time // since when there are others, zero if there are none
 }
 
 func (r *reader) Seek(from map[string]int64) {
-	r.client.RemoveConsumePartitions(r.reads)
-	r.reads = make(map[string][]int32)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reads := make(map[string][]int32)
+	for topic, next := range r.next {
+		reads[topic] = slices.Collect(maps.Keys(next))
+	}
+	r.client.RemoveConsumePartitions(reads)
+	r.told, r.untold = r.fetched.refused.Load(), time.Time{}
+	r.next = make(map[string]map[int32]kgo.EpochOffset)
 	at := make(map[string]map[int32]kgo.Offset)
 	for topic, offset := range from {
-		r.reads[topic] = []int32{r.partition}
+		r.next[topic] = map[int32]kgo.EpochOffset{r.partition: {Epoch: -1, Offset: offset}}
 		at[topic] = map[int32]kgo.Offset{r.partition: kgo.NewOffset().At(offset)}
 	}
 	r.client.AddConsumePartitions(at)
 }
 
 func (r *reader) Add(at lane.TopicPartition, from int64) {
-	r.reads[at.Topic] = append(r.reads[at.Topic], at.Partition)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next[at.Topic][at.Partition] = kgo.EpochOffset{Epoch: -1, Offset: from}
 	r.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{at.Topic: {at.Partition: kgo.NewOffset().At(from)}})
 }
 
 func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
-	r.fetched.used.Store(0)
-	fetches := r.client.PollRecords(ctx, limit)
+	for {
+		r.fetched.used.Store(0)
+		wait, cancel := context.WithTimeout(ctx, r.patience)
+		fetches := r.client.PollRecords(wait, limit)
+		late := wait.Err() != nil && ctx.Err() == nil
+		cancel()
+		r.goOn(fetches)
+		if !late || !errors.Is(fetches.Err0(), context.DeadlineExceeded) {
+			return fetches
+		}
+	}
+}
+
+// goOn has reading go on behind what was fetched, which may be a batch that cannot be
+// read.
+func (r *reader) goOn(fetches kgo.Fetches) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	skips := false
 	for f := range fetches {
 		for t := range fetches[f].Topics {
-			for p := range fetches[f].Topics[t].Partitions {
-				if at := &fetches[f].Topics[t].Partitions[p]; errors.Is(at.Err, errLater) {
+			topic := &fetches[f].Topics[t]
+			for p := range topic.Partitions {
+				at := &topic.Partitions[p]
+				if n := len(at.Records); n > 0 {
+					r.next[topic.Topic][at.Partition] = kgo.EpochOffset{Epoch: at.Records[n-1].LeaderEpoch, Offset: at.Records[n-1].Offset + 1}
+				}
+				if at.Err == nil {
+					continue
+				}
+				batch := new(kgo.ErrDecompressTooLarge)
+				switch {
+				case errors.Is(at.Err, errLater):
 					at.Err = nil // it is fetched anew
+				case errors.As(at.Err, &batch):
+					r.next[topic.Topic][at.Partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
+					r.told++
+					skips = true
 				}
 			}
 		}
 	}
-	return fetches
-}
-
-func (r *reader) Skip(at lane.TopicPartition, to int64) {
-	r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{at.Topic: {at.Partition: {Epoch: -1, Offset: to}}})
+	refused := r.fetched.refused.Load()
+	switch {
+	case refused == r.told:
+		r.untold = time.Time{}
+	case r.untold.IsZero():
+		r.untold = time.Now()
+	}
+	if skips || !r.untold.IsZero() && time.Since(r.untold) >= r.patience {
+		r.told, r.untold = refused, time.Time{}
+		r.client.SetOffsets(r.next)
+	}
 }
 
 func (r *reader) Pause(topic string)  { r.client.PauseFetchTopics(topic) }

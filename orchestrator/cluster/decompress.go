@@ -18,7 +18,8 @@ import (
 // of a batch alone, and one answer of Kafka's has many.
 type bounded struct {
 	kgo.Decompressor
-	used atomic.Int64 // by what was fetched since the last poll
+	used    atomic.Int64 // by what was fetched since the last poll
+	refused atomic.Int64 // batches that cannot be read
 }
 
 // errLater leaves a batch to the next fetch. kgo then delivers what is before it.
@@ -46,11 +47,13 @@ func (b *bounded) Decompress(batch []byte, codec kgo.CompressionCodecType) ([]by
 	}
 	records, err := b.Decompressor.Decompress(batch, codec)
 	if err != nil {
+		b.refused.Add(1)
 		return nil, fmt.Errorf("%w: %w", kgo.ErrMaxDecompress, err)
 	}
 	n, ok := count(records)
 	size := len(records) + n*recordCost
 	if !ok || size > events.MaxDecompressed {
+		b.refused.Add(1)
 		return nil, kgo.ErrMaxDecompress
 	}
 	b.used.Add(int64(size))

@@ -79,13 +79,11 @@ type Reader interface {
 	// Add makes it read another partition, too.
 	Add(at TopicPartition, from int64)
 	// Poll waits for at most limit records. When ctx ends before any is there,
-	// its error is that of the fetches.
+	// its error is that of the fetches. A batch that cannot be read is told once, as
+	// a [kgo.ErrDecompressTooLarge], and reading goes on behind it.
 	Poll(ctx context.Context, limit int) kgo.Fetches
 	Pause(topic string)
 	Resume(topic string)
-	// Skip goes on at an offset with a partition that could not be read on, as a
-	// [kgo.ErrDecompressTooLarge] told.
-	Skip(at TopicPartition, to int64)
 	Close()
 }
 

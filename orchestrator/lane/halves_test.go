@@ -487,7 +487,7 @@ func TestADeadLetterIsRefused(t *testing.T) {
 // A batch that may have one input has one, also beside commands that waited.
 func TestABatchOfOne(t *testing.T) {
 	l, _ := newLane(t)
-	l.inputs, l.broker, l.halves.most = &skipper{}, ending{at: 8}, 1
+	l.inputs, l.broker, l.halves.most = &adding{}, ending{at: 8}, 1
 	here, _ := l.keys()
 	command, order := typed(l.topics.Commands, "", here, `{"command":"pause"}`), typed(l.topics.Orders, "", here, `{"workflow":"order"}`)
 	must(t, l.decide([]*kgo.Record{command, order}))

@@ -120,7 +120,6 @@ func (l *Lane) unread(failed []kgo.FetchError) (unread []input, others []kgo.Fet
 			others = append(others, f)
 			continue
 		}
-		l.reader(f.Topic).Skip(TopicPartition{f.Topic, f.Partition}, batch.NextOffset)
 		unread = append(unread, input{Input: decide.Input{
 			Record:     &decide.Record{Topic: f.Topic, Partition: f.Partition, Offset: batch.Offset, Raw: events.Raw{Written: l.time.Wall()}},
 			Unreadable: fmt.Sprintf("the batch with the offsets %d to %d is only at the source: it cannot be decompressed, or takes more than %d MiB", batch.Offset, batch.NextOffset-1, events.MaxDecompressed>>20),

@@ -266,7 +266,6 @@ func (l *Lane) readRange(ctx context.Context, at TopicPartition, from, to int64,
 				return fmt.Errorf("%s partition %d: %w", at.Topic, at.Partition, failed.Err)
 			}
 			from = batch.NextOffset // no lane has written such a one
-			r.Skip(at, from)
 		}
 	}
 	return nil

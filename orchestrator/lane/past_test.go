@@ -101,6 +101,7 @@ func (r *logReader) Poll(context.Context, int) (all kgo.Fetches) {
 		if harmful, ok := r.harmful[at]; ok && harmful >= from {
 			fetched.Records = fetched.Records[:harmful-from]
 			fetched.Err = &kgo.ErrDecompressTooLarge{Topic: topic, Partition: r.partition, Offset: harmful, NextOffset: harmful + 1}
+			r.from[topic] = harmful + 1
 		}
 		all = append(all, kgo.Fetch{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{fetched}}}})
 	}
@@ -110,8 +111,6 @@ func (*logReader) Pause(string)              {}
 func (*logReader) Resume(string)             {}
 func (*logReader) Close()                    {}
 func (*logReader) Add(TopicPartition, int64) {}
-
-func (r *logReader) Skip(at TopicPartition, to int64) { r.from[at.Topic] = to }
 
 // of is a record of a producer's transaction, marker its end.
 func of(producer int64) *kgo.Record {
