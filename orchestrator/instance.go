@@ -465,12 +465,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // Ready returns nil when the instance knows the workflows, has joined the
 // group, serves every partition that it was given, and has caught the others up that it
-// follows; else what is missing.
+// follows, with those that it is to get next; else what is missing.
 func (i *Instance) Ready() error {
 	if err := i.members.ready(); err != nil {
 		return err
 	}
-	if unknown := i.UnknownYet(); len(unknown) > 0 {
+	unknown := i.UnknownYet()
+	for _, p := range i.progress.ahead() {
+		if p < i.partitions && !i.store.Known(p) && !slices.Contains(unknown, p) {
+			unknown = append(unknown, p)
+		}
+	}
+	if len(unknown) > 0 {
 		return fmt.Errorf("%d partitions are not caught up yet: %w", len(unknown), i.known(unknown[0]))
 	}
 	return nil

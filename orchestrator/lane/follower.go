@@ -82,6 +82,8 @@ func (f *Follower) Follow(state *projections.Partition, p int32) {
 	f.states[p] = state
 	if !f.idle || slices.Contains(f.ahead, p) {
 		f.read(p, state)
+	} else {
+		state.FellBehind() // from now on
 	}
 }
 
@@ -101,6 +103,7 @@ func (f *Follower) Ahead(ahead []int32) {
 		case was && !is:
 			f.drop(p)
 			f.states[p] = state
+			state.FellBehind()
 		}
 	}
 }

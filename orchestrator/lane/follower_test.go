@@ -187,3 +187,29 @@ func TestAnIdleFollowerGoesAhead(t *testing.T) {
 		}
 	}
 }
+
+// What an idle follower does not fold any more is not known: it goes on without it. What
+// others own and it follows is.
+func TestAnIdleFollowerDoesNotKnowWhatItLeaves(t *testing.T) {
+	for _, idle := range []bool{true, false} {
+		l, _, last := newFolded(t)
+		known := func() bool { return l.world.(*still).store.Known(l.partition) }
+		l.state.CaughtUp() // as a takeover
+		j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Records: []*kgo.Record{last}}}
+		f := NewFollower(j, idle, slog.New(slog.DiscardHandler), time.Now)
+		f.Follow(l.state, l.partition)
+		if known() == idle {
+			t.Errorf("idle %t: what it was given up is known: %t", idle, known())
+		}
+		f.Ahead([]int32{l.partition})
+		must(t, f.Once(t.Context()))
+		f.Ends(map[int32]int64{l.partition: 7})
+		if !known() {
+			t.Errorf("idle %t: it was read to its end, and is not known", idle)
+		}
+		f.Ahead(nil)
+		if known() == idle {
+			t.Errorf("idle %t: what it is not to get any more is known: %t", idle, known())
+		}
+	}
+}

@@ -109,8 +109,8 @@ func TestANewcomerTakesNothingThatItDoesNotKnow(t *testing.T) {
 					t.Errorf("two answers %s with %d, retry after %q: %s", of.path, status, retry, body)
 				}
 			}
-			if err := two.Ready(); mode == orchestrator.StandbyAll && !errors.Is(err, orchestrator.ErrUnknownYet) {
-				t.Errorf("two is ready: %v", err)
+			if err := two.Ready(); !errors.Is(err, orchestrator.ErrUnknownYet) {
+				t.Errorf("two knows nothing of its share, and says to whether it is ready: %v", err)
 			}
 			if status, _, body := w.asks(http.MethodGet, first+"/api/v1/orders/nobodys"); status != http.StatusNotFound {
 				t.Errorf("one answers for an order that is not there with %d: %s", status, body)
