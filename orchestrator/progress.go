@@ -177,12 +177,12 @@ func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
 	}
 }
 
-// ErrUnknownYet says that a partition was not caught up since the instance started, so
-// that an order which is not in its store may be in the journal.
+// ErrUnknownYet says that a partition is not caught up, so that an order which is not in its
+// store may be in the journal.
 var ErrUnknownYet = errors.New("not known yet")
 
-// UnknownYet lists the partitions, but for those of [Instance.Elsewhere], that were not
-// caught up once since the instance started.
+// UnknownYet lists the partitions, but for those of [Instance.Elsewhere], that are not caught
+// up.
 func (i *Instance) UnknownYet() []int32 {
 	elsewhere := i.Elsewhere()
 	var unknown []int32
@@ -199,5 +199,5 @@ func (i *Instance) known(p int32) error {
 	if i.store.Known(p) {
 		return nil
 	}
-	return fmt.Errorf("%w: this instance has not read partition %d to its end since it started; try again in a moment, or ask another instance", ErrUnknownYet, p)
+	return fmt.Errorf("%w: this instance has not read partition %d to its end; try again in a moment, or ask another instance", ErrUnknownYet, p)
 }

@@ -264,7 +264,7 @@ func retryUnknown(why string) error {
 // there, nil once it is.
 func unknownYet(i *orchestrator.Instance) error {
 	if partitions := i.UnknownYet(); len(partitions) > 0 {
-		return retryUnknown(fmt.Sprintf("the orders of %d partitions, %d the first of them, are not known yet: this instance has not read their journals to the end since it started; try again in a moment, or ask another instance", len(partitions), partitions[0]))
+		return retryUnknown(fmt.Sprintf("the orders of %d partitions, %d the first of them, are not known yet: this instance has not read their journals to the end; try again in a moment, or ask another instance", len(partitions), partitions[0]))
 	}
 	return nil
 }

@@ -31,7 +31,8 @@ type Follower struct {
 	ahead []int32
 	// reads is from where each partition is read on that is read, and until where it must
 	// be to count as caught up, once that is known.
-	reads, until map[int32]int64
+	reads map[int32]int64
+	until map[int32]end
 	// unchecked are those whose last folded record was not found in the journal yet;
 	// see [isLastFolded].
 	unchecked map[int32]bool
@@ -45,7 +46,16 @@ type rest struct {
 	anew  bool // then it is folded again from its beginning
 }
 
+// end is where a journal ended when that was seen.
+type end struct {
+	offset int64
+	seen   time.Time
+}
+
 const (
+	// knownFor is how long a partition is known that is not read up to where its journal
+	// ended then.
+	knownFor = 10 * time.Second
 	// restartEvery is how often a partition is folded again from its beginning at
 	// most: what is torn in the journal stays torn.
 	restartEvery = time.Minute
@@ -69,7 +79,7 @@ func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) 
 	return &Follower{
 		journals: j, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
-		reads: make(map[int32]int64), until: make(map[int32]int64),
+		reads: make(map[int32]int64), until: make(map[int32]end),
 		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
 	}
 }
@@ -101,33 +111,39 @@ func (f *Follower) Ahead(ahead []int32) {
 		case is && !was:
 			f.read(p, state)
 		case was && !is:
-			f.drop(p)
-			f.states[p] = state
-			state.FellBehind()
+			f.leave(p)
 		}
 	}
 }
 
 // Ends hears where journals end now. What is read up to where its journal ended after
-// reading began is caught up: see [projections.Partition.CaughtUp].
+// reading began is caught up, see [projections.Partition.CaughtUp], and falls behind if it
+// is not soon read up to where it ended later.
 func (f *Follower) Ends(ends map[int32]int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for p := range f.reads {
-		if end, known := ends[p]; known {
-			if _, before := f.until[p]; !before {
-				f.until[p] = end
+	for p, state := range f.states {
+		if offset, told := ends[p]; told {
+			_, reading := f.reads[p]
+			if _, before := f.until[p]; reading && !before || f.caughtUp(p) {
+				f.until[p] = end{offset, f.now()}
 			}
-			f.caughtUp(p)
+		}
+		if until, known := f.until[p]; known && !f.caughtUp(p) && f.now().Sub(until.seen) >= knownFor {
+			state.FellBehind()
 		}
 	}
 }
 
 // caughtUp looks whether a partition is.
-func (f *Follower) caughtUp(p int32) {
-	if until, known := f.until[p]; known && f.reads[p] >= until && !f.unchecked[p] {
-		f.states[p].CaughtUp()
+func (f *Follower) caughtUp(p int32) bool {
+	reads, reading := f.reads[p]
+	until, known := f.until[p]
+	if !reading || !known || reads < until.offset || f.unchecked[p] {
+		return false
 	}
+	f.states[p].CaughtUp()
+	return true
 }
 
 // Reads says from where each partition is read on that is read now.
@@ -157,10 +173,22 @@ func (f *Follower) Release(p int32) *projections.Partition {
 }
 
 func (f *Follower) drop(p int32) {
+	f.halt(p)
 	delete(f.states, p)
+	delete(f.until, p)
+}
+
+// leave ends to follow p, which is not known from then on.
+func (f *Follower) leave(p int32) {
+	f.halt(p)
+	delete(f.until, p)
+	f.states[p].FellBehind()
+}
+
+// halt reads no more of p for now.
+func (f *Follower) halt(p int32) {
 	delete(f.resting, p)
 	delete(f.reads, p)
-	delete(f.until, p)
 	f.journals.Drop(p)
 }
 
@@ -230,15 +258,14 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 			damaged = err
 		case errors.Is(err, projections.ErrNewer), errors.Is(err, kgo.ErrMaxDecompress):
 			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
-			f.drop(fetched.Partition)
-			f.states[fetched.Partition] = state
+			f.leave(fetched.Partition)
 		case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
 			// Kafka's trouble, such as a broker that has come back and does not know
 			// its topics yet.
 			f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
-			f.rest(fetched.Partition, state, rest{until: f.now().Add(rereadAfter)})
+			f.rest(fetched.Partition, rest{until: f.now().Add(rereadAfter)})
 		default:
-			f.restart(fetched.Partition, state, err)
+			f.restart(fetched.Partition, err)
 		}
 	})
 	return damaged
@@ -247,15 +274,15 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 // restart has a partition folded again from its beginning, if that was not done
 // a moment ago: until then it answers with what was folded. A takeover would do
 // the same, and calls an operator when that does not help either.
-func (f *Follower) restart(p int32, state *projections.Partition, why error) {
+func (f *Follower) restart(p int32, why error) {
 	at := f.restarted[p].Add(restartEvery)
 	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, at.Sub(f.now())), "error", why)
-	f.rest(p, state, rest{until: at, anew: true})
+	f.rest(p, rest{until: at, anew: true})
 }
 
-func (f *Follower) rest(p int32, state *projections.Partition, r rest) {
-	f.drop(p)
-	f.states[p], f.resting[p] = state, r
+func (f *Follower) rest(p int32, r rest) {
+	f.halt(p)
+	f.resting[p] = r
 }
 
 // wake goes on with the partitions that have rested.

@@ -213,3 +213,63 @@ func TestAnIdleFollowerDoesNotKnowWhatItLeaves(t *testing.T) {
 		}
 	}
 }
+
+// What was caught up is not known any more once it was not read for some time up to where
+// its journal ended then, and is again once it was; nor what is followed no more because it
+// cannot be read.
+func TestWhatAFollowerKnowsNoMore(t *testing.T) {
+	l, _, last := newFolded(t)
+	known := func() bool { return l.world.(*still).store.Known(l.partition) }
+	clock := time.Now()
+	j := &fetched{}
+	f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+	f.Follow(l.state, l.partition)
+	brings := func(next kgo.FetchPartition) {
+		t.Helper()
+		next.Partition = l.partition
+		j.next = next
+		must(t, f.Once(t.Context()))
+	}
+	ends := func(end int64) { f.Ends(map[int32]int64{l.partition: end}) }
+	marker := func(at int64) *kgo.Record {
+		return &kgo.Record{Offset: at, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})}
+	}
+	expect := func(what string, is bool) {
+		t.Helper()
+		if known() != is {
+			t.Errorf("%s: it is known: %t", what, known())
+		}
+	}
+	ends(7)
+	brings(kgo.FetchPartition{Records: []*kgo.Record{last}})
+	expect("it was read to its end", true)
+	for range 3 {
+		clock = clock.Add(knownFor)
+		ends(7)
+	}
+	expect("nothing was written since", true)
+	ends(9)
+	clock = clock.Add(knownFor - 1)
+	ends(10)
+	expect("it is behind for nearly ten seconds", true)
+	brings(kgo.FetchPartition{Err: kerr.UnknownTopicOrPartition})
+	clock = clock.Add(1)
+	f.Ends(nil)
+	expect("it rests, and is behind for ten seconds", false)
+	clock = clock.Add(rereadAfter)
+	brings(kgo.FetchPartition{})
+	brings(kgo.FetchPartition{Records: []*kgo.Record{last, marker(7)}})
+	expect("it was read further, and not to where it ended", false)
+	brings(kgo.FetchPartition{Records: []*kgo.Record{marker(8)}})
+	expect("it was read to where it ended when that was seen", true)
+	ends(12)
+	clock = clock.Add(knownFor - 1)
+	ends(20)
+	brings(kgo.FetchPartition{Records: []*kgo.Record{marker(13)}})
+	ends(20)
+	clock = clock.Add(knownFor - 1)
+	ends(20)
+	expect("it is always a little behind", true)
+	brings(kgo.FetchPartition{Err: kgo.ErrMaxDecompress})
+	expect("it is followed no more", false)
+}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -170,4 +171,38 @@ func TestWhatNobodyHasAColdInstanceTakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An instance whose follower comes to a standstill once it was caught up does not go on
+// saying that there are no orders but those that it knew then.
+func TestAStandbyThatStandsStillSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kafka.Embedded(t))
+	one := w.Run("one", t.TempDir())
+	w.Register(one, fulfilment)
+	w.serveFulfilment()
+	two := w.Run("two", t.TempDir())
+	w.share(one, two)
+	w.until("two knows all", two.Ready)
+	unreadable := w.forgets()
+	const orders = 30
+	for k := range orders {
+		w.Submit(fmt.Sprintf("after-%d", k), `{"workflow":"fulfilment"}`)
+	}
+	web := w.web(two)
+	answers := func(allowed ...int) error {
+		for k := range orders {
+			if status, _, body := w.asks(http.MethodGet, fmt.Sprintf("%s/api/v1/orders/after-%d", web, k)); !slices.Contains(allowed, status) {
+				return fmt.Errorf("order after-%d: %d %s", k, status, body)
+			}
+		}
+		return nil
+	}
+	w.until("two denies no order that is there", func() error { return answers(http.StatusOK, http.StatusServiceUnavailable) })
+	if err := two.Ready(); !errors.Is(err, orchestrator.ErrUnknownYet) {
+		t.Errorf("two stands still, and says to whether it is ready: %v", err)
+	}
+	unreadable.Store(false)
+	w.until("two knows all again", func() error { return answers(http.StatusOK) })
+	w.until("two is ready again", two.Ready)
 }
