@@ -181,23 +181,57 @@ func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
 // store may be in the journal.
 var ErrUnknownYet = errors.New("not known yet")
 
-// UnknownYet lists the partitions, but for those of [Instance.Elsewhere], that are not caught
-// up.
-func (i *Instance) UnknownYet() []int32 {
-	elsewhere := i.Elsewhere()
+// unknownYet lists the partitions, but for some, that are not caught up.
+func (i *Instance) unknownYet(but []int32) []int32 {
 	var unknown []int32
 	for p := range i.partitions {
-		if !i.store.Known(p) && !slices.Contains(elsewhere, p) {
+		if !i.store.Known(p) && !slices.Contains(but, p) {
 			unknown = append(unknown, p)
 		}
 	}
 	return unknown
 }
 
-// known fails with [ErrUnknownYet] if partition p is not known yet.
+// known fails with [ErrUnknownYet] if partition p is not known.
 func (i *Instance) known(p int32) error {
 	if i.store.Known(p) {
 		return nil
 	}
+	why := i.members.failed(p)
+	if why == nil {
+		_, why = i.follower.Stands(p)
+	}
+	if why != nil {
+		return fmt.Errorf("%w: this instance cannot read partition %d to its end; ask another instance: %v", ErrUnknownYet, p, why) //nolint:errorlint // it is not this that failed
+	}
 	return fmt.Errorf("%w: this instance has not read partition %d to its end; try again in a moment, or ask another instance", ErrUnknownYet, p)
+}
+
+// tells is what is said of an order of partition p, err being what came of looking for it:
+// [ErrUnknownYet] unless p is known. Where p is stopped here, an order is told as it stood
+// before.
+func (i *Instance) tells(p int32, err error) error {
+	if unknown := i.known(p); unknown != nil && (err != nil || !i.members.stopped(p)) {
+		return unknown
+	}
+	return err
+}
+
+// caughtUp returns nil if the instance knows the partitions that it is to answer for, and
+// those that it is to get next; else what is missing. One that cannot be read is in
+// nobody's way, as long as others are known: it is the same for whoever comes next.
+func (i *Instance) caughtUp() error {
+	unknown := i.unknownYet(i.Elsewhere())
+	for _, p := range i.progress.ahead() {
+		if p < i.partitions && !i.store.Known(p) && !slices.Contains(unknown, p) {
+			unknown = append(unknown, p)
+		}
+	}
+	none := len(i.unknownYet(nil)) == int(i.partitions)
+	for _, p := range unknown {
+		if stands, _ := i.follower.Stands(p); !stands || none {
+			return fmt.Errorf("%d partitions are not caught up yet: %w", len(unknown), i.known(p))
+		}
+	}
+	return nil
 }

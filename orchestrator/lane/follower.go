@@ -33,6 +33,8 @@ type Follower struct {
 	// be to count as caught up, once that is known.
 	reads map[int32]int64
 	until map[int32]end
+	// courses is how the reading goes of those that are to be read.
+	courses map[int32]*course
 	// unchecked are those whose last folded record was not found in the journal yet;
 	// see [isLastFolded].
 	unchecked map[int32]bool
@@ -46,6 +48,14 @@ type rest struct {
 	anew  bool // then it is folded again from its beginning
 }
 
+// course is how the reading of a partition goes.
+type course struct {
+	furthest int64     // up to which it was read
+	moved    time.Time // when it was read further, or to its end
+	why      error     // why it is read no further, if that is known
+	anew     bool      // it was folded again from its beginning since it was caught up
+}
+
 // end is where a journal ended when that was seen.
 type end struct {
 	offset int64
@@ -56,6 +66,8 @@ const (
 	// knownFor is how long a partition is known that is not read up to where its journal
 	// ended then.
 	knownFor = 10 * time.Second
+	// standsAfter is after how long a partition stands of which nothing more can be read.
+	standsAfter = time.Minute
 	// restartEvery is how often a partition is folded again from its beginning at
 	// most: what is torn in the journal stays torn.
 	restartEvery = time.Minute
@@ -79,7 +91,7 @@ func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) 
 	return &Follower{
 		journals: j, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
-		reads: make(map[int32]int64), until: make(map[int32]end),
+		reads: make(map[int32]int64), until: make(map[int32]end), courses: make(map[int32]*course),
 		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
 	}
 }
@@ -112,8 +124,21 @@ func (f *Follower) Ahead(ahead []int32) {
 			f.read(p, state)
 		case was && !is:
 			f.leave(p)
+			delete(f.courses, p)
 		}
 	}
+}
+
+// Stands says whether partition p, which is not caught up, was not read any further for a
+// minute, and why it is not, nil if that is not known.
+func (f *Follower) Stands(p int32) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.courses[p]
+	if c == nil {
+		return false, nil
+	}
+	return f.now().Sub(c.moved) >= standsAfter, c.why
 }
 
 // Ends hears where journals end now. What is read up to where its journal ended after
@@ -143,6 +168,7 @@ func (f *Follower) caughtUp(p int32) bool {
 		return false
 	}
 	f.states[p].CaughtUp()
+	f.courses[p] = &course{furthest: reads, moved: f.now()}
 	return true
 }
 
@@ -156,6 +182,9 @@ func (f *Follower) Reads() map[int32]int64 {
 // read begins to read p from the last record that its state has folded: it may
 // have been the own lane that folded it, and another owner may have undone it.
 func (f *Follower) read(p int32, state *projections.Partition) {
+	if f.courses[p] == nil {
+		f.courses[p] = &course{moved: f.now()}
+	}
 	from := state.Head().Offset
 	f.unchecked[p] = from > 0
 	f.reads[p] = max(0, from-1)
@@ -176,6 +205,7 @@ func (f *Follower) drop(p int32) {
 	f.halt(p)
 	delete(f.states, p)
 	delete(f.until, p)
+	delete(f.courses, p)
 }
 
 // leave ends to follow p, which is not known from then on.
@@ -251,7 +281,11 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		switch {
 		case err == nil:
 			if _, still := f.reads[fetched.Partition]; still && len(fetched.Records) > 0 {
-				f.reads[fetched.Partition] = fetched.Records[len(fetched.Records)-1].Offset + 1
+				reads := fetched.Records[len(fetched.Records)-1].Offset + 1
+				f.reads[fetched.Partition] = reads
+				if c := f.courses[fetched.Partition]; reads > c.furthest {
+					c.furthest, c.moved, c.why = reads, f.now(), nil
+				}
 				f.caughtUp(fetched.Partition)
 			}
 		case errors.Is(err, projections.ErrDamaged):
@@ -259,11 +293,13 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		case errors.Is(err, projections.ErrNewer), errors.Is(err, kgo.ErrMaxDecompress):
 			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
 			f.leave(fetched.Partition)
+			f.courses[fetched.Partition].why = err
 		case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
 			// Kafka's trouble, such as a broker that has come back and does not know
 			// its topics yet.
 			f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
 			f.rest(fetched.Partition, rest{until: f.now().Add(rereadAfter)})
+			f.courses[fetched.Partition].why = err
 		default:
 			f.restart(fetched.Partition, err)
 		}
@@ -278,6 +314,10 @@ func (f *Follower) restart(p int32, why error) {
 	at := f.restarted[p].Add(restartEvery)
 	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, at.Sub(f.now())), "error", why)
 	f.rest(p, rest{until: at, anew: true})
+	c := f.courses[p]
+	if c.why = why; !c.anew { // it may help, and takes its time
+		*c = course{moved: f.now(), why: why, anew: true}
+	}
 }
 
 func (f *Follower) rest(p int32, r rest) {

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // fetched are journals that bring what they are told to.
@@ -272,4 +274,55 @@ func TestWhatAFollowerKnowsNoMore(t *testing.T) {
 	expect("it is always a little behind", true)
 	brings(kgo.FetchPartition{Err: kgo.ErrMaxDecompress})
 	expect("it is followed no more", false)
+}
+
+// A partition stands of which nothing more was read for a minute, and it is known why if
+// somebody said so. One that is folded again from its beginning does not, the first time.
+func TestWhenAPartitionStands(t *testing.T) {
+	silence := func(*kgo.Record) kgo.FetchPartition { return kgo.FetchPartition{} }
+	other := func(last *kgo.Record) kgo.FetchPartition {
+		return kgo.FetchPartition{Records: []*kgo.Record{numbered(last, 2)}}
+	}
+	for _, c := range []struct {
+		what   string
+		brings []func(last *kgo.Record) kgo.FetchPartition // one after 40 s
+		stands []bool                                      // then
+		why    error
+	}{
+		{"nothing comes", []func(*kgo.Record) kgo.FetchPartition{silence, silence}, []bool{false, true}, nil},
+		{"it goes on", []func(*kgo.Record) kgo.FetchPartition{silence, func(last *kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Records: []*kgo.Record{last}}
+		}, silence, silence}, []bool{false, false, false, true}, nil},
+		{"Kafka's trouble", []func(*kgo.Record) kgo.FetchPartition{silence, func(*kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Err: kerr.UnknownTopicOrPartition}
+		}}, []bool{false, true}, kerr.UnknownTopicOrPartition},
+		{"a batch that cannot be read", []func(*kgo.Record) kgo.FetchPartition{func(*kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Err: kgo.ErrMaxDecompress}
+		}, silence}, []bool{false, true}, kgo.ErrMaxDecompress},
+		{"it is folded again, and then again", []func(*kgo.Record) kgo.FetchPartition{silence, other, silence, other, silence}, []bool{false, false, false, true, true}, projections.ErrGap},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l, _, last := newFolded(t)
+			j, clock := &fetched{}, time.Now()
+			f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+			if stands, why := f.Stands(l.partition); stands || why != nil {
+				t.Errorf("before it is followed it stands: %t, %v", stands, why)
+			}
+			f.Follow(l.state, l.partition)
+			f.Ends(map[int32]int64{l.partition: 100})
+			for n, brings := range c.brings {
+				clock = clock.Add(40 * time.Second)
+				j.next = brings(last)
+				j.next.Partition = l.partition
+				must(t, f.Once(t.Context()))
+				stands, why := f.Stands(l.partition)
+				if stands != c.stands[n] || n == len(c.brings)-1 && !errors.Is(why, c.why) {
+					t.Errorf("%d: it stands: %t, %v", n+1, stands, why)
+				}
+			}
+			if f.Release(l.partition); f.courses[l.partition] != nil {
+				t.Error("it was handed over, and stands")
+			}
+		})
+	}
 }
