@@ -70,13 +70,13 @@ func (g *progress) look(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	ends, silent := g.ends(ask)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	maps.Copy(g.last, ends)
-	folded, err := g.folded()
+	folded, err := g.folded() // waits for the follower, and those who join must not
 	if err != nil {
 		return err
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.Copy(g.last, ends)
 	behind := make([]byte, 0, g.partitions)
 	for p := range g.partitions {
 		step := farthest

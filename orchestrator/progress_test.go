@@ -151,3 +151,19 @@ func TestAListingOfWhatIsThrownAway(t *testing.T) {
 	}
 	must(t, store.Close())
 }
+
+// A member joins at once, also while its follower folds what it has fetched: all wait for
+// who joins last.
+func TestAnInstanceTellsWhileItLooks(t *testing.T) {
+	g := newProgress(1, 1)
+	g.ends = func(context.Context) (map[int32]int64, error) { return nil, nil }
+	g.folded = func() (map[int32]int64, error) { // waits for the follower while that folds
+		if !g.mu.TryLock() {
+			t.Fatal("it joins only once the follower has folded what it fetched")
+		}
+		g.mu.Unlock()
+		return nil, nil
+	}
+	g.serves = func(int32) bool { return false }
+	must(t, g.look(t.Context()))
+}
