@@ -121,6 +121,29 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 	}
 }
 
+// What is not known here was read, as far as this instance can tell: who owns the partition
+// reads it. Where that is this instance, and its lane is not there yet, it was not.
+func TestWhatIsNotKnownWasRead(t *testing.T) {
+	store, err := projections.Temporary()
+	must(t, err)
+	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 1, store: store, members: newMembership(nil, 1, slog.New(slog.DiscardHandler))}
+	state, err := store.Partition(0)
+	must(t, err)
+	expect := func(what string, want bool) {
+		t.Helper()
+		if read, err := i.wasRead(0, mark{offset: 7, order: "o-1"}); err != nil || read != want {
+			t.Errorf("%s: it was read: %t, %v", what, read, err)
+		}
+	}
+	expect("the store is being filled", true)
+	state.CaughtUp()
+	expect("the order is not there", false)
+	state.FellBehind()
+	i.members.owned[0] = &ownership{}
+	expect("it is being taken over", false)
+	must(t, store.Close())
+}
+
 // A listing is read again if what it was read from is not known any more by then.
 func TestAListingOfWhatIsThrownAway(t *testing.T) {
 	store, err := projections.Temporary()

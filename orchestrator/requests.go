@@ -72,7 +72,8 @@ func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 // position in the journal is before what is parked: behind that the partition's lane knows
 // better, and where it is not here, the order is known.
 func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
-	if slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {
+	unknown := !i.store.Known(partition) && !slices.Contains(i.members.all(), partition)
+	if unknown || slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {
 		return true, nil
 	}
 	head, err := i.store.Head(partition)
