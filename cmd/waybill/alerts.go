@@ -24,7 +24,7 @@ func newAlerts() *cobra.Command {
 		return talk(*server, func(client *api.Client) error {
 			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Alert, string, error) {
-				page, err := client.Alerts(cmd.Context(), n, after)
+				page, err := known(cmd.Context(), func() (*api.AlertPage, error) { return client.Alerts(cmd.Context(), n, after) })
 				left.note(page.LeftOut)
 				return page.Alerts, page.Next, err
 			})

@@ -26,7 +26,7 @@ func newOrderGet() *cobra.Command {
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return talk(*server, func(client *api.Client) error {
-			o, err := client.Order(cmd.Context(), args[0])
+			o, err := known(cmd.Context(), func() (*api.Order, error) { return client.Order(cmd.Context(), args[0]) })
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func newOrderList() *cobra.Command {
 		return talk(*server, func(client *api.Client) error {
 			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Summary, string, error) {
-				page, err := client.Orders(cmd.Context(), filter.filter(), n, after)
+				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
 				left.note(page.LeftOut)
 				return page.Orders, page.Next, err
 			})

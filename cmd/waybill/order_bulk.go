@@ -111,7 +111,7 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.
 		filter.State = string(b.act.state)
 	}
 	all, _, err := collect(0, func(n int, after string) ([]api.Summary, string, error) {
-		page, err := client.Orders(ctx, filter, n, after)
+		page, err := known(ctx, func() (*api.OrderPage, error) { return client.Orders(ctx, filter, n, after) })
 		left.note(page.LeftOut)
 		return page.Orders, page.Next, err
 	})
