@@ -202,7 +202,7 @@ func (i *Instance) known(p int32) error {
 		_, why = i.follower.Stands(p)
 	}
 	if why != nil {
-		return fmt.Errorf("%w: this instance cannot read partition %d to its end; ask another instance: %v", ErrUnknownYet, p, why) //nolint:errorlint // it is not this that failed
+		return fmt.Errorf("%w: this instance cannot read partition %d to its end; ask another instance: %v", ErrUnknownYet, p, why)
 	}
 	return fmt.Errorf("%w: this instance has not read partition %d to its end; try again in a moment, or ask another instance", ErrUnknownYet, p)
 }

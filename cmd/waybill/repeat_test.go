@@ -60,8 +60,12 @@ func TestReadsOutlastACatchUp(t *testing.T) {
 	defer server.Close()
 	t.Setenv("WAYBILL_SERVER", server.URL)
 	for _, args := range [][]string{
-		{"order", "get", "o-1"}, {"order", "list"}, {"order", "history", "o-1"}, {"alerts"},
-		{"order", "cancel", "--state", "Error"}, {"order", "cancel", "o-1"},
+		{"order", "get", "o-1"},
+		{"order", "list"},
+		{"order", "history", "o-1"},
+		{"alerts"},
+		{"order", "cancel", "--state", "Error"},
+		{"order", "cancel", "o-1"},
 	} {
 		waybill(t, "", args...).want(t, 0, "", "")
 	}
