@@ -28,14 +28,14 @@ const (
 
 // History returns the events of an order behind a number, from the journal, in
 // order (P4): at most limit of them, and fewer where they are large. It fails with
-// [projections.ErrNotFound] and [ErrElsewhere].
+// [projections.ErrNotFound], [ErrElsewhere] and [ErrUnknownYet].
 func (i *Instance) History(ctx context.Context, id string, after uint64, limit int) (_ HistoryPage, err error) {
 	p, err := i.kept(id)
 	if err != nil {
 		return HistoryPage{}, err
 	}
 	offsets, err := i.store.Journal(p, id)
-	if err != nil {
+	if err := i.tells(p, err); err != nil { // its projection may have been thrown away meanwhile
 		return HistoryPage{}, err
 	}
 	// Events are numbered from 1, without gaps.

@@ -465,15 +465,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // Ready returns nil when the instance knows the workflows, has joined the
 // group, serves every partition that it was given, and has caught the others up that it
-// follows; else what is missing.
+// follows, with those that it is to get next; else what is missing. What cannot be read is
+// not waited for.
 func (i *Instance) Ready() error {
 	if err := i.members.ready(); err != nil {
 		return err
 	}
-	if unknown := i.UnknownYet(); len(unknown) > 0 {
-		return fmt.Errorf("%d partitions are not caught up yet: %w", len(unknown), i.known(unknown[0]))
-	}
-	return nil
+	return i.caughtUp()
 }
 
 // Owned returns how many partitions this instance serves.
@@ -497,7 +495,7 @@ func (i *Instance) Elsewhere() []int32 {
 	}
 	var elsewhere []int32
 	for p := range i.partitions {
-		if !i.members.serves(p) {
+		if !i.members.serves(p) && !i.members.stopped(p) {
 			elsewhere = append(elsewhere, p)
 		}
 	}
@@ -514,10 +512,10 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 		return nil, nil, err
 	}
 	o, offsets, err := i.store.Order(p, id)
-	if unknown := i.known(p); unknown != nil { // its projection was thrown away meanwhile
-		return nil, nil, unknown
+	if err := i.tells(p, err); err != nil { // its projection may have been thrown away meanwhile
+		return nil, nil, err
 	}
-	return o, offsets, err
+	return o, offsets, nil
 }
 
 // kept returns the partition of an order. It fails with [ErrElsewhere] if it is not kept
@@ -530,7 +528,7 @@ func (i *Instance) kept(id string) (int32, error) {
 		}
 		return 0, fmt.Errorf("%w: partition %d of order %q is owned by another instance, and this one keeps only its own (--standby %s); ask that one", ErrElsewhere, p, id, i.cfg.Standby)
 	}
-	return p, i.known(p)
+	return p, i.tells(p, nil)
 }
 
 // Store returns the state store, for reading. Mind [Instance.Elsewhere].

@@ -60,6 +60,8 @@ type ownership struct {
 	done   chan struct{}
 	lane   owner // nil while there is none that serves
 	failed error // why the last lane ended
+	// stopped says that only an operator can repair that.
+	stopped bool
 
 	// failures is how many lanes ended since one got anywhere. The one that serves
 	// does so since some time, and had read the inputs up to began then.
@@ -177,6 +179,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		l, somewhere := m.newLane(p, state), false
 		l.Narrows(halves)
 		err := l.TakeOver(ctx)
+		folding := err != nil
 		if err == nil {
 			err = m.skipLost(ctx, o, l)
 		}
@@ -211,6 +214,10 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		case errors.Is(err, projections.ErrGap), errors.Is(err, projections.ErrPartitions), errors.Is(err, projections.ErrNewer),
 			errors.Is(err, lane.ErrInputLost), errors.Is(err, lane.ErrUnreadable):
 			log.Error("the partition is stopped until an operator repairs it", "error", err)
+			m.stops(o)
+			if folding { // until then the orders are told as they stood
+				err = errors.Join(err, state.Flush())
+			}
 			var tell bool
 			if wait, tell = stopped.again(err.Error(), m.now()); tell {
 				m.alarm(ctx, p, err, func() {})
@@ -255,7 +262,14 @@ func (s *stop) again(why string, now time.Time) (wait time.Duration, tell bool) 
 func (m *membership) serve(o *ownership, l owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	o.lane, o.since, o.began = l, m.now(), l.Position()
+	o.lane, o.since, o.began, o.stopped = l, m.now(), l.Position(), false
+}
+
+// stops notes that only an operator can repair the partition.
+func (m *membership) stops(o *ownership) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o.stopped = true
 }
 
 // ended notes why the lane ended, nil if it was told to, and whether it got somewhere.
@@ -342,6 +356,25 @@ func (m *membership) serves(p int32) bool {
 	defer m.mu.Unlock()
 	o := m.owned[p]
 	return o != nil && o.lane != nil
+}
+
+// stopped says whether partition p is the instance's, and only an operator can repair it.
+func (m *membership) stopped(p int32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.owned[p]
+	return o != nil && o.stopped
+}
+
+// failed is why no lane serves partition p, which is the instance's; nil if one does, or
+// none has tried.
+func (m *membership) failed(p int32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if o := m.owned[p]; o != nil && o.lane == nil {
+		return o.failed
+	}
+	return nil
 }
 
 // positions are those of the lanes that serve, by partition.

@@ -70,13 +70,13 @@ func (g *progress) look(ctx context.Context) error {
 	ask, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	ends, silent := g.ends(ask)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	maps.Copy(g.last, ends)
-	folded, err := g.folded()
+	folded, err := g.folded() // waits for the follower, and those who join must not
 	if err != nil {
 		return err
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.Copy(g.last, ends)
 	behind := make([]byte, 0, g.partitions)
 	for p := range g.partitions {
 		step := farthest
@@ -177,27 +177,61 @@ func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
 	}
 }
 
-// ErrUnknownYet says that a partition was not caught up since the instance started, so
-// that an order which is not in its store may be in the journal.
+// ErrUnknownYet says that a partition is not caught up, so that an order which is not in its
+// store may be in the journal.
 var ErrUnknownYet = errors.New("not known yet")
 
-// UnknownYet lists the partitions, but for those of [Instance.Elsewhere], that were not
-// caught up once since the instance started.
-func (i *Instance) UnknownYet() []int32 {
-	elsewhere := i.Elsewhere()
+// unknownYet lists the partitions, but for some, that are not caught up.
+func (i *Instance) unknownYet(but []int32) []int32 {
 	var unknown []int32
 	for p := range i.partitions {
-		if !i.store.Known(p) && !slices.Contains(elsewhere, p) {
+		if !i.store.Known(p) && !slices.Contains(but, p) {
 			unknown = append(unknown, p)
 		}
 	}
 	return unknown
 }
 
-// known fails with [ErrUnknownYet] if partition p is not known yet.
+// known fails with [ErrUnknownYet] if partition p is not known.
 func (i *Instance) known(p int32) error {
 	if i.store.Known(p) {
 		return nil
 	}
-	return fmt.Errorf("%w: this instance has not read partition %d to its end since it started; try again in a moment, or ask another instance", ErrUnknownYet, p)
+	why := i.members.failed(p)
+	if why == nil {
+		_, why = i.follower.Stands(p)
+	}
+	if why != nil {
+		return fmt.Errorf("%w: this instance cannot read partition %d to its end; ask another instance: %v", ErrUnknownYet, p, why)
+	}
+	return fmt.Errorf("%w: this instance has not read partition %d to its end; try again in a moment, or ask another instance", ErrUnknownYet, p)
+}
+
+// tells is what is said of an order of partition p, err being what came of looking for it:
+// [ErrUnknownYet] unless p is known. Where p is stopped here, an order is told as it stood
+// before.
+func (i *Instance) tells(p int32, err error) error {
+	if unknown := i.known(p); unknown != nil && (err != nil || !i.members.stopped(p)) {
+		return unknown
+	}
+	return err
+}
+
+// caughtUp returns nil if the instance knows the partitions that it is to answer for, and
+// those that it is to get next; else what is missing. One that cannot be read is in
+// nobody's way, as long as others are known: it is the same for whoever comes next.
+func (i *Instance) caughtUp() error {
+	unknown := i.unknownYet(i.Elsewhere())
+	for _, p := range i.progress.ahead() {
+		if p < i.partitions && !i.store.Known(p) && !slices.Contains(unknown, p) {
+			unknown = append(unknown, p)
+		}
+	}
+	none := len(i.unknownYet(nil)) == int(i.partitions)
+	for _, p := range unknown {
+		if stands, _ := i.follower.Stands(p); !stands || none {
+			return fmt.Errorf("%d partitions are not caught up yet: %w", len(unknown), i.known(p))
+		}
+	}
+	return nil
 }

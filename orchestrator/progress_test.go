@@ -4,8 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // What an instance tells of how far it is: a digit for each partition, 0 where it is close
@@ -63,4 +69,124 @@ func TestWhenTheGroupIsTold(t *testing.T) {
 			t.Errorf("%s: it tells that it is ready for %s, and must for %s", c.name, got, c.want)
 		}
 	}
+}
+
+// silentJournals are journals of which nothing comes.
+type silentJournals struct{}
+
+func (silentJournals) Read(int32, int64) {}
+func (silentJournals) Drop(int32)        {}
+func (silentJournals) Close()            {}
+func (silentJournals) Poll(context.Context) kgo.Fetches {
+	return nil
+}
+
+// An instance that is catching up is not ready, nor is one that knows nothing. One partition
+// that nobody can read is in nobody's way, but for its owner's.
+func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
+	for _, mode := range []Standby{StandbyAll, StandbyOwned} {
+		store, err := projections.Temporary()
+		must(t, err)
+		clock, log := time.Now(), slog.New(slog.DiscardHandler)
+		i := &Instance{cfg: Config{Standby: mode}, partitions: 2, store: store, progress: newProgress(2, 100)}
+		i.follower = lane.NewFollower(silentJournals{}, mode == StandbyOwned, log, func() time.Time { return clock })
+		i.members = newMembership(i.follower, i.partitions, log)
+		i.members.joined = true
+		var states []*projections.Partition
+		for p := range i.partitions {
+			state, err := store.Partition(p)
+			must(t, err)
+			states = append(states, state)
+			i.follower.Follow(state, p)
+		}
+		i.progress.hears([]int32{0, 1, 2}) // one of which was added to the topic
+		i.follower.Ahead(i.progress.ahead())
+		expect := func(what string, ready bool) {
+			t.Helper()
+			if err := i.Ready(); (err == nil) != ready || err != nil && !errors.Is(err, ErrUnknownYet) {
+				t.Errorf("--standby %s: %s: %v", mode, what, err)
+			}
+		}
+		expect("nothing was read", false)
+		states[0].CaughtUp()
+		expect("one is not read", false)
+		clock = clock.Add(time.Minute)
+		expect("one cannot be read", true)
+		states[0].FellBehind()
+		expect("none can be read", false)
+		states[0].CaughtUp()
+		states[1].CaughtUp()
+		expect("it knows all", true)
+		must(t, store.Close())
+	}
+}
+
+// What is not known here was read, as far as this instance can tell: who owns the partition
+// reads it. Where that is this instance, and its lane is not there yet, it was not.
+func TestWhatIsNotKnownWasRead(t *testing.T) {
+	store, err := projections.Temporary()
+	must(t, err)
+	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 1, store: store, members: newMembership(nil, 1, slog.New(slog.DiscardHandler))}
+	state, err := store.Partition(0)
+	must(t, err)
+	expect := func(what string, want bool) {
+		t.Helper()
+		if read, err := i.wasRead(0, mark{offset: 7, order: "o-1"}); err != nil || read != want {
+			t.Errorf("%s: it was read: %t, %v", what, read, err)
+		}
+	}
+	expect("the store is being filled", true)
+	state.CaughtUp()
+	expect("the order is not there", false)
+	state.FellBehind()
+	i.members.owned[0] = &ownership{}
+	expect("it is being taken over", false)
+	must(t, store.Close())
+}
+
+// A listing is read again if what it was read from is not known any more by then.
+func TestAListingOfWhatIsThrownAway(t *testing.T) {
+	store, err := projections.Temporary()
+	must(t, err)
+	i := &Instance{cfg: Config{Standby: StandbyAll}, partitions: 2, store: store}
+	i.follower = lane.NewFollower(silentJournals{}, false, slog.New(slog.DiscardHandler), time.Now)
+	i.members = newMembership(i.follower, i.partitions, i.log)
+	var states []*projections.Partition
+	for p := range i.partitions {
+		state, err := store.Partition(p)
+		must(t, err)
+		state.CaughtUp()
+		states = append(states, state)
+	}
+	var read [][]int32
+	page := func(without []int32) (int, error) {
+		if read = append(read, without); len(read) == 1 {
+			must(t, states[1].Reset())
+		}
+		return len(read), nil
+	}
+	if got, left, err := listed(i, page); err != nil || got != 2 || fmt.Sprint(left, read) != "{[] [1]} [[] [1]]" {
+		t.Errorf("%d, %v, %v: read without %v", got, left, err, read)
+	}
+	states[0].FellBehind()
+	if _, _, err := listed(i, page); !errors.Is(err, ErrUnknownYet) || len(read) != 2 {
+		t.Errorf("nothing is known: %v", err)
+	}
+	must(t, store.Close())
+}
+
+// A member joins at once, also while its follower folds what it has fetched: all wait for
+// who joins last.
+func TestAnInstanceTellsWhileItLooks(t *testing.T) {
+	g := newProgress(1, 1)
+	g.ends = func(context.Context) (map[int32]int64, error) { return nil, nil }
+	g.folded = func() (map[int32]int64, error) { // waits for the follower while that folds
+		if !g.mu.TryLock() {
+			t.Fatal("it joins only once the follower has folded what it fetched")
+		}
+		g.mu.Unlock()
+		return nil, nil
+	}
+	g.serves = func(int32) bool { return false }
+	must(t, g.look(t.Context()))
 }

@@ -72,7 +72,8 @@ func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 // position in the journal is before what is parked: behind that the partition's lane knows
 // better, and where it is not here, the order is known.
 func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
-	if slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {
+	unknown := !i.store.Known(partition) && !slices.Contains(i.members.all(), partition)
+	if unknown || slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {
 		return true, nil
 	}
 	head, err := i.store.Head(partition)
@@ -140,12 +141,16 @@ func (i *Instance) spoken(ctx context.Context, level int) error {
 // around it says why.
 var ErrRefused = errors.New("refused")
 
+// ErrNoOutcome says that a command is on Kafka, will be acted on, and that it is not known
+// what became of it. The error around it says why.
+var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is not known yet")
+
 // Command puts an operator's command on Kafka, and returns nil once the order's
 // owner did it. It gives the command an id if it has none. It fails with
 // [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
-// there is no order of this id, with [ErrElsewhere] when this instance cannot
-// know, and with the context's error when the outcome is not known in time. In
-// the last two cases the command may be on Kafka, and is then acted on.
+// there is no order of this id, with [ErrElsewhere] and [ErrUnknownYet] when this
+// instance cannot know, and with [ErrNoOutcome] when the outcome is not known in time. With
+// the context's error alone the command may be on Kafka, and is then acted on.
 func (i *Instance) Command(ctx context.Context, id string, c *events.Command) error {
 	o, _, err := i.Order(id)
 	if err != nil {
@@ -169,13 +174,24 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 	if err := i.put(ctx, r); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
 	}
+	err = i.outcome(ctx, r, id, c, o)
+	if err != nil && !errors.Is(err, ErrRefused) {
+		err = fmt.Errorf("%w: %w", ErrNoOutcome, err)
+	}
+	return err
+}
+
+// outcome waits for what becomes of a command that is on Kafka as r, o being the order
+// before. It returns nil once it was done.
+func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *events.Command, o *projections.Order) error {
 	last, before := o.Command, o.Seq
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
 		head, err := i.store.Head(r.Partition)
 		if err != nil {
 			return err
 		}
-		if o, _, err = i.Order(id); err != nil {
+		o, _, err := i.Order(id)
+		if err != nil {
 			return err
 		}
 		read := head.Next.At(events.InputCommands) > r.Offset
@@ -201,7 +217,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 			return nil
 		}
 	}
-	return fmt.Errorf("the command for order %q is on Kafka, and what became of it is not known yet; its history will tell: %w", id, ctx.Err())
+	return ctx.Err()
 }
 
 // became looks for what became of a command among the events of its order behind a

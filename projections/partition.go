@@ -65,6 +65,9 @@ func (s *Store) Partition(id int32) (*Partition, error) {
 // time since the store was opened. See [Store.Known].
 func (p *Partition) CaughtUp() { p.store.known.Store(p.id, true) }
 
+// FellBehind notes that the partition is not folded any more up to where its journal ends.
+func (p *Partition) FellBehind() { p.store.known.Delete(p.id) }
+
 // Head returns how far the partition was folded.
 func (p *Partition) Head() Head { return p.head }
 

@@ -104,9 +104,9 @@ func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {
 	return nil
 }
 
-// Known says whether a partition was caught up once since the store was opened, or since
-// its projection was thrown away. Until then an order that is not in the store may be
-// in the journal.
+// Known says whether a partition was caught up since the store was opened, since its
+// projection was thrown away and since it fell behind. Until then an order that is not in
+// the store may be in the journal.
 func (s *Store) Known(partition int32) bool {
 	_, known := s.known.Load(partition)
 	return known

@@ -22,16 +22,16 @@ func newAlerts() *cobra.Command {
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return talk(*server, func(client *api.Client) error {
-			var elsewhere []int32
+			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Alert, string, error) {
-				page, err := client.Alerts(cmd.Context(), n, after)
-				elsewhere = page.Elsewhere.Elsewhere
+				page, err := known(cmd.Context(), func() (*api.AlertPage, error) { return client.Alerts(cmd.Context(), n, after) })
+				left.note(page.LeftOut)
 				return page.Alerts, page.Next, err
 			})
 			if err != nil {
 				return err
 			}
-			warnElsewhere(cmd, elsewhere)
+			left.warn(cmd)
 			if err := out.print(cmd, map[string]any{"alerts": all}, func(row func(...any)) {
 				row("AT", "ORDER", "WORKFLOW", "STEP", "ALERT")
 				for i := range all {

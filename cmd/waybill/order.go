@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ func newOrderGet() *cobra.Command {
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return talk(*server, func(client *api.Client) error {
-			o, err := client.Order(cmd.Context(), args[0])
+			o, err := known(cmd.Context(), func() (*api.Order, error) { return client.Order(cmd.Context(), args[0]) })
 			if err != nil {
 				return err
 			}
@@ -51,16 +52,16 @@ func newOrderList() *cobra.Command {
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return talk(*server, func(client *api.Client) error {
-			var elsewhere []int32
+			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Summary, string, error) {
-				page, err := client.Orders(cmd.Context(), filter.filter(), n, after)
-				elsewhere = page.Elsewhere.Elsewhere
+				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
+				left.note(page.LeftOut)
 				return page.Orders, page.Next, err
 			})
 			if err != nil {
 				return err
 			}
-			warnElsewhere(cmd, elsewhere)
+			left.warn(cmd)
 			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) { listOrders(row, all) }); err != nil {
 				return err
 			}
@@ -73,10 +74,21 @@ func newOrderList() *cobra.Command {
 	return cmd
 }
 
-// warnElsewhere says what a listing does not have.
-func warnElsewhere(cmd *cobra.Command, partitions []int32) {
-	if len(partitions) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too.\n", partitions)
+// leftOut is what the pages of a listing do not have.
+type leftOut struct{ api.LeftOut }
+
+func (l *leftOut) note(page api.LeftOut) {
+	l.Elsewhere = page.Elsewhere
+	l.Unknown = slices.Compact(slices.Sorted(slices.Values(slices.Concat(l.Unknown, page.Unknown))))
+}
+
+// warn says what the listing does not have.
+func (l *leftOut) warn(cmd *cobra.Command) {
+	if len(l.Elsewhere) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Orders of the partitions %v are left out: this instance does not own them, and runs with --standby owned. Ask the others too.\n", l.Elsewhere)
+	}
+	if len(l.Unknown) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "Orders of the partitions %v are left out: this instance has not read their journals to the end. Try again in a moment, or ask another.\n", l.Unknown)
 	}
 }
 

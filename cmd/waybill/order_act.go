@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/user"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -265,28 +264,18 @@ func (a *act) explain(id string, err error) error {
 // command acts once. No new attempt begins after ctx ends; call bounds those
 // that have begun.
 func actOn(ctx, call context.Context, client *api.Client, id string, command *events.Command) (*api.Order, error) {
-	const attempts, patience = 5, 30 * time.Second
+	const attempts = 5 // of which nobody answers
 	c := *command
 	c.ID = uuid.NewString()
-	begin := time.Now()
-	for n, pause := 1, 200*time.Millisecond; ; n, pause = n+1, 2*pause {
-		o, err := client.Command(call, id, &c)
-		var problem *api.Problem
-		switch {
-		case err == nil:
-			return o, nil
-		case errors.As(err, &problem) && problem.Status != http.StatusServiceUnavailable,
-			n == attempts, ctx.Err() != nil, time.Since(begin) > patience:
-			return nil, err
-		case n == 1 && ctx == call && errors.Is(err, api.ErrAway):
-			return nil, err // it was never there
+	n := 0
+	return repeat(ctx, func() (*api.Order, error) { return client.Command(call, id, &c) }, func(err error) bool {
+		if problem, answered := errors.AsType[*api.Problem](err); answered {
+			return problem.Status == http.StatusServiceUnavailable
 		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause):
-		}
-	}
+		n++
+		wasThere := n > 1 || ctx != call || !errors.Is(err, api.ErrAway)
+		return n < attempts && wasThere
+	})
 }
 
 // whoami names who runs the program, for an order's history.

@@ -182,6 +182,21 @@ func TestHeldOrdersAreSeen(t *testing.T) {
 	}
 }
 
+// What a listing leaves out is said.
+func TestWhatIsLeftOut(t *testing.T) {
+	page := func(next string, unknown ...int) string {
+		return fmt.Sprintf(`{"orders":[],"alerts":[],"elsewhere":[5],"unknown":[%s],"next":%q}`, strings.Trim(fmt.Sprint(unknown), "[]"), next)
+	}
+	const says = "Orders of the partitions [5] are left out: this instance does not own them"
+	o := newOwner(t, page("x", 2), page("", 1), page(""), page("", 7))
+	waybill(t, "", "order", "list").want(t, 0, "", "Orders of the partitions [1 2] are left out: this instance has not read their journals to the end.")
+	waybill(t, "", "order", "list").want(t, 0, "", says)
+	waybill(t, "", "order", "cancel", "--state", "Error").want(t, 0, "", "partitions [7] are left out")
+	if len(o.listed) != 4 {
+		t.Errorf("%q", o.listed)
+	}
+}
+
 // P3: the same command over many orders. What could not be done is listed with
 // the reason, and every order is acted on once.
 func TestActOnManyOrders(t *testing.T) {

@@ -59,11 +59,11 @@ type bulkFailure struct {
 }
 
 func (b *bulk) run(cmd *cobra.Command, client *api.Client, command *events.Command, out *output) error {
-	matched, elsewhere, err := b.snapshot(cmd.Context(), client)
+	matched, left, err := b.snapshot(cmd.Context(), client)
 	if err != nil {
 		return err
 	}
-	warnElsewhere(cmd, elsewhere)
+	left.warn(cmd)
 	if b.dryRun {
 		return out.print(cmd, map[string]any{"matched": len(matched), "orders": matched}, func(row func(...any)) {
 			row(fmt.Sprintf("%d orders would be %s.", len(matched), b.act.did))
@@ -103,21 +103,20 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, command *events.Comma
 }
 
 // snapshot looks up the orders to act on, all of them before the first is acted
-// on: otherwise one that fails again would match again. Elsewhere are partitions
-// that the instance does not know.
-func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.Summary, elsewhere []int32, _ error) {
+// on: otherwise one that fails again would match again.
+func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.Summary, left leftOut, _ error) {
 	filter := b.filter.filter()
 	named := filter.State != ""
 	if !named {
 		filter.State = string(b.act.state)
 	}
 	all, _, err := collect(0, func(n int, after string) ([]api.Summary, string, error) {
-		page, err := client.Orders(ctx, filter, n, after)
-		elsewhere = page.Elsewhere.Elsewhere
+		page, err := known(ctx, func() (*api.OrderPage, error) { return client.Orders(ctx, filter, n, after) })
+		left.note(page.LeftOut)
 		return page.Orders, page.Next, err
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, left, err
 	}
 	seen := make(map[string]bool, len(all)) // an order that changes meanwhile may stand on two pages
 	matched = []api.Summary{}
@@ -127,7 +126,7 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.
 			matched = append(matched, *o)
 		}
 	}
-	return matched, elsewhere, nil
+	return matched, left, nil
 }
 
 // confirm asks whether it is meant, if somebody is there to answer.

@@ -178,7 +178,7 @@ func submitSurely(ctx context.Context, client *api.Client, s *api.Submission) er
 // follow asks for the order until it is final or in Error. An order that is
 // not there yet and a server that restarts are waited for.
 func follow(ctx context.Context, client *api.Client, id string) (*api.Order, error) {
-	state := "not accepted yet"
+	seen := "nothing was seen of it since"
 	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
 		o, err := client.Order(ctx, id)
 		var problem *api.Problem
@@ -186,14 +186,16 @@ func follow(ctx context.Context, client *api.Client, id string) (*api.Order, err
 		case err == nil && (o.ProcessState.Final() || o.ProcessState == projections.Error):
 			return o, nil
 		case err == nil:
-			state = string(o.ProcessState)
+			seen = "it was " + string(o.ProcessState)
 		case ctx.Err() != nil: // told below
-		case errors.As(err, &problem) && problem.Status != http.StatusNotFound && problem.Status < 500:
+		case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
+			seen = "it was not accepted yet"
+		case errors.As(err, &problem) && problem.Status < 500:
 			return nil, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("gave up waiting for order %s, which was submitted and is %s; see `waybill order get`", clean(id), state)
+			return nil, fmt.Errorf("gave up waiting for order %s, which was submitted; %s; see `waybill order get`", clean(id), seen)
 		case <-time.After(pause):
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // AlertPage is a part of the open alerts.
 type AlertPage struct {
 	Alerts []Alert `json:"alerts" nullable:"false"`
-	Elsewhere
+	LeftOut
 	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
 }
 
@@ -46,15 +46,11 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 			return nil, errCursor
 		}
 	}
-	elsewhere := i.Elsewhere()
-	if err := unknownYet(i); err != nil {
-		return nil, err
-	}
-	page, err := i.Store().Alerts(ctx, i.Partitions(), elsewhere, after, in.Limit)
+	page, left, err := i.Alerts(ctx, after, in.Limit)
 	if err != nil {
 		return nil, s.listError("list alerts", err)
 	}
-	out := &struct{ Body AlertPage }{AlertPage{Alerts: make([]Alert, len(page.Orders)), Elsewhere: Elsewhere{elsewhere}}}
+	out := &struct{ Body AlertPage }{AlertPage{Alerts: make([]Alert, len(page.Orders)), LeftOut: LeftOut(left)}}
 	for n, o := range page.Orders {
 		out.Body.Alerts[n] = *alertOf(o)
 	}

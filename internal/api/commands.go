@@ -181,7 +181,7 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 	}
 	o, _, err := i.Order(id)
 	if err != nil {
-		return nil, s.orderError(id, "read order", err)
+		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
 	}
 	return &struct{ Body Order }{OrderOf(i.Partition(id), o)}, nil
 }
@@ -189,12 +189,14 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 func (s *Server) commandError(id string, c *events.Command, err error) error {
 	const again = "Repeating it with the header Idempotency-Key: %s is safe."
 	switch {
+	case errors.Is(err, projections.ErrDamaged):
+		return s.broken(fmt.Sprintf("%s order %q", c.Command, id), err)
+	case errors.Is(err, orchestrator.ErrNoOutcome):
+		return retryUnknown(fmt.Sprintf("%v. It will be acted on; look at the order's history. "+again, err, c.ID))
 	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(id, "", err)
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
-	case errors.Is(err, projections.ErrDamaged):
-		return s.broken(fmt.Sprintf("%s order %q", c.Command, id), err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err)
 	}

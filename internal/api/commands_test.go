@@ -307,6 +307,7 @@ func TestCommandErrors(t *testing.T) {
 		{fmt.Errorf("read: %w", projections.ErrDamaged), 500, "cancel"},
 		{fmt.Errorf("wait: %w", context.DeadlineExceeded), 503, "Idempotency-Key: k-1 is safe"},
 		{fmt.Errorf("wait: %w", context.Canceled), 503, "history"},
+		{fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, orchestrator.ErrUnknownYet), 503, "is on Kafka, and what became of it is not known yet: not known yet. It will be acted on; look at the order's history. Repeating it with the header Idempotency-Key: k-1 is safe."},
 		{errors.New("no broker"), 503, "Idempotency-Key: k-1 is safe"},
 	} {
 		var answer *huma.ErrorModel

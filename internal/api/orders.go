@@ -57,13 +57,14 @@ type Receipt struct {
 // OrderPage is a part of a listing of orders.
 type OrderPage struct {
 	Orders []Summary `json:"orders" nullable:"false"`
-	Elsewhere
+	LeftOut
 	Next string `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
 }
 
-// Elsewhere says what a listing does not have.
-type Elsewhere struct {
+// LeftOut says what a listing does not have.
+type LeftOut struct {
 	Elsewhere []int32 `json:"elsewhere,omitempty" doc:"Partitions whose orders are not in the listing: the instance runs with --standby owned, and does not own them"`
+	Unknown   []int32 `json:"unknown,omitempty" doc:"Partitions whose orders are not in the listing: the instance has not read their journals to the end. Ask again in a moment, or ask another instance"`
 }
 
 // History is the journal of one order.
@@ -168,20 +169,16 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	if err != nil {
 		return nil, errCursor
 	}
-	elsewhere := i.Elsewhere()
-	if err := unknownYet(i); err != nil {
-		return nil, err
-	}
-	page, err := i.Store().List(ctx, i.Partitions(), projections.Filter{
-		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Without: elsewhere, Limit: in.Limit, After: after,
+	page, left, err := i.List(ctx, projections.Filter{
+		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after,
 	})
 	if err != nil {
 		return nil, s.listError("list orders", err)
 	}
 	out := &struct{ Body OrderPage }{OrderPage{
-		Orders:    make([]Summary, len(page.Orders)),
-		Elsewhere: Elsewhere{elsewhere},
-		Next:      base64.RawURLEncoding.EncodeToString(page.Next),
+		Orders:  make([]Summary, len(page.Orders)),
+		LeftOut: LeftOut(left),
+		Next:    base64.RawURLEncoding.EncodeToString(page.Next),
 	}}
 	for n, o := range page.Orders {
 		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o)
@@ -260,17 +257,11 @@ func retryUnknown(why string) error {
 	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(why), http.Header{"Retry-After": {unknownRetry}})
 }
 
-// unknownYet is the answer to who asks for a listing before all is known that belongs
-// there, nil once it is.
-func unknownYet(i *orchestrator.Instance) error {
-	if partitions := i.UnknownYet(); len(partitions) > 0 {
-		return retryUnknown(fmt.Sprintf("the orders of %d partitions, %d the first of them, are not known yet: this instance has not read their journals to the end since it started; try again in a moment, or ask another instance", len(partitions), partitions[0]))
-	}
-	return nil
-}
-
 // listError answers for a listing that failed.
 func (s *Server) listError(doing string, err error) error {
+	if errors.Is(err, orchestrator.ErrUnknownYet) {
+		return retryUnknown(fmt.Sprintf("the orders of all partitions are %v", err))
+	}
 	if errors.Is(err, context.Canceled) {
 		return huma.Error503ServiceUnavailable("the instance stops; ask another, or try again in a moment", err)
 	}

@@ -31,7 +31,10 @@ type Follower struct {
 	ahead []int32
 	// reads is from where each partition is read on that is read, and until where it must
 	// be to count as caught up, once that is known.
-	reads, until map[int32]int64
+	reads map[int32]int64
+	until map[int32]end
+	// courses is how the reading goes of those that are to be read.
+	courses map[int32]*course
 	// unchecked are those whose last folded record was not found in the journal yet;
 	// see [isLastFolded].
 	unchecked map[int32]bool
@@ -45,7 +48,26 @@ type rest struct {
 	anew  bool // then it is folded again from its beginning
 }
 
+// course is how the reading of a partition goes.
+type course struct {
+	furthest int64     // up to which it was read
+	moved    time.Time // when it was read further, or to its end
+	why      error     // why it is read no further, if that is known
+	anew     bool      // it was folded again from its beginning since it was caught up
+}
+
+// end is where a journal ended when that was seen.
+type end struct {
+	offset int64
+	seen   time.Time
+}
+
 const (
+	// knownFor is how long a partition is known that is not read up to where its journal
+	// ended then.
+	knownFor = 10 * time.Second
+	// standsAfter is after how long a partition stands of which nothing more can be read.
+	standsAfter = time.Minute
 	// restartEvery is how often a partition is folded again from its beginning at
 	// most: what is torn in the journal stays torn.
 	restartEvery = time.Minute
@@ -69,7 +91,7 @@ func NewFollower(j Journals, idle bool, log *slog.Logger, now func() time.Time) 
 	return &Follower{
 		journals: j, idle: idle, log: log, now: now,
 		states: make(map[int32]*projections.Partition), resting: make(map[int32]rest),
-		reads: make(map[int32]int64), until: make(map[int32]int64),
+		reads: make(map[int32]int64), until: make(map[int32]end), courses: make(map[int32]*course),
 		unchecked: make(map[int32]bool), restarted: make(map[int32]time.Time),
 	}
 }
@@ -82,6 +104,8 @@ func (f *Follower) Follow(state *projections.Partition, p int32) {
 	f.states[p] = state
 	if !f.idle || slices.Contains(f.ahead, p) {
 		f.read(p, state)
+	} else {
+		state.FellBehind() // from now on
 	}
 }
 
@@ -99,32 +123,53 @@ func (f *Follower) Ahead(ahead []int32) {
 		case is && !was:
 			f.read(p, state)
 		case was && !is:
-			f.drop(p)
-			f.states[p] = state
+			f.leave(p)
+			delete(f.courses, p)
 		}
 	}
 }
 
+// Stands says whether partition p, which is not caught up, was not read any further for a
+// minute, and why it is not, nil if that is not known.
+func (f *Follower) Stands(p int32) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.courses[p]
+	if c == nil {
+		return false, nil
+	}
+	return f.now().Sub(c.moved) >= standsAfter, c.why
+}
+
 // Ends hears where journals end now. What is read up to where its journal ended after
-// reading began is caught up: see [projections.Partition.CaughtUp].
+// reading began is caught up, see [projections.Partition.CaughtUp], and falls behind if it
+// is not soon read up to where it ended later.
 func (f *Follower) Ends(ends map[int32]int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for p := range f.reads {
-		if end, known := ends[p]; known {
-			if _, before := f.until[p]; !before {
-				f.until[p] = end
+	for p, state := range f.states {
+		if offset, told := ends[p]; told {
+			_, reading := f.reads[p]
+			if _, before := f.until[p]; reading && !before || f.caughtUp(p) {
+				f.until[p] = end{offset, f.now()}
 			}
-			f.caughtUp(p)
+		}
+		if until, known := f.until[p]; known && !f.caughtUp(p) && f.now().Sub(until.seen) >= knownFor {
+			state.FellBehind()
 		}
 	}
 }
 
 // caughtUp looks whether a partition is.
-func (f *Follower) caughtUp(p int32) {
-	if until, known := f.until[p]; known && f.reads[p] >= until && !f.unchecked[p] {
-		f.states[p].CaughtUp()
+func (f *Follower) caughtUp(p int32) bool {
+	reads, reading := f.reads[p]
+	until, known := f.until[p]
+	if !reading || !known || reads < until.offset || f.unchecked[p] {
+		return false
 	}
+	f.states[p].CaughtUp()
+	f.courses[p] = &course{furthest: reads, moved: f.now()}
+	return true
 }
 
 // Reads says from where each partition is read on that is read now.
@@ -137,6 +182,9 @@ func (f *Follower) Reads() map[int32]int64 {
 // read begins to read p from the last record that its state has folded: it may
 // have been the own lane that folded it, and another owner may have undone it.
 func (f *Follower) read(p int32, state *projections.Partition) {
+	if f.courses[p] == nil {
+		f.courses[p] = &course{moved: f.now()}
+	}
 	from := state.Head().Offset
 	f.unchecked[p] = from > 0
 	f.reads[p] = max(0, from-1)
@@ -154,10 +202,23 @@ func (f *Follower) Release(p int32) *projections.Partition {
 }
 
 func (f *Follower) drop(p int32) {
+	f.halt(p)
 	delete(f.states, p)
+	delete(f.until, p)
+	delete(f.courses, p)
+}
+
+// leave ends to follow p, which is not known from then on.
+func (f *Follower) leave(p int32) {
+	f.halt(p)
+	delete(f.until, p)
+	f.states[p].FellBehind()
+}
+
+// halt reads no more of p for now.
+func (f *Follower) halt(p int32) {
 	delete(f.resting, p)
 	delete(f.reads, p)
-	delete(f.until, p)
 	f.journals.Drop(p)
 }
 
@@ -220,22 +281,27 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 		switch {
 		case err == nil:
 			if _, still := f.reads[fetched.Partition]; still && len(fetched.Records) > 0 {
-				f.reads[fetched.Partition] = fetched.Records[len(fetched.Records)-1].Offset + 1
+				reads := fetched.Records[len(fetched.Records)-1].Offset + 1
+				f.reads[fetched.Partition] = reads
+				if c := f.courses[fetched.Partition]; reads > c.furthest {
+					c.furthest, c.moved, c.why = reads, f.now(), nil
+				}
 				f.caughtUp(fetched.Partition)
 			}
 		case errors.Is(err, projections.ErrDamaged):
 			damaged = err
 		case errors.Is(err, projections.ErrNewer), errors.Is(err, kgo.ErrMaxDecompress):
 			f.log.Error("cannot follow the journal any further", "partition", fetched.Partition, "error", err)
-			f.drop(fetched.Partition)
-			f.states[fetched.Partition] = state
+			f.leave(fetched.Partition)
+			f.courses[fetched.Partition].why = err
 		case fetched.Err != nil && !errors.Is(err, kerr.OffsetOutOfRange):
 			// Kafka's trouble, such as a broker that has come back and does not know
 			// its topics yet.
 			f.log.Warn("cannot read the journal; trying on", "partition", fetched.Partition, "error", err)
-			f.rest(fetched.Partition, state, rest{until: f.now().Add(rereadAfter)})
+			f.rest(fetched.Partition, rest{until: f.now().Add(rereadAfter)})
+			f.courses[fetched.Partition].why = err
 		default:
-			f.restart(fetched.Partition, state, err)
+			f.restart(fetched.Partition, err)
 		}
 	})
 	return damaged
@@ -244,15 +310,19 @@ func (f *Follower) take(fetches kgo.Fetches) (damaged error) {
 // restart has a partition folded again from its beginning, if that was not done
 // a moment ago: until then it answers with what was folded. A takeover would do
 // the same, and calls an operator when that does not help either.
-func (f *Follower) restart(p int32, state *projections.Partition, why error) {
+func (f *Follower) restart(p int32, why error) {
 	at := f.restarted[p].Add(restartEvery)
 	f.log.Error("cannot follow the journal; it is folded again from its beginning", "partition", p, "in", max(0, at.Sub(f.now())), "error", why)
-	f.rest(p, state, rest{until: at, anew: true})
+	f.rest(p, rest{until: at, anew: true})
+	c := f.courses[p]
+	if c.why = why; !c.anew { // it may help, and takes its time
+		*c = course{moved: f.now(), why: why, anew: true}
+	}
 }
 
-func (f *Follower) rest(p int32, state *projections.Partition, r rest) {
-	f.drop(p)
-	f.states[p], f.resting[p] = state, r
+func (f *Follower) rest(p int32, r rest) {
+	f.halt(p)
+	f.resting[p] = r
 }
 
 // wake goes on with the partitions that have rested.

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // fetched are journals that bring what they are told to.
@@ -185,5 +187,142 @@ func TestAnIdleFollowerGoesAhead(t *testing.T) {
 		if f.Release(l.partition); len(f.Reads()) > 0 {
 			t.Error("it reads what it handed over")
 		}
+	}
+}
+
+// What an idle follower does not fold any more is not known: it goes on without it. What
+// others own and it follows is.
+func TestAnIdleFollowerDoesNotKnowWhatItLeaves(t *testing.T) {
+	for _, idle := range []bool{true, false} {
+		l, _, last := newFolded(t)
+		known := func() bool { return l.world.(*still).store.Known(l.partition) }
+		l.state.CaughtUp() // as a takeover
+		j := &fetched{next: kgo.FetchPartition{Partition: l.partition, Records: []*kgo.Record{last}}}
+		f := NewFollower(j, idle, slog.New(slog.DiscardHandler), time.Now)
+		f.Follow(l.state, l.partition)
+		if known() == idle {
+			t.Errorf("idle %t: what it was given up is known: %t", idle, known())
+		}
+		f.Ahead([]int32{l.partition})
+		must(t, f.Once(t.Context()))
+		f.Ends(map[int32]int64{l.partition: 7})
+		if !known() {
+			t.Errorf("idle %t: it was read to its end, and is not known", idle)
+		}
+		f.Ahead(nil)
+		if known() == idle {
+			t.Errorf("idle %t: what it is not to get any more is known: %t", idle, known())
+		}
+	}
+}
+
+// What was caught up is not known any more once it was not read for some time up to where
+// its journal ended then, and is again once it was; nor what is followed no more because it
+// cannot be read.
+func TestWhatAFollowerKnowsNoMore(t *testing.T) {
+	l, _, last := newFolded(t)
+	known := func() bool { return l.world.(*still).store.Known(l.partition) }
+	clock := time.Now()
+	j := &fetched{}
+	f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+	f.Follow(l.state, l.partition)
+	brings := func(next kgo.FetchPartition) {
+		t.Helper()
+		next.Partition = l.partition
+		j.next = next
+		must(t, f.Once(t.Context()))
+	}
+	ends := func(end int64) { f.Ends(map[int32]int64{l.partition: end}) }
+	marker := func(at int64) *kgo.Record {
+		return &kgo.Record{Offset: at, Attrs: kgo.NewRecordAttrs(kgo.RecordAttrsOpts{Transactional: true, Control: true})}
+	}
+	expect := func(what string, is bool) {
+		t.Helper()
+		if known() != is {
+			t.Errorf("%s: it is known: %t", what, known())
+		}
+	}
+	ends(7)
+	brings(kgo.FetchPartition{Records: []*kgo.Record{last}})
+	expect("it was read to its end", true)
+	for range 3 {
+		clock = clock.Add(knownFor)
+		ends(7)
+	}
+	expect("nothing was written since", true)
+	ends(9)
+	clock = clock.Add(knownFor - 1)
+	ends(10)
+	expect("it is behind for nearly ten seconds", true)
+	brings(kgo.FetchPartition{Err: kerr.UnknownTopicOrPartition})
+	clock = clock.Add(1)
+	f.Ends(nil)
+	expect("it rests, and is behind for ten seconds", false)
+	clock = clock.Add(rereadAfter)
+	brings(kgo.FetchPartition{})
+	brings(kgo.FetchPartition{Records: []*kgo.Record{last, marker(7)}})
+	expect("it was read further, and not to where it ended", false)
+	brings(kgo.FetchPartition{Records: []*kgo.Record{marker(8)}})
+	expect("it was read to where it ended when that was seen", true)
+	ends(12)
+	clock = clock.Add(knownFor - 1)
+	ends(20)
+	brings(kgo.FetchPartition{Records: []*kgo.Record{marker(13)}})
+	ends(20)
+	clock = clock.Add(knownFor - 1)
+	ends(20)
+	expect("it is always a little behind", true)
+	brings(kgo.FetchPartition{Err: kgo.ErrMaxDecompress})
+	expect("it is followed no more", false)
+}
+
+// A partition stands of which nothing more was read for a minute, and it is known why if
+// somebody said so. One that is folded again from its beginning does not, the first time.
+func TestWhenAPartitionStands(t *testing.T) {
+	silence := func(*kgo.Record) kgo.FetchPartition { return kgo.FetchPartition{} }
+	other := func(last *kgo.Record) kgo.FetchPartition {
+		return kgo.FetchPartition{Records: []*kgo.Record{numbered(last, 2)}}
+	}
+	for _, c := range []struct {
+		what   string
+		brings []func(last *kgo.Record) kgo.FetchPartition // one after 40 s
+		stands []bool                                      // then
+		why    error
+	}{
+		{"nothing comes", []func(*kgo.Record) kgo.FetchPartition{silence, silence}, []bool{false, true}, nil},
+		{"it goes on", []func(*kgo.Record) kgo.FetchPartition{silence, func(last *kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Records: []*kgo.Record{last}}
+		}, silence, silence}, []bool{false, false, false, true}, nil},
+		{"Kafka's trouble", []func(*kgo.Record) kgo.FetchPartition{silence, func(*kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Err: kerr.UnknownTopicOrPartition}
+		}}, []bool{false, true}, kerr.UnknownTopicOrPartition},
+		{"a batch that cannot be read", []func(*kgo.Record) kgo.FetchPartition{func(*kgo.Record) kgo.FetchPartition {
+			return kgo.FetchPartition{Err: kgo.ErrMaxDecompress}
+		}, silence}, []bool{false, true}, kgo.ErrMaxDecompress},
+		{"it is folded again, and then again", []func(*kgo.Record) kgo.FetchPartition{silence, other, silence, other, silence}, []bool{false, false, false, true, true}, projections.ErrGap},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l, _, last := newFolded(t)
+			j, clock := &fetched{}, time.Now()
+			f := NewFollower(j, false, slog.New(slog.DiscardHandler), func() time.Time { return clock })
+			if stands, why := f.Stands(l.partition); stands || why != nil {
+				t.Errorf("before it is followed it stands: %t, %v", stands, why)
+			}
+			f.Follow(l.state, l.partition)
+			f.Ends(map[int32]int64{l.partition: 100})
+			for n, brings := range c.brings {
+				clock = clock.Add(40 * time.Second)
+				j.next = brings(last)
+				j.next.Partition = l.partition
+				must(t, f.Once(t.Context()))
+				stands, why := f.Stands(l.partition)
+				if stands != c.stands[n] || n == len(c.brings)-1 && !errors.Is(why, c.why) {
+					t.Errorf("%d: it stands: %t, %v", n+1, stands, why)
+				}
+			}
+			if f.Release(l.partition); f.courses[l.partition] != nil {
+				t.Error("it was handed over, and stands")
+			}
+		})
 	}
 }

@@ -7,11 +7,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/waybill"
 )
@@ -109,8 +113,8 @@ func TestANewcomerTakesNothingThatItDoesNotKnow(t *testing.T) {
 					t.Errorf("two answers %s with %d, retry after %q: %s", of.path, status, retry, body)
 				}
 			}
-			if err := two.Ready(); mode == orchestrator.StandbyAll && !errors.Is(err, orchestrator.ErrUnknownYet) {
-				t.Errorf("two is ready: %v", err)
+			if err := two.Ready(); !errors.Is(err, orchestrator.ErrUnknownYet) {
+				t.Errorf("two knows nothing of its share, and says to whether it is ready: %v", err)
 			}
 			if status, _, body := w.asks(http.MethodGet, first+"/api/v1/orders/nobodys"); status != http.StatusNotFound {
 				t.Errorf("one answers for an order that is not there with %d: %s", status, body)
@@ -170,4 +174,93 @@ func TestWhatNobodyHasAColdInstanceTakes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One partition that cannot be read is no reason to tell nothing of all others. Its orders
+// are told as they stood before, and of no other it is said that it is not there.
+func TestOnePartitionThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kafka.Embedded(t))
+	dir := t.TempDir()
+	one := w.Run("one", dir)
+	w.Register(one, fulfilment)
+	w.serveFulfilment()
+	const orders, torn = 30, 1
+	w.complete(one, "before", orders)
+	of := func(name string) string { // an order of the partition
+		k := 0
+		for one.Partition(fmt.Sprint(name, k)) != torn {
+			k++
+		}
+		return fmt.Sprint(name, k)
+	}
+	stood, missing := of("before-"), of("nobodys-")
+	one.Stop()
+	w.Audit() // now: what is written next nobody may write
+	client := w.Broker.Client(w, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := client.ProduceSync(w.Context(), &kgo.Record{Topic: w.Topics.Journal, Partition: torn, Value: []byte(`{"type":"waybill.partition.reinvented","at":"2026-01-02T15:04:05.000Z"}`)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []orchestrator.Standby{orchestrator.StandbyAll, orchestrator.StandbyOwned} {
+		one = w.Begin("one", dir, standby(mode))
+		web := w.web(one)
+		w.until("the others are served, and it is known why that one is not", func() error {
+			err := one.Ready()
+			if one.Owned() != partitions-1 || !errors.Is(err, projections.ErrGap) {
+				return fmt.Errorf("%d: %w", one.Owned(), err)
+			}
+			_, _, err = one.Order(stood)
+			return err
+		})
+		for _, path := range []string{"orders", "orders?state=Error", "alerts"} {
+			if status, _, body := w.asks(http.MethodGet, web+"/api/v1/"+path); status != http.StatusOK || !strings.Contains(body, fmt.Sprintf(`"unknown":[%d]`, torn)) {
+				t.Errorf("--standby %s: %s: %d %s", mode, path, status, body)
+			}
+		}
+		for k := range orders {
+			for _, of := range []string{"", "/history"} {
+				if status, _, body := w.asks(http.MethodGet, fmt.Sprintf("%s/api/v1/orders/before-%d%s", web, k, of)); status != http.StatusOK {
+					t.Errorf("--standby %s: before-%d%s: %d %s", mode, k, of, status, body)
+				}
+			}
+		}
+		if status, _, body := w.asks(http.MethodGet, web+"/api/v1/orders/"+missing); status != http.StatusServiceUnavailable || !strings.Contains(body, projections.ErrGap.Error()) {
+			t.Errorf("--standby %s: %s: %d %s", mode, missing, status, body)
+		}
+		one.Stop()
+	}
+}
+
+// An instance whose follower comes to a standstill once it was caught up does not go on
+// saying that there are no orders but those that it knew then.
+func TestAStandbyThatStandsStillSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kafka.Embedded(t))
+	one := w.Run("one", t.TempDir())
+	w.Register(one, fulfilment)
+	w.serveFulfilment()
+	two := w.Run("two", t.TempDir())
+	w.share(one, two)
+	w.until("two knows all", two.Ready)
+	unreadable := w.forgets()
+	const orders = 30
+	for k := range orders {
+		w.Submit(fmt.Sprintf("after-%d", k), `{"workflow":"fulfilment"}`)
+	}
+	web := w.web(two)
+	answers := func(allowed ...int) error {
+		for k := range orders {
+			if status, _, body := w.asks(http.MethodGet, fmt.Sprintf("%s/api/v1/orders/after-%d", web, k)); !slices.Contains(allowed, status) {
+				return fmt.Errorf("order after-%d: %d %s", k, status, body)
+			}
+		}
+		return nil
+	}
+	w.until("two denies no order that is there", func() error { return answers(http.StatusOK, http.StatusServiceUnavailable) })
+	if err := two.Ready(); !errors.Is(err, orchestrator.ErrUnknownYet) {
+		t.Errorf("two stands still, and says to whether it is ready: %v", err)
+	}
+	unreadable.Store(false)
+	w.until("two knows all again", func() error { return answers(http.StatusOK) })
+	w.until("two is ready again", two.Ready)
 }

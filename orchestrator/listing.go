@@ -1,0 +1,47 @@
+package orchestrator
+
+import (
+	"context"
+	"slices"
+
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// LeftOut says of which partitions a listing has no orders.
+type LeftOut struct {
+	Elsewhere []int32 // those of [Instance.Elsewhere]
+	Unknown   []int32 // the others that are not caught up
+}
+
+// List returns a page of the orders that the instance knows, and what is left out. It
+// fails with [ErrUnknownYet] if it knows those of no partition.
+func (i *Instance) List(ctx context.Context, f projections.Filter) (projections.Page, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.Page, error) {
+		f.Without = without
+		return i.store.List(ctx, i.partitions, f)
+	})
+}
+
+// Alerts returns a page of the open alerts that the instance knows, behind the place
+// after unless that is nil, and what is left out. It fails as [Instance.List] does.
+func (i *Instance) Alerts(ctx context.Context, after *projections.AlertPlace, limit int) (projections.AlertPage, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.AlertPage, error) {
+		return i.store.Alerts(ctx, i.partitions, without, after, limit)
+	})
+}
+
+// listed reads a page, again if a partition is not known any more that it was read from:
+// its projection may have been thrown away meanwhile.
+func listed[P any](i *Instance, read func(without []int32) (P, error)) (page P, out LeftOut, err error) {
+	for {
+		out.Elsewhere = i.Elsewhere()
+		out.Unknown = i.unknownYet(out.Elsewhere)
+		without := slices.Concat(out.Elsewhere, out.Unknown)
+		if len(out.Unknown) > 0 && len(without) == int(i.partitions) {
+			return page, out, i.known(out.Unknown[0])
+		}
+		if page, err = read(without); err != nil || len(i.unknownYet(without)) == 0 {
+			return page, out, err
+		}
+	}
+}
