@@ -350,6 +350,13 @@ func (m *membership) all() []int32 {
 	return slices.Sorted(maps.Keys(m.owned))
 }
 
+// others says that the group gave partitions, and p is not among them.
+func (m *membership) others(p int32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.joined && m.owned[p] == nil
+}
+
 // serves says whether a lane serves partition p here.
 func (m *membership) serves(p int32) bool {
 	m.mu.Lock()

@@ -121,8 +121,9 @@ func TestWhatAnInstanceIsReadyWithout(t *testing.T) {
 	}
 }
 
-// What is not known here was read, as far as this instance can tell: who owns the partition
-// reads it. Where that is this instance, and its lane is not there yet, it was not.
+// What is not known here was read where others own the partition, as far as this instance
+// can tell. Where that is this instance, and its lane is not there yet, it was not; nor
+// before the group said who.
 func TestWhatIsNotKnownWasRead(t *testing.T) {
 	store, err := projections.Temporary()
 	must(t, err)
@@ -135,6 +136,8 @@ func TestWhatIsNotKnownWasRead(t *testing.T) {
 			t.Errorf("%s: it was read: %t, %v", what, read, err)
 		}
 	}
+	expect("it did not join yet", false)
+	i.members.joined = true
 	expect("the store is being filled", true)
 	state.CaughtUp()
 	expect("the order is not there", false)
