@@ -133,7 +133,13 @@ func (w *Waybill) Begin(id, dir string, settings ...func(*orchestrator.Config)) 
 			w.Errorf("instance %s: %v", id, err)
 		}
 	})}
-	w.Cleanup(i.Stop)
+	w.Cleanup(func() {
+		// What callers hear is noted behind that: nobody does once the last has stopped.
+		if len(w.Callers) > 0 && !w.audited && !w.Failed() {
+			audit.Delivered(afterwards{w}, w.Broker.Brokers, &w.Topics, w.Callers...)
+		}
+		i.Stop()
+	})
 	w.Instances = append(w.Instances, i)
 	return i
 }
