@@ -69,9 +69,8 @@ func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 }
 
 // wasRead says whether a submission was; where others own the partition, and it is not
-// known here, it was. The
-// position in the journal is before what is parked: behind that the partition's lane knows
-// better, and where it is not here, the order is known.
+// known here, it was. The position in the journal is before what is parked: behind that the
+// partition's lane knows better, and where it is not here, the order is known.
 func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
 	unknown := !i.store.Known(partition) && i.members.others(partition)
 	if unknown || slices.Contains(i.Elsewhere(), partition) || m.offset < i.members.ordersRead(partition) {

@@ -236,11 +236,7 @@ func TestOnePartitionThatCannotBeRead(t *testing.T) {
 func TestAStandbyThatStandsStillSaysSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
-	one := w.Run("one", t.TempDir())
-	w.Register(one, fulfilment)
-	w.serveFulfilment()
-	two := w.Run("two", t.TempDir())
-	w.share(one, two)
+	_, two := w.pair()
 	w.until("two knows all", two.Ready)
 	unreadable := w.forgets()
 	const orders = 30

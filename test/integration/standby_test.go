@@ -82,11 +82,7 @@ func (w *world) complete(r *waybill.Instance, name string, n int) {
 func TestATakeoverReadsTheTailOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
-	one := w.Run("one", t.TempDir())
-	w.Register(one, fulfilment)
-	w.serveFulfilment()
-	two := w.Run("two", t.TempDir())
-	w.share(one, two)
+	one, two := w.pair()
 	w.complete(one, "followed", 30)
 	var lowest [partitions]*atomic.Int64
 	var followed [partitions]int64
@@ -118,11 +114,7 @@ func TestAStandbyOutlastsABrokerThatDoesNotKnowTheTopics(t *testing.T) {
 	w := newWorld(t, kafka.Embedded(t))
 	said := &kit.Log{}
 	logged := func(cfg *orchestrator.Config) { cfg.Logger = slog.New(slog.NewTextHandler(said, nil)) }
-	one := w.Run("one", t.TempDir(), logged)
-	w.Register(one, fulfilment)
-	w.serveFulfilment()
-	two := w.Run("two", t.TempDir(), logged)
-	w.share(one, two)
+	one, two := w.pair(logged)
 	w.complete(one, "before", 30)
 	w.followed(one, two)
 
@@ -192,6 +184,17 @@ func (w *world) followed(one, two *waybill.Instance) {
 			return nil
 		})
 	}
+}
+
+// pair runs two instances that share the partitions, and serves the workflow fulfilment.
+func (w *world) pair(settings ...func(*orchestrator.Config)) (one, two *waybill.Instance) {
+	w.Helper()
+	one = w.Run("one", w.TempDir(), settings...)
+	w.Register(one, fulfilment)
+	w.serveFulfilment()
+	two = w.Run("two", w.TempDir(), settings...)
+	w.share(one, two)
+	return one, two
 }
 
 // share waits until two instances serve all partitions between them.
