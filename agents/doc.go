@@ -72,7 +72,7 @@
 // # Undo
 //
 // An undo is a request like others, with [Request.Undo], what the step replied
-// ([Request.Output]), and a key of its own. With [Request.OutcomeUnknown] the step
+// ([Request.Output]), under which key ([Request.StepKey]), and a key of its own. With [Request.OutcomeUnknown] the step
 // may have run, or not: the handler finds out, and succeeds when there is nothing
 // to undo.
 package agents

@@ -39,13 +39,17 @@ type Request[In any] struct {
 	CompleteBy time.Time
 	// Undo says that the operation compensates for the step (C1).
 	Undo bool
+	// StepKey is the idempotency key under which the step was done that is to be
+	// undone: look for what was done under it. Only in an undo, and empty where the
+	// undo is one for all keys that the step has had, see docs/agents.md.
+	StepKey string
 	// Output is what the step replied that is to be undone (T2): for a charge,
 	// what names the payment to refund. Only in an undo, and nil if the step had
 	// no output, or OutcomeUnknown.
 	Output jsontext.Value
 	// OutcomeUnknown says that the step to be undone may have run, or not: an
-	// attempt of it expired without an answer. The handler finds out by the keys
-	// or the order's id, and succeeds if there is nothing to undo. Only in an undo.
+	// attempt of it expired without an answer, or its answer was no good. The handler
+	// finds out by StepKey, and succeeds if there is nothing to undo. Only in an undo.
 	OutcomeUnknown bool
 	// Priority is the order's (P5). It has been seen to already: the agent takes
 	// high requests first.
@@ -87,6 +91,7 @@ func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, err
 			Traceparent:    traceparent,
 		}
 		if r.Undo {
+			req.StepKey = r.StepKey
 			req.Output, req.OutcomeUnknown = r.Output, r.Outcome == events.OutcomeUnknown
 		}
 		if len(r.Input) > 0 {

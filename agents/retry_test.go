@@ -220,10 +220,13 @@ func TestC1UndoKnowsItsStep(t *testing.T) {
 	} {
 		r := request("o-1", "refund", "")
 		r.Undo, r.Outcome, r.Output, r.Priority = test.undo, test.outcome, []byte(test.output), test.priority
+		if test.undo {
+			r.StepKey = "o-1/pay:2"
+		}
 		k.ask(r)
 		k.records(1)
 		got := <-seen
-		if got.Undo != test.want.Undo || !slices.Equal(got.Output, test.want.Output) ||
+		if got.StepKey != r.StepKey || got.Undo != test.want.Undo || !slices.Equal(got.Output, test.want.Output) ||
 			got.OutcomeUnknown != test.want.OutcomeUnknown || got.Priority != test.want.Priority {
 			t.Errorf("got %+v, want %+v", got, test.want)
 		}

@@ -90,11 +90,12 @@ const (
 	// StepFailed records an agent's error: Step, Attempt, Error.
 	StepFailed Type = "waybill.step.failed"
 	// StepExpired records that the complete-by passed unanswered: Step, Attempt,
-	// Error.
+	// Error, and Uncounted where the retry policy does not count it.
 	StepExpired Type = "waybill.step.expired"
 	// StepRetried arms the next attempt (V3): Step, Attempt (the next one), Due
 	// (when it starts, jitter included), and Round where a new round of attempts
-	// begins after an extended wait.
+	// begins after an extended wait. Where it only waits, for its agent, Due is now,
+	// and since format 3 Reason says for whom.
 	StepRetried Type = "waybill.step.retried"
 	// StepSkipped passes over a step: Step, Reason. Where an operator did it also
 	// By, Command, the Output that later steps see, and LockedBy while a step
@@ -155,7 +156,14 @@ const (
 // What an undo knows of the step that it undoes.
 const (
 	OutcomeCompleted = "completed" // the step completed
-	OutcomeUnknown   = "unknown"   // an attempt expired without an answer: it may have run, or not
+	OutcomeUnknown   = "unknown"   // nobody said whether it ran: it may have, or not
+)
+
+// Codes of attempts that ended with an answer that was no good. The agent may have done
+// what it was asked for.
+const (
+	OutputRefused = "output-refused"  // the output cannot be recorded
+	ReplyTooLarge = "reply-too-large" // the reply has more than [MaxValue] bytes
 )
 
 // Event is one immutable transition, as it stands in the journal. It is one
@@ -196,6 +204,9 @@ type Event struct {
 	Output   jsontext.Value `json:"output,omitzero"`
 	Error    *Error         `json:"error,omitzero"`
 	Errors   []Error        `json:"errors,omitzero"`
+	// Uncounted says that an attempt which expired is not one of those that the retry
+	// policy allows: its agent gave no sign at all, and others waited for it.
+	Uncounted bool `json:"uncounted,omitzero"`
 	// ToUndo says that a discarded reply was one to an undo.
 	ToUndo bool   `json:"undo,omitzero"`
 	Reason string `json:"reason,omitzero"`

@@ -16,3 +16,10 @@ const CourierFormat = 2
 // what was not answered with an error, and a step is undone under every key under
 // which it may have run.
 const KeysFormat = 3
+
+// UncountedFormat is the format since which an attempt that expires while its agent
+// gives no sign is not one of those that the retry policy counts.
+const UncountedFormat = 3
+
+// WaitsFormat is the format since which a step that waits says for whom.
+const WaitsFormat = 3

@@ -58,7 +58,11 @@ type Request struct {
 	// Outcome says what is known of the step that is to be undone:
 	// [OutcomeCompleted], or [OutcomeUnknown] when it may have run, or not.
 	// Empty unless Undo.
-	Outcome string         `json:"outcome,omitzero"`
+	Outcome string `json:"outcome,omitzero"`
+	// StepKey is the idempotency key under which was done what is to be undone. Empty
+	// unless Undo, and where the undo is one for all keys that the step has had, as
+	// before [KeysFormat].
+	StepKey string         `json:"stepKey,omitzero"`
 	Input   jsontext.Value `json:"input,omitzero"`
 	// Output is that of the step that is to be undone.
 	Output jsontext.Value `json:"output,omitzero"`

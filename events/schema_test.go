@@ -63,9 +63,9 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 		follows(t, "request", appended, func(t *rapid.T, m *events.Request) {
 			m.Order, m.Step, m.Attempt, m.Operation = "o-1", "s", attempt.Draw(t, "attempt"), "do"
 			m.CompleteBy, m.IdempotencyKey, m.ReplyTo = moment.Draw(t, "completeBy"), "o-1/s", "waybill.replies"
-			m.Outcome, m.Priority = "", priorityOrNone.Draw(t, "priority")
+			m.Outcome, m.StepKey, m.Priority = "", "", priorityOrNone.Draw(t, "priority")
 			if m.Undo {
-				m.Outcome = outcome.Draw(t, "outcome")
+				m.Outcome, m.StepKey = outcome.Draw(t, "outcome"), rapid.SampledFrom([]string{"", "o-1/s:2"}).Draw(t, "stepKey")
 			}
 		})
 	})

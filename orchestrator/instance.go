@@ -55,6 +55,13 @@ type Config struct {
 	// MaxLag is how long a submission may wait to be read before [Instance.Submit]
 	// takes no more for its lane; 0 is for ever.
 	MaxLag time.Duration
+	// AgentRate is how many requests a second an agent is believed to take from all
+	// partitions together, before it has answered any; 0 is [lane.DefaultAgentRate].
+	AgentRate float64
+	// AgentBounds is how many attempts may be under way at an agent at a time, by its
+	// name. Each partition has an equal part, but one at least. Agents that it does not
+	// name have no bound but that of ADR 0020.
+	AgentBounds map[string]int
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none, before the namespace's has it; 0 is a day.
 	StatusPatience time.Duration
@@ -237,9 +244,14 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 
 // lane makes a lane for a partition.
 func (i *Instance) lane(p int32, state *projections.Partition) *lane.Lane {
+	bounds := make(map[string]int, len(i.cfg.AgentBounds))
+	for agent, most := range i.cfg.AgentBounds {
+		bounds[i.topics.Requests(agent)] = most
+	}
 	return lane.New(lane.Config{
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
+		AgentRate: i.cfg.AgentRate, AgentBounds: bounds,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
 	}, p, i.cluster.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
 }

@@ -51,6 +51,8 @@ type owner interface {
 	Position() events.Positions
 	OrdersRead() int64
 	Unwell() error
+	Agents() map[string]lane.Agent
+	Before(order, step string) (n int, found bool)
 	Narrows(h *lane.Halves)
 }
 
@@ -406,6 +408,19 @@ func (m *membership) ordersRead(p int32) int64 {
 		return o.lane.OrdersRead()
 	}
 	return 0
+}
+
+// lanes are those that serve, by partition.
+func (m *membership) lanes() map[int32]owner {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[int32]owner)
+	for p, o := range m.owned {
+		if o.lane != nil {
+			all[p] = o.lane
+		}
+	}
+	return all
 }
 
 // ready returns nil once the group gave partitions, or none, and each of them is

@@ -20,8 +20,8 @@ func TestAWorkflowOfANewerRelease(t *testing.T) {
 		topics := onePartition(t, b)
 		client := b.Client(t)
 		must(t, client.ProduceSync(t.Context(),
-			&kgo.Record{Topic: topics.Workflows, Key: []byte("silent@2"), Value: []byte(`{"workflow":"silent","version":2,"loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte("2")}}},
-			&kgo.Record{Topic: topics.Workflows, Key: []byte("future@1"), Value: []byte(`{"workflow":"future","loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte("2")}}},
+			&kgo.Record{Topic: topics.Workflows, Key: []byte("silent@2"), Value: []byte(`{"workflow":"silent","version":2,"loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte("3")}}},
+			&kgo.Record{Topic: topics.Workflows, Key: []byte("future@1"), Value: []byte(`{"workflow":"future","loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte("3")}}},
 		).FirstErr())
 		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
 		oracle.Until(t, "ready", i.Ready)

@@ -237,7 +237,7 @@ func (l *simLane) next(state *projections.Partition) owner {
 	l.state, l.lost, l.readers = state, false, nil
 	b := &simBroker{in.simKafka, l}
 	return &simOwner{l, lane.New(lane.Config{
-		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience,
+		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience, AgentRate: in.agentRate,
 		Clock: lane.Clock{Wall: l.wall, Timer: func() time.Time { return in.now }, Pause: l.pause},
 	}, l.partition, b, &simWorld{in.directory, b}, state, in.logger())}
 }
@@ -400,6 +400,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 		may = append(may, lane.Answered)
 		b.count.happened("what waited heard that Kafka has answered")
 	default:
+	}
+	if w.Opens > 0 && b.one(4, "opens") {
+		may = append(may, lane.Opened)
 	}
 	if b.hung != nil {
 		may = append(may, lane.Hung)

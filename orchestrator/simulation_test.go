@@ -104,6 +104,7 @@ var befalls = []string{
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
 	"an event in format 1", "an event in format 2", "an event in format 3",
+	"a step waited until its agent had room", "an attempt did not count",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
@@ -256,6 +257,7 @@ type simulation struct {
 	mayAlter   bool // and so end what hangs with a marker
 	calm       bool
 	rough      int // one in so many ends of instances happens
+	agentRate  float64
 	commands   int
 	answered   map[string]bool
 	vanishing  []string // topics that come and go
@@ -304,6 +306,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 		s.epochs = of[int16](s, "epochs", 1<<14, 1<<14, 5)
 	}
 	s.rough = of(s, "rough", 1, 4, 16)
+	s.agentRate = of(s, "agents are believed to take so many a second", 0, 2, 0.5)
 	s.vanishing = of(s, "vanishing", nil, nil, []string{"shop.status"}, []string{"shop.status", s.topics.Requests("a1")})
 	for n := range of(s, "instances", 3, 2, 1) {
 		in := s.newInstance(n)
@@ -632,7 +635,7 @@ func (l *simLane) busy() bool {
 func (s *simulation) finish() {
 	in := s.instances[0]
 	for rounds := 0; ; rounds++ {
-		if rounds > 300 {
+		if rounds > 1_000 {
 			s.Fatalf("not every order comes to an end")
 		}
 		left := s.serve()
@@ -847,6 +850,10 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		}
 		s.count.Events[e.Type]++
 		switch {
+		case e.Uncounted:
+			s.count.happened("an attempt did not count")
+		case e.Type == events.StepRetried && e.Attempt == 1 && len(s.vanishing) == 0:
+			s.count.happened("a step waited until its agent had room")
 		case e.Kept != nil:
 			s.count.happened("a step kept its key")
 		case e.MayHaveRun != nil:

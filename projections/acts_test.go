@@ -104,6 +104,80 @@ func TestResubmittedUnderOtherKeys(t *testing.T) {
 	}
 }
 
+// ADR 0018: nobody noted before format 3 under which key an attempt expired. So once the
+// partition is raised, the step may have run under each that it has had.
+func TestInDoubtWhenTheFormatRises(t *testing.T) {
+	history := []events.Event{accepted("o-1", "flow")}
+	for n := range 2 {
+		history = append(history, started("o-1", "s0", 1+n, at(1)), failing(events.StepExpired, "s0", 1+n, "expired"),
+			events.Event{Type: events.OrderErrored, Reason: "gone"}, events.Event{Type: events.OrderResubmitted, Step: "s0", Input: payloadOf(9)})
+	}
+	history = append(history, started("o-1", "s0", 3, at(3)))
+	for _, format := range []int{events.KeysFormat - 1, events.KeysFormat} {
+		o := record(t, history...)
+		o.In(format)
+		o.In(format)
+		keys := o.Steps[0].Earlier
+		if format < events.KeysFormat && keys != nil {
+			t.Errorf("it was not raised: %+v", keys)
+		} else if format >= events.KeysFormat && (len(keys) != 2 || keys[0].Resubmissions != 0 || keys[1].Resubmissions != 1 || string(keys[1].Input) != string(payloadOf(9)) || !o.Steps[0].Unknown) {
+			t.Errorf("%+v", o.Steps[0])
+		}
+	}
+
+	// What is known of each key stays so, and what was answered is in no doubt.
+	o := &Order{}
+	o.In(events.KeysFormat)
+	for _, e := range history {
+		apply(t, o, e)
+		o.In(events.KeysFormat)
+	}
+	if o.Steps[0].Earlier != nil {
+		t.Errorf("it began in format 3: %+v", o.Steps[0].Earlier)
+	}
+	o = record(t, inError()...)
+	apply(t, o, events.Event{Type: events.OrderResubmitted})
+	if o.In(events.KeysFormat); o.Steps[0].Earlier != nil || o.Steps[0].Ran() {
+		t.Errorf("every attempt was answered: %+v", o.Steps[0])
+	}
+}
+
+// ADR 0018: what ended with an answer that was no good may have run, from format 3 on.
+func TestAnswersThatWereNoGood(t *testing.T) {
+	for _, format := range []int{events.KeysFormat - 1, events.KeysFormat} {
+		for code, untold := range map[string]bool{events.OutputRefused: true, events.ReplyTooLarge: true, "request-refused": false, "gone": false} {
+			o := &Order{}
+			for _, e := range append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, code)) {
+				if o.In(format); e.Type == events.StepFailed {
+					e.Error = &events.Error{Code: code}
+				}
+				apply(t, o, e)
+			}
+			if untold = untold && format >= events.KeysFormat; o.Steps[1].Unknown != untold || o.Steps[0].Undo.Doubtful != untold {
+				t.Errorf("format %d, %s: %+v, undo of the other %+v", format, code, o.Steps[1], o.Steps[0].Undo)
+			}
+		}
+	}
+}
+
+// An undo that gets another key is none under keys that were answered.
+func TestUndoUnderAnotherKey(t *testing.T) {
+	o := &Order{}
+	undo := undoStarted(1)
+	undo.IdempotencyKey = events.UndoKey(events.IdempotencyKey("o-1", "s0", 1), 0)
+	for _, e := range append(inError(), events.Event{Type: events.OrderResubmitted},
+		started("o-1", "s0", 2, at(1)), failing(events.StepExpired, "s0", 2, "expired"),
+		events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "why"},
+		undo, failing(events.UndoFailed, "s0", 1, "gone"), events.Event{Type: events.OrderErrored, Reason: "gone"},
+		events.Event{Type: events.OrderResubmitted}) {
+		o.In(events.KeysFormat)
+		apply(t, o, e)
+	}
+	if s := &o.Steps[0]; s.Earlier != nil || s.Undo.Resubmissions != 1 || s.Undoing() != nil {
+		t.Errorf("%+v, undo %+v", s, s.Undo)
+	}
+}
+
 // Of an order that is being compensated it is the undo that begins again.
 func TestUndoResubmitted(t *testing.T) {
 	o := record(t, append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "gone"),

@@ -21,6 +21,7 @@ func completeStep(_ *Order, s *Step, e *events.Event) {
 func completeUndo(_ *Order, s *Step, _ *events.Event) {
 	undo := s.undoing()
 	undo.Done++
+	undo.Doubtful = false
 	if s.Undoing() != nil {
 		undo.end(NotStarted, nil)
 		undo.Tried, undo.Round, undo.Resubmissions, undo.Input = 0, 0, 0, nil
@@ -33,25 +34,28 @@ func completeUndo(_ *Order, s *Step, _ *events.Event) {
 
 func failStep(o *Order, s *Step, e *events.Event) {
 	s.Attempt = e.Attempt // one that could not even begin has no start
-	o.fail(&s.Work, Failed, e.Error)
+	o.fail(&s.Work, Failed, e)
+	s.Unknown = s.Unknown || o.untold(e)
 }
 
 func failUndo(o *Order, s *Step, e *events.Event) {
 	undo := s.undoing()
 	undo.Attempt = e.Attempt
-	o.fail(undo, Failed, e.Error)
+	o.fail(undo, Failed, e)
 	undo.keep(e)
+	undo.Doubtful = undo.Doubtful || o.untold(e)
 }
 
 func expireStep(o *Order, s *Step, e *events.Event) {
-	o.fail(&s.Work, Expired, e.Error)
+	o.fail(&s.Work, Expired, e)
 	s.Unknown = true
 }
 
 func expireUndo(o *Order, s *Step, e *events.Event) {
 	undo := s.undoing()
-	o.fail(undo, Expired, e.Error)
+	o.fail(undo, Expired, e)
 	undo.keep(e)
+	undo.Doubtful = o.keyed
 }
 
 func retryStep(_ *Order, s *Step, e *events.Event) { s.arm(e) }
@@ -99,10 +103,12 @@ func (w *Work) arm(e *events.Event) {
 	}
 }
 
-func (o *Order) fail(w *Work, state StepState, fault *events.Error) {
-	w.end(state, fault)
+func (o *Order) fail(w *Work, state StepState, e *events.Event) {
+	w.end(state, e.Error)
 	w.FailureCount++
-	w.Tried++
+	if !e.Uncounted {
+		w.Tried++
+	}
 	w.Unanswered = state == Expired
 	o.FailureCount++
 }

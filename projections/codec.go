@@ -199,6 +199,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.uint(uint64(o.Discarded))
 	w.uint(uint64(o.Refused))
 	w.uint(uint64(o.PutAside))
+	w.truth(o.keyed)
 	for i := range o.Steps {
 		w.keys(&o.Steps[i])
 	}
@@ -206,7 +207,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 }
 
 // keys writes of a step the keys of before without their inputs, which are payloads,
-// and how many of all are undone.
+// how many of all are undone, and whether the undo is in doubt.
 func (w *writer) keys(s *Step) {
 	w.uint(uint64(len(s.Earlier)))
 	for i := range s.Earlier {
@@ -214,6 +215,7 @@ func (w *writer) keys(s *Step) {
 	}
 	if s.Undo != nil {
 		w.uint(uint64(s.Undo.Done))
+		w.truth(s.Undo.Doubtful)
 	}
 }
 
@@ -227,6 +229,7 @@ func (r *reader) keys(s *Step) {
 	}
 	if s.Undo != nil {
 		s.Undo.Done = int(r.uint())
+		s.Undo.Doubtful = r.truth()
 	}
 }
 
@@ -297,6 +300,7 @@ func (r *reader) work(k *Work) {
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
 	o := r.orderOfLayout7(id)
+	o.keyed = r.truth()
 	for i := range o.Steps {
 		r.keys(&o.Steps[i])
 	}

@@ -63,6 +63,7 @@ func drawOrder(t *rapid.T) *Order {
 			o.Waiting = append(o.Waiting, h)
 		}
 	}
+	o.keyed = rapid.Bool().Draw(t, "keyed")
 	work := func() Work {
 		w := Work{
 			State: StepState(text.Draw(t, "state")), Attempt: number.Draw(t, "attempt"),
@@ -83,7 +84,7 @@ func drawOrder(t *rapid.T) *Order {
 		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())
-			o.Steps[i].Undo.Done = number.Draw(t, "done")
+			o.Steps[i].Undo.Done, o.Steps[i].Undo.Doubtful = number.Draw(t, "done"), rapid.Bool().Draw(t, "doubtful")
 		}
 	}
 	return o

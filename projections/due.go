@@ -49,6 +49,29 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 	return due, nil
 }
 
+// Deadlines returns the steps whose deadline is later than now, earliest first, at most
+// limit of them, as of the last [Partition.Flush].
+func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
+	it, err := p.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: deadlineBound(p.id, events.Time(now).Add(time.Millisecond)), UpperBound: after(prefix(p.id, kindDeadline)),
+	})
+	if err != nil {
+		return nil, damage(err)
+	}
+	var all []Due
+	for ok := it.First(); ok && len(all) < limit; ok = it.Next() {
+		at, order, step, ok := splitDeadlineKey(it.Key())
+		if !ok {
+			return nil, fmt.Errorf("%w: deadline key %x (%v)", errDamaged, it.Key(), it.Close())
+		}
+		all = append(all, Due{Order: order, Step: step, At: at})
+	}
+	if err := it.Close(); err != nil {
+		return nil, damage(err)
+	}
+	return all, nil
+}
+
 // Rescan makes the next [Partition.Due] look from the beginning. A new owner
 // calls it: the last one may have been stopped between scan and commit.
 func (p *Partition) Rescan() { p.scanned = prefix(p.id, kindDeadline) }

@@ -131,6 +131,7 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 			working[event.Order] = u
 			updates = append(updates, u)
 		}
+		u.Order.In(max(p.head.format, raised))
 		if err := u.Order.Apply(event); err != nil {
 			return fmt.Errorf("journal partition %d offset %d: %w", p.id, batch[i].offset, err)
 		}

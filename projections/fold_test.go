@@ -253,6 +253,7 @@ func TestCommitIsFold(t *testing.T) {
 		}
 		o = o.Clone()
 		for i := range batch {
+			o.In(p.Head().Format())
 			must(t, o.Apply(&batch[i]))
 		}
 		return o

@@ -81,6 +81,7 @@ var migrations = map[int]migration{
 			return r.err
 		}
 		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		w.truth(false)
 		for i := range o.Steps {
 			w.keys(&o.Steps[i])
 		}

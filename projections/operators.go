@@ -28,7 +28,11 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 		if w.Broken() {
 			w.State, w.Tried, w.Round = NotStarted, 0, 0
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
+				if o.keyed && w == s.Undo && s.undoneAsOne(o.ID) {
+					s.doubt()
+				}
 				w.Resubmissions++
+				w.Doubtful = false
 			}
 		}
 	}

@@ -94,6 +94,9 @@ type Order struct {
 	// Steps has one record for each step (T3), as the workflow file orders them.
 	Steps []Step
 
+	// keyed says that the keys under which its steps may have run are told apart: see
+	// [Order.In].
+	keyed bool
 	// vocabulary is the newest of the events applied since the order was read from
 	// the store. It is kept in the partition's head.
 	vocabulary int

@@ -28,7 +28,8 @@ type Step struct {
 	Work
 	Output jsontext.Value
 	// Unknown says that an attempt expired without an answer and none completed
-	// since: the step may have run, or not.
+	// since: the step may have run, or not. From [events.KeysFormat] on so it is with
+	// one whose answer was no good, see [events.OutputRefused].
 	Unknown bool
 	// Earlier are the idempotency keys of before under which the step may have run,
 	// too, oldest first. Unknown is about the present one.
@@ -43,7 +44,7 @@ type Work struct {
 	// Attempt counts from 1 over all rounds; 0 before the first.
 	Attempt int
 	// FailureCount counts the attempts that failed or expired (V4), Tried those
-	// of this round.
+	// of this round that the retry policy counts.
 	FailureCount, Tried int
 	// Round counts the extended waits, each of which began a new round of
 	// attempts. A resubmission begins with 0 again.
@@ -66,6 +67,9 @@ type Work struct {
 	// Done counts, of an undo, the keys of its step under which it completed, while
 	// there are others left.
 	Done int
+	// Doubtful says, of an undo, that an attempt under its present key was not answered,
+	// or with what was no good, and none completed since. It is not known before [events.KeysFormat].
+	Doubtful bool
 }
 
 // Key is an idempotency key that a step had.

@@ -170,17 +170,20 @@ func TestUndo(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		got = string(body)
 	})
-	const operation = "url: /\nbody: {charge: \"{output.id?}\", outcome: \"{outcome?}\", undo: \"{undo}\", priority: \"{priority}\"}"
+	const operation = "url: /\nbody: {charge: \"{output.id?}\", outcome: \"{outcome?}\", of: \"{stepKey?}\", undo: \"{undo}\", priority: \"{priority}\"}"
 	for _, test := range []struct {
 		undo, unknown bool
 		output, want  string
 	}{
 		{false, false, "", `{"undo":false,"priority":"high"}`},
-		{true, false, `{"id":"c-1"}`, `{"charge":"c-1","outcome":"completed","undo":true,"priority":"high"}`},
-		{true, true, "", `{"outcome":"unknown","undo":true,"priority":"high"}`},
+		{true, false, `{"id":"c-1"}`, `{"charge":"c-1","outcome":"completed","of":"o-1/charge:2","undo":true,"priority":"high"}`},
+		{true, true, "", `{"outcome":"unknown","of":"o-1/charge:2","undo":true,"priority":"high"}`},
 	} {
 		req := request("{}")
 		req.Undo, req.OutcomeUnknown, req.Output, req.Priority = test.undo, test.unknown, jsontext.Value(test.output), events.High
+		if test.undo {
+			req.StepKey = "o-1/charge:2"
+		}
 		if _, err := h.call(t.Context(), operation, req); err != nil || got != test.want {
 			t.Errorf("the service got %s (%v), want %s", got, err, test.want)
 		}

@@ -158,7 +158,7 @@ operations:
 	want := `a.yaml:1:8: the agent's name is "a b"; use 1 to 100 of a-z A-Z 0-9 . _ -
 a.yaml:2:26: the environment variable NONE is not set; set it to what is to stand here
 a.yaml:3:19: attempts is a whole number from 1 to 100, this is "x"
-a.yaml:5:12: the placeholder {ordr} is unknown; write one of order, step, attempt, operation, idempotencyKey, completeBy, undo, outcome, priority, input, output, or {{ for the character itself
+a.yaml:5:12: the placeholder {ordr} is unknown; write one of order, step, attempt, operation, idempotencyKey, completeBy, undo, outcome, stepKey, priority, input, output, or {{ for the character itself
 a.yaml:5:35: "1" is no status that can be listed here; write numbers from 200 to 599, 4xx, 5xx or network`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -29,7 +29,7 @@ type reference struct {
 
 // The roots of placeholders. Those of trees may be followed by a path.
 var (
-	requestRoots = []string{"order", "step", "attempt", "operation", "idempotencyKey", "completeBy", "undo", "outcome", "priority", "input", "output"}
+	requestRoots = []string{"order", "step", "attempt", "operation", "idempotencyKey", "completeBy", "undo", "outcome", "stepKey", "priority", "input", "output"}
 	trees        = []string{"input", "output"}
 )
 

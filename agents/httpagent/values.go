@@ -97,6 +97,11 @@ func (v *values) find(ref *reference) jsontext.Value {
 			return text(events.OutcomeCompleted)
 		}
 		return nil
+	case "stepKey":
+		if r.StepKey != "" {
+			return text(r.StepKey)
+		}
+		return nil
 	case "priority":
 		return text(string(r.Priority))
 	case "output":

@@ -402,6 +402,24 @@ func TestOneCallsFlagsComeFromFlags(t *testing.T) {
 	}
 }
 
+// A flag that takes names and numbers takes them from the configuration file, too.
+func TestBoundsInTheConfiguration(t *testing.T) {
+	clearEnvironment(t)
+	path := filepath.Join(t.TempDir(), "waybill.yaml")
+	for content, wrong := range map[string]string{
+		"agent-bound: {payment: 0}\nagent-rate: 5\n":       "--agent-bound payment=0: it must be 1 or more",
+		"agent-bound: {payment: 3, \"pay ment\": 4}\n":     "\"pay ment\" holds ' '",
+		"agent-bound: payment=3,shipping=-1\n":             "--agent-bound shipping=-1: it must be 1 or more",
+		"agent-rate: 0\n":                                  "--agent-rate must be more than 0",
+		"agent-bound: {payment: many, shipping: twenty}\n": "payment=many",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		waybill(t, "", "serve", "--config", path, "--data-dir", t.TempDir()).want(t, 2, "", wrong)
+	}
+}
+
 // What was not known when it was submitted comes out by the order: another submission
 // made it.
 func TestSubmitThatCameSecond(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -92,6 +93,13 @@ func asText(value any) string {
 		parts := make([]string, len(list))
 		for i, v := range list {
 			parts[i] = fmt.Sprint(v)
+		}
+		return strings.Join(parts, ",")
+	}
+	if named, ok := value.(map[string]any); ok {
+		parts := make([]string, 0, len(named))
+		for _, name := range slices.Sorted(maps.Keys(named)) {
+			parts = append(parts, fmt.Sprintf("%s=%v", name, named[name]))
 		}
 		return strings.Join(parts, ",")
 	}

@@ -78,7 +78,9 @@ func detail(e *events.Event) string {
 		if e.Round > 0 {
 			say("extended wait %d", e.Round)
 		}
-		say("next attempt after %s", e.Due.Sub(e.At))
+		if e.Reason == "" {
+			say("next attempt after %s", e.Due.Sub(e.At))
+		}
 	case events.OrderCompensating:
 		say("toward %s", e.End)
 	case events.OrderCompensated, events.OrderCancelled:
@@ -107,6 +109,9 @@ func detail(e *events.Event) string {
 	}
 	if e.Error != nil && (e.Error.Message == "" || !strings.Contains(e.Reason, e.Error.Message)) {
 		say("%s", faultText((*api.Fault)(e.Error)))
+	}
+	if e.Uncounted {
+		say("not counted: the agent gives no sign")
 	}
 	if e.SameKey {
 		say("with the same keys")

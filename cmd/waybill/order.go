@@ -208,7 +208,7 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			s := &o.Steps[i]
 			row(s.Name, s.State, s.Attempt, s.FailureCount, clock(s.CompleteBy), stepResult(s))
 			if u := s.Undo; u != nil {
-				row("  undo", u.State, u.Attempt, u.FailureCount, clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, u.Round, u.Input))
+				row("  undo", u.State, u.Attempt, u.FailureCount, clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 			}
 		}
 	})
@@ -219,7 +219,7 @@ func stepResult(s *api.Step) string {
 	if text := payload(s.Output); text != "-" {
 		output = short(text)
 	}
-	text := result(s.State, output, s.Error, s.Due, s.Round, s.Input)
+	text := result(s.State, output, s.Error, s.Due, s.Waits, s.Round, s.Input)
 	if s.Unknown && s.State != projections.Undone {
 		text = strings.TrimPrefix(text+"; it may have run, or not", "-; ")
 	}
@@ -230,7 +230,7 @@ func stepResult(s *api.Step) string {
 }
 
 // result is what came of a step or of its undo, and what it waits for.
-func result(state projections.StepState, output string, fault *api.Fault, due *api.Time, round int, input []byte) string {
+func result(state projections.StepState, output string, fault *api.Fault, due *api.Time, waits *api.Waits, round int, input []byte) string {
 	var parts []string
 	say := func(text string) { parts = append(parts, text) }
 	if output != "" {
@@ -243,7 +243,11 @@ func result(state projections.StepState, output string, fault *api.Fault, due *a
 		}
 		say(before + faultText(fault))
 	}
-	if due != nil {
+	switch {
+	case due == nil:
+	case waits != nil:
+		say(waitsText(waits))
+	default:
 		say("next attempt at " + clock(due))
 	}
 	if round > 0 {
@@ -253,6 +257,18 @@ func result(state projections.StepState, output string, fault *api.Fault, due *a
 		say("its own input " + short(text))
 	}
 	return dash(strings.Join(parts, "; "))
+}
+
+// waitsText says for whom a step waits, and what is before it.
+func waitsText(w *api.Waits) string {
+	text := fmt.Sprintf("waits for agent %s since %s", w.Agent, clock(w.Since))
+	if w.Before != nil && w.UnderWay != nil && w.Window != nil {
+		text += fmt.Sprintf(", behind %d others of its partition; %d are with the agent, and %.3g may queue there", *w.Before, *w.UnderWay, *w.Window)
+	}
+	if w.SilentSince != nil {
+		text += "; the agent has answered nothing since " + clock(w.SilentSince)
+	}
+	return text
 }
 
 func payload(value []byte) string {

@@ -50,7 +50,10 @@ undone, and the order ends as Cancelled.`,
 begins again, with a fresh round of attempts. So does every undo that failed while
 the order is compensated. What its agent answered with an error gets a new
 idempotency key; what nobody answered, or had retries left, keeps the one that it
-has, so that nothing is done twice. --same-key and --new-key decide for all.`,
+has, so that nothing is done twice. --same-key and --new-key decide for all. A new
+--input for what keeps its key needs one of them: a service that remembers the key
+answers for the input of before. The alert of an order says what keeps its key, and
+what may have run and gets another: that may run twice.`,
 		example: `  waybill order resubmit o-1 --note 'the card was exchanged'
   waybill order resubmit o-1 --step charge --input '{"card":"4711"}'
   waybill order resubmit --workflow order-fulfilment --step charge --note 'the bank is back'`,
@@ -129,7 +132,7 @@ func (a *act) chosen() string {
 func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
 	var input string
 	var sameKey, newKey bool
-	flags.StringVar(&input, "input", "", "new input of the step: JSON, @FILE, or - for standard input")
+	flags.StringVar(&input, "input", "", "new input of the step: JSON, @FILE, or - for standard input; with --same-key or --new-key if the step keeps its key")
 	flags.BoolVar(&sameKey, "same-key", false, "go on with the idempotency keys of before, also where an error was answered")
 	flags.BoolVar(&newKey, "new-key", false, "go on with new idempotency keys, also where nobody answered; what may have run is undone under both")
 	onlyByFlag(flags, "input", "same-key", "new-key")

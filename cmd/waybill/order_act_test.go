@@ -397,11 +397,14 @@ func TestOrderTable(t *testing.T) {
 			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"error":{"code":"down","message":"no answer"},"input":[7]}},
 			{"name":"b","state":"expired","attempt":3,"failureCount":3,"unknown":true,"round":2,"due":"2030-01-02T15:04:05.000Z","error":{"code":"expired"}},
 			{"name":"c","state":"skipped","attempt":1,"failureCount":1,"output":"by hand","error":{"code":"x","permanent":true}},
-			{"name":"d","state":"running","attempt":2,"failureCount":1,"error":{"code":"busy"},"input":{"n":1},"earlierKeys":["o-1/d","o-1/d:2"]}]}`)
+			{"name":"d","state":"running","attempt":2,"failureCount":1,"error":{"code":"busy"},"input":{"n":1},"earlierKeys":["o-1/d","o-1/d:2"]},
+			{"name":"e","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":7,"window":0.25,"underWay":3,"silentSince":"2030-01-02T15:00:00.000Z"}},
+			{"name":"f","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":null,"window":null,"underWay":null,"silentSince":null}}]}`)
 	})
 	mux.HandleFunc("GET /api/v1/orders/o-1/history", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"events":[
 			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"a","attempt":4,"round":2,"due":"2030-01-02T16:04:05Z"},
+			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"b","attempt":1,"due":"2030-01-02T15:04:05Z","reason":"waits for agent x"},
 			{"type":"waybill.order.paused","order":"o-1","seq":2,"at":"2030-01-02T15:04:05Z","by":"ann@ops","reason":"wait","command":"k"},
 			{"type":"waybill.order.resumed","order":"o-1","seq":3,"at":"2030-01-02T15:04:05Z","by":"bob@ops"},
 			{"type":"waybill.step.skipped","order":"o-1","seq":4,"at":"2030-01-02T15:04:05Z","step":"b","by":"ann@ops","reason":"by hand","output":[1]},
@@ -425,9 +428,11 @@ func TestOrderTable(t *testing.T) {
 			`a completed 2 1 - {"x":1}`, "undo failed 3 3 - down: no answer; its own input [7]",
 			"b expired 3 3 - expired; next attempt at 2030-01-02T15:04:05.000Z; extended wait 2; it may have run, or not",
 			`c skipped 1 1 - "by hand"; before: x (permanent)`, `d running 2 1 - before: busy; its own input {"n":1}; it may have run before as o-1/d, o-1/d:2`,
+			"e not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 7 others of its partition; 3 are with the agent, and 0.25 may queue there; the agent has answered nothing since 2030-01-02T15:00:00.000Z",
+			"f not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z",
 		}},
 		{"history", []string{
-			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "order.paused - - by ann@ops; wait", "order.resumed - - by bob@ops",
+			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "step.retried b 1 waits for agent x", "order.paused - - by ann@ops; wait", "order.resumed - - by bob@ops",
 			"step.skipped b - by ann@ops; by hand; [1]", "order.compensating - - toward Cancelled; no more",
 			"undo.started a 1 agent x: un, complete by +10s, on i; the step may have run, or not", "undo.failed a 1 down",
 			"command.refused - - cancel; by ann@ops; too late", "order.resubmitted - - by ann@ops; with the same keys", "order.resubmitted - - by cid@ops; with new keys",

@@ -70,7 +70,7 @@ func (r *replay) order(ctx context.Context, partitions int32, id string) (*repla
 	}
 	defer j.close()
 	result := &replayedOrder{}
-	order, owner := &projections.Order{}, ""
+	order, owner, format := &projections.Order{}, "", 0
 	for j.position < j.end {
 		record, err := j.next(ctx)
 		if err != nil {
@@ -86,9 +86,11 @@ func (r *replay) order(ctx context.Context, partitions int32, id string) (*repla
 		if e.Type == events.PartitionClaimed {
 			owner = e.Instance
 		}
+		format = max(format, e.Format)
 		if e.Order != id {
 			continue
 		}
+		order.In(format)
 		if err := order.Apply(&e); err != nil {
 			return nil, fmt.Errorf("journal partition %d offset %d: %w", p, record.Offset, err)
 		}

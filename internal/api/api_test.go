@@ -47,7 +47,7 @@ func newStage(t *testing.T) *stage {
 	w := waybill.New(t)
 	s.instance = w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
 		cfg.Kafka = append(cfg.Kafka, kgo.DisableClientMetrics(), KafkaMetrics(metrics))
-		cfg.Logger = log
+		cfg.Logger, cfg.AgentBounds = log, map[string]int{"idler": 1}
 	}).Instance
 	for agent, operations := range map[string]agents.Operations{"inventory": fulfilment.Inventory, "payment": fulfilment.Payments, "shipping": fulfilment.Shipping} {
 		w.Serve(agents.Config{Agent: agent, Logger: slog.New(slog.DiscardHandler)}, operations)
@@ -158,6 +158,7 @@ func TestAPI(t *testing.T) {
 	s.with("problems of commands", (*stage).testCommandProblems)
 	s.with("partitions", (*stage).testPartitions)
 	s.with("problems", (*stage).testProblems)
+	s.with("what waits", (*stage).testWaits)
 	s.with("openapi", (*stage).testOpenAPI)
 	s.with("health and metrics", (*stage).testHealth)
 	s.server.Detach(errors.New("the test detached it"))

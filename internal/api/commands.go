@@ -30,7 +30,7 @@ type Act struct {
 type Resubmission struct {
 	Act
 	Step    string          `json:"step,omitempty" nullable:"true" doc:"The step that input is for; it may be left out when one step failed"`
-	Input   json.RawMessage `json:"input,omitempty" doc:"Replaces the input of the step; any JSON, null too. Left out, it stays as it is"`
+	Input   json.RawMessage `json:"input,omitempty" doc:"Replaces the input of the step; any JSON, null too. Left out, it stays as it is. For a step that keeps its idempotency key, with sameKey or newKey"`
 	SameKey bool            `json:"sameKey,omitempty" nullable:"true" doc:"Go on with the idempotency keys of before, also where an error was answered"`
 	NewKey  bool            `json:"newKey,omitempty" nullable:"true" doc:"Go on with new idempotency keys, also where nobody answered; what may have run is undone under both. Not together with sameKey"`
 }
@@ -183,7 +183,7 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 	if err != nil {
 		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
 	}
-	return &struct{ Body Order }{OrderOf(i.Partition(id), o)}, nil
+	return &struct{ Body Order }{orderOf(i, o)}, nil
 }
 
 func (s *Server) commandError(id string, c *events.Command, err error) error {

@@ -27,8 +27,48 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 			}
 			return 0
 		}),
+		&agentGauges{s},
 	)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
+}
+
+// agentGauges are those of each agent, as sums over the partitions that the instance serves.
+type agentGauges struct{ *Server }
+
+var (
+	agentWaiting  = ofAgent("waybill_agent_waiting", "Steps and undos that wait until the agent can be asked.")
+	agentUnderWay = ofAgent("waybill_agent_under_way", "Requests that are with the agent.")
+	agentWindow   = ofAgent("waybill_agent_window", "Requests that may queue at the agent; none while nothing waits and nothing is under way.")
+)
+
+func ofAgent(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help+" Of the partitions that this instance serves.", []string{"agent"}, nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (*agentGauges) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{agentWaiting, agentUnderWay, agentWindow} {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (a *agentGauges) Collect(to chan<- prometheus.Metric) {
+	u, why := a.borrow()
+	if why != nil {
+		return
+	}
+	defer u.by.Done()
+	for name, agent := range u.Agents() {
+		gauge := func(desc *prometheus.Desc, value float64) {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, name)
+		}
+		gauge(agentWaiting, float64(agent.Waiting))
+		gauge(agentUnderWay, float64(agent.UnderWay))
+		if agent.Waiting+agent.UnderWay > 0 {
+			gauge(agentWindow, agent.Window)
+		}
+	}
 }
 
 // gauge is 0 while there is no instance to ask.

@@ -202,7 +202,16 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
 	}
-	return &struct{ Body Order }{OrderOf(i.Partition(in.ID), o)}, nil
+	return &struct{ Body Order }{orderOf(i, o)}, nil
+}
+
+// orderOf is the order with what its steps wait for.
+func orderOf(i *orchestrator.Instance, o *projections.Order) Order {
+	order := OrderOf(i.Partition(o.ID), o)
+	for n := range o.Steps {
+		order.Steps[n].Waits = waitsOf(i.Waits(o, &o.Steps[n]))
+	}
+	return order
 }
 
 type historyInput struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -56,9 +57,28 @@ type Step struct {
 	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
 	Round          int                   `json:"round" doc:"How many extended waits there were, each with a new round of attempts behind it; a resubmission begins with 0 again"`
 	Input          json.RawMessage       `json:"input" doc:"The step's own; null means the order's"`
-	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer and none completed since: the step may have run, or not"`
+	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
+	Waits          *Waits                `json:"waits" doc:"Null if neither the step nor its undo waits for its agent"`
+}
+
+// Waits is what a step, or its undo, waits for: its turn has come, and its agent cannot be
+// asked. What is null is known only to the instance that owns the order's partition, once
+// it has looked at the step.
+type Waits struct {
+	Since       *Time    `json:"since" doc:"From when on it could have begun"`
+	Agent       string   `json:"agent"`
+	Before      *int     `json:"before" doc:"How many others leave before it, of its partition. Of every eight that leave one is the oldest, whatever its priority"`
+	Window      *float64 `json:"window" doc:"How many requests of its partition may queue at the agent; less than 1 if each is followed by a pause"`
+	UnderWay    *int     `json:"underWay" doc:"How many requests of its partition are with the agent"`
+	SilentSince *Time    `json:"silentSince" doc:"Since when the agent has answered nothing, while there is an alert about that"`
+}
+
+// TransformSchema says that a step may not wait.
+func (Waits) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
 }
 
 // Undo is the state record of a step's undo.
@@ -152,6 +172,18 @@ func OrderOf(partition int32, o *projections.Order) Order {
 		}
 	}
 	return order
+}
+
+// waitsOf is what a step waits for, as people see it.
+func waitsOf(w *orchestrator.Waits) *Waits {
+	if w == nil {
+		return nil
+	}
+	waits := &Waits{Since: at(w.Since), Agent: w.Agent}
+	if p := w.Place; p != nil {
+		waits.Before, waits.Window, waits.UnderWay, waits.SilentSince = &p.Before, &p.Window, &p.UnderWay, at(p.SilentSince)
+	}
+	return waits
 }
 
 func undoOf(w *projections.Work) *Undo {

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -19,9 +20,14 @@ func (agent) hasUndo(def *workflow.Step) bool { return def.Undo != "" }
 // requestRefused is the code of an attempt whose request Kafka would not take.
 const requestRefused = "request-refused"
 
+// queueExpired is the code of an attempt whose agent could not be asked for as long as
+// the workflow has it wait.
+const queueExpired = "queue-expired"
+
 // start asks for the operation, unless its input cannot be made, or the request not be
-// written. An agent whose topic cannot be written now is away.
-func (agent) start(env *Env, t task) (e events.Event, away string, fault *events.Error) {
+// written. It waits for an agent whose topic cannot be written now, or that has enough
+// to do.
+func (agent) start(env *Env, t task) (e events.Event, waits Ask, fault *events.Error) {
 	e = events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
 	with, size := t.def.With, EnvelopeSize
 	if t.undo {
@@ -32,7 +38,7 @@ func (agent) start(env *Env, t task) (e events.Event, away string, fault *events
 	if with != nil && input == nil {
 		value, err := with.Value(t.scope())
 		if err != nil {
-			return e, "", &events.Error{Code: badExpression, Message: err.Error()}
+			return e, Ask{}, &events.Error{Code: badExpression, Message: err.Error()}
 		}
 		e.Input, input = value, value
 	}
@@ -43,14 +49,51 @@ func (agent) start(env *Env, t task) (e events.Event, away string, fault *events
 	default:
 		input = inputOf(t.order, t.step)
 	}
-	topic, size := env.Topics.Requests(e.Agent), size+len(input)
-	if why := env.Refuses(topic, size); why != "" {
-		return e, "", &events.Error{Code: requestRefused, Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
+	ask, size := t.ask(env.Topics), size+len(input)
+	if why := env.Refuses(ask.Topic, size); why != "" {
+		return e, Ask{}, &events.Error{Code: requestRefused, Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
 	}
-	if env.Away(t.order.ID, topic, size) != "" {
-		return e, topic, nil
+	if env.Away(t.order.ID, ask.Topic, size) != "" || env.Room != nil && !env.Room(&ask) {
+		return e, ask, nil
 	}
-	return e, "", nil
+	return e, Ask{}, nil
+}
+
+// Ask is what an attempt asks of its agent.
+type Ask struct {
+	Topic, Operation string // the agent's request topic
+	Timeout          time.Duration
+	Undo             bool
+	Priority         events.Priority // of its order
+	// Until is when it has waited for as long as its workflow says; zero is for ever.
+	Until time.Time
+}
+
+func (t task) ask(topics *events.Topics) Ask {
+	a := Ask{Topic: topics.Requests(t.def.Agent), Operation: t.def.Do, Timeout: t.def.Timeout, Undo: t.undo, Priority: t.order.Priority}
+	if t.undo {
+		a.Operation = t.def.Undo
+	}
+	if due := t.work().Due; t.def.Queue > 0 && !due.IsZero() {
+		a.Until = due.Add(t.def.Queue)
+	}
+	return a
+}
+
+// UnderWay tells of each attempt of an order, of a step or an undo, that is with its
+// agent.
+func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(ask Ask, place int, w *projections.Work)) {
+	if o == nil || flow == nil || len(flow.Steps) != len(o.Steps) {
+		return
+	}
+	for i := range o.Steps {
+		for _, s := range []*side{doing, undoing} {
+			t := task{side: s, order: o, step: &o.Steps[i], def: &flow.Steps[i]}
+			if w := t.work(); w.State == projections.Running {
+				tell(t.ask(topics), i, w)
+			}
+		}
+	}
 }
 
 // take says that an attempt ended as its agent says. A reply counts only for the
@@ -88,10 +131,18 @@ func discard(env *Env, work *projections.Work, r *events.Reply, written time.Tim
 	return ""
 }
 
-func (agent) expire(t task) events.Event {
-	return events.Event{Type: t.expired, Error: &events.Error{
+// expire says that nobody answered in time. That is no attempt of the retry policy's where
+// others wait for the agent, and it gives no sign: it would use up those of one after the
+// other.
+func (agent) expire(env *Env, t task) events.Event {
+	e := events.Event{Type: t.expired, Error: &events.Error{
 		Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, t.work().CompleteBy)),
 	}}
+	if env.Format >= events.UncountedFormat && env.Silent != nil && t.def != nil {
+		ask := t.ask(env.Topics)
+		e.Uncounted = env.Silent(&ask)
+	}
+	return e
 }
 
 // request is the message that follows from the start of an attempt. The envelope is
@@ -129,6 +180,9 @@ func requested(o *projections.Order, e *events.Event) events.Request {
 	}
 	if e.Type == events.UndoStarted {
 		m.Undo, m.Outcome = true, e.Outcome
+		if key := stepKey(o.ID, step); strings.HasPrefix(e.IdempotencyKey, events.UndoKey(key, 0)) {
+			m.StepKey = key
+		}
 		if e.Outcome == events.OutcomeCompleted { // else an operator may have put it there
 			m.Output = step.Output
 		}

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -34,6 +35,11 @@ type Env struct {
 	// if it would. Away says why it would not take one of order now, though it may later.
 	Refuses func(topic string, size int) string
 	Away    func(order, topic string, size int) string
+	// Room says whether an agent may be asked for more now. Nil says so of all.
+	Room func(*Ask) bool
+	// Silent says that an agent gives no sign at all, and that others wait for it. Nil
+	// says so of none.
+	Silent func(*Ask) bool
 	// Format is the partition's: what is new in a later one is not decided.
 	Format int
 	// Full says that the batch has as much as it should: what waits is not
@@ -61,9 +67,9 @@ type Decision struct {
 	Order    *projections.Order
 	Messages []Message
 	Aside    []Aside
-	// Away is a topic that must be written to go on, and cannot be now; empty if there
-	// is none.
-	Away string
+	// Waits is what must be asked for to go on, and cannot be now; its topic is empty if
+	// there is nothing.
+	Waits Ask
 	// Dropped says that the input leaves no event: it changes nothing, and the order
 	// has recorded enough of its like. What had waited before it may be decided on.
 	Dropped bool
@@ -71,7 +77,26 @@ type Decision struct {
 	// See [On].
 	Panic string
 
+	flow *workflow.Workflow // of the order, as far as it was needed
 	load load
+}
+
+// UnderWay tells of each attempt of an order that is with its agent: of the one on which
+// was decided, or as it is now.
+func (d *Decision) UnderWay(topics *events.Topics, o *projections.Order, tell func(ask Ask, place int, w *projections.Work)) {
+	UnderWay(topics, d.flow, o, tell)
+}
+
+// Agent is that of a step of the order, empty if the decision did not need to know.
+func (d *Decision) Agent(step string) string {
+	if d.flow == nil {
+		return ""
+	}
+	def, _ := d.flow.Step(step)
+	if def == nil {
+		return ""
+	}
+	return def.Agent
 }
 
 // On decides on an input, and does not panic: the order on which deciding
@@ -215,7 +240,8 @@ type decider struct {
 	aside []Aside
 	load
 	// These are of the [Decision].
-	away    string
+	waits   Ask
+	inner   *workflow.Workflow // that of a decision that was made within
 	dropped bool
 	panic   string
 }
@@ -228,6 +254,7 @@ func newDecider(env *Env, order *projections.Order) *decider {
 		return d
 	}
 	d.order = order.Clone()
+	d.order.In(env.Format)
 	if order.Hold == nil { // else nothing is decided
 		d.flow = env.Workflow(order.Workflow, order.Version)
 	}
@@ -237,9 +264,9 @@ func newDecider(env *Env, order *projections.Order) *decider {
 // made is the decision, once all of it is recorded.
 func (d *decider) made() Decision {
 	if len(d.out) == 0 {
-		return Decision{Aside: d.aside, Away: d.away, Dropped: d.dropped}
+		return Decision{Aside: d.aside, Waits: d.waits, Dropped: d.dropped}
 	}
-	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Away: d.away, Dropped: d.dropped, Panic: d.panic, load: d.load}
+	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Waits: d.waits, Dropped: d.dropped, Panic: d.panic, flow: cmp.Or(d.flow, d.inner), load: d.load}
 }
 
 // within takes over what is decided on the order as it is here.
@@ -251,7 +278,10 @@ func (d *decider) within(decide func() Decision) {
 	if d.env.load = outer; more.Order == nil {
 		return
 	}
-	d.load = more.load
+	d.load, d.inner = more.load, cmp.Or(more.flow, d.inner)
+	if more.Waits.Topic != "" {
+		d.waits = more.Waits
+	}
 	d.order, d.out = more.Order, append(d.out, more.Messages...)
 	d.panic += more.Panic
 }
@@ -265,6 +295,7 @@ func (d *decider) record(event *events.Event) {
 	if d.order.ID != "" {
 		e.Order = d.order.ID
 	}
+	d.order.In(d.env.Format)
 	if err := d.order.Apply(e); err != nil {
 		// The decider made the event from the very state that refuses it.
 		panic(fmt.Sprintf("decided what cannot be folded: %v", err))

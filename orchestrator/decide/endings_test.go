@@ -16,6 +16,7 @@ import (
 // operator has it. Those that are away come back.
 func (h *historian) end(t *rapid.T) {
 	clear(h.away)
+	clear(h.silent)
 	h.read(t)
 	h.commit(t)
 	h.check(t, h.inspector)

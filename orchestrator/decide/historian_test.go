@@ -275,7 +275,11 @@ func (h *historian) next(t *rapid.T) (first time.Time, ok bool) {
 		o := h.of(t, id)
 		look(o.Overdue())
 		for i := range o.Steps {
-			look(o.Attention(&o.Steps[i]))
+			at := o.Attention(&o.Steps[i])
+			if flow := h.flows.Find(o.Workflow, o.Version); h.waits && flow != nil && !o.Running() && !at.IsZero() && !at.After(h.now) {
+				at = at.Add(flow.Steps[i].Queue)
+			}
+			look(at)
 		}
 	}
 	return first, ok
@@ -336,16 +340,30 @@ func (h *historian) panics(t *rapid.T) {
 	}
 }
 
-// refuse has Kafka take nothing for a topic, for good or for now, or everything again.
+// refuse has Kafka take nothing for a topic, for good or for now, or everything again, or
+// nothing for agents for as long as what waits may.
 func (h *historian) refuse(t *rapid.T) {
 	topic := rapid.SampledFrom([]string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"}).Draw(t, "topic")
 	delete(h.refused, topic)
 	delete(h.away, topic)
-	switch rapid.IntRange(0, 5).Draw(t, "refused") {
-	case 0:
+	delete(h.silent, topic)
+	switch rapid.IntRange(0, 8).Draw(t, "refused") {
+	case 0, 6, 7:
 		h.refused[topic] = refusal{why: "not authorised"}
 	case 1, 2:
 		h.away[topic] = refusal{why: "it does not exist"}
+	case 3:
+		h.silent[topic] = true
+	case 4, 5:
+		for _, agent := range []string{"a0", "a1", "a2"} {
+			h.away["waybill.requests."+agent] = refusal{why: "it has no leader"}
+		}
+		h.submitTo(t, draw.Order(t), "flow", 0)
+		for range 3 {
+			h.read(t)
+			h.commit(t)
+			h.live(t)
+		}
 	}
 }
 
@@ -353,6 +371,7 @@ func (h *historian) permitAll() {
 	for _, topic := range []string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"} {
 		delete(h.refused, topic)
 		delete(h.away, topic)
+		delete(h.silent, topic)
 	}
 }
 

@@ -98,15 +98,12 @@ func (in *Input) readReply(at Place) error {
 	if size := len(in.Record.Value); size > events.MaxValue {
 		reply = events.Reply{
 			Order: reply.Order, Step: reply.Step, Attempt: reply.Attempt, Undo: reply.Undo, Status: events.ReplyFailed,
-			Error: &events.Error{Code: replyTooLarge, Message: fmt.Sprintf("the reply has %d bytes; at most %d are allowed", size, events.MaxValue), Permanent: true},
+			Error: &events.Error{Code: events.ReplyTooLarge, Message: fmt.Sprintf("the reply has %d bytes; at most %d are allowed", size, events.MaxValue), Permanent: true},
 		}
 	}
 	in.Reply = &reply
 	return nil
 }
-
-// replyTooLarge is the code of an attempt whose reply was larger than one may be.
-const replyTooLarge = "reply-too-large"
 
 func (in *Input) readCommand(at Place) error {
 	if err := in.find(at); err != nil || in.Partition != at.Here {

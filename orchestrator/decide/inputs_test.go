@@ -202,7 +202,7 @@ func left(e *events.Event) bool {
 	case events.StepCompleted, events.UndoCompleted, events.ReplyDiscarded:
 		return true
 	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
-		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != badExpression
+		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != badExpression
 	}
 	return false
 }

@@ -14,14 +14,14 @@ import (
 // holds are the same for all kinds.
 type kind interface {
 	// start is the event that begins an attempt, or why none can begin: a code and a
-	// message. Away is the topic that cannot be written now, though it may be later.
-	// What the event asks of others says [Outbox].
-	start(env *Env, t task) (e events.Event, away string, fault *events.Error)
+	// message. Waits is what cannot be asked for now, though it can later. What the
+	// event asks of others says [Outbox].
+	start(env *Env, t task) (e events.Event, waits Ask, fault *events.Error)
 	// take is the event that a reply, written at the given time, makes of the attempt, or
 	// why the reply changes nothing.
 	take(env *Env, t task, r *events.Reply, written time.Time) (e events.Event, discarded string)
 	// expire is the event that follows when the attempt's time is over.
-	expire(t task) events.Event
+	expire(env *Env, t task) events.Event
 	// hasUndo says whether a step that ran is to be undone. Its undo is a [task] of the
 	// same kind.
 	hasUndo(def *workflow.Step) bool

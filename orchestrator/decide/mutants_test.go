@@ -36,11 +36,11 @@ type recording struct {
 	replies, commands int
 }
 
-// recorded are some 200 histories as [TestHistories] draws them, always the
+// recorded are some 300 histories as [TestHistories] draws them, always the
 // same.
 var recorded = sync.OnceValue(func() []recording {
 	var all []recording
-	for seed := range 150 {
+	for seed := range 180 {
 		all = append(all, drawn.Example(seed)...)
 	}
 	return all
@@ -199,11 +199,17 @@ var pardoned = []pardon{
 	{kind: "too late ", why: "two events of one time, of which neither depends on the other"},
 	{kind: "other reason of command.refused", why: "words for people"},
 	{kind: "other reason of status.refused", why: "what Kafka says stands in no topic"},
+	{kind: "other reason of step.retried", why: "words for people"},
+	{kind: "other reason of undo.retried", why: "words for people"},
 	{kind: "an hour later ", why: "the last event, about which no message tells"},
-	{kind: "lost step.retried", why: "what it is armed for never comes, or its agent is away, which is on trust", most: 12},
-	{kind: "another step.retried before", why: "that an agent is away is on trust", most: 3},
+	{kind: "lost step.retried", why: "what it is armed for never comes, or its agent is away, which is on trust", most: 40},
+	{kind: "another step.retried before", why: "that an agent is away is on trust", most: 20},
 	{kind: "the step s0 in step.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "a retry after", why: "what it is armed for never comes", most: 2},
+	{kind: "count changed of step.expired", why: "that an agent gives no sign is on trust", most: 30},
+	{kind: "count changed of undo.expired", why: "that an agent gives no sign is on trust", most: 10},
 	{kind: "lost undo.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "another undo.retried before", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s0 in undo.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s1 in step.retried", why: "that an agent is away is on trust", most: 4},
 }

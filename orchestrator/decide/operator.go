@@ -123,7 +123,9 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
 			return fmt.Sprintf("%v is %s; only what failed can be resubmitted", t, work.State)
 		}
-		act.Input = c.Input
+		if act.Input = c.Input; act.Input != nil && !c.SameKey && !c.NewKey && d.remembered(t) {
+			return fmt.Sprintf("%v keeps its idempotency key, and a service that remembers the key answers for the input that it had; say which is wanted: the new input under that key (sameKey, --same-key), or under a new one (newKey, --new-key), where it runs again if it did", t)
+		}
 	}
 	if d.env.Format >= events.KeysFormat && !c.SameKey {
 		if why := d.keys(&act, c.NewKey); why != "" {
@@ -135,6 +137,13 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 	}
 	d.advance()
 	return ""
+}
+
+// remembered says that the task would go on with an idempotency key under which its agent
+// was asked before.
+func (d *decider) remembered(t task) bool {
+	work := t.work()
+	return d.env.Format >= events.KeysFormat && work.Broken() && t.keeps() && work.IdempotencyKey == t.key(d.env.Format)
 }
 
 // maxKeys is under how many idempotency keys a step may have run: each is kept, and
@@ -163,15 +172,16 @@ func (d *decider) keys(act *events.Event, renew bool) (refusal string) {
 
 // keeps says that the task, whose last attempt failed or expired, is asked for again
 // under the same idempotency key: nobody has answered that attempt with an error, or
-// there were retries left.
+// there were retries left. An undo, which nothing undoes, keeps it while any of its
+// attempts under that key is unanswered.
 func (t task) keeps() bool {
 	work := t.work()
-	return work.State == projections.Expired || !compensation.Spent(work, t.def) || slices.Contains(unanswered, work.Error.Code)
+	return work.State == projections.Expired || work.Doubtful || !compensation.Spent(work, t.def) || slices.Contains(unanswered, work.Error.Code)
 }
 
 // unanswered are the codes of attempts that failed without an error of their agent: it
 // was not asked, or did what it was asked for and said so in a reply that was no good.
-var unanswered = []string{requestRefused, badExpression, outputRefused, replyTooLarge}
+var unanswered = []string{requestRefused, queueExpired, badExpression, events.OutputRefused, events.ReplyTooLarge}
 
 // skip passes over a step, or over its undo while the order is compensated.
 func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
@@ -231,18 +241,25 @@ func (d *decider) action(step string) string {
 	return fmt.Sprintf("repair the cause, then: %s%s; or undo what was done: waybill order cancel %s", again, skip, id)
 }
 
-// keeping tells an operator what would keep its idempotency key.
+// keeping tells an operator what would keep its idempotency key, and what would get
+// another though it may have run.
 func (d *decider) keeping() string {
-	var kept []string
-	for i := range d.order.Steps {
-		if t := d.wanted(i); d.env.Format >= events.KeysFormat && t.work().Broken() && t.keeps() {
-			kept = append(kept, t.step.Name)
-		}
-	}
-	if kept == nil {
+	if d.env.Format < events.KeysFormat {
 		return ""
 	}
-	return fmt.Sprintf(" (under the same idempotency key: %s; --new-key forces a new one)", Cut(strings.Join(kept, ", "), MaxText/2))
+	var act events.Event
+	_ = d.keys(&act, false) // with too many keys it is refused, and says so
+	var says []string
+	if act.Kept != nil {
+		says = append(says, fmt.Sprintf("under the same idempotency key: %s; --new-key forces a new one", Cut(strings.Join(act.Kept, ", "), MaxText/4)))
+	}
+	if act.MayHaveRun != nil {
+		says = append(says, fmt.Sprintf("may have run, and gets another idempotency key: %s; --same-key keeps it", Cut(strings.Join(act.MayHaveRun, ", "), MaxText/4)))
+	}
+	if says == nil {
+		return ""
+	}
+	return " (" + strings.Join(says, "; ") + ")"
 }
 
 func (d *decider) stepNames() string {

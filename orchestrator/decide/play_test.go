@@ -49,7 +49,8 @@ import (
 //	supervise                  has the supervisor look, as it does every second
 //	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
 //	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
-//	permit topic=T             ends both
+//	silent topic=T             has its agent give no sign while others wait for it
+//	permit topic=T             ends all three
 //	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
 //	takeover instance=ID       gives the partition to an instance; it reads what waited
@@ -151,6 +152,11 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.ScanArgs(t, "reason", &reason)
 		p.away[topic] = refusal{why: reason}
 		fmt.Fprintf(out, "Kafka cannot take %s now\n", topic)
+	case "silent":
+		var topic string
+		d.ScanArgs(t, "topic", &topic)
+		p.silent[topic] = true
+		fmt.Fprintf(out, "who reads %s gives no sign, and others wait for it\n", topic)
 	case "undelivered":
 		var topic, reason string
 		d.ScanArgs(t, "topic", &topic)
@@ -168,6 +174,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.ScanArgs(t, "topic", &topic)
 		delete(p.refused, topic)
 		delete(p.away, topic)
+		delete(p.silent, topic)
 		fmt.Fprintf(out, "Kafka takes %s again\n", topic)
 	case "crash":
 		p.crash(t)

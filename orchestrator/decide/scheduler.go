@@ -285,16 +285,19 @@ func (d *decider) start(t task) bool {
 		return false
 	}
 	if d.spent() {
-		d.await(t)
+		d.await(t, "waits for a transaction of its own: the order begins much at a time")
 		return true
 	}
-	e, away, fault := t.kind.start(d.env, t)
+	e, waits, fault := t.kind.start(d.env, t)
 	switch {
 	case fault != nil:
 		return d.refuse(t, fault)
-	case away != "":
-		d.away = away
-		d.await(t)
+	case !waits.Until.IsZero() && !d.env.Now.Before(waits.Until):
+		return d.refuse(t, &events.Error{Code: queueExpired, Message: fmt.Sprintf("agent %s could not be asked since %s, for %s",
+			e.Agent, events.AppendTime(nil, t.work().Due), d.env.Now.Sub(t.work().Due))})
+	case waits.Topic != "":
+		d.waits = waits
+		d.await(t, "waits for agent "+e.Agent)
 		return true
 	}
 	work := t.work()
@@ -316,20 +319,24 @@ func (d *decider) start(t task) bool {
 	return true
 }
 
-// await has the supervisor begin the attempt as soon as it can be. That is written
-// once, and uses no attempt up.
-func (d *decider) await(t task) {
+// await has the supervisor begin the attempt as soon as it can be, and says why not now.
+// That is written once, and uses no attempt up.
+func (d *decider) await(t task, why string) {
 	if work := t.work(); work.Due.IsZero() {
-		d.record(&events.Event{Type: t.retried, Step: t.step.Name, Attempt: work.Attempt + 1, Due: events.Time(d.env.Now)})
+		e := events.Event{Type: t.retried, Step: t.step.Name, Attempt: work.Attempt + 1, Due: events.Time(d.env.Now)}
+		if d.env.Format >= events.WaitsFormat {
+			e.Reason = why
+		}
+		d.record(&e)
 	}
 }
 
 // refuse records that an attempt could not even begin. It failed, if Kafka would not
-// take its request; that its input cannot be made is for a step a case for an operator,
+// take its request, or its agent could not be asked for too long; that its input cannot be made is for a step a case for an operator,
 // and an undo fails for good. It reports whether the order goes on all the same.
 func (d *decider) refuse(t task, fault *events.Error) bool {
 	why := fault.Message
-	fault.Message, fault.Permanent, fault.Step = Cut(why, MaxText), fault.Code != requestRefused, t.step.Name
+	fault.Message, fault.Permanent, fault.Step = Cut(why, MaxText), fault.Code == badExpression, t.step.Name
 	if !fault.Permanent {
 		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
 		d.repair(t)
@@ -369,9 +376,6 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 	return d.made()
 }
 
-// outputRefused is the code of an attempt whose output cannot be recorded.
-const outputRefused = "output-refused"
-
 // end records how the task's attempt ended, and decides what follows. An output
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
@@ -380,7 +384,7 @@ func (d *decider) end(t task, e events.Event) {
 		d.record(&e)
 	} else if why := d.try(&e); why != "" {
 		e.Type, e.Output = t.failed, nil
-		e.Error = &events.Error{Code: outputRefused, Message: "the output cannot be recorded: " + why, Permanent: true}
+		e.Error = &events.Error{Code: events.OutputRefused, Message: "the output cannot be recorded: " + why, Permanent: true}
 		d.record(&e)
 	}
 	if t.work().Broken() {

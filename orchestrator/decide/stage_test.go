@@ -25,6 +25,8 @@ type stage struct {
 	flows  workflow.Set
 	// refused is what Kafka would not take, by topic, away what it cannot take now.
 	refused, away map[string]refusal
+	// silent are the topics of agents that give no sign, while others wait for them.
+	silent map[string]bool
 	// cursed are the orders on which deciding panics; with brittle it also does on
 	// every [pill].
 	cursed  map[string]bool
@@ -96,7 +98,7 @@ func newStage(t fataler) *stage {
 	must(t, err)
 	s := &stage{
 		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
-		refused: make(map[string]refusal), away: make(map[string]refusal),
+		refused: make(map[string]refusal), away: make(map[string]refusal), silent: make(map[string]bool),
 		cursed: make(map[string]bool), dropped: make(map[string]bool),
 	}
 	s.store, s.state = emptyStore(t)
@@ -132,7 +134,8 @@ func (s *stage) env(order string) *Env {
 			}
 			return s.flows.Find(name, version)
 		},
-		Away: func(_, topic string, _ int) string { return s.away[topic].why },
+		Away:   func(_, topic string, _ int) string { return s.away[topic].why },
+		Silent: func(ask *Ask) bool { return s.silent[ask.Topic] },
 		Refuses: func(topic string, size int) string {
 			if s.brittle && topic == s.topics.Journal && s.hasPill(size) {
 				panic("poison-pill")
@@ -306,7 +309,7 @@ func (s *stage) supervise(t fataler, page int) {
 			decision := Supervise(s.env(d.Order), s.of(t, d.Order), d.Step)
 			changed = changed || decision.Order != nil
 			s.take(decision)
-			s.waits = s.waits || decision.Away != ""
+			s.waits = s.waits || decision.Waits.Topic != ""
 		}
 		if len(due) < page {
 			return

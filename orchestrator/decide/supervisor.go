@@ -48,7 +48,7 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 	t := d.due(i)
 	switch {
 	case t.work().State == projections.Running:
-		d.end(t, t.kind.expire(t))
+		d.end(t, t.kind.expire(env, t))
 	case d.flow == nil:
 		d.broken()
 	case !d.start(t):

@@ -87,17 +87,23 @@ func (t task) work() *projections.Work {
 // key is the idempotency key of the task's next attempt. An undo that has begun keeps
 // the one that it had before [events.KeysFormat].
 func (t task) key(format int) string {
-	work, number := t.work(), t.step.Resubmissions
+	work := t.work()
 	if !t.undo {
-		return events.IdempotencyKey(t.order.ID, t.step.Name, number)
+		return events.IdempotencyKey(t.order.ID, t.step.Name, work.Resubmissions)
 	}
 	if key := t.firstKey(work.Resubmissions); format < events.KeysFormat || work.IdempotencyKey == key {
 		return key
 	}
-	if earlier := t.step.Undoing(); earlier != nil {
+	return events.UndoKey(stepKey(t.order.ID, t.step), work.Resubmissions)
+}
+
+// stepKey is the key under which was done what is undone of a step now, or next.
+func stepKey(order string, s *projections.Step) string {
+	number := s.Resubmissions
+	if earlier := s.Undoing(); earlier != nil {
 		number = earlier.Resubmissions
 	}
-	return events.UndoKey(events.IdempotencyKey(t.order.ID, t.step.Name, number), work.Resubmissions)
+	return events.IdempotencyKey(order, s.Name, number)
 }
 
 // firstKey is the key of a step, or of the undo of one, that has had but one, after so

@@ -3,21 +3,33 @@ package lane
 import (
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// away are the steps that are due, and whose agents' topics cannot be written now.
-// They stay in the index of deadlines, which is not looked at again for them, so that
-// many that wait hold up nothing: when a topic can be written again, those that wait
-// for it are decided on, [DueAtOnce] at a time.
+// away are the steps that are due, and whose agents cannot be asked now: their topics
+// cannot be written, or they have enough to do. They stay in the index of deadlines,
+// which is not looked at again for them, so that many that wait hold up nothing: when
+// an agent can be asked again, those that wait for it are decided on, [DueAtOnce] at a
+// time.
 type away struct {
-	steps  map[step]string   // the topic that it waits for
-	topics map[string][]step // in the order in which they came
+	mu     sync.Mutex       // is held by the lane to change steps and topics, and by who looks on
+	steps  map[step]int     // each one's place among all that came
+	topics map[string]*line // those that wait, by the topic for which they do
+	came   int
 	// more are the topics for which others wait, too: there were more than most.
 	more map[string]bool
 	most int
+	// bounds are when those have waited for long enough that may not wait for ever.
+	bounds bounds
+	// absent says that a topic cannot be written for which some wait.
+	absent bool
+	// again is when time makes room at an agent for which some wait; zero if it makes none.
+	again time.Time
 }
 
 // awaySteps is how many are kept of those that wait.
@@ -26,54 +38,211 @@ const awaySteps = 100_000
 // step names one of an order; empty, its deadline.
 type step struct{ order, name string }
 
-// waits notes that a step waits for a topic.
-func (a *away) waits(s step, topic string) {
+// line is what waits for an agent: undos first, then by the priority of their orders,
+// then in the order in which they came. An operation may have room while another has none.
+type line struct {
+	operations map[string]*ranks
+	waiting    int
+	left       int
+}
+
+// ranks are those of one operation that wait.
+type ranks [4][]waiter
+
+type waiter struct {
+	step
+	ask  decide.Ask
+	came int
+}
+
+// oldestTurn says how often the oldest leaves, whatever its rank: nothing waits for ever
+// behind what is more urgent.
+const oldestTurn = 8
+
+func (q *line) len() int {
+	if q == nil {
+		return 0
+	}
+	return q.waiting
+}
+
+// rank is the place of one in [ranks].
+func (w *waiter) rank() int {
+	switch {
+	case w.ask.Undo:
+		return 0
+	case w.ask.Priority == events.High:
+		return 1
+	case w.ask.Priority == events.Low:
+		return 3
+	}
+	return 2
+}
+
+func (q *line) add(w waiter) {
+	rank := w.rank()
+	of := q.operations[w.ask.Operation]
+	if of == nil {
+		of = new(ranks)
+		q.operations[w.ask.Operation] = of
+	}
+	q.waiting++
+	of[rank] = append(of[rank], w)
+}
+
+// next takes the next that leaves, of an operation that may: of those first the most
+// urgent, or the oldest of all.
+func (q *line) next(oldest bool, may func(*decide.Ask) bool) (w waiter, ok bool) {
+	var from *[]waiter
+	first := 0
+	oldest = oldest || q.left%oldestTurn == oldestTurn-1
+	for _, of := range q.operations {
+		for rank := range of {
+			if len(of[rank]) == 0 || !may(&of[rank][0].ask) {
+				continue
+			}
+			older := from == nil || of[rank][0].came < (*from)[0].came
+			if oldest && older || !oldest && (from == nil || rank < first || rank == first && older) {
+				from, first = &of[rank], rank
+			}
+		}
+	}
+	if from == nil {
+		return w, false
+	}
+	w = (*from)[0]
+	if *from = (*from)[1:]; len(*from) == 0 {
+		*from = nil
+	}
+	q.left++
+	q.waiting--
+	return w, true
+}
+
+// waits notes that a step waits for an agent.
+func (l *Lane) waits(s step, ask decide.Ask) {
+	a := &l.away
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	switch {
 	case a.steps == nil:
-		a.steps, a.topics = make(map[step]string), make(map[string][]step)
-	case a.steps[s] != "":
+		a.steps, a.topics = make(map[step]int), make(map[string]*line)
+	case a.steps[s] != 0:
 		return
 	case len(a.steps) >= a.most:
 		if a.more == nil {
 			a.more = make(map[string]bool)
 		}
-		a.more[topic] = true
+		a.more[ask.Topic] = true
 		return
 	}
-	a.steps[s] = topic
-	a.topics[topic] = append(a.topics[topic], s)
+	absent := l.unwritable(ask.Topic, events.MaxBatch) != ""
+	a.absent = a.absent || absent
+	a.came++
+	w := waiter{s, ask, a.came}
+	a.steps[s] = a.came
+	if a.topics[ask.Topic] == nil {
+		a.topics[ask.Topic] = &line{operations: make(map[string]*ranks)}
+	}
+	a.topics[ask.Topic].add(w)
+	a.bound(w)
+	to, now := l.agents.window(l, ask.Topic), l.time.Wall()
+	to.Waits(ask.Operation, ask.Timeout, 1)
+	switch free, again := to.Free(ask.Operation, ask.Timeout, now); {
+	case absent:
+	case free > 0: // it only had to wait for its turn
+		a.open(now)
+	default:
+		a.open(again)
+	}
 }
 
-// pending leaves out of what is due what waits for a topic that cannot be written,
-// and adds what waited for one that can.
-func (l *Lane) pending(due []projections.Due) []step {
-	var pending []step
-	for _, topic := range slices.Sorted(maps.Keys(l.away.topics)) {
-		waiting := l.away.topics[topic]
-		if l.unwritable(topic, events.MaxBatch) != "" {
-			continue
-		}
-		n := min(len(waiting), DueAtOnce)
-		for _, s := range waiting[:n] {
-			delete(l.away.steps, s)
-		}
-		pending = append(pending, waiting[:n]...)
-		if l.away.topics[topic] = waiting[n:]; n == len(waiting) {
-			delete(l.away.topics, topic)
+// open notes when time makes room at an agent, unless that is zero.
+func (a *away) open(at time.Time) {
+	if !at.IsZero() && (a.again.IsZero() || at.Before(a.again)) {
+		a.again = at
+	}
+}
+
+// opens is how long it takes until time makes room at an agent for which some wait, 0 if
+// it makes none.
+func (l *Lane) opens() time.Duration {
+	if l.away.again.IsZero() {
+		return 0
+	}
+	return max(1, l.away.again.Sub(l.time.Wall()))
+}
+
+// admit decides on what waited for agents that can be asked now.
+func (l *Lane) admit(env *decide.Env) error {
+	a := &l.away
+	a.absent, a.again = false, time.Time{}
+	for _, topic := range slices.Sorted(maps.Keys(a.topics)) {
+		if err := l.admitTo(env, topic); err != nil {
+			return err
 		}
 	}
-	for topic := range l.away.more {
-		if l.unwritable(topic, events.MaxBatch) == "" && len(l.away.topics[topic]) == 0 {
-			clear(l.away.more) // the others are found again
+	for topic := range a.more {
+		if l.unwritable(topic, events.MaxBatch) == "" && a.topics[topic].len() == 0 {
+			clear(a.more) // the others are found again
 			l.state.Rescan()
 			l.look = true
 			break
 		}
 	}
-	l.look = l.look || len(pending) > 0
+	return nil
+}
+
+// admitTo decides on what waited for an agent, as far as that may be asked for more.
+// None of it was under way, so no reply is waited for.
+func (l *Lane) admitTo(env *decide.Env, topic string) error {
+	a := &l.away
+	if l.unwritable(topic, events.MaxBatch) != "" {
+		a.absent = true
+		return nil
+	}
+	q, w, now := a.topics[topic], l.agents.window(l, topic), l.time.Wall()
+	may := func(ask *decide.Ask) bool {
+		free, again := w.Free(ask.Operation, ask.Timeout, now)
+		a.open(again)
+		return free > 0
+	}
+	for left := 0; ; left++ {
+		if left == DueAtOnce || l.full() {
+			l.look = true
+			return nil
+		}
+		a.mu.Lock()
+		next, ok := q.next(w.Away(), may)
+		delete(a.steps, next.step)
+		if q.len() == 0 {
+			delete(a.topics, topic)
+		}
+		a.mu.Unlock()
+		if !ok {
+			return nil
+		}
+		w.Waits(next.ask.Operation, next.ask.Timeout, -1)
+		l.agents.waited = true
+		d, err := l.decideDue(env, next.step)
+		l.agents.waited = false
+		switch {
+		case err != nil:
+			return err
+		case d.Order == nil && d.Waits.Topic != "": // its topic cannot be written after all
+			l.waits(next.step, d.Waits)
+			return nil
+		case q.len() == 0:
+			return nil
+		}
+	}
+}
+
+// pending leaves out of what is due what waits for an agent that cannot be asked.
+func (l *Lane) pending(due []projections.Due) []step {
+	var pending []step
 	for _, d := range due {
-		s := step{d.Order, d.Step}
-		if l.away.steps[s] == "" {
+		if s := (step{d.Order, d.Step}); l.away.steps[s] == 0 {
 			pending = append(pending, s)
 		}
 	}

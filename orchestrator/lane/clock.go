@@ -3,11 +3,8 @@ package lane
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
-
-	"github.com/waybill-dev/waybill/events"
 )
 
 // clock is how the lane's clock is held against Kafka's, which stamps the journal
@@ -100,12 +97,7 @@ func (l *Lane) judge(newest time.Time) {
 	case off != 0 && was == 0:
 		err := l.Unwell()
 		l.log.Error("the clock is wrong", "error", err)
-		alert := events.Alert{Reason: fmt.Sprintf("partition %d of namespace %s: %v", l.partition, l.topics.Namespace, err), Errors: []events.Error{}, At: now.wall}
-		envelope := events.Envelope{
-			Source: "/waybill/" + l.topics.Namespace, Type: events.AlertRaised, Time: now.wall,
-			ID: fmt.Sprintf("p%d/%s", l.partition, strconv.FormatInt(now.wall.UnixMilli(), 10)),
-		}
-		l.current.add(envelope.Record(l.topics.Alerts, alert.Append(nil)))
+		l.alert("", err.Error(), "")
 	case off == 0 && was != 0:
 		l.log.Info("the clock is right again")
 	}

@@ -40,6 +40,19 @@ func (l *Lane) supervise() error {
 	if err := l.retryWaiting(); err != nil {
 		return err
 	}
+	if err := l.inherit(); err != nil {
+		return err
+	}
+	if len(l.away.steps) > 0 && l.believed() {
+		l.prepare(nil)
+		env := l.env()
+		if err := l.admit(env); err != nil {
+			return err
+		}
+		if err := l.outwaited(env); err != nil {
+			return err
+		}
+	}
 	if len(l.due.found) == 0 {
 		return l.find()
 	}
@@ -62,26 +75,12 @@ func (l *Lane) supervise() error {
 			l.due.found, l.look = l.due.found[i:], true
 			return nil
 		}
-		order, err := l.order(s.order)
+		d, err := l.decideDue(env, s)
 		if err != nil {
 			return err
 		}
-		if order == nil {
-			return fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
-		}
-		if step := order.Step(s.name); step != nil && order.Attention(step).After(l.due.at) {
-			continue // what began since the look: its reply may be behind the end
-		}
-		var d decide.Decision
-		if why, _ := l.halves.held(ofDue(s.order)); why != "" {
-			d = decide.Hold(env, order, nil, why)
-		} else {
-			d = decide.Supervise(env, order, s.name)
-		}
-		if l.take(d); d.Order != nil {
-			l.current.units = append(l.current.units, ofDue(s.order))
-		} else if d.Away != "" {
-			l.away.waits(s, d.Away)
+		if d.Order == nil && d.Waits.Topic != "" {
+			l.waits(s, d.Waits)
 		}
 	}
 	more, err := l.state.Due(l.due.at, DueAtOnce)
@@ -90,11 +89,31 @@ func (l *Lane) supervise() error {
 	return err
 }
 
+// decideDue decides on a step that is due.
+func (l *Lane) decideDue(env *decide.Env, s step) (d decide.Decision, err error) {
+	order, err := l.order(s.order)
+	if err != nil {
+		return d, err
+	}
+	if order == nil {
+		return d, fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
+	}
+	if step := order.Step(s.name); !l.agents.waited && step != nil && order.Attention(step).After(l.due.at) {
+		return d, nil // what began since the look: its reply may be behind the end
+	}
+	if why, _ := l.halves.held(ofDue(s.order)); why != "" {
+		d = decide.Hold(env, order, nil, why)
+	} else {
+		d = decide.Supervise(env, order, s.name)
+	}
+	if l.take(d); d.Order != nil {
+		l.current.units = append(l.current.units, ofDue(s.order))
+	}
+	return d, nil
+}
+
 // find looks at the deadlines, and whether agents are back for whom something waits.
 func (l *Lane) find() error {
-	if len(l.away.steps) > 0 {
-		l.prepare(nil)
-	}
 	if err := l.flush(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -40,6 +42,12 @@ type Config struct {
 	Partitions int32
 	// Skew is the allowance for the difference between clocks.
 	Skew time.Duration
+	// AgentRate is how many requests a second an agent is believed to take from all
+	// partitions together, before it has answered any.
+	AgentRate float64 // 0: [DefaultAgentRate]
+	// AgentBounds is how many attempts may be under way at an agent at a time, of all
+	// partitions together, by its request topic. One without has no bound.
+	AgentBounds map[string]int
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none: then the namespace's has it.
 	StatusPatience time.Duration
@@ -50,6 +58,9 @@ type Config struct {
 	SuperviseEvery, WatchEvery time.Duration
 	Clock                      Clock
 }
+
+// DefaultAgentRate lets 250 requests leave at once that have five seconds each.
+const DefaultAgentRate = 100
 
 // Clock is what a lane knows of time.
 type Clock struct {
@@ -92,21 +103,24 @@ type Lane struct {
 	current  *Batch // being decided
 	inflight *Batch // being committed, nil if none
 
-	look    bool // at the deadlines: it is time, or there was more than one look brings
-	due     due
-	asking  bool // Kafka, where the replies end
-	clock   clock
-	early   early
-	added   []TopicPartition // partitions that were added to inputs, and that it reads too
-	parked  parked
-	rest    []input // was read, and found no room in the batch
-	behind  []behind
-	paused  map[events.Input]bool
-	away    away
-	courier courier
-	halves  *Halves
-	flushed time.Time
-	learned time.Time
+	look   bool // at the deadlines: it is time, or there was more than one look brings
+	due    due
+	asking bool // Kafka, where the replies end
+	clock  clock
+	early  early
+	added  []TopicPartition // partitions that were added to inputs, and that it reads too
+	parked parked
+	rest   []input // was read, and found no room in the batch
+	behind []behind
+	paused map[events.Input]bool
+	away   away
+	agents agents
+	// silences are those of agents for which something waits.
+	silences silences
+	courier  courier
+	halves   *Halves
+	flushed  time.Time
+	learned  time.Time
 	// answered is closed when Kafka has said something of topics since the lane asked.
 	answered <-chan struct{}
 	// known are the workflows whose agents' topics Kafka has said something of.
@@ -117,6 +131,8 @@ type Lane struct {
 	committed atomic.Pointer[events.Positions]
 	// read is up to where the orders were read, for them.
 	read atomic.Int64
+	// shown is how it stands with agents, for them.
+	shown atomic.Pointer[map[string]Agent]
 	// elsewhere is where it has written besides the usual.
 	elsewhere places
 	// unseen is where something may hang of the lane, for all that it knows.
@@ -134,7 +150,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	if l.cfg.Deliveries == nil {
 		l.cfg.Deliveries = new(Deliveries)
 	}
+	l.cfg.AgentRate = cmp.Or(l.cfg.AgentRate, DefaultAgentRate)
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
+	l.agents = agents{windows: make(map[string]*window.Window), granted: make(map[string]int), expired: make(map[attempt]lost)}
 	l.courier.targets = make(map[string]*target)
 	return l
 }
@@ -296,6 +314,7 @@ func (l *Lane) conclude(err error) error {
 	l.inflight, l.clock.wrote = nil, b.began
 	now := l.time.Timer()
 	l.halves.committed(b.units, now)
+	l.agents.acknowledged(b.began.wall, l.time.Wall())
 	l.halves.took(b.bytes, now.Sub(b.began.timer))
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
@@ -381,6 +400,8 @@ func (l *Lane) env() *decide.Env {
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
 		},
+		Room:   l.room,
+		Silent: l.silent,
 		Format: l.format,
 	}
 }
@@ -476,7 +497,12 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	if d.Dropped {
 		l.current.dropped++
 	}
+	l.answers(in, &d)
+	if l.heard(in, order); in.Reply != nil {
+		l.agents.reply = in
+	}
 	l.take(d)
+	l.agents.reply = nil
 	env.Reuse(d.Messages)
 	return nil
 }
@@ -487,7 +513,11 @@ func (l *Lane) take(d decide.Decision) {
 		l.putAside(aside.Record, aside.Reason)
 	}
 	if d.Order == nil {
+		clear(l.agents.granted)
 		return
+	}
+	if before, err := l.order(d.Order.ID); err == nil { // it was read to be decided on
+		l.follow(before, &d)
 	}
 	l.absent = ""
 	if d.Panic != "" {
@@ -499,7 +529,7 @@ func (l *Lane) take(d decide.Decision) {
 		l.current.orders[d.Order.ID] = c
 	}
 	c.order = d.Order
-	l.current.waits = l.current.waits || d.Away != ""
+	l.current.waits = l.current.waits || d.Waits.Topic != ""
 	for i := range d.Messages {
 		m := &d.Messages[i]
 		if m.OwnTopic && l.format >= events.CourierFormat {
@@ -549,7 +579,7 @@ func (l *Lane) prepare(read []input) {
 
 // awaits is what tells that Kafka has answered, nil if nothing waits for that.
 func (l *Lane) awaits() <-chan struct{} {
-	if len(l.parked.inputs)+len(l.away.steps)+len(l.away.more) == 0 {
+	if len(l.parked.inputs)+len(l.away.more) == 0 && !l.away.absent {
 		return nil
 	}
 	return l.answered

@@ -33,6 +33,7 @@ type Wanted struct {
 	Look     bool            // at the deadlines, if nothing else is there
 	Stop     bool            // nothing is being committed, so it may be told to stop
 	Answered <-chan struct{} // what closes it; nil if nothing waits for it
+	Opens    time.Duration   // until an agent has room for what waits; 0 if time makes none
 }
 
 // Happened is one thing that a lane was waiting for.
@@ -57,6 +58,7 @@ const (
 	Confirmed                   // the journal was read, for the courier
 	Delivered                   // a delivery ended
 	Answered                    // something is known of topics that some wait for
+	Opened                      // time has made room at an agent
 	Ticked                      // it is time to look at the deadlines
 	Idle                        // there is nothing else, and a look was wanted
 	Hung                        // one of its transactions hangs
@@ -75,9 +77,10 @@ func (l *Lane) Serve(ctx context.Context) error {
 		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
 		batches: make(chan *Batch), committed: make(chan error, 1),
 		happened: make(chan Happened), lane: l,
-		tick: time.NewTicker(l.cfg.SuperviseEvery),
+		tick: time.NewTicker(l.cfg.SuperviseEvery), opens: time.NewTimer(time.Hour),
 	}
 	defer b.tick.Stop()
+	defer b.opens.Stop()
 	defer close(b.batches)
 	begun, orders := make(chan kgo.Fetches), make(chan kgo.Fetches)
 	running.Go(func() { poll(ctx, l.inputs, begun) })
@@ -159,6 +162,7 @@ type goroutines struct {
 	happened  chan Happened              // what came of it
 	hung      chan error
 	tick      *time.Ticker
+	opens     *time.Timer
 }
 
 var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -192,6 +196,11 @@ func (g *goroutines) Next(w Wanted) Happened {
 	if !w.Stop {
 		stopping = nil
 	}
+	var opened <-chan time.Time
+	if w.Opens > 0 {
+		g.opens.Reset(w.Opens)
+		opened = g.opens.C
+	}
 	select {
 	case fetches := <-inputs:
 		return Happened{What: Fetched, Fetches: fetches}
@@ -203,6 +212,8 @@ func (g *goroutines) Next(w Wanted) Happened {
 		return Happened{What: Ticked}
 	case <-w.Answered:
 		return Happened{What: Answered}
+	case <-opened:
+		return Happened{What: Opened}
 	case <-look:
 		return Happened{What: Idle}
 	case err := <-g.hung:
@@ -242,7 +253,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			continue
 		}
 		// Told to stop, it first hears how the commit ended.
-		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil, Answered: l.awaits()})
+		h := b.Next(Wanted{Inputs: room && len(l.rest) == 0, Look: l.look && room, Stop: l.inflight == nil, Answered: l.awaits(), Opens: l.opens()})
 		var err error
 		switch h.What {
 		case Fetched:
@@ -263,12 +274,15 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			l.delivered(h)
 		case Answered:
 			l.look, l.answered = true, nil
+		case Opened:
+			l.look, l.away.again = true, time.Time{}
 		case Ticked:
 			l.look = true
 			l.prepare(nil) // so that what is known is never old
 			l.keepPosition(keepAfter)
 			l.readAdded()
 			l.tick(room)
+			l.listen()
 			l.early.rests = false
 			l.courier.again()
 		case Idle:

@@ -113,7 +113,7 @@ func newLane(t *testing.T) (*Lane, *still) {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
 	l := New(Config{
-		Instance: "i-1", Topics: topics, Partitions: 12,
+		Instance: "i-1", Topics: topics, Partitions: 12, AgentRate: 1e9,
 		Clock: Clock{Wall: func() time.Time { return events.Time(time.Now()) }, Timer: time.Now, Pause: func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil }},
 	}, 5, nil, w, state, slog.New(slog.DiscardHandler))
 	l.current = newBatch()

@@ -89,7 +89,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	}
 	l.seek()
 	l.state.CaughtUp()
-	l.tookOver = time.Now()
+	l.tookOver, l.agents.began = time.Now(), l.time.Wall()
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
 	return nil
 }

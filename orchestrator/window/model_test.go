@@ -75,13 +75,13 @@ func (h *happenings) Pop() any {
 }
 
 func newModel(t *testing.T, lanes, workers int, skips bool) *model {
-	now := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+	now := time.Date(2026, 1, 5, 12, 1, 0, 0, time.UTC)
 	m := &model{
 		T: t, random: rand.New(rand.NewPCG(1, 2)), now: now, began: now, last: now,
 		workers: workers, skips: skips, work: make(map[string]func() time.Duration), timeouts: make(map[string]time.Duration),
 	}
-	for range lanes {
-		m.lanes = append(m.lanes, &modelLane{window: New(100 / float64(lanes))})
+	for n := range lanes {
+		m.lanes = append(m.lanes, &modelLane{window: New(100/float64(lanes), 0, uint64(n))})
 	}
 	return m
 }
@@ -108,6 +108,10 @@ func (m *model) submit(n int, operation string, timeout time.Duration) {
 
 func (m *model) wait(s *modelStep) {
 	l := m.lanes[s.lane]
+	if may, _ := m.free(s.lane, s.operation, s.timeout); may && len(l.waits) == 0 {
+		m.leave(s)
+		return
+	}
 	l.waits = append(l.waits, s)
 	l.window.Waits(s.operation, s.timeout, 1)
 	m.ask(s.lane)
@@ -120,13 +124,23 @@ const (
 	skew    = 100 * time.Millisecond
 )
 
+// free says whether a lane may ask for more of an operation, or when it may look again.
+func (m *model) free(n int, operation string, timeout time.Duration) (may bool, again time.Time) {
+	free, again := m.lanes[n].window.Free(operation, timeout, m.now)
+	return free > 0, again
+}
+
 // ask asks for what waits in a lane, as far as there is room.
 func (m *model) ask(n int) {
 	l := m.lanes[n]
+	at := m.now.Add(ticks)
 	for {
 		free := make(map[string]bool)
 		for name := range m.work {
-			free[name] = l.window.Free(name, m.timeouts[name], m.now) > 0
+			may, again := m.free(n, name, m.timeouts[name])
+			if free[name] = may; !may && !again.IsZero() && again.Before(at) {
+				at = again
+			}
 		}
 		next := -1
 		for name := range m.work {
@@ -141,19 +155,23 @@ func (m *model) ask(n int) {
 		s := l.waits[next]
 		l.waits = slices.Delete(l.waits, next, next+1)
 		l.window.Waits(s.operation, s.timeout, -1)
-		asked := m.now
-		l.window.Asked(s.operation, s.timeout, asked)
-		s.asked = asked
-		m.in(commits, func() {
-			m.queue = append(m.queue, request{s, asked})
-			m.agent()
-		})
-		m.in(s.timeout+skew, func() { m.expire(s, asked) })
+		m.leave(s)
 	}
-	if len(l.waits) > 0 && !l.timer.After(m.now) {
-		l.timer = m.now.Add(ticks)
-		m.in(ticks, func() { m.ask(n) })
+	if len(l.waits) > 0 && (!l.timer.After(m.now) || at.Before(l.timer)) {
+		l.timer = at
+		m.in(at.Sub(m.now), func() { m.ask(n) })
 	}
+}
+
+func (m *model) leave(s *modelStep) {
+	asked := m.now
+	m.lanes[s.lane].window.Asked(s.operation, s.timeout, asked, asked)
+	s.asked = asked
+	m.in(commits, func() {
+		m.queue = append(m.queue, request{s, asked})
+		m.agent()
+	})
+	m.in(s.timeout+skew, func() { m.expire(s, asked) })
 }
 
 func (m *model) expire(s *modelStep, asked time.Time) {
@@ -162,8 +180,12 @@ func (m *model) expire(s *modelStep, asked time.Time) {
 	}
 	m.expired++
 	s.asked = time.Time{}
-	m.lanes[s.lane].window.Expired(s.operation, s.timeout, asked, m.now)
-	if s.tried++; s.tried == attempts {
+	l := m.lanes[s.lane]
+	if !l.window.Away() || l.window.Out() == 1 && len(l.waits) == 0 { // else it does not count
+		s.tried++
+	}
+	l.window.Expired(s.operation, s.timeout, asked, m.now)
+	if s.tried == attempts {
 		m.failed++
 		m.ask(s.lane)
 		return
@@ -253,6 +275,67 @@ func TestABurst(t *testing.T) {
 	})
 }
 
+// A lane that had an agent for itself does not take it that it has it later.
+func TestOneLaneHadMore(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1, skips)
+		m.takes("a", time.Second/170)
+		m.timeouts["a"] = 5 * time.Second
+		for lane := range m.lanes { // one after the other
+			m.in(time.Duration(lane)*2*time.Second, func() {
+				for range 300 {
+					m.wait(&modelStep{lane: lane, operation: "a", timeout: 5 * time.Second})
+				}
+			})
+		}
+		begins := time.Duration(lanes)*2*time.Second + 10*time.Second
+		m.in(begins, func() { m.submit(4_000, "a", 5*time.Second) })
+		m.run(lanes*300+4_000, time.Hour)
+		m.ended(lanes*300+4_000, 0, begins+4_000*time.Second/170, 0.1)
+	})
+}
+
+// What takes longer than it did is no queue: that shows when all windows have run empty.
+func TestLongerWork(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 50, skips)
+		m.takes("a", time.Second/10)
+		m.submit(8_000, "a", 10*time.Second)
+		m.in(5*time.Second, func() { m.takes("a", 4*time.Second) })
+		m.run(8_000, time.Hour)
+		m.ended(8_000, 1_500, emptyEvery+6_000*4*time.Second/50, 0)
+	})
+}
+
+// A burst waits here also while windows run empty: all of them do, before any fills again. Else one
+// that is late takes the queue of others for the work.
+func TestABurstWhileWindowsRunEmpty(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1, skips)
+		m.takes("a", time.Second/170)
+		for _, at := range []time.Duration{emptyEvery - 85*time.Second, emptyEvery - 80*time.Second} {
+			m.in(at, func() { m.submit(8_000, "a", 5*time.Second) })
+		}
+		m.run(16_000, time.Hour)
+		m.ended(16_000, 0, emptyEvery-85*time.Second+16_000*time.Second/170, 0.02)
+	})
+}
+
+// Operations that share an agent share its queue, whatever time each has.
+func TestTwoTimeoutsOfOneQueue(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1, skips)
+		m.takes("long", time.Second/170)
+		m.takes("short", time.Second/170)
+		for range 3_000 {
+			m.submit(1, "long", time.Minute)
+			m.submit(1, "short", time.Second)
+		}
+		m.run(6_000, time.Hour)
+		m.ended(6_000, 0, 6_000*time.Second/170, 0.1)
+	})
+}
+
 // More than the agent takes, for a long time.
 func TestAnOverload(t *testing.T) {
 	all(t, func(t *testing.T, lanes int, skips bool) {
@@ -298,19 +381,23 @@ func TestLongWork(t *testing.T) {
 // An agent that is away is probed, and goes on when it is back.
 func TestAway(t *testing.T) {
 	all(t, func(t *testing.T, lanes int, skips bool) {
-		const gone = 10 * time.Minute
+		const gone = time.Hour
 		m := newModel(t, lanes, 1, skips)
 		m.takes("a", time.Second/170)
 		m.away = true
 		m.submit(5_000, "a", 5*time.Second)
 		m.run(5_000, gone)
-		if m.expired > 300+50*lanes {
-			t.Errorf("%d attempts expired of an agent that is away", m.expired)
+		if m.failed > 0 {
+			t.Errorf("%d failed, as their agent was away", m.failed)
 		}
 		m.away, m.began = false, m.now
 		m.agent()
 		m.run(5_000, time.Hour)
-		m.ended(5_000, m.expired, 5_000*time.Second/170+20*time.Second, 0)
+		works := 5_000 * time.Second / 170
+		if !skips { // it does what has expired, too
+			works += time.Duration(m.expired) * time.Second / 170
+		}
+		m.ended(5_000, m.expired, works+20*time.Second, 0)
 	})
 }
 
@@ -335,7 +422,7 @@ func TestASlowAgent(t *testing.T) {
 		m.submit(640, "a", 5*time.Second)
 		m.run(640, 2*time.Hour)
 		t.Logf("%d done, %d failed, %d expired, %d late, %s", m.done, m.failed, m.expired, m.late, m.last.Sub(m.began))
-		if m.done < 480 || m.done+m.failed != 640 {
+		if m.failed > max(4, lanes*5/8) || m.done+m.failed != 640 {
 			t.Errorf("%d of 640 are done, %d failed", m.done, m.failed)
 		}
 	})
@@ -364,7 +451,7 @@ func TestTwoTimeouts(t *testing.T) {
 		m.submit(4_000, "short", time.Second)
 		m.run(8_000, 2*time.Hour)
 		t.Logf("%d done, %d failed, %d expired, %d late, %s", m.done, m.failed, m.expired, m.late, m.last.Sub(m.began))
-		if m.done < 7_000 || m.done+m.failed != 8_000 {
+		if m.failed > 40 || m.done+m.failed != 8_000 {
 			t.Errorf("%d of 8000 are done, %d failed", m.done, m.failed)
 		}
 	})

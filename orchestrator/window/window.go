@@ -15,6 +15,7 @@ package window
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -31,11 +32,18 @@ const (
 	probeFirst, probeLongest = time.Second, 15 * time.Second
 	// slowest is the rate, in requests a second, at which an agent is asked at least.
 	slowest = 1.0 / 60
-	// Those of all instances let their windows run empty at the same time, by the clock:
-	// else an operation is never seen that did not queue.
-	emptyEvery, emptyLongest = 5 * time.Minute, 10 * time.Second
+	// Those of all instances let the windows of an agent for which something waits, and
+	// whose answers queue, run empty at the same time, by the clock: else an operation is
+	// never seen that did not queue. In so many times as long as the last one queued they
+	// have run empty, and one of each operation leaves before the others do. It takes the
+	// inverse of a part of the time at most.
+	emptyEvery, emptyPart, emptyAfter, probing = 5 * time.Minute, 20, 1.2, 500 * time.Millisecond
 	// lateLeast and lateLongest bound how long after a late answer others may follow.
 	lateLeast, lateLongest = 10 * time.Second, 2 * time.Minute
+	// idlesAfter is how long a rate is kept that is not needed.
+	idlesAfter = 5 * time.Second
+	// endsLate is how much later than after twice its timeout an attempt may end.
+	endsLate = time.Minute
 )
 
 // Window is what is under way at an agent, as far as one lane asked for it. Times are
@@ -43,21 +51,28 @@ const (
 // concurrent use.
 type Window struct {
 	rate       float64 // requests a second
+	believed   float64 // the rate of an agent of which nothing is known
+	most       int     // under way at a time, 0 for any number
 	operations map[string]*operation
 
 	last time.Time // when a request left
-	cut  time.Time // when the rate was lowered because an attempt expired
+	// used is the longest queue since a time, and needed says that something waited.
+	used   float64
+	since  time.Time
+	needed bool
+	cut    time.Time // when the rate was lowered because an attempt expired
 
 	// A round ends with the answer to what was asked in it.
 	round   time.Time
 	least   float64 // how long answers of the round queued, as a part of what they may
 	growing bool
 
+	out     []requests // what is under way, in the order in which it was asked for
 	newest  time.Time  // of what was answered, when it was asked
-	behind  []requests // those that were asked for after that, in order
 	expired time.Time  // of what expired, when it was asked
 	silence int        // attempts that expired since an answer to one that was asked later
 	probe   time.Duration
+	away    time.Time // since when it counts as away
 
 	// late are attempts that expired, and that the agent may still work on: while answers
 	// to such ones come.
@@ -65,8 +80,15 @@ type Window struct {
 	lateAt  time.Time
 	lateFor time.Duration
 
-	epoch   int64 // of emptyEvery
-	emptied time.Time
+	// jitter is what a pause is multiplied with until the next request leaves: else all lanes
+	// ask at the same time.
+	jitter float64
+	draws  *rand.Rand
+
+	epoch  int64         // of emptyEvery
+	queued time.Duration // what was answered last
+	// empty is when it has run empty, and reopens when all goes on.
+	empty, reopens time.Time
 }
 
 // operation is what one operation of an agent takes.
@@ -75,28 +97,34 @@ type operation struct {
 	behind       int           // of those that are out, after the newest that was answered
 	last         time.Time     // when a request left
 	timeout      time.Duration // the shortest of these
-	work         time.Duration // of the quickest answer, -1 if there was none
+	known        time.Time     // when the one was asked for whose answer it is; zero if there was none
+	work         time.Duration // of the quickest answer; by the clocks of both sides, so it may be negative
 	rate         float64       // answers a second
 	at           time.Time     // of the last answer
 }
 
-// requests are some of one operation that were asked for at one time.
+// requests are some of one operation that were asked for at one time, and when they
+// have ended at the latest.
 type requests struct {
-	asked time.Time
-	of    *operation
-	n     int
+	asked, until time.Time
+	of           *operation
+	n            int
 }
 
 // New returns a window for an agent of which nothing is known but that it may take so
-// many requests a second.
-func New(rate float64) *Window {
-	return &Window{rate: rate, operations: make(map[string]*operation), least: math.Inf(1), growing: true}
+// many requests a second. At most so many are under way at a time; 0 is any number. Those
+// of other lanes have other seeds, and so pauses of other lengths.
+func New(rate float64, most int, seed uint64) *Window {
+	return &Window{
+		rate: rate, believed: rate, most: most, operations: make(map[string]*operation), least: math.Inf(1), growing: true,
+		jitter: 1, draws: rand.New(rand.NewPCG(seed, 0)),
+	}
 }
 
 func (w *Window) operation(name string) *operation {
 	o := w.operations[name]
 	if o == nil {
-		o = &operation{timeout: math.MaxInt64, work: -1}
+		o = &operation{timeout: math.MaxInt64}
 		w.operations[name] = o
 	}
 	return o
@@ -111,29 +139,48 @@ func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o.rest()
 }
 
-// Asked says that a request leaves now.
-func (w *Window) Asked(name string, timeout time.Duration, now time.Time) {
-	w.add(name, timeout, now, 1)
+// Asked says that a request leaves now. By the time at which it was asked the window
+// knows it again: an earlier one, if its timeout is cut short.
+func (w *Window) Asked(name string, timeout time.Duration, asked, now time.Time) {
+	w.idles(now)
+	w.Known(name, timeout, asked)
+	w.used, w.needed = max(w.used, w.queue(now)), w.needed || w.waiting() > 0
 	w.last, w.operation(name).last = now, now
+	w.jitter = 0.5 + w.draws.Float64()
 }
 
-// Known says that so many are under way, whoever asked for them, if those are more than
-// were asked for here.
-func (w *Window) Known(name string, timeout time.Duration, out int, now time.Time) {
-	if more := out - w.operation(name).out; more > 0 {
-		w.add(name, timeout, now, more)
-	}
-}
-
-func (w *Window) add(name string, timeout time.Duration, asked time.Time, n int) {
-	o := w.operation(name)
-	o.out, o.behind = o.out+n, o.behind+n
-	o.timeout = min(o.timeout, timeout)
-	if last := len(w.behind) - 1; last >= 0 && w.behind[last].of == o && !asked.After(w.behind[last].asked) {
-		w.behind[last].n += n
+// idles takes back what a rate was raised to that nobody needs any more: it may have been
+// that of one lane while all others had nothing to ask for.
+func (w *Window) idles(now time.Time) {
+	if now.Sub(w.since) < idlesAfter {
 		return
 	}
-	w.behind = append(w.behind, requests{asked, o, n})
+	if now.Sub(w.last) >= idlesAfter {
+		w.used, w.needed = 0, false
+	}
+	if !w.needed {
+		w.rate = min(w.rate, max(w.believed, 2*w.used/w.allowance()))
+	}
+	w.since, w.used, w.needed = now, 0, false
+}
+
+// Known says that a request is under way, whoever asked for it.
+func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
+	o := w.operation(name)
+	o.out++
+	o.timeout = min(o.timeout, timeout)
+	i := len(w.out)
+	for i > 0 && asked.Before(w.out[i-1].asked) {
+		i--
+	}
+	if !asked.Before(w.newest) {
+		o.behind++
+	}
+	if i > 0 && w.out[i-1].of == o && w.out[i-1].asked.Equal(asked) {
+		w.out[i-1].n++
+		return
+	}
+	w.out = slices.Insert(w.out, i, requests{asked, asked.Add(2*timeout + endsLate), o, 1})
 }
 
 // Ended says that an attempt, which was asked for at a time, ended without an answer, and
@@ -142,16 +189,41 @@ func (w *Window) Ended(name string, asked time.Time) { w.remove(w.operation(name
 
 // remove takes out one that is not under way any more.
 func (w *Window) remove(o *operation, asked time.Time) {
-	o.out = max(0, o.out-1)
-	i, _ := slices.BinarySearchFunc(w.behind, asked, func(r requests, t time.Time) int { return r.asked.Compare(t) })
-	for ; i < len(w.behind) && w.behind[i].asked.Equal(asked); i++ {
-		if r := &w.behind[i]; r.of == o && r.n > 0 {
-			r.n--
-			o.behind--
+	for i := w.from(asked); i < len(w.out) && w.out[i].asked.Equal(asked); i++ {
+		if r := &w.out[i]; r.of == o {
+			if w.less(r, 1); r.n == 0 {
+				w.out = slices.Delete(w.out, i, i+1)
+			}
 			break
 		}
 	}
 	o.rest()
+}
+
+// less takes out some that were asked for at one time.
+func (w *Window) less(r *requests, n int) {
+	r.n -= n
+	if r.of.out -= n; !r.asked.Before(w.newest) {
+		r.of.behind -= n
+	}
+}
+
+// from is where those begin that were asked for at a time or later.
+func (w *Window) from(asked time.Time) int {
+	i, _ := slices.BinarySearchFunc(w.out, asked, func(r requests, t time.Time) int { return r.asked.Compare(t) })
+	return i
+}
+
+// forget takes out those of which nobody said how they ended: they have.
+func (w *Window) forget(now time.Time) {
+	w.out = slices.DeleteFunc(w.out, func(r requests) bool {
+		ended := r.until.Before(now)
+		if ended {
+			w.less(&r, r.n)
+			r.of.rest()
+		}
+		return ended
+	})
 }
 
 // taken says that the agent has taken what was asked for before a time: it answered what
@@ -160,12 +232,10 @@ func (w *Window) taken(asked time.Time) {
 	if !asked.After(w.newest) {
 		return
 	}
-	w.newest = asked
-	n := 0
-	for ; n < len(w.behind) && w.behind[n].asked.Before(asked); n++ {
-		w.behind[n].of.behind -= w.behind[n].n
+	for i := w.from(w.newest); i < len(w.out) && w.out[i].asked.Before(asked); i++ {
+		w.out[i].of.behind -= w.out[i].n
 	}
-	w.behind = w.behind[n:]
+	w.newest = asked
 }
 
 // rest forgets the timeouts of what is not under way any more, and does not wait.
@@ -229,49 +299,100 @@ func (w *Window) Size() float64 { return w.rate * w.allowance() }
 func (w *Window) Away() bool { return w.silence > silent }
 
 // Free is how many more of an operation may leave now, with such a timeout. If none, an
-// answer may make room, or time.
-func (w *Window) Free(name string, timeout time.Duration, now time.Time) int {
+// answer may make room; and so does time, if again is not zero.
+func (w *Window) Free(name string, timeout time.Duration, now time.Time) (n int, again time.Time) {
+	n, again = w.free(name, timeout, now)
+	if w.most > 0 {
+		n = min(n, max(0, w.most-w.Out()))
+	}
+	if n > 0 || !again.After(now) {
+		again = time.Time{}
+	}
+	return n, again
+}
+
+func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int, again time.Time) {
 	o := w.operation(name)
 	allowance := o.allowance(min(o.timeout, timeout))
 	if w.last.After(now) { // the clock was set back
 		w.last, o.last = now, now
 	}
 	if epoch := now.UnixMilli() / emptyEvery.Milliseconds(); epoch != w.epoch {
-		w.epoch, w.emptied = epoch, now.Add(emptyLongest)
+		w.epoch = epoch
+		w.forget(now)
+		w.runEmpty()
+	}
+	switch {
+	case now.Before(w.reopens) && now.Before(w.empty):
+		return 0, w.empty
+	case now.Before(w.reopens): // nothing else queues
+		w.round, w.growing = now, false
+		return one(o.last.Before(w.empty)), w.reopens
 	}
 	queue := w.queue(now)
-	if w.emptied.After(now) {
-		if queue >= 2 {
-			return 0
-		}
-		for _, o := range w.operations {
-			o.work = -1
-		}
-		w.emptied, w.growing = time.Time{}, false
-	}
-	size := w.rate * min(w.allowance(), allowance.Seconds())
-	late := w.late > 0 && now.Sub(w.lateAt) < w.lateFor
-	paced := time.Duration(float64(time.Second) / w.rate)
+	least := min(w.allowance(), allowance.Seconds())
+	size := w.rate * least
+	lateUntil := w.lateAt.Add(w.random(w.lateFor))
+	late := w.late > 0 && now.Before(lateUntil)
+	paced := w.random(time.Duration(float64(time.Second) / w.rate))
 	switch {
 	case late && (w.Away() || size < float64(w.late)):
-		return 0
+		return 0, lateUntil
 	case late:
 		queue += float64(w.late)
 	}
+	alone := o.last.Add(max(paced, allowance)) // others may take for ever: what is quick finds out
 	switch {
 	case w.Away():
-		pause := w.probe
+		pause := w.random(w.probe)
 		if w.lateAt.After(w.last) { // it is there, and far behind
 			pause = max(pause, paced)
 		}
-		return one(w.Out() == 0 && now.Sub(w.last) >= pause)
-	case o.out == 0: // others may take for ever: what is quick finds out
-		return max(one(now.Sub(o.last) >= max(paced, allowance)), within(size, queue))
-	case size < 1:
-		return one(queue < 1 && now.Sub(w.last) >= paced)
+		if o.out > 0 {
+			return 0, again
+		}
+		again = w.last.Add(pause)
+		return one(!now.Before(again)), again
+	case o.out == 0 && !now.Before(alone):
+		return max(1, within(size, queue)), again
+	case size < 1 && w.quiet(least):
+		return 1, again
+	case size < 1 && queue < 1:
+		again = w.last.Add(paced)
+		return one(!now.Before(again)), again
+	case o.out == 0:
+		again = alone
 	}
-	return within(size, queue)
+	if size < 1 {
+		return 0, again
+	}
+	return within(size, queue), again
 }
+
+// quiet says that the agent has nothing of the lane, and that what it answered last had
+// not queued: who asks it one at a time waits for nothing.
+func (w *Window) quiet(allowance float64) bool {
+	return len(w.out) == 0 && w.silence == 0 && w.late == 0 && w.queued.Seconds() < slack*allowance
+}
+
+// runEmpty has the window run empty from the beginning of the epoch on, if it must.
+func (w *Window) runEmpty() {
+	longest := time.Duration(w.allowance() * float64(time.Second))
+	if w.waiting() == 0 || float64(w.queued) < idle*float64(longest) {
+		return
+	}
+	takes := time.Duration(emptyAfter * float64(min(w.queued, longest)))
+	for every := int64(1); time.Duration(every)*emptyEvery < emptyPart*takes; every *= 2 {
+		if w.epoch%(2*every) != 0 {
+			return
+		}
+	}
+	w.empty = time.UnixMilli(w.epoch * emptyEvery.Milliseconds()).Add(takes)
+	w.reopens = w.empty.Add(max(takes/6, probing))
+}
+
+// random is a pause of about d.
+func (w *Window) random(d time.Duration) time.Duration { return time.Duration(w.jitter * float64(d)) }
 
 func within(size, queue float64) int { return int(min(max(0, size-queue), most)) }
 
@@ -289,20 +410,20 @@ func one(may bool) int {
 // there at another, was answered in time, by a reply that was written at a third.
 func (w *Window) Answered(name string, asked, there, written, now time.Time) {
 	o := w.operation(name)
-	allowance := o.allowance(o.timeout) // while it is known
+	allowance := w.allowance() // of all that is under way, this one too
 	w.remove(o, asked)
 	w.taken(asked)
-	took := max(0, written.Sub(there))
-	if o.work < 0 || took < o.work {
-		o.work = took
+	took := written.Sub(there)
+	if o.known.IsZero() || took < o.work || o.known.Before(w.empty) && !asked.Before(w.empty) {
+		o.known, o.work = asked, took
 	}
-	over := max(1, 2*o.work.Seconds())
+	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
-	o.at = now
+	o.at, w.queued = now, took-o.work
 	if !asked.Before(w.expired) {
 		w.silence, w.probe, w.late = 0, 0, 0
 	}
-	queued := float64(took-o.work) / float64(max(allowance, 1))
+	queued := (took - o.work).Seconds() / max(allowance, 1e-9)
 	w.least = min(w.least, queued)
 	if asked.After(w.round) {
 		if w.least > 1 {
@@ -334,7 +455,12 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 	}
 	w.silence++
 	if w.Away() {
-		w.probe = min(max(2*w.probe, timeout, probeFirst), max(probeLongest, timeout))
+		if w.probe == 0 || asked.After(w.away) { // it was a probe
+			w.probe = min(max(2*w.probe, timeout, probeFirst), probeLongest)
+		}
+		if w.silence == silent+1 {
+			w.away = now
+		}
 		return
 	}
 	if asked.After(w.cut) {

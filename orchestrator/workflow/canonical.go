@@ -25,6 +25,7 @@ type (
 		With      *Expression    `json:"with,omitempty"`
 		UndoWith  *Expression    `json:"undoWith,omitempty"`
 		Timeout   duration       `json:"timeout"`
+		Queue     *duration      `json:"queue,omitempty"`
 		Retry     canonicalRetry `json:"retry"`
 		Exhausted Exhausted      `json:"exhausted"`
 		Wait      *canonicalWait `json:"wait,omitempty"`
@@ -48,6 +49,14 @@ func (d duration) MarshalText() ([]byte, error) {
 	return []byte(time.Duration(d).String()), nil
 }
 
+// optional is nil for what the file does not have.
+func optional(d time.Duration) *duration {
+	if d == 0 {
+		return nil
+	}
+	return (*duration)(&d)
+}
+
 // MarshalJSON returns the canonical form: the file as JSON on one line, every
 // default spelled out. Files that mean the same have the same canonical bytes,
 // and parsing them gives an equal workflow. It never fails.
@@ -56,16 +65,13 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 		Workflow: w.Name, Version: w.Version, Overdue: w.Overdue, Input: w.Input,
 		Steps: make([]canonicalStep, len(w.Steps)),
 	}
-	if w.Deadline > 0 {
-		deadline := duration(w.Deadline)
-		c.Deadline = &deadline
-	}
+	c.Deadline = optional(w.Deadline)
 	for i, s := range w.Steps {
 		c.Steps[i] = canonicalStep{
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
 			After: append([]string{}, s.After...), // [], never null
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
-			Timeout: duration(s.Timeout),
+			Timeout: duration(s.Timeout), Queue: optional(s.Queue),
 			Retry: canonicalRetry{
 				Attempts:   s.Retry.Attempts,
 				Backoff:    duration(s.Retry.Backoff),

@@ -33,9 +33,9 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkAgent says what is wrong with the name of an agent. It becomes a part
+// CheckAgent says what is wrong with the name of an agent. It becomes a part
 // of the name of a Kafka topic, and has the form of one.
-func checkAgent(name string) error {
+func CheckAgent(name string) error {
 	const form = "it becomes part of a topic's name: use letters, digits, '.', '_' and '-'"
 	switch {
 	case name == "":

@@ -110,7 +110,7 @@ func (r *reader) step(n ast.Node) draft {
 	var wait ast.Node
 	given := r.mapping(n, "a step", []field{
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
-		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", checkAgent) }},
+		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
 		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
 		{"after", func(n ast.Node) { d.after, d.chain = r.after(n), false }},
@@ -118,6 +118,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"with", func(n ast.Node) { d.with = r.scalar(n, "with", "with: '{\"amount\": input.total}'") }},
 		{"undoWith", func(n ast.Node) { d.undoWith = r.scalar(n, "undoWith", "undoWith: 'steps.charge.output'") }},
 		{"timeout", func(n ast.Node) { r.duration(n, "timeout", 1, &d.Timeout) }},
+		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &d.Queue) }},
 		{"retry", func(n ast.Node) { r.retry(n, &d.Retry) }},
 		{"exhausted", func(n ast.Node) { d.Exhausted = r.oneOf(n, "exhausted", exhaustedValues) }},
 		{"wait", func(n ast.Node) { wait = n }},

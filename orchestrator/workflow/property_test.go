@@ -143,6 +143,9 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 			Retry:     drawRetry(t),
 			Exhausted: rapid.SampledFrom([]workflow.Exhausted{workflow.ExhaustedError, workflow.ExhaustedCompensate, workflow.ExhaustedWait}).Draw(t, "exhausted"),
 		}
+		if rapid.Bool().Draw(t, "has queue") {
+			s.Queue = drawDuration(t, "queue", 1, years)
+		}
 		if rapid.Bool().Draw(t, "has undo") {
 			s.Undo = operations.Draw(t, "undo")
 		}
@@ -193,6 +196,9 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 			}
 		}
 		slices.Sort(keys) // rapid must draw the same again
+		if s.Queue > 0 {
+			keys = append(keys, fmt.Sprintf("queue: %v", s.Queue))
+		}
 		if s.Undo != "" {
 			keys = append(keys, fmt.Sprintf("undo: '%s'", strings.ReplaceAll(s.Undo, "'", "''")))
 		}

@@ -43,6 +43,7 @@ type Step struct {
 	When, With, UndoWith *Expression
 
 	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0
+	Queue     time.Duration // how long an attempt may wait until its agent can be asked; 0 is for ever
 	Retry     Retry
 	Exhausted Exhausted
 	Wait      Wait // zero unless Exhausted is [ExhaustedWait]
@@ -81,11 +82,16 @@ func ID(name string, version int) string {
 
 // Level is the newest level of the language that this release runs. What is added to
 // the language is of the next one.
-const Level = 1
+const Level = 2
 
 // Level is the lowest level of the language that has all that the workflow uses: it
 // is registered only once every member of the group runs it.
-func (w *Workflow) Level() int { return 1 }
+func (w *Workflow) Level() int {
+	if slices.ContainsFunc(w.Steps, func(s Step) bool { return s.Queue > 0 }) {
+		return 2
+	}
+	return 1
+}
 
 // ID is the workflow's key on the workflows topic.
 func (w *Workflow) ID() string { return ID(w.Name, w.Version) }

@@ -49,6 +49,15 @@ func TestLookups(t *testing.T) {
 	}
 }
 
+// What a level added needs that level, and what was there before needs none.
+func TestLevels(t *testing.T) {
+	for step, level := range map[string]int{"queue: 1h": 2, "timeout: 1h": 1} {
+		if got := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, agent: phone, "+step+"}]}").Level(); got != level {
+			t.Errorf("%s needs level %d, and not %d", step, level, got)
+		}
+	}
+}
+
 func TestCanonicalBytesSurviveEncodingJSON(t *testing.T) {
 	w := mustParse(t, `{workflow: ping, steps: [{name: call, agent: phone, do: "a<b>&c"}]}`)
 	got, err := json.Marshal(w)
@@ -86,6 +95,6 @@ steps:
 	fmt.Println(err)
 	// Output:
 	// ping.yaml:4:5: the step has no "agent"; add it
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, agent, do, undo, after, when, with, undoWith, timeout, retry, exhausted, wait
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

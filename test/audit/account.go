@@ -122,7 +122,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		a.begun[taskOf(e)] = e.Attempt
 	case events.StepFailed, events.UndoFailed:
 		// One that could not even begin needs no reply.
-		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
+		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "queue-expired" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
 			s.replied(a, e)
 		}
 	case events.StepCompleted, events.UndoCompleted, events.ReplyDiscarded:

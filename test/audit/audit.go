@@ -149,12 +149,10 @@ func (n *namespace) books(a Audit) *Books {
 		for _, wrong := range a.refusedForNothing(history, n.topics, func(topic string) bool { return n.partitions[topic] > 0 }) {
 			report("%s", wrong)
 		}
-		if gone[id] != nil {
-			if b.Messages[id] == nil {
-				b.Messages[id] = new(oracle.Messages)
-			}
-			b.Messages[id].Gone = gone[id]
+		if b.Messages[id] == nil {
+			b.Messages[id] = new(oracle.Messages)
 		}
+		b.Messages[id].Gone, b.Messages[id].Old = gone[id], b.Ledgers[id].Old
 		if err := oracle.CheckMessages(history, b.Messages[id]); err != nil {
 			n.Error(err)
 		}

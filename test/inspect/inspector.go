@@ -95,6 +95,9 @@ func (in *Inspector) Check(t T, p *Partition) {
 	}
 	in.sent = len(p.Messages)
 	for id := range fresh {
+		if m := in.Messages[id]; m != nil && in.Ledgers[id] != nil {
+			m.Old = in.Ledgers[id].Old
+		}
 		must(t, oracle.CheckMessages(in.Histories[id], in.Messages[id]))
 		CheckTopics(t, p.Topics, id, in.Histories[id], in.Statuses[id])
 	}
@@ -298,7 +301,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 		State: projections.StepState(says.State), Attempt: says.Attempt,
 		FailureCount: says.Failures, Tried: says.Tried, Round: says.Round, Resubmissions: says.Resubmissions,
 		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key,
-		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done,
+		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful,
 	}
 	if len(got.Errors) == 0 && len(kept) == 0 {
 		want.Errors = got.Errors

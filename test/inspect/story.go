@@ -85,6 +85,9 @@ func Fields(e *events.Event) string {
 	if e.ToUndo {
 		b.WriteString(" undo")
 	}
+	if e.Uncounted {
+		b.WriteString(" uncounted")
+	}
 	if e.SameKey {
 		b.WriteString(" same-key")
 	}

@@ -32,6 +32,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.ends(e, w)
 		}
 		l.fails(e, w, failed)
+		s.MayHaveRun = s.MayHaveRun || l.untold(e)
 	case events.StepExpired:
 		l.ends(e, w)
 		l.fails(e, w, expired)
@@ -126,9 +127,10 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		want := s.undone().Outcome
 		l.rule("C1", e.Outcome == want, "its outcome is %q, and must be %q", e.Outcome, want)
 		l.start(e, s, w, true)
+		w.single = w.single || l.Format < events.KeysFormat
 	case events.UndoCompleted:
 		l.ends(e, w)
-		w.Last = nil
+		w.Last, w.Doubtful = nil, false
 		if w.Done++; w.Done < len(s.acts()) { // the next is another matter
 			w.end(notStarted)
 			w.Tried, w.Round, w.Resubmissions, w.Input, w.renewed = 0, 0, 0, nil, true
@@ -144,9 +146,11 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 			l.ends(e, w)
 		}
 		l.fails(e, w, failed)
+		w.Doubtful = w.Doubtful || l.untold(e)
 	case events.UndoExpired:
 		l.ends(e, w)
 		l.fails(e, w, expired)
+		w.Doubtful = l.keyed
 	case events.UndoRetried:
 		l.retry(e, s, w)
 	case events.UndoSkipped:
@@ -173,7 +177,7 @@ func (l *Ledger) mayDo(e *events.Event, s *Step) {
 func (l *Ledger) cannotBegin(e *events.Event, s *Step, w *Work, undo bool) {
 	l.goesOn()
 	l.begins(e, w)
-	w.prevented = l.prevented(e.Error, s, w, undo)
+	w.prevented = l.prevented(e, s, w, undo)
 	w.Attempt = e.Attempt
 }
 
@@ -249,10 +253,15 @@ func (l *Ledger) asked(e *events.Event, s *Step, w *Work, undo bool) {
 // do so later.
 const requestRefused = "request-refused"
 
-// prevented: an attempt could not even begin. Kafka would not take its request,
-// which is on trust, or one of its expressions fails.
-func (l *Ledger) prevented(fault *events.Error, s *Step, w *Work, undo bool) Cause {
-	l.rule("A5", fault != nil && fault.Permanent == (fault.Code != requestRefused) && fault.Step == s.Name, "it did not run, and its error is %+v", fault)
+// queueExpired is the code of an attempt whose agent could not be asked for as long as
+// it may wait.
+const queueExpired = "queue-expired"
+
+// prevented: an attempt could not even begin. Kafka would not take its request, or its
+// agent could not be asked for too long, which are on trust, or one of its expressions fails.
+func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
+	fault := e.Error
+	l.rule("A5", fault != nil && fault.Permanent == (fault.Code == "bad-expression") && fault.Step == s.Name, "it did not run, and its error is %+v", fault)
 	if fault == nil {
 		return ""
 	}
@@ -267,9 +276,13 @@ func (l *Ledger) prevented(fault *events.Error, s *Step, w *Work, undo bool) Cau
 		}
 	}
 	switch unjudged := s.def == nil || errors.Is(err, errUnjudged); fault.Code {
-	case requestRefused:
+	case requestRefused, queueExpired:
 		l.rule("S3", err == nil && runs || unjudged, "it was not to be asked for: it is to run: %t, %v", runs, err)
-		return ByRefusal
+		if fault.Code == requestRefused {
+			return ByRefusal
+		}
+		l.rule("V2", s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue))), "it waits since %v, and may for longer", w.Due)
+		return ByWaiting
 	case "bad-expression":
 		l.rule("S4", err != nil || unjudged, "none of its expressions fails")
 		return ByExpression
@@ -314,9 +327,18 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 	fault := *e.Error
 	fault.Attempt = e.Attempt
 	w.Errors = append(w.Errors, fault)
-	w.Tried++
+	l.rule("V5", !e.Uncounted || state == expired && l.Format >= events.UncountedFormat, "it is not counted, in format %d", l.Format)
+	if !e.Uncounted {
+		w.Tried++
+	}
 	w.Failures++
 	l.Failures++
+}
+
+// untold: an answer that is no good says nothing of whether it was done, which counts
+// since format 3.
+func (l *Ledger) untold(e *events.Event) bool {
+	return l.keyed && e.Error != nil && slices.Contains(untoldCodes, e.Error.Code)
 }
 
 // retry: below the threshold, and after a wait that the workflow allows.
@@ -327,6 +349,7 @@ func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 		l.awaits(e, s, w)
 		return
 	}
+	l.rule("P4", e.Reason == "", "it does not wait for anybody: %s", e.Reason)
 	l.rule("V3", w.broken() && w.Due.IsZero(), "it is %s, and its next attempt is due at %v", w.State, w.Due)
 	l.rule("A5", w.Last == nil || !w.Last.Permanent, "its error is permanent")
 	l.rule("V5", e.Round == 0 || e.Round == w.Round+1, "round %d follows %d", e.Round, w.Round)
@@ -350,9 +373,10 @@ func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 }
 
 // awaits: the turn of a step, or of its undo, has come, and it begins as soon as its
-// agent is back. That the agent is away is on trust.
+// agent is back. That the agent is away is on trust, and so is who it is: an order begins but so much at a time.
 func (l *Ledger) awaits(e *events.Event, s *Step, w *Work) {
 	l.rule("V3", w.Due.IsZero() && e.Due.Equal(events.Time(e.At)) && e.Round == 0, "it waits for its agent until %v, and did until %v", e.Due, w.Due)
+	l.rule("P4", (e.Reason != "") == (l.Format >= events.WaitsFormat), "it waits for the reason %q, in format %d", e.Reason, l.Format)
 	if e.Type == events.UndoRetried {
 		l.mayUndo(s)
 	} else {

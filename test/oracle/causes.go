@@ -11,12 +11,13 @@ import (
 // Cause is what brought an order into Error, as far as its history tells.
 type Cause string
 
-// The causes. Only a refusal is on trust: what Kafka would have taken stands in
-// no history. A suite whose topics are all there can want none.
+// The causes. Only a refusal, and that an agent could not be asked, are on trust: what
+// Kafka would have taken stands in no history. A suite whose topics are all there can want none.
 const (
 	ByAgent      Cause = "an agent's error"
 	BySilence    Cause = "an attempt that expired"
 	ByRefusal    Cause = "a refusal of Kafka"
+	ByWaiting    Cause = "an agent that could not be asked for too long"
 	ByExpression Cause = "an expression that fails"
 	ByDeadline   Cause = "the order's deadline"
 	ByAbsence    Cause = "a workflow that is gone"
@@ -24,7 +25,7 @@ const (
 )
 
 // Causes lists them.
-var Causes = []Cause{ByAgent, BySilence, ByRefusal, ByExpression, ByDeadline, ByAbsence, ByPanic}
+var Causes = []Cause{ByAgent, BySilence, ByRefusal, ByWaiting, ByExpression, ByDeadline, ByAbsence, ByPanic}
 
 // causes holds that going to Error is earned by what stands in the history.
 func (l *Ledger) causes(e *events.Event) []Cause {
@@ -48,7 +49,7 @@ func (l *Ledger) causes(e *events.Event) []Cause {
 		if _, err := l.runsNow(s); err == nil { // whether it is to run at all is asked first
 			l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 		}
-		return []Cause{l.prevented(e.Error, s, &s.Work, false)}
+		return []Cause{l.prevented(e, s, &s.Work, false)}
 	}
 	return nil
 }
@@ -122,6 +123,10 @@ func (l *Ledger) refused(e *events.Event) {
 	case events.CommandResume:
 		earned = !l.Paused
 	case events.CommandResubmit, events.CommandSkipStep:
+		if strings.Contains(e.Reason, "keeps its idempotency key") {
+			earned = l.keepsOne()
+			break
+		}
 		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
 			l.hasAllKeys() && strings.Contains(e.Reason, "sameKey") || !l.mayRepair(e)
 	}
@@ -132,6 +137,14 @@ func (l *Ledger) refused(e *events.Event) {
 func (l *Ledger) hasAllKeys() bool {
 	return slices.ContainsFunc(l.Steps, func(s *Step) bool {
 		return l.Toward == "" && s.broken() && s.MayHaveRun && len(s.Earlier)+1 >= maxKeys
+	})
+}
+
+// keepsOne says that something failed, and is asked for again under the key of before.
+func (l *Ledger) keepsOne() bool {
+	return l.Format >= events.KeysFormat && slices.ContainsFunc(l.Steps, func(s *Step) bool {
+		w := l.wanted(s)
+		return w.broken() && w.Key != "" && (s.def == nil || !w.answered(s.def))
 	})
 }
 

@@ -95,8 +95,12 @@ func (l *Ledger) resubmit(e *events.Event) {
 		if w.broken() {
 			w.State, w.Tried, w.Round, w.Due = notStarted, 0, 0, time.Time{}
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
+				if l.keyed && w == s.Undo && w.single {
+					s.doubtAll()
+					w.single = false
+				}
 				w.Resubmissions++
-				w.renewed = true
+				w.renewed, w.Doubtful = true, false
 			}
 		}
 	}

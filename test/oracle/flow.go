@@ -33,6 +33,7 @@ type FlowStep struct {
 	With      string   `json:"with"`
 	UndoWith  string   `json:"undoWith"`
 	Timeout   Duration `json:"timeout"`
+	Queue     Duration `json:"queue"`
 	Exhausted string   `json:"exhausted"`
 	Retry     struct {
 		Attempts   int      `json:"attempts"`

@@ -43,6 +43,8 @@ type Ledger struct {
 	// Format is that of the order's partition, if whoever reads the journal says so,
 	// else the newest.
 	Format int
+	// Old is how many of its events are of before format 3.
+	Old uint64
 	// Pardon, where it is set, is called by a rule that is broken, and says whether
 	// it is not to hold: so a test finds out who misses it.
 	Pardon func() bool
@@ -53,6 +55,7 @@ type Ledger struct {
 	errored, ended bool
 	before         before          // what its release makes of an order that is held
 	seen           map[string]bool // the inputs that were held or discarded
+	keyed          bool            // since format 3: under which keys its steps may have run
 	released       bool            // the last input that waited is decided on
 	diverted       bool            // the caller's topic was refused
 	find           func(name string, version int) *Flow
@@ -114,6 +117,7 @@ func (l *Ledger) enter(e *events.Event) {
 		return
 	}
 	l.Seq = e.Seq
+	l.raised()
 
 	kind := string(e.Type)
 	switch {
@@ -160,6 +164,27 @@ func (l *Ledger) again(e *events.Event) {
 		decided = false
 	}
 	l.rule("V3", decided, "step %s is to be tried again", l.Steps[i].Name)
+}
+
+// raised: what was in doubt before format 3 is in doubt under every key that it has had,
+// for nobody noted which one it was.
+func (l *Ledger) raised() {
+	switch {
+	case l.Format < events.KeysFormat:
+		l.Old = l.Seq
+		return
+	case l.keyed:
+		return
+	}
+	l.keyed = true
+	for _, s := range l.Steps {
+		if s.undoing().Key == "" {
+			s.doubtAll()
+			continue
+		}
+		all := s.Undo.Errors
+		s.Undo.Doubtful = s.State != undone && slices.ContainsFunc(all[max(0, len(all)-maxErrors):], func(e events.Error) bool { return e.Code == "expired" })
+	}
 }
 
 // failure says that an attempt ended so.

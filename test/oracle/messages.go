@@ -21,6 +21,8 @@ type Messages struct {
 	Traces []string
 	// Gone are the numbers of the events whose requests somebody deleted.
 	Gone []uint64
+	// Old is how many of the order's events are of before format 3.
+	Old uint64
 }
 
 // Sort reads messages, and adds each to those of its order. Those about a
@@ -114,7 +116,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	if len(history) == 0 {
 		return fmt.Errorf("messages about an order without a history: %+v", m)
 	}
-	requests, statuses, alerts := expected(history, m.Gone)
+	requests, statuses, alerts := expected(history, m)
 	order := history[0].Order
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
@@ -151,12 +153,15 @@ func equal[M any](order, what string, got, want []M) error {
 	return nil
 }
 
-// expected is what must have been sent, from the events alone, but for what is gone.
-func expected(history []events.Event, gone []uint64) (requests []events.Request, statuses []events.Status, alerts []events.Alert) {
+// expected is what must have been sent, from the events, but for what is gone.
+func expected(history []events.Event, m *Messages) (requests []events.Request, statuses []events.Status, alerts []events.Alert) {
 	accepted := &history[0]
 	l := NewLedger(accepted.Order, nil)
 	for i := range history {
 		e := &history[i]
+		if l.Format = events.JournalFormat; e.Seq <= m.Old {
+			l.Format = events.KeysFormat - 1
+		}
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
 		say := func(word string, d *events.Detail) {
 			statuses = append(statuses, events.Status{Order: e.Order, Status: word, At: e.At, Detail: d})
@@ -181,7 +186,7 @@ func expected(history []events.Event, gone []uint64) (requests []events.Request,
 		case events.AlertRaised:
 			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At})
 		case events.StepStarted, events.UndoStarted:
-			if s := l.Step(e.Step); s != nil && !slices.Contains(gone, e.Seq) {
+			if s := l.Step(e.Step); s != nil && !slices.Contains(m.Gone, e.Seq) {
 				requests = append(requests, l.request(e, s))
 			}
 		}
@@ -233,6 +238,9 @@ func (l *Ledger) request(e *events.Event, s *Step) events.Request {
 		}
 		if act.Input != nil {
 			m.Input = act.Input
+		}
+		if !s.Undo.single || s.Resubmissions == 0 {
+			m.StepKey = l.key(s, false, act.Resubmissions)
 		}
 		if s.Undo.Input != nil {
 			m.Input = s.Undo.Input

@@ -39,7 +39,7 @@ func sent() []*kgo.Record {
 	}
 	undo := func(step string, attempt, completeBy int, key, outcome string) {
 		r := request(step, attempt, completeBy, key)
-		r.Operation, r.Undo, r.Outcome = "back", true, outcome
+		r.Operation, r.Undo, r.Outcome, r.StepKey = "back", true, outcome, "o/"+step
 		ask(r)
 	}
 	status := func(second int, word string, detail *events.Detail) {

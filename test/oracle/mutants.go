@@ -187,6 +187,7 @@ var changes = []struct {
 		}
 		return was != ""
 	}},
+	{"count changed of", func(e *events.Event) bool { e.Uncounted = !e.Uncounted; return e.Error != nil && e.Step != "" }},
 	{"same key for", func(e *events.Event) bool { e.SameKey = !e.SameKey; return e.Type == events.OrderResubmitted }},
 	{"new key for", func(e *events.Event) bool { e.NewKey = !e.NewKey; return e.Type == events.OrderResubmitted }},
 	{"fewer kept by", func(e *events.Event) bool { return fewer(&e.Kept) }},
@@ -331,6 +332,7 @@ var flowChanges = map[string]func(s *FlowStep){
 	"more rounds":                func(s *FlowStep) { s.Wait.Rounds++ },
 	"a longer back-off":          func(s *FlowStep) { s.Retry.Backoff, s.Retry.Max = 2*s.Retry.Backoff+1e9, 2*s.Retry.Max+1e9 },
 	"a longer wait":              func(s *FlowStep) { s.Wait.For = 2*s.Wait.For + 1e9 },
+	"a longer queue":             func(s *FlowStep) { s.Queue *= 2 },
 	"a longer timeout":           func(s *FlowStep) { s.Timeout *= 2 },
 	"exhausted: compensate":      func(s *FlowStep) { s.Exhausted = "compensate" },
 	"exhausted: error":           func(s *FlowStep) { s.Exhausted = "error" },

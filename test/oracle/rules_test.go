@@ -4,9 +4,29 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/waybill-dev/waybill/events"
 )
+
+// A new input is refused for what keeps the key under which its agent was asked, and for
+// nothing else.
+func TestAnInputIsRefusedWhereTheKeyStays(t *testing.T) {
+	for code, earned := range map[string]bool{"output-refused": true, "gone": false} {
+		fault := events.Error{Code: code, Permanent: true, Step: "a", Attempt: 1}
+		h := slices.Concat(history()[:2], []events.Event{
+			{Type: events.StepFailed, At: after(5), Step: "a", Attempt: 1, Error: &events.Error{Code: code, Permanent: true}},
+			{Type: events.OrderErrored, At: after(5), Step: "a", Reason: "why", Error: &events.Error{Code: code, Permanent: true}},
+			{Type: events.AlertRaised, At: after(5), Step: "a", Reason: "why", Action: "this", Errors: []events.Error{fault}},
+			{Type: events.CommandRefused, At: after(6), Operation: events.CommandResubmit, Step: "a", Reason: "step a keeps its idempotency key, and more"},
+		})
+		if err := follow(h); (err == nil) != earned {
+			t.Errorf("%s: %v", code, err)
+		}
+	}
+}
 
 // TestRulesNameTheirRequirements: every rule says for which requirement of
 // docs/pattern.md it is there, and none goes unseen.
@@ -43,10 +63,10 @@ func TestRulesNameTheirRequirements(t *testing.T) {
 	want := map[string]int{
 		"S1": 9, "S2": 5, "S3": 8, "S4": 3,
 		"A3": 3, "A4": 1, "A5": 4,
-		"V2": 3, "V3": 6, "V4": 2, "V5": 15, "V6": 1,
+		"V2": 4, "V3": 6, "V4": 2, "V5": 16, "V6": 1,
 		"T3": 2, "T4": 4, "T5": 3,
 		"C1": 15, "C2": 5, "C3": 5,
-		"P1": 5, "P2": 12, "P3": 22, "P4": 9,
+		"P1": 5, "P2": 12, "P3": 22, "P4": 11,
 
 		"again": 1, "asked": 1, "begins": 2, "causes": 1, "count": 3, "ends": 6, "free": 2, "goesOn": 8, "keys": 1, "locks": 5, "mayUndo": 3,
 		"overdue": 2, "passes": 1, "prevented": 2, "queue": 1, "refused": 1, "undosFailed": 1,

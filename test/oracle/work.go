@@ -24,7 +24,8 @@ const (
 type Step struct {
 	Name string
 	Work
-	// MayHaveRun says that an attempt expired, and none completed since.
+	// MayHaveRun says that an attempt expired, or its answer was no good, and none
+	// completed since.
 	MayHaveRun bool
 	// Earlier are the keys of before under which it may have run, oldest first.
 	Earlier []Act
@@ -47,8 +48,10 @@ type Work struct {
 	Last                     *events.Error  // of the last attempt, if it failed
 	Errors                   []events.Error // of all attempts
 	Unanswered               bool           // the last attempt expired
+	Doubtful                 bool           // of an undo: an attempt under its key expired, and none completed since
 	Done                     int            // of an undo: how many of the step's acts are undone, while others are not
 
+	single    bool  // of an undo: it began before format 3, and is one for all keys
 	renewed   bool  // the next attempt has another key
 	prevented Cause // of an undo: why the last attempt could not even begin
 }
@@ -75,6 +78,13 @@ func (s *Step) acts() []Act {
 	return all
 }
 
+// doubtAll: if the step may have run, it may have under each key that it has had.
+func (s *Step) doubtAll() {
+	for n := 0; s.MayHaveRun && n < s.Resubmissions; n++ {
+		s.Earlier = append(s.Earlier, Act{n, events.OutcomeUnknown, s.Input})
+	}
+}
+
 // undone is the act that is undone next, or now.
 func (s *Step) undone() Act {
 	if acts := s.acts(); s.undoing().Done < len(acts) {
@@ -84,12 +94,16 @@ func (s *Step) undone() Act {
 }
 
 // ownCodes are those of attempts that failed without an error of their agent.
-var ownCodes = []string{requestRefused, "bad-expression", "output-refused", "reply-too-large"}
+var ownCodes = append([]string{requestRefused, queueExpired, "bad-expression"}, untoldCodes...)
+
+// untoldCodes are those of attempts that were made, and of which it could not be said what
+// came of them.
+var untoldCodes = []string{"output-refused", "reply-too-large"}
 
 // answered says that nothing is left to try, because the agent answered the last attempt
-// with an error.
+// with an error; of an undo, that it answered all under its key.
 func (w *Work) answered(def *FlowStep) bool {
-	return w.State == failed && w.spent(def) && !slices.Contains(ownCodes, w.Last.Code)
+	return w.State == failed && !w.Doubtful && w.spent(def) && !slices.Contains(ownCodes, w.Last.Code)
 }
 
 func (w *Work) broken() bool { return w.State == failed || w.State == expired }

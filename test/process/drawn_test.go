@@ -33,7 +33,7 @@ import (
 // how often it is killed.
 func TestDrawnOrdersWhileDevIsKilled(t *testing.T) {
 	d := startDev(t)
-	w := draw(t, d.books.topics, d.kafka, d.client, d.http)
+	w := draw(t, d.books.topics, d.kafka, d.client, d.http, 0)
 	for range number(t, "WAYBILL_KILLS", 3) {
 		w.load.more(d.process, 10+rand.Int64N(40))
 		d.kill()
@@ -55,7 +55,7 @@ func TestDrawnOrdersWhileInstancesAreKilled(t *testing.T) {
 	one, two := c.serve("one"), c.serve("two")
 	one.ready(one.client)
 	two.ready(two.client)
-	w := draw(t, c.topics, c.broker.Brokers[0], one.client, one.http)
+	w := draw(t, c.topics, c.broker.Brokers[0], one.client, one.http, 0)
 	one.owned(one, two)
 	w.load.more(one.process, 60)
 	two.kill()
@@ -105,13 +105,15 @@ const (
 	drawnAgents = 3
 )
 
-func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client, http string) *drawn {
+// draw registers drawn workflows, of a level of the language at most, and has agents serve
+// them and orders come.
+func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client, http string, level int) *drawn {
 	t.Helper()
 	w := &drawn{T: t, seed: uint64(number(t, "WAYBILL_SEED", int(rand.Int32()))), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
 	t.Logf("WAYBILL_SEED=%d", w.seed)
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	for n := range drawnFlows {
-		drawing := world.Drawing{Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"}, Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond}
+		drawing := world.Drawing{Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"}, Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level}
 		source := drawing.Flow(func(_ string, n int) int { return by.IntN(n) })
 		t.Log(source)
 		registerSource(t, http, source)

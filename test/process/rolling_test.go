@@ -54,7 +54,7 @@ func TestRollingUpgrade(t *testing.T) {
 	// The whole pattern: agents that fail and are silent, undos, operators.
 	t.Run("drawn", func(t *testing.T) {
 		r := rollingFrom(t, broker, old)
-		w := draw(t, r.topics, broker.Brokers[0], r.instances[0].client, r.instances[0].http)
+		w := draw(t, r.topics, broker.Brokers[0], r.instances[0].client, r.instances[0].http, previousLevel)
 		r.rolls(rounds)
 		w.finish(r.instances[0].process)
 		w.check()

@@ -21,8 +21,12 @@ import (
 	"github.com/waybill-dev/waybill/test/kafka"
 )
 
-// previous is the commit of the release before this one.
-const previous = "ae33b53ae2456399996faec3f8a07a6ff7d61c7c"
+// previous is the commit of the release before this one, and previousLevel what it knows
+// of the language of workflows.
+const (
+	previous      = "ae33b53ae2456399996faec3f8a07a6ff7d61c7c"
+	previousLevel = 1
+)
 
 // The data of the release before are those of this one: what was in flight goes
 // on, and what waits for an operator can be repaired, whether the old release

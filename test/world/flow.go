@@ -20,6 +20,7 @@ type Drawing struct {
 	Agents  []string
 	Timeout time.Duration // the shortest of an attempt
 	Pause   time.Duration // the shortest between attempts
+	Level   int           // the newest of the language that it uses; 0, whatever there is
 }
 
 // Flow draws the file of a workflow: a random graph, and whatever a workflow can
@@ -56,6 +57,9 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		fmt.Fprintf(&step, ", jitter: %s", lot.of("jitter", "0.3", "1"))
 	}
 	step.WriteString("}")
+	if d.Level != 1 && lot("queues", 3) == 0 {
+		fmt.Fprintf(&step, ", queue: %s", lot.times("queue", d.Timeout, 1, 4))
+	}
 	var after []string
 	if !reversed && i > 0 && lot("in turn", 4) == 3 {
 		after = []string{fmt.Sprint("s", i-1)} // which stands above, and so need not be named

@@ -18,8 +18,8 @@ const waiting = 50 // orders
 // before: for the way, and for a machine that is busy.
 const late = 500 * time.Millisecond
 
-// paymentDown keeps the payment service down until every order has used up a
-// whole round of attempts, and then lets it return.
+// paymentDown keeps the payment service down until every order has been charged in vain,
+// and its agent gives no sign any more, and then lets it return.
 func paymentDown(ctx context.Context, s *stage) error {
 	s.turn(s.payments, services.Down)
 	var all []*told
@@ -31,21 +31,26 @@ func paymentDown(ctx context.Context, s *stage) error {
 		all = append(all, o)
 	}
 	s.say("%d orders are submitted while the payment service is down.", waiting)
-	for _, o := range all {
-		if err := until(ctx, "order "+o.id+" has used up a round of attempts", func() (bool, error) {
+	if err := until(ctx, "all orders have been charged in vain, and some again", func() (bool, error) {
+		again := false
+		for _, o := range all {
 			record, err := s.client.Order(ctx, o.id)
 			if err != nil {
 				return false, ctx.Err() // not yet accepted
 			}
 			o.Order = record
-			return o.step("charge").Round > 0, nil
-		}); err != nil {
-			return err
+			if o.step("charge").FailureCount == 0 {
+				return false, nil
+			}
+			again = again || o.step("charge").FailureCount > 1
 		}
+		return again, nil
+	}); err != nil {
+		return err
 	}
 	returned := time.Now()
 	s.turn(s.payments, services.Healthy)
-	s.say("Every order has used up a whole round of attempts, and waits. The service returns.")
+	s.say("Every order has been charged in vain, and waits: the agent gives no sign, so only probes leave, and attempts do not count. The service returns.")
 	for _, o := range all {
 		if err := s.await(ctx, o, projections.Processed); err != nil {
 			return err

@@ -24,7 +24,7 @@ var stories = []*story{
 	{"flaky-payment", "the payment service answers 503, and once charges without answering", flakyPayment},
 	{"declined", "the bank declines the card for good; one order is undone, one waits for an operator", declined},
 	{"slow-carrier", "the carrier answers after the complete-by; the repeat carries the same key", slowCarrier},
-	{"payment-down", "the payment service is down for longer than all retries; fifty orders wait", paymentDown},
+	{"payment-down", "the payment service is down, and its agent gives no sign; fifty orders wait", paymentDown},
 	{"operator", "a refund is refused for good; an operator repairs the cause and resubmits", operator},
 }
 

@@ -1,0 +1,104 @@
+package lane
+
+import (
+	"container/heap"
+	"slices"
+
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+)
+
+// bounds are those that wait for an agent, and may not for ever, by when they have
+// waited for long enough. One may be on its way already, or wait anew.
+type bounds []waiter
+
+// bound notes when one has waited for long enough, if it may not for ever.
+func (a *away) bound(w waiter) {
+	if w.ask.Until.IsZero() {
+		return
+	}
+	heap.Push(&a.bounds, w)
+	if len(a.bounds) > 2*len(a.steps)+awaySteps/100 { // most are on their way
+		a.bounds = slices.DeleteFunc(a.bounds, func(w waiter) bool { return a.steps[w.step] != w.came })
+		heap.Init(&a.bounds)
+	}
+}
+
+func (b *bounds) Len() int           { return len(*b) }
+func (b *bounds) Less(i, j int) bool { return (*b)[i].ask.Until.Before((*b)[j].ask.Until) }
+func (b *bounds) Swap(i, j int)      { (*b)[i], (*b)[j] = (*b)[j], (*b)[i] }
+func (b *bounds) Push(w any)         { *b = append(*b, w.(waiter)) } //nolint:forcetypeassert // nothing else is pushed
+
+func (b *bounds) Pop() any {
+	last := len(*b) - 1
+	w := (*b)[last]
+	*b = slices.Delete(*b, last, last+1)
+	return w
+}
+
+// outwaited decides on those that have waited for long enough, and whose agents have no
+// room for them.
+func (l *Lane) outwaited(env *decide.Env) error {
+	a := &l.away
+	for n := 0; len(a.bounds) > 0 && !a.bounds[0].ask.Until.After(env.Now); n++ {
+		if n == DueAtOnce || l.full() {
+			l.look = true
+			break
+		}
+		w, _ := heap.Pop(&a.bounds).(waiter)
+		if a.steps[w.step] != w.came {
+			continue // it is on its way
+		}
+		l.dequeue(w)
+		l.agents.waited = true
+		d, err := l.decideDue(env, w.step)
+		l.agents.waited = false
+		if err != nil {
+			return err
+		}
+		if d.Order == nil && d.Waits.Topic != "" { // it began to wait anew meanwhile
+			l.waits(w.step, d.Waits)
+		}
+	}
+	if len(a.more) > 0 && len(a.steps) < a.most/2 { // there is room for some of the others
+		clear(a.more)
+		l.state.Rescan()
+		l.look = true
+	}
+	return nil
+}
+
+// dequeue takes one out of its line.
+func (l *Lane) dequeue(w waiter) {
+	a := &l.away
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q := a.topics[w.ask.Topic]
+	delete(a.steps, w.step)
+	if w, found := q.remove(w.came); found {
+		l.agents.window(l, w.ask.Topic).Waits(w.ask.Operation, w.ask.Timeout, -1)
+	}
+	if q.len() == 0 {
+		delete(a.topics, w.ask.Topic)
+	}
+}
+
+// remove takes one out, wherever it stands: a step may have turned into its undo since.
+func (q *line) remove(came int) (w waiter, found bool) {
+	for _, of := range q.operations {
+		for rank := range of {
+			i, found := place(of[rank], came)
+			if !found {
+				continue
+			}
+			w = of[rank][i]
+			q.waiting--
+			if i == 0 { // most often, and then nothing is moved
+				of[rank] = of[rank][1:]
+			} else {
+				of[rank] = slices.Delete(of[rank], i, i+1)
+			}
+			return w, true
+		}
+	}
+	return w, false
+}

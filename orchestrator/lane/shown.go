@@ -1,0 +1,87 @@
+package lane
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Agent is how a lane stands with an agent, for those who look on.
+type Agent struct {
+	// Waiting is how many steps wait for it, as far as the lane keeps them, and UnderWay how
+	// many requests are with it.
+	Waiting, UnderWay int
+	// Window is how many of the lane's requests may queue there; less than 1 if each is
+	// followed by a pause, and 0 while nothing waits and nothing is under way.
+	Window float64
+	// SilentSince is since when it has answered nothing, if an operator was called for that.
+	SilentSince time.Time
+}
+
+// Agents are those of which the lane has asked something since it took over, by name, as
+// of a second ago at most.
+func (l *Lane) Agents() map[string]Agent {
+	if shown := l.shown.Load(); shown != nil {
+		return *shown
+	}
+	return nil
+}
+
+// show shows how the lane stands with agents to those who look on.
+func (l *Lane) show() {
+	all := make(map[string]Agent, len(l.agents.windows))
+	for topic, w := range l.agents.windows {
+		a := Agent{Waiting: l.away.topics[topic].len(), UnderWay: w.Out()}
+		if a.Waiting+a.UnderWay > 0 {
+			a.Window = w.Size()
+			if most := l.most(topic); most > 0 {
+				a.Window = min(a.Window, float64(most))
+			}
+		}
+		if s := l.silences.of[topic]; s != nil && s.raised {
+			a.SilentSince = s.since.wall
+		}
+		all[strings.TrimPrefix(topic, l.topics.Requests(""))] = a
+	}
+	l.shown.Store(&all)
+}
+
+// Before is how many others leave before a step, or its undo, that waits for its agent;
+// not found if that is not known.
+func (l *Lane) Before(order, name string) (n int, found bool) {
+	a := &l.away
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	came := a.steps[step{order, name}]
+	if came == 0 {
+		return 0, false
+	}
+	for _, q := range a.topics {
+		if n, found := q.before(came); found {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// before is how many leave before one: the more urgent, and of its own rank those that
+// came before it.
+func (q *line) before(came int) (n int, found bool) {
+	for rank := range len(ranks{}) {
+		all, earlier := 0, 0
+		for _, of := range q.operations {
+			i, here := place(of[rank], came)
+			all, earlier, found = all+len(of[rank]), earlier+i, found || here
+		}
+		if found {
+			return n + earlier, true
+		}
+		n += all
+	}
+	return 0, false
+}
+
+// place is that of one among those of an operation and a rank.
+func place(all []waiter, came int) (int, bool) {
+	return slices.BinarySearchFunc(all, came, func(w waiter, came int) int { return w.came - came })
+}

@@ -1,0 +1,58 @@
+package lane
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// What waits leaves by its rank and in its turn, and who looks on is told so.
+func TestPlacesInALine(t *testing.T) {
+	q := newQuiet(t, "workflow: call\nsteps: [{name: quick, agent: phone, after: []}, {name: call, agent: phone, after: []}]", 0)
+	ids := make([]string, 0, 3)
+	for n := 0; len(ids) < cap(ids); n++ {
+		if id := fmt.Sprint("o-", n); q.byKey.Of([]byte(id)) == q.partition {
+			ids = append(ids, id)
+		}
+	}
+	for n, priority := range []string{"low", "normal", "high"} {
+		must(t, q.decide([]*kgo.Record{typed(q.topics.Orders, "", ids[n], fmt.Sprintf(`{"workflow":"call","priority":%q}`, priority))}))
+		q.commits(t)
+	}
+	q.wrote(t)
+	taken := make(map[int]bool)
+	for n, id := range ids {
+		for _, step := range []string{"quick", "call"} {
+			before, found := q.Before(id, step)
+			if !found || before/2 != 2-n || taken[before] {
+				t.Errorf("before step %s of order %d are %d, %t", step, n, before, found)
+			}
+			taken[before] = true
+		}
+	}
+	if n, found := q.Before("o-x", "call"); found {
+		t.Errorf("before what does not wait are %d", n)
+	}
+	q.now = q.now.Add(time.Second)
+	q.listen()
+	if a := q.Agents()["phone"]; a.Waiting != 6 || a.UnderWay != 0 || a.Window <= 0 || !a.SilentSince.IsZero() {
+		t.Errorf("it stands so with the agent: %+v", a)
+	}
+	since := q.now
+	q.alerts(t, time.Minute+time.Second)
+	if a := q.Agents()["phone"]; !a.SilentSince.Equal(since) {
+		t.Errorf("after a minute: %+v", a)
+	}
+	delete(q.world.away, q.topics.Requests("phone"))
+	q.wrote(t)
+	q.now = q.now.Add(time.Second)
+	q.listen()
+	if a := q.Agents()["phone"]; a.Waiting != 0 || a.UnderWay != 6 {
+		t.Errorf("once it is there: %+v", a)
+	}
+	if n, found := q.Before(ids[0], "call"); found {
+		t.Errorf("before what is under way are %d", n)
+	}
+}

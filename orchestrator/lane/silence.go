@@ -1,0 +1,132 @@
+package lane
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+)
+
+// silences are those of agents for which something waits, by their request topics.
+type silences struct {
+	of     map[string]*silence
+	looked time.Time // by the timer
+}
+
+// silence is how long an agent has answered nothing.
+type silence struct {
+	// since is when it answered last; or when something began to wait for it, or the lane
+	// saw that first, if that is later.
+	since reading
+	// idle is since when nothing waits for it, and it was asked for nothing, by the timer;
+	// zero while there is something.
+	idle time.Time
+	// raised says that an operator was called.
+	raised bool
+}
+
+const (
+	// silentLeast is how long an agent answers nothing at least before an operator is
+	// called; and for how long nothing is wanted of it before its silence is forgotten: a
+	// probe that expired waits for its next turn.
+	silentLeast = time.Minute
+	// silencesEvery is how often they are looked at.
+	silencesEvery = time.Second
+)
+
+// answers notes an answer, whatever becomes of it: its agent gives a sign.
+func (l *Lane) answers(in *input, d *decide.Decision) {
+	if in.Reply == nil || len(l.silences.of) == 0 {
+		return
+	}
+	agent := d.Agent(in.Reply.Step)
+	if s := l.silences.of[l.topics.Requests(agent)]; s != nil {
+		l.ends(agent, s, "it answered")
+		s.since = l.reading()
+	}
+}
+
+// ends notes that a silence is over, if somebody was told of it.
+func (l *Lane) ends(agent string, s *silence, why string) {
+	if s.raised {
+		l.log.Info("an agent is silent no more", "agent", agent, "since", s.since.wall, "reason", why)
+	}
+	s.raised = false
+}
+
+// listen calls an operator to agents that have answered nothing for a minute, or for as
+// long as the shortest timeout of what waits if that is more, while something waits for
+// them: once, until they answer.
+func (l *Lane) listen() {
+	all, now := &l.silences, l.reading()
+	if now.timer.Sub(all.looked) < silencesEvery {
+		return
+	}
+	all.looked = now.timer
+	defer l.show()
+	for topic := range l.away.topics {
+		if all.of == nil {
+			all.of = make(map[string]*silence)
+		}
+		if all.of[topic] == nil {
+			all.of[topic] = &silence{since: now}
+		}
+	}
+	for topic, s := range all.of {
+		q, agent := l.away.topics[topic], strings.TrimPrefix(topic, l.topics.Requests(""))
+		switch {
+		case q.len() > 0 || l.agents.window(l, topic).Out() > 0:
+			s.idle = time.Time{}
+		case s.idle.IsZero():
+			s.idle = now.timer
+		case now.timer.Sub(s.idle) >= silentLeast:
+			l.ends(agent, s, "nothing is wanted of it")
+			delete(all.of, topic)
+			continue
+		}
+		if q.len() > 0 && !s.raised && now.timer.Sub(s.since.timer) >= max(silentLeast, q.timeout()) && l.believed() {
+			s.raised = true
+			l.raiseSilence(agent, topic, s.since.wall)
+		}
+	}
+}
+
+// timeout is the shortest of what waits, as far as that shows by those that are next.
+func (q *line) timeout() time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for _, of := range q.operations {
+		for rank := range of {
+			if len(of[rank]) > 0 {
+				shortest = min(shortest, of[rank][0].ask.Timeout)
+			}
+		}
+	}
+	return shortest
+}
+
+func (l *Lane) raiseSilence(agent, topic string, since time.Time) {
+	waiting := l.away.topics[topic].len()
+	why := fmt.Sprintf("agent %s has answered nothing since %s, and %d steps wait for it", agent, events.AppendTime(nil, since), waiting)
+	action := fmt.Sprintf("see that the agent runs, reads %s and writes %s; what waits goes on by itself once it answers", topic, l.topics.Replies)
+	if away := l.unwritable(topic, events.MaxBatch); away != "" {
+		why += fmt.Sprintf("; its topic %s cannot be written: %s", topic, away)
+		action = fmt.Sprintf("have %s be writable: `waybill topics check` says what is wrong; what waits goes on by itself then", topic)
+	}
+	l.log.Warn("an agent is silent", "agent", agent, "since", since, "waiting", waiting, "reason", why)
+	l.alert(agent+"/", why, action)
+}
+
+// alert calls an operator to something that is of no order.
+func (l *Lane) alert(about, why, action string) {
+	now := l.time.Wall()
+	alert := events.Alert{Reason: fmt.Sprintf("partition %d of namespace %s: %s", l.partition, l.topics.Namespace, why), Errors: []events.Error{}, Action: action, At: now}
+	envelope := events.Envelope{
+		Source: "/waybill/" + l.topics.Namespace, Type: events.AlertRaised, Time: now,
+		ID: fmt.Sprintf("p%d/%s%s", l.partition, about, strconv.FormatInt(now.UnixMilli(), 10)),
+	}
+	l.current.add(envelope.Record(l.topics.Alerts, alert.Append(nil)))
+}

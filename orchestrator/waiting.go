@@ -1,0 +1,63 @@
+package orchestrator
+
+import (
+	"time"
+
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Waits is what a step, or its undo, waits for.
+type Waits struct {
+	Since time.Time // from which it could have begun
+	Agent string
+	// Place is nil where the order is not in a partition that this instance owns, or the
+	// lane does not keep the step in its line (yet).
+	Place *Place
+}
+
+// Place is that of a step in the line before its agent, in its partition.
+type Place struct {
+	Before int // how many leave before it, but for the oldest, which leave from time to time
+	lane.Agent
+}
+
+// Waits returns what a step of an order waits for, nil if it does not wait.
+func (i *Instance) Waits(o *projections.Order, s *projections.Step) *Waits {
+	flow := i.catalogue.find(o.Workflow, o.Version)
+	due := s.Due
+	if due.IsZero() && s.Undo != nil {
+		due = s.Undo.Due
+	}
+	if flow == nil || o.Hold != nil || due.IsZero() || due.After(now()) {
+		return nil
+	}
+	def, found := flow.Step(s.Name)
+	if !found {
+		return nil
+	}
+	w := &Waits{Since: due, Agent: def.Agent}
+	if l := i.members.lanes()[i.Partition(o.ID)]; l != nil {
+		if n, found := l.Before(o.ID, s.Name); found {
+			w.Place = &Place{n, l.Agents()[def.Agent]}
+		}
+	}
+	return w
+}
+
+// Agents are those of which the lanes of this instance have asked something, by name, each
+// with the sums over the partitions; silent since the first of them says so.
+func (i *Instance) Agents() map[string]lane.Agent {
+	sums := make(map[string]lane.Agent)
+	for _, l := range i.members.lanes() {
+		for name, a := range l.Agents() {
+			sum := sums[name]
+			sum.Waiting, sum.UnderWay, sum.Window = sum.Waiting+a.Waiting, sum.UnderWay+a.UnderWay, sum.Window+a.Window
+			if sum.SilentSince.IsZero() || !a.SilentSince.IsZero() && a.SilentSince.Before(sum.SilentSince) {
+				sum.SilentSince = a.SilentSince
+			}
+			sums[name] = sum
+		}
+	}
+	return sums
+}

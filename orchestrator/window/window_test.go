@@ -1,0 +1,221 @@
+package window
+
+import (
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+
+func after(seconds float64) time.Time {
+	return noon.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// What somebody else asked for takes room, and gives it back as it ends.
+func TestWhatSomebodyElseAskedFor(t *testing.T) {
+	w := New(2, 0, 0)
+	free := func(want int) {
+		t.Helper()
+		if got, _ := w.Free("do", 10*time.Second, after(3)); got != want {
+			t.Errorf("%d may leave, not %d; %d are under way", got, want, w.Out())
+		}
+	}
+	free(10)
+	w.Known("do", 10*time.Second, after(1))
+	w.Known("do", 10*time.Second, after(0)) // in any order
+	w.Known("do", 10*time.Second, after(1))
+	w.Asked("do", 10*time.Second, after(2), after(2))
+	free(6)
+	w.Ended("do", after(1))
+	free(7)
+	w.Ended("do", after(5)) // of which it knows nothing
+	free(7)
+	w.Expired("do", 10*time.Second, after(0), after(3))
+	if out := w.Out(); out != 2 {
+		t.Errorf("%d are under way, not 2", out)
+	}
+	// An answer says that the agent has taken what was asked for before.
+	w.Answered("do", after(2), after(2), after(2.1), after(2.1))
+	if out := w.Out(); out != 1 {
+		t.Errorf("%d are under way, not 1", out)
+	}
+	free(4) // one expired, so half as many as before
+}
+
+// A fixed bound holds whatever the window says.
+func TestAFixedBound(t *testing.T) {
+	w := New(1_000, 2, 0)
+	for want := 2; want >= 0; want-- {
+		if free, _ := w.Free("do", time.Minute, after(1)); free != want {
+			t.Errorf("%d may leave, not %d", free, want)
+		}
+		w.Asked("do", time.Minute, after(1), after(1))
+	}
+}
+
+// What nobody says the end of is not under way for ever.
+func TestWhatNobodySaysTheEndOf(t *testing.T) {
+	w := New(1, 0, 0)
+	w.Asked("do", 4*time.Second, after(0), after(0))
+	w.Asked("do", 4*time.Second, after(0), after(0))
+	if free, _ := w.Free("do", 4*time.Second, after(60)); free != 0 {
+		t.Errorf("%d may leave", free)
+	}
+	if free, _ := w.Free("do", 4*time.Second, after(3_600)); free != 2 || w.Out() != 0 {
+		t.Errorf("%d may leave, and %d are under way", free, w.Out())
+	}
+}
+
+// By its clock the agent answered before it was asked: only differences count.
+func TestTheClockOfAnAgent(t *testing.T) {
+	for _, ahead := range []float64{-7, 0, 1} {
+		w := New(1, 0, 0)
+		w.Waits("do", 10*time.Second, 1_000)
+		for n := range 100 {
+			at := float64(n)
+			w.Asked("do", 10*time.Second, after(at), after(at))
+			queued := 0.0
+			if n > 0 {
+				queued = 6
+			}
+			w.Answered("do", after(at), after(at), after(at+ahead+queued), after(at+queued))
+		}
+		if size := w.Size(); size > 4 {
+			t.Errorf("%vs ahead: %v may queue, and all of them did for too long", ahead, size)
+		}
+	}
+}
+
+// The clock of the lane is set back: what is under way is still known.
+func TestTheClockIsSetBack(t *testing.T) {
+	w := New(1, 0, 0)
+	w.Asked("do", 4*time.Second, after(3_600), after(3_600))
+	w.Asked("do", 4*time.Second, after(0), after(0))
+	w.Ended("do", after(3_600))
+	w.Ended("do", after(0))
+	if free, _ := w.Free("do", 4*time.Second, after(1)); free != 2 || w.Out() != 0 {
+		t.Errorf("%d may leave, and %d are under way", free, w.Out())
+	}
+}
+
+// Of an agent that is away each operation is probed: one that takes an hour keeps no
+// other from it.
+func TestProbes(t *testing.T) {
+	w := New(100, 0, 0)
+	w.Asked("hour", time.Hour, after(0), after(0))
+	for n := range 5 {
+		w.Asked("quick", time.Second, after(float64(n)), after(float64(n)))
+		w.Expired("quick", time.Second, after(float64(n)), after(float64(n)+1))
+	}
+	if !w.Away() {
+		t.Fatal("it is not away")
+	}
+	if free, _ := w.Free("quick", time.Second, after(4.9)); free != 0 {
+		t.Errorf("%d may leave at once", free)
+	}
+	if free, _ := w.Free("quick", time.Second, after(30)); free != 1 {
+		t.Errorf("%d may leave later", free)
+	}
+	// What expires after an hour is no reason to probe no more than once an hour.
+	w.Asked("quick", time.Second, after(3_590), after(3_590))
+	w.Expired("quick", time.Second, after(3_590), after(3_591))
+	w.Expired("hour", time.Hour, after(0), after(3_600))
+	if free, _ := w.Free("hour", time.Hour, after(3_620)); free != 1 {
+		t.Errorf("%d may leave after the hour", free)
+	}
+	// Any answer ends that.
+	w.Asked("quick", time.Second, after(3_620), after(3_620))
+	w.Answered("quick", after(3_620), after(3_620), after(3_620.1), after(3_620.1))
+	if free, _ := w.Free("quick", time.Second, after(3_621)); free < 10 || w.Away() {
+		t.Errorf("%d may leave; away: %t", free, w.Away())
+	}
+}
+
+// What was with an agent when it went away were no probes: many of them are no reason to
+// probe it more rarely.
+func TestManyThatExpire(t *testing.T) {
+	w := New(100, 0, 0)
+	for range 20 {
+		w.Asked("do", time.Second, after(0), after(0))
+	}
+	for range 20 {
+		w.Expired("do", time.Second, after(0), after(1))
+	}
+	at := 0.0
+	for wait := 1.0; wait < 10; wait *= 2 {
+		free, again := w.Free("do", time.Second, after(at))
+		pause := again.Sub(after(at)).Seconds()
+		if free != 0 || pause < wait/2 || pause > 1.5*wait {
+			t.Errorf("%v: %d may leave, and it is probed after %v s, not about %v s", at, free, pause, wait)
+		}
+		at += pause
+		w.Asked("do", time.Second, after(at), after(at))
+		w.Expired("do", time.Second, after(at), after(at+1))
+	}
+}
+
+// Who asks an agent one at a time waits for nothing, as long as answers do not queue, and
+// nothing expires: also if that is more often than lanes may ask of which nothing is known.
+func TestOneAtATime(t *testing.T) {
+	w := New(1, 0, 0)
+	free := func(at float64, want int) {
+		t.Helper()
+		got, again := w.Free("do", time.Second, after(at))
+		if got != want || again.IsZero() != (want > 0) {
+			t.Errorf("after %v s %d may leave, not %d, or at %v", at, got, want, again)
+		}
+	}
+	asks := func(at, took float64) {
+		w.Asked("do", time.Second, after(at), after(at))
+		if took > 0.9 {
+			w.Expired("do", time.Second, after(at), after(at+took))
+			return
+		}
+		w.Answered("do", after(at), after(at), after(at+took), after(at+took))
+	}
+	for at := range 5 {
+		asks(float64(at)/10, 0.01)
+		free(float64(at)/10+0.02, 1)
+	}
+	w.Asked("do", time.Second, after(0.5), after(0.5))
+	free(0.5, 0) // not two
+	w.Answered("do", after(0.5), after(0.5), after(0.51), after(0.51))
+	free(0.52, 1)
+	asks(0.6, 0.5)
+	free(1.1, 0) // that one had queued
+	asks(3, 0.01)
+	free(3.02, 1)
+	asks(3.1, 1)
+	free(3.2, 0)
+}
+
+// Time says when it makes room, to the nanosecond: who waits need not look before.
+func TestTimeMakesRoom(t *testing.T) {
+	w := New(1, 0, 0)
+	w.Asked("do", time.Second, noon, noon)
+	w.Expired("do", time.Second, noon, noon)
+	_, again := w.Free("do", time.Second, noon)
+	if before, _ := w.Free("do", time.Second, again.Add(-1)); before != 0 {
+		t.Errorf("%d may leave before", before)
+	}
+	if free, none := w.Free("do", time.Second, again); free != 1 || !none.IsZero() {
+		t.Errorf("%d may leave then, and at %v", free, none)
+	}
+}
+
+// An operation that may queue for long does not wait that long for another of which one
+// is under way, and that may hardly queue at all.
+func TestAnHourBesideAMoment(t *testing.T) {
+	w := New(1, 0, 0)
+	w.Asked("hour", time.Hour, after(0), after(0))
+	w.Answered("hour", after(0), after(0), after(1), after(1))
+	w.Asked("moment", time.Second, after(2), after(2))
+	w.Answered("moment", after(2), after(2), after(2.9), after(2.9))
+	w.Asked("moment", time.Second, after(3), after(3))
+	w.Answered("moment", after(3), after(3), after(3.9), after(3.9))
+	w.Asked("moment", time.Second, after(4), after(4))
+	w.Waits("hour", time.Hour, 1)
+	if free, _ := w.Free("hour", time.Hour, after(40)); free != 1 {
+		t.Errorf("%d may leave", free)
+	}
+}
