@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -59,8 +60,9 @@ type Config struct {
 	// partitions together, before it has answered any; 0 is [lane.DefaultAgentRate].
 	AgentRate float64
 	// AgentBounds is how many attempts may be under way at an agent at a time, by its
-	// name. Each partition has an equal part, but one at least. Agents that it does not
-	// name have no bound but that of ADR 0020.
+	// name. Each partition has an equal part, rounded down, and one at least: all together
+	// may have fewer or more under way, and the log says so. Agents that it does not name
+	// have no bound but that of ADR 0020.
 	AgentBounds map[string]int
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none, before the namespace's has it; 0 is a day.
@@ -190,6 +192,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	if i.partitions, err = i.findTopics(ctx); err != nil {
 		return nil, err
 	}
+	i.tellBounds()
 	if version, err := transactionVersion(ctx, i.client); err != nil {
 		i.log.Warn("cannot tell which transactions the cluster runs", "error", err)
 	} else if version < wantTransactions {
@@ -240,6 +243,19 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	i.backlog = &backlog{most: cfg.MaxLag, read: i.wasRead, now: time.Now, marks: make(map[int32][]mark), tried: make(map[int32]time.Time)}
 	i.members.newLane = func(p int32, state *projections.Partition) owner { return i.lane(p, state) }
 	return i, nil
+}
+
+// tellBounds says which agents have another bound than the one that was asked for: it is
+// shared by the partitions.
+func (i *Instance) tellBounds() {
+	for _, agent := range slices.Sorted(maps.Keys(i.cfg.AgentBounds)) {
+		most := i.cfg.AgentBounds[agent]
+		each := lane.Share(most, i.partitions)
+		if all := each * int(i.partitions); all != most {
+			i.log.Warn("the bound of an agent is not as it was asked for", "agent", agent, "asked", most,
+				"is", fmt.Sprintf("%d for each of %d partitions, %d in all", each, i.partitions, all))
+		}
+	}
 }
 
 // lane makes a lane for a partition.

@@ -234,7 +234,7 @@ func TestPaused(t *testing.T) {
 	retried.Due = at(30)
 	o := record(t, accepted("o-1", "flow"), started("o-1", "s0", 1, at(60)), started("o-1", "s1", 1, at(70)), failing(events.StepFailed, "s0", 1, "busy"), retried)
 	apply(t, o, events.Event{Type: events.OrderPaused, By: "ana", Command: "c-1"})
-	if !o.Paused || !o.Steps[0].Due.IsZero() || !o.CompleteBy().Equal(at(70)) || o.State != Processing {
+	if !o.Paused || !o.Steps[0].Due.IsZero() || !o.CompleteBy(at(2)).Equal(at(70)) || o.State != Processing {
 		t.Errorf("%+v", o)
 	}
 	apply(t, o, events.Event{Type: events.OrderResumed, Command: "c-2"})
@@ -299,7 +299,7 @@ func TestExpires(t *testing.T) {
 	begin := started("o-1", "s0", 1, at(60))
 	begin.Expires = at(62)
 	o := record(t, accepted("o-1", "flow"), begin)
-	expect(t, "what callers see", o.CompleteBy(), at(60))
+	expect(t, "what callers see", o.CompleteBy(at(2)), at(60))
 	expect(t, "when the supervisor looks", o.Steps[0].Deadline(), at(62))
 	apply(t, o, done("o-1", "s0"))
 	expect(t, "afterwards", o.Steps[0].Expires, time.Time{})

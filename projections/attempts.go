@@ -106,7 +106,9 @@ func (w *Work) arm(e *events.Event) {
 func (o *Order) fail(w *Work, state StepState, e *events.Event) {
 	w.end(state, e.Error)
 	w.FailureCount++
-	if !e.Uncounted {
+	if e.Uncounted {
+		w.Uncounted++
+	} else {
 		w.Tried++
 	}
 	w.Unanswered = state == Expired

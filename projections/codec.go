@@ -207,15 +207,18 @@ func appendRecord(dst []byte, o *Order) []byte {
 }
 
 // keys writes of a step the keys of before without their inputs, which are payloads,
-// how many of all are undone, and whether the undo is in doubt.
+// how many of all are undone, whether the undo is in doubt, and how many attempts of
+// either were not counted.
 func (w *writer) keys(s *Step) {
 	w.uint(uint64(len(s.Earlier)))
 	for i := range s.Earlier {
 		w.uint(uint64(s.Earlier[i].Resubmissions))
 	}
+	w.uint(uint64(s.Uncounted))
 	if s.Undo != nil {
 		w.uint(uint64(s.Undo.Done))
 		w.truth(s.Undo.Doubtful)
+		w.uint(uint64(s.Undo.Uncounted))
 	}
 }
 
@@ -227,9 +230,11 @@ func (r *reader) keys(s *Step) {
 	for i := range s.Earlier {
 		s.Earlier[i].Resubmissions = int(r.uint())
 	}
+	s.Uncounted = int(r.uint())
 	if s.Undo != nil {
 		s.Undo.Done = int(r.uint())
 		s.Undo.Doubtful = r.truth()
+		s.Undo.Uncounted = int(r.uint())
 	}
 }
 

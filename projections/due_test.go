@@ -74,7 +74,7 @@ func TestDueOfRetries(t *testing.T) {
 		events.Event{Type: events.StepRetried, Order: "a", Step: "s0", Attempt: 2, Due: at(20)})
 	s, p := folded(t, j)
 	wants(t, "a retry", look(t, p, at(30), 10), "a s0 20")
-	if o, _, err := s.Order(0, "a"); err != nil || !o.CompleteBy().Equal(at(20)) {
+	if o, _, err := s.Order(0, "a"); err != nil || !o.CompleteBy(at(19)).Equal(at(20)) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	j.add(events.Event{Type: events.OrderErrored, Order: "a", Reason: "no"})

@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 8
+const layout = 9
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -87,6 +87,8 @@ var migrations = map[int]migration{
 		}
 		return b.Set(key, append(w.b, r.b...), nil)
 	}},
+	// As 8 was of builds between two releases, [readMeta] takes none of those.
+	8: {kindHead, func(b *pebble.Batch, key, value []byte) error { return b.Set(key, value, nil) }},
 }
 
 // A migration rewrites all keys of one kind.
@@ -136,6 +138,8 @@ func readMeta(value []byte, id Identity) (*meta, error) {
 		return nil, fmt.Errorf("%w: it belongs to cluster %q, namespace %q, and not to %q, %q", errUnusable, m.Cluster, m.Namespace, id.Cluster, id.Namespace)
 	case m.Layout > layout:
 		return nil, fmt.Errorf("%w: a newer release made it in layout %d, and this one knows layout %d", errUnusable, m.Layout, layout)
+	case m.Layout == 8 && m.From == 0:
+		return nil, fmt.Errorf("%w: a build between two releases made it in layout 8", errUnusable)
 	case m.Layout < oldest, m.From != 0 && m.From < oldest:
 		return nil, fmt.Errorf("%w: it has layout %d, and this release knows %d to %d", errUnusable, m.Layout, oldest, layout)
 	}

@@ -151,16 +151,37 @@ func (o *Order) Step(name string) *Step {
 	return nil
 }
 
-// CompleteBy is the earliest complete-by, or start of an armed retry, of the
-// order's steps and undos; zero when it waits for nothing.
-func (o *Order) CompleteBy() time.Time {
-	var first time.Time
-	look := func(w *Work) {
-		at := w.Due
+// CompleteBy is the earliest complete-by of the order's steps and undos that run, or
+// start of a retry that is armed for later than now; zero if there is none. What could
+// have begun by now, and waits for its agent, has no complete-by yet.
+func (o *Order) CompleteBy(now time.Time) time.Time {
+	return o.earliest(func(w *Work) time.Time {
 		if w.State == Running {
-			at = w.CompleteBy
+			return w.CompleteBy
 		}
-		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+		if w.Due.After(now) {
+			return w.Due
+		}
+		return time.Time{}
+	})
+}
+
+// WaitsSince is from when on the first of the order's steps and undos could have begun
+// that did not by now, since its agent cannot be asked; zero if there is none, and while
+// the order is held.
+func (o *Order) WaitsSince(now time.Time) time.Time {
+	return o.earliest(func(w *Work) time.Time {
+		if o.Hold == nil && !w.Due.After(now) {
+			return w.Due
+		}
+		return time.Time{}
+	})
+}
+
+// earliest is the first of the times of the order's steps and undos that is not zero.
+func (o *Order) earliest(of func(*Work) time.Time) (first time.Time) {
+	look := func(w *Work) {
+		if at := of(w); !at.IsZero() && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -79,7 +80,7 @@ func TestT3UndoHasARecord(t *testing.T) {
 	expect(t, "its complete-by", undo.CompleteBy, at(90))
 	expect(t, "its key", undo.IdempotencyKey, "o-1/s0:undo")
 	expect(t, "locked by", o.LockedBy, "i-1")
-	expect(t, "the order's complete-by", o.CompleteBy(), at(90))
+	expect(t, "the order's complete-by", o.CompleteBy(at(100)), at(90))
 	expect(t, "the step", o.Steps[0].State, Completed)
 	expect(t, "the step's deadline", o.Steps[0].Deadline(), at(90))
 
@@ -201,4 +202,59 @@ func TestCloneSharesNothingThatChanges(t *testing.T) {
 	expect(t, "the original", o, same)
 	expect(t, "the last error of one", one.Steps[0].Undo.Errors[1].Code, "gone")
 	expect(t, "the last error of the other", two.Steps[0].Undo.Errors[1].Code, "expired")
+}
+
+// S2: what waits for its agent has no complete-by, and since when it waits is told.
+func TestS2WhatWaitsHasNoCompleteBy(t *testing.T) {
+	retried := func(step string, due int) events.Event {
+		e := of(events.StepRetried, step, 1)
+		e.Due = at(due)
+		return e
+	}
+	o := record(t, accepted("o-1", "flow"), retried("s0", 30), retried("s1", 20))
+	for _, c := range []struct {
+		now               int
+		completeBy, since time.Time
+	}{{19, at(20), time.Time{}}, {20, at(30), at(20)}, {30, time.Time{}, at(20)}} {
+		expect(t, fmt.Sprint("its complete-by at ", c.now), o.CompleteBy(at(c.now)), c.completeBy)
+		expect(t, fmt.Sprint("since when it waits at ", c.now), o.WaitsSince(at(c.now)), c.since)
+	}
+	held := o.Clone()
+	apply(t, held, events.Event{Type: events.OrderErrored, Held: true, Reason: "it panicked"})
+	expect(t, "the complete-by of one that is held", held.CompleteBy(at(40)), time.Time{})
+	expect(t, "since when one waits that is held", held.WaitsSince(at(40)), time.Time{})
+	apply(t, o, started("o-1", "s1", 1, at(35)))
+	expect(t, "the complete-by of what runs", o.CompleteBy(at(40)), at(35))
+	expect(t, "since when the other waits", o.WaitsSince(at(40)), at(30))
+
+	o = record(t, append(compensating(), undoStarted(1), failing(events.UndoFailed, "s0", 1, "busy"))...)
+	again := of(events.UndoRetried, "s0", 2)
+	again.Due = at(50)
+	apply(t, o, again)
+	expect(t, "since when an undo waits", o.WaitsSince(at(50)), at(50))
+}
+
+// V4: attempts that the retry policy does not count are failures all the same, and told
+// apart, in all rounds.
+func TestV4Uncounted(t *testing.T) {
+	silent := failing(events.StepExpired, "s0", 1, "expired")
+	silent.Uncounted = true
+	o := record(t, accepted("o-1", "flow"), started("o-1", "s0", 1, at(9)), silent)
+	if w := o.Steps[0].Work; w.FailureCount != 1 || w.Uncounted != 1 || w.Tried != 0 {
+		t.Errorf("%+v", w)
+	}
+	again := of(events.StepRetried, "s0", 2)
+	again.Round = 1
+	apply(t, o, again)
+	apply(t, o, started("o-1", "s0", 2, at(9)))
+	apply(t, o, failing(events.StepExpired, "s0", 2, "expired"))
+	if w := o.Steps[0].Work; w.FailureCount != 2 || w.Uncounted != 1 || w.Tried != 1 {
+		t.Errorf("%+v", w)
+	}
+	silent = failing(events.UndoExpired, "s0", 1, "expired")
+	silent.Uncounted = true
+	o = record(t, append(compensating(), undoStarted(1), silent)...)
+	if w := o.Steps[0].Undo; w.FailureCount != 1 || w.Uncounted != 1 || w.Tried != 0 || o.Steps[0].Uncounted != 0 {
+		t.Errorf("%+v", w)
+	}
 }

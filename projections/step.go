@@ -46,6 +46,8 @@ type Work struct {
 	// FailureCount counts the attempts that failed or expired (V4), Tried those
 	// of this round that the retry policy counts.
 	FailureCount, Tried int
+	// Uncounted are those of FailureCount that the retry policy never counted.
+	Uncounted int
 	// Round counts the extended waits, each of which began a new round of
 	// attempts. A resubmission begins with 0 again.
 	Round int

@@ -416,7 +416,25 @@ func TestBoundsInTheConfiguration(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		waybill(t, "", "serve", "--config", path, "--data-dir", t.TempDir()).want(t, 2, "", wrong)
+		for _, command := range []string{"serve", "dev"} {
+			waybill(t, "", command, "--config", path, "--data-dir", t.TempDir()).want(t, 2, "", wrong)
+		}
+	}
+}
+
+// A bound that the partitions cannot share as it was asked for is told as it is.
+func TestBoundsInAllPartitions(t *testing.T) {
+	clearEnvironment(t)
+	said, stop := background(t, true, "agent=two", "dev", "--data-dir", t.TempDir(), "--kafka-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
+		"--agent-bound", "even=8,six=6", "--agent-bound", "two=2")
+	stop()
+	for _, agent := range []string{"agent=six asked=6", "agent=two asked=2"} {
+		if !strings.Contains(said, agent+` is="1 for each of 4 partitions, 4 in all"`) {
+			t.Errorf("not a word of %s:\n%s", agent, said)
+		}
+	}
+	if strings.Contains(said, "agent=even") {
+		t.Errorf("it complains of what is as it was asked for:\n%s", said)
 	}
 }
 

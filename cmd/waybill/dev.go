@@ -31,6 +31,7 @@ type dev struct {
 	partitions         int32
 	partitionsGiven    bool
 	fsync              bool
+	asked              agentFlags
 
 	out io.Writer
 	log *slog.Logger
@@ -55,10 +56,14 @@ The broker is for development: one process, one copy of the data.`,
 	flags.Int32Var(&d.partitions, "partitions", 4, "partitions of the topics, fixed once the data directory has some")
 	flags.BoolVar(&d.fsync, "fsync", false, "flush to the disk before acknowledging, to survive a power loss")
 	addNamespace(flags, &d.namespace)
+	d.asked.add(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.partitions < 1 {
 			return usageError{errors.New("--partitions must be 1 or more")}
+		}
+		if err := d.asked.check(); err != nil {
+			return usageError{err}
 		}
 		d.partitionsGiven = cmd.Flags().Changed("partitions")
 		d.out, d.log = cmd.OutOrStdout(), logging.logger(cmd)
@@ -94,7 +99,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
-			Logger:         d.log,
+			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, Logger: d.log,
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()

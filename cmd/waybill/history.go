@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -36,14 +37,60 @@ func newOrderHistory() *cobra.Command {
 // timeline prints events, each with the time since the one before.
 func timeline(row func(...any), history []events.Event) {
 	row("TIME", "AFTER", "SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
+	armed, keys := make(armed), make(map[string]string)
 	for i := range history {
 		e := &history[i]
 		after := time.Duration(0)
 		if i > 0 {
 			after = e.At.Sub(history[i-1].At)
 		}
-		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e))
+		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, armed.waited(e))+underKey(e, keys))
 	}
+}
+
+// armed has when the next attempts of an order could start, in its history.
+type armed map[work]time.Time
+
+// work is a step, or its undo.
+type work struct {
+	step string
+	undo bool
+}
+
+// waited takes the next event, and returns how long an attempt that it starts could not.
+func (a armed) waited(e *events.Event) time.Duration {
+	switch of := (work{e.Step, e.Type == events.UndoRetried || e.Type == events.UndoStarted}); e.Type {
+	case events.StepRetried, events.UndoRetried:
+		a[of] = e.Due
+	case events.StepStarted, events.UndoStarted:
+		if due, found := a[of]; found {
+			delete(a, of)
+			return e.At.Sub(due)
+		}
+	case events.OrderPaused, events.OrderErrored: // nothing starts then, whatever its agent does
+		clear(a)
+	}
+	return 0
+}
+
+// underKey is the idempotency key of an attempt that begins, where it is not the one that
+// the step's name says, or not that of the attempt before. Keys are those before, by what
+// was asked for.
+func underKey(e *events.Event, keys map[string]string) string {
+	plain := events.IdempotencyKey(e.Order, e.Step, 0)
+	if e.Type == events.UndoStarted {
+		plain = events.UndoKey(plain, 0)
+	}
+	key := e.IdempotencyKey
+	if key == "" {
+		return ""
+	}
+	before := cmp.Or(keys[plain], plain)
+	keys[plain] = key
+	if key == plain && before == plain {
+		return ""
+	}
+	return "; under key " + key
 }
 
 func eventName(e *events.Event) string { return strings.TrimPrefix(string(e.Type), "waybill.") }
@@ -62,14 +109,17 @@ func attempt(n int) string {
 	return fmt.Sprint(n)
 }
 
-// detail is what an event says beyond its columns.
-func detail(e *events.Event) string {
+// detail is what an event says beyond its columns, of an attempt that may have waited.
+func detail(e *events.Event, waited time.Duration) string {
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		say("%s", workflowID(e.Workflow, e.Version))
 	case events.StepStarted, events.UndoStarted:
+		if waited > time.Second {
+			say("%s after it was due", waited.Round(time.Second))
+		}
 		say("agent %s: %s, complete by +%s, on %s", e.Agent, e.Operation, e.CompleteBy.Sub(e.At), e.LockedBy)
 		if e.Outcome == events.OutcomeUnknown {
 			say("the step may have run, or not")
@@ -119,11 +169,19 @@ func detail(e *events.Event) string {
 	if e.NewKey {
 		say("with new keys")
 	}
-	if len(e.Kept) > 0 {
-		say("with the same key: %s", strings.Join(e.Kept, ", "))
+	switch names := strings.Join(e.Kept, ", "); len(e.Kept) {
+	case 0:
+	case 1:
+		say("the same idempotency key for step %s", names)
+	default:
+		say("the same idempotency keys for steps %s", names)
 	}
-	if len(e.MayHaveRun) > 0 {
-		say("with a new key, and may have run under the one before: %s", strings.Join(e.MayHaveRun, ", "))
+	switch names := strings.Join(e.MayHaveRun, ", "); len(e.MayHaveRun) {
+	case 0:
+	case 1:
+		say("a new idempotency key for step %s, which may have run", names)
+	default:
+		say("new idempotency keys for steps %s, which may have run", names)
 	}
 	if len(e.Input) > 0 && e.Type != events.OrderAccepted {
 		say("input %s", short(string(e.Input)))

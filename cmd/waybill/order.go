@@ -96,8 +96,16 @@ func listOrders(row func(...any), all []api.Summary) {
 	row("ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON")
 	for i := range all {
 		o := &all[i]
-		row(o.OrderID, workflowID(o.Workflow, o.Version), stateText(o), clock(o.AcceptedAt), clock(o.CompleteBy), o.FailureCount, short(or(o.Reason)))
+		row(o.OrderID, workflowID(o.Workflow, o.Version), stateText(o), clock(o.AcceptedAt), completeBy(o), o.FailureCount, short(or(o.Reason)))
 	}
+}
+
+// completeBy is when the order must have got on, if it does not wait for agents alone.
+func completeBy(o *api.Summary) string {
+	if o.CompleteBy == nil && o.WaitsSince != nil {
+		return "waits"
+	}
+	return clock(o.CompleteBy)
 }
 
 // stateText is the order's state, and what else decides whether it goes on.
@@ -189,7 +197,7 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			row("To do", *o.Alert.Action)
 		}
 		row("Locked by", or(o.LockedBy))
-		row("Complete by", clock(o.CompleteBy))
+		row("Complete by", completeBy(&o.Summary))
 		row("Failures", o.FailureCount)
 		row("Accepted", clock(o.AcceptedAt))
 		row("Updated", clock(o.UpdatedAt))
@@ -206,12 +214,21 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		row("STEP", "STATE", "ATTEMPT", "FAILURES", "COMPLETE BY", "RESULT")
 		for i := range o.Steps {
 			s := &o.Steps[i]
-			row(s.Name, s.State, s.Attempt, s.FailureCount, clock(s.CompleteBy), stepResult(s))
+			row(s.Name, s.State, s.Attempt, failures(s.FailureCount, s.Uncounted), clock(s.CompleteBy), stepResult(s))
 			if u := s.Undo; u != nil {
-				row("  undo", u.State, u.Attempt, u.FailureCount, clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
+				row("  undo", u.State, u.Attempt, failures(u.FailureCount, u.Uncounted), clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 			}
 		}
 	})
+}
+
+// failures is how many attempts failed or expired, and how many of them the retry policy
+// does not count.
+func failures(all, uncounted int) string {
+	if uncounted == 0 {
+		return fmt.Sprint(all)
+	}
+	return fmt.Sprintf("%d, of them %d not counted", all, uncounted)
 }
 
 func stepResult(s *api.Step) string {
@@ -263,12 +280,25 @@ func result(state projections.StepState, output string, fault *api.Fault, due *a
 func waitsText(w *api.Waits) string {
 	text := fmt.Sprintf("waits for agent %s since %s", w.Agent, clock(w.Since))
 	if w.Before != nil && w.UnderWay != nil && w.Window != nil {
-		text += fmt.Sprintf(", behind %d others of its partition; %d are with the agent, and %.3g may queue there", *w.Before, *w.UnderWay, *w.Window)
+		text += fmt.Sprintf(", behind %s of its partition; %s with the agent, ", several(*w.Before, "other", "others"), several(*w.UnderWay, "is", "are"))
+		if w.Probed != nil && *w.Probed {
+			text += "which gives no sign: one request at a time probes it"
+		} else {
+			text += fmt.Sprintf("and %.3g may queue there", *w.Window)
+		}
 	}
 	if w.SilentSince != nil {
 		text += "; the agent has answered nothing since " + clock(w.SilentSince)
 	}
 	return text
+}
+
+// several is how many there are, and the word that goes with one, or with another number.
+func several(n int, one, others string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", others)
 }
 
 func payload(value []byte) string {

@@ -176,9 +176,23 @@ func TestHeldOrdersAreSeen(t *testing.T) {
 		`waybill.replies/0/7; {"n":1}`:  {Type: events.InputHeld, Source: "waybill.replies/0/7", Raw: &events.Raw{Value: []byte(`{"n":1}`)}},
 		"waybill.replies/0/7; too many": {Type: events.InputDiscarded, Source: "waybill.replies/0/7", Reason: "too many"},
 	} {
-		if got := detail(&e); got != want {
+		if got := detail(&e, 0); got != want {
 			t.Errorf("%s: %s", e.Type, got)
 		}
+	}
+}
+
+// What waits for agents alone has no complete-by in a listing.
+func TestWhatWaitsIsListed(t *testing.T) {
+	for want, o := range map[string]api.Summary{
+		"-": {}, "waits": {WaitsSince: &api.Time{Time: time.Unix(1, 0)}},
+		"1970-01-01T00:00:02.000Z": {WaitsSince: &api.Time{Time: time.Unix(1, 0)}, CompleteBy: &api.Time{Time: time.Unix(2, 0)}},
+	} {
+		listOrders(func(cells ...any) {
+			if cells[0] != "ORDER" && cells[4] != want {
+				t.Errorf("its complete-by is %v, not %s", cells[4], want)
+			}
+		}, []api.Summary{o})
 	}
 }
 
@@ -391,21 +405,29 @@ func TestOrderTable(t *testing.T) {
 	newOwner(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/orders/o-1", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","toward":"Cancelled","paused":true,"reason":"undo of a failed",
+		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","completeBy":null,"waitsSince":"2030-01-02T15:04:05.000Z","toward":"Cancelled","paused":true,"reason":"undo of a failed",
 			"alert":{"order":"o-1","reason":"undo of a failed","errors":[],"action":"waybill order resubmit o-1"},
 			"steps":[
-			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"error":{"code":"down","message":"no answer"},"input":[7]}},
-			{"name":"b","state":"expired","attempt":3,"failureCount":3,"unknown":true,"round":2,"due":"2030-01-02T15:04:05.000Z","error":{"code":"expired"}},
+			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"uncounted":1,"error":{"code":"down","message":"no answer"},"input":[7]}},
+			{"name":"b","state":"expired","attempt":3,"failureCount":3,"uncounted":2,"unknown":true,"round":2,"due":"2030-01-02T15:04:05.000Z","error":{"code":"expired"}},
 			{"name":"c","state":"skipped","attempt":1,"failureCount":1,"output":"by hand","error":{"code":"x","permanent":true}},
 			{"name":"d","state":"running","attempt":2,"failureCount":1,"error":{"code":"busy"},"input":{"n":1},"earlierKeys":["o-1/d","o-1/d:2"]},
 			{"name":"e","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":7,"window":0.25,"underWay":3,"silentSince":"2030-01-02T15:00:00.000Z"}},
+			{"name":"g","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":1,"window":2,"underWay":1,"probed":false}},
+			{"name":"h","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":12,"window":0,"underWay":0,"probed":true}},
 			{"name":"f","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":null,"window":null,"underWay":null,"silentSince":null}}]}`)
 	})
 	mux.HandleFunc("GET /api/v1/orders/o-1/history", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"events":[
 			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"a","attempt":4,"round":2,"due":"2030-01-02T16:04:05Z"},
 			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"b","attempt":1,"due":"2030-01-02T15:04:05Z","reason":"waits for agent x"},
+			{"type":"waybill.undo.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"b","attempt":3,"due":"2030-01-02T15:04:15Z"},
+			{"type":"waybill.step.started","order":"o-1","seq":1,"at":"2030-01-02T15:04:06Z","step":"b","attempt":1,"agent":"x","operation":"do","completeBy":"2030-01-02T15:04:16Z","lockedBy":"i"},
+			{"type":"waybill.step.started","order":"o-1","seq":1,"at":"2030-01-02T15:04:16Z","step":"b","attempt":2,"agent":"x","operation":"do","completeBy":"2030-01-02T15:04:26Z","lockedBy":"i"},
+			{"type":"waybill.undo.started","order":"o-1","seq":1,"at":"2030-01-02T15:07:12.4Z","step":"b","attempt":3,"agent":"x","operation":"un","completeBy":"2030-01-02T15:07:22.4Z","outcome":"completed","lockedBy":"i"},
+			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"c","attempt":7,"due":"2030-01-02T15:04:05Z"},
 			{"type":"waybill.order.paused","order":"o-1","seq":2,"at":"2030-01-02T15:04:05Z","by":"ann@ops","reason":"wait","command":"k"},
+			{"type":"waybill.step.started","order":"o-1","seq":2,"at":"2030-01-02T15:09:05Z","step":"c","attempt":7,"agent":"x","operation":"do","completeBy":"2030-01-02T15:09:15Z","lockedBy":"i"},
 			{"type":"waybill.order.resumed","order":"o-1","seq":3,"at":"2030-01-02T15:04:05Z","by":"bob@ops"},
 			{"type":"waybill.step.skipped","order":"o-1","seq":4,"at":"2030-01-02T15:04:05Z","step":"b","by":"ann@ops","reason":"by hand","output":[1]},
 			{"type":"waybill.order.compensating","order":"o-1","seq":5,"at":"2030-01-02T15:04:05Z","end":"Cancelled","reason":"no more"},
@@ -415,6 +437,13 @@ func TestOrderTable(t *testing.T) {
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"ann@ops","sameKey":true},
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"bob@ops","kept":["c","d"],"mayHaveRun":["a","b"]},
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"cid@ops","newKey":true},
+			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"dan@ops","kept":["c"],"mayHaveRun":["a"]},
+			{"type":"waybill.step.started","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"agent":"x","operation":"do","completeBy":"2030-01-02T15:04:15Z","lockedBy":"i","idempotencyKey":"o-1/a"},
+			{"type":"waybill.step.started","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","step":"a","attempt":2,"agent":"x","operation":"do","completeBy":"2030-01-02T15:04:15Z","lockedBy":"i","idempotencyKey":"o-1/a:2"},
+			{"type":"waybill.undo.started","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"agent":"x","operation":"un","completeBy":"2030-01-02T15:04:15Z","lockedBy":"i","idempotencyKey":"o-1/a:2:undo"},
+			{"type":"waybill.undo.retried","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","step":"a","attempt":2,"due":"2030-01-02T15:04:05Z","reason":"waits for agent x; next is what was done under o-1/a"},
+			{"type":"waybill.undo.started","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","step":"a","attempt":2,"agent":"x","operation":"un","completeBy":"2030-01-02T15:04:15Z","lockedBy":"i","idempotencyKey":"o-1/a:undo"},
+			{"type":"waybill.undo.started","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","step":"a","attempt":3,"agent":"x","operation":"un","completeBy":"2030-01-02T15:04:15Z","lockedBy":"i","idempotencyKey":"o-1/a:undo"},
 			{"type":"waybill.order.cancelled","order":"o-1","seq":10,"at":"2030-01-02T15:04:05Z","undone":["a"],"notUndone":["b","c"]}]}`)
 	})
 	server := httptest.NewServer(mux)
@@ -424,19 +453,28 @@ func TestOrderTable(t *testing.T) {
 		lines   []string
 	}{
 		{"get", []string{
-			"State Error, toward Cancelled, paused", "Reason undo of a failed", "To do waybill order resubmit o-1",
-			`a completed 2 1 - {"x":1}`, "undo failed 3 3 - down: no answer; its own input [7]",
-			"b expired 3 3 - expired; next attempt at 2030-01-02T15:04:05.000Z; extended wait 2; it may have run, or not",
+			"State Error, toward Cancelled, paused", "Reason undo of a failed", "Complete by waits", "To do waybill order resubmit o-1",
+			`a completed 2 1 - {"x":1}`, "undo failed 3 3, of them 1 not counted - down: no answer; its own input [7]",
+			"b expired 3 3, of them 2 not counted - expired; next attempt at 2030-01-02T15:04:05.000Z; extended wait 2; it may have run, or not",
 			`c skipped 1 1 - "by hand"; before: x (permanent)`, `d running 2 1 - before: busy; its own input {"n":1}; it may have run before as o-1/d, o-1/d:2`,
 			"e not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 7 others of its partition; 3 are with the agent, and 0.25 may queue there; the agent has answered nothing since 2030-01-02T15:00:00.000Z",
+			"g not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 1 other of its partition; 1 is with the agent, and 2 may queue there",
+			"h not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 12 others of its partition; 0 are with the agent, which gives no sign: one request at a time probes it",
 			"f not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z",
 		}},
 		{"history", []string{
-			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "step.retried b 1 waits for agent x", "order.paused - - by ann@ops; wait", "order.resumed - - by bob@ops",
+			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "step.retried b 1 waits for agent x",
+			"step.started b 1 agent x: do, complete by +10s, on i", "step.started b 2 agent x: do, complete by +10s, on i",
+			"undo.started b 3 2m57s after it was due; agent x: un, complete by +10s, on i", "step.started c 7 agent x: do, complete by +10s, on i",
+			"order.paused - - by ann@ops; wait", "order.resumed - - by bob@ops",
 			"step.skipped b - by ann@ops; by hand; [1]", "order.compensating - - toward Cancelled; no more",
 			"undo.started a 1 agent x: un, complete by +10s, on i; the step may have run, or not", "undo.failed a 1 down",
 			"command.refused - - cancel; by ann@ops; too late", "order.resubmitted - - by ann@ops; with the same keys", "order.resubmitted - - by cid@ops; with new keys",
-			"order.resubmitted - - by bob@ops; with the same key: c, d; with a new key, and may have run under the one before: a, b",
+			"order.resubmitted - - by bob@ops; the same idempotency keys for steps c, d; new idempotency keys for steps a, b, which may have run",
+			"order.resubmitted - - by dan@ops; the same idempotency key for step c; a new idempotency key for step a, which may have run",
+			"step.started a 1 agent x: do, complete by +10s, on i", "step.started a 2 agent x: do, complete by +10s, on i; under key o-1/a:2",
+			"undo.started a 1 agent x: un, complete by +10s, on i; under key o-1/a:2:undo", "undo.retried a 2 waits for agent x; next is what was done under o-1/a",
+			"undo.started a 2 agent x: un, complete by +10s, on i; under key o-1/a:undo", "undo.started a 3 agent x: un, complete by +10s, on i",
 			"order.cancelled - - undone: a; not undone: b, c",
 		}},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -49,9 +50,10 @@ func (r *replay) printOrder(cmd *cobra.Command, out *output, partitions int32, i
 	}
 	return out.print(cmd, o, func(row func(...any)) {
 		row("SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
+		armed := make(armed)
 		for i := range o.events {
 			e := &o.events[i]
-			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e))
+			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, armed.waited(e)))
 			for _, m := range o.Events[i].Messages {
 				row("", "", "", "", "-> "+m.Topic+": "+m.Type)
 			}
@@ -107,6 +109,6 @@ func (r *replay) order(ctx context.Context, partitions int32, id string) (*repla
 	if order.LockedBy != "" {
 		order.LockedBy = owner // whoever claimed the partition last holds the locks of all its orders
 	}
-	result.Order = api.OrderOf(p, order)
+	result.Order = api.OrderOf(p, order, time.Now())
 	return result, nil
 }

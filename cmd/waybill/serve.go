@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +17,6 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator"
-	"github.com/waybill-dev/waybill/orchestrator/lane"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 // memoryLimit is where Go begins to collect more often than [main] asks for.
@@ -32,8 +28,7 @@ func newServe() *cobra.Command {
 	var dataDir, id string
 	var supervise, session, skew, raise, lag, patience time.Duration
 	var within int64
-	var rate float64
-	var bounds map[string]int
+	var asked agentFlags
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -58,15 +53,14 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.DurationVar(&patience, "status-patience", 24*time.Hour, "how long a status message waits for a caller's own topic that takes none: then the namespace's status topic has it")
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
 	flags.Int64Var(&within, "close", 10_000, "how many records behind the end of a partition's journal this instance may be at most to get the partition from another that serves it")
-	flags.Float64Var(&rate, "agent-rate", lane.DefaultAgentRate, "how many requests a second an agent is believed to take of all partitions together, before it has answered any")
-	flags.StringToIntVar(&bounds, "agent-bound", nil, "NAME=N: how many attempts may be under way at an agent at a time, of all partitions together; repeat it for others")
+	asked.add(flags)
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if within <= 0 {
 			return usageError{errors.New("--close must be more than 0")}
 		}
-		if err := checkBounds(rate, bounds); err != nil {
+		if err := asked.check(); err != nil {
 			return usageError{err}
 		}
 		if supervise <= 0 || session <= 0 {
@@ -102,7 +96,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: rate, AgentBounds: bounds, Logger: log,
+				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, Logger: log,
 			}, server.Server)
 		})
 		select {
@@ -142,20 +136,4 @@ func keptID(dataDir string) (string, error) {
 		return "", fmt.Errorf("keep the instance's name: %w", err)
 	}
 	return id, nil
-}
-
-// checkBounds says what is wrong with what is said of agents.
-func checkBounds(rate float64, bounds map[string]int) error {
-	if !(rate > 0 && rate <= 1e9) {
-		return errors.New("--agent-rate must be more than 0, and at most 1e9")
-	}
-	for _, agent := range slices.Sorted(maps.Keys(bounds)) {
-		if err := workflow.CheckAgent(agent); err != nil {
-			return fmt.Errorf("--agent-bound: %w", err)
-		}
-		if bounds[agent] < 1 {
-			return fmt.Errorf("--agent-bound %s=%d: it must be 1 or more", agent, bounds[agent])
-		}
-	}
-	return nil
 }

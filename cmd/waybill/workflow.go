@@ -232,13 +232,17 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 	row("Workflow", flow.Name)
 	row("Version", flow.Version)
 	row()
-	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "RETRY", "EXHAUSTED")
+	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "QUEUE", "RETRY", "EXHAUSTED")
 	for _, s := range flow.Steps {
 		retry := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
 		exhausted := string(s.Exhausted)
 		if s.Exhausted == workflow.ExhaustedWait {
 			exhausted += fmt.Sprintf(" %s, %d times", s.Wait.For, s.Wait.Rounds)
 		}
-		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), s.Timeout, retry, exhausted)
+		queue := "-" // for ever
+		if s.Queue > 0 {
+			queue = s.Queue.String()
+		}
+		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), s.Timeout, queue, retry, exhausted)
 	}
 }

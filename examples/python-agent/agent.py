@@ -7,7 +7,8 @@ It knows Waybill's message contract and a Kafka client, and nothing else:
 
 The warehouse is an SQLite file. A reservation and its idempotency key are
 written in one transaction, so that a request which comes again, after a crash
-for example, finds the reservation instead of making a second one.
+for example, finds the reservation instead of making a second one. An undo puts
+back what stands under the key that it names, and nothing else.
 """
 
 import argparse
@@ -39,41 +40,58 @@ class Warehouse:
         self.db = sqlite3.connect(path)
         with self.db:
             self.db.execute(
-                "CREATE TABLE IF NOT EXISTS reservation (customer_order TEXT, step TEXT, key TEXT, released BOOLEAN,"
-                " PRIMARY KEY (customer_order, step))"
+                "CREATE TABLE IF NOT EXISTS reservation"
+                " (key TEXT PRIMARY KEY, customer_order TEXT, step TEXT, state TEXT)"
+            )
+            # Steps that were undone under all of their keys at once.
+            self.db.execute(
+                "CREATE TABLE IF NOT EXISTS undone (customer_order TEXT, step TEXT, PRIMARY KEY (customer_order, step))"
             )
             self.db.execute("CREATE TABLE IF NOT EXISTS movement (item INTEGER, at TEXT)")
 
     def reserve(self, request: dict[str, Any]) -> dict[str, Any]:
         order, step, key = request["order"], request["step"], request["idempotencyKey"]
         with self.db:  # one transaction: the reservation, and that it was made
-            found = self.find(order, step)
-            if found and found["released"]:
-                raise Permanent("released", "the order was undone; nothing is reserved for it any more")
-            if not found:
-                self.db.execute("INSERT INTO reservation VALUES (?, ?, ?, FALSE)", (order, step, key))
+            made = self.note(key, order, step, "reserved")
+            if self.refused(key, order, step):
+                raise Permanent("released", "this was undone; nothing is reserved for it any more")
+            if made:
                 self.move(-1)
-        return {"reservation": found["key"] if found else key}
+        return {"reservation": key}
 
     def release(self, request: dict[str, Any]) -> dict[str, Any]:
         order, step = request["order"], request["step"]
         with self.db:
-            found = self.find(order, step)
-            if found and not found["released"]:
-                self.move(+1)
             # Also if there is nothing to release: what is under way somewhere
             # must not reserve after this.
-            self.db.execute(
-                "INSERT INTO reservation VALUES (?, ?, NULL, TRUE) ON CONFLICT DO UPDATE SET released = TRUE",
-                (order, step),
-            )
-        return {"released": bool(found)}
+            if key := request.get("stepKey"):
+                self.note(key, order, step, "refused")
+                keys = [key]  # what stands under other keys has undos of its own
+            else:  # an older orchestrator has one undo for all keys of the step
+                self.db.execute("INSERT OR IGNORE INTO undone VALUES (?, ?)", (order, step))
+                of_step = "SELECT key FROM reservation WHERE customer_order = ? AND step = ?"
+                keys = [key for (key,) in self.db.execute(of_step, (order, step)).fetchall()]
+            released = [self.put_back(key) for key in keys]
+        return {"released": any(released)}
 
-    def find(self, order: str, step: str) -> dict[str, Any] | None:
-        row = self.db.execute(
-            "SELECT key, released FROM reservation WHERE customer_order = ? AND step = ?", (order, step)
-        ).fetchone()
-        return {"key": row[0], "released": row[1]} if row else None
+    def put_back(self, key: str) -> bool:
+        """Puts back what was reserved under a key, once, and says whether anything ever was."""
+        change = "UPDATE reservation SET state = 'released' WHERE key = ? AND state = 'reserved'"
+        if self.db.execute(change, (key,)).rowcount:
+            self.move(+1)
+        return self.state(key) == "released"
+
+    def note(self, key: str, order: str, step: str, state: str) -> bool:
+        """Notes what becomes of a key, unless that is known, and says whether it did."""
+        row = (key, order, step, state)
+        return self.db.execute("INSERT OR IGNORE INTO reservation VALUES (?, ?, ?, ?)", row).rowcount > 0
+
+    def refused(self, key: str, order: str, step: str) -> bool:
+        undone = "SELECT 1 FROM undone WHERE customer_order = ? AND step = ?"
+        return self.state(key) != "reserved" or self.db.execute(undone, (order, step)).fetchone() is not None
+
+    def state(self, key: str) -> str:
+        return self.db.execute("SELECT state FROM reservation WHERE key = ?", (key,)).fetchone()[0]
 
     def move(self, items: int) -> None:
         self.db.execute("INSERT INTO movement VALUES (?, ?)", (items, datetime.now(UTC).isoformat()))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -196,10 +197,20 @@ func (s *stage) testRelease() {
 	}
 }
 
+// V4: what people see of attempts that their retry policies do not count.
+func TestOrderOfUncounted(t *testing.T) {
+	o := projections.Order{ID: "o-1", Steps: []projections.Step{{
+		Name: "a", Work: projections.Work{FailureCount: 3, Uncounted: 2}, Undo: &projections.Work{FailureCount: 2, Uncounted: 1},
+	}}}
+	if s := OrderOf(0, &o, time.Now()).Steps[0]; s.FailureCount != 3 || s.Uncounted != 2 || s.Undo.FailureCount != 2 || s.Undo.Uncounted != 1 {
+		t.Errorf("%+v, undo %+v", s, s.Undo)
+	}
+}
+
 // What people see of an order that is held.
 func TestOrderOfHeld(t *testing.T) {
 	o := projections.Order{ID: "o-1", State: projections.Error, Reason: "it panicked", Hold: &projections.Hold{}, Waiting: make([]projections.Held, 2)}
-	b, err := json.Marshal(OrderOf(0, &o))
+	b, err := json.Marshal(OrderOf(0, &o, time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}

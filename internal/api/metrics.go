@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/plugin/kprom"
 
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // metrics registers /metrics, and what the server itself has to say there.
@@ -27,18 +29,29 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 			}
 			return 0
 		}),
-		&agentGauges{s},
+		agentGauges(s.agents),
 	)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
 }
 
-// agentGauges are those of each agent, as sums over the partitions that the instance serves.
-type agentGauges struct{ *Server }
+// agents are those that the instance knows, none while there is no instance to ask.
+func (s *Server) agents() map[string]lane.Agent {
+	u, why := s.borrow()
+	if why != nil {
+		return nil
+	}
+	defer u.by.Done()
+	return u.Agents()
+}
+
+// agentGauges are those of each agent, over the partitions that the instance serves.
+type agentGauges func() map[string]lane.Agent
 
 var (
 	agentWaiting  = ofAgent("waybill_agent_waiting", "Steps and undos that wait until the agent can be asked.")
 	agentUnderWay = ofAgent("waybill_agent_under_way", "Requests that are with the agent.")
-	agentWindow   = ofAgent("waybill_agent_window", "Requests that may queue at the agent; none while nothing waits and nothing is under way.")
+	agentWindow   = ofAgent("waybill_agent_window", "Requests that may queue at the agent; 0 while it gives no sign and is only probed, none while nothing waits and nothing is under way.")
+	agentSilent   = ofAgent("waybill_agent_silent_seconds", "Seconds for which the agent has answered nothing in time, once an operator was called for that, else 0; the longest.")
 )
 
 func ofAgent(name, help string) *prometheus.Desc {
@@ -46,20 +59,15 @@ func ofAgent(name, help string) *prometheus.Desc {
 }
 
 // Describe implements [prometheus.Collector].
-func (*agentGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{agentWaiting, agentUnderWay, agentWindow} {
+func (agentGauges) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{agentWaiting, agentUnderWay, agentWindow, agentSilent} {
 		to <- desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
-func (a *agentGauges) Collect(to chan<- prometheus.Metric) {
-	u, why := a.borrow()
-	if why != nil {
-		return
-	}
-	defer u.by.Done()
-	for name, agent := range u.Agents() {
+func (agents agentGauges) Collect(to chan<- prometheus.Metric) {
+	for name, agent := range agents() {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, name)
 		}
@@ -68,6 +76,11 @@ func (a *agentGauges) Collect(to chan<- prometheus.Metric) {
 		if agent.Waiting+agent.UnderWay > 0 {
 			gauge(agentWindow, agent.Window)
 		}
+		silent := 0.0
+		if !agent.SilentSince.IsZero() {
+			silent = max(0, time.Since(agent.SilentSince).Seconds())
+		}
+		gauge(agentSilent, silent)
 	}
 }
 

@@ -180,8 +180,9 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		LeftOut: LeftOut(left),
 		Next:    base64.RawURLEncoding.EncodeToString(page.Next),
 	}}
+	now := time.Now()
 	for n, o := range page.Orders {
-		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o)
+		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o, now)
 	}
 	return out, nil
 }
@@ -207,7 +208,7 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 
 // orderOf is the order with what its steps wait for.
 func orderOf(i *orchestrator.Instance, o *projections.Order) Order {
-	order := OrderOf(i.Partition(o.ID), o)
+	order := OrderOf(i.Partition(o.ID), o, time.Now())
 	for n := range o.Steps {
 		order.Steps[n].Waits = waitsOf(i.Waits(o, &o.Steps[n]))
 	}

@@ -31,7 +31,8 @@ type Summary struct {
 	Version      int                `json:"version"`
 	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
-	CompleteBy   *Time              `json:"completeBy" doc:"The earliest deadline of the order's steps"`
+	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
+	WaitsSince   *Time              `json:"waitsSince" doc:"From when on the first of the order's steps and undos could have begun that wait for their agents; null if none waits"`
 	FailureCount int                `json:"failureCount"`
 	AcceptedAt   *Time              `json:"acceptedAt"`
 	UpdatedAt    *Time              `json:"updatedAt"`
@@ -50,8 +51,9 @@ type Step struct {
 	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,undone"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
-	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed"`
-	FailureCount   int                   `json:"failureCount"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent"`
+	FailureCount   int                   `json:"failureCount" doc:"How many attempts failed or expired, in all"`
+	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign"`
 	IdempotencyKey *string               `json:"idempotencyKey"`
 	Output         json.RawMessage       `json:"output"`
 	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
@@ -71,6 +73,7 @@ type Waits struct {
 	Agent       string   `json:"agent"`
 	Before      *int     `json:"before" doc:"How many others leave before it, of its partition. Of every eight that leave one is the oldest, whatever its priority"`
 	Window      *float64 `json:"window" doc:"How many requests of its partition may queue at the agent; less than 1 if each is followed by a pause"`
+	Probed      *bool    `json:"probed" doc:"The agent gives no sign: one request at a time probes it, and window is 0"`
 	UnderWay    *int     `json:"underWay" doc:"How many requests of its partition are with the agent"`
 	SilentSince *Time    `json:"silentSince" doc:"Since when the agent has answered nothing, while there is an alert about that"`
 }
@@ -86,8 +89,9 @@ type Undo struct {
 	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
-	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed"`
-	FailureCount   int                   `json:"failureCount"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent"`
+	FailureCount   int                   `json:"failureCount" doc:"As of a step"`
+	Uncounted      int                   `json:"uncounted" doc:"As of a step"`
 	IdempotencyKey *string               `json:"idempotencyKey"`
 	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
 	Round          int                   `json:"round" doc:"As of a step"`
@@ -150,10 +154,10 @@ func (Time) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "date-time", Nullable: true}
 }
 
-// OrderOf is the order as people see it.
-func OrderOf(partition int32, o *projections.Order) Order {
+// OrderOf is the order as people see it at a time.
+func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 	order := Order{
-		Summary: summaryOf(partition, o),
+		Summary: summaryOf(partition, o, now),
 		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
 		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest),
@@ -163,7 +167,7 @@ func OrderOf(partition int32, o *projections.Order) Order {
 		s := &o.Steps[i]
 		order.Steps[i] = Step{
 			Name: s.Name, State: s.State, Attempt: s.Attempt,
-			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount,
+			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount, Uncounted: s.Uncounted,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
 			Round: s.Round, Input: json.RawMessage(s.Input), Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
 		}
@@ -181,7 +185,8 @@ func waitsOf(w *orchestrator.Waits) *Waits {
 	}
 	waits := &Waits{Since: at(w.Since), Agent: w.Agent}
 	if p := w.Place; p != nil {
-		waits.Before, waits.Window, waits.UnderWay, waits.SilentSince = &p.Before, &p.Window, &p.UnderWay, at(p.SilentSince)
+		waits.Before, waits.Window, waits.Probed = &p.Before, &p.Window, &p.Probed
+		waits.UnderWay, waits.SilentSince = &p.UnderWay, at(p.SilentSince)
 	}
 	return waits
 }
@@ -192,15 +197,15 @@ func undoOf(w *projections.Work) *Undo {
 	}
 	return &Undo{
 		State: w.State, Attempt: w.Attempt, CompleteBy: at(w.CompleteBy), Due: at(w.Due),
-		FailureCount: w.FailureCount, IdempotencyKey: text(w.IdempotencyKey), Error: (*Fault)(w.Error),
+		FailureCount: w.FailureCount, Uncounted: w.Uncounted, IdempotencyKey: text(w.IdempotencyKey), Error: (*Fault)(w.Error),
 		Round: w.Round, Input: json.RawMessage(w.Input),
 	}
 }
 
-func summaryOf(partition int32, o *projections.Order) Summary {
+func summaryOf(partition int32, o *projections.Order, now time.Time) Summary {
 	s := Summary{
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
-		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy()), FailureCount: o.FailureCount,
+		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy(now)), WaitsSince: at(o.WaitsSince(now)), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
 		Priority: o.Priority, Reason: text(o.StandingReason()), Partition: partition,
 		Paused: o.Paused, Held: o.Hold != nil, Waiting: len(o.Waiting), Toward: text(o.Toward),

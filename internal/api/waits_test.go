@@ -34,8 +34,11 @@ func (s *stage) testWaits() {
 				underWay++
 				continue
 			}
-			if w == nil || w.Before == nil || *w.UnderWay != 1 || *w.Window != 1 {
+			if w == nil || w.Before == nil || *w.UnderWay != 1 || *w.Window != 1 || *w.Probed {
 				return false
+			}
+			if o.CompleteBy != nil || o.WaitsSince == nil || !o.WaitsSince.Equal(w.Since.Time) {
+				s.Errorf("order %s waits since %v, and its complete-by is %v", o.OrderID, o.WaitsSince, o.CompleteBy)
 			}
 			if w.Agent != "idler" || w.Since.Before(o.AcceptedAt.Time) || w.SilentSince != nil {
 				s.Errorf("order %s waits %+v", o.OrderID, w)
@@ -61,6 +64,15 @@ func (s *stage) testWaits() {
 		}
 		return underWay > 0 && len(places) > 0
 	})
+	listed, err := s.client.Orders(s.Context(), Filter{Workflow: "idle", State: string(projections.Pending)}, 100, "")
+	if err != nil || len(listed.Orders) == 0 {
+		s.Fatalf("%+v, %v", listed, err)
+	}
+	for _, o := range listed.Orders {
+		if o.CompleteBy != nil || o.WaitsSince == nil {
+			s.Errorf("in the listing order %s waits since %v, and its complete-by is %v", o.OrderID, o.WaitsSince, o.CompleteBy)
+		}
+	}
 	page, err := s.client.History(s.Context(), id(orders-1))
 	if err != nil {
 		s.Fatal(err)

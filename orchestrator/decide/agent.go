@@ -65,6 +65,8 @@ type Ask struct {
 	Timeout          time.Duration
 	Undo             bool
 	Priority         events.Priority // of its order
+	// Excused says that the attempt before expired while the agent gave no sign.
+	Excused bool
 	// Until is when it has waited for as long as its workflow says; zero is for ever.
 	Until time.Time
 }
@@ -74,7 +76,10 @@ func (t task) ask(topics *events.Topics) Ask {
 	if t.undo {
 		a.Operation = t.def.Undo
 	}
-	if due := t.work().Due; t.def.Queue > 0 && !due.IsZero() {
+	if w := t.work(); w.Unanswered && w.Uncounted > 0 {
+		a.Excused = true
+	}
+	if due := t.work().Due; t.def.Queue > 0 && !due.IsZero() && !t.undo { // what was done is undone whenever that is
 		a.Until = due.Add(t.def.Queue)
 	}
 	return a
@@ -138,9 +143,9 @@ func (agent) expire(env *Env, t task) events.Event {
 	e := events.Event{Type: t.expired, Error: &events.Error{
 		Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, t.work().CompleteBy)),
 	}}
-	if env.Format >= events.UncountedFormat && env.Silent != nil && t.def != nil {
+	if env.Format >= events.UncountedFormat && env.Excuses != nil && t.def != nil {
 		ask := t.ask(env.Topics)
-		e.Uncounted = env.Silent(&ask)
+		e.Uncounted = env.Excuses(t.order, &ask, t.work().Attempt)
 	}
 	return e
 }

@@ -37,9 +37,9 @@ type Env struct {
 	Away    func(order, topic string, size int) string
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
-	// Silent says that an agent gives no sign at all, and that others wait for it. Nil
-	// says so of none.
-	Silent func(*Ask) bool
+	// Excuses says that an attempt of an order which expires uses up none of its retry
+	// policy: its agent gives no sign, and other orders wait for it. Nil says so of none.
+	Excuses func(o *projections.Order, ask *Ask, attempt int) bool
 	// Format is the partition's: what is new in a later one is not decided.
 	Format int
 	// Full says that the batch has as much as it should: what waits is not
@@ -73,6 +73,8 @@ type Decision struct {
 	// Dropped says that the input leaves no event: it changes nothing, and the order
 	// has recorded enough of its like. What had waited before it may be decided on.
 	Dropped bool
+	// Discarded is why a reply changes nothing, empty if it does, or that is not known yet.
+	Discarded string
 	// Panic is what deciding panicked with, and the stack; empty if it did not.
 	// See [On].
 	Panic string
@@ -125,7 +127,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	})
 	if env.Format >= 2 && order != nil && d.void(in, order) {
 		env.Reuse(d.Messages)
-		return Decision{Dropped: true, Aside: d.Aside}
+		return Decision{Dropped: true, Aside: d.Aside, Discarded: d.Discarded, flow: d.flow}
 	}
 	return d
 }

@@ -251,15 +251,28 @@ func (d *decider) keeping() string {
 	_ = d.keys(&act, false) // with too many keys it is refused, and says so
 	var says []string
 	if act.Kept != nil {
-		says = append(says, fmt.Sprintf("under the same idempotency key: %s; --new-key forces a new one", Cut(strings.Join(act.Kept, ", "), MaxText/4)))
+		says = append(says, d.of(act.Kept, "keeps its idempotency key; --new-key forces a new one", "keep their idempotency keys; --new-key forces new ones"))
 	}
 	if act.MayHaveRun != nil {
-		says = append(says, fmt.Sprintf("may have run, and gets another idempotency key: %s; --same-key keeps it", Cut(strings.Join(act.MayHaveRun, ", "), MaxText/4)))
+		says = append(says, d.of(act.MayHaveRun, "may have run, and gets another idempotency key; --same-key keeps it", "may have run, and get other idempotency keys; --same-key keeps them"))
 	}
 	if says == nil {
 		return ""
 	}
 	return " (" + strings.Join(says, "; ") + ")"
+}
+
+// of says something of a step, or of several; of their undos while the order is compensated.
+func (d *decider) of(names []string, one, several string) string {
+	undo, undos := "", ""
+	if d.order.Toward != "" {
+		undo, undos = "the undo of ", "the undos of "
+	}
+	all := Cut(strings.Join(names, ", "), MaxText/4)
+	if len(names) > 1 {
+		return fmt.Sprintf("%ssteps %s %s", undos, all, several)
+	}
+	return fmt.Sprintf("%sstep %s %s", undo, all, one)
 }
 
 func (d *decider) stepNames() string {

@@ -192,7 +192,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			return
 		}
 		must(t, err)
-		printState(out, o)
+		printState(out, o, p.now)
 	case "deadlines":
 		must(t, p.state.Flush())
 		due, err := p.state.Due(p.now.AddDate(1, 0, 0), 1000)
@@ -420,7 +420,7 @@ func message(r *kgo.Record) string {
 	}
 }
 
-func printState(out *strings.Builder, o *projections.Order) {
+func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 	orNone := func(s string) string {
 		if s == "" {
 			return "nobody"
@@ -428,7 +428,7 @@ func printState(out *strings.Builder, o *projections.Order) {
 		return s
 	}
 	completeBy := "none"
-	if at := o.CompleteBy(); !at.IsZero() {
+	if at := o.CompleteBy(now); !at.IsZero() {
 		completeBy = inspect.Clock(at)
 	}
 	fmt.Fprintf(out, "processState=%s lockedBy=%s completeBy=%s failureCount=%d workflow=%s\n",

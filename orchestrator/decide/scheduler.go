@@ -297,7 +297,7 @@ func (d *decider) start(t task) bool {
 			e.Agent, events.AppendTime(nil, t.work().Due), d.env.Now.Sub(t.work().Due))})
 	case waits.Topic != "":
 		d.waits = waits
-		d.await(t, "waits for agent "+e.Agent)
+		d.await(t, "waits for agent "+e.Agent+t.turn())
 		return true
 	}
 	work := t.work()
@@ -373,7 +373,9 @@ func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time
 		discarded = why
 	}
 	d.record(&events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded, Count: env.count(order.Discarded)})
-	return d.made()
+	made := d.made()
+	made.Discarded = discarded
+	return made
 }
 
 // end records how the task's attempt ended, and decides what follows. An output

@@ -134,8 +134,8 @@ func (s *stage) env(order string) *Env {
 			}
 			return s.flows.Find(name, version)
 		},
-		Away:   func(_, topic string, _ int) string { return s.away[topic].why },
-		Silent: func(ask *Ask) bool { return s.silent[ask.Topic] },
+		Away:    func(_, topic string, _ int) string { return s.away[topic].why },
+		Excuses: func(_ *projections.Order, ask *Ask, _ int) bool { return s.silent[ask.Topic] },
 		Refuses: func(topic string, size int) string {
 			if s.brittle && topic == s.topics.Journal && s.hasPill(size) {
 				panic("poison-pill")

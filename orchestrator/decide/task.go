@@ -106,6 +106,14 @@ func stepKey(order string, s *projections.Step) string {
 	return events.IdempotencyKey(order, s.Name, number)
 }
 
+// turn says what an undo takes back next, of a step that may have run under several keys.
+func (t task) turn() string {
+	if !t.undo || len(t.step.Earlier) == 0 {
+		return ""
+	}
+	return "; next is what was done under " + stepKey(t.order.ID, t.step)
+}
+
 // firstKey is the key of a step, or of the undo of one, that has had but one, after so
 // many resubmissions.
 func (t task) firstKey(resubmissions int) string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/projections"
@@ -17,13 +18,16 @@ type agents struct {
 	granted map[string]int
 	// waited says that it is made on what waited, which goes before all else.
 	waited bool
-	// reply is the one on which it is made, nil if it is made on something else.
-	reply *input
+	// input is that on which it is made, nil if it is made on what is due.
+	input *input
 	// commits say when what was decided was committed, the last ones.
 	commits []acknowledged
 	since   time.Time // of those
 	// expired are attempts that the agent may still answer, and when it was asked.
 	expired map[attempt]lost
+	// left is when attempts left whose complete-by does not say it: the order's deadline cut
+	// their timeout.
+	left map[attempt]time.Time
 	// began is when the lane began to ask them, and counted says that what was under way
 	// then is known.
 	began   time.Time
@@ -73,7 +77,7 @@ func (a *agents) window(l *Lane, topic string) *window.Window {
 // most is how many may be under way at an agent, 0 if it has no bound.
 func (l *Lane) most(topic string) int {
 	if n, bounded := l.cfg.AgentBounds[topic]; bounded {
-		return max(1, n/int(l.cfg.Partitions))
+		return Share(n, l.cfg.Partitions)
 	}
 	return 0
 }
@@ -85,24 +89,43 @@ func (l *Lane) room(ask *decide.Ask) bool {
 		return false
 	}
 	w := a.window(l, ask.Topic)
+	if ask.Excused {
+		w.WasAway(l.time.Wall())
+	}
 	free, _ := w.Free(ask.Operation, ask.Timeout, l.time.Wall())
-	if !a.counted && crowded(w) || free <= a.granted[ask.Topic] {
+	if !a.counted && (l.most(ask.Topic) > 0 || crowded(w)) || free <= a.granted[ask.Topic] {
 		return false
 	}
 	a.granted[ask.Topic]++
 	return true
 }
 
-// silent says whether an agent gives no sign, and others wait for it.
-func (l *Lane) silent(ask *decide.Ask) bool {
+// excuses says whether an attempt of an order that expires uses up none of its retry
+// policy: its agent gives no sign, and other orders wait for it.
+func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool {
 	w := l.agents.window(l, ask.Topic)
-	return w.Away() && (w.Out() > 1 || l.away.topics[ask.Topic].len() > 0)
+	if !w.Excuses(attempt) {
+		return false
+	}
+	others := w.Out() + l.away.topics[ask.Topic].len()
+	decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(own decide.Ask, _ int, _ *projections.Work) {
+		if own.Topic == ask.Topic {
+			others--
+		}
+	})
+	for i := range o.Steps {
+		if t, waits := l.away.steps[step{o.ID, o.Steps[i].Name}]; waits && t.topic == ask.Topic {
+			others--
+		}
+	}
+	return others > 0
 }
 
 // follow tells the windows what a decision made of an order.
 func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	a, now := &l.agents, l.time.Wall()
 	clear(a.granted)
+	l.stepsAside(d.Order)
 	a.was, a.is = a.was[:0], a.is[:0]
 	d.UnderWay(l.topics, before, func(ask decide.Ask, place int, w *projections.Work) {
 		a.was = append(a.was, underWay{ask, place, w})
@@ -125,15 +148,34 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 			l.ended(before, &was[0], now)
 			was = was[1:]
 		}
-		a.window(l, is.ask.Topic).Asked(is.ask.Operation, is.ask.Timeout, is.asked(), now)
+		if is.cut(d.Order) {
+			if a.left == nil {
+				a.left = make(map[attempt]time.Time)
+			}
+			a.left[is.of(d.Order)] = now
+		}
+		a.window(l, is.ask.Topic).Asked(is.ask.Operation, is.ask.Timeout, a.asked(d.Order, &is), now)
 	}
 	for i := range was {
 		l.ended(before, &was[i], now)
 	}
 }
 
-// asked is when the agent was asked; too early where the order's deadline cut the timeout.
-func (u *underWay) asked() time.Time { return u.work.CompleteBy.Add(-u.ask.Timeout) }
+// asked is when the agent was asked; too early where the order's deadline cut the timeout,
+// and another lane asked.
+func (a *agents) asked(o *projections.Order, u *underWay) time.Time {
+	if left, known := a.left[u.of(o)]; known {
+		return left
+	}
+	return u.work.CompleteBy.Add(-u.ask.Timeout)
+}
+
+// cut says that the order's deadline may have cut the timeout.
+func (u *underWay) cut(o *projections.Order) bool { return u.work.CompleteBy.Equal(o.Deadline) }
+
+func (u *underWay) of(o *projections.Order) attempt {
+	return attempt{step{o.ID, o.Steps[u.place].Name}, u.ask.Undo, u.work.Attempt}
+}
 
 func (u *underWay) before(other *underWay) bool {
 	return u.place < other.place || u.place == other.place && !u.ask.Undo && other.ask.Undo
@@ -142,40 +184,49 @@ func (u *underWay) before(other *underWay) bool {
 // ended tells a window of an attempt that is not under way any more.
 func (l *Lane) ended(o *projections.Order, u *underWay, now time.Time) {
 	a, w := &l.agents, l.agents.window(l, u.ask.Topic)
-	name := o.Steps[u.place].Name
-	asked := u.asked()
-	cut := u.work.CompleteBy.Equal(o.Deadline) // by the order's deadline: who knows when it was asked
-	switch in := a.reply; {
-	case in != nil && in.Reply.Step == name && in.Reply.Undo == u.ask.Undo && in.Reply.Attempt == u.work.Attempt && !cut:
-		w.Answered(u.ask.Operation, asked, a.committed(asked), in.Record.Written, now)
+	which, asked := u.of(o), a.asked(o, u)
+	_, left := a.left[which]
+	delete(a.left, which)
+	known := left || !u.cut(o) // else nobody knows when it was asked
+	switch in := a.input; {
+	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == u.ask.Undo && in.Reply.Attempt == u.work.Attempt && known:
+		w.Answered(u.ask.Operation, u.ask.Timeout, in.Reply.Status == events.ReplyCompleted, asked, a.committed(asked), in.Record.Written, now)
 	case in == nil && !u.work.Ends().After(now):
-		w.Expired(u.ask.Operation, u.ask.Timeout, asked, now)
+		if u.cut(o) { // it had less time than its workflow gives it: that says nothing of the agent
+			w.Ended(u.ask.Operation, u.ask.Timeout, asked)
+		} else {
+			w.Expired(u.ask.Operation, u.ask.Timeout, asked, now)
+		}
 		if len(a.expired) >= keptExpired {
 			clear(a.expired)
 		}
-		a.expired[attempt{step{o.ID, name}, u.ask.Undo, u.work.Attempt}] = lost{u.ask.Topic, asked}
+		a.expired[which] = lost{u.ask.Topic, asked}
 	default:
-		w.Ended(u.ask.Operation, asked)
+		w.Ended(u.ask.Operation, u.ask.Timeout, asked)
 	}
 	if l.away.topics[u.ask.Topic].len() > 0 {
 		l.look = true // there may be room now
 	}
 }
 
-// heard tells a window of an answer to what has expired.
-func (l *Lane) heard(in *input, o *projections.Order) {
+// heard takes notice of an answer: one in time ends the silence of its agent, and one that
+// is late says that it has more to do than was thought.
+func (l *Lane) heard(in *input, o *projections.Order, d *decide.Decision) {
 	a, r := &l.agents, in.Reply
-	if r == nil || o == nil || len(a.expired) == 0 {
-		return
+	topic, late := l.topics.Requests(d.Agent(r.Step)), d.Discarded == events.DiscardLate || d.Discarded == events.DiscardStale
+	if o != nil {
+		which := attempt{step{o.ID, r.Step}, r.Undo, r.Attempt}
+		if of, known := a.expired[which]; known {
+			delete(a.expired, which)
+			topic, late = of.topic, true
+			a.window(l, topic).Late(of.asked, l.time.Wall())
+			l.look = l.look || l.away.topics[topic].len() > 0
+		}
 	}
-	which := attempt{step{o.ID, r.Step}, r.Undo, r.Attempt}
-	of, late := a.expired[which]
-	if !late {
-		return
+	if w := a.windows[topic]; late && w != nil {
+		w.Heard()
 	}
-	delete(a.expired, which)
-	a.window(l, of.topic).Late(of.asked, l.time.Wall())
-	l.look = l.look || l.away.topics[of.topic].len() > 0
+	l.answers(topic, late)
 }
 
 // committed is when what was decided at a time was committed, as far as that is known.
@@ -231,8 +282,8 @@ func (l *Lane) inherit() error {
 			continue
 		}
 		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(ask decide.Ask, place int, w *projections.Work) {
-			if u := (underWay{ask, place, w}); u.asked().Before(a.began) {
-				a.window(l, ask.Topic).Known(ask.Operation, ask.Timeout, u.asked())
+			if asked := a.asked(o, &underWay{ask, place, w}); asked.Before(a.began) {
+				a.window(l, ask.Topic).Known(ask.Operation, ask.Timeout, asked)
 			}
 		})
 	}

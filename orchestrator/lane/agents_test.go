@@ -101,6 +101,7 @@ func (a *asking) commit() {
 		}
 	}
 	a.now = a.now.Add(a.takes)
+	a.inflight.ended = a.now
 	must(a.T, a.conclude(nil))
 }
 
@@ -367,6 +368,7 @@ func TestABoundOfAnAgent(t *testing.T) {
 		a := newAsking(t, 1_000)
 		a.cfg.AgentBounds = map[string]int{a.topics.Requests("phone"): most}
 		a.submit(10, "")
+		a.look(0) // at what was under way before
 		a.look(0)
 		a.leaves(want, 10-want)
 		a.answer(a.under[0])

@@ -17,11 +17,11 @@ import (
 // an agent can be asked again, those that wait for it are decided on, [DueAtOnce] at a
 // time.
 type away struct {
-	mu     sync.Mutex       // is held by the lane to change steps and topics, and by who looks on
-	steps  map[step]int     // each one's place among all that came
+	mu     sync.Mutex // is held by the lane to change steps and topics, and by who looks on
+	steps  map[step]turn
 	topics map[string]*line // those that wait, by the topic for which they do
 	came   int
-	// more are the topics for which others wait, too: there were more than most.
+	// more are the topics for which others wait, too: there were more than most for each.
 	more map[string]bool
 	most int
 	// bounds are when those have waited for long enough that may not wait for ever.
@@ -32,8 +32,21 @@ type away struct {
 	again time.Time
 }
 
-// awaySteps is how many are kept of those that wait.
+// awaySteps is how many are kept of those that wait for an agent.
 const awaySteps = 100_000
+
+// turn is which place one has among all that came, and for what it waits.
+type turn struct {
+	came  int
+	topic string
+	undo  bool
+}
+
+// waits says whether one waits.
+func (a *away) waits(s step) bool {
+	_, waits := a.steps[s]
+	return waits
+}
 
 // step names one of an order; empty, its deadline.
 type step struct{ order, name string }
@@ -126,10 +139,10 @@ func (l *Lane) waits(s step, ask decide.Ask) {
 	defer a.mu.Unlock()
 	switch {
 	case a.steps == nil:
-		a.steps, a.topics = make(map[step]int), make(map[string]*line)
-	case a.steps[s] != 0:
+		a.steps, a.topics = make(map[step]turn), make(map[string]*line)
+	case a.waits(s):
 		return
-	case len(a.steps) >= a.most:
+	case a.topics[ask.Topic].len() >= a.most:
 		if a.more == nil {
 			a.more = make(map[string]bool)
 		}
@@ -140,7 +153,7 @@ func (l *Lane) waits(s step, ask decide.Ask) {
 	a.absent = a.absent || absent
 	a.came++
 	w := waiter{s, ask, a.came}
-	a.steps[s] = a.came
+	a.steps[s] = turn{a.came, ask.Topic, ask.Undo}
 	if a.topics[ask.Topic] == nil {
 		a.topics[ask.Topic] = &line{operations: make(map[string]*ranks)}
 	}
@@ -149,7 +162,7 @@ func (l *Lane) waits(s step, ask decide.Ask) {
 	to, now := l.agents.window(l, ask.Topic), l.time.Wall()
 	to.Waits(ask.Operation, ask.Timeout, 1)
 	switch free, again := to.Free(ask.Operation, ask.Timeout, now); {
-	case absent:
+	case absent || l.agents.waited:
 	case free > 0: // it only had to wait for its turn
 		a.open(now)
 	default:
@@ -183,8 +196,8 @@ func (l *Lane) admit(env *decide.Env) error {
 		}
 	}
 	for topic := range a.more {
-		if l.unwritable(topic, events.MaxBatch) == "" && a.topics[topic].len() == 0 {
-			clear(a.more) // the others are found again
+		if a.topics[topic].len() <= a.most/2 { // there is room for some of the others, which are found again
+			clear(a.more)
 			l.state.Rescan()
 			l.look = true
 			break
@@ -202,6 +215,9 @@ func (l *Lane) admitTo(env *decide.Env, topic string) error {
 		return nil
 	}
 	q, w, now := a.topics[topic], l.agents.window(l, topic), l.time.Wall()
+	if q.len() == 0 { // what was decided before took the others out
+		return nil
+	}
 	may := func(ask *decide.Ask) bool {
 		free, again := w.Free(ask.Operation, ask.Timeout, now)
 		a.open(again)
@@ -225,15 +241,13 @@ func (l *Lane) admitTo(env *decide.Env, topic string) error {
 		w.Waits(next.ask.Operation, next.ask.Timeout, -1)
 		l.agents.waited = true
 		d, err := l.decideDue(env, next.step)
-		l.agents.waited = false
-		switch {
-		case err != nil:
-			return err
-		case d.Order == nil && d.Waits.Topic != "": // its topic cannot be written after all
+		waits := err == nil && d.Order == nil && d.Waits.Topic != ""
+		if waits { // its topic cannot be written after all
 			l.waits(next.step, d.Waits)
-			return nil
-		case q.len() == 0:
-			return nil
+		}
+		l.agents.waited = false
+		if err != nil || waits || q.len() == 0 {
+			return err
 		}
 	}
 }
@@ -242,7 +256,7 @@ func (l *Lane) admitTo(env *decide.Env, topic string) error {
 func (l *Lane) pending(due []projections.Due) []step {
 	var pending []step
 	for _, d := range due {
-		if s := (step{d.Order, d.Step}); l.away.steps[s] == 0 {
+		if s := (step{d.Order, d.Step}); !l.away.waits(s) {
 			pending = append(pending, s)
 		}
 	}

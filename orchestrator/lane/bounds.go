@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // bounds are those that wait for an agent, and may not for ever, by when they have
@@ -18,7 +19,7 @@ func (a *away) bound(w waiter) {
 	}
 	heap.Push(&a.bounds, w)
 	if len(a.bounds) > 2*len(a.steps)+awaySteps/100 { // most are on their way
-		a.bounds = slices.DeleteFunc(a.bounds, func(w waiter) bool { return a.steps[w.step] != w.came })
+		a.bounds = slices.DeleteFunc(a.bounds, func(w waiter) bool { return a.steps[w.step].came != w.came })
 		heap.Init(&a.bounds)
 	}
 }
@@ -45,10 +46,10 @@ func (l *Lane) outwaited(env *decide.Env) error {
 			break
 		}
 		w, _ := heap.Pop(&a.bounds).(waiter)
-		if a.steps[w.step] != w.came {
+		if a.steps[w.step].came != w.came {
 			continue // it is on its way
 		}
-		l.dequeue(w)
+		l.dequeue(w.step)
 		l.agents.waited = true
 		d, err := l.decideDue(env, w.step)
 		l.agents.waited = false
@@ -59,30 +60,48 @@ func (l *Lane) outwaited(env *decide.Env) error {
 			l.waits(w.step, d.Waits)
 		}
 	}
-	if len(a.more) > 0 && len(a.steps) < a.most/2 { // there is room for some of the others
-		clear(a.more)
-		l.state.Rescan()
-		l.look = true
-	}
 	return nil
 }
 
 // dequeue takes one out of its line.
-func (l *Lane) dequeue(w waiter) {
+func (l *Lane) dequeue(s step) {
 	a := &l.away
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	q := a.topics[w.ask.Topic]
-	delete(a.steps, w.step)
-	if w, found := q.remove(w.came); found {
-		l.agents.window(l, w.ask.Topic).Waits(w.ask.Operation, w.ask.Timeout, -1)
+	t := a.steps[s]
+	delete(a.steps, s)
+	q := a.topics[t.topic]
+	if w, found := q.remove(t.came); found {
+		l.agents.window(l, t.topic).Waits(w.ask.Operation, w.ask.Timeout, -1)
 	}
 	if q.len() == 0 {
-		delete(a.topics, w.ask.Topic)
+		delete(a.topics, t.topic)
 	}
 }
 
-// remove takes one out, wherever it stands: a step may have turned into its undo since.
+// stepsAside takes what an order does not wait for any more out of its line: a step that
+// was ended, or is to be undone.
+func (l *Lane) stepsAside(o *projections.Order) {
+	if o == nil || len(l.away.steps) == 0 {
+		return
+	}
+	for i := range o.Steps {
+		s := step{o.ID, o.Steps[i].Name}
+		t, waits := l.away.steps[s]
+		if !waits {
+			continue
+		}
+		w := &o.Steps[i].Work
+		if t.undo {
+			w = o.Steps[i].Undo
+		}
+		if w == nil || w.Due.IsZero() {
+			l.dequeue(s)
+		}
+	}
+}
+
+// remove takes one out, wherever it stands.
 func (q *line) remove(came int) (w waiter, found bool) {
 	for _, of := range q.operations {
 		for rank := range of {

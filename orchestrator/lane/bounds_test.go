@@ -123,7 +123,7 @@ func TestOneLeavesALine(t *testing.T) {
 	l.at(&now)
 	world.flows.Add(parseFlow(t, `
 workflow: two
-steps: [{name: patient, agent: phone, after: []}, {name: call, agent: phone, do: patient, after: [], queue: 1h, retry: {attempts: 1}}]`))
+steps: [{name: patient, agent: phone, after: []}, {name: call, agent: phone, do: patient, after: [], queue: 1h, retry: {attempts: 2, backoff: 30s, max: 30s}}]`))
 	here, _ := l.keys()
 	topic := l.topics.Requests("phone")
 	world.away[topic] = "it does not exist"
@@ -134,7 +134,7 @@ steps: [{name: patient, agent: phone, after: []}, {name: call, agent: phone, do:
 	}
 	now = now.Add(time.Hour)
 	all := l.wrote(t)
-	if all["waybill.order.errored"] != 1 || l.away.topics[topic].len() != 1 {
+	if all["waybill.step.failed"] != 1 || l.away.topics[topic].len() != 1 {
 		t.Errorf("it wrote %v; %d wait", all, l.away.topics[topic].len())
 	}
 }

@@ -43,7 +43,7 @@ func (l *Lane) supervise() error {
 	if err := l.inherit(); err != nil {
 		return err
 	}
-	if len(l.away.steps) > 0 && l.believed() {
+	if len(l.away.steps)+len(l.away.more) > 0 && l.believed() {
 		l.prepare(nil)
 		env := l.env()
 		if err := l.admit(env); err != nil {

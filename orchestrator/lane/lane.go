@@ -59,6 +59,10 @@ type Config struct {
 	Clock                      Clock
 }
 
+// Share is how many attempts each partition may have under way at an agent of which all
+// together may have so many: an equal part, rounded down, and one at least.
+func Share(most int, partitions int32) int { return max(1, most/int(partitions)) }
+
 // DefaultAgentRate lets 250 requests leave at once that have five seconds each.
 const DefaultAgentRate = 100
 
@@ -190,6 +194,7 @@ type Batch struct {
 	// dropped is how many inputs it passes that leave no event.
 	dropped int
 	began   reading
+	ended   time.Time // of the commit
 }
 
 // owed is a message that follows from an event that is not in the journal yet.
@@ -243,7 +248,9 @@ func (l *Lane) Commit(ctx context.Context, b *Batch) error {
 	if r := l.unseenOf(b); r != nil {
 		return fmt.Errorf("%s cannot be written: nobody tells what hangs there", r.Topic)
 	}
-	return l.producers.commit(b.records)
+	err := l.producers.commit(b.records)
+	b.ended = l.time.Wall() // the lane may hear of it much later
+	return err
 }
 
 // unseenOf returns a record of the batch whose topic has places that are unseen.
@@ -314,7 +321,7 @@ func (l *Lane) conclude(err error) error {
 	l.inflight, l.clock.wrote = nil, b.began
 	now := l.time.Timer()
 	l.halves.committed(b.units, now)
-	l.agents.acknowledged(b.began.wall, l.time.Wall())
+	l.agents.acknowledged(b.began.wall, b.ended)
 	l.halves.took(b.bytes, now.Sub(b.began.timer))
 	updates := make([]projections.Update, 0, len(b.orders))
 	for _, c := range b.orders {
@@ -400,9 +407,9 @@ func (l *Lane) env() *decide.Env {
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
 		},
-		Room:   l.room,
-		Silent: l.silent,
-		Format: l.format,
+		Room:    l.room,
+		Excuses: l.excuses,
+		Format:  l.format,
 	}
 }
 
@@ -497,12 +504,12 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	if d.Dropped {
 		l.current.dropped++
 	}
-	l.answers(in, &d)
-	if l.heard(in, order); in.Reply != nil {
-		l.agents.reply = in
+	if in.Reply != nil {
+		l.heard(in, order, &d)
 	}
+	l.agents.input = in
 	l.take(d)
-	l.agents.reply = nil
+	l.agents.input = nil
 	env.Reuse(d.Messages)
 	return nil
 }

@@ -14,6 +14,8 @@ type Agent struct {
 	// Window is how many of the lane's requests may queue there; less than 1 if each is
 	// followed by a pause, and 0 while nothing waits and nothing is under way.
 	Window float64
+	// Probed says that it gives no sign: one request at a time probes it, and Window is 0.
+	Probed bool
 	// SilentSince is since when it has answered nothing, if an operator was called for that.
 	SilentSince time.Time
 }
@@ -32,7 +34,11 @@ func (l *Lane) show() {
 	all := make(map[string]Agent, len(l.agents.windows))
 	for topic, w := range l.agents.windows {
 		a := Agent{Waiting: l.away.topics[topic].len(), UnderWay: w.Out()}
-		if a.Waiting+a.UnderWay > 0 {
+		switch {
+		case a.Waiting+a.UnderWay == 0:
+		case w.Away():
+			a.Probed = true
+		default:
 			a.Window = w.Size()
 			if most := l.most(topic); most > 0 {
 				a.Window = min(a.Window, float64(most))
@@ -52,16 +58,11 @@ func (l *Lane) Before(order, name string) (n int, found bool) {
 	a := &l.away
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	came := a.steps[step{order, name}]
-	if came == 0 {
+	t, waits := a.steps[step{order, name}]
+	if !waits {
 		return 0, false
 	}
-	for _, q := range a.topics {
-		if n, found := q.before(came); found {
-			return n, true
-		}
-	}
-	return 0, false
+	return a.topics[t.topic].before(t.came)
 }
 
 // before is how many leave before one: the more urgent, and of its own rank those that

@@ -56,3 +56,21 @@ func TestPlacesInALine(t *testing.T) {
 		t.Errorf("before what is under way are %d", n)
 	}
 }
+
+// An agent that gives no sign has no room, whatever it had: it is only probed.
+func TestNoRoomIsShownOfWhoGivesNoSign(t *testing.T) {
+	a := newAsking(t, 2)
+	a.submit(20, "")
+	a.look(0)
+	a.show()
+	if shown := a.Agents()["phone"]; shown.Probed || shown.Window != 5 {
+		t.Errorf("at first: %+v", shown)
+	}
+	for range 20 {
+		a.look(time.Second)
+	}
+	a.show()
+	if shown := a.Agents()["phone"]; !shown.Probed || shown.Window != 0 || shown.UnderWay > 1 || shown.Waiting == 0 {
+		t.Errorf("after 20 s of silence: %+v", shown)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
 // silences are those of agents for which something waits, by their request topics.
@@ -19,9 +18,10 @@ type silences struct {
 
 // silence is how long an agent has answered nothing.
 type silence struct {
-	// since is when it answered last; or when something began to wait for it, or the lane
-	// saw that first, if that is later.
+	// since is when it answered in time last; or when something began to wait for it, or the
+	// lane saw that first, if that is later. Late is when it answered too late last.
 	since reading
+	late  time.Time
 	// idle is since when nothing waits for it, and it was asked for nothing, by the timer;
 	// zero while there is something.
 	idle time.Time
@@ -38,22 +38,23 @@ const (
 	silencesEvery = time.Second
 )
 
-// answers notes an answer, whatever becomes of it: its agent gives a sign.
-func (l *Lane) answers(in *input, d *decide.Decision) {
-	if in.Reply == nil || len(l.silences.of) == 0 {
-		return
-	}
-	agent := d.Agent(in.Reply.Step)
-	if s := l.silences.of[l.topics.Requests(agent)]; s != nil {
-		l.ends(agent, s, "it answered")
-		s.since = l.reading()
+// answers notes an answer: one in time, whatever it says, ends the silence of its agent.
+func (l *Lane) answers(topic string, late bool) {
+	s := l.silences.of[topic]
+	switch {
+	case s == nil:
+	case late:
+		s.late = l.time.Wall()
+	default:
+		l.ends(strings.TrimPrefix(topic, l.topics.Requests("")), s, "it answered")
+		s.since, s.late = l.reading(), time.Time{}
 	}
 }
 
-// ends notes that a silence is over, if somebody was told of it.
+// ends notes that a silence is over, if somebody was told of it: as loudly.
 func (l *Lane) ends(agent string, s *silence, why string) {
 	if s.raised {
-		l.log.Info("an agent is silent no more", "agent", agent, "since", s.since.wall, "reason", why)
+		l.log.Warn("an agent is silent no more", "agent", agent, "since", s.since.wall, "reason", why)
 	}
 	s.raised = false
 }
@@ -78,6 +79,9 @@ func (l *Lane) listen() {
 	}
 	for topic, s := range all.of {
 		q, agent := l.away.topics[topic], strings.TrimPrefix(topic, l.topics.Requests(""))
+		if w := l.agents.window(l, topic); w.Out() == 0 && !w.Owes() && l.unwritable(topic, events.MaxBatch) == "" {
+			s.since = now // it has answered all, and the lane pauses
+		}
 		switch {
 		case q.len() > 0 || l.agents.window(l, topic).Out() > 0:
 			s.idle = time.Time{}
@@ -90,7 +94,7 @@ func (l *Lane) listen() {
 		}
 		if q.len() > 0 && !s.raised && now.timer.Sub(s.since.timer) >= max(silentLeast, q.timeout()) && l.believed() {
 			s.raised = true
-			l.raiseSilence(agent, topic, s.since.wall)
+			l.raiseSilence(agent, topic, s)
 		}
 	}
 }
@@ -108,15 +112,19 @@ func (q *line) timeout() time.Duration {
 	return shortest
 }
 
-func (l *Lane) raiseSilence(agent, topic string, since time.Time) {
-	waiting := l.away.topics[topic].len()
-	why := fmt.Sprintf("agent %s has answered nothing since %s, and %d steps wait for it", agent, events.AppendTime(nil, since), waiting)
-	action := fmt.Sprintf("see that the agent runs, reads %s and writes %s; what waits goes on by itself once it answers", topic, l.topics.Replies)
-	if away := l.unwritable(topic, events.MaxBatch); away != "" {
+func (l *Lane) raiseSilence(agent, topic string, s *silence) {
+	q := l.away.topics[topic]
+	why := fmt.Sprintf("agent %s has answered nothing in time since %s, and %d steps wait for it", agent, events.AppendTime(nil, s.since.wall), q.len())
+	action := fmt.Sprintf("see that the agent runs, reads %s and writes %s, and that its work takes no longer than the timeout of its steps, %s here: past it agents are silent; what waits goes on by itself once it answers", topic, l.topics.Replies, q.timeout())
+	switch away := l.unwritable(topic, events.MaxBatch); {
+	case away != "":
 		why += fmt.Sprintf("; its topic %s cannot be written: %s", topic, away)
 		action = fmt.Sprintf("have %s be writable: `waybill topics check` says what is wrong; what waits goes on by itself then", topic)
+	case !s.late.IsZero():
+		why += fmt.Sprintf("; what it answered at %s was too late", events.AppendTime(nil, s.late))
+		action = fmt.Sprintf("its work takes longer than the timeout of its steps, %s here, or it has more to do than Waybill asks of it: register a version of the workflow with a longer timeout, or have it do less else; what waits goes on by itself once it answers in time", q.timeout())
 	}
-	l.log.Warn("an agent is silent", "agent", agent, "since", since, "waiting", waiting, "reason", why)
+	l.log.Warn("an agent is silent", "agent", agent, "since", s.since.wall, "waiting", q.len(), "reason", why)
 	l.alert(agent+"/", why, action)
 }
 

@@ -26,6 +26,10 @@ type model struct {
 	work          map[string]func() time.Duration
 	timeouts      map[string]time.Duration
 
+	// ahead is by how much its clock is; once, for one answer.
+	ahead time.Duration
+	once  bool
+
 	expired, failed, done, late int
 	probes                      int
 	last                        time.Time // when one was done
@@ -42,6 +46,7 @@ type modelStep struct {
 	operation string
 	timeout   time.Duration
 	tried     int
+	attempt   int
 	asked     time.Time // zero while it is not under way
 }
 
@@ -181,7 +186,7 @@ func (m *model) expire(s *modelStep, asked time.Time) {
 	m.expired++
 	s.asked = time.Time{}
 	l := m.lanes[s.lane]
-	if !l.window.Away() || l.window.Out() == 1 && len(l.waits) == 0 { // else it does not count
+	if s.attempt++; !l.window.Excuses(s.attempt) || l.window.Out() == 1 && len(l.waits) == 0 { // else it does not count
 		s.tried++
 	}
 	l.window.Expired(s.operation, s.timeout, asked, m.now)
@@ -217,11 +222,15 @@ func (m *model) answer(r request, written time.Time) {
 	if s.asked != r.asked {
 		m.late++
 		w.Late(r.asked, m.now)
+		w.Heard()
 	} else {
 		s.asked = time.Time{}
 		m.done++
 		m.last = m.now
-		w.Answered(s.operation, r.asked, r.asked.Add(commits), written, m.now)
+		w.Answered(s.operation, s.timeout, true, r.asked, r.asked.Add(commits), written.Add(m.ahead), m.now)
+		if m.once {
+			m.ahead, m.once = 0, false
+		}
 	}
 	m.ask(s.lane)
 }
@@ -422,7 +431,7 @@ func TestASlowAgent(t *testing.T) {
 		m.submit(640, "a", 5*time.Second)
 		m.run(640, 2*time.Hour)
 		t.Logf("%d done, %d failed, %d expired, %d late, %s", m.done, m.failed, m.expired, m.late, m.last.Sub(m.began))
-		if m.failed > max(4, lanes*5/8) || m.done+m.failed != 640 {
+		if m.failed > max(4, lanes*3/4) || m.done+m.failed != 640 {
 			t.Errorf("%d of 640 are done, %d failed", m.done, m.failed)
 		}
 	})
@@ -455,4 +464,76 @@ func TestTwoTimeouts(t *testing.T) {
 			t.Errorf("%d of 8000 are done, %d failed", m.done, m.failed)
 		}
 	})
+}
+
+// One operation had a shorter timeout before: once that is over, it is over.
+func TestAShorterTimeoutBefore(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		for _, first := range []time.Duration{time.Second, 20 * time.Second} {
+			m := newModel(t, lanes, 1_000_000, skips)
+			m.work["a"] = func() time.Duration { return 20*time.Second + m.upTo(20*time.Second) }
+			m.timeouts["a"] = time.Minute
+			for lane := range m.lanes {
+				m.wait(&modelStep{lane: lane, operation: "a", timeout: first, tried: attempts - 1})
+			}
+			for i := range 600 {
+				m.in(time.Duration(i)*time.Second, func() { m.submit(20, "a", time.Minute) })
+			}
+			m.run(12_000+lanes, 2*time.Hour)
+			if took := m.last.Sub(m.began); m.done < 12_000 || took > 11*time.Minute {
+				t.Errorf("%d of 12,000 are done, in %s", m.done, took)
+			}
+		}
+	})
+}
+
+// An answer that was there too early is one of many: what the lane takes an operation to
+// take does not follow it for hours.
+func TestAnAnswerBeforeItsTime(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1, skips)
+		m.takes("a", time.Second/170)
+		m.in(5*time.Second, func() { m.ahead, m.once = -3*time.Second, true })
+		m.submit(8_000, "a", 5*time.Second)
+		m.run(8_000, time.Hour)
+		m.ended(8_000, 0, 8_000*time.Second/170, 0.1)
+	})
+}
+
+// One in two hundred is answered at once: the others are no queue for that.
+func TestSomeAreQuick(t *testing.T) {
+	all(t, func(t *testing.T, lanes int, skips bool) {
+		m := newModel(t, lanes, 1_000_000, skips)
+		m.work["a"] = func() time.Duration {
+			if m.random.IntN(200) == 0 {
+				return 5 * time.Millisecond
+			}
+			return 38*time.Second + m.upTo(4*time.Second)
+		}
+		for i := range 600 {
+			m.in(time.Duration(i)*time.Second, func() { m.submit(20, "a", time.Minute) })
+		}
+		m.run(12_000, 2*time.Hour)
+		m.ended(12_000, 0, 640*time.Second, 0.25)
+	})
+}
+
+// People work for minutes or hours: that is no queue, and they never wait for work for long.
+func TestPeople(t *testing.T) {
+	m := newModel(t, 1, 1_000_000, false)
+	m.lanes[0].window = New(8, 10, 0)
+	m.work["a"] = func() time.Duration { return time.Minute + m.upTo(6*time.Hour) }
+	m.submit(500, "a", 24*time.Hour)
+	idle := time.Duration(0)
+	for at := time.Minute; at < 10*24*time.Hour; at += time.Minute {
+		m.in(at, func() {
+			if l := m.lanes[0]; len(l.waits) > 0 && l.window.Out() < 10 {
+				idle += time.Minute
+			}
+		})
+	}
+	m.run(500, 60*24*time.Hour)
+	if took := m.last.Sub(m.began); m.done != 500 || idle > took/50 {
+		t.Errorf("%d are done in %s; for %s fewer than ten were with them, though others waited", m.done, took, idle)
+	}
 }

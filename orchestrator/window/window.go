@@ -37,9 +37,13 @@ const (
 	// never seen that did not queue. In so many times as long as the last one queued they
 	// have run empty, and one of each operation leaves before the others do. It takes the
 	// inverse of a part of the time at most.
-	emptyEvery, emptyPart, emptyAfter, probing = 5 * time.Minute, 20, 1.2, 500 * time.Millisecond
+	emptyEvery, emptyLongest, emptyPart, emptyAfter, probing = 5 * time.Minute, time.Minute, 20, 1.2, 500 * time.Millisecond
 	// lateLeast and lateLongest bound how long after a late answer others may follow.
 	lateLeast, lateLongest = 10 * time.Second, 2 * time.Minute
+	// excused is how many attempts of a step an agent may answer too late.
+	excused = 5
+	// keeps is how many answers are kept to tell how long an operation takes.
+	keeps = 100
 	// idlesAfter is how long a rate is kept that is not needed.
 	idlesAfter = 5 * time.Second
 	// endsLate is how much later than after twice its timeout an attempt may end.
@@ -67,10 +71,11 @@ type Window struct {
 	least   float64 // how long answers of the round queued, as a part of what they may
 	growing bool
 
-	out     []requests // what is under way, in the order in which it was asked for
-	newest  time.Time  // of what was answered, when it was asked
-	expired time.Time  // of what expired, when it was asked
-	silence int        // attempts that expired since an answer to one that was asked later
+	out     []requests // what is under way, in the order in which it was asked for, and gaps
+	gaps    int
+	newest  time.Time // of what was answered, when it was asked
+	expired time.Time // of what expired, when it was asked
+	silence int       // attempts that expired since an answer to one that was asked later
 	probe   time.Duration
 	away    time.Time // since when it counts as away
 
@@ -79,6 +84,9 @@ type Window struct {
 	late    int
 	lateAt  time.Time
 	lateFor time.Duration
+	// heard says that one was answered since the last request left, and heardBefore that one
+	// was between that and the one before.
+	heard, heardBefore bool
 
 	// jitter is what a pause is multiplied with until the next request leaves: else all lanes
 	// ask at the same time.
@@ -94,21 +102,27 @@ type Window struct {
 // operation is what one operation of an agent takes.
 type operation struct {
 	out, waiting int
-	behind       int           // of those that are out, after the newest that was answered
-	last         time.Time     // when a request left
+	behind       int       // of those that are out, after the newest that was answered
+	last         time.Time // when a request left
+	timeouts     map[time.Duration]int
 	timeout      time.Duration // the shortest of these
-	known        time.Time     // when the one was asked for whose answer it is; zero if there was none
-	work         time.Duration // of the quickest answer; by the clocks of both sides, so it may be negative
-	rate         float64       // answers a second
-	at           time.Time     // of the last answer
+	// took are some of how long answers took since they were first asked for, in order, and
+	// seen is of how many. By the clocks of both sides, so they may be negative.
+	took   []time.Duration
+	seen   int
+	known  time.Time // when the first was asked for
+	worked bool      // they are of work that was done; until there is one, also of what failed
+	rate   float64   // answers a second
+	at     time.Time // of the last answer
 }
 
-// requests are some of one operation that were asked for at one time, and when they
-// have ended at the latest.
+// requests are some of one operation that were asked for at one time, with one timeout.
+// None are left of them once all ended.
 type requests struct {
-	asked, until time.Time
-	of           *operation
-	n            int
+	asked   time.Time
+	timeout time.Duration
+	of      *operation
+	n       int
 }
 
 // New returns a window for an agent of which nothing is known but that it may take so
@@ -124,7 +138,7 @@ func New(rate float64, most int, seed uint64) *Window {
 func (w *Window) operation(name string) *operation {
 	o := w.operations[name]
 	if o == nil {
-		o = &operation{timeout: math.MaxInt64}
+		o = &operation{timeout: math.MaxInt64, timeouts: make(map[time.Duration]int)}
 		w.operations[name] = o
 	}
 	return o
@@ -133,10 +147,8 @@ func (w *Window) operation(name string) *operation {
 // Waits says that so many more attempts wait to be asked for, or fewer.
 func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o := w.operation(name)
-	if o.waiting += more; more > 0 {
-		o.timeout = min(o.timeout, timeout)
-	}
-	o.rest()
+	o.waiting += more
+	o.bounds(timeout, more)
 }
 
 // Asked says that a request leaves now. By the time at which it was asked the window
@@ -147,6 +159,7 @@ func (w *Window) Asked(name string, timeout time.Duration, asked, now time.Time)
 	w.used, w.needed = max(w.used, w.queue(now)), w.needed || w.waiting() > 0
 	w.last, w.operation(name).last = now, now
 	w.jitter = 0.5 + w.draws.Float64()
+	w.heardBefore, w.heard = w.heard, false
 }
 
 // idles takes back what a rate was raised to that nobody needs any more: it may have been
@@ -168,7 +181,7 @@ func (w *Window) idles(now time.Time) {
 func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	o := w.operation(name)
 	o.out++
-	o.timeout = min(o.timeout, timeout)
+	o.bounds(timeout, 1)
 	i := len(w.out)
 	for i > 0 && asked.Before(w.out[i-1].asked) {
 		i--
@@ -176,35 +189,47 @@ func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	if !asked.Before(w.newest) {
 		o.behind++
 	}
-	if i > 0 && w.out[i-1].of == o && w.out[i-1].asked.Equal(asked) {
+	if i > 0 && w.out[i-1].of == o && w.out[i-1].timeout == timeout && w.out[i-1].asked.Equal(asked) {
+		if w.out[i-1].n == 0 {
+			w.gaps--
+		}
 		w.out[i-1].n++
 		return
 	}
-	w.out = slices.Insert(w.out, i, requests{asked, asked.Add(2*timeout + endsLate), o, 1})
+	w.out = slices.Insert(w.out, i, requests{asked, timeout, o, 1})
 }
 
 // Ended says that an attempt, which was asked for at a time, ended without an answer, and
 // before it expired.
-func (w *Window) Ended(name string, asked time.Time) { w.remove(w.operation(name), asked) }
+func (w *Window) Ended(name string, timeout time.Duration, asked time.Time) {
+	w.remove(w.operation(name), timeout, asked)
+}
 
 // remove takes out one that is not under way any more.
-func (w *Window) remove(o *operation, asked time.Time) {
+func (w *Window) remove(o *operation, timeout time.Duration, asked time.Time) {
 	for i := w.from(asked); i < len(w.out) && w.out[i].asked.Equal(asked); i++ {
-		if r := &w.out[i]; r.of == o {
-			if w.less(r, 1); r.n == 0 {
-				w.out = slices.Delete(w.out, i, i+1)
-			}
+		if r := &w.out[i]; r.of == o && r.timeout == timeout && r.n > 0 {
+			w.less(r, 1)
 			break
 		}
 	}
-	o.rest()
+	for len(w.out) > 0 && w.out[0].n == 0 { // most end in about the order in which they began
+		w.out, w.gaps = w.out[1:], w.gaps-1
+	}
+	if w.gaps > len(w.out)/2 {
+		w.out, w.gaps = slices.DeleteFunc(w.out, func(r requests) bool { return r.n == 0 }), 0
+	}
 }
 
 // less takes out some that were asked for at one time.
 func (w *Window) less(r *requests, n int) {
-	r.n -= n
-	if r.of.out -= n; !r.asked.Before(w.newest) {
+	r.of.bounds(r.timeout, -n)
+	r.of.out -= n
+	if !r.asked.Before(w.newest) {
 		r.of.behind -= n
+	}
+	if r.n -= n; r.n == 0 {
+		w.gaps++
 	}
 }
 
@@ -216,14 +241,11 @@ func (w *Window) from(asked time.Time) int {
 
 // forget takes out those of which nobody said how they ended: they have.
 func (w *Window) forget(now time.Time) {
-	w.out = slices.DeleteFunc(w.out, func(r requests) bool {
-		ended := r.until.Before(now)
-		if ended {
-			w.less(&r, r.n)
-			r.of.rest()
+	for i := range w.out {
+		if r := &w.out[i]; r.n > 0 && r.asked.Add(2*r.timeout+endsLate).Before(now) {
+			w.less(r, r.n)
 		}
-		return ended
-	})
+	}
 }
 
 // taken says that the agent has taken what was asked for before a time: it answered what
@@ -238,15 +260,59 @@ func (w *Window) taken(asked time.Time) {
 	w.newest = asked
 }
 
-// rest forgets the timeouts of what is not under way any more, and does not wait.
-func (o *operation) rest() {
-	if o.out+o.waiting <= 0 {
-		o.timeout = math.MaxInt64
+// back has nothing be later than now: the clock was set back.
+func (w *Window) back(now time.Time) {
+	for i := w.from(now); i < len(w.out) && w.out[i].asked.Before(w.newest); i++ {
+		w.out[i].of.behind += w.out[i].n
+	}
+	for _, t := range []*time.Time{&w.last, &w.newest, &w.round, &w.cut, &w.expired, &w.away, &w.lateAt, &w.since, &w.empty, &w.reopens} {
+		if t.After(now) {
+			*t = now
+		}
+	}
+	for _, o := range w.operations {
+		if o.last.After(now) {
+			o.last = now
+		}
 	}
 }
 
+// bounds counts those of a timeout that are under way or wait.
+func (o *operation) bounds(timeout time.Duration, more int) {
+	if o.timeouts[timeout] += more; o.timeouts[timeout] <= 0 {
+		delete(o.timeouts, timeout)
+	}
+	o.timeout = math.MaxInt64
+	for t := range o.timeouts {
+		o.timeout = min(o.timeout, t)
+	}
+}
+
+// learn takes it that an answer took so long.
+func (o *operation) learn(took time.Duration, draws *rand.Rand) {
+	o.seen++
+	if len(o.took) == keeps {
+		if draws.IntN(o.seen) >= keeps {
+			return
+		}
+		i := draws.IntN(keeps)
+		o.took = slices.Delete(o.took, i, i+1)
+	}
+	i, _ := slices.BinarySearch(o.took, took)
+	o.took = slices.Insert(o.took, i, took)
+}
+
+// work is how long the operation takes that does not queue: as the quickest fiftieth. Of
+// few, what is the quickest: one of many may be answered without any work.
+func (o *operation) work() time.Duration {
+	if len(o.took) == 0 {
+		return 0
+	}
+	return o.took[len(o.took)/50]
+}
+
 // quick is how long the operation takes, if it does not queue.
-func (o *operation) quick() time.Duration { return max(0, o.work) }
+func (o *operation) quick() time.Duration { return max(0, o.work()) }
 
 // allowance is how long a request of the operation may queue that has such a timeout.
 func (o *operation) allowance(timeout time.Duration) time.Duration {
@@ -295,8 +361,26 @@ func (w *Window) queue(now time.Time) (n float64) {
 // Size is how many may queue at the agent, less than 1 if each is followed by a pause.
 func (w *Window) Size() float64 { return w.rate * w.allowance() }
 
-// Away says that the agent gives no sign: only probes leave.
+// Away says that the agent answers nothing in time: only probes leave.
 func (w *Window) Away() bool { return w.silence > silent }
+
+// WasAway says that the agent gave no sign when another lane asked it last: so it is as
+// long as nothing else is known.
+func (w *Window) WasAway(now time.Time) {
+	if w.round.IsZero() && w.silence == 0 && w.late == 0 {
+		w.silence, w.away, w.probe = silent+1, now, probeFirst
+	}
+}
+
+// Owes says that an attempt expired since the agent answered last.
+func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
+
+// Excuses says that an attempt which expires says nothing of what was asked for: the agent
+// answers nothing in time. Once it answers too late, that is so for the first few attempts
+// only: either it has a queue, which is asked for less, or its work takes too long.
+func (w *Window) Excuses(attempt int) bool {
+	return w.Away() && (attempt <= excused || !w.heard && !w.heardBefore)
+}
 
 // Free is how many more of an operation may leave now, with such a timeout. If none, an
 // answer may make room; and so does time, if again is not zero.
@@ -314,8 +398,8 @@ func (w *Window) Free(name string, timeout time.Duration, now time.Time) (n int,
 func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int, again time.Time) {
 	o := w.operation(name)
 	allowance := o.allowance(min(o.timeout, timeout))
-	if w.last.After(now) { // the clock was set back
-		w.last, o.last = now, now
+	if w.last.After(now) || w.newest.After(now) {
+		w.back(now)
 	}
 	if epoch := now.UnixMilli() / emptyEvery.Milliseconds(); epoch != w.epoch {
 		w.epoch = epoch
@@ -332,6 +416,9 @@ func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int,
 	queue := w.queue(now)
 	least := min(w.allowance(), allowance.Seconds())
 	size := w.rate * least
+	if w.quiet(least) {
+		size = max(size, 2)
+	}
 	lateUntil := w.lateAt.Add(w.random(w.lateFor))
 	late := w.late > 0 && now.Before(lateUntil)
 	paced := w.random(time.Duration(float64(time.Second) / w.rate))
@@ -355,8 +442,6 @@ func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int,
 		return one(!now.Before(again)), again
 	case o.out == 0 && !now.Before(alone):
 		return max(1, within(size, queue)), again
-	case size < 1 && w.quiet(least):
-		return 1, again
 	case size < 1 && queue < 1:
 		again = w.last.Add(paced)
 		return one(!now.Before(again)), again
@@ -369,10 +454,10 @@ func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int,
 	return within(size, queue), again
 }
 
-// quiet says that the agent has nothing of the lane, and that what it answered last had
-// not queued: who asks it one at a time waits for nothing.
+// quiet says that nothing expires, and that what was answered last had not queued: who asks
+// for little waits for nothing.
 func (w *Window) quiet(allowance float64) bool {
-	return len(w.out) == 0 && w.silence == 0 && w.late == 0 && w.queued.Seconds() < slack*allowance
+	return !w.round.IsZero() && w.silence == 0 && w.late == 0 && w.queued.Seconds() < slack*allowance
 }
 
 // runEmpty has the window run empty from the beginning of the epoch on, if it must.
@@ -381,7 +466,7 @@ func (w *Window) runEmpty() {
 	if w.waiting() == 0 || float64(w.queued) < idle*float64(longest) {
 		return
 	}
-	takes := time.Duration(emptyAfter * float64(min(w.queued, longest)))
+	takes := min(time.Duration(emptyAfter*float64(min(w.queued, longest))), emptyLongest)
 	for every := int64(1); time.Duration(every)*emptyEvery < emptyPart*takes; every *= 2 {
 		if w.epoch%(2*every) != 0 {
 			return
@@ -407,23 +492,27 @@ func one(may bool) int {
 }
 
 // Answered says that an attempt that was asked for at a time, and whose request was
-// there at another, was answered in time, by a reply that was written at a third.
-func (w *Window) Answered(name string, asked, there, written, now time.Time) {
+// there at another, was answered in time, by a reply that was written at a third; and
+// whether that was for work that was done.
+func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked, there, written, now time.Time) {
 	o := w.operation(name)
 	allowance := w.allowance() // of all that is under way, this one too
-	w.remove(o, asked)
+	w.remove(o, timeout, asked)
 	w.taken(asked)
 	took := written.Sub(there)
-	if o.known.IsZero() || took < o.work || o.known.Before(w.empty) && !asked.Before(w.empty) {
-		o.known, o.work = asked, took
+	if o.seen == 0 || worked && !o.worked || o.known.Before(w.empty) && !asked.Before(w.empty) {
+		o.took, o.seen, o.known, o.worked = o.took[:0], 0, asked, worked
+	}
+	if worked == o.worked {
+		o.learn(took, w.draws)
 	}
 	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
-	o.at, w.queued = now, took-o.work
+	o.at, w.queued = now, took-o.work()
 	if !asked.Before(w.expired) {
 		w.silence, w.probe, w.late = 0, 0, 0
 	}
-	queued := (took - o.work).Seconds() / max(allowance, 1e-9)
+	queued := (took - o.work()).Seconds() / max(allowance, 1e-9)
 	w.least = min(w.least, queued)
 	if asked.After(w.round) {
 		if w.least > 1 {
@@ -445,7 +534,7 @@ func (w *Window) slow(times float64) { w.rate = max(w.rate/times, slowest) }
 
 // Expired says that an attempt that was asked for at a time expired.
 func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Time) {
-	w.remove(w.operation(name), asked)
+	w.remove(w.operation(name), timeout, asked)
 	w.late++
 	if asked.After(w.expired) {
 		w.expired = asked
@@ -468,6 +557,9 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 		w.cut = now
 	}
 }
+
+// Heard says that an attempt was answered that had expired, whichever that was.
+func (w *Window) Heard() { w.heard = true }
 
 // Late says that an attempt was answered that had expired. When it was asked for is zero
 // if that is not known any more.

@@ -26,16 +26,16 @@ func TestWhatSomebodyElseAskedFor(t *testing.T) {
 	w.Known("do", 10*time.Second, after(1))
 	w.Asked("do", 10*time.Second, after(2), after(2))
 	free(6)
-	w.Ended("do", after(1))
+	w.Ended("do", 10*time.Second, after(1))
 	free(7)
-	w.Ended("do", after(5)) // of which it knows nothing
+	w.Ended("do", 10*time.Second, after(5)) // of which it knows nothing
 	free(7)
 	w.Expired("do", 10*time.Second, after(0), after(3))
 	if out := w.Out(); out != 2 {
 		t.Errorf("%d are under way, not 2", out)
 	}
 	// An answer says that the agent has taken what was asked for before.
-	w.Answered("do", after(2), after(2), after(2.1), after(2.1))
+	w.Answered("do", 10*time.Second, true, after(2), after(2), after(2.1), after(2.1))
 	if out := w.Out(); out != 1 {
 		t.Errorf("%d are under way, not 1", out)
 	}
@@ -75,14 +75,58 @@ func TestTheClockOfAnAgent(t *testing.T) {
 			at := float64(n)
 			w.Asked("do", 10*time.Second, after(at), after(at))
 			queued := 0.0
-			if n > 0 {
+			if n > 4 {
 				queued = 6
 			}
-			w.Answered("do", after(at), after(at), after(at+ahead+queued), after(at+queued))
+			w.Answered("do", 10*time.Second, true, after(at), after(at), after(at+ahead+queued), after(at+queued))
 		}
 		if size := w.Size(); size > 4 {
 			t.Errorf("%vs ahead: %v may queue, and all of them did for too long", ahead, size)
 		}
+	}
+}
+
+// What an agent refuses to do, it refuses at once: that is not how long its work takes.
+// Of one that only refuses, it is.
+func TestWhatFailsIsNoWork(t *testing.T) {
+	for _, works := range []bool{true, false} {
+		w := New(1, 0, 0)
+		w.Waits("do", 10*time.Second, 1_000)
+		for n := range 100 {
+			at := float64(n)
+			w.Asked("do", 10*time.Second, after(at), after(at))
+			took, worked := 8.0, works
+			if works && n%4 == 0 {
+				took, worked = 0, false
+			}
+			w.Answered("do", 10*time.Second, worked, after(at), after(at), after(at+took), after(at+took))
+		}
+		if work := w.operation("do").work(); work != 8*time.Second {
+			t.Errorf("some work: %t; it takes %s", works, work)
+		}
+	}
+}
+
+// Once the agent answers too late, what expires counts in the end.
+func TestWhatCounts(t *testing.T) {
+	w := New(100, 0, 0)
+	for n := range 5 {
+		w.Asked("do", time.Second, after(float64(n)), after(float64(n)))
+		w.Expired("do", time.Second, after(float64(n)), after(float64(n)+1))
+	}
+	if !w.Excuses(1) || !w.Excuses(1_000) {
+		t.Error("it gives no sign, and what expires counts")
+	}
+	w.Late(after(4), after(6))
+	w.Heard()
+	w.Asked("do", time.Second, after(7), after(7))
+	if !w.Excuses(excused) || w.Excuses(excused+1) {
+		t.Error("it answers too late")
+	}
+	w.Expired("do", time.Second, after(7), after(8))
+	w.Asked("do", time.Second, after(9), after(9))
+	if !w.Excuses(excused + 1) {
+		t.Error("it answered too late long ago, and nothing since")
 	}
 }
 
@@ -91,8 +135,8 @@ func TestTheClockIsSetBack(t *testing.T) {
 	w := New(1, 0, 0)
 	w.Asked("do", 4*time.Second, after(3_600), after(3_600))
 	w.Asked("do", 4*time.Second, after(0), after(0))
-	w.Ended("do", after(3_600))
-	w.Ended("do", after(0))
+	w.Ended("do", 4*time.Second, after(3_600))
+	w.Ended("do", 4*time.Second, after(0))
 	if free, _ := w.Free("do", 4*time.Second, after(1)); free != 2 || w.Out() != 0 {
 		t.Errorf("%d may leave, and %d are under way", free, w.Out())
 	}
@@ -125,7 +169,7 @@ func TestProbes(t *testing.T) {
 	}
 	// Any answer ends that.
 	w.Asked("quick", time.Second, after(3_620), after(3_620))
-	w.Answered("quick", after(3_620), after(3_620), after(3_620.1), after(3_620.1))
+	w.Answered("quick", time.Second, true, after(3_620), after(3_620), after(3_620.1), after(3_620.1))
 	if free, _ := w.Free("quick", time.Second, after(3_621)); free < 10 || w.Away() {
 		t.Errorf("%d may leave; away: %t", free, w.Away())
 	}
@@ -160,9 +204,8 @@ func TestOneAtATime(t *testing.T) {
 	w := New(1, 0, 0)
 	free := func(at float64, want int) {
 		t.Helper()
-		got, again := w.Free("do", time.Second, after(at))
-		if got != want || again.IsZero() != (want > 0) {
-			t.Errorf("after %v s %d may leave, not %d, or at %v", at, got, want, again)
+		if got, _ := w.Free("do", time.Second, after(at)); got != want {
+			t.Errorf("after %v s %d may leave, not %d", at, got, want)
 		}
 	}
 	asks := func(at, took float64) {
@@ -171,20 +214,23 @@ func TestOneAtATime(t *testing.T) {
 			w.Expired("do", time.Second, after(at), after(at+took))
 			return
 		}
-		w.Answered("do", after(at), after(at), after(at+took), after(at+took))
+		w.Answered("do", time.Second, true, after(at), after(at), after(at+took), after(at+took))
 	}
 	for at := range 5 {
 		asks(float64(at)/10, 0.01)
-		free(float64(at)/10+0.02, 1)
+		free(float64(at)/10+0.02, 2) // and the next one with it
 	}
 	w.Asked("do", time.Second, after(0.5), after(0.5))
-	free(0.5, 0) // not two
-	w.Answered("do", after(0.5), after(0.5), after(0.51), after(0.51))
-	free(0.52, 1)
+	free(0.5, 1)
+	w.Asked("do", time.Second, after(0.5), after(0.5))
+	free(0.5, 0)
+	w.Answered("do", time.Second, true, after(0.5), after(0.5), after(0.51), after(0.51))
+	w.Answered("do", time.Second, true, after(0.5), after(0.5), after(0.51), after(0.51))
+	free(0.52, 2)
 	asks(0.6, 0.5)
 	free(1.1, 0) // that one had queued
 	asks(3, 0.01)
-	free(3.02, 1)
+	free(3.02, 2)
 	asks(3.1, 1)
 	free(3.2, 0)
 }
@@ -208,14 +254,31 @@ func TestTimeMakesRoom(t *testing.T) {
 func TestAnHourBesideAMoment(t *testing.T) {
 	w := New(1, 0, 0)
 	w.Asked("hour", time.Hour, after(0), after(0))
-	w.Answered("hour", after(0), after(0), after(1), after(1))
+	w.Answered("hour", time.Hour, true, after(0), after(0), after(1), after(1))
 	w.Asked("moment", time.Second, after(2), after(2))
-	w.Answered("moment", after(2), after(2), after(2.9), after(2.9))
+	w.Answered("moment", time.Second, true, after(2), after(2), after(2.9), after(2.9))
 	w.Asked("moment", time.Second, after(3), after(3))
-	w.Answered("moment", after(3), after(3), after(3.9), after(3.9))
+	w.Answered("moment", time.Second, true, after(3), after(3), after(3.9), after(3.9))
 	w.Asked("moment", time.Second, after(4), after(4))
 	w.Waits("hour", time.Hour, 1)
 	if free, _ := w.Free("hour", time.Hour, after(40)); free != 1 {
 		t.Errorf("%d may leave", free)
+	}
+}
+
+// Two of one moment that have other timeouts are two.
+func TestTwoOfOneMoment(t *testing.T) {
+	w := New(100, 0, 0)
+	w.Asked("do", 24*time.Hour, noon, noon)
+	w.Asked("do", 5*time.Second, noon, noon)
+	w.Answered("do", 5*time.Second, true, noon, noon, after(1), after(1))
+	w.Free("do", time.Hour, after(3_600))
+	if out := w.Out(); out != 1 {
+		t.Errorf("%d are under way", out)
+	}
+	w.Ended("do", 24*time.Hour, noon)
+	w.Known("do", 24*time.Hour, noon)
+	if out := w.Out(); out != 1 {
+		t.Errorf("%d are under way", out)
 	}
 }

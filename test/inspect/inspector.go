@@ -299,7 +299,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 	}
 	want := projections.Work{
 		State: projections.StepState(says.State), Attempt: says.Attempt,
-		FailureCount: says.Failures, Tried: says.Tried, Round: says.Round, Resubmissions: says.Resubmissions,
+		FailureCount: says.Failures, Tried: says.Tried, Uncounted: says.Uncounted, Round: says.Round, Resubmissions: says.Resubmissions,
 		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key,
 		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful,
 	}
@@ -317,7 +317,7 @@ func checkNotStuck(t T, o *projections.Order) {
 	t.Helper()
 	switch {
 	case o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
-	case o.State == projections.Error, o.CompleteBy().IsZero():
+	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero():
 		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
 	}
 }

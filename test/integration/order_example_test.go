@@ -72,7 +72,7 @@ func TestOrderExample(t *testing.T) {
 		i.Stop()
 		i = w.Run("i-2", dir)
 		o = w.recordAfter("o-2", 4)
-		due := o.CompleteBy()
+		due := o.CompleteBy(o.UpdatedAt)
 		wants(o, "OrderID=o-2 LockedBy=null CompleteBy="+stamp(due)+" ProcessState=Pending FailureCount=1")
 		if !due.After(asked.CompleteBy) {
 			t.Errorf("the new complete-by %s is not after the old one, %s", due, asked.CompleteBy)

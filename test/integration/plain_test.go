@@ -28,9 +28,9 @@ const (
 	refused = kit.Refused
 )
 
-// line is the state record of an order as the order example has it.
+// line is the state record of an order as the order example has it, when it was updated.
 func line(o *projections.Order) string {
-	public := api.OrderOf(0, o)
+	public := api.OrderOf(0, o, o.UpdatedAt)
 	var text [2]string
 	for i, v := range []any{public.LockedBy, public.CompleteBy} {
 		b, err := json.Marshal(v)

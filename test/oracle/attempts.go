@@ -281,7 +281,7 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 		if fault.Code == requestRefused {
 			return ByRefusal
 		}
-		l.rule("V2", s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue))), "it waits since %v, and may for longer", w.Due)
+		l.rule("V2", w == &s.Work && (s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue)))), "it waits since %v, and may for longer", w.Due)
 		return ByWaiting
 	case "bad-expression":
 		l.rule("S4", err != nil || unjudged, "none of its expressions fails")
@@ -328,7 +328,9 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 	fault.Attempt = e.Attempt
 	w.Errors = append(w.Errors, fault)
 	l.rule("V5", !e.Uncounted || state == expired && l.Format >= events.UncountedFormat, "it is not counted, in format %d", l.Format)
-	if !e.Uncounted {
+	if e.Uncounted {
+		w.Uncounted++
+	} else {
 		w.Tried++
 	}
 	w.Failures++

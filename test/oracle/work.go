@@ -41,6 +41,7 @@ type Work struct {
 	// Attempt is the number of the last one, Tried those that failed in this
 	// round, Failures in all.
 	Attempt, Tried, Failures int
+	Uncounted                int // of Failures, those that no round counts
 	Round, Resubmissions     int
 	Key                      string
 	CompleteBy, Expires, Due time.Time

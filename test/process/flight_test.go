@@ -29,16 +29,19 @@ import (
 )
 
 // Orders of this workflow expire, are tried again, expire for good, and end by
-// themselves: nobody answers.
+// themselves: nobody answers. Each is alone with its agent in its partition: what others
+// wait for, too, uses up no attempts.
 const hasty = `
-workflow: hasty
+workflow: hasty-%d
 version: 1
 steps:
-  - {name: hold, agent: nobody, do: hold, timeout: 1s, retry: {attempts: 2, backoff: 500ms}, exhausted: compensate}
+  - {name: hold, agent: nobody-%[1]d, do: hold, timeout: 1s, retry: {attempts: 2, backoff: 500ms}, exhausted: compensate}
 `
 
 const (
 	flightPartitions = 16
+	// hastyAgents is how many hasty orders a partition has at most.
+	hastyAgents = 16
 	// flightPatience is for what takes minutes with a million orders.
 	flightPatience = 20 * time.Minute
 	// lightEvery is the time between two orders of a light load.
@@ -77,6 +80,7 @@ type flight struct {
 	cluster *cluster
 	client  *kgo.Client
 	ids     [flightPartitions][]string // of all that were submitted
+	hasty   [flightPartitions]int      // how many of these are
 	answers []string                   // those whose agents answer
 
 	phases []change
@@ -106,7 +110,9 @@ func newFlight(t *testing.T) *flight {
 	}
 	f.ready(f.serve.client)
 	registerPatient(t, f.http)
-	registerSource(t, f.http, hasty)
+	for agent := range hastyAgents {
+		registerSource(t, f.http, fmt.Sprintf(hasty, agent))
+	}
 	return f
 }
 
@@ -121,7 +127,11 @@ const (
 func (f *flight) submit(id string) {
 	workflow := "patient"
 	if id[:1] == expires {
-		workflow = "hasty"
+		n := &f.hasty[kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: []byte(id)}, flightPartitions)]
+		workflow = fmt.Sprintf("hasty-%d", *n)
+		if *n++; *n > hastyAgents {
+			f.Fatalf("more than %d hasty orders in a partition", hastyAgents)
+		}
 	}
 	// What differs from order to order cannot be compressed away.
 	value := fmt.Appendf(nil, `{"workflow":%q,"input":{"customer":%q,"total":42}}`, workflow, rand.Text())
@@ -166,7 +176,7 @@ func (f *flight) accept(n int) {
 		for i := range n {
 			kind := waits
 			switch {
-			case i%100 == 0:
+			case i%max(100, n/64) == 0:
 				kind = expires
 			case i%answers == 1:
 				kind = answered
@@ -191,7 +201,7 @@ func (f *flight) light(n int) {
 		tick := time.NewTicker(lightEvery)
 		defer tick.Stop()
 		ids := turns{prefix: expires + "-light", from: make([]int, flightPartitions)}
-		for range max(n, flightPartitions) {
+		for range min(max(n, flightPartitions), 4*flightPartitions) {
 			f.submit(ids.next())
 			<-tick.C
 		}
@@ -205,13 +215,15 @@ func (f *flight) light(n int) {
 func (f *flight) expired() {
 	f.Helper()
 	f.within(flightPatience, "the hasty orders have ended", func() error {
-		for _, state := range []projections.State{projections.Pending, projections.Processing, projections.Compensating} {
-			page, err := f.serve.client.Orders(f.Context(), api.Filter{State: string(state), Workflow: "hasty"}, 1, "")
-			if err != nil {
-				return err
-			}
-			if len(page.Orders) > 0 {
-				return fmt.Errorf("order %s is %s", page.Orders[0].OrderID, state)
+		for agent := range hastyAgents {
+			for _, state := range []projections.State{projections.Pending, projections.Processing, projections.Compensating} {
+				page, err := f.serve.client.Orders(f.Context(), api.Filter{State: string(state), Workflow: fmt.Sprintf("hasty-%d", agent)}, 1, "")
+				if err != nil {
+					return err
+				}
+				if len(page.Orders) > 0 {
+					return fmt.Errorf("order %s is %s", page.Orders[0].OrderID, state)
+				}
 			}
 		}
 		return nil
@@ -282,6 +294,10 @@ func (f *flight) verify() {
 func (f *flight) check() {
 	f.Helper()
 	b := f.cluster.books
+	agents := []string{"inventory", "payment", "shipping"}
+	for agent := range hastyAgents {
+		agents = append(agents, fmt.Sprintf("nobody-%d", agent))
+	}
 	for p := range int32(flightPartitions) {
 		records := b.read(b.topics.Journal, p)
 		journal := slices.Collect(oracle.Journal(f, slices.Values(records)))
@@ -300,7 +316,7 @@ func (f *flight) check() {
 				"waybill.order.compensating hold 0": 1, "waybill.order.compensated": 1,
 			},
 		}))
-		b.compare("the requests", b.requests([]string{"inventory", "payment", "shipping", "nobody"}, p), f.ids[p], kinds(map[string]tally{
+		b.compare("the requests", b.requests(agents, p), f.ids[p], kinds(map[string]tally{
 			waits: {"reserve 1": 1}, answered: {"reserve 1": 1, "charge 1": 1, "ship 1": 1}, expires: {"hold 1": 1, "hold 2": 1},
 		}))
 		b.compare("the status messages", b.status(p), f.ids[p], kinds(map[string]tally{
@@ -336,7 +352,7 @@ func (f *flight) times(records []*kgo.Record, journal []*events.Event) {
 			due[e.Order] = e.Due
 		case e.Type == events.StepExpired:
 			late(f.expiries, due[e.Order], e.At)
-		case e.Type == events.StepStarted && e.Agent == "nobody":
+		case e.Type == events.StepStarted && strings.HasPrefix(e.Agent, "nobody-"):
 			if e.Attempt > 1 {
 				late(f.retries, due[e.Order], e.At)
 			}

@@ -77,14 +77,13 @@ type warehouse struct {
 	file   string
 }
 
-// read returns the key of each order's reservation, empty if there is only the
-// note that it was released, and how often something left the shelf and came back.
+// read returns the key of each order's reservation, released or not, and how often something left the shelf and came back.
 func (w *warehouse) read() (keys map[string]string, left, back int) {
 	w.python.Helper()
 	const dump = `
 import json, sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
-keys = dict(db.execute("SELECT customer_order, coalesce(key, '') FROM reservation"))
+keys = dict(db.execute("SELECT customer_order, key FROM reservation WHERE state <> 'refused'"))
 moved = [item for item, in db.execute("SELECT item FROM movement")]
 print(json.dumps({"keys": keys, "left": moved.count(-1), "back": moved.count(1)}))`
 	said, err := w.python.try("-c", dump, w.file)
@@ -103,6 +102,60 @@ print(json.dumps({"keys": keys, "left": moved.count(-1), "back": moved.count(1)}
 		w.python.Fatalf("%v\n%s", err, said)
 	}
 	return found.Keys, found.Left, found.Back
+}
+
+// C1, A6: the warehouse of the example takes back what was done under the key that an undo
+// names, once, and refuses what comes under it later. An undo of an older orchestrator
+// names none, and is one for all keys of its step.
+func TestAnUndoInPython(t *testing.T) {
+	py := newPython(t)
+	const ask = `
+import json, sys, agent
+warehouse = agent.Warehouse(sys.argv[1])
+try:
+    print(json.dumps(getattr(warehouse, sys.argv[2])({"order": "o", "step": "s", **json.loads(sys.argv[3])})))
+except agent.Permanent as fault:
+    print(fault.code)`
+	reserve := func(key, answer string) [3]string {
+		return [3]string{"reserve", fmt.Sprintf(`{"idempotencyKey":%q}`, key), answer}
+	}
+	release := func(key, answer string) [3]string {
+		request := fmt.Sprintf(`{"idempotencyKey":%q,"stepKey":%q}`, key+":undo", key)
+		if key == "" {
+			request = `{"idempotencyKey":"o/s:undo"}`
+		}
+		return [3]string{"release", request, fmt.Sprintf(`{"released": %s}`, answer)}
+	}
+	done := func(key string) string { return fmt.Sprintf(`{"reservation": %q}`, key) }
+	for name, c := range map[string]struct {
+		asked      [][3]string
+		left, back int
+	}{
+		"under two keys": {[][3]string{
+			reserve("o/s", done("o/s")), reserve("o/s:2", done("o/s:2")), reserve("o/s", done("o/s")),
+			release("o/s:2", "true"), release("o/s:2", "true"), reserve("o/s:2", "released"),
+			reserve("o/s", done("o/s")), release("o/s", "true"), reserve("o/s", "released"),
+		}, 2, 2},
+		"nothing under one of them": {[][3]string{
+			reserve("o/s:2", done("o/s:2")), release("o/s:2", "true"), release("o/s", "false"), release("o/s", "false"), reserve("o/s", "released"),
+		}, 1, 1},
+		"all keys at once": {[][3]string{
+			reserve("o/s", done("o/s")), reserve("o/s:2", done("o/s:2")), release("", "true"), release("", "true"), reserve("o/s", "released"), reserve("o/s:3", "released"),
+		}, 2, 2},
+		"nothing, at once": {[][3]string{release("", "false"), reserve("o/s", "released"), release("", "false")}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shelf := &warehouse{&python{t, py.program, py.env}, filepath.Join(t.TempDir(), "warehouse.db")}
+			for n, request := range c.asked {
+				if said, err := py.try("-c", ask, shelf.file, request[0], request[1]); err != nil || strings.TrimSpace(said) != request[2] {
+					t.Errorf("request %d, %s %s: %v: %s", n+1, request[0], request[1], err, said)
+				}
+			}
+			if _, left, back := shelf.read(); left != c.left || back != c.back {
+				t.Errorf("%d left the shelf, %d came back", left, back)
+			}
+		})
+	}
 }
 
 // A7, A1, A3, A6, S6: an agent that was written in another language, of the

@@ -1,0 +1,374 @@
+package lane
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// hours lets time pass, second by second, with an agent that answers after so long, and
+// says how many alerts were raised.
+func (a *asking) hours(n int, takes time.Duration) (alerts int) {
+	a.Helper()
+	a.time.Timer = func() time.Time { return a.now }
+	for range n * 3600 {
+		a.look(time.Second)
+		a.listen()
+		for _, r := range a.current.records {
+			if r.Topic == a.topics.Alerts {
+				alerts++
+			}
+		}
+		a.commit()
+		for _, r := range slices.Clone(a.under) {
+			if a.now.Sub(r.at) >= takes {
+				a.answer(r)
+			}
+		}
+	}
+	return alerts
+}
+
+// like submits what a submission says, and returns its order's id.
+func (a *asking) like(submission string) string {
+	a.Helper()
+	for {
+		id := fmt.Sprintf("o-%d", a.next)
+		if a.next++; a.byKey.Of([]byte(id)) == a.partition {
+			a.now = a.now.Add(time.Millisecond)
+			must(a.T, a.decide([]*kgo.Record{typed(a.topics.Orders, "", id, submission)}))
+			a.commit()
+			return id
+		}
+	}
+}
+
+func (a *asking) cancel(id string) {
+	a.Helper()
+	must(a.T, a.decide([]*kgo.Record{typed(a.topics.Commands, "", id, fmt.Sprintf(`{"id":"c-1","order":%q,"command":"cancel"}`, id))}))
+	a.commit()
+}
+
+// withFlows is a lane whose workflows these are.
+func withFlows(t *testing.T, rate float64, flows ...string) *asking {
+	l, world := newLane(t)
+	a := &asking{T: t, Lane: l, world: world, now: time.Date(2026, 1, 5, 12, 1, 0, 0, time.UTC)}
+	for _, flow := range flows {
+		world.flows.Add(parseFlow(t, flow))
+	}
+	l.format = events.JournalFormat
+	a.at(l, rate)
+	return a
+}
+
+// V3: work that takes longer than its timeout does not go on for ever because others wait,
+// and an operator hears of it once.
+func TestAnAgentThatIsAlwaysLate(t *testing.T) {
+	a := newAsking(t, 2)
+	ids := a.submit(20, "")
+	if alerts := a.hours(4, 7*time.Second); alerts != 1 {
+		t.Errorf("%d alerts", alerts)
+	}
+	for _, id := range ids {
+		if o := a.order(id); o.State != projections.Error || o.Steps[0].Attempt > 8 {
+			t.Errorf("order %s is %s after %d attempts", id, o.State, o.Steps[0].Attempt)
+		}
+	}
+}
+
+// V3: an order that is alone with an agent that is away uses up its attempts, also if
+// several of its steps ask it.
+func TestAloneWithSeveralSteps(t *testing.T) {
+	const step = "{name: %s, agent: phone, after: [], timeout: 5s, retry: {attempts: 2, backoff: 1s, jitter: 0}}"
+	a := withFlows(t, 2, "workflow: call\nsteps: ["+fmt.Sprintf(step+", "+step+", "+step, "a", "b", "c")+"]")
+	for range 2 { // the agent is away already for the second one
+		id := a.submit(1, "")[0]
+		a.hours(1, 24*time.Hour)
+		if o := a.order(id); o.State != projections.Error || o.Seq > 20 {
+			t.Errorf("order %s is %s after %d events", id, o.State, o.Seq)
+		}
+	}
+}
+
+// What the order's deadline gives less time than its workflow does queues like all else.
+func TestLessTimeIsNoWayPastTheWindow(t *testing.T) {
+	for _, deadline := range []time.Duration{3 * time.Second, 10 * time.Second} {
+		a := newAsking(t, 2)
+		a.submit(1, "")
+		a.now = a.now.Add(10 * time.Millisecond)
+		a.answer(a.under[0])
+		for range 300 {
+			a.like(fmt.Sprintf(`{"workflow":"call","deadline":%q}`, events.AppendTime(nil, a.now.Add(deadline))))
+		}
+		a.look(0)
+		a.leaves(5, 295)
+	}
+}
+
+// Nor is it counted twice: what it had there is free again once it is answered.
+func TestLessTimeIsCountedOnce(t *testing.T) {
+	a := withFlows(t, 1_000, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 24h}]")
+	a.cfg.AgentBounds = map[string]int{a.topics.Requests("phone"): int(a.cfg.Partitions)} // one of each
+	a.now = a.now.Add(time.Hour)
+	for range 3 {
+		a.like(fmt.Sprintf(`{"workflow":"call","deadline":%q}`, events.AppendTime(nil, a.now.Add(8*time.Hour))))
+	}
+	a.look(0) // at what was under way before
+	for waiting := 2; waiting >= 0; waiting-- {
+		a.look(time.Second)
+		a.leaves(1, waiting)
+		if out := a.agents.window(a.Lane, a.topics.Requests("phone")).Out(); out != 1 {
+			t.Errorf("%d are with the agent", out)
+		}
+		a.answer(a.under[0])
+	}
+	if len(a.agents.left) > 0 {
+		t.Errorf("it remembers %v", a.agents.left)
+	}
+}
+
+// A bound holds for the next owner, too.
+func TestABoundAfterATakeover(t *testing.T) {
+	a := newAsking(t, 1_000)
+	a.cfg.AgentBounds = map[string]int{a.topics.Requests("phone"): 3 * int(a.cfg.Partitions)}
+	a.submit(3, "")
+	a.look(0)
+	a.look(0)
+	a.leaves(3, 0)
+	a.takeover()
+	a.submit(10, "")
+	a.look(0)
+	a.look(0)
+	a.leaves(3, 10)
+}
+
+// takeover has another lane take the partition over.
+func (a *asking) takeover() {
+	a.Helper()
+	before := a.Lane
+	must(a.T, before.state.Flush())
+	a.now = a.now.Add(time.Second)
+	next := New(before.cfg, before.partition, nil, a.world, before.state, before.log)
+	next.current, next.position, next.format, next.transaction = newBatch(), before.position, before.format, before.transaction
+	next.state.Rescan()
+	a.at(next, before.cfg.AgentRate/float64(before.cfg.Partitions))
+}
+
+// The next owner knows of an agent that was away, too: takeovers use up nobody's retries.
+func TestTakeoversWhileAnAgentIsAway(t *testing.T) {
+	a := newAsking(t, 100)
+	ids := a.submit(20, "")
+	a.hours(1, 24*time.Hour)
+	counted := func() (n int) {
+		for _, id := range ids {
+			n += a.order(id).Steps[0].Tried
+		}
+		return n
+	}
+	before := counted()
+	if before > 5 { // until it counts as away, and one that no other waited with
+		t.Errorf("%d attempts count", before)
+	}
+	for range 4 {
+		a.takeover()
+		for range 60 {
+			a.look(time.Second)
+		}
+	}
+	if after := counted(); after > before+4 { // one that was under way at each
+		t.Errorf("%d attempts count, and %d before the takeovers", after, before)
+	}
+	if a.agents.window(a.Lane, a.topics.Requests("phone")).Out() > 1 {
+		t.Error("it is not probed only")
+	}
+}
+
+// An agent that answers all that it is asked is not silent while the lane pauses.
+func TestAPauseIsNoSilence(t *testing.T) {
+	a := newAsking(t, 1.0/60)
+	a.submit(20, "")
+	if alerts := a.hours(1, 3*time.Second); alerts > 0 {
+		t.Errorf("%d alerts", alerts)
+	}
+}
+
+// An undo stands before steps, also where its step stood in the line.
+func TestAnUndoTakesNoStepsPlace(t *testing.T) {
+	a := newAsking(t, 0.4)
+	first := a.submit(1, "low")[0]
+	a.look(0)
+	a.look(6 * time.Second) // it expires: who knows whether it ran
+	a.under = nil
+	a.submit(10, "high")
+	for range 3 {
+		a.look(time.Second)
+	}
+	a.cancel(first)
+	var left []request
+	for n := 0; len(left) < 3 && n < 400; n++ {
+		a.look(time.Second)
+		for _, r := range slices.Clone(a.under) {
+			left = append(left, r)
+			a.answer(r)
+		}
+	}
+	if !slices.ContainsFunc(left, func(r request) bool { return r.undo }) {
+		t.Errorf("before the undo left %v", left)
+	}
+}
+
+// What was cancelled does not wait any more, and nobody is called for it.
+func TestWhatWasCancelledWaitsForNobody(t *testing.T) {
+	for _, away := range []string{"", "it does not exist"} {
+		a := newAsking(t, 2)
+		if away != "" {
+			a.world.away[a.topics.Requests("phone")] = away
+		}
+		ids := a.submit(20, "")
+		a.look(0)
+		for _, id := range ids {
+			if len(a.under) == 0 || !slices.ContainsFunc(a.under, func(r request) bool { return r.order == id }) {
+				a.cancel(id)
+			}
+		}
+		a.leaves(len(a.under), 0)
+		if waiting := a.agents.window(a.Lane, a.topics.Requests("phone")).Out(); waiting != len(a.under) || a.away.topics[a.topics.Requests("phone")] != nil {
+			t.Errorf("%d are with the agent", waiting)
+		}
+	}
+}
+
+// More wait for one agent than are kept: others are asked as ever, and those that may wait
+// for so long only wait no longer.
+func TestMoreThanAreKept(t *testing.T) {
+	a := withFlows(t, 20,
+		"workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s}]",
+		"workflow: fax\nsteps: [{name: fax, agent: fax}]",
+		"workflow: post\nsteps: [{name: post, agent: post, queue: 1h, retry: {attempts: 1}}]")
+	a.away.most = 100
+	for _, agent := range []string{"fax", "post"} {
+		a.world.away[a.topics.Requests(agent)] = "it does not exist"
+	}
+	for range 300 {
+		a.like(`{"workflow":"fax"}`)
+	}
+	post := a.like(`{"workflow":"post"}`)
+	a.look(0)
+	for range 300 { // more than are kept, of an agent that has no room for all
+		a.like(`{"workflow":"call"}`)
+	}
+	looked, done := 0, 0
+	a.world.looked = func() { looked++ }
+	for range 1_200 {
+		a.look(50 * time.Millisecond)
+		for _, r := range slices.Clone(a.under) {
+			if a.now.Sub(r.at) >= 50*time.Millisecond {
+				a.answer(r)
+				done++
+			}
+		}
+	}
+	if done != 300 || looked > 10*300 {
+		t.Errorf("%d of 300 are done, after %d looks", done, looked)
+	}
+	a.look(time.Hour)
+	if o := a.order(post); o.State != projections.Error {
+		t.Errorf("what may wait for an hour is %s", o.State)
+	}
+}
+
+// The clock is set back: the window holds as it did.
+func TestTheClockOfALaneIsSetBack(t *testing.T) {
+	for _, back := range []time.Duration{5 * time.Second, 30 * time.Second} {
+		a := newAsking(t, 2)
+		a.submit(1, "")
+		a.now = a.now.Add(10 * time.Millisecond)
+		a.answer(a.under[0])
+		a.now = a.now.Add(-back)
+		a.submit(300, "")
+		a.look(0)
+		if len(a.under) > 5 {
+			t.Errorf("set back by %s: %d are with the agent", back, len(a.under))
+		}
+	}
+}
+
+// V3: what of an order waits for another agent is none of those that wait for this one, and
+// makes no less of the others.
+func TestOthersWaitForTheSameAgent(t *testing.T) {
+	const step = "{name: %s, agent: %s, after: [], timeout: 5s, retry: {attempts: 2, backoff: 1s, jitter: 0}}"
+	a := withFlows(t, 2, "workflow: call\nsteps: ["+fmt.Sprintf(step+", "+step+", "+step+", "+step, "a", "phone", "b", "fax", "c", "fax", "d", "fax")+"]")
+	a.world.away[a.topics.Requests("fax")] = "it does not exist"
+	ids := a.submit(4, "")
+	a.hours(1, 24*time.Hour)
+	for _, id := range ids {
+		if o := a.order(id); o.State == projections.Error {
+			t.Errorf("order %s is %s, though others wait: %s", id, o.State, o.Reason)
+		}
+	}
+}
+
+// An answer that is late stays late when it is repeated.
+func TestALateAnswerIsRepeated(t *testing.T) {
+	a := newAsking(t, 2)
+	a.submit(20, "")
+	a.time.Timer = func() time.Time { return a.now }
+	alerts := 0
+	for range 600 {
+		a.look(time.Second)
+		a.listen()
+		for _, r := range a.current.records {
+			if r.Topic == a.topics.Alerts {
+				alerts++
+			}
+		}
+		a.commit()
+		for _, r := range slices.Clone(a.under) {
+			if a.now.Sub(r.at) >= 7*time.Second {
+				a.answer(r)
+				a.answer(r)
+			}
+		}
+	}
+	if alerts != 1 {
+		t.Errorf("%d alerts", alerts)
+	}
+}
+
+// Orders that have no time left say nothing of their agent.
+func TestNoTimeLeftIsNoSilence(t *testing.T) {
+	a := newAsking(t, 100)
+	a.submit(1, "")
+	a.now = a.now.Add(time.Second)
+	a.answer(a.under[0])
+	for range 5 {
+		a.like(fmt.Sprintf(`{"workflow":"call","deadline":%q}`, events.AppendTime(nil, a.now.Add(50*time.Millisecond))))
+		a.look(time.Second)
+	}
+	if w := a.agents.window(a.Lane, a.topics.Requests("phone")); w.Away() || w.Out() != 0 {
+		t.Errorf("it is away: %t; %d are with it", w.Away(), w.Out())
+	}
+}
+
+// An order that is released says nothing of its agent either: it had answered.
+func TestAReleaseIsNoSilence(t *testing.T) {
+	a := newAsking(t, 100)
+	for range 5 {
+		id := a.submit(1, "")[0]
+		a.world.poisoned = true
+		a.answer(a.under[0])
+		a.world.poisoned = false
+		a.look(time.Minute)
+		must(t, a.decide([]*kgo.Record{typed(a.topics.Commands, "", id, fmt.Sprintf(`{"id":"c-1","order":%q,"command":"release"}`, id))}))
+		a.commit()
+	}
+	if w := a.agents.window(a.Lane, a.topics.Requests("phone")); w.Away() || w.Out() != 0 {
+		t.Errorf("it is away: %t; %d are with it", w.Away(), w.Out())
+	}
+}
