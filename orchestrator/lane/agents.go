@@ -213,7 +213,11 @@ func (l *Lane) ended(o *projections.Order, u *underWay, now time.Time) {
 // is late says that it has more to do than was thought.
 func (l *Lane) heard(in *input, o *projections.Order, d *decide.Decision) {
 	a, r := &l.agents, in.Reply
-	topic, late := l.topics.Requests(d.Agent(r.Step)), d.Discarded == events.DiscardLate || d.Discarded == events.DiscardStale
+	late := d.Discarded == events.DiscardLate || d.Discarded == events.DiscardStale
+	if !late && len(a.expired)+len(l.silences.of) == 0 {
+		return
+	}
+	topic := l.topics.Requests(d.Agent(r.Step))
 	if o != nil {
 		which := attempt{step{o.ID, r.Step}, r.Undo, r.Attempt}
 		if of, known := a.expired[which]; known {

@@ -151,8 +151,8 @@ func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o.bounds(timeout, more)
 }
 
-// Asked says that a request leaves now. By the time at which it was asked the window
-// knows it again: an earlier one, if its timeout is cut short.
+// Asked says that a request leaves now. By the time at which it was asked, and its timeout,
+// the window knows it again.
 func (w *Window) Asked(name string, timeout time.Duration, asked, now time.Time) {
 	w.idles(now)
 	w.Known(name, timeout, asked)
@@ -279,9 +279,11 @@ func (w *Window) back(now time.Time) {
 
 // bounds counts those of a timeout that are under way or wait.
 func (o *operation) bounds(timeout time.Duration, more int) {
-	if o.timeouts[timeout] += more; o.timeouts[timeout] <= 0 {
-		delete(o.timeouts, timeout)
+	if o.timeouts[timeout] += more; o.timeouts[timeout] > 0 {
+		o.timeout = min(o.timeout, timeout)
+		return
 	}
+	delete(o.timeouts, timeout)
 	o.timeout = math.MaxInt64
 	for t := range o.timeouts {
 		o.timeout = min(o.timeout, t)
