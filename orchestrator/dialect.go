@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -117,6 +118,21 @@ func (g *group) members(ctx context.Context) ([]Member, error) {
 	}
 	return all, nil
 }
+
+// settled asks like members, for somebody who waits for it: it asks on while members
+// join or leave, as they do for a moment after each start, for settling at most.
+func (g *group) settled(ctx context.Context) ([]Member, error) {
+	for begin := time.Now(); ; {
+		all, err := g.members(ctx)
+		if !errors.Is(err, ErrUnsettled) || time.Since(begin) > settling || !pause(ctx, 100*time.Millisecond) {
+			return all, err
+		}
+	}
+}
+
+// settling is how long who asks for something waits for the group: longer than members
+// need who are there, and shorter than callers wait for an answer.
+const settling = 10 * time.Second
 
 // spoken is the format that all members speak, 0 if there are none.
 func spoken(all []Member) int {

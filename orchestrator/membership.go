@@ -224,6 +224,8 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 			if wait, tell = stopped.again(err.Error(), m.now()); tell {
 				m.alarm(ctx, p, err, func() {})
 			}
+		case errors.Is(err, lane.ErrRaised):
+			log.Info("the partition was raised to another format; taking it over in that")
 		default:
 			log.Warn("the lane ended; taking the partition over again", "failures", o.failures, "error", err)
 			if o.failures > 0 && o.failures%stuckAfter == 0 && !stuck.Load() {

@@ -110,7 +110,8 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
 // Register registers a workflow, and creates the request topics of the agents
 // that it names. Doing it again with the same content changes nothing; another
 // content fails with [ErrConflict], and one that uses what an older release in the
-// group does not know with [ErrOlderRelease].
+// group does not know with [ErrOlderRelease]. While members join or leave it waits for
+// ten seconds, and fails with [ErrUnsettled] then.
 func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error {
 	if err := i.spoken(ctx, i.catalogue.level(flow)); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
@@ -130,7 +131,7 @@ func (i *Instance) spoken(ctx context.Context, level int) error {
 	if level <= firstDialect.Language {
 		return nil
 	}
-	all, err := i.group.members(ctx)
+	all, err := i.group.settled(ctx)
 	if err != nil {
 		return err
 	}

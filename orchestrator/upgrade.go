@@ -132,10 +132,10 @@ type Upgrade struct {
 	Rises time.Time `json:"rises,omitzero"`
 }
 
-// Upgrade says how far the namespace is with an upgrade. It fails while members
-// join or leave.
+// Upgrade says how far the namespace is with an upgrade. It fails with [ErrUnsettled]
+// while members join or leave, if that takes longer than ten seconds.
 func (i *Instance) Upgrade(ctx context.Context) (*Upgrade, error) {
-	all, err := i.group.members(ctx)
+	all, err := i.group.settled(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (i *Instance) FinishUpgrade(ctx context.Context) error {
 	needs := fmt.Sprintf("format %d", OwnDialect.Format)
 	speaks := func(d *Dialect) bool { return d.Format >= OwnDialect.Format }
 	for {
-		all, err := i.group.members(ctx)
+		all, err := i.group.settled(ctx)
 		if err == nil {
 			err = allSpeak(all, needs, speaks)
 		}

@@ -320,4 +320,26 @@ func TestAGroupThatIsNotSettled(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].Instance != "i-1" {
 		t.Errorf("%+v, %v", all, err)
 	}
+	unsettled := func(times int) {
+		b.Fake.ControlKey(int16(kmsg.DescribeGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			if times == 0 {
+				return nil, nil, false
+			}
+			times--
+			b.Fake.KeepControl()
+			told := r.ResponseKind().(*kmsg.DescribeGroupsResponse)
+			group := kmsg.NewDescribeGroupsResponseGroup()
+			group.Group, group.State, group.ProtocolType = i.group.name(), "PreparingRebalance", "consumer"
+			told.Groups = append(told.Groups, group)
+			return told, nil, true
+		})
+	}
+	unsettled(3)
+	if err := i.Register(t.Context(), parseFlow(t, "{workflow: new, steps: [{name: a, agent: a, timeout: 1s, queue: 1s}]}")); err != nil {
+		t.Errorf("who registers waits until the group is settled: %v", err)
+	}
+	unsettled(3)
+	if u, err := i.Upgrade(t.Context()); err != nil || len(u.Members) != 1 {
+		t.Errorf("who asks how far an upgrade is waits: %+v, %v", u, err)
+	}
 }

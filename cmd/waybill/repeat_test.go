@@ -45,11 +45,16 @@ func TestWhatIsNotKnownYetIsAskedAgain(t *testing.T) {
 	}
 }
 
-// All that reads asks again.
-func TestReadsOutlastACatchUp(t *testing.T) {
+// All that reads asks again, and whoever must know who is in the group.
+func TestCommandsOutlastWhatIsNotKnownYet(t *testing.T) {
 	clearEnvironment(t)
+	flow := write(t, "w.yaml", "{workflow: w, steps: [{name: a, agent: a, timeout: 1s, queue: 1s}]}")
 	asked := make(map[string]int)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/api/v1/workflows" {
+			fmt.Fprint(w, `{"workflows":[]}`)
+			return
+		}
 		if asked[r.URL.Path]++; asked[r.URL.Path]%2 == 1 {
 			w.Header().Set("Retry-After", "1")
 			problem(w, http.StatusServiceUnavailable, "not known yet")
@@ -66,6 +71,9 @@ func TestReadsOutlastACatchUp(t *testing.T) {
 		{"alerts"},
 		{"order", "cancel", "--state", "Error"},
 		{"order", "cancel", "o-1"},
+		{"workflow", "register", flow},
+		{"upgrade", "status"},
+		{"upgrade", "finish"},
 	} {
 		waybill(t, "", args...).want(t, 0, "", "")
 	}

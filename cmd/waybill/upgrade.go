@@ -29,7 +29,7 @@ func upgradeCommand(use, short, long string, call func(*api.Client, context.Cont
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return talk(*server, func(client *api.Client) error {
-			u, err := call(client, cmd.Context())
+			u, err := known(cmd.Context(), func() (*api.Upgrade, error) { return call(client, cmd.Context()) })
 			if err != nil {
 				return err
 			}

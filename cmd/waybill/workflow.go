@@ -98,7 +98,9 @@ again does nothing.`,
 				return err
 			}
 			for _, d := range good {
-				if err := client.Register(cmd.Context(), d.file, d.source); err != nil {
+				if _, err := known(cmd.Context(), func() (any, error) {
+					return nil, client.Register(cmd.Context(), d.file, d.source)
+				}); err != nil {
 					return fmt.Errorf("register %s: %w", d.file, err)
 				}
 			}

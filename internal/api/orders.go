@@ -262,7 +262,8 @@ func (s *Server) orderError(id, doing string, err error) error {
 	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
 }
 
-// retryUnknown answers for what an instance does not know before it is caught up.
+// retryUnknown answers for what an instance cannot know before it is caught up, or
+// while members join or leave.
 func retryUnknown(why string) error {
 	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(why), http.Header{"Retry-After": {unknownRetry}})
 }

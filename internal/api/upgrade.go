@@ -57,6 +57,8 @@ func (s *Server) toldOf(u *orchestrator.Upgrade, err error) (*struct{ Body *Upgr
 	switch {
 	case errors.Is(err, orchestrator.ErrOlderRelease):
 		return nil, huma.Error409Conflict(err.Error())
+	case errors.Is(err, orchestrator.ErrUnsettled):
+		return nil, retryUnknown(err.Error())
 	case err != nil:
 		return nil, huma.Error503ServiceUnavailable(err.Error())
 	}

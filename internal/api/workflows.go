@@ -108,6 +108,8 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 	switch err := i.Register(ctx, flow); {
 	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease):
 		return nil, huma.Error409Conflict(err.Error())
+	case errors.Is(err, orchestrator.ErrUnsettled):
+		return nil, retryUnknown(err.Error())
 	case err != nil:
 		s.log.Warn("a registration failed", "workflow", flow.ID(), "error", err)
 		return nil, huma.Error503ServiceUnavailable("the workflow could not be registered; try again, which is safe", err)

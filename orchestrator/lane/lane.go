@@ -345,7 +345,7 @@ func (l *Lane) conclude(err error) error {
 		l.tookOver = time.Time{}
 	}
 	if b.raised > 0 {
-		return errors.Join(errRaised, l.flush())
+		return errors.Join(ErrRaised, l.flush())
 	}
 	if l.current.empty() || now.Sub(l.flushed) >= flushEvery {
 		l.flushed = now
@@ -354,8 +354,9 @@ func (l *Lane) conclude(err error) error {
 	return nil
 }
 
-// errRaised ends a lane: the partition is claimed anew, in its format.
-var errRaised = errors.New("the partition was raised to another format, and is claimed in that")
+// ErrRaised ends a lane that did nothing wrong: the partition is claimed anew, in its
+// new format.
+var ErrRaised = errors.New("the partition was raised to another format, and is claimed in that")
 
 // report says in the log what a batch put aside, and notes where it wrote, also to the
 // world. Before the commit that would be a guess: an owner that was fenced puts nothing aside.

@@ -537,7 +537,7 @@ func TestRaisingAPartition(t *testing.T) {
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	world.format = 1 // an older release is back
-	if err := l.conclude(nil); !errors.Is(err, errRaised) {
+	if err := l.conclude(nil); !errors.Is(err, ErrRaised) {
 		t.Errorf("it is not claimed in its format: %v", err)
 	}
 	must(t, l.supervise())
