@@ -85,20 +85,60 @@ func (t task) ask(topics *events.Topics) Ask {
 	return a
 }
 
+// Attempt is one that is with its agent.
+type Attempt struct {
+	Ask
+	Place int // of its step in the order
+	Work  *projections.Work
+}
+
 // UnderWay tells of each attempt of an order, of a step or an undo, that is with its
 // agent.
-func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(ask Ask, place int, w *projections.Work)) {
-	if o == nil || flow == nil || len(flow.Steps) != len(o.Steps) {
+func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(*Attempt)) {
+	moves(topics, flow, nil, o, nil, tell)
+}
+
+// Moves tells of each attempt that was with its agent before the decision, and is not any
+// more, and of each that is now.
+func (d *Decision) Moves(topics *events.Topics, before *projections.Order, ended, began func(*Attempt)) {
+	moves(topics, d.flow, before, d.Order, ended, began)
+}
+
+func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projections.Order, ended, began func(*Attempt)) {
+	if flow == nil {
 		return
 	}
-	for i := range o.Steps {
+	for place := range flow.Steps {
 		for _, s := range []*side{doing, undoing} {
-			t := task{side: s, order: o, step: &o.Steps[i], def: &flow.Steps[i]}
-			if w := t.work(); w.State == projections.Running {
-				tell(t.ask(topics), i, w)
+			was, is := running(flow, before, place, s), running(flow, after, place, s)
+			if was != nil && is != nil && was.Attempt == is.Attempt {
+				continue
 			}
+			tell := func(o *projections.Order, w *projections.Work, to func(*Attempt)) {
+				if w != nil {
+					t := task{side: s, order: o, step: &o.Steps[place], def: &flow.Steps[place]}
+					to(&Attempt{t.ask(topics), place, w})
+				}
+			}
+			tell(before, was, ended)
+			tell(after, is, began)
 		}
 	}
+}
+
+// running is the attempt of a step, or of its undo, that is with its agent; nil if none is.
+func running(flow *workflow.Workflow, o *projections.Order, place int, s *side) *projections.Work {
+	if o == nil || len(o.Steps) != len(flow.Steps) {
+		return nil
+	}
+	w := &o.Steps[place].Work
+	if s.undo {
+		w = o.Steps[place].Undo
+	}
+	if w == nil || w.State != projections.Running {
+		return nil
+	}
+	return w
 }
 
 // take says that an attempt ended as its agent says. A reply counts only for the

@@ -83,12 +83,6 @@ type Decision struct {
 	load load
 }
 
-// UnderWay tells of each attempt of an order that is with its agent: of the one on which
-// was decided, or as it is now.
-func (d *Decision) UnderWay(topics *events.Topics, o *projections.Order, tell func(ask Ask, place int, w *projections.Work)) {
-	UnderWay(topics, d.flow, o, tell)
-}
-
 // Agent is that of a step of the order, empty if the decision did not need to know.
 func (d *Decision) Agent(step string) string {
 	if d.flow == nil {

@@ -32,8 +32,6 @@ type agents struct {
 	// then is known.
 	began   time.Time
 	counted bool
-
-	was, is []underWay
 }
 
 type acknowledged struct{ decided, at time.Time }
@@ -48,13 +46,6 @@ type attempt struct {
 type lost struct {
 	topic string
 	asked time.Time
-}
-
-// underWay is an attempt that is with its agent.
-type underWay struct {
-	ask   decide.Ask
-	place int
-	work  *projections.Work
 }
 
 const (
@@ -108,7 +99,7 @@ func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool 
 		return false
 	}
 	others := w.Out() + l.away.topics[ask.Topic].len()
-	decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(own decide.Ask, _ int, _ *projections.Work) {
+	decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(own *decide.Attempt) {
 		if own.Topic == ask.Topic {
 			others--
 		}
@@ -126,85 +117,57 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	a, now := &l.agents, l.time.Wall()
 	clear(a.granted)
 	l.stepsAside(d.Order)
-	a.was, a.is = a.was[:0], a.is[:0]
-	d.UnderWay(l.topics, before, func(ask decide.Ask, place int, w *projections.Work) {
-		a.was = append(a.was, underWay{ask, place, w})
-	})
-	d.UnderWay(l.topics, d.Order, func(ask decide.Ask, place int, w *projections.Work) {
-		a.is = append(a.is, underWay{ask, place, w})
-	})
-	was := a.was
-	for _, is := range a.is { // both are in the same order
-		for len(was) > 0 && was[0].before(&is) {
-			l.ended(before, &was[0], now)
-			was = was[1:]
-		}
-		same := len(was) > 0 && !is.before(&was[0])
-		if same && was[0].work.Attempt == is.work.Attempt {
-			was = was[1:]
-			continue
-		}
-		if same {
-			l.ended(before, &was[0], now)
-			was = was[1:]
-		}
-		if is.cut(d.Order) {
+	d.Moves(l.topics, before, func(was *decide.Attempt) { l.ended(before, was, now) }, func(is *decide.Attempt) {
+		if cut(d.Order, is) {
 			if a.left == nil {
 				a.left = make(map[attempt]time.Time)
 			}
-			a.left[is.of(d.Order)] = now
+			a.left[attemptOf(d.Order, is)] = now
 		}
-		a.window(l, is.ask.Topic).Asked(is.ask.Operation, is.ask.Timeout, a.asked(d.Order, &is), now)
-	}
-	for i := range was {
-		l.ended(before, &was[i], now)
-	}
+		a.window(l, is.Topic).Asked(is.Operation, is.Timeout, a.asked(d.Order, is), now)
+	})
 }
 
 // asked is when the agent was asked; too early where the order's deadline cut the timeout,
 // and another lane asked.
-func (a *agents) asked(o *projections.Order, u *underWay) time.Time {
-	if left, known := a.left[u.of(o)]; known {
+func (a *agents) asked(o *projections.Order, at *decide.Attempt) time.Time {
+	if left, known := a.left[attemptOf(o, at)]; known {
 		return left
 	}
-	return u.work.CompleteBy.Add(-u.ask.Timeout)
+	return at.Work.CompleteBy.Add(-at.Timeout)
 }
 
 // cut says that the order's deadline may have cut the timeout.
-func (u *underWay) cut(o *projections.Order) bool { return u.work.CompleteBy.Equal(o.Deadline) }
+func cut(o *projections.Order, at *decide.Attempt) bool { return at.Work.CompleteBy.Equal(o.Deadline) }
 
-func (u *underWay) of(o *projections.Order) attempt {
-	return attempt{step{o.ID, o.Steps[u.place].Name}, u.ask.Undo, u.work.Attempt}
-}
-
-func (u *underWay) before(other *underWay) bool {
-	return u.place < other.place || u.place == other.place && !u.ask.Undo && other.ask.Undo
+func attemptOf(o *projections.Order, at *decide.Attempt) attempt {
+	return attempt{step{o.ID, o.Steps[at.Place].Name}, at.Undo, at.Work.Attempt}
 }
 
 // ended tells a window of an attempt that is not under way any more.
-func (l *Lane) ended(o *projections.Order, u *underWay, now time.Time) {
-	a, w := &l.agents, l.agents.window(l, u.ask.Topic)
-	which, asked := u.of(o), a.asked(o, u)
+func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
+	a, w := &l.agents, l.agents.window(l, at.Topic)
+	which, asked := attemptOf(o, at), a.asked(o, at)
 	_, left := a.left[which]
 	delete(a.left, which)
-	known := left || !u.cut(o) // else nobody knows when it was asked
+	known := left || !cut(o, at) // else nobody knows when it was asked
 	switch in := a.input; {
-	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == u.ask.Undo && in.Reply.Attempt == u.work.Attempt && known:
-		w.Answered(u.ask.Operation, u.ask.Timeout, in.Reply.Status == events.ReplyCompleted, asked, a.committed(asked), in.Record.Written, now)
-	case in == nil && !u.work.Ends().After(now):
-		if u.cut(o) { // it had less time than its workflow gives it: that says nothing of the agent
-			w.Ended(u.ask.Operation, u.ask.Timeout, asked)
+	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == at.Undo && in.Reply.Attempt == at.Work.Attempt && known:
+		w.Answered(at.Operation, at.Timeout, in.Reply.Status == events.ReplyCompleted, asked, a.committed(asked), in.Record.Written, now)
+	case in == nil && !at.Work.Ends().After(now):
+		if cut(o, at) { // it had less time than its workflow gives it: that says nothing of the agent
+			w.Ended(at.Operation, at.Timeout, asked)
 		} else {
-			w.Expired(u.ask.Operation, u.ask.Timeout, asked, now)
+			w.Expired(at.Operation, at.Timeout, asked, now)
 		}
 		if len(a.expired) >= keptExpired {
 			clear(a.expired)
 		}
-		a.expired[which] = lost{u.ask.Topic, asked}
+		a.expired[which] = lost{at.Topic, asked}
 	default:
-		w.Ended(u.ask.Operation, u.ask.Timeout, asked)
+		w.Ended(at.Operation, at.Timeout, asked)
 	}
-	if l.away.topics[u.ask.Topic].len() > 0 {
+	if l.away.topics[at.Topic].len() > 0 {
 		l.look = true // there may be room now
 	}
 }
@@ -285,9 +248,9 @@ func (l *Lane) inherit() error {
 		if o == nil {
 			continue
 		}
-		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(ask decide.Ask, place int, w *projections.Work) {
-			if asked := a.asked(o, &underWay{ask, place, w}); asked.Before(a.began) {
-				a.window(l, ask.Topic).Known(ask.Operation, ask.Timeout, asked)
+		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at *decide.Attempt) {
+			if asked := a.asked(o, at); asked.Before(a.began) {
+				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
 			}
 		})
 	}

@@ -58,6 +58,10 @@ type Window struct {
 	believed   float64 // the rate of an agent of which nothing is known
 	most       int     // under way at a time, 0 for any number
 	operations map[string]*operation
+	each       []*operation // in the order in which they became known
+	under      int          // requests under way
+	waiting    int          // attempts that wait
+	sums       sums
 
 	last time.Time // when a request left
 	// used is the longest queue since a time, and needed says that something waited.
@@ -116,6 +120,13 @@ type operation struct {
 	at     time.Time // of the last answer
 }
 
+// sums are over all operations, as long as nothing changes.
+type sums struct {
+	allowance time.Duration // see [Window.allowance]; 0 if it changed
+	queue     float64       // see [Window.queue]
+	at        time.Time     // of that; zero if it changed
+}
+
 // requests are some of one operation that were asked for at one time, with one timeout.
 // None are left of them once all ended.
 type requests struct {
@@ -139,7 +150,7 @@ func (w *Window) operation(name string) *operation {
 	o := w.operations[name]
 	if o == nil {
 		o = &operation{timeout: math.MaxInt64, timeouts: make(map[time.Duration]int)}
-		w.operations[name] = o
+		w.operations[name], w.each = o, append(w.each, o)
 	}
 	return o
 }
@@ -148,7 +159,9 @@ func (w *Window) operation(name string) *operation {
 func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o := w.operation(name)
 	o.waiting += more
+	w.waiting += more
 	o.bounds(timeout, more)
+	w.sums = sums{}
 }
 
 // Asked says that a request leaves now. By the time at which it was asked, and its timeout,
@@ -156,7 +169,7 @@ func (w *Window) Waits(name string, timeout time.Duration, more int) {
 func (w *Window) Asked(name string, timeout time.Duration, asked, now time.Time) {
 	w.idles(now)
 	w.Known(name, timeout, asked)
-	w.used, w.needed = max(w.used, w.queue(now)), w.needed || w.waiting() > 0
+	w.used, w.needed = max(w.used, w.queue(now)), w.needed || w.waiting > 0
 	w.last, w.operation(name).last = now, now
 	w.jitter = 0.5 + w.draws.Float64()
 	w.heardBefore, w.heard = w.heard, false
@@ -181,6 +194,8 @@ func (w *Window) idles(now time.Time) {
 func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	o := w.operation(name)
 	o.out++
+	w.under++
+	w.sums = sums{}
 	o.bounds(timeout, 1)
 	i := len(w.out)
 	for i > 0 && asked.Before(w.out[i-1].asked) {
@@ -225,6 +240,8 @@ func (w *Window) remove(o *operation, timeout time.Duration, asked time.Time) {
 func (w *Window) less(r *requests, n int) {
 	r.of.bounds(r.timeout, -n)
 	r.of.out -= n
+	w.under -= n
+	w.sums = sums{}
 	if !r.asked.Before(w.newest) {
 		r.of.behind -= n
 	}
@@ -262,6 +279,7 @@ func (w *Window) taken(asked time.Time) {
 
 // back has nothing be later than now: the clock was set back.
 func (w *Window) back(now time.Time) {
+	w.sums = sums{}
 	for i := w.from(now); i < len(w.out) && w.out[i].asked.Before(w.newest); i++ {
 		w.out[i].of.behind += w.out[i].n
 	}
@@ -270,7 +288,7 @@ func (w *Window) back(now time.Time) {
 			*t = now
 		}
 	}
-	for _, o := range w.operations {
+	for _, o := range w.each {
 		if o.last.After(now) {
 			o.last = now
 		}
@@ -322,42 +340,36 @@ func (o *operation) allowance(timeout time.Duration) time.Duration {
 }
 
 // Out is how many are under way.
-func (w *Window) Out() (n int) {
-	for _, o := range w.operations {
-		n += o.out
-	}
-	return n
-}
-
-// waiting is how many wait.
-func (w *Window) waiting() (n int) {
-	for _, o := range w.operations {
-		n += o.waiting
-	}
-	return n
-}
+func (w *Window) Out() int { return w.under }
 
 // allowance is how long any request may queue, in seconds.
 func (w *Window) allowance() float64 {
-	least := time.Duration(math.MaxInt64)
-	for _, o := range w.operations {
-		if o.out+o.waiting > 0 {
-			least = min(least, o.allowance(o.timeout))
+	if w.sums.allowance == 0 {
+		w.sums.allowance = math.MaxInt64
+		for _, o := range w.each {
+			if o.out+o.waiting > 0 {
+				w.sums.allowance = min(w.sums.allowance, o.allowance(o.timeout))
+			}
 		}
 	}
-	return least.Seconds()
+	return w.sums.allowance.Seconds()
 }
 
 // queue is how many queue at the agent: what it was asked for after the newest that it
 // has answered, beyond what it works on, which is what it answers in as long as that
 // takes.
-func (w *Window) queue(now time.Time) (n float64) {
-	for _, o := range w.operations {
-		work := o.quick().Seconds()
-		rate := o.rate * math.Exp(-max(0, now.Sub(o.at).Seconds()-1)/max(1, 4*work))
-		n += max(0, float64(o.behind)-rate*work)
+func (w *Window) queue(now time.Time) float64 {
+	if w.sums.at.IsZero() || !w.sums.at.Equal(now) {
+		w.sums.queue, w.sums.at = 0, now
+		for _, o := range w.each {
+			if o.behind > 0 {
+				work := o.quick().Seconds()
+				rate := o.rate * math.Exp(-max(0, now.Sub(o.at).Seconds()-1)/max(1, 4*work))
+				w.sums.queue += max(0, float64(o.behind)-rate*work)
+			}
+		}
 	}
-	return n
+	return w.sums.queue
 }
 
 // Size is how many may queue at the agent, less than 1 if each is followed by a pause.
@@ -465,7 +477,7 @@ func (w *Window) quiet(allowance float64) bool {
 // runEmpty has the window run empty from the beginning of the epoch on, if it must.
 func (w *Window) runEmpty() {
 	longest := time.Duration(w.allowance() * float64(time.Second))
-	if w.waiting() == 0 || float64(w.queued) < idle*float64(longest) {
+	if w.waiting == 0 || float64(w.queued) < idle*float64(longest) {
 		return
 	}
 	takes := min(time.Duration(emptyAfter*float64(min(w.queued, longest))), emptyLongest)
@@ -508,6 +520,7 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 	if worked == o.worked {
 		o.learn(took, w.draws)
 	}
+	w.sums = sums{}
 	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
 	o.at, w.queued = now, took-o.work()
@@ -523,7 +536,7 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 		w.growing = w.least < slack
 		w.round, w.least = now, math.Inf(1)
 	}
-	if w.growing && queued < slack && w.waiting() > 0 {
+	if w.growing && queued < slack && w.waiting > 0 {
 		more := min(1/w.allowance(), w.rate)
 		if queued > idle {
 			more /= max(1, w.Size())

@@ -3,6 +3,8 @@ package window
 import (
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 var noon = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
@@ -281,4 +283,58 @@ func TestTwoOfOneMoment(t *testing.T) {
 	if out := w.Out(); out != 1 {
 		t.Errorf("%d are under way", out)
 	}
+}
+
+// What is kept of all operations is what they say, whatever happens at whatever time.
+func TestSums(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := New(10, 0, 0)
+		now, names := after(0), rapid.SampledFrom([]string{"a", "b", "c"})
+		timeouts := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Hour})
+		at := func() time.Time { return now.Add(-time.Duration(rapid.IntRange(-2, 9).Draw(t, "ago")) * time.Second) }
+		wait := make(map[string]int)
+		what := rapid.SampledFrom([]string{"asked", "asked", "answered", "expired", "ended", "known", "waits", "leaves", "late", "later", "back"})
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			name, timeout := names.Draw(t, "name"), timeouts.Draw(t, "timeout")
+			w.Free(name, timeout, now)
+			switch what.Draw(t, "what") {
+			case "asked":
+				w.Asked(name, timeout, now, now)
+			case "answered":
+				w.Answered(name, timeout, true, at(), at(), now, now)
+			case "expired":
+				w.Expired(name, timeout, at(), now)
+			case "ended":
+				w.Ended(name, timeout, at())
+			case "known":
+				w.Known(name, timeout, at())
+			case "waits":
+				w.Waits(name, timeout, 1)
+				wait[name]++
+			case "leaves":
+				if wait[name] > 0 {
+					w.Waits(name, timeout, -1)
+					wait[name]--
+				}
+			case "late":
+				w.Late(at(), now)
+			case "later":
+				now = now.Add(time.Duration(rapid.IntRange(1, 3_000).Draw(t, "later")) * time.Millisecond)
+			case "back":
+				now = now.Add(-time.Second)
+			}
+			out, waiting := 0, 0
+			for _, o := range w.operations {
+				out, waiting = out+o.out, waiting+o.waiting
+			}
+			if w.Out() != out || w.waiting != waiting {
+				t.Fatalf("%d are under way and %d wait, and it says %d and %d", out, waiting, w.Out(), w.waiting)
+			}
+			allowance, queue := w.allowance(), w.queue(now)
+			w.sums = sums{}
+			if allowance != w.allowance() || queue != w.queue(now) {
+				t.Fatalf("it kept an allowance of %v and a queue of %v, which are %v and %v", allowance, queue, w.allowance(), w.queue(now))
+			}
+		}
+	})
 }
