@@ -30,8 +30,10 @@ type progress struct {
 
 	mu     sync.Mutex
 	last   map[int32]int64 // the ends
-	behind string          // see [told]
+	behind map[int32]int64 // how many records are not folded, as far as that is known
+	steps  string          // see [told]
 	next   []int32         // what the instance is to get once it is ready for it
+	since  time.Time       // when it was told so, or the operator that it does not come closer
 	asked  time.Time       // when it told the group last that it is
 }
 
@@ -42,6 +44,9 @@ const (
 	// askEvery is how often the group is told at most that the instance is ready for
 	// more: all members join anew then.
 	askEvery = 5 * time.Second
+	// slowAfter is how long an instance may take to come close to the end of what it is to
+	// get, before it says that it does not; and again after as long.
+	slowAfter = 5 * time.Minute
 
 	// farthest is the step of a partition of which nothing is known.
 	farthest = 35
@@ -61,7 +66,7 @@ func stepOf(behind, within int64) int {
 func newProgress(partitions int32, within int64) *progress {
 	return &progress{
 		partitions: partitions, within: within, now: time.Now, last: make(map[int32]int64),
-		behind: strings.Repeat(strconv.FormatInt(farthest, 36), int(partitions)),
+		steps: strings.Repeat(strconv.FormatInt(farthest, 36), int(partitions)),
 	}
 }
 
@@ -77,18 +82,21 @@ func (g *progress) look(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	maps.Copy(g.last, ends)
-	behind := make([]byte, 0, g.partitions)
+	g.behind = make(map[int32]int64)
+	steps := make([]byte, 0, g.partitions)
 	for p := range g.partitions {
 		step := farthest
-		if end, known := g.last[p]; known {
-			step = stepOf(end-folded[p], g.within)
+		end, known := g.last[p]
+		switch {
+		case g.serves(p):
+			step, g.behind[p] = 0, 0
+		case known:
+			g.behind[p] = max(0, end-folded[p])
+			step = stepOf(g.behind[p], g.within)
 		}
-		if g.serves(p) {
-			step = 0
-		}
-		behind = strconv.AppendInt(behind, int64(step), 36)
+		steps = strconv.AppendInt(steps, int64(step), 36)
 	}
-	g.behind = string(behind)
+	g.steps = string(steps)
 	return silent
 }
 
@@ -96,14 +104,38 @@ func (g *progress) look(ctx context.Context) error {
 func (g *progress) tells() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.behind
+	return g.steps
+}
+
+// lag is how many records of its journal are missing of a partition, as of the last look;
+// false if that is not known.
+func (g *progress) lag(p int32) (records int64, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	records, known = g.behind[p]
+	return records, known
 }
 
 // hears notes what the instance is to get next.
 func (g *progress) hears(next []int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !slices.Equal(g.next, next) {
+		g.since = g.now()
+	}
 	g.next = next
+}
+
+// slow lists what the instance was to get for long, if it is time to say that it does not
+// come close to the end of that.
+func (g *progress) slow() []int32 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.next) == 0 || g.now().Sub(g.since) < slowAfter {
+		return nil
+	}
+	g.since = g.now()
+	return g.next
 }
 
 // ahead lists what the instance is to get next.
@@ -120,7 +152,7 @@ func (g *progress) asks() []int32 {
 	defer g.mu.Unlock()
 	var ready []int32
 	for _, p := range g.next {
-		if p < g.partitions && g.behind[p] == '0' {
+		if p < g.partitions && g.steps[p] == '0' {
 			ready = append(ready, p)
 		}
 	}
@@ -170,12 +202,32 @@ func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
 		if err := i.progress.look(ctx); err != nil && ctx.Err() == nil {
 			i.log.Debug("cannot tell how far the partitions are", "error", err)
 		}
+		if slow := i.progress.slow(); len(slow) > 0 {
+			i.log.Warn("the instance does not come close to the end of partitions that it is to get; others keep them", "partitions", slow, "behind", i.Behind())
+		}
 		if ready := i.progress.asks(); len(ready) > 0 {
 			i.log.Info("the instance is close enough to the end of partitions that it is to get, and tells the group", "partitions", ready)
 			rejoin()
 		}
 	}
 }
+
+// Behind is of how many records of its journal this instance has not heard yet, as of a
+// second ago, of the partition of which most are missing. Those that it leaves to others do
+// not count.
+func (i *Instance) Behind() (most int64) {
+	ahead, elsewhere := i.progress.ahead(), i.Elsewhere()
+	for p := range i.partitions {
+		if records, _ := i.progress.lag(p); slices.Contains(ahead, p) || !slices.Contains(elsewhere, p) {
+			most = max(most, records)
+		}
+	}
+	return most
+}
+
+// Lag is of how many records of a partition's journal this instance has not heard yet, as
+// of a second ago; false if that is not known.
+func (i *Instance) Lag(p int32) (records int64, known bool) { return i.progress.lag(p) }
 
 // ErrUnknownYet says that a partition is not caught up, so that an order which is not in its
 // store may be in the journal.

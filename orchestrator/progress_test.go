@@ -30,6 +30,14 @@ func TestHowFarAnInstanceIs(t *testing.T) {
 	if got := g.tells(); got != "007d00z" {
 		t.Errorf("it tells %s", got)
 	}
+	for p, want := range map[int32]int64{0: 0, 1: 100, 2: 101, 3: 5000, 4: 0, 5: 0} {
+		if got, known := g.lag(p); got != want || !known {
+			t.Errorf("in partition %d it lacks %d records, %t, and not %d", p, got, known, want)
+		}
+	}
+	if got, known := g.lag(6); known {
+		t.Errorf("of a journal whose end nobody told it lacks %d", got)
+	}
 	silent = errors.New("Kafka is away")
 	ends = map[int32]int64{2: 1102, 6: 1 << 62}
 	g.serves = func(int32) bool { return false }
@@ -47,7 +55,7 @@ func TestWhenTheGroupIsTold(t *testing.T) {
 	g, clock := newProgress(4, 100), time.Now()
 	g.now = func() time.Time { return clock }
 	asks := func(behind string, next ...int32) string {
-		g.behind = behind
+		g.steps = behind
 		g.hears(next)
 		return fmt.Sprint(g.asks())
 	}
@@ -67,6 +75,34 @@ func TestWhenTheGroupIsTold(t *testing.T) {
 		clock = clock.Add(c.later)
 		if got := asks(c.behind, c.next...); got != c.want {
 			t.Errorf("%s: it tells that it is ready for %s, and must for %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Who is to get partitions and does not come close to their end says so, from time to time.
+func TestWhoDoesNotComeClose(t *testing.T) {
+	g, clock := newProgress(4, 100), time.Now()
+	g.now = func() time.Time { return clock }
+	for _, c := range []struct {
+		name  string
+		next  []int32
+		later time.Duration
+		want  string
+	}{
+		{"it is to get nothing", nil, 2 * slowAfter, "[]"},
+		{"it was just told", []int32{1}, 0, "[]"},
+		{"it has some time", []int32{1}, slowAfter - 1, "[]"},
+		{"that is over", []int32{1}, 1, "[1]"},
+		{"it has said so", []int32{1}, slowAfter - 1, "[]"},
+		{"that is over again", []int32{1}, 1, "[1]"},
+		{"others move", []int32{2, 3}, slowAfter, "[]"},
+		{"and do not", []int32{2, 3}, slowAfter, "[2 3]"},
+		{"it has got them", nil, slowAfter, "[]"},
+	} {
+		clock = clock.Add(c.later)
+		g.hears(c.next)
+		if got := fmt.Sprint(g.slow()); got != c.want {
+			t.Errorf("%s: slow are %s, and must be %s", c.name, got, c.want)
 		}
 	}
 }

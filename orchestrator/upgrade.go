@@ -15,7 +15,8 @@ import (
 // expected back, or when an operator says so. From then on older releases cannot
 // own its partitions.
 type upgrade struct {
-	members func(context.Context) ([]Member, error)
+	// members asks who is in the group, and settled waits for it while members join or leave.
+	members, settled func(context.Context) ([]Member, error)
 	// raised is the highest format of a partition that this instance knows.
 	raised func() (int, error)
 	newest int // that this release knows
@@ -67,7 +68,7 @@ func (u *upgrade) Newest(ctx context.Context) int {
 
 // look asks who is in the group, and has the format rise if it is time.
 func (u *upgrade) look(ctx context.Context) error {
-	all, err := u.members(ctx)
+	all, err := u.settled(ctx) // a newcomer that comes closer has all join anew, which says nothing of releases
 	if err == nil {
 		err = u.judge(all, false)
 	}

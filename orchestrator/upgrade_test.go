@@ -30,7 +30,8 @@ func TestWhenTheFormatRises(t *testing.T) {
 	var unknown error
 	var raised int
 	u := &upgrade{
-		members: func(context.Context) ([]Member, error) { return members, unknown },
+		members: func(context.Context) ([]Member, error) { return nil, ErrUnsettled },
+		settled: func(context.Context) ([]Member, error) { return members, unknown },
 		raised:  func() (int, error) { return raised, nil },
 		after:   after, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler), newest: 7,
 	}

@@ -476,6 +476,11 @@ func (s *stage) testPartitions() {
 	if err != nil || len(heads) != waybill.Partitions || heads[0].Owner == nil || *heads[0].Owner != "i-1" || heads[0].ClaimedAt == nil {
 		s.Fatalf("%+v, %v", heads, err)
 	}
+	for _, head := range heads {
+		if !head.Known || head.Behind == nil || *head.Behind != 0 {
+			s.Errorf("what it serves it knows, and is not behind: %+v", head)
+		}
+	}
 	for p := range int32(waybill.Partitions) {
 		var want, got []string
 		var at int64
@@ -600,7 +605,7 @@ func (s *stage) testHealth() {
 		s.Errorf("readyz: %d %s", status, body)
 	}
 	status, _, body := s.ask(request{path: "/metrics"})
-	for _, want := range []string{"waybill_owned_partitions 3\n", "waybill_ready 1\n", "go_build_info", "process_start_time", "waybill_kafka_connects_total"} {
+	for _, want := range []string{"waybill_owned_partitions 3\n", "waybill_behind_records 0\n", "waybill_ready 1\n", "go_build_info", "process_start_time", "waybill_kafka_connects_total"} {
 		if status != 200 || !strings.Contains(body, want) {
 			s.Errorf("metrics: %d, no %q", status, want)
 		}

@@ -93,7 +93,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	if err != nil {
 		return nil, s.broken("list partitions", err)
 	}
-	return &struct{ Body Partition }{partitionOf(in.Partition, &heads[in.Partition])}, nil
+	return &struct{ Body Partition }{partitionOf(i, in.Partition, &heads[in.Partition])}, nil
 }
 
 func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body Partitions }, error) {
@@ -108,7 +108,7 @@ func (s *Server) listPartitions(ctx context.Context, _ *struct{}) (*struct{ Body
 	}
 	out := &struct{ Body Partitions }{Partitions{Partitions: make([]Partition, len(heads))}}
 	for p := range heads {
-		out.Body.Partitions[p] = partitionOf(int32(p), &heads[p])
+		out.Body.Partitions[p] = partitionOf(i, int32(p), &heads[p])
 	}
 	for _, p := range i.Elsewhere() {
 		out.Body.Partitions[p].Elsewhere = true
@@ -170,7 +170,7 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 			return out.WriteByte('\n')
 		}
 		err = i.Store().Dump(partition,
-			func(h projections.Head) error { return line(partitionOf(partition, &h)) },
+			func(h projections.Head) error { return line(partitionOf(i, partition, &h)) },
 			func(key, value []byte) error { return line(Entry{hex.EncodeToString(key), value}) })
 		if err == nil {
 			err = out.Flush()

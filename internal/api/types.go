@@ -138,6 +138,8 @@ type Partition struct {
 	ClaimedAt   *Time   `json:"claimedAt"`
 	Offset      int64   `json:"offset" doc:"The next journal offset to fold"`
 	Transaction uint64  `json:"transaction" doc:"The number of the last folded transaction"`
+	Known       bool    `json:"known" doc:"The instance read the journal to its end once since it serves or follows the partition: until then it does not say that there is no such order"`
+	Behind      *int64  `json:"behind" doc:"How many records of the journal the instance has not folded, as of a second ago; null if that is not known"`
 	Elsewhere   bool    `json:"elsewhere,omitempty" doc:"The instance runs with --standby owned and does not own the partition: this is how it stood when it last did"`
 }
 
@@ -231,11 +233,15 @@ func alertOf(o *projections.Order) *Alert {
 	return a
 }
 
-func partitionOf(p int32, h *projections.Head) Partition {
-	return Partition{
+func partitionOf(i *orchestrator.Instance, p int32, h *projections.Head) Partition {
+	told := Partition{
 		Partition: p, Owner: text(h.Owner), ClaimedAt: at(h.ClaimedAt),
-		Offset: h.Offset, Transaction: h.Transaction,
+		Offset: h.Offset, Transaction: h.Transaction, Known: i.Store().Known(p),
 	}
+	if records, known := i.Lag(p); known {
+		told.Behind = &records
+	}
+	return told
 }
 
 func text[S ~string](s S) *S {
