@@ -19,6 +19,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -118,6 +119,7 @@ type Instance struct {
 	added     added
 
 	deliveries lane.Deliveries
+	signs      window.Signs
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -265,7 +267,7 @@ func (i *Instance) lane(p int32, state *projections.Partition) *lane.Lane {
 		bounds[i.topics.Requests(agent)] = most
 	}
 	return lane.New(lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		AgentRate: i.cfg.AgentRate, AgentBounds: bounds,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},

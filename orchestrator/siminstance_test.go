@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -72,6 +73,7 @@ type simInstance struct {
 	follower  *lane.Follower
 	members   *membership
 	following *process
+	signs     window.Signs
 	lanes     []*simLane // of each partition
 }
 
@@ -237,7 +239,7 @@ func (l *simLane) next(state *projections.Partition) owner {
 	l.state, l.lost, l.readers = state, false, nil
 	b := &simBroker{in.simKafka, l}
 	return &simOwner{l, lane.New(lane.Config{
-		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience, AgentRate: in.agentRate,
+		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience, AgentRate: in.agentRate, Signs: &in.signs,
 		Clock: lane.Clock{Wall: l.wall, Timer: func() time.Time { return in.now }, Pause: l.pause},
 	}, l.partition, b, &simWorld{in.directory, b}, state, in.logger())}
 }

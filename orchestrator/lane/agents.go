@@ -59,7 +59,7 @@ const (
 func (a *agents) window(l *Lane, topic string) *window.Window {
 	w := a.windows[topic]
 	if w == nil {
-		w = window.New(l.cfg.AgentRate/float64(l.cfg.Partitions), l.most(topic), uint64(l.partition))
+		w = window.New(l.cfg.AgentRate/float64(l.cfg.Partitions), l.most(topic), uint64(l.partition), l.cfg.Signs.Of(topic))
 		a.windows[topic] = w
 	}
 	return w
@@ -95,7 +95,7 @@ func (l *Lane) room(ask *decide.Ask) bool {
 // policy: its agent gives no sign, and other orders wait for it.
 func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool {
 	w := l.agents.window(l, ask.Topic)
-	if !w.Excuses(attempt) {
+	if !w.Excuses(ask.Operation, ask.Timeout, attempt) {
 		return false
 	}
 	others := w.Out() + l.away.topics[ask.Topic].len()
@@ -191,7 +191,7 @@ func (l *Lane) heard(in *input, o *projections.Order, d *decide.Decision) {
 		}
 	}
 	if w := a.windows[topic]; late && w != nil {
-		w.Heard()
+		w.Heard(l.time.Wall())
 	}
 	l.answers(topic, late)
 }

@@ -53,6 +53,9 @@ type Config struct {
 	StatusPatience time.Duration
 	// Deliveries are those of all lanes of an instance; nil if it has this lane alone.
 	Deliveries *Deliveries
+	// Signs are those that agents give to any lane of an instance; nil if it has this lane
+	// alone.
+	Signs *window.Signs
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
 	// hangs.
 	SuperviseEvery, WatchEvery time.Duration
@@ -153,6 +156,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	}
 	if l.cfg.Deliveries == nil {
 		l.cfg.Deliveries = new(Deliveries)
+	}
+	if l.cfg.Signs == nil {
+		l.cfg.Signs = new(window.Signs)
 	}
 	l.cfg.AgentRate = cmp.Or(l.cfg.AgentRate, DefaultAgentRate)
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps

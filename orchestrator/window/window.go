@@ -17,6 +17,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,8 +30,10 @@ const (
 	// asked since, before an agent counts as away: then one request at a time probes it.
 	silent = 3
 	// A probe follows an expired one after as long as its timeout, twice that the next
-	// time, and so on.
-	probeFirst, probeLongest = time.Second, 15 * time.Second
+	// time, and so on: longer where the agent has given a sign to any lane of late, so that it
+	// is there, and has too much to do.
+	probeFirst, probeLongest, probeBusy = time.Second, 15 * time.Second, 2 * time.Minute
+	signLasts                           = 2 * probeLongest
 	// slowest is the rate, in requests a second, at which an agent is asked at least.
 	slowest = 1.0 / 60
 	// Those of all instances let the windows of an agent for which something waits, and
@@ -97,6 +101,8 @@ type Window struct {
 	jitter float64
 	draws  *rand.Rand
 
+	sign *Sign
+
 	epoch  int64         // of emptyEvery
 	queued time.Duration // what was answered last
 	// empty is when it has run empty, and reopens when all goes on.
@@ -136,11 +142,34 @@ type requests struct {
 	n       int
 }
 
+// Signs say when agents answered last, whichever lane of an instance. The zero value is
+// ready, and safe for concurrent use.
+type Signs struct{ agents sync.Map }
+
+// Of is that of an agent.
+func (s *Signs) Of(agent string) *Sign {
+	sign, _ := s.agents.LoadOrStore(agent, new(Sign))
+	return sign.(*Sign) //nolint:forcetypeassert // nothing else is stored
+}
+
+// Sign is when an agent answered last, in nanoseconds since 1970.
+type Sign struct{ last atomic.Int64 }
+
+func (s *Sign) given(now time.Time) { s.last.Store(now.UnixNano()) }
+
+// lately says that it was given of late. One of later than now is of a clock that was set
+// back.
+func (s *Sign) lately(now time.Time) bool {
+	ago := now.Sub(time.Unix(0, s.last.Load()))
+	return ago >= 0 && ago < signLasts
+}
+
 // New returns a window for an agent of which nothing is known but that it may take so
-// many requests a second. At most so many are under way at a time; 0 is any number. Those
-// of other lanes have other seeds, and so pauses of other lengths.
-func New(rate float64, most int, seed uint64) *Window {
+// many requests a second, and what sign it gave. At most so many are under way at a time; 0
+// is any number. Those of other lanes have other seeds, and so pauses of other lengths.
+func New(rate float64, most int, seed uint64, sign *Sign) *Window {
 	return &Window{
+		sign: sign,
 		rate: rate, believed: rate, most: most, operations: make(map[string]*operation), least: math.Inf(1), growing: true,
 		jitter: 1, draws: rand.New(rand.NewPCG(seed, 0)),
 	}
@@ -390,10 +419,14 @@ func (w *Window) WasAway(now time.Time) {
 func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 
 // Excuses says that an attempt which expires says nothing of what was asked for: the agent
-// answers nothing in time. Once it answers too late, that is so for the first few attempts
-// only: either it has a queue, which is asked for less, or its work takes too long.
-func (w *Window) Excuses(attempt int) bool {
-	return w.Away() && (attempt <= excused || !w.heard && !w.heardBefore)
+// answers nothing in time, or is asked for so little that others must ask it for more than it
+// takes. Once it answers too late, that is so for the first few attempts only: either it has
+// a queue, which is asked for less, or its work takes too long.
+func (w *Window) Excuses(name string, timeout time.Duration, attempt int) bool {
+	if attempt <= excused {
+		return w.Away() || w.Size() < 1 && timeout > w.operation(name).quick()
+	}
+	return w.Away() && !w.heard && !w.heardBefore
 }
 
 // Free is how many more of an operation may leave now, with such a timeout. If none, an
@@ -514,6 +547,9 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 	w.remove(o, timeout, asked)
 	w.taken(asked)
 	took := written.Sub(there)
+	if w.probe > probeLongest { // it is not back, but busy
+		w.rate = max(slowest, min(w.rate, 1/w.probe.Seconds()))
+	}
 	if o.seen == 0 || worked && !o.worked || o.known.Before(w.empty) && !asked.Before(w.empty) {
 		o.took, o.seen, o.known, o.worked = o.took[:0], 0, asked, worked
 	}
@@ -524,6 +560,7 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
 	o.at, w.queued = now, took-o.work()
+	w.sign.given(now)
 	if !asked.Before(w.expired) {
 		w.silence, w.probe, w.late = 0, 0, 0
 	}
@@ -560,7 +597,11 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 	w.silence++
 	if w.Away() {
 		if w.probe == 0 || asked.After(w.away) { // it was a probe
-			w.probe = min(max(2*w.probe, timeout, probeFirst), probeLongest)
+			longest := probeLongest
+			if w.sign.lately(now) {
+				longest = probeBusy
+			}
+			w.probe = min(max(2*w.probe, timeout, probeFirst), longest)
 		}
 		if w.silence == silent+1 {
 			w.away = now
@@ -574,7 +615,10 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 }
 
 // Heard says that an attempt was answered that had expired, whichever that was.
-func (w *Window) Heard() { w.heard = true }
+func (w *Window) Heard(now time.Time) {
+	w.heard = true
+	w.sign.given(now)
+}
 
 // Late says that an attempt was answered that had expired. When it was asked for is zero
 // if that is not known any more.

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ func after(seconds float64) time.Time {
 
 // What somebody else asked for takes room, and gives it back as it ends.
 func TestWhatSomebodyElseAskedFor(t *testing.T) {
-	w := New(2, 0, 0)
+	w := New(2, 0, 0, new(Sign))
 	free := func(want int) {
 		t.Helper()
 		if got, _ := w.Free("do", 10*time.Second, after(3)); got != want {
@@ -46,7 +47,7 @@ func TestWhatSomebodyElseAskedFor(t *testing.T) {
 
 // A fixed bound holds whatever the window says.
 func TestAFixedBound(t *testing.T) {
-	w := New(1_000, 2, 0)
+	w := New(1_000, 2, 0, new(Sign))
 	for want := 2; want >= 0; want-- {
 		if free, _ := w.Free("do", time.Minute, after(1)); free != want {
 			t.Errorf("%d may leave, not %d", free, want)
@@ -57,7 +58,7 @@ func TestAFixedBound(t *testing.T) {
 
 // What nobody says the end of is not under way for ever.
 func TestWhatNobodySaysTheEndOf(t *testing.T) {
-	w := New(1, 0, 0)
+	w := New(1, 0, 0, new(Sign))
 	w.Asked("do", 4*time.Second, after(0), after(0))
 	w.Asked("do", 4*time.Second, after(0), after(0))
 	if free, _ := w.Free("do", 4*time.Second, after(60)); free != 0 {
@@ -71,7 +72,7 @@ func TestWhatNobodySaysTheEndOf(t *testing.T) {
 // By its clock the agent answered before it was asked: only differences count.
 func TestTheClockOfAnAgent(t *testing.T) {
 	for _, ahead := range []float64{-7, 0, 1} {
-		w := New(1, 0, 0)
+		w := New(1, 0, 0, new(Sign))
 		w.Waits("do", 10*time.Second, 1_000)
 		for n := range 100 {
 			at := float64(n)
@@ -92,7 +93,7 @@ func TestTheClockOfAnAgent(t *testing.T) {
 // Of one that only refuses, it is.
 func TestWhatFailsIsNoWork(t *testing.T) {
 	for _, works := range []bool{true, false} {
-		w := New(1, 0, 0)
+		w := New(1, 0, 0, new(Sign))
 		w.Waits("do", 10*time.Second, 1_000)
 		for n := range 100 {
 			at := float64(n)
@@ -111,30 +112,30 @@ func TestWhatFailsIsNoWork(t *testing.T) {
 
 // Once the agent answers too late, what expires counts in the end.
 func TestWhatCounts(t *testing.T) {
-	w := New(100, 0, 0)
+	w := New(100, 0, 0, new(Sign))
 	for n := range 5 {
 		w.Asked("do", time.Second, after(float64(n)), after(float64(n)))
 		w.Expired("do", time.Second, after(float64(n)), after(float64(n)+1))
 	}
-	if !w.Excuses(1) || !w.Excuses(1_000) {
+	if !w.Excuses("do", time.Second, 1) || !w.Excuses("do", time.Second, 1_000) {
 		t.Error("it gives no sign, and what expires counts")
 	}
 	w.Late(after(4), after(6))
-	w.Heard()
+	w.Heard(after(0))
 	w.Asked("do", time.Second, after(7), after(7))
-	if !w.Excuses(excused) || w.Excuses(excused+1) {
+	if !w.Excuses("do", time.Second, excused) || w.Excuses("do", time.Second, excused+1) {
 		t.Error("it answers too late")
 	}
 	w.Expired("do", time.Second, after(7), after(8))
 	w.Asked("do", time.Second, after(9), after(9))
-	if !w.Excuses(excused + 1) {
+	if !w.Excuses("do", time.Second, excused+1) {
 		t.Error("it answered too late long ago, and nothing since")
 	}
 }
 
 // The clock of the lane is set back: what is under way is still known.
 func TestTheClockIsSetBack(t *testing.T) {
-	w := New(1, 0, 0)
+	w := New(1, 0, 0, new(Sign))
 	w.Asked("do", 4*time.Second, after(3_600), after(3_600))
 	w.Asked("do", 4*time.Second, after(0), after(0))
 	w.Ended("do", 4*time.Second, after(3_600))
@@ -144,10 +145,36 @@ func TestTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// Who is asked for less than one at a time has too much to do: what expires does not count
+// at first, unless its work takes longer than its timeout.
+func TestWhatCountsOfASlowAgent(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rate    float64
+		takes   float64
+		attempt int
+		want    bool
+	}{
+		{"less than one at a time", 0.1, 0.5, excused, true},
+		{"as often as that", 0.1, 0.5, excused + 1, false},
+		{"more than one at a time", 1, 0.5, 1, false},
+		{"its work takes too long", 0.1, 6, 1, false},
+	} {
+		w := New(c.rate, 0, 0, new(Sign))
+		w.Asked("do", time.Minute, after(0), after(0))
+		w.Answered("do", time.Minute, true, after(0), after(0), after(c.takes), after(c.takes))
+		w.rate = c.rate
+		w.Asked("do", 5*time.Second, after(20), after(20))
+		if got := w.Excuses("do", 5*time.Second, c.attempt); got != c.want {
+			t.Errorf("%s: excused: %t", c.name, got)
+		}
+	}
+}
+
 // Of an agent that is away each operation is probed: one that takes an hour keeps no
 // other from it.
 func TestProbes(t *testing.T) {
-	w := New(100, 0, 0)
+	w := New(100, 0, 0, new(Sign))
 	w.Asked("hour", time.Hour, after(0), after(0))
 	for n := range 5 {
 		w.Asked("quick", time.Second, after(float64(n)), after(float64(n)))
@@ -169,18 +196,112 @@ func TestProbes(t *testing.T) {
 	if free, _ := w.Free("hour", time.Hour, after(3_620)); free != 1 {
 		t.Errorf("%d may leave after the hour", free)
 	}
+	w.Asked("hour", time.Hour, after(3_620), after(3_620))
+	w.Expired("hour", time.Hour, after(3_620), after(7_220))
+	if free, _ := w.Free("quick", time.Second, after(7_250)); free != 1 {
+		t.Errorf("%d may leave after a probe of an hour", free)
+	}
 	// Any answer ends that.
-	w.Asked("quick", time.Second, after(3_620), after(3_620))
-	w.Answered("quick", time.Second, true, after(3_620), after(3_620), after(3_620.1), after(3_620.1))
-	if free, _ := w.Free("quick", time.Second, after(3_621)); free < 10 || w.Away() {
+	w.Asked("quick", time.Second, after(7_260), after(7_260))
+	w.Answered("quick", time.Second, true, after(7_260), after(7_260), after(7_260.1), after(7_260.1))
+	if free, _ := w.Free("quick", time.Second, after(7_261)); free < 10 || w.Away() {
 		t.Errorf("%d may leave; away: %t", free, w.Away())
+	}
+}
+
+// An agent that gives a sign to another lane is there, and has too much to do: it is probed
+// more rarely than one that gives none.
+func TestProbesOfABusyAgent(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		sign func(at time.Time) time.Time // that was the last when a probe expired at a time
+		want time.Duration
+	}{
+		{"it gives none", func(time.Time) time.Time { return time.Time{} }, probeLongest},
+		{"it gave one long ago", func(at time.Time) time.Time { return at.Add(-signLasts) }, probeLongest},
+		{"it gave one just now", func(at time.Time) time.Time { return at.Add(time.Millisecond - signLasts) }, probeBusy},
+		{"it gives one after the clock was set back", func(at time.Time) time.Time { return at.Add(time.Minute) }, probeLongest},
+	} {
+		var signs Signs
+		w := New(100, 0, 0, signs.Of("agent"))
+		now := after(0)
+		for range 20 {
+			w.Asked("do", time.Second, now, now)
+			asked := now
+			now = now.Add(time.Second)
+			if given := c.sign(now); !given.IsZero() {
+				signs.Of("agent").given(given)
+			}
+			signs.Of("another").given(now)
+			w.Expired("do", time.Second, asked, now)
+			now = now.Add(5 * time.Minute)
+		}
+		if w.probe != c.want {
+			t.Errorf("%s: it is probed every %s, not %s", c.name, w.probe, c.want)
+		}
+	}
+}
+
+// Whatever an agent answers, in time or late, is a sign.
+func TestWhatIsASign(t *testing.T) {
+	sign := new(Sign)
+	w := New(100, 0, 0, sign)
+	w.Asked("do", time.Second, after(0), after(0))
+	if sign.lately(after(1)) {
+		t.Error("it has given none")
+	}
+	w.Answered("do", time.Second, false, after(0), after(0), after(1), after(1))
+	if !sign.lately(after(2)) {
+		t.Error("an answer is a sign")
+	}
+	w.Heard(after(100))
+	if !sign.lately(after(101)) {
+		t.Error("a late answer is a sign")
+	}
+}
+
+// Who probed an agent rarely, because others had answers, goes on with as little: all lanes
+// come back to it one after the other, and it has too much to do. One that nobody heard of is
+// asked for as much as before.
+func TestBackFromAway(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		busy bool
+		want float64
+	}{
+		{"it was away", false, 100},
+		{"it was busy", true, 1 / probeBusy.Seconds()},
+	} {
+		sign := new(Sign)
+		w := New(100, 0, 0, sign)
+		now := after(0)
+		for range 20 {
+			w.Asked("do", 5*time.Second, now, now)
+			asked := now
+			now = now.Add(5 * time.Second)
+			if c.busy {
+				sign.given(now)
+			}
+			w.rate = 100
+			w.Expired("do", 5*time.Second, asked, now)
+			now = now.Add(5 * time.Minute)
+		}
+		w.Asked("do", 5*time.Second, now, now)
+		w.Answered("do", 5*time.Second, true, now, now, now.Add(time.Second), now.Add(time.Second))
+		if want := max(slowest, c.want); w.Away() || math.Abs(w.rate-want) > 1e-9 {
+			t.Errorf("%s: it is asked for %v a second, not %v; away: %t", c.name, w.rate, want, w.Away())
+		}
+		w.Answered("do", 5*time.Second, true, now, now, now.Add(time.Second), now.Add(time.Second))
+		if w.probe != 0 {
+			t.Errorf("%s: an answer later it is probed every %s", c.name, w.probe)
+		}
 	}
 }
 
 // What was with an agent when it went away were no probes: many of them are no reason to
 // probe it more rarely.
 func TestManyThatExpire(t *testing.T) {
-	w := New(100, 0, 0)
+	w := New(100, 0, 0, new(Sign))
 	for range 20 {
 		w.Asked("do", time.Second, after(0), after(0))
 	}
@@ -203,7 +324,7 @@ func TestManyThatExpire(t *testing.T) {
 // Who asks an agent one at a time waits for nothing, as long as answers do not queue, and
 // nothing expires: also if that is more often than lanes may ask of which nothing is known.
 func TestOneAtATime(t *testing.T) {
-	w := New(1, 0, 0)
+	w := New(1, 0, 0, new(Sign))
 	free := func(at float64, want int) {
 		t.Helper()
 		if got, _ := w.Free("do", time.Second, after(at)); got != want {
@@ -239,7 +360,7 @@ func TestOneAtATime(t *testing.T) {
 
 // Time says when it makes room, to the nanosecond: who waits need not look before.
 func TestTimeMakesRoom(t *testing.T) {
-	w := New(1, 0, 0)
+	w := New(1, 0, 0, new(Sign))
 	w.Asked("do", time.Second, noon, noon)
 	w.Expired("do", time.Second, noon, noon)
 	_, again := w.Free("do", time.Second, noon)
@@ -254,7 +375,7 @@ func TestTimeMakesRoom(t *testing.T) {
 // An operation that may queue for long does not wait that long for another of which one
 // is under way, and that may hardly queue at all.
 func TestAnHourBesideAMoment(t *testing.T) {
-	w := New(1, 0, 0)
+	w := New(1, 0, 0, new(Sign))
 	w.Asked("hour", time.Hour, after(0), after(0))
 	w.Answered("hour", time.Hour, true, after(0), after(0), after(1), after(1))
 	w.Asked("moment", time.Second, after(2), after(2))
@@ -270,7 +391,7 @@ func TestAnHourBesideAMoment(t *testing.T) {
 
 // Two of one moment that have other timeouts are two.
 func TestTwoOfOneMoment(t *testing.T) {
-	w := New(100, 0, 0)
+	w := New(100, 0, 0, new(Sign))
 	w.Asked("do", 24*time.Hour, noon, noon)
 	w.Asked("do", 5*time.Second, noon, noon)
 	w.Answered("do", 5*time.Second, true, noon, noon, after(1), after(1))
@@ -288,7 +409,7 @@ func TestTwoOfOneMoment(t *testing.T) {
 // What is kept of all operations is what they say, whatever happens at whatever time.
 func TestSums(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := New(10, 0, 0)
+		w := New(10, 0, 0, new(Sign))
 		now, names := after(0), rapid.SampledFrom([]string{"a", "b", "c"})
 		timeouts := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Hour})
 		at := func() time.Time { return now.Add(-time.Duration(rapid.IntRange(-2, 9).Draw(t, "ago")) * time.Second) }
