@@ -97,7 +97,7 @@ func (b *books) checkJournal() map[string]tally {
 	return b.told(oracle.Journal(b, oracle.Records(b, b.brokers, b.topics.Journal)))
 }
 
-// told counts the events of each order.
+// told counts the events of each order, but for those of first attempts that waited.
 func (b *books) told(all iter.Seq[*events.Event]) map[string]tally {
 	b.Helper()
 	told := make(map[string]tally)
@@ -108,6 +108,7 @@ func (b *books) told(all iter.Seq[*events.Event]) map[string]tally {
 			claims++
 		case e.Type == events.ReplyDiscarded:
 			repeated++ // the agent had died before it noted that it had answered
+		case e.Type == events.StepRetried && e.Attempt == 1: // it waited until its agent could be asked
 		case e.Step != "":
 			count(told, e.Order, fmt.Sprintf("%s %s %d", e.Type, e.Step, e.Attempt))
 		case e.Order != "":
