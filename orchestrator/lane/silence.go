@@ -36,6 +36,9 @@ const (
 	silentLeast = time.Minute
 	// silencesEvery is how often they are looked at.
 	silencesEvery = time.Second
+	// busyLeast is that where the agent answers other lanes of the instance: it has so much
+	// to do that this one asks it only from time to time.
+	busyLeast = 5 * time.Minute
 )
 
 // answers notes an answer: one in time, whatever it says, ends the silence of its agent.
@@ -61,7 +64,7 @@ func (l *Lane) ends(agent string, s *silence, why string) {
 
 // listen calls an operator to agents that have answered nothing for a minute, or for as
 // long as the shortest timeout of what waits if that is more, while something waits for
-// them: once, until they answer.
+// them: once, until they answer. Of one that answers other lanes it waits for five minutes.
 func (l *Lane) listen() {
 	all, now := &l.silences, l.reading()
 	if now.timer.Sub(all.looked) < silencesEvery {
@@ -92,12 +95,19 @@ func (l *Lane) listen() {
 			delete(all.of, topic)
 			continue
 		}
-		if q.len() > 0 && !s.raised && now.timer.Sub(s.since.timer) >= max(silentLeast, q.timeout()) && l.believed() {
+		least := silentLeast
+		if l.busy(topic) {
+			least = busyLeast
+		}
+		if q.len() > 0 && !s.raised && now.timer.Sub(s.since.timer) >= max(least, q.timeout()) && l.believed() {
 			s.raised = true
 			l.raiseSilence(agent, topic, s)
 		}
 	}
 }
+
+// busy says that an agent answers other lanes of the instance in time, or this one.
+func (l *Lane) busy(topic string) bool { return l.cfg.Signs.Of(topic).InTime(l.time.Wall()) }
 
 // timeout is the shortest of what waits, as far as that shows by those that are next.
 func (q *line) timeout() time.Duration {
@@ -120,6 +130,9 @@ func (l *Lane) raiseSilence(agent, topic string, s *silence) {
 	case away != "":
 		why += fmt.Sprintf("; its topic %s cannot be written: %s", topic, away)
 		action = fmt.Sprintf("have %s be writable: `waybill topics check` says what is wrong; what waits goes on by itself then", topic)
+	case l.busy(topic):
+		why += "; it answers for other partitions"
+		action = fmt.Sprintf("it has more to do than it takes, or what reads partition %d of %s stands still: see that all of its instances work, or have more of them; what waits goes on by itself once it answers", l.partition, topic)
 	case !s.late.IsZero():
 		why += fmt.Sprintf("; what it answered at %s was too late", events.AppendTime(nil, s.late))
 		action = fmt.Sprintf("its work takes longer than the timeout of its steps, %s here, or it has more to do than Waybill asks of it: register a version of the workflow with a longer timeout, or have it do less else; what waits goes on by itself once it answers in time", q.timeout())

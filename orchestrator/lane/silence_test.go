@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/window"
 )
 
 // quiet is a lane with a clock, on which steps wait for an agent that says nothing.
@@ -60,6 +61,40 @@ func (q *quiet) answered(t *testing.T) {
 		must(t, q.decide([]*kgo.Record{typed(q.topics.Replies, "", s.order, fmt.Sprintf(`{"order":%q,"step":"call","attempt":1,"status":"completed"}`, s.order))}))
 		q.commits(t)
 		return
+	}
+}
+
+// An agent that answers other lanes of the instance has too much to do: this one waits for
+// longer before it calls an operator, and says so. One that answers them too late is silent.
+func TestABusyAgentIsNotSilent(t *testing.T) {
+	for _, inTime := range []bool{true, false} {
+		q := newQuiet(t, callFlow, 40)
+		topic := q.topics.Requests("phone")
+		delete(q.world.away, topic)
+		q.agents.window(q.Lane, topic).Asked("call", time.Hour, q.now, q.now)
+		other := window.New(1, 0, 0, q.cfg.Signs.Of(topic))
+		var all []events.Alert
+		for waited := time.Duration(0); waited < busyLeast-time.Second; waited += 10 * time.Second {
+			if inTime {
+				other.Asked("call", time.Minute, q.now, q.now)
+				other.Answered("call", time.Minute, true, q.now, q.now, q.now, q.now)
+			} else {
+				other.Heard(q.now)
+			}
+			all = append(all, q.alerts(t, 10*time.Second)...)
+		}
+		if !inTime {
+			if len(all) != 1 || strings.Contains(all[0].Reason, "other partitions") {
+				t.Errorf("it answers all too late, and the lane raised %v", all)
+			}
+			continue
+		}
+		if len(all) > 0 {
+			t.Errorf("before it was time it raised %v", all)
+		}
+		if all = q.alerts(t, 20*time.Second); len(all) != 1 || !strings.Contains(all[0].Reason, "it answers for other partitions") || !strings.Contains(all[0].Action, "more of them") {
+			t.Errorf("it raised %v", all)
+		}
 	}
 }
 

@@ -152,15 +152,25 @@ func (s *Signs) Of(agent string) *Sign {
 	return sign.(*Sign) //nolint:forcetypeassert // nothing else is stored
 }
 
-// Sign is when an agent answered last, in nanoseconds since 1970.
-type Sign struct{ last atomic.Int64 }
+// Sign is when an agent answered last, and when in time, in nanoseconds since 1970.
+type Sign struct{ last, inTime atomic.Int64 }
 
-func (s *Sign) given(now time.Time) { s.last.Store(now.UnixNano()) }
+func (s *Sign) given(now time.Time, inTime bool) {
+	s.last.Store(now.UnixNano())
+	if inTime {
+		s.inTime.Store(now.UnixNano())
+	}
+}
 
-// lately says that it was given of late. One of later than now is of a clock that was set
-// back.
-func (s *Sign) lately(now time.Time) bool {
-	ago := now.Sub(time.Unix(0, s.last.Load()))
+// lately says that the agent answered of late.
+func (s *Sign) lately(now time.Time) bool { return lately(&s.last, now) }
+
+// InTime says that the agent answered in time of late, in the last half minute.
+func (s *Sign) InTime(now time.Time) bool { return lately(&s.inTime, now) }
+
+// One of later than now is of a clock that was set back.
+func lately(at *atomic.Int64, now time.Time) bool {
+	ago := now.Sub(time.Unix(0, at.Load()))
 	return ago >= 0 && ago < signLasts
 }
 
@@ -560,7 +570,7 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
 	o.at, w.queued = now, took-o.work()
-	w.sign.given(now)
+	w.sign.given(now, true)
 	if !asked.Before(w.expired) {
 		w.silence, w.probe, w.late = 0, 0, 0
 	}
@@ -617,7 +627,7 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 // Heard says that an attempt was answered that had expired, whichever that was.
 func (w *Window) Heard(now time.Time) {
 	w.heard = true
-	w.sign.given(now)
+	w.sign.given(now, false)
 }
 
 // Late says that an attempt was answered that had expired. When it was asked for is zero

@@ -230,9 +230,9 @@ func TestProbesOfABusyAgent(t *testing.T) {
 			asked := now
 			now = now.Add(time.Second)
 			if given := c.sign(now); !given.IsZero() {
-				signs.Of("agent").given(given)
+				signs.Of("agent").given(given, false)
 			}
-			signs.Of("another").given(now)
+			signs.Of("another").given(now, true)
 			w.Expired("do", time.Second, asked, now)
 			now = now.Add(5 * time.Minute)
 		}
@@ -251,12 +251,12 @@ func TestWhatIsASign(t *testing.T) {
 		t.Error("it has given none")
 	}
 	w.Answered("do", time.Second, false, after(0), after(0), after(1), after(1))
-	if !sign.lately(after(2)) {
+	if !sign.lately(after(2)) || !sign.InTime(after(2)) {
 		t.Error("an answer is a sign")
 	}
 	w.Heard(after(100))
-	if !sign.lately(after(101)) {
-		t.Error("a late answer is a sign")
+	if !sign.lately(after(101)) || sign.InTime(after(101)) {
+		t.Error("a late answer is a sign, and not in time")
 	}
 }
 
@@ -280,7 +280,7 @@ func TestBackFromAway(t *testing.T) {
 			asked := now
 			now = now.Add(5 * time.Second)
 			if c.busy {
-				sign.given(now)
+				sign.given(now, true)
 			}
 			w.rate = 100
 			w.Expired("do", 5*time.Second, asked, now)
