@@ -27,6 +27,12 @@ help: ## Print the targets
 build: ## Build bin/waybill
 	go build -o bin/waybill ./cmd/waybill
 
+# One that is not built here anyway, and one that is no Unix.
+.PHONY: cross
+cross: ## Build waybill for macOS and Windows too, and keep nothing
+	GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/waybill
+	GOOS=windows GOARCH=amd64 go build -o /dev/null ./cmd/waybill
+
 .PHONY: dev
 dev: build ## Run everything in one process, broker included
 	@exec bin/waybill dev

@@ -77,7 +77,8 @@ type Report struct {
 	// is one core.
 	CPU         float64 `json:"cpu_cores"`
 	CPUPerOrder float64 `json:"cpu_us_per_order"`
-	// Memory is the process's resident set at the end, in MiB.
+	// Memory is the process's resident set at the end, in MiB; 0 where the system
+	// is not Linux.
 	Memory   float64 `json:"memory_mib"`
 	Overload *Excess `json:"overload,omitempty"`
 }

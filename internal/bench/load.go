@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -250,14 +249,7 @@ func percentiles(d []time.Duration) (p50, p99 float64) {
 	return ms(0.50), ms(0.99)
 }
 
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
+// residentMiB is 0 where there is no /proc.
 func residentMiB() float64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
