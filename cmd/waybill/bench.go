@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,9 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure orders per second and latency",
 		Long: `Measures orders of three remote steps: first one at a time, then in a steady
-state with many under way. Submitters, orchestrator and agents run in this
+state with many under way. With --rates orders arrive at fixed rates instead, one
+rate after the other, whatever becomes of those before; latencies are then from
+the moment at which an order was due to be submitted. Submitters, orchestrator and agents run in this
 process; so does the embedded broker, unless --brokers names a Kafka to measure.
 
 It works in a namespace of its own and removes its topics afterwards.`,
@@ -31,14 +34,25 @@ It works in a namespace of its own and removes its topics afterwards.`,
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
 	flags.IntVar(&o.Single, "single", 2000, "orders to measure one at a time")
+	flags.Float64SliceVar(&o.Rates, "rates", nil, "orders a second that arrive, one rate after the other, instead of --in-flight and --single")
+	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "with --rates, the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "in-flight", "warm-up", "duration", "single", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Partitions < 1 || o.InFlight < 1 || o.Single < 1 || o.Duration <= 0 || o.WarmUp < 0 || o.Overload < 0 || o.MaxLag < 0 {
 			return usageError{errors.New("--partitions, --in-flight, --single and --duration must be above 0, --warm-up, --overload and --max-lag not below")}
+		}
+		if len(o.Rates) > 0 && (slices.Min(o.Rates) < 0.1 || slices.Max(o.Rates) > 1e6) {
+			return usageError{errors.New("--rates are orders a second, each from 0.1 to 1000000")}
+		}
+		if len(o.Rates) > 0 && o.Overload > 0 {
+			return usageError{errors.New("--rates and --overload are two measurements; leave one out")}
+		}
+		if o.KafkaContainer != "" && (len(o.Rates) == 0 || !flags.Changed("brokers")) {
+			return usageError{errors.New("--kafka-container goes with --rates and --brokers")}
 		}
 		if flags.Changed("brokers") {
 			if o.Fsync {
@@ -54,6 +68,9 @@ It works in a namespace of its own and removes its topics afterwards.`,
 		r, err := bench.Run(cmd.Context(), o)
 		if err != nil {
 			return err
+		}
+		if len(r.Rungs) > 0 {
+			return out.print(cmd, r, func(row func(...any)) { printLadder(r, row) })
 		}
 		return out.print(cmd, r, func(row func(...any)) {
 			row("Broker", r.Broker)
@@ -71,4 +88,45 @@ It works in a namespace of its own and removes its topics afterwards.`,
 		})
 	}
 	return cmd
+}
+
+func printLadder(r *bench.Report, row func(...any)) {
+	row("Broker", fmt.Sprintf("%s, %d partitions", r.Broker, r.Partitions))
+	row()
+	row("ORDERS/S", "REACHED", "P50 MS", "P90 MS", "P99 MS", "MAX MS", "FAILED", "US/ORDER", "KAFKA'S", "REQUESTS/ORDER", "TXNS/ORDER", "MIB", "KAFKA'S")
+	for _, g := range r.Rungs {
+		kafkaCPU, kafkaMemory := "-", "-"
+		if g.Kafka != nil {
+			kafkaCPU, kafkaMemory = amount("%.0f", g.Kafka.CPUPerOrder), amount("%.0f", g.Kafka.Memory)
+		}
+		row(amount("%g", g.Rate), fmt.Sprintf("%.1f", g.Reached), amount("%.1f", g.P50), amount("%.1f", g.P90), amount("%.1f", g.P99), amount("%.1f", g.Max),
+			g.Failed, amount("%.0f", g.CPUPerOrder), kafkaCPU, amount("%.2f", g.RequestsAnOrder), amount("%.2f", g.TransactionsAnOrder),
+			amount("%.0f", g.Memory), kafkaMemory, verdict(&g))
+	}
+	for _, rate := range r.LeftOut {
+		row(fmt.Sprintf("%g", rate), "left out: what had arrived before did not end")
+	}
+}
+
+// amount is a dash of what could not be measured.
+func amount(format string, n float64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(format, n)
+}
+
+// verdict says of a rung that the machine did not carry what came of it.
+func verdict(g *bench.Rung) string {
+	if g.Carried {
+		return ""
+	}
+	said := fmt.Sprintf("not carried: %d orders were open at the end", g.Backlog)
+	if g.Cut {
+		said = fmt.Sprintf("not carried: arrivals ceased with %d orders open", g.Backlog)
+	}
+	if g.Unfinished > 0 {
+		return said + fmt.Sprintf(", %d of those measured still were after %.0f s: latencies are at least these", g.Unfinished, g.Settled)
+	}
+	return said + fmt.Sprintf(", for %.1f s", g.Settled)
 }

@@ -45,6 +45,12 @@ type Options struct {
 	WarmUp, Duration time.Duration
 	// Orders, if not 0, are measured from the first to the last instead.
 	Orders int
+	// Rates, if any, are measured instead of InFlight and Single: orders a second that
+	// arrive whatever becomes of those before, each for Duration after WarmUp.
+	Rates []float64
+	// KafkaContainer, if any, names the container on this machine in which the Kafka
+	// of Brokers runs: what it uses is read of Docker.
+	KafkaContainer string
 	// Single is how many orders are measured one at a time.
 	Single int
 	// Overload, if not 0, is for how long twice as much is submitted then as is
@@ -56,31 +62,35 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Report is what was measured. Latencies are from the submission's produce call
-// to the caller's reading of the completed status message.
+// Report is what was measured. But for those of Rungs, latencies are from the
+// submission's produce call to the caller's reading of the completed status message.
 type Report struct {
 	Broker          string  `json:"broker"`
 	Partitions      int32   `json:"partitions"`
-	InFlight        int     `json:"in_flight"`
-	Seconds         float64 `json:"seconds"`
-	Orders          int     `json:"orders"`
-	OrdersPerSecond float64 `json:"orders_per_s"`
-	P50             float64 `json:"p50_ms"`
-	P99             float64 `json:"p99_ms"`
-	SingleP50       float64 `json:"single_p50_ms"`
-	SingleP99       float64 `json:"single_p99_ms"`
-	RecordsPerOrder float64 `json:"records_per_order"`
-	BytesPerOrder   float64 `json:"bytes_per_order"`
+	InFlight        int     `json:"in_flight,omitzero"`
+	Seconds         float64 `json:"seconds,omitzero"`
+	Orders          int     `json:"orders,omitzero"`
+	OrdersPerSecond float64 `json:"orders_per_s,omitzero"`
+	P50             float64 `json:"p50_ms,omitzero"`
+	P99             float64 `json:"p99_ms,omitzero"`
+	SingleP50       float64 `json:"single_p50_ms,omitzero"`
+	SingleP99       float64 `json:"single_p99_ms,omitzero"`
+	RecordsPerOrder float64 `json:"records_per_order,omitzero"`
+	BytesPerOrder   float64 `json:"bytes_per_order,omitzero"`
 	// WireBytesPerOrder is what of BytesPerOrder was left after compression.
-	WireBytesPerOrder float64 `json:"wire_bytes_per_order"`
+	WireBytesPerOrder float64 `json:"wire_bytes_per_order,omitzero"`
 	// CPU is the processor time of this process over the time that passed: 1
 	// is one core.
-	CPU         float64 `json:"cpu_cores"`
-	CPUPerOrder float64 `json:"cpu_us_per_order"`
+	CPU         float64 `json:"cpu_cores,omitzero"`
+	CPUPerOrder float64 `json:"cpu_us_per_order,omitzero"`
 	// Memory is the process's resident set at the end, in MiB; 0 where the system
 	// is not Linux.
-	Memory   float64 `json:"memory_mib"`
+	Memory   float64 `json:"memory_mib,omitzero"`
 	Overload *Excess `json:"overload,omitempty"`
+	// Rungs are in place of all that, one for each rate that was measured. LeftOut are the
+	// rates that were not, because too much of what had arrived before did not end.
+	Rungs   []Rung    `json:"rungs,omitempty"`
+	LeftOut []float64 `json:"rates_left_out,omitempty"`
 }
 
 const definition = `
@@ -96,6 +106,16 @@ steps:
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	var container *container
+	if o.KafkaContainer != "" {
+		if container, err = newContainer(o.KafkaContainer); err != nil {
+			return nil, err
+		}
+		defer container.close()
+		if _, err := container.read(ctx); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp("", "waybill-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
@@ -184,6 +204,15 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer l.close()
+	if len(o.Rates) > 0 {
+		report.InFlight = 0
+		climber := &ladder{load: l, Options: &o, written: written, kafka: container}
+		if err := l.start(ctx, 200); err != nil {
+			return nil, err
+		}
+		report.Rungs, report.LeftOut, err = climb(o.Rates, func(rate float64) (*Rung, error) { return climber.rung(ctx, rate) })
+		return report, err
+	}
 	if err := l.measure(ctx, &o, report, written); err != nil {
 		return nil, err
 	}

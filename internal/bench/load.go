@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -80,40 +82,77 @@ func (l *load) submit(ctx context.Context) {
 	})
 }
 
-// listen reads the status messages.
-func (l *load) listen(ctx context.Context) {
+// listen reads the status messages, and tells of the orders that have ended.
+func (l *load) listen(ctx context.Context, ended func(id, status string, now time.Time, value []byte)) {
 	for ctx.Err() == nil {
 		fetches := l.statuses.PollFetches(ctx)
 		now := time.Now()
-		ended := 0
-		l.mu.Lock()
 		fetches.EachRecord(func(r *kgo.Record) {
-			if !strings.Contains(string(r.Value), `"status":"completed"`) {
-				if !strings.Contains(string(r.Value), `"status":"received"`) {
-					l.fail(fmt.Errorf("an order did not complete: %s", r.Value))
-				}
-				return
-			}
-			if start, ok := l.started[string(r.Key)]; ok {
-				delete(l.started, string(r.Key))
-				l.done = append(l.done, now.Sub(start))
-				ended++
-			} else {
-				l.fail(fmt.Errorf("order %s completed twice", r.Key))
+			_, rest, _ := bytes.Cut(r.Value, []byte(`"status":"`))
+			word, _, _ := bytes.Cut(rest, []byte(`"`))
+			switch status := string(word); status {
+			case events.StatusReceived, events.StatusCompensating:
+			default:
+				ended(string(r.Key), status, now, r.Value)
 			}
 		})
-		l.mu.Unlock()
-		for range ended {
-			select {
-			case l.tokens <- struct{}{}:
-			default:
-			}
-			select {
-			case l.arrived <- struct{}{}:
-			default:
-			}
+	}
+}
+
+// ended notes one of the orders of which so many are under way at a time.
+func (l *load) ended(id, status string, now time.Time, value []byte) {
+	if status != events.StatusCompleted {
+		l.fail(fmt.Errorf("an order did not complete: %s", value))
+		return
+	}
+	l.mu.Lock()
+	start, ok := l.started[id]
+	if ok {
+		delete(l.started, id)
+		l.done = append(l.done, now.Sub(start))
+	}
+	l.mu.Unlock()
+	if !ok {
+		l.fail(fmt.Errorf("order %s completed twice", id))
+		return
+	}
+	select {
+	case l.tokens <- struct{}{}:
+	default:
+	}
+	select {
+	case l.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// one submits an order and waits until it has ended. The first one also waits until
+// everything has started.
+func (l *load) one(ctx context.Context) error {
+	l.submit(ctx)
+	select {
+	case <-l.arrived:
+		return l.err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Minute):
+		return errors.Join(errors.New("no order completed within a minute"), l.err())
+	}
+}
+
+// start returns when everything has started, and some orders have warmed it up.
+func (l *load) start(ctx context.Context, orders int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { l.listen(ctx, l.ended) })
+	for range orders {
+		if err := l.one(ctx); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func (l *load) measure(ctx context.Context, o *Options, report *Report, written *writes) error {
@@ -122,28 +161,11 @@ func (l *load) measure(ctx context.Context, o *Options, report *Report, written 
 	defer running.Wait()
 	defer cancel()
 	l.tokens = make(chan struct{}, o.InFlight)
-	running.Go(func() { l.listen(ctx) })
+	running.Go(func() { l.listen(ctx, l.ended) })
 
-	// The first order also waits until everything has started.
-	one := func() error {
-		l.submit(ctx)
-		select {
-		case <-l.arrived:
-			return l.err()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Minute):
-			return errors.Join(errors.New("no order completed within a minute"), l.err())
-		}
-	}
-	for range min(200, o.Single) + 1 {
-		if err := one(); err != nil {
-			return err
-		}
-	}
 	l.take()
 	for range o.Single {
-		if err := one(); err != nil {
+		if err := l.one(ctx); err != nil {
 			return err
 		}
 	}
@@ -239,15 +261,19 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 func percentiles(d []time.Duration) (p50, p99 float64) {
-	if len(d) == 0 {
-		return 0, 0
-	}
 	slices.Sort(d)
-	ms := func(q float64) float64 {
-		return float64(d[int(q*float64(len(d)-1))].Microseconds()) / 1000
-	}
-	return ms(0.50), ms(0.99)
+	return quantile(d, 0.50), quantile(d, 0.99)
 }
+
+// quantile is in milliseconds, 0 of nothing.
+func quantile(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return milliseconds(sorted[int(q*float64(len(sorted)-1))])
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // residentMiB is 0 where there is no /proc.
 func residentMiB() float64 {
@@ -264,12 +290,22 @@ func residentMiB() float64 {
 }
 
 // writes counts what the clients of this process wrote to Kafka.
-type writes struct{ records, bytes, wire atomic.Int64 }
+type writes struct{ records, bytes, wire, requests, transactions atomic.Int64 }
 
 func (w *writes) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.ProduceBatchMetrics) {
 	w.records.Add(int64(m.NumRecords))
 	w.bytes.Add(int64(m.UncompressedBytes))
 	w.wire.Add(int64(m.CompressedBytes))
+}
+
+func (w *writes) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	switch {
+	case err != nil:
+	case kmsg.Key(key) == kmsg.Produce:
+		w.requests.Add(1)
+	case kmsg.Key(key) == kmsg.EndTxn:
+		w.transactions.Add(1)
+	}
 }
 
 func (w *writes) read() (records, bytes, wire int64) {

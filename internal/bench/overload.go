@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,7 +84,7 @@ func (x *excess) measure(ctx context.Context, carried float64) (*Excess, error) 
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { x.listen(ctx) })
+	running.Go(func() { x.listen(ctx, x.note) })
 	if err := x.drained(ctx, false); err != nil {
 		return nil, err
 	}
@@ -330,29 +329,19 @@ func (x *excess) oldest() (age time.Duration) {
 	return age
 }
 
-// listen reads the status messages.
-func (x *excess) listen(ctx context.Context) {
-	for ctx.Err() == nil {
-		fetches := x.statuses.PollFetches(ctx)
-		now := time.Now()
-		x.mu.Lock()
-		fetches.EachRecord(func(r *kgo.Record) {
-			failed := strings.Contains(string(r.Value), `"status":"failed"`)
-			if !failed && !strings.Contains(string(r.Value), `"status":"completed"`) {
-				return
-			}
-			if failed {
-				x.errors++
-			}
-			s, ok := x.open[string(r.Key)]
-			if !ok {
-				x.fail(fmt.Errorf("order %s ended twice: %s", r.Key, r.Value))
-				return
-			}
-			delete(x.open, string(r.Key))
-			s.took = now.Sub(s.at)
-			x.ended = append(x.ended, s)
-		})
-		x.mu.Unlock()
+// note notes that an order has ended.
+func (x *excess) note(id, status string, now time.Time, value []byte) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if status != events.StatusCompleted {
+		x.errors++
 	}
+	s, ok := x.open[id]
+	if !ok {
+		x.fail(fmt.Errorf("order %s ended twice: %s", id, value))
+		return
+	}
+	delete(x.open, id)
+	s.took = now.Sub(s.at)
+	x.ended = append(x.ended, s)
 }

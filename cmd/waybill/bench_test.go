@@ -1,0 +1,46 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/waybill-dev/waybill/internal/bench"
+)
+
+func TestBenchFlags(t *testing.T) {
+	clearEnvironment(t)
+	for args, wrong := range map[[3]string]string{
+		{"--rates", "0"}:                          "--rates are orders a second",
+		{"--rates", "5", "--overload=1s"}:         "leave one out",
+		{"--kafka-container", "k", "--rates=5"}:   "goes with --rates and --brokers",
+		{"--kafka-container", "k", "--brokers=b"}: "goes with --rates and --brokers",
+	} {
+		call := []string{"bench"}
+		for _, a := range args {
+			if a != "" {
+				call = append(call, a)
+			}
+		}
+		waybill(t, "", call...).want(t, exitUsage, "", wrong)
+	}
+}
+
+func TestBenchRates(t *testing.T) {
+	clearEnvironment(t)
+	args := []string{"bench", "--rates", "20", "--warm-up", "0s", "--duration", "500ms", "--partitions", "1"}
+	waybill(t, "", args...).want(t, 0, "REQUESTS/ORDER", "")
+	waybill(t, "", append(args, "-o", "json")...).want(t, 0, `"rate_per_s": 20`, "")
+}
+
+// A rate that was not carried is not told like one that was.
+func TestVerdict(t *testing.T) {
+	for want, g := range map[string]bench.Rung{
+		"": {Carried: true},
+		"not carried: 7 orders were open at the end, for 1.5 s":                                                               {Backlog: 7, Settled: 1.5},
+		"not carried: arrivals ceased with 65536 orders open, for 2.0 s":                                                      {Backlog: 65536, Settled: 2, Cut: true},
+		"not carried: 9 orders were open at the end, 8 of those measured still were after 10 s: latencies are at least these": {Backlog: 9, Settled: 10, Unfinished: 8},
+	} {
+		if said := verdict(&g); said != want {
+			t.Errorf("%q instead of %q", said, want)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Rung is what came of orders that arrived at a fixed rate, whatever became of those
+// before. Latencies are from the moment at which an order was due to be submitted to the
+// caller's reading of the status message with its end.
+type Rung struct {
+	Rate    float64 `json:"rate_per_s"`
+	Seconds float64 `json:"seconds"`
+	// Orders are those that were due in that time and were submitted, Reached how many
+	// ended in a second of it.
+	Orders  int     `json:"orders"`
+	Reached float64 `json:"reached_per_s"`
+	P50     float64 `json:"p50_ms"`
+	P90     float64 `json:"p90_ms"`
+	P99     float64 `json:"p99_ms"`
+	Max     float64 `json:"max_ms"`
+	// Late is how long after it was due an order was submitted, at most.
+	Late float64 `json:"late_max_ms"`
+	// Failed are orders that were refused or wait for an operator. They have no latency.
+	Failed int `json:"failed"`
+	// Carried says that no queue grew and all orders ended. If not, the latencies say
+	// how long the measurement was, more than what they say of Waybill.
+	Carried bool `json:"carried"`
+	// Backlog is how many orders were open when the last one had arrived, Settled after
+	// how many seconds none was any more, or nobody waited for longer: Unfinished are
+	// those of Orders that had not ended then. Theirs counts as a latency until then.
+	Backlog    int     `json:"backlog"`
+	Settled    float64 `json:"settled_after_s"`
+	Unfinished int     `json:"unfinished"`
+	// Cut says that arrivals ceased because too many orders were open.
+	Cut bool `json:"cut,omitzero"`
+	// Of all that was measured while that went on. An order is one that ended.
+	CPU             float64 `json:"cpu_cores"`
+	CPUPerOrder     float64 `json:"cpu_us_per_order"`
+	Memory          float64 `json:"memory_mib"`
+	RequestsAnOrder float64 `json:"produce_requests_per_order"`
+	// TransactionsAnOrder are those that were ended, by commit or not.
+	TransactionsAnOrder float64 `json:"transactions_per_order"`
+	Kafka               *Usage  `json:"kafka,omitempty"`
+}
+
+// Usage is what Kafka's container used in the measured time.
+type Usage struct {
+	CPU         float64 `json:"cpu_cores"`
+	CPUPerOrder float64 `json:"cpu_us_per_order"`
+	// Memory without what Linux can drop: files that were read.
+	Memory float64 `json:"memory_mib"`
+}
+
+// openLimit is how many orders may be open, lest a rung that is not carried fills
+// the memory.
+const openLimit = 1 << 16
+
+type ladder struct {
+	*load
+	*Options
+
+	written *writes
+	kafka   *container // nil if nobody named one
+}
+
+// climb measures one rate after the other. What was not carried has to end before the
+// next one, or that and all behind it are left out.
+func climb(rates []float64, measure func(rate float64) (*Rung, error)) (rungs []Rung, leftOut []float64, err error) {
+	for n, rate := range rates {
+		r, err := measure(rate)
+		if err != nil {
+			return nil, nil, err
+		}
+		rungs = append(rungs, *r)
+		if r.Unfinished > 0 {
+			return rungs, rates[n+1:], nil
+		}
+	}
+	return rungs, nil, nil
+}
+
+func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+
+	a := arrivals{time.Now(), rate}
+	all := l.WarmUp + l.Duration
+	p := newPassages(a.began.Add(l.WarmUp), a.began.Add(all), openLimit)
+	running.Go(func() {
+		l.listen(ctx, func(id, status string, now time.Time, value []byte) {
+			if !p.end(id, status == events.StatusCompleted, now) {
+				l.fail(fmt.Errorf("order %s ended twice: %s", id, value))
+			}
+		})
+	})
+	arrived := make(chan error, 1)
+	running.Go(func() {
+		arrived <- a.each(ctx, a.within(all), func(due time.Time) bool { return l.arrive(ctx, p, due) })
+	})
+
+	if err := wait(ctx, time.Until(p.from)); err != nil {
+		return nil, err
+	}
+	before, err := l.used(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := <-arrived; err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, time.Until(p.until())); err != nil {
+		return nil, err
+	}
+	after, err := l.used(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	last, backlog := time.Now(), p.left()
+	atMost := max(all, 10*time.Second)
+	for p.left() > 0 && time.Since(last) < atMost {
+		if err := errors.Join(l.err(), wait(ctx, 10*time.Millisecond)); err != nil {
+			return nil, err
+		}
+	}
+	now := time.Now()
+	r := p.rung(a, now)
+	r.Backlog, r.Settled = backlog, now.Sub(last).Seconds()
+	after.since(&before, &r)
+	return &r, l.err()
+}
+
+// arrive submits an order.
+func (l *ladder) arrive(ctx context.Context, p *passages, due time.Time) bool {
+	id := "bench-" + strconv.FormatInt(l.next.Add(1), 10)
+	if !p.begin(id, due, time.Now()) {
+		return false
+	}
+	l.producer.Produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte(id), Value: []byte(submission)}, func(_ *kgo.Record, err error) {
+		if err != nil {
+			p.end(id, false, time.Now())
+		}
+	})
+	return true
+}
+
+// used is what was used by now.
+type used struct {
+	at                     time.Time
+	orders                 int // that ended
+	cpu                    time.Duration
+	requests, transactions int64
+	memory                 float64
+	kafka                  *consumption
+}
+
+func (l *ladder) used(ctx context.Context, p *passages) (u used, err error) {
+	if l.kafka != nil {
+		if u.kafka, err = l.kafka.read(ctx); err != nil {
+			return u, err
+		}
+	}
+	u.at, u.orders, u.cpu, u.memory = time.Now(), p.endedSoFar(), processorTime(), residentMiB()
+	u.requests, u.transactions = l.written.requests.Load(), l.written.transactions.Load()
+	return u, nil
+}
+
+// since notes what was used since before.
+func (u *used) since(before *used, r *Rung) {
+	orders := float64(u.orders - before.orders)
+	each := func(n float64) float64 {
+		if orders == 0 {
+			return 0
+		}
+		return n / orders
+	}
+	cpu := u.cpu - before.cpu
+	r.CPU, r.CPUPerOrder, r.Memory = cpu.Seconds()/u.at.Sub(before.at).Seconds(), each(float64(cpu.Microseconds())), u.memory
+	r.RequestsAnOrder = each(float64(u.requests - before.requests))
+	r.TransactionsAnOrder = each(float64(u.transactions - before.transactions))
+	if u.kafka != nil {
+		cpu := u.kafka.cpu - before.kafka.cpu
+		r.Kafka = &Usage{cpu.Seconds() / u.kafka.at.Sub(before.kafka.at).Seconds(), each(float64(cpu.Microseconds())), u.kafka.memory}
+	}
+}

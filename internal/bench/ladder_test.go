@@ -1,0 +1,248 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Orders are due at their rate from the beginning, whatever the one before took.
+func TestArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := arrivals{time.Now(), 100}
+		if n := a.within(time.Second); n != 100 {
+			t.Errorf("%d within a second", n)
+		}
+		if n := (arrivals{rate: 3}).within(100 * time.Millisecond); n != 1 {
+			t.Errorf("%d within less than the time between two", n)
+		}
+		var due, began []time.Duration
+		err := a.each(t.Context(), 100, func(at time.Time) bool {
+			due, began = append(due, at.Sub(a.began)), append(began, time.Since(a.began))
+			if len(due) == 20 { // the submitter stands still
+				time.Sleep(305 * time.Millisecond)
+			}
+			return len(due) < 90
+		})
+		if err != nil || len(due) != 90 {
+			t.Fatalf("%d orders: %v", len(due), err)
+		}
+		for n := range due {
+			want := time.Duration(n) * 10 * time.Millisecond
+			submitted := want
+			if n > 19 {
+				submitted = max(want, 495*time.Millisecond)
+			}
+			if due[n] != want || began[n] != submitted {
+				t.Errorf("order %d was due after %s and submitted after %s", n, due[n], began[n])
+			}
+		}
+	})
+}
+
+func TestArrivalsEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 95*time.Millisecond)
+		defer cancel()
+		n := 0
+		err := arrivals{time.Now(), 100}.each(ctx, 100, func(time.Time) bool { n++; return true })
+		if n != 10 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%d orders: %v", n, err)
+		}
+	})
+}
+
+// What stands still for a second, be it who submits or what is measured, took up to a
+// second for each order that was due meanwhile.
+func TestAStallIsLatencyOfAllThatWereDue(t *testing.T) {
+	for _, who := range []string{"submitter", "system"} {
+		synctest.Test(t, func(t *testing.T) {
+			a := arrivals{time.Now(), 100}
+			p := newPassages(a.began, a.began.Add(4*time.Second), 1000)
+			stall := func(now time.Time) bool { return now.Sub(a.began) >= time.Second && now.Sub(a.began) < 2*time.Second }
+			n := 0
+			err := a.each(t.Context(), 400, func(due time.Time) bool {
+				if who == "submitter" && stall(time.Now()) {
+					time.Sleep(time.Until(a.began.Add(2 * time.Second)))
+				}
+				id := strconv.Itoa(n)
+				n++
+				p.begin(id, due, time.Now())
+				go func() {
+					time.Sleep(5 * time.Millisecond)
+					if who == "system" && stall(time.Now()) {
+						time.Sleep(time.Until(a.began.Add(2 * time.Second)))
+					}
+					p.end(id, true, time.Now())
+				}()
+				return true
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			r := p.rung(a, time.Now())
+			// A quarter of the orders was due in that second, evenly.
+			if r.Orders != 400 || r.P50 != 5 || r.P90 < 590 || r.P90 > 610 || r.P99 < 950 || r.P99 > 970 || r.Max < 990 || r.Max > 1010 {
+				t.Errorf("%s: %+v", who, r)
+			}
+			if late := r.Late > 900; late != (who == "submitter") {
+				t.Errorf("%s: submitted %g ms late", who, r.Late)
+			}
+			if !r.Carried || r.Unfinished > 0 || r.Failed > 0 {
+				t.Errorf("%s: %+v", who, r)
+			}
+		})
+	}
+}
+
+// What ends is counted where it ends, what took how long where it was due.
+func TestPassages(t *testing.T) {
+	began := time.Now()
+	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	p := newPassages(at(1000), at(2000), 10)
+	for id, ms := range map[string]int{"early": 990, "first": 1000, "middle": 1500, "bad": 1600, "last": 1999, "behind": 2000} {
+		if !p.begin(id, at(ms), at(ms+1)) {
+			t.Fatal("too many are open")
+		}
+	}
+	for id, ms := range map[string]int{"early": 1010, "first": 1020, "behind": 2010, "middle": 2100} {
+		if !p.end(id, true, at(ms)) {
+			t.Errorf("%s is not open", id)
+		}
+	}
+	if p.end("first", true, at(2200)) || !p.end("bad", false, at(1700)) {
+		t.Error("an order ends once")
+	}
+	r := p.rung(arrivals{began, 4}, at(3000))
+	// Took 20 ms, 600 ms, and 1001 ms until now.
+	if r.Seconds != 1 || r.Orders != 4 || r.Reached != 3 || r.Failed != 1 || r.Unfinished != 1 || r.P50 != 600 || r.Max != 1001 || r.Late != 1 || r.Carried {
+		t.Errorf("%+v", r)
+	}
+}
+
+// One in twenty may be under way that was not at the beginning.
+func TestCarried(t *testing.T) {
+	for late, carried := range map[int]bool{0: true, 5: true, 6: false} {
+		began := time.Now()
+		p := newPassages(began, began.Add(time.Second), 1000)
+		for n := range 100 {
+			id := strconv.Itoa(n)
+			p.begin(id, began, began)
+			end := began.Add(time.Millisecond)
+			if n < late {
+				end = began.Add(2 * time.Second)
+			}
+			p.end(id, true, end)
+		}
+		if r := p.rung(arrivals{began, 100}, began.Add(3*time.Second)); r.Carried != carried || r.Reached != float64(100-late) {
+			t.Errorf("%d ended later: %+v", late, r)
+		}
+	}
+}
+
+// No more are open than may be, and what is measured ends there.
+func TestTooManyOpen(t *testing.T) {
+	began := time.Now()
+	a := arrivals{began, 10}
+	p := newPassages(began, began.Add(10*time.Second), 5)
+	for n := range 5 {
+		p.begin(strconv.Itoa(n), a.due(n), a.due(n))
+	}
+	if p.begin("5", a.due(5), a.due(5)) || p.begin("6", a.due(6), a.due(6)) {
+		t.Error("a sixth may be open")
+	}
+	for n := range 5 {
+		p.end(strconv.Itoa(n), true, a.due(4)) // all of them in the measured time
+	}
+	if r := p.rung(a, a.due(21)); !r.Cut || r.Carried || r.Orders != 5 || r.Seconds != 0.5 || r.Unfinished != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Behind what has not ended nothing is measured; what ended late is in nobody's way.
+func TestClimb(t *testing.T) {
+	rungs, leftOut, err := climb([]float64{10, 20, 40, 80, 160}, func(rate float64) (*Rung, error) {
+		r := &Rung{Rate: rate, Carried: rate < 20}
+		if rate >= 40 {
+			r.Unfinished = 1
+		}
+		return r, nil
+	})
+	if err != nil || len(rungs) != 3 || rungs[2].Rate != 40 || !slices.Equal(leftOut, []float64{80, 160}) {
+		t.Errorf("%+v, %v, %v", rungs, leftOut, err)
+	}
+}
+
+func TestRunRates(t *testing.T) {
+	r, err := Run(t.Context(), Options{Partitions: 2, Rates: []float64{20, 50}, WarmUp: 200 * time.Millisecond, Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Rungs) != 2 || len(r.LeftOut) > 0 {
+		t.Fatalf("%+v", r)
+	}
+	for n, g := range r.Rungs {
+		// 8 produce requests, if none is shared: a submission, 3 replies, 4 transactions.
+		if g.Orders != []int{20, 50}[n] || g.Failed > 0 || g.Unfinished > 0 || g.P50 <= 0 || g.P99 < g.P90 || g.Max < g.P99 ||
+			g.CPUPerOrder <= 0 || g.TransactionsAnOrder <= 0 || g.RequestsAnOrder <= g.TransactionsAnOrder {
+			t.Errorf("%+v", g)
+		}
+	}
+}
+
+func TestContainer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docker := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/containers/k/stats":
+			_, _ = w.Write([]byte(`{"read":"2026-11-23T05:48:33Z","cpu_stats":{"cpu_usage":{"total_usage":5000000}},
+				"memory_stats":{"usage":9437184,"stats":{"inactive_file":1048576,"total_inactive_file":1048576}}}`))
+		case "/containers/stopped/stats":
+			_, _ = w.Write([]byte(`{}`))
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			_ = json.NewEncoder(w).Encode(map[string]string{"message": "No such container"})
+		}
+	})}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = docker.Serve(listener) }) // it ends when it is closed
+	defer func() {
+		_ = docker.Close() // nobody waits for an answer
+		serving.Wait()
+	}()
+
+	t.Setenv("DOCKER_HOST", "unix://"+socket)
+	for name, wrong := range map[string]string{"k": "", "stopped": "does it run?", "other": "404 Not Found: No such container"} {
+		c, err := newContainer(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := c.read(t.Context())
+		c.close()
+		switch {
+		case wrong == "" && (err != nil || said.cpu != 5*time.Millisecond || said.memory != 8):
+			t.Errorf("%+v, %v", said, err)
+		case wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)):
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	t.Setenv("DOCKER_HOST", "tcp://far:2375")
+	if _, err := newContainer("k"); err == nil || !strings.Contains(err.Error(), "unix:///path") {
+		t.Errorf("a Docker elsewhere: %v", err)
+	}
+}
