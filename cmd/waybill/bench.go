@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,8 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure orders per second and latency",
-		Long: `Measures orders of three remote steps: first one at a time, then in a steady
+		Long: `Measures orders of three remote steps, or as --steps and the flags about them
+say: first one at a time, then in a steady
 state with many under way. With --rates orders arrive at fixed rates instead, one
 rate after the other, whatever becomes of those before; latencies are then from
 the moment at which an order was due to be submitted. Submitters, orchestrator and agents run in this
@@ -30,6 +32,12 @@ It works in a namespace of its own and removes its topics afterwards.`,
 	kafka.add(flags)
 	flags.BoolVar(&o.Fsync, "fsync", false, "let the embedded broker flush every write to the disk")
 	flags.Int32Var(&o.Partitions, "partitions", 4, "partitions of the topics")
+	flags.IntVar(&o.Steps, "steps", 3, "steps of an order")
+	flags.BoolVar(&o.Parallel, "parallel", false, "steps do not wait for one another")
+	flags.IntVar(&o.Payload, "payload", 0, "bytes of an order's input, which every step gets; 0 for some 30")
+	flags.Float64Var(&o.Compensate, "compensate", 0, "orders of a hundred whose last step fails for good, and which are undone")
+	flags.Float64Var(&o.Retries, "retries", 0, "steps of a hundred that fail once, and are asked for again 100 ms later")
+	flags.IntVar(&o.Instances, "instances", 1, "orchestrators that share the partitions, all in this process")
 	flags.IntVar(&o.InFlight, "in-flight", 1024, "orders under way at a time")
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
@@ -38,12 +46,21 @@ It works in a namespace of its own and removes its topics afterwards.`,
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "with --rates, the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Partitions < 1 || o.InFlight < 1 || o.Single < 1 || o.Duration <= 0 || o.WarmUp < 0 || o.Overload < 0 || o.MaxLag < 0 {
 			return usageError{errors.New("--partitions, --in-flight, --single and --duration must be above 0, --warm-up, --overload and --max-lag not below")}
+		}
+		if o.Steps < 1 || o.Steps > 100 || o.Instances < 1 || o.Instances > 100 || o.Payload < 0 || o.Payload > 256<<10 {
+			return usageError{errors.New("--steps and --instances go from 1 to 100, --payload from 0 to 262144 bytes")}
+		}
+		if min(o.Compensate, o.Retries) < 0 || max(o.Compensate, o.Retries) > 100 {
+			return usageError{errors.New("--compensate and --retries are of a hundred: from 0 to 100")}
+		}
+		if o.Overload > 0 && (o.Compensate > 0 || o.Retries > 0) {
+			return usageError{errors.New("--overload counts what is asked again; leave out --compensate and --retries")}
 		}
 		if len(o.Rates) > 0 && (slices.Min(o.Rates) < 0.1 || slices.Max(o.Rates) > 1e6) {
 			return usageError{errors.New("--rates are orders a second, each from 0.1 to 1000000")}
@@ -74,6 +91,7 @@ It works in a namespace of its own and removes its topics afterwards.`,
 		}
 		return out.print(cmd, r, func(row func(...any)) {
 			row("Broker", r.Broker)
+			row("Orders", measuredOrders(r))
 			row("Under load", fmt.Sprintf("%.0f orders/s, p50 %.1f ms, p99 %.1f ms", r.OrdersPerSecond, r.P50, r.P99))
 			row("", fmt.Sprintf("%d orders in %.0f s, %d under way, %d partitions", r.Orders, r.Seconds, r.InFlight, r.Partitions))
 			row("One at a time", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", r.SingleP50, r.SingleP99))
@@ -90,8 +108,29 @@ It works in a namespace of its own and removes its topics afterwards.`,
 	return cmd
 }
 
+// measuredOrders says what was measured.
+func measuredOrders(r *bench.Report) string {
+	said := []string{fmt.Sprintf("%d steps", r.Shape.Steps)}
+	if r.Shape.Parallel {
+		said[0] += " at the same time"
+	}
+	for _, more := range []struct {
+		n    float64
+		text string
+	}{{float64(r.Shape.Payload), "%g bytes of input"}, {r.Shape.Compensate, "%g%% compensated"}, {r.Shape.Retries, "%g%% of the steps retried"}} {
+		if more.n > 0 {
+			said = append(said, fmt.Sprintf(more.text, more.n))
+		}
+	}
+	if r.Instances > 1 {
+		said = append(said, fmt.Sprintf("on %d instances", r.Instances))
+	}
+	return strings.Join(said, ", ")
+}
+
 func printLadder(r *bench.Report, row func(...any)) {
 	row("Broker", fmt.Sprintf("%s, %d partitions", r.Broker, r.Partitions))
+	row("Orders", measuredOrders(r))
 	row()
 	row("ORDERS/S", "REACHED", "P50 MS", "P90 MS", "P99 MS", "MAX MS", "FAILED", "US/ORDER", "KAFKA'S", "REQUESTS/ORDER", "TXNS/ORDER", "MIB", "KAFKA'S")
 	for _, g := range r.Rungs {

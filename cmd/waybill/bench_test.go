@@ -9,6 +9,10 @@ import (
 func TestBenchFlags(t *testing.T) {
 	clearEnvironment(t)
 	for args, wrong := range map[[3]string]string{
+		{"--steps", "0"}:                          "from 1 to 100",
+		{"--payload", "262145"}:                   "from 0 to 262144 bytes",
+		{"--retries", "101"}:                      "from 0 to 100",
+		{"--compensate", "1", "--overload=1s"}:    "leave out --compensate",
 		{"--rates", "0"}:                          "--rates are orders a second",
 		{"--rates", "5", "--overload=1s"}:         "leave one out",
 		{"--kafka-container", "k", "--rates=5"}:   "goes with --rates and --brokers",
@@ -28,6 +32,8 @@ func TestBenchRates(t *testing.T) {
 	clearEnvironment(t)
 	args := []string{"bench", "--rates", "20", "--warm-up", "0s", "--duration", "500ms", "--partitions", "1"}
 	waybill(t, "", args...).want(t, 0, "REQUESTS/ORDER", "")
+	args = append(args, "--steps", "2", "--parallel", "--payload", "200", "--compensate", "10", "--retries", "5", "--instances", "2", "--partitions", "2")
+	waybill(t, "", args...).want(t, 0, "2 steps at the same time, 200 bytes of input, 10% compensated, 5% of the steps retried, on 2 instances", "")
 	waybill(t, "", append(args, "-o", "json")...).want(t, 0, `"rate_per_s": 20`, "")
 }
 

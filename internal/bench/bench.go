@@ -1,11 +1,12 @@
-// Package bench measures a whole Waybill: applications that submit, an
-// orchestrator, three agents, and Kafka, for orders of three remote steps.
+// Package bench measures a whole Waybill: applications that submit,
+// orchestrators, three agents, and Kafka, for orders of remote steps.
 //
 // Everything but a broker that is given runs in this process, so that the
 // figures are those of the machine and not of one part.
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,11 @@ import (
 
 // Options say what to measure.
 type Options struct {
+	Shape
+
+	// Instances of the orchestrator that share the partitions; 1 if 0. All are in this
+	// process.
+	Instances int
 	// Brokers to run against; none starts the embedded broker.
 	Brokers []string
 	// Kafka are the options of all clients, besides the brokers.
@@ -67,6 +73,8 @@ type Options struct {
 type Report struct {
 	Broker          string  `json:"broker"`
 	Partitions      int32   `json:"partitions"`
+	Instances       int     `json:"instances"`
+	Shape           Shape   `json:"shape"`
 	InFlight        int     `json:"in_flight,omitzero"`
 	Seconds         float64 `json:"seconds,omitzero"`
 	Orders          int     `json:"orders,omitzero"`
@@ -93,19 +101,11 @@ type Report struct {
 	LeftOut []float64 `json:"rates_left_out,omitempty"`
 }
 
-const definition = `
-workflow: bench
-version: 1
-steps:
-  - {name: reserve, agent: inventory, do: reserve, timeout: 60s}
-  - {name: charge, agent: payment, do: charge, timeout: 60s}
-  - {name: ship, agent: shipping, do: ship, timeout: 60s}
-`
-
 // Run measures. It leaves nothing behind.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	o.Steps, o.Instances = cmp.Or(o.Steps, 3), cmp.Or(o.Instances, 1)
 	var container *container
 	if o.KafkaContainer != "" {
 		if container, err = newContainer(o.KafkaContainer); err != nil {
@@ -122,7 +122,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	report := &Report{Broker: "Kafka", Partitions: o.Partitions, InFlight: o.InFlight}
+	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Shape: o.Shape, InFlight: o.InFlight}
 	if len(o.Brokers) == 0 {
 		report.Broker = "embedded"
 		if o.Fsync {
@@ -153,14 +153,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, remove(admin, namespace)) }()
 
-	instance, err := orchestrator.New(ctx, orchestrator.Config{
-		ID: "bench", Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, "state"), MaxLag: o.MaxLag, Logger: o.Logger,
-	})
-	if err != nil {
-		return nil, err
-	}
+	var instances []*orchestrator.Instance
 	var running sync.WaitGroup
-	failed := make(chan error, 8)
+	failed := make(chan error, o.Instances+len(tasks))
 	start := func(what string, run func() error) {
 		running.Go(func() {
 			if err := run(); err != nil {
@@ -176,30 +171,46 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		for e := range failed {
 			err = errors.Join(err, e)
 		}
-		err = errors.Join(err, instance.Close())
+		for _, i := range instances {
+			err = errors.Join(err, i.Close())
+		}
 	}()
-	start("orchestrator", func() error { return instance.Run(ctx) })
-	source := definition
-	if o.Overload > 0 {
-		source = strings.ReplaceAll(source, "60s", impatient)
+	for n := range o.Instances {
+		id := fmt.Sprintf("bench-%d", n+1)
+		i, err := orchestrator.New(ctx, orchestrator.Config{
+			ID: id, Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Logger: o.Logger,
+		})
+		if err != nil {
+			return nil, err
+		}
+		instances = append(instances, i)
+		start("orchestrator "+id, func() error { return i.Run(ctx) })
 	}
-	flow, err := workflow.Parse("bench.yaml", []byte(source))
+	timeout := "60s"
+	if o.Overload > 0 {
+		timeout = impatient
+	}
+	flow, err := workflow.Parse("bench.yaml", []byte(o.workflow(timeout)))
 	if err != nil {
 		return nil, err
 	}
-	if err := instance.Register(ctx, flow); err != nil {
+	if err := instances[0].Register(ctx, flow); err != nil {
 		return nil, err
 	}
 	var asked atomic.Int64
-	for _, step := range flow.Steps {
-		start("agent "+step.Agent, func() error {
+	do := agents.Do(o.work(&asked))
+	for _, task := range tasks[:min(len(tasks), o.Steps)] {
+		start("agent "+task[0], func() error {
 			return agents.Serve(ctx, agents.Config{
-				Agent: step.Agent, Brokers: o.Brokers, Namespace: namespace, Concurrency: 256, KafkaOptions: kafka, Logger: o.Logger,
-			}, agents.Operations{step.Do: agents.Do(work(&asked))})
+				Agent: task[0], Brokers: o.Brokers, Namespace: namespace, Concurrency: 256, KafkaOptions: kafka, Logger: o.Logger,
+			}, agents.Operations{task[1]: do, "undo": do})
 		})
 	}
+	if err := shared(ctx, instances, o.Partitions); err != nil {
+		return nil, err
+	}
 
-	l, err := newLoad(kafka, &topics, o.Partitions)
+	l, err := newLoad(kafka, &topics, o.Partitions, &o.Shape)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +228,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	if o.Overload > 0 {
-		x := &excess{load: l, Options: &o, instance: instance, asked: &asked}
+		x := &excess{load: l, Options: &o, instance: instances[0], asked: &asked}
 		if report.Overload, err = x.measure(ctx, report.OrdersPerSecond); err != nil {
 			return nil, err
 		}
@@ -225,20 +236,26 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return report, nil
 }
 
-type order struct {
-	Customer string `json:"customer"`
-	Total    int    `json:"total"`
-}
-
-type receipt struct {
-	Reference string `json:"reference"`
-}
-
-// work stands for a remote call: it only has an answer, and counts.
-func work(asked *atomic.Int64) func(context.Context, agents.Request[order]) (receipt, error) {
-	return func(_ context.Context, r agents.Request[order]) (receipt, error) {
-		asked.Add(1)
-		return receipt{Reference: r.IdempotencyKey}, nil
+// shared returns when the instances have shared the partitions evenly, and are ready.
+func shared(ctx context.Context, instances []*orchestrator.Instance, partitions int32) error {
+	for began := time.Now(); ; {
+		var missing error
+		owned := make([]int, len(instances))
+		sum := 0
+		for n, i := range instances {
+			missing = errors.Join(missing, i.Ready())
+			owned[n] = i.Owned()
+			sum += owned[n]
+		}
+		if missing == nil && sum == int(partitions) && slices.Max(owned)-slices.Min(owned) <= 1 {
+			return nil
+		}
+		if time.Since(began) > time.Minute {
+			return errors.Join(fmt.Errorf("the instances have not shared %d partitions within a minute, but have %v", partitions, owned), missing)
+		}
+		if err := wait(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -30,7 +29,9 @@ type Rung struct {
 	// Late is how long after it was due an order was submitted, at most.
 	Late float64 `json:"late_max_ms"`
 	// Failed are orders that were refused or wait for an operator. They have no latency.
-	Failed int `json:"failed"`
+	// Compensated are those that were undone, as was asked for.
+	Failed      int `json:"failed"`
+	Compensated int `json:"compensated"`
 	// Carried says that no queue grew and all orders ended. If not, the latencies say
 	// how long the measurement was, more than what they say of Waybill.
 	Carried bool `json:"carried"`
@@ -59,10 +60,6 @@ type Usage struct {
 	// Memory without what Linux can drop: files that were read.
 	Memory float64 `json:"memory_mib"`
 }
-
-// openLimit is how many orders may be open, lest a rung that is not carried fills
-// the memory.
-const openLimit = 1 << 16
 
 type ladder struct {
 	*load
@@ -96,10 +93,10 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 
 	a := arrivals{time.Now(), rate}
 	all := l.WarmUp + l.Duration
-	p := newPassages(a.began.Add(l.WarmUp), a.began.Add(all), openLimit)
+	p := newPassages(a.began.Add(l.WarmUp), a.began.Add(all), l.openLimit())
 	running.Go(func() {
 		l.listen(ctx, func(id, status string, now time.Time, value []byte) {
-			if !p.end(id, status == events.StatusCompleted, now) {
+			if !p.end(id, status, now) {
 				l.fail(fmt.Errorf("order %s ended twice: %s", id, value))
 			}
 		})
@@ -142,13 +139,13 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 
 // arrive submits an order.
 func (l *ladder) arrive(ctx context.Context, p *passages, due time.Time) bool {
-	id := "bench-" + strconv.FormatInt(l.next.Add(1), 10)
-	if !p.begin(id, due, time.Now()) {
+	r := l.order("bench-", l.next.Add(1))
+	if !p.begin(string(r.Key), due, time.Now()) {
 		return false
 	}
-	l.producer.Produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte(id), Value: []byte(submission)}, func(_ *kgo.Record, err error) {
+	l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
 		if err != nil {
-			p.end(id, false, time.Now())
+			p.end(string(r.Key), events.StatusFailed, time.Now())
 		}
 	})
 	return true

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // Orders are due at their rate from the beginning, whatever the one before took.
@@ -83,7 +85,7 @@ func TestAStallIsLatencyOfAllThatWereDue(t *testing.T) {
 					if who == "system" && stall(time.Now()) {
 						time.Sleep(time.Until(a.began.Add(2 * time.Second)))
 					}
-					p.end(id, true, time.Now())
+					p.end(id, events.StatusCompleted, time.Now())
 				}()
 				return true
 			})
@@ -111,22 +113,22 @@ func TestPassages(t *testing.T) {
 	began := time.Now()
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 	p := newPassages(at(1000), at(2000), 10)
-	for id, ms := range map[string]int{"early": 990, "first": 1000, "middle": 1500, "bad": 1600, "last": 1999, "behind": 2000} {
+	for id, ms := range map[string]int{"early": 990, "first": 1000, "middle": 1500, "bad": 1600, "last": 1999, "behind": 2000, "undone": 1400} {
 		if !p.begin(id, at(ms), at(ms+1)) {
 			t.Fatal("too many are open")
 		}
 	}
 	for id, ms := range map[string]int{"early": 1010, "first": 1020, "behind": 2010, "middle": 2100} {
-		if !p.end(id, true, at(ms)) {
+		if !p.end(id, events.StatusCompleted, at(ms)) {
 			t.Errorf("%s is not open", id)
 		}
 	}
-	if p.end("first", true, at(2200)) || !p.end("bad", false, at(1700)) {
+	if p.end("first", events.StatusCompleted, at(2200)) || !p.end("bad", events.StatusFailed, at(1700)) || !p.end("undone", events.StatusCompensated, at(1500)) {
 		t.Error("an order ends once")
 	}
 	r := p.rung(arrivals{began, 4}, at(3000))
-	// Took 20 ms, 600 ms, and 1001 ms until now.
-	if r.Seconds != 1 || r.Orders != 4 || r.Reached != 3 || r.Failed != 1 || r.Unfinished != 1 || r.P50 != 600 || r.Max != 1001 || r.Late != 1 || r.Carried {
+	// Took 20 ms, 100 ms, 600 ms, and 1001 ms until now.
+	if r.Seconds != 1 || r.Orders != 5 || r.Reached != 4 || r.Compensated != 1 || r.Failed != 1 || r.Unfinished != 1 || r.P50 != 100 || r.Max != 1001 || r.Late != 1 || r.Carried {
 		t.Errorf("%+v", r)
 	}
 }
@@ -143,7 +145,7 @@ func TestCarried(t *testing.T) {
 			if n < late {
 				end = began.Add(2 * time.Second)
 			}
-			p.end(id, true, end)
+			p.end(id, events.StatusCompleted, end)
 		}
 		if r := p.rung(arrivals{began, 100}, began.Add(3*time.Second)); r.Carried != carried || r.Reached != float64(100-late) {
 			t.Errorf("%d ended later: %+v", late, r)
@@ -163,7 +165,7 @@ func TestTooManyOpen(t *testing.T) {
 		t.Error("a sixth may be open")
 	}
 	for n := range 5 {
-		p.end(strconv.Itoa(n), true, a.due(4)) // all of them in the measured time
+		p.end(strconv.Itoa(n), events.StatusCompleted, a.due(4)) // all of them in the measured time
 	}
 	if r := p.rung(a, a.due(21)); !r.Cut || r.Carried || r.Orders != 5 || r.Seconds != 0.5 || r.Unfinished != 0 {
 		t.Errorf("%+v", r)

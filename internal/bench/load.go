@@ -22,6 +22,7 @@ import (
 // load is the application: it submits orders and waits for their status.
 type load struct {
 	topics   *events.Topics
+	shape    *Shape
 	producer *kgo.Client
 	statuses *kgo.Client
 
@@ -34,8 +35,8 @@ type load struct {
 	failed  atomic.Pointer[error]
 }
 
-func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32) (*load, error) {
-	l := &load{topics: topics, started: make(map[string]time.Time), arrived: make(chan struct{}, 1)}
+func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32, shape *Shape) (*load, error) {
+	l := &load{topics: topics, shape: shape, started: make(map[string]time.Time), arrived: make(chan struct{}, 1)}
 	var err error
 	if l.producer, err = kgo.NewClient(append(kafka[:len(kafka):len(kafka)],
 		kgo.ProducerLinger(0), kgo.MaxBufferedRecords(1<<20), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))...); err != nil {
@@ -68,14 +69,20 @@ func (l *load) err() error {
 	return nil
 }
 
-const submission = `{"workflow":"bench","input":{"customer":"c-1","total":42}}`
+// order is the submission of the nth.
+func (l *load) order(prefix string, n int64) *kgo.Record {
+	return &kgo.Record{
+		Topic: l.topics.Orders, Key: []byte(prefix + strconv.FormatInt(n, 10)),
+		Value: []byte(`{"workflow":"bench","input":` + l.shape.input(n) + "}"),
+	}
+}
 
 func (l *load) submit(ctx context.Context) {
-	id := "bench-" + strconv.FormatInt(l.next.Add(1), 10)
+	r := l.order("bench-", l.next.Add(1))
 	l.mu.Lock()
-	l.started[id] = time.Now()
+	l.started[string(r.Key)] = time.Now()
 	l.mu.Unlock()
-	l.producer.Produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte(id), Value: []byte(submission)}, func(_ *kgo.Record, err error) {
+	l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
 		if err != nil && ctx.Err() == nil {
 			l.fail(fmt.Errorf("submit: %w", err))
 		}
@@ -101,7 +108,7 @@ func (l *load) listen(ctx context.Context, ended func(id, status string, now tim
 
 // ended notes one of the orders of which so many are under way at a time.
 func (l *load) ended(id, status string, now time.Time, value []byte) {
-	if status != events.StatusCompleted {
+	if status != events.StatusCompleted && status != events.StatusCompensated {
 		l.fail(fmt.Errorf("an order did not complete: %s", value))
 		return
 	}

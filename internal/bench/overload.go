@@ -146,7 +146,7 @@ func (x *excess) measure(ctx context.Context, carried float64) (*Excess, error) 
 	r.Submitted, r.TurnedAway, r.Errors = len(over), x.away, x.errors
 	r.PerSecond = float64(r.Submitted+r.TurnedAway) / r.Seconds
 	r.BackToNormal, r.AfterP99 = normalAgain(later, end, r.NormalP99)
-	r.AskedAgain = x.asked.Load() - asked - int64(steps*(len(before)+len(over)+len(later)))
+	r.AskedAgain = x.asked.Load() - asked - int64(x.Steps*(len(before)+len(over)+len(later)))
 	r.Memory = residentMiB()
 	return r, x.err()
 }
@@ -168,9 +168,6 @@ func (x *excess) unread(ctx context.Context, topic string) (n int64, err error) 
 	})
 	return n, nil
 }
-
-// steps are those of an order.
-const steps = 3
 
 // normalAgain is after how many seconds the orders of three seconds in a row had a p99 of
 // at most twice what is normal each, and what theirs was.
@@ -255,7 +252,9 @@ func (x *excess) endedSoFar() int {
 
 // one submits an order.
 func (x *excess) one(ctx context.Context, over bool) {
-	id := fmt.Sprintf("excess-%d", x.next.Add(1))
+	n := x.next.Add(1)
+	order := x.order("excess-", n)
+	id := string(order.Key)
 	x.mu.Lock()
 	x.open[id] = submitted{at: time.Now(), excess: over}
 	x.mu.Unlock()
@@ -269,7 +268,7 @@ func (x *excess) one(ctx context.Context, over bool) {
 		}
 	}
 	if x.MaxLag == 0 || !over {
-		x.producer.Produce(context.WithoutCancel(ctx), &kgo.Record{Topic: x.topics.Orders, Key: []byte(id), Value: []byte(submission)}, func(_ *kgo.Record, err error) {
+		x.producer.Produce(context.WithoutCancel(ctx), order, func(_ *kgo.Record, err error) {
 			if err != nil {
 				none(err)
 			}
@@ -283,7 +282,7 @@ func (x *excess) one(ctx context.Context, over bool) {
 	}
 	x.submitting.Go(func() {
 		defer x.atATime.Add(-1)
-		_, err := x.instance.Submit(ctx, id, &events.Submission{Workflow: "bench", Input: []byte(`{"customer":"c-1","total":42}`)}, "")
+		_, err := x.instance.Submit(ctx, id, &events.Submission{Workflow: "bench", Input: []byte(x.shape.input(n))}, "")
 		switch {
 		case errors.Is(err, orchestrator.ErrBehind):
 			none(nil)

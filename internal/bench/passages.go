@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // passages is what becomes of the orders of a rung. Measured are those that are due in
@@ -17,6 +19,7 @@ type passages struct {
 	took   []time.Duration      // of the measured that ended well
 	late   time.Duration        // how late one was submitted, at most
 	failed int                  // of the measured
+	undone int                  // of took
 	ended  int                  // in the measured time, whenever they were due
 	all    int                  // that ended, whenever
 	cut    bool                 // the limit was reached, and nothing is submitted any more
@@ -47,7 +50,7 @@ func (p *passages) begin(id string, due, now time.Time) bool {
 }
 
 // end notes that an order has ended, or returns false if it is none of these.
-func (p *passages) end(id string, well bool, now time.Time) bool {
+func (p *passages) end(id, status string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	due, ok := p.open[id]
@@ -61,8 +64,11 @@ func (p *passages) end(id string, well bool, now time.Time) bool {
 	}
 	switch {
 	case !p.measures(due):
-	case well:
+	case status == events.StatusCompleted:
 		p.took = append(p.took, now.Sub(due))
+	case status == events.StatusCompensated:
+		p.took = append(p.took, now.Sub(due))
+		p.undone++
 	default:
 		p.failed++
 	}
@@ -93,7 +99,7 @@ func (p *passages) left() int {
 func (p *passages) rung(a arrivals, now time.Time) Rung {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := Rung{Rate: a.rate, Cut: p.cut, Failed: p.failed, Late: milliseconds(p.late)}
+	r := Rung{Rate: a.rate, Cut: p.cut, Failed: p.failed, Compensated: p.undone, Late: milliseconds(p.late)}
 	took := slices.Clone(p.took)
 	for _, due := range p.open {
 		if p.measures(due) {
