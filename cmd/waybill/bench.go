@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,9 +24,15 @@ rate after the other, whatever becomes of those before; latencies are then from
 the moment at which an order was due to be submitted. Submitters, orchestrator and agents run in this
 process; so does the embedded broker, unless --brokers names a Kafka to measure.
 
-It works in a namespace of its own and removes its topics afterwards.`,
+It works in a namespace of its own and removes its topics afterwards.
+
+Two versions are compared by several runs of each, which -o json writes:
+
+  for run in 1 2 3 4 5; do waybill bench -o json >>old.json; done
+  waybill bench compare old.json new.json`,
 		Args: cobra.NoArgs,
 	}
+	cmd.AddCommand(newBenchCompare())
 	flags := cmd.Flags()
 	kafka.add(flags)
 	flags.BoolVar(&o.Fsync, "fsync", false, "let the embedded broker flush every write to the disk")
@@ -110,22 +115,10 @@ It works in a namespace of its own and removes its topics afterwards.`,
 
 // measuredOrders says what was measured.
 func measuredOrders(r *bench.Report) string {
-	said := []string{fmt.Sprintf("%d steps", r.Shape.Steps)}
-	if r.Shape.Parallel {
-		said[0] += " at the same time"
-	}
-	for _, more := range []struct {
-		n    float64
-		text string
-	}{{float64(r.Shape.Payload), "%g bytes of input"}, {r.Shape.Compensate, "%g%% compensated"}, {r.Shape.Retries, "%g%% of the steps retried"}} {
-		if more.n > 0 {
-			said = append(said, fmt.Sprintf(more.text, more.n))
-		}
-	}
 	if r.Instances > 1 {
-		said = append(said, fmt.Sprintf("on %d instances", r.Instances))
+		return fmt.Sprintf("%s, on %d instances", r.Shape.Describe(), r.Instances)
 	}
-	return strings.Join(said, ", ")
+	return r.Shape.Describe()
 }
 
 func printLadder(r *bench.Report, row func(...any)) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/waybill-dev/waybill/internal/bench"
@@ -35,6 +37,25 @@ func TestBenchRates(t *testing.T) {
 	args = append(args, "--steps", "2", "--parallel", "--payload", "200", "--compensate", "10", "--retries", "5", "--instances", "2", "--partitions", "2")
 	waybill(t, "", args...).want(t, 0, "2 steps at the same time, 200 bytes of input, 10% compensated, 5% of the steps retried, on 2 instances", "")
 	waybill(t, "", append(args, "-o", "json")...).want(t, 0, `"rate_per_s": 20`, "")
+}
+
+func TestBenchCompare(t *testing.T) {
+	clearEnvironment(t)
+	runs := func(from int) string {
+		var all strings.Builder
+		for n := range 4 {
+			fmt.Fprintf(&all, `{"broker":"embedded","partitions":4,"instances":1,"shape":{"steps":3},"rungs":[{"rate_per_s":100,"p50_ms":%d,"p99_ms":%d}]}`+"\n", from+n, 50+n)
+		}
+		return write(t, "runs.json", all.String())
+	}
+	compare := waybill(t, "", "bench", "compare", runs(10), runs(20))
+	compare.want(t, 0, "embedded, 4 partitions, 1 instances, 3 steps, 100 orders/s", "")
+	compare.want(t, 0, "p50 ms", "")
+	compare.want(t, 0, "+87.0% (p=0.029, 4+4 runs)", "")
+	compare.want(t, 0, "~ (p=1.000, 4+4 runs)", "")
+	waybill(t, "", "bench", "compare", runs(10), runs(20), "-o", "json").want(t, 0, `"differs": true`, "")
+	waybill(t, "", "bench", "compare", runs(10), write(t, "none.json", "")).want(t, 1, "", "none.json: there is no run in it")
+	waybill(t, "", "bench", "compare", runs(10)).want(t, exitUsage, "", "accepts 2 arg(s)")
 }
 
 // A rate that was not carried is not told like one that was.

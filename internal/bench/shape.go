@@ -56,6 +56,23 @@ func (s *Shape) workflow(timeout string) string {
 	return b.String()
 }
 
+// Describe says in a few words what the orders are like.
+func (s *Shape) Describe() string {
+	said := []string{fmt.Sprintf("%d steps", s.Steps)}
+	if s.Parallel {
+		said[0] += " at the same time"
+	}
+	for _, more := range []struct {
+		n    float64
+		text string
+	}{{float64(s.Payload), "%g bytes of input"}, {s.Compensate, "%g%% compensated"}, {s.Retries, "%g%% of the steps retried"}} {
+		if more.n > 0 {
+			said = append(said, fmt.Sprintf(more.text, more.n))
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
 // step is the name of the nth step.
 func (s *Shape) step(n int) string {
 	name := tasks[n%len(tasks)][1]

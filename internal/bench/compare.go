@@ -1,0 +1,205 @@
+package bench
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Comparison is what changed in one setting: orders of a shape on a broker, at a rate or
+// with so many under way.
+type Comparison struct {
+	Setting string   `json:"setting"`
+	Changes []Change `json:"changes"`
+}
+
+// Change is of one figure. Old and New are the medians of the runs, the spread is from
+// the lowest to the highest.
+type Change struct {
+	Figure    string     `json:"figure"`
+	Old       float64    `json:"old"`
+	OldSpread [2]float64 `json:"old_spread"`
+	OldRuns   int        `json:"old_runs"`
+	New       float64    `json:"new"`
+	NewSpread [2]float64 `json:"new_spread"`
+	NewRuns   int        `json:"new_runs"`
+	// P is how likely the runs would lie at least so far apart if nothing had changed:
+	// the exact test of Mann and Whitney, on both sides. Differs says that it is below
+	// 0.05, for which each side needs four runs.
+	P       float64 `json:"p"`
+	Differs bool    `json:"differs"`
+}
+
+// ReadReports reads reports, one behind the other, as runs have written them to one
+// file.
+func ReadReports(r io.Reader) (all []Report, err error) {
+	in := jsontext.NewDecoder(r)
+	for {
+		var one Report
+		switch err := json.UnmarshalDecode(in, &one); {
+		case errors.Is(err, io.EOF):
+			if len(all) == 0 {
+				return nil, errors.New("there is no run in it; write one with: waybill bench -o json")
+			}
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("it is not what waybill bench -o json writes: %w", err)
+		case one.Broker == "":
+			return nil, errors.New("it is not what waybill bench -o json writes: no broker is named")
+		}
+		all = append(all, one)
+	}
+}
+
+// Compare compares runs setting by setting. It leaves out what only one side has, and
+// fails if that is all.
+func Compare(before, after []Report) ([]Comparison, error) {
+	olds, news := figures(before), figures(after)
+	var all []Comparison
+	for _, setting := range slices.SortedFunc(maps.Keys(olds), func(a, b string) int { return cmp.Compare(olds[a].place, olds[b].place) }) {
+		if news[setting] == nil {
+			continue
+		}
+		c := Comparison{Setting: setting}
+		for _, name := range olds[setting].names {
+			if old, now := olds[setting].runs[name], news[setting].runs[name]; len(now) > 0 {
+				c.Changes = append(c.Changes, change(name, old, now))
+			}
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("nothing was measured on both sides: of old there is %s; of new, %s",
+			strings.Join(slices.Sorted(maps.Keys(olds)), "; "), strings.Join(slices.Sorted(maps.Keys(news)), "; "))
+	}
+	return all, nil
+}
+
+// setting is what runs measured, in the order in which it was first seen.
+type setting struct {
+	place int
+	names []string
+	runs  map[string][]float64
+}
+
+func (s *setting) add(name string, value float64) {
+	if s.runs[name] == nil {
+		s.names = append(s.names, name)
+	}
+	s.runs[name] = append(s.runs[name], value)
+}
+
+func figures(reports []Report) map[string]*setting {
+	all := make(map[string]*setting)
+	of := func(r *Report, load string) *setting {
+		name := fmt.Sprintf("%s, %d partitions, %d instances, %s, %s", r.Broker, r.Partitions, r.Instances, r.Shape.Describe(), load)
+		if all[name] == nil {
+			all[name] = &setting{place: len(all), runs: make(map[string][]float64)}
+		}
+		return all[name]
+	}
+	for n := range reports {
+		r := &reports[n]
+		if len(r.Rungs) == 0 {
+			s := of(r, fmt.Sprintf("%d under way", r.InFlight))
+			s.add("orders/s", r.OrdersPerSecond)
+			s.add("p50 ms", r.P50)
+			s.add("p99 ms", r.P99)
+			s.add("one at a time: p50 ms", r.SingleP50)
+			s.add("one at a time: p99 ms", r.SingleP99)
+			s.add("records/order", r.RecordsPerOrder)
+			s.add("bytes/order", r.BytesPerOrder)
+			s.add("compressed bytes/order", r.WireBytesPerOrder)
+			s.add("us/order", r.CPUPerOrder)
+			s.add("MiB", r.Memory)
+		}
+		for _, g := range r.Rungs {
+			s := of(r, fmt.Sprintf("%g orders/s", g.Rate))
+			carried := 0.0
+			if g.Carried {
+				carried = 1
+			}
+			s.add("carried", carried)
+			s.add("reached orders/s", g.Reached)
+			s.add("p50 ms", g.P50)
+			s.add("p90 ms", g.P90)
+			s.add("p99 ms", g.P99)
+			s.add("max ms", g.Max)
+			s.add("failed", float64(g.Failed))
+			s.add("us/order", g.CPUPerOrder)
+			s.add("produce requests/order", g.RequestsAnOrder)
+			s.add("transactions/order", g.TransactionsAnOrder)
+			s.add("MiB", g.Memory)
+			if g.Kafka != nil {
+				s.add("Kafka's us/order", g.Kafka.CPUPerOrder)
+				s.add("Kafka's MiB", g.Kafka.Memory)
+			}
+		}
+	}
+	return all
+}
+
+func change(name string, old, now []float64) Change {
+	c := Change{Figure: name, OldRuns: len(old), NewRuns: len(now), P: mannWhitney(old, now)}
+	c.Old, c.OldSpread = median(old)
+	c.New, c.NewSpread = median(now)
+	c.Differs = c.P < 0.05
+	return c
+}
+
+func median(runs []float64) (middle float64, spread [2]float64) {
+	s := slices.Sorted(slices.Values(runs))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2, [2]float64{s[0], s[len(s)-1]}
+}
+
+// mannWhitney is how likely the sum of the ranks of a is at least so far from what it is
+// on average, if all ways are equally likely to choose the runs of a from all. Runs that
+// are equal share their ranks.
+func mannWhitney(a, b []float64) float64 {
+	all := slices.Sorted(slices.Values(slices.Concat(a, b)))
+	// Twice the rank, so that shared ones are whole numbers.
+	rank := func(v float64) int {
+		first, _ := slices.BinarySearch(all, v)
+		next := first
+		for next < len(all) && all[next] == v {
+			next++
+		}
+		return first + next + 1
+	}
+	most := len(all) * (len(all) + 1)
+	ways := make([][]float64, len(a)+1) // to choose so many with this sum
+	for n := range ways {
+		ways[n] = make([]float64, most+1)
+	}
+	ways[0][0] = 1
+	for _, v := range all {
+		r := rank(v)
+		for n := len(a); n > 0; n-- {
+			for sum := r; sum <= most; sum++ {
+				ways[n][sum] += ways[n-1][sum-r]
+			}
+		}
+	}
+	sum := 0
+	for _, v := range a {
+		sum += rank(v)
+	}
+	average := len(a) * (len(all) + 1)
+	far := math.Abs(float64(sum - average))
+	var asFar, total float64
+	for s, n := range ways[len(a)] {
+		total += n
+		if math.Abs(float64(s-average)) >= far {
+			asFar += n
+		}
+	}
+	return asFar / total
+}

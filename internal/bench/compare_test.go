@@ -1,0 +1,104 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestMannWhitney(t *testing.T) {
+	for _, c := range []struct {
+		a, b []float64
+		p    float64
+	}{
+		{[]float64{1, 2, 3, 4}, []float64{5, 6, 7, 8}, 2.0 / 70},
+		{[]float64{5, 6, 7, 8}, []float64{1, 2, 3, 4}, 2.0 / 70},
+		{[]float64{1, 2, 3}, []float64{4, 5, 6}, 2.0 / 20},
+		{[]float64{1, 2, 3, 5}, []float64{4, 6, 7, 8}, 4.0 / 70},
+		{[]float64{1, 3, 5, 7}, []float64{2, 4, 6, 8}, 48.0 / 70},
+		{[]float64{1}, []float64{2}, 1},
+		{[]float64{3, 3, 3, 3, 3}, []float64{3, 3, 3, 3, 3}, 1},
+		// Of the 20 ways to choose, those with all three 2s on one side: {1,1,1} or {2,2,2}.
+		{[]float64{1, 1, 1}, []float64{2, 2, 2}, 2.0 / 20},
+		// Ranks 1, 2.5, 2.5, 4: sums of two are 3.5 (twice), 5 (twice), 6.5 (twice).
+		{[]float64{1, 2}, []float64{2, 3}, 4.0 / 6},
+	} {
+		if p := mannWhitney(c.a, c.b); math.Abs(p-c.p) > 1e-9 {
+			t.Errorf("%v and %v: %g instead of %g", c.a, c.b, p, c.p)
+		}
+	}
+}
+
+func ladderOf(p50 float64, rates ...float64) Report {
+	r := Report{Broker: "embedded", Partitions: 4, Instances: 1, Shape: Shape{Steps: 3}}
+	for _, rate := range rates {
+		r.Rungs = append(r.Rungs, Rung{Rate: rate, P50: p50 + rate})
+	}
+	return r
+}
+
+func TestCompare(t *testing.T) {
+	var before, after, few []Report
+	for n := range 5 {
+		before = append(before, ladderOf(float64(n), 100, 200))
+		after = append(after, ladderOf(float64(n+5), 200, 400))
+	}
+	few = after[:3]
+	of := func(old, now []Report, figure string) Change {
+		all, err := Compare(old, now)
+		if err != nil || len(all) != 1 || all[0].Setting != "embedded, 4 partitions, 1 instances, 3 steps, 200 orders/s" {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		for _, c := range all[0].Changes {
+			if c.Figure == figure {
+				return c
+			}
+		}
+		t.Fatalf("nothing is said of %s: %+v", figure, all)
+		return Change{}
+	}
+	want := Change{
+		Figure: "p50 ms", Old: 202, OldSpread: [2]float64{200, 204}, OldRuns: 5, New: 207, NewSpread: [2]float64{205, 209}, NewRuns: 5,
+		P: 2.0 / 252, Differs: true,
+	}
+	if c := of(before, after, "p50 ms"); c != want {
+		t.Errorf("%+v instead of %+v", c, want)
+	}
+	if c := of(before[:3], few, "p50 ms"); c.Differs || c.P != 0.1 {
+		t.Errorf("three runs prove nothing: %+v", c)
+	}
+	if c := of(before, after, "p90 ms"); c.Differs || c.P != 1 {
+		t.Errorf("what is the same did not change: %+v", c)
+	}
+	if c := of(before[:4], after, "p50 ms"); c.Old != 201.5 {
+		t.Errorf("the median of four is between the middle ones: %+v", c)
+	}
+
+	other := ladderOf(1, 200)
+	other.Shape.Payload = 2048
+	if _, err := Compare(before, []Report{other}); err == nil || !strings.Contains(err.Error(), "3 steps, 2048 bytes of input, 200 orders/s") {
+		t.Errorf("orders of other shapes were compared: %v", err)
+	}
+	closed := Report{Broker: "embedded", InFlight: 1024, OrdersPerSecond: 10}
+	if all, err := Compare([]Report{closed}, []Report{closed, other}); err != nil || len(all) != 1 || all[0].Changes[0].Figure != "orders/s" || all[0].Changes[0].New != 10 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestReadReports(t *testing.T) {
+	one := `{"broker":"embedded","shape":{"steps":3},"rungs":[{"rate_per_s":100,"kafka":{"cpu_cores":0.5}}]}`
+	all, err := ReadReports(strings.NewReader(one + "\n" + one))
+	if err != nil || len(all) != 2 || all[1].Rungs[0].Rate != 100 || all[1].Rungs[0].Kafka.CPU != 0.5 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for text, wrong := range map[string]string{
+		"":         "there is no run in it",
+		"{}":       "no broker is named",
+		one + "[1": "not what waybill bench -o json writes",
+	} {
+		if _, err := ReadReports(strings.NewReader(text)); err == nil || !strings.Contains(fmt.Sprint(err), wrong) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
