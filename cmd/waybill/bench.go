@@ -153,7 +153,7 @@ func verdict(g *bench.Rung) string {
 	if g.Carried {
 		return ""
 	}
-	said := fmt.Sprintf("not carried: %d orders were open at the end", g.Backlog)
+	said := fmt.Sprintf("not carried: %d orders were open when it began to be measured, %d at the end", g.BacklogBefore, g.Backlog)
 	if g.Cut {
 		said = fmt.Sprintf("not carried: arrivals ceased with %d orders open", g.Backlog)
 	}

@@ -62,9 +62,9 @@ func TestBenchCompare(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	for want, g := range map[string]bench.Rung{
 		"": {Carried: true},
-		"not carried: 7 orders were open at the end, for 1.5 s":                                                               {Backlog: 7, Settled: 1.5},
-		"not carried: arrivals ceased with 65536 orders open, for 2.0 s":                                                      {Backlog: 65536, Settled: 2, Cut: true},
-		"not carried: 9 orders were open at the end, 8 of those measured still were after 10 s: latencies are at least these": {Backlog: 9, Settled: 10, Unfinished: 8},
+		"not carried: 3 orders were open when it began to be measured, 7 at the end, for 1.5 s":                                                               {BacklogBefore: 3, Backlog: 7, Settled: 1.5},
+		"not carried: arrivals ceased with 65536 orders open, for 2.0 s":                                                                                      {Backlog: 65536, Settled: 2, Cut: true},
+		"not carried: 0 orders were open when it began to be measured, 9 at the end, 8 of those measured still were after 10 s: latencies are at least these": {Backlog: 9, Settled: 10, Unfinished: 8},
 	} {
 		if said := verdict(&g); said != want {
 			t.Errorf("%q instead of %q", said, want)

@@ -32,15 +32,18 @@ type Rung struct {
 	// Compensated are those that were undone, as was asked for.
 	Failed      int `json:"failed"`
 	Compensated int `json:"compensated"`
-	// Carried says that no queue grew and all orders ended. If not, the latencies say
-	// how long the measurement was, more than what they say of Waybill.
+	// BacklogBefore is how many orders were open when the measured time began, Backlog when
+	// it was over. Settled is after how many seconds none was any more, or nobody waited
+	// for longer: Unfinished are those of Orders that had not ended then. Theirs counts as
+	// a latency until then.
+	BacklogBefore int     `json:"backlog_before"`
+	Backlog       int     `json:"backlog"`
+	Settled       float64 `json:"settled_after_s"`
+	Unfinished    int     `json:"unfinished"`
+	// Carried says that neither backlog was more than arrives in a second, and that all
+	// orders ended. If not, the latencies say how long the measurement was, more than
+	// what they say of Waybill.
 	Carried bool `json:"carried"`
-	// Backlog is how many orders were open when the last one had arrived, Settled after
-	// how many seconds none was any more, or nobody waited for longer: Unfinished are
-	// those of Orders that had not ended then. Theirs counts as a latency until then.
-	Backlog    int     `json:"backlog"`
-	Settled    float64 `json:"settled_after_s"`
-	Unfinished int     `json:"unfinished"`
 	// Cut says that arrivals ceased because too many orders were open.
 	Cut bool `json:"cut,omitzero"`
 	// Of all that was measured while that went on. An order is one that ended.
@@ -123,7 +126,7 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, backlog := time.Now(), p.left()
+	last := time.Now()
 	atMost := max(all, 10*time.Second)
 	for p.left() > 0 && time.Since(last) < atMost {
 		if err := errors.Join(l.err(), wait(ctx, 10*time.Millisecond)); err != nil {
@@ -132,7 +135,7 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 	}
 	now := time.Now()
 	r := p.rung(a, now)
-	r.Backlog, r.Settled = backlog, now.Sub(last).Seconds()
+	r.Settled = now.Sub(last).Seconds()
 	after.since(&before, &r)
 	return &r, l.err()
 }

@@ -128,27 +128,35 @@ func TestPassages(t *testing.T) {
 	}
 	r := p.rung(arrivals{began, 4}, at(3000))
 	// Took 20 ms, 100 ms, 600 ms, and 1001 ms until now.
-	if r.Seconds != 1 || r.Orders != 5 || r.Reached != 4 || r.Compensated != 1 || r.Failed != 1 || r.Unfinished != 1 || r.P50 != 100 || r.Max != 1001 || r.Late != 1 || r.Carried {
+	if r.Seconds != 1 || r.Orders != 5 || r.Reached != 4 || r.Compensated != 1 || r.Failed != 1 || r.Unfinished != 1 || r.P50 != 100 || r.Max != 1001 || r.Late != 1 || r.Carried || r.BacklogBefore != 1 || r.Backlog != 2 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// One in twenty may be under way that was not at the beginning.
+// What arrives in a second may be open, before and after.
 func TestCarried(t *testing.T) {
-	for late, carried := range map[int]bool{0: true, 5: true, 6: false} {
+	for _, c := range []struct {
+		before, after int
+		carried       bool
+	}{{0, 0, true}, {100, 0, true}, {101, 0, false}, {0, 100, true}, {0, 101, false}} {
 		began := time.Now()
-		p := newPassages(began, began.Add(time.Second), 1000)
-		for n := range 100 {
-			id := strconv.Itoa(n)
-			p.begin(id, began, began)
-			end := began.Add(time.Millisecond)
-			if n < late {
-				end = began.Add(2 * time.Second)
+		a := arrivals{began, 100}
+		from, to := began.Add(3*time.Second), began.Add(6*time.Second)
+		p := newPassages(from, to, 1000)
+		for n := range 600 {
+			id, due := strconv.Itoa(n), a.due(n)
+			p.begin(id, due, due)
+			end := due.Add(time.Millisecond)
+			if n < c.before {
+				end = from
+			} else if n >= 600-c.after {
+				end = to
 			}
 			p.end(id, events.StatusCompleted, end)
 		}
-		if r := p.rung(arrivals{began, 100}, began.Add(3*time.Second)); r.Carried != carried || r.Reached != float64(100-late) {
-			t.Errorf("%d ended later: %+v", late, r)
+		r := p.rung(a, began.Add(7*time.Second))
+		if r.Carried != c.carried || r.BacklogBefore != c.before || r.Backlog != c.after || r.Reached != float64(300+c.before-c.after)/3 {
+			t.Errorf("%+v: %+v", c, r)
 		}
 	}
 }

@@ -22,6 +22,8 @@ type passages struct {
 	undone int                  // of took
 	ended  int                  // in the measured time, whenever they were due
 	all    int                  // that ended, whenever
+	before int                  // of all, how many were open when the measured time began
+	after  int                  // and when it was over
 	cut    bool                 // the limit was reached, and nothing is submitted any more
 }
 
@@ -30,6 +32,9 @@ func newPassages(from, to time.Time, limit int) *passages {
 }
 
 func (p *passages) measures(at time.Time) bool { return !at.Before(p.from) && at.Before(p.to) }
+
+// spans says whether an order that was due and ended then was open at a time between.
+func spans(due, end, at time.Time) bool { return due.Before(at) && !end.Before(at) }
 
 // begin notes an order that is submitted now, or returns false if too many are open.
 func (p *passages) begin(id string, due, now time.Time) bool {
@@ -59,6 +64,12 @@ func (p *passages) end(id, status string, now time.Time) bool {
 	}
 	delete(p.open, id)
 	p.all++
+	if spans(due, now, p.from) {
+		p.before++
+	}
+	if spans(due, now, p.to) {
+		p.after++
+	}
 	if p.measures(now) {
 		p.ended++
 	}
@@ -95,13 +106,20 @@ func (p *passages) left() int {
 }
 
 // rung says what came of it by now. An order that is still open took at least as long as
-// it is. Carried is a rate at which no more than one order in twenty joins a queue.
+// it is. Carried is a rate at which no more are open than arrive in a second.
 func (p *passages) rung(a arrivals, now time.Time) Rung {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := Rung{Rate: a.rate, Cut: p.cut, Failed: p.failed, Compensated: p.undone, Late: milliseconds(p.late)}
+	r.BacklogBefore, r.Backlog = p.before, p.after
 	took := slices.Clone(p.took)
 	for _, due := range p.open {
+		if spans(due, now, p.from) {
+			r.BacklogBefore++
+		}
+		if spans(due, now, p.to) {
+			r.Backlog++
+		}
 		if p.measures(due) {
 			took = append(took, now.Sub(due))
 			r.Unfinished++
@@ -114,6 +132,6 @@ func (p *passages) rung(a arrivals, now time.Time) Rung {
 	}
 	slices.Sort(took)
 	r.P50, r.P90, r.P99, r.Max = quantile(took, 0.5), quantile(took, 0.9), quantile(took, 0.99), quantile(took, 1)
-	r.Carried = !p.cut && len(p.open) == 0 && float64(p.ended) >= 0.95*float64(r.Orders)
+	r.Carried = !p.cut && len(p.open) == 0 && float64(max(r.BacklogBefore, r.Backlog)) <= max(1, a.rate)
 	return r
 }
