@@ -108,6 +108,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	case <-register.done:
 	case <-instance.done:
 	case <-server.done:
+	case <-kafka.Failed():
 	case <-ctx.Done():
 	}
 	if err := register.end(); err != nil {
@@ -125,6 +126,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 	case <-examples.done:
 	case <-instance.done:
 	case <-server.done:
+	case <-kafka.Failed():
 	case <-ctx.Done():
 		fmt.Fprintln(d.out, "Stopping.")
 	}

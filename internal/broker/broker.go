@@ -1,7 +1,8 @@
 // Package broker is the Kafka-protocol broker inside the waybill binary, for
 // development and small single-machine use. It is franz-go's kfake with its
 // data on disk, plus what kfake leaves to whoever runs it: a lock on the data
-// directory, recovery after a kill, and a guard against a full disk.
+// directory, recovery after a kill, flushes that serve all who wait and are known
+// to have succeeded, and a guard against a full disk.
 //
 // It is one process with one copy of the data, not a cluster. What it promises
 // and what it does not is written down in docs/embedded-broker.md.
@@ -43,9 +44,11 @@ type Config struct {
 	// told to connect to. Port 0 picks a free one.
 	Addr string
 
-	// Fsync makes the broker flush every batch to the disk before it
-	// answers, so that what it acknowledged survives a power loss. Without
-	// it, acknowledged data survives the process but not the machine.
+	// Fsync makes the broker answer only when all that was written before
+	// is on the disk, so that what it acknowledged survives a power loss.
+	// Without it, acknowledged data survives the process but not the
+	// machine. When a flush fails, the broker answers nothing any more; see
+	// Failed. In memory it has no effect.
 	Fsync bool
 
 	// MinFree is the number of free bytes on the disk of Dir below which
@@ -62,6 +65,7 @@ type Broker struct {
 	addr    string
 	lock    *dirLock   // nil in memory
 	guard   *diskGuard // nil in memory
+	flush   *flusher   // nil without Config.Fsync, and in memory
 
 	closeOnce sync.Once
 	closeErr  error
@@ -71,27 +75,46 @@ type Broker struct {
 // ErrLocked if another process uses the directory, and with ErrDamaged if the
 // data is damaged in a way that no crash explains.
 func Start(cfg Config) (*Broker, error) {
-	return start(cfg, freeSpace)
+	return start(cfg, disk{free: freeSpace, sync: syncFile, limit: logLimit})
 }
 
-func start(cfg Config, free func(dir string) (uint64, error)) (_ *Broker, err error) {
+func start(cfg Config, disk disk) (_ *Broker, err error) {
 	log := cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	b := &Broker{}
 	defer func() {
 		if err != nil {
+			if b.flush != nil {
+				err = errors.Join(err, b.flush.stop())
+			}
 			err = errors.Join(err, b.lock.release())
 		}
 	}()
 
 	if cfg.Dir != "" {
-		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		mkdir := os.MkdirAll
+		if flushes(cfg) {
+			mkdir = disk.mkdirAll
+		}
+		if err := mkdir(cfg.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("create the broker's data directory: %w", err)
 		}
 		if b.lock, err = lockDir(cfg.Dir); err != nil {
 			return nil, err
 		}
-		if err := recoverDir(cfg.Dir, log); err != nil {
+		generation, err := recoverFlushed(cfg.Dir, log)
+		if err == nil {
+			err = recoverDir(cfg.Dir, log)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("recover broker data in %s: %w", cfg.Dir, err)
+		}
+		if flushes(cfg) {
+			b.flush, err = startFlusher(cfg.Dir, generation, disk, log)
+		} else {
+			err = dropFlushLogs(cfg.Dir, generation, disk.sync)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 
@@ -101,11 +124,11 @@ func start(cfg Config, free func(dir string) (uint64, error)) (_ *Broker, err er
 	}
 	b.addr = ln.Addr().String()
 
-	if b.cluster, err = kfake.NewCluster(options(cfg, ln, log)...); err != nil {
+	if b.cluster, err = kfake.NewCluster(options(cfg, ln, b.flush, log)...); err != nil {
 		return nil, fmt.Errorf("load broker data in %s: %w", cfg.Dir, errors.Join(err, closeListener(ln)))
 	}
 	if cfg.Dir != "" {
-		b.guard = startDiskGuard(b.cluster, cfg.Dir, cmp.Or(cfg.MinFree, DefaultMinFree), free, log)
+		b.guard = startDiskGuard(b.cluster, cfg.Dir, cmp.Or(cfg.MinFree, DefaultMinFree), disk.free, log)
 	}
 	return b, nil
 }
@@ -141,15 +164,15 @@ func closeListener(ln net.Listener) error {
 	return nil
 }
 
-func options(cfg Config, ln net.Listener, log *slog.Logger) []kfake.Opt {
+func options(cfg Config, ln net.Listener, flush *flusher, log *slog.Logger) []kfake.Opt {
 	opts := []kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.ClusterID("waybill-embedded"),
 		kfake.GroupMinSessionTimeout(minSessionTimeout),
 		// kfake only knows ports of 127.0.0.1, so it is handed the listener;
 		// it advertises that listener's address.
-		kfake.ListenFn(func(string, string) (net.Listener, error) { return frames{ln, log}, nil }),
-		kfake.WithLogger(clusterLog{log}),
+		kfake.ListenFn(func(string, string) (net.Listener, error) { return frames{ln, flush, log}, nil }),
+		kfake.WithLogger(clusterLog{log, flush}),
 		kfake.BrokerConfigs(map[string]string{
 			// The default is seven days, and it applies to every topic as
 			// soon as any topic sets a retention of its own. The journal is
@@ -163,7 +186,7 @@ func options(cfg Config, ln net.Listener, log *slog.Logger) []kfake.Opt {
 	if cfg.Dir != "" {
 		opts = append(opts, kfake.DataDir(cfg.Dir))
 	}
-	if cfg.Fsync {
+	if cfg.Fsync && flush == nil {
 		opts = append(opts, kfake.SyncWrites())
 	}
 	return opts
@@ -176,6 +199,16 @@ func (b *Broker) Addr() string { return b.addr }
 // its disk is almost full.
 func (b *Broker) Full() bool { return b.guard != nil && b.guard.full.Load() }
 
+// Failed is closed when the broker could not put its data on the disk, after
+// which it answers nothing. Close says why. Only starting anew helps, once the
+// disk is well. It is nil without Config.Fsync.
+func (b *Broker) Failed() <-chan struct{} {
+	if b.flush == nil {
+		return nil
+	}
+	return b.flush.failed
+}
+
 // Close stops the broker, writes its state to the data directory and releases
 // the lock. Calling it again returns the first result.
 func (b *Broker) Close() error {
@@ -184,7 +217,10 @@ func (b *Broker) Close() error {
 			b.guard.stop()
 		}
 		b.cluster.Close()
-		b.closeErr = b.lock.release()
+		if b.flush != nil {
+			b.closeErr = b.flush.stop()
+		}
+		b.closeErr = errors.Join(b.closeErr, b.lock.release())
 	})
 	return b.closeErr
 }

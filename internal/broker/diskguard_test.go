@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,12 +16,12 @@ func TestDiskGuard(t *testing.T) {
 	var free atomic.Uint64
 	free.Store(DefaultMinFree)
 	var blind atomic.Bool
-	b, err := start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0"}, func(string) (uint64, error) {
+	b, err := start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0"}, disk{sync: (*os.File).Sync, free: func(string) (uint64, error) {
 		if blind.Load() {
 			return 0, errors.New("no such file system")
 		}
 		return free.Load(), nil
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,9 @@ func TestDiskGuard(t *testing.T) {
 func TestDiskGuardAndTransactions(t *testing.T) {
 	var free atomic.Uint64
 	free.Store(DefaultMinFree)
-	b, err := start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0"}, func(string) (uint64, error) { return free.Load(), nil })
+	b, err := start(Config{Dir: t.TempDir(), Addr: "127.0.0.1:0"}, disk{
+		sync: (*os.File).Sync, free: func(string) (uint64, error) { return free.Load(), nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

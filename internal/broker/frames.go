@@ -19,7 +19,8 @@ const maxRequest = 100 << 20
 // one, would end the process.
 type frames struct {
 	net.Listener
-	log *slog.Logger
+	flush *flusher // what answers wait for; nil if for nothing
+	log   *slog.Logger
 }
 
 // Accept waits for the next connection.
@@ -28,15 +29,27 @@ func (f frames) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &framed{Conn: c, log: f.log}, nil
+	return &framed{Conn: c, flush: f.flush, log: f.log}, nil
 }
 
 // framed is a connection that ends where a frame begins which cannot be a request.
 type framed struct {
 	net.Conn
-	log  *slog.Logger
-	head []byte // of the frame, as far as it was not read
-	left int    // bytes of the frame behind its head
+	flush *flusher
+	log   *slog.Logger
+	head  []byte // of the frame, as far as it was not read
+	left  int    // bytes of the frame behind its head
+}
+
+// Write sends an answer, when all that was written before it is on the disk. It
+// fails, which ends the connection, when that cannot be known.
+func (c *framed) Write(answer []byte) (int, error) {
+	if c.flush != nil {
+		if err := c.flush.wait(); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(answer)
 }
 
 // Read reads no further than to the end of a frame.

@@ -55,6 +55,12 @@ func listSegments(partition string) ([]segment, error) {
 	if err != nil {
 		return nil, err
 	}
+	return segmentsOf(partition, files), nil
+}
+
+// segmentsOf returns the segments among the files of a partition, in the order
+// of their offsets.
+func segmentsOf(partition string, files []os.DirEntry) []segment {
 	var bases []int64
 	for _, f := range files {
 		name, ok := strings.CutSuffix(f.Name(), ".dat")
@@ -67,7 +73,7 @@ func listSegments(partition string) ([]segment, error) {
 	for i, base := range bases {
 		segments[i].path = filepath.Join(partition, strconv.FormatInt(base, 10)+".dat")
 	}
-	return segments, nil
+	return segments
 }
 
 // recover reads the segment, passes each batch to visit, and leaves both files
