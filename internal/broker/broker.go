@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -91,6 +92,7 @@ func start(cfg Config, disk disk) (_ *Broker, err error) {
 	}()
 
 	if cfg.Dir != "" {
+		cfg.Dir = filepath.Clean(cfg.Dir)
 		mkdir := os.MkdirAll
 		if flushes(cfg) {
 			mkdir = disk.mkdirAll
