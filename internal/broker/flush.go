@@ -12,7 +12,7 @@ import (
 // holds every answer back until then: an answer leaves when a flush has ended
 // well that began after the answer was made. So nobody, neither who wrote nor who
 // reads, is told of anything that a power failure takes back. A flush copies what
-// was added to the files into one log, and flushes that. ADR 0021 says what is on
+// was added to the files into one log, and flushes that. ADR 0022 says what is on
 // the disk when.
 type flusher struct {
 	files *files
