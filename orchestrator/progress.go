@@ -76,13 +76,13 @@ func (g *progress) look(ctx context.Context) error {
 	defer cancel()
 	ends, silent := g.ends(ask)
 	folded, err := g.folded() // waits for the follower, and those who join must not
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.behind = make(map[int32]int64) // of those of which Kafka told just now; what the group is told may be older
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	maps.Copy(g.last, ends)
-	g.behind = make(map[int32]int64)
 	steps := make([]byte, 0, g.partitions)
 	for p := range g.partitions {
 		step := farthest
@@ -91,8 +91,11 @@ func (g *progress) look(ctx context.Context) error {
 		case g.serves(p):
 			step, g.behind[p] = 0, 0
 		case known:
-			g.behind[p] = max(0, end-folded[p])
-			step = stepOf(g.behind[p], g.within)
+			lacks := max(0, end-folded[p])
+			step = stepOf(lacks, g.within)
+			if _, told := ends[p]; told {
+				g.behind[p] = lacks
+			}
 		}
 		steps = strconv.AppendInt(steps, int64(step), 36)
 	}
@@ -131,11 +134,12 @@ func (g *progress) hears(next []int32) {
 func (g *progress) slow() []int32 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.next) == 0 || g.now().Sub(g.since) < slowAfter {
+	slow := slices.DeleteFunc(slices.Clone(g.next), func(p int32) bool { return p < g.partitions && g.steps[p] == '0' })
+	if len(slow) == 0 || g.now().Sub(g.since) < slowAfter {
 		return nil
 	}
 	g.since = g.now()
-	return g.next
+	return slow
 }
 
 // ahead lists what the instance is to get next.
@@ -213,12 +217,13 @@ func (i *Instance) comeCloser(ctx context.Context, rejoin func()) {
 }
 
 // Behind is of how many records of its journal this instance has not heard yet, as of a
-// second ago, of the partition of which most are missing. Those that it leaves to others do
-// not count.
+// second ago, of the partition of which most are missing; -1 if of none of them that is
+// known. Those that it leaves to others do not count.
 func (i *Instance) Behind() (most int64) {
+	most = -1
 	ahead, elsewhere := i.progress.ahead(), i.Elsewhere()
 	for p := range i.partitions {
-		if records, _ := i.progress.lag(p); slices.Contains(ahead, p) || !slices.Contains(elsewhere, p) {
+		if records, known := i.progress.lag(p); known && (slices.Contains(ahead, p) || !slices.Contains(elsewhere, p)) {
 			most = max(most, records)
 		}
 	}

@@ -47,6 +47,19 @@ func TestHowFarAnInstanceIs(t *testing.T) {
 	if got := g.tells(); got != "007d0zz" {
 		t.Errorf("of what Kafka did not say it tells %s", got)
 	}
+	if got, known := g.lag(3); known {
+		t.Errorf("of what Kafka did not say it lacks %d", got)
+	}
+	if got, known := g.lag(2); got != 102 || !known {
+		t.Errorf("of what Kafka said it lacks %d, %t", got, known)
+	}
+	g.folded = func() (map[int32]int64, error) { return nil, errors.New("the store is closed") }
+	if err := g.look(t.Context()); err == nil {
+		t.Error("it knows what it has folded")
+	}
+	if got, known := g.lag(2); known {
+		t.Errorf("not knowing what it has folded it lacks %d", got)
+	}
 }
 
 // An instance tells the group that it is ready only for what it is to get, and not again
@@ -82,7 +95,7 @@ func TestWhenTheGroupIsTold(t *testing.T) {
 // Who is to get partitions and does not come close to their end says so, from time to time.
 func TestWhoDoesNotComeClose(t *testing.T) {
 	g, clock := newProgress(4, 100), time.Now()
-	g.now = func() time.Time { return clock }
+	g.now, g.steps = func() time.Time { return clock }, "0zzz"
 	for _, c := range []struct {
 		name  string
 		next  []int32
@@ -97,6 +110,8 @@ func TestWhoDoesNotComeClose(t *testing.T) {
 		{"that is over again", []int32{1}, 1, "[1]"},
 		{"others move", []int32{2, 3}, slowAfter, "[]"},
 		{"and do not", []int32{2, 3}, slowAfter, "[2 3]"},
+		{"it is close to one of them", []int32{0, 3}, 0, "[]"},
+		{"it is not to the other", []int32{0, 3}, slowAfter, "[3]"},
 		{"it has got them", nil, slowAfter, "[]"},
 	} {
 		clock = clock.Add(c.later)

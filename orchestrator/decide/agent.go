@@ -65,6 +65,8 @@ type Ask struct {
 	Timeout          time.Duration
 	Undo             bool
 	Priority         events.Priority // of its order
+	// Attempts is how many its retry policy allows.
+	Attempts int
 	// Excused says that the attempt before expired while the agent gave no sign.
 	Excused bool
 	// Until is when it has waited for as long as its workflow says; zero is for ever.
@@ -72,7 +74,7 @@ type Ask struct {
 }
 
 func (t task) ask(topics *events.Topics) Ask {
-	a := Ask{Topic: topics.Requests(t.def.Agent), Operation: t.def.Do, Timeout: t.def.Timeout, Undo: t.undo, Priority: t.order.Priority}
+	a := Ask{Topic: topics.Requests(t.def.Agent), Operation: t.def.Do, Timeout: t.def.Timeout, Undo: t.undo, Priority: t.order.Priority, Attempts: t.def.Retry.Attempts}
 	if t.undo {
 		a.Operation = t.def.Undo
 	}

@@ -95,7 +95,7 @@ func (l *Lane) room(ask *decide.Ask) bool {
 // policy: its agent gives no sign, and other orders wait for it.
 func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool {
 	w := l.agents.window(l, ask.Topic)
-	if !w.Excuses(ask.Operation, ask.Timeout, attempt) {
+	if !w.Excuses(ask.Operation, ask.Timeout, attempt, ask.Attempts) {
 		return false
 	}
 	others := w.Out() + l.away.topics[ask.Topic].len()

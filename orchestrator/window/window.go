@@ -31,9 +31,11 @@ const (
 	silent = 3
 	// A probe follows an expired one after as long as its timeout, twice that the next
 	// time, and so on: longer where the agent has given a sign to any lane of late, so that it
-	// is there, and has too much to do.
-	probeFirst, probeLongest, probeBusy = time.Second, 15 * time.Second, 2 * time.Minute
+	// is there, and has too much to do. What takes longer than a part of its timeout expires so
+	// late that the sign may be of before the agent went away.
+	probeFirst, probeLongest, probeBusy = time.Second, 15 * time.Second, time.Minute
 	signLasts                           = 2 * probeLongest
+	quickWork                           = 10
 	// slowest is the rate, in requests a second, at which an agent is asked at least.
 	slowest = 1.0 / 60
 	// Those of all instances let the windows of an agent for which something waits, and
@@ -432,11 +434,15 @@ func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 // answers nothing in time, or is asked for so little that others must ask it for more than it
 // takes. Once it answers too late, that is so for the first few attempts only: either it has
 // a queue, which is asked for less, or its work takes too long.
-func (w *Window) Excuses(name string, timeout time.Duration, attempt int) bool {
-	if attempt <= excused {
-		return w.Away() || w.Size() < 1 && timeout > w.operation(name).quick()
+// Of a retry policy of one attempt only the first holds: its work may not be done twice.
+func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int) bool {
+	switch {
+	case attempt > excused:
+		return w.Away() && !w.heard && !w.heardBefore
+	case w.Away():
+		return true
 	}
-	return w.Away() && !w.heard && !w.heardBefore
+	return of > 1 && w.Size() < 1 && w.rate < w.believed && timeout > w.operation(name).quick()
 }
 
 // Free is how many more of an operation may leave now, with such a timeout. If none, an
@@ -608,7 +614,7 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 	if w.Away() {
 		if w.probe == 0 || asked.After(w.away) { // it was a probe
 			longest := probeLongest
-			if w.sign.lately(now) {
+			if w.sign.lately(now) && timeout > quickWork*w.operation(name).quick() {
 				longest = probeBusy
 			}
 			w.probe = min(max(2*w.probe, timeout, probeFirst), longest)

@@ -117,18 +117,18 @@ func TestWhatCounts(t *testing.T) {
 		w.Asked("do", time.Second, after(float64(n)), after(float64(n)))
 		w.Expired("do", time.Second, after(float64(n)), after(float64(n)+1))
 	}
-	if !w.Excuses("do", time.Second, 1) || !w.Excuses("do", time.Second, 1_000) {
+	if !w.Excuses("do", time.Second, 1, 3) || !w.Excuses("do", time.Second, 1_000, 3) {
 		t.Error("it gives no sign, and what expires counts")
 	}
 	w.Late(after(4), after(6))
 	w.Heard(after(0))
 	w.Asked("do", time.Second, after(7), after(7))
-	if !w.Excuses("do", time.Second, excused) || w.Excuses("do", time.Second, excused+1) {
+	if !w.Excuses("do", time.Second, excused, 3) || w.Excuses("do", time.Second, excused+1, 3) {
 		t.Error("it answers too late")
 	}
 	w.Expired("do", time.Second, after(7), after(8))
 	w.Asked("do", time.Second, after(9), after(9))
-	if !w.Excuses("do", time.Second, excused+1) {
+	if !w.Excuses("do", time.Second, excused+1, 3) {
 		t.Error("it answered too late long ago, and nothing since")
 	}
 }
@@ -148,24 +148,28 @@ func TestTheClockIsSetBack(t *testing.T) {
 // Who is asked for less than one at a time has too much to do: what expires does not count
 // at first, unless its work takes longer than its timeout.
 func TestWhatCountsOfASlowAgent(t *testing.T) {
+	const believes = 0.3
 	for _, c := range []struct {
 		name    string
 		rate    float64
 		takes   float64
 		attempt int
+		of      int
 		want    bool
 	}{
-		{"less than one at a time", 0.1, 0.5, excused, true},
-		{"as often as that", 0.1, 0.5, excused + 1, false},
-		{"more than one at a time", 1, 0.5, 1, false},
-		{"its work takes too long", 0.1, 6, 1, false},
+		{"less than one at a time", 0.1, 0.5, excused, 2, true},
+		{"as often as that", 0.1, 0.5, excused + 1, 2, false},
+		{"more than one at a time", 1, 0.5, 1, 2, false},
+		{"its work takes too long", 0.1, 6, 1, 2, false},
+		{"it may not be done twice", 0.1, 0.5, 1, 1, false},
+		{"there are many partitions", believes, 0.5, 1, 2, false},
 	} {
-		w := New(c.rate, 0, 0, new(Sign))
+		w := New(believes, 0, 0, new(Sign))
 		w.Asked("do", time.Minute, after(0), after(0))
 		w.Answered("do", time.Minute, true, after(0), after(0), after(c.takes), after(c.takes))
 		w.rate = c.rate
 		w.Asked("do", 5*time.Second, after(20), after(20))
-		if got := w.Excuses("do", 5*time.Second, c.attempt); got != c.want {
+		if got := w.Excuses("do", 5*time.Second, c.attempt, c.of); got != c.want {
 			t.Errorf("%s: excused: %t", c.name, got)
 		}
 	}
