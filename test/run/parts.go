@@ -43,17 +43,16 @@ type part struct {
 
 // inParts says in which runs of go test all tests are run, each once. Packages
 // without a container go first, two at a time. Those with one go one after the
-// other, but for those that wait for processes: side by side they would starve each
-// other on a small machine.
+// other: side by side they would starve each other on a small machine.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
-	// Processes are started, stopped and waited for, which leaves the machine to others.
-	processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
 	if !race {
+		// Processes are started, stopped and waited for, which leaves the machine to others.
+		processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
 			{packages: processes, beside: true, flags: []string{"-p", "1"}, env: fixed},
@@ -63,16 +62,15 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	}
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	alonePlain, aloneRaced := split(alone, plain)
-	kafkaPlain, kafkaRaced := split(others, plain)
+	kafkaPlain, kafkaRaced := split(onKafka, plain)
 	return []part{
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		simulated,
-		{packages: processes, race: true, beside: true, flags: []string{"-p", "1", "-skip", sequentialTests}, env: fixed},
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
-		{packages: processes, flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
-		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+		{packages: within(packages, "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
+		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation + "|" + sequentialTests}, env: fixed},
 	}
 }
 
