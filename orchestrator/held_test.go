@@ -34,6 +34,7 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- i.Run(ctx) }()
+			oracle.Until(t, id+" is ready", i.Ready)
 			return i, func() {
 				stop()
 				must(t, errors.Join(<-ended, i.Close()))
