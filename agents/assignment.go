@@ -62,6 +62,7 @@ type job struct {
 	partition *partition
 	rank      rank
 	arrival   uint64 // counts what the instance read, in the order of reading
+	half      time.Time
 }
 
 // begin enters fetched requests and appends them to jobs. Rebalances must be

@@ -37,9 +37,10 @@
 // An instance reads up to 4096 requests, or 64 MiB of them, ahead of what it
 // executes, and takes those of high priority first, then normal, then low, each
 // in the order of the log (P5). Every eighth time it takes the oldest, whatever
-// its priority, so none starves. A high request that lies further back is seen
-// when the window reaches it. What was read and not started is uncommitted: when
-// a partition moves, or the agent stops, it comes again elsewhere.
+// its priority, and at once when half of the time up to its complete-by is over, so
+// none starves. A high request that lies further back is seen when the window
+// reaches it. What was read and not started is uncommitted: when a partition moves,
+// or the agent stops, it comes again elsewhere.
 //
 // # Time
 //

@@ -3,6 +3,7 @@ package agents
 import (
 	"bytes"
 	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -61,10 +62,11 @@ type queue struct {
 	waiting  int
 	bytes    int
 	closed   bool
+	now      func() time.Time
 }
 
 func newQueue() *queue {
-	q := new(queue)
+	q := &queue{now: time.Now}
 	q.jobs.L, q.room.L = &q.mu, &q.mu
 	return q
 }
@@ -98,8 +100,8 @@ func (q *queue) take() (job, bool) {
 	}
 	q.picks++
 	from := q.highest()
-	if q.picks%fairness == 0 {
-		from = q.oldest()
+	if oldest := q.oldest(); oldest != from && (q.picks%fairness == 0 || !q.now().Before(oldest.first().halfway())) {
+		from = oldest
 	}
 	j := from.pop()
 	q.waiting--
@@ -201,6 +203,25 @@ func (l *lane) pop() job {
 	}
 	return j
 }
+
+// halfway is when half of the time is over that a request has. What is asked of an agent
+// fits into that: who is of low priority must not expire here behind the high ones that
+// keep coming.
+func (j *job) halfway() time.Time {
+	if j.half.IsZero() {
+		var r struct {
+			CompleteBy time.Time `json:"completeBy"`
+		}
+		j.half = never // what cannot be read is reported by whoever reads the rest
+		if err := json.Unmarshal(j.Value, &r, readInput); err == nil {
+			j.half = j.Timestamp.Add(r.CompleteBy.Sub(j.Timestamp) / 2)
+		}
+	}
+	return j.half
+}
+
+// never is later than anything that is asked for.
+var never = time.Unix(1<<40, 0)
 
 // priority reads a request's priority, ahead of the rest of it. What cannot be
 // read is normal, and reported by whoever reads the rest.

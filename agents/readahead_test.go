@@ -46,6 +46,35 @@ func TestP5HighFirst(t *testing.T) {
 	}
 }
 
+// P5: half of its time over, the oldest is taken before all others: those that keep coming
+// must not have it expire.
+func TestP5WhatHasLittleTimeLeft(t *testing.T) {
+	q, p := newQueue(), new(partition)
+	now := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
+	q.now = func() time.Time { return now }
+	for i, completeBy := range []string{"12:00:10", "12:01:00"} {
+		j := read(low, p, fmt.Sprint("low-", i))
+		j.Timestamp, j.Value = now, fmt.Appendf(nil, `{"completeBy":"2026-01-05T%sZ"}`, completeBy)
+		q.put([]job{j})
+	}
+	for range 40 {
+		q.put([]job{read(high, p, "high")})
+	}
+	expect := func(after time.Duration, want string) {
+		t.Helper()
+		now = now.Add(after)
+		if got := taken(t, q); got != want {
+			t.Errorf("after %v more %s is taken, and not %s", after, got, want)
+		}
+	}
+	expect(0, "high")
+	expect(4999*time.Millisecond, "high")
+	expect(time.Millisecond, "low-0")
+	expect(20*time.Second, "high")
+	expect(5*time.Second, "low-1")
+	expect(time.Hour, "high")
+}
+
 // P5: however many high requests keep coming, the oldest low one is taken within
 // eight picks.
 func TestP5LowDoesNotStarve(t *testing.T) {
