@@ -61,8 +61,8 @@ type job struct {
 	ticket    ticket
 	partition *partition
 	rank      rank
-	arrival   uint64 // counts what the instance read, in the order of reading
-	half      time.Time
+	arrival   uint64    // counts what the instance read, in the order of reading
+	half      time.Time // see halfway; zero before that was asked
 }
 
 // begin enters fetched requests and appends them to jobs. Rebalances must be

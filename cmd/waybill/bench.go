@@ -18,11 +18,11 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure orders per second and latency",
 		Long: `Measures orders of three remote steps, or as --steps and the flags about them
-say: first one at a time, then in a steady
-state with many under way. With --rates orders arrive at fixed rates instead, one
-rate after the other, whatever becomes of those before; latencies are then from
-the moment at which an order was due to be submitted. Submitters, orchestrator and agents run in this
-process; so does the embedded broker, unless --brokers names a Kafka to measure.
+say: first one at a time, then in a steady state with many under way. With
+--rates orders arrive at fixed rates instead, one rate after the other, whatever
+becomes of those before; latencies are then from the moment at which an order was
+due to be submitted. Submitters, orchestrator and agents run in this process; so
+does the embedded broker, unless --brokers names a Kafka to measure.
 
 It works in a namespace of its own and removes its topics afterwards.
 

@@ -240,22 +240,17 @@ func below(dir, path string) string { return strings.TrimPrefix(path, dir+string
 // wholeBatches returns how many bytes at the start of data are batches with
 // nothing missing.
 func wholeBatches(data []byte) int {
-	n := 0
-	for len(data)-n >= batchPrefix {
-		size := batchPrefix + int(binary.BigEndian.Uint32(data[n+8:]))
-		if size > len(data)-n {
-			break
-		}
-		n += size
-	}
-	return n
+	return whole(data, batchPrefix, func(head []byte) uint32 { return binary.BigEndian.Uint32(head[8:]) })
 }
 
 // wholeEntries returns the same of the entries of a log.
-func wholeEntries(data []byte) int {
-	n := 0
-	for len(data)-n >= entryHeader {
-		size := entryHeader + int(binary.LittleEndian.Uint32(data[n:]))
+func wholeEntries(data []byte) int { return whole(data, entryHeader, binary.LittleEndian.Uint32) }
+
+// whole returns how many bytes at the start of data are parts with nothing missing. The
+// head of a part says how long its rest is.
+func whole(data []byte, head int, rest func(head []byte) uint32) (n int) {
+	for len(data)-n >= head {
+		size := head + int(rest(data[n:]))
 		if size > len(data)-n {
 			break
 		}
