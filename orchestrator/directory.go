@@ -71,6 +71,8 @@ type topicFacts struct {
 	// late is how often in a row records were not taken in time, lateAt the last.
 	late   int
 	lateAt time.Time
+	// partitions is how many it has, 0 if that is not known.
+	partitions int32
 }
 
 // doubt is what Kafka said once, or more often in a short time.
@@ -349,6 +351,9 @@ func (d *directory) know(topic string, s said) {
 	if s.err != nil || was.doubt.produced {
 		facts.doubt = was.doubt
 	}
+	if facts.partitions = int32(len(s.partitions)); s.err != nil {
+		facts.partitions = was.partitions
+	}
 	switch {
 	case s.err != nil:
 		d.doubted(topic, &facts, s.err, doubt{})
@@ -493,6 +498,13 @@ func (d *directory) refresh(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.want(topic)
+}
+
+// Partitions is how many a topic has, as far as Kafka has said; 0 if it has not.
+func (d *directory) Partitions(topic string) int32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.topics[topic].partitions
 }
 
 // Refuses says why Kafka would never take a record of size bytes on topic, "" if it

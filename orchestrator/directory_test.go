@@ -51,6 +51,25 @@ func led(n int32) kadm.PartitionDetails {
 	return all
 }
 
+// How many partitions a topic has is not forgotten when Kafka cannot say.
+func TestHowManyPartitions(t *testing.T) {
+	d, _ := newBooks(t)
+	for n, c := range []struct {
+		said said
+		want int32
+	}{
+		{said{err: kerr.LeaderNotAvailable}, 0}, {said{partitions: led(2)}, 2}, {said{err: kerr.LeaderNotAvailable}, 2}, {said{partitions: led(3)}, 3},
+	} {
+		d.know("waybill.status", c.said)
+		if got := d.Partitions("waybill.status"); got != c.want {
+			t.Errorf("answer %d: %d partitions, not %d", n+1, got, c.want)
+		}
+	}
+	if n := d.Partitions("waybill.alerts"); n != 0 {
+		t.Errorf("of a topic that nobody asked about there are %d", n)
+	}
+}
+
 // What Kafka says once is no proof, nor is what it says twice at a time. Of Waybill's
 // own topics it can say what it likes; and an agent without a topic will have one.
 func TestOneAnswerIsNoProof(t *testing.T) {

@@ -134,8 +134,8 @@ type seesHanging struct {
 	first lane.Producer
 }
 
-func (b *seesHanging) Fence(ctx context.Context, slot int) (lane.Producer, error) {
-	p, err := b.Broker.Fence(ctx, slot)
+func (b *seesHanging) Fence(ctx context.Context, slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
+	p, err := b.Broker.Fence(ctx, slot, unseen)
 	if slot == 0 {
 		b.first = p
 	}

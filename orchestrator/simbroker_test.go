@@ -35,7 +35,7 @@ func (b *simBroker) ask() error {
 	return nil
 }
 
-func (b *simBroker) Fence(_ context.Context, slot int) (lane.Producer, error) {
+func (b *simBroker) Fence(_ context.Context, slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
 	b.in.step()
 	t := b.rings[b.in.partition][slot]
 	if t.ongoing {
@@ -54,7 +54,7 @@ func (b *simBroker) Fence(_ context.Context, slot int) (lane.Producer, error) {
 	if b.fault(60, "init is not answered") {
 		return nil, errNoAnswer
 	}
-	return &simProducer{b: b, t: t, slot: slot, Transaction: t.Transaction}, nil
+	return &simProducer{b: b, t: t, slot: slot, unseen: unseen, Transaction: t.Transaction}, nil
 }
 
 // simProducer is a producer of a lane.
@@ -63,6 +63,7 @@ type simProducer struct {
 	t    *simTransaction
 	slot int
 	lane.Transaction
+	unseen func(lane.TopicPartition) bool
 }
 
 func (p *simProducer) ID(context.Context) (int64, int16, error) {
@@ -104,11 +105,14 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 			b.count.happened("a record was refused that nobody foresaw")
 			return &lane.RefusedError{Record: r, Err: err}
 		}
+		at, sees := p.place(r)
+		if !sees {
+			return &lane.RefusedError{Record: r, Err: errNoAnswer}
+		}
 		if !p.t.ongoing {
 			p.t.ongoing, p.t.began = true, b.now
 		}
 		copied := *r
-		at := b.place(r)
 		copied.Partition, copied.ProducerID, copied.ProducerEpoch = at.Partition, p.Producer, p.Epoch
 		written = append(written, b.append(&copied, isOpen))
 		if !slices.Contains(p.t.places, at) {
@@ -139,6 +143,18 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 		r.Offset, r.Partition = written[i].Offset, written[i].Partition
 	}
 	return nil
+}
+
+// place is where a record goes, if that is where its lane sees what hangs.
+func (p *simProducer) place(r *kgo.Record) (at lane.TopicPartition, sees bool) {
+	at = p.b.place(r)
+	for tries := 1; p.unseen(at); tries++ {
+		if !lane.Anywhere(&p.b.topics, r.Topic) || tries == int(p.b.partitions) {
+			return at, false
+		}
+		at.Partition = (at.Partition + 1) % p.b.partitions
+	}
+	return at, true
 }
 
 // cover is two acts on Kafka. What happens if the instance dies between them
@@ -243,8 +259,9 @@ func (b *simBroker) leaderless() (unseen []lane.TopicPartition) {
 	if !b.fault(10, "only the journal has a leader") {
 		return nil
 	}
+	all, one := !b.fault(2, "one partition of each topic has no leader"), int32(b.in.draw("leaderless", 0, int(b.partitions)-1))
 	for at := range b.logs {
-		if at.Topic != b.topics.Journal {
+		if at.Topic != b.topics.Journal && (all || at.Partition == one) {
 			unseen = append(unseen, at)
 		}
 	}

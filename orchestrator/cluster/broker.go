@@ -52,8 +52,8 @@ type broker struct {
 	partition int32
 }
 
-func (k *broker) Fence(ctx context.Context, slot int) (lane.Producer, error) {
-	return NewProducer(ctx, k.opts, k.topics, k.partition, slot, k.batch)
+func (k *broker) Fence(ctx context.Context, slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
+	return NewProducer(ctx, k.opts, k.topics, k.partition, slot, k.batch, unseen)
 }
 
 // fetchAtOnce is what a reader takes of a partition at a time, compressed: in

@@ -68,7 +68,7 @@ func (c *CommitAsked) End(ctx context.Context, client *kgo.Client) error {
 }
 
 // NewProducer initialises the transactional id of a slot: see [lane.Broker].
-func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int, batch Batch) (lane.Producer, error) {
+func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, partition int32, slot int, batch Batch, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
 	id := TransactionalID(topics, partition, slot)
 	p := &producer{name: id, met: make(map[string]bool), batch: batch}
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
@@ -76,7 +76,7 @@ func NewProducer(ctx context.Context, opts []kgo.Opt, topics *events.Topics, par
 		kgo.WithHooks(p),
 		kgo.WithLogger(&p.asked),
 		kgo.TransactionTimeout(lane.TransactionTimeout),
-		kgo.RecordPartitioner(Partitioner(topics)),
+		kgo.RecordPartitioner(seeing(topics, unseen)),
 		kgo.ProducerBatchMaxBytesFn(func(topic string) int32 {
 			limit, _ := batch(topic)
 			switch {
@@ -261,7 +261,7 @@ func (p *producer) meet(ctx context.Context, records []*kgo.Record) {
 func Partitioner(topics *events.Topics) kgo.Partitioner {
 	byKey := kgo.StickyKeyPartitioner(nil)
 	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
-		named := topics.Owns(topic) && topic != topics.Alerts && topic != topics.DeadLetters
+		named := topics.Owns(topic) && !lane.Anywhere(topics, topic)
 		hashed := byKey.ForTopic(topic)
 		return func(r *kgo.Record, n int) int {
 			if named {
@@ -271,3 +271,26 @@ func Partitioner(topics *events.Topics) kgo.Partitioner {
 		}
 	})
 }
+
+// seeing is [Partitioner] for a lane, which writes nothing where it does not see what
+// hangs: an alert or a dead letter goes to the next partition that it sees, if there is
+// one. What has to be where its key says, or its record, goes nowhere else.
+func seeing(topics *events.Topics, unseen func(lane.TopicPartition) bool) kgo.Partitioner {
+	all := Partitioner(topics)
+	return kgo.BasicConsistentPartitioner(func(topic string) func(*kgo.Record, int) int {
+		chosen, anywhere := all.ForTopic(topic), lane.Anywhere(topics, topic)
+		return func(r *kgo.Record, n int) int {
+			at := chosen.Partition(r, n)
+			for tries := 1; unseen(lane.TopicPartition{Topic: topic, Partition: int32(at)}); tries++ {
+				if !anywhere || tries == n {
+					return nowhere
+				}
+				at = (at + 1) % n
+			}
+			return at
+		}
+	})
+}
+
+// nowhere is no partition: the client fails a record that goes there.
+const nowhere = -1

@@ -45,6 +45,45 @@ func TestLanePartitioner(t *testing.T) {
 	}
 }
 
+// Where a lane does not see what hangs it writes nothing. Alerts and dead letters have
+// another partition then, if there is one that it sees; all else stays where it belongs.
+func TestALaneWritesNothingWhereItDoesNotSee(t *testing.T) {
+	topics, err := events.NewTopics("shop")
+	must(t, err)
+	const partitions = 3
+	byKey := lane.NewPartitioner(partitions).Of([]byte("o-1"))
+	beside := (byKey + 1) % partitions
+	last := (byKey + 2) % partitions
+	for _, c := range []struct {
+		unseen          []int32
+		anywhere, fixed int32
+	}{
+		{nil, byKey, byKey},
+		{[]int32{beside}, byKey, byKey},
+		{[]int32{byKey}, beside, -1},
+		{[]int32{byKey, beside}, last, -1},
+		{[]int32{byKey, last}, beside, -1},
+		{[]int32{byKey, beside, last}, -1, -1},
+	} {
+		p := seeing(&topics, func(at lane.TopicPartition) bool {
+			return at.Topic != "other" && slices.Contains(c.unseen, at.Partition)
+		})
+		for topic, want := range map[string]int32{
+			topics.Alerts: c.anywhere, topics.DeadLetters: c.anywhere, "other": byKey,
+			topics.Status: c.fixed, "callers.status": c.fixed, topics.Requests("payment"): c.fixed, topics.Journal: c.fixed,
+		} {
+			r := &kgo.Record{Topic: topic, Key: []byte("o-1"), Partition: byKey, Context: t.Context()}
+			if got := p.ForTopic(topic).Partition(r, partitions); got != int(want) {
+				t.Errorf("%v are unseen, %s: partition %d, not %d", c.unseen, topic, got, want)
+			}
+		}
+		r := &kgo.Record{Topic: topics.DeadLetters, Context: t.Context()} // may have no key
+		if got := p.ForTopic(r.Topic).Partition(r, partitions); slices.Contains(c.unseen, int32(got)) || got < 0 != (c.anywhere < 0) {
+			t.Errorf("%v are unseen, a record without a key: partition %d", c.unseen, got)
+		}
+	}
+}
+
 // The ids are part of the protocol: instances of every release fence each
 // other by them.
 func TestTransactionalIDs(t *testing.T) {

@@ -38,7 +38,7 @@ func reached(t *testing.T, b *kafka.Broker, topics *events.Topics) lane.Broker {
 // fenced is the producer of a slot.
 func fenced(t *testing.T, k lane.Broker, slot int) *producer {
 	t.Helper()
-	p, err := k.Fence(t.Context(), slot)
+	p, err := k.Fence(t.Context(), slot, func(lane.TopicPartition) bool { return false })
 	must(t, err)
 	t.Cleanup(p.Close)
 	return p.(*producer)

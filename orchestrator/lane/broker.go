@@ -14,8 +14,10 @@ import (
 // another in its place.
 type Broker interface {
 	// Fence initialises the producer id of a slot. That fences whoever had it,
-	// and completes or aborts the transaction that it has open.
-	Fence(ctx context.Context, slot int) (Producer, error)
+	// and completes or aborts the transaction that it has open. Unseen says at any time
+	// where the producer must not write: an alert or a dead letter goes to another
+	// partition of its topic then, and anything else fails its commit.
+	Fence(ctx context.Context, slot int, unseen func(TopicPartition) bool) (Producer, error)
 	// Read opens a reader of a partition of whatever topics, which reads nothing
 	// before it is told from where. Readers of the committed records see no others.
 	Read(partition int32, committed bool) (Reader, error)
@@ -140,6 +142,8 @@ type World interface {
 	Learn(topics []string) (answered <-chan struct{})
 	// Known says whether Kafka has said anything of a topic; if not, it is asked.
 	Known(topic string) bool
+	// Partitions is how many a topic has, as far as Kafka has said; 0 if it has not.
+	Partitions(topic string) int32
 	// Refuses says why Kafka would never take a record of size bytes on topic, "" if
 	// it would as far as is known.
 	Refuses(topic string, size int) string

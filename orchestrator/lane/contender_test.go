@@ -90,6 +90,7 @@ func (nowhere) Learn([]string) <-chan struct{}                        { return n
 func (nowhere) Known(string) bool                                     { return true }
 func (nowhere) Refuses(string, int) string                            { return "" }
 func (nowhere) Away(lane.TopicPartition, string, int) string          { return "" }
+func (nowhere) Partitions(string) int32                               { return 0 }
 func (nowhere) Seek() uint64                                          { return 1 }
 func (nowhere) Found(uint64) bool                                     { return true }
 func (nowhere) Format() int                                           { return 1 }

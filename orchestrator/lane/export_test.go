@@ -36,7 +36,12 @@ func (l *Lane) Nothing() *kgo.Record {
 }
 
 func (l *Lane) Writes(records ...*kgo.Record) error { return l.producers.commit(records) }
-func (l *Lane) Concludes(err error) error           { return l.conclude(err) }
+
+// Commits commits records as those of a batch.
+func (l *Lane) Commits(ctx context.Context, records ...*kgo.Record) error {
+	return l.Commit(ctx, &Batch{records: records})
+}
+func (l *Lane) Concludes(err error) error { return l.conclude(err) }
 
 // Passes passes over the next slot, and returns it.
 func (l *Lane) Passes() (slot int) {
@@ -50,7 +55,7 @@ func (l *Lane) Fences(ctx context.Context, slot int) (err error) {
 	if l.producers == nil {
 		l.producers = &producers{}
 	}
-	l.producers.ring[slot], err = l.broker.Fence(ctx, slot)
+	l.producers.ring[slot], err = l.broker.Fence(ctx, slot, l.unseen.has)
 	return err
 }
 func (l *Lane) FencesAll(ctx context.Context) error { return l.fence(ctx) }

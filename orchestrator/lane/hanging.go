@@ -263,6 +263,12 @@ func (p *places) has(at TopicPartition) bool {
 	return p.all[at]
 }
 
+func (p *places) none() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all) == 0
+}
+
 // looked keeps the places of which nobody could tell what hangs there, until somebody
 // can and nothing does. What a lane wrote there before that would end what hangs as it
 // ends itself.

@@ -138,6 +138,83 @@ func TestALaneWritesWhereItSees(t *testing.T) {
 	}
 }
 
+// A partition of which nobody can tell what hangs there concerns only what goes there: a
+// status message to whose partition its key says, an alert or a dead letter only where
+// there is no other partition for it.
+func TestWhatIsUnseenConcernsWhoGoesThere(t *testing.T) {
+	l := newRing(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // it waits for nothing
+	here, elsewhere := l.keys()
+	world := l.world.(*still)
+	looks := func(unseen ...TopicPartition) {
+		l.broker = opens{unseen: unseen}
+		if _, _, err := l.hanging(ended, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit := func(topic, key string) error {
+		r := &kgo.Record{Topic: topic, Partition: l.partition}
+		if key != "" {
+			r.Key = []byte(key)
+		}
+		return l.Commit(ended, &Batch{records: []*kgo.Record{r, {Topic: l.topics.Journal, Partition: l.partition}}})
+	}
+	expects := func(what, topic string, byHere, byElsewhere, byNobody bool) {
+		t.Helper()
+		for key, commits := range map[string]bool{here: byHere, elsewhere: byElsewhere, "": byNobody} {
+			if err := commit(topic, key); (err == nil) != commits {
+				t.Errorf("%s, a record for %s with the key %q: %v", what, topic, key, err)
+			}
+		}
+	}
+	var all, three []TopicPartition
+	for _, topic := range []string{l.topics.Status, l.topics.Alerts, l.topics.DeadLetters, "shop"} {
+		all = append(all, TopicPartition{topic, l.partition})
+		for p := range int32(3) {
+			three = append(three, TopicPartition{topic, p})
+		}
+	}
+	// What is not known the producer decides, once it has met the topic.
+	for _, n := range []int32{l.cfg.Partitions, 0} {
+		clear(world.partitions)
+		for _, at := range all {
+			world.partitions[at.Topic] = n
+		}
+		looks(all...)
+		for _, topic := range []string{l.topics.Status, "shop"} {
+			expects("one is unseen", topic, n == 0, true, false)
+		}
+		for _, topic := range []string{l.topics.Alerts, l.topics.DeadLetters} {
+			expects("one is unseen", topic, true, true, true)
+		}
+	}
+	for _, at := range all {
+		world.partitions[at.Topic] = 3
+	}
+	looks(three...)
+	for _, at := range all {
+		expects("all are unseen", at.Topic, false, false, false)
+	}
+	l.broker = opens{}
+	if err := commit(l.topics.Alerts, here); err != nil {
+		t.Errorf("once it can be seen: %v", err)
+	}
+}
+
+// Where a key goes follows from how many partitions a topic has.
+func TestALaneAsksWhereKeysGo(t *testing.T) {
+	l, world := newLane(t)
+	var asked []string
+	world.learns = func(topics []string) { asked = topics }
+	l.prepare(nil)
+	for _, topic := range []string{l.topics.Status, l.topics.Alerts, l.topics.DeadLetters} {
+		if !slices.Contains(asked, topic) {
+			t.Errorf("it asks about %v, and not about %s", asked, topic)
+		}
+	}
+}
+
 // After a lost connection a lane commits nothing as long as it sees that
 // something hangs of its own.
 func TestALaneSettles(t *testing.T) {

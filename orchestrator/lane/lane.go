@@ -259,17 +259,42 @@ func (l *Lane) Commit(ctx context.Context, b *Batch) error {
 	return err
 }
 
-// unseenOf returns a record of the batch whose topic has places that are unseen.
+// unseenOf returns a record of the batch that goes where nobody can tell what hangs there,
+// as far as the lane knows where that is: its producer does, once it has met the topic.
 func (l *Lane) unseenOf(b *Batch) *kgo.Record {
-	for _, at := range l.unseen.list() {
-		for _, r := range b.records {
-			hashed := !l.topics.Owns(r.Topic) || r.Topic == l.topics.Alerts || r.Topic == l.topics.DeadLetters
-			if r.Topic == at.Topic && (r.Partition == at.Partition || hashed) {
-				return r
-			}
+	if l.unseen.none() {
+		return nil
+	}
+	byKey := NewPartitioner(0)
+	for _, r := range b.records {
+		if l.isUnseen(r, byKey) {
+			return r
 		}
 	}
 	return nil
+}
+
+func (l *Lane) isUnseen(r *kgo.Record, byKey Partitioner) bool {
+	at := TopicPartition{r.Topic, r.Partition}
+	anywhere := Anywhere(l.topics, r.Topic)
+	if l.topics.Owns(r.Topic) && !anywhere {
+		return l.unseen.has(at)
+	}
+	n := l.world.Partitions(r.Topic)
+	switch {
+	case anywhere:
+		for at.Partition = 0; at.Partition < n && l.unseen.has(at); {
+			at.Partition++
+		}
+		return n > 0 && at.Partition == n
+	case r.Key == nil:
+		return slices.ContainsFunc(l.unseen.list(), func(at TopicPartition) bool { return at.Topic == r.Topic })
+	case n == 0:
+		return false
+	}
+	byKey.partitions = int(n)
+	at.Partition = byKey.Of(r.Key)
+	return l.unseen.has(at)
 }
 
 // seal numbers the batch and puts the input positions on its last journal record.
@@ -581,7 +606,7 @@ func (l *Lane) prepare(read []input) {
 	}
 	if now := l.time.Timer(); now.Sub(l.learned) > time.Second {
 		l.learned = now
-		topics = append(append(topics, l.topics.Journal, l.topics.DeadLetters), l.world.RequestTopics()...)
+		topics = append(append(topics, l.topics.Journal, l.topics.Status, l.topics.Alerts, l.topics.DeadLetters), l.world.RequestTopics()...)
 	}
 	select {
 	case <-l.answered: // who waited for it hears of no other

@@ -73,7 +73,7 @@ func (b *logs) Finish(_ context.Context, t OpenTransaction, commit bool) error {
 	return nil
 }
 
-func (b *logs) Fence(_ context.Context, slot int) (Producer, error) {
+func (b *logs) Fence(_ context.Context, slot int, _ func(TopicPartition) bool) (Producer, error) {
 	b.fenced = append(b.fenced, slot)
 	return &resting{}, nil
 }

@@ -31,9 +31,11 @@ type still struct {
 	hears    func(topic, order string) // is told of what was refused
 	format   int
 	added    map[TopicPartition]int64
-	sought   uint64 // how often a workflow was sought, and of these how many were found
-	found    uint64
-	store    *projections.Store
+	// partitions are how many topics have, as far as Kafka has said.
+	partitions map[string]int32
+	sought     uint64 // how often a workflow was sought, and of these how many were found
+	found      uint64
+	store      *projections.Store
 }
 
 func (w *still) Workflow(name string, version int) *workflow.Workflow {
@@ -74,6 +76,8 @@ func (w *still) Refuses(topic string, _ int) string { return w.refuses[topic] }
 
 func (w *still) Away(at TopicPartition, _ string, _ int) string { return w.away[at.Topic] }
 
+func (w *still) Partitions(topic string) int32 { return w.partitions[topic] }
+
 func (w *still) Seek() uint64 { w.sought++; return w.sought }
 
 func (w *still) Found(question uint64) bool {
@@ -102,7 +106,7 @@ func (w *still) Took(topic string) { w.took = append(w.took, topic) }
 // knows the workflow order.
 func newLane(t *testing.T) (*Lane, *still) {
 	t.Helper()
-	w := &still{refuses: make(map[string]string), away: make(map[string]string), found: math.MaxUint64}
+	w := &still{refuses: make(map[string]string), away: make(map[string]string), partitions: make(map[string]int32), found: math.MaxUint64}
 	w.flows.Add(parseFlow(t, orderFlow))
 	var err error
 	w.store, err = projections.Temporary()

@@ -155,6 +155,48 @@ func TestASilentBrokerKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
+// An owner that cannot see what hangs on a partition of the topics for alerts, dead letters
+// and status messages writes them beside it. A status message stays with its key: only one
+// that goes there is not committed.
+func TestALaneWritesBesideAPartitionWithoutALeader(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	byKey := []string{topics.Status, topics.Alerts, topics.DeadLetters}
+	_, err := b.Admin(t).UpdatePartitions(t.Context(), 3, byKey...)
+	must(t, err)
+	newContender(t, b, topics, "first").takeOver()
+	b.Leaderless(t, 1, byKey...)
+	keys := make(map[int32]string)
+	for i := 0; len(keys) < 3; i++ {
+		key := fmt.Sprint("o-", i)
+		keys[lane.NewPartitioner(3).Of([]byte(key))] = key
+	}
+	c := newContender(t, b, topics, "next")
+	c.takeOver()
+	record := func(topic, key string) *kgo.Record {
+		r := &kgo.Record{Topic: topic, Value: []byte("{}"), Timestamp: time.Now()}
+		if key != "" {
+			r.Key = []byte(key)
+		}
+		return r
+	}
+	var records []*kgo.Record
+	for _, key := range []string{keys[0], keys[1], keys[2], ""} {
+		for _, topic := range []string{topics.Alerts, topics.DeadLetters} {
+			records = append(records, record(topic, key))
+		}
+	}
+	must(t, c.lane.Commits(t.Context(), append(records, record(topics.Status, keys[0]), c.lane.Nothing())...))
+	for _, r := range records {
+		if r.Partition == 1 {
+			t.Errorf("%s with the key %q was written where nobody sees what hangs", r.Topic, r.Key)
+		}
+	}
+	if err := c.lane.Commits(t.Context(), record(topics.Status, keys[1]), c.lane.Nothing()); err == nil {
+		t.Error("a status message was written where nobody sees what hangs")
+	}
+}
+
 // A lane that commits without a pause does not take itself for fenced when it looks
 // whose a transaction is.
 func TestALaneKnowsItselfWhileItCommits(t *testing.T) {

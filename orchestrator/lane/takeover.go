@@ -132,7 +132,7 @@ func (l *Lane) fence(ctx context.Context) error {
 	}
 	l.producers = &producers{}
 	for slot := range l.producers.ring {
-		p, err := l.broker.Fence(ctx, slot)
+		p, err := l.broker.Fence(ctx, slot, l.unseen.has)
 		if err != nil {
 			return err
 		}
