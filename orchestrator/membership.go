@@ -52,6 +52,7 @@ type owner interface {
 	OrdersRead() int64
 	Unwell() error
 	Agents() map[string]lane.Agent
+	Callers() map[string]lane.Caller
 	Before(order, step string) (n int, found bool)
 	Narrows(h *lane.Halves)
 }

@@ -11,10 +11,12 @@ import (
 func (ends) Unwell() error   { return nil }
 func (*waits) Unwell() error { return nil }
 
-func (ends) Agents() map[string]lane.Agent    { return nil }
-func (ends) Before(_, _ string) (int, bool)   { return 0, false }
-func (*waits) Agents() map[string]lane.Agent  { return nil }
-func (*waits) Before(_, _ string) (int, bool) { return 0, false }
+func (ends) Agents() map[string]lane.Agent     { return nil }
+func (ends) Before(_, _ string) (int, bool)    { return 0, false }
+func (ends) Callers() map[string]lane.Caller   { return nil }
+func (*waits) Callers() map[string]lane.Caller { return nil }
+func (*waits) Agents() map[string]lane.Agent   { return nil }
+func (*waits) Before(_, _ string) (int, bool)  { return 0, false }
 
 // unwell is a lane whose clock is wrong.
 type unwell struct{ ends }

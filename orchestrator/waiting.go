@@ -45,6 +45,23 @@ func (i *Instance) Waits(o *projections.Order, s *projections.Step) *Waits {
 	return w
 }
 
+// Callers are those whose own topics lanes of this instance owe status messages, by topic:
+// since the first, and failing if one of them says so.
+func (i *Instance) Callers() map[string]lane.Caller {
+	all := make(map[string]lane.Caller)
+	for _, l := range i.members.lanes() {
+		for topic, c := range l.Callers() {
+			sum := all[topic]
+			sum.Failing = sum.Failing || c.Failing
+			if sum.Since.IsZero() || !c.Since.IsZero() && c.Since.Before(sum.Since) {
+				sum.Since = c.Since
+			}
+			all[topic] = sum
+		}
+	}
+	return all
+}
+
 // Agents are those of which the lanes of this instance have asked something, by name, each
 // with the sums over the partitions; probed if one of them says so, and silent since the
 // first.

@@ -31,6 +31,7 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 			return 0
 		}),
 		agentGauges(s.agents),
+		callerGauges(s.callers),
 	)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
 }
@@ -43,6 +44,55 @@ func (s *Server) agents() map[string]lane.Agent {
 	}
 	defer u.by.Done()
 	return u.Agents()
+}
+
+// callers are those whose topics the instance owes something, none while there is no
+// instance to ask.
+func (s *Server) callers() map[string]lane.Caller {
+	u, why := s.borrow()
+	if why != nil {
+		return nil
+	}
+	defer u.by.Done()
+	return u.Callers()
+}
+
+// callerGauges are those of all callers' own topics together, over the partitions that the
+// instance serves: there may be as many topics as submissions name.
+type callerGauges func() map[string]lane.Caller
+
+var (
+	callersOwed    = ofCallers("waybill_callers_owed", "Topics of callers that wait for status messages.")
+	callersFailing = ofCallers("waybill_callers_failing", "Topics of callers that wait for status messages, and did not take what they were given last.")
+	callersOldest  = ofCallers("waybill_callers_oldest_seconds", "Seconds since the oldest event of which a caller's topic was not told yet; 0 if there is none.")
+)
+
+func ofCallers(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help+" Of the partitions that this instance serves.", nil, nil)
+}
+
+// Describe implements [prometheus.Collector].
+func (callerGauges) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{callersOwed, callersFailing, callersOldest} {
+		to <- desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (callers callerGauges) Collect(to chan<- prometheus.Metric) {
+	owed, failing, oldest := 0, 0, 0.0
+	for _, c := range callers() {
+		owed++
+		if c.Failing {
+			failing++
+		}
+		if !c.Since.IsZero() {
+			oldest = max(oldest, time.Since(c.Since).Seconds())
+		}
+	}
+	for desc, value := range map[*prometheus.Desc]float64{callersOwed: float64(owed), callersFailing: float64(failing), callersOldest: oldest} {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+	}
 }
 
 // agentGauges are those of each agent, over the partitions that the instance serves.

@@ -36,3 +36,40 @@ func TestTheSilenceOfAgentsIsMeasured(t *testing.T) {
 		t.Errorf("one is silent for %s s, %v", silent[1], err)
 	}
 }
+
+// How many callers' topics are owed something, and since when, is there for machines: as
+// three numbers, however many topics callers make up.
+func TestWhatCallersAreOwedIsMeasured(t *testing.T) {
+	var owed map[string]lane.Caller
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(callerGauges(func() map[string]lane.Caller { return owed }))
+	measured := func(name string) float64 {
+		t.Helper()
+		w := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		found := regexp.MustCompile(`(?m)^` + name + ` (.*)$`).FindStringSubmatch(w.Body.String())
+		if found == nil {
+			t.Fatalf("no %s: %s", name, w.Body)
+		}
+		value, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	for _, name := range []string{"waybill_callers_owed", "waybill_callers_failing", "waybill_callers_oldest_seconds"} {
+		if value := measured(name); value != 0 {
+			t.Errorf("%s is %v while nobody is owed anything", name, value)
+		}
+	}
+	owed = map[string]lane.Caller{"shop": {Failing: true, Since: time.Now().Add(-90 * time.Second)}, "mall": {Since: time.Now().Add(time.Hour)}, "new": {}}
+	if n := measured("waybill_callers_owed"); n != 3 {
+		t.Errorf("%v are owed something", n)
+	}
+	if n := measured("waybill_callers_failing"); n != 1 {
+		t.Errorf("%v take nothing", n)
+	}
+	if s := measured("waybill_callers_oldest_seconds"); s < 90 || s > 3600 {
+		t.Errorf("the oldest waits for %v s", s)
+	}
+}

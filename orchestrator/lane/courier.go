@@ -50,7 +50,8 @@ type target struct {
 	next   int64 // offset in the journal; what is before is delivered or refused
 	window int   // so many messages at a time
 	busy   bool
-	looked bool // it is among those to look at
+	looked bool      // it is among those to look at
+	oldest time.Time // message that it is owed, as far as it was looked at
 
 	failures int       // in a row
 	failing  time.Time // since when, by the timer
@@ -286,6 +287,7 @@ func (l *Lane) deliver(b Beside) error {
 			delete(c.targets, topic)
 			continue
 		}
+		t.oldest = owed[0].Time
 		why := l.undeliverable(t, &owed[0])
 		if why == "" {
 			t.busy = true

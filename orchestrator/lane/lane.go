@@ -140,6 +140,8 @@ type Lane struct {
 	read atomic.Int64
 	// shown is how it stands with agents, for them.
 	shown atomic.Pointer[map[string]Agent]
+	// callers is how it stands with callers' topics, for them.
+	callers atomic.Pointer[map[string]Caller]
 	// elsewhere is where it has written besides the usual.
 	elsewhere places
 	// unseen is where something may hang of the lane, for all that it knows.

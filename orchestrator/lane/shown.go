@@ -29,7 +29,26 @@ func (l *Lane) Agents() map[string]Agent {
 	return nil
 }
 
-// show shows how the lane stands with agents to those who look on.
+// Caller is how a lane stands with a caller's own topic that is owed status messages, for
+// those who look on.
+type Caller struct {
+	// Failing says that it did not take what it was given last.
+	Failing bool
+	// Since is of when the oldest message is that it is owed; zero if that was not looked at
+	// yet.
+	Since time.Time
+}
+
+// Callers are those whose topics the lane owes something, by topic, as of a second ago at
+// most.
+func (l *Lane) Callers() map[string]Caller {
+	if shown := l.callers.Load(); shown != nil {
+		return *shown
+	}
+	return nil
+}
+
+// show shows how the lane stands with agents and callers to those who look on.
 func (l *Lane) show() {
 	all := make(map[string]Agent, len(l.agents.windows))
 	for topic, w := range l.agents.windows {
@@ -50,6 +69,11 @@ func (l *Lane) show() {
 		all[strings.TrimPrefix(topic, l.topics.Requests(""))] = a
 	}
 	l.shown.Store(&all)
+	callers := make(map[string]Caller, len(l.courier.targets))
+	for topic, t := range l.courier.targets {
+		callers[topic] = Caller{Failing: t.failures > 0, Since: t.oldest}
+	}
+	l.callers.Store(&callers)
 }
 
 // Before is how many others leave before a step, or its undo, that waits for its agent;

@@ -2,6 +2,7 @@ package lane
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -73,4 +74,33 @@ func TestNoRoomIsShownOfWhoGivesNoSign(t *testing.T) {
 	if shown := a.Agents()["phone"]; !shown.Probed || shown.Window != 0 || shown.UnderWay > 1 || shown.Waiting == 0 {
 		t.Errorf("after 20 s of silence: %+v", shown)
 	}
+}
+
+// Who looks on is told which callers' topics are owed something, since when, and which of
+// them do not take it.
+func TestWhoIsOwedIsShown(t *testing.T) {
+	r := newRound(t)
+	began := r.wall
+	shows := func(what string, want map[string]Caller) {
+		t.Helper()
+		r.show()
+		if got := r.Callers(); !maps.Equal(got, want) {
+			t.Errorf("%s: it shows %+v, and not %+v", what, got, want)
+		}
+	}
+	shows("at first", map[string]Caller{})
+	r.decides("shop", 1)
+	r.pass(time.Minute)
+	r.owes("shop", 1)
+	r.owes("mall", 1)
+	later := began.Add(time.Minute)
+	shows("two topics", map[string]Caller{"shop": {Since: began}, "mall": {Since: later}})
+	r.ends("shop", 0, errAway)
+	shows("one does not take it", map[string]Caller{"shop": {Failing: true, Since: began}, "mall": {Since: later}})
+	r.ends("mall", 1, nil)
+	r.tries(time.Minute)
+	r.ends("shop", 1, nil)
+	shows("it took the first", map[string]Caller{"shop": {Since: later}})
+	r.ends("shop", 1, nil)
+	shows("nothing is left", map[string]Caller{})
 }
