@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/agents"
@@ -64,6 +65,37 @@ func TestACallersBrokerIsKilled(t *testing.T) {
 			heard.Hears(fmt.Sprintf("far-%s-%d", when, k), "received", "completed")
 		}
 	}
+}
+
+// A partition of the topics for alerts and dead letters on a broker that is killed stops
+// nobody, not even who has dead letters for it: they are in another one. So it is under
+// another owner, too.
+func TestADeadLettersBrokerIsKilled(t *testing.T) {
+	t.Parallel()
+	suite := newTwoBrokers(t)
+	w, i := suite.world, suite.instance
+	w.move(1, w.Topics.Alerts, w.Topics.DeadLetters)
+	const n = 30
+	complete := func(when string) {
+		for k := range n {
+			order := fmt.Sprintf("%s-%d", when, k)
+			w.Produce(&kgo.Record{Topic: w.Topics.Replies, Key: []byte(order), Value: []byte("hello")})
+			w.Submit(order, `{"workflow":"near"}`)
+		}
+		for k := range n {
+			w.order(i, fmt.Sprintf("%s-%d", when, k), in(projections.Processed))
+		}
+	}
+	suite.second.Kill(t)
+	complete("away")
+	i.Stop()
+	i = w.Run("i-2", t.TempDir())
+	complete("restarted")
+	suite.second.Start(t)
+	if letters := len(w.read(w.Topics.DeadLetters)); letters != 2*n {
+		t.Errorf("there are %d dead letters, and not %d", letters, 2*n)
+	}
+	w.Audit()
 }
 
 // Instances that start while a partition of the journal and of all inputs has no leader
