@@ -3,9 +3,11 @@ package events
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // DefaultNamespace is the prefix of the topics where none is set.
@@ -39,7 +41,31 @@ type Topics struct {
 	Status, Alerts            string
 	Workflows                 string
 	DeadLetters               string
-	requests                  string
+	requests                  *requestTopics
+}
+
+// requestTopics are the names of the queues of agents, each made once: a lane needs them
+// several times for each step of each order. Safe for concurrent use.
+type requestTopics struct {
+	prefix string
+	made   atomic.Pointer[map[string]string] // by agent; a map is not changed once it is here
+}
+
+// maxRequestTopics is how many are kept; the names of others are made each time.
+const maxRequestTopics = 1_000
+
+func (t *requestTopics) of(agent string) string {
+	made := t.made.Load()
+	if topic, there := (*made)[agent]; there {
+		return topic
+	}
+	topic := t.prefix + agent
+	if len(*made) < maxRequestTopics {
+		more := maps.Clone(*made)
+		more[strings.Clone(agent)] = topic // agent may be a part of something large
+		t.made.CompareAndSwap(made, &more) // else it is kept the next time
+	}
+	return topic
 }
 
 // A topic name may be 249 bytes; the longest of ours is
@@ -59,8 +85,9 @@ func NewTopics(namespace string) (Topics, error) {
 		Status:    in("status"), Alerts: in("alerts"),
 		Workflows:   in("workflows"),
 		DeadLetters: in("dead-letters"),
-		requests:    in("requests."),
+		requests:    &requestTopics{prefix: in("requests.")},
 	}
+	t.requests.made.Store(&map[string]string{})
 	for i, name := range inputs {
 		t.inputs[i] = in(name)
 	}
@@ -86,7 +113,7 @@ func (t *Topics) Input(topic string) (Input, bool) {
 }
 
 // Requests is the queue of one agent.
-func (t *Topics) Requests(agent string) string { return t.requests + agent }
+func (t *Topics) Requests(agent string) string { return t.requests.of(agent) }
 
 // Partitioned lists the topics that must have one and the same number of
 // partitions, because an order lives in the same partition of each.
@@ -102,7 +129,7 @@ func (t *Topics) Owns(topic string) bool {
 	case t.Journal, t.Alerts, t.Workflows, t.DeadLetters:
 		return true
 	}
-	return slices.Contains(t.inputs[:], topic) || strings.HasPrefix(topic, t.requests)
+	return slices.Contains(t.inputs[:], topic) || strings.HasPrefix(topic, t.requests.prefix)
 }
 
 // ValidTopic says whether Kafka would take name as the name of a topic that

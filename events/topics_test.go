@@ -1,8 +1,10 @@
 package events_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/waybill-dev/waybill/events"
@@ -92,5 +94,38 @@ func TestInputsAndFormat(t *testing.T) {
 	}
 	if want := of[events.JournalFormat]; !slices.Equal(events.InputNames(), want) {
 		t.Errorf("format %d has the inputs %q, and this release reads %q", events.JournalFormat, want, events.InputNames())
+	}
+}
+
+var queue string // so that its name is no temporary
+
+// The name of an agent's queue is made once, however many ask for it at the same time. Of
+// more agents than anybody has it is made each time, so that no flood of names is kept.
+func TestRequestTopics(t *testing.T) {
+	topics, err := events.NewTopics("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := func(n int) string { return fmt.Sprint("agent-", n) }
+	var asking sync.WaitGroup
+	for range 4 {
+		asking.Go(func() {
+			for n := range 2_000 {
+				if got, want := topics.Requests(agent(n)), "shop.requests."+agent(n); got != want {
+					t.Errorf("the queue is %s, want %s", got, want)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	kept, copied := 0, topics
+	for n := range 2_000 {
+		name := agent(n)
+		if testing.AllocsPerRun(10, func() { queue = copied.Requests(name) }) == 0 {
+			kept++
+		}
+	}
+	if kept != 1_000 {
+		t.Errorf("of 2,000 names %d are kept", kept)
 	}
 }

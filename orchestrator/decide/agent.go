@@ -96,17 +96,17 @@ type Attempt struct {
 
 // UnderWay tells of each attempt of an order, of a step or an undo, that is with its
 // agent.
-func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(*Attempt)) {
+func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(Attempt)) {
 	moves(topics, flow, nil, o, nil, tell)
 }
 
 // Moves tells of each attempt that was with its agent before the decision, and is not any
 // more, and of each that is now.
-func (d *Decision) Moves(topics *events.Topics, before *projections.Order, ended, began func(*Attempt)) {
+func (d *Decision) Moves(topics *events.Topics, before *projections.Order, ended, began func(Attempt)) {
 	moves(topics, d.flow, before, d.Order, ended, began)
 }
 
-func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projections.Order, ended, began func(*Attempt)) {
+func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projections.Order, ended, began func(Attempt)) {
 	if flow == nil {
 		return
 	}
@@ -116,10 +116,10 @@ func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projec
 			if was != nil && is != nil && was.Attempt == is.Attempt {
 				continue
 			}
-			tell := func(o *projections.Order, w *projections.Work, to func(*Attempt)) {
+			tell := func(o *projections.Order, w *projections.Work, to func(Attempt)) {
 				if w != nil {
 					t := task{side: s, order: o, step: &o.Steps[place], def: &flow.Steps[place]}
-					to(&Attempt{t.ask(topics), place, w})
+					to(Attempt{t.ask(topics), place, w})
 				}
 			}
 			tell(before, was, ended)

@@ -49,3 +49,18 @@ steps:
 		}
 	}
 }
+
+// Each decision tells which attempts began and ended with it, of every order: that takes no
+// memory.
+func TestTellingOfAttemptsTakesNoMemory(t *testing.T) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	flow := parseFlow(t, "{workflow: both, steps: [{name: a, agent: one, after: []}, {name: b, agent: two, after: []}]}")
+	running := projections.Work{State: projections.Running, Attempt: 1}
+	order := &projections.Order{ID: "o-1", Steps: []projections.Step{{Name: "a", Work: running}, {Name: "b", Work: running}}}
+	told := 0
+	tell := func(at Attempt) { told += at.Work.Attempt }
+	if n := testing.AllocsPerRun(100, func() { UnderWay(&topics, flow, order, tell) }); n > 0 || told == 0 {
+		t.Errorf("%d attempts were told of, with %v allocations each time", told, n)
+	}
+}

@@ -99,7 +99,7 @@ func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool 
 		return false
 	}
 	others := w.Out() + l.away.topics[ask.Topic].len()
-	decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(own *decide.Attempt) {
+	decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(own decide.Attempt) {
 		if own.Topic == ask.Topic {
 			others--
 		}
@@ -117,24 +117,26 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	a, now := &l.agents, l.time.Wall()
 	clear(a.granted)
 	l.stepsAside(d.Order)
-	d.Moves(l.topics, before, func(was *decide.Attempt) { l.ended(before, was, now) }, func(is *decide.Attempt) {
-		if cut(d.Order, is) {
+	d.Moves(l.topics, before, func(was decide.Attempt) { l.ended(before, &was, now) }, func(is decide.Attempt) {
+		which := attemptOf(d.Order, &is)
+		if cut(d.Order, &is) {
 			if a.left == nil {
 				a.left = make(map[attempt]time.Time)
 			}
-			a.left[attemptOf(d.Order, is)] = now
+			a.left[which] = now
 		}
-		a.window(l, is.Topic).Asked(is.Operation, is.Timeout, a.asked(d.Order, is), now)
+		asked, _ := a.asked(which, &is)
+		a.window(l, is.Topic).Asked(is.Operation, is.Timeout, asked, now)
 	})
 }
 
-// asked is when the agent was asked; too early where the order's deadline cut the timeout,
-// and another lane asked.
-func (a *agents) asked(o *projections.Order, at *decide.Attempt) time.Time {
-	if left, known := a.left[attemptOf(o, at)]; known {
-		return left
+// asked is when the agent was asked, and says whether the lane noted that; too early where
+// it did not, and the order's deadline cut the timeout.
+func (a *agents) asked(which attempt, at *decide.Attempt) (asked time.Time, noted bool) {
+	if asked, noted = a.left[which]; !noted {
+		asked = at.Work.CompleteBy.Add(-at.Timeout)
 	}
-	return at.Work.CompleteBy.Add(-at.Timeout)
+	return asked, noted
 }
 
 // cut says that the order's deadline may have cut the timeout.
@@ -147,15 +149,15 @@ func attemptOf(o *projections.Order, at *decide.Attempt) attempt {
 // ended tells a window of an attempt that is not under way any more.
 func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
 	a, w := &l.agents, l.agents.window(l, at.Topic)
-	which, asked := attemptOf(o, at), a.asked(o, at)
-	_, left := a.left[which]
+	which, short := attemptOf(o, at), cut(o, at)
+	asked, noted := a.asked(which, at)
 	delete(a.left, which)
-	known := left || !cut(o, at) // else nobody knows when it was asked
+	known := noted || !short // else nobody knows when it was asked
 	switch in := a.input; {
 	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == at.Undo && in.Reply.Attempt == at.Work.Attempt && known:
 		w.Answered(at.Operation, at.Timeout, in.Reply.Status == events.ReplyCompleted, asked, a.committed(asked), in.Record.Written, now)
 	case in == nil && !at.Work.Ends().After(now):
-		if cut(o, at) { // it had less time than its workflow gives it: that says nothing of the agent
+		if short { // it had less time than its workflow gives it: that says nothing of the agent
 			w.Ended(at.Operation, at.Timeout, asked)
 		} else {
 			w.Expired(at.Operation, at.Timeout, asked, now)
@@ -248,8 +250,8 @@ func (l *Lane) inherit() error {
 		if o == nil {
 			continue
 		}
-		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at *decide.Attempt) {
-			if asked := a.asked(o, at); asked.Before(a.began) {
+		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at decide.Attempt) {
+			if asked, _ := a.asked(attemptOf(o, &at), &at); asked.Before(a.began) {
 				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -597,13 +596,16 @@ func (l *Lane) prepare(read []input) {
 	if len(l.early.commands) > 0 {
 		topics = append(topics, l.topics.Commands) // one of them may stray
 	}
-	for _, in := range slices.Concat(l.parked.inputs, read) {
-		if l.strays(&in) {
-			topics = append(topics, in.record.Topic) // it is forwarded there
-			continue
-		}
-		if to := in.Submission.ReplyTo; to != "" && l.format < events.CourierFormat && events.ValidTopic(to) && !l.topics.Owns(to) {
-			topics = append(topics, to)
+	for _, inputs := range [][]input{l.parked.inputs, read} {
+		for i := range inputs {
+			in := &inputs[i]
+			if l.strays(in) {
+				topics = append(topics, in.record.Topic) // it is forwarded there
+				continue
+			}
+			if to := in.Submission.ReplyTo; to != "" && l.format < events.CourierFormat && events.ValidTopic(to) && !l.topics.Owns(to) {
+				topics = append(topics, to)
+			}
 		}
 	}
 	if now := l.time.Timer(); now.Sub(l.learned) > time.Second {

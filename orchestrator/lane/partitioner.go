@@ -9,13 +9,14 @@ import (
 // Partitioner is Kafka's default: murmur2 of the key.
 type Partitioner struct {
 	keyed      kgo.TopicPartitioner
+	asks       *kgo.Record // of each id anew
 	partitions int
 }
 
 // NewPartitioner returns one for topics of so many partitions. It is not safe for
 // concurrent use.
 func NewPartitioner(partitions int32) Partitioner {
-	return Partitioner{kgo.StickyKeyPartitioner(nil).ForTopic(""), int(partitions)}
+	return Partitioner{kgo.StickyKeyPartitioner(nil).ForTopic(""), new(kgo.Record), int(partitions)}
 }
 
 // Anywhere says whether a record for topic may be in another partition than its key says,
@@ -27,5 +28,8 @@ func Anywhere(topics *events.Topics, topic string) bool {
 
 // Of returns the partition of an order.
 func (p Partitioner) Of(id []byte) int32 {
-	return int32(p.keyed.Partition(&kgo.Record{Key: id}, p.partitions))
+	p.asks.Key = id
+	partition := p.keyed.Partition(p.asks, p.partitions)
+	p.asks.Key = nil // it is a part of what was fetched
+	return int32(partition)
 }

@@ -104,7 +104,7 @@ func (w *still) Took(topic string) { w.took = append(w.took, topic) }
 
 // newLane returns a lane without Kafka for partition 5 of 12, and its world, which
 // knows the workflow order.
-func newLane(t *testing.T) (*Lane, *still) {
+func newLane(t testing.TB) (*Lane, *still) {
 	t.Helper()
 	w := &still{refuses: make(map[string]string), away: make(map[string]string), partitions: make(map[string]int32), found: math.MaxUint64}
 	w.flows.Add(parseFlow(t, orderFlow))
@@ -164,14 +164,14 @@ func (l *Lane) keys() (here, elsewhere string) {
 	return here, elsewhere
 }
 
-func parseFlow(t *testing.T, source string) *workflow.Workflow {
+func parseFlow(t testing.TB, source string) *workflow.Workflow {
 	t.Helper()
 	flow, err := workflow.Parse("workflow.yaml", []byte(source))
 	must(t, err)
 	return flow
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,64 @@
+package lane
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// BenchmarkBatch has a lane decide on whole orders of three steps, and fold them: 250 are
+// submitted in one batch, and answered in three others. What Kafka does is left out. An op is
+// one order.
+func BenchmarkBatch(b *testing.B) {
+	l, w := newLane(b)
+	w.flows.Add(parseFlow(b, "workflow: three\nsteps:\n  - {name: reserve, agent: inventory, undo: release}\n  - {name: charge, agent: payment, undo: refund}\n  - {name: ship, agent: shipping}\n"))
+	steps := []string{"reserve", "charge", "ship"}
+	offset, named, last := int64(0), 0, ""
+	record := func(topic, kind, key, value string) *kgo.Record {
+		r := typed(topic, kind, key, value)
+		offset++
+		r.Offset, r.Timestamp = offset, time.Now()
+		return r
+	}
+	commits := func(records []*kgo.Record) {
+		must(b, l.decide(records))
+		l.begin()
+		for _, r := range l.inflight.records {
+			offset++
+			r.Offset = offset
+		}
+		l.inflight.ended = l.time.Wall()
+		must(b, l.conclude(nil))
+	}
+	b.ReportAllocs()
+	for left := b.N; left > 0; {
+		b.StopTimer()
+		var keys []string
+		for len(keys) < min(PollRecords, left) {
+			named++
+			if key := fmt.Sprint("o-", named); l.byKey.Of([]byte(key)) == l.partition {
+				keys = append(keys, key)
+			}
+		}
+		var batches [4][]*kgo.Record
+		for _, key := range keys {
+			batches[0] = append(batches[0], record(l.topics.Orders, "", key, `{"workflow":"three","input":{"customer":"c-7"}}`))
+			for i, name := range steps {
+				batches[i+1] = append(batches[i+1], record(l.topics.Replies, "", key, fmt.Sprintf(`{"order":%q,"step":%q,"attempt":1,"status":"completed","output":{"id":"x-1"}}`, key, name)))
+			}
+		}
+		left, last = left-len(keys), keys[len(keys)-1]
+		b.StartTimer()
+		for _, records := range batches {
+			commits(records)
+		}
+	}
+	b.StopTimer()
+	if o, err := l.order(last); err != nil || o == nil || o.State != projections.Processed {
+		b.Fatalf("the last order is not done: %+v, %v", o, err)
+	}
+}
