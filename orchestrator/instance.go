@@ -260,18 +260,23 @@ func (i *Instance) tellBounds() {
 	}
 }
 
-// lane makes a lane for a partition.
-func (i *Instance) lane(p int32, state *projections.Partition) *lane.Lane {
+// laneConfig is that of all lanes, which share what agents and callers' own topics do.
+func (i *Instance) laneConfig() lane.Config {
 	bounds := make(map[string]int, len(i.cfg.AgentBounds))
 	for agent, most := range i.cfg.AgentBounds {
 		bounds[i.topics.Requests(agent)] = most
 	}
-	return lane.New(lane.Config{
+	return lane.Config{
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		AgentRate: i.cfg.AgentRate, AgentBounds: bounds,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
-	}, p, i.cluster.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
+	}
+}
+
+// lane makes a lane for a partition.
+func (i *Instance) lane(p int32, state *projections.Partition) *lane.Lane {
+	return lane.New(i.laneConfig(), p, i.cluster.Broker(p), &knowledge{i.catalogue, i.directory, i.upgrade, &i.added}, state, i.log.With("partition", p))
 }
 
 // reach waits until a broker answers, and returns the cluster's id.

@@ -238,6 +238,19 @@ func TestLanesThatGetNowhere(t *testing.T) {
 	}
 }
 
+// All lanes of an instance hear of each other's agents, and deliver to callers' own topics
+// within one bound: an agent that answers any of them is there, and busy.
+func TestLanesHearOfEachOthersAgents(t *testing.T) {
+	i := new(Instance)
+	one, other := i.laneConfig(), i.laneConfig()
+	if one.Signs == nil || one.Signs != other.Signs {
+		t.Error("each lane has signs of its own")
+	}
+	if one.Deliveries == nil || one.Deliveries != other.Deliveries {
+		t.Error("each lane delivers within a bound of its own")
+	}
+}
+
 func TestReadyAfterLanesThatGotNowhere(t *testing.T) {
 	for _, c := range []struct {
 		name     string
