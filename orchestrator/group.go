@@ -19,7 +19,7 @@ const (
 	// heartbeatEvery is how often a member asks the group whether something
 	// changed. Whoever gives a partition up and whoever gets it both learn of it
 	// so, and meanwhile nobody serves it.
-	heartbeatEvery = 250 * time.Millisecond
+	heartbeatEvery = 100 * time.Millisecond
 	// stopTimeout is how long an instance that was told to stop waits for Kafka,
 	// to commit what it has begun and to leave the group.
 	stopTimeout = 5 * time.Second
