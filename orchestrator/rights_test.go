@@ -134,12 +134,12 @@ type seesHanging struct {
 	first lane.Producer
 }
 
-func (b *seesHanging) Fence(ctx context.Context, slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
-	p, err := b.Broker.Fence(ctx, slot, unseen)
-	if slot == 0 {
-		b.first = p
+func (b *seesHanging) Fence(ctx context.Context, unseen func(lane.TopicPartition) bool, slots ...int) ([]lane.Producer, error) {
+	fenced, err := b.Broker.Fence(ctx, unseen, slots...)
+	if err == nil && slots[0] == 0 {
+		b.first = fenced[0]
 	}
-	return p, err
+	return fenced, err
 }
 
 func (b *seesHanging) Open(ctx context.Context, _ ...lane.TopicPartition) (open []lane.OpenTransaction, unseen []lane.TopicPartition, err error) {

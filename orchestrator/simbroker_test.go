@@ -35,7 +35,26 @@ func (b *simBroker) ask() error {
 	return nil
 }
 
-func (b *simBroker) Fence(_ context.Context, slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
+// Fence: what happens at the same time happens in any order.
+func (b *simBroker) Fence(_ context.Context, unseen func(lane.TopicPartition) bool, slots ...int) ([]lane.Producer, error) {
+	var failed error
+	all := make([]lane.Producer, len(slots))
+	for left := slices.Clone(slots); len(left) > 0; {
+		i := b.in.draw("init", 0, len(left)-1)
+		p, err := b.fence(left[i], unseen)
+		if err != nil {
+			failed = err
+		}
+		all[slices.Index(slots, left[i])] = p
+		left = slices.Delete(left, i, i+1)
+	}
+	if failed != nil {
+		return nil, failed
+	}
+	return all, nil
+}
+
+func (b *simBroker) fence(slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
 	b.in.step()
 	t := b.rings[b.in.partition][slot]
 	if t.ongoing {

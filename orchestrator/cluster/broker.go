@@ -52,8 +52,25 @@ type broker struct {
 	partition int32
 }
 
-func (k *broker) Fence(ctx context.Context, slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
-	return NewProducer(ctx, k.opts, k.topics, k.partition, slot, k.batch, unseen)
+func (k *broker) Fence(ctx context.Context, unseen func(lane.TopicPartition) bool, slots ...int) ([]lane.Producer, error) {
+	all, failed := make([]lane.Producer, len(slots)), make([]error, len(slots))
+	var fencing sync.WaitGroup
+	for i, slot := range slots {
+		fencing.Go(func() { all[i], failed[i] = NewProducer(ctx, k.opts, k.topics, k.partition, slot, k.batch, unseen) })
+	}
+	fencing.Wait()
+	for _, err := range failed {
+		if err == nil {
+			continue
+		}
+		for i := range all {
+			if failed[i] == nil {
+				all[i].Close()
+			}
+		}
+		return nil, err
+	}
+	return all, nil
 }
 
 // fetchAtOnce is what a reader takes of a partition at a time, compressed: in

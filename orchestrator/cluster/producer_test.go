@@ -153,3 +153,32 @@ func TestACommitWithoutALeader(t *testing.T) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+// Slots that are fenced at the same time have each their own producer. If one cannot be, a
+// lane has none of them: it would write on slots that somebody else may claim over.
+func TestSlotsAreFencedTogether(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	k := reached(t, b, topics)
+	all, err := k.Fence(t.Context(), seesAll, 3, 1, 2)
+	must(t, err)
+	for i, slot := range []int{3, 1, 2} {
+		if name := all[i].(*producer).name; name != TransactionalID(topics, 0, slot) {
+			t.Errorf("slot %d has the producer %s", slot, name)
+		}
+		all[i].Close()
+	}
+	b.Fake.ControlKey(int16(kmsg.InitProducerID), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		asked := q.(*kmsg.InitProducerIDRequest)
+		if *asked.TransactionalID != TransactionalID(topics, 0, 2) {
+			return nil, nil, false
+		}
+		refused := asked.ResponseKind().(*kmsg.InitProducerIDResponse)
+		refused.ErrorCode = kerr.TransactionalIDAuthorizationFailed.Code
+		return refused, nil, true
+	})
+	if all, err := k.Fence(t.Context(), seesAll, 3, 1, 2); !errors.Is(err, kerr.TransactionalIDAuthorizationFailed) || all != nil {
+		t.Errorf("with a slot that cannot be fenced: %v, %v", all, err)
+	}
+}

@@ -35,13 +35,15 @@ func reached(t *testing.T, b *kafka.Broker, topics *events.Topics) lane.Broker {
 	return New(b.Client(t), topics, []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, func(string) (int, bool) { return 0, false }).Broker(0)
 }
 
+func seesAll(lane.TopicPartition) bool { return false }
+
 // fenced is the producer of a slot.
 func fenced(t *testing.T, k lane.Broker, slot int) *producer {
 	t.Helper()
-	p, err := k.Fence(t.Context(), slot, func(lane.TopicPartition) bool { return false })
+	all, err := k.Fence(t.Context(), seesAll, slot)
 	must(t, err)
-	t.Cleanup(p.Close)
-	return p.(*producer)
+	t.Cleanup(all[0].Close)
+	return all[0].(*producer)
 }
 
 func record(topic string) *kgo.Record { return &kgo.Record{Topic: topic, Value: []byte("{}")} }

@@ -13,11 +13,12 @@ import (
 // Broker is all that a lane asks of Kafka, for its partition. Simulations put
 // another in its place.
 type Broker interface {
-	// Fence initialises the producer id of a slot. That fences whoever had it,
-	// and completes or aborts the transaction that it has open. Unseen says at any time
-	// where the producer must not write: an alert or a dead letter goes to another
+	// Fence initialises the producer ids of slots, all at the same time. That fences whoever
+	// had them, and completes or aborts the transactions that they have open. The producers
+	// are in the order of the slots; on an error there are none, whatever was fenced. Unseen
+	// says at any time where they must not write: an alert or a dead letter goes to another
 	// partition of its topic then, and anything else fails its commit.
-	Fence(ctx context.Context, slot int, unseen func(TopicPartition) bool) (Producer, error)
+	Fence(ctx context.Context, unseen func(TopicPartition) bool, slots ...int) ([]Producer, error)
 	// Read opens a reader of a partition of whatever topics, which reads nothing
 	// before it is told from where. Readers of the committed records see no others.
 	Read(partition int32, committed bool) (Reader, error)

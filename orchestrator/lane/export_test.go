@@ -51,11 +51,12 @@ func (l *Lane) Passes() (slot int) {
 }
 
 // Fences makes the lane the owner of a slot, Claims of the partition.
-func (l *Lane) Fences(ctx context.Context, slot int) (err error) {
+func (l *Lane) Fences(ctx context.Context, slot int) error {
 	if l.producers == nil {
 		l.producers = &producers{}
 	}
-	l.producers.ring[slot], err = l.broker.Fence(ctx, slot, l.unseen.has)
+	fenced, err := l.broker.Fence(ctx, l.unseen.has, slot)
+	copy(l.producers.ring[slot:], fenced)
 	return err
 }
 func (l *Lane) FencesAll(ctx context.Context) error { return l.fence(ctx) }

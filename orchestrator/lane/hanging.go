@@ -208,8 +208,8 @@ func (l *Lane) endHanging(ctx context.Context, t OpenTransaction, commit bool) e
 		return err
 	}
 	l.tellEnded(t, commit)
-	// All of them again, in order: another may have initialised the others since, and
-	// whoever initialises slot 0 alone could claim beside it.
+	// All of them again, the first before the others: another may have initialised those
+	// since, and whoever initialises slot 0 alone could claim beside it.
 	return l.fence(ctx)
 }
 

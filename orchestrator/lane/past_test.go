@@ -27,6 +27,7 @@ type logs struct {
 	powerless bool                     // the lane may write no markers
 	ended     []string                 // what was ended, and how
 	fenced    []int
+	fences    [][]int // the same, as they were asked for
 }
 
 func (b *logs) Everywhere(context.Context) (open []OpenTransaction, unseen []TopicPartition, silent, err error) {
@@ -73,9 +74,13 @@ func (b *logs) Finish(_ context.Context, t OpenTransaction, commit bool) error {
 	return nil
 }
 
-func (b *logs) Fence(_ context.Context, slot int, _ func(TopicPartition) bool) (Producer, error) {
-	b.fenced = append(b.fenced, slot)
-	return &resting{}, nil
+func (b *logs) Fence(_ context.Context, _ func(TopicPartition) bool, slots ...int) (all []Producer, err error) {
+	b.fenced = append(b.fenced, slots...)
+	b.fences = append(b.fences, slots)
+	for range slots {
+		all = append(all, &resting{})
+	}
+	return all, nil
 }
 
 // add appends records to a partition.
@@ -340,6 +345,21 @@ func TestACommitAfterALostConnection(t *testing.T) {
 		err := l.Commit(ended, newBatch())
 		if n := l.producers.ring[0].(*resting).commits; (err == nil) != c.commits || (n == 1) != c.commits {
 			t.Errorf("%+v: %d commits, %v", c, n, err)
+		}
+	}
+}
+
+// A takeover comes to the other slots only behind the first: else it could claim, and an
+// owner that took all slots between would still write on the others.
+func TestTheFirstSlotIsFencedFirst(t *testing.T) {
+	l, b := newLogs(t)
+	must(t, l.fence(t.Context()))
+	if len(b.fences) != 2 || !slices.Equal(b.fences[0], []int{0}) || !slices.Equal(b.fences[1], []int{1, 2, 3}) {
+		t.Errorf("fenced are %v", b.fences)
+	}
+	for slot, p := range l.producers.ring {
+		if p == nil {
+			t.Errorf("slot %d has no producer", slot)
 		}
 	}
 }

@@ -21,11 +21,13 @@ const catchUpPatience = 30 * time.Second
 
 // TakeOver makes this instance the owner of the partition (V6, S6):
 //
-//  1. It fences the former owner on every producer slot, in order.
-//     Transactions that hang are ended, and the workflows are read to their end.
-//  2. It commits a claim on slot 0. The inits of two instances can interleave;
-//     only the last to initialise slot 0 can claim, and whoever writes on any
-//     slot does so before a successor initialises it, so before its claim.
+//  1. It fences the former owner on every producer slot: on slot 0, and then on the
+//     others, in whatever order. Transactions that hang are ended, and the workflows are
+//     read to their end.
+//  2. It commits a claim on slot 0. The inits of two instances can interleave; only the
+//     last to initialise slot 0 can claim. Who claimed before had all slots by then, so a
+//     successor, which comes to the others only behind slot 0, takes each from it before
+//     its own claim, and nothing is written there any more.
 //  3. It reads the journal until it meets its own claim. All that former
 //     owners committed lies before it. The end of the journal is never taken
 //     from the last stable offset, which lags behind what is committed.
@@ -125,18 +127,21 @@ func (l *Lane) reader(topic string) Reader {
 	return l.inputs
 }
 
-// fence makes the lane the owner of every slot, in order.
+// others are all slots but the first.
+var others = []int{1, 2, 3}
+
+// fence makes the lane the owner of every slot: of the first before the others.
 func (l *Lane) fence(ctx context.Context) error {
 	if l.producers != nil {
 		l.producers.close()
 	}
 	l.producers = &producers{}
-	for slot := range l.producers.ring {
-		p, err := l.broker.Fence(ctx, slot, l.unseen.has)
+	for _, slots := range [...][]int{{0}, others} {
+		fenced, err := l.broker.Fence(ctx, l.unseen.has, slots...)
 		if err != nil {
 			return err
 		}
-		l.producers.ring[slot] = p
+		copy(l.producers.ring[slots[0]:], fenced)
 	}
 	return nil
 }
