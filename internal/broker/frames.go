@@ -1,9 +1,9 @@
 package broker
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 
@@ -29,16 +29,16 @@ func (f frames) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &framed{Conn: c, flush: f.flush, log: f.log}, nil
+	return &framed{Conn: c, in: bufio.NewReader(c), flush: f.flush, log: f.log}, nil
 }
 
 // framed is a connection that ends where a frame begins which cannot be a request.
 type framed struct {
 	net.Conn
+	in    *bufio.Reader // a frame is read in parts, and each of the connection would be a call of the system
 	flush *flusher
 	log   *slog.Logger
-	head  []byte // of the frame, as far as it was not read
-	left  int    // bytes of the frame behind its head
+	left  int // bytes of the frame
 }
 
 // Write sends an answer, when all that was written before it is on the disk. It
@@ -52,41 +52,36 @@ func (c *framed) Write(answer []byte) (int, error) {
 	return c.Conn.Write(answer)
 }
 
-// Read reads no further than to the end of a frame.
+// Read returns nothing of what is behind the end of a frame.
 func (c *framed) Read(p []byte) (int, error) {
-	if len(c.head) == 0 && c.left == 0 {
+	if c.left == 0 {
 		if err := c.next(); err != nil {
 			return 0, err
 		}
 	}
-	if len(c.head) > 0 {
-		n := copy(p, c.head)
-		c.head = c.head[n:]
-		return n, nil
-	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	n, err := c.in.Read(p[:min(len(p), c.left)])
 	c.left -= n
 	return n, err
 }
 
-// next reads the head of a frame: its length, and which request it is.
+// next looks at the head of a frame: its length, and which request it is.
 func (c *framed) next() error {
 	const length, key = 4, 2
-	head := make([]byte, length+key)
-	if _, err := io.ReadFull(c.Conn, head[:length]); err != nil {
+	head, err := c.in.Peek(length)
+	if err != nil {
 		return err
 	}
 	size := binary.BigEndian.Uint32(head)
 	if size < key || size > maxRequest {
 		return c.refuse(fmt.Errorf("a request of %d bytes; at most %d are taken", size, maxRequest))
 	}
-	if _, err := io.ReadFull(c.Conn, head[length:]); err != nil {
+	if head, err = c.in.Peek(length + key); err != nil {
 		return err
 	}
 	if k := int16(binary.BigEndian.Uint16(head[length:])); kmsg.RequestForKey(k) == nil {
 		return c.refuse(fmt.Errorf("a request of the unknown kind %d", k))
 	}
-	c.head, c.left = head, int(size)-key
+	c.left = length + int(size)
 	return nil
 }
 
