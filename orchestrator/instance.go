@@ -120,6 +120,7 @@ type Instance struct {
 
 	deliveries lane.Deliveries
 	signs      window.Signs
+	turns      lane.Turns
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -267,7 +268,7 @@ func (i *Instance) laneConfig() lane.Config {
 		bounds[i.topics.Requests(agent)] = most
 	}
 	return lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		AgentRate: i.cfg.AgentRate, AgentBounds: bounds,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},

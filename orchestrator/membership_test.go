@@ -249,6 +249,9 @@ func TestLanesHearOfEachOthersAgents(t *testing.T) {
 	if one.Deliveries == nil || one.Deliveries != other.Deliveries {
 		t.Error("each lane delivers within a bound of its own")
 	}
+	if one.Turns == nil || one.Turns != other.Turns {
+		t.Error("each lane commits in turns of its own")
+	}
 }
 
 func TestReadyAfterLanesThatGotNowhere(t *testing.T) {

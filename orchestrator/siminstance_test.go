@@ -316,6 +316,7 @@ type simBeside struct {
 	*process
 	ctx        context.Context //nolint:containedctx // it ends with serve
 	ahead      kgo.Fetches     // was fetched while the lane did something else
+	awaits     bool            // its turn
 	committing *process
 	outcome    error
 	done       bool // the commit has an outcome
@@ -338,6 +339,12 @@ func (b *simBeside) kill() {
 // others are the coroutines that may go on.
 func (b *simBeside) others() []*process {
 	return slices.DeleteFunc(append([]*process{b.committing, b.asking, b.watching}, b.carrying...), func(p *process) bool { return p == nil || p.ended })
+}
+
+// Turn: others may be before it, for any time.
+func (b *simBeside) Turn() bool {
+	b.awaits = !b.calm && b.flip("turn")
+	return !b.awaits
 }
 
 func (b *simBeside) Commit(batch *lane.Batch) {
@@ -385,6 +392,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	if b.committing != nil && b.done {
 		may = append(may, lane.Committed)
 	}
+	if b.awaits {
+		may = append(may, lane.Turned)
+	}
 	if b.told != nil {
 		may = append(may, lane.Told)
 	}
@@ -423,6 +433,9 @@ func (b *simBeside) Next(w lane.Wanted) lane.Happened {
 	switch what {
 	case lane.Committed:
 		h.Err, b.committing = b.outcome, nil
+	case lane.Turned:
+		b.count.happened("a lane waited for its turn to commit")
+		b.awaits = false
 	case lane.Fetched:
 		h.Fetches, b.ahead = b.ahead, nil
 		b.poison(h.Fetches.Records())

@@ -101,7 +101,7 @@ var befalls = []string{
 	"a late request arrived", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
-	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
+	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
 	"an event in format 1", "an event in format 2", "an event in format 3",
 	"a step waited until its agent had room", "an attempt did not count",

@@ -33,6 +33,7 @@ func (c *succeeding) Commit(b *Batch) {
 func (*succeeding) Deliver(*Delivery) {}
 func (*succeeding) Confirm([]int64)   {}
 func (*succeeding) AskOrders()        {}
+func (*succeeding) Turn() bool        { return true }
 func (c *succeeding) Ask()            { c.first = append(c.first, Happened{What: Told}, Happened{What: Ticked}) }
 
 func (c *succeeding) Next(w Wanted) Happened {

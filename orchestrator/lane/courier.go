@@ -486,12 +486,18 @@ func (c *courier) settled(topic string, next int64, now time.Time) {
 // tell puts into the batch what was delivered, if there is a batch, or it is time.
 func (l *Lane) tell(now bool) {
 	c := &l.courier
-	if c.delivered == nil || !now && l.current.empty() && l.time.Timer().Sub(c.since) < deliveredEvery {
+	if c.delivered == nil || !now && l.current.empty() && !l.tells() {
 		return
 	}
 	e := events.Event{Type: events.PartitionDelivered, At: l.time.Wall(), Delivered: c.delivered}
 	l.current.add(l.laneEvent(&e, fmt.Sprintf("delivered/%d", l.transaction+1)))
 	l.current.delivered, c.delivered = c.delivered, nil
+}
+
+// tells says whether it is time for a batch that tells of nothing else.
+func (l *Lane) tells() bool {
+	c := &l.courier
+	return c.delivered != nil && l.time.Timer().Sub(c.since) >= deliveredEvery
 }
 
 // again has all topics looked at that wait.

@@ -34,6 +34,7 @@ func (r *round) Ask()                  {}
 func (r *round) Next(Wanted) Happened  { panic("nobody waits") }
 func (r *round) Confirm(last []int64)  { r.confirms = last }
 func (*round) AskOrders()              {}
+func (*round) Turn() bool              { return true }
 func (r *round) Deliver(d *Delivery)   { r.deliveries = append(r.deliveries, d) }
 func (r *round) pass(d time.Duration)  { r.wall, r.timer = r.wall.Add(d), r.timer.Add(d) }
 func (r *round) owes(to string, n int) { r.Helper(); r.decides(to, n); r.commits(); r.confirmed() }

@@ -45,6 +45,7 @@ func (s *asked) Commit(*Batch)   {}
 func (*asked) Deliver(*Delivery) {}
 func (*asked) Confirm([]int64)   {}
 func (*asked) AskOrders()        {}
+func (*asked) Turn() bool        { return true }
 func (s *asked) Ask()            { s.n++ }
 func (s *asked) Next(w Wanted) Happened {
 	if s.steps[0].What == Idle && !w.Look {

@@ -98,6 +98,7 @@ func (c *choosy) Ask()            {}
 
 func (*choosy) Confirm([]int64)   {}
 func (*choosy) AskOrders()        {}
+func (*choosy) Turn() bool        { return true }
 func (*choosy) Deliver(*Delivery) {}
 
 func (c *choosy) Next(w Wanted) Happened {

@@ -56,6 +56,8 @@ type Config struct {
 	// Signs are those that agents give to any lane of an instance; nil if it has this lane
 	// alone.
 	Signs *window.Signs
+	// Turns are those of all lanes of an instance; nil if it has this lane alone.
+	Turns *Turns
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
 	// hangs.
 	SuperviseEvery, WatchEvery time.Duration
@@ -110,6 +112,7 @@ type Lane struct {
 	current  *Batch // being decided
 	inflight *Batch // being committed, nil if none
 
+	turn   turnState
 	look   bool // at the deadlines: it is time, or there was more than one look brings
 	due    due
 	asking bool // Kafka, where the replies end
@@ -162,6 +165,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	if l.cfg.Signs == nil {
 		l.cfg.Signs = new(window.Signs)
 	}
+	if l.cfg.Turns == nil {
+		l.cfg.Turns = new(Turns)
+	}
 	l.cfg.AgentRate = cmp.Or(l.cfg.AgentRate, DefaultAgentRate)
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.agents = agents{windows: make(map[string]*window.Window), granted: make(map[string]int), expired: make(map[attempt]lost)}
@@ -181,6 +187,15 @@ func (l *Lane) OrdersRead() int64 { return l.read.Load() }
 func (l *Lane) Busy() bool {
 	return l.courier.busy() || l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || len(l.behind) > 0 || l.asking || l.due.asks
 }
+
+// turnState is whether it is the lane's turn to commit.
+type turnState int
+
+const (
+	notAsked turnState = iota
+	awaited
+	granted
+)
 
 // Batch is what becomes one transaction.
 type Batch struct {
@@ -229,6 +244,21 @@ func (b *Batch) add(records ...*kgo.Record) {
 	b.records = append(b.records, records...)
 }
 
+// itsTurn says whether there is anything to commit, none is under way, and it is the lane's
+// turn, for which it asks then.
+func (l *Lane) itsTurn(b Beside) bool {
+	if l.inflight != nil || l.current.empty() && !l.tells() {
+		return false
+	}
+	if l.turn == notAsked {
+		l.turn = awaited
+		if b.Turn() {
+			l.turn = granted
+		}
+	}
+	return l.turn == granted
+}
+
 // begin makes what was decided the batch to commit, unless one is under way or
 // nothing was decided.
 func (l *Lane) begin() bool {
@@ -239,6 +269,7 @@ func (l *Lane) begin() bool {
 	if l.current.empty() {
 		return false
 	}
+	l.turn = notAsked
 	l.inflight, l.current = l.current, newBatch()
 	l.inflight.began = l.reading()
 	l.seal(l.inflight)

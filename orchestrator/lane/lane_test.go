@@ -260,6 +260,7 @@ func (s *replayed) Commit(b *Batch) {
 func (*replayed) Deliver(*Delivery) {}
 func (*replayed) Confirm([]int64)   {}
 func (*replayed) AskOrders()        {}
+func (*replayed) Turn() bool        { return true }
 func (*replayed) Ask()              {}
 
 func (s *replayed) Next(Wanted) Happened {
@@ -463,6 +464,7 @@ func (s *scripted) Commit(*Batch)   {}
 func (*scripted) Deliver(*Delivery) {}
 func (*scripted) Confirm([]int64)   {}
 func (*scripted) AskOrders()        {}
+func (*scripted) Turn() bool        { return true }
 func (s *scripted) Ask()            {}
 func (s *scripted) Next(Wanted) Happened {
 	h := (*s)[0]

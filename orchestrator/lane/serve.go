@@ -12,7 +12,10 @@ import (
 // batch is committed, time passes, and somebody watches that nothing hangs.
 // Simulations put another in its place.
 type Beside interface {
-	// Commit begins to commit a batch. The one before has ended.
+	// Turn asks for the lane's turn to commit, and says whether it has it at once. Else
+	// [Turned] follows. The turn before was used.
+	Turn() bool
+	// Commit begins to commit a batch, which ends the lane's turn. The one before has ended.
 	Commit(b *Batch)
 	// Ask begins to ask Kafka what [Lane.Ask] does. The question before was answered.
 	Ask()
@@ -26,8 +29,8 @@ type Beside interface {
 	Next(w Wanted) Happened
 }
 
-// Wanted is what a lane waits for. It always hears how a commit ended, that it
-// is time to look at the deadlines, and that something hangs.
+// Wanted is what a lane waits for. It always hears how a commit ended, that it is its
+// turn, that it is time to look at the deadlines, and that something hangs.
 type Wanted struct {
 	Inputs   bool            // the batch has room
 	Look     bool            // at the deadlines, if nothing else is there
@@ -52,6 +55,7 @@ type Happening int
 // What a lane hears of.
 const (
 	Fetched    Happening = iota // inputs were fetched
+	Turned                      // it is the lane's turn to commit
 	Committed                   // a commit ended
 	Told                        // Kafka was asked, and said something or failed
 	OrdersTold                  // Kafka was asked of the orders, and said something or failed
@@ -75,13 +79,14 @@ func (l *Lane) Serve(ctx context.Context) error {
 
 	b := &goroutines{
 		ctx: ctx, inputs: make(chan kgo.Fetches), hung: make(chan error),
-		batches: make(chan *Batch), committed: make(chan error, 1),
+		batches: make(chan commit), committed: make(chan error, 1),
 		happened: make(chan Happened), lane: l,
 		tick: time.NewTicker(l.cfg.SuperviseEvery), opens: time.NewTimer(time.Hour),
 	}
 	defer b.tick.Stop()
 	defer b.opens.Stop()
 	defer close(b.batches)
+	defer func() { b.turn.End(false) }()
 	begun, orders := make(chan kgo.Fetches), make(chan kgo.Fetches)
 	running.Go(func() { poll(ctx, l.inputs, begun) })
 	running.Go(func() { poll(ctx, l.orders, orders) })
@@ -95,8 +100,10 @@ func (l *Lane) Serve(ctx context.Context) error {
 		}
 	})
 	running.Go(func() {
-		for batch := range b.batches {
-			b.committed <- l.Commit(ctx, batch)
+		for c := range b.batches {
+			err := l.Commit(ctx, c.Batch)
+			c.turn.End(err == nil)
+			b.committed <- err
 		}
 	})
 	b.begin = func(does func() Happened) {
@@ -155,7 +162,9 @@ func begunFirst(ctx context.Context, begun, orders <-chan kgo.Fetches, to chan<-
 type goroutines struct {
 	ctx       context.Context //nolint:containedctx // it ends with serve, as they do
 	inputs    chan kgo.Fetches
-	batches   chan *Batch
+	turn      *Turn           // the last that the lane asked for
+	turned    <-chan struct{} // what closes it, if the lane waits for that
+	batches   chan commit
 	committed chan error
 	lane      *Lane
 	begin     func(does func() Happened) // does it, beside all else
@@ -167,7 +176,24 @@ type goroutines struct {
 
 var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (g *goroutines) Commit(b *Batch) { g.batches <- b }
+// commit is a batch, and the turn in which it is committed.
+type commit struct {
+	*Batch
+	turn *Turn
+}
+
+func (g *goroutines) Turn() bool {
+	g.turn = g.lane.cfg.Turns.Ask()
+	select {
+	case <-g.turn.granted:
+		return true
+	default:
+		g.turned = g.turn.granted
+		return false
+	}
+}
+
+func (g *goroutines) Commit(b *Batch) { g.batches <- commit{b, g.turn} }
 
 func (g *goroutines) Ask() {
 	g.begin(func() Happened { return g.lane.Ask(g.ctx) })
@@ -204,6 +230,9 @@ func (g *goroutines) Next(w Wanted) Happened {
 	select {
 	case fetches := <-inputs:
 		return Happened{What: Fetched, Fetches: fetches}
+	case <-g.turned:
+		g.turned = nil
+		return Happened{What: Turned}
 	case err := <-g.committed:
 		return Happened{What: Committed, Err: err}
 	case h := <-g.happened:
@@ -229,7 +258,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 	l.current.moved = l.halves.unproven(l.time.Timer()) // a batch before that of the suspect
 	for {
 		l.look = l.look || l.fair()
-		if ctx.Err() == nil && l.begin() {
+		if ctx.Err() == nil && l.itsTurn(b) && l.begin() {
 			b.Commit(l.inflight)
 			// Inputs could fill every batch: what has expired goes first.
 			if l.look {
@@ -262,6 +291,8 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 				return l.unreadable(failed[0])
 			}
 			err = l.decide(h.Fetches.Records(), unread...)
+		case Turned:
+			l.turn = granted
 		case Committed:
 			err = l.conclude(h.Err)
 		case Told:
@@ -292,7 +323,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		case Stopped:
 			if l.current.empty() {
 				l.tell(true)
-				if l.keepPosition(0); l.begin() {
+				if l.keepPosition(0); l.begin() { // no turn is waited for
 					b.Commit(l.inflight)
 					continue
 				}

@@ -2,6 +2,8 @@ package lane
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,4 +110,87 @@ func TestWhatWasBegunGoesFirst(t *testing.T) {
 			t.Errorf("submissions came at %v", turns)
 		}
 	})
+}
+
+// A lane commits in its turn, and what it decides until then is in the same batch. It asks
+// once for each.
+func TestALaneCommitsInItsTurn(t *testing.T) {
+	l, _ := newLane(t)
+	var happens scripted
+	for i := 0; len(happens) < 3; i++ {
+		id := fmt.Sprint("o-", i)
+		if l.byKey.Of([]byte(id)) == l.partition {
+			happens = append(happens, Happened{What: Fetched, Fetches: brought(typed(l.topics.Orders, "", id, `{"workflow":"order"}`))})
+		}
+	}
+	b := &inTurn{scripted: append(slices.Clone(happens[:2]), Happened{What: Turned}, happens[2], Happened{What: Committed}, Happened{What: Stopped})}
+	must(t, l.Run(t.Context(), b))
+	if b.asked != 2 || len(b.batches) != 1 || len(b.batches[0].orders) != 2 {
+		t.Errorf("it asked %d times, and committed %d batches", b.asked, len(b.batches))
+	}
+}
+
+// inTurn is a script in which others go first.
+type inTurn struct {
+	scripted
+	asked   int
+	batches []*Batch
+}
+
+func (b *inTurn) Turn() bool          { b.asked++; return false }
+func (b *inTurn) Commit(batch *Batch) { b.batches = append(b.batches, batch) }
+
+// Lanes of an instance take turns, and none that stops waits for one.
+func TestLanesTakeTurns(t *testing.T) {
+	for name, stops := range map[string]bool{"it has its turn": false, "it is told to stop": true} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := newLogs(t)
+			here, _ := l.keys()
+			l.inputs, l.orders = &inputs{}, &inputs{next: typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}
+			synctest.Test(t, func(t *testing.T) {
+				l.cfg.Turns, l.cfg.SuperviseEvery = new(Turns), time.Hour
+				p := slow{&resting{has: Transaction{0, 7}}, make(chan struct{}), make(chan struct{})}
+				close(p.goesOn)
+				l.producers.ring[0] = p
+				l.time.Pause = func(ctx context.Context, _ time.Duration) bool { <-ctx.Done(); return false }
+				others := []*Turn{l.cfg.Turns.Ask(), l.cfg.Turns.Ask()}
+				for _, other := range others {
+					other.lends.Stop() // it has no end here
+				}
+				ended := make(chan error, 1)
+				ctx, stop := context.WithCancel(t.Context())
+				go func() { ended <- l.Serve(ctx) }()
+				began := func() bool {
+					synctest.Wait()
+					select {
+					case <-p.begun:
+						return true
+					default:
+						return false
+					}
+				}
+				if time.Sleep(time.Minute); began() {
+					t.Error("it commits though others have their turn")
+				}
+				if !stops {
+					if others[0].End(true); !began() {
+						t.Error("it does not commit in its turn")
+					}
+					if n := l.cfg.Turns.under; n != 1 {
+						t.Errorf("after its commit %d have their turn", n)
+					}
+				}
+				stop()
+				must(t, <-ended)
+				if stops == began() {
+					t.Errorf("it has committed: %t", !stops)
+				}
+				others[0].End(true)
+				others[1].End(true)
+				if l.cfg.Turns.under != 0 || len(l.cfg.Turns.waiting) != 0 {
+					t.Errorf("then %d have their turn, and %d wait", l.cfg.Turns.under, len(l.cfg.Turns.waiting))
+				}
+			})
+		})
+	}
 }

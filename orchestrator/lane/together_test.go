@@ -84,6 +84,7 @@ func (s *stopping) Commit(*Batch)   { s.pending = true; s.stop() }
 func (*stopping) Deliver(*Delivery) {}
 func (*stopping) Confirm([]int64)   {}
 func (*stopping) AskOrders()        {}
+func (*stopping) Turn() bool        { return true }
 func (*stopping) Ask()              {}
 func (s *stopping) Next(w Wanted) Happened {
 	s.wantedMore = s.wantedMore || w.Inputs && len(s.lane.rest) > 0

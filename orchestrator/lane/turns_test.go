@@ -1,0 +1,209 @@
+package lane
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// has says whether it is the lane's turn.
+func (turn *Turn) has() bool {
+	synctest.Wait()
+	select {
+	case <-turn.granted:
+		return true
+	default:
+		return false
+	}
+}
+
+// As many lanes commit at a time as may. The one that asked first goes next, and who ends
+// without its turn is in nobody's way.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		a, b, c, d, e := turns.Ask(), turns.Ask(), turns.Ask(), turns.Ask(), turns.Ask()
+		want := func(what string, has ...bool) {
+			t.Helper()
+			for i, turn := range []*Turn{a, b, c, d, e} {
+				if turn.has() != has[i] {
+					t.Errorf("%s: the turn of %d: %t", what, i, turn.has())
+				}
+			}
+		}
+		want("at once", true, true, false, false, false)
+		c.End(false)
+		want("one that waited stops", true, true, false, false, false)
+		b.End(true)
+		want("one has committed", true, true, false, true, false)
+		b.End(true)
+		want("and ends twice", true, true, false, true, false)
+		a.End(false)
+		want("one stops that has its turn", true, true, false, true, true)
+		d.End(true)
+		e.End(true)
+		if f := turns.Ask(); !f.has() || turns.under != 1 {
+			t.Errorf("one has its turn: %t, counted are %d", f.has(), turns.under)
+		}
+		(*Turn)(nil).End(true)
+	})
+}
+
+// A partition whose commit hangs keeps nobody waiting for long, and less where commits are
+// quick.
+func TestTurnsAreLentOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		commits := func(lanes int) int {
+			n, _ := crowd(&turns, time.Second, lanes, quick(10*time.Millisecond))
+			return n
+		}
+		alone := commits(1)
+		hangs, too, next := turns.Ask(), turns.Ask(), turns.Ask()
+		began := time.Now()
+		if <-next.granted; time.Since(began) != lentLeast {
+			t.Errorf("lent out after %s", time.Since(began))
+		}
+		next.End(true)
+		if n := commits(1); n < alone*3/4 {
+			t.Errorf("%d commits beside them instead of %d", n, alone)
+		}
+		hangs.End(true)
+		too.End(true)
+		if turns.under != 0 {
+			t.Errorf("then %d have their turn", turns.under)
+		}
+		crowd(&turns, time.Minute, 2, quick(time.Second))
+		a, b, next := turns.Ask(), turns.Ask(), turns.Ask()
+		began = time.Now()
+		if <-next.granted; time.Since(began) < 3*time.Second {
+			t.Errorf("where commits take a second, lent out after %s", time.Since(began))
+		}
+		for _, turn := range []*Turn{a, b, next} {
+			turn.End(true)
+		}
+	})
+}
+
+// As many commit at a time as are the quicker for it: nearly all lanes where Kafka takes
+// as long for one as for many, also if it is nearer to some of them, and two or three
+// where it works on one commit after the other.
+func TestTurnsAreTriedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		kafka func() turnsKafka
+		lanes int
+		least int // commits a second
+		most  int // at a time, on average
+	}{
+		"Kafka takes as long for many": {func() turnsKafka { return quick(10 * time.Millisecond) }, 64, 4_800, 100},
+		"some lanes are nearer":        {func() turnsKafka { return nearSome }, 64, 13_000, 100},
+		"few lanes":                    {func() turnsKafka { return quick(10 * time.Millisecond) }, 8, 500, 100},
+		"one commit after the other":   {oneByOne, 64, 450, 4},
+		"of few lanes":                 {oneByOne, 8, 450, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var turns Turns
+				kafka := c.kafka()
+				crowd(&turns, 20*time.Second, c.lanes, kafka)
+				commits, most := crowd(&turns, 20*time.Second, c.lanes, kafka)
+				if commits /= 20; commits < c.least || most > c.most {
+					t.Errorf("%d commits a second, %d at a time", commits, most)
+				}
+			})
+		})
+	}
+}
+
+// Where Kafka becomes as slow as many commit at a time, fewer do.
+func TestTurnsWhereKafkaBecomesSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		crowd(&turns, 20*time.Second, 64, quick(10*time.Millisecond))
+		before := turns.most()
+		kafka := oneByOne()
+		crowd(&turns, 20*time.Second, 64, kafka)
+		if _, most := crowd(&turns, 20*time.Second, 64, kafka); before < 32 || most > 4 {
+			t.Errorf("%d at a time, after %d", most, before)
+		}
+	})
+}
+
+// What was found out while many had much to commit is forgotten once nobody waits.
+func TestTurnsThatNobodyNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		crowd(&turns, 20*time.Second, 32, quick(10*time.Millisecond))
+		if turns.most() < 16 {
+			t.Fatalf("%d at a time", turns.most())
+		}
+		for range 100 {
+			time.Sleep(2 * time.Second)
+			turns.Ask().End(true)
+		}
+		if turns.more != 0 {
+			t.Errorf("after minutes at rest: %d more than at first", turns.more)
+		}
+	})
+}
+
+// turnsKafka takes a commit of a lane.
+type turnsKafka func(lane int)
+
+// quick takes about as long for each, however many there are.
+func quick(usual time.Duration) turnsKafka {
+	return func(int) { time.Sleep(usual/2 + rand.N(usual)) }
+}
+
+// nearSome takes a millisecond for a third of the lanes, and about ten for the others.
+func nearSome(lane int) {
+	if lane%3 == 0 {
+		time.Sleep(time.Millisecond)
+		return
+	}
+	time.Sleep(8*time.Millisecond + rand.N(4*time.Millisecond))
+}
+
+// oneByOne works on one commit at a time, for about two milliseconds.
+func oneByOne() turnsKafka {
+	one := make(chan struct{}, 1)
+	return func(int) {
+		time.Sleep(time.Millisecond)
+		one <- struct{}{}
+		time.Sleep(time.Millisecond + rand.N(2*time.Millisecond))
+		<-one
+	}
+}
+
+// crowd has lanes commit for some time that always have something to, and says how often they
+// did, and how many could at a time on average.
+func crowd(turns *Turns, during time.Duration, lanes int, kafka turnsKafka) (commits, most int) {
+	var (
+		running sync.WaitGroup
+		ended   atomic.Int64
+	)
+	began := time.Now()
+	for lane := range lanes {
+		running.Go(func() {
+			for time.Since(began) < during {
+				turn := turns.Ask()
+				<-turn.granted
+				kafka(lane)
+				turn.End(true)
+				ended.Add(1)
+			}
+		})
+	}
+	const looks = 100
+	for range looks {
+		time.Sleep(during / looks)
+		turns.mu.Lock()
+		most += turns.most()
+		turns.mu.Unlock()
+	}
+	running.Wait()
+	return int(ended.Load()), most / looks
+}
