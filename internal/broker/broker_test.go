@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func TestRestartKeepsRecords(t *testing.T) {
@@ -50,6 +51,24 @@ func TestSecondProcessIsKeptOut(t *testing.T) {
 	closeBroker(t, b)
 	closeBroker(t, b) // the second time is free
 	startBroker(t, Config{Dir: dir})
+}
+
+// Clients are not asked for their metrics, which nobody would read (KIP-714). All else is as
+// kfake speaks it.
+func TestNoTelemetry(t *testing.T) {
+	client := newClient(t, startBroker(t, Config{}).Addr())
+	defer client.Close()
+	spoken, err := kmsg.NewPtrApiVersionsRequest().RequestWith(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := make(map[kmsg.Key]bool)
+	for _, key := range spoken.ApiKeys {
+		has[kmsg.Key(key.ApiKey)] = true
+	}
+	if has[kmsg.GetTelemetrySubscriptions] || has[kmsg.PushTelemetry] || !has[kmsg.EndTxn] || !has[kmsg.ConsumerGroupHeartbeat] {
+		t.Errorf("it speaks %v", has)
+	}
 }
 
 func TestAddress(t *testing.T) {
