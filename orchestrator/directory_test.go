@@ -280,7 +280,7 @@ func TestTheRightToWrite(t *testing.T) {
 // That Kafka refuses a record for what it is, however often, says nothing of the others
 // for the same agent: the lane finds the one.
 func TestARecordThatIsRefused(t *testing.T) {
-	for _, err := range []error{kerr.InvalidRecord, kerr.PolicyViolation} {
+	for _, err := range []error{kerr.InvalidRecord, kerr.PolicyViolation, kerr.InvalidTimestamp} {
 		d, pass := newBooks(t)
 		d.know(queue, said{partitions: led(2)})
 		for range 3 {
@@ -295,9 +295,15 @@ func TestARecordThatIsRefused(t *testing.T) {
 // away. One order at a time is tried, after ever longer, and the agent is back with the first
 // record that is taken.
 func TestATopicThatRefusesEveryRecord(t *testing.T) {
+	for _, why := range []error{kerr.InvalidRecord, kerr.InvalidTimestamp} {
+		t.Run(why.Error(), func(t *testing.T) { refusesEveryRecord(t, why) })
+	}
+}
+
+func refusesEveryRecord(t *testing.T, why error) {
 	d, pass := newBooks(t)
 	d.know(queue, said{partitions: led(2)})
-	refused := func(order string) { d.Refused(at(queue), order, 1, true, kerr.InvalidRecord) }
+	refused := func(order string) { d.Refused(at(queue), order, 1, true, why) }
 	away := func(order string, want bool) {
 		t.Helper()
 		if why := d.Away(at(queue), order, 1); (why != "") != want || want && !strings.Contains(why, "every record") {

@@ -189,9 +189,10 @@ func TooLarge(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
-// Invalid says that Kafka does not take a record, or a batch, for what is in it.
+// Invalid says that Kafka does not take a record, or a batch, for what is in it, its time
+// included. (A batch that is corrupt kgo writes anew.)
 func Invalid(err error) bool {
-	return errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.PolicyViolation)
+	return errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTimestamp) || errors.Is(err, kerr.PolicyViolation)
 }
 
 // Absent says that there is no such topic, as far as a broker knows.

@@ -34,7 +34,7 @@ func TestRefusal(t *testing.T) {
 // What is refused for what it is, and not for where it goes, says nothing of the next
 // message; and among others it may have been one of them.
 func TestWhatAMessageIsRefusedFor(t *testing.T) {
-	for code, message := range map[*kerr.Error]bool{kerr.InvalidRecord: true, kerr.PolicyViolation: true, kerr.MessageTooLarge: true, kerr.TopicAuthorizationFailed: false} {
+	for code, message := range map[*kerr.Error]bool{kerr.InvalidRecord: true, kerr.InvalidTimestamp: true, kerr.PolicyViolation: true, kerr.MessageTooLarge: true, kerr.TopicAuthorizationFailed: false} {
 		t.Run(code.Message, func(t *testing.T) {
 			b, k := callers(t, "strict")
 			b.Fake.ControlKey(int16(kmsg.Produce), func(q kmsg.Request) (kmsg.Response, error, bool) {
