@@ -157,7 +157,8 @@ func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
 	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == at.Undo && in.Reply.Attempt == at.Work.Attempt && known:
 		w.Answered(at.Operation, at.Timeout, in.Reply.Status == events.ReplyCompleted, asked, a.committed(asked), in.Record.Written, now)
 	case in == nil && !at.Work.Ends().After(now):
-		if short { // it had less time than its workflow gives it: that says nothing of the agent
+		// It had less time than its workflow gives it, or none: that says nothing of the agent.
+		if short || a.committed(asked).After(at.Work.CompleteBy) {
 			w.Ended(at.Operation, at.Timeout, asked)
 		} else {
 			w.Expired(at.Operation, at.Timeout, asked, now)

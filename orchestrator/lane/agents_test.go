@@ -455,3 +455,36 @@ func TestALaneWaitsForTimeToMakeRoom(t *testing.T) {
 		}
 	})
 }
+
+// An agent is not silent that was asked when it was too late: the commit took its time, or
+// had to wait for its turn.
+func TestAnAgentThatIsAskedTooLate(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"in time": time.Second, "too late": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			l, w := newLane(t)
+			w.flows.Add(parseFlow(t, `
+workflow: quick
+steps:
+  - {name: charge, agent: payment, after: [], timeout: 2s}
+`))
+			now := time.Now()
+			l.time.Wall = func() time.Time { return events.Time(now) }
+			var records []*kgo.Record
+			for i := 0; len(records) < 5; i++ {
+				if id := fmt.Sprint("o-", i); l.byKey.Of([]byte(id)) == l.partition {
+					records = append(records, typed(l.topics.Orders, "", id, `{"workflow":"quick"}`))
+				}
+			}
+			must(t, l.decide(records))
+			now = now.Add(wait)
+			l.begin()
+			l.inflight.ended = l.time.Wall()
+			must(t, l.conclude(nil))
+			now = now.Add(4 * time.Second)
+			l.looks(t)
+			if away := l.agents.windows[l.topics.Requests("payment")].Away(); away != (wait < 2*time.Second) {
+				t.Errorf("the agent counts as away: %t", away)
+			}
+		})
+	}
+}

@@ -212,6 +212,12 @@ func (g *goroutines) Deliver(d *Delivery) {
 }
 
 func (g *goroutines) Next(w Wanted) Happened {
+	select {
+	case <-g.turned: // before all else: others wait for it
+		g.turned = nil
+		return Happened{What: Turned}
+	default:
+	}
 	inputs, look, stopping := g.inputs, always, g.ctx.Done()
 	if !w.Inputs {
 		inputs = nil
@@ -321,7 +327,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		case Hung:
 			err = h.Err
 		case Stopped:
-			if l.current.empty() {
+			if l.current.empty() || l.turn != notAsked {
 				l.tell(true)
 				if l.keepPosition(0); l.begin() { // no turn is waited for
 					b.Commit(l.inflight)

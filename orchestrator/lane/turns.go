@@ -14,11 +14,15 @@ const (
 	// more: in slices, in turn, each after those that were under way when it began.
 	countTurns, sliceTurns = 64, 16
 	// More may commit at a time if that ends more than pays of the commits a second that it
-	// could, and fewer if it ends less than wasted of them.
+	// could, and half as many if it ends less than wasted of them.
 	pays, wasted = 0.7, 0.4
-	// One fewer may, after so long in which nobody waited.
-	unneededAfter = time.Second
-	// A turn is lent out after so many times what commits take, and no sooner than lentLeast.
+	// What was found out is forgotten after so long in which nobody waited, and once one
+	// waited for too long.
+	turnsRest, tooLong = 5 * time.Second, time.Second
+	// wantedIn is how long it counts how many wanted to commit at a time, and as long again.
+	wantedIn = time.Second
+	// A turn is lent out after so many times what commits usually take, and no sooner than
+	// lentLeast.
 	lentAfter, lentLeast = 4, 50 * time.Millisecond
 )
 
@@ -27,17 +31,21 @@ const (
 // many orders in one. So as many may commit at a time as are the quicker for it: where
 // Kafka answers as soon however many there are, they hardly wait; where each makes the others
 // slower, they take turns. That is tried out all the time, as BBR does it (Cardwell et al.,
-// 2016): by how many commits end in a second while lanes wait.
+// 2016): by how many commits end in a second while lanes wait. Until it is found out, most
+// commit when they like. Nobody waits for longer than [tooLong].
 //
 // The zero value is ready, and safe for concurrent use.
 type Turns struct {
 	mu      sync.Mutex
-	more    int // that may commit at a time, beyond leastTurns
+	most    int // that may commit at a time, as was found out; 0 if nothing was
 	under   int // turns that count
 	waiting []*Turn
-	// needed is when somebody waited last, and usual what commits take.
-	needed time.Time
-	usual  time.Duration
+	needed  time.Time     // when somebody waited last
+	usual   time.Duration // what commits take, most of them at least
+	// wanted is how many had a turn or waited for one, at most, since a time, and
+	// wantedBefore in the time before.
+	wanted, wantedBefore int
+	wantedSince          time.Time
 
 	trying bool      // half as many more
 	slice  int       // commits of this slice; negative while those of before end
@@ -54,26 +62,53 @@ type Turn struct {
 	granted chan struct{} // closed once it is the lane's turn
 	counts  bool          // it is the lane's turn, and not lent out
 	began   time.Time
-	lends   *time.Timer
+	next    *time.Timer // until it is granted, or lent out
 }
 
 // Ask begins to wait for a turn, behind those that asked before. [Turn.End] ends that.
 func (t *Turns) Ask() *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
-	if len(t.waiting) == 0 && now.Sub(t.needed) > unneededAfter {
-		t.needed, t.more = now, max(0, t.more-1)
+	turn, now := &Turn{of: t, granted: make(chan struct{})}, time.Now()
+	if len(t.waiting) == 0 && now.Sub(t.needed) > turnsRest {
+		t.forget()
 	}
-	turn := &Turn{of: t, granted: make(chan struct{})}
 	t.waiting = append(t.waiting, turn)
-	t.grant(now)
+	t.want(now)
+	if t.grant(now); turn.next == nil {
+		turn.next = time.AfterFunc(tooLong, turn.hurry)
+	}
 	return turn
 }
 
-// most is how many may commit at a time.
-func (t *Turns) most() int {
-	n := leastTurns + t.more
+func (t *Turns) forget() {
+	t.most, t.trying, t.slice = 0, false, 0
+	clear(t.counts[:])
+}
+
+// want notes how many want to commit.
+func (t *Turns) want(now time.Time) {
+	if past := now.Sub(t.wantedSince); past >= wantedIn {
+		if t.wantedBefore = t.wanted; past >= 2*wantedIn {
+			t.wantedBefore = 0
+		}
+		t.wanted, t.wantedSince = 0, now
+	}
+	t.wanted = max(t.wanted, t.under+len(t.waiting))
+}
+
+// may is how many may commit at a time: where all want to, one waits even while half as many
+// more may, else nothing is learned.
+func (t *Turns) may() int {
+	n := max(leastTurns, 2*(max(t.wanted, t.wantedBefore)-1)/3)
+	if t.most > 0 {
+		n = min(n, t.most)
+	}
+	return n
+}
+
+func (t *Turns) now() int {
+	n := t.may()
 	if t.trying {
 		n += n / 2
 	}
@@ -82,14 +117,45 @@ func (t *Turns) most() int {
 
 // grant has those go for whom there is room.
 func (t *Turns) grant(now time.Time) {
-	for len(t.waiting) > 0 && t.under < t.most() {
-		turn := t.waiting[0]
+	for len(t.waiting) > 0 && t.under < t.now() {
+		t.waiting[0].grant(now)
 		t.waiting = slices.Delete(t.waiting, 0, 1)
-		t.under, turn.counts, turn.began = t.under+1, true, now
-		turn.lends = time.AfterFunc(max(lentLeast, lentAfter*t.usual), turn.lend)
-		close(turn.granted)
 	}
 	t.count(now)
+}
+
+func (turn *Turn) grant(now time.Time) {
+	if turn.next != nil {
+		turn.next.Stop()
+	}
+	t := turn.of
+	t.under++
+	turn.counts, turn.began = true, now
+	turn.next = time.AfterFunc(max(lentLeast, lentAfter*t.usual), turn.lend)
+	close(turn.granted)
+}
+
+// hurry has a lane go that has waited for long: what was found out is not so any more, or
+// lanes are too many for it.
+func (turn *Turn) hurry() {
+	t, now := turn.of, time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.leave(turn) {
+		turn.grant(now)
+		t.forget()
+		t.grant(now)
+	}
+}
+
+// leave takes one out that waits, and says whether it did.
+func (t *Turns) leave(turn *Turn) bool {
+	i := slices.Index(t.waiting, turn)
+	if i < 0 {
+		return false
+	}
+	t.waiting = slices.Delete(t.waiting, i, i+1)
+	return true
 }
 
 // count counts the time for which somebody has waited.
@@ -119,13 +185,13 @@ func (turn *Turn) End(committed bool) {
 	t, now := turn.of, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.waiting, turn); i >= 0 {
-		t.waiting = slices.Delete(t.waiting, i, i+1)
+	if t.leave(turn) {
+		turn.next.Stop()
 		t.count(now)
 		return
 	}
 	if committed && turn.counts {
-		t.usual += (now.Sub(turn.began) - t.usual) / 8
+		t.learn(now.Sub(turn.began))
 		t.ended(now)
 	}
 	turn.passOn(now)
@@ -138,7 +204,7 @@ func (turn *Turn) lend() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if turn.counts {
-		t.usual += (now.Sub(turn.began) - t.usual) / 8
+		t.learn(now.Sub(turn.began))
 	}
 	turn.passOn(now)
 }
@@ -146,9 +212,22 @@ func (turn *Turn) lend() {
 func (turn *Turn) passOn(now time.Time) {
 	if turn.counts {
 		turn.counts = false
-		turn.lends.Stop()
+		turn.next.Stop()
 		turn.of.under--
 		turn.of.grant(now)
+	}
+}
+
+// learn takes it that a commit took so long, or longer. The usual one is below most, so that
+// many slow ones beside as many quick ones are lent out still.
+func (t *Turns) learn(took time.Duration) {
+	switch {
+	case t.usual == 0:
+		t.usual = took
+	case took > t.usual:
+		t.usual += min(took-t.usual, (t.usual+time.Millisecond)/16)
+	default:
+		t.usual -= (t.usual - took) / 4
 	}
 }
 
@@ -162,25 +241,27 @@ func (t *Turns) ended(now time.Time) {
 		return
 	}
 	t.counts[t.arm()].commits++
-	if t.slice < max(sliceTurns, 2*t.most()) {
+	if t.slice < max(sliceTurns, 2*t.now()) {
 		return
 	}
+	t.slice = -2 * t.now()
 	if now, more := t.counts[0], t.counts[1]; now.commits >= countTurns && more.commits >= countTurns {
 		t.decide(float64(more.commits)/more.took.Seconds(), float64(now.commits)/now.took.Seconds())
 	}
-	t.slice = -2 * t.most()
 	t.trying = !t.trying
 }
 
-// decide says how many may commit at a time from now on, by how many ended a second with as
-// many as now and with more.
+// decide says how many may commit at a time from now on, by how many ended a second with
+// more and with as many as now.
 func (t *Turns) decide(more, now float64) {
-	n := leastTurns + t.more
+	n := t.may()
 	switch gain := (more/now - 1) / (float64(n+n/2)/float64(n) - 1); {
 	case gain > pays:
-		t.more += n / 2
+		t.most = n + n/2
 	case gain < wasted:
-		t.more = max(0, t.more-max(1, n/3))
+		t.most = max(leastTurns, n/2)
+	default:
+		t.most = n
 	}
 	clear(t.counts[:])
 }
