@@ -143,9 +143,10 @@ func (b *inTurn) Commit(batch *Batch) { b.batches = append(b.batches, batch) }
 // Lanes of an instance take turns. One that stops commits at once what it has decided, and is
 // waited for by nobody.
 func TestLanesTakeTurns(t *testing.T) {
-	for name, stops := range map[string]bool{"it has its turn": false, "it is told to stop": true} {
+	const itsTurn, toldToStop, hangs = "it has its turn", "it is told to stop", "something hangs"
+	for _, name := range []string{itsTurn, toldToStop, hangs} {
 		t.Run(name, func(t *testing.T) {
-			l, _ := newLogs(t)
+			l, b := newLogs(t)
 			here, _ := l.keys()
 			l.inputs, l.orders = &inputs{}, &inputs{next: typed(l.topics.Orders, "", here, `{"workflow":"order"}`)}
 			synctest.Test(t, func(t *testing.T) {
@@ -153,7 +154,16 @@ func TestLanesTakeTurns(t *testing.T) {
 				p := slow{&resting{has: Transaction{0, 7}}, make(chan struct{}), make(chan struct{})}
 				close(p.goesOn)
 				l.producers.ring[0] = p
-				l.time.Pause = func(ctx context.Context, _ time.Duration) bool { <-ctx.Done(); return false }
+				looks := make(chan struct{})
+				l.time.Pause = func(ctx context.Context, _ time.Duration) bool {
+					select {
+					case <-looks:
+						return true
+					case <-ctx.Done():
+						return false
+					}
+				}
+				b.transactions = []OpenTransaction{hung(1, l.own(l.topics.Journal))}
 				others := []*Turn{l.cfg.Turns.Ask(), l.cfg.Turns.Ask()}
 				for _, other := range others {
 					other.next.Stop() // it has no end here
@@ -173,18 +183,24 @@ func TestLanesTakeTurns(t *testing.T) {
 				if time.Sleep(tooLong - time.Millisecond); began() {
 					t.Error("it commits though others have their turn")
 				}
-				if !stops {
+				switch name {
+				case itsTurn:
 					if others[0].End(true); !began() {
 						t.Error("it does not commit in its turn")
 					}
 					if n := l.cfg.Turns.under; n != 1 {
 						t.Errorf("after its commit %d have their turn", n)
 					}
+				case hangs:
+					close(looks)
+					synctest.Wait()
 				}
 				stop()
-				must(t, <-ended)
-				if !began() {
-					t.Error("it has not committed")
+				if err := <-ended; (err != nil) != (name == hangs) {
+					t.Errorf("it ended: %v", err)
+				}
+				if began() == (name == hangs) {
+					t.Errorf("it has committed: %t", name == hangs)
 				}
 				others[0].End(true)
 				others[1].End(true)
