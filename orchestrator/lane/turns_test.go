@@ -58,6 +58,7 @@ func TestATurnComes(t *testing.T) {
 		var turns Turns
 		crowd(&turns, 10*time.Second, 8, quick(time.Second)) // so none is lent out for seconds
 		have := []*Turn{turns.Ask(), turns.Ask()}
+		turns.most = leastTurns
 		began := time.Now()
 		var wait []*Turn
 		for range 100 {
@@ -66,8 +67,8 @@ func TestATurnComes(t *testing.T) {
 		for _, turn := range wait {
 			<-turn.granted
 		}
-		if waited := time.Since(began); waited != tooLong || turns.under != 102 {
-			t.Errorf("they waited for %s, and %d have their turn", waited, turns.under)
+		if waited := time.Since(began); waited != tooLong || turns.under != 102 || turns.most != 0 {
+			t.Errorf("they waited for %s, %d have their turn, and %d may", waited, turns.under, turns.most)
 		}
 		for _, turn := range append(have, wait...) {
 			turn.End(true)
@@ -161,25 +162,23 @@ func TestTurnsBesideSlowOnes(t *testing.T) {
 					asked, turn := time.Now(), turns.Ask()
 					<-turn.granted
 					waited := time.Since(asked)
-					if lane%3 == 0 {
+					if lane%3 == 0 { // always has something to commit
 						time.Sleep(400*time.Millisecond + rand.N(200*time.Millisecond))
-					} else {
-						quick(6 * time.Millisecond)(lane)
+						turn.End(true)
+						continue
 					}
+					quick(6 * time.Millisecond)(lane)
 					turn.End(true)
-					if since := time.Since(began); lane%3 != 0 && since > 10*time.Second && int64(waited) > longest.Load() {
+					if since := time.Since(began); since > 10*time.Second && int64(waited) > longest.Load() {
 						longest.Store(int64(waited))
 					}
-					time.Sleep(rand.N(100 * time.Millisecond))
+					time.Sleep(rand.N(2 * time.Second))
 				}
 			})
 		}
 		running.Wait()
-		if waited := time.Duration(longest.Load()); waited > tooLong {
-			t.Errorf("one waited for %s", waited)
-		}
-		if turns.usual > 50*time.Millisecond {
-			t.Errorf("commits are taken to take %s", turns.usual)
+		if waited := time.Duration(longest.Load()); waited > tooLong/2 || turns.usual > 50*time.Millisecond {
+			t.Errorf("one waited for %s, and commits are taken to take %s", waited, turns.usual)
 		}
 	})
 }
