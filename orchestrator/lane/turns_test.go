@@ -67,6 +67,7 @@ func TestATurnComes(t *testing.T) {
 		for _, turn := range wait {
 			<-turn.granted
 		}
+		synctest.Wait()
 		if waited := time.Since(began); waited != tooLong || turns.under != 102 || turns.most != 0 {
 			t.Errorf("they waited for %s, %d have their turn, and %d may", waited, turns.under, turns.most)
 		}
@@ -100,6 +101,7 @@ func TestTurnsAreLentOut(t *testing.T) {
 		}
 		hangs.End(true)
 		too.End(true)
+		synctest.Wait()
 		if turns.under != 0 {
 			t.Errorf("then %d have their turn", turns.under)
 		}
@@ -177,6 +179,7 @@ func TestTurnsBesideSlowOnes(t *testing.T) {
 			})
 		}
 		running.Wait()
+		synctest.Wait()
 		if waited := time.Duration(longest.Load()); waited > tooLong/2 || turns.usual > 50*time.Millisecond {
 			t.Errorf("one waited for %s, and commits are taken to take %s", waited, turns.usual)
 		}
@@ -302,5 +305,6 @@ func crowd(turns *Turns, during time.Duration, lanes int, kafka turnsKafka) (com
 		turns.mu.Unlock()
 	}
 	running.Wait()
+	synctest.Wait() // nobody is lending out what has ended
 	return int(ended.Load()), most / looks
 }
