@@ -30,31 +30,10 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 			}
 			return 0
 		}),
-		agentGauges(s.agents),
-		callerGauges(s.callers),
+		agentGauges(asked(s, (*orchestrator.Instance).Agents)),
+		callerGauges(asked(s, (*orchestrator.Instance).Callers)),
 	)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
-}
-
-// agents are those that the instance knows, none while there is no instance to ask.
-func (s *Server) agents() map[string]lane.Agent {
-	u, why := s.borrow()
-	if why != nil {
-		return nil
-	}
-	defer u.by.Done()
-	return u.Agents()
-}
-
-// callers are those whose topics the instance owes something, none while there is no
-// instance to ask.
-func (s *Server) callers() map[string]lane.Caller {
-	u, why := s.borrow()
-	if why != nil {
-		return nil
-	}
-	defer u.by.Done()
-	return u.Callers()
 }
 
 // callerGauges are those of all callers' own topics together, over the partitions that the
@@ -137,14 +116,19 @@ func (agents agentGauges) Collect(to chan<- prometheus.Metric) {
 
 // gauge is 0 while there is no instance to ask.
 func (s *Server) gauge(name, help string, value func(*orchestrator.Instance) float64) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, asked(s, value))
+}
+
+// asked is what the instance says, zero while there is none to ask.
+func asked[T any](s *Server, what func(*orchestrator.Instance) T) func() T {
+	return func() (said T) {
 		u, why := s.borrow()
 		if why != nil {
-			return 0
+			return said
 		}
 		defer u.by.Done()
-		return value(u.Instance)
-	})
+		return what(u.Instance)
+	}
 }
 
 // KafkaMetrics returns an option that counts what all clients that are made

@@ -298,16 +298,15 @@ func (l *Lane) unseenOf(b *Batch) *kgo.Record {
 	if l.unseen.none() {
 		return nil
 	}
-	byKey := NewPartitioner(0)
 	for _, r := range b.records {
-		if l.isUnseen(r, byKey) {
+		if l.isUnseen(r) {
 			return r
 		}
 	}
 	return nil
 }
 
-func (l *Lane) isUnseen(r *kgo.Record, byKey Partitioner) bool {
+func (l *Lane) isUnseen(r *kgo.Record) bool {
 	at := TopicPartition{r.Topic, r.Partition}
 	anywhere := Anywhere(l.topics, r.Topic)
 	if l.topics.Owns(r.Topic) && !anywhere {
@@ -325,8 +324,7 @@ func (l *Lane) isUnseen(r *kgo.Record, byKey Partitioner) bool {
 	case n == 0:
 		return false
 	}
-	byKey.partitions = int(n)
-	at.Partition = byKey.Of(r.Key)
+	at.Partition = NewPartitioner(n).Of(r.Key)
 	return l.unseen.has(at)
 }
 

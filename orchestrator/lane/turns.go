@@ -47,7 +47,7 @@ type Turns struct {
 	wanted, wantedBefore int
 	wantedSince          time.Time
 
-	trying bool      // half as many more
+	arm    int       // 0: as many as now, 1: half as many more
 	slice  int       // commits of this slice; negative while those of before end
 	since  time.Time // when what is counted was, zero while nobody waits
 	counts [2]struct {
@@ -82,7 +82,7 @@ func (t *Turns) Ask() *Turn {
 }
 
 func (t *Turns) forget() {
-	t.most, t.trying, t.slice = 0, false, 0
+	t.most, t.arm, t.slice = 0, 0, 0
 	clear(t.counts[:])
 }
 
@@ -109,10 +109,7 @@ func (t *Turns) may() int {
 
 func (t *Turns) now() int {
 	n := t.may()
-	if t.trying {
-		n += n / 2
-	}
-	return n
+	return n + t.arm*(n/2)
 }
 
 // grant has those go for whom there is room.
@@ -161,19 +158,12 @@ func (t *Turns) leave(turn *Turn) bool {
 // count counts the time for which somebody has waited.
 func (t *Turns) count(now time.Time) {
 	if !t.since.IsZero() && t.slice >= 0 {
-		t.counts[t.arm()].took += now.Sub(t.since)
+		t.counts[t.arm].took += now.Sub(t.since)
 	}
 	t.since = time.Time{}
 	if len(t.waiting) > 0 {
 		t.since, t.needed = now, now
 	}
-}
-
-func (t *Turns) arm() int {
-	if t.trying {
-		return 1
-	}
-	return 0
 }
 
 // End gives the turn up, whether the lane has it or waits for it, and says whether a batch was
@@ -240,7 +230,7 @@ func (t *Turns) ended(now time.Time) {
 	if t.slice++; t.slice <= 0 {
 		return
 	}
-	t.counts[t.arm()].commits++
+	t.counts[t.arm].commits++
 	if t.slice < max(sliceTurns, 2*t.now()) {
 		return
 	}
@@ -248,7 +238,7 @@ func (t *Turns) ended(now time.Time) {
 	if now, more := t.counts[0], t.counts[1]; now.commits >= countTurns && more.commits >= countTurns {
 		t.decide(float64(more.commits)/more.took.Seconds(), float64(now.commits)/now.took.Seconds())
 	}
-	t.trying = !t.trying
+	t.arm = 1 - t.arm
 }
 
 // decide says how many may commit at a time from now on, by how many ended a second with

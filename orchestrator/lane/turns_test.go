@@ -86,7 +86,7 @@ func TestTurnsAreLentOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
 		commits := func(lanes int) int {
-			n, _ := crowd(&turns, time.Second, lanes, quick(10*time.Millisecond))
+			n, _ := crowd(&turns, time.Second, lanes, quick(4*time.Millisecond))
 			return n
 		}
 		alone := commits(1)
