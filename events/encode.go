@@ -315,22 +315,23 @@ func AppendTime(dst []byte, t time.Time) []byte {
 	t = Time(t)
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	dst = digits(dst, year, 4)
-	dst = append(digits(append(dst, '-'), int(month), 2), '-')
-	dst = append(digits(dst, day, 2), 'T')
-	dst = append(digits(dst, hour, 2), ':')
-	dst = append(digits(dst, minute, 2), ':')
-	dst = append(digits(dst, second, 2), '.')
-	return append(digits(dst, t.Nanosecond()/1e6, 3), 'Z')
+	text := [...]byte{4: '-', 7: '-', 10: 'T', 13: ':', 16: ':', 19: '.', 23: 'Z'}
+	digits(text[:4], year)
+	digits(text[5:7], int(month))
+	digits(text[8:10], day)
+	digits(text[11:13], hour)
+	digits(text[14:16], minute)
+	digits(text[17:19], second)
+	digits(text[20:23], t.Nanosecond()/1e6)
+	return append(dst, text[:]...)
 }
 
-func digits(dst []byte, n, width int) []byte {
-	var buf [4]byte
-	for i := width - 1; i >= 0; i-- {
-		buf[i] = byte('0' + n%10)
+// digits writes the last digits of n, as many as there is room for.
+func digits(text []byte, n int) {
+	for i := len(text) - 1; i >= 0; i-- {
+		text[i] = byte('0' + n%10)
 		n /= 10
 	}
-	return append(dst, buf[:width]...)
 }
 
 // appendText appends s as a JSON string. Bytes that are not UTF-8 become the

@@ -105,7 +105,11 @@ Two versions are compared by several runs of each, which -o json writes:
 				row("Overload", fmt.Sprintf("%.0f orders/s for %.0f s, of which %.0f/s ended: %d taken, %d turned away, %d in Error, %d asked again", x.PerSecond, x.Seconds, x.Carried, x.Submitted, x.TurnedAway, x.Errors, x.AskedAgain))
 				row("", fmt.Sprintf("p50 %.1f ms, p99 %.1f ms; normal: p50 %.1f ms, p99 %.1f ms", x.P50, x.P99, x.NormalP50, x.NormalP99))
 				row("", fmt.Sprintf("unread at the end of it: %d submissions, %d replies", x.UnreadOrders, x.UnreadReplies))
-				row("", fmt.Sprintf("all ended after %.1f s; new orders normal after %.0f s: p99 %.1f ms", x.Drained, x.BackToNormal, x.AfterP99))
+				again := fmt.Sprintf("new orders normal after %.0f s: p99 %.1f ms", x.BackToNormal, x.AfterP99)
+				if x.AfterP99 == 0 {
+					again = fmt.Sprintf("new orders were not seen to be normal again within %.0f s", x.BackToNormal)
+				}
+				row("", fmt.Sprintf("all ended after %.1f s; %s", x.Drained, again))
 			}
 			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))
 		})

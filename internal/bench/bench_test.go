@@ -3,6 +3,7 @@ package bench
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -66,6 +67,31 @@ func TestRunOverload(t *testing.T) {
 		if x := r.Overload; x.Errors > 0 || x.Submitted == 0 || lag == 0 && x.TurnedAway > 0 {
 			t.Errorf("%+v", x)
 		}
+	}
+}
+
+// What came meanwhile takes the longer the more it is: it is waited for as long as the oldest
+// order gets younger.
+func TestOverloadIsCaughtUpWith(t *testing.T) {
+	for name, c := range map[string]struct {
+		oldest func(time.Duration) time.Duration
+		took   time.Duration
+	}{
+		"ten minutes of it":   {func(after time.Duration) time.Duration { return time.Hour - 6*after }, 10 * time.Minute},
+		"nothing gets better": {func(time.Duration) time.Duration { return time.Hour }, noProgress},
+		"for three minutes":   {func(after time.Duration) time.Duration { return time.Hour - min(after, noProgress) }, 2 * noProgress},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, began := &excess{load: &load{}}, time.Now()
+				if err := x.caughtUp(t.Context(), time.Second, func() time.Duration { return c.oldest(time.Since(began)) }); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began).Round(time.Second); took != c.took {
+					t.Errorf("it took %s, and not %s", took, c.took)
+				}
+			})
+		})
 	}
 }
 

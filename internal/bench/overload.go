@@ -34,7 +34,7 @@ type Excess struct {
 	P99           float64 `json:"p99_ms"`
 	Drained       float64 `json:"drained_after_s"`
 	BackToNormal  float64 `json:"normal_after_s"`
-	AfterP99      float64 `json:"after_p99_ms"`
+	AfterP99      float64 `json:"after_p99_ms"` // 0 if they were not seen to be normal again
 	Memory        float64 `json:"memory_mib"`
 }
 
@@ -68,7 +68,8 @@ type submitted struct {
 // submissionsAtATime is how many the HTTP API takes by default.
 const submissionsAtATime = 128
 
-// noProgress is how long it may take that any order ends.
+// noProgress is how long it may take that any order ends, and that the oldest is younger
+// than it ever was.
 const noProgress = 3 * time.Minute
 
 func (x *excess) measure(ctx context.Context, carried float64) (*Excess, error) {
@@ -121,10 +122,8 @@ func (x *excess) measure(ctx context.Context, carried float64) (*Excess, error) 
 	}
 	r.Drained = time.Since(end).Seconds()
 	// The new orders of meanwhile are behind all that.
-	for began := time.Now(); x.oldest() > time.Duration(2*r.NormalP99*float64(time.Millisecond)) && time.Since(began) < noProgress; {
-		if err := errors.Join(x.err(), wait(ctx, 50*time.Millisecond)); err != nil {
-			return nil, err
-		}
+	if err := x.caughtUp(ctx, time.Duration(2*r.NormalP99*float64(time.Millisecond)), x.oldest); err != nil {
+		return nil, err
 	}
 	if err := wait(ctx, max(x.Duration, 5*time.Second)); err != nil {
 		return nil, err
@@ -316,6 +315,21 @@ func (x *excess) drained(ctx context.Context, ofExcess bool) error {
 			return err
 		}
 	}
+}
+
+// caughtUp returns when the oldest order is no older than normal, or does not get any younger:
+// that takes the longer the more came meanwhile.
+func (x *excess) caughtUp(ctx context.Context, normal time.Duration, oldest func() time.Duration) error {
+	youngest, since := oldest(), time.Now()
+	for age := youngest; age > normal && time.Since(since) <= noProgress; age = oldest() {
+		if age < youngest {
+			youngest, since = age, time.Now()
+		}
+		if err := errors.Join(x.err(), wait(ctx, 50*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // oldest is for how long the oldest order is open.
