@@ -21,6 +21,7 @@ import (
 // on with what they had, call an operator, and nothing is written with the wrong
 // number. One that comes anew, with its store or without, becomes ready.
 func TestAddedPartitions(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		on   func(topics *events.Topics) []string

@@ -161,6 +161,7 @@ func TestSubmissionsWhileALaneIsBehind(t *testing.T) {
 // A submission that waits for what nobody knows yet does not make its lane one that is
 // behind: the others are read.
 func TestSubmissionsBehindOneThatIsParked(t *testing.T) {
+	t.Parallel()
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
 	begunInFormat1(t, b, &topics)

@@ -113,6 +113,7 @@ func TestNewerDefinitions(t *testing.T) {
 // While the workflows topic cannot be read to its end an operator is called: once that was
 // heard, once for each outage, and only while somebody waits for it.
 func TestCatalogueThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
 	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers(b.Brokers...)}, &topics, slog.New(slog.DiscardHandler))

@@ -114,6 +114,7 @@ func (h *torn) lastSeal() (last events.Seal) {
 // What a namespace lacks of the topics of today is said by whoever starts on it, and
 // created with the number of partitions that the namespace has.
 func TestANamespaceGainsATopic(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics, err := events.NewTopics(kafka.Namespace(t))
 		must(t, err)

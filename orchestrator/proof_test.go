@@ -39,6 +39,7 @@ func (i *Instance) reaches(t *testing.T, order string, state projections.State) 
 
 // A request topic with Kafka's own limit takes whatever many orders ask for at once.
 func TestManyRequestsAtOnce(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics := onePartition(t, b)
 		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
@@ -68,6 +69,7 @@ func TestManyRequestsAtOnce(t *testing.T) {
 
 // An agent whose topic is gone is away: what it is to do waits, and nothing else.
 func TestAnAgentIsAway(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics := onePartition(t, b)
 		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})

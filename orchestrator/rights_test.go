@@ -27,6 +27,7 @@ import (
 // caller's topic that it may not write, or not even see, harms the status
 // messages of the order that names it, and nothing else.
 func TestLeastRights(t *testing.T) {
+	t.Parallel()
 	const namespace = "least"
 	topics, err := events.NewTopics(namespace)
 	must(t, err)

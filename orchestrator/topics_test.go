@@ -101,6 +101,7 @@ func TestHarmfulPartitions(t *testing.T) {
 // No instance starts where Kafka would refuse what a lane cannot do without, and the
 // check says so. Other differences harm nobody, and neither does what may not be seen.
 func TestTopicsThatTakeTooLittle(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		topics, err := events.NewTopics(kafka.Namespace(t))
 		must(t, err)

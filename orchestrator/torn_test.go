@@ -99,6 +99,7 @@ func TestNewerJournal(t *testing.T) {
 // Records that Kafka has lost before they were read stop the partition, and call
 // an operator: nothing is decided as if they had never been.
 func TestLostRecords(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		lose    func(h *torn)
@@ -125,6 +126,7 @@ func TestLostRecords(t *testing.T) {
 // An operator has a partition go on behind inputs that were lost. That stands in the
 // journal, so it holds for every store and every owner.
 func TestGoingOnBehindLostInputs(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		lose func(h *torn)

@@ -60,6 +60,7 @@ func TestBatchesThatCannotBeRead(t *testing.T) {
 // In the journal, and among the workflows, such a batch is damage: it is not passed
 // over, and an operator is called.
 func TestDamageThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	zeros := kafka.Zeros(t, events.MaxDecompressed)
 	t.Run("in the journal", func(t *testing.T) {
 		kafka.Each(t, func(t *testing.T, b *kafka.Broker) {

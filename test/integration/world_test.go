@@ -4,7 +4,6 @@ package integration
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -22,14 +21,7 @@ import (
 	"github.com/waybill-dev/waybill/test/waybill"
 )
 
-// Tests that wait for others most of the time run side by side, more of them than
-// there are processors. Those that measure out their deadlines run alone.
-func TestMain(m *testing.M) {
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
-	kafka.Main(m)
-}
+func TestMain(m *testing.M) { kafka.Main(m) }
 
 const partitions = waybill.Partitions
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -34,8 +35,14 @@ const removeTimeout = time.Minute
 // it from TestMain before all else: the binary runs once more as its own reaper
 // and goes no further than here. Options are goleak's, for packages whose
 // libraries keep goroutines.
+//
+// Tests that wait for others most of the time say t.Parallel: more of them run side by
+// side than there are processors. Those that measure out their deadlines run alone.
 func Main(m *testing.M, options ...goleak.Option) {
 	Reap()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
 	reaper = &reaping{}
 	code := m.Run()
 	if err := errors.Join(closeShared(), reaper.finish()); err != nil {

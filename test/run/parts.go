@@ -24,12 +24,13 @@ var sequential = []string{
 }
 
 // The same of single tests in other packages, and what of them is tried with the
-// detector all the same.
+// detector all the same. The programs of test/process have it where instances die under
+// load that is drawn.
 const (
-	simulation      = "^TestSimulation$"
-	sequentialTests = "^(TestKcat|TestAgentInPython|TestUpgrade|TestDowngradeThatIsRefused)$"
-	someHistories   = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
-	historiesRaced  = 200
+	simulation     = "^(TestSimulation|TestTheSeedDecidesTheHistory)$"
+	someHistories  = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
+	historiesRaced = 200
+	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
 )
 
 // part is one run of go test.
@@ -49,28 +50,29 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
+	// Processes are started, stopped and waited for, which leaves the machine to others.
+	processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
-		// Processes are started, stopped and waited for, which leaves the machine to others.
-		processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
-			{packages: processes, beside: true, flags: []string{"-p", "1"}, env: fixed},
+			{packages: processes, beside: true, env: fixed},
 			simulated,
 			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		}
 	}
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	alonePlain, aloneRaced := split(alone, plain)
-	kafkaPlain, kafkaRaced := split(onKafka, plain)
+	kafkaPlain, kafkaRaced := split(others, plain)
 	return []part{
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		simulated,
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
-		{packages: within(packages, "test/process"), flags: []string{"-p", "1", "-run", sequentialTests}, env: fixed},
-		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation + "|" + sequentialTests}, env: fixed},
+		{packages: processes, beside: true, flags: []string{"-skip", programsRaced}, env: fixed},
+		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 	}
 }
 
