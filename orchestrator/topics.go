@@ -156,10 +156,14 @@ func topicNames(specs []topicSpec) []string {
 	return names
 }
 
+// appearsWithin is how long a topic that was created, or is said to be there already, may
+// take until it can be seen. One that is being deleted is said to be there, and never is.
+const appearsWithin = 10 * time.Second
+
 // appear waits until a new topic, which Kafka makes known to its brokers only
 // after it said that it is created, can be seen.
 func appear(ctx context.Context, admin *kadm.Client, specs []topicSpec) error {
-	for {
+	for began := time.Now(); ; {
 		// With authorized operations, because without them the answer may be
 		// seconds old.
 		metadata, err := admin.Metadata(kadm.WithAuthorizedOps(ctx), topicNames(specs)...)
@@ -169,6 +173,11 @@ func appear(ctx context.Context, admin *kadm.Client, specs []topicSpec) error {
 		err = metadata.Topics.Error()
 		if err == nil {
 			return nil
+		}
+		if time.Since(began) > appearsWithin {
+			missing := metadata.Topics.Sorted()
+			missing = slices.DeleteFunc(missing, func(t kadm.TopicDetail) bool { return t.Err == nil })
+			return fmt.Errorf("topic %s cannot be seen %s after Kafka said that it is there, as when it is being deleted; try again: %w", missing[0].Topic, appearsWithin, err)
 		}
 		if !pause(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("wait for the new topics: %w", err)

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/test/kafka"
@@ -175,4 +177,26 @@ func stampedOtherwise(t *testing.T, b *kafka.Broker, topics *events.Topics) []Di
 	found, err := CheckTopics(t.Context(), b.Client(t), topics, nil)
 	must(t, err)
 	return slices.DeleteFunc(found, func(d Difference) bool { return d.What != "message.timestamp.type" })
+}
+
+// A topic that is being deleted is said to be there, and cannot be seen: nobody waits for it
+// for ever.
+func TestATopicThatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	b.Fake.ControlKey(int16(kmsg.CreateTopics), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		of := q.(*kmsg.CreateTopicsRequest).Topics[0].Topic
+		answer := q.ResponseKind().(*kmsg.CreateTopicsResponse)
+		said := kmsg.NewCreateTopicsResponseTopic()
+		said.Topic, said.ErrorCode = of, kerr.TopicAlreadyExists.Code
+		answer.Topics = append(answer.Topics, said)
+		return answer, nil, of == topics.Commands
+	})
+	_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 1, 1)
+	if err == nil || !strings.Contains(err.Error(), topics.Commands+" cannot be seen") || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("it says %v", err)
+	}
 }

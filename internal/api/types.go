@@ -75,7 +75,7 @@ type Waits struct {
 	Window      *float64 `json:"window" doc:"How many requests of its partition may queue at the agent; less than 1 if each is followed by a pause"`
 	Probed      *bool    `json:"probed" doc:"The agent gives no sign: one request at a time probes it, and window is 0"`
 	UnderWay    *int     `json:"underWay" doc:"How many requests of its partition are with the agent"`
-	SilentSince *Time    `json:"silentSince" doc:"Since when the agent has answered nothing, while there is an alert about that"`
+	SilentSince *Time    `json:"silentSince" doc:"Since when the agent has answered nothing in time, while there is an alert about that"`
 }
 
 // TransformSchema says that a step may not wait.

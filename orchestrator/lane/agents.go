@@ -28,6 +28,8 @@ type agents struct {
 	// left is when attempts left whose complete-by does not say it: the order's deadline cut
 	// their timeout.
 	left map[attempt]time.Time
+	// resting are the steps whose attempt expired, and that are to be asked for again later.
+	resting map[step]*window.Window
 	// began is when the lane began to ask them, and counted says that what was under way
 	// then is known.
 	began   time.Time
@@ -80,7 +82,7 @@ func (l *Lane) room(ask *decide.Ask) bool {
 		return false
 	}
 	w := a.window(l, ask.Topic)
-	if ask.Excused {
+	if ask.Excused || w.Silent() {
 		w.WasAway(l.time.Wall())
 	}
 	free, _ := w.Free(ask.Operation, ask.Timeout, l.time.Wall())
@@ -92,20 +94,22 @@ func (l *Lane) room(ask *decide.Ask) bool {
 }
 
 // excuses says whether an attempt of an order that expires uses up none of its retry
-// policy: its agent gives no sign, and other orders wait for it.
+// policy: its agent gives no sign, and other orders wait for it, in whichever lane of the
+// instance.
 func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool {
 	w := l.agents.window(l, ask.Topic)
 	if !w.Excuses(ask.Operation, ask.Timeout, attempt, ask.Attempts) {
 		return false
 	}
-	others := w.Out() + l.away.topics[ask.Topic].len()
+	others := w.Wanted()
 	decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(own decide.Attempt) {
 		if own.Topic == ask.Topic {
 			others--
 		}
 	})
 	for i := range o.Steps {
-		if t, waits := l.away.steps[step{o.ID, o.Steps[i].Name}]; waits && t.topic == ask.Topic {
+		own := step{o.ID, o.Steps[i].Name}
+		if t, waits := l.away.steps[own]; waits && t.topic == ask.Topic || l.agents.resting[own] == w {
 			others--
 		}
 	}
@@ -117,7 +121,13 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	a, now := &l.agents, l.time.Wall()
 	clear(a.granted)
 	l.stepsAside(d.Order)
-	d.Moves(l.topics, before, func(was decide.Attempt) { l.ended(before, &was, now) }, func(is decide.Attempt) {
+	a.restless(d.Order)
+	d.Moves(l.topics, before, func(was decide.Attempt) {
+		l.ended(before, &was, now)
+		if work, s := &d.Order.Steps[was.Place], (step{d.Order.ID, d.Order.Steps[was.Place].Name}); a.input == nil && armed(work, was.Undo) {
+			a.rests(s, a.window(l, was.Topic))
+		}
+	}, func(is decide.Attempt) {
 		which := attemptOf(d.Order, &is)
 		if cut(d.Order, &is) {
 			if a.left == nil {
@@ -128,6 +138,47 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 		asked, _ := a.asked(which, &is)
 		a.window(l, is.Topic).Asked(is.Operation, is.Timeout, asked, now)
 	})
+}
+
+// armed says whether a step, or its undo, is to be asked for again.
+func armed(s *projections.Step, undo bool) bool {
+	if undo {
+		return s.Undo != nil && !s.Undo.Due.IsZero()
+	}
+	return !s.Due.IsZero()
+}
+
+// rests notes that a step is to be asked for again later.
+func (a *agents) rests(s step, w *window.Window) {
+	if _, rests := a.resting[s]; rests || len(a.resting) >= keptExpired {
+		return
+	}
+	if a.resting == nil {
+		a.resting = make(map[step]*window.Window)
+	}
+	a.resting[s] = w
+	w.Rests(1)
+}
+
+// rested notes that a step does not rest any more, if it did.
+func (a *agents) rested(s step) {
+	if w := a.resting[s]; w != nil {
+		delete(a.resting, s)
+		w.Rests(-1)
+	}
+}
+
+// restless notes which steps of an order do not rest any more: they were asked for again, or
+// ended.
+func (a *agents) restless(o *projections.Order) {
+	if o == nil || len(a.resting) == 0 {
+		return
+	}
+	for i := range o.Steps {
+		if s := &o.Steps[i]; !armed(s, false) && !armed(s, true) {
+			a.rested(step{o.ID, s.Name})
+		}
+	}
 }
 
 // asked is when the agent was asked, and says whether the lane noted that; too early where

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -161,11 +162,88 @@ func (a *asking) takeover() {
 	a.Helper()
 	before := a.Lane
 	must(a.T, before.state.Flush())
+	before.Close()
 	a.now = a.now.Add(time.Second)
 	next := New(before.cfg, before.partition, nil, a.world, before.state, before.log)
 	next.current, next.position, next.format, next.transaction = newBatch(), before.position, before.format, before.transaction
 	next.state.Rescan()
 	a.at(next, before.cfg.AgentRate/float64(before.cfg.Partitions))
+}
+
+// V3: orders that are each alone in their partition are not alone with an agent that is away:
+// it uses up none of their attempts. Once the lanes of the others have ended, one is.
+func TestLanesWaitForAnAgentTogether(t *testing.T) {
+	var signs window.Signs
+	var lanes []*asking
+	for range 6 {
+		a := newAsking(t, 2)
+		a.cfg.Signs = &signs
+		lanes = append(lanes, a)
+	}
+	pass := func(n int) {
+		for range n {
+			for _, a := range lanes {
+				a.look(time.Second)
+			}
+		}
+	}
+	ids := make([]string, len(lanes))
+	for i, a := range lanes {
+		ids[i] = a.submit(1, "")[0]
+	}
+	pass(3600)
+	under := 0
+	for i, a := range lanes {
+		if o := a.order(ids[i]); o.State == projections.Error || o.Steps[0].Tried > 1 {
+			t.Errorf("order %s is %s, and %d of its attempts count", ids[i], o.State, o.Steps[0].Tried)
+		}
+		under += len(a.under)
+	}
+	if most := 2 * 3600 / 15 * len(lanes); under > most {
+		t.Errorf("%d requests left in an hour: it is not probed only", under)
+	}
+	fresh := lanes[0].submit(1, "")[0]
+	pass(60)
+	if o := lanes[0].order(fresh); o.Steps[0].Tried > 0 {
+		t.Errorf("%d attempts count of one that came while the agent was away", o.Steps[0].Tried)
+	}
+	for _, a := range lanes[:5] {
+		a.Close()
+	}
+	lanes = lanes[5:]
+	pass(600)
+	if o := lanes[0].order(ids[5]); o.State != projections.Error {
+		t.Errorf("order %s is alone, and %s", ids[5], o.State)
+	}
+}
+
+// An order does not wait for itself: not for a step of it that is asked for again later.
+func TestAloneWithStepsThatRest(t *testing.T) {
+	const step = "{name: %s, agent: phone, after: [], timeout: 5s, retry: {attempts: 5, backoff: 30s, jitter: 0}}"
+	a := withFlows(t, 2, "workflow: call\nsteps: ["+fmt.Sprintf(step+", "+step, "a", "b")+"]")
+	id := a.submit(1, "")[0]
+	a.hours(1, 24*time.Hour)
+	o := a.order(id)
+	for _, s := range o.Steps {
+		if o.State != projections.Error || s.Tried < 4 {
+			t.Errorf("the order is %s, and %d of the attempts of step %s count", o.State, s.Tried, s.Name)
+		}
+	}
+}
+
+// What answers no lane of the instance is only probed by one that has not asked it yet.
+func TestALaneHearsThatAnAgentIsAway(t *testing.T) {
+	a := newAsking(t, 100)
+	other := window.New(1, 0, 0, a.cfg.Signs.Of(a.topics.Requests("phone")))
+	for range 4 {
+		other.Asked("call", time.Second, a.now.Add(-time.Minute), a.now.Add(-time.Minute))
+		other.Expired("call", time.Second, a.now.Add(-time.Minute), a.now)
+	}
+	a.submit(20, "")
+	a.look(0)
+	if len(a.under) > 1 {
+		t.Errorf("%d requests left for it", len(a.under))
+	}
 }
 
 // The next owner knows of an agent that was away, too: takeovers use up nobody's retries.

@@ -81,6 +81,7 @@ func (l *Lane) supervise() error {
 		}
 		if d.Order == nil && d.Waits.Topic != "" {
 			l.waits(s, d.Waits)
+			l.agents.rested(s)
 		}
 	}
 	more, err := l.state.Due(l.due.at, DueAtOnce)

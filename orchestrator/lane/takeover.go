@@ -320,8 +320,11 @@ func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
 	return nil
 }
 
-// Close gives up what a takeover acquired.
+// Close gives up what a takeover acquired, and what the lane has asked agents for.
 func (l *Lane) Close() {
+	for _, w := range l.agents.windows {
+		w.Close()
+	}
 	if l.producers != nil {
 		l.producers.close()
 	}

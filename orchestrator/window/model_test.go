@@ -187,7 +187,7 @@ func (m *model) expire(s *modelStep, asked time.Time) {
 	m.expired++
 	s.asked = time.Time{}
 	l := m.lanes[s.lane]
-	if s.attempt++; !l.window.Excuses(s.operation, s.timeout, s.attempt, attempts) || l.window.Out() == 1 && len(l.waits) == 0 { // else it does not count
+	if s.attempt++; !l.window.Excuses(s.operation, s.timeout, s.attempt, attempts) || l.window.Wanted() == 1 { // else it does not count
 		s.tried++
 	}
 	l.window.Expired(s.operation, s.timeout, asked, m.now)
@@ -196,7 +196,11 @@ func (m *model) expire(s *modelStep, asked time.Time) {
 		m.ask(s.lane)
 		return
 	}
-	m.in(time.Second/2+m.upTo(time.Second), func() { m.wait(s) })
+	l.window.Rests(1)
+	m.in(time.Second/2+m.upTo(time.Second), func() {
+		l.window.Rests(-1)
+		m.wait(s)
+	})
 	m.ask(s.lane)
 }
 
@@ -415,6 +419,30 @@ func TestAway(t *testing.T) {
 		}
 		m.ended(5_000, m.expired, works+20*time.Second, 0)
 	})
+}
+
+// An agent is away for ten minutes, and each lane has an order for it now and then. Those of an
+// instance wait for it together, and only who is alone in the whole of it fails.
+func TestAwayFromATrickle(t *testing.T) {
+	for every, fails := range map[time.Duration]int{time.Second: 0, 5 * time.Second: 6} {
+		all(t, func(t *testing.T, lanes int, skips bool) {
+			m := newModel(t, lanes, 1, skips)
+			m.takes("a", time.Second/170)
+			m.away = true
+			n := int(10 * time.Minute / every)
+			for i := range n {
+				m.in(time.Duration(i)*every, func() {
+					m.wait(&modelStep{lane: m.random.IntN(lanes), operation: "a", timeout: 5 * time.Second})
+				})
+			}
+			m.timeouts["a"] = 5 * time.Second
+			m.in(10*time.Minute, func() { m.away = false; m.agent() })
+			m.run(n, time.Hour)
+			if m.failed > fails || m.done+m.failed != n {
+				t.Errorf("one each %s: %d of %d are done, and %d failed", every, m.done, n, m.failed)
+			}
+		})
+	}
 }
 
 // An agent becomes slow, and quick again.

@@ -67,6 +67,7 @@ type Window struct {
 	each       []*operation // in the order in which they became known
 	under      int          // requests under way
 	waiting    int          // attempts that wait
+	resting    int          // attempts that expired, and of which the next one is not due yet
 	sums       sums
 
 	last time.Time // when a request left
@@ -144,8 +145,8 @@ type requests struct {
 	n       int
 }
 
-// Signs say when agents answered last, whichever lane of an instance. The zero value is
-// ready, and safe for concurrent use.
+// Signs say when agents answered last, whichever lane of an instance, and what became of
+// what they were asked for since. The zero value is ready, and safe for concurrent use.
 type Signs struct{ agents sync.Map }
 
 // Of is that of an agent.
@@ -155,12 +156,24 @@ func (s *Signs) Of(agent string) *Sign {
 }
 
 // Sign is when an agent answered last, and when in time, in nanoseconds since 1970.
-type Sign struct{ last, inTime atomic.Int64 }
+type Sign struct {
+	last, inTime atomic.Int64
+	expired      atomic.Int64 // attempts, asked for after that, since it answered
+	wanted       atomic.Int64 // attempts under way, waiting or resting, in all lanes
+}
 
 func (s *Sign) given(now time.Time, inTime bool) {
 	s.last.Store(now.UnixNano())
+	s.expired.Store(0)
 	if inTime {
 		s.inTime.Store(now.UnixNano())
+	}
+}
+
+// missed says that an attempt expired that was asked for at a time.
+func (s *Sign) missed(asked time.Time) {
+	if asked.UnixNano() > s.last.Load() {
+		s.expired.Add(1)
 	}
 }
 
@@ -201,6 +214,7 @@ func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o := w.operation(name)
 	o.waiting += more
 	w.waiting += more
+	w.sign.wanted.Add(int64(more))
 	o.bounds(timeout, more)
 	w.sums = sums{}
 }
@@ -236,6 +250,7 @@ func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	o := w.operation(name)
 	o.out++
 	w.under++
+	w.sign.wanted.Add(1)
 	w.sums = sums{}
 	o.bounds(timeout, 1)
 	i := len(w.out)
@@ -282,6 +297,7 @@ func (w *Window) less(r *requests, n int) {
 	r.of.bounds(r.timeout, -n)
 	r.of.out -= n
 	w.under -= n
+	w.sign.wanted.Add(int64(-n))
 	w.sums = sums{}
 	if !r.asked.Before(w.newest) {
 		r.of.behind -= n
@@ -383,6 +399,18 @@ func (o *operation) allowance(timeout time.Duration) time.Duration {
 // Out is how many are under way.
 func (w *Window) Out() int { return w.under }
 
+// Rests says that so many more attempts expired of which the next one is not due yet, or fewer.
+func (w *Window) Rests(more int) {
+	w.resting += more
+	w.sign.wanted.Add(int64(more))
+}
+
+// Wanted is how many are under way, wait or rest, in all lanes of the instance.
+func (w *Window) Wanted() int { return int(w.sign.wanted.Load()) }
+
+// Close takes those of the lane out of that, when it ends.
+func (w *Window) Close() { w.sign.wanted.Add(-int64(w.under + w.waiting + w.resting)) }
+
 // allowance is how long any request may queue, in seconds.
 func (w *Window) allowance() float64 {
 	if w.sums.allowance == 0 {
@@ -419,6 +447,10 @@ func (w *Window) Size() float64 { return w.rate * w.allowance() }
 // Away says that the agent answers nothing in time: only probes leave.
 func (w *Window) Away() bool { return w.silence > silent }
 
+// Silent says that attempts expired one after the other, with no answer to any lane of the
+// instance since.
+func (w *Window) Silent() bool { return w.sign.expired.Load() > silent }
+
 // WasAway says that the agent gave no sign when another lane asked it last: so it is as
 // long as nothing else is known.
 func (w *Window) WasAway(now time.Time) {
@@ -431,7 +463,7 @@ func (w *Window) WasAway(now time.Time) {
 func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 
 // Excuses says that an attempt which expires says nothing of what was asked for: the agent
-// answers nothing in time, or is asked for so little that others must ask it for more than it
+// answers nothing in time, or nothing to any lane, or is asked for so little that others must ask it for more than it
 // takes. Once it answers too late, that is so for the first few attempts only: either it has
 // a queue, which is asked for less, or its work takes too long.
 // Of a retry policy of one attempt only the first holds: its work may not be done twice.
@@ -439,7 +471,7 @@ func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int) bo
 	switch {
 	case attempt > excused:
 		return w.Away() && !w.heard && !w.heardBefore
-	case w.Away():
+	case w.Away() || w.Silent():
 		return true
 	}
 	return of > 1 && w.Size() < 1 && w.rate < w.believed && timeout > w.operation(name).quick()
@@ -611,6 +643,7 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 		return // what was asked later was answered: it is lost, or failed by itself
 	}
 	w.silence++
+	w.sign.missed(asked)
 	if w.Away() {
 		if w.probe == 0 || asked.After(w.away) { // it was a probe
 			longest := probeLongest

@@ -133,6 +133,34 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
+// An agent is silent that answers no lane: what was asked for before it answered one says
+// nothing of that.
+func TestWhoIsSilent(t *testing.T) {
+	sign := new(Sign)
+	one, other := New(100, 0, 0, sign), New(100, 0, 1, sign)
+	expires := func(w *Window, asked float64) {
+		w.Asked("do", time.Second, after(asked), after(asked))
+		w.Expired("do", time.Second, after(asked), after(asked+1))
+	}
+	expires(one, 1)
+	expires(other, 2)
+	expires(one, 3)
+	if other.Silent() || other.Excuses("do", time.Second, 1, 3) {
+		t.Error("three attempts expired, and it is silent")
+	}
+	expires(other, 4)
+	if !one.Silent() || one.Away() || !one.Excuses("do", time.Second, excused, 3) || one.Excuses("do", time.Second, excused+1, 3) {
+		t.Error("four attempts of two lanes expired")
+	}
+	sign.given(after(10), false)
+	for n := range 10 {
+		expires(one, float64(n))
+	}
+	if other.Silent() {
+		t.Error("it answered since those were asked for that expired")
+	}
+}
+
 // The clock of the lane is set back: what is under way is still known.
 func TestTheClockIsSetBack(t *testing.T) {
 	w := New(1, 0, 0, new(Sign))
