@@ -21,9 +21,15 @@ type away struct {
 	steps  map[step]turn
 	topics map[string]*line // those that wait, by the topic for which they do
 	came   int
-	// more are the topics for which others wait, too: there were more than most for each.
-	more map[string]bool
+	// more are the kinds of which others wait, too: there were more than most. Until they
+	// are looked for, what comes behind them finds no place either.
+	more map[kind]bool
 	most int
+	// past is when the first of the others has waited for long enough; zero if none of them
+	// may not wait for ever. Sought is when they were looked for last because of that, by the
+	// timer, and whole says that the last look at what is due came to its end.
+	past, sought time.Time
+	whole        bool
 	// bounds are when those have waited for long enough that may not wait for ever.
 	bounds bounds
 	// absent says that a topic cannot be written for which some wait.
@@ -32,8 +38,22 @@ type away struct {
 	again time.Time
 }
 
-// awaySteps is how many are kept of those that wait for an agent.
-const awaySteps = 100_000
+const (
+	// awaySteps is how many are kept of each kind of those that wait for an agent.
+	awaySteps = 100_000
+	// soughtEvery is how often the others are looked for that have waited for long enough:
+	// each time all of them are looked at.
+	soughtEvery = 10 * time.Second
+)
+
+// kind is what has places of its own: none of them is taken by what is less urgent, or by
+// another operation, which may have no room while this one has.
+type kind struct {
+	topic, operation string
+	rank             int
+}
+
+func (w *waiter) kind() kind { return kind{w.ask.Topic, w.ask.Operation, w.rank()} }
 
 // turn is which place one has among all that came, and for what it waits.
 type turn struct {
@@ -77,6 +97,14 @@ func (q *line) len() int {
 		return 0
 	}
 	return q.waiting
+}
+
+// kept is how many of a kind wait.
+func (q *line) kept(k kind) int {
+	if q == nil || q.operations[k.operation] == nil {
+		return 0
+	}
+	return len(q.operations[k.operation][k.rank])
 }
 
 // rank is the place of one in [ranks].
@@ -137,22 +165,23 @@ func (l *Lane) waits(s step, ask decide.Ask) {
 	a := &l.away
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	w := waiter{s, ask, a.came + 1}
+	of := w.kind()
 	switch {
 	case a.steps == nil:
-		a.steps, a.topics = make(map[step]turn), make(map[string]*line)
+		a.steps, a.topics, a.more = make(map[step]turn), make(map[string]*line), make(map[kind]bool)
 	case a.waits(s):
 		return
-	case a.topics[ask.Topic].len() >= a.most:
-		if a.more == nil {
-			a.more = make(map[string]bool)
+	case a.topics[ask.Topic].kept(of) >= a.most || a.more[of]:
+		a.more[of] = true
+		if until := ask.Until; !until.IsZero() && (a.past.IsZero() || until.Before(a.past)) {
+			a.past = until
 		}
-		a.more[ask.Topic] = true
 		return
 	}
 	absent := l.unwritable(ask.Topic, events.MaxBatch) != ""
 	a.absent = a.absent || absent
 	a.came++
-	w := waiter{s, ask, a.came}
 	a.steps[s] = turn{a.came, ask.Topic, ask.Undo}
 	if a.topics[ask.Topic] == nil {
 		a.topics[ask.Topic] = &line{operations: make(map[string]*ranks)}
@@ -195,15 +224,32 @@ func (l *Lane) admit(env *decide.Env) error {
 			return err
 		}
 	}
-	for topic := range a.more {
-		if a.topics[topic].len() <= a.most/2 { // there is room for some of the others, which are found again
-			clear(a.more)
-			l.state.Rescan()
-			l.look = true
+	for of := range a.more {
+		if a.topics[of.topic].kept(of) <= a.most/2 { // there is room for some of the others
+			l.rescan()
 			break
 		}
 	}
 	return nil
+}
+
+// rescan has all be looked at again that is due, the oldest first: what found no place may
+// find one, and what has waited for long enough is given up.
+func (l *Lane) rescan() {
+	clear(l.away.more)
+	l.away.past, l.away.whole = time.Time{}, false
+	l.due = due{} // what was found may be younger
+	l.state.Rescan()
+	l.look = true
+}
+
+// rescanPast does so when one that found no place has waited for long enough.
+func (l *Lane) rescanPast(now time.Time) {
+	a, timer := &l.away, l.time.Timer()
+	if a.whole && !a.past.IsZero() && !now.Before(a.past) && (a.sought.IsZero() || timer.Sub(a.sought) >= soughtEvery) {
+		a.sought = timer
+		l.rescan()
+	}
 }
 
 // admitTo decides on what waited for an agent, as far as that may be asked for more.

@@ -122,9 +122,11 @@ func (l *Lane) find() error {
 		return nil
 	}
 	now := l.time.Wall()
+	l.rescanPast(now)
 	expired, err := l.state.Due(now, DueAtOnce)
 	found := l.pending(expired)
 	l.look = l.look || len(found) == 0 && len(expired) == DueAtOnce // all of them wait for somebody
+	l.away.whole = len(expired) < DueAtOnce
 	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.position.At(events.InputReplies)}
 	return err
 }
