@@ -107,7 +107,7 @@ func command[B any, P interface {
 	huma.Register(api, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
 		Summary: summary, Tags: []string{"operators"},
-		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome it answers with 503; the command is acted on all the same.", commandTimeout),
+		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka.", commandTimeout),
 		RequestBody: &huma.RequestBody{Required: needsBody}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: status,
 	}, func(ctx context.Context, in *input) (*struct{ Body Order }, error) {
@@ -174,8 +174,13 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 		c.ID = uuid.NewString()
 	}
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	bounded, leave, err := s.shares.join(bounded, awaited{"command", i.Partition(id)})
+	if err != nil {
+		return nil, huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)), http.Header{"Retry-After": {behindRetry}})
+	}
 	err = i.Command(bounded, id, c)
-	cancel()
+	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
 	if err != nil {
 		return nil, s.commandError(id, c, err)
 	}
@@ -198,7 +203,7 @@ func (s *Server) commandError(id string, c *events.Command, err error) error {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err)
+		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err), http.Header{"Retry-After": {behindRetry}})
 	}
 	s.log.Warn("a command was not taken", "command", c.Command, "order", id, "error", err)
 	return huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the command. "+again, c.ID), err)

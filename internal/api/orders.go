@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
@@ -77,7 +78,7 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
-		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
+		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. 503 says so where Kafka does not take it: at once, if others wait for its partition and nothing was taken for seconds; repeating it with the same id is safe. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.submit)
@@ -129,22 +130,39 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if len(value) > events.MaxValue {
 		return nil, huma.Error413RequestEntityTooLarge(fmt.Sprintf("the submission has %d bytes; at most %d are allowed: keep large data elsewhere and pass a reference to it", len(value), events.MaxValue))
 	}
-	id, err := i.Submit(ctx, in.Body.ID, &submission, in.Traceparent)
+	id := in.Body.ID
+	if id == "" { // known here, so that whoever hears no more can repeat it
+		fresh, err := uuid.NewV7()
+		if err != nil {
+			return nil, s.broken("make an order id", err)
+		}
+		id = fresh.String()
+	}
+	ctx, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
 	if err != nil {
-		return nil, s.notSubmitted(err)
+		return nil, s.notSubmitted(id, err)
+	}
+	_, err = i.Submit(ctx, id, &submission, in.Traceparent)
+	leave(err == nil)
+	if err != nil {
+		return nil, s.notSubmitted(id, err)
 	}
 	return &submitOutput{Location: "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
 }
 
-func (s *Server) notSubmitted(err error) error {
+func (s *Server) notSubmitted(id string, err error) error {
+	later := http.Header{"Retry-After": {behindRetry}}
+	if errors.Is(err, errSilent) {
+		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: %v; try again later", err)), later)
+	}
 	if errors.Is(err, orchestrator.ErrBehind) {
-		return huma.ErrorWithHeaders(huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)), http.Header{"Retry-After": {behindRetry}})
+		return huma.ErrorWithHeaders(huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)), later)
 	}
 	if errors.Is(err, orchestrator.ErrTaken) {
 		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v. Choose another id; to repeat a submission, send the same again", err))
 	}
 	s.log.Warn("a submission failed", "error", err)
-	return huma.Error503ServiceUnavailable("Kafka did not take the submission; try again with the same id, which is safe", err)
+	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err), later)
 }
 
 // After how many seconds to try again where a lane is behind, where too many ask at once,

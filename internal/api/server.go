@@ -36,6 +36,7 @@ type Server struct {
 	log     *slog.Logger
 	handler http.Handler
 	streams chan struct{} // one place for each that may be sent at a time
+	shares  *shares       // of who waits for a partition
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -68,7 +69,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, streams: make(chan struct{}, maxStreams), why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, streams: make(chan struct{}, maxStreams), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

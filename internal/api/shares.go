@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// sharesPatience is for how long a partition may answer nothing before those that wait for
+// it have to share.
+const sharesPatience = 3 * time.Second
+
+// errSilent says that too many wait for partitions that answer nothing.
+var errSilent = errors.New("has answered nothing for seconds, and others wait for it")
+
+// shares keeps those that wait for partitions that answer nothing from taking the places
+// of all others: where one has no leader, each waits for up to half a minute. A quarter
+// of the places is theirs. Once it is taken, one at a time may wait for each such
+// partition, for [sharesPatience], to find out whether it answers again: another quarter.
+type shares struct {
+	most     int // a quarter, 0 is any number
+	patience time.Duration
+
+	mu      sync.Mutex
+	of      map[awaited]*share // of those that somebody waits for, or that are silent
+	waiting []*waiter          // in the order in which they came
+}
+
+// awaited is what is waited for: that a kind of request is answered about a partition.
+type awaited struct {
+	what      string
+	partition int32
+}
+
+type share struct {
+	waiting int
+	sign    time.Time // when one was answered, or the first began to wait
+}
+
+type waiter struct {
+	of   *share
+	look *time.Timer
+}
+
+// newShares are for so many requests that are answered at a time, 0 being any number.
+func newShares(requests int) *shares {
+	s := &shares{patience: sharesPatience, of: make(map[awaited]*share)}
+	if requests > 0 {
+		s.most = max(requests/4, 1)
+	}
+	return s
+}
+
+// join fails with [errSilent] if there is no place to wait. The context ends when there is
+// none any more: who came first stays, also because Kafka's client gives up all that it
+// has for a partition once the first of these is given up. The caller calls leave once it
+// waits no longer, and says whether it was answered by whom it waited for.
+func (s *shares) join(ctx context.Context, on awaited) (_ context.Context, leave func(answered bool), _ error) {
+	if s.most == 0 {
+		return ctx, func(bool) {}, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.of[on]
+	if of == nil {
+		of = &share{sign: time.Now()}
+		s.of[on] = of
+	}
+	if held := s.held(s.waiting); s.silent(of) && (held >= 2*s.most || held >= s.most && of.waiting > 0) {
+		return nil, nil, fmt.Errorf("partition %d %w", on.partition, errSilent)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &waiter{of: of}
+	of.waiting++
+	s.waiting = append(s.waiting, w)
+	w.look = time.AfterFunc(s.patience, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch n := slices.Index(s.waiting, w); {
+		case n < 0:
+		case s.silent(of) && s.held(s.waiting[:n]) >= s.most:
+			s.ends(w)
+			cancel()
+		default:
+			w.look.Reset(s.patience)
+		}
+	})
+	return ctx, func(answered bool) {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ends(w)
+		if answered {
+			of.sign = time.Now()
+		}
+		if of.waiting == 0 && !s.silent(of) && s.of[on] == of {
+			delete(s.of, on)
+		}
+	}, nil
+}
+
+// ends has somebody wait no longer, if it still does. s.mu is held.
+func (s *shares) ends(w *waiter) {
+	if n := slices.Index(s.waiting, w); n >= 0 {
+		s.waiting = slices.Delete(s.waiting, n, n+1)
+		w.of.waiting--
+		w.look.Stop()
+	}
+}
+
+func (s *shares) silent(of *share) bool { return time.Since(of.sign) >= s.patience }
+
+// held is how many of some wait for what is silent.
+func (s *shares) held(waiting []*waiter) (n int) {
+	for _, w := range waiting {
+		if s.silent(w.of) {
+			n++
+		}
+	}
+	return n
+}
