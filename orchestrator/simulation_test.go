@@ -101,7 +101,7 @@ var befalls = []string{
 	"a late request arrived", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
-	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
+	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
 	"an event in format 1", "an event in format 2", "an event in format 3",
 	"a step waited until its agent had room", "an attempt did not count",
@@ -711,7 +711,7 @@ func (s *simulation) check() {
 	}
 	in := inspect.New()
 	s.count.settle(audit.Settle(audit.Kafka{
-		Topics: &s.topics, Rest: true,
+		Topics: &s.topics, Rest: true, Jumps: true,
 		Partition: func(order string) int32 { return s.of.Of([]byte(order)) },
 		Read:      s.read,
 		Came: func(r *kgo.Record) int64 {
@@ -769,6 +769,31 @@ func (s *simulation) inTime(reply *kgo.Record, x *audit.Expiry) bool {
 		}
 	}
 	return true
+}
+
+// onlyInTime: nothing ends, or fails, since a time has come by a clock that is far off
+// Kafka's, if anybody could know. A clock that is believed was right to a minute when it was
+// looked at, and was set by no more since.
+func (s *simulation) onlyInTime(r *kgo.Record, e *events.Event) {
+	if !s.stamps {
+		return
+	}
+	over := false
+	switch e.Type {
+	case events.OrderRejected:
+		over = strings.HasPrefix(e.Reason, "the deadline")
+	case events.OrderErrored, events.OrderCompensating:
+		over = e.Error != nil && e.Error.Code == "overdue"
+	case events.StepFailed:
+		over = e.Error.Code == "queue-expired"
+	case events.OrderAccepted, events.StepStarted:
+		if !e.Deadline.IsZero() && !e.At.Before(e.Deadline) || !e.CompleteBy.IsZero() && !e.At.Before(e.CompleteBy) {
+			s.count.happened("a deadline had passed by a clock that is not believed")
+		}
+	}
+	if ahead := e.At.Sub(r.Timestamp); over && ahead > 2*time.Minute {
+		s.Fatalf("%s of %q (%s), by a clock that is %s ahead of Kafka's", e.Type, e.Order, e.Reason, ahead)
+	}
 }
 
 // tell says all that stands on Kafka.
@@ -840,6 +865,7 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		}
 		e, err := events.Decode[events.Event](r.Value)
 		must(s.T, err)
+		s.onlyInTime(r.Record, &e)
 		if e.Type == events.PartitionClaimed {
 			claimed = e.Instance
 		} else if (e.Type == events.StepStarted || e.Type == events.UndoStarted) && e.LockedBy != claimed {

@@ -19,6 +19,9 @@ import (
 type Env struct {
 	// Now is when the decision is made. Decisions never read a clock.
 	Now time.Time
+	// Doubted says that Now is of a clock that is not believed: by such a one no deadline
+	// of an order has passed, and nothing has waited for too long.
+	Doubted bool
 	// Instance is who decides.
 	Instance string
 	// Skew is the allowance for the difference between clocks: an attempt counts
@@ -51,6 +54,11 @@ type Env struct {
 	room  []Message
 	// load is that of the decision within which another is made.
 	load load
+}
+
+// over says that a time is set, and has come for all that is known.
+func (env *Env) over(at time.Time) bool {
+	return !at.IsZero() && !env.Now.Before(at) && !env.Doubted
 }
 
 // Reuse takes back the messages of a decision that are no longer needed.

@@ -167,7 +167,7 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 		}
 		return nil, fmt.Errorf("workflow %s is not registered", name)
 	}
-	if !s.Deadline.IsZero() && !env.Now.Before(s.Deadline) {
+	if env.over(s.Deadline) {
 		return nil, fmt.Errorf("the deadline, %s, has passed", events.AppendTime(nil, s.Deadline))
 	}
 	if err := flow.CheckInput(s.Input); err != nil {
@@ -280,7 +280,7 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 // and Processing are one event (T5). It reports false when the order took another
 // course instead.
 func (d *decider) start(t task) bool {
-	if at := d.order.Overdue(); !at.IsZero() && !d.env.Now.Before(at) {
+	if d.env.over(d.order.Overdue()) {
 		d.overdue()
 		return false
 	}
@@ -292,7 +292,7 @@ func (d *decider) start(t task) bool {
 	switch {
 	case fault != nil:
 		return d.refuse(t, fault)
-	case !waits.Until.IsZero() && !d.env.Now.Before(waits.Until):
+	case d.env.over(waits.Until):
 		return d.refuse(t, &events.Error{Code: queueExpired, Message: fmt.Sprintf("agent %s could not be asked since %s, for %s",
 			e.Agent, events.AppendTime(nil, t.work().Due), d.env.Now.Sub(t.work().Due))})
 	case waits.Topic != "":

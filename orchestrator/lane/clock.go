@@ -10,9 +10,11 @@ import (
 // clock is how the lane's clock is held against Kafka's, which stamps the journal
 // where that is set: the newest record there is of after the lane's last commit
 // began, and of before now. That holds however long anything took. A clock that
-// is far off is not supervised by, or whatever runs would expire.
+// is far off is not supervised by, or whatever runs would expire; and no input is
+// decided on as if a deadline had passed. The claim is the first such record.
 type clock struct {
 	stamped bool         // as the claim was, by Kafka
+	claimed time.Time    // when that was written
 	wrote   reading      // when the last commit began that ended well
 	asked   reading      // wrote, as of the last question
 	judged  reading      // asked, as of the last answer

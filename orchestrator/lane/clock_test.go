@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -218,4 +220,72 @@ func TestAClockThatIsRight(t *testing.T) {
 	c.commits(t)
 	s.plays("found", 1, projections.Running, tick, look)
 	s.plays("so much is allowed", 1, projections.Expired, c.told(), look)
+}
+
+// By a clock that is not believed no deadline has passed: neither that of a submission, nor
+// that of an order whose next step begins, nor the end of a wait. Once the clock is right
+// the supervisor does what is to be done.
+func TestAClockThatIsFarOffDecidesOnNoDeadline(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		wrong func(*Lane, *clocks)
+	}{
+		{"found", func(l *Lane, _ *clocks) { l.clock.off.Store(int64(time.Hour)) }},
+		{"set since it was looked at", func(_ *Lane, c *clocks) { c.wall = c.wall.Add(time.Hour) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := newParkingLane(t)
+			world := l.world
+			world.flows.Add(parseFlow(t, "workflow: seq\nsteps: [{name: a, agent: payment}, {name: b, agent: office}]"))
+			world.flows.Add(parseFlow(t, "workflow: wait\nsteps: [{name: a, agent: payment}, {name: b, agent: phone, after: [], queue: 30m}, {name: c, agent: office, after: [a]}]"))
+			world.away[l.topics.Requests("phone")] = "it does not exist"
+			now := events.Time(time.Now())
+			c := &clocks{wall: now, timer: now, kafka: now, lane: l.Lane}
+			l.time.Wall, l.time.Timer = func() time.Time { return c.wall }, func() time.Time { return c.timer }
+			l.clock.stamped, l.clock.judged = true, l.reading()
+			deadline := string(events.AppendTime(nil, now.Add(30*time.Minute)))
+			must(t, l.decide(nil))
+			l.reads(l.ids[0], `{"workflow":"seq","deadline":"`+deadline+`"}`)
+			l.reads(l.ids[1], `{"workflow":"wait"}`)
+			l.commits(t)
+			if test.name == "found" {
+				c.pass(time.Hour) // else it were parted, too
+			}
+			test.wrong(l.Lane, c)
+			if l.believed() {
+				t.Fatal("it is believed")
+			}
+			l.reads(l.ids[2], `{"workflow":"order","deadline":"`+deadline+`"}`)
+			for _, id := range l.ids[:2] {
+				r := typed(l.topics.Replies, "", id, `{"order":"`+id+`","step":"a","attempt":1,"status":"completed"}`)
+				r.Timestamp = now
+				must(t, l.decide([]*kgo.Record{r}))
+			}
+			for place, step := range map[int]string{0: "b", 1: "c", 2: "charge"} {
+				o, err := l.order(l.ids[place])
+				must(t, err)
+				if s := o.Step(step); s == nil || o.State != projections.Processing || s.State != projections.Running {
+					t.Fatalf("order %d is %s, and its step %s is %+v", place, o.State, step, s)
+				}
+			}
+			if o, err := l.order(l.ids[1]); err != nil || o.Step("b").State != projections.NotStarted {
+				t.Errorf("what waits is %s", o.Step("b").State)
+			}
+			l.commits(t)
+			// It is right, and an hour has passed.
+			l.clock.off.Store(0)
+			c.timer = c.wall
+			l.clock.judged = l.reading()
+			l.looks(t)
+			l.looks(t)
+			l.commits(t)
+			for place, want := range map[int]projections.State{0: projections.Error, 1: projections.Processing, 2: projections.Error} {
+				o, err := l.order(l.ids[place])
+				must(t, err)
+				if o.State != want {
+					t.Errorf("when the clock is right order %d is %s", place, o.State)
+				}
+			}
+		})
+	}
 }

@@ -29,6 +29,7 @@ type contender struct {
 	topics *events.Topics
 	broker lane.Broker
 	world  lane.World
+	wall   func() time.Time
 	cut    context.CancelFunc // it gives Kafka up
 	lane   *lane.Lane
 }
@@ -45,7 +46,7 @@ func newContender(t *testing.T, b *kafka.Broker, topics *events.Topics, id strin
 	t.Cleanup(func() { must(t, store.Close()) })
 	state, err := store.Partition(0)
 	must(t, err)
-	c := &contender{T: t, id: id, topics: topics, broker: cluster.New(client, topics, opts, func(string) (int, bool) { return 0, false }).Broker(0), world: nowhere{}, cut: cut}
+	c := &contender{T: t, id: id, topics: topics, broker: cluster.New(client, topics, opts, func(string) (int, bool) { return 0, false }).Broker(0), world: nowhere{}, wall: now, cut: cut}
 	c.contend(state)
 	return c
 }
@@ -53,7 +54,7 @@ func newContender(t *testing.T, b *kafka.Broker, topics *events.Topics, id strin
 func (c *contender) contend(state *projections.Partition) {
 	c.lane = lane.New(lane.Config{
 		Instance: c.id, Topics: *c.topics, Partitions: 1,
-		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
+		Clock: lane.Clock{Wall: c.wall, Timer: time.Now, Pause: pause},
 	}, 0, c.broker, c.world, state, slog.New(slog.DiscardHandler))
 	c.Cleanup(c.lane.Close)
 }

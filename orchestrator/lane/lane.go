@@ -461,6 +461,7 @@ func (l *Lane) order(id string) (*projections.Order, error) {
 func (l *Lane) env() *decide.Env {
 	return &decide.Env{
 		Now:      l.time.Wall(),
+		Doubted:  !l.believed(),
 		Instance: l.cfg.Instance,
 		Skew:     l.cfg.Skew,
 		Topics:   l.topics,

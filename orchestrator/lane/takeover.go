@@ -72,6 +72,10 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		return err
 	}
 	l.current, l.inflight = newBatch(), nil
+	if l.clock.stamped {
+		l.clock.asked = l.clock.wrote
+		l.judge(l.clock.claimed)
+	}
 	if err := l.owing(); err != nil {
 		return err
 	}
@@ -220,7 +224,7 @@ func (l *Lane) catchUp(ctx context.Context, claim string, at int64) (err error) 
 			if err := l.state.Fold(r.Offset, r.Value, events.HeaderValue(r, events.HeaderLane)); err != nil {
 				return err
 			}
-			l.clock.stamped = r.Attrs.TimestampType() == stampedByKafka
+			l.clock.stamped, l.clock.claimed = r.Attrs.TimestampType() == stampedByKafka, r.Timestamp
 		}
 		if err := l.state.Flush(); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -418,4 +419,37 @@ func TestAClaimIsOfThePartitionsFormat(t *testing.T) {
 	if want := []int{1, later}; !slices.Equal(formats, want) {
 		t.Errorf("the claims are of the formats %v, and must be of %v", formats, want)
 	}
+}
+
+// Whether its clock is right an owner knows from its own claim, before it decides anything.
+func TestATakeoverLooksAtTheClock(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	for off, says := range map[time.Duration]string{0: "", time.Hour: "ahead", -time.Hour: "behind"} {
+		c := newContender(t, b, topics, "wrong")
+		c.broker, c.wall = stamping{c.broker}, func() time.Time { return now().Add(off) }
+		c.contend(c.lane.State())
+		c.takeOver()
+		if err := c.lane.Unwell(); (err != nil) != (off != 0) || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s off: %v", off, err)
+		}
+	}
+}
+
+// stamping is a broker that says when the records that it has were written.
+type stamping struct{ lane.Broker }
+
+func (b stamping) Read(partition int32, committed bool) (lane.Reader, error) {
+	r, err := b.Broker.Read(partition, committed)
+	return stampedReader{r}, err
+}
+
+type stampedReader struct{ lane.Reader }
+
+func (r stampedReader) Poll(ctx context.Context, most int) kgo.Fetches {
+	fetches := r.Reader.Poll(ctx, most)
+	for _, r := range fetches.Records() {
+		r.Attrs = kgo.NewRecordAttrs(kgo.RecordAttrsOpts{TimestampType: 1, Transactional: r.Attrs.IsTransactional(), Control: r.Attrs.IsControl()})
+	}
+	return fetches
 }

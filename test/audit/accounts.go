@@ -26,6 +26,8 @@ type Kafka struct {
 	// Rest says that every input must have been read. Else those behind the
 	// journal's last positions are passed over.
 	Rest bool
+	// Jumps says that clocks jump, see [oracle.Doubted].
+	Jumps bool
 	// Came, if it is there, says when a record could be read first: a number that
 	// grows from one record to the next, whatever their topics.
 	Came func(r *kgo.Record) int64
@@ -146,6 +148,7 @@ type settlement struct {
 	format  map[int32]int               // of each partition
 	full    map[int32]map[*account]bool // the orders that drop inputs
 	dropped map[int32]int               // inputs, in the transaction that is read
+	doubted bool                        // the clock by which the event was decided that is read
 }
 
 // readPositions reads how far the inputs were read. What comes to the journal
@@ -382,6 +385,7 @@ func (s *settlement) event(r *kgo.Record) {
 		s.report("%s is %s of order %q, and says %s of order %q: %v", placeOf(r), kind, a.id, e.Type, e.Order, err)
 		return
 	}
+	s.doubted = oracle.Doubted(r, &e, s.Jumps)
 	s.due(a, &e)
 	s.attempted(a, &e, r.Offset)
 	s.follows(a, &e)

@@ -113,7 +113,7 @@ func (n *namespace) books(a Audit) *Books {
 			l = oracle.NewLedger(e.Order, n.flow)
 			b.Ledgers[e.Order] = l
 		}
-		l.Format = format[at.Partition]
+		l.Format, l.Doubted = format[at.Partition], oracle.Doubted(at, e, false)
 		if err := l.Add(e); err != nil {
 			n.Error(err)
 		}

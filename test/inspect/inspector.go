@@ -82,7 +82,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 			continue
 		}
 		fresh[e.Order] = true
-		in.event(t, p, &e)
+		in.event(t, p, &e, oracle.Doubted(r, &e, in.Jumps))
 	}
 	in.journal = len(p.Journal)
 	messages := delivered(t, p.Messages[in.sent:], p.Topics)
@@ -114,7 +114,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 }
 
 // event takes the next event of an order.
-func (in *Inspector) event(t T, p *Partition, e *events.Event) {
+func (in *Inspector) event(t T, p *Partition, e *events.Event, doubted bool) {
 	t.Helper()
 	ledger, history := in.Ledgers[e.Order], in.Histories[e.Order]
 	if ledger == nil {
@@ -126,7 +126,7 @@ func (in *Inspector) event(t T, p *Partition, e *events.Event) {
 	if e.Type == events.OrderAccepted && p.Newer != nil {
 		ledger.Newer = p.Newer(e.Version)
 	}
-	ledger.Owner, ledger.Format = in.owner, in.format
+	ledger.Owner, ledger.Format, ledger.Doubted = in.owner, in.format, doubted
 	if err := ledger.Add(e); err != nil {
 		t.Fatalf("%v\n%s", err, Story(append(history, *e)))
 	}

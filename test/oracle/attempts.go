@@ -170,7 +170,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 func (l *Ledger) mayDo(e *events.Event, s *Step) {
 	l.rule("C1", l.Toward == "", "the order is being compensated")
 	l.rule("S1", l.flow == nil || l.ready(s), "what it comes after is not done")
-	l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
+	l.rule("V5", l.Doubted || l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 }
 
 // cannotBegin holds for an attempt that failed before it began.
@@ -208,7 +208,7 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 		want = l.key(s, undo, w.Resubmissions)
 	}
 	l.rule("A3", e.IdempotencyKey == want, "its key is %q, and must be %q", e.IdempotencyKey, want)
-	l.rule("S2", e.CompleteBy.After(e.At), "its complete-by is %v", e.CompleteBy)
+	l.rule("S2", l.Doubted || e.CompleteBy.After(e.At), "its complete-by is %v", e.CompleteBy)
 	l.rule("S2", e.Expires.IsZero() || e.Expires.After(e.CompleteBy), "it expires at %v", e.Expires)
 	if def := s.def; def != nil {
 		operation := def.Do

@@ -47,7 +47,7 @@ func (l *Ledger) causes(e *events.Event) []Cause {
 		l.free(e, &s.Work)
 		l.rule("S1", s.def == nil || l.ready(s), "what it comes after is not done")
 		if _, err := l.runsNow(s); err == nil { // whether it is to run at all is asked first
-			l.rule("V5", l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
+			l.rule("V5", l.Doubted || l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 		}
 		return []Cause{l.prevented(e, s, &s.Work, false)}
 	}

@@ -5,6 +5,7 @@ package oracle
 import (
 	"iter"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -39,6 +40,16 @@ type journal struct {
 	format      map[int32]int    // of each partition
 }
 
+// doubtedFrom is how far the clock is off by which an event was decided that may be passed
+// over deadlines: less than what an instance does not believe, since writing takes a while.
+const doubtedFrom = 30 * time.Second
+
+// Doubted says whether the clock by which an event was decided is so far off Kafka's, which
+// stamps the journal, that it may not have been believed. Where clocks jump any may be.
+func Doubted(r *kgo.Record, e *events.Event, jumps bool) bool {
+	return r.Attrs.TimestampType() == 1 && (jumps || e.At.Sub(r.Timestamp).Abs() > doubtedFrom)
+}
+
 // event reads the next one, and enters it in the ledger of its order.
 func (j *journal) event(r *kgo.Record) *events.Event {
 	e, err := events.Decode[events.Event](r.Value)
@@ -60,7 +71,7 @@ func (j *journal) event(r *kgo.Record) *events.Event {
 		l = NewLedger(e.Order, nil)
 		j.ledgers[e.Order] = l
 	}
-	l.Owner, l.Format = j.owners[r.Partition], j.format[r.Partition]
+	l.Owner, l.Format, l.Doubted = j.owners[r.Partition], j.format[r.Partition], Doubted(r, &e, false)
 	if err := l.Add(&e); err != nil {
 		j.Errorf("journal %d/%d: %v", r.Partition, r.Offset, err)
 	}

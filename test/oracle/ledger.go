@@ -43,6 +43,9 @@ type Ledger struct {
 	// Format is that of the order's partition, if whoever reads the journal says so,
 	// else the newest.
 	Format int
+	// Doubted says that whoever decided the next event may not have believed its clock:
+	// then deadlines may have passed by it. See [Doubted].
+	Doubted bool
 	// Old is how many of its events are of before format 3.
 	Old uint64
 	// Pardon, where it is set, is called by a rule that is broken, and says whether
@@ -267,7 +270,7 @@ func (l *Ledger) accept(e *events.Event) {
 		l.Steps = append(l.Steps, &Step{Name: name, Work: Work{State: notStarted}, def: l.flow.step(name)})
 	}
 	l.rule("T3", len(l.Steps) > 0, "the order has no steps")
-	l.rule("V5", e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
+	l.rule("V5", l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
 }
 
 // goesOn holds for what may only happen to an order that neither waits for an
