@@ -110,7 +110,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		Kafka: k, report: report,
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
-		orders: make(map[string]*account), orphans: make(map[int32][]orphan),
+		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		format: make(map[int32]int), full: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
 	}
 	s.readPositions()
@@ -143,6 +143,7 @@ type settlement struct {
 	// Of what was forwarded, the originals and the copies that have not met.
 	away, copies map[place]fingerprint
 	orders       map[string]*account
+	illegible    map[string]bool // ids under which something stands on the orders that cannot be read
 	orphans      map[int32][]orphan
 
 	format  map[int32]int               // of each partition
@@ -237,8 +238,12 @@ func (s *settlement) input(r *kgo.Record) {
 		if l.reason == "" || l.reason == noOrder {
 			s.report("%s cannot be read: %s; it was put aside: %s", at, m.unreadable, l.reason)
 		}
+		if r.Topic == s.Topics.Orders {
+			s.illegible[string(r.Key)] = true
+		}
 	case aside && l.reason == noOrder:
 		s.orphan(r, &m)
+	case aside && l.reason == undecided && m.command != nil && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
 	case aside && l.reason == undecided && m.command != nil && s.orders[m.order] != nil:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{s.orders[m.order], at})
 	case aside && l.reason == untold && m.command != nil:
