@@ -212,9 +212,9 @@ func (w *Window) operation(name string) *operation {
 // Waits says that so many more attempts wait to be asked for, or fewer.
 func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o := w.operation(name)
+	w.sign.wanted.Add(int64(more))
 	o.waiting += more
 	w.waiting += more
-	w.sign.wanted.Add(int64(more))
 	o.bounds(timeout, more)
 	w.sums = sums{}
 }
@@ -248,9 +248,9 @@ func (w *Window) idles(now time.Time) {
 // Known says that a request is under way, whoever asked for it.
 func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 	o := w.operation(name)
+	w.sign.wanted.Add(1)
 	o.out++
 	w.under++
-	w.sign.wanted.Add(1)
 	w.sums = sums{}
 	o.bounds(timeout, 1)
 	i := len(w.out)
@@ -295,9 +295,9 @@ func (w *Window) remove(o *operation, timeout time.Duration, asked time.Time) {
 // less takes out some that were asked for at one time.
 func (w *Window) less(r *requests, n int) {
 	r.of.bounds(r.timeout, -n)
+	w.sign.wanted.Add(int64(-n))
 	r.of.out -= n
 	w.under -= n
-	w.sign.wanted.Add(int64(-n))
 	w.sums = sums{}
 	if !r.asked.Before(w.newest) {
 		r.of.behind -= n
