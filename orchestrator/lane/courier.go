@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 // for the first time in order.
 type courier struct {
 	targets   map[string]*target // that are owed something
+	failing   int                // deliveries that are under way to those that failed
 	look      []string           // of which there may be something to give
 	unflushed bool               // what is owed is not all in the store yet
 	// Only what is before confirmed was read in the journal. Of the transactions behind
@@ -47,6 +49,7 @@ type unconfirmed struct {
 
 // target is a caller's own topic.
 type target struct {
+	topic  string
 	next   int64 // offset in the journal; what is before is delivered or refused
 	window int   // so many messages at a time
 	busy   bool
@@ -55,6 +58,7 @@ type target struct {
 
 	failures int       // in a row
 	failing  time.Time // since when, by the timer
+	failed   time.Time // last, by the timer
 	again    time.Time // not before, by the timer
 	why      string    // of the last failure
 	doubt    UndeliverableError
@@ -66,8 +70,8 @@ const (
 	// deliveredAtOnce is how many messages a topic is given at a time.
 	deliveredAtOnce = 64
 	// So many deliveries are under way in an instance, to topics that take them and to
-	// topics that failed: what they have in memory is bounded, and those that are away take
-	// no room from others.
+	// topics that failed, and of the latter at least one of each lane: what they have in
+	// memory is bounded, and those that are away take no room from others.
 	deliveries, failingDeliveries = 64, 16
 	// deliveredEvery is for how long the journal is not told of deliveries if there is
 	// nothing else to commit.
@@ -83,6 +87,9 @@ const (
 	// patienceProof is for how long this owner itself must have failed, before the age
 	// of a message counts: nobody may have tried before.
 	patienceProof = time.Hour
+	// failureProof is for how long after it failed a topic counts as one that takes nothing.
+	// By then it was looked at: after its pause, at the next tick.
+	failureProof = time.Minute
 )
 
 // Delivery is what a caller's own topic is to be given.
@@ -96,10 +103,11 @@ type Delivery struct {
 // Deliveries counts those that are under way.
 type Deliveries struct{ fine, failing atomic.Int64 }
 
-// room says how deliveries to a topic are counted, and whether there is room for one.
-func (d *Deliveries) room(t *target) (*atomic.Int64, bool) {
+// room says how deliveries to a topic are counted, and whether there is room for one: to
+// one that failed there is if its lane has no other under way, whatever the others have.
+func (d *Deliveries) room(t *target, others int) (*atomic.Int64, bool) {
 	if t.failures > 0 {
-		return &d.failing, d.failing.Load() < failingDeliveries
+		return &d.failing, others == 0 || d.failing.Load() < failingDeliveries
 	}
 	return &d.fine, d.fine.Load() < deliveries
 }
@@ -211,18 +219,21 @@ func (l *Lane) owing() error {
 	}
 }
 
-// owes has a topic looked at. One that was owed nothing for a moment goes on where it
-// was, though the journal, or the store, may not know of that yet.
+// owes has a topic looked at, if it did not fail: then it is as its turn comes. One that
+// was owed nothing for a moment goes on where it was, though the journal, or the store,
+// may not know of that yet.
 func (l *Lane) owes(topic string) {
 	c := &l.courier
 	if c.targets[topic] == nil {
-		t := &target{window: deliveredAtOnce, next: max(c.delivered[topic], l.current.delivered[topic])}
+		t := &target{topic: topic, window: deliveredAtOnce, next: max(c.delivered[topic], l.current.delivered[topic])}
 		if l.inflight != nil {
 			t.next = max(t.next, l.inflight.delivered[topic])
 		}
 		c.targets[topic] = t
 	}
-	c.looks(topic)
+	if c.targets[topic].failures == 0 {
+		c.looks(topic)
+	}
 }
 
 // looks has a target looked at.
@@ -272,8 +283,8 @@ func (l *Lane) deliver(b Beside) error {
 		if t.busy || l.time.Timer().Before(t.again) {
 			continue
 		}
-		under, room := l.cfg.Deliveries.room(t)
-		if !room {
+		under, room := l.cfg.Deliveries.room(t, c.failing)
+		if !room && l.undeliverable(t) == "" {
 			if t.failures == 0 { // others are looked at again in a while
 				c.looks(topic)
 			}
@@ -288,8 +299,14 @@ func (l *Lane) deliver(b Beside) error {
 			continue
 		}
 		t.oldest = owed[0].Time
-		why := l.undeliverable(t, &owed[0])
+		why := l.undeliverable(t)
 		if why == "" {
+			if !room { // it was another message that waited for too long
+				continue
+			}
+			if t.failures > 0 {
+				c.failing++
+			}
 			t.busy = true
 			under.Add(1)
 			d := l.delivery(topic, owed)
@@ -355,7 +372,9 @@ func (l *Lane) status(topic string, o *projections.Owed) *kgo.Record {
 func (l *Lane) delivered(h Happened) {
 	c := &l.courier
 	t, now := c.targets[h.Topic], l.time.Timer()
-	t.busy = false
+	if t.busy = false; t.failures > 0 {
+		c.failing--
+	}
 	if h.End > t.next {
 		t.next = h.End
 		if t.failures > 0 && h.Err == nil {
@@ -373,7 +392,7 @@ func (l *Lane) delivered(h Happened) {
 // failed: a topic that does not take a message is tried again, with one.
 func (l *Lane) failed(topic string, t *target, err error) {
 	now := l.time.Timer()
-	t.window, t.why = 1, err.Error()
+	t.window, t.why, t.failed = 1, err.Error(), now
 	refused, ok := errors.AsType[*UndeliverableError](err)
 	if ok && refused.Batch {
 		return // alone it may be taken
@@ -394,14 +413,15 @@ func (l *Lane) failed(topic string, t *target, err error) {
 }
 
 // undeliverable says why a topic will not take the first message that it is owed, ""
-// if it may: Kafka refused it, with proof, or it has waited for longer than it may.
-func (l *Lane) undeliverable(t *target, o *projections.Owed) string {
+// if it may: Kafka refused it, with proof, or it has waited for longer than it may, and
+// the topic failed just now. Of one that was not tried since nothing is known.
+func (l *Lane) undeliverable(t *target) string {
 	now, patience := l.time.Timer(), l.cfg.StatusPatience
 	if now.Before(t.refused) {
 		return t.doubt.Reason
 	}
-	failing := now.Sub(t.failing)
-	if t.failures > 0 && failing >= min(patience, patienceProof) && l.believed() && l.time.Wall().Sub(o.Time) >= patience {
+	failing, tried := now.Sub(t.failing), now.Sub(t.failed) <= failureProof+l.cfg.SuperviseEvery
+	if t.failures > 0 && tried && failing >= min(patience, patienceProof) && l.believed() && l.time.Wall().Sub(t.oldest) >= patience {
 		return fmt.Sprintf("it took nothing for %s, and the message waits for more than %s: %s", failing.Round(time.Second), patience, t.why)
 	}
 	return ""
@@ -500,11 +520,14 @@ func (l *Lane) tells() bool {
 	return c.delivered != nil && l.time.Timer().Sub(c.since) >= deliveredEvery
 }
 
-// again has all topics looked at that wait.
+// again has all topics looked at that wait, first those whose time came first: where those
+// that failed are more than there is room for, each has its turn.
 func (c *courier) again() {
-	for _, topic := range slices.Sorted(maps.Keys(c.targets)) {
-		if !c.targets[topic].busy {
-			c.looks(topic)
+	for _, t := range slices.SortedFunc(maps.Values(c.targets), func(a, b *target) int {
+		return cmp.Or(a.again.Compare(b.again), cmp.Compare(a.topic, b.topic))
+	}) {
+		if !t.busy {
+			c.looks(t.topic)
 		}
 	}
 }

@@ -501,6 +501,150 @@ func TestDeliveriesAreBounded(t *testing.T) {
 	}
 }
 
+// Topics that failed are tried in turn, whatever they are called: where they are more than
+// there is room for, one that is back hears of that once the others had theirs.
+func TestTopicsThatFailedAreTriedInTurn(t *testing.T) {
+	const topics = 120
+	r := newRound(t)
+	ends, tried := make(map[*Delivery]time.Time), make(map[string]time.Time)
+	for i := range topics {
+		r.owes(fmt.Sprintf("shop.dead-%03d", i), 1)
+	}
+	for start := r.timer; r.timer.Sub(start) < time.Hour; r.tries(time.Second) {
+		for _, d := range slices.Clone(r.deliveries) {
+			if ends[d].IsZero() {
+				ends[d], tried[d.Topic] = r.timer.Add(DeliveryTimeout), r.timer
+			}
+			if !r.timer.Before(ends[d]) {
+				r.ends(d.Topic, 0, errAway)
+			}
+		}
+	}
+	if len(tried) != topics {
+		t.Errorf("%d topics are tried", len(tried))
+	}
+	turn := deliveryPause + (topics/failingDeliveries+1)*(DeliveryTimeout+time.Second)
+	for topic, last := range tried {
+		if since := r.timer.Sub(last); since > turn {
+			t.Errorf("%s was tried %s ago", topic, since)
+		}
+	}
+}
+
+// room says how many deliveries to topics that failed the instance has under way.
+func (r *round) room(under int64) { r.cfg.Deliveries.failing.Store(under) }
+
+// hangs has a delivery to a topic that failed under way, and no room for another.
+func (r *round) hangs(topic string) {
+	r.Helper()
+	r.owes(topic, 1)
+	r.ends(topic, 0, errAway)
+	r.tries(time.Second)
+	r.room(failingDeliveries)
+}
+
+// What a topic is owed that failed has it tried no sooner than others whose turn it is.
+func TestWhoIsOwedMoreIsNotTriedFirst(t *testing.T) {
+	r := newRound(t)
+	r.hangs("shop.hangs")
+	for _, topic := range []string{"shop.quiet", "shop.busy"} {
+		r.owes(topic, 1)
+		r.ends(topic, 0, errAway)
+		r.tries(time.Minute)
+	}
+	r.carries("there is no room", map[string]int{"shop.hangs": 1})
+	r.room(failingDeliveries - 1)
+	r.owes("shop.busy", 1)
+	r.carries("another message", map[string]int{"shop.hangs": 1})
+	r.tries(0)
+	r.carries("who waits for longer", map[string]int{"shop.hangs": 1, "shop.quiet": 1})
+}
+
+// Whatever other lanes have under way, each tries one topic that failed, and one at a time.
+func TestALaneHasRoomForOneTopicThatFailed(t *testing.T) {
+	r := newRound(t)
+	for _, topic := range []string{"shop.a", "shop.b"} {
+		r.owes(topic, 1)
+		r.ends(topic, 0, errAway)
+	}
+	r.room(failingDeliveries)
+	for _, topic := range []string{"shop.a", "shop.b", "shop.a"} {
+		r.tries(deliveryPause)
+		r.carries("one", map[string]int{topic: 1})
+		r.ends(topic, 0, errAway)
+	}
+	if under := r.cfg.Deliveries.failing.Load(); under != failingDeliveries {
+		t.Errorf("%d are under way", under)
+	}
+}
+
+// A topic that failed long ago and was not tried since, as there was no room, is not one
+// that takes nothing. One that failed just now is, and no room is needed to say so.
+func TestWhatWasNotTriedIsNotRefused(t *testing.T) {
+	r := newRound(t)
+	r.hangs("shop.hangs")
+	r.owes("shop.dead", 1)
+	r.ends("shop.dead", 0, errAway)
+	r.tries(r.cfg.StatusPatience)
+	r.room(failingDeliveries - 1)
+	r.tries(failureProof)
+	r.carries("there is room", map[string]int{"shop.hangs": 1, "shop.dead": 1})
+	r.ends("shop.dead", 0, errAway)
+	r.room(failingDeliveries)
+	r.commits()
+	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) > 0 {
+		t.Errorf("before it was tried it is refused: %s", got)
+	}
+	r.owes("shop.dead", 1)
+	r.tries(deliveryPause)
+	r.commits()
+	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 || !strings.Contains(got[0], `"shop.dead"`) || !strings.Contains(got[0], "it took nothing for 24h1m30s") {
+		t.Errorf("once it was tried: %s", got)
+	}
+	must(t, r.deliver(r))
+	r.carries("one that is not as old", map[string]int{"shop.hangs": 1})
+}
+
+// By a clock that is not believed nothing is given up, though the topic failed just now.
+func TestAWrongClockRefusesNothing(t *testing.T) {
+	r := newRound(t)
+	r.owes("shop.dead", 1)
+	r.ends("shop.dead", 0, errAway)
+	r.tries(r.cfg.StatusPatience)
+	r.ends("shop.dead", 0, errAway)
+	r.clock.stamped = true
+	r.clock.off.Store(int64(time.Hour))
+	r.tries(deliveryPause)
+	r.carries("the clock is wrong", map[string]int{"shop.dead": 1})
+}
+
+// What is in the store, and was not read in the journal yet, stays where the topic takes
+// what came before.
+func TestWhatIsNotConfirmedStaysBehindWhatIs(t *testing.T) {
+	r := newRound(t)
+	r.owes("shop.status", 1)
+	r.decides("shop.status", 1)
+	r.commits()
+	must(t, r.flush())
+	r.ends("shop.status", 1, nil)
+	r.carries("before the journal was read", nil)
+}
+
+// A lane that looks once an hour has seen a topic fail an hour ago, and not since.
+func TestALaneThatSeldomLooksRefuses(t *testing.T) {
+	r := newRound(t)
+	r.cfg.SuperviseEvery = time.Hour
+	r.owes("shop.dead", 1)
+	for range r.cfg.StatusPatience / time.Hour {
+		r.ends("shop.dead", 0, errAway)
+		r.tries(r.cfg.SuperviseEvery)
+	}
+	r.commits()
+	if got := r.written(r.topics.Journal, events.StatusRefused); len(got) != 1 {
+		t.Errorf("%s", got)
+	}
+}
+
 // The next owner goes on with what is owed, as far as the journal was told.
 func TestTheNextOwnerDelivers(t *testing.T) {
 	r := newRound(t)
