@@ -157,14 +157,16 @@ func TestABoundAfterATakeover(t *testing.T) {
 	a.leaves(3, 10)
 }
 
-// takeover has another lane take the partition over.
+// takeover has a lane of another instance take the partition over.
 func (a *asking) takeover() {
 	a.Helper()
 	before := a.Lane
 	must(a.T, before.state.Flush())
 	before.Close()
 	a.now = a.now.Add(time.Second)
-	next := New(before.cfg, before.partition, nil, a.world, before.state, before.log)
+	cfg := before.cfg
+	cfg.Signs = new(window.Signs)
+	next := New(cfg, before.partition, nil, a.world, before.state, before.log)
 	next.current, next.position, next.format, next.transaction = newBatch(), before.position, before.format, before.transaction
 	next.state.Rescan()
 	a.at(next, before.cfg.AgentRate/float64(before.cfg.Partitions))

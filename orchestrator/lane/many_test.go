@@ -12,12 +12,12 @@ import (
 
 const plainFlow = "workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s}]"
 
-// many is a lane that keeps few of those that wait, and has so many orders wait, of an
+// many is a lane that keeps twenty of those that wait, and has so many orders wait, of an
 // agent that takes so many requests a second; 0 is one that cannot be asked.
-func many(t *testing.T, rate float64, kept, orders int, submission string, flows ...string) (a *asking, ids []string) {
+func many(t *testing.T, rate float64, orders int, submission string, flows ...string) (a *asking, ids []string) {
 	a = withFlows(t, rate, flows...)
 	a.time.Timer = func() time.Time { return a.now }
-	a.away.most = kept
+	a.away.most = 20
 	if rate == 0 {
 		a.world.away[a.topics.Requests("phone")] = "it does not exist"
 	}
@@ -38,7 +38,7 @@ func (a *asking) pass(d time.Duration) {
 
 // S2: more wait than are kept, and as many come as the agent takes: nobody overtakes.
 func TestAgeBeyondThoseThatAreKept(t *testing.T) {
-	a, ids := many(t, 2, 20, 60, `{"workflow":"call"}`, plainFlow)
+	a, ids := many(t, 2, 60, `{"workflow":"call"}`, plainFlow)
 	var left []string
 	for range 600 {
 		a.look(500 * time.Millisecond)
@@ -90,7 +90,7 @@ func TestWhatIsUrgentBeyondThoseThatAreKept(t *testing.T) {
 // S1: an operation of which more wait than are kept takes no places of another, which may
 // have room.
 func TestAnotherOperationBeyondThoseThatAreKept(t *testing.T) {
-	a, _ := many(t, 2, 20, 100, `{"workflow":"slow"}`,
+	a, _ := many(t, 2, 100, `{"workflow":"slow"}`,
 		"workflow: slow\nsteps: [{name: slow, agent: phone, timeout: 1h}]",
 		"workflow: call\nsteps: [{name: call, agent: phone, timeout: 1h}]")
 	before := len(a.under)
@@ -104,7 +104,7 @@ func TestAnotherOperationBeyondThoseThatAreKept(t *testing.T) {
 // S2: what finds no place is ended in time, by its queue as by its order's deadline, though
 // nothing ever leaves.
 func TestBoundsBeyondThoseThatAreKept(t *testing.T) {
-	a, _ := many(t, 0, 20, 100, `{"workflow":"call"}`, plainFlow,
+	a, _ := many(t, 0, 100, `{"workflow":"call"}`, plainFlow,
 		"workflow: bounded\nsteps: [{name: call, agent: phone, queue: 1h, retry: {attempts: 1}}]",
 		"workflow: sooner\nsteps: [{name: call, agent: phone, queue: 30m, retry: {attempts: 1}}]")
 	a.pass(time.Minute)
@@ -130,7 +130,7 @@ func TestBoundsBeyondThoseThatAreKept(t *testing.T) {
 
 // V7: many whose time comes one after the other are not sought one by one.
 func TestBoundsOfManyBeyondThoseThatAreKept(t *testing.T) {
-	a, _ := many(t, 0, 20, 100, `{"workflow":"call"}`, plainFlow,
+	a, _ := many(t, 0, 100, `{"workflow":"call"}`, plainFlow,
 		"workflow: bounded\nsteps: [{name: call, agent: phone, queue: 1h, retry: {attempts: 1}}]")
 	a.pass(time.Minute)
 	for range 120 {
@@ -148,7 +148,7 @@ func TestBoundsOfManyBeyondThoseThatAreKept(t *testing.T) {
 
 // S2: nor does who is sought first keep those behind them from being found.
 func TestAShortBoundBehindLongOnes(t *testing.T) {
-	a, _ := many(t, 0, 20, 50, `{"workflow":"call"}`, plainFlow,
+	a, _ := many(t, 0, 50, `{"workflow":"call"}`, plainFlow,
 		"workflow: bounded\nsteps: [{name: call, agent: phone, queue: 1h, retry: {attempts: 1}}]",
 		"workflow: short\nsteps: [{name: call, agent: phone, queue: 30m, retry: {attempts: 1}}]")
 	a.pass(time.Minute)
