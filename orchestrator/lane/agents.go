@@ -82,7 +82,7 @@ func (l *Lane) room(ask *decide.Ask) bool {
 		return false
 	}
 	w := a.window(l, ask.Topic)
-	if ask.Excused || w.Silent() {
+	if ask.Excused {
 		w.WasAway(l.time.Wall())
 	}
 	free, _ := w.Free(ask.Operation, ask.Timeout, l.time.Wall())
@@ -124,7 +124,7 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	a.restless(d.Order)
 	d.Moves(l.topics, before, func(was decide.Attempt) {
 		l.ended(before, &was, now)
-		if work, s := &d.Order.Steps[was.Place], (step{d.Order.ID, d.Order.Steps[was.Place].Name}); a.input == nil && armed(work, was.Undo) {
+		if work, s := &d.Order.Steps[was.Place], (step{d.Order.ID, d.Order.Steps[was.Place].Name}); a.input == nil && d.Order.Hold == nil && armed(work, was.Undo) {
 			a.rests(s, a.window(l, was.Topic))
 		}
 	}, func(is decide.Attempt) {
@@ -169,13 +169,13 @@ func (a *agents) rested(s step) {
 }
 
 // restless notes which steps of an order do not rest any more: they were asked for again, or
-// ended.
+// ended, or are held.
 func (a *agents) restless(o *projections.Order) {
 	if o == nil || len(a.resting) == 0 {
 		return
 	}
 	for i := range o.Steps {
-		if s := &o.Steps[i]; !armed(s, false) && !armed(s, true) {
+		if s := &o.Steps[i]; o.Hold != nil || !armed(s, false) && !armed(s, true) {
 			a.rested(step{o.ID, s.Name})
 		}
 	}

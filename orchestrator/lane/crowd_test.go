@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -61,6 +62,14 @@ func (a *asking) like(submission string) string {
 func (a *asking) cancel(id string) {
 	a.Helper()
 	must(a.T, a.decide([]*kgo.Record{typed(a.topics.Commands, "", id, fmt.Sprintf(`{"id":"c-1","order":%q,"command":"cancel"}`, id))}))
+	a.commit()
+}
+
+// hold has an order be held, as one is on which deciding panicked.
+func (a *asking) hold(id string) {
+	a.Helper()
+	a.prepare(nil)
+	a.take(decide.Hold(a.env(), a.order(id), nil, "nobody knows"))
 	a.commit()
 }
 
@@ -233,18 +242,52 @@ func TestAloneWithStepsThatRest(t *testing.T) {
 	}
 }
 
-// What answers no lane of the instance is only probed by one that has not asked it yet.
-func TestALaneHearsThatAnAgentIsAway(t *testing.T) {
-	a := newAsking(t, 100)
-	other := window.New(1, 0, 0, a.cfg.Signs.Of(a.topics.Requests("phone")))
-	for range 4 {
-		other.Asked("call", time.Second, a.now.Add(-time.Minute), a.now.Add(-time.Minute))
-		other.Expired("call", time.Second, a.now.Add(-time.Minute), a.now)
+// Nobody waits in silence: where back-off or timeout are longer than the distance of probes nothing
+// stands in a line, and yet an operator hears from each partition, once, that the agent is silent.
+func TestLanesDoNotWaitInSilence(t *testing.T) {
+	for _, policy := range []string{"timeout: 5s", "timeout: 1m", "timeout: 5s, retry: {backoff: 30s}"} {
+		var signs window.Signs
+		var lanes []*asking
+		for range 6 {
+			a := withFlows(t, 2, "workflow: call\nsteps: [{name: call, agent: phone, "+policy+"}]")
+			a.cfg.Signs = &signs
+			a.submit(1, "")
+			lanes = append(lanes, a)
+		}
+		alerts := make([]int, len(lanes))
+		for range 1200 {
+			for i, a := range lanes {
+				alerts[i] += a.seconds(1, 24*time.Hour, 1)
+			}
+		}
+		for i := range lanes {
+			if alerts[i] != 1 {
+				t.Errorf("%s: lane %d raised %d alerts", policy, i, alerts[i])
+			}
+		}
 	}
-	a.submit(20, "")
-	a.look(0)
-	if len(a.under) > 1 {
-		t.Errorf("%d requests left for it", len(a.under))
+}
+
+// Who is held waits for an operator, and not for the agent: others are alone.
+func TestWhoIsHeldLeavesOthersAlone(t *testing.T) {
+	for name, before := range map[string]time.Duration{"under way": time.Second, "between two attempts": 6 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			var signs window.Signs
+			flow := "workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 12, backoff: 10s, jitter: 0}}]"
+			one, other := withFlows(t, 2, flow), withFlows(t, 2, flow)
+			one.cfg.Signs, other.cfg.Signs = &signs, &signs
+			held, id := one.submit(1, "")[0], other.submit(1, "")[0]
+			one.look(before)
+			other.look(before)
+			one.hold(held)
+			for range 3600 {
+				one.seconds(1, 24*time.Hour, 1)
+				other.seconds(1, 24*time.Hour, 1)
+			}
+			if o := other.order(id); o.State != projections.Error {
+				t.Errorf("the other order is %s, and %d of its attempts count", o.State, o.Steps[0].Tried)
+			}
+		})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 type silences struct {
 	of     map[string]*silence
 	looked time.Time // by the timer
+	forgot time.Time // when it was looked for what ended unseen, by the timer
 }
 
 // silence is how long an agent has answered nothing.
@@ -36,6 +37,8 @@ const (
 	silentLeast = time.Minute
 	// silencesEvery is how often they are looked at.
 	silencesEvery = time.Second
+	// forgetEvery is how often it is looked for attempts of which nobody said how they ended.
+	forgetEvery = time.Minute
 	// busyLeast is that where the agent answers other lanes of the instance: it has so much
 	// to do that this one asks it only from time to time.
 	busyLeast = 5 * time.Minute
@@ -72,21 +75,29 @@ func (l *Lane) listen() {
 	}
 	all.looked = now.timer
 	defer l.show()
-	for topic := range l.away.topics {
-		if all.of == nil {
-			all.of = make(map[string]*silence)
+	forget := now.timer.Sub(all.forgot) >= forgetEvery
+	if forget {
+		all.forgot = now.timer
+	}
+	for topic, w := range l.agents.windows {
+		if forget {
+			w.Forget(now.wall) // else what is held keeps others from being alone
 		}
-		if all.of[topic] == nil {
+		if waiting, _ := l.waiting(topic); waiting > 0 && all.of[topic] == nil {
+			if all.of == nil {
+				all.of = make(map[string]*silence)
+			}
 			all.of[topic] = &silence{since: now}
 		}
 	}
 	for topic, s := range all.of {
-		q, agent := l.away.topics[topic], strings.TrimPrefix(topic, l.topics.Requests(""))
+		waiting, timeout := l.waiting(topic)
+		agent := strings.TrimPrefix(topic, l.topics.Requests(""))
 		if w := l.agents.window(l, topic); w.Out() == 0 && !w.Owes() && l.unwritable(topic, events.MaxBatch) == "" {
 			s.since = now // it has answered all, and the lane pauses
 		}
 		switch {
-		case q.len() > 0 || l.agents.window(l, topic).Out() > 0:
+		case waiting > 0 || l.agents.window(l, topic).Out() > 0:
 			s.idle = time.Time{}
 		case s.idle.IsZero():
 			s.idle = now.timer
@@ -99,11 +110,21 @@ func (l *Lane) listen() {
 		if l.busy(topic) {
 			least = busyLeast
 		}
-		if q.len() > 0 && !s.raised && now.timer.Sub(s.since.timer) >= max(least, q.timeout()) && l.believed() {
+		if waiting > 0 && !s.raised && now.timer.Sub(s.since.timer) >= max(least, timeout) && l.believed() {
 			s.raised = true
 			l.raiseSilence(agent, topic, s)
 		}
 	}
+}
+
+// waiting is how many wait for an agent, with those that its silence alone keeps from using up
+// their attempts; and the shortest timeout of them, as far as that shows.
+func (l *Lane) waiting(topic string) (n int, timeout time.Duration) {
+	n, timeout = l.agents.window(l, topic).Silenced()
+	if q := l.away.topics[topic]; q.len() > 0 {
+		return n + q.len(), min(timeout, q.timeout())
+	}
+	return n, timeout
 }
 
 // busy says that an agent answers other lanes of the instance in time, or this one.
@@ -123,9 +144,9 @@ func (q *line) timeout() time.Duration {
 }
 
 func (l *Lane) raiseSilence(agent, topic string, s *silence) {
-	q := l.away.topics[topic]
-	why := fmt.Sprintf("agent %s has answered nothing in time since %s, and %d steps wait for it", agent, events.AppendTime(nil, s.since.wall), q.len())
-	action := fmt.Sprintf("see that the agent runs, reads %s and writes %s, and that its work takes no longer than the timeout of its steps, %s here: past it agents are silent; what waits goes on by itself once it answers", topic, l.topics.Replies, q.timeout())
+	waiting, timeout := l.waiting(topic)
+	why := fmt.Sprintf("agent %s has answered nothing in time since %s, and %d steps wait for it", agent, events.AppendTime(nil, s.since.wall), waiting)
+	action := fmt.Sprintf("see that the agent runs, reads %s and writes %s, and that its work takes no longer than the timeout of its steps, %s here: past it agents are silent; what waits goes on by itself once it answers", topic, l.topics.Replies, timeout)
 	switch away := l.unwritable(topic, events.MaxBatch); {
 	case away != "":
 		why += fmt.Sprintf("; its topic %s cannot be written: %s", topic, away)
@@ -135,9 +156,9 @@ func (l *Lane) raiseSilence(agent, topic string, s *silence) {
 		action = fmt.Sprintf("it has more to do than it takes, or what reads partition %d of %s stands still: see that all of its instances work, or have more of them; what waits goes on by itself once it answers", l.partition, topic)
 	case !s.late.IsZero():
 		why += fmt.Sprintf("; what it answered at %s was too late", events.AppendTime(nil, s.late))
-		action = fmt.Sprintf("its work takes longer than the timeout of its steps, %s here, or it has more to do than Waybill asks of it: register a version of the workflow with a longer timeout, or have it do less else; what waits goes on by itself once it answers in time", q.timeout())
+		action = fmt.Sprintf("its work takes longer than the timeout of its steps, %s here, or it has more to do than Waybill asks of it: register a version of the workflow with a longer timeout, or have it do less else; what waits goes on by itself once it answers in time", timeout)
 	}
-	l.log.Warn("an agent is silent", "agent", agent, "since", s.since.wall, "waiting", q.len(), "reason", why)
+	l.log.Warn("an agent is silent", "agent", agent, "since", s.since.wall, "waiting", waiting, "reason", why)
 	l.alert(agent+"/", why, action)
 }
 

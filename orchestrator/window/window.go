@@ -313,8 +313,8 @@ func (w *Window) from(asked time.Time) int {
 	return i
 }
 
-// forget takes out those of which nobody said how they ended: they have.
-func (w *Window) forget(now time.Time) {
+// Forget takes out those of which nobody said how they ended: they have.
+func (w *Window) Forget(now time.Time) {
 	for i := range w.out {
 		if r := &w.out[i]; r.n > 0 && r.asked.Add(2*r.timeout+endsLate).Before(now) {
 			w.less(r, r.n)
@@ -398,6 +398,21 @@ func (o *operation) allowance(timeout time.Duration) time.Duration {
 
 // Out is how many are under way.
 func (w *Window) Out() int { return w.under }
+
+// Silenced is how many would have used up their attempts but for the silence of the agent, and
+// the shortest timeout of those that are under way.
+func (w *Window) Silenced() (n int, timeout time.Duration) {
+	timeout = math.MaxInt64
+	if !w.Silent() {
+		return 0, timeout
+	}
+	for _, o := range w.each {
+		if o.out > 0 {
+			timeout = min(timeout, o.timeout)
+		}
+	}
+	return w.under + w.resting, timeout
+}
 
 // Rests says that so many more attempts expired of which the next one is not due yet, or fewer.
 func (w *Window) Rests(more int) {
@@ -498,7 +513,7 @@ func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int,
 	}
 	if epoch := now.UnixMilli() / emptyEvery.Milliseconds(); epoch != w.epoch {
 		w.epoch = epoch
-		w.forget(now)
+		w.Forget(now)
 		w.runEmpty()
 	}
 	switch {

@@ -29,8 +29,8 @@ import (
 )
 
 // Orders of this workflow expire, are tried again, expire for good, and end by
-// themselves: nobody answers. Each is alone with its agent in its partition: what others
-// wait for, too, uses up no attempts.
+// themselves: nobody answers. Each is alone with its agent: what others wait for, too, uses
+// up no attempts.
 const hasty = `
 workflow: hasty-%d
 version: 1
@@ -40,8 +40,6 @@ steps:
 
 const (
 	flightPartitions = 16
-	// hastyAgents is how many hasty orders a partition has at most.
-	hastyAgents = 16
 	// flightPatience is for what takes minutes with a million orders.
 	flightPatience = 20 * time.Minute
 	// lightEvery is the time between two orders of a light load.
@@ -80,7 +78,8 @@ type flight struct {
 	cluster *cluster
 	client  *kgo.Client
 	ids     [flightPartitions][]string // of all that were submitted
-	hasty   [flightPartitions]int      // how many of these are
+	hasty   int                        // how many of these are, each of a workflow of its own
+	known   int                        // how many of those workflows are registered
 	answers []string                   // those whose agents answer
 
 	phases []change
@@ -110,10 +109,16 @@ func newFlight(t *testing.T) *flight {
 	}
 	f.ready(f.serve.client)
 	registerPatient(t, f.http)
-	for agent := range hastyAgents {
-		registerSource(t, f.http, fmt.Sprintf(hasty, agent))
-	}
 	return f
+}
+
+// prepare registers the workflows of so many hasty orders.
+func (f *flight) prepare(n int) {
+	f.Helper()
+	for range n {
+		registerSource(f.T, f.http, fmt.Sprintf(hasty, f.known))
+		f.known++
+	}
 }
 
 // What becomes of an order shows in the first letter of its id.
@@ -127,11 +132,11 @@ const (
 func (f *flight) submit(id string) {
 	workflow := "patient"
 	if id[:1] == expires {
-		n := &f.hasty[kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(&kgo.Record{Key: []byte(id)}, flightPartitions)]
-		workflow = fmt.Sprintf("hasty-%d", *n)
-		if *n++; *n > hastyAgents {
-			f.Fatalf("more than %d hasty orders in a partition", hastyAgents)
+		if f.hasty == f.known {
+			f.Fatalf("more than %d hasty orders", f.known)
 		}
+		workflow = fmt.Sprintf("hasty-%d", f.hasty)
+		f.hasty++
 	}
 	// What differs from order to order cannot be compressed away.
 	value := fmt.Appendf(nil, `{"workflow":%q,"input":{"customer":%q,"total":42}}`, workflow, rand.Text())
@@ -172,11 +177,13 @@ func (f *flight) during(what string, do func()) time.Duration {
 func (f *flight) accept(n int) {
 	f.Helper()
 	answers := max(10, n/10_000) // every how manieth
+	expire := max(100, n/64)
+	f.prepare((n + expire - 1) / expire)
 	took := f.during("orders are accepted as fast as can be", func() {
 		for i := range n {
 			kind := waits
 			switch {
-			case i%max(100, n/64) == 0:
+			case i%expire == 0:
 				kind = expires
 			case i%answers == 1:
 				kind = answered
@@ -197,11 +204,13 @@ func (f *flight) accept(n int) {
 // waits until these have ended.
 func (f *flight) light(n int) {
 	f.Helper()
+	n = min(max(n, flightPartitions), 4*flightPartitions)
+	f.prepare(n)
 	f.during("all are in flight, and a few come and expire", func() {
 		tick := time.NewTicker(lightEvery)
 		defer tick.Stop()
 		ids := turns{prefix: expires + "-light", from: make([]int, flightPartitions)}
-		for range min(max(n, flightPartitions), 4*flightPartitions) {
+		for range n {
 			f.submit(ids.next())
 			<-tick.C
 		}
@@ -215,7 +224,7 @@ func (f *flight) light(n int) {
 func (f *flight) expired() {
 	f.Helper()
 	f.within(flightPatience, "the hasty orders have ended", func() error {
-		for agent := range hastyAgents {
+		for agent := range f.hasty {
 			for _, state := range []projections.State{projections.Pending, projections.Processing, projections.Compensating} {
 				page, err := f.serve.client.Orders(f.Context(), api.Filter{State: string(state), Workflow: fmt.Sprintf("hasty-%d", agent)}, 1, "")
 				if err != nil {
@@ -234,6 +243,7 @@ func (f *flight) expired() {
 // decide when it is back.
 func (f *flight) restart(what string, end func()) {
 	f.Helper()
+	f.prepare(flightPartitions)
 	f.during(what, func() {
 		end()
 		ids := turns{prefix: expires + "-" + strconv.Itoa(len(f.starts)), from: make([]int, flightPartitions)}
@@ -295,7 +305,7 @@ func (f *flight) check() {
 	f.Helper()
 	b := f.cluster.books
 	agents := []string{"inventory", "payment", "shipping"}
-	for agent := range hastyAgents {
+	for agent := range f.hasty {
 		agents = append(agents, fmt.Sprintf("nobody-%d", agent))
 	}
 	for p := range int32(flightPartitions) {
