@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
 )
 
 // ErrUnreadable marks a value that is not a JSON object. Whoever reads it puts
@@ -37,6 +38,16 @@ func Decode[M Event | Submission | Request | Reply | Status | Alert | Command](v
 		return m, err
 	}
 	return m, fmt.Errorf("%w: %v", ErrUnreadable, err)
+}
+
+// NewOrderID returns an id for an order whose caller gives it none: they sort by when they
+// were made.
+func NewOrderID() (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("make an order id: %w", err)
+	}
+	return id.String(), nil
 }
 
 // CheckOrderID says what is wrong with id as the id of an order, nil if nothing.

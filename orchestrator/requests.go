@@ -24,11 +24,11 @@ import (
 // the id is another submission's.
 func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string) (string, error) {
 	if id == "" {
-		fresh, err := uuid.NewV7()
+		fresh, err := events.NewOrderID()
 		if err != nil {
-			return "", fmt.Errorf("make an order id: %w", err)
+			return "", err
 		}
-		id = fresh.String()
+		id = fresh
 	}
 	if err := events.CheckOrderID(id); err != nil {
 		return "", err

@@ -175,9 +175,9 @@ func appear(ctx context.Context, admin *kadm.Client, specs []topicSpec) error {
 			return nil
 		}
 		if time.Since(began) > appearsWithin {
-			missing := metadata.Topics.Sorted()
-			missing = slices.DeleteFunc(missing, func(t kadm.TopicDetail) bool { return t.Err == nil })
-			return fmt.Errorf("topic %s cannot be seen %s after Kafka said that it is there, as when it is being deleted; try again: %w", missing[0].Topic, appearsWithin, err)
+			all := metadata.Topics.Sorted()
+			missing := all[slices.IndexFunc(all, func(t kadm.TopicDetail) bool { return t.Err != nil })]
+			return fmt.Errorf("topic %s cannot be seen %s after Kafka said that it is there, as when it is being deleted; try again: %w", missing.Topic, appearsWithin, missing.Err)
 		}
 		if !pause(ctx, 20*time.Millisecond) {
 			return fmt.Errorf("wait for the new topics: %w", err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/events"
@@ -119,11 +118,11 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *api.Submission, ti
 	}
 	if s.ID == "" {
 		// Known here, so that whoever gives up waiting knows what to look for.
-		id, err := uuid.NewV7()
+		id, err := events.NewOrderID()
 		if err != nil {
-			return fmt.Errorf("make an order id: %w", err)
+			return err
 		}
-		s.ID = id.String()
+		s.ID = id
 	}
 	if err := submitSurely(ctx, client, s); err != nil {
 		return err

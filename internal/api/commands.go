@@ -177,7 +177,7 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 	defer cancel()
 	bounded, leave, err := s.shares.join(bounded, awaited{"command", i.Partition(id)})
 	if err != nil {
-		return nil, huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)), http.Header{"Retry-After": {behindRetry}})
+		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
 	}
 	err = i.Command(bounded, id, c)
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
@@ -203,7 +203,7 @@ func (s *Server) commandError(id string, c *events.Command, err error) error {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err), http.Header{"Retry-After": {behindRetry}})
+		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("what became of the command is not known yet. Once it is on Kafka it will be acted on; look at the order's history. "+again, c.ID), err))
 	}
 	s.log.Warn("a command was not taken", "command", c.Command, "order", id, "error", err)
 	return huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the command. "+again, c.ID), err)

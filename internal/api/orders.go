@@ -13,7 +13,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
@@ -132,11 +131,11 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	}
 	id := in.Body.ID
 	if id == "" { // known here, so that whoever hears no more can repeat it
-		fresh, err := uuid.NewV7()
+		fresh, err := events.NewOrderID()
 		if err != nil {
-			return nil, s.broken("make an order id", err)
+			return nil, s.broken("submit", err)
 		}
-		id = fresh.String()
+		id = fresh
 	}
 	ctx, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
 	if err != nil {
@@ -151,18 +150,17 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 }
 
 func (s *Server) notSubmitted(id string, err error) error {
-	later := http.Header{"Retry-After": {behindRetry}}
 	if errors.Is(err, errSilent) {
-		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: %v; try again later", err)), later)
+		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: %v; try again later", err)))
 	}
 	if errors.Is(err, orchestrator.ErrBehind) {
-		return huma.ErrorWithHeaders(huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)), later)
+		return retry(behindRetry, huma.Error429TooManyRequests(fmt.Sprintf("nothing was submitted: %v; try again later", err)))
 	}
 	if errors.Is(err, orchestrator.ErrTaken) {
 		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v. Choose another id; to repeat a submission, send the same again", err))
 	}
 	s.log.Warn("a submission failed", "error", err)
-	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err), later)
+	return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err))
 }
 
 // After how many seconds to try again where a lane is behind, where too many ask at once,
@@ -283,7 +281,12 @@ func (s *Server) orderError(id, doing string, err error) error {
 // retryUnknown answers for what an instance cannot know before it is caught up, or
 // while members join or leave.
 func retryUnknown(why string) error {
-	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(why), http.Header{"Retry-After": {unknownRetry}})
+	return retry(unknownRetry, huma.Error503ServiceUnavailable(why))
+}
+
+// retry answers with a problem that may be over after so many seconds.
+func retry(after string, problem error) error {
+	return huma.ErrorWithHeaders(problem, http.Header{"Retry-After": {after}})
 }
 
 // listError answers for a listing that failed.

@@ -37,6 +37,15 @@ func (q queue) join(may bool) *waits {
 	return &waits{ctx, leave}
 }
 
+// joins has so many more wait.
+func (q queue) joins(n int) (all []*waits) {
+	q.Helper()
+	for range n {
+		all = append(all, q.join(true))
+	}
+	return all
+}
+
 type waits struct {
 	ctx   context.Context //nolint:containedctx // what is looked at
 	leave func(answered bool)
@@ -62,10 +71,7 @@ func TestWhoWaitsForPartitionsThatAnswerNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(8)
 		first := queue{t, s, awaited{"submission", 1}}
-		var all []*waits
-		for range 8 {
-			all = append(all, first.join(true))
-		}
+		all := first.joins(8)
 		time.Sleep(s.patience - 1)
 		if all = over(t, all); len(all) != 8 {
 			t.Errorf("too early %d wait", len(all))
@@ -114,9 +120,7 @@ func TestWhoWaitsForPartitionsThatAnswerNothing(t *testing.T) {
 		// One that answers is as any other, and whoever waits for it may.
 		tried[0].leave(true)
 		healthy := queue{t, s, awaited{"submission", 2}}
-		for range 8 {
-			all = append(all, healthy.join(true))
-		}
+		all = append(all, healthy.joins(8)...)
 		time.Sleep(s.patience - 1)
 		if n := len(over(t, all)); n != 10 {
 			t.Errorf("%d of 10 wait", n)
@@ -163,10 +167,7 @@ func TestABusyPartitionTurnsNobodyAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(128)
 		hot := queue{t, s, awaited{"submission", 1}}
-		var all []*waits
-		for range 100 {
-			all = append(all, hot.join(true))
-		}
+		all := hot.joins(100)
 		for range 1000 {
 			time.Sleep(s.patience / 10) // so each waits for ten times the patience
 			synctest.Wait()

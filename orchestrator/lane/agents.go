@@ -124,8 +124,8 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	a.restless(d.Order)
 	d.Moves(l.topics, before, func(was decide.Attempt) {
 		l.ended(before, &was, now)
-		if work, s := &d.Order.Steps[was.Place], (step{d.Order.ID, d.Order.Steps[was.Place].Name}); a.input == nil && d.Order.Hold == nil && armed(work, was.Undo) {
-			a.rests(s, a.window(l, was.Topic))
+		if s := &d.Order.Steps[was.Place]; a.input == nil && d.Order.Hold == nil && armed(s, was.Undo) {
+			a.rests(step{d.Order.ID, s.Name}, a.window(l, was.Topic))
 		}
 	}, func(is decide.Attempt) {
 		which := attemptOf(d.Order, &is)

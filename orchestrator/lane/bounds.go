@@ -91,11 +91,7 @@ func (l *Lane) stepsAside(o *projections.Order) {
 		if !waits {
 			continue
 		}
-		w := &o.Steps[i].Work
-		if t.undo {
-			w = o.Steps[i].Undo
-		}
-		if w == nil || w.Due.IsZero() {
+		if !armed(&o.Steps[i], t.undo) {
 			l.dequeue(s)
 		}
 	}

@@ -83,21 +83,24 @@ func (l *Lane) listen() {
 		if forget {
 			w.Forget(now.wall) // else what is held keeps others from being alone
 		}
-		if waiting, _ := l.waiting(topic); waiting > 0 && all.of[topic] == nil {
+		waiting, timeout := l.waiting(topic)
+		s := all.of[topic]
+		if s == nil {
+			if waiting == 0 {
+				continue
+			}
 			if all.of == nil {
 				all.of = make(map[string]*silence)
 			}
-			all.of[topic] = &silence{since: now}
+			s = &silence{since: now}
+			all.of[topic] = s
 		}
-	}
-	for topic, s := range all.of {
-		waiting, timeout := l.waiting(topic)
 		agent := strings.TrimPrefix(topic, l.topics.Requests(""))
-		if w := l.agents.window(l, topic); w.Out() == 0 && !w.Owes() && l.unwritable(topic, events.MaxBatch) == "" {
+		if w.Out() == 0 && !w.Owes() && l.unwritable(topic, events.MaxBatch) == "" {
 			s.since = now // it has answered all, and the lane pauses
 		}
 		switch {
-		case waiting > 0 || l.agents.window(l, topic).Out() > 0:
+		case waiting > 0 || w.Out() > 0:
 			s.idle = time.Time{}
 		case s.idle.IsZero():
 			s.idle = now.timer

@@ -155,7 +155,8 @@ func (s *Signs) Of(agent string) *Sign {
 	return sign.(*Sign) //nolint:forcetypeassert // nothing else is stored
 }
 
-// Sign is when an agent answered last, and when in time, in nanoseconds since 1970.
+// Sign is when an agent answered last, and when in time, in nanoseconds since 1970, and what it
+// was asked for.
 type Sign struct {
 	last, inTime atomic.Int64
 	expired      atomic.Int64 // attempts, asked for after that, since it answered
@@ -478,9 +479,9 @@ func (w *Window) WasAway(now time.Time) {
 func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 
 // Excuses says that an attempt which expires says nothing of what was asked for: the agent
-// answers nothing in time, or nothing to any lane, or is asked for so little that others must ask it for more than it
-// takes. Once it answers too late, that is so for the first few attempts only: either it has
-// a queue, which is asked for less, or its work takes too long.
+// answers nothing in time, or nothing to any lane, or is asked for so little that others must
+// ask it for more than it takes. Once it answers too late, that is so for the first few
+// attempts only: either it has a queue, which is asked for less, or its work takes too long.
 // Of a retry policy of one attempt only the first holds: its work may not be done twice.
 func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int) bool {
 	switch {

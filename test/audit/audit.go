@@ -56,7 +56,7 @@ func (a Audit) inTime(reply *kgo.Record, x *Expiry) bool {
 	if a.Wrong != nil {
 		late += a.Wrong(x)
 	}
-	return reply.Attrs.TimestampType() == 1 && !reply.Attrs.IsTransactional() && reply.Timestamp.Add(late).Before(x.End)
+	return oracle.Stamped(reply) && !reply.Attrs.IsTransactional() && reply.Timestamp.Add(late).Before(x.End)
 }
 
 // Namespace reads all topics of a namespace, and the callers' own, and fails t

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // place is where a record stands.
@@ -179,7 +180,7 @@ func (s *settlement) copied(from place, r *kgo.Record) {
 		added = 2
 	}
 	f := before(r, added)
-	if added == 1 && r.Attrs.TimestampType() == 1 {
+	if added == 1 && oracle.Stamped(r) {
 		f.written = anyTime // Kafka stamped it anew, and releases of before do not say what stood there
 	}
 	if from.topic != r.Topic {

@@ -44,10 +44,13 @@ type journal struct {
 // over deadlines: less than what an instance does not believe, since writing takes a while.
 const doubtedFrom = 30 * time.Second
 
+// Stamped says whether Kafka gave a record its time, and not its producer.
+func Stamped(r *kgo.Record) bool { return r.Attrs.TimestampType() == 1 }
+
 // Doubted says whether the clock by which an event was decided is so far off Kafka's, which
 // stamps the journal, that it may not have been believed. Where clocks jump any may be.
 func Doubted(r *kgo.Record, e *events.Event, jumps bool) bool {
-	return r.Attrs.TimestampType() == 1 && (jumps || e.At.Sub(r.Timestamp).Abs() > doubtedFrom)
+	return Stamped(r) && (jumps || e.At.Sub(r.Timestamp).Abs() > doubtedFrom)
 }
 
 // event reads the next one, and enters it in the ledger of its order.
