@@ -177,6 +177,9 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 	defer cancel()
 	bounded, leave, err := s.shares.join(bounded, awaited{"command", i.Partition(id)})
 	if err != nil {
+		if _, _, none := i.Order(id); none != nil {
+			return nil, s.commandError(id, c, none)
+		}
 		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
 	}
 	err = i.Command(bounded, id, c)

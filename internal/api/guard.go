@@ -40,21 +40,15 @@ func hostName(host string) string {
 	return strings.ToLower(strings.Trim(host, "[]"))
 }
 
-// atOnce lets so many requests pass at a time, 0 meaning any number. More would be
-// more bodies and answers in memory, and each would take longer.
-func atOnce(most int, next http.Handler) http.Handler {
-	if most == 0 {
-		return next
-	}
-	places := make(chan struct{}, most)
+// atOnce lets so many requests pass at a time as there are places. More would be more
+// bodies and answers in memory, and each would take longer.
+func atOnce(places *shares, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case places <- struct{}{}:
-		default:
-			busy(w, fmt.Sprintf("%d requests are being answered, which is the most at a time; try again in a moment", most))
+		if !places.take() {
+			busy(w, fmt.Sprintf("%d requests are being answered, which is the most at a time; try again in a moment", cap(places.places)))
 			return
 		}
-		defer func() { <-places }()
+		defer places.free()
 		next.ServeHTTP(w, r)
 	})
 }

@@ -36,7 +36,7 @@ type Server struct {
 	log     *slog.Logger
 	handler http.Handler
 	streams chan struct{} // one place for each that may be sent at a time
-	shares  *shares       // of who waits for a partition
+	shares  *shares       // the places of requests
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -91,7 +91,7 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	s.handler = public(mux, named(cfg.Hosts, readFirst(cfg.Requests, atOnce(cfg.Requests, guard.Handler(mux)))))
+	s.handler = public(mux, named(cfg.Hosts, readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(mux)))))
 	return s
 }
 

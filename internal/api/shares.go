@@ -16,12 +16,16 @@ const sharesPatience = 3 * time.Second
 // errSilent says that too many wait for partitions that answer nothing.
 var errSilent = errors.New("has answered nothing for seconds, and others wait for it")
 
-// shares keeps those that wait for partitions that answer nothing from taking the places
-// of all others: where one has no leader, each waits for up to half a minute. A quarter
-// of the places is theirs. Once it is taken, one at a time may wait for each such
-// partition, for [sharesPatience], to find out whether it answers again: another quarter.
+// shares are the places of requests. They keep those that wait for partitions that answer
+// nothing from taking the places of all others: where one has no leader, each waits for up
+// to half a minute. A quarter of the places is theirs. Once it is taken, one at a time may
+// wait for each such partition, for [sharesPatience], to find out whether it answers
+// again: another quarter. Who waits already, perhaps for one that is only slow, stays
+// until places are scarce.
 type shares struct {
-	most     int // a quarter, 0 is any number
+	places   chan struct{} // has one for each that is taken
+	most     int           // a quarter, 0 is any number
+	enough   int           // three quarters: once so many are taken, places are scarce
 	patience time.Duration
 
 	mu      sync.Mutex
@@ -41,21 +45,50 @@ type share struct {
 }
 
 type waiter struct {
-	of   *share
-	look *time.Timer
+	of    *share
+	since time.Time
+	end   context.CancelFunc
+	look  *time.Timer
 }
 
 // newShares are for so many requests that are answered at a time, 0 being any number.
 func newShares(requests int) *shares {
-	s := &shares{patience: sharesPatience, of: make(map[awaited]*share)}
+	s := &shares{places: make(chan struct{}, requests), patience: sharesPatience, of: make(map[awaited]*share)}
 	if requests > 0 {
-		s.most = max(requests/4, 1)
+		s.most, s.enough = max(requests/4, 1), requests-requests/4
 	}
 	return s
 }
 
+// take takes a place for a request, and reports false if there is none. The caller gives
+// it back with [shares.free].
+func (s *shares) take() bool {
+	if s.most == 0 {
+		return true
+	}
+	select {
+	case s.places <- struct{}{}:
+	default:
+		return false
+	}
+	if s.scarce() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.makeRoom()
+	}
+	return true
+}
+
+func (s *shares) free() {
+	if s.most > 0 {
+		<-s.places
+	}
+}
+
+func (s *shares) scarce() bool { return len(s.places) >= s.enough }
+
 // join fails with [errSilent] if there is no place to wait. The context ends when there is
-// none any more: who came first stays, also because Kafka's client gives up all that it
+// none any more, because places are scarce: who came first stays, also because Kafka's client gives up all that it
 // has for a partition once the first of these is given up. The caller calls leave once it
 // waits no longer, and says whether it was answered by whom it waited for.
 func (s *shares) join(ctx context.Context, on awaited) (_ context.Context, leave func(answered bool), _ error) {
@@ -69,22 +102,20 @@ func (s *shares) join(ctx context.Context, on awaited) (_ context.Context, leave
 		of = &share{sign: time.Now()}
 		s.of[on] = of
 	}
-	if held := s.held(s.waiting); s.silent(of) && (held >= 2*s.most || held >= s.most && of.waiting > 0) {
+	if held := s.held(); s.silent(of) && (held >= 2*s.most || held >= s.most && of.waiting > 0) {
 		return nil, nil, fmt.Errorf("partition %d %w", on.partition, errSilent)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &waiter{of: of}
+	w := &waiter{of: of, since: time.Now(), end: cancel}
 	of.waiting++
 	s.waiting = append(s.waiting, w)
 	w.look = time.AfterFunc(s.patience, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		switch n := slices.Index(s.waiting, w); {
-		case n < 0:
-		case s.silent(of) && s.held(s.waiting[:n]) >= s.most:
-			s.ends(w)
-			cancel()
-		default:
+		if s.scarce() {
+			s.makeRoom()
+		}
+		if slices.Contains(s.waiting, w) {
 			w.look.Reset(s.patience)
 		}
 	})
@@ -102,6 +133,22 @@ func (s *shares) join(ctx context.Context, on awaited) (_ context.Context, leave
 	}, nil
 }
 
+// makeRoom ends the waiting of those who waited long enough for what is silent, but for
+// the first of them, who have a quarter of the places. s.mu is held.
+func (s *shares) makeRoom() {
+	held := 0
+	for _, w := range slices.Clone(s.waiting) {
+		switch {
+		case !s.silent(w.of):
+		case held >= s.most && time.Since(w.since) >= s.patience:
+			s.ends(w)
+			w.end()
+		default:
+			held++
+		}
+	}
+}
+
 // ends has somebody wait no longer, if it still does. s.mu is held.
 func (s *shares) ends(w *waiter) {
 	if n := slices.Index(s.waiting, w); n >= 0 {
@@ -113,9 +160,9 @@ func (s *shares) ends(w *waiter) {
 
 func (s *shares) silent(of *share) bool { return time.Since(of.sign) >= s.patience }
 
-// held is how many of some wait for what is silent.
-func (s *shares) held(waiting []*waiter) (n int) {
-	for _, w := range waiting {
+// held is how many wait for what is silent.
+func (s *shares) held() (n int) {
+	for _, w := range s.waiting {
 		if s.silent(w.of) {
 			n++
 		}

@@ -65,11 +65,18 @@ func over(t *testing.T, all []*waits) (left []*waits) {
 	return left
 }
 
+// full has all places taken.
+func full(s *shares) {
+	for s.take() {
+	}
+}
+
 // Those that wait for a partition that answers nothing have a quarter of the places, and
 // another quarter is for finding out which answer again. Others find theirs free.
 func TestWhoWaitsForPartitionsThatAnswerNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(8)
+		full(s)
 		first := queue{t, s, awaited{"submission", 1}}
 		all := first.joins(8)
 		time.Sleep(s.patience - 1)
@@ -136,10 +143,53 @@ func TestWhoWaitsForPartitionsThatAnswerNothing(t *testing.T) {
 	})
 }
 
+// Who waits for a partition that is slow is answered as long as places are free, and ends
+// to wait once three quarters are taken: not sooner than others would, and all at once.
+func TestWhoWaitsForASlowPartitionWhilePlacesAreFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(8)
+		slow, other := queue{t, s, awaited{"submission", 1}}, queue{t, s, awaited{"submission", 2}}
+		for range 5 {
+			s.take()
+		}
+		all, first := slow.joins(3), other.join(true)
+		time.Sleep(10 * s.patience)
+		if all = over(t, all); len(all) != 3 {
+			t.Errorf("%d of 3 wait, though places are free", len(all))
+		}
+		slow.join(false) // it has its share
+		first.leave(false)
+		late := other.joins(1)
+		s.free() // of one that is about nothing else
+		s.take()
+		s.take()
+		if all = over(t, all); len(all) != 2 {
+			t.Errorf("%d of 3 wait, and places are scarce", len(all))
+		}
+		if late = over(t, late); len(late) != 1 {
+			t.Error("who began to wait a moment ago waits no more")
+		}
+		s.free()
+		all[0].leave(true) // it was only slow
+		all = append(all[1:], slow.joins(3)...)
+		time.Sleep(10 * s.patience)
+		if all = over(t, append(all, late...)); len(all) != 5 {
+			t.Errorf("%d of 5 wait, though places are free again", len(all))
+		}
+		for _, w := range all {
+			w.leave(true)
+		}
+		if len(s.waiting) != 0 || len(s.of) != 0 {
+			t.Errorf("%d wait for %d partitions", len(s.waiting), len(s.of))
+		}
+	})
+}
+
 // Who leaves late takes nobody's place with it.
 func TestWhoLeavesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(4)
+		full(s)
 		q := queue{t, s, awaited{"command", 1}}
 		stays, late := q.join(true), q.join(true)
 		time.Sleep(s.patience)
@@ -212,6 +262,7 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 			i := w.Run("i-1", t.TempDir())
 			const most = 8
 			server := New(Config{Requests: most})
+			server.shares.enough = 0 // places are scarce, however many of these wait
 			server.Attach(i.Instance)
 			listener := httptest.NewServer(server)
 			defer listener.Close()
@@ -229,6 +280,7 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 					ids[p] = append(ids[p], id)
 				}
 			}
+			none := ids[1][1]
 			ask := func(id string) error {
 				_, err := c.Submit(t.Context(), &Submission{ID: id, Workflow: "none"})
 				return err
@@ -278,6 +330,12 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 				turnedAway(<-answers)
 			}
 			turnedAway(ask(ids[1][0]))
+			if what == "command" {
+				problem := new(Problem)
+				if err := ask(none); !errors.As(err, &problem) || problem.Status != http.StatusNotFound {
+					t.Errorf("for an order that does not exist: %v", err)
+				}
+			}
 			patience(time.Hour) // how long others take is not the question
 			for n := range most {
 				if err := ask(ids[0][n%len(ids[0])]); err != nil {
