@@ -80,7 +80,7 @@ chaos: ## Break instances, clocks, network and Kafka under load
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.
 RESULTS ?= $(CURDIR)/docs/reliability
-PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight
+PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight outage
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 HANDOVERS ?= 10
@@ -90,6 +90,7 @@ DEV_KILLS ?= 100
 FILLS ?= 20
 SPOILED ?= 5000
 IN_FLIGHT ?= 1000000
+OUTAGES ?= 30s,5m
 
 .PHONY: reliability
 reliability: ## Run all that breaks Waybill on purpose; writes docs/reliability.md
@@ -102,7 +103,7 @@ measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 
 .PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover reliability-upgrade
 .PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
-.PHONY: reliability-flight
+.PHONY: reliability-flight reliability-outage
 reliability-none:
 reliability-simulation:
 	WAYBILL_HISTORIES=$(HISTORIES) $(measured) -run '^TestSimulation$$' ./orchestrator
@@ -128,6 +129,8 @@ reliability-torn:
 	$(measured) -run '^TestTornJournal$$' ./orchestrator
 reliability-flight:
 	WAYBILL_IN_FLIGHT=$(IN_FLIGHT) $(measured) -run '^TestOrdersInFlight$$' ./test/process
+reliability-outage:
+	WAYBILL_OUTAGES=$(OUTAGES) $(measured) -run '^TestABrokerThatGoesAwayAndComesBack$$' ./test/integration
 
 # Breaks one rule at a time, as test/mutants/list says, and runs the suites that
 # must find it. ONLY=lane for those of one list, ONLY=lane/seal for fewer: what is

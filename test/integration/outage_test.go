@@ -18,6 +18,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/reliability"
 	kit "github.com/waybill-dev/waybill/test/world"
 )
 
@@ -33,14 +34,30 @@ steps:
 
 // A broker that goes away takes nothing with it: when it is back, what was under way
 // goes on, and what was submitted completes. However long it is away, no order comes
-// into Error for that: nobody answered, and nobody could. WAYBILL_OUTAGE says how
-// long, for example 5m; else it is as long as a broker takes to start.
+// into Error for that: nobody answered, and nobody could. WAYBILL_OUTAGES says how long,
+// for example 30s,5m; else it is as long as a broker takes to start.
 func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 	t.Parallel()
-	outage, err := time.ParseDuration(cmp.Or(os.Getenv("WAYBILL_OUTAGE"), "0s"))
-	if err != nil {
-		t.Fatal(err)
+	named := cmp.Or(os.Getenv("WAYBILL_OUTAGES"), "0s")
+	var rows reliability.Figures
+	for text := range strings.SplitSeq(named, ",") {
+		outage, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(text, func(t *testing.T) {
+			rows = append(rows, reliability.Figure{Name: text, Value: goAway(t, outage)})
+		})
 	}
+	reliability.Write(t, "outage", "make reliability PART=outage OUTAGES="+named, reliability.Figures{
+		{Name: "restarts", Value: len(rows)},
+		{Name: "the broker was away for", Value: rows},
+	})
+}
+
+// goAway has a broker go away for at least so long, while orders are under way and others
+// are submitted.
+func goAway(t *testing.T, outage time.Duration) reliability.Figures {
 	b := kafka.Own(t)
 	w := newWorld(t, b)
 	i := w.Run("i-1", t.TempDir())
@@ -67,18 +84,31 @@ func TestABrokerThatGoesAwayAndComesBack(t *testing.T) {
 	}
 	submit("before")
 	b.Stop(t)
+	gone := time.Now()
 	submit("away")
 	time.Sleep(outage)
 	b.Start(t)
+	back := time.Now()
 	submit("after")
 	written.Wait()
 	for _, order := range orders {
 		w.order(i, order, in(projections.Processed))
 	}
+	done := time.Now()
+	kinds := make(map[events.Type]int)
 	for r := range w.every(w.Topics.Journal) {
-		if kind := events.Header(r, events.HeaderType); kind == string(events.OrderErrored) {
+		kind := events.Type(events.Header(r, events.HeaderType))
+		kinds[kind]++
+		if kind == events.OrderErrored {
 			t.Errorf("order %s came into Error: %s", r.Key, r.Value)
 		}
+	}
+	return reliability.Figures{
+		{Name: "in fact", Value: back.Sub(gone).Round(time.Second).String()},
+		{Name: "orders", Value: len(orders)},
+		{Name: "all had ended after", Value: done.Sub(back).Round(100 * time.Millisecond).String()},
+		{Name: "attempts that expired", Value: kinds[events.StepExpired]},
+		{Name: "orders in Error", Value: kinds[events.OrderErrored]},
 	}
 }
 

@@ -103,6 +103,12 @@ answer for some of the orders, ` + "`waybill replay --verify`" + ` rebuilds and 
 messages of every order are held against what was submitted. Memory is what Linux says of the process.`,
 	},
 	{
+		"outage", "Kafka away for minutes",
+		`One instance on the only broker of an Apache Kafka, which is stopped in good order while 500 orders of two and more steps
+are under way, and started again with its data. 500 more are submitted while it is away, and 500 once it is back. Half of them
+have steps that expire after two seconds. All must complete: that a broker is away fails no attempt for good.`,
+	},
+	{
 		"mutants", "Mutants",
 		`Tests that cannot fail show nothing. So one rule of Waybill is broken at a time, as [the list](../test/mutants/list) says,
 and the suites that must find it run, the cheapest first, until one does. What belongs to simulation must be found by
@@ -141,7 +147,7 @@ var rows = []row{
 	{"partitions added to the inputs", inChaos("faults", "a partition added to each input")},
 	{"batches that take more memory than one may", inChaos("faults", "a batch of zeros on an input that takes more memory than one may")},
 	{"brokers restarted", append(inChaos("faults", "Kafka restarted in good order"),
-		of("chaos-3", "faults", "broker restarted in good order"), of("chaos-3", "faults", "all brokers restarted, one after the other"))},
+		of("chaos-3", "faults", "broker restarted in good order"), of("chaos-3", "faults", "all brokers restarted, one after the other"), of("outage", "restarts"))},
 	{"answers to commits that were lost", append(inChaos("answers to commits that were swallowed"), of("simulation", "drawn", "end is not answered"))},
 	{"zombies: owners that come back after they were replaced", append(inChaos("partitions that a zombie came back to"), of("simulation", "drawn", "a zombie was fenced"))},
 	{"network cut, held back or slow", append(inChaos("faults of the network"), of("chaos-3", "faults", "network between an instance and one broker cut"))},
