@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/fetch"
 )
 
 const (
@@ -41,6 +42,7 @@ type server struct {
 	log        *slog.Logger
 
 	client  *kgo.Client
+	fetched fetch.Bound
 	owned   assignment
 	replies replies
 	retries failsafe.Executor[any] // nil for none
@@ -116,6 +118,7 @@ func (s *server) options(namespace string) []kgo.Opt {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.MaxDecompressBatchBytes(events.MaxDecompressed), // far more than orchestrators write
+		s.fetched.Option(),
 		// Only while fetched requests are entered in the assignment; see begin.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(s.owned.assigned),
@@ -261,7 +264,7 @@ func (s *server) fetchUntilEnd() {
 		problems = throttle{every: 10 * time.Second}
 	)
 	for s.queue.awaitRoom() {
-		fetches := s.client.PollRecords(s.term, pollAtMost)
+		fetches := s.fetched.Poll(s.term, s.client, pollAtMost)
 		jobs = s.owned.begin(jobs[:0], fetches)
 		s.client.AllowRebalance()
 		if s.term.Err() != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/fetch"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -31,6 +32,8 @@ type catalogue struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	log    *slog.Logger
+	// fetched bounds what the client reads.
+	fetched fetch.Bound
 	// instance is whose it is.
 	instance string
 	// level is the level of the language that a definition needs.
@@ -52,7 +55,12 @@ type catalogue struct {
 }
 
 func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*catalogue, error) {
+	c := &catalogue{
+		topics: topics, kafka: opts, log: log, level: (*workflow.Workflow).Level, patience: soughtPatience,
+		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
+	}
 	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
+		c.fetched.Option(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topics.Workflows: {0: kgo.NewOffset().AtStart()}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // so that the position reaches the end
@@ -62,10 +70,8 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 	if err != nil {
 		return nil, fmt.Errorf("reader of the workflows topic: %w", err)
 	}
-	return &catalogue{
-		topics: topics, kafka: opts, client: client, admin: kadm.NewClient(client), log: log, level: (*workflow.Workflow).Level, patience: soughtPatience,
-		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
-	}, nil
+	c.client, c.admin = client, kadm.NewClient(client)
+	return c, nil
 }
 
 // run reads until ctx ends.
@@ -74,7 +80,7 @@ func (c *catalogue) run(ctx context.Context) {
 	var alarms sync.WaitGroup
 	defer alarms.Wait()
 	for {
-		fetches := c.client.PollFetches(ctx)
+		fetches := c.fetched.Poll(ctx, c.client, 0)
 		if ctx.Err() != nil {
 			return
 		}

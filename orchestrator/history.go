@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/fetch"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -45,14 +46,14 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	if len(offsets) == 0 {
 		return HistoryPage{}, nil
 	}
-	client, err := i.reader(ctx)
+	reader, err := i.reader(ctx)
 	if err != nil {
 		return HistoryPage{}, err
 	}
-	defer func() { i.giveBack(client, p, err) }()
+	defer func() { i.giveBack(reader, p, err) }()
 	read := func(offset int64) {
-		client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
-		client.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
+		reader.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+		reader.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
 	}
 
 	page := HistoryPage{Events: make([]events.Event, 0, len(offsets))}
@@ -60,7 +61,7 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	more := func() bool { return len(page.Events) < len(offsets) && bytes < historyBytes }
 	read(offsets[0])
 	for more() {
-		fetches := client.PollFetches(ctx)
+		fetches := reader.poll(ctx)
 		if err := errors.Join(fetches.Err0(), ctx.Err()); err != nil {
 			return HistoryPage{}, fmt.Errorf("read the history of order %q: %w", id, err)
 		}
@@ -91,13 +92,21 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	return page, nil
 }
 
+// pageReader reads the journal for one history after the other.
+type pageReader struct {
+	*kgo.Client
+	fetched fetch.Bound
+}
+
+func (r *pageReader) poll(ctx context.Context) kgo.Fetches { return r.fetched.Poll(ctx, r.Client, 0) }
+
 // maxReaders is how many histories are read at the same time. Their readers of the
 // journal are kept for the next: a new one spends most of its time on connections.
 const maxReaders = 4
 
 // newReaders are the places of so many readers, none of which is there yet.
-func newReaders() chan *kgo.Client {
-	readers := make(chan *kgo.Client, maxReaders)
+func newReaders() chan *pageReader {
+	readers := make(chan *pageReader, maxReaders)
 	for range maxReaders {
 		readers <- nil
 	}
@@ -106,16 +115,18 @@ func newReaders() chan *kgo.Client {
 
 // reader waits for its turn, and returns a reader of the journal for one caller,
 // that reads nothing yet.
-func (i *Instance) reader(ctx context.Context) (client *kgo.Client, err error) {
+func (i *Instance) reader(ctx context.Context) (r *pageReader, err error) {
 	select {
-	case client = <-i.readers:
+	case r = <-i.readers:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for a reader of the journal: %w", ctx.Err())
 	}
-	if client != nil {
-		return client, nil
+	if r != nil {
+		return r, nil
 	}
-	if client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
+	r = new(pageReader)
+	if r.Client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
+		r.fetched.Option(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.MetadataMinAge(cluster.MetadataMinAge),
@@ -123,16 +134,16 @@ func (i *Instance) reader(ctx context.Context) (client *kgo.Client, err error) {
 		i.readers <- nil
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return client, nil
+	return r, nil
 }
 
 // giveBack takes a reader back that has read partition p, and keeps it if all
 // went well.
-func (i *Instance) giveBack(client *kgo.Client, p int32, err error) {
-	client.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+func (i *Instance) giveBack(r *pageReader, p int32, err error) {
+	r.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
 	if err != nil {
-		client.Close()
-		client = nil
+		r.Close()
+		r = nil
 	}
-	i.readers <- client
+	i.readers <- r
 }

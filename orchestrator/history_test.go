@@ -12,7 +12,7 @@ import (
 // caller has hung up. A reader that failed is not used again.
 func TestHistoriesShareReaders(t *testing.T) {
 	i := &Instance{readers: newReaders(), kafka: []kgo.Opt{kgo.SeedBrokers("127.0.0.1:1"), kgo.DisableClientMetrics()}}
-	var used []*kgo.Client
+	var used []*pageReader
 	for range maxReaders {
 		client, err := i.reader(t.Context())
 		must(t, err)

@@ -115,7 +115,7 @@ type Instance struct {
 	upgrade   *upgrade
 	backlog   *backlog
 	cluster   *cluster.Cluster
-	readers   chan *kgo.Client // of the journal, for histories: those that are free, nil for one that is not made
+	readers   chan *pageReader // of the journal, for histories: those that are free, nil for one that is not made
 	added     added
 
 	deliveries lane.Deliveries

@@ -1,11 +1,14 @@
 package orchestrator
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -91,6 +94,51 @@ func TestDamageThatCannotBeRead(t *testing.T) {
 		if err := h.instance.Ready(); err == nil {
 			t.Error("it is ready")
 		}
+	})
+}
+
+// What one answer of Kafka's takes is bounded, whoever reads: the workflows, or a history.
+func TestWhatOneAnswerTakesIsBounded(t *testing.T) {
+	t.Parallel()
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 1, 1)
+	must(t, err)
+	t.Run("of the workflows", func(t *testing.T) {
+		n := b.Flood(t, topics.Workflows, 0)
+		held := new(kafka.Held)
+		c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers(b.Brokers...), kgo.WithHooks(held)}, &topics, slog.New(slog.DiscardHandler))
+		must(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.run(ctx) })
+		oracle.Until(t, "all are read", func() error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.read < int64(n) {
+				return fmt.Errorf("%d of %d are", c.read, n)
+			}
+			return nil
+		})
+		stop()
+		running.Wait()
+		held.Bounded(t)
+	})
+	t.Run("of a history", func(t *testing.T) {
+		n := b.Flood(t, topics.Journal, 0)
+		held := new(kafka.Held)
+		i := &Instance{topics: topics, readers: newReaders(), kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...), kgo.WithHooks(held)}}
+		r, err := i.reader(t.Context())
+		must(t, err)
+		defer r.Close()
+		r.AddConsumePartitions(map[string]map[int32]kgo.Offset{topics.Journal: {0: kgo.NewOffset().At(0)}})
+		for read := 0; read < n; {
+			fetches := r.poll(t.Context())
+			must(t, fetches.Err())
+			read += fetches.NumRecords()
+		}
+		held.Bounded(t)
 	})
 }
 

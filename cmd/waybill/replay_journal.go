@@ -8,12 +8,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/fetch"
 	"github.com/waybill-dev/waybill/projections"
 )
 
 // journal reads the committed records of one partition from the beginning.
 type journal struct {
 	client    *kgo.Client
+	bound     fetch.Bound
 	topic     string
 	partition int32
 	position  int64 // behind the last record that was read
@@ -41,7 +43,9 @@ func (r *replay) openJournal(ctx context.Context, p int32) (*journal, error) {
 	}
 	start, _ := starts.Lookup(topic, p)
 	end, _ := ends.Lookup(topic, p)
-	client, err := kgo.NewClient(append(r.kafka[:len(r.kafka):len(r.kafka)],
+	j := &journal{topic: topic, partition: p, position: start.Offset, end: end.Offset}
+	j.client, err = kgo.NewClient(append(r.kafka[:len(r.kafka):len(r.kafka)],
+		j.bound.Option(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().At(start.Offset)}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -51,7 +55,7 @@ func (r *replay) openJournal(ctx context.Context, p int32) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return &journal{client: client, topic: topic, partition: p, position: start.Offset, end: end.Offset}, nil
+	return j, nil
 }
 
 func (j *journal) close() { j.client.Close() }
@@ -64,7 +68,7 @@ const journalPatience = 30 * time.Second
 func (j *journal) next(ctx context.Context) (*kgo.Record, error) {
 	for len(j.fetched) == 0 {
 		poll, cancel := context.WithTimeout(ctx, journalPatience)
-		fetches := j.client.PollRecords(poll, 10_000)
+		fetches := j.bound.Poll(poll, j.client, 10_000)
 		late := poll.Err() != nil
 		cancel()
 		if err := ctx.Err(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/fetch"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
@@ -82,10 +83,10 @@ func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
 	if !committed {
 		level = kgo.ReadUncommitted()
 	}
-	fetched := &bounded{Decompressor: decompressor()}
+	fetched := new(fetch.Bound)
 	client, err := kgo.NewClient(append(k.opts[:len(k.opts):len(k.opts)],
 		kgo.FetchIsolationLevel(level),
-		kgo.WithDecompressor(fetched),
+		fetched.Option(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // the default goes back in time in silence
 		kgo.KeepControlRecords(),                    // so that the positions reach the ends
 		kgo.FetchMaxWait(time.Second),
@@ -112,7 +113,7 @@ const untoldAtMost = time.Minute
 type reader struct {
 	client    *kgo.Client
 	partition int32
-	fetched   *bounded
+	fetched   *fetch.Bound
 	patience  time.Duration
 
 	mu   sync.Mutex                           // a lane adds partitions while it polls
@@ -130,7 +131,7 @@ func (r *reader) Seek(from map[string]int64) {
 		reads[topic] = slices.Collect(maps.Keys(next))
 	}
 	r.client.RemoveConsumePartitions(reads)
-	r.told, r.untold = r.fetched.refused.Load(), time.Time{}
+	r.told, r.untold = r.fetched.Refused(), time.Time{}
 	r.next = make(map[string]map[int32]kgo.EpochOffset)
 	at := make(map[string]map[int32]kgo.Offset)
 	for topic, offset := range from {
@@ -149,9 +150,8 @@ func (r *reader) Add(at lane.TopicPartition, from int64) {
 
 func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
 	for {
-		r.fetched.used.Store(0)
 		wait, cancel := context.WithTimeout(ctx, r.patience)
-		fetches := r.client.PollRecords(wait, limit)
+		fetches := r.fetched.Poll(wait, r.client, limit)
 		late := wait.Err() != nil && ctx.Err() == nil
 		cancel()
 		r.goOn(fetches)
@@ -175,14 +175,7 @@ func (r *reader) goOn(fetches kgo.Fetches) {
 				if n := len(at.Records); n > 0 {
 					r.next[topic.Topic][at.Partition] = kgo.EpochOffset{Epoch: at.Records[n-1].LeaderEpoch, Offset: at.Records[n-1].Offset + 1}
 				}
-				if at.Err == nil {
-					continue
-				}
-				batch := new(kgo.ErrDecompressTooLarge)
-				switch {
-				case errors.Is(at.Err, errLater):
-					at.Err = nil // it is fetched anew
-				case errors.As(at.Err, &batch):
+				if batch := new(kgo.ErrDecompressTooLarge); errors.As(at.Err, &batch) {
 					r.next[topic.Topic][at.Partition] = kgo.EpochOffset{Epoch: batch.Epoch, Offset: batch.NextOffset}
 					r.told++
 					skips = true
@@ -190,7 +183,7 @@ func (r *reader) goOn(fetches kgo.Fetches) {
 			}
 		}
 	}
-	refused := r.fetched.refused.Load()
+	refused := r.fetched.Refused()
 	switch {
 	case refused == r.told:
 		r.untold = time.Time{}

@@ -7,12 +7,16 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/events/fetch"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // Journals returns a reader of the journals, that reads nothing yet.
 func (c *Cluster) Journals() (lane.Journals, error) {
-	client, err := kgo.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
+	k := &journals{topic: c.topics.Journal}
+	var err error
+	k.client, err = kgo.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
+		k.fetched.Option(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // behind the last one a journal ends
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
@@ -24,12 +28,13 @@ func (c *Cluster) Journals() (lane.Journals, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
-	return &journals{client, c.topics.Journal}, nil
+	return k, nil
 }
 
 type journals struct {
-	client *kgo.Client
-	topic  string
+	client  *kgo.Client
+	fetched fetch.Bound
+	topic   string
 }
 
 func (k *journals) Read(p int32, from int64) {
@@ -43,7 +48,7 @@ func (k *journals) Drop(p int32) {
 func (k *journals) Poll(ctx context.Context) kgo.Fetches {
 	poll, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return k.client.PollRecords(poll, 10_000)
+	return k.fetched.Poll(poll, k.client, 10_000)
 }
 
 func (k *journals) Close() { k.client.Close() }

@@ -95,7 +95,7 @@ func TestWhatKgoDoesNotSayAgain(t *testing.T) {
 			r.Seek(map[string]int64{topics.Replies: 0, topics.Commands: 0})
 			first := b.Put(t, topics.Commands, 0, unread())
 			oracle.Until(t, "it was fetched", func() error {
-				if r.fetched.refused.Load() == 0 {
+				if r.fetched.Refused() == 0 {
 					return errors.New("it was not")
 				}
 				return nil

@@ -1,6 +1,8 @@
-package cluster
+// Package fetch bounds what Kafka's answers take in memory.
+package fetch
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,14 +14,18 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// bounded bounds what the batches that a reader fetches at a time take in memory.
-// Anybody may write to an input, and a batch of a few kilobytes can be a gigabyte of
-// zeros, or of empty records, which take more than their bytes. kgo bounds the bytes
-// of a batch alone, and one answer of Kafka's has many.
-type bounded struct {
-	kgo.Decompressor
+// Bound bounds what the batches that a client fetches at a time take in memory, together,
+// to [events.MaxDecompressed] and one batch more. A batch of a few kilobytes can be a
+// gigabyte of zeros, or of empty records, which take more than their bytes. kgo bounds
+// the bytes of a batch alone, and one answer of Kafka's has many, of many partitions. What
+// a caller polled is its own, and what it has left of an answer with [Bound.Poll]'s limit
+// is no more counted.
+//
+// The zero Bound is of one client, which is made with [Bound.Option] and polled by
+// [Bound.Poll] alone.
+type Bound struct {
 	used    atomic.Int64 // by what was fetched since the last poll
-	refused atomic.Int64 // batches that cannot be read
+	refused atomic.Int64
 }
 
 // errLater leaves a batch to the next fetch. kgo then delivers what is before it.
@@ -38,14 +44,38 @@ var decompressor = sync.OnceValue(func() kgo.Decompressor {
 	return client.OptValue(kgo.WithDecompressor).(kgo.Decompressor) //nolint:forcetypeassert // the option's type
 })
 
+// Option has a client fetch no more than the bound.
+func (b *Bound) Option() kgo.Opt { return kgo.WithDecompressor(b) }
+
+// Poll is [kgo.Client.PollRecords], 0 being no limit. It may return nothing before the
+// context ends.
+func (b *Bound) Poll(ctx context.Context, client *kgo.Client, limit int) kgo.Fetches {
+	b.used.Store(0)
+	fetches := client.PollRecords(ctx, limit)
+	for f := range fetches {
+		for t := range fetches[f].Topics {
+			partitions := fetches[f].Topics[t].Partitions
+			for p := range partitions {
+				if errors.Is(partitions[p].Err, errLater) {
+					partitions[p].Err = nil // it is fetched anew
+				}
+			}
+		}
+	}
+	return fetches
+}
+
+// Refused is how many batches could not be read.
+func (b *Bound) Refused() int64 { return b.refused.Load() }
+
 // Decompress implements [kgo.Decompressor]. A batch that cannot be read fails with
 // [kgo.ErrMaxDecompress], whatever the reason: then kgo tells where it ends. Its
 // checksum was right, so it cannot be read another time either.
-func (b *bounded) Decompress(batch []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+func (b *Bound) Decompress(batch []byte, codec kgo.CompressionCodecType) ([]byte, error) {
 	if b.used.Load() >= events.MaxDecompressed {
 		return nil, errLater
 	}
-	records, err := b.Decompressor.Decompress(batch, codec)
+	records, err := decompressor().Decompress(batch, codec)
 	if err != nil {
 		b.refused.Add(1)
 		return nil, fmt.Errorf("%w: %w", kgo.ErrMaxDecompress, err)

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"testing"
 
@@ -42,28 +42,25 @@ func TestWhatIsFetchedAtATimeIsBounded(t *testing.T) {
 	}
 }
 
-func TestWhatABatchMayTake(t *testing.T) {
-	compressor, err := kgo.DefaultCompressor(kgo.ZstdCompression())
+// The follower's reader takes no more either, whatever stands in the journals.
+func TestWhatAFollowerFetchesAtATimeIsBounded(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	n := b.Flood(t, topics.Journal, 0)
+	held := new(kafka.Held)
+	opts := []kgo.Opt{kgo.SeedBrokers(b.Brokers...), kgo.WithHooks(held)}
+	j, err := New(b.Client(t), topics, opts, nil).Journals()
 	must(t, err)
-	empty := []byte{12, 0, 0, 0, 1, 1, 0} // a record without key, value and headers
-	for _, c := range []struct {
-		name    string
-		records []byte
-		taken   bool
-	}{
-		{"records", bytes.Repeat(empty, 1000), true},
-		{"as many records as fit", bytes.Repeat(empty, events.MaxDecompressed/(recordCost+len(empty))), true},
-		{"more", bytes.Repeat(empty, events.MaxDecompressed/(recordCost+len(empty))+1), false},
-		{"what are no records", []byte("no records"), false},
-		{"more than a record has", append(bytes.Clone(empty), 100), false},
-		{"nothing", nil, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			compressed, codec := compressor.Compress(new(bytes.Buffer), c.records)
-			got, err := (&bounded{Decompressor: decompressor()}).Decompress(compressed, codec)
-			if (err == nil) != c.taken || err != nil && !errors.Is(err, kgo.ErrMaxDecompress) || err == nil && !bytes.Equal(got, c.records) {
-				t.Errorf("%d bytes: %v", len(got), err)
+	defer j.Close()
+	j.Read(0, 0)
+	for read := 0; read < n; {
+		fetches := j.Poll(t.Context())
+		for _, failed := range fetches.Errors() {
+			if !errors.Is(failed.Err, context.DeadlineExceeded) {
+				t.Fatal(failed.Err)
 			}
-		})
+		}
+		read += fetches.NumRecords()
 	}
+	held.Bounded(t)
 }

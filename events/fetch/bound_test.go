@@ -1,0 +1,39 @@
+package fetch
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+func TestWhatABatchMayTake(t *testing.T) {
+	compressor, err := kgo.DefaultCompressor(kgo.ZstdCompression())
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := []byte{12, 0, 0, 0, 1, 1, 0} // a record without key, value and headers
+	for _, c := range []struct {
+		name    string
+		records []byte
+		taken   bool
+	}{
+		{"records", bytes.Repeat(empty, 1000), true},
+		{"as many records as fit", bytes.Repeat(empty, events.MaxDecompressed/(recordCost+len(empty))), true},
+		{"more", bytes.Repeat(empty, events.MaxDecompressed/(recordCost+len(empty))+1), false},
+		{"what are no records", []byte("no records"), false},
+		{"more than a record has", append(bytes.Clone(empty), 100), false},
+		{"nothing", nil, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			compressed, codec := compressor.Compress(new(bytes.Buffer), c.records)
+			got, err := new(Bound).Decompress(compressed, codec)
+			if (err == nil) != c.taken || err != nil && !errors.Is(err, kgo.ErrMaxDecompress) || err == nil && !bytes.Equal(got, c.records) {
+				t.Errorf("%d bytes: %v", len(got), err)
+			}
+		})
+	}
+}
