@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -29,7 +31,7 @@ const (
 
 // History returns the events of an order behind a number, from the journal, in
 // order (P4): at most limit of them, and fewer where they are large. It fails with
-// [projections.ErrNotFound], [ErrElsewhere] and [ErrUnknownYet].
+// [projections.ErrNotFound], [ErrElsewhere], [ErrUnknownYet] and [ErrSilent].
 func (i *Instance) History(ctx context.Context, id string, after uint64, limit int) (_ HistoryPage, err error) {
 	p, err := i.kept(id)
 	if err != nil {
@@ -50,6 +52,12 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	if err != nil {
 		return HistoryPage{}, err
 	}
+	leave, err := i.silences.enter(p)
+	if err != nil {
+		i.readers <- reader
+		return HistoryPage{}, err
+	}
+	defer leave()
 	defer func() { i.giveBack(reader, p, err) }()
 	read := func(offset int64) {
 		reader.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
@@ -61,8 +69,8 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	more := func() bool { return len(page.Events) < len(offsets) && bytes < historyBytes }
 	read(offsets[0])
 	for more() {
-		fetches := reader.poll(ctx)
-		if err := errors.Join(fetches.Err0(), ctx.Err()); err != nil {
+		fetches, err := i.silences.poll(ctx, p, reader)
+		if err != nil {
 			return HistoryPage{}, fmt.Errorf("read the history of order %q: %w", id, err)
 		}
 		var at int64
@@ -99,6 +107,62 @@ type pageReader struct {
 }
 
 func (r *pageReader) poll(ctx context.Context) kgo.Fetches { return r.fetched.Poll(ctx, r.Client, 0) }
+
+// ErrSilent says that Kafka tells nothing of a partition of the journal.
+var ErrSilent = errors.New("nothing was heard from the journal for seconds")
+
+// silencePatience is for how long a history waits for a record.
+const silencePatience = 5 * time.Second
+
+// silences are the partitions of the journal of which the last history to be read heard
+// nothing. One at a time tries one of them: the readers are for the others.
+type silences struct {
+	patience time.Duration
+
+	mu     sync.Mutex
+	of     map[int32]bool
+	trying bool
+}
+
+// enter has somebody read a partition, or fails with [ErrSilent]. The caller calls leave
+// once it is done.
+func (s *silences) enter(p int32) (leave func(), _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.of[p] {
+		return func() {}, nil
+	}
+	if s.trying {
+		return nil, fmt.Errorf("%w: partition %d, and another waits already for one that is silent", ErrSilent, p)
+	}
+	s.trying = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.trying = false
+	}, nil
+}
+
+// poll fails with [ErrSilent] if nothing comes.
+func (s *silences) poll(ctx context.Context, p int32, r *pageReader) (kgo.Fetches, error) {
+	s.mu.Lock()
+	patience := s.patience
+	s.mu.Unlock()
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	fetches := r.poll(wait)
+	err := errors.Join(fetches.Err0(), ctx.Err())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		s.of[p] = true
+		err = fmt.Errorf("%w: partition %d", ErrSilent, p)
+	case fetches.NumRecords() > 0:
+		delete(s.of, p)
+	}
+	return fetches, err
+}
 
 // maxReaders is how many histories are read at the same time. Their readers of the
 // journal are kept for the next: a new one spends most of its time on connections.

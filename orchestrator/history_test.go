@@ -3,9 +3,16 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // So many histories are read at once, and the next waits for its turn or until its
@@ -36,4 +43,101 @@ func TestHistoriesShareReaders(t *testing.T) {
 	for _, client := range append(used, client) {
 		client.Close()
 	}
+}
+
+// Histories of a partition of the journal without a leader end soon, and after the first
+// of them one at a time waits for it: those of others find a reader.
+func TestHistoriesOfASilentPartition(t *testing.T) {
+	h := newTorn(t, kafka.Embedded(t))
+	h.run("i-1")
+	i := h.instance
+	must(t, i.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+	other := h.elsewhere[0]
+	for _, id := range []string{"torn", other} {
+		h.submit(id)
+		h.started(id)
+	}
+	read := func(ctx context.Context, id string) error {
+		_, err := i.History(ctx, id, 0, MaxHistory)
+		return err
+	}
+	silent := func(err error) {
+		t.Helper()
+		if !errors.Is(err, ErrSilent) {
+			t.Errorf("a history of a partition without a leader: %v", err)
+		}
+	}
+	patience := func(d time.Duration) {
+		i.silences.mu.Lock()
+		defer i.silences.mu.Unlock()
+		i.silences.patience = d
+	}
+	must(t, read(t.Context(), "torn"))
+	patience(50 * time.Millisecond)
+
+	heals := h.withoutLeader(h.topics.Journal, h.partition)
+	all := make(chan error, 2*maxReaders)
+	for range cap(all) {
+		go func() { all <- read(t.Context(), "torn") }()
+	}
+	for range cap(all) {
+		silent(<-all)
+	}
+	patience(time.Hour)
+	must(t, read(t.Context(), other))
+
+	ctx, hangUp := context.WithCancel(t.Context())
+	tried := make(chan error, 1)
+	go func() { tried <- read(ctx, "torn") }()
+	oracle.Until(t, "one tries", func() error {
+		i.silences.mu.Lock()
+		defer i.silences.mu.Unlock()
+		if !i.silences.trying {
+			return errors.New("nobody does")
+		}
+		return nil
+	})
+	for range 2 * maxReaders {
+		silent(read(t.Context(), "torn"))
+		must(t, read(t.Context(), other))
+	}
+	hangUp()
+	if err := <-tried; !errors.Is(err, context.Canceled) {
+		t.Errorf("who has hung up: %v", err)
+	}
+	heals()
+	for range 2 {
+		must(t, read(t.Context(), "torn"))
+	}
+	if len(i.silences.of) != 0 || i.silences.trying {
+		t.Errorf("what answers is remembered: %v, %v", i.silences.of, i.silences.trying)
+	}
+}
+
+// withoutLeader has nobody read a partition until it heals.
+func (h *torn) withoutLeader(topic string, partition int32) (heals func()) {
+	h.Helper()
+	details, err := h.broker.Admin(h).ListTopics(h.Context(), topic)
+	must(h, err)
+	id := [16]byte(details[topic].ID)
+	var healed atomic.Bool
+	h.broker.Fake.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		h.broker.Fake.KeepControl()
+		q := r.(*kmsg.FetchRequest)
+		a := q.ResponseKind().(*kmsg.FetchResponse)
+		hit := false
+		for _, on := range q.Topics {
+			at := kmsg.NewFetchResponseTopic()
+			at.Topic, at.TopicID = on.Topic, on.TopicID
+			for _, p := range on.Partitions {
+				to := kmsg.NewFetchResponseTopicPartition()
+				to.Partition, to.ErrorCode = p.Partition, kerr.NotLeaderForPartition.Code
+				hit = hit || (on.Topic == topic || on.TopicID == id) && p.Partition == partition
+				at.Partitions = append(at.Partitions, to)
+			}
+			a.Topics = append(a.Topics, at)
+		}
+		return a, nil, hit && !healed.Load()
+	})
+	return func() { healed.Store(true) }
 }

@@ -116,6 +116,7 @@ type Instance struct {
 	backlog   *backlog
 	cluster   *cluster.Cluster
 	readers   chan *pageReader // of the journal, for histories: those that are free, nil for one that is not made
+	silences  silences
 	added     added
 
 	deliveries lane.Deliveries
@@ -164,7 +165,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders()}
+	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders(), silences: silences{patience: silencePatience, of: make(map[int32]bool)}}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {

@@ -272,6 +272,8 @@ func (s *Server) orderError(id, doing string, err error) error {
 		return huma.NewError(http.StatusMisdirectedRequest, err.Error())
 	case errors.Is(err, orchestrator.ErrUnknownYet):
 		return retryUnknown(fmt.Sprintf("whether there is an order %q, and how it stands, is %v", id, err))
+	case errors.Is(err, orchestrator.ErrSilent):
+		return retry(behindRetry, huma.Error503ServiceUnavailable(err.Error()+"; try again later"))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)
 	}

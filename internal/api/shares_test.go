@@ -12,10 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/test/oracle"
 	"github.com/waybill-dev/waybill/test/waybill"
 )
@@ -402,4 +404,14 @@ func withoutLeader(t *testing.T, w *waybill.Waybill, topic string, partition int
 		return a, nil, hit && !healed.Load()
 	})
 	return first, func() { healed.Store(true) }
+}
+
+// A history of a partition that answers nothing may be had later, and is nobody's fault.
+func TestAHistoryThatCannotBeReadNow(t *testing.T) {
+	err := New(Config{}).orderError("o-1", "read the history of order", fmt.Errorf("partition 1: %w", orchestrator.ErrSilent))
+	var status huma.StatusError
+	var headers huma.HeadersError
+	if !errors.As(err, &status) || status.GetStatus() != http.StatusServiceUnavailable || !errors.As(err, &headers) || headers.GetHeaders().Get("Retry-After") == "" {
+		t.Errorf("it is told: %v", err)
+	}
 }
