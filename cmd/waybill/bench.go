@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"runtime/pprof"
 	"slices"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 
 func newBench() *cobra.Command {
 	var kafka kafkaFlags
-	o := bench.Options{}
+	o, profile := bench.Options{}, ""
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure orders per second and latency",
@@ -23,6 +25,10 @@ say: first one at a time, then in a steady state with many under way. With
 becomes of those before; latencies are then from the moment at which an order was
 due to be submitted. Submitters, orchestrator and agents run in this process; so
 does the embedded broker, unless --brokers names a Kafka to measure.
+
+With --pipe nothing is orchestrated: the records that Waybill wrote of one order
+are written of all others, by its readers and producers. What Waybill takes beyond
+that are its decisions and its state.
 
 It works in a namespace of its own and removes its topics afterwards.
 
@@ -43,6 +49,10 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.Float64Var(&o.Compensate, "compensate", 0, "orders of a hundred whose last step fails for good, and which are undone")
 	flags.Float64Var(&o.Retries, "retries", 0, "steps of a hundred that fail once, and are asked for again 100 ms later")
 	flags.IntVar(&o.Instances, "instances", 1, "orchestrators that share the partitions, all in this process")
+	flags.IntVar(&o.Pipe, "pipe", 0, "in place of orchestrators, so many writers of the same records that decide nothing: the limit to compare with")
+	flags.IntVar(&o.Waiting, "waiting", 0, "orders that wait for an agent that is not there, besides")
+	flags.BoolVar(&o.Rebuild, "rebuild", false, "measure at the end how long an instance takes that has lost its state")
+	flags.StringVar(&profile, "cpu-profile", "", "file for a processor profile of this process, for go tool pprof")
 	flags.IntVar(&o.InFlight, "in-flight", 1024, "orders under way at a time")
 	flags.DurationVar(&o.WarmUp, "warm-up", 5*time.Second, "load before the measurement")
 	flags.DurationVar(&o.Duration, "duration", 15*time.Second, "measurement under load")
@@ -51,7 +61,7 @@ Two versions are compared by several runs of each, which -o json writes:
 	flags.StringVar(&o.KafkaContainer, "kafka-container", "", "with --rates, the container on this machine that is the Kafka of --brokers, to say what it uses")
 	flags.DurationVar(&o.Overload, "overload", 0, "submit twice as much as is carried for so long then, and see what comes of it")
 	flags.DurationVar(&o.MaxLag, "max-lag", 0, "turn that away while its lane is so far behind; 0 takes all")
-	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
+	onlyByFlag(flags, "fsync", "steps", "parallel", "payload", "compensate", "retries", "instances", "pipe", "waiting", "rebuild", "cpu-profile", "in-flight", "warm-up", "duration", "single", "rates", "kafka-container", "overload", "max-lag")
 	out := addOutput(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -60,6 +70,18 @@ Two versions are compared by several runs of each, which -o json writes:
 		}
 		if o.Steps < 1 || o.Steps > 100 || o.Instances < 1 || o.Instances > 100 || o.Payload < 0 || o.Payload > 256<<10 {
 			return usageError{errors.New("--steps and --instances go from 1 to 100, --payload from 0 to 262144 bytes")}
+		}
+		if o.Waiting < 0 {
+			return usageError{errors.New("--waiting is so many orders, from 0")}
+		}
+		if o.Rebuild && (len(o.Rates) > 0 || o.Overload > 0) {
+			return usageError{errors.New("--rebuild goes with --in-flight; leave out --rates and --overload")}
+		}
+		if o.Pipe < 0 || o.Pipe > int(o.Partitions) {
+			return usageError{errors.New("--pipe goes from 0 to the number of --partitions, which the writers share")}
+		}
+		if o.Pipe > 0 && (o.Instances > 1 || o.Parallel || o.Compensate > 0 || o.Retries > 0 || o.Overload > 0 || o.MaxLag > 0 || o.Waiting > 0 || o.Rebuild) {
+			return usageError{errors.New("--pipe knows only orders that complete one step after the other; leave out --instances, --parallel, --compensate, --retries, --overload, --max-lag, --waiting and --rebuild")}
 		}
 		if min(o.Compensate, o.Retries) < 0 || max(o.Compensate, o.Retries) > 100 {
 			return usageError{errors.New("--compensate and --retries are of a hundred: from 0 to 100")}
@@ -87,8 +109,12 @@ Two versions are compared by several runs of each, which -o json writes:
 			o.Brokers = kafka.brokers
 		}
 		o.Logger = logging.logger(cmd)
-		r, err := bench.Run(cmd.Context(), o)
+		stop, err := profiled(profile)
 		if err != nil {
+			return err
+		}
+		r, err := bench.Run(cmd.Context(), o)
+		if err := errors.Join(err, stop()); err != nil {
 			return err
 		}
 		if len(r.Rungs) > 0 {
@@ -96,7 +122,7 @@ Two versions are compared by several runs of each, which -o json writes:
 		}
 		return out.print(cmd, r, func(row func(...any)) {
 			row("Broker", r.Broker)
-			row("Orders", measuredOrders(r))
+			row("Orders", r.Describe())
 			row("Under load", fmt.Sprintf("%.0f orders/s, p50 %.1f ms, p99 %.1f ms", r.OrdersPerSecond, r.P50, r.P99))
 			row("", fmt.Sprintf("%d orders in %.0f s, %d under way, %d partitions", r.Orders, r.Seconds, r.InFlight, r.Partitions))
 			row("One at a time", fmt.Sprintf("p50 %.2f ms, p99 %.2f ms", r.SingleP50, r.SingleP99))
@@ -111,23 +137,36 @@ Two versions are compared by several runs of each, which -o json writes:
 				}
 				row("", fmt.Sprintf("all ended after %.1f s; %s", x.Drained, again))
 			}
+			if x := r.Rebuilt; x != nil {
+				row("Without its state", fmt.Sprintf("ready after %.1f s: %d records, %.0f/s", x.Seconds, x.Records, x.RecordsPerSecond))
+			}
 			row("This process", fmt.Sprintf("%.2f cores, %.0f us an order, %.0f MiB", r.CPU, r.CPUPerOrder, r.Memory))
 		})
 	}
 	return cmd
 }
 
-// measuredOrders says what was measured.
-func measuredOrders(r *bench.Report) string {
-	if r.Instances > 1 {
-		return fmt.Sprintf("%s, on %d instances", r.Shape.Describe(), r.Instances)
+// profiled begins a processor profile, if file is not "". Stop ends and keeps it.
+func profiled(file string) (stop func() error, err error) {
+	if file == "" {
+		return func() error { return nil }, nil
 	}
-	return r.Shape.Describe()
+	out, err := os.Create(file)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--cpu-profile: %w", err)}
+	}
+	if err := pprof.StartCPUProfile(out); err != nil {
+		return nil, errors.Join(fmt.Errorf("--cpu-profile: %w", err), out.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return out.Close()
+	}, nil
 }
 
 func printLadder(r *bench.Report, row func(...any)) {
 	row("Broker", fmt.Sprintf("%s, %d partitions", r.Broker, r.Partitions))
-	row("Orders", measuredOrders(r))
+	row("Orders", r.Describe())
 	row()
 	row("ORDERS/S", "REACHED", "P50 MS", "P90 MS", "P99 MS", "MAX MS", "FAILED", "US/ORDER", "KAFKA'S", "REQUESTS/ORDER", "TXNS/ORDER", "MIB", "KAFKA'S")
 	for _, g := range r.Rungs {

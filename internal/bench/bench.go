@@ -27,6 +27,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/broker"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -37,6 +38,14 @@ type Options struct {
 	// Instances of the orchestrator that share the partitions; 1 if 0. All are in this
 	// process.
 	Instances int
+	// Pipe, if not 0, measures so many writers in place of orchestrators, which share the
+	// partitions, write the same records in transactions, and decide nothing. Orders have
+	// to complete one step after the other then.
+	Pipe int
+	// Waiting is how many orders wait all the time for an agent that is not there.
+	Waiting int
+	// Rebuild measures at the end how long an instance takes that has lost its state.
+	Rebuild bool
 	// Brokers to run against; none starts the embedded broker.
 	Brokers []string
 	// Kafka are the options of all clients, besides the brokers.
@@ -74,7 +83,9 @@ type Report struct {
 	Broker          string  `json:"broker"`
 	Partitions      int32   `json:"partitions"`
 	Instances       int     `json:"instances"`
+	Pipe            int     `json:"pipe,omitzero"`
 	Shape           Shape   `json:"shape"`
+	Waiting         int     `json:"waiting,omitzero"`
 	InFlight        int     `json:"in_flight,omitzero"`
 	Seconds         float64 `json:"seconds,omitzero"`
 	Orders          int     `json:"orders,omitzero"`
@@ -93,12 +104,32 @@ type Report struct {
 	CPUPerOrder float64 `json:"cpu_us_per_order,omitzero"`
 	// Memory is the process's resident set at the end, in MiB; 0 where the system
 	// is not Linux.
-	Memory   float64 `json:"memory_mib,omitzero"`
-	Overload *Excess `json:"overload,omitempty"`
+	Memory   float64  `json:"memory_mib,omitzero"`
+	Overload *Excess  `json:"overload,omitempty"`
+	Rebuilt  *Rebuilt `json:"rebuilt,omitempty"`
 	// Rungs are in place of all that, one for each rate that was measured. LeftOut are the
 	// rates that were not, because too much of what had arrived before did not end.
 	Rungs   []Rung    `json:"rungs,omitempty"`
 	LeftOut []float64 `json:"rates_left_out,omitempty"`
+}
+
+// Rebuilt is how long it took an instance without any state until it owned all partitions
+// and was ready, in a process that did nothing else.
+type Rebuilt struct {
+	Seconds float64 `json:"seconds"`
+	// Records of the journal, with the markers of transactions.
+	Records          int64   `json:"records"`
+	RecordsPerSecond float64 `json:"records_per_s"`
+}
+
+// absent is a workflow whose orders wait for an agent that is not there.
+var absent = must(workflow.Parse("absent.yaml", []byte("workflow: absent\nversion: 1\nsteps: [{name: only, agent: nobody, timeout: 1h}]\n")))
+
+func must(w *workflow.Workflow, err error) *workflow.Workflow {
+	if err != nil {
+		panic(err)
+	}
+	return w
 }
 
 // Run measures. It leaves nothing behind.
@@ -122,7 +153,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	defer os.RemoveAll(dir)
 
-	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Shape: o.Shape, InFlight: o.InFlight}
+	report := &Report{Broker: "Kafka", Partitions: o.Partitions, Instances: o.Instances, Pipe: o.Pipe, Shape: o.Shape, Waiting: o.Waiting, InFlight: o.InFlight}
 	if len(o.Brokers) == 0 {
 		report.Broker = "embedded"
 		if o.Fsync {
@@ -175,20 +206,36 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 			err = errors.Join(err, i.Close())
 		}
 	}()
-	for n := range o.Instances {
-		id := fmt.Sprintf("bench-%d", n+1)
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	var served sync.WaitGroup
+	instance := func(ctx context.Context) error {
+		id := fmt.Sprintf("bench-%d", len(instances)+1)
 		i, err := orchestrator.New(ctx, orchestrator.Config{
 			ID: id, Namespace: namespace, Kafka: kafka, DataDir: filepath.Join(dir, id), MaxLag: o.MaxLag, Logger: o.Logger,
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		instances = append(instances, i)
-		start("orchestrator "+id, func() error { return i.Run(ctx) })
+		served.Add(1)
+		start("orchestrator "+id, func() error {
+			defer served.Done()
+			return i.Run(ctx)
+		})
+		return nil
+	}
+	for range o.Instances {
+		if err := instance(serving); err != nil {
+			return nil, err
+		}
 	}
 	timeout := "60s"
-	if o.Overload > 0 {
+	switch {
+	case o.Overload > 0:
 		timeout = impatient
+	case o.Pipe > 0:
+		timeout = "24h" // what is asked for says until when, and is asked for again and again
 	}
 	flow, err := workflow.Parse("bench.yaml", []byte(o.workflow(timeout)))
 	if err != nil {
@@ -215,6 +262,34 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer l.close()
+	if o.Pipe > 0 {
+		if err := l.start(ctx, 1); err != nil {
+			return nil, err
+		}
+		stop()
+		served.Wait()
+		k := cluster.New(client, &topics, kafka, func(string) (int, bool) { return events.MaxBatch, false })
+		defer k.Close()
+		s, err := follow(ctx, k, &topics, &o.Shape, "bench-1", instances[0].Partition("bench-1"))
+		if err != nil {
+			return nil, err
+		}
+		for n := range min(o.Pipe, int(o.Partitions)) {
+			var mine []int32
+			for p := int32(n); p < o.Partitions; p += int32(o.Pipe) {
+				mine = append(mine, p)
+			}
+			start(fmt.Sprintf("pipe %d", n+1), func() error { return (&pipe{s, k, &topics}).run(ctx, mine) })
+		}
+	}
+	if o.Waiting > 0 {
+		if err := instances[0].Register(ctx, absent); err != nil {
+			return nil, err
+		}
+		if err := l.pile(ctx, o.Waiting); err != nil {
+			return nil, err
+		}
+	}
 	if len(o.Rates) > 0 {
 		report.InFlight = 0
 		climber := &ladder{load: l, Options: &o, written: written, kafka: container}
@@ -226,6 +301,20 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	if err := l.measure(ctx, &o, report, written); err != nil {
 		return nil, err
+	}
+	if o.Rebuild {
+		stop()
+		served.Wait()
+		began := time.Now()
+		if err := instance(ctx); err != nil {
+			return nil, err
+		}
+		if err := shared(ctx, instances[o.Instances:], o.Partitions); err != nil {
+			return nil, err
+		}
+		if report.Rebuilt, err = rebuilt(ctx, admin, &topics, time.Since(began)); err != nil {
+			return nil, err
+		}
 	}
 	if o.Overload > 0 {
 		x := &excess{load: l, Options: &o, instance: instances[0], asked: &asked}
@@ -257,6 +346,21 @@ func shared(ctx context.Context, instances []*orchestrator.Instance, partitions 
 			return err
 		}
 	}
+}
+
+// rebuilt says what an instance read that was ready after so long.
+func rebuilt(ctx context.Context, admin *kadm.Client, topics *events.Topics, took time.Duration) (*Rebuilt, error) {
+	ends, err := admin.ListEndOffsets(ctx, topics.Journal)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the length of the journal: %w", err)
+	}
+	r := &Rebuilt{Seconds: took.Seconds()}
+	ends.Each(func(o kadm.ListedOffset) { r.Records += o.Offset })
+	r.RecordsPerSecond = float64(r.Records) / r.Seconds
+	return r, nil
 }
 
 // remove deletes the topics of the run.

@@ -45,6 +45,40 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// The pipe writes the records that orchestrators write.
+func TestRunPipe(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		o := Options{Shape: Shape{Steps: 5, Payload: 2000}, Pipe: 2, Partitions: 3, InFlight: 16, Orders: 200, Single: 10}
+		o.Brokers, o.Kafka = b.Brokers, []kgo.Opt{kgo.ClientID("bench-test")}
+		piped, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Pipe = 0
+		r, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		about := func(a, b float64) bool { return a > 0.9*b && a < 1.1*b }
+		if piped.Orders != 200 || !about(piped.RecordsPerOrder, r.RecordsPerOrder) || !about(piped.BytesPerOrder, r.BytesPerOrder) {
+			t.Errorf("%+v, and not as %+v", piped, r)
+		}
+	})
+}
+
+// Orders that wait for somebody else's agent are there while others are measured, and when
+// the state is made again.
+func TestRunBesideOrdersThatWait(t *testing.T) {
+	r, err := Run(t.Context(), Options{Partitions: 2, InFlight: 4, Orders: 20, Single: 5, Waiting: 1000, Rebuild: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Two events of one that waits, one or two more of those that were asked for.
+	if x := r.Rebuilt; r.Orders != 20 || x.Records < 2000 || x.Seconds <= 0 || x.RecordsPerSecond <= 0 {
+		t.Errorf("%+v, %+v", r, x)
+	}
+}
+
 // Without brokers it brings its own.
 func TestRunEmbedded(t *testing.T) {
 	r, err := Run(t.Context(), Options{Partitions: 1, InFlight: 4, Orders: 20, Single: 5, Fsync: true})

@@ -83,6 +83,30 @@ func Compare(before, after []Report) ([]Comparison, error) {
 	return all, nil
 }
 
+// Summary is what runs measured with one setting.
+type Summary struct {
+	Setting string
+	Runs    int
+	Figures map[string]Spread
+}
+
+// Spread is a figure of some runs.
+type Spread struct{ Min, Median, Max float64 }
+
+// Summarize says what runs measured, setting by setting.
+func Summarize(reports []Report) (all []Summary) {
+	settings := figures(reports)
+	for _, name := range slices.SortedFunc(maps.Keys(settings), func(a, b string) int { return cmp.Compare(settings[a].place, settings[b].place) }) {
+		s := Summary{Setting: name, Figures: make(map[string]Spread)}
+		for figure, runs := range settings[name].runs {
+			middle, spread := median(runs)
+			s.Runs, s.Figures[figure] = len(runs), Spread{spread[0], middle, spread[1]}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 // setting is what runs measured, in the order in which it was first seen.
 type setting struct {
 	place int
@@ -97,10 +121,29 @@ func (s *setting) add(name string, value float64) {
 	s.runs[name] = append(s.runs[name], value)
 }
 
+// Describe says in a few words what was measured.
+func (r *Report) Describe() string {
+	said := r.Shape.Describe()
+	if r.Instances > 1 {
+		said += fmt.Sprintf(", on %d instances", r.Instances)
+	}
+	return said + r.besides()
+}
+
+func (r *Report) besides() (said string) {
+	if r.Pipe > 0 {
+		said = fmt.Sprintf(", moved by %d writers that decide nothing", r.Pipe)
+	}
+	if r.Waiting > 0 {
+		said += fmt.Sprintf(", beside %d that wait", r.Waiting)
+	}
+	return said
+}
+
 func figures(reports []Report) map[string]*setting {
 	all := make(map[string]*setting)
 	of := func(r *Report, load string) *setting {
-		name := fmt.Sprintf("%s, %d partitions, %d instances, %s, %s", r.Broker, r.Partitions, r.Instances, r.Shape.Describe(), load)
+		name := fmt.Sprintf("%s, %d partitions, %d instances, %s%s, %s", r.Broker, r.Partitions, r.Instances, r.Shape.Describe(), r.besides(), load)
 		if all[name] == nil {
 			all[name] = &setting{place: len(all), runs: make(map[string][]float64)}
 		}
@@ -120,6 +163,9 @@ func figures(reports []Report) map[string]*setting {
 			s.add("compressed bytes/order", r.WireBytesPerOrder)
 			s.add("us/order", r.CPUPerOrder)
 			s.add("MiB", r.Memory)
+			if r.Rebuilt != nil {
+				s.add("rebuilt records/s", r.Rebuilt.RecordsPerSecond)
+			}
 		}
 		for _, g := range r.Rungs {
 			s := of(r, fmt.Sprintf("%g orders/s", g.Rate))

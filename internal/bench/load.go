@@ -33,6 +33,8 @@ type load struct {
 	done    []time.Duration // latencies, in order of completion
 	arrived chan struct{}   // an order ended, when one at a time is measured
 	failed  atomic.Pointer[error]
+
+	received atomic.Int64 // orders that were accepted
 }
 
 func newLoad(kafka []kgo.Opt, topics *events.Topics, partitions int32, shape *Shape) (*load, error) {
@@ -98,7 +100,9 @@ func (l *load) listen(ctx context.Context, ended func(id, status string, now tim
 			_, rest, _ := bytes.Cut(r.Value, []byte(`"status":"`))
 			word, _, _ := bytes.Cut(rest, []byte(`"`))
 			switch status := string(word); status {
-			case events.StatusReceived, events.StatusCompensating:
+			case events.StatusReceived:
+				l.received.Add(1)
+			case events.StatusCompensating:
 			default:
 				ended(string(r.Key), status, now, r.Value)
 			}
@@ -156,6 +160,29 @@ func (l *load) start(ctx context.Context, orders int) error {
 	running.Go(func() { l.listen(ctx, l.ended) })
 	for range orders {
 		if err := l.one(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pile submits orders that wait for an agent that is not there, and returns once they do.
+func (l *load) pile(ctx context.Context, orders int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { l.listen(ctx, l.ended) })
+	want := l.received.Load() + int64(orders)
+	for n := range orders {
+		l.producer.Produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte("waits-" + strconv.Itoa(n)), Value: []byte(`{"workflow":"absent"}`)}, func(_ *kgo.Record, err error) {
+			if err != nil && ctx.Err() == nil {
+				l.fail(fmt.Errorf("submit: %w", err))
+			}
+		})
+	}
+	for l.received.Load() < want {
+		if err := errors.Join(l.err(), wait(ctx, 10*time.Millisecond)); err != nil {
 			return err
 		}
 	}
