@@ -157,8 +157,9 @@ func topicNames(specs []topicSpec) []string {
 }
 
 // appearsWithin is how long a topic that was created, or is said to be there already, may
-// take until it can be seen. One that is being deleted is said to be there, and never is.
-const appearsWithin = 10 * time.Second
+// take until it can be seen: a Kafka that is busy takes more than ten seconds. One that is
+// being deleted is said to be there, and never is.
+const appearsWithin = 30 * time.Second
 
 // appear waits until a new topic, which Kafka makes known to its brokers only
 // after it said that it is created, can be seen.
