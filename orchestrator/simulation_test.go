@@ -371,9 +371,8 @@ var weights = []struct {
 	}},
 	{2, func(s *simulation, in *simInstance) {
 		if s.fault(3, "a clock jumps") {
-			in.offset = time.Duration(s.draw("jump to", -3_600_000, 3_600_000)) * time.Millisecond
+			s.set(in, time.Duration(s.draw("jump to", -3_600_000, 3_600_000))*time.Millisecond)
 			s.Logf("the clock of %s jumps to %s", in.name, in.offset)
-			s.readClocks()
 		}
 	}},
 	{2, func(s *simulation, _ *simInstance) {
@@ -560,7 +559,8 @@ func (s *simulation) heal() {
 	s.instances = []*simInstance{last}
 	wrong := s.stamps && last.offset.Abs() > time.Minute
 	if wrong && s.flip("set right at once") {
-		wrong, last.offset = false, 0
+		s.set(last, 0)
+		wrong = false
 	}
 	last.start()
 	s.Logf("calm; %s survives", last.name)
@@ -570,8 +570,7 @@ func (s *simulation) heal() {
 	s.settle()
 	if wrong {
 		s.count.happened("a clock was set right")
-		last.offset = 0
-		s.readClocks()
+		s.set(last, 0)
 	}
 }
 
@@ -728,6 +727,13 @@ func (s *simulation) check() {
 	for p, l := range s.instances[0].lanes {
 		s.checkPartition(int32(p), l)
 	}
+}
+
+// set sets the clock of an instance. What it showed until then may have been acted on.
+func (s *simulation) set(in *simInstance, offset time.Duration) {
+	s.readClocks()
+	in.offset = offset
+	s.readClocks()
 }
 
 // readClocks notes what the clocks show.
