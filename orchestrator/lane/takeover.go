@@ -134,16 +134,17 @@ func (l *Lane) reader(topic string) Reader {
 	return l.inputs
 }
 
-// others are all slots but the first.
-var others = []int{1, 2, 3}
-
 // fence makes the lane the owner of every slot: of the first before the others.
 func (l *Lane) fence(ctx context.Context) error {
 	if l.producers != nil {
 		l.producers.close()
 	}
 	l.producers = &producers{}
-	for _, slots := range [...][]int{{0}, others} {
+	var all [Slots]int
+	for slot := range all {
+		all[slot] = slot
+	}
+	for _, slots := range [...][]int{all[:1], all[1:]} {
 		fenced, err := l.broker.Fence(ctx, l.unseen.has, slots...)
 		if err != nil {
 			return err
