@@ -49,6 +49,10 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 	if o.Hold != nil && c.Command != events.CommandRelease {
 		return fmt.Sprintf("the order is held, and nothing is done to it before its release: waybill order release %s", quote(o.ID))
 	}
+	if d.lifts(c.Command) && d.env.Doubted && !d.env.Now.Before(o.Deadline) {
+		return fmt.Sprintf("the order's deadline, %s, has passed by the clock of instance %s, which differs from Kafka's, and counts no more once the order goes on; send the command again when the clock is right",
+			events.AppendTime(nil, o.Deadline), d.env.Instance)
+	}
 	switch c.Command {
 	case events.CommandRelease:
 		return d.release(c, act)
@@ -85,6 +89,15 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return ""
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
+}
+
+// lifts says that a command has the order go on without its deadline, if that has passed.
+func (d *decider) lifts(command string) bool {
+	switch command {
+	case events.CommandRelease, events.CommandResubmit, events.CommandSkipStep:
+		return d.order.State == projections.Error && d.order.Toward == "" && !d.order.Deadline.IsZero()
+	}
+	return false
 }
 
 // resubmit lets what failed begin again (P3).

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -220,6 +221,66 @@ func TestAClockThatIsRight(t *testing.T) {
 	c.commits(t)
 	s.plays("found", 1, projections.Running, tick, look)
 	s.plays("so much is allowed", 1, projections.Expired, c.told(), look)
+}
+
+// Nor does an operator lift a deadline by such a clock: what lets an order go on is refused where
+// that has passed by it, and is done once the clock is right.
+func TestAClockThatIsFarOffLiftsNoDeadline(t *testing.T) {
+	for _, command := range []string{"resubmit", "skip-step", "release"} {
+		for ahead, refused := range map[time.Duration]bool{20 * time.Minute: false, time.Hour: true} {
+			a := withFlows(t, 100, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 2h, retry: {attempts: 1}}, {name: again, agent: phone}]")
+			deadline := events.Time(a.now.Add(30 * time.Minute))
+			id := a.like(fmt.Sprintf(`{"workflow":"call","deadline":%q}`, events.AppendTime(nil, deadline)))
+			if command == "release" {
+				a.hold(id)
+			} else {
+				must(t, a.decide([]*kgo.Record{typed(a.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":"call","attempt":1,"status":"failed"}`, id))}))
+				a.commit()
+			}
+			if o := a.order(id); o.State != projections.Error {
+				t.Fatalf("the order is %s", o.State)
+			}
+			sends := func(n int) *projections.Order {
+				must(t, a.decide([]*kgo.Record{typed(a.topics.Commands, "", id, fmt.Sprintf(`{"id":"c-%d","order":%q,"command":%q,"step":"call"}`, n, id, command))}))
+				a.commit()
+				return a.order(id)
+			}
+			right := a.now
+			a.now = a.now.Add(ahead)
+			a.clock.stamped = true
+			a.clock.off.Store(int64(ahead))
+			if o := sends(1); (o.Refusal != "") != refused || (o.State == projections.Error) != refused || !o.Deadline.Equal(deadline) {
+				t.Errorf("%s by a clock that is %s ahead: it is %s until %s (%s)", command, ahead, o.State, o.Deadline, o.Refusal)
+			}
+			a.now = right.Add(time.Minute)
+			a.clock.stamped = false
+			if o := sends(2); refused && (o.State == projections.Error || !o.Deadline.Equal(deadline)) {
+				t.Errorf("%s once the clock is right: it is %s until %s (%s)", command, o.State, o.Deadline, o.Refusal)
+			}
+		}
+	}
+}
+
+// What is being undone has no deadline that could be lifted: it goes on by whatever clock.
+func TestAClockThatIsFarOffKeepsNothingFromBeingUndone(t *testing.T) {
+	a := withFlows(t, 100, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 2h, undo: hang-up}, {name: again, agent: phone, timeout: 2h}]")
+	id := a.like(fmt.Sprintf(`{"workflow":"call","deadline":%q}`, events.AppendTime(nil, a.now.Add(30*time.Minute))))
+	a.answer(a.under[0])
+	a.cancel(id)
+	for _, failed := range []string{`"step":"again","attempt":1`, `"step":"call","attempt":1,"undo":true`} {
+		must(t, a.decide([]*kgo.Record{typed(a.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,%s,"status":"failed","error":{"code":"x","permanent":true}}`, id, failed))}))
+		a.commit()
+	}
+	a.now = a.now.Add(time.Hour)
+	a.clock.stamped = true
+	a.clock.off.Store(int64(time.Hour))
+	if o := a.order(id); o.State != projections.Error {
+		t.Fatalf("the order is %s", o.State)
+	}
+	must(t, a.decide([]*kgo.Record{typed(a.topics.Commands, "", id, fmt.Sprintf(`{"id":"c-2","order":%q,"command":"resubmit"}`, id))}))
+	if o := a.order(id); o.State != projections.Compensating {
+		t.Errorf("it is %s: %s", o.State, o.Refusal)
+	}
 }
 
 // By a clock that is not believed no deadline has passed: neither that of a submission, nor

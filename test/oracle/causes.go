@@ -107,7 +107,7 @@ func (l *Ledger) divert(e *events.Event) {
 
 // refused: a command that could be done is done. What depends on more than the
 // history is on trust: what the journal's topic would not take, a workflow that
-// is gone, a release while too much else is decided, a panic.
+// is gone, a release while too much else is decided or by a clock that is off, a panic.
 func (l *Ledger) refused(e *events.Event) {
 	l.rule("P3", e.Reason != "", "it has no reason")
 	l.count(e, &l.Refused, strings.Contains(e.Reason, "panicked"))
@@ -125,6 +125,10 @@ func (l *Ledger) refused(e *events.Event) {
 	case events.CommandResubmit, events.CommandSkipStep:
 		if strings.Contains(e.Reason, "keeps its idempotency key") {
 			earned = l.keepsOne()
+			break
+		}
+		if strings.Contains(e.Reason, "send the command again when the clock is right") {
+			earned = l.Doubted && l.errored && l.Toward == "" && !l.Deadline.IsZero() && !e.At.Before(l.Deadline)
 			break
 		}
 		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
