@@ -172,7 +172,7 @@ func (l *Lane) waits(s step, ask decide.Ask) {
 		a.steps, a.topics, a.more = make(map[step]turn), make(map[string]*line), make(map[kind]bool)
 	case a.waits(s):
 		return
-	case a.topics[ask.Topic].kept(of) >= a.most || a.more[of]:
+	case a.topics[ask.Topic].kept(of) >= a.most || a.more[of] && !l.agents.waited: // who waited has a place
 		a.more[of] = true
 		if until := ask.Until; !until.IsZero() && (a.past.IsZero() || until.Before(a.past)) {
 			a.past = until

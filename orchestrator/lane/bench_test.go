@@ -2,11 +2,14 @@ package lane
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -60,5 +63,27 @@ func BenchmarkBatch(b *testing.B) {
 	b.StopTimer()
 	if o, err := l.order(last); err != nil || o == nil || o.State != projections.Processed {
 		b.Fatalf("the last order is not done: %+v, %v", o, err)
+	}
+}
+
+// BenchmarkAFullLine says what a line takes in memory that is full: the places of one operation
+// of an agent, and of one priority, whose workflow bounds the wait.
+func BenchmarkAFullLine(b *testing.B) {
+	for b.Loop() {
+		l, _ := newLane(b)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for n := range awaySteps {
+			id := fmt.Sprintf("%036d", n) // as long as a UUID
+			l.waits(step{id, strings.Clone("charge")}, decide.Ask{Topic: l.topics.Requests("payment"), Operation: "charge", Timeout: time.Minute, Attempts: 3, Until: l.time.Wall().Add(time.Hour)})
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if len(l.away.steps) != awaySteps {
+			b.Fatalf("%d wait", len(l.away.steps))
+		}
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "MiB")
+		runtime.KeepAlive(l)
 	}
 }

@@ -534,6 +534,24 @@ func TestMoreThanAreKept(t *testing.T) {
 	}
 }
 
+// Who leaves a line that is full, and cannot be asked for after all, has a place in it as before.
+func TestWhoWaitsAfterAllKeepsAPlace(t *testing.T) {
+	a := newAsking(t, 0.4)
+	a.away.most = 10
+	ids := a.submit(15, "")
+	a.look(0)
+	a.leaves(1, 10)
+	a.now = a.now.Add(time.Second)
+	a.answer(a.under[0])
+	topic := a.topics.Requests("phone")
+	a.world.looked = func() { a.world.away[topic] = "gone" } // between the look at it and the decision
+	a.look(0)
+	a.leaves(0, 10)
+	if !a.away.waits(step{ids[1], "call"}) {
+		t.Error("who was to leave waits no more")
+	}
+}
+
 // The clock is set back: the window holds as it did.
 func TestTheClockOfALaneIsSetBack(t *testing.T) {
 	for _, back := range []time.Duration{5 * time.Second, 30 * time.Second} {
