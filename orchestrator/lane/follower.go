@@ -168,7 +168,7 @@ func (f *Follower) caughtUp(p int32) bool {
 		return false
 	}
 	f.states[p].CaughtUp()
-	f.courses[p] = &course{furthest: reads, moved: f.now()}
+	*f.courses[p] = course{furthest: reads, moved: f.now()}
 	return true
 }
 
