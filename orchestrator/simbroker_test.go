@@ -421,7 +421,7 @@ func (w *simWorld) Learn(topics []string) <-chan struct{} {
 		said.partitions = make(kadm.PartitionDetails)
 		for p := range b.partitions {
 			said.partitions[p] = kadm.PartitionDetail{Partition: p}
-			if b.fault(60, "an agent's partition has no leader") {
+			if b.headless[lane.TopicPartition{Topic: topic, Partition: p}] || b.fault(60, "an agent's partition has no leader") {
 				said.partitions[p] = kadm.PartitionDetail{Partition: p, Leader: -1}
 			}
 		}
@@ -441,7 +441,7 @@ func (in *simInstance) catchUp() {
 }
 
 func (b *simBroker) Read(partition int32, committed bool) (lane.Reader, error) {
-	r := &simReader{b: b, partition: partition, committed: committed, paused: make(map[string]bool)}
+	r := &simReader{b: b, partition: partition, committed: committed, paused: make(map[lane.TopicPartition]bool)}
 	r.patient = committed && b.in.lane != nil // the courier's, who waits for as long as the lane is there
 	if committed && !r.patient {
 		b.in.readers = append(b.in.readers, r)
@@ -458,7 +458,7 @@ type simReader struct {
 	next      map[string]int64
 	added     []lane.TopicPartition
 	from      []int64 // of these
-	paused    map[string]bool
+	paused    map[lane.TopicPartition]bool
 	patient   bool
 }
 
@@ -471,9 +471,9 @@ func (r *simReader) Add(at lane.TopicPartition, from int64) {
 	r.added, r.from = append(r.added, at), append(r.from, from)
 }
 
-func (r *simReader) Pause(topic string)  { r.paused[topic] = true }
-func (r *simReader) Resume(topic string) { r.paused[topic] = false }
-func (r *simReader) Close()              {}
+func (r *simReader) Pause(at lane.TopicPartition)  { r.paused[at] = true }
+func (r *simReader) Resume(at lane.TopicPartition) { r.paused[at] = false }
+func (r *simReader) Close()                        {}
 
 // patience is how many steps a reader waits. The others have done all by then
 // that they can.
@@ -499,7 +499,7 @@ func (r *simReader) take(limit int) kgo.Fetches {
 	}
 	for _, topic := range topics {
 		at := lane.TopicPartition{Topic: topic, Partition: r.partition}
-		if r.paused[topic] || r.next[topic] >= int64(r.b.log(at).end(r.committed)) {
+		if r.paused[at] || r.next[topic] >= int64(r.b.log(at).end(r.committed)) {
 			continue
 		}
 		if r.b.fault(300, "fetch fails") {
@@ -510,7 +510,7 @@ func (r *simReader) take(limit int) kgo.Fetches {
 		fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Records: records}}})
 	}
 	for i, at := range r.added {
-		if r.paused[at.Topic] || r.from[i] >= int64(r.b.log(at).end(r.committed)) {
+		if r.paused[at] || r.from[i] >= int64(r.b.log(at).end(r.committed)) {
 			continue
 		}
 		var records []*kgo.Record
@@ -553,12 +553,13 @@ func (r *simReader) ready() bool {
 		return false
 	}
 	for i, at := range r.added {
-		if !r.paused[at.Topic] && r.from[i] < int64(r.b.log(at).stable) {
+		if !r.paused[at] && r.from[i] < int64(r.b.log(at).stable) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(r.topics, func(topic string) bool {
-		return !r.paused[topic] && r.next[topic] < int64(r.b.log(lane.TopicPartition{Topic: topic, Partition: r.partition}).stable)
+		at := lane.TopicPartition{Topic: topic, Partition: r.partition}
+		return !r.paused[at] && r.next[topic] < int64(r.b.log(at).stable)
 	})
 }
 

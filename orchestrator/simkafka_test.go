@@ -36,6 +36,8 @@ type simKafka struct {
 	stamps bool
 	// gone are topics that cannot be written at the moment, and why.
 	gone map[string]error
+	// headless are partitions of inputs of which Kafka says that they have no leader.
+	headless map[lane.TopicPartition]bool
 	// late are requests that the network holds back.
 	late []func()
 	// acked are the records of commits that were acknowledged to a lane.
@@ -95,7 +97,7 @@ type simCaller struct {
 func newSimKafka(topics events.Topics, partitions int32) *simKafka {
 	k := &simKafka{
 		topics: topics, partitions: partitions, of: lane.NewPartitioner(partitions), now: inspect.Curtain,
-		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]error), epochs: 1 << 14,
+		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]error), headless: make(map[lane.TopicPartition]bool), epochs: 1 << 14,
 	}
 	for range partitions {
 		var ring [lane.Slots]*simTransaction

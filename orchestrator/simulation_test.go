@@ -399,6 +399,13 @@ var weights = []struct {
 		}
 	}},
 	{1, func(s *simulation, _ *simInstance) { s.restart() }},
+	{1, func(s *simulation, _ *simInstance) {
+		clear(s.headless)
+		if s.partitions > 1 && s.fault(3, "a partition of an input has no leader for long") {
+			topic := of(s, "headless", s.topics.Replies, s.topics.Replies, s.topics.Orders, s.topics.Commands)
+			s.headless[lane.TopicPartition{Topic: topic, Partition: int32(s.draw("partition", 0, int(s.partitions)-1))}] = true
+		}
+	}},
 	{2, func(s *simulation, _ *simInstance) {
 		if s.next != nil {
 			s.registered, s.next = append(s.registered, s.next), nil
@@ -544,6 +551,7 @@ func (s *simulation) heal() {
 	early := s.flip("late requests come early")
 	s.calm, s.idle = true, false
 	clear(s.gone)
+	clear(s.headless)
 	if early {
 		s.deliver()
 	}
@@ -634,7 +642,7 @@ func (l *simLane) busy() bool {
 func (s *simulation) finish() {
 	in := s.instances[0]
 	for rounds := 0; ; rounds++ {
-		if rounds > 1_000 {
+		if rounds > 3_000 { // an attempt of an hour may be the one by which its agent is probed: see pass
 			s.Fatalf("not every order comes to an end")
 		}
 		left := s.serve()

@@ -107,7 +107,7 @@ const untoldAtMost = time.Minute
 // reader reads with kgo. Once kgo could not decompress a batch it reads that partition no
 // more, until it is given an offset there, and says so with what it has fetched. It drops
 // that, and the error for ever, when another partition is given an offset, when one gets
-// another leader, or when the topic is paused. So all partitions are given the offsets
+// another leader, or when it is paused. So all partitions are given the offsets
 // where they are read on: at once, if one of them is, and after a while, if a batch was
 // refused and the error did not come.
 type reader struct {
@@ -196,8 +196,13 @@ func (r *reader) goOn(fetches kgo.Fetches) {
 	}
 }
 
-func (r *reader) Pause(topic string)  { r.client.PauseFetchTopics(topic) }
-func (r *reader) Resume(topic string) { r.client.ResumeFetchTopics(topic) }
+func (r *reader) Pause(at lane.TopicPartition) {
+	r.client.PauseFetchPartitions(map[string][]int32{at.Topic: {at.Partition}})
+}
+
+func (r *reader) Resume(at lane.TopicPartition) {
+	r.client.ResumeFetchPartitions(map[string][]int32{at.Topic: {at.Partition}})
+}
 
 func (r *reader) Close() {
 	r.Seek(nil) // else a partition that is only being assigned begins to fetch while the client closes

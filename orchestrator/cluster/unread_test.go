@@ -82,10 +82,10 @@ func TestWhatKgoDoesNotSayAgain(t *testing.T) {
 		{"it fetches anew", func(r *reader, topics *events.Topics) { // as for another leader
 			r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{topics.Replies: {0: {Epoch: -1}}})
 		}},
-		{"the topic is paused", func(r *reader, topics *events.Topics) {
-			r.Pause(topics.Commands)
+		{"the partition is paused", func(r *reader, topics *events.Topics) {
+			r.Pause(lane.TopicPartition{Topic: topics.Commands})
 			r.Poll(t.Context(), 1)
-			r.Resume(topics.Commands)
+			r.Resume(lane.TopicPartition{Topic: topics.Commands})
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,17 +1,34 @@
 package lane
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/waybill-dev/waybill/events"
+)
 
 // behind are the inputs of a partition of which the first is to be forwarded to where
 // nothing can be written now, and the others came after it. They wait, and so does what
-// is not read yet of their topic; all else goes on. A reply or command that passed them would
+// is not read yet of their partition; all else goes on. A reply or command that passed them would
 // be done, and recorded, again if they are read again. What strays among the lane's own
 // orders is parked instead: other submissions need not wait for it. The position stays
 // before the first: if the lane ends, they are read again.
+//
+// A reply that waits so was read, and not decided on yet: nothing of its order expires
+// meanwhile. For all other attempts that are due the lane reads replies on, and keeps them
+// too, as far as there is room: see [Lane.readsOnBehind].
 type behind struct {
 	at     TopicPartition
 	inputs []input
+	bytes  int
 }
+
+// What is kept behind an input, at most: then no more is read though something is due.
+const (
+	maxBehind   = 1_000
+	behindBytes = 16 << 20
+)
+
+func (b *behind) full() bool { return len(b.inputs) >= maxBehind || b.bytes >= behindBytes }
 
 // stranded says that an input is to be forwarded to where nothing can be written now.
 func (l *Lane) stranded(in *input) bool {
@@ -34,7 +51,11 @@ func (l *Lane) stays(in *input) bool {
 	default:
 		i, l.behind = len(l.behind), append(l.behind, behind{at: at})
 	}
-	l.behind[i].inputs = append(l.behind[i].inputs, *in)
+	b := &l.behind[i]
+	b.inputs = append(b.inputs, *in)
+	if in.Record != nil {
+		b.bytes += in.Record.Size()
+	}
 	return true
 }
 
@@ -45,28 +66,84 @@ func (l *Lane) retryBehind() {
 			return false
 		}
 		l.rest = append(b.inputs, l.rest...)
+		l.due.spared = l.due.spared || b.at == l.replies()
 		return true
 	})
 }
 
-// holds says whether something of a topic waits that keeps more of it from being read.
-func (l *Lane) holds(topic string) bool {
-	return topic == l.topics.Commands && len(l.early.commands) > 0 ||
-		topic == l.topics.Orders && l.parked.full() ||
-		slices.ContainsFunc(l.behind, func(b behind) bool { return b.at.Topic == topic })
+// replies is where those to the lane's own orders come.
+func (l *Lane) replies() TopicPartition { return TopicPartition{l.topics.Replies, l.partition} }
+
+// repliesBehind are what is kept of the replies, nil if nothing is.
+func (l *Lane) repliesBehind() *behind {
+	for i := range l.behind {
+		if l.behind[i].at == l.replies() {
+			return &l.behind[i]
+		}
+	}
+	return nil
 }
 
-// pause has no more read of topics of which something waits, and goes on with the others.
-func (l *Lane) pause() {
-	for in, topic := range l.topics.Inputs() {
-		switch holds := l.holds(topic); {
-		case holds == l.paused[in]:
-			continue
-		case holds:
-			l.reader(topic).Pause(topic)
-		default:
-			l.reader(topic).Resume(topic)
+// repliesReached is up to where the replies were read, decided on or not.
+func (l *Lane) repliesReached() int64 {
+	if b := l.repliesBehind(); b != nil {
+		return b.inputs[len(b.inputs)-1].record.Offset + 1
+	}
+	return l.position.At(events.InputReplies)
+}
+
+// readsOnBehind says that replies are read on though they can only be kept: something is due,
+// and its reply may be among those that are not read.
+func (l *Lane) readsOnBehind(b *behind) bool {
+	return b.at == l.replies() && !b.full() && len(l.due.found) > 0 && l.due.end > l.repliesReached()
+}
+
+// undecided are the orders of which replies were read that are not decided on.
+func (l *Lane) undecided() map[string]bool {
+	var orders map[string]bool
+	note := func(inputs []input) {
+		for i := range inputs {
+			if in := &inputs[i]; in.Reply != nil && !l.strays(in) {
+				if orders == nil {
+					orders = make(map[string]bool)
+				}
+				orders[in.Order] = true
+			}
 		}
-		l.paused[in] = !l.paused[in]
+	}
+	if b := l.repliesBehind(); b != nil {
+		note(b.inputs)
+	}
+	note(l.rest)
+	return orders
+}
+
+// holds says whether something of a partition waits that keeps more of it from being read.
+func (l *Lane) holds(at TopicPartition) bool {
+	return at == TopicPartition{l.topics.Commands, l.partition} && len(l.early.commands) > 0 ||
+		at == TopicPartition{l.topics.Orders, l.partition} && l.parked.full() ||
+		slices.ContainsFunc(l.behind, func(b behind) bool { return b.at == at && !l.readsOnBehind(&b) })
+}
+
+// pause has no more read of partitions of which something waits, and goes on with the others.
+func (l *Lane) pause() {
+	l.paused = slices.DeleteFunc(l.paused, func(at TopicPartition) bool {
+		if l.holds(at) {
+			return false
+		}
+		l.reader(at.Topic).Resume(at)
+		return true
+	})
+	pause := func(at TopicPartition) {
+		if l.holds(at) && !slices.Contains(l.paused, at) {
+			l.reader(at.Topic).Pause(at)
+			l.paused = append(l.paused, at)
+		}
+	}
+	for _, topic := range l.topics.Inputs() {
+		pause(TopicPartition{topic, l.partition})
+	}
+	for _, b := range l.behind {
+		pause(b.at)
 	}
 }

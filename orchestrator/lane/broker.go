@@ -85,8 +85,9 @@ type Reader interface {
 	// its error is that of the fetches. A batch that cannot be read is told once, as
 	// a [kgo.ErrDecompressTooLarge], and reading goes on behind it.
 	Poll(ctx context.Context, limit int) kgo.Fetches
-	Pause(topic string)
-	Resume(topic string)
+	// Pause makes it read a partition no more until Resume; what was polled before comes.
+	Pause(at TopicPartition)
+	Resume(at TopicPartition)
 	Close()
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -24,6 +23,9 @@ type due struct {
 	end   int64     // where the replies ended after that, -1 while Kafka has not said
 	read  int64     // where the lane was at the last tick
 	idle  int       // ticks since it was not there yet
+	// spared says that something was passed over that was due, since a reply of its order was
+	// read and not decided on; and that this may be over.
+	spared bool
 }
 
 // repliesPatience is how long what is due waits for replies that cannot be read: of
@@ -69,11 +71,15 @@ func (l *Lane) supervise() error {
 		return nil
 	}
 	l.prepare(nil)
-	env := l.env()
+	env, undecided := l.env(), l.undecided()
 	for i, s := range l.due.found {
 		if l.full() {
 			l.due.found, l.look = l.due.found[i:], true
 			return nil
+		}
+		if undecided[s.order] {
+			l.due.spared = l.due.spared || len(l.rest) > 0
+			continue
 		}
 		d, err := l.decideDue(env, s)
 		if err != nil {
@@ -123,11 +129,15 @@ func (l *Lane) find() error {
 	}
 	now := l.time.Wall()
 	l.rescanPast(now)
+	spared := l.due.spared && len(l.rest) > 0
+	if l.due.spared && !spared {
+		l.state.Rescan()
+	}
 	expired, err := l.state.Due(now, DueAtOnce)
 	found := l.pending(expired)
 	l.look = l.look || len(found) == 0 && len(expired) == DueAtOnce // all of them wait for somebody
 	l.away.whole = len(expired) < DueAtOnce
-	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.position.At(events.InputReplies)}
+	l.due = due{found: found, at: now, asks: len(found) > 0, end: -1, read: l.repliesReached(), spared: spared}
 	return err
 }
 
@@ -139,9 +149,10 @@ func (l *Lane) fair() bool {
 	return l.repliesRead() || time.Duration(l.due.idle)*l.cfg.SuperviseEvery >= repliesPatience && l.due.idle > 0
 }
 
-// repliesRead says that the replies were read that were there when something was found.
+// repliesRead says that the replies were read that were there when something was found, be
+// they decided on or not.
 func (l *Lane) repliesRead() bool {
-	return l.due.end >= 0 && l.position.At(events.InputReplies) >= l.due.end
+	return l.due.end >= 0 && l.repliesReached() >= l.due.end
 }
 
 // tick looks at the clock, and asks again what was not answered. While inputs are
@@ -151,11 +162,11 @@ func (l *Lane) tick(taken bool) {
 	if check := l.check(); !l.asking && (check || waits && l.due.end < 0 && l.clock.off.Load() == 0) {
 		l.due.asks = true
 	}
-	if !waits || !taken {
+	if b := l.repliesBehind(); !waits || !taken || b != nil && b.full() {
 		return
 	}
 	l.due.idle++
-	if at := l.position.At(events.InputReplies); at > l.due.read {
+	if at := l.repliesReached(); at > l.due.read {
 		l.due.read, l.due.idle = at, 0
 	}
 	if l.fair() && !l.repliesRead() {

@@ -25,6 +25,7 @@ type early struct {
 	covers              int       // of the commands, the first, were there then
 	until               int64     // where the orders ended, for these
 	failed              time.Time // when it was last in vain
+	strayed             time.Time // until when one that strays was the first of them
 }
 
 // earlyLongest is how long a submission is parked before commands for its order do not
@@ -45,7 +46,7 @@ func (l *Lane) waitsFor(in *input) bool {
 
 // tooEarly holds a command of which the order is not known so far, and those behind it.
 func (l *Lane) tooEarly(in *input) (bool, error) {
-	if in.record.Topic != l.topics.Commands {
+	if in.record.Topic != l.topics.Commands || in.record.Partition != l.partition {
 		return false, nil
 	}
 	if len(l.early.commands) == 0 {
@@ -80,7 +81,7 @@ func (l *Lane) mayCome(in *input) (bool, error) {
 		return false, nil
 	case e.covers > 0:
 		return l.ordersRead() < e.until, nil
-	case e.failed.Sub(in.parked) >= earlyLongest:
+	case min(e.failed.Sub(in.parked), e.failed.Sub(e.strayed)) >= earlyLongest:
 		in.Unreadable = "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
 		return false, nil
 	}
@@ -95,6 +96,9 @@ func (l *Lane) retryEarly(env *decide.Env) error {
 		first := &e.commands[0]
 		wait, err := l.mayCome(first)
 		if err == nil && !wait {
+			if l.strays(first) {
+				e.strayed = l.time.Timer()
+			}
 			e.commands, e.covers = e.commands[1:], max(0, e.covers-1)
 			if len(e.commands) == 0 {
 				e.commands = nil // and what they take

@@ -184,3 +184,24 @@ func TestAStrayCommandBehindAnother(t *testing.T) {
 	must(t, c.supervise())
 	c.expects("it can", 0, c.ids[:1], nil)
 }
+
+// What a command has waited behind one that strays is nothing that Kafka was asked for in vain.
+func TestACommandThatWaitedBehindAStrayOne(t *testing.T) {
+	c := newCommanded(t)
+	_, elsewhere := c.keys()
+	c.broker = noEnd{}
+	c.pauses(c.ids[0], elsewhere, c.ids[1])
+	c.world.away[c.topics.Commands] = "no leader"
+	c.reads(c.ids[0], `{"workflow":"order"}`)
+	c.now = c.now.Add(earlyLongest)
+	must(t, c.supervise())
+	c.expects("behind what strays", 2, c.ids[:1], nil)
+	clear(c.world.away)
+	must(t, c.supervise())
+	c.asksForOrders(t)
+	c.expects("asked once", 1, c.ids[:1], nil)
+	c.now, c.early.rests = c.now.Add(earlyLongest), false
+	must(t, c.supervise())
+	c.asksForOrders(t)
+	c.expects("asked after a while", 0, c.ids[:1], c.ids[1:2])
+}

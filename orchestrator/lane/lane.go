@@ -122,7 +122,7 @@ type Lane struct {
 	parked parked
 	rest   []input // was read, and found no room in the batch
 	behind []behind
-	paused map[events.Input]bool
+	paused []TopicPartition // of which no more is read
 	away   away
 	agents agents
 	// silences are those of agents for which something waits.
@@ -157,7 +157,7 @@ type Lane struct {
 func New(cfg Config, partition int32, broker Broker, world World, state *projections.Partition, log *slog.Logger) *Lane {
 	l := &Lane{
 		cfg: cfg, partition: partition, state: state, log: log, time: cfg.Clock,
-		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool), halves: new(Halves), paused: make(map[events.Input]bool),
+		broker: broker, world: world, byKey: NewPartitioner(cfg.Partitions), known: make(map[*workflow.Workflow]bool), halves: new(Halves),
 	}
 	if l.cfg.Deliveries == nil {
 		l.cfg.Deliveries = new(Deliveries)

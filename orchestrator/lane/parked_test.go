@@ -26,15 +26,15 @@ type parkingLane struct {
 // door is a reader that can only be paused.
 type door struct {
 	logReader
-	paused map[string]bool
-	closed bool // to some topic
+	paused map[TopicPartition]bool
+	closed bool // to some partition
 }
 
-func (d *door) Pause(topic string)  { d.paused[topic], d.closed = true, true }
-func (d *door) Resume(topic string) { delete(d.paused, topic); d.closed = len(d.paused) > 0 }
+func (d *door) Pause(at TopicPartition)  { d.paused[at], d.closed = true, true }
+func (d *door) Resume(at TopicPartition) { delete(d.paused, at); d.closed = len(d.paused) > 0 }
 
 func newParkingLane(t *testing.T) *parkingLane {
-	l := &parkingLane{t: t, door: &door{paused: make(map[string]bool)}}
+	l := &parkingLane{t: t, door: &door{paused: make(map[TopicPartition]bool)}}
 	l.Lane, l.world = newLane(t)
 	l.inputs, l.orders = l.door, l.door
 	for n := 0; len(l.ids) < 9; n++ {

@@ -112,8 +112,8 @@ func (r *logReader) Poll(context.Context, int) (all kgo.Fetches) {
 	}
 	return all
 }
-func (*logReader) Pause(string)              {}
-func (*logReader) Resume(string)             {}
+func (*logReader) Pause(TopicPartition)      {}
+func (*logReader) Resume(TopicPartition)     {}
 func (*logReader) Close()                    {}
 func (*logReader) Add(TopicPartition, int64) {}
 

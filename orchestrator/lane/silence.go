@@ -96,8 +96,8 @@ func (l *Lane) listen() {
 			all.of[topic] = s
 		}
 		agent := strings.TrimPrefix(topic, l.topics.Requests(""))
-		if w.Out() == 0 && !w.Owes() && l.unwritable(topic, events.MaxBatch) == "" {
-			s.since = now // it has answered all, and the lane pauses
+		if (w.Out() == 0 && !w.Owes() || l.repliesBehind() != nil) && l.unwritable(topic, events.MaxBatch) == "" {
+			s.since = now // it has answered all, and the lane pauses; or the lane hears no answer
 		}
 		switch {
 		case waiting > 0 || w.Out() > 0:
