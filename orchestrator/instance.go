@@ -470,7 +470,15 @@ func why(ctx context.Context) error {
 
 // alarm calls an operator to a partition, and says whether Kafka has the alert.
 func (i *Instance) alarm(ctx context.Context, p int32, why error) bool {
-	return i.alert(ctx, fmt.Sprintf("p%d", p), fmt.Errorf("partition %d of namespace %s is stopped: %w", p, i.topics.Namespace, why))
+	return i.alert(ctx, fmt.Sprintf("p%d", p), alarming(p, i.topics.Namespace, why))
+}
+
+// alarming says why of a partition: one whose lanes end one after the other is not stopped.
+func alarming(p int32, namespace string, why error) error {
+	if errors.Is(why, errStuck) {
+		return fmt.Errorf("partition %d of namespace %s does not go on: %w", p, namespace, why)
+	}
+	return fmt.Errorf("partition %d of namespace %s is stopped: %w", p, namespace, why)
 }
 
 // alert calls an operator to what is of no order, and says whether Kafka has it.

@@ -425,3 +425,19 @@ func (*waits) Close()                     {}
 func (*waits) Narrows(*lane.Halves)       {}
 func (*waits) Position() events.Positions { return events.Positions{} }
 func (*waits) OrdersRead() int64          { return 0 }
+
+// An operator is told that a partition is stopped where nothing is decided until somebody
+// repairs it, and not where it is tried on.
+func TestWhyALaneEndsIsToldAsItIs(t *testing.T) {
+	for _, c := range []struct {
+		why  error
+		want string
+	}{
+		{fmt.Errorf("read: %w", lane.ErrInputLost), "partition 3 of namespace shop is stopped: read: " + lane.ErrInputLost.Error()},
+		{fmt.Errorf("%w: 10 so far; the last: no leader", errStuck), "partition 3 of namespace shop does not go on: its lanes end without having got anywhere, and it is tried on: 10 so far; the last: no leader"},
+	} {
+		if got := alarming(3, "shop", c.why); got.Error() != c.want || !errors.Is(got, errors.Unwrap(c.why)) {
+			t.Errorf("it is told that %v", got)
+		}
+	}
+}
