@@ -18,8 +18,10 @@ type input struct {
 	record *kgo.Record
 	// sought is the question for its workflow, 0 if it was not asked: see [World].
 	sought uint64
-	// parked is since when it is, by the lane's timer.
+	// parked is since when it is, by the lane's timer, and newer says that its workflow is not
+	// run here.
 	parked time.Time
+	newer  bool
 }
 
 // readInputs reads records of the partition's inputs.

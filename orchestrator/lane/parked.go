@@ -20,11 +20,16 @@ type parked struct {
 	inputs  []input
 	orders  map[string]time.Time // since when their first is parked
 	bytes   int
+	newer   room  // of these, what those of newer workflows take
 	reached int64 // where the position in the orders will be, once none is left
 }
 
+// room is what inputs take.
+type room struct{ inputs, bytes int }
+
 const (
-	// What is parked, at most: then no more is read of the orders.
+	// What is parked, at most: then no more is read of the orders. Of workflows that are not
+	// run here it is half of that: they may be many, and wait for long, and others go on.
 	maxParked   = 1_000
 	parkedBytes = 16 << 20
 	// parkedLongest is how long a submission is parked, at most: then it is decided with
@@ -41,7 +46,12 @@ func (p *parked) add(in *input) {
 		p.orders[in.Order] = in.parked
 	}
 	p.inputs = append(p.inputs, *in)
-	p.bytes += in.Record.Size()
+	size := in.Record.Size()
+	p.bytes += size
+	if in.newer {
+		p.newer.inputs++
+		p.newer.bytes += size
+	}
 }
 
 func (p *parked) full() bool { return len(p.inputs) >= maxParked || p.bytes >= parkedBytes }
@@ -63,12 +73,10 @@ func (l *Lane) park(in *input) (bool, error) {
 	if !wait || err != nil {
 		return false, err
 	}
-	// Others that must wait find room beside those of workflows that are not run here.
-	if len(l.parked.inputs) >= maxParked/2 || l.parked.bytes >= parkedBytes/2 {
-		if newer := l.notRun(in); newer != nil {
-			in.Problem = newer
-			return false, nil //nolint:nilerr // it is rejected for that
-		}
+	newer := l.notRun(in)
+	if in.newer = newer != nil; in.newer && (l.parked.newer.inputs >= maxParked/2 || l.parked.newer.bytes >= parkedBytes/2) {
+		in.Problem = newer
+		return false, nil
 	}
 	if len(l.parked.inputs) == 0 {
 		l.position.Set(events.InputOrders, in.record.Offset)
@@ -175,6 +183,7 @@ func (l *Lane) retryParked(env *decide.Env) error {
 			return err
 		}
 		if wait && !late || l.full() {
+			in.newer = l.notRun(in) != nil // it may have been read meanwhile
 			l.parked.add(in)
 			continue
 		}

@@ -429,3 +429,31 @@ func TestSubmissionsOfNewerWorkflows(t *testing.T) {
 	must(t, l.supervise())
 	l.expects(l.parked.inputs[0].record.Offset, "0 Rejected", "1 Processing", "2 Processing", "3 Rejected")
 }
+
+// A submission of a newer workflow is not rejected for what others are parked; those of newer
+// workflows take half of the room at most, and leave the other half to others.
+func TestSubmissionsOfNewerWorkflowsFindRoom(t *testing.T) {
+	for name, padding := range map[string]string{"many": "", "large": strings.Repeat("x", 1_000_000)} {
+		t.Run(name, func(t *testing.T) {
+			l := newParkingLane(t)
+			l.world.found, l.world.newer = 0, map[string]int{"call": 2}
+			room := maxParked
+			if padding != "" {
+				room = 18
+			}
+			first := l.reads(l.ids[4], `{"workflow":"none"}`)
+			for range room / 2 {
+				l.reads(l.ids[5], `{"workflow":"none","input":"`+padding+`"}`)
+			}
+			l.reads(l.ids[0], `{"workflow":"call","input":"`+padding+`"}`)
+			l.expects(first)
+			if len(l.parked.inputs) != room/2+2 {
+				t.Fatalf("%d are parked", len(l.parked.inputs))
+			}
+			l.world.newer["none"] = 2 // as is read now
+			must(t, l.supervise())
+			l.reads(l.ids[1], `{"workflow":"call"}`)
+			l.expects(first, "1 Rejected")
+		})
+	}
+}
