@@ -80,7 +80,7 @@ chaos: ## Break instances, clocks, network and Kafka under load
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.
 RESULTS ?= $(CURDIR)/docs/reliability
-PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight outage
+PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight outage backlog
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 HANDOVERS ?= 10
@@ -103,7 +103,7 @@ measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 
 .PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover reliability-upgrade
 .PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
-.PHONY: reliability-flight reliability-outage
+.PHONY: reliability-flight reliability-outage reliability-backlog
 reliability-none:
 reliability-simulation:
 	WAYBILL_HISTORIES=$(HISTORIES) $(measured) -run '^TestSimulation$$' ./orchestrator
@@ -131,6 +131,8 @@ reliability-flight:
 	WAYBILL_IN_FLIGHT=$(IN_FLIGHT) $(measured) -run '^TestOrdersInFlight$$' ./test/process
 reliability-outage:
 	WAYBILL_OUTAGES=$(OUTAGES) $(measured) -run '^TestABrokerThatGoesAwayAndComesBack$$' ./test/integration
+reliability-backlog:
+	WAYBILL_BACKLOG=whole $(measured) -run '^TestBacklog$$' ./test/process
 
 # Breaks one rule at a time, as test/mutants/list says, and runs the suites that
 # must find it. ONLY=lane for those of one list, ONLY=lane/seal for fewer: what is

@@ -27,7 +27,10 @@ import (
 	"github.com/waybill-dev/waybill/test/world"
 )
 
-func TestMain(m *testing.M) { kafka.Main(m) }
+func TestMain(m *testing.M) {
+	work()
+	kafka.Main(m)
+}
 
 // binary builds the program once. It goes beside the test binary: go test
 // removes that directory even after a panic, when no function of ours runs.

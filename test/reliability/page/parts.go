@@ -109,6 +109,19 @@ are under way, and started again with its data. 500 more are submitted while it 
 have steps that expire after two seconds. All must complete: that a broker is away fails no attempt for good.`,
 	},
 	{
+		"backlog", "Backlogs",
+		`Bursts of orders for agents that take them as fast as they can and no faster, on both brokers side by side: three instances of
+` + "`waybill serve`" + ` and 12 partitions, or one and 64. Agents are processes of their own: in Go with the SDK, which skips what is late, or
+with a Kafka client alone, and in Python, of the message contract alone. One burst comes after the other; but those for an agent
+that is away, which was known before, and those on 64 partitions last, beside the others. Of two processes of an agent one is killed
+when a quarter of the orders has ended, and another started when half has; two instances are killed and started so, one after the
+other. *Agent's own* is what one of that rate needs for all orders, *more* what it took beyond that, from the submission, or the
+agent's return, to the end of the last order. *Left before one of high priority*: of the orders that were asked for while one of
+high priority waited in their partition, how many were none of high priority; every eighth may be. At last an empty instance
+joins two that know a great many orders, while orders come to all partitions, and all three are asked for what is there: an
+answer is the order, or 503. The silence of a partition is the longest time without a record in its journal meanwhile.`,
+	},
+	{
 		"mutants", "Mutants",
 		`Tests that cannot fail show nothing. So one rule of Waybill is broken at a time, as [the list](../test/mutants/list) says,
 and the suites that must find it run, the cheapest first, until one does. What belongs to simulation must be found by
