@@ -231,7 +231,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 		told: func() told { return told{cfg.ID, speaks, i.progress.tells()} }, next: i.progress.hears,
 		file: filepath.Join(cfg.DataDir, "group-member"), log: i.log,
 	}
-	i.upgrade = &upgrade{members: i.group.members, settled: i.group.settled, newest: OwnDialect.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
+	i.upgrade = &upgrade{settled: i.group.settled, newest: OwnDialect.Format, after: cfg.RaiseAfter, now: time.Now, log: i.log, raised: func() (int, error) {
 		_, highest, err := i.formats()
 		return highest, err
 	}}

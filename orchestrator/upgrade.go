@@ -15,8 +15,8 @@ import (
 // expected back, or when an operator says so. From then on older releases cannot
 // own its partitions.
 type upgrade struct {
-	// members asks who is in the group, and settled waits for it while members join or leave.
-	members, settled func(context.Context) ([]Member, error)
+	// settled asks who is in the group, and waits for it while members join or leave.
+	settled func(context.Context) ([]Member, error)
 	// raised is the highest format of a partition that this instance knows.
 	raised func() (int, error)
 	newest int // that this release knows
@@ -57,9 +57,10 @@ func (u *upgrade) Format() int {
 }
 
 // Newest is the format that every member of the group speaks now, 0 if that cannot be
-// told.
+// told. It waits for the group to settle: where instances start side by side, the first
+// partitions are claimed while others join.
 func (u *upgrade) Newest(ctx context.Context) int {
-	all, err := u.members(ctx)
+	all, err := u.settled(ctx)
 	if err != nil {
 		return 0
 	}

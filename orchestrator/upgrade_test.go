@@ -30,7 +30,6 @@ func TestWhenTheFormatRises(t *testing.T) {
 	var unknown error
 	var raised int
 	u := &upgrade{
-		members: func(context.Context) ([]Member, error) { return nil, ErrUnsettled },
 		settled: func(context.Context) ([]Member, error) { return members, unknown },
 		raised:  func() (int, error) { return raised, nil },
 		after:   after, now: func() time.Time { return now }, log: slog.New(slog.DiscardHandler), newest: 7,
@@ -338,6 +337,10 @@ func TestAGroupThatIsNotSettled(t *testing.T) {
 	unsettled(3)
 	if err := i.Register(t.Context(), parseFlow(t, "{workflow: new, steps: [{name: a, agent: a, timeout: 1s, queue: 1s}]}")); err != nil {
 		t.Errorf("who registers waits until the group is settled: %v", err)
+	}
+	unsettled(3)
+	if format := i.upgrade.Newest(t.Context()); format != OwnDialect.Format {
+		t.Errorf("a partition that nobody had before begins in format %d while instances start side by side", format)
 	}
 	unsettled(3)
 	if u, err := i.Upgrade(t.Context()); err != nil || len(u.Members) != 1 {

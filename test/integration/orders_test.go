@@ -227,6 +227,8 @@ func TestAFreshNamespaceIsInTheNewestFormat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kafka.Embedded(t))
 	i := w.Run("i-1", t.TempDir())
+	w.Run("i-2", t.TempDir()) // while the first claims its partitions
+	w.Run("i-3", t.TempDir())
 	w.until("all partitions have their format", func() error {
 		heads, err := i.Store().Heads(partitions)
 		for p := range heads {
