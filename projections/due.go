@@ -23,7 +23,7 @@ type Due struct {
 //
 // The caller must handle all that it returns before it calls again.
 func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
-	end := justAfter(p.id, now)
+	end := deadlineBound(p.id, events.Time(now).Add(time.Millisecond))
 	if bytes.Compare(p.scanned, end) >= 0 {
 		return nil, nil
 	}
@@ -52,22 +52,14 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 // Deadlines returns the steps whose deadline is later than now, earliest first, at most
 // limit of them, as of the last [Partition.Flush].
 func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
-	return p.deadlines(justAfter(p.id, now), after(prefix(p.id, kindDeadline)), limit, (*pebble.Iterator).First, (*pebble.Iterator).Next)
-}
-
-// Passed returns the steps whose deadline is now or before, latest first, at most limit of
-// them, as of the last [Partition.Flush]. It takes nothing from what [Partition.Due] returns.
-func (p *Partition) Passed(now time.Time, limit int) ([]Due, error) {
-	return p.deadlines(prefix(p.id, kindDeadline), justAfter(p.id, now), limit, (*pebble.Iterator).Last, (*pebble.Iterator).Prev)
-}
-
-func (p *Partition) deadlines(from, to []byte, limit int, first, next func(*pebble.Iterator) bool) ([]Due, error) {
-	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	it, err := p.store.db.NewIter(&pebble.IterOptions{
+		LowerBound: deadlineBound(p.id, events.Time(now).Add(time.Millisecond)), UpperBound: after(prefix(p.id, kindDeadline)),
+	})
 	if err != nil {
 		return nil, damage(err)
 	}
 	var all []Due
-	for ok := first(it); ok && len(all) < limit; ok = next(it) {
+	for ok := it.First(); ok && len(all) < limit; ok = it.Next() {
 		at, order, step, ok := splitDeadlineKey(it.Key())
 		if !ok {
 			return nil, fmt.Errorf("%w: deadline key %x (%v)", errDamaged, it.Key(), it.Close())
@@ -78,11 +70,6 @@ func (p *Partition) deadlines(from, to []byte, limit int, first, next func(*pebb
 		return nil, damage(err)
 	}
 	return all, nil
-}
-
-// justAfter is where those begin in the index whose deadline is later than a time.
-func justAfter(partition int32, at time.Time) []byte {
-	return deadlineBound(partition, events.Time(at).Add(time.Millisecond))
 }
 
 // Rescan makes the next [Partition.Due] look from the beginning. A new owner

@@ -53,38 +53,6 @@ func TestDue(t *testing.T) {
 	wants(t, "all is handled, from the beginning", look(t, p, at(50), 10))
 }
 
-// What was due last is told of backwards, and is due as it was.
-func TestWhatWasDueLast(t *testing.T) {
-	j := newJournal()
-	j.add(accepted("a", "flow"), started("a", "s0", 1, at(30)), started("a", "s1", 1, at(10)))
-	j.add(accepted("b", "flow"), started("b", "s0", 1, at(20)))
-	_, p := folded(t, j)
-	for _, want := range []struct {
-		now, limit    int
-		passed, ahead string
-	}{
-		{9, 9, "[]", "[a/s1 b/s0 a/s0]"},
-		{10, 9, "[a/s1]", "[b/s0 a/s0]"},
-		{30, 9, "[a/s0 b/s0 a/s1]", "[]"},
-		{30, 2, "[a/s0 b/s0]", "[]"},
-		{9, 2, "[]", "[a/s1 b/s0]"},
-	} {
-		names := func(all []Due, err error) string {
-			must(t, err)
-			found := []string{}
-			for _, d := range all {
-				found = append(found, d.Order+"/"+d.Step)
-			}
-			return fmt.Sprint(found)
-		}
-		passed, ahead := names(p.Passed(at(want.now), want.limit)), names(p.Deadlines(at(want.now), want.limit))
-		if passed != want.passed || ahead != want.ahead {
-			t.Errorf("at %d: %s have passed, and %s are ahead", want.now, passed, ahead)
-		}
-	}
-	wants(t, "they are due as ever", look(t, p, at(40), 10), "a s1 10", "b s0 20", "a s0 30")
-}
-
 // A deadline that is set before the time that was looked at last is found.
 func TestDueInThePast(t *testing.T) {
 	j := newJournal()

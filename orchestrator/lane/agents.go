@@ -8,7 +8,6 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/window"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -55,10 +54,8 @@ const (
 	// keptCommits and keptExpired bound what is remembered of them.
 	keptCommits = 1_000
 	keptExpired = 10_000
-	// inheritAtMost is how many attempts are looked at that were under way at the takeover, and
-	// recallAtMost how many that were due last, and that are due next.
+	// inheritAtMost is how many attempts are looked at that were under way at the takeover.
 	inheritAtMost = 20_000
-	recallAtMost  = 1_000
 )
 
 func (a *agents) window(l *Lane, topic string) *window.Window {
@@ -81,12 +78,12 @@ func (l *Lane) most(topic string) int {
 // room says whether an agent may be asked for more by the decision that is being made.
 func (l *Lane) room(ask *decide.Ask) bool {
 	a := &l.agents
+	if !a.waited && l.away.topics[ask.Topic].len() > 0 {
+		return false
+	}
 	w := a.window(l, ask.Topic)
 	if ask.Excused {
 		w.WasAway(l.time.Wall())
-	}
-	if !a.waited && l.away.topics[ask.Topic].len() > 0 {
-		return false
 	}
 	free, _ := w.Free(ask.Operation, ask.Timeout, l.time.Wall())
 	if !a.counted && (l.most(ask.Topic) > 0 || crowded(w)) || free <= a.granted[ask.Topic] {
@@ -274,10 +271,8 @@ func (a *agents) acknowledged(decided, now time.Time) {
 	a.commits = append(a.commits, acknowledged{decided, now})
 }
 
-// crowded says that half of what may queue at an agent is with it, or that it is probed only.
-func crowded(w *window.Window) bool {
-	return w.Away() || w.Out() > 0 && float64(w.Out()) >= w.Size()/2
-}
+// crowded says that half of what may queue at an agent is with it.
+func crowded(w *window.Window) bool { return w.Out() > 0 && float64(w.Out()) >= w.Size()/2 }
 
 // inherit finds out what was under way when the lane took the partition over, once it
 // matters: what an agent was asked before counts, too.
@@ -294,46 +289,6 @@ func (l *Lane) inherit() error {
 	if err != nil {
 		return err
 	}
-	return l.ordersOf(due, func(o *projections.Order, flow *workflow.Workflow) {
-		decide.UnderWay(l.topics, flow, o, func(at decide.Attempt) {
-			if asked, _ := a.asked(attemptOf(o, &at), &at); asked.Before(a.began) {
-				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
-			}
-		})
-	})
-}
-
-// recall finds out which agents gave no sign before the takeover, by what was asked of them
-// and is to be asked again, as far as that is near to now: those are probed. Who was to rest
-// then still does.
-func (l *Lane) recall() error {
-	a, now := &l.agents, l.time.Wall()
-	passed, err := l.state.Passed(now, recallAtMost)
-	if err != nil {
-		return err
-	}
-	ahead, err := l.state.Deadlines(now, recallAtMost)
-	if err != nil {
-		return err
-	}
-	return l.ordersOf(append(passed, ahead...), func(o *projections.Order, flow *workflow.Workflow) {
-		wasAway := func(at decide.Attempt) {
-			if at.Excused {
-				a.window(l, at.Topic).WasAway(now)
-			}
-		}
-		decide.UnderWay(l.topics, flow, o, wasAway)
-		decide.Armed(l.topics, flow, o, func(at decide.Attempt) {
-			wasAway(at)
-			if at.Work.Unanswered && at.Work.Due.After(now) {
-				a.rests(step{o.ID, o.Steps[at.Place].Name}, a.window(l, at.Topic))
-			}
-		})
-	})
-}
-
-// ordersOf tells of each order of which something is due, once.
-func (l *Lane) ordersOf(due []projections.Due, tell func(*projections.Order, *workflow.Workflow)) error {
 	seen := make(map[string]bool)
 	for _, d := range due {
 		if seen[d.Order] {
@@ -344,9 +299,14 @@ func (l *Lane) ordersOf(due []projections.Due, tell func(*projections.Order, *wo
 		if err != nil {
 			return err
 		}
-		if o != nil {
-			tell(o, l.world.Workflow(o.Workflow, o.Version))
+		if o == nil {
+			continue
 		}
+		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at decide.Attempt) {
+			if asked, _ := a.asked(attemptOf(o, &at), &at); asked.Before(a.began) {
+				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
+			}
+		})
 	}
 	return nil
 }

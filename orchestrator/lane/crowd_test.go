@@ -179,7 +179,6 @@ func (a *asking) takeover() {
 	next.current, next.position, next.format, next.transaction = newBatch(), before.position, before.format, before.transaction
 	next.state.Rescan()
 	a.at(next, before.cfg.AgentRate/float64(before.cfg.Partitions))
-	must(a.T, next.recall())
 }
 
 // V3: orders that are each alone in their partition are not alone with an agent that is away:
@@ -318,123 +317,6 @@ func TestTakeoversWhileAnAgentIsAway(t *testing.T) {
 	}
 	if a.agents.window(a.Lane, a.topics.Requests("phone")).Out() > 1 {
 		t.Error("it is not probed only")
-	}
-}
-
-// So it is where most were never asked, and where each attempt is the only one: the agent is
-// probed as before. What expired and waits says that it was away, what rests, or what is with it.
-func TestTakeoversWhileMostWereNeverAsked(t *testing.T) {
-	for name, test := range map[string]struct {
-		backoff       time.Duration
-		orders, later int
-		attempt       int  // of what is with the agent
-		alone, rest   bool // none of the others was ever asked, or is to be asked now
-	}{
-		"those that were asked wait": {backoff: time.Second, orders: 400, later: 5, attempt: 1},
-		"they rest":                  {backoff: time.Hour, orders: 400, later: 5, attempt: 1},
-		"one is with the agent":      {backoff: time.Second, orders: 12, later: 20, attempt: 2, alone: true},
-		"none of the others waits":   {backoff: time.Hour, orders: 12, attempt: 1, rest: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := withFlows(t, 4, fmt.Sprintf("workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 1, backoff: %s, max: 1h, jitter: 0}}]", test.backoff))
-			ids := a.submit(test.orders, "")
-			underWay := func() (all []request) {
-				for _, r := range a.under {
-					if a.now.Sub(r.at) < 5*time.Second {
-						all = append(all, r)
-					}
-				}
-				return all
-			}
-			last := func() request { return a.under[len(a.under)-1] }
-			for n := 0; n < 10 || a.now.Sub(last().at) > time.Second || last().attempt < test.attempt; n++ {
-				if n > 3600 {
-					t.Fatalf("with the agent was last %+v", last())
-				}
-				a.look(time.Second)
-			}
-			for _, id := range ids {
-				asked := a.order(id).Steps[0].Attempt > 0 && id != last().order
-				if waits := a.away.waits(step{id, "call"}); test.alone && asked || test.rest && waits {
-					a.cancel(id)
-				}
-			}
-			ids = append(ids, a.submit(test.later, "")...)
-			failed := func() (n int) {
-				for _, id := range ids {
-					if a.order(id).State == projections.Error {
-						n++
-					}
-				}
-				return n
-			}
-			before := failed()
-			if before > 4 {
-				t.Fatalf("%d fail before it counts as away", before)
-			}
-			a.takeover()
-			ids = append(ids, a.submit(test.later, "")...)
-			a.look(0)
-			if all := underWay(); len(all) != 1 {
-				t.Errorf("%d are with the agent: %v", len(all), all)
-			}
-			for range 60 {
-				a.look(time.Second)
-			}
-			if after := failed(); after > before {
-				t.Errorf("%d fail, and %d did before the takeover", after, before)
-			}
-		})
-	}
-}
-
-// Where it is not found out before some leave, since more is due than is looked at, it is by who
-// waits with them: they use up no attempts either.
-func TestATakeoverOfMoreThanIsRecalled(t *testing.T) {
-	a := withFlows(t, 4, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 1, backoff: 1s, jitter: 0}}]")
-	ids := a.submit(100, "")
-	for a.seconds(60, 24*time.Hour, 1); !slices.ContainsFunc(a.under, func(r request) bool { return a.now.Sub(r.at) < time.Second }); {
-		a.look(time.Second)
-	}
-	if a.order(a.under[len(a.under)-1].order).Steps[0].Attempt > 1 {
-		t.Fatal("who is with the agent was with it before")
-	}
-	ids = append(ids, a.submit(recallAtMost, "")...)
-	a.takeover()
-	for range 60 {
-		a.look(time.Second)
-	}
-	failed := 0
-	for _, id := range ids {
-		if a.order(id).State == projections.Error {
-			failed++
-		}
-	}
-	if failed > 4+1 { // until it counts as away, and one that was under way at the takeover
-		t.Errorf("%d fail", failed)
-	}
-}
-
-// An agent that is back by the time of a takeover is asked for all that it takes once it has
-// answered one.
-func TestATakeoverFromWhomAnAgentIsBack(t *testing.T) {
-	a := withFlows(t, 4, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 1, backoff: 1s, jitter: 0}}]")
-	a.submit(100, "")
-	a.seconds(600, 24*time.Hour, 1)
-	for a.under = nil; len(a.under) == 0; { // who was with it before is forgotten there
-		a.look(time.Second)
-	}
-	a.answer(a.under[0])
-	a.look(0)
-	if len(a.under) < 2 {
-		t.Fatalf("after its return it has %v", a.under)
-	}
-	a.takeover()
-	a.look(0)
-	asked := len(a.under)
-	a.answer(a.under[0])
-	if a.look(0); len(a.under) < asked+2 {
-		t.Errorf("%d are with the agent, and %d were before it answered", len(a.under), asked)
 	}
 }
 

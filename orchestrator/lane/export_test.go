@@ -16,12 +16,6 @@ func (l *Lane) State() *projections.Partition { return l.state }
 func (l *Lane) Places() []TopicPartition      { return l.places() }
 func (l *Lane) Searched() bool                { return l.searched }
 
-// Probes says that an agent is only probed.
-func (l *Lane) Probes(topic string) bool {
-	w := l.agents.windows[topic]
-	return w != nil && w.Away()
-}
-
 // Knows has it know another number of partitions.
 func (l *Lane) Knows(partitions int32) { l.cfg.Partitions = partitions }
 

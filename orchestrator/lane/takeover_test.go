@@ -312,41 +312,6 @@ func TestATakeoverLooksAtAllDeadlines(t *testing.T) {
 	}
 }
 
-// V5: whoever takes over knows, before it decides anything, of an agent that was away.
-func TestATakeoverRecallsWhoWasAway(t *testing.T) {
-	b := kafka.Embedded(t)
-	topics := onePartition(t, b)
-	flow, err := workflow.Parse("workflow.yaml", []byte("workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1s}]"))
-	must(t, err)
-	_, err = b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("payment"))
-	must(t, err)
-	env := &decide.Env{
-		Now: now().Add(-time.Hour), Topics: topics, Format: events.JournalFormat, Refuses: func(string, int) string { return "" }, Away: func(string, string, int) string { return "" },
-		Workflow: func(string, int) *workflow.Workflow { return flow }, Excuses: func(*projections.Order, *decide.Ask, int) bool { return true },
-	}
-	c := newContender(t, b, topics, "i-1")
-	c.world = &knowing{flow: flow}
-	c = c.anew()
-	c.takeOver()
-	asked := decide.Submit(env, nil, "late", &events.Submission{Workflow: "order"}, "", nil)
-	must(t, c.lane.Concludes(c.lane.Writes(c.lane.Seals(asked)...)))
-	env.Now = now()
-	must(t, c.lane.Concludes(c.lane.Writes(c.lane.Seals(decide.Supervise(env, asked.Order, "charge"))...)))
-	c = c.anew()
-	c.takeOver()
-	if !c.lane.Probes(topics.Requests("payment")) {
-		t.Error("it does not know that the agent was away")
-	}
-}
-
-// knowing is nowhere, and has a workflow.
-type knowing struct {
-	nowhere
-	flow *workflow.Workflow
-}
-
-func (w *knowing) Workflow(string, int) *workflow.Workflow { return w.flow }
-
 // S6: a partition whose inputs were deleted before it was ever owned begins with
 // those that are left.
 func TestATakeoverBeginsWithTheInputsThatAreLeft(t *testing.T) {
