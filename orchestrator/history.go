@@ -48,16 +48,15 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	if len(offsets) == 0 {
 		return HistoryPage{}, nil
 	}
+	leave, err := i.silences.enter(p)
+	if err != nil {
+		return HistoryPage{}, err
+	}
+	defer leave()
 	reader, err := i.reader(ctx)
 	if err != nil {
 		return HistoryPage{}, err
 	}
-	leave, err := i.silences.enter(p)
-	if err != nil {
-		i.readers <- reader
-		return HistoryPage{}, err
-	}
-	defer leave()
 	defer func() { i.giveBack(reader, p, err) }()
 	read := func(offset int64) {
 		reader.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
@@ -115,13 +114,13 @@ var ErrSilent = errors.New("nothing was heard from the journal for seconds")
 const silencePatience = 5 * time.Second
 
 // silences are the partitions of the journal of which the last history to be read heard
-// nothing. One at a time tries one of them: the readers are for the others.
+// nothing. One at a time tries each of them, and one reader is for the others.
 type silences struct {
 	patience time.Duration
 
 	mu     sync.Mutex
 	of     map[int32]bool
-	trying bool
+	trying map[int32]bool
 }
 
 // enter has somebody read a partition, or fails with [ErrSilent]. The caller calls leave
@@ -132,14 +131,14 @@ func (s *silences) enter(p int32) (leave func(), _ error) {
 	if !s.of[p] {
 		return func() {}, nil
 	}
-	if s.trying {
-		return nil, fmt.Errorf("%w: partition %d, and another waits already for one that is silent", ErrSilent, p)
+	if s.trying[p] || len(s.trying) == maxReaders-1 {
+		return nil, fmt.Errorf("%w: partition %d was silent when it was tried last, and others try it or such ones now", ErrSilent, p)
 	}
-	s.trying = true
+	s.trying[p] = true
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.trying = false
+		delete(s.trying, p)
 	}, nil
 }
 
@@ -202,10 +201,10 @@ func (i *Instance) reader(ctx context.Context) (r *pageReader, err error) {
 }
 
 // giveBack takes a reader back that has read partition p, and keeps it if all
-// went well.
+// went well, or it heard nothing: where Kafka is slow the next finds it connected.
 func (i *Instance) giveBack(r *pageReader, p int32, err error) {
 	r.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrSilent) {
 		r.Close()
 		r = nil
 	}

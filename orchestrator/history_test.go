@@ -83,6 +83,18 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 	for range cap(all) {
 		silent(<-all)
 	}
+	// Where Kafka is slow, who comes next finds a reader that is connected.
+	kept := 0
+	for range maxReaders {
+		r := <-i.readers
+		if r != nil {
+			kept++
+		}
+		i.readers <- r
+	}
+	if kept == 0 {
+		t.Error("each reader that heard nothing was closed")
+	}
 	patience(time.Hour)
 	must(t, read(t.Context(), other))
 
@@ -92,7 +104,7 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 	oracle.Until(t, "one tries", func() error {
 		i.silences.mu.Lock()
 		defer i.silences.mu.Unlock()
-		if !i.silences.trying {
+		if len(i.silences.trying) == 0 {
 			return errors.New("nobody does")
 		}
 		return nil
@@ -101,6 +113,11 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 		silent(read(t.Context(), "torn"))
 		must(t, read(t.Context(), other))
 	}
+	// One of another partition that was silent does not wait for that.
+	i.silences.mu.Lock()
+	i.silences.of[i.Partition(other)] = true
+	i.silences.mu.Unlock()
+	must(t, read(t.Context(), other))
 	hangUp()
 	if err := <-tried; !errors.Is(err, context.Canceled) {
 		t.Errorf("who has hung up: %v", err)
@@ -109,7 +126,7 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 	for range 2 {
 		must(t, read(t.Context(), "torn"))
 	}
-	if len(i.silences.of) != 0 || i.silences.trying {
+	if len(i.silences.of) != 0 || len(i.silences.trying) != 0 {
 		t.Errorf("what answers is remembered: %v, %v", i.silences.of, i.silences.trying)
 	}
 }

@@ -22,6 +22,9 @@ type Env struct {
 	// Doubted says that Now is of a clock that is not believed: by such a one no deadline
 	// of an order has passed, and nothing has waited for too long.
 	Doubted bool
+	// Ahead is how far that clock is ahead of Kafka's, negative if it is behind, 0 if that is
+	// not known.
+	Ahead time.Duration
 	// Instance is who decides.
 	Instance string
 	// Skew is the allowance for the difference between clocks: an attempt counts
@@ -59,6 +62,12 @@ type Env struct {
 // over says that a time is set, and has come for all that is known.
 func (env *Env) over(at time.Time) bool {
 	return !at.IsZero() && !env.Now.Before(at) && !env.Doubted
+}
+
+// uncertain says that nobody knows whether a time that is set has come: the clock is in doubt,
+// and says something else than it would if it were right.
+func (env *Env) uncertain(at time.Time) bool {
+	return env.Doubted && !at.IsZero() && (env.Ahead == 0 || env.Now.Before(at) != env.Now.Add(-env.Ahead).Before(at))
 }
 
 // Reuse takes back the messages of a decision that are no longer needed.

@@ -49,8 +49,8 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 	if o.Hold != nil && c.Command != events.CommandRelease {
 		return fmt.Sprintf("the order is held, and nothing is done to it before its release: waybill order release %s", quote(o.ID))
 	}
-	if d.lifts(c.Command) && d.env.Doubted && !d.env.Now.Before(o.Deadline) {
-		return fmt.Sprintf("the order's deadline, %s, has passed by the clock of instance %s, which differs from Kafka's, and counts no more once the order goes on; send the command again when the clock is right",
+	if d.lifts(c.Command) && d.env.uncertain(o.Deadline) {
+		return fmt.Sprintf("an order that goes on past its deadline has none any more, and whether that, %s, has passed is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right",
 			events.AppendTime(nil, o.Deadline), d.env.Instance)
 	}
 	switch c.Command {
@@ -95,7 +95,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 func (d *decider) lifts(command string) bool {
 	switch command {
 	case events.CommandRelease, events.CommandResubmit, events.CommandSkipStep:
-		return d.order.State == projections.Error && d.order.Toward == "" && !d.order.Deadline.IsZero()
+		return d.order.State == projections.Error && d.order.Toward == ""
 	}
 	return false
 }

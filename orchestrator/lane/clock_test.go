@@ -261,6 +261,42 @@ func TestAClockThatIsFarOffLiftsNoDeadline(t *testing.T) {
 	}
 }
 
+// Where both clocks agree that a deadline has passed it is lifted as by a right one; where the
+// clock is behind, or nobody knows how far it is off, nobody knows.
+func TestWhetherADeadlineHasPassedIsNotKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		passed, ahead time.Duration
+		known         bool
+		want          projections.State
+	}{
+		"by both":                         {time.Hour, 2 * time.Minute, true, projections.Processing},
+		"by the right one alone":          {time.Hour, -2 * time.Hour, true, projections.Error},
+		"by the one that is ahead alone":  {-time.Hour, 2 * time.Hour, true, projections.Error},
+		"by neither":                      {-time.Hour, -2 * time.Hour, true, projections.Processing},
+		"by one that was set just before": {-time.Hour, 2 * time.Minute, false, projections.Error},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := withFlows(t, 100, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 9h, retry: {attempts: 1}}]")
+			deadline := events.Time(a.now.Add(3 * time.Hour))
+			id := a.like(fmt.Sprintf(`{"workflow":"call","deadline":%q}`, events.AppendTime(nil, deadline)))
+			must(t, a.decide([]*kgo.Record{typed(a.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":"call","attempt":1,"status":"failed"}`, id))}))
+			a.commit()
+			a.now = deadline.Add(c.passed + c.ahead)
+			a.clock.stamped = true
+			if c.known {
+				a.clock.off.Store(int64(c.ahead))
+			} else {
+				now := a.reading()
+				a.clock.judged = reading{now.wall.Add(-time.Hour), now.timer}
+			}
+			must(t, a.decide([]*kgo.Record{typed(a.topics.Commands, "", id, fmt.Sprintf(`{"id":"c-1","order":%q,"command":"resubmit"}`, id))}))
+			if o := a.order(id); o.State != c.want || o.State == projections.Processing && o.Deadline.IsZero() != (c.passed > 0) {
+				t.Errorf("it is %s until %s: %s", o.State, o.Deadline, o.Refusal)
+			}
+		})
+	}
+}
+
 // What is being undone has no deadline that could be lifted: it goes on by whatever clock.
 func TestAClockThatIsFarOffKeepsNothingFromBeingUndone(t *testing.T) {
 	a := withFlows(t, 100, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 2h, undo: hang-up}, {name: again, agent: phone, timeout: 2h}]")

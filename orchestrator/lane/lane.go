@@ -462,6 +462,7 @@ func (l *Lane) env() *decide.Env {
 	return &decide.Env{
 		Now:      l.time.Wall(),
 		Doubted:  !l.believed(),
+		Ahead:    time.Duration(l.clock.off.Load()),
 		Instance: l.cfg.Instance,
 		Skew:     l.cfg.Skew,
 		Topics:   l.topics,

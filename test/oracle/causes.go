@@ -79,7 +79,7 @@ func (l *Ledger) undosFailed(e *events.Event) []Cause {
 // follow.
 func (l *Ledger) overdue(e *events.Event, does string) {
 	l.rule("V5", e.Error != nil && e.Error.Code == "overdue", "nothing in the workflow asks for it, and its error is %+v", e.Error)
-	l.rule("V5", l.Toward == "" && !l.Deadline.IsZero() && !e.At.Before(l.Deadline), "the order's deadline is %v", l.Deadline)
+	l.rule("V5", l.Toward == "" && !l.Deadline.IsZero(), "the order's deadline is %v", l.Deadline)
 	l.rule("V5", l.flow == nil || l.flow.Overdue == does, "the workflow says otherwise")
 }
 
@@ -128,7 +128,7 @@ func (l *Ledger) refused(e *events.Event) {
 			break
 		}
 		if strings.Contains(e.Reason, "send the command again when the clock is right") {
-			earned = l.Doubted && l.errored && l.Toward == "" && !l.Deadline.IsZero() && !e.At.Before(l.Deadline)
+			earned = l.Doubted && l.errored && l.Toward == "" && !l.Deadline.IsZero()
 			break
 		}
 		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
