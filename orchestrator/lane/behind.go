@@ -1,7 +1,9 @@
 package lane
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -20,6 +22,8 @@ type behind struct {
 	at     TopicPartition
 	inputs []input
 	bytes  int
+	since  time.Time // by the timer
+	told   bool      // an operator was called
 }
 
 // What is kept behind an input, at most: then no more is read though something is due.
@@ -49,7 +53,7 @@ func (l *Lane) stays(in *input) bool {
 	case !l.stranded(in):
 		return false
 	default:
-		i, l.behind = len(l.behind), append(l.behind, behind{at: at})
+		i, l.behind = len(l.behind), append(l.behind, behind{at: at, since: l.time.Timer()})
 	}
 	b := &l.behind[i]
 	b.inputs = append(b.inputs, *in)
@@ -65,10 +69,29 @@ func (l *Lane) retryBehind() {
 		if l.stranded(&b.inputs[0]) {
 			return false
 		}
+		if b.told {
+			l.log.Warn("inputs wait no more behind a misrouted one", "topic", b.at.Topic, "partition", b.at.Partition, "inputs", len(b.inputs))
+		}
 		l.rest = append(b.inputs, l.rest...)
 		l.due.spared = l.due.spared || b.at == l.replies()
 		return true
 	})
+}
+
+// tellBehind calls an operator to inputs that have waited for a minute behind a misrouted one.
+func (l *Lane) tellBehind(now time.Time) {
+	for i := range l.behind {
+		b := &l.behind[i]
+		if b.told || now.Sub(b.since) < silentLeast {
+			continue
+		}
+		b.told = true
+		first := &b.inputs[0]
+		to := TopicPartition{b.at.Topic, first.Partition}
+		why := fmt.Sprintf("what comes on partition %d of %s waits behind offset %d, which belongs on partition %d and cannot be forwarded: %s", b.at.Partition, b.at.Topic, first.record.Offset, to.Partition, l.unwritableAt(to, first.Order, first.Record.Size()))
+		l.log.Warn("inputs wait behind a misrouted one", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "belongs", to.Partition)
+		l.alert("behind/", why, fmt.Sprintf("have partition %d of %s be writable, and all goes on by itself; whoever wrote that record must place records by their key as Kafka's clients do", to.Partition, to.Topic))
+	}
 }
 
 // replies is where those to the lane's own orders come.

@@ -75,6 +75,7 @@ func (l *Lane) listen() {
 	}
 	all.looked = now.timer
 	defer l.show()
+	l.tellBehind(now.timer)
 	forget := now.timer.Sub(all.forgot) >= forgetEvery
 	if forget {
 		all.forgot = now.timer
