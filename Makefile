@@ -76,6 +76,16 @@ chaos: ## Break instances, clocks, network and Kafka under load
 	go test -count=1 -v -timeout 0 -run '^TestChaos$$' ./test/chaos -args \
 	  -duration $(DURATION) -seed $(SEED) -rate $(RATE) -brokers $(BROKERS) -without "$(WITHOUT)"
 
+# What docs/performance.md is made of, on a machine that does nothing else: about an
+# hour. PERFORMANCE='ladder|full' runs some parts, PERFORMANCE='^$' makes the page
+# again. RUNS says how often each, in turn.
+PERFORMANCE ?=
+RUNS ?= 5
+
+.PHONY: performance
+performance: build ## Measure Waybill at every load; writes docs/performance.md
+	go run ./test/performance -runs $(RUNS) -part '$(PERFORMANCE)' bin/waybill docs/performance
+
 # What docs/reliability.md is made of. Each part leaves its figures in RESULTS,
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.

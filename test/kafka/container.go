@@ -102,18 +102,28 @@ func Own(t testing.TB) *Broker {
 // had that is empty, and they say so themselves. The container goes when end is
 // called, or this process ends in any other way. Call [Reap] before all else.
 func Share(ctx context.Context) (variable string, end func() error, err error) {
-	reaper = &reaping{}
-	b, err := startContainer(ctx)
+	b, end, err := Alone(ctx)
 	if err != nil {
 		if errors.Is(err, errUnavailable) {
 			err = nil
 		}
-		return "", reaper.finish, err
+		return "", end, err
 	}
-	return sharedVariable + "=" + b.Brokers[0], func() error {
-		return errors.Join(b.container.docker.Close(), reaper.finish())
-	}, nil
+	return sharedVariable + "=" + b.Brokers[0], end, nil
 }
+
+// Alone starts Apache Kafka for a program that is no test. The container goes when end is
+// called, or this process ends in any other way. Call [Reap] before all else.
+func Alone(ctx context.Context) (b *Broker, end func() error, err error) {
+	reaper = &reaping{}
+	if b, err = startContainer(ctx); err != nil {
+		return nil, reaper.finish, err
+	}
+	return b, func() error { return errors.Join(b.container.docker.Close(), reaper.finish()) }, nil
+}
+
+// Name is the container's, as Docker knows it.
+func (b *Broker) Name() string { return b.container.name }
 
 func mustHave(t testing.TB, err error) {
 	t.Helper()

@@ -31,12 +31,14 @@ func Commit(ctx context.Context) string {
 	return hash
 }
 
-func versions(ctx context.Context) string {
+// Versions are those of Go and of the client of Kafka.
+func Versions(ctx context.Context) string {
 	franz := said(ctx, "go", "list", "-m", "-f", "{{.Version}}", "github.com/twmb/franz-go")
 	return runtime.Version() + ", franz-go " + franz
 }
 
-func machine() string {
+// Machine says on what this runs.
+func Machine() string {
 	m := fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	info, _ := os.ReadFile("/proc/cpuinfo") // not everywhere
 	if name := regexp.MustCompile(`model name\s*:\s*(.*)`).FindSubmatch(info); name != nil {

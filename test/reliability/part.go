@@ -125,8 +125,8 @@ func Save(ctx context.Context, name, command string, figures Figures) error {
 		{"date", time.Now().UTC().Format(time.DateOnly)},
 		{"commit", Commit(ctx)},
 		{"command", command},
-		{"machine", machine()},
-		{"versions", versions(ctx)},
+		{"machine", Machine()},
+		{"versions", Versions(ctx)},
 	}
 	text, err := json.MarshalIndent(append(all, figures...), "", "  ")
 	if err == nil {

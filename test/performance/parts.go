@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/internal/bench"
+)
+
+// part is a measurement, of which each run has all variants.
+type part struct {
+	name, title string
+	kafka       bool
+	args        string
+	variants    []string
+	columns     []string
+	profile     bool
+	// learn is what its user learns from it.
+	learn string
+}
+
+func (p *part) each() (all []part) {
+	if len(p.variants) == 0 {
+		return []part{*p}
+	}
+	for _, v := range p.variants {
+		one := *p
+		one.args += " " + v
+		all = append(all, one)
+	}
+	return all
+}
+
+var (
+	loaded = []string{"orders/s", "p50 ms", "p99 ms", "us/order", "MiB"}
+	alone  = []string{"one at a time: p50 ms", "one at a time: p99 ms"}
+	paced  = []string{"reached orders/s", "p50 ms", "p99 ms", "us/order", "Kafka's us/order", "transactions/order", "MiB"}
+)
+
+const (
+	short  = "--warm-up 3s --duration 8s --single 200"
+	rates  = "--warm-up 3s --duration 10s --rates 100,250,500,1000,2000,4000"
+	shared = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
+)
+
+var parts = []part{
+	{
+		name: "full", title: "As much as goes: embedded", columns: append(loaded, alone...), profile: true,
+		learn: "1,024 orders are under way all the time, so the latency is that of a full house: orders under way, divided by orders a second. One at a time says what an order takes that nobody else is before.",
+	},
+	{
+		name: "fsync", title: "As much as goes: embedded, with `--fsync`", args: "--fsync --single 200", columns: append(loaded, alone...),
+		learn: "What is acknowledged is on the disk. One flush serves all who wait ([ADR 0022](adr/0022-one-flush-for-all-that-wait.md)), so it costs an order that is alone a flush a commit, and a full house hardly more than one. The disk decides: another machine has other figures.",
+	},
+	{
+		name: "full-kafka", title: "As much as goes: Apache Kafka", kafka: true, columns: append(loaded, alone...), profile: true,
+		learn: "The same beside a Kafka that has the same two cores: the processor time is Waybill's, its agents' and its callers' alone.",
+	},
+	{
+		name: "pipe", title: "The limit: the same records, and no decisions", args: "--pipe 4", columns: append(loaded, alone...),
+		learn: "`--pipe` writes the records of orders with Waybill's own readers and producers, without a state or a decision. What is between this and the figures above is what Waybill's deciding and its store cost; the rest are Kafka's client and broker, agents and callers.",
+	},
+	{name: "pipe-kafka", title: "The limit on Apache Kafka", kafka: true, args: "--pipe 4", columns: append(loaded, alone...), learn: "The same on Kafka."},
+	{
+		name: "ladder", title: "At a rate: embedded, 4 partitions", args: rates, columns: paced,
+		learn: "Orders arrive at a rate, whatever becomes of those before; a latency is from when an order was due. This is what an application sees.",
+	},
+	{
+		name: "ladder-kafka", title: "At a rate: Apache Kafka, 8 partitions", kafka: true, args: rates + " --partitions 8", columns: paced,
+		learn: "Lanes take turns to commit where that is the quicker for it ([ADR 0023](adr/0023-lanes-take-turns-to-commit.md)).",
+	},
+	{
+		name: "together-kafka", title: "Several lanes in a transaction: Apache Kafka, 8 partitions, 500 orders/s", kafka: true, args: shared, variants: []string{"--pipe 8", "--pipe 4", "--pipe 2", "--pipe 1"}, columns: paced,
+		learn: "Waybill has one transaction for each lane. This is what it would gain, at most, if lanes shared them: so many writers of the same records, each with a transaction for its partitions.",
+	},
+	{
+		name: "partitions", title: "Partitions: embedded", args: short, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64", "--partitions 64 --in-flight 16384", "--partitions 256"}, columns: loaded,
+		learn: "Each partition is a lane with transactions of its own. More of them than an instance needs make batches smaller, unless there is more under way to fill them.",
+	},
+	{
+		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: short, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded,
+		learn: "The same on Kafka.",
+	},
+	{
+		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3"}, columns: loaded,
+		learn: "On one machine more instances carry no more; this says what they cost.",
+	},
+	{
+		name: "shapes", title: "Other orders: embedded", args: short, columns: loaded,
+		variants: []string{"--steps 1", "--steps 10", "--parallel", "--payload 200", "--payload 2000", "--payload 20000", "--compensate 10", "--retries 10"},
+		learn:    "What a step, a large input, an undo and a retry cost.",
+	},
+	{
+		name: "waiting", title: "Orders that wait, and a lost state: embedded", args: short + " --waiting 100000 --rebuild", columns: append(loaded, "rebuilt records/s"),
+		learn: "100,000 orders wait for an agent that is not there while others are measured. Then the instance loses its state and makes it again from the journal.",
+	},
+}
+
+func render(found map[string]*measured) string {
+	var b strings.Builder
+	row := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	b.WriteString("# Performance\n\nWritten by `make performance`; the next run writes it again. Each part leaves its runs in [performance](performance), as\n" +
+		"`waybill bench -o json` said them, and can be run alone: `make performance PERFORMANCE=ladder`. `waybill bench compare` holds\ntwo such files against each other.\n\n" +
+		"Each figure is the median of the runs, and in brackets from where to where they went. All parts are run in turn, each\nrun in a process of its own. Everything runs on one machine: callers, one instance unless it says otherwise, three\n" +
+		"agents, and the broker. Orders have three remote steps of agents that answer at once, unless it says otherwise. What is\nmeasured and how: [ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
+	var machines []string
+	for _, p := range parts {
+		if f := found[p.name]; f != nil && !slices.Contains(machines, f.Machine) {
+			machines = append(machines, f.Machine)
+		}
+	}
+	for _, m := range machines {
+		b.WriteString("The machine: " + m + ".\n\n")
+	}
+	for _, p := range parts {
+		f := found[p.name]
+		if f == nil {
+			continue
+		}
+		command := "make performance PERFORMANCE='^" + p.name + "$'"
+		fmt.Fprintf(&b, "## %s\n\n%s\n\n", p.title, wrap(p.learn))
+		all := bench.Summarize(f.Runs)
+		row(append([]string{""}, p.columns...)...)
+		row(append([]string{"---"}, slices.Repeat([]string{"---:"}, len(p.columns))...)...)
+		runs := 0
+		for _, s := range all {
+			cells := []string{s.Setting}
+			for _, c := range p.columns {
+				cells = append(cells, spread(s.Figures, c))
+			}
+			row(cells...)
+			runs = s.Runs
+		}
+		fmt.Fprintf(&b, "\n%s, commit %s, %s: %d runs. `%s`\n\n", f.Date, f.Commit, f.Versions, runs, command)
+		if f.Profile != "" {
+			fmt.Fprintf(&b, "Where its processor time goes, in another run (`--cpu-profile`):\n\n```\n%s\n```\n\n", f.Profile)
+		}
+	}
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// spread is a dash of what was not measured.
+func spread(all map[string]bench.Spread, figure string) string {
+	s, ok := all[figure]
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s to %s)", number(s.Median), number(s.Min), number(s.Max))
+}
+
+// number has three digits, or all of a whole number.
+func number(n float64) string {
+	switch {
+	case n >= 100:
+		return fmt.Sprintf("%.0f", n)
+	case n >= 10:
+		return fmt.Sprintf("%.1f", n)
+	default:
+		return fmt.Sprintf("%.2f", n)
+	}
+}
+
+// wrap breaks a text into lines of at most 120 bytes.
+func wrap(text string) string {
+	var b strings.Builder
+	length := 0
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case length == 0:
+		case length+1+len(word) > 120:
+			b.WriteByte('\n')
+			length = 0
+		default:
+			b.WriteByte(' ')
+			length++
+		}
+		b.WriteString(word)
+		length += len(word)
+	}
+	return b.String()
+}
