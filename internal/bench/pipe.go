@@ -136,7 +136,8 @@ func (p *pipe) run(ctx context.Context, partitions []int32) error {
 
 	// One batch is committed while the next is read, as a lane does it.
 	batches := make(chan []*kgo.Record)
-	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var committing sync.WaitGroup
 	defer committing.Wait()
 	defer close(batches)
@@ -144,7 +145,7 @@ func (p *pipe) run(ctx context.Context, partitions []int32) error {
 		slot := 0
 		for records := range batches {
 			if err := producers[slot].Commit(records); err != nil {
-				failed <- err
+				cancel(commitError{err})
 				return
 			}
 			slot = (slot + 1) % lane.Slots
@@ -167,13 +168,17 @@ func (p *pipe) run(ctx context.Context, partitions []int32) error {
 		}
 		select {
 		case batches <- records:
-		case err := <-failed:
-			return err
 		case <-ctx.Done():
 		}
 	}
+	if failed, ok := errors.AsType[commitError](context.Cause(ctx)); ok {
+		return failed.error
+	}
 	return nil
 }
+
+// commitError is that of a transaction, which ends the pipe though nothing more comes.
+type commitError struct{ error }
 
 // answer is what Waybill would write of these inputs, in one transaction.
 func (p *pipe) answer(inputs []*kgo.Record) (records []*kgo.Record, err error) {
