@@ -123,14 +123,7 @@ type Rebuilt struct {
 }
 
 // absent is a workflow whose orders wait for an agent that is not there.
-var absent = must(workflow.Parse("absent.yaml", []byte("workflow: absent\nversion: 1\nsteps: [{name: only, agent: nobody, timeout: 1h}]\n")))
-
-func must(w *workflow.Workflow, err error) *workflow.Workflow {
-	if err != nil {
-		panic(err)
-	}
-	return w
-}
+const absent = "workflow: absent\nversion: 1\nsteps: [{name: only, agent: nobody, timeout: 1h}]\n"
 
 // Run measures. It leaves nothing behind.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
@@ -237,11 +230,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	case o.Pipe > 0:
 		timeout = "24h" // what is asked for says until when, and is asked for again and again
 	}
-	flow, err := workflow.Parse("bench.yaml", []byte(o.workflow(timeout)))
-	if err != nil {
-		return nil, err
-	}
-	if err := instances[0].Register(ctx, flow); err != nil {
+	if err := register(ctx, instances[0], o.workflow(timeout)); err != nil {
 		return nil, err
 	}
 	var asked atomic.Int64
@@ -283,7 +272,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		}
 	}
 	if o.Waiting > 0 {
-		if err := instances[0].Register(ctx, absent); err != nil {
+		if err := register(ctx, instances[0], absent); err != nil {
 			return nil, err
 		}
 		if err := l.pile(ctx, o.Waiting); err != nil {
@@ -323,6 +312,15 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		}
 	}
 	return report, nil
+}
+
+// register registers the workflow of a file.
+func register(ctx context.Context, i *orchestrator.Instance, file string) error {
+	flow, err := workflow.Parse("bench.yaml", []byte(file))
+	if err != nil {
+		return err
+	}
+	return i.Register(ctx, flow)
 }
 
 // shared returns when the instances have shared the partitions evenly, and are ready.

@@ -64,7 +64,7 @@ func ReadReports(r io.Reader) (all []Report, err error) {
 func Compare(before, after []Report) ([]Comparison, error) {
 	olds, news := figures(before), figures(after)
 	var all []Comparison
-	for _, setting := range slices.SortedFunc(maps.Keys(olds), func(a, b string) int { return cmp.Compare(olds[a].place, olds[b].place) }) {
+	for _, setting := range inOrder(olds) {
 		if news[setting] == nil {
 			continue
 		}
@@ -96,7 +96,7 @@ type Spread struct{ Min, Median, Max float64 }
 // Summarize says what runs measured, setting by setting.
 func Summarize(reports []Report) (all []Summary) {
 	settings := figures(reports)
-	for _, name := range slices.SortedFunc(maps.Keys(settings), func(a, b string) int { return cmp.Compare(settings[a].place, settings[b].place) }) {
+	for _, name := range inOrder(settings) {
 		s := Summary{Setting: name, Figures: make(map[string]Spread)}
 		for figure, runs := range settings[name].runs {
 			middle, spread := median(runs)
@@ -105,6 +105,11 @@ func Summarize(reports []Report) (all []Summary) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// inOrder are the settings as they were seen first.
+func inOrder(all map[string]*setting) []string {
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int { return cmp.Compare(all[a].place, all[b].place) })
 }
 
 // setting is what runs measured, in the order in which it was first seen.

@@ -84,6 +84,11 @@ func (l *load) submit(ctx context.Context) {
 	l.mu.Lock()
 	l.started[string(r.Key)] = time.Now()
 	l.mu.Unlock()
+	l.produce(ctx, r)
+}
+
+// produce submits, and has the measurement fail if Kafka does not take it.
+func (l *load) produce(ctx context.Context, r *kgo.Record) {
 	l.producer.Produce(ctx, r, func(_ *kgo.Record, err error) {
 		if err != nil && ctx.Err() == nil {
 			l.fail(fmt.Errorf("submit: %w", err))
@@ -175,11 +180,7 @@ func (l *load) pile(ctx context.Context, orders int) error {
 	running.Go(func() { l.listen(ctx, l.ended) })
 	want := l.received.Load() + int64(orders)
 	for n := range orders {
-		l.producer.Produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte("waits-" + strconv.Itoa(n)), Value: []byte(`{"workflow":"absent"}`)}, func(_ *kgo.Record, err error) {
-			if err != nil && ctx.Err() == nil {
-				l.fail(fmt.Errorf("submit: %w", err))
-			}
-		})
+		l.produce(ctx, &kgo.Record{Topic: l.topics.Orders, Key: []byte("waits-" + strconv.Itoa(n)), Value: []byte(`{"workflow":"absent"}`)})
 	}
 	for l.received.Load() < want {
 		if err := errors.Join(l.err(), wait(ctx, 10*time.Millisecond)); err != nil {
