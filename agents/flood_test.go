@@ -29,5 +29,5 @@ func TestWhatAnAgentFetchesAtATimeIsBounded(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("what is behind them is not read")
 	}
-	held.Bounded(t)
+	held.Bounded(t, 1)
 }

@@ -72,7 +72,7 @@ func newServer(ctx context.Context, config Config, topics events.Topics, operati
 	if config.Retry != nil {
 		s.retries = newRetries(*config.Retry)
 	}
-	client, err := kgo.NewClient(s.options(topics.Namespace)...)
+	client, err := s.fetched.NewClient(s.options(topics.Namespace)...)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,6 @@ func (s *server) options(namespace string) []kgo.Opt {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableAutoCommit(),
 		kgo.MaxDecompressBatchBytes(events.MaxDecompressed), // far more than orchestrators write
-		s.fetched.Option(),
 		// Only while fetched requests are entered in the assignment; see begin.
 		kgo.BlockRebalanceOnPoll(),
 		kgo.OnPartitionsAssigned(s.owned.assigned),
@@ -264,7 +263,7 @@ func (s *server) fetchUntilEnd() {
 		problems = throttle{every: 10 * time.Second}
 	)
 	for s.queue.awaitRoom() {
-		fetches := s.fetched.Poll(s.term, s.client, pollAtMost)
+		fetches := s.fetched.Poll(s.term, pollAtMost)
 		jobs = s.owned.begin(jobs[:0], fetches)
 		s.client.AllowRebalance()
 		if s.term.Err() != nil {

@@ -59,8 +59,7 @@ func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*cat
 		topics: topics, kafka: opts, log: log, level: (*workflow.Workflow).Level, patience: soughtPatience,
 		changed: make(chan struct{}), asks: make(chan struct{}, 1), newer: make(map[string]int), latest: make(map[string]int),
 	}
-	client, err := kgo.NewClient(append(opts[:len(opts):len(opts)],
-		c.fetched.Option(),
+	client, err := c.fetched.NewClient(append(opts[:len(opts):len(opts)],
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topics.Workflows: {0: kgo.NewOffset().AtStart()}}),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // so that the position reaches the end
@@ -80,7 +79,7 @@ func (c *catalogue) run(ctx context.Context) {
 	var alarms sync.WaitGroup
 	defer alarms.Wait()
 	for {
-		fetches := c.fetched.Poll(ctx, c.client, 0)
+		fetches := c.fetched.Poll(ctx, 0)
 		if ctx.Err() != nil {
 			return
 		}

@@ -105,7 +105,7 @@ type pageReader struct {
 	fetched fetch.Bound
 }
 
-func (r *pageReader) poll(ctx context.Context) kgo.Fetches { return r.fetched.Poll(ctx, r.Client, 0) }
+func (r *pageReader) poll(ctx context.Context) kgo.Fetches { return r.fetched.Poll(ctx, 0) }
 
 // ErrSilent says that Kafka tells nothing of a partition of the journal.
 var ErrSilent = errors.New("nothing was heard from the journal for seconds")
@@ -188,8 +188,7 @@ func (i *Instance) reader(ctx context.Context) (r *pageReader, err error) {
 		return r, nil
 	}
 	r = new(pageReader)
-	if r.Client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
-		r.fetched.Option(),
+	if r.Client, err = r.fetched.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.MetadataMinAge(cluster.MetadataMinAge),

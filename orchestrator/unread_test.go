@@ -123,7 +123,7 @@ func TestWhatOneAnswerTakesIsBounded(t *testing.T) {
 		})
 		stop()
 		running.Wait()
-		held.Bounded(t)
+		held.Bounded(t, 1)
 	})
 	t.Run("of a history", func(t *testing.T) {
 		n := b.Flood(t, topics.Journal, 0)
@@ -138,7 +138,7 @@ func TestWhatOneAnswerTakesIsBounded(t *testing.T) {
 			must(t, fetches.Err())
 			read += fetches.NumRecords()
 		}
-		held.Bounded(t)
+		held.Bounded(t, 1)
 	})
 }
 

@@ -44,8 +44,7 @@ func (r *replay) openJournal(ctx context.Context, p int32) (*journal, error) {
 	start, _ := starts.Lookup(topic, p)
 	end, _ := ends.Lookup(topic, p)
 	j := &journal{topic: topic, partition: p, position: start.Offset, end: end.Offset}
-	j.client, err = kgo.NewClient(append(r.kafka[:len(r.kafka):len(r.kafka)],
-		j.bound.Option(),
+	j.client, err = j.bound.NewClient(append(r.kafka[:len(r.kafka):len(r.kafka)],
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {p: kgo.NewOffset().At(start.Offset)}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -68,7 +67,7 @@ const journalPatience = 30 * time.Second
 func (j *journal) next(ctx context.Context) (*kgo.Record, error) {
 	for len(j.fetched) == 0 {
 		poll, cancel := context.WithTimeout(ctx, journalPatience)
-		fetches := j.bound.Poll(poll, j.client, 10_000)
+		fetches := j.bound.Poll(poll, 10_000)
 		late := poll.Err() != nil
 		cancel()
 		if err := ctx.Err(); err != nil {

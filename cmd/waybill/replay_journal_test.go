@@ -34,5 +34,5 @@ func TestWhatAReplayFetchesAtATimeIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held.Bounded(t)
+	held.Bounded(t, 1)
 }

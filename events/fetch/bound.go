@@ -6,27 +6,42 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 )
 
 // Bound bounds what the batches that a client fetches at a time take in memory, together,
-// to [events.MaxDecompressed] and one batch more. A batch of a few kilobytes can be a
-// gigabyte of zeros, or of empty records, which take more than their bytes. kgo bounds
-// the bytes of a batch alone, and one answer of Kafka's has many, of many partitions. What
-// a caller polled is its own, and what it has left of an answer with [Bound.Poll]'s limit
-// is no more counted.
+// to [events.MaxDecompressed] and one batch more of each broker. A batch of a few kilobytes
+// can be a gigabyte of zeros, or of empty records, which take more than their bytes. kgo
+// bounds the bytes of a batch alone, and one answer of Kafka's has many, of many partitions.
+// What a caller polled is its own. Batches that nobody compressed are counted and not
+// refused: the bytes of an answer bound them.
 //
-// The zero Bound is of one client, which is made with [Bound.Option] and polled by
-// [Bound.Poll] alone.
+// The zero Bound is of one client, which [Bound.NewClient] makes, and [Bound.Poll] alone
+// polls, one goroutine at a time.
 type Bound struct {
-	used    atomic.Int64 // by what was fetched since the last poll
+	client  *kgo.Client
 	refused atomic.Int64
+
+	mu    sync.Mutex
+	held  map[int32]int64            // of each broker's last answer, of which kgo may have dropped some
+	total int64                      // of held
+	from  map[string]map[int32]int32 // the broker that a partition was fetched from last
 }
+
+var (
+	_ kgo.Decompressor         = (*Bound)(nil)
+	_ kgo.HookFetchBatchRead   = (*Bound)(nil)
+	_ kgo.HookBrokerRead       = (*Bound)(nil)
+	_ kgo.HookBrokerDisconnect = (*Bound)(nil)
+)
 
 // errLater leaves a batch to the next fetch. kgo then delivers what is before it.
 var errLater = errors.New("as much was fetched as is read at a time")
@@ -44,25 +59,81 @@ var decompressor = sync.OnceValue(func() kgo.Decompressor {
 	return client.OptValue(kgo.WithDecompressor).(kgo.Decompressor) //nolint:forcetypeassert // the option's type
 })
 
-// Option has a client fetch no more than the bound.
-func (b *Bound) Option() kgo.Opt { return kgo.WithDecompressor(b) }
+// NewClient is [kgo.NewClient] of a client that fetches no more than the bound.
+func (b *Bound) NewClient(opts ...kgo.Opt) (*kgo.Client, error) {
+	b.held, b.from = make(map[int32]int64), make(map[string]map[int32]int32)
+	var err error
+	b.client, err = kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.WithDecompressor(b), kgo.WithHooks(b))...)
+	return b.client, err
+}
 
 // Poll is [kgo.Client.PollRecords], 0 being no limit. It may return nothing before the
 // context ends.
-func (b *Bound) Poll(ctx context.Context, client *kgo.Client, limit int) kgo.Fetches {
-	b.used.Store(0)
-	fetches := client.PollRecords(ctx, limit)
+func (b *Bound) Poll(ctx context.Context, limit int) kgo.Fetches {
+	fetches := b.client.PollRecords(ctx, limit)
 	for f := range fetches {
 		for t := range fetches[f].Topics {
-			partitions := fetches[f].Topics[t].Partitions
-			for p := range partitions {
-				if errors.Is(partitions[p].Err, errLater) {
-					partitions[p].Err = nil // it is fetched anew
+			topic := &fetches[f].Topics[t]
+			for p := range topic.Partitions {
+				at := &topic.Partitions[p]
+				b.polled(topic.Topic, at)
+				if errors.Is(at.Err, errLater) {
+					at.Err = nil // it is fetched anew
 				}
 			}
 		}
 	}
 	return fetches
+}
+
+// polled is told of what is the caller's.
+func (b *Bound) polled(topic string, at *kgo.FetchPartition) {
+	size := int64(len(at.Records) * recordCost)
+	for _, r := range at.Records {
+		size += int64(len(r.Key) + len(r.Value))
+		for _, h := range r.Headers {
+			size += int64(len(h.Key) + len(h.Value))
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	broker := b.from[topic][at.Partition]
+	b.add(broker, -min(size, b.held[broker]))
+}
+
+// add adds to what is held of a broker's answer.
+func (b *Bound) add(broker int32, size int64) {
+	b.held[broker] += size
+	b.total += size
+}
+
+// drop is told that nothing of a broker's answer is held.
+func (b *Bound) drop(broker int32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.add(broker, -b.held[broker])
+}
+
+// OnBrokerRead implements [kgo.HookBrokerRead]: kgo fetches from a broker once nothing is
+// left of that one's last answer.
+func (b *Bound) OnBrokerRead(broker kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+	if key == int16(kmsg.Fetch) {
+		b.drop(broker.NodeID)
+	}
+}
+
+// OnBrokerDisconnect implements [kgo.HookBrokerDisconnect]: it may be fetched from no more.
+func (b *Bound) OnBrokerDisconnect(broker kgo.BrokerMetadata, _ net.Conn) { b.drop(broker.NodeID) }
+
+// OnFetchBatchRead implements [kgo.HookFetchBatchRead].
+func (b *Bound) OnFetchBatchRead(broker kgo.BrokerMetadata, topic string, partition int32, batch kgo.FetchBatchMetrics) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.from[topic] == nil {
+		b.from[topic] = make(map[int32]int32)
+	}
+	b.from[topic][partition] = broker.NodeID
+	b.add(broker.NodeID, int64(batch.UncompressedBytes+batch.NumRecords*recordCost))
 }
 
 // Refused is how many batches could not be read.
@@ -72,7 +143,10 @@ func (b *Bound) Refused() int64 { return b.refused.Load() }
 // [kgo.ErrMaxDecompress], whatever the reason: then kgo tells where it ends. Its
 // checksum was right, so it cannot be read another time either.
 func (b *Bound) Decompress(batch []byte, codec kgo.CompressionCodecType) ([]byte, error) {
-	if b.used.Load() >= events.MaxDecompressed {
+	b.mu.Lock()
+	full := b.total >= events.MaxDecompressed
+	b.mu.Unlock()
+	if full {
 		return nil, errLater
 	}
 	records, err := decompressor().Decompress(batch, codec)
@@ -80,13 +154,10 @@ func (b *Bound) Decompress(batch []byte, codec kgo.CompressionCodecType) ([]byte
 		b.refused.Add(1)
 		return nil, fmt.Errorf("%w: %w", kgo.ErrMaxDecompress, err)
 	}
-	n, ok := count(records)
-	size := len(records) + n*recordCost
-	if !ok || size > events.MaxDecompressed {
+	if n, ok := count(records); !ok || len(records)+n*recordCost > events.MaxDecompressed {
 		b.refused.Add(1)
 		return nil, kgo.ErrMaxDecompress
 	}
-	b.used.Add(int64(size))
 	return records, nil
 }
 

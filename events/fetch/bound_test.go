@@ -37,3 +37,28 @@ func TestWhatABatchMayTake(t *testing.T) {
 		})
 	}
 }
+
+// What kgo dropped of a broker's answer is not held when that broker is gone.
+func TestABrokerThatGoesHoldsNothing(t *testing.T) {
+	var b Bound
+	client, err := b.NewClient()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	compressor, err := kgo.DefaultCompressor(kgo.ZstdCompression())
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, codec := compressor.Compress(new(bytes.Buffer), []byte{12, 0, 0, 0, 1, 1, 0})
+	gone, other := kgo.BrokerMetadata{NodeID: 1}, kgo.BrokerMetadata{NodeID: 2}
+	b.OnFetchBatchRead(gone, "topic", 0, kgo.FetchBatchMetrics{NumRecords: 1, UncompressedBytes: events.MaxDecompressed})
+	b.OnBrokerDisconnect(other, nil)
+	if _, err := b.Decompress(batch, codec); !errors.Is(err, errLater) {
+		t.Errorf("beside as much as is held at a time: %v", err)
+	}
+	b.OnBrokerDisconnect(gone, nil)
+	if _, err := b.Decompress(batch, codec); err != nil {
+		t.Errorf("when nothing is held: %v", err)
+	}
+}

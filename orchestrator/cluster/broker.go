@@ -84,9 +84,8 @@ func (k *broker) Read(partition int32, committed bool) (lane.Reader, error) {
 		level = kgo.ReadUncommitted()
 	}
 	fetched := new(fetch.Bound)
-	client, err := kgo.NewClient(append(k.opts[:len(k.opts):len(k.opts)],
+	client, err := fetched.NewClient(append(k.opts[:len(k.opts):len(k.opts)],
 		kgo.FetchIsolationLevel(level),
-		fetched.Option(),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), // the default goes back in time in silence
 		kgo.KeepControlRecords(),                    // so that the positions reach the ends
 		kgo.FetchMaxWait(time.Second),
@@ -151,7 +150,7 @@ func (r *reader) Add(at lane.TopicPartition, from int64) {
 func (r *reader) Poll(ctx context.Context, limit int) kgo.Fetches {
 	for {
 		wait, cancel := context.WithTimeout(ctx, r.patience)
-		fetches := r.fetched.Poll(wait, r.client, limit)
+		fetches := r.fetched.Poll(wait, limit)
 		late := wait.Err() != nil && ctx.Err() == nil
 		cancel()
 		r.goOn(fetches)

@@ -62,5 +62,5 @@ func TestWhatAFollowerFetchesAtATimeIsBounded(t *testing.T) {
 		}
 		read += fetches.NumRecords()
 	}
-	held.Bounded(t)
+	held.Bounded(t, 1)
 }

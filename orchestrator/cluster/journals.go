@@ -15,8 +15,7 @@ import (
 func (c *Cluster) Journals() (lane.Journals, error) {
 	k := &journals{topic: c.topics.Journal}
 	var err error
-	k.client, err = kgo.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
-		k.fetched.Option(),
+	k.client, err = k.fetched.NewClient(append(c.opts[:len(c.opts):len(c.opts)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.KeepControlRecords(), // behind the last one a journal ends
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
@@ -48,7 +47,7 @@ func (k *journals) Drop(p int32) {
 func (k *journals) Poll(ctx context.Context) kgo.Fetches {
 	poll, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	return k.fetched.Poll(poll, k.client, 10_000)
+	return k.fetched.Poll(poll, 10_000)
 }
 
 func (k *journals) Close() { k.client.Close() }

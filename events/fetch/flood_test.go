@@ -1,0 +1,77 @@
+package fetch_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/fetch"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// What is fetched at a time is bounded, however it is polled, and all of it is read.
+func TestAFloodIsBounded(t *testing.T) {
+	const brokers = 2
+	b := kafka.Embedded(t, kfake.NumBrokers(brokers))
+	topic := kafka.Namespace(t)
+	if _, err := b.Admin(t).CreateTopic(t.Context(), brokers, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	var flood [brokers]int
+	start := make(map[int32]kgo.Offset)
+	for p := range int32(brokers) {
+		flood[p] = b.Flood(t, topic, p)
+		start[p] = kgo.NewOffset().At(0)
+	}
+	for _, c := range []struct {
+		name  string
+		wait  time.Duration
+		limit int
+		drops bool // what was fetched first
+	}{
+		{"one at a time, by whoever gives up while an answer is worked on", time.Millisecond, 1, false},
+		{"after another answer was dropped", time.Minute, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			held, bound := new(kafka.Held), new(fetch.Bound)
+			client, err := bound.NewClient(kgo.SeedBrokers(b.Brokers...), kgo.WithHooks(held),
+				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: start}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			if c.drops {
+				oracle.Until(t, "an answer is there", func() error {
+					if client.BufferedFetchRecords() == 0 {
+						return errors.New("none is")
+					}
+					return nil
+				})
+				client.RemoveConsumePartitions(map[string][]int32{topic: {0, 1}})
+				client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: start})
+			}
+			var read [brokers]int
+			for read != flood {
+				ctx, cancel := context.WithTimeout(t.Context(), c.wait)
+				fetches := bound.Poll(ctx, c.limit)
+				cancel()
+				if err := fetches.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal(err)
+				}
+				for _, r := range fetches.Records() {
+					if r.Offset != int64(read[r.Partition]) || len(r.Value) < events.MaxDecompressed/8 {
+						t.Fatalf("after %v records comes that of %d, offset %d, of %d bytes", read, r.Partition, r.Offset, len(r.Value))
+					}
+					read[r.Partition]++
+				}
+			}
+			held.Bounded(t, brokers)
+		})
+	}
+}
