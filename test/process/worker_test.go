@@ -99,7 +99,8 @@ type pace struct {
 func newPace(rate float64) *pace { return &pace{turn: make(chan struct{}, 1), rate: rate} }
 
 // wait returns when the next is to be answered, or with an error when ctx ends. What waits for
-// its turn takes none of the agent's time.
+// its turn takes none of the agent's time, nor does a timer that is late: it works at its rate
+// while there is something to do.
 func (p *pace) wait(ctx context.Context) error {
 	select {
 	case p.turn <- struct{}{}:
@@ -107,10 +108,11 @@ func (p *pace) wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer func() { <-p.turn }()
-	if now := time.Now(); p.last.Before(now) {
-		p.last = now
+	each := time.Duration(float64(time.Second) / p.rate)
+	if idle := time.Now().Add(-each); p.last.Before(idle) {
+		p.last = idle
 	}
-	at := p.last.Add(time.Duration(float64(time.Second) / p.rate))
+	at := p.last.Add(each)
 	select {
 	case <-time.After(time.Until(at)):
 		p.last = at

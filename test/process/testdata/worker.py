@@ -80,7 +80,7 @@ while running:
                 for each in held.values():
                     answer(each)
         else:
-            slot = max(time.monotonic(), slot) + 1 / args.rate
+            slot = max(time.monotonic() - 1 / args.rate, slot) + 1 / args.rate  # a sleep may be late
             time.sleep(max(0.0, slot - time.monotonic()))
             if late(request):
                 skipped += 1
