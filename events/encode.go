@@ -189,6 +189,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.number("partitions", int64(e.Partitions))
 	o.number("format", int64(e.Format))
 	o.offsets("delivered", e.Delivered)
+	o.truth("silent", e.Silent)
 	return o.end()
 }
 

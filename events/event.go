@@ -135,7 +135,8 @@ const (
 	// PartitionAdvanced carries input positions when a transaction changed no
 	// order, for example because it only forwarded a record. Where an operator had
 	// reading go on behind inputs that were lost: Source (the first of them), By,
-	// Reason.
+	// Reason. Since format 3 also where an agent fell silent for this partition, or is
+	// silent no more: Agent, and Silent where it did.
 	PartitionAdvanced Type = "waybill.partition.advanced"
 	// PartitionRaised says that what follows may be of the given format, and none
 	// before: Format.
@@ -241,6 +242,9 @@ type Event struct {
 	// Delivered has the offset in the journal behind the last event of whose status
 	// message the topic has no more to wait for, by topic.
 	Delivered map[string]int64 `json:"delivered,omitzero"`
+	// Silent says that what the agent was asked for expires, one after the other, and it
+	// answers nothing in time.
+	Silent bool `json:"silent,omitzero"`
 }
 
 // Raw is a record of an input topic as it came.

@@ -21,5 +21,8 @@ const KeysFormat = 3
 // gives no sign is not one of those that the retry policy counts.
 const UncountedFormat = 3
 
+// SilenceFormat is the format since which the journal says which agents are silent.
+const SilenceFormat = 3
+
 // WaitsFormat is the format since which a step that waits says for whom.
 const WaitsFormat = 3

@@ -77,7 +77,7 @@ var Specs = []Spec{
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
-	{Type: PartitionAdvanced, OfPartition: true, Maybe: "source by reason"},
+	{Type: PartitionAdvanced, OfPartition: true, Maybe: "source by reason agent silent"},
 	{Type: PartitionRaised, OfPartition: true, Since: 1, Always: "format"},
 	{Type: PartitionDelivered, OfPartition: true, Since: 2, Always: "delivered"},
 }

@@ -26,7 +26,7 @@ var whole = func() events.Event {
 		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, LockedBy: "i", Due: at, Round: 1,
 		Outcome: events.OutcomeUnknown, Output: []byte("2"), Error: &events.Error{Code: "c"}, Errors: []events.Error{{Code: "c"}},
 		Uncounted: true, ToUndo: true, Reason: "r", Count: 1, Action: "a", Command: "c", By: "b", SameKey: true, NewKey: true, Kept: []string{"a"}, MayHaveRun: []string{"b"}, End: "Cancelled", Undone: []string{"a"}, NotUndone: []string{"b"},
-		Held: true, Source: "t/0/1", Raw: &events.Raw{}, Instance: "i", Claim: "c", Partitions: 4, Format: 1, Delivered: map[string]int64{"shop.status": 7},
+		Held: true, Source: "t/0/1", Raw: &events.Raw{}, Instance: "i", Claim: "c", Partitions: 4, Format: 1, Delivered: map[string]int64{"shop.status": 7}, Silent: true,
 	}
 }()
 

@@ -20,6 +20,9 @@ func (p *Partition) Flush() error {
 	if err := p.settleOwed(b, &w); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
 	}
+	if err := p.settleSilent(b); err != nil {
+		return fmt.Errorf("write the state store: %w", err)
+	}
 	w.b = appendHead(w.b[:0], &p.head)
 	if err := b.Set(prefix(p.id, kindHead), w.b, nil); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
@@ -37,6 +40,7 @@ func (p *Partition) Flush() error {
 	clear(p.owed)
 	p.owed = p.owed[:0]
 	clear(p.delivered)
+	clear(p.silent)
 	if share := p.share(); p.bytes > share {
 		for _, e := range p.orders {
 			if p.drop(e); p.bytes < share/2 {

@@ -100,11 +100,13 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	updates := make([]*Update, 0, len(batch))
 	raised := 0
 	var owed []Owed
+	var told []*events.Event // of agents
 	delivered := make(map[string]int64)
 	for i := range batch {
 		event := &batch[i].event
 		switch {
 		case event.Type == events.PartitionAdvanced:
+			told = append(told, event)
 			continue
 		case event.Type == events.PartitionDelivered:
 			maps.Copy(delivered, event.Delivered)
@@ -152,6 +154,9 @@ func (p *Partition) Fold(offset int64, value, header []byte) error {
 	p.Raise(raised)
 	p.Owe(owed...)
 	p.Deliver(delivered)
+	for _, e := range told {
+		p.Silence(e)
+	}
 	return nil
 }
 

@@ -31,6 +31,9 @@ type Partition struct {
 	owed      []Owed
 	delivered map[string]int64
 
+	// silent says of agents whether they are, as far as that changed since the last flush.
+	silent map[string]bool
+
 	// scanned is the first key of the deadline index that was not looked at;
 	// before it is nothing that is not handled.
 	scanned []byte
@@ -79,6 +82,15 @@ func (p *Partition) Order(id string) (*Order, error) {
 		return nil, err
 	}
 	return e.order, nil
+}
+
+// Peek is [Partition.Order] for who looks at many: it keeps none of them in memory.
+func (p *Partition) Peek(id string) (*Order, error) {
+	if e := p.orders[id]; e != nil {
+		return e.order, nil
+	}
+	o, _, err := p.store.record(p.store.db, p.id, id)
+	return o, err
 }
 
 func (p *Partition) load(id string) (*entry, error) {

@@ -67,8 +67,6 @@ type Ask struct {
 	Priority         events.Priority // of its order
 	// Attempts is how many its retry policy allows.
 	Attempts int
-	// Excused says that the attempt before expired while the agent gave no sign.
-	Excused bool
 	// Until is when it has waited for as long as its workflow says; zero is for ever.
 	Until time.Time
 }
@@ -77,9 +75,6 @@ func (t task) ask(topics *events.Topics) Ask {
 	a := Ask{Topic: topics.Requests(t.def.Agent), Operation: t.def.Do, Timeout: t.def.Timeout, Undo: t.undo, Priority: t.order.Priority, Attempts: t.def.Retry.Attempts}
 	if t.undo {
 		a.Operation = t.def.Undo
-	}
-	if w := t.work(); w.Unanswered && w.Uncounted > 0 {
-		a.Excused = true
 	}
 	if due := t.work().Due; t.def.Queue > 0 && !due.IsZero() && !t.undo { // what was done is undone whenever that is
 		a.Until = due.Add(t.def.Queue)
@@ -98,6 +93,22 @@ type Attempt struct {
 // agent.
 func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(Attempt)) {
 	moves(topics, flow, nil, o, nil, tell)
+}
+
+// Resting tells of each attempt of an order, of a step or an undo, that is to be made after one
+// that expired.
+func Resting(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(Attempt)) {
+	if flow == nil || len(o.Steps) != len(flow.Steps) {
+		return
+	}
+	for place := range flow.Steps {
+		for _, s := range []*side{doing, undoing} {
+			t := task{side: s, order: o, step: &o.Steps[place], def: &flow.Steps[place]}
+			if w := t.work(); w.Unanswered && !w.Due.IsZero() {
+				tell(Attempt{t.ask(topics), place, w})
+			}
+		}
+	}
 }
 
 // Moves tells of each attempt that was with its agent before the decision, and is not any

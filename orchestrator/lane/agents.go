@@ -1,8 +1,10 @@
 package lane
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -30,6 +32,9 @@ type agents struct {
 	left map[attempt]time.Time
 	// resting are the steps whose attempt expired, and that are to be asked for again later.
 	resting map[step]*window.Window
+	// silent are the agents of which the journal says that they are, what the lane decided
+	// on included.
+	silent map[string]bool
 	// began is when the lane began to ask them, and counted says that what was under way
 	// then is known.
 	began   time.Time
@@ -82,9 +87,6 @@ func (l *Lane) room(ask *decide.Ask) bool {
 		return false
 	}
 	w := a.window(l, ask.Topic)
-	if ask.Excused {
-		w.WasAway(l.time.Wall())
-	}
 	free, _ := w.Free(ask.Operation, ask.Timeout, l.time.Wall())
 	if !a.counted && (l.most(ask.Topic) > 0 || crowded(w)) || free <= a.granted[ask.Topic] {
 		return false
@@ -224,6 +226,7 @@ func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
 	if l.away.topics[at.Topic].len() > 0 {
 		l.look = true // there may be room now
 	}
+	l.tellSilence(at.Topic, w)
 }
 
 // heard takes notice of an answer: one in time ends the silence of its agent, and one that
@@ -271,11 +274,53 @@ func (a *agents) acknowledged(decided, now time.Time) {
 	a.commits = append(a.commits, acknowledged{decided, now})
 }
 
-// crowded says that half of what may queue at an agent is with it.
-func crowded(w *window.Window) bool { return w.Out() > 0 && float64(w.Out()) >= w.Size()/2 }
+// crowded says that half of what may queue at an agent is with it, or that it is only probed.
+func crowded(w *window.Window) bool {
+	return w.Away() || w.Out() > 0 && float64(w.Out()) >= w.Size()/2
+}
+
+// tellSilence has the journal say that an agent fell silent, or is silent no more: whoever
+// takes the partition over does not find it out anew.
+func (l *Lane) tellSilence(topic string, w *window.Window) {
+	agent, silent := strings.TrimPrefix(topic, l.topics.Requests("")), w.Away() || w.Silent()
+	if silent == l.agents.silent[agent] || l.format < events.SilenceFormat {
+		return
+	}
+	e := &events.Event{Type: events.PartitionAdvanced, At: l.time.Wall(), Agent: agent, Silent: silent}
+	l.current.add(l.laneEvent(e, fmt.Sprintf("silent/%d/%s", l.transaction+1, agent)))
+	l.current.told = append(l.current.told, e)
+	l.agents.hush(agent, silent)
+}
+
+func (a *agents) hush(agent string, silent bool) {
+	if a.silent == nil {
+		a.silent = make(map[string]bool)
+	}
+	if a.silent[agent] = silent; !silent {
+		delete(a.silent, agent)
+	}
+}
+
+// recall has the agents be probed that were silent, unless they answer another lane of the
+// instance.
+func (l *Lane) recall() error {
+	silent, err := l.state.Silent()
+	if err != nil {
+		return err
+	}
+	now := l.time.Wall()
+	for _, agent := range silent {
+		l.agents.hush(agent, true)
+		if topic := l.topics.Requests(agent); !l.cfg.Signs.Of(topic).InTime(now) {
+			l.agents.window(l, topic).WasAway(now)
+		}
+	}
+	return nil
+}
 
 // inherit finds out what was under way when the lane took the partition over, once it
-// matters: what an agent was asked before counts, too.
+// matters: what an agent was asked before counts, too. So does what is to be asked of a silent
+// one again: it keeps others from being alone with it.
 func (l *Lane) inherit() error {
 	a := &l.agents
 	if a.counted || len(l.away.steps) == 0 && !slices.ContainsFunc(slices.Collect(maps.Values(a.windows)), crowded) {
@@ -295,9 +340,11 @@ func (l *Lane) inherit() error {
 			continue
 		}
 		seen[d.Order] = true
-		o, err := l.order(d.Order)
-		if err != nil {
-			return err
+		o := l.decided(d.Order)
+		if o == nil {
+			if o, err = l.state.Peek(d.Order); err != nil {
+				return err
+			}
 		}
 		if o == nil {
 			continue
@@ -305,6 +352,14 @@ func (l *Lane) inherit() error {
 		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at decide.Attempt) {
 			if asked, _ := a.asked(attemptOf(o, &at), &at); asked.Before(a.began) {
 				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
+			}
+		})
+		if o.Hold != nil || len(a.silent) == 0 {
+			continue
+		}
+		decide.Resting(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at decide.Attempt) {
+			if w := a.window(l, at.Topic); w.Away() {
+				a.rests(step{o.ID, o.Steps[at.Place].Name}, w)
 			}
 		})
 	}

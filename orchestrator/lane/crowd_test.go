@@ -179,6 +179,7 @@ func (a *asking) takeover() {
 	next.current, next.position, next.format, next.transaction = newBatch(), before.position, before.format, before.transaction
 	next.state.Rescan()
 	a.at(next, before.cfg.AgentRate/float64(before.cfg.Partitions))
+	must(a.T, next.recall())
 }
 
 // V3: orders that are each alone in their partition are not alone with an agent that is away:
@@ -317,6 +318,125 @@ func TestTakeoversWhileAnAgentIsAway(t *testing.T) {
 	}
 	if a.agents.window(a.Lane, a.topics.Requests("phone")).Out() > 1 {
 		t.Error("it is not probed only")
+	}
+}
+
+// So it is where most were never asked, and where each attempt is the only one: the agent is
+// probed as before.
+func TestTakeoversWhileMostWereNeverAsked(t *testing.T) {
+	for _, backoff := range []time.Duration{time.Second, time.Hour} {
+		a := withFlows(t, 4, fmt.Sprintf("workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 1, backoff: %s, max: 1h, jitter: 0}}]", backoff))
+		ids := a.submit(400, "")
+		failed := func() (n int) {
+			for _, id := range ids {
+				if a.order(id).State == projections.Error {
+					n++
+				}
+			}
+			return n
+		}
+		a.seconds(120, 24*time.Hour, 1)
+		before := failed()
+		if before > 4 {
+			t.Fatalf("%d fail before it counts as away", before)
+		}
+		for range 3 {
+			a.takeover()
+			ids = append(ids, a.submit(5, "")...)
+			asked := len(a.under)
+			a.look(0)
+			if more := len(a.under) - asked; more > 1 {
+				t.Errorf("%d are asked for at once", more)
+			}
+			a.seconds(60, 24*time.Hour, 1)
+		}
+		if after := failed(); after > before {
+			t.Errorf("%d fail, and %d did before the takeovers", after, before)
+		}
+	}
+}
+
+// Also orders that are each alone in their partition use up no attempt more: whoever takes all of
+// them over knows that their agent was silent, and that they wait for it together, though none of
+// two is ever with it at once.
+func TestTakeoversOfLanesThatWaitTogether(t *testing.T) {
+	var signs, others window.Signs
+	var lanes []*asking
+	var ids []string
+	pass := func() (counted int) {
+		for range 6 {
+			for _, a := range lanes {
+				a.look(time.Second)
+			}
+		}
+		for i, a := range lanes {
+			counted += a.order(ids[i]).Steps[0].Tried
+		}
+		return counted
+	}
+	before := 0
+	for range 6 {
+		a := withFlows(t, 2, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {backoff: 1m, max: 1m, jitter: 0}}]")
+		a.cfg.Signs = &signs
+		if len(lanes) > 0 {
+			a.now = lanes[0].now
+		}
+		lanes, ids = append(lanes, a), append(ids, a.submit(1, "")[0])
+		before = pass()
+	}
+	for _, a := range lanes {
+		a.takeover()
+		a.cfg.Signs, a.agents.windows = &others, make(map[string]*window.Window)
+		must(t, a.recall())
+	}
+	after := 0
+	for range 40 {
+		after = pass()
+	}
+	if before > 4 || after > before {
+		t.Errorf("%d attempts count, and %d did before the takeovers", after, before)
+	}
+	for i, a := range lanes {
+		if n := a.order(ids[i]).Steps[0].Attempt; n < 3 {
+			t.Errorf("order %s is asked for the %d. time", ids[i], n)
+		}
+	}
+}
+
+// Whoever takes over from one whom the agent has answered again asks it for a whole window.
+func TestATakeoverFromWhomAnAgentIsBack(t *testing.T) {
+	a := newAsking(t, 4)
+	a.submit(100, "")
+	a.seconds(600, 24*time.Hour, 1)
+	for a.under = nil; len(a.under) == 0; {
+		a.look(time.Second)
+	}
+	a.answer(a.under[0])
+	a.takeover()
+	a.under = nil
+	a.look(0)
+	if len(a.under) < 5 {
+		t.Errorf("it is asked for %d", len(a.under))
+	}
+}
+
+// Nor is an agent probed that answers another lane of the instance.
+func TestATakeoverWhileAnAgentAnswersOthers(t *testing.T) {
+	a, other := newAsking(t, 4), newAsking(t, 4)
+	a.submit(100, "")
+	a.seconds(600, 24*time.Hour, 1)
+	a.takeover()
+	other.now, other.cfg.Signs = a.now, a.cfg.Signs
+	other.submit(1, "")
+	other.look(0)
+	other.answer(other.under[0])
+	a.now = other.now
+	a.agents.windows = make(map[string]*window.Window)
+	must(t, a.recall())
+	a.under = nil
+	a.look(time.Second)
+	if len(a.under) < 5 {
+		t.Errorf("it is asked for %d", len(a.under))
 	}
 }
 

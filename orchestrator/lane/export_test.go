@@ -16,6 +16,21 @@ func (l *Lane) State() *projections.Partition { return l.state }
 func (l *Lane) Places() []TopicPartition      { return l.places() }
 func (l *Lane) Searched() bool                { return l.searched }
 
+// FallsSilent makes a transaction that says of an agent that it does, and returns its records.
+func (l *Lane) FallsSilent(agent string) []*kgo.Record {
+	topic := l.topics.Requests(agent)
+	w := l.agents.window(l, topic)
+	w.WasAway(l.time.Wall())
+	l.tellSilence(topic, w)
+	return l.Seals(decide.Decision{})
+}
+
+// Probes says that an agent is only probed.
+func (l *Lane) Probes(agent string) bool {
+	w := l.agents.windows[l.topics.Requests(agent)]
+	return w != nil && w.Away()
+}
+
 // Knows has it know another number of partitions.
 func (l *Lane) Knows(partitions int32) { l.cfg.Partitions = partitions }
 

@@ -214,6 +214,8 @@ type Batch struct {
 	// have what they were owed before.
 	owed      []owed
 	delivered map[string]int64
+	// told is what it says of agents: which fell silent, and which are silent no more.
+	told []*events.Event
 	// dropped is how many inputs it passes that leave no event.
 	dropped int
 	began   reading
@@ -399,6 +401,9 @@ func (l *Lane) conclude(err error) error {
 	l.state.Raise(b.raised)
 	l.owe(b)
 	l.state.Deliver(b.delivered)
+	for _, e := range b.told {
+		l.state.Silence(e)
+	}
 	l.look = l.look || b.waits
 	l.committed.Store(&b.sealed.Next)
 	l.report(b)
@@ -437,15 +442,23 @@ func (l *Lane) report(b *Batch) {
 	}
 }
 
-// order returns an order as decided so far, committed or not; nil if there is none.
-func (l *Lane) order(id string) (*projections.Order, error) {
+// decided returns an order as decided on and not folded yet, nil if it was not.
+func (l *Lane) decided(id string) *projections.Order {
 	if c := l.current.orders[id]; c != nil {
-		return c.order, nil
+		return c.order
 	}
 	if l.inflight != nil {
 		if c := l.inflight.orders[id]; c != nil {
-			return c.order, nil
+			return c.order
 		}
+	}
+	return nil
+}
+
+// order returns an order as decided so far, committed or not; nil if there is none.
+func (l *Lane) order(id string) (*projections.Order, error) {
+	if o := l.decided(id); o != nil {
+		return o, nil
 	}
 	if id == l.absent {
 		return nil, nil

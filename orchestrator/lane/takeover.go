@@ -96,6 +96,9 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 	l.seek()
 	l.state.CaughtUp()
 	l.tookOver, l.agents.began = time.Now(), l.time.Wall()
+	if err := l.recall(); err != nil {
+		return err
+	}
 	l.log.Info("took the partition over", "fence", fenced.Sub(began), "catchup", caughtUp.Sub(fenced), "total", time.Since(began), "journal", head.Offset)
 	return nil
 }

@@ -312,6 +312,28 @@ func TestATakeoverLooksAtAllDeadlines(t *testing.T) {
 	}
 }
 
+// V5: whoever takes over knows of an agent that was silent, also another instance.
+func TestATakeoverKnowsWhoWasSilent(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	c := newContender(t, b, topics, "i-1")
+	c.world = modern{}
+	c = c.anew()
+	c.takeOver()
+	must(t, c.lane.Concludes(c.lane.Writes(c.lane.FallsSilent("payment")...)))
+	for _, next := range []*contender{c.anew(), newContender(t, b, topics, "i-2")} {
+		next.takeOver()
+		if !next.lane.Probes("payment") || next.lane.Probes("stock") {
+			t.Errorf("it probes payment: %t, and stock: %t", next.lane.Probes("payment"), next.lane.Probes("stock"))
+		}
+	}
+}
+
+// modern is nowhere, and all there know the newest format.
+type modern struct{ nowhere }
+
+func (modern) Newest(context.Context) int { return events.JournalFormat }
+
 // S6: a partition whose inputs were deleted before it was ever owned begins with
 // those that are left.
 func TestATakeoverBeginsWithTheInputsThatAreLeft(t *testing.T) {

@@ -467,12 +467,11 @@ func (w *Window) Away() bool { return w.silence > silent }
 // instance since.
 func (w *Window) Silent() bool { return w.sign.expired.Load() > silent }
 
-// WasAway says that the agent gave no sign when another lane asked it last: so it is as
-// long as nothing else is known.
+// WasAway says that the agent was away before the window was made: so it is until it answers,
+// for other lanes of the instance, too, until it answers any.
 func (w *Window) WasAway(now time.Time) {
-	if w.round.IsZero() && w.silence == 0 && w.late == 0 {
-		w.silence, w.away, w.probe = silent+1, now, probeFirst
-	}
+	w.silence, w.away, w.probe = silent+1, now, probeFirst
+	w.sign.expired.Store(max(w.sign.expired.Load(), silent+1))
 }
 
 // Owes says that an attempt expired since the agent answered last.
