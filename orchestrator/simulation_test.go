@@ -262,6 +262,7 @@ type simulation struct {
 	answered   map[string]bool
 	vanishing  []string // topics that come and go
 	clocks     []simClocks
+	overdue    map[string]bool // what nobody had decided on when time passed last
 }
 
 // simClocks are all clocks from a time on.
@@ -676,10 +677,13 @@ func (s *simulation) submitted(l *simLane) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// pass lets time go on to the next deadline. It says whether there is one.
+// pass lets time go on to the next deadline. It says whether there is one. What stands still
+// although it is due waits for an agent, as the lane can tell: who was due when time passed last is
+// decided on by now, or has a place in a line.
 func (s *simulation) pass() bool {
 	var first time.Time
 	in := s.instances[0]
+	now, overdue := s.now.Add(in.offset), make(map[string]bool)
 	for _, l := range in.lanes {
 		for _, id := range s.submitted(l) {
 			o, err := l.state.Order(id)
@@ -694,14 +698,24 @@ func (s *simulation) pass() bool {
 			}
 			soon(o.Overdue())
 			for i := range o.Steps {
-				soon(o.Attention(&o.Steps[i]))
+				at, name := o.Attention(&o.Steps[i]), o.Steps[i].Name
+				soon(at)
+				_, waits := l.lane.Before(id, name)
+				if waits || at.IsZero() || at.After(now) || l.lane.Unwell() != nil { // in doubt nothing is tried again
+					continue
+				}
+				what := fmt.Sprintf("step %s of order %s, due at %s,", name, id, at)
+				if overdue[what] = true; s.overdue[what] {
+					s.Fatalf("%s has not been decided on, and waits for no agent", what)
+				}
 			}
 		}
 	}
+	s.overdue = overdue
 	if first.IsZero() {
 		return false
 	}
-	if now := s.now.Add(in.offset); first.After(now) {
+	if first.After(now) {
 		s.now = s.now.Add(first.Sub(now))
 	} else { // it waits for an agent that is away
 		s.now = s.now.Add(awayLast)
