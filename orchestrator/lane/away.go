@@ -128,7 +128,8 @@ func (q *line) add(w waiter) {
 		q.operations[w.ask.Operation] = of
 	}
 	q.waiting++
-	of[rank] = append(of[rank], w)
+	i, _ := place(of[rank], w.came)
+	of[rank] = slices.Insert(of[rank], i, w)
 }
 
 // next takes the next that leaves, of an operation that may: of those first the most
@@ -161,11 +162,14 @@ func (q *line) next(oldest bool, may func(*decide.Ask) bool) (w waiter, ok bool)
 }
 
 // waits notes that a step waits for an agent.
-func (l *Lane) waits(s step, ask decide.Ask) {
+func (l *Lane) waits(s step, ask decide.Ask) { l.waitsSince(0, s, ask) }
+
+// waitsSince does so for one that came at a place before, if that is not 0, and has it again.
+func (l *Lane) waitsSince(came int, s step, ask decide.Ask) {
 	a := &l.away
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := waiter{s, ask, a.came + 1}
+	w := waiter{s, ask, came}
 	of := w.kind()
 	switch {
 	case a.steps == nil:
@@ -181,8 +185,11 @@ func (l *Lane) waits(s step, ask decide.Ask) {
 	}
 	absent := l.unwritable(ask.Topic, events.MaxBatch) != ""
 	a.absent = a.absent || absent
-	a.came++
-	a.steps[s] = turn{a.came, ask.Topic, ask.Undo}
+	if w.came == 0 {
+		a.came++
+		w.came = a.came
+	}
+	a.steps[s] = turn{w.came, ask.Topic, ask.Undo}
 	if a.topics[ask.Topic] == nil {
 		a.topics[ask.Topic] = &line{operations: make(map[string]*ranks)}
 	}
@@ -289,7 +296,7 @@ func (l *Lane) admitTo(env *decide.Env, topic string) error {
 		d, err := l.decideDue(env, next.step)
 		waits := err == nil && d.Order == nil && d.Waits.Topic != ""
 		if waits { // its topic cannot be written after all
-			l.waits(next.step, d.Waits)
+			l.waitsSince(next.came, next.step, d.Waits)
 		}
 		l.agents.waited = false
 		if err != nil || waits || q.len() == 0 {

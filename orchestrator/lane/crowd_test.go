@@ -552,6 +552,9 @@ func TestWhoWaitsAfterAllKeepsAPlace(t *testing.T) {
 	if !a.away.waits(step{ids[1], "call"}) {
 		t.Error("who was to leave waits no more")
 	}
+	if before, found := a.Before(ids[1], "call"); before > 0 || !found {
+		t.Errorf("%d leave before who was to leave", before)
+	}
 }
 
 // The clock is set back: the window holds as it did.
