@@ -30,17 +30,31 @@ type Bound struct {
 	client  *kgo.Client
 	refused atomic.Int64
 
-	mu    sync.Mutex
-	held  map[int32]int64            // of each broker's last answer, of which kgo may have dropped some
-	total int64                      // of held
-	from  map[string]map[int32]int32 // the broker that a partition was fetched from last
+	mu      sync.Mutex
+	answers map[int32]*answer            // the last of each broker
+	from    map[string]map[int32]*answer // of each partition
+	total   int64                        // of what they hold
+
+	// recent is whose record was told of last: many of one partition are, one after the other.
+	recent          *answer
+	recentTopic     string
+	recentPartition int32
+}
+
+// answer is what kgo holds of one: so many records, which take so many bytes. Some that it
+// had may never have been records, or were dropped before they were buffered.
+type answer struct {
+	records int
+	bytes   int64
 }
 
 var (
-	_ kgo.Decompressor         = (*Bound)(nil)
-	_ kgo.HookFetchBatchRead   = (*Bound)(nil)
-	_ kgo.HookBrokerRead       = (*Bound)(nil)
-	_ kgo.HookBrokerDisconnect = (*Bound)(nil)
+	_ kgo.Decompressor              = (*Bound)(nil)
+	_ kgo.HookFetchBatchRead        = (*Bound)(nil)
+	_ kgo.HookFetchRecordBuffered   = (*Bound)(nil)
+	_ kgo.HookFetchRecordUnbuffered = (*Bound)(nil)
+	_ kgo.HookBrokerRead            = (*Bound)(nil)
+	_ kgo.HookBrokerDisconnect      = (*Bound)(nil)
 )
 
 // errLater leaves a batch to the next fetch. kgo then delivers what is before it.
@@ -61,7 +75,7 @@ var decompressor = sync.OnceValue(func() kgo.Decompressor {
 
 // NewClient is [kgo.NewClient] of a client that fetches no more than the bound.
 func (b *Bound) NewClient(opts ...kgo.Opt) (*kgo.Client, error) {
-	b.held, b.from = make(map[int32]int64), make(map[string]map[int32]int32)
+	b.answers, b.from = make(map[int32]*answer), make(map[string]map[int32]*answer)
 	var err error
 	b.client, err = kgo.NewClient(append(opts[:len(opts):len(opts)], kgo.WithDecompressor(b), kgo.WithHooks(b))...)
 	return b.client, err
@@ -73,12 +87,10 @@ func (b *Bound) Poll(ctx context.Context, limit int) kgo.Fetches {
 	fetches := b.client.PollRecords(ctx, limit)
 	for f := range fetches {
 		for t := range fetches[f].Topics {
-			topic := &fetches[f].Topics[t]
-			for p := range topic.Partitions {
-				at := &topic.Partitions[p]
-				b.polled(topic.Topic, at)
-				if errors.Is(at.Err, errLater) {
-					at.Err = nil // it is fetched anew
+			partitions := fetches[f].Topics[t].Partitions
+			for p := range partitions {
+				if errors.Is(partitions[p].Err, errLater) {
+					partitions[p].Err = nil // it is fetched anew
 				}
 			}
 		}
@@ -86,54 +98,77 @@ func (b *Bound) Poll(ctx context.Context, limit int) kgo.Fetches {
 	return fetches
 }
 
-// polled is told of what is the caller's.
-func (b *Bound) polled(topic string, at *kgo.FetchPartition) {
-	size := int64(len(at.Records) * recordCost)
-	for _, r := range at.Records {
-		size += int64(len(r.Key) + len(r.Value))
-		for _, h := range r.Headers {
-			size += int64(len(h.Key) + len(h.Value))
-		}
+// OnFetchBatchRead implements [kgo.HookFetchBatchRead].
+func (b *Bound) OnFetchBatchRead(broker kgo.BrokerMetadata, topic string, partition int32, batch kgo.FetchBatchMetrics) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.answers[broker.NodeID]
+	if a == nil {
+		a = new(answer)
+		b.answers[broker.NodeID] = a
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	broker := b.from[topic][at.Partition]
-	b.add(broker, -min(size, b.held[broker]))
+	if b.from[topic] == nil {
+		b.from[topic] = make(map[int32]*answer)
+	}
+	b.from[topic][partition], b.recent = a, nil
+	b.add(a, int64(batch.UncompressedBytes+batch.NumRecords*recordCost))
 }
 
-// add adds to what is held of a broker's answer.
-func (b *Bound) add(broker int32, size int64) {
-	b.held[broker] += size
-	b.total += size
-}
-
-// drop is told that nothing of a broker's answer is held.
-func (b *Bound) drop(broker int32) {
+// OnFetchRecordBuffered implements [kgo.HookFetchRecordBuffered].
+func (b *Bound) OnFetchRecordBuffered(r *kgo.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.add(broker, -b.held[broker])
+	b.of(r).records++
+}
+
+// OnFetchRecordUnbuffered implements [kgo.HookFetchRecordUnbuffered]: it was polled, or dropped.
+func (b *Bound) OnFetchRecordUnbuffered(r *kgo.Record, _ bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.of(r)
+	a.records--
+	if a.records <= 0 {
+		b.add(a, -a.bytes)
+		return
+	}
+	size := int64(recordCost + len(r.Key) + len(r.Value))
+	for _, h := range r.Headers {
+		size += int64(len(h.Key) + len(h.Value))
+	}
+	b.add(a, -min(size, a.bytes))
 }
 
 // OnBrokerRead implements [kgo.HookBrokerRead]: kgo fetches from a broker once nothing is
 // left of that one's last answer.
 func (b *Bound) OnBrokerRead(broker kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
 	if key == int16(kmsg.Fetch) {
-		b.drop(broker.NodeID)
+		b.settle(broker.NodeID)
 	}
 }
 
 // OnBrokerDisconnect implements [kgo.HookBrokerDisconnect]: it may be fetched from no more.
-func (b *Bound) OnBrokerDisconnect(broker kgo.BrokerMetadata, _ net.Conn) { b.drop(broker.NodeID) }
+func (b *Bound) OnBrokerDisconnect(broker kgo.BrokerMetadata, _ net.Conn) { b.settle(broker.NodeID) }
 
-// OnFetchBatchRead implements [kgo.HookFetchBatchRead].
-func (b *Bound) OnFetchBatchRead(broker kgo.BrokerMetadata, topic string, partition int32, batch kgo.FetchBatchMetrics) {
+// settle forgets what a broker's answer had beside records that are held.
+func (b *Bound) settle(broker int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.from[topic] == nil {
-		b.from[topic] = make(map[int32]int32)
+	if a := b.answers[broker]; a != nil && a.records <= 0 {
+		b.add(a, -a.bytes)
 	}
-	b.from[topic][partition] = broker.NodeID
-	b.add(broker.NodeID, int64(batch.UncompressedBytes+batch.NumRecords*recordCost))
+}
+
+// of is the answer that a record is of.
+func (b *Bound) of(r *kgo.Record) *answer {
+	if b.recent == nil || b.recentPartition != r.Partition || b.recentTopic != r.Topic {
+		b.recent, b.recentTopic, b.recentPartition = b.from[r.Topic][r.Partition], r.Topic, r.Partition
+	}
+	return b.recent
+}
+
+func (b *Bound) add(a *answer, bytes int64) {
+	a.bytes += bytes
+	b.total += bytes
 }
 
 // Refused is how many batches could not be read.

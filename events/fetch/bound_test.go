@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -57,6 +58,23 @@ func TestABrokerThatGoesHoldsNothing(t *testing.T) {
 	if _, err := b.Decompress(batch, codec); !errors.Is(err, errLater) {
 		t.Errorf("beside as much as is held at a time: %v", err)
 	}
+	record := &kgo.Record{Topic: "topic"}
+	b.OnFetchRecordBuffered(record)
+	b.OnBrokerDisconnect(gone, nil)
+	if _, err := b.Decompress(batch, codec); !errors.Is(err, errLater) {
+		t.Errorf("when a broker is gone whose answer nobody has polled: %v", err)
+	}
+	b.OnFetchBatchRead(gone, "topic", 0, kgo.FetchBatchMetrics{NumRecords: 1, UncompressedBytes: events.MaxDecompressed})
+	b.OnFetchRecordUnbuffered(record, false)
+	if _, err := b.Decompress(batch, codec); err != nil {
+		t.Errorf("when all of an answer was dropped: %v", err)
+	}
+	b.OnFetchBatchRead(gone, "topic", 0, kgo.FetchBatchMetrics{NumRecords: 1, UncompressedBytes: events.MaxDecompressed})
+	b.OnBrokerRead(gone, int16(kmsg.Fetch), 0, 0, 0, nil)
+	if _, err := b.Decompress(batch, codec); err != nil {
+		t.Errorf("when the next answer comes, after one of which no record was for the caller: %v", err)
+	}
+	b.OnFetchBatchRead(gone, "topic", 0, kgo.FetchBatchMetrics{NumRecords: 1, UncompressedBytes: events.MaxDecompressed})
 	b.OnBrokerDisconnect(gone, nil)
 	if _, err := b.Decompress(batch, codec); err != nil {
 		t.Errorf("when nothing is held: %v", err)

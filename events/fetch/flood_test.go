@@ -26,6 +26,9 @@ func TestAFloodIsBounded(t *testing.T) {
 	var flood [brokers]int
 	start := make(map[int32]kgo.Offset)
 	for p := range int32(brokers) {
+		if err := b.Fake.MoveTopicPartition(topic, p, p); err != nil {
+			t.Fatal(err)
+		}
 		flood[p] = b.Flood(t, topic, p)
 		start[p] = kgo.NewOffset().At(0)
 	}
@@ -72,6 +75,51 @@ func TestAFloodIsBounded(t *testing.T) {
 				}
 			}
 			held.Bounded(t, brokers)
+		})
+	}
+}
+
+// What was dropped of one broker, which is asked for nothing more, keeps nobody from the others.
+func TestWhatIsDroppedIsNotHeld(t *testing.T) {
+	b := kafka.Embedded(t, kfake.NumBrokers(2))
+	topic := kafka.Namespace(t)
+	if _, err := b.Admin(t).CreateTopic(t.Context(), 2, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	for p := range int32(2) {
+		if err := b.Fake.MoveTopicPartition(topic, p, p); err != nil {
+			t.Fatal(err)
+		}
+		b.Flood(t, topic, p)
+	}
+	first := map[string][]int32{topic: {0}}
+	for name, drop := range map[string]func(*kgo.Client){
+		"removed": func(c *kgo.Client) { c.RemoveConsumePartitions(first) },
+		"paused":  func(c *kgo.Client) { c.PauseFetchPartitions(first) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bound := new(fetch.Bound)
+			client, err := bound.NewClient(kgo.SeedBrokers(b.Brokers...), kgo.ConnIdleTimeout(15*time.Minute),
+				kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().At(0)}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			oracle.Until(t, "an answer is there", func() error {
+				if client.BufferedFetchRecords() == 0 {
+					return errors.New("none is")
+				}
+				return nil
+			})
+			drop(client)
+			client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: {1: kgo.NewOffset().At(0)}})
+			ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
+			defer cancel()
+			for bound.Poll(ctx, 0).NumRecords() == 0 {
+				if ctx.Err() != nil {
+					t.Fatal("the other broker's records never come")
+				}
+			}
 		})
 	}
 }

@@ -286,8 +286,13 @@ func (l *Lane) tellSilence(topic string, w *window.Window) {
 	if silent == l.agents.silent[agent] || l.format < events.SilenceFormat {
 		return
 	}
+	l.says(agent, silent)
+}
+
+// says has the journal say whether an agent is silent.
+func (l *Lane) says(agent string, silent bool) {
 	e := &events.Event{Type: events.PartitionAdvanced, At: l.time.Wall(), Agent: agent, Silent: silent}
-	l.current.add(l.laneEvent(e, fmt.Sprintf("silent/%d/%s", l.transaction+1, agent)))
+	l.current.add(l.laneEvent(e, fmt.Sprintf("silent/%d/%d/%s", l.transaction+1, len(l.current.told), agent)))
 	l.current.told = append(l.current.told, e)
 	l.agents.hush(agent, silent)
 }
@@ -301,8 +306,7 @@ func (a *agents) hush(agent string, silent bool) {
 	}
 }
 
-// recall has the agents be probed that were silent, unless they answer another lane of the
-// instance.
+// recall has the agents be probed that were silent.
 func (l *Lane) recall() error {
 	silent, err := l.state.Silent()
 	if err != nil {
@@ -311,9 +315,7 @@ func (l *Lane) recall() error {
 	now := l.time.Wall()
 	for _, agent := range silent {
 		l.agents.hush(agent, true)
-		if topic := l.topics.Requests(agent); !l.cfg.Signs.Of(topic).InTime(now) {
-			l.agents.window(l, topic).WasAway(now)
-		}
+		l.agents.window(l, l.topics.Requests(agent)).WasAway(now)
 	}
 	return nil
 }

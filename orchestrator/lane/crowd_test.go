@@ -420,23 +420,131 @@ func TestATakeoverFromWhomAnAgentIsBack(t *testing.T) {
 	}
 }
 
-// Nor is an agent probed that answers another lane of the instance.
-func TestATakeoverWhileAnAgentAnswersOthers(t *testing.T) {
-	a, other := newAsking(t, 4), newAsking(t, 4)
-	a.submit(100, "")
-	a.seconds(600, 24*time.Hour, 1)
+// quickAndLong are workflows with operations of one agent, one of which takes long.
+var quickAndLong = []string{
+	"workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 5, backoff: 1s, jitter: 0}}]",
+	"workflow: survey\nsteps: [{name: survey, agent: phone, do: survey, timeout: 24h}]",
+}
+
+func (a *asking) surveys(n int) {
+	for range n {
+		a.like(`{"workflow":"survey"}`)
+	}
+}
+
+// fallsSilent has the agent fall silent for one order, which fails of it if it is alone.
+func (a *asking) fallsSilent() {
+	a.Helper()
+	id := a.submit(1, "")[0]
+	for n := 0; a.order(id).State != projections.Error && n < 300; n++ {
+		a.seconds(1, 240*time.Hour, 1)
+	}
+	if !a.agents.silent["phone"] {
+		a.Fatal("it is not silent")
+	}
+	a.under = nil
+}
+
+// A silence is over when nothing has been wanted of the agent for a minute, also one that whoever had
+// the partition before has left.
+func TestASilenceEndsWithWhatIsWanted(t *testing.T) {
+	for _, takesOver := range []bool{false, true} {
+		a := withFlows(t, 100, quickAndLong...)
+		a.fallsSilent()
+		if takesOver {
+			a.takeover()
+		}
+		a.seconds(70, 240*time.Hour, 1)
+		if silent, err := a.state.Silent(); err != nil || len(a.agents.silent) > 0 || len(silent) > 0 && !takesOver {
+			t.Errorf("silent are %v, in the store %v, %v", a.agents.silent, silent, err)
+		}
+		a.takeover()
+		a.surveys(100)
+		a.look(0)
+		a.leaves(100, 0)
+	}
+}
+
+// An agent that was silent for one lane, when that had another owner, and answers other lanes of this
+// one is there.
+func TestAnswersToOthersEndASilenceOfBefore(t *testing.T) {
+	a, other := withFlows(t, 100, quickAndLong...), newAsking(t, 100)
+	a.fallsSilent()
 	a.takeover()
-	other.now, other.cfg.Signs = a.now, a.cfg.Signs
+	a.surveys(100)
+	a.look(0)
+	a.leaves(1, 99)
+	other.now, other.cfg.Signs = a.now.Add(time.Second), a.cfg.Signs
 	other.submit(1, "")
 	other.look(0)
 	other.answer(other.under[0])
-	a.now = other.now
-	a.agents.windows = make(map[string]*window.Window)
+	a.look(2 * time.Second)
+	a.leaves(100, 0)
+}
+
+// What an agent was asked for before it went away, and may have lost, keeps no probe back.
+func TestALostRequestKeepsNoProbeBack(t *testing.T) {
+	for _, takesOver := range []bool{false, true} {
+		a := withFlows(t, 100, quickAndLong...)
+		a.surveys(1)
+		a.look(0)
+		a.fallsSilent()
+		if takesOver {
+			a.takeover()
+		}
+		a.surveys(100)
+		a.look(0)
+		a.look(2 * time.Minute)
+		probe := slices.IndexFunc(a.under, func(r request) bool { return r.step == "survey" })
+		if probe < 0 {
+			t.Fatalf("with the agent is %v", a.under)
+		}
+		a.answer(a.under[probe])
+		a.look(0)
+		if len(a.away.steps) > 0 {
+			t.Errorf("%d wait for an agent that is back", len(a.away.steps))
+		}
+	}
+}
+
+// That an agent was silent for one lane says nothing where it has answered others since the instance began.
+func TestASilenceOfBeforeIsOfOneLane(t *testing.T) {
+	const once = "workflow: call\nsteps: [{name: call, agent: phone, timeout: 5s, retry: {attempts: 1, backoff: 1s, jitter: 0}}]"
+	a, other := withFlows(t, 100, quickAndLong...), withFlows(t, 100, once)
+	a.fallsSilent()
+	other.now = a.now
+	other.submit(1, "")
+	other.look(0)
+	other.answer(other.under[0])
+	a.now = other.now.Add(time.Minute)
+	a.takeover()
+	a.cfg.Signs, a.agents.windows = other.cfg.Signs, make(map[string]*window.Window)
 	must(t, a.recall())
-	a.under = nil
-	a.look(time.Second)
-	if len(a.under) < 5 {
-		t.Errorf("it is asked for %d", len(a.under))
+	other.now = a.now
+	ids := other.submit(2, "")
+	other.look(0)
+	other.look(6 * time.Second)
+	for _, id := range ids {
+		if o := other.order(id); o.State != projections.Error {
+			t.Errorf("order %s, of one attempt, is %s after %d", id, o.State, o.Steps[0].Attempt)
+		}
+	}
+	if len(other.agents.silent) > 0 {
+		t.Errorf("silent are %v", other.agents.silent)
+	}
+}
+
+// Each record of a batch that falls silent, and hears the agent, has an id of its own.
+func TestWhatIsSaidOfAgentsIsToldApart(t *testing.T) {
+	a := newAsking(t, 4)
+	a.says("phone", true)
+	a.says("phone", false)
+	ids := make(map[string]bool)
+	for _, r := range a.current.records {
+		ids[events.Header(r, "ce_id")] = true
+	}
+	if len(ids) != 2 {
+		t.Errorf("two records have the ids %v", ids)
 	}
 }
 

@@ -85,9 +85,10 @@ func (l *Lane) listen() {
 			w.Forget(now.wall) // else what is held keeps others from being alone
 		}
 		waiting, timeout := l.waiting(topic)
+		agent := strings.TrimPrefix(topic, l.topics.Requests(""))
 		s := all.of[topic]
 		if s == nil {
-			if waiting == 0 {
+			if waiting == 0 && !l.agents.silent[agent] {
 				continue
 			}
 			if all.of == nil {
@@ -96,7 +97,6 @@ func (l *Lane) listen() {
 			s = &silence{since: now}
 			all.of[topic] = s
 		}
-		agent := strings.TrimPrefix(topic, l.topics.Requests(""))
 		if (w.Out() == 0 && !w.Owes() || l.repliesBehind() != nil) && l.unwritable(topic, events.MaxBatch) == "" {
 			s.since = now // it has answered all, and the lane pauses; or the lane hears no answer
 		}
@@ -108,6 +108,10 @@ func (l *Lane) listen() {
 		case now.timer.Sub(s.idle) >= silentLeast:
 			l.ends(agent, s, "nothing is wanted of it")
 			delete(all.of, topic)
+			if w.Idle() && l.agents.silent[agent] {
+				w.Rested()
+				l.says(agent, false)
+			}
 			continue
 		}
 		least := silentLeast

@@ -89,6 +89,7 @@ type Window struct {
 	silence int       // attempts that expired since an answer to one that was asked later
 	probe   time.Duration
 	away    time.Time // since when it counts as away
+	told    bool      // that is what the lane was told, and nothing that it asked for
 
 	// late are attempts that expired, and that the agent may still work on: while answers
 	// to such ones come.
@@ -461,18 +462,31 @@ func (w *Window) queue(now time.Time) float64 {
 func (w *Window) Size() float64 { return w.rate * w.allowance() }
 
 // Away says that the agent answers nothing in time: only probes leave.
-func (w *Window) Away() bool { return w.silence > silent }
+func (w *Window) Away() bool {
+	if w.told && w.sign.inTime.Load() > w.away.UnixNano() { // it answers others
+		w.silence, w.probe, w.told = 0, 0, false
+	}
+	return w.silence > silent
+}
 
 // Silent says that attempts expired one after the other, with no answer to any lane of the
 // instance since.
 func (w *Window) Silent() bool { return w.sign.expired.Load() > silent }
 
 // WasAway says that the agent was away before the window was made: so it is until it answers,
-// for other lanes of the instance, too, until it answers any.
+// this lane or another of the instance. If it has answered none so far, it is silent to all.
 func (w *Window) WasAway(now time.Time) {
-	w.silence, w.away, w.probe = silent+1, now, probeFirst
-	w.sign.expired.Store(max(w.sign.expired.Load(), silent+1))
+	w.silence, w.away, w.probe, w.told = silent+1, now, probeFirst, true
+	if w.sign.last.Load() == 0 {
+		w.sign.expired.CompareAndSwap(0, silent+1)
+	}
 }
+
+// Rested says that nothing was wanted of the agent for long: what was known of it is of before.
+func (w *Window) Rested() { w.silence, w.probe, w.told = 0, 0, false }
+
+// Idle says that nothing is under way, waits or rests.
+func (w *Window) Idle() bool { return w.under+w.waiting+w.resting == 0 }
 
 // Owes says that an attempt expired since the agent answered last.
 func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
@@ -545,7 +559,7 @@ func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int,
 		if w.lateAt.After(w.last) { // it is there, and far behind
 			pause = max(pause, paced)
 		}
-		if o.out > 0 {
+		if o.out > 0 && !o.last.Before(w.away) { // what was asked for before may be lost
 			return 0, again
 		}
 		again = w.last.Add(pause)
@@ -658,6 +672,7 @@ func (w *Window) Expired(name string, timeout time.Duration, asked, now time.Tim
 		return // what was asked later was answered: it is lost, or failed by itself
 	}
 	w.silence++
+	w.told = false
 	w.sign.missed(asked)
 	if w.Away() {
 		if w.probe == 0 || asked.After(w.away) { // it was a probe
