@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -104,6 +105,7 @@ type Instance struct {
 	log        *slog.Logger
 
 	client    *kgo.Client // submits, and asks Kafka what is there
+	intake    *intake
 	admin     *kadm.Client
 	store     *projections.Store
 	catalogue *catalogue
@@ -183,6 +185,8 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	i.kafka = append(i.kafka, patient()...)
 	if i.client, err = kgo.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(events.MaxBatch), kgo.UnknownTopicRetries(1),
+		kgo.MaxBufferedRecords(math.MaxInt),      // the intake bounds them: at a bound for all, one partition would hold up the others
+		kgo.AllowIdempotentProduceCancellation(), // else what Kafka does not answer is kept, and tried, for ever
 		kgo.MetadataMinAge(cluster.MetadataMinAge),
 		kgo.RecordPartitioner(cluster.Partitioner(&i.topics)))...); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
@@ -192,6 +196,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 			i.Close()
 		}
 	}()
+	i.intake = &intake{produce: i.client.Produce, patience: produceTimeout, lines: make(map[lane.TopicPartition][]*entry)}
 	i.admin = kadm.NewClient(i.client)
 	if i.partitions, err = i.findTopics(ctx); err != nil {
 		return nil, err
@@ -359,7 +364,10 @@ func (i *Instance) Close() error {
 	if i.directory != nil {
 		closing.Go(i.directory.client.Close)
 	}
-	closing.Go(i.client.Close)
+	closing.Go(func() {
+		i.client.Close()
+		i.intake.running.Wait()
+	})
 	if i.cluster != nil {
 		closing.Go(i.cluster.Close)
 	}

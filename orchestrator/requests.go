@@ -65,7 +65,7 @@ var ErrTaken = errors.New("the id is that of another submission")
 // put puts an input into the partition of its order, however many its topic has.
 func (i *Instance) put(ctx context.Context, r *kgo.Record) error {
 	r.Partition = i.Partition(string(r.Key))
-	return produce(ctx, i.client, r)
+	return i.intake.put(ctx, r)
 }
 
 // wasRead says whether a submission was; where others own the partition, and it is not

@@ -107,7 +107,7 @@ func command[B any, P interface {
 	huma.Register(api, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
 		Summary: summary, Tags: []string{"operators"},
-		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka.", commandTimeout),
+		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka, which may be half a minute later.", commandTimeout),
 		RequestBody: &huma.RequestBody{Required: needsBody}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: status,
 	}, func(ctx context.Context, in *input) (*struct{ Body Order }, error) {

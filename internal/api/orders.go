@@ -77,7 +77,7 @@ func (s *Server) orders(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
-		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. 503 says so where Kafka does not take it: at once, if others wait for its partition and nothing was taken for seconds; repeating it with the same id is safe. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
+		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. 503 says so where Kafka does not take it: at once, if others wait for its partition and nothing was taken for seconds. Kafka may have taken it, or take it within another half a minute; repeating it with the same id is safe. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.submit)

@@ -88,9 +88,8 @@ func (s *shares) free() {
 func (s *shares) scarce() bool { return len(s.places) >= s.enough }
 
 // join fails with [errSilent] if there is no place to wait. The context ends when there is
-// none any more, because places are scarce: who came first stays, also because Kafka's client
-// gives up all that it has for a partition once the first of these is given up. The caller
-// calls leave once it waits no longer, and says whether it was answered by whom it waited for.
+// none any more, because places are scarce: who came first stays. The caller calls leave once
+// it waits no longer, and says whether it was answered by whom it waited for.
 func (s *shares) join(ctx context.Context, on awaited) (_ context.Context, leave func(answered bool), _ error) {
 	if s.most == 0 {
 		return ctx, func(bool) {}, nil

@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
@@ -320,11 +316,16 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 				}
 			}
 
-			sent, heals := withoutLeader(t, w, topic(w), 1)
+			at := w.Broker.Unwritable(t, topic(w), 1)
 			patience(10 * time.Millisecond)
 			first, answers := make(chan error, 1), make(chan error, most)
 			go func() { first <- ask(ids[1][0]) }()
-			<-sent
+			oracle.Until(t, "the partition is written to", func() error {
+				if at.Tries() == 0 {
+					return errors.New("not yet")
+				}
+				return nil
+			})
 			for n := 1; n < most; n++ {
 				go func() { answers <- ask(ids[1][n%len(ids[1])]) }()
 			}
@@ -348,13 +349,13 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 			of := server.shares.of[awaited{what, 1}]
 			silentSince := of.sign
 			server.shares.mu.Unlock()
-			heals()
+			at.Heal()
 			if err := <-first; err != nil {
 				t.Errorf("who waited for the leader: %v", err)
 			}
 			for range most/4 - 1 {
 				if err := <-answers; err != nil {
-					t.Log("given up with those that were turned away:", err)
+					t.Errorf("who waited behind, after others were turned away: %v", err)
 				}
 			}
 			if err := ask(ids[1][0]); err != nil {
@@ -368,42 +369,6 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 			}
 		})
 	}
-}
-
-// withoutLeader has a partition of a topic take nothing until it heals, and says when the
-// first was sent there.
-func withoutLeader(t *testing.T, w *waybill.Waybill, topic string, partition int32) (sent <-chan struct{}, heals func()) {
-	t.Helper()
-	details, err := w.Admin.ListTopics(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := [16]byte(details[topic].ID)
-	first := make(chan struct{})
-	hears := sync.OnceFunc(func() { close(first) })
-	var healed atomic.Bool
-	w.Broker.Fake.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
-		w.Broker.Fake.KeepControl()
-		q := r.(*kmsg.ProduceRequest)
-		a := q.ResponseKind().(*kmsg.ProduceResponse)
-		hit := false
-		for i := range q.Topics {
-			at := kmsg.NewProduceResponseTopic()
-			at.Topic, at.TopicID = q.Topics[i].Topic, q.Topics[i].TopicID
-			for j := range q.Topics[i].Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode = q.Topics[i].Partitions[j].Partition, kerr.NotLeaderForPartition.Code
-				hit = hit || (at.Topic == topic || at.TopicID == id) && p.Partition == partition
-				at.Partitions = append(at.Partitions, p)
-			}
-			a.Topics = append(a.Topics, at)
-		}
-		if hit {
-			hears()
-		}
-		return a, nil, hit && !healed.Load()
-	})
-	return first, func() { healed.Store(true) }
 }
 
 // A history of a partition that answers nothing may be had later, and is nobody's fault.
