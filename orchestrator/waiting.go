@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator/lane"
@@ -14,6 +15,9 @@ type Waits struct {
 	// Place is nil where the order is not in a partition that this instance owns, or the
 	// lane does not keep the step in its line (yet).
 	Place *Place
+	// SilentSince is since when the agent answers nothing in time, as the journal says, where
+	// Place is nil; zero if it does.
+	SilentSince time.Time
 }
 
 // Place is that of a step in the line before its agent, in its partition.
@@ -23,26 +27,31 @@ type Place struct {
 }
 
 // Waits returns what a step of an order waits for, nil if it does not wait.
-func (i *Instance) Waits(o *projections.Order, s *projections.Step) *Waits {
+func (i *Instance) Waits(o *projections.Order, s *projections.Step) (*Waits, error) {
 	flow := i.catalogue.find(o.Workflow, o.Version)
 	due := s.Due
 	if due.IsZero() && s.Undo != nil {
 		due = s.Undo.Due
 	}
 	if flow == nil || o.Hold != nil || due.IsZero() || due.After(now()) {
-		return nil
+		return nil, nil
 	}
 	def, found := flow.Step(s.Name)
 	if !found {
-		return nil
+		return nil, nil
 	}
-	w := &Waits{Since: due, Agent: def.Agent}
-	if l := i.members.lanes()[i.Partition(o.ID)]; l != nil {
+	w, p := &Waits{Since: due, Agent: def.Agent}, i.Partition(o.ID)
+	if l := i.members.lanes()[p]; l != nil {
 		if n, found := l.Before(o.ID, s.Name); found {
 			w.Place = &Place{n, l.Agents()[def.Agent]}
+			return w, nil
 		}
 	}
-	return w
+	var err error
+	if w.SilentSince, err = i.store.SilentSince(p, def.Agent); err != nil {
+		return nil, fmt.Errorf("who is silent for partition %d: %w", p, err)
+	}
+	return w, nil
 }
 
 // Callers are those whose own topics lanes of this instance owe status messages, by topic:

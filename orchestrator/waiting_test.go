@@ -1,12 +1,16 @@
 package orchestrator
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"testing"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // owing is a lane that owes callers something.
@@ -51,5 +55,50 @@ func TestLanesAreSummedByAgent(t *testing.T) {
 	}
 	if got, want := i.Agents()["phone"], (lane.Agent{Waiting: 7, UnderWay: 2, Window: 3, SilentSince: first}); got != want {
 		t.Errorf("they say %+v, and not %+v", got, want)
+	}
+}
+
+// Whoever is asked names the silence of an agent for which an order waits: who owns its partition,
+// and who only follows it.
+func TestWhoFollowsKnowsWhoIsSilent(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	_, err = CreateTopics(t.Context(), b.Admin(t), &topics, 2, 1)
+	must(t, err)
+	one, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+	two, _ := runs(t, b, Config{ID: "i-2", Namespace: topics.Namespace})
+	must(t, one.Register(t.Context(), parseFlow(t, "workflow: call\nsteps: [{name: call, agent: phone, timeout: 500ms, retry: {backoff: 100ms}}]")))
+	for _, p := range []int32{0, 1} {
+		for n, id := 0, 0; n < 20; id++ {
+			if order := fmt.Sprint("o-", id); one.Partition(order) == p {
+				n++
+				_, err := one.Submit(t.Context(), order, &events.Submission{Workflow: "call"}, "")
+				must(t, err)
+			}
+		}
+	}
+	for _, i := range []*Instance{one, two} {
+		oracle.Until(t, "instance "+i.cfg.ID+" names the silence in both partitions, and owns one", func() error {
+			probed, silent := make(map[int32]bool), make(map[int32]bool)
+			for id := range 60 {
+				o, _, err := i.Order(fmt.Sprint("o-", id))
+				if err != nil {
+					continue
+				}
+				w, err := i.Waits(o, &o.Steps[0])
+				must(t, err)
+				if w != nil && w.Place != nil && w.Place.Probed {
+					probed[i.Partition(o.ID)] = true
+				}
+				if w != nil && w.Place == nil && !w.SilentSince.IsZero() {
+					silent[i.Partition(o.ID)] = true
+				}
+			}
+			if len(probed) != 1 || len(silent) == 0 {
+				return fmt.Errorf("it knows of %v as the owner, and of %v", probed, silent)
+			}
+			return nil
+		})
 	}
 }

@@ -20,7 +20,7 @@ func (p *Partition) Flush() error {
 	if err := p.settleOwed(b, &w); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
 	}
-	if err := p.settleSilent(b); err != nil {
+	if err := p.settleSilent(b, &w); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
 	}
 	w.b = appendHead(w.b[:0], &p.head)

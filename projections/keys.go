@@ -16,7 +16,7 @@ const (
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
-	kindSilent   = 's' // agent -> nothing: it answers nothing in time
+	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 

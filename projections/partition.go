@@ -2,6 +2,7 @@ package projections
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -31,8 +32,9 @@ type Partition struct {
 	owed      []Owed
 	delivered map[string]int64
 
-	// silent says of agents whether they are, as far as that changed since the last flush.
-	silent map[string]bool
+	// silent says of agents since when they are, zero if they are not, as far as that changed
+	// since the last flush.
+	silent map[string]time.Time
 
 	// scanned is the first key of the deadline index that was not looked at;
 	// before it is nothing that is not handled.

@@ -3,6 +3,7 @@ package projections
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -33,6 +34,11 @@ func TestWhichAgentsAreSilent(t *testing.T) {
 			must(t, err)
 			if fmt.Sprint(silent) != "[pho phone]" {
 				t.Errorf("flushed in between %t, silent are %v", flush, silent)
+			}
+			for agent, want := range map[string]time.Time{"pho": start.Add(6 * time.Second), "phone": start.Add(11 * time.Second), "post": {}, "p": {}} {
+				if since, err := s.SilentSince(0, agent); err != nil || !since.Equal(want) {
+					t.Errorf("flushed in between %t, agent %s is silent since %s, %v; want %s", flush, agent, since, err, want)
+				}
 			}
 		}
 		must(t, p.Reset())

@@ -191,7 +191,7 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 	if err != nil {
 		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
 	}
-	return &struct{ Body Order }{orderOf(i, o)}, nil
+	return s.orderOf(i, o)
 }
 
 func (s *Server) commandError(id string, c *events.Command, err error) error {

@@ -219,16 +219,20 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
 	}
-	return &struct{ Body Order }{orderOf(i, o)}, nil
+	return s.orderOf(i, o)
 }
 
 // orderOf is the order with what its steps wait for.
-func orderOf(i *orchestrator.Instance, o *projections.Order) Order {
+func (s *Server) orderOf(i *orchestrator.Instance, o *projections.Order) (*struct{ Body Order }, error) {
 	order := OrderOf(i.Partition(o.ID), o, time.Now())
 	for n := range o.Steps {
-		order.Steps[n].Waits = waitsOf(i.Waits(o, &o.Steps[n]))
+		w, err := i.Waits(o, &o.Steps[n])
+		if err != nil {
+			return nil, s.orderError(o.ID, "read what waits of order", err)
+		}
+		order.Steps[n].Waits = waitsOf(w)
 	}
-	return order
+	return &struct{ Body Order }{order}, nil
 }
 
 type historyInput struct {

@@ -559,7 +559,7 @@ func (w *Window) free(name string, timeout time.Duration, now time.Time) (n int,
 		if w.lateAt.After(w.last) { // it is there, and far behind
 			pause = max(pause, paced)
 		}
-		if o.out > 0 && !o.last.Before(w.away) { // what was asked for before may be lost
+		if o.out > 0 && (!w.told || !o.last.IsZero()) { // what another owner asked for may be lost
 			return 0, again
 		}
 		again = w.last.Add(pause)
