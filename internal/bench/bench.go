@@ -75,6 +75,8 @@ type Options struct {
 	// lane so far behind is turned away.
 	MaxLag time.Duration
 	Logger *slog.Logger
+
+	namespace string // drawn if empty
 }
 
 // Report is what was measured. But for those of Rungs, latencies are from the
@@ -161,7 +163,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	written := &writes{}
 	kafka := slices.Concat(o.Kafka, []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.WithHooks(written)})
-	namespace := "bench-" + uuid.NewString()[:8]
+	namespace := cmp.Or(o.namespace, "bench-"+uuid.NewString()[:8])
 	topics, err := events.NewTopics(namespace)
 	if err != nil {
 		return nil, err
@@ -259,7 +261,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		served.Wait()
 		k := cluster.New(client, &topics, kafka, func(string) (int, bool) { return events.MaxBatch, false })
 		defer k.Close()
-		s, err := follow(ctx, k, &topics, &o.Shape, "bench-1", instances[0].Partition("bench-1"))
+		first := measured + "1"
+		s, err := follow(ctx, k, &topics, &o.Shape, first, instances[0].Partition(first))
 		if err != nil {
 			return nil, err
 		}

@@ -50,16 +50,17 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// The pipe writes the records that orchestrators write.
+// The pipe writes the records that orchestrators write, where they write them, whatever the
+// namespace is called.
 func TestRunPipe(t *testing.T) {
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
-		o := Options{Shape: Shape{Steps: 5, Payload: 2000}, Pipe: 2, Partitions: 3, InFlight: 16, Orders: 200, Single: 10}
+		o := Options{namespace: "bench-1e55e11e", Shape: Shape{Steps: 5, Payload: 2000}, Pipe: 2, Partitions: 3, InFlight: 16, Orders: 200, Single: 10}
 		o.Brokers, o.Kafka = b.Brokers, []kgo.Opt{kgo.ClientID("bench-test")}
 		piped, err := Run(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Pipe = 0
+		o.Pipe, o.namespace = 0, ""
 		r, err := Run(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)

@@ -142,7 +142,7 @@ func (l *ladder) rung(ctx context.Context, rate float64) (*Rung, error) {
 
 // arrive submits an order.
 func (l *ladder) arrive(ctx context.Context, p *passages, due time.Time) bool {
-	r := l.order("bench-", l.next.Add(1))
+	r := l.order(measured, l.next.Add(1))
 	if !p.begin(string(r.Key), due, time.Now()) {
 		return false
 	}
