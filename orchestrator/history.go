@@ -48,16 +48,11 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	if len(offsets) == 0 {
 		return HistoryPage{}, nil
 	}
-	leave, err := i.silences.enter(p)
+	reader, err := i.reads(ctx, p)
 	if err != nil {
 		return HistoryPage{}, err
 	}
-	defer leave()
-	reader, err := i.reader(ctx)
-	if err != nil {
-		return HistoryPage{}, err
-	}
-	defer func() { i.giveBack(reader, p, err) }()
+	defer func() { reader.end(err) }()
 	read := func(offset int64) {
 		reader.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
 		reader.AddConsumePartitions(map[string]map[int32]kgo.Offset{i.topics.Journal: {p: kgo.NewOffset().At(offset)}})
@@ -68,7 +63,7 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	more := func() bool { return len(page.Events) < len(offsets) && bytes < historyBytes }
 	read(offsets[0])
 	for more() {
-		fetches, err := i.silences.poll(ctx, p, reader)
+		fetches, err := reader.poll(ctx)
 		if err != nil {
 			return HistoryPage{}, fmt.Errorf("read the history of order %q: %w", id, err)
 		}
@@ -113,59 +108,177 @@ var ErrSilent = errors.New("nothing was heard from the journal for seconds")
 // silencePatience is for how long a history waits for a record.
 const silencePatience = 5 * time.Second
 
+// silenceMoment is for how long a history that waits for a record has one of the readers
+// that all share.
+const silenceMoment = 500 * time.Millisecond
+
 // silences are the partitions of the journal of which the last history to be read heard
-// nothing. One at a time tries each of them, and one reader is for the others.
+// nothing. These are read aside, so that the others find a reader.
 type silences struct {
-	patience time.Duration
+	moment, patience time.Duration
 
 	mu     sync.Mutex
-	of     map[int32]bool
+	slow   map[int32]bool // whoever read last heard nothing, and may not have waited long
+	of     map[int32]bool // the same, and it waited for as long as the patience: one at a time tries it
 	trying map[int32]bool
+	aside  int // readers beside those that all share
 }
 
-// enter has somebody read a partition, or fails with [ErrSilent]. The caller calls leave
-// once it is done.
-func (s *silences) enter(p int32) (leave func(), _ error) {
+func newSilences() silences {
+	return silences{
+		moment: silenceMoment, patience: silencePatience,
+		slow: make(map[int32]bool), of: make(map[int32]bool), trying: make(map[int32]bool),
+	}
+}
+
+// read is a history of a partition that is being read, on a reader of its own.
+type read struct {
+	*pageReader
+	instance       *Instance
+	partition      int32
+	tries, isAside bool // as the places that it has say
+}
+
+// reads has somebody read a partition, who calls end once that is done. It waits for its
+// turn, but for a partition that is silent, where it fails with [ErrSilent].
+func (i *Instance) reads(ctx context.Context, p int32) (*read, error) {
+	r := &read{instance: i, partition: p}
+	if err := r.enter(); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.pageReader, err = i.reader(ctx); err != nil {
+		r.leave()
+		return nil, err
+	}
+	if r.isAside {
+		i.readers <- nil
+	}
+	return r, nil
+}
+
+func (r *read) enter() error {
+	s := &r.instance.silences
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.of[p] {
-		return func() {}, nil
+	if s.of[r.partition] && s.trying[r.partition] {
+		return fmt.Errorf("%w: partition %d was silent when it was tried last, and somebody tries it now", ErrSilent, r.partition)
 	}
-	if s.trying[p] || len(s.trying) == maxReaders-1 {
-		return nil, fmt.Errorf("%w: partition %d was silent when it was tried last, and others try it or such ones now", ErrSilent, p)
+	if s.slow[r.partition] && !r.stepAside() {
+		return fmt.Errorf("%w: partition %d was slow when it was read last, and others wait for such ones", ErrSilent, r.partition)
 	}
-	s.trying[p] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.trying, p)
-	}, nil
+	if r.tries = s.of[r.partition]; r.tries {
+		s.trying[r.partition] = true
+	}
+	return nil
+}
+
+// stepAside takes a place beside those of the readers that all share, if one is free.
+func (r *read) stepAside() bool {
+	s := &r.instance.silences
+	if s.aside == maxAside {
+		return false
+	}
+	s.aside++
+	r.isAside = true
+	return true
+}
+
+func (r *read) leave() {
+	s := &r.instance.silences
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.tries {
+		delete(s.trying, r.partition)
+	}
+	if r.isAside {
+		s.aside--
+	}
 }
 
 // poll fails with [ErrSilent] if nothing comes.
-func (s *silences) poll(ctx context.Context, p int32, r *pageReader) (kgo.Fetches, error) {
-	s.mu.Lock()
-	patience := s.patience
-	s.mu.Unlock()
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	fetches := r.poll(wait)
-	err := errors.Join(fetches.Err0(), ctx.Err())
+func (r *read) poll(ctx context.Context) (kgo.Fetches, error) {
+	s := &r.instance.silences
+	for began := time.Now(); ; {
+		s.mu.Lock()
+		until := s.patience
+		s.mu.Unlock()
+		if !r.isAside {
+			until = min(until, s.moment)
+		}
+		wait, cancel := context.WithDeadline(ctx, began.Add(until))
+		fetches := r.pageReader.poll(wait)
+		over := wait.Err() != nil
+		cancel()
+		if fetches.NumRecords() > 0 {
+			s.heard(r.partition)
+			return fetches, nil
+		}
+		err := fetches.Err0()
+		if over {
+			err = r.heardNothing(ctx.Err(), time.Since(began))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *silences) heard(p int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.slow, p)
+	delete(s.of, p)
+}
+
+// heardNothing fails if the wait is over, and else goes on with it, if need be aside.
+func (r *read) heardNothing(gone error, waited time.Duration) error {
+	s := &r.instance.silences
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow[r.partition] = true
 	switch {
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		s.of[p] = true
-		err = fmt.Errorf("%w: partition %d", ErrSilent, p)
-	case fetches.NumRecords() > 0:
-		delete(s.of, p)
+	case gone != nil:
+		return gone
+	case waited >= s.patience:
+		s.of[r.partition] = true
+		return fmt.Errorf("%w: partition %d", ErrSilent, r.partition)
+	case r.isAside:
+	case r.stepAside():
+		r.instance.readers <- nil
+	default:
+		return fmt.Errorf("%w: partition %d, and others wait for such ones", ErrSilent, r.partition)
 	}
-	return fetches, err
+	return nil
+}
+
+// end gives the reader back. One that is aside is kept where there is a place without one.
+func (r *read) end(err error) {
+	r.leave()
+	if r.isAside && !r.instance.lacksReader() {
+		r.Close()
+		return
+	}
+	r.instance.giveBack(r.pageReader, r.partition, err)
+}
+
+// lacksReader takes a place that has no reader yet, if one is free.
+func (i *Instance) lacksReader() bool {
+	select {
+	case other := <-i.readers:
+		if other == nil {
+			return true
+		}
+		i.readers <- other
+	default:
+	}
+	return false
 }
 
 // maxReaders is how many histories are read at the same time. Their readers of the
 // journal are kept for the next: a new one spends most of its time on connections.
-const maxReaders = 4
+// maxAside is how many more wait for partitions that are silent.
+const maxReaders, maxAside = 4, 8
 
 // newReaders are the places of so many readers, none of which is there yet.
 func newReaders() chan *pageReader {

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,6 +129,104 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 	}
 	if len(i.silences.of) != 0 || len(i.silences.trying) != 0 {
 		t.Errorf("what answers is remembered: %v, %v", i.silences.of, i.silences.trying)
+	}
+}
+
+// Who hears nothing for a moment waits beside the readers that all share, so many at a time.
+// The next of that partition begins there, also if those before had no patience.
+func TestHistoriesThatWaitStepAside(t *testing.T) {
+	h := newTorn(t, kafka.Embedded(t))
+	h.run("i-1")
+	i := h.instance
+	must(t, i.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
+	other := h.elsewhere[0]
+	for _, id := range []string{"torn", other} {
+		h.submit(id)
+		h.started(id)
+	}
+	silence := func(moment time.Duration) {
+		i.silences.mu.Lock()
+		defer i.silences.mu.Unlock()
+		i.silences.moment, i.silences.patience = moment, time.Hour
+	}
+	// read has so many read the history of the order without a leader, until they hang up.
+	read := func(callers int) (ended chan error, hangUp func()) {
+		ctx, hangUp := context.WithCancel(t.Context())
+		ended = make(chan error, callers)
+		for range callers {
+			go func() {
+				_, err := i.History(ctx, "torn", 0, MaxHistory)
+				ended <- err
+			}()
+		}
+		return ended, hangUp
+	}
+	aside := func(want int) {
+		t.Helper()
+		oracle.Until(t, "all are aside that can be", func() error {
+			i.silences.mu.Lock()
+			defer i.silences.mu.Unlock()
+			if i.silences.aside != want {
+				return fmt.Errorf("%d are, and not %d", i.silences.aside, want)
+			}
+			return nil
+		})
+	}
+	others := func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if _, err := i.History(ctx, other, 0, MaxHistory); err != nil {
+			t.Fatalf("a history of another partition: %v", err)
+		}
+	}
+
+	heals := h.withoutLeader(h.topics.Journal, h.partition)
+	silence(time.Millisecond)
+	ended, hangUp := read(maxAside + 2)
+	for range 2 {
+		if err := <-ended; !errors.Is(err, ErrSilent) {
+			t.Errorf("one of %d: %v", maxAside+2, err)
+		}
+	}
+	aside(maxAside)
+	silence(time.Minute) // others may take as long as they take
+	others()
+	hangUp()
+	for range maxAside {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("who has hung up: %v", err)
+		}
+	}
+	aside(0)
+
+	// Of a partition that answered meanwhile nobody had the patience to wait for a moment.
+	heals()
+	must(t, func() error { _, err := i.History(t.Context(), "torn", 0, MaxHistory); return err }())
+	if len(i.silences.slow) != 0 {
+		t.Errorf("what answers is remembered: %v", i.silences.slow)
+	}
+	heals = h.withoutLeader(h.topics.Journal, h.partition)
+	silence(time.Hour)
+	ended, hangUp = read(1)
+	oracle.Until(t, "one reads", func() error {
+		if len(i.readers) == maxReaders {
+			return errors.New("nobody does")
+		}
+		return nil
+	})
+	hangUp()
+	<-ended
+	ended, hangUp = read(maxReaders)
+	aside(maxReaders)
+	others()
+	heals()
+	for range maxReaders {
+		must(t, <-ended)
+	}
+	hangUp()
+	if i.silences.aside != 0 || len(i.readers) != maxReaders {
+		t.Errorf("%d are aside, and there are %d places", i.silences.aside, len(i.readers))
 	}
 }
 

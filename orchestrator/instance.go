@@ -167,7 +167,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders(), silences: silences{patience: silencePatience, of: make(map[int32]bool), trying: make(map[int32]bool)}}
+	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders(), silences: newSilences()}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {

@@ -279,7 +279,7 @@ func (s *Server) orderError(id, doing string, err error) error {
 	case errors.Is(err, orchestrator.ErrSilent):
 		return retry(behindRetry, huma.Error503ServiceUnavailable(err.Error()+"; try again later"))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err)
+		return retry(behindRetry, huma.Error503ServiceUnavailable("Kafka did not answer in time; try again", err))
 	}
 	return s.broken(fmt.Sprintf("%s %q", doing, id), err)
 }

@@ -373,10 +373,12 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 
 // A history of a partition that answers nothing may be had later, and is nobody's fault.
 func TestAHistoryThatCannotBeReadNow(t *testing.T) {
-	err := New(Config{}).orderError("o-1", "read the history of order", fmt.Errorf("partition 1: %w", orchestrator.ErrSilent))
-	var status huma.StatusError
-	var headers huma.HeadersError
-	if !errors.As(err, &status) || status.GetStatus() != http.StatusServiceUnavailable || !errors.As(err, &headers) || headers.GetHeaders().Get("Retry-After") == "" {
-		t.Errorf("it is told: %v", err)
+	for _, why := range []error{orchestrator.ErrSilent, context.DeadlineExceeded} { // the latter where no reader was free
+		err := New(Config{}).orderError("o-1", "read the history of order", fmt.Errorf("partition 1: %w", why))
+		var status huma.StatusError
+		var headers huma.HeadersError
+		if !errors.As(err, &status) || status.GetStatus() != http.StatusServiceUnavailable || !errors.As(err, &headers) || headers.GetHeaders().Get("Retry-After") == "" {
+			t.Errorf("it is told: %v", err)
+		}
 	}
 }
