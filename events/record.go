@@ -71,6 +71,15 @@ func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 	return r
 }
 
+// Size is how many bytes of its own a record has.
+func Size(r *kgo.Record) int {
+	size := len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		size += len(h.Key) + len(h.Value)
+	}
+	return size
+}
+
 // Header returns the value of a record's last header named key, "" if it has none.
 func Header(r *kgo.Record, key string) string { return string(HeaderValue(r, key)) }
 

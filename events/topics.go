@@ -115,6 +115,15 @@ func (t *Topics) Input(topic string) (Input, bool) {
 // Requests is the queue of one agent.
 func (t *Topics) Requests(agent string) string { return t.requests.of(agent) }
 
+// Agent is whose queue a topic is, "" if it is none.
+func (t *Topics) Agent(topic string) string {
+	agent, ok := strings.CutPrefix(topic, t.Requests(""))
+	if !ok {
+		return ""
+	}
+	return agent
+}
+
 // Partitioned lists the topics that must have one and the same number of
 // partitions, because an order lives in the same partition of each.
 func (t *Topics) Partitioned() []string {

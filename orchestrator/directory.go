@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +113,7 @@ func newDirectory(client *kgo.Client, own *events.Topics, partitions int32, log 
 }
 
 // ofAgent says that topic is the queue of an agent.
-func (d *directory) ofAgent(topic string) bool { return strings.HasPrefix(topic, d.own.Requests("")) }
+func (d *directory) ofAgent(topic string) bool { return d.own.Agent(topic) != "" }
 
 // isOwn says that a lane cannot do without topic.
 func (d *directory) isOwn(topic string) bool {
@@ -428,7 +427,7 @@ func (d *directory) put(topic string, facts topicFacts) {
 		maps.DeleteFunc(d.topics, func(topic string, _ topicFacts) bool { return d.isCallers(topic) })
 	}
 	if was := d.topics[topic]; d.ofAgent(topic) {
-		agent := d.agent(topic)
+		agent := d.own.Agent(topic)
 		switch why, before := facts.absence(), was.absence(); {
 		case why != "" && before == "":
 			d.log.Warn("an agent is away: its topic cannot be written, and what it is to do waits", "agent", agent, "topic", topic, "reason", why)

@@ -91,7 +91,7 @@ func (in *intake) next(at lane.TopicPartition) []*entry {
 	line := in.lines[at]
 	n := 0
 	for size := 0; n < len(line); n++ {
-		if size += sizeOf(line[n].record); size > events.MaxBatch && n > 0 {
+		if size += events.Size(line[n].record); size > events.MaxBatch && n > 0 {
 			break
 		}
 	}
@@ -115,13 +115,4 @@ func (in *intake) write(batch []*entry) {
 		})
 	}
 	under.Wait()
-}
-
-// sizeOf is how many bytes a record has.
-func sizeOf(r *kgo.Record) int {
-	size := len(r.Key) + len(r.Value)
-	for _, h := range r.Headers {
-		size += len(h.Key) + len(h.Value)
-	}
-	return size
 }

@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
@@ -46,7 +45,7 @@ func (d *directory) invalid(topic, order string, err error) {
 		return
 	case r.rests == 0:
 		r.rests = refusingRests
-		d.log.Warn("an agent is away: its topic refuses every record, and what it is to do waits", "agent", d.agent(topic), "topic", topic, "reason", r.why)
+		d.log.Warn("an agent is away: its topic refuses every record, and what it is to do waits", "agent", d.own.Agent(topic), "topic", topic, "reason", r.why)
 	case r.tried != order: // it was on its way
 		return
 	default:
@@ -84,9 +83,6 @@ func (d *directory) Took(topic string) {
 	delete(d.refusing, topic)
 	d.refuse.Add(-1)
 	if r.rests > 0 {
-		d.log.Info("an agent is back: its topic takes records", "agent", d.agent(topic), "topic", topic)
+		d.log.Info("an agent is back: its topic takes records", "agent", d.own.Agent(topic), "topic", topic)
 	}
 }
-
-// agent is whose queue topic is.
-func (d *directory) agent(topic string) string { return strings.TrimPrefix(topic, d.own.Requests("")) }

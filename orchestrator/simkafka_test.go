@@ -244,7 +244,7 @@ func (k *simKafka) forget() {
 			kept := t.owed[:0]
 			for _, at := range t.owed {
 				// Of ids that have run out nobody looks elsewhere: that is too rare.
-				elsewhere := k.epochs < 1<<14 && at.Topic != k.topics.Journal && at.Topic != k.topics.Status && !strings.HasPrefix(at.Topic, k.topics.Requests(""))
+				elsewhere := k.epochs < 1<<14 && at.Topic != k.topics.Journal && at.Topic != k.topics.Status && k.topics.Agent(at.Topic) == ""
 				if elsewhere || !k.fault(2, "forget") {
 					kept = append(kept, at)
 					continue

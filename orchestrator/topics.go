@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -254,7 +253,7 @@ func CheckTopics(ctx context.Context, client *kgo.Client, topics *events.Topics,
 		switch have := int32(len(t.Partitions)); {
 		case !ok || errors.Is(t.Err, kerr.UnknownTopicOrPartition):
 			// A request topic is made when a workflow that needs it is registered.
-			found = append(found, Difference{s.name, "topic", "missing", "present", !strings.HasPrefix(s.name, topics.Requests(""))})
+			found = append(found, Difference{s.name, "topic", "missing", "present", topics.Agent(s.name) == ""})
 			continue
 		case t.Err != nil:
 			return nil, fmt.Errorf("look at topic %s: %w", s.name, t.Err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -112,7 +111,7 @@ func newTopicsCheck() *cobra.Command {
 		for _, d := range differences {
 			have, _ := strconv.Atoi(d.Have)
 			want, _ := strconv.Atoi(d.Want)
-			if d.What == "partitions" && have < want && strings.HasPrefix(d.Topic, topics.Requests("")) {
+			if d.What == "partitions" && have < want && topics.Agent(d.Topic) != "" {
 				cmd.PrintErrf("%s has too few partitions, so its agent is away until it has more: kafka-topics.sh --alter --topic %s --partitions %d\n", d.Topic, d.Topic, want)
 			}
 		}

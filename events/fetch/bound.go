@@ -131,11 +131,7 @@ func (b *Bound) OnFetchRecordUnbuffered(r *kgo.Record, _ bool) {
 		b.add(a, -a.bytes)
 		return
 	}
-	size := int64(recordCost + len(r.Key) + len(r.Value))
-	for _, h := range r.Headers {
-		size += int64(len(h.Key) + len(h.Value))
-	}
-	b.add(a, -min(size, a.bytes))
+	b.add(a, -min(int64(recordCost+events.Size(r)), a.bytes))
 }
 
 // OnBrokerRead implements [kgo.HookBrokerRead]: kgo fetches from a broker once nothing is

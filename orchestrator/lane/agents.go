@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -282,7 +281,7 @@ func crowded(w *window.Window) bool {
 // tellSilence has the journal say that an agent fell silent, or is silent no more: whoever
 // takes the partition over does not find it out anew.
 func (l *Lane) tellSilence(topic string, w *window.Window) {
-	agent, silent := strings.TrimPrefix(topic, l.topics.Requests("")), w.Away() || w.Silent()
+	agent, silent := l.topics.Agent(topic), w.Away() || w.Silent()
 	if silent == l.agents.silent[agent] || l.format < events.SilenceFormat {
 		return
 	}
@@ -351,7 +350,8 @@ func (l *Lane) inherit() error {
 		if o == nil {
 			continue
 		}
-		decide.UnderWay(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at decide.Attempt) {
+		flow := l.world.Workflow(o.Workflow, o.Version)
+		decide.UnderWay(l.topics, flow, o, func(at decide.Attempt) {
 			if asked, _ := a.asked(attemptOf(o, &at), &at); asked.Before(a.began) {
 				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
 			}
@@ -359,7 +359,7 @@ func (l *Lane) inherit() error {
 		if o.Hold != nil || len(a.silent) == 0 {
 			continue
 		}
-		decide.Resting(l.topics, l.world.Workflow(o.Workflow, o.Version), o, func(at decide.Attempt) {
+		decide.Resting(l.topics, flow, o, func(at decide.Attempt) {
 			if w := a.window(l, at.Topic); w.Away() {
 				a.rests(step{o.ID, o.Steps[at.Place].Name}, w)
 			}

@@ -2,7 +2,6 @@ package lane
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -66,7 +65,7 @@ func (l *Lane) show() {
 		if s := l.silences.of[topic]; s != nil && s.raised {
 			a.SilentSince = s.since.wall
 		}
-		all[strings.TrimPrefix(topic, l.topics.Requests(""))] = a
+		all[l.topics.Agent(topic)] = a
 	}
 	l.shown.Store(&all)
 	callers := make(map[string]Caller, len(l.courier.targets))

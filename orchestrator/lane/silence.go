@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -52,7 +51,7 @@ func (l *Lane) answers(topic string, late bool) {
 	case late:
 		s.late = l.time.Wall()
 	default:
-		l.ends(strings.TrimPrefix(topic, l.topics.Requests("")), s, "it answered")
+		l.ends(l.topics.Agent(topic), s, "it answered")
 		s.since, s.late = l.reading(), time.Time{}
 	}
 }
@@ -85,7 +84,7 @@ func (l *Lane) listen() {
 			w.Forget(now.wall) // else what is held keeps others from being alone
 		}
 		waiting, timeout := l.waiting(topic)
-		agent := strings.TrimPrefix(topic, l.topics.Requests(""))
+		agent := l.topics.Agent(topic)
 		s := all.of[topic]
 		if s == nil {
 			if waiting == 0 && !l.agents.silent[agent] {

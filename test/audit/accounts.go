@@ -207,8 +207,8 @@ func (s *settlement) input(r *kgo.Record) {
 	if l.batch {
 		s.PutAside++
 		delete(s.letters, at)
-		if sizeOf(r) < events.MaxDecompressed {
-			s.report("%s was put aside unread, and it has %d bytes", at, sizeOf(r))
+		if events.Size(r) < events.MaxDecompressed {
+			s.report("%s was put aside unread, and it has %d bytes", at, events.Size(r))
 		}
 		return
 	}
@@ -219,8 +219,8 @@ func (s *settlement) input(r *kgo.Record) {
 		if other := l.other(fingerprintOf(r)); other != "" {
 			s.report("%s was put aside with %s", at, other)
 		}
-		if l.part && sizeOf(r) < events.MaxValue {
-			s.report("%s was put aside in part, and it has %d bytes", at, sizeOf(r))
+		if l.part && events.Size(r) < events.MaxValue {
+			s.report("%s was put aside in part, and it has %d bytes", at, events.Size(r))
 		}
 	}
 	strange := m.order != "" && s.Partition(m.order) != r.Partition
@@ -229,7 +229,7 @@ func (s *settlement) input(r *kgo.Record) {
 		s.Forwarded++
 		s.leaves(at, fingerprintOf(r), len(r.Key) == 0)
 	case strange:
-		if !strings.HasPrefix(l.reason, "it is in the wrong partition, and cannot be forwarded: ") || sizeOf(r) < events.MaxValue {
+		if !strings.HasPrefix(l.reason, "it is in the wrong partition, and cannot be forwarded: ") || events.Size(r) < events.MaxValue {
 			s.report("%s belongs to partition %d, and was put aside: %s", at, s.Partition(m.order), l.reason)
 		}
 	case m.unreadable != "" && !aside:

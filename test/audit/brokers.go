@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -58,7 +57,7 @@ func (n *namespace) partition(topic, key string) int32 {
 func (n *namespace) requestTopics() []string {
 	var all []string
 	for name := range n.partitions {
-		if strings.HasPrefix(name, n.topics.Requests("")) {
+		if n.topics.Agent(name) != "" {
 			all = append(all, name)
 		}
 	}

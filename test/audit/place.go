@@ -103,15 +103,6 @@ func before(r *kgo.Record, added int) fingerprint {
 	return f
 }
 
-// sizeOf is what a record takes, roughly.
-func sizeOf(r *kgo.Record) int {
-	size := len(r.Key) + len(r.Value)
-	for _, h := range r.Headers {
-		size += len(h.Key) + len(h.Value)
-	}
-	return size
-}
-
 // letter is what is known of a dead letter.
 type letter struct {
 	fingerprint
