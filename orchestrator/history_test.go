@@ -216,7 +216,9 @@ func TestHistoriesThatWaitStepAside(t *testing.T) {
 		return nil
 	})
 	hangUp()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("who has hung up: %v", err)
+	}
 	ended, hangUp = read(maxReaders)
 	aside(maxReaders)
 	others()
