@@ -108,18 +108,17 @@ var ErrSilent = errors.New("nothing was heard from the journal for seconds")
 // silencePatience is for how long a history waits for a record.
 const silencePatience = 5 * time.Second
 
-// silenceMoment is for how long a history that waits for a record has one of the readers
-// that all share.
+// silenceMoment is after how long a history that waits for a record goes on aside.
 const silenceMoment = 500 * time.Millisecond
 
 // silences are the partitions of the journal of which the last history to be read heard
-// nothing. These are read aside, so that the others find a reader.
+// nothing. These are read aside, as far as there is room, so that the others find a reader.
 type silences struct {
 	moment, patience time.Duration
 
 	mu     sync.Mutex
-	slow   map[int32]bool // whoever read last heard nothing, and may not have waited long
-	of     map[int32]bool // the same, and it waited for as long as the patience: one at a time tries it
+	slow   map[int32]time.Time // since when nothing was heard of it, though somebody waited for a moment
+	of     map[int32]bool      // those that are slow for as long as the patience: one at a time tries each
 	trying map[int32]bool
 	aside  int // readers beside those that all share
 }
@@ -127,7 +126,7 @@ type silences struct {
 func newSilences() silences {
 	return silences{
 		moment: silenceMoment, patience: silencePatience,
-		slow: make(map[int32]bool), of: make(map[int32]bool), trying: make(map[int32]bool),
+		slow: make(map[int32]time.Time), of: make(map[int32]bool), trying: make(map[int32]bool),
 	}
 }
 
@@ -141,18 +140,19 @@ type read struct {
 
 // reads has somebody read a partition, who calls end once that is done. It waits for its
 // turn, but for a partition that is silent, where it fails with [ErrSilent].
-func (i *Instance) reads(ctx context.Context, p int32) (*read, error) {
+func (i *Instance) reads(ctx context.Context, p int32) (_ *read, err error) {
 	r := &read{instance: i, partition: p}
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	var err error
-	if r.pageReader, err = i.reader(ctx); err != nil {
+	if r.isAside {
+		r.pageReader, err = i.newReader()
+	} else {
+		r.pageReader, err = i.reader(ctx)
+	}
+	if err != nil {
 		r.leave()
 		return nil, err
-	}
-	if r.isAside {
-		i.readers <- nil
 	}
 	return r, nil
 }
@@ -161,13 +161,14 @@ func (r *read) enter() error {
 	s := &r.instance.silences
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[r.partition] && s.trying[r.partition] {
+	silent := s.of[r.partition]
+	if silent && s.trying[r.partition] {
 		return fmt.Errorf("%w: partition %d was silent when it was tried last, and somebody tries it now", ErrSilent, r.partition)
 	}
-	if s.slow[r.partition] && !r.stepAside() {
-		return fmt.Errorf("%w: partition %d was slow when it was read last, and others wait for such ones", ErrSilent, r.partition)
+	if !s.slow[r.partition].IsZero() && !r.stepAside() && silent {
+		return fmt.Errorf("%w: partition %d was silent when it was tried last, and others try such ones now", ErrSilent, r.partition)
 	}
-	if r.tries = s.of[r.partition]; r.tries {
+	if r.tries = silent; silent {
 		s.trying[r.partition] = true
 	}
 	return nil
@@ -201,12 +202,12 @@ func (r *read) poll(ctx context.Context) (kgo.Fetches, error) {
 	s := &r.instance.silences
 	for began := time.Now(); ; {
 		s.mu.Lock()
-		until := s.patience
+		until, soon := began.Add(s.patience), time.Now().Add(s.moment)
 		s.mu.Unlock()
-		if !r.isAside {
-			until = min(until, s.moment)
+		if soon.Before(until) {
+			until = soon
 		}
-		wait, cancel := context.WithDeadline(ctx, began.Add(until))
+		wait, cancel := context.WithDeadline(ctx, until)
 		fetches := r.pageReader.poll(wait)
 		over := wait.Err() != nil
 		cancel()
@@ -231,31 +232,33 @@ func (s *silences) heard(p int32) {
 	delete(s.of, p)
 }
 
-// heardNothing fails if the wait is over, and else goes on with it, if need be aside.
+// heardNothing fails if the wait is over, and else goes on with it, aside if there is room.
+// Who hangs up within a moment says nothing of the partition.
 func (r *read) heardNothing(gone error, waited time.Duration) error {
-	s := &r.instance.silences
+	s, p := &r.instance.silences, r.partition
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slow[r.partition] = true
+	if waited >= min(s.moment, s.patience) {
+		if s.slow[p].IsZero() {
+			s.slow[p] = time.Now().Add(-waited)
+		}
+		s.of[p] = s.of[p] || time.Since(s.slow[p]) >= s.patience
+	}
 	switch {
 	case gone != nil:
 		return gone
 	case waited >= s.patience:
-		s.of[r.partition] = true
-		return fmt.Errorf("%w: partition %d", ErrSilent, r.partition)
-	case r.isAside:
-	case r.stepAside():
+		return fmt.Errorf("%w: partition %d", ErrSilent, p)
+	case !r.isAside && r.stepAside():
 		r.instance.readers <- nil
-	default:
-		return fmt.Errorf("%w: partition %d, and others wait for such ones", ErrSilent, r.partition)
 	}
 	return nil
 }
 
 // end gives the reader back. One that is aside is kept where there is a place without one.
 func (r *read) end(err error) {
-	r.leave()
-	if r.isAside && !r.instance.lacksReader() {
+	defer r.leave()
+	if r.isAside && (failed(err) || !r.instance.lacksReader()) {
 		r.Close()
 		return
 	}
@@ -275,9 +278,13 @@ func (i *Instance) lacksReader() bool {
 	return false
 }
 
+// failed says that a reader may be the reason: not where nothing came, since where Kafka is
+// slow the next finds it connected.
+func failed(err error) bool { return err != nil && !errors.Is(err, ErrSilent) }
+
 // maxReaders is how many histories are read at the same time. Their readers of the
 // journal are kept for the next: a new one spends most of its time on connections.
-// maxAside is how many more wait for partitions that are silent.
+// maxAside is how many more wait for partitions that are slow.
 const maxReaders, maxAside = 4, 8
 
 // newReaders are the places of so many readers, none of which is there yet.
@@ -297,28 +304,33 @@ func (i *Instance) reader(ctx context.Context) (r *pageReader, err error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for a reader of the journal: %w", ctx.Err())
 	}
-	if r != nil {
-		return r, nil
+	if r == nil {
+		if r, err = i.newReader(); err != nil {
+			i.readers <- nil
+		}
 	}
+	return r, err
+}
+
+func (i *Instance) newReader() (r *pageReader, err error) {
 	r = new(pageReader)
 	if r.Client, err = r.fetched.NewClient(append(i.kafka[:len(i.kafka):len(i.kafka)],
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.MetadataMinAge(cluster.MetadataMinAge),
 	)...); err != nil {
-		i.readers <- nil
 		return nil, fmt.Errorf("reader of the journal: %w", err)
 	}
 	return r, nil
 }
 
-// giveBack takes a reader back that has read partition p, and keeps it if all
-// went well, or it heard nothing: where Kafka is slow the next finds it connected.
+// giveBack takes a reader back that has read partition p, and keeps it unless it failed.
 func (i *Instance) giveBack(r *pageReader, p int32, err error) {
-	r.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
-	if err != nil && !errors.Is(err, ErrSilent) {
+	if failed(err) {
+		i.readers <- nil // closing may take a moment
 		r.Close()
-		r = nil
+		return
 	}
+	r.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
 	i.readers <- r
 }

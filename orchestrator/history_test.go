@@ -132,8 +132,9 @@ func TestHistoriesOfASilentPartition(t *testing.T) {
 	}
 }
 
-// Who hears nothing for a moment waits beside the readers that all share, so many at a time.
-// The next of that partition begins there, also if those before had no patience.
+// Who hears nothing for a moment waits beside the readers that all share, as far as there is
+// room. The next of that partition begins there, also if those before had no patience; of who
+// hangs up at once nobody learns anything.
 func TestHistoriesThatWaitStepAside(t *testing.T) {
 	h := newTorn(t, kafka.Embedded(t))
 	h.run("i-1")
@@ -183,35 +184,29 @@ func TestHistoriesThatWaitStepAside(t *testing.T) {
 
 	heals := h.withoutLeader(h.topics.Journal, h.partition)
 	silence(time.Millisecond)
-	ended, hangUp := read(maxAside + 2)
-	for range 2 {
-		if err := <-ended; !errors.Is(err, ErrSilent) {
-			t.Errorf("one of %d: %v", maxAside+2, err)
-		}
-	}
+	const callers = maxAside + maxReaders - 1
+	ended, hangUp := read(callers)
 	aside(maxAside)
-	silence(time.Minute) // others may take as long as they take
-	others()
+	others() // on the last place
 	hangUp()
-	for range maxAside {
+	for range callers {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("who has hung up: %v", err)
 		}
 	}
 	aside(0)
 
-	// Of a partition that answered meanwhile nobody had the patience to wait for a moment.
-	heals()
-	must(t, func() error { _, err := i.History(t.Context(), "torn", 0, MaxHistory); return err }())
-	if len(i.silences.slow) != 0 {
-		t.Errorf("what answers is remembered: %v", i.silences.slow)
+	if i.silences.slow[h.partition].IsZero() {
+		t.Error("nobody learned that the partition is slow")
 	}
-	heals = h.withoutLeader(h.topics.Journal, h.partition)
-	silence(time.Hour)
+	// It is silent once nothing was heard for as long as one would wait, whoever waited.
+	i.silences.slow[h.partition] = time.Now().Add(-2 * time.Hour)
 	ended, hangUp = read(1)
-	oracle.Until(t, "one reads", func() error {
-		if len(i.readers) == maxReaders {
-			return errors.New("nobody does")
+	oracle.Until(t, "it counts as silent", func() error {
+		i.silences.mu.Lock()
+		defer i.silences.mu.Unlock()
+		if !i.silences.of[h.partition] {
+			return errors.New("it does not")
 		}
 		return nil
 	})
@@ -219,6 +214,8 @@ func TestHistoriesThatWaitStepAside(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("who has hung up: %v", err)
 	}
+	i.silences.of[h.partition] = false
+	silence(time.Hour)
 	ended, hangUp = read(maxReaders)
 	aside(maxReaders)
 	others()
@@ -227,6 +224,16 @@ func TestHistoriesThatWaitStepAside(t *testing.T) {
 		must(t, <-ended)
 	}
 	hangUp()
+	if len(i.silences.slow) != 0 {
+		t.Errorf("what answers is remembered: %v", i.silences.slow)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		if _, err := i.History(gone, other, 0, MaxHistory); !errors.Is(err, context.Canceled) || len(i.silences.slow) != 0 {
+			t.Errorf("who is gone at once: %v, and slow are %v", err, i.silences.slow)
+		}
+	}
 	if i.silences.aside != 0 || len(i.readers) != maxReaders {
 		t.Errorf("%d are aside, and there are %d places", i.silences.aside, len(i.readers))
 	}
