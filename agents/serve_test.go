@@ -587,6 +587,7 @@ func TestRepliesWaitForTheBroker(t *testing.T) {
 		const all = 40
 		k := newKafka(t, 8)
 		way := &cutWay{refused: make(chan struct{}, 1000)}
+		cut := sync.OnceFunc(way.cut) // not again once it is mended, by who comes late
 		config := k.config()
 		config.Concurrency = all
 		config.KafkaOptions = append(config.KafkaOptions, kgo.Dialer(way.dial))
@@ -597,7 +598,7 @@ func TestRepliesWaitForTheBroker(t *testing.T) {
 			if _, again := first.LoadOrStore(req.Order, true); !again && req.Order != "o" {
 				asked.Done()
 				asked.Wait()
-				way.cut()
+				cut()
 			}
 			return receipt{}, nil
 		})})
