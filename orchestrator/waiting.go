@@ -72,18 +72,13 @@ func (i *Instance) Callers() map[string]lane.Caller {
 }
 
 // Agents are those of which the lanes of this instance have asked something, by name, each
-// with the sums over the partitions; probed if one of them says so, and silent since the
-// first.
+// of all partitions together ([lane.Agent.Add]).
 func (i *Instance) Agents() map[string]lane.Agent {
 	sums := make(map[string]lane.Agent)
 	for _, l := range i.members.lanes() {
 		for name, a := range l.Agents() {
 			sum := sums[name]
-			sum.Waiting, sum.UnderWay, sum.Window = sum.Waiting+a.Waiting, sum.UnderWay+a.UnderWay, sum.Window+a.Window
-			sum.Probed = sum.Probed || a.Probed
-			if sum.SilentSince.IsZero() || !a.SilentSince.IsZero() && a.SilentSince.Before(sum.SilentSince) {
-				sum.SilentSince = a.SilentSince
-			}
+			sum.Add(a)
 			sums[name] = sum
 		}
 	}

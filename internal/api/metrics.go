@@ -65,9 +65,7 @@ func (callers callerGauges) Collect(to chan<- prometheus.Metric) {
 		if c.Failing {
 			failing++
 		}
-		if !c.Since.IsZero() {
-			oldest = max(oldest, time.Since(c.Since).Seconds())
-		}
+		oldest = max(oldest, secondsSince(c.Since))
 	}
 	for desc, value := range map[*prometheus.Desc]float64{callersOwed: float64(owed), callersFailing: float64(failing), callersOldest: oldest} {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
@@ -79,6 +77,7 @@ type agentGauges func() map[string]lane.Agent
 
 var (
 	agentWaiting  = ofAgent("waybill_agent_waiting", "Steps and undos that wait until the agent can be asked.")
+	agentOldest   = ofAgent("waybill_agent_waiting_seconds", "Seconds since that could have begun which waits longest until the agent can be asked, 0 if nothing waits.")
 	agentUnderWay = ofAgent("waybill_agent_under_way", "Requests that are with the agent.")
 	agentWindow   = ofAgent("waybill_agent_window", "Requests that may queue at the agent; 0 while it gives no sign and is only probed, none while nothing waits and nothing is under way.")
 	agentSilent   = ofAgent("waybill_agent_silent_seconds", "Seconds for which the agent has answered nothing in time, once an operator was called for that, else 0; the longest.")
@@ -90,7 +89,7 @@ func ofAgent(name, help string) *prometheus.Desc {
 
 // Describe implements [prometheus.Collector].
 func (agentGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{agentWaiting, agentUnderWay, agentWindow, agentSilent} {
+	for _, desc := range []*prometheus.Desc{agentWaiting, agentOldest, agentUnderWay, agentWindow, agentSilent} {
 		to <- desc
 	}
 }
@@ -102,16 +101,21 @@ func (agents agentGauges) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, name)
 		}
 		gauge(agentWaiting, float64(agent.Waiting))
+		gauge(agentOldest, secondsSince(agent.WaitingSince))
 		gauge(agentUnderWay, float64(agent.UnderWay))
 		if agent.Waiting+agent.UnderWay > 0 {
 			gauge(agentWindow, agent.Window)
 		}
-		silent := 0.0
-		if !agent.SilentSince.IsZero() {
-			silent = max(0, time.Since(agent.SilentSince).Seconds())
-		}
-		gauge(agentSilent, silent)
+		gauge(agentSilent, secondsSince(agent.SilentSince))
 	}
+}
+
+// secondsSince is 0 for a time that is not there, or is still to come.
+func secondsSince(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(t).Seconds())
 }
 
 // gauge is 0 while there is no instance to ask.

@@ -20,7 +20,7 @@ import (
 func TestTheSilenceOfAgentsIsMeasured(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(agentGauges(func() map[string]lane.Agent {
-		return map[string]lane.Agent{"phone": {Waiting: 3, SilentSince: time.Now().Add(-90 * time.Second)}, "post": {UnderWay: 1}}
+		return map[string]lane.Agent{"phone": {Waiting: 3, WaitingSince: time.Now().Add(-100 * time.Second), SilentSince: time.Now().Add(-90 * time.Second)}, "post": {UnderWay: 1}}
 	}))
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -34,6 +34,9 @@ func TestTheSilenceOfAgentsIsMeasured(t *testing.T) {
 	}
 	if seconds, err := strconv.ParseFloat(silent[1], 64); err != nil || seconds < 90 {
 		t.Errorf("one is silent for %s s, %v", silent[1], err)
+	}
+	if !regexp.MustCompile(`waybill_agent_waiting_seconds\{agent="phone"\} 1\d\d`).MatchString(said) || !strings.Contains(said, "waybill_agent_waiting_seconds{agent=\"post\"} 0\n") {
+		t.Errorf("since when what waits longest does: %s", said)
 	}
 }
 

@@ -67,6 +67,8 @@ type Ask struct {
 	Priority         events.Priority // of its order
 	// Attempts is how many its retry policy allows.
 	Attempts int
+	// Since is from when on it could have begun, if it waits.
+	Since time.Time
 	// Until is when it has waited for as long as its workflow says; zero is for ever.
 	Until time.Time
 }
@@ -76,8 +78,9 @@ func (t task) ask(topics *events.Topics) Ask {
 	if t.undo {
 		a.Operation = t.def.Undo
 	}
-	if due := t.work().Due; t.def.Queue > 0 && !due.IsZero() && !t.undo { // what was done is undone whenever that is
-		a.Until = due.Add(t.def.Queue)
+	a.Since = t.work().Due
+	if t.def.Queue > 0 && !a.Since.IsZero() && !t.undo { // what was done is undone whenever that is
+		a.Until = a.Since.Add(t.def.Queue)
 	}
 	return a
 }

@@ -99,6 +99,29 @@ func (q *line) len() int {
 	return q.waiting
 }
 
+// since is from when on what waits longest could have begun; zero if nothing waits.
+func (q *line) since() (first time.Time) {
+	if q == nil {
+		return first
+	}
+	for _, of := range q.operations {
+		for _, waiting := range of {
+			if len(waiting) > 0 {
+				first = earlier(first, waiting[0].ask.Since)
+			}
+		}
+	}
+	return first
+}
+
+// earlier is the first of two times, of which zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // kept is how many of a kind wait.
 func (q *line) kept(k kind) int {
 	if q == nil || q.operations[k.operation] == nil {

@@ -10,6 +10,9 @@ type Agent struct {
 	// Waiting is how many steps wait for it, as far as the lane keeps them, and UnderWay how
 	// many requests are with it.
 	Waiting, UnderWay int
+	// WaitingSince is from when on that could have begun which waits longest; zero if nothing
+	// waits.
+	WaitingSince time.Time
 	// Window is how many of the lane's requests may queue there; less than 1 if each is
 	// followed by a pause, and 0 while nothing waits and nothing is under way.
 	Window float64
@@ -17,6 +20,14 @@ type Agent struct {
 	Probed bool
 	// SilentSince is since when it has answered nothing, if an operator was called for that.
 	SilentSince time.Time
+}
+
+// Add adds what another lane shows of the same agent: probed if one of them says so, and
+// waiting and silent since the first.
+func (a *Agent) Add(other Agent) {
+	a.Waiting, a.UnderWay, a.Window = a.Waiting+other.Waiting, a.UnderWay+other.UnderWay, a.Window+other.Window
+	a.WaitingSince, a.SilentSince = earlier(a.WaitingSince, other.WaitingSince), earlier(a.SilentSince, other.SilentSince)
+	a.Probed = a.Probed || other.Probed
 }
 
 // Agents are those of which the lane has asked something since it took over, by name, as
@@ -51,7 +62,7 @@ func (l *Lane) Callers() map[string]Caller {
 func (l *Lane) show() {
 	all := make(map[string]Agent, len(l.agents.windows))
 	for topic, w := range l.agents.windows {
-		a := Agent{Waiting: l.away.topics[topic].len(), UnderWay: w.Out()}
+		a := Agent{Waiting: l.away.topics[topic].len(), WaitingSince: l.away.topics[topic].since(), UnderWay: w.Out()}
 		switch {
 		case a.Waiting+a.UnderWay == 0:
 		case w.Away():

@@ -36,8 +36,12 @@ func TestPlacesInALine(t *testing.T) {
 	if n, found := q.Before("o-x", "call"); found {
 		t.Errorf("before what does not wait are %d", n)
 	}
+	began := q.now
 	q.now = q.now.Add(time.Second)
 	q.listen()
+	if a := q.Agents()["phone"]; !a.WaitingSince.Equal(began) {
+		t.Errorf("waits since %s, and not %s", a.WaitingSince, began)
+	}
 	if a := q.Agents()["phone"]; a.Waiting != 6 || a.UnderWay != 0 || a.Window <= 0 || !a.SilentSince.IsZero() {
 		t.Errorf("it stands so with the agent: %+v", a)
 	}
@@ -50,7 +54,7 @@ func TestPlacesInALine(t *testing.T) {
 	q.wrote(t)
 	q.now = q.now.Add(time.Second)
 	q.listen()
-	if a := q.Agents()["phone"]; a.Waiting != 0 || a.UnderWay != 6 {
+	if a := q.Agents()["phone"]; a.Waiting != 0 || !a.WaitingSince.IsZero() || a.UnderWay != 6 {
 		t.Errorf("once it is there: %+v", a)
 	}
 	if n, found := q.Before(ids[0], "call"); found {
