@@ -259,7 +259,7 @@ func (r *read) heardNothing(gone error, waited time.Duration) error {
 func (r *read) end(err error) {
 	defer r.leave()
 	if r.isAside && (failed(err) || !r.instance.lacksReader()) {
-		r.Close()
+		r.instance.closeReader(r.pageReader, r.partition)
 		return
 	}
 	r.instance.giveBack(r.pageReader, r.partition, err)
@@ -328,9 +328,19 @@ func (i *Instance) newReader() (r *pageReader, err error) {
 func (i *Instance) giveBack(r *pageReader, p int32, err error) {
 	if failed(err) {
 		i.readers <- nil // closing may take a moment
-		r.Close()
+		i.closeReader(r, p)
 		return
 	}
-	r.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+	i.stopReader(r, p)
 	i.readers <- r
+}
+
+func (i *Instance) stopReader(r *pageReader, p int32) {
+	r.RemoveConsumePartitions(map[string][]int32{i.topics.Journal: {p}})
+}
+
+// closeReader closes a reader that does not fetch: kgo does not expect that one does.
+func (i *Instance) closeReader(r *pageReader, p int32) {
+	i.stopReader(r, p)
+	r.Close()
 }
