@@ -99,7 +99,7 @@ func (l *Lane) room(ask *decide.Ask) bool {
 // instance.
 func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool {
 	w := l.agents.window(l, ask.Topic)
-	if !w.Excuses(ask.Operation, ask.Timeout, attempt, ask.Attempts) {
+	if !w.Excuses(ask.Operation, ask.Timeout, attempt, ask.Attempts, l.time.Wall()) {
 		return false
 	}
 	others := w.Wanted()

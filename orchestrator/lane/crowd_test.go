@@ -100,6 +100,26 @@ func TestAnAgentThatIsAlwaysLate(t *testing.T) {
 	}
 }
 
+// V3: where an agent answers other lanes in time, who is late here was overtaken, and is asked for
+// again more often before that counts; but not for ever.
+func TestWhoIsOvertakenIsAskedAgain(t *testing.T) {
+	const outrun = 20
+	a := newAsking(t, 2)
+	other := window.New(1, 0, 0, a.cfg.Signs.Of(a.topics.Requests("phone")))
+	ids := a.submit(20, "")
+	for range 24 * 3600 / 20 {
+		other.Asked("call", time.Minute, a.now, a.now)
+		other.Answered("call", time.Minute, true, a.now, a.now, a.now, a.now)
+		a.seconds(20, 7*time.Second, 1)
+	}
+	for _, id := range ids {
+		o := a.order(id)
+		if s := &o.Steps[0]; o.State != projections.Error || s.Attempt <= outrun || s.Attempt > outrun+3 {
+			t.Errorf("order %s is %s after %d attempts", id, o.State, s.Attempt)
+		}
+	}
+}
+
 // V3: an order that is alone with an agent that is away uses up its attempts, also if
 // several of its steps ask it.
 func TestAloneWithSeveralSteps(t *testing.T) {

@@ -187,7 +187,7 @@ func (m *model) expire(s *modelStep, asked time.Time) {
 	m.expired++
 	s.asked = time.Time{}
 	l := m.lanes[s.lane]
-	if s.attempt++; !l.window.Excuses(s.operation, s.timeout, s.attempt, attempts) || l.window.Wanted() == 1 { // else it does not count
+	if s.attempt++; !l.window.Excuses(s.operation, s.timeout, s.attempt, attempts, m.now) || l.window.Wanted() == 1 { // else it does not count
 		s.tried++
 	}
 	l.window.Expired(s.operation, s.timeout, asked, m.now)
@@ -487,7 +487,7 @@ func TestASlowAgent(t *testing.T) {
 		m.run(640, 2*time.Hour)
 		took, needs := m.last.Sub(m.began), 640*time.Second/2
 		t.Logf("%d done, %d failed, %d expired, %d late, in %s of %s", m.done, m.failed, m.expired, m.late, took, needs)
-		if m.failed > lanes/8 || m.done+m.failed != 640 || took > 2*needs && skips || took > 7*needs/2 {
+		if m.done != 640 || took > 2*needs && skips || took > 7*needs/2 {
 			t.Errorf("%d of 640 are done, %d failed, in %s of %s", m.done, m.failed, took, needs)
 		}
 	})

@@ -46,8 +46,9 @@ const (
 	emptyEvery, emptyLongest, emptyPart, emptyAfter, probing = 5 * time.Minute, time.Minute, 20, 1.2, 500 * time.Millisecond
 	// lateLeast and lateLongest bound how long after a late answer others may follow.
 	lateLeast, lateLongest = 10 * time.Second, 2 * time.Minute
-	// excused is how many attempts of a step an agent may answer too late.
-	excused = 5
+	// excused is how many attempts of a step an agent may answer too late, and outrun how many
+	// while it answers others in time.
+	excused, outrun = 5, 20
 	// keeps is how many answers are kept to tell how long an operation takes.
 	keeps = 100
 	// idlesAfter is how long a rate is kept that is not needed.
@@ -494,11 +495,16 @@ func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 // Excuses says that an attempt which expires says nothing of what was asked for: the agent
 // answers nothing in time, or nothing to any lane, or is asked for so little that others must
 // ask it for more than it takes. Once it answers too late, that is so for the first few
-// attempts only: either it has a queue, which is asked for less, or its work takes too long.
+// attempts only: either it has a queue, which is asked for less, or its work takes too long. For
+// more of them if it answered any lane in time of late: then others were quicker.
 // Of a retry policy of one attempt only the first holds: its work may not be done twice.
-func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int) bool {
+func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int, now time.Time) bool {
+	most := excused
+	if w.sign.InTime(now) {
+		most = outrun
+	}
 	switch {
-	case attempt > excused:
+	case attempt > most:
 		return w.Away() && !w.heard && !w.heardBefore
 	case w.Away() || w.Silent():
 		return true
