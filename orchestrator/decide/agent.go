@@ -193,15 +193,15 @@ func discard(env *Env, work *projections.Work, r *events.Reply, written time.Tim
 }
 
 // expire says that nobody answered in time. That is no attempt of the retry policy's where
-// others wait for the agent, and it gives no sign: it would use up those of one after the
-// other.
+// others wait for the agent, and it gives no sign, or has more to do than it takes: it would use up
+// those of one after the other.
 func (agent) expire(env *Env, t task) events.Event {
 	e := events.Event{Type: t.expired, Error: &events.Error{
 		Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, t.work().CompleteBy)),
 	}}
 	if env.Format >= events.UncountedFormat && env.Excuses != nil && t.def != nil {
 		ask := t.ask(env.Topics)
-		e.Uncounted = env.Excuses(t.order, &ask, t.work().Attempt)
+		e.Uncounted = env.Excuses(t.order, &ask, t.work())
 	}
 	return e
 }

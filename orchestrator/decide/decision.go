@@ -44,8 +44,9 @@ type Env struct {
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
 	// Excuses says that an attempt of an order which expires uses up none of its retry
-	// policy: its agent gives no sign, and other orders wait for it. Nil says so of none.
-	Excuses func(o *projections.Order, ask *Ask, attempt int) bool
+	// policy: its agent gives no sign, or has more to do than it takes, and other orders wait for it. Nil
+	// says so of none.
+	Excuses func(o *projections.Order, ask *Ask, at *projections.Work) bool
 	// Format is the partition's: what is new in a later one is not decided.
 	Format int
 	// Full says that the batch has as much as it should: what waits is not

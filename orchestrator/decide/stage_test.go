@@ -135,7 +135,7 @@ func (s *stage) env(order string) *Env {
 			return s.flows.Find(name, version)
 		},
 		Away:    func(_, topic string, _ int) string { return s.away[topic].why },
-		Excuses: func(_ *projections.Order, ask *Ask, _ int) bool { return s.silent[ask.Topic] },
+		Excuses: func(_ *projections.Order, ask *Ask, _ *projections.Work) bool { return s.silent[ask.Topic] },
 		Refuses: func(topic string, size int) string {
 			if s.brittle && topic == s.topics.Journal && s.hasPill(size) {
 				panic("poison-pill")

@@ -95,11 +95,12 @@ func (l *Lane) room(ask *decide.Ask) bool {
 }
 
 // excuses says whether an attempt of an order that expires uses up none of its retry
-// policy: its agent gives no sign, and other orders wait for it, in whichever lane of the
-// instance.
-func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, attempt int) bool {
+// policy: its agent gives no sign, or has more to do than it takes, and other orders wait for it, in
+// whichever lane of the instance.
+func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, at *projections.Work) bool {
 	w := l.agents.window(l, ask.Topic)
-	if !w.Excuses(ask.Operation, ask.Timeout, attempt, ask.Attempts, l.time.Wall()) {
+	asked := at.CompleteBy.Add(-ask.Timeout) // too early where the order's deadline cut its timeout: then it may count
+	if !w.Excuses(ask.Operation, ask.Timeout, asked, at.Attempt, ask.Attempts, l.time.Wall()) {
 		return false
 	}
 	others := w.Wanted()

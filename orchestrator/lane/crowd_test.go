@@ -106,17 +106,43 @@ func TestWhoIsOvertakenIsAskedAgain(t *testing.T) {
 	const outrun = 20
 	a := newAsking(t, 2)
 	other := window.New(1, 0, 0, a.cfg.Signs.Of(a.topics.Requests("phone")))
+	a.answer(request{order: a.submit(1, "")[0], step: "call", attempt: 1})
 	ids := a.submit(20, "")
-	for range 24 * 3600 / 20 {
-		other.Asked("call", time.Minute, a.now, a.now)
-		other.Answered("call", time.Minute, true, a.now, a.now, a.now, a.now)
-		a.seconds(20, 7*time.Second, 1)
+	pass := func(d time.Duration) {
+		for ; d > 0; d -= 20 * time.Second {
+			other.Asked("call", time.Minute, a.now, a.now)
+			other.Answered("call", time.Minute, true, a.now, a.now, a.now, a.now)
+			a.seconds(20, 7*time.Second, 1)
+		}
 	}
+	pass(time.Minute)
+	for _, id := range ids {
+		if s := &a.order(id).Steps[0]; s.Tried > 0 {
+			t.Errorf("order %s: %d of %d attempts count", id, s.Tried, s.Attempt)
+		}
+	}
+	pass(24 * time.Hour)
 	for _, id := range ids {
 		o := a.order(id)
 		if s := &o.Steps[0]; o.State != projections.Error || s.Attempt <= outrun || s.Attempt > outrun+3 {
 			t.Errorf("order %s is %s after %d attempts", id, o.State, s.Attempt)
 		}
+	}
+}
+
+// V3: an attempt that its agent never answers counts beside others that wait, where some are asked later
+// and answered.
+func TestWhatIsNeverAnsweredCountsInABacklog(t *testing.T) {
+	a := newAsking(t, 2)
+	never := a.submit(300, "")[0]
+	for range 20 {
+		a.look(time.Second)
+		for _, r := range slices.DeleteFunc(slices.Clone(a.under), func(r request) bool { return r.order == never })[:2] {
+			a.answer(r)
+		}
+	}
+	if s := &a.order(never).Steps[0]; s.Tried != 1 || s.Attempt != 1 || len(a.away.steps) < 2 {
+		t.Errorf("%d of %d attempts of order %s count, and %d wait", s.Tried, s.Attempt, never, len(a.away.steps))
 	}
 }
 

@@ -187,7 +187,7 @@ func (m *model) expire(s *modelStep, asked time.Time) {
 	m.expired++
 	s.asked = time.Time{}
 	l := m.lanes[s.lane]
-	if s.attempt++; !l.window.Excuses(s.operation, s.timeout, s.attempt, attempts, m.now) || l.window.Wanted() == 1 { // else it does not count
+	if s.attempt++; !l.window.Excuses(s.operation, s.timeout, asked, s.attempt, attempts, m.now) || l.window.Wanted() == 1 { // else it does not count
 		s.tried++
 	}
 	l.window.Expired(s.operation, s.timeout, asked, m.now)
@@ -491,6 +491,28 @@ func TestASlowAgent(t *testing.T) {
 			t.Errorf("%d of 640 are done, %d failed, in %s of %s", m.done, m.failed, took, needs)
 		}
 	})
+}
+
+// Where all lanes are of one instance, and each begins with more than its share: what expires then
+// uses up nobody's attempts, however the agent's work and the pauses fall.
+func TestASlowAgentOfOneInstance(t *testing.T) {
+	for _, skips := range []bool{true, false} {
+		for seed := range uint64(6) {
+			t.Run(fmt.Sprintf("skips %v, %d", skips, seed), func(t *testing.T) {
+				t.Parallel()
+				const lanes = 64
+				m := newModel(t, lanes, 1, skips)
+				m.random = rand.New(rand.NewPCG(seed, 2))
+				for n, l := range m.lanes {
+					l.window = New(100./lanes, 0, seed*lanes+uint64(n), m.signs[0].Of("a"))
+				}
+				m.takes("a", time.Second/2)
+				m.submit(400, "a", 5*time.Second)
+				m.run(400, 2*time.Hour)
+				m.ended(400, 1_200, 400*time.Second/2, 3)
+			})
+		}
+	}
 }
 
 // What takes an hour, and was never answered, is not in the way of what is quick.

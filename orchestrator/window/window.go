@@ -492,15 +492,16 @@ func (w *Window) Idle() bool { return w.under+w.waiting+w.resting == 0 }
 // Owes says that an attempt expired since the agent answered last.
 func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 
-// Excuses says that an attempt which expires says nothing of what was asked for: the agent
-// answers nothing in time, or nothing to any lane, or is asked for so little that others must
-// ask it for more than it takes. Once it answers too late, that is so for the first few
+// Excuses says that an attempt, which was asked for at a time and expires now, says nothing of
+// what was asked for: the agent answers nothing in time, or nothing to any lane, or others must ask
+// it for more than it takes: it is asked for very little, or others wait, it answers any lane in
+// time, and answered nothing here that was asked for later. Once it answers too late, that is so for the first few
 // attempts only: either it has a queue, which is asked for less, or its work takes too long. For
 // more of them if it answered any lane in time of late: then others were quicker.
-// Of a retry policy of one attempt only the first holds: its work may not be done twice.
-func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int, now time.Time) bool {
-	most := excused
-	if w.sign.InTime(now) {
+// Of a retry policy of one attempt only the first two hold: its work may not be done twice.
+func (w *Window) Excuses(name string, timeout time.Duration, asked time.Time, attempt, of int, now time.Time) bool {
+	most, inTime := excused, w.sign.InTime(now)
+	if inTime {
 		most = outrun
 	}
 	switch {
@@ -508,8 +509,11 @@ func (w *Window) Excuses(name string, timeout time.Duration, attempt, of int, no
 		return w.Away() && !w.heard && !w.heardBefore
 	case w.Away() || w.Silent():
 		return true
+	case of == 1 || timeout <= w.operation(name).quick():
+		return false
 	}
-	return of > 1 && w.Size() < 1 && w.rate < w.believed && timeout > w.operation(name).quick()
+	crowded := inTime && w.waiting > 0 && !asked.Before(w.newest)
+	return crowded || w.Size() < 1 && w.rate < w.believed
 }
 
 // Free is how many more of an operation may leave now, with such a timeout. If none, an

@@ -117,26 +117,26 @@ func TestWhatCounts(t *testing.T) {
 		w.Asked("do", time.Second, after(float64(n)), after(float64(n)))
 		w.Expired("do", time.Second, after(float64(n)), after(float64(n)+1))
 	}
-	if !w.Excuses("do", time.Second, 1, 3, after(5)) || !w.Excuses("do", time.Second, 1_000, 3, after(5)) {
+	if !w.Excuses("do", time.Second, after(20), 1, 3, after(5)) || !w.Excuses("do", time.Second, after(20), 1_000, 3, after(5)) {
 		t.Error("it gives no sign, and what expires counts")
 	}
 	w.Late(after(4), after(6))
 	w.Heard(after(0))
 	w.Asked("do", time.Second, after(7), after(7))
-	if !w.Excuses("do", time.Second, excused, 3, after(7)) || w.Excuses("do", time.Second, excused+1, 3, after(7)) {
+	if !w.Excuses("do", time.Second, after(20), excused, 3, after(7)) || w.Excuses("do", time.Second, after(20), excused+1, 3, after(7)) {
 		t.Error("it answers too late")
 	}
 	w.Expired("do", time.Second, after(7), after(8))
 	w.Asked("do", time.Second, after(9), after(9))
-	if !w.Excuses("do", time.Second, excused+1, 3, after(9)) {
+	if !w.Excuses("do", time.Second, after(20), excused+1, 3, after(9)) {
 		t.Error("it answered too late long ago, and nothing since")
 	}
 	w.Heard(after(9))
 	w.sign.given(after(10), true)
-	if !w.Excuses("do", time.Second, outrun, 3, after(30)) || w.Excuses("do", time.Second, outrun+1, 3, after(30)) {
+	if !w.Excuses("do", time.Second, after(20), outrun, 3, after(30)) || w.Excuses("do", time.Second, after(20), outrun+1, 3, after(30)) {
 		t.Error("it answers others in time")
 	}
-	if w.Excuses("do", time.Second, excused+1, 3, after(60)) {
+	if w.Excuses("do", time.Second, after(20), excused+1, 3, after(60)) {
 		t.Error("it answered others in time, long ago")
 	}
 }
@@ -153,11 +153,11 @@ func TestWhoIsSilent(t *testing.T) {
 	expires(one, 1)
 	expires(other, 2)
 	expires(one, 3)
-	if other.Silent() || other.Excuses("do", time.Second, 1, 3, after(5)) {
+	if other.Silent() || other.Excuses("do", time.Second, after(20), 1, 3, after(5)) {
 		t.Error("three attempts expired, and it is silent")
 	}
 	expires(other, 4)
-	if !one.Silent() || one.Away() || !one.Excuses("do", time.Second, excused, 3, after(5)) || one.Excuses("do", time.Second, excused+1, 3, after(5)) {
+	if !one.Silent() || one.Away() || !one.Excuses("do", time.Second, after(20), excused, 3, after(5)) || one.Excuses("do", time.Second, after(20), excused+1, 3, after(5)) {
 		t.Error("four attempts of two lanes expired")
 	}
 	sign.given(after(10), false)
@@ -191,24 +191,40 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		takes   float64
 		attempt int
 		of      int
-		at      float64
+		at      float64 // zero: 60
+		waits   int
+		later   bool // what was asked for later was answered
 		want    bool
 	}{
-		{"less than one at a time", 0.1, 0.5, excused, 2, 60, true},
-		{"as often as that", 0.1, 0.5, excused + 1, 2, 60, false},
-		{"as often, and it answered just now", 0.1, 0.5, outrun, 2, 20, true},
-		{"more often than that", 0.1, 0.5, outrun + 1, 2, 20, false},
-		{"more than one at a time", 1, 0.5, 1, 2, 60, false},
-		{"its work takes too long", 0.1, 6, 1, 2, 60, false},
-		{"it may not be done twice", 0.1, 0.5, 1, 1, 60, false},
-		{"there are many partitions", believes, 0.5, 1, 2, 60, false},
+		{name: "less than one at a time", rate: 0.1, takes: 0.5, attempt: excused, of: 2, want: true},
+		{name: "as often as that", rate: 0.1, takes: 0.5, attempt: excused + 1, of: 2},
+		{name: "as often, and it answered just now", rate: 0.1, takes: 0.5, attempt: outrun, of: 2, at: 20, want: true},
+		{name: "more often than that", rate: 0.1, takes: 0.5, attempt: outrun + 1, of: 2, at: 20},
+		{name: "more than one at a time", rate: 1, takes: 0.5, attempt: 1, of: 2},
+		{name: "others wait", rate: 1, takes: 0.5, attempt: outrun, of: 2, at: 20, waits: 1, want: true},
+		{name: "it answered nobody of late", rate: 1, takes: 0.5, attempt: 1, of: 2, waits: 1},
+		{name: "nobody waits", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20},
+		{name: "it was overtaken by others of the lane", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 25, waits: 1, later: true},
+		{name: "others wait for what takes too long", rate: 1, takes: 6, attempt: 1, of: 2, at: 20, waits: 1},
+		{name: "others wait for what may not be done twice", rate: 1, takes: 0.5, attempt: 1, of: 1, at: 20, waits: 1},
+		{name: "its work takes too long", rate: 0.1, takes: 6, attempt: 1, of: 2},
+		{name: "it may not be done twice", rate: 0.1, takes: 0.5, attempt: 1, of: 1},
+		{name: "there are many partitions", rate: believes, takes: 0.5, attempt: 1, of: 2},
 	} {
 		w := New(believes, 0, 0, new(Sign))
 		w.Asked("do", time.Minute, after(0), after(0))
 		w.Answered("do", time.Minute, true, after(0), after(0), after(c.takes), after(c.takes))
 		w.rate = c.rate
 		w.Asked("do", 5*time.Second, after(20), after(20))
-		if got := w.Excuses("do", 5*time.Second, c.attempt, c.of, after(c.at)); got != c.want {
+		w.Waits("do", 5*time.Second, c.waits)
+		if c.later {
+			w.Asked("do", time.Minute, after(21), after(21))
+			w.Answered("do", time.Minute, true, after(21), after(21), after(21+c.takes), after(21+c.takes))
+		}
+		if c.at == 0 {
+			c.at = 60
+		}
+		if got := w.Excuses("do", 5*time.Second, after(20), c.attempt, c.of, after(c.at)); got != c.want {
 			t.Errorf("%s: excused: %t", c.name, got)
 		}
 	}
