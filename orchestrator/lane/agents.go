@@ -138,6 +138,9 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 			a.left[which] = now
 		}
 		asked, _ := a.asked(which, &is)
+		if asked.Before(a.began) { // the clock was set back: what leaves from now on is the lane's own
+			a.began = asked
+		}
 		a.window(l, is.Topic).Asked(is.Operation, is.Timeout, asked, now)
 	})
 }

@@ -724,6 +724,19 @@ func TestTheClockOfALaneIsSetBack(t *testing.T) {
 	}
 }
 
+// What left after the lane's clock was set back, to before its takeover, is not taken for what was under
+// way then.
+func TestTheClockIsSetBackBeyondATakeover(t *testing.T) {
+	a := newAsking(t, 2)
+	a.now = a.now.Add(-5 * time.Minute)
+	a.submit(10, "")
+	a.look(0)
+	a.leaves(5, 5)
+	if out := a.agents.windows[a.topics.Requests("phone")].Out(); !a.agents.counted || out != 5 {
+		t.Errorf("%d are under way, by what it knows", out)
+	}
+}
+
 // V3: what of an order waits for another agent is none of those that wait for this one, and
 // makes no less of the others.
 func TestOthersWaitForTheSameAgent(t *testing.T) {
