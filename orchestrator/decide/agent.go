@@ -34,6 +34,12 @@ func (agent) start(env *Env, t task) (e events.Event, waits Ask, fault *events.E
 		e.Operation, with = t.def.Undo, t.def.UndoWith
 		size += len(t.step.Output)
 	}
+	ask := t.ask(env.Topics)
+	room := func() bool { return env.Room == nil || env.Room(&ask) }
+	waited := !t.work().Due.IsZero() // then its input is made once there is room: there may be a thousand
+	if waited && (env.Away(t.order.ID, ask.Topic, EnvelopeSize) != "" || !room()) {
+		return e, ask, nil
+	}
 	input := t.work().Input
 	if with != nil && input == nil {
 		value, err := with.Value(t.scope())
@@ -49,11 +55,11 @@ func (agent) start(env *Env, t task) (e events.Event, waits Ask, fault *events.E
 	default:
 		input = inputOf(t.order, t.step)
 	}
-	ask, size := t.ask(env.Topics), size+len(input)
+	size += len(input)
 	if why := env.Refuses(ask.Topic, size); why != "" {
 		return e, Ask{}, &events.Error{Code: requestRefused, Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
 	}
-	if env.Away(t.order.ID, ask.Topic, size) != "" || env.Room != nil && !env.Room(&ask) {
+	if env.Away(t.order.ID, ask.Topic, size) != "" || !waited && !room() {
 		return e, ask, nil
 	}
 	return e, Ask{}, nil

@@ -253,6 +253,7 @@ type decider struct {
 	out   []Message
 	aside []Aside
 	load
+	decoded workflow.Decoded // what its expressions looked at
 	// These are of the [Decision].
 	waits   Ask
 	inner   *workflow.Workflow // that of a decision that was made within

@@ -238,8 +238,9 @@ const badExpression = "bad-expression"
 // false when the order went to Error instead.
 func (d *decider) begin(i int) bool {
 	t := d.task(i, doing)
-	if when := t.def.When; when != nil && t.step.Input == nil { // who gives it an input wants it to run
-		holds, err := when.Holds(scope(d.order))
+	// What waits runs: its condition held. So does what is given an input.
+	if when := t.def.When; when != nil && t.step.Input == nil && t.step.Due.IsZero() {
+		holds, err := when.Holds(t.scope())
 		if err != nil {
 			return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
 		}
@@ -249,14 +250,6 @@ func (d *decider) begin(i int) bool {
 		}
 	}
 	return d.start(t)
-}
-
-// scope is what expressions see of the order.
-func scope(o *projections.Order) workflow.Scope {
-	return workflow.Scope{Input: o.Input, Step: func(name string) workflow.Result {
-		s := o.Step(name)
-		return workflow.Result{State: string(s.State), Input: inputOf(o, s), Output: s.Output}
-	}}
 }
 
 // inputOf is what the step works on.
@@ -297,6 +290,7 @@ func (d *decider) start(t task) bool {
 			e.Agent, events.AppendTime(nil, t.work().Due), d.env.Now.Sub(t.work().Due))})
 	case waits.Topic != "":
 		d.waits = waits
+		d.bytes += len(e.Input) // it was made for nothing
 		d.await(t, "waits for agent "+e.Agent+t.turn())
 		return true
 	}

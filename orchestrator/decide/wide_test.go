@@ -2,8 +2,10 @@ package decide
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -79,6 +81,50 @@ func TestAWideOrderIsBegunInParts(t *testing.T) {
 				t.Errorf("it is %s", o.State)
 			}
 		})
+	}
+}
+
+// However many steps look at a large input, wait for their agent, or for a transaction of their own,
+// a decision decodes it once, and makes what a transaction holds of it.
+func TestAWideOrderReadsItsInputOnce(t *testing.T) {
+	const steps = 500
+	input := `{"x":1,"y":[` + strings.Repeat(`"abcdefgh",`, 80_000) + `1]}`
+	for _, expression := range []string{"with: input.x", "when: input.x == 1", "with: input"} {
+		for _, room := range []bool{false, true} {
+			s := newStage(t)
+			s.takeOver(t, "i-1")
+			var source strings.Builder
+			source.WriteString("workflow: wide\nsteps:\n")
+			for n := range steps {
+				fmt.Fprintf(&source, "  - {name: s%d, agent: a, after: [], timeout: 1h, %s}\n", n, expression)
+			}
+			s.flows.Add(parseFlow(t, source.String()))
+			env := s.env("o")
+			env.Room = func(*Ask) bool { return room }
+			decides := func(what string, most uint64, decide func() Decision) {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				d := decide()
+				runtime.ReadMemStats(&after)
+				if took := after.TotalAlloc - before.TotalAlloc; took > most<<20 {
+					t.Errorf("%s, room %t: %s takes %d MiB", expression, room, what, took>>20)
+				}
+				s.take(d)
+				s.commit(t)
+			}
+			decides("the submission", 200, func() Decision { // 20 to decode it, and what it makes of it
+				return Submit(env, nil, "o", &events.Submission{Workflow: "wide", Input: []byte(input)}, "", nil)
+			})
+			o, most := s.of(t, "o"), uint64(200)
+			if !room {
+				o.Steps[0].State, o.Steps[0].Attempt, o.Steps[0].Due, o.Steps[0].CompleteBy = projections.Running, 1, time.Time{}, s.now.Add(time.Hour)
+				most = 1 // nothing can begin
+			}
+			decides("a reply", most, func() Decision {
+				return TakeReply(env, o, &events.Reply{Order: "o", Step: "s0", Attempt: 1, Status: events.ReplyCompleted}, s.now)
+			})
+			s.close()
+		}
 	}
 }
 

@@ -163,6 +163,7 @@ type Sign struct {
 	last, inTime atomic.Int64
 	expired      atomic.Int64 // attempts, asked for after that, since it answered
 	wanted       atomic.Int64 // attempts under way, waiting or resting, in all lanes
+	waiting      atomic.Int64 // of these, those that wait
 }
 
 func (s *Sign) given(now time.Time, inTime bool) {
@@ -216,6 +217,7 @@ func (w *Window) operation(name string) *operation {
 func (w *Window) Waits(name string, timeout time.Duration, more int) {
 	o := w.operation(name)
 	w.sign.wanted.Add(int64(more))
+	w.sign.waiting.Add(int64(more))
 	o.waiting += more
 	w.waiting += more
 	o.bounds(timeout, more)
@@ -427,7 +429,10 @@ func (w *Window) Rests(more int) {
 func (w *Window) Wanted() int { return int(w.sign.wanted.Load()) }
 
 // Close takes those of the lane out of that, when it ends.
-func (w *Window) Close() { w.sign.wanted.Add(-int64(w.under + w.waiting + w.resting)) }
+func (w *Window) Close() {
+	w.sign.wanted.Add(-int64(w.under + w.waiting + w.resting))
+	w.sign.waiting.Add(-int64(w.waiting))
+}
 
 // allowance is how long any request may queue, in seconds.
 func (w *Window) allowance() float64 {
@@ -494,8 +499,8 @@ func (w *Window) Owes() bool { return w.silence > 0 || w.late > 0 }
 
 // Excuses says that an attempt, which was asked for at a time and expires now, says nothing of
 // what was asked for: the agent answers nothing in time, or nothing to any lane, or others must ask
-// it for more than it takes: it is asked for very little, or others wait, it answers any lane in
-// time, and answered nothing here that was asked for later. Once it answers too late, that is so for the first few
+// it for more than it takes: it is asked for very little, or others wait in any lane, it answers any
+// in time, and answered nothing here that was asked for later. Once it answers too late, that is so for the first few
 // attempts only: either it has a queue, which is asked for less, or its work takes too long. For
 // more of them if it answered any lane in time of late: then others were quicker.
 // Of a retry policy of one attempt only the first two hold: its work may not be done twice.
@@ -512,7 +517,8 @@ func (w *Window) Excuses(name string, timeout time.Duration, asked time.Time, at
 	case of == 1 || timeout <= w.operation(name).quick():
 		return false
 	}
-	crowded := inTime && w.waiting > 0 && !asked.Before(w.newest)
+	others := w.waiting > 0 || w.sign.waiting.Load() > 0 && w.operation(name).worked
+	crowded := inTime && others && !asked.Before(w.newest)
 	return crowded || w.Size() < 1 && w.rate < w.believed
 }
 

@@ -193,6 +193,7 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		of      int
 		at      float64 // zero: 60
 		waits   int
+		ended   bool // the lane has where they wait
 		later   bool // what was asked for later was answered
 		want    bool
 	}{
@@ -205,6 +206,7 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		{name: "it answered nobody of late", rate: 1, takes: 0.5, attempt: 1, of: 2, waits: 1},
 		{name: "nobody waits", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20},
 		{name: "it was overtaken by others of the lane", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 25, waits: 1, later: true},
+		{name: "others waited in a lane that ended", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20, waits: 1, ended: true},
 		{name: "others wait for what takes too long", rate: 1, takes: 6, attempt: 1, of: 2, at: 20, waits: 1},
 		{name: "others wait for what may not be done twice", rate: 1, takes: 0.5, attempt: 1, of: 1, at: 20, waits: 1},
 		{name: "its work takes too long", rate: 0.1, takes: 6, attempt: 1, of: 2},
@@ -216,7 +218,11 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		w.Answered("do", time.Minute, true, after(0), after(0), after(c.takes), after(c.takes))
 		w.rate = c.rate
 		w.Asked("do", 5*time.Second, after(20), after(20))
-		w.Waits("do", 5*time.Second, c.waits)
+		other := New(believes, 0, 1, w.sign)
+		other.Waits("do", 5*time.Second, c.waits)
+		if c.ended {
+			other.Close()
+		}
 		if c.later {
 			w.Asked("do", time.Minute, after(21), after(21))
 			w.Answered("do", time.Minute, true, after(21), after(21), after(21+c.takes), after(21+c.takes))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -37,6 +38,25 @@ type Scope struct {
 	// [Expression.Steps]: a step that surely came before, or, in UndoWith, the
 	// step itself.
 	Step func(name string) Result
+
+	// Decoded, if it is not nil, spares what several expressions look at from being decoded for
+	// each of them.
+	Decoded *Decoded
+}
+
+// Decoded keeps values that expressions looked at: those of one decision, since a large one takes
+// ten times as much memory as its text. The texts must stay as they are meanwhile. The zero value is ready. Not safe for concurrent use.
+type Decoded struct{ values map[text]decoded }
+
+// text names a value by where it is in memory.
+type text struct {
+	first *byte
+	size  int
+}
+
+type decoded struct {
+	value any
+	large string // the first number of too many digits to compute with
 }
 
 // Result is what became of a step.
@@ -136,17 +156,10 @@ func (e *Expression) within(given func() (context.Context, context.CancelFunc), 
 
 // read decodes what the expression looks at.
 func (vs *variables) read(e *Expression, s Scope) error {
-	number := func(text string) (any, error) {
-		n := numberOf(text)
-		if large, ok := n.(number); ok && vs.large == "" {
-			vs.large = string(large)
-		}
-		return n, nil
-	}
 	steps := make(map[string]any, len(e.steps))
 	vs.vars = map[string]any{"steps": steps}
 	if e.reads["input"] {
-		v, err := decode(s.Input, number)
+		v, err := vs.decode(s.Input, s.Decoded)
 		if err != nil {
 			return fmt.Errorf("the order's input %w", err)
 		}
@@ -164,7 +177,7 @@ func (vs *variables) read(e *Expression, s Scope) error {
 			case len(raw) == 0 && vs.without[attribute] == "":
 				vs.without[attribute] = name
 			case len(raw) > 0 && e.reads[name+"."+attribute]:
-				v, err := decode(raw, number)
+				v, err := vs.decode(raw, s.Decoded)
 				if err != nil {
 					return fmt.Errorf("the %s of step %s %w", attribute, name, err)
 				}
@@ -173,6 +186,36 @@ func (vs *variables) read(e *Expression, s Scope) error {
 		}
 	}
 	return nil
+}
+
+// decode decodes a value, unless that was done before.
+func (vs *variables) decode(raw jsontext.Value, kept *Decoded) (any, error) {
+	if kept == nil {
+		kept = new(Decoded)
+	}
+	key := text{unsafe.SliceData(raw), len(raw)}
+	d, known := kept.values[key]
+	if !known {
+		v, err := decode(raw, func(text string) (any, error) {
+			n := numberOf(text)
+			if large, ok := n.(number); ok && d.large == "" {
+				d.large = string(large)
+			}
+			return n, nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		d.value = v
+		if kept.values == nil {
+			kept.values = make(map[text]decoded)
+		}
+		kept.values[key] = d
+	}
+	if vs.large == "" {
+		vs.large = d.large
+	}
+	return d.value, nil
 }
 
 // interrupted is what CEL says of an evaluation that was ended.
