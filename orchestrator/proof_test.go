@@ -57,7 +57,15 @@ func TestManyRequestsAtOnce(t *testing.T) {
 			ids[n] = fmt.Sprint("o-", n)
 			records[n] = &kgo.Record{Topic: topics.Orders, Key: []byte(ids[n]), Value: fmt.Appendf(nil, `{"workflow":"silent","input":%q}`, base64.StdEncoding.EncodeToString(random))}
 		}
-		must(t, b.Client(t).ProduceSync(t.Context(), records...).FirstErr())
+		// One that has nothing to do with them comes after all of them, and completes meanwhile.
+		must(t, i.Register(t.Context(), parseFlow(t, "workflow: free\nsteps: [{name: call, agent: other, timeout: 1h}]")))
+		client := b.Client(t)
+		must(t, client.ProduceSync(t.Context(), append(records, &kgo.Record{Topic: topics.Orders, Key: []byte("free"), Value: []byte(`{"workflow":"free"}`)})...).FirstErr())
+		i.reaches(t, "free", projections.Processing)
+		must(t, client.ProduceSync(t.Context(), &kgo.Record{
+			Topic: topics.Replies, Key: []byte("free"), Value: []byte(`{"order":"free","step":"call","attempt":1,"status":"completed"}`),
+		}).FirstErr())
+		i.reaches(t, "free", projections.Processed)
 		for _, id := range ids {
 			i.reaches(t, id, projections.Processing)
 		}
