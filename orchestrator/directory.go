@@ -62,6 +62,9 @@ type topicFacts struct {
 	limit   int              // bytes that a record, and a batch, may have, 0 if not known
 	config  config
 	doubt   doubt
+	// fell is when Kafka first said a smaller limit than before, if it did not say so again
+	// yet: of a broker that starts it may be one of long ago.
+	fell time.Time
 	// What Kafka does not say, or not rightly, of how large records may be, refusals do.
 	// After a batch was refused, which says nothing of its records, they go alone.
 	alone       bool
@@ -337,9 +340,20 @@ func (d *directory) know(topic string, s said) {
 	if s.silent {
 		s.config = was.config
 	}
-	facts := topicFacts{until: now.Add(factsLast), limit: s.config.limit, config: s.config, late: was.late, lateAt: was.lateAt}
+	facts := topicFacts{until: now.Add(factsLast), late: was.late, lateAt: was.lateAt}
+	if n := s.config.limit; n > 0 && n < was.config.limit {
+		if facts.fell = was.fell; facts.fell.IsZero() {
+			facts.fell = now
+		}
+		if now.Sub(facts.fell) < proof {
+			s.config.limit, facts.until = was.config.limit, now.Add(awayLast)
+		} else {
+			facts.fell = time.Time{}
+		}
+	}
+	facts.limit, facts.config = s.config.limit, s.config
 	if s.silent {
-		facts.until = now.Add(refusalsLast)
+		facts.until, facts.fell = now.Add(refusalsLast), was.fell
 	}
 	if now.Sub(was.learnt) < learntLast {
 		facts.alone, facts.learnt, facts.learntLimit = was.alone, was.learnt, was.learntLimit

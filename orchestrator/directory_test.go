@@ -259,6 +259,35 @@ func TestHowMuchATopicTakes(t *testing.T) {
 	}
 }
 
+// That a topic takes less than it did counts once Kafka says it again, a while later: a broker that
+// starts may say what was so long ago, and orders would end by it.
+func TestATopicThatTakesLess(t *testing.T) {
+	for _, topic := range []string{queue, "waybill.journal"} {
+		d, pass := newBooks(t)
+		says := func(limit int) { d.know(topic, said{partitions: led(2), config: config{limit: limit}}) }
+		says(2000)
+		says(1000)
+		d.expects(t, topic, 2000, "", "")
+		if again := d.topics[topic].until.Sub(d.now()); again != awayLast {
+			t.Errorf("it is asked again after %s", again)
+		}
+		pass(proof - time.Millisecond)
+		says(1000)
+		d.know(topic, said{partitions: led(2), silent: true}) // no answer is none
+		d.expects(t, topic, 2000, "", "")
+		says(2000)
+		pass(time.Millisecond)
+		says(1000) // once more, after it said something else
+		d.expects(t, topic, 2000, "", "")
+		pass(proof)
+		d.know(topic, said{partitions: led(2), silent: true})
+		says(1000)
+		d.expects(t, topic, 1001, "1001 bytes are more than the 1000", "")
+		says(3000)
+		d.expects(t, topic, 3000, "", "")
+	}
+}
+
 // The right to write is missing only if two records, or two answers, say so.
 func TestTheRightToWrite(t *testing.T) {
 	d, pass := newBooks(t)
