@@ -642,8 +642,12 @@ func (l *simLane) busy() bool {
 // come to its end.
 func (s *simulation) finish() {
 	in := s.instances[0]
-	for rounds := 0; ; rounds++ {
-		if rounds > 3_000 { // an attempt of an hour may be the one by which its agent is probed: see pass
+	for rounds, still, commits := 0, 0, s.count.Commits; ; rounds++ {
+		if still++; s.count.Commits != commits {
+			still, commits = 0, s.count.Commits
+		}
+		// An attempt of an hour may be the one by which its agent is probed, and so may the next: see pass.
+		if still > 3_000 || rounds > 20_000 {
 			s.Fatalf("not every order comes to an end")
 		}
 		left := s.serve()
