@@ -66,7 +66,7 @@ func (c *simCounts) never() []string {
 			never = append(never, what)
 		}
 	}
-	for _, what := range befalls {
+	for _, what := range slices.Concat(befalls, mayFail) {
 		if c.Faults[what] == 0 {
 			never = append(never, what)
 		}
@@ -106,6 +106,20 @@ var befalls = []string{
 	"an event in format 1", "an event in format 2", "an event in format 3",
 	"a step waited until its agent had room", "an attempt did not count",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
+}
+
+// mayFail are the faults, by name: one that is not asked for any more is missed, too.
+var mayFail = []string{
+	"a broker does not know of a topic", "a broker is silent about others' partitions", "a clock jumps",
+	"a delivery is not answered", "a delivery is not taken", "a partition of an input has no leader for long",
+	"a store has lost its end", "a store is lost", "a topic is gone", "a topic may not be written",
+	"an agent's partition has no leader", "an application aborts", "an instance does not read of new workflows",
+	"an instance is of an older release", "another key", "connections outlast it", "end is late", "end is lost",
+	"end is not answered", "fetch ends", "fetch fails", "finish is not answered", "forget", "init is not answered",
+	"kafka restarts in good order", "misrouted", "no answer", "on an added partition",
+	"one partition of each topic has no leader", "only the journal has a leader", "other order", "poison",
+	"produce fails", "standby cannot read", "the instances are held up while agents answer",
+	"the topics are not asked about", "the workflows are not read to their end yet", "unreadable",
 }
 
 // decided are the types of events that lanes write.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -49,6 +50,25 @@ func TestCloseDropsUnusedConnections(t *testing.T) {
 	}
 	if err := server.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A client that asks and never reads, or never ends its question, holds a place for a minute, and not
+// for ever.
+func TestClientsThatStandStillAreLeft(t *testing.T) {
+	server, err := listenHTTP(t.Context(), httpFlags{addr: "127.0.0.1:0"}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for what, d := range map[string]time.Duration{"headers": server.http.ReadHeaderTimeout, "a body": server.http.ReadTimeout, "an answer": server.http.WriteTimeout} {
+		if d <= 0 || d > time.Minute {
+			t.Errorf("%s may take %s", what, d)
+		}
 	}
 }
 

@@ -88,6 +88,27 @@ func (k *broker) delivers(t *testing.T, topic string) error {
 	return err
 }
 
+// What all replicas have is delivered, and nothing less: the journal is told of it, and nobody
+// delivers it again.
+func TestDeliveriesAreOfAllReplicas(t *testing.T) {
+	b, k := callers(t, "shop")
+	var acks []int16
+	var mu sync.Mutex
+	b.Fake.ControlKey(int16(kmsg.Produce), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		mu.Lock()
+		defer mu.Unlock()
+		acks = append(acks, q.(*kmsg.ProduceRequest).Acks)
+		return nil, nil, false
+	})
+	must(t, k.delivers(t, "shop"))
+	mu.Lock()
+	defer mu.Unlock()
+	if fmt.Sprint(acks) != "[-1]" {
+		t.Errorf("it asks for acknowledgements %v", acks)
+	}
+}
+
 // Whatever topics callers name, Kafka is asked only about those that are delivered to: not
 // about one that is not there, nor for long about one that is, since it may be deleted.
 func TestTopicsAreForgotten(t *testing.T) {

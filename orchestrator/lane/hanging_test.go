@@ -2,9 +2,11 @@ package lane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -64,6 +66,63 @@ func TestLooks(t *testing.T) {
 		if again := l.look(c.open); len(again) != c.again {
 			t.Errorf("look %d sees again %+v, and must %d", n+1, again, c.again)
 		}
+	}
+}
+
+// hangs is a broker on which a transaction hangs that is seen where it is looked for.
+type hangs struct {
+	opens
+	open OpenTransaction
+	ends int // it was asked where the journal ends, which fails
+}
+
+func (h *hangs) Open(_ context.Context, places ...TopicPartition) (open []OpenTransaction, unseen []TopicPartition, err error) {
+	if slices.Contains(places, h.open.TopicPartition) {
+		open = append(open, h.open)
+	}
+	return open, nil, nil
+}
+
+func (h *hangs) Everywhere(context.Context) (open []OpenTransaction, unseen []TopicPartition, silent, err error) {
+	return []OpenTransaction{h.open}, nil, nil, nil
+}
+
+func (h *hangs) Since(context.Context, TopicPartition, time.Time) (int64, error) { return 0, nil }
+
+func (h *hangs) End(context.Context, TopicPartition, bool) (int64, error) {
+	h.ends++
+	return 0, errors.New("nobody answers")
+}
+
+// What a takeover could not look for everywhere is looked for once more, and seen again where it
+// was found: the lane ends, so that the next takeover mends it.
+func TestWhatHangsElsewhereIsSeenAgain(t *testing.T) {
+	l := newRing(t)
+	h := &hangs{open: OpenTransaction{Transaction: Transaction{1, 6}, TopicPartition: TopicPartition{"shop", 2}}}
+	l.broker = h
+	own, former := make(looks), make(looks)
+	for n := range 2 {
+		got, err := l.lookAround(t.Context(), own, former)
+		if err != nil || (got != nil) != (n == 1) {
+			t.Errorf("look %d: %+v, %v", n+1, got, err)
+		}
+	}
+}
+
+// What hangs of a former id, and could not be ended, is tried again.
+func TestWhatCouldNotBeEndedIsTriedAgain(t *testing.T) {
+	l := newRing(t)
+	l.searched = true
+	h := &hangs{open: OpenTransaction{Transaction: Transaction{99, 1}, TopicPartition: TopicPartition{l.topics.Journal, l.partition}}}
+	l.broker = h
+	own, former := make(looks), make(looks)
+	for n := range 4 { // the second one sees it again, and so does the fourth
+		if _, err := l.lookAround(t.Context(), own, former); (err != nil) != (n%2 == 1) {
+			t.Errorf("look %d: %v", n+1, err)
+		}
+	}
+	if h.ends != 2 {
+		t.Errorf("it was tried %d times", h.ends)
 	}
 }
 

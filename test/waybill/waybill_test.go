@@ -137,6 +137,37 @@ func TestTheAccountsAreSettled(t *testing.T) {
 	}
 }
 
+// A message that came twice, or where it does not belong, fails the test.
+func TestTheBooksAreHeldAgainstTheMessages(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		elsewhere  int32
+	}{
+		{"twice", `order "o-1": S3: request 2 has no event`, 0},
+		{"in another partition", "requests.airline, and belongs in ", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			during := &trial{TB: t}
+			w := waybill.Start(during)
+			w.Register(w.Instances[0], "workflow: trip\nsteps: [{name: fly, agent: airline, timeout: 1h}]")
+			w.Submit("o-1", `{"workflow":"trip"}`)
+			w.Hand("airline").Does("o-1", "fly", world.Done)
+			w.Inbox(w.Topics.Status).Hears("o-1", "received", "completed")
+			client := w.Broker.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			for r := range oracle.Records(t, w.Broker.Brokers, w.Topics.Requests("airline")) {
+				again := &kgo.Record{Topic: r.Topic, Partition: (r.Partition + c.elsewhere) % waybill.Partitions, Key: r.Key, Value: r.Value, Headers: r.Headers}
+				if err := client.ProduceSync(t.Context(), again).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if said := during.end(); !strings.Contains(said, c.says) {
+				t.Errorf("at the end it says %q", said)
+			}
+		})
+	}
+}
+
 // An agent that ends by itself fails the test.
 func TestAnAgentThatFails(t *testing.T) {
 	during := &trial{TB: t}
