@@ -76,7 +76,8 @@ func (b *page) head(cells ...any) {
 func render(all map[string]reliability.Figures) string {
 	b := new(page)
 	b.WriteString("# Reliability\n\nWritten by `make reliability`; the next run writes it again. Each part leaves its figures in\n" +
-		"[reliability](reliability), and can be run alone: `make reliability PART=fuzz`.\n\n## What was run\n\n")
+		"[reliability](reliability), and can be run alone: `make reliability PART=fuzz`. The text says what a part does now, its figures are of the\n" +
+		"commit beside it: what a part has learnt to break since is not among them.\n\n## What was run\n\n")
 	b.head("part", "date", "commit", "lost", "doubled", "stuck", "other rules broken", "seed", "run again with")
 	for _, p := range parts {
 		f, ok := all[p.name]
