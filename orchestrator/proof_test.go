@@ -51,11 +51,11 @@ func TestManyRequestsAtOnce(t *testing.T) {
 		oracle.Until(t, "ready", i.Ready)
 		must(t, i.Register(t.Context(), parseFlow(t, "workflow: silent\nsteps: [{name: call, agent: phone, after: [], timeout: 1h}, {name: send, agent: pigeon, after: [], timeout: 1h}]")))
 		random, ids := make([]byte, 3750), make([]string, 600)
-		records := make([]*kgo.Record, len(ids))
+		records := make([]*kgo.Record, 0, len(ids)+1)
 		for n := range ids {
 			_, _ = rand.Read(random)
 			ids[n] = fmt.Sprint("o-", n)
-			records[n] = &kgo.Record{Topic: topics.Orders, Key: []byte(ids[n]), Value: fmt.Appendf(nil, `{"workflow":"silent","input":%q}`, base64.StdEncoding.EncodeToString(random))}
+			records = append(records, &kgo.Record{Topic: topics.Orders, Key: []byte(ids[n]), Value: fmt.Appendf(nil, `{"workflow":"silent","input":%q}`, base64.StdEncoding.EncodeToString(random))})
 		}
 		// One that has nothing to do with them comes after all of them, and completes meanwhile.
 		must(t, i.Register(t.Context(), parseFlow(t, "workflow: free\nsteps: [{name: call, agent: other, timeout: 1h}]")))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -45,7 +44,8 @@ type Scope struct {
 }
 
 // Decoded keeps values that expressions looked at: those of one decision, since a large one takes
-// ten times as much memory as its text. The texts must stay as they are meanwhile. The zero value is ready. Not safe for concurrent use.
+// ten times as much memory as its text. The texts must stay as they are meanwhile. The zero value
+// is ready. Not safe for concurrent use.
 type Decoded struct{ values map[text]decoded }
 
 // text names a value by where it is in memory.
@@ -193,7 +193,10 @@ func (vs *variables) decode(raw jsontext.Value, kept *Decoded) (any, error) {
 	if kept == nil {
 		kept = new(Decoded)
 	}
-	key := text{unsafe.SliceData(raw), len(raw)}
+	key := text{size: len(raw)}
+	if len(raw) > 0 {
+		key.first = &raw[0]
+	}
 	d, known := kept.values[key]
 	if !known {
 		v, err := decode(raw, func(text string) (any, error) {
