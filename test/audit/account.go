@@ -395,6 +395,10 @@ func (s *settlement) acted(a *account, e *events.Event) {
 	if other := c.told.other(e); other != "" {
 		s.report("%s is %s, and led to event %d of order %q, %s of command %q, with %s", at, &c.told, e.Seq, a.id, e.Type, e.Command, other)
 	}
+	if e.Type == events.CommandRefused { // put aside or not: it counts
+		a.refused = max(a.refused, e.Count)
+		s.watch(a)
+	}
 	switch {
 	case c.aside != 0:
 		s.Panicked++
@@ -403,8 +407,6 @@ func (s *settlement) acted(a *account, e *events.Event) {
 		}
 	case e.Type == events.CommandRefused:
 		s.Refused++
-		a.refused = max(a.refused, e.Count)
-		s.watch(a)
 	default:
 		s.Acted++
 	}

@@ -97,6 +97,31 @@ func TestSettleOfDeadLettersWithoutEvents(t *testing.T) {
 	}
 }
 
+// A refusal counts where deciding on the command panicked, and it is among the dead letters.
+func TestSettleOfRefusalsThatPanicked(t *testing.T) {
+	const why = "deciding on it panicked: poisoned"
+	d := emptyDesk()
+	d.submit("o", tripOfP)
+	all := []events.Event{{Type: events.OrderAccepted, Workflow: "trip", Version: 2}}
+	for n := range maxVoid {
+		r := d.command("o", `"command":"resume"`)
+		reason := "it is not paused"
+		if n+1 == maxVoid {
+			reason = why
+			d.putAside(r, why)
+		}
+		all = append(all, events.Event{Type: events.CommandRefused, Operation: "resume", Reason: reason, Count: n + 1})
+	}
+	d.log("o", all...)
+	d.command("o", `"command":"resume"`)
+	d.dropped = 1
+	d.seal(0)
+	a, said := d.settle(true)
+	if len(said) > 0 || a.Dropped != 1 || a.Panicked != 1 || a.Refused != maxVoid-1 {
+		t.Errorf("%d dropped, %d panicked, %d refused: %q", a.Dropped, a.Panicked, a.Refused, said)
+	}
+}
+
 func digestOf(r *kgo.Record) string {
 	s, err := events.Decode[events.Submission](r.Value)
 	if err != nil {
