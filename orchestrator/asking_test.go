@@ -244,8 +244,7 @@ func TestWhatIsKnownIsRefreshed(t *testing.T) {
 		}
 		return nil
 	})
-	_, err = b.Admin(t).DeleteTopic(t.Context(), topics.Requests("phone"))
-	must(t, err)
+	b.Delete(t, topics.Requests("phone"))
 	later.Store(int64(factsLast))
 	oracle.Until(t, "the agent is away", func() error {
 		if away() == "" {

@@ -121,8 +121,7 @@ func TestANamespaceGainsATopic(t *testing.T) {
 		admin := b.Admin(t)
 		_, err = CreateTopics(t.Context(), admin, &topics, 3, 1)
 		must(t, err)
-		_, err = admin.DeleteTopic(t.Context(), topics.Commands)
-		must(t, err)
+		b.Delete(t, topics.Commands)
 		says := topics.Commands + " is missing: `waybill topics create` creates it"
 		if i, err := New(t.Context(), Config{ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}}); !errors.Is(err, ErrMissingTopics) || !strings.Contains(err.Error(), says) {
 			if err == nil {

@@ -84,8 +84,7 @@ func TestAnAgentIsAway(t *testing.T) {
 		oracle.Until(t, "ready", i.Ready)
 		must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
 		must(t, i.Register(t.Context(), parseFlow(t, "workflow: other\nsteps: [{name: call, agent: pigeon, timeout: 1h}]")))
-		_, err := b.Admin(t).DeleteTopic(t.Context(), topics.Requests("phone"))
-		must(t, err)
+		b.Delete(t, topics.Requests("phone"))
 		client := b.Client(t)
 		submit := func(id, flow string) {
 			must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: []byte(id), Value: fmt.Appendf(nil, `{"workflow":%q}`, flow)}).FirstErr())
@@ -97,7 +96,7 @@ func TestAnAgentIsAway(t *testing.T) {
 		if o.Steps[0].Attempt != 0 || o.FailureCount != 0 {
 			t.Errorf("an attempt was used up: %+v", o.Steps[0])
 		}
-		_, err = b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
+		_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, topics.Requests("phone"))
 		must(t, err)
 		i.reaches(t, "o-1", projections.Processing)
 	})

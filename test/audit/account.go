@@ -378,7 +378,7 @@ func (s *settlement) acted(a *account, e *events.Event) {
 		a.held = false
 	}
 	s.again(a)
-	for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].told.other(e) != "" {
+	for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && (a.commands[0].told.other(e) != "" || a.refusedAside(e)) {
 		s.dropCommand(a)
 	}
 	if len(a.commands) == 0 {

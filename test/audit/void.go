@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/waybill-dev/waybill/events"
@@ -27,6 +28,13 @@ func (r *reply) came(e *events.Event) bool {
 // full says whether a reply need leave no event, if it changes nothing.
 func (a *account) full(r *reply) bool {
 	return r.aside == 0 && a.discarded >= maxVoid || r.aside != 0 && a.putAside >= maxVoid
+}
+
+// refusedAside says whether an event refuses a command that is among the dead letters: those
+// that ask the same before it were dropped.
+func (a *account) refusedAside(e *events.Event) bool {
+	why := hash([]byte(e.Reason))
+	return e.Type == events.CommandRefused && slices.ContainsFunc(a.commands, func(c command) bool { return c.aside == why })
 }
 
 func (s *settlement) dropReply(a *account) {

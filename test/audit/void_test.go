@@ -122,6 +122,32 @@ func TestSettleOfRefusalsThatPanicked(t *testing.T) {
 	}
 }
 
+// A command on which deciding panics is refused also where its like are dropped, before it and
+// behind it.
+func TestSettleOfARefusalThatPanickedAmongTheDropped(t *testing.T) {
+	const why = "deciding on it panicked: poisoned"
+	d := emptyDesk()
+	d.submit("o", tripOfP)
+	all := []events.Event{{Type: events.OrderAccepted, Workflow: "trip", Version: 2}}
+	for n := range maxVoid {
+		d.command("o", `"command":"resume"`)
+		all = append(all, events.Event{Type: events.CommandRefused, Operation: "resume", Reason: "it is not paused", Count: n + 1})
+	}
+	for range 2 {
+		d.command("o", `"command":"resume"`)
+	}
+	d.putAside(d.command("o", `"command":"resume"`), why)
+	d.dropped = 2
+	d.log("o", append(all, events.Event{Type: events.CommandRefused, Operation: "resume", Reason: why, Count: maxVoid + 1})...)
+	d.command("o", `"command":"resume"`)
+	d.dropped = 1
+	d.seal(0)
+	a, said := d.settle(true)
+	if len(said) > 0 || a.Dropped != 3 || a.Panicked != 1 || a.Refused != maxVoid {
+		t.Errorf("%d dropped, %d panicked, %d refused: %q", a.Dropped, a.Panicked, a.Refused, said)
+	}
+}
+
 func digestOf(r *kgo.Record) string {
 	s, err := events.Decode[events.Submission](r.Value)
 	if err != nil {

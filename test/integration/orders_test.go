@@ -356,9 +356,7 @@ func TestARequestTopicThatIsGone(t *testing.T) {
 		w.Register(i, fulfilment)
 		w.Register(i, "workflow: gone\nsteps: [{name: call, agent: phone}]")
 		w.serveFulfilment()
-		if _, err := w.Admin.DeleteTopics(t.Context(), w.Topics.Requests("phone")); err != nil {
-			t.Fatal(err)
-		}
+		b.Delete(t, w.Topics.Requests("phone"))
 		for k := range 20 {
 			w.Submit(fmt.Sprintf("bad-%d", k), `{"workflow":"gone"}`)
 			w.Submit(fmt.Sprintf("good-%d", k), `{"workflow":"fulfilment"}`)

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // Kind says what a broker is made of. It is also the name of the subtest that
@@ -73,6 +75,24 @@ func (b *Broker) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	}
 	t.Cleanup(client.Close)
 	return client
+}
+
+// Delete deletes a topic, and waits until the broker knows of none: the controller says that it
+// is done before, and until then records are still taken.
+func (b *Broker) Delete(t testing.TB, topic string) {
+	t.Helper()
+	_, err := b.Admin(t).DeleteTopic(t.Context(), topic)
+	mustHave(t, err)
+	ask, client := kmsg.NewPtrMetadataRequest(), b.Client(t)
+	ask.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
+	for {
+		known, err := ask.RequestWith(t.Context(), client)
+		mustHave(t, err)
+		if known.Topics[0].ErrorCode == kerr.UnknownTopicOrPartition.Code {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // Admin returns an admin client of the broker, closed when t ends.
