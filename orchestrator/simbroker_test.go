@@ -57,6 +57,17 @@ func (b *simBroker) Fence(_ context.Context, unseen func(lane.TopicPartition) bo
 func (b *simBroker) fence(slot int, unseen func(lane.TopicPartition) bool) (lane.Producer, error) {
 	b.in.step()
 	t := b.rings[b.in.partition][slot]
+	if b.fault(60, "init is late") { // its sender has given up, and whoever has the slot by then is fenced
+		b.late = append(b.late, func() {
+			switch {
+			case t.ongoing:
+				_ = b.conclude(t, t.Transaction, false)
+			case len(t.owed) == 0:
+				b.bump(t)
+			}
+		})
+		return nil, errNoAnswer
+	}
 	if t.ongoing {
 		_ = b.conclude(t, t.Transaction, false)
 	}
@@ -128,15 +139,18 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 		if !sees {
 			return &lane.RefusedError{Record: r, Err: errNoAnswer}
 		}
-		if !p.t.ongoing {
-			p.t.ongoing, p.t.began = true, b.now
+		if by := p.Transaction; b.fault(400, "produce is late") {
+			b.late = append(b.late, func() {
+				if by != p.t.Transaction {
+					b.count.happened("a late record was fenced")
+					return
+				}
+				b.count.happened("a late record was written")
+				b.produce(p.t, r, at)
+			})
+			return &lane.RefusedError{Record: r, Err: kerr.RequestTimedOut}
 		}
-		copied := *r
-		copied.Partition, copied.ProducerID, copied.ProducerEpoch = at.Partition, p.Producer, p.Epoch
-		written = append(written, b.append(&copied, isOpen))
-		if !slices.Contains(p.t.places, at) {
-			p.t.places = append(p.t.places, at)
-		}
+		written = append(written, b.produce(p.t, r, at))
 	}
 	b.in.step()
 	by := p.Transaction
@@ -503,7 +517,8 @@ func (r *simReader) take(limit int) kgo.Fetches {
 			continue
 		}
 		if r.b.fault(300, "fetch fails") {
-			return kgo.Fetches{{Topics: []kgo.FetchTopic{{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Err: kerr.NotLeaderForPartition}}}}}}
+			fetch.Topics = append(fetch.Topics, kgo.FetchTopic{Topic: topic, Partitions: []kgo.FetchPartition{{Partition: at.Partition, Err: kerr.NotLeaderForPartition}}})
+			continue // what others brought is not lost
 		}
 		var records []*kgo.Record
 		records, r.next[topic] = r.b.fetch(at, r.next[topic], r.committed, limit)

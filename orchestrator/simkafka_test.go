@@ -159,6 +159,19 @@ func (k *simKafka) place(r *kgo.Record) lane.TopicPartition {
 	return lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}
 }
 
+// produce writes a record in a transaction, which it begins if none is open.
+func (k *simKafka) produce(t *simTransaction, r *kgo.Record, at lane.TopicPartition) *simRecord {
+	if !t.ongoing {
+		t.ongoing, t.began = true, k.now
+	}
+	if !slices.Contains(t.places, at) {
+		t.places = append(t.places, at)
+	}
+	copied := *r
+	copied.Partition, copied.ProducerID, copied.ProducerEpoch = at.Partition, t.Producer, t.Epoch
+	return k.append(&copied, isOpen)
+}
+
 // bump gives a transactional id its next epoch, or, where those have run out,
 // another producer id.
 func (k *simKafka) bump(t *simTransaction) {

@@ -98,7 +98,7 @@ func (c *simCounts) never() []string {
 // befalls is what follows from faults, and is not drawn as such. What is left out
 // here is too rare: a lane that finds its own transaction hanging.
 var befalls = []string{
-	"a late request arrived", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
+	"a late request arrived", "a late record was fenced", "a late record was written", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
@@ -115,10 +115,10 @@ var mayFail = []string{
 	"a store has lost its end", "a store is lost", "a topic is gone", "a topic may not be written",
 	"an agent's partition has no leader", "an application aborts", "an instance does not read of new workflows",
 	"an instance is of an older release", "another key", "connections outlast it", "end is late", "end is lost",
-	"end is not answered", "fetch ends", "fetch fails", "finish is not answered", "forget", "init is not answered",
+	"end is not answered", "fetch ends", "fetch fails", "finish is not answered", "forget", "init is late", "init is not answered",
 	"kafka restarts in good order", "misrouted", "no answer", "on an added partition",
 	"one partition of each topic has no leader", "only the journal has a leader", "other order", "poison",
-	"produce fails", "standby cannot read", "the instances are held up while agents answer",
+	"produce fails", "produce is late", "standby cannot read", "the instances are held up while agents answer",
 	"the topics are not asked about", "the workflows are not read to their end yet", "unreadable",
 }
 

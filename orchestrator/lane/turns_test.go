@@ -165,7 +165,7 @@ func TestTurnsBesideSlowOnes(t *testing.T) {
 					<-turn.granted
 					waited := time.Since(asked)
 					if lane%3 == 0 { // always has something to commit
-						time.Sleep(400*time.Millisecond + rand.N(200*time.Millisecond))
+						time.Sleep(400*time.Millisecond + jitter(200*time.Millisecond))
 						turn.End(true)
 						continue
 					}
@@ -174,7 +174,7 @@ func TestTurnsBesideSlowOnes(t *testing.T) {
 					if since := time.Since(began); since > 10*time.Second && int64(waited) > longest.Load() {
 						longest.Store(int64(waited))
 					}
-					time.Sleep(rand.N(2 * time.Second))
+					time.Sleep(jitter(2 * time.Second))
 				}
 			})
 		}
@@ -250,12 +250,23 @@ func TestTurnsThatNobodyNeeds(t *testing.T) {
 	})
 }
 
+// jitter is less than so much, drawn as in every other run.
+var jitter = func() func(time.Duration) time.Duration {
+	var one sync.Mutex
+	by := rand.New(rand.NewPCG(1, 1))
+	return func(below time.Duration) time.Duration {
+		one.Lock()
+		defer one.Unlock()
+		return time.Duration(by.Int64N(int64(below)))
+	}
+}()
+
 // turnsKafka takes a commit of a lane.
 type turnsKafka func(lane int)
 
 // quick takes about as long for each, however many there are.
 func quick(usual time.Duration) turnsKafka {
-	return func(int) { time.Sleep(usual/2 + rand.N(usual)) }
+	return func(int) { time.Sleep(usual/2 + jitter(usual)) }
 }
 
 // nearSome takes a millisecond for a third of the lanes, and about ten for the others.
@@ -264,7 +275,7 @@ func nearSome(lane int) {
 		time.Sleep(time.Millisecond)
 		return
 	}
-	time.Sleep(8*time.Millisecond + rand.N(4*time.Millisecond))
+	time.Sleep(8*time.Millisecond + jitter(4*time.Millisecond))
 }
 
 // oneByOne works on one commit at a time, for about two milliseconds.
@@ -273,7 +284,7 @@ func oneByOne() turnsKafka {
 	return func(int) {
 		time.Sleep(time.Millisecond)
 		one <- struct{}{}
-		time.Sleep(time.Millisecond + rand.N(2*time.Millisecond))
+		time.Sleep(time.Millisecond + jitter(2*time.Millisecond))
 		<-one
 	}
 }

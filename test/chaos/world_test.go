@@ -100,7 +100,7 @@ func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error
 	if n%7 == 0 {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		_, err := r.instances[rand.IntN(len(r.instances))].client.Submit(ctx, &api.Submission{ID: world.OrderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
+		_, err := r.instances[n/7%int64(len(r.instances))].client.Submit(ctx, &api.Submission{ID: world.OrderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
 		return err
 	}
 	return client.ProduceSync(ctx, &kgo.Record{

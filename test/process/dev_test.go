@@ -58,28 +58,28 @@ func (d *dev) again() { d.process = start(d.T, d.name, d.args...) }
 // S6, T1: whatever is killed, and whenever, no order is lost or done twice.
 // WAYBILL_KILLS sets how often.
 func TestKillDevUnderLoad(t *testing.T) {
-	kills := number(t, "WAYBILL_KILLS", 3)
+	kills, seed := number(t, "WAYBILL_KILLS", 3), drawnSeed(t)
 	var rows reliability.Figures
 	for _, fsync := range []bool{false, true} {
 		name := fmt.Sprintf("fsync=%t", fsync)
 		t.Run(name, func(t *testing.T) {
-			rows = append(rows, reliability.Figure{Name: name, Value: killDev(t, kills, fsync)})
+			rows = append(rows, reliability.Figure{Name: name, Value: killDev(t, kills, seed, fsync)})
 		})
 	}
-	reliability.Write(t, "dev", fmt.Sprintf("make reliability PART=dev DEV_KILLS=%d", kills), reliability.Figures{
+	reliability.Write(t, "dev", fmt.Sprintf("make reliability PART=dev DEV_KILLS=%d WAYBILL_SEED=%d", kills, seed), reliability.Figures{
 		{Name: "kills", Value: kills * len(rows)},
 		{Name: "broker", Value: rows},
 	})
 }
 
-func killDev(t *testing.T, kills int, fsync bool) reliability.Figures {
+func killDev(t *testing.T, kills int, seed uint64, fsync bool) reliability.Figures {
 	d := startDev(t, fmt.Sprintf("--fsync=%t", fsync))
 	registerPatient(t, d.http)
-	load := submitting(t, d.books.topics, d.kafka)
+	load, by := submitting(t, d.books.topics, d.kafka), rand.New(rand.NewPCG(seed, 0))
 	for range kills {
 		// The broker takes orders before the instance works on them, so the
 		// smaller of these numbers kill it while it recovers.
-		load.more(d.process, rand.Int64N(300))
+		load.more(d.process, by.Int64N(300))
 		d.kill()
 		d.again()
 	}
@@ -109,7 +109,7 @@ func (d *dev) settle(load *load) reliability.Figures {
 // S6: a disk that is full for a while costs nothing but that while.
 // WAYBILL_FILLS sets how often it is.
 func TestFullDisk(t *testing.T) {
-	dir, fills := t.TempDir(), number(t, "WAYBILL_FILLS", 2)
+	dir, fills, seed := t.TempDir(), number(t, "WAYBILL_FILLS", 2), drawnSeed(t)
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=512m", "waybill-test", dir).CombinedOutput(); err != nil {
 		kafka.LeaveOut(t, "full disks, because no file system could be mounted: %s", out)
 	}
@@ -120,10 +120,10 @@ func TestFullDisk(t *testing.T) {
 	})
 	d := startDevIn(t, dir)
 	registerPatient(t, d.http)
-	load := submitting(t, d.books.topics, d.kafka)
+	load, by := submitting(t, d.books.topics, d.kafka), rand.New(rand.NewPCG(seed, 0))
 	const refusal = "broker refuses new records"
 	for n := range fills {
-		load.more(d.process, rand.Int64N(100))
+		load.more(d.process, by.Int64N(100))
 		// The broker keeps 256 MiB for what is on its way.
 		balloon := filepath.Join(dir, "balloon")
 		if err := os.WriteFile(balloon, make([]byte, 300<<20), 0o600); err != nil {
@@ -135,13 +135,13 @@ func TestFullDisk(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(rand.N(5 * time.Second)) // past the time-outs of some
+		time.Sleep(time.Duration(by.Int64N(int64(5 * time.Second)))) // past the time-outs of some
 		if err := os.Remove(balloon); err != nil {
 			t.Fatal(err)
 		}
 	}
 	figures := append(reliability.Figures{{Name: "times the disk was full", Value: fills}}, d.settle(load)...)
-	reliability.Write(t, "disk", fmt.Sprintf("make reliability PART=disk FILLS=%d", fills), figures)
+	reliability.Write(t, "disk", fmt.Sprintf("make reliability PART=disk FILLS=%d WAYBILL_SEED=%d", fills, seed), figures)
 }
 
 // T1: a state store that is damaged on disk is thrown away and built again from

@@ -87,6 +87,14 @@ func number(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
+// drawnSeed is that of what a test draws. WAYBILL_SEED repeats it.
+func drawnSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := number(t, "WAYBILL_SEED", int(rand.Int32()))
+	t.Logf("WAYBILL_SEED=%d", seed)
+	return uint64(seed)
+}
+
 // drawn are orders, agents and operators that were drawn by lot.
 type drawn struct {
 	*testing.T
@@ -109,8 +117,7 @@ const (
 // them and orders come.
 func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client, http string, level int) *drawn {
 	t.Helper()
-	w := &drawn{T: t, seed: uint64(number(t, "WAYBILL_SEED", int(rand.Int32()))), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
-	t.Logf("WAYBILL_SEED=%d", w.seed)
+	w := &drawn{T: t, seed: drawnSeed(t), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	for n := range drawnFlows {
 		drawing := world.Drawing{Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"}, Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level}
