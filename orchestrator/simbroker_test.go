@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
@@ -119,6 +121,7 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 	for b.mark(p.t) {
 	}
 	met := make(map[string]bool) // a client writes to all of them side by side
+	batches := make(map[lane.TopicPartition]int)
 	for _, r := range records {
 		if !met[r.Topic] {
 			met[r.Topic] = true
@@ -139,6 +142,9 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 		if !sees {
 			return &lane.RefusedError{Record: r, Err: errNoAnswer}
 		}
+		if err := p.limited(batches, at, r); err != nil {
+			return err
+		}
 		if by := p.Transaction; b.fault(400, "produce is late") {
 			b.late = append(b.late, func() {
 				if by != p.t.Transaction {
@@ -148,6 +154,9 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 				b.count.happened("a late record was written")
 				b.produce(p.t, r, at)
 			})
+			if b.fault(2, "not in time") {
+				return &lane.LateError{Topics: []string{r.Topic}}
+			}
 			return &lane.RefusedError{Record: r, Err: kerr.RequestTimedOut}
 		}
 		written = append(written, b.produce(p.t, r, at))
@@ -176,6 +185,32 @@ func (p *simProducer) Commit(records []*kgo.Record) error {
 		r.Offset, r.Partition = written[i].Offset, written[i].Partition
 	}
 	return nil
+}
+
+// simRecordSize is what Kafka counts besides what is in a record: about as much as a lane thinks.
+const simRecordSize = decide.EnvelopeSize
+
+// limited is how Kafka refuses the batch that a record completes, nil if it takes that.
+func (p *simProducer) limited(batches map[lane.TopicPartition]int, at lane.TopicPartition, r *kgo.Record) error {
+	limit := p.b.limits[r.Topic]
+	if limit == 0 {
+		return nil
+	}
+	known, alone := p.b.in.instance.directory.Batch(r.Topic)
+	size := events.Size(r) + simRecordSize
+	if alone || known > 0 && batches[at]+size > known { // it is the first of another batch
+		batches[at] = 0
+	}
+	batches[at] += size
+	switch {
+	case batches[at] <= limit:
+		return nil
+	case size > limit:
+		p.b.count.happened("a record was too large")
+	default:
+		p.b.count.happened("a batch was too large")
+	}
+	return &lane.RefusedError{Record: r, Err: kerr.MessageTooLarge, Alone: alone}
 }
 
 // place is where a record goes, if that is where its lane sees what hangs.
@@ -303,6 +338,14 @@ func (b *simBroker) leaderless() (unseen []lane.TopicPartition) {
 
 // Deliver: any part of it may be written, whatever is answered.
 func (b *simBroker) Deliver(_ context.Context, records []*kgo.Record) (taken int, err error) {
+	size := 0
+	for _, r := range records {
+		size += events.Size(r) + simRecordSize
+	}
+	if limit := b.limits[records[0].Topic]; limit > 0 && size > limit {
+		b.in.step()
+		return 0, &lane.UndeliverableError{Reason: cluster.Refusal(records[0].Topic, kerr.MessageTooLarge), Message: true, Batch: len(records) > 1}
+	}
 	for i, r := range records {
 		b.in.step()
 		if err := b.gone[r.Topic]; err != nil {
@@ -431,6 +474,13 @@ func (w *simWorld) Learn(topics []string) <-chan struct{} {
 			said.err = kerr.UnknownTopicOrPartition
 		case b.gone[topic] != nil:
 			said.err = b.gone[topic]
+		}
+		if said.config.limit = b.limits[topic]; said.config.limit > 0 {
+			if said.silent = b.fault(3, "a limit is not told"); said.silent {
+				said.config.limit = 0
+			} else if b.fault(3, "a limit of long ago is told") {
+				said.config.limit = 1 << 20
+			}
 		}
 		said.partitions = make(kadm.PartitionDetails)
 		for p := range b.partitions {

@@ -36,6 +36,8 @@ type simKafka struct {
 	stamps bool
 	// gone are topics that cannot be written at the moment, and why.
 	gone map[string]error
+	// limits is how many bytes a batch may have, of topics with such a limit.
+	limits map[string]int
 	// headless are partitions of inputs of which Kafka says that they have no leader.
 	headless map[lane.TopicPartition]bool
 	// late are requests that the network holds back.
@@ -97,7 +99,7 @@ type simCaller struct {
 func newSimKafka(topics events.Topics, partitions int32) *simKafka {
 	k := &simKafka{
 		topics: topics, partitions: partitions, of: lane.NewPartitioner(partitions), now: inspect.Curtain,
-		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]error), headless: make(map[lane.TopicPartition]bool), epochs: 1 << 14,
+		logs: make(map[lane.TopicPartition]*simLog), gone: make(map[string]error), limits: make(map[string]int), headless: make(map[lane.TopicPartition]bool), epochs: 1 << 14,
 	}
 	for range partitions {
 		var ring [lane.Slots]*simTransaction

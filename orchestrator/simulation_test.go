@@ -98,7 +98,7 @@ func (c *simCounts) never() []string {
 // befalls is what follows from faults, and is not drawn as such. What is left out
 // here is too rare: a lane that finds its own transaction hanging.
 var befalls = []string{
-	"a late request arrived", "a late record was fenced", "a late record was written", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
+	"a late request arrived", "a late record was fenced", "a late record was written", "a batch was too large", "a record was too large", "a marker was forgotten, and a transaction hung", "a transaction that hung was ended",
 	"a transaction that hung was covered", "an acknowledged transaction was aborted, since nobody could know",
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
@@ -111,12 +111,12 @@ var befalls = []string{
 // mayFail are the faults, by name: one that is not asked for any more is missed, too.
 var mayFail = []string{
 	"a broker does not know of a topic", "a broker is silent about others' partitions", "a clock jumps",
-	"a delivery is not answered", "a delivery is not taken", "a partition of an input has no leader for long",
+	"a delivery is not answered", "a delivery is not taken", "a limit of long ago is told", "a limit is not told", "a partition of an input has no leader for long",
 	"a store has lost its end", "a store is lost", "a topic is gone", "a topic may not be written",
 	"an agent's partition has no leader", "an application aborts", "an instance does not read of new workflows",
 	"an instance is of an older release", "another key", "connections outlast it", "end is late", "end is lost",
 	"end is not answered", "fetch ends", "fetch fails", "finish is not answered", "forget", "init is late", "init is not answered",
-	"kafka restarts in good order", "misrouted", "no answer", "on an added partition",
+	"kafka restarts in good order", "misrouted", "no answer", "not in time", "on an added partition",
 	"one partition of each topic has no leader", "only the journal has a leader", "other order", "poison",
 	"produce fails", "produce is late", "standby cannot read", "the instances are held up while agents answer",
 	"the topics are not asked about", "the workflows are not read to their end yet", "unreadable",
@@ -323,6 +323,9 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	s.rough = of(s, "rough", 1, 4, 16)
 	s.agentRate = of(s, "agents are believed to take so many a second", 0, 2, 0.5)
 	s.vanishing = of(s, "vanishing", nil, nil, []string{"shop.status"}, []string{"shop.status", s.topics.Requests("a1")})
+	if limit := of(s, "limit", 0, 0, 0, 3*simRecordSize, simRecordSize+2_000, simRecordSize+400); limit > 0 { // for many batches, for most, for single records
+		s.limits["shop.status"], s.limits[s.topics.Requests("a1")] = limit, limit
+	}
 	for n := range of(s, "instances", 3, 2, 1) {
 		in := s.newInstance(n)
 		in.offset = time.Duration(of(s, "offset", 0, 0, -300_000, 40, 300_000)) * time.Millisecond
@@ -965,9 +968,10 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		}
 		for _, cause := range ledger.Blame {
 			s.count.Causes[cause]++
-			// A workflow that was used once is there, and so are the topics that do not
-			// come and go.
-			if cause == oracle.ByAbsence || cause == oracle.ByRefusal && len(s.vanishing) < 2 {
+			// A workflow that was used once is there, so are the topics that do not come and
+			// go, and where a batch may be too large a record is not.
+			limit := s.limits[s.topics.Requests("a1")]
+			if cause == oracle.ByAbsence || cause == oracle.ByRefusal && len(s.vanishing) < 2 && (limit == 0 || limit > simRecordSize+1_000) {
 				s.Fatalf("order %q came into Error by nobody's doing, but by %s", id, cause)
 			}
 		}
