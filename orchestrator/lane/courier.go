@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -29,6 +28,7 @@ type courier struct {
 	targets   map[string]*target // that are owed something
 	failing   int                // deliveries that are under way to those that failed
 	look      []string           // of which there may be something to give
+	retry     []string           // the same, of those that failed
 	unflushed bool               // what is owed is not all in the store yet
 	// Only what is before confirmed was read in the journal. Of the transactions behind
 	// it that owe something, unconfirmed are the last records.
@@ -238,10 +238,16 @@ func (l *Lane) owes(topic string) {
 
 // looks has a target looked at.
 func (c *courier) looks(topic string) {
-	if t := c.targets[topic]; !t.looked {
-		t.looked = true
+	t := c.targets[topic]
+	switch {
+	case t.looked:
+		return
+	case t.failures > 0:
+		c.retry = append(c.retry, topic)
+	default:
 		c.look = append(c.look, topic)
 	}
+	t.looked = true
 }
 
 // owe keeps what a batch owes that was committed.
@@ -268,59 +274,76 @@ func (l *Lane) flush() error {
 	return l.state.Flush()
 }
 
-// deliver begins to give topics what they are owed.
+// deliver begins to give topics what they are owed. Those that failed first: they are no more
+// than there may be room for.
 func (l *Lane) deliver(b Beside) error {
 	c := &l.courier
-	look := c.look
-	c.look = nil
-	for i, topic := range look {
+	retry, look := c.retry, c.look
+	c.retry, c.look = nil, nil
+	for i, topic := range retry {
 		if l.current.full() { // of what was refused
-			c.look = append(c.look, look[i:]...)
+			c.retry = append(c.retry, retry[i:]...)
 			break
 		}
-		t := c.targets[topic]
-		t.looked = false
-		if t.busy || l.time.Timer().Before(t.again) {
-			continue
-		}
-		under, room := l.cfg.Deliveries.room(t, c.failing)
-		if !room && l.undeliverable(t) == "" {
-			if t.failures == 0 { // others are looked at again in a while
-				c.looks(topic)
-			}
-			continue
-		}
-		owed, err := l.owed(topic, t)
-		if err != nil {
+		if err := l.give(b, topic); err != nil {
 			return err
 		}
-		if len(owed) == 0 {
-			delete(c.targets, topic)
-			continue
-		}
-		t.oldest = owed[0].Time
-		why := l.undeliverable(t)
-		if why == "" {
-			if !room { // it was another message that waited for too long
-				continue
-			}
-			if t.failures > 0 {
-				c.failing++
-			}
-			t.busy = true
-			under.Add(1)
-			d := l.delivery(topic, owed)
-			d.under = under
-			b.Deliver(d)
-			continue
-		}
-		if !l.deciding(owed[0].Order) {
-			if err := l.refuse(topic, t, &owed[0], why); err != nil {
-				return err
-			}
-		}
-		c.looks(topic)
 	}
+	for i, topic := range look {
+		_, room := l.cfg.Deliveries.room(c.targets[topic], c.failing)
+		if l.current.full() || !room {
+			c.look = append(look[i:], c.look...)
+			break
+		}
+		if err := l.give(b, topic); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// give begins to give a topic what it is owed, if there is room for that.
+func (l *Lane) give(b Beside, topic string) error {
+	c := &l.courier
+	t := c.targets[topic]
+	t.looked = false
+	if t.busy || l.time.Timer().Before(t.again) {
+		return nil
+	}
+	under, room := l.cfg.Deliveries.room(t, c.failing)
+	if !room && l.undeliverable(t) == "" {
+		return nil // it is looked at again in a while
+	}
+	owed, err := l.owed(topic, t)
+	if err != nil {
+		return err
+	}
+	if len(owed) == 0 {
+		delete(c.targets, topic)
+		return nil
+	}
+	t.oldest = owed[0].Time
+	why := l.undeliverable(t)
+	if why == "" {
+		if !room { // it was another message that waited for too long
+			return nil
+		}
+		if t.failures > 0 {
+			c.failing++
+		}
+		t.busy = true
+		under.Add(1)
+		d := l.delivery(topic, owed)
+		d.under = under
+		b.Deliver(d)
+		return nil
+	}
+	if !l.deciding(owed[0].Order) {
+		if err := l.refuse(topic, t, &owed[0], why); err != nil {
+			return err
+		}
+	}
+	c.looks(topic)
 	return nil
 }
 
@@ -520,15 +543,27 @@ func (l *Lane) tells() bool {
 	return c.delivered != nil && l.time.Timer().Sub(c.since) >= deliveredEvery
 }
 
-// again has all topics looked at that wait, first those whose time came first: where those
-// that failed are more than there is room for, each has its turn.
-func (c *courier) again() {
-	for _, t := range slices.SortedFunc(maps.Values(c.targets), func(a, b *target) int {
-		return cmp.Or(a.again.Compare(b.again), cmp.Compare(a.topic, b.topic))
-	}) {
-		if !t.busy {
-			c.looks(t.topic)
+// again has all topics looked at that wait and did not fail, those that are refused now, and of
+// the others so many as there may be room for: first those whose time came first, so that each
+// has its turn.
+func (l *Lane) again() {
+	c, now := &l.courier, l.time.Timer()
+	var due, failed []*target
+	for _, t := range c.targets {
+		switch {
+		case t.busy || t.looked || now.Before(t.again):
+		case t.failures > 0 && l.undeliverable(t) == "":
+			failed = append(failed, t)
+		default:
+			due = append(due, t)
 		}
+	}
+	soonest := func(a, b *target) int { return cmp.Or(a.again.Compare(b.again), cmp.Compare(a.topic, b.topic)) }
+	slices.SortFunc(failed, soonest)
+	due = append(due, failed[:min(len(failed), failingDeliveries)]...)
+	slices.SortFunc(due, soonest)
+	for _, t := range due {
+		c.looks(t.topic)
 	}
 }
 

@@ -123,7 +123,7 @@ func (b takes) Deliver(context.Context, []*kgo.Record) (int, error) { return b.t
 func (r *round) tries(after time.Duration) {
 	r.Helper()
 	r.pass(after)
-	r.courier.again()
+	r.Lane.again()
 	must(r.T, r.deliver(r))
 }
 
@@ -707,4 +707,36 @@ func (o *offsets) Poll(context.Context, int) kgo.Fetches {
 	r := &kgo.Record{Topic: "waybill.journal", Offset: o.read[0]}
 	o.read = o.read[1:]
 	return brought(r)
+}
+
+// What a turn of a lane costs whose callers' topics are many: those that nobody has tried, and
+// those that failed, wait for room.
+func BenchmarkManyTopics(b *testing.B) {
+	const topics = 10_000
+	for _, failed := range []bool{false, true} {
+		b.Run(fmt.Sprintf("failed=%t", failed), func(b *testing.B) {
+			l, _ := newLane(b)
+			l.format, l.cfg.StatusPatience, l.courier.confirmed = events.CourierFormat, 24*time.Hour, topics
+			for n := range int64(topics) {
+				topic := fmt.Sprint("shop.", n)
+				l.state.Owe(projections.Owed{Topic: topic, Offset: n, ID: topic, Order: topic, Time: l.time.Wall(), Value: []byte("{}")})
+				l.owes(topic)
+				if failed {
+					t := l.courier.targets[topic]
+					t.failures, t.failing = 1, l.time.Timer()
+				}
+			}
+			must(b, l.state.Flush())
+			l.cfg.Deliveries.fine.Store(deliveries)
+			l.cfg.Deliveries.failing.Store(failingDeliveries)
+			r := &round{Lane: l}
+			must(b, l.deliver(r)) // one that failed has a place of its own
+			for b.Loop() {
+				if failed {
+					l.again()
+				}
+				must(b, l.deliver(r))
+			}
+		})
+	}
 }

@@ -321,7 +321,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			l.tick(room)
 			l.listen()
 			l.early.rests = false
-			l.courier.again()
+			l.again()
 		case Idle:
 			err = l.supervise()
 		case Hung:
