@@ -123,7 +123,7 @@ func (b takes) Deliver(context.Context, []*kgo.Record) (int, error) { return b.t
 func (r *round) tries(after time.Duration) {
 	r.Helper()
 	r.pass(after)
-	r.Lane.again()
+	r.again()
 	must(r.T, r.deliver(r))
 }
 

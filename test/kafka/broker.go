@@ -91,7 +91,11 @@ func (b *Broker) Delete(t testing.TB, topic string) {
 		if known.Topics[0].ErrorCode == kerr.UnknownTopicOrPartition.Code {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s is still known: %v", topic, t.Context().Err())
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 

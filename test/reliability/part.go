@@ -130,6 +130,9 @@ func Save(ctx context.Context, name, command string, figures Figures) error {
 	}
 	text, err := json.MarshalIndent(append(all, figures...), "", "  ")
 	if err == nil {
+		err = os.MkdirAll(dir, 0o750) //nolint:gosec // as below
+	}
+	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name+".json"), append(text, '\n'), 0o600) //nolint:gosec // who runs the part says where
 	}
 	if err != nil {

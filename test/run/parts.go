@@ -42,24 +42,23 @@ type part struct {
 	env      []string
 }
 
-// inParts says in which runs of go test all tests are run, each once. Most of what
-// needs a container waits, for brokers that are killed or agents that are slow, so two
-// packages run at a time, and what starts processes beside them.
+// inParts says in which runs of go test all tests are run, each once. Packages
+// without a container go first, two at a time. Those with one go one after the
+// other: side by side they would starve each other on a small machine.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
+	// Processes are started, stopped and waited for, which leaves the machine to others.
 	processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
-	longest, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
-	others = append(longest, others...) // else it would be alone in the end
 	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
 			{packages: processes, beside: true, env: fixed},
 			simulated,
-			{packages: others, flags: []string{"-p", "2", "-skip", simulation}, env: fixed},
+			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		}
 	}
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
@@ -72,7 +71,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		simulated,
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced}, env: fixed},
-		{packages: kafkaRaced, race: true, flags: []string{"-p", "2", "-skip", simulation}, env: fixed},
+		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 	}
 }
