@@ -37,7 +37,8 @@ type entry struct {
 // over, it returns the context's error, and the record may be on Kafka, or get there for as
 // long as the patience with its batch lasts.
 func (in *intake) put(ctx context.Context, r *kgo.Record) error {
-	ctx, cancel := context.WithTimeout(ctx, in.patience)
+	until := time.Now().Add(in.patience)
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	// Who has left does not look at the record: the client may be at it.
 	at, e := lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}, &entry{r, make(chan error, 1)}
@@ -46,8 +47,9 @@ func (in *intake) put(ctx context.Context, r *kgo.Record) error {
 		select {
 		case err := <-e.answer:
 			// Before the client knows a topic, it fails all of it with the first batch:
-			// that was another partition's, and nothing was sent.
-			if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			// that was another partition's, and nothing was sent. What ends with the
+			// patience itself may be told before ctx has ended.
+			if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || !time.Now().Before(until) {
 				return err
 			}
 			r.Context = nil //nolint:fatcontext // it was the batch's, which has ended

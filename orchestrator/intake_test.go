@@ -311,6 +311,22 @@ func TestWhatEndsWithAnotherPartitionIsTriedAgain(t *testing.T) {
 	})
 }
 
+// What ends because the patience is over is over for who waits, too: it is not written again,
+// though the client may say so first.
+func TestWhatEndsWithThePatienceIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		for n := range 1000 {
+			go func() { _ = d.put(t.Context(), &kgo.Record{Topic: "orders", Partition: int32(n), Key: fmt.Append(nil, n)}) }()
+		}
+		synctest.Wait()
+		time.Sleep(2 * d.patience)
+		if synctest.Wait(); len(d.given) != 1000 {
+			t.Errorf("Kafka's client was given %d records of 1,000", len(d.given))
+		}
+	})
+}
+
 // So it is with Kafka's client.
 func TestATopicThatIsNotKnownYet(t *testing.T) {
 	b := kafka.Embedded(t)
