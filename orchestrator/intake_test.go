@@ -317,7 +317,9 @@ func TestWhatEndsWithThePatienceIsNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		for n := range 1000 {
-			go func() { _ = d.put(t.Context(), &kgo.Record{Topic: "orders", Partition: int32(n), Key: fmt.Append(nil, n)}) }()
+			go func() {
+				_ = d.put(t.Context(), &kgo.Record{Topic: "orders", Partition: int32(n), Key: fmt.Append(nil, n)})
+			}()
 		}
 		synctest.Wait()
 		time.Sleep(2 * d.patience)

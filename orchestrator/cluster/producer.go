@@ -157,8 +157,18 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 			waiting[r.Topic] = new(atomic.Int64)
 		}
 	}
+	refusal := func() error {
+		if r := refused.Load(); r != nil {
+			return r
+		}
+		return nil
+	}
 	flush := func() error {
-		if err := p.flush(ctx, func() error { return p.leaderless(records, waiting) }); err != nil {
+		err := p.flush(ctx, refusal, func() error { return p.leaderless(records, waiting) })
+		if err := refusal(); err != nil {
+			return err
+		}
+		if err != nil {
 			late := &lane.LateError{}
 			for topic, n := range waiting {
 				if n.Load() > 0 {
@@ -166,9 +176,6 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 				}
 			}
 			return fmt.Errorf("flush a transaction: %w: %w", err, late)
-		}
-		if r := refused.Load(); r != nil {
-			return r
 		}
 		return nil
 	}
@@ -201,13 +208,19 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 // leader some ten seconds after its broker died.
 const electing = 5 * time.Second
 
-// flush waits until Kafka has all records, or hopeless says that it will not.
-func (p *producer) flush(ctx context.Context, hopeless func() error) error {
+// flush waits until Kafka has all records, has refused one, or hopeless says that it will
+// not. It does not wait for all answers to one refusal: what the client has of a topic that
+// it has just met may stay behind for good once its producer is fenced (kgo 1.22.2 fails
+// what its stored partitions have, and stores those after it has handed the records out).
+func (p *producer) flush(ctx context.Context, refused, hopeless func() error) error {
 	for began := time.Now(); ; {
 		step, cancel := context.WithTimeout(ctx, time.Second)
 		err := p.client.Flush(step)
 		cancel()
 		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := refused(); err != nil {
 			return err
 		}
 		if time.Since(began) < electing {

@@ -154,6 +154,32 @@ func TestACommitWithoutALeader(t *testing.T) {
 	}
 }
 
+// A producer that is fenced says so, and not that a topic was late of which the client has
+// not heard yet.
+func TestAFencedCommitWaitsForNoTopic(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := journal(t, b)
+	_, err := b.Admin(t).CreateTopic(t.Context(), 1, 1, nil, "shop")
+	must(t, err)
+	k := reached(t, b, topics)
+	p := fenced(t, k, 0)
+	must(t, p.Commit([]*kgo.Record{record(topics.Journal)}))
+	fenced(t, k, 0) // somebody else's
+	ended := make(chan struct{})
+	b.Fake.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		if slices.ContainsFunc(r.(*kmsg.MetadataRequest).Topics, func(of kmsg.MetadataRequestTopic) bool { return of.Topic != nil && *of.Topic == "shop" }) {
+			b.Fake.SleepControl(func() { <-ended })
+		}
+		return nil, nil, false
+	})
+	err = p.Commit([]*kgo.Record{record(topics.Journal), record("shop")})
+	close(ended)
+	if _, ok := errors.AsType[*lane.RefusedError](err); !ok || errors.Is(err, lane.ErrLate) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 // Slots that are fenced at the same time have each their own producer. If one cannot be, a
 // lane has none of them: it would write on slots that somebody else may claim over.
 func TestSlotsAreFencedTogether(t *testing.T) {
