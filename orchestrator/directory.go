@@ -48,7 +48,8 @@ type directory struct {
 	mu       sync.Mutex
 	topics   map[string]topicFacts
 	refusing map[string]*refusing // by topic
-	refuse   atomic.Int32         // how many these are
+	late     map[string]*late     // by topic
+	troubles atomic.Int32         // how many these are
 	wanted   map[string]bool      // what Kafka is to be asked about
 	asks     chan struct{}        // has one, if something is
 	answered chan struct{}        // closed and replaced with each answer
@@ -70,9 +71,6 @@ type topicFacts struct {
 	alone       bool
 	learntLimit int
 	learnt      time.Time // when that was
-	// late is how often in a row records were not taken in time, lateAt the last.
-	late   int
-	lateAt time.Time
 	// partitions is how many it has, 0 if that is not known.
 	partitions int32
 }
@@ -91,9 +89,6 @@ const (
 	refusalsLast = 5 * time.Second
 	// awayLast is how soon an agent that is back is heard of.
 	awayLast = 2 * time.Second
-	// lateLast is how long a partition is left alone that took no record in time:
-	// each time that it does not, twice as long.
-	lateLast, lateLongest = 10 * time.Second, 5 * time.Minute
 	// learntLast is how long it counts what refusals said of sizes.
 	learntLast = 10 * time.Minute
 	// proof is how long a broker may need to know what it is asked about.
@@ -111,7 +106,7 @@ const (
 func newDirectory(client *kgo.Client, own *events.Topics, partitions int32, log *slog.Logger) *directory {
 	return &directory{
 		client: client, own: own, partitions: partitions, log: log, now: time.Now, patience: askPatience,
-		topics: make(map[string]topicFacts), refusing: make(map[string]*refusing), wanted: make(map[string]bool), asks: make(chan struct{}, 1), answered: make(chan struct{}),
+		topics: make(map[string]topicFacts), refusing: make(map[string]*refusing), late: make(map[string]*late), wanted: make(map[string]bool), asks: make(chan struct{}, 1), answered: make(chan struct{}),
 	}
 }
 
@@ -340,7 +335,7 @@ func (d *directory) know(topic string, s said) {
 	if s.silent {
 		s.config = was.config
 	}
-	facts := topicFacts{until: now.Add(factsLast), late: was.late, lateAt: was.lateAt}
+	facts := topicFacts{until: now.Add(factsLast)}
 	if n := s.config.limit; n > 0 && n < was.config.limit {
 		if facts.fell = was.fell; facts.fell.IsZero() {
 			facts.fell = now
@@ -473,22 +468,10 @@ func (d *directory) Refused(at lane.TopicPartition, order string, size int, alon
 	facts := d.topics[at.Topic]
 	switch {
 	case errors.Is(err, lane.ErrLate):
-		if !d.ofAgent(at.Topic) {
-			facts.until = now // Kafka may say by now which partition that was
-			break
+		facts.until = now // Kafka may say by now which partition that was
+		if d.ofAgent(at.Topic) {
+			d.tooLate(at)
 		}
-		if now.Sub(facts.lateAt) > 2*lateLongest {
-			facts.late = 0
-		}
-		if facts.late == 0 || now.Sub(facts.lateAt) >= lateLast { // all lanes hear of one outage
-			facts.late, facts.lateAt = min(facts.late+1, 10), now
-		}
-		facts.until = facts.lateAt.Add(min(lateLast<<(facts.late-1), lateLongest))
-		facts.down = maps.Clone(facts.down)
-		if facts.down == nil {
-			facts.down = make(map[int32]string)
-		}
-		facts.down[at.Partition] = fmt.Sprintf("partition %d took nothing in time", at.Partition)
 	case cluster.Invalid(err):
 		if d.ofAgent(at.Topic) {
 			d.invalid(at.Topic, order, err)
@@ -554,6 +537,9 @@ func (d *directory) Away(at lane.TopicPartition, order string, size int) string 
 	case doubt.what == "", facts.refusal != "", size < doubt.size:
 	case !doubt.produced, d.now().Sub(doubt.last) <= proof: // then it is tried once more
 		return doubt.what
+	}
+	if why := d.waits(at, order); why != "" {
+		return why
 	}
 	return d.rests(at.Topic, order)
 }

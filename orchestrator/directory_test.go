@@ -180,40 +180,67 @@ func TestInputsThatAreAway(t *testing.T) {
 	}
 }
 
-// A partition that took nothing in time is left alone, each time for longer.
+// Partitions that took nothing in time are left alone, each time for longer, whatever Kafka
+// says of them: then one of them is tried, by one lane, until it takes something.
 func TestAPartitionThatIsLate(t *testing.T) {
 	d, pass := newBooks(t)
-	last := time.Duration(0)
-	for range 12 {
-		d.Refused(at(queue), "o-1", 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
-		d.expects(t, queue, 1, "", "in time")
-		if why := d.Away(lane.TopicPartition{Topic: queue}, "", 1); why != "" {
-			t.Fatalf("another partition: %s", why)
+	other := lane.TopicPartition{Topic: queue}
+	away := func(at lane.TopicPartition, order string, want bool) {
+		t.Helper()
+		if why := d.Away(at, order, 1); (why != "") != want || want && !strings.Contains(why, "in time") {
+			t.Errorf("partition %d is away for order %q because %q", at.Partition, order, why)
 		}
-		rests := d.topics[queue].until.Sub(d.now())
-		if rests <= last && rests != lateLongest {
-			t.Errorf("it is left alone for %v, and was for %v", rests, last)
-		}
-		last = rests
-		pass(rests)
-		d.know(queue, said{partitions: led(2)})
-		d.expects(t, queue, 1, "", "")
 	}
+	late := func(at lane.TopicPartition) {
+		d.Refused(at, "", 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
+		d.know(queue, said{partitions: led(2)})
+	}
+	d.know(queue, said{partitions: led(2)})
+	late(at(queue))
+	away(at(queue), "o-1", true)
+	away(other, "o-2", false)
+	late(other)
+	rests := lateLast
+	for range 12 {
+		pass(rests - 1)
+		away(at(queue), "o-1", true)
+		pass(1)
+		away(at(queue), "", false)
+		away(other, "", false)
+		away(at(queue), "o-1", false)
+		away(at(queue), "o-3", false) // the same lane holds itself up
+		away(other, "o-2", true)
+		pass(lane.CommitTimeout)
+		away(other, "o-2", true)
+		late(at(queue))
+		rests = min(2*rests, lateLongest)
+	}
+	if rests != lateLongest {
+		t.Errorf("it is left alone for %s", rests)
+	}
+	pass(rests)
+	away(other, "o-2", false)
+	pass(trialLast) // nothing is heard of that
+	away(at(queue), "o-1", false)
+	d.Took(lane.TopicPartition{Topic: queue, Partition: 2}) // which was never late
+	away(other, "o-2", true)
+	d.Took(at(queue))
+	away(other, "o-2", false)
+	late(other)
+	pass(lateLast)
+	away(other, "o-2", false)
+
 	d.Refused(at("waybill.journal"), "o-1", 0, false, lane.ErrLate)
 	d.expects(t, "waybill.journal", 1, "", "")
 }
 
 // All lanes of an instance hear of the same outage: it counts once.
 func TestAnOutageCountsOnce(t *testing.T) {
-	topics, err := events.NewTopics(events.DefaultNamespace)
-	must(t, err)
-	d := newDirectory(nil, &topics, 12, slog.New(slog.DiscardHandler))
-	now := time.Now()
-	d.now = func() time.Time { return now }
+	d, _ := newBooks(t)
 	for p := range int32(6) {
-		d.Refused(lane.TopicPartition{Topic: topics.Requests("x"), Partition: p}, "", 0, false, lane.ErrLate)
+		d.Refused(lane.TopicPartition{Topic: queue, Partition: p}, "", 0, false, lane.ErrLate)
 	}
-	if rests := d.topics[topics.Requests("x")].until.Sub(now); rests != lateLast {
+	if rests := d.late[queue].until.Sub(d.now()); rests != lateLast {
 		t.Errorf("the agent is left alone for %s", rests)
 	}
 }
@@ -343,8 +370,8 @@ func refusesEveryRecord(t *testing.T, why error) {
 	refused("b")
 	refused("a")
 	away("", false)
-	d.Took("waybill.requests.fax")
-	d.Took(queue)
+	d.Took(at("waybill.requests.fax"))
+	d.Took(at(queue))
 	refused("c")
 	refused("a")
 	away("c", false)
@@ -388,7 +415,7 @@ func refusesEveryRecord(t *testing.T, why error) {
 	pass(1) // nobody hears of it any more
 	away("y", false)
 	away("a", true)
-	d.Took(queue)
+	d.Took(at(queue))
 	away("a", false)
 	away("z", false)
 	refused("a")

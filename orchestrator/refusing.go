@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // refusing is what is known of an agent's topic that refuses records for what they are, as
@@ -37,7 +38,7 @@ func (d *directory) invalid(topic, order string, err error) {
 	if r == nil {
 		r = &refusing{orders: make(map[string]bool)}
 		d.refusing[topic] = r
-		d.refuse.Add(1)
+		d.troubles.Add(1)
 	}
 	r.orders[order], r.why = true, "it refuses every record: "+cluster.Refusal(topic, err)
 	switch {
@@ -69,20 +70,23 @@ func (d *directory) rests(topic, order string) string {
 	return ""
 }
 
-// Took notes that Kafka has committed a record of a topic.
-func (d *directory) Took(topic string) {
-	if d.refuse.Load() == 0 { // as nearly always
+// Took notes that Kafka has committed a record.
+func (d *directory) Took(at lane.TopicPartition) {
+	if d.troubles.Load() == 0 { // as nearly always
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := d.refusing[topic]
-	if r == nil {
-		return
+	l, r := d.late[at.Topic], d.refusing[at.Topic]
+	if l != nil && l.partitions[at.Partition] {
+		delete(d.late, at.Topic)
+		d.troubles.Add(-1)
 	}
-	delete(d.refusing, topic)
-	d.refuse.Add(-1)
-	if r.rests > 0 {
-		d.log.Info("an agent is back: its topic takes records", "agent", d.own.Agent(topic), "topic", topic)
+	if r != nil {
+		delete(d.refusing, at.Topic)
+		d.troubles.Add(-1)
+	}
+	if r != nil && r.rests > 0 || l != nil && d.late[at.Topic] == nil {
+		d.log.Info("an agent is back: its topic takes records", "agent", d.own.Agent(at.Topic), "topic", at.Topic)
 	}
 }

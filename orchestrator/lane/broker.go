@@ -163,6 +163,6 @@ type World interface {
 	// Refused tells that a record of an order, of size bytes, was not taken, and why.
 	// Alone says that it was not in a batch with others.
 	Refused(at TopicPartition, order string, size int, alone bool, err error)
-	// Took tells that a record of a topic was committed.
-	Took(topic string)
+	// Took tells that a record was committed.
+	Took(at TopicPartition)
 }

@@ -97,7 +97,7 @@ func (nowhere) Found(uint64) bool                                     { return t
 func (nowhere) Format() int                                           { return 1 }
 func (nowhere) Newest(context.Context) int                            { return 1 }
 func (nowhere) Refused(lane.TopicPartition, string, int, bool, error) {}
-func (nowhere) Took(string)                                           {}
+func (nowhere) Took(lane.TopicPartition)                              {}
 func (nowhere) Added() map[lane.TopicPartition]int64                  { return nil }
 
 // learner is nowhere, and notes what is to be learnt there.

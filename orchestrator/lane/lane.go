@@ -432,7 +432,7 @@ func (l *Lane) report(b *Batch) {
 		l.log.Warn("inputs that change nothing left no event: their orders have recorded enough of their like", "inputs", b.dropped)
 	}
 	for _, r := range b.records {
-		l.world.Took(r.Topic)
+		l.world.Took(TopicPartition{r.Topic, r.Partition})
 		if r.Partition != l.partition || !l.topics.Owns(r.Topic) {
 			l.elsewhere.note(TopicPartition{r.Topic, r.Partition})
 		}

@@ -100,7 +100,7 @@ func (w *still) Refused(at TopicPartition, order string, size int, _ bool, err e
 	w.refused = append(w.refused, fmt.Sprint(at.Topic, " ", size, " ", err))
 }
 
-func (w *still) Took(topic string) { w.took = append(w.took, topic) }
+func (w *still) Took(at TopicPartition) { w.took = append(w.took, at.Topic) }
 
 // newLane returns a lane without Kafka for partition 5 of 12, and its world, which
 // knows the workflow order.
