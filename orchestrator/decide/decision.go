@@ -244,6 +244,10 @@ type load struct {
 
 func (l load) spent() bool { return l.begun >= beginAtOnce || l.bytes >= writeAtOnce }
 
+// spent says that no more is begun in this decision, which leaves the partition's other orders
+// waiting.
+func (d *decider) spent() bool { return d.load.spent() || d.shared.Dear() }
+
 // decider builds one decision. Every event is folded as soon as it is decided,
 // so that what follows is decided on the state that it makes.
 type decider struct {
@@ -253,7 +257,7 @@ type decider struct {
 	out   []Message
 	aside []Aside
 	load
-	decoded workflow.Decoded // what its expressions looked at
+	shared workflow.Shared // what its expressions have in common
 	// These are of the [Decision].
 	waits   Ask
 	inner   *workflow.Workflow // that of a decision that was made within

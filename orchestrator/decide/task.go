@@ -15,7 +15,7 @@ type task struct {
 	step  *projections.Step
 	def   *workflow.Step // nil when the order's workflow is gone
 
-	decoded *workflow.Decoded
+	shared *workflow.Shared
 }
 
 // side is which of the two a task is, and the events that tell of it.
@@ -39,7 +39,7 @@ var (
 
 // task is step i, or its undo.
 func (d *decider) task(i int, s *side) task {
-	t := task{side: s, order: d.order, step: &d.order.Steps[i], decoded: &d.decoded}
+	t := task{side: s, order: d.order, step: &d.order.Steps[i], shared: &d.shared}
 	if d.flow != nil {
 		t.def = &d.flow.Steps[i]
 	}
@@ -139,7 +139,7 @@ func (t task) outcome() string {
 // scope is what the task's expressions see of the order. An undo under an earlier key
 // sees its step as it was under that key: nobody answered.
 func (t task) scope() workflow.Scope {
-	s := workflow.Scope{Input: t.order.Input, Decoded: t.decoded, Step: func(name string) workflow.Result {
+	s := workflow.Scope{Input: t.order.Input, Shared: t.shared, Step: func(name string) workflow.Result {
 		s := t.order.Step(name)
 		return workflow.Result{State: string(s.State), Input: inputOf(t.order, s), Output: s.Output}
 	}}

@@ -128,6 +128,42 @@ func TestAWideOrderReadsItsInputOnce(t *testing.T) {
 	}
 }
 
+// What the expressions of one order cost keeps others of its partition waiting for a moment at
+// most: inputs that are dear are made in parts, and conditions that are dear together fail.
+func TestDearExpressions(t *testing.T) {
+	const dear = "input.all(i, input.all(j, i + j > 0))"
+	submit := func(expression string, steps int) (*stage, int) {
+		s := newStage(t)
+		s.takeOver(t, "i-1")
+		var source strings.Builder
+		source.WriteString("workflow: wide\nsteps:\n")
+		for n := range steps {
+			fmt.Fprintf(&source, "  - {name: s%d, agent: a, after: [], timeout: 1h, %s}\n", n, expression)
+		}
+		s.flows.Add(parseFlow(t, source.String()))
+		input := "[1" + strings.Repeat(",1", 150) + "]"
+		s.take(Submit(s.env("o"), nil, "o", &events.Submission{Workflow: "wide", Input: []byte(input)}, "", nil))
+		s.commit(t)
+		running := 0
+		for _, step := range s.of(t, "o").Steps {
+			if step.State == projections.Running {
+				running++
+			}
+		}
+		return s, running
+	}
+	inputs, running := submit(`with: "`+strings.Replace(dear, "all(i", "map(i", 1)+`"`, 99)
+	defer inputs.close()
+	if o := inputs.of(t, "o"); running == 0 || running > 90 || o.State != projections.Processing || o.Steps[98].Due.IsZero() {
+		t.Errorf("of 99 dear inputs %d are made at once, the order is %s", running, o.State)
+	}
+	conditions, running := submit(`when: "`+dear+`"`, 1_000)
+	defer conditions.close()
+	if o := conditions.of(t, "o"); running == 0 || o.State != projections.Error || !strings.Contains(o.Reason, "cost too much together") {
+		t.Errorf("with 1,000 dear conditions %d steps run, the order is %s: %s", running, o.State, o.Reason)
+	}
+}
+
 // released is a stage on which an order waits for its release.
 type released struct{ *stage }
 

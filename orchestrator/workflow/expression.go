@@ -38,15 +38,30 @@ type Scope struct {
 	// step itself.
 	Step func(name string) Result
 
-	// Decoded, if it is not nil, spares what several expressions look at from being decoded for
-	// each of them.
-	Decoded *Decoded
+	// Shared, if it is not nil, is what the expression has in common with those before it.
+	Shared *Shared
 }
 
-// Decoded keeps values that expressions looked at: those of one decision, since a large one takes
-// ten times as much memory as its text. The texts must stay as they are meanwhile. The zero value
-// is ready. Not safe for concurrent use.
-type Decoded struct{ values map[text]decoded }
+// Shared is what the expressions of one decision have in common: what they looked at, which is
+// decoded once, and what they may cost together. The texts must stay as they are meanwhile. The
+// zero value is ready. Not safe for concurrent use.
+type Shared struct {
+	values map[text]decoded
+	bytes  int // of their texts
+	cost   uint64
+}
+
+const (
+	// sharedAtMost is how many bytes of text are kept decoded, which takes ten times as much
+	// memory: more than any value has, and all that most decisions look at.
+	sharedAtMost = 8 << 20
+	// maxShared is what expressions may cost together: no other order of the partition is
+	// decided on meanwhile. The dearest take a second for that.
+	maxShared = 100 * maxCost
+)
+
+// Dear says that the expressions have cost half of what they may.
+func (s *Shared) Dear() bool { return s.cost >= maxShared/2 }
 
 // text names a value by where it is in memory.
 type text struct {
@@ -135,10 +150,14 @@ func (e *Expression) evaluate(s Scope, use func(ref.Val) error) error {
 func (e *Expression) within(given func() (context.Context, context.CancelFunc), s Scope, use func(ref.Val) error) error {
 	vs := &variables{without: map[string]string{}}
 	err := vs.read(e, s)
+	if s.Shared != nil && s.Shared.cost >= maxShared {
+		err = errors.New("the expressions that came before it in this decision cost too much together; use shorter lists and texts, or let agents do it")
+	}
 	for try, done := 0, err != nil; !done; {
 		ctx, cancel := given()
 		err = guarded(func() error {
-			v, _, err := e.program.ContextEval(ctx, vs.vars)
+			v, details, err := e.program.ContextEval(ctx, vs.vars)
+			s.Shared.pay(details)
 			if err == nil {
 				err = use(v)
 			}
@@ -159,7 +178,7 @@ func (vs *variables) read(e *Expression, s Scope) error {
 	steps := make(map[string]any, len(e.steps))
 	vs.vars = map[string]any{"steps": steps}
 	if e.reads["input"] {
-		v, err := vs.decode(s.Input, s.Decoded)
+		v, err := vs.decode(s.Input, s.Shared)
 		if err != nil {
 			return fmt.Errorf("the order's input %w", err)
 		}
@@ -177,7 +196,7 @@ func (vs *variables) read(e *Expression, s Scope) error {
 			case len(raw) == 0 && vs.without[attribute] == "":
 				vs.without[attribute] = name
 			case len(raw) > 0 && e.reads[name+"."+attribute]:
-				v, err := vs.decode(raw, s.Decoded)
+				v, err := vs.decode(raw, s.Shared)
 				if err != nil {
 					return fmt.Errorf("the %s of step %s %w", attribute, name, err)
 				}
@@ -189,15 +208,15 @@ func (vs *variables) read(e *Expression, s Scope) error {
 }
 
 // decode decodes a value, unless that was done before.
-func (vs *variables) decode(raw jsontext.Value, kept *Decoded) (any, error) {
-	if kept == nil {
-		kept = new(Decoded)
+func (vs *variables) decode(raw jsontext.Value, shared *Shared) (any, error) {
+	if shared == nil {
+		shared = new(Shared)
 	}
 	key := text{size: len(raw)}
 	if len(raw) > 0 {
 		key.first = &raw[0]
 	}
-	d, known := kept.values[key]
+	d, known := shared.values[key]
 	if !known {
 		v, err := decode(raw, func(text string) (any, error) {
 			n := numberOf(text)
@@ -210,15 +229,26 @@ func (vs *variables) decode(raw jsontext.Value, kept *Decoded) (any, error) {
 			return nil, err
 		}
 		d.value = v
-		if kept.values == nil {
-			kept.values = make(map[text]decoded)
+		if shared.bytes += len(raw); shared.values == nil || shared.bytes > sharedAtMost {
+			shared.values, shared.bytes = make(map[text]decoded), len(raw)
 		}
-		kept.values[key] = d
+		shared.values[key] = d
 	}
 	if vs.large == "" {
 		vs.large = d.large
 	}
 	return d.value, nil
+}
+
+// pay counts what an evaluation cost. One that panicked, or was interrupted before it began, has
+// no details.
+func (s *Shared) pay(details *cel.EvalDetails) {
+	if s == nil || details == nil {
+		return
+	}
+	if cost := details.ActualCost(); cost != nil {
+		s.cost += *cost
+	}
 }
 
 // interrupted is what CEL says of an evaluation that was ended.

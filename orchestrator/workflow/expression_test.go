@@ -3,10 +3,12 @@ package workflow_test
 import (
 	"fmt"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -47,6 +49,53 @@ func TestPassedOn(t *testing.T) {
 			t.Fatalf("%s became %s (%v)", want, got, err)
 		}
 	})
+}
+
+// What one decision looks at takes a bounded amount of memory, however many large values that
+// are: the first is dropped, and the last is kept.
+func TestWhatIsKeptDecodedIsBounded(t *testing.T) {
+	w, err := with("size(input)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := new(workflow.Shared)
+	var texts []weak.Pointer[byte]
+	for range 20 {
+		text := []byte(`"` + strings.Repeat("a", 1<<20) + `"`)
+		texts = append(texts, weak.Make(&text[0]))
+		if _, err := w.Steps[2].With.Value(workflow.Scope{Input: text, Shared: kept}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	if first, last := texts[0].Value(), texts[19].Value(); first != nil || last == nil {
+		t.Errorf("kept: the first %t, the last %t", first != nil, last != nil)
+	}
+	runtime.KeepAlive(kept)
+}
+
+// What the expressions of one decision cost together is bounded: those that come then fail, and
+// say why. Another decision has as much again.
+func TestWhatExpressionsCostTogetherIsBounded(t *testing.T) {
+	w, err := with("input.all(i, input.all(j, i + j > 0))")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dear, scope := w.Steps[2].With, workflow.Scope{Input: []byte("[1" + strings.Repeat(",1", 119) + "]")}
+	for range 2 {
+		scope.Shared = new(workflow.Shared)
+		half, all := 0, 0
+		for ; err == nil; all++ {
+			if !scope.Shared.Dear() {
+				half++
+			}
+			_, err = dear.Value(scope)
+		}
+		if all < 100 || all > 10_000 || half < all/2-1 || half > all/2+1 || !strings.Contains(err.Error(), "cost too much together") {
+			t.Errorf("%d evaluations, of them %d until they are dear: %v", all, half, err)
+		}
+		_, err = dear.Value(workflow.Scope{Input: scope.Input})
+	}
 }
 
 // TestNumbersKeepTheirDigits: no number changes on its way, whatever its size.
