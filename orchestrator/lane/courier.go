@@ -275,7 +275,8 @@ func (l *Lane) flush() error {
 }
 
 // deliver begins to give topics what they are owed. Those that failed first: they are no more
-// than there may be room for.
+// than there may be room for. One that failed since it stands among the others leaves them: for
+// it there may be no room where there is some for those behind.
 func (l *Lane) deliver(b Beside) error {
 	c := &l.courier
 	retry, look := c.retry, c.look
@@ -290,7 +291,13 @@ func (l *Lane) deliver(b Beside) error {
 		}
 	}
 	for i, topic := range look {
-		_, room := l.cfg.Deliveries.room(c.targets[topic], c.failing)
+		t := c.targets[topic]
+		if t.failures > 0 {
+			t.looked = false
+			c.looks(topic)
+			continue
+		}
+		_, room := l.cfg.Deliveries.room(t, c.failing)
 		if l.current.full() || !room {
 			c.look = append(look[i:], c.look...)
 			break

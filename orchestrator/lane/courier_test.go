@@ -543,6 +543,24 @@ func (r *round) hangs(topic string) {
 	r.room(failingDeliveries)
 }
 
+// A topic that fails while it stands among those that did not, and for which there is no room now,
+// keeps none of them waiting.
+func TestATopicThatFailsInTheLineHoldsUpNoOther(t *testing.T) {
+	r := newRound(t)
+	r.hangs("shop.hangs")
+	r.owes("shop.fails", 1) // it is under way
+	r.cfg.Deliveries.fine.Store(deliveries)
+	r.owes("shop.fails", 1)
+	r.owes("shop.fine", 1)
+	r.ends("shop.fails", 0, errAway)
+	r.cfg.Deliveries.fine.Store(0)
+	r.tries(time.Second)
+	r.carries("there is room again", map[string]int{"shop.hangs": 1, "shop.fine": 1})
+	r.room(failingDeliveries - 1)
+	r.tries(time.Minute)
+	r.carries("for one that failed, too", map[string]int{"shop.hangs": 1, "shop.fine": 1, "shop.fails": 1})
+}
+
 // What a topic is owed that failed has it tried no sooner than others whose turn it is.
 func TestWhoIsOwedMoreIsNotTriedFirst(t *testing.T) {
 	r := newRound(t)
