@@ -15,8 +15,8 @@ type Waits struct {
 	// Place is nil where the order is not in a partition that this instance owns, or the
 	// lane does not keep the step in its line (yet).
 	Place *Place
-	// SilentSince is since when the agent answers nothing in time, as the journal says, where
-	// Place is nil; zero if it does.
+	// SilentSince is since when the agent answers nothing in time, as the journal says; zero if
+	// it does.
 	SilentSince time.Time
 }
 
@@ -40,16 +40,16 @@ func (i *Instance) Waits(o *projections.Order, s *projections.Step) (*Waits, err
 	if !found {
 		return nil, nil
 	}
-	w, p := &Waits{Since: due, Agent: def.Agent}, i.Partition(o.ID)
+	p := i.Partition(o.ID)
+	silent, err := i.store.SilentSince(p, def.Agent)
+	if err != nil {
+		return nil, fmt.Errorf("who is silent for partition %d: %w", p, err)
+	}
+	w := &Waits{Since: due, Agent: def.Agent, SilentSince: silent}
 	if l := i.members.lanes()[p]; l != nil {
 		if n, found := l.Before(o.ID, s.Name); found {
 			w.Place = &Place{n, l.Agents()[def.Agent]}
-			return w, nil
 		}
-	}
-	var err error
-	if w.SilentSince, err = i.store.SilentSince(p, def.Agent); err != nil {
-		return nil, fmt.Errorf("who is silent for partition %d: %w", p, err)
 	}
 	return w, nil
 }

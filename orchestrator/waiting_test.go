@@ -94,11 +94,11 @@ func TestWhoFollowsKnowsWhoIsSilent(t *testing.T) {
 				if w != nil && w.Place != nil && w.Place.Probed {
 					probed[i.Partition(o.ID)] = true
 				}
-				if w != nil && w.Place == nil && !w.SilentSince.IsZero() {
+				if w != nil && !w.SilentSince.IsZero() {
 					silent[i.Partition(o.ID)] = true
 				}
 			}
-			if len(probed) != 1 || len(silent) == 0 {
+			if len(probed) != 1 || len(silent) != 2 {
 				return fmt.Errorf("it knows of %v as the owner, and of %v", probed, silent)
 			}
 			return nil

@@ -75,7 +75,7 @@ type Waits struct {
 	Window      *float64 `json:"window" doc:"How many requests of its partition may queue at the agent; less than 1 if each is followed by a pause"`
 	Probed      *bool    `json:"probed" doc:"The agent gives no sign: one request at a time probes it, and window is 0"`
 	UnderWay    *int     `json:"underWay" doc:"How many requests of its partition are with the agent"`
-	SilentSince *Time    `json:"silentSince" doc:"Since when the agent has answered nothing in time, while there is an alert about that; on an instance that does not own the partition, since when its journal says so"`
+	SilentSince *Time    `json:"silentSince" doc:"Since when the agent has answered nothing in time, as the alert about that says, or the journal where there is none yet"`
 }
 
 // TransformSchema says that a step may not wait.
@@ -188,7 +188,10 @@ func waitsOf(w *orchestrator.Waits) *Waits {
 	waits := &Waits{Since: at(w.Since), Agent: w.Agent, SilentSince: at(w.SilentSince)}
 	if p := w.Place; p != nil {
 		waits.Before, waits.Window, waits.Probed = &p.Before, &p.Window, &p.Probed
-		waits.UnderWay, waits.SilentSince = &p.UnderWay, at(p.SilentSince)
+		waits.UnderWay = &p.UnderWay
+		if !p.SilentSince.IsZero() {
+			waits.SilentSince = at(p.SilentSince)
+		}
 	}
 	return waits
 }

@@ -315,6 +315,28 @@ func TestLanesDoNotWaitInSilence(t *testing.T) {
 	}
 }
 
+// Nor does an order for whose partition alone the agent is silent, though it waits in no line:
+// what expires there does not count while others wait elsewhere and are answered.
+func TestWhoIsSilentForALaneAloneIsNamed(t *testing.T) {
+	for _, policy := range []string{"timeout: 5s", "timeout: 5s, retry: {attempts: 3, backoff: 2m, max: 2m, jitter: 0}"} {
+		a := withFlows(t, 2, "workflow: call\nsteps: [{name: call, agent: phone, "+policy+"}]")
+		a.submit(1, "")
+		a.now = a.now.Add(100 * time.Millisecond)
+		a.answer(a.under[0])
+		other := window.New(1, 0, 0, a.cfg.Signs.Of(a.topics.Requests("phone")))
+		other.Waits("call", 5*time.Second, 1)
+		id, alerts := a.submit(1, "")[0], 0
+		for range 3600 / 20 {
+			other.Asked("call", time.Minute, a.now, a.now)
+			other.Answered("call", time.Minute, true, a.now, a.now, a.now.Add(time.Millisecond), a.now.Add(time.Millisecond))
+			alerts += a.seconds(20, 240*time.Hour, 1)
+		}
+		if o := a.order(id); o.State == projections.Error || alerts != 1 {
+			t.Errorf("%s: after an hour the order is %s, with %d alerts of its agent", policy, o.State, alerts)
+		}
+	}
+}
+
 // Who is held waits for an operator, and not for the agent: others are alone.
 func TestWhoIsHeldLeavesOthersAlone(t *testing.T) {
 	for name, before := range map[string]time.Duration{"under way": time.Second, "between two attempts": 6 * time.Second} {

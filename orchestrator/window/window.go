@@ -404,11 +404,11 @@ func (o *operation) allowance(timeout time.Duration) time.Duration {
 // Out is how many are under way.
 func (w *Window) Out() int { return w.under }
 
-// Silenced is how many would have used up their attempts but for the silence of the agent, and
-// the shortest timeout of those that are under way.
+// Silenced is how many would have used up their attempts but for the silence of the agent, to
+// all or to this lane alone, and the shortest timeout of those that are under way.
 func (w *Window) Silenced() (n int, timeout time.Duration) {
 	timeout = math.MaxInt64
-	if !w.Silent() {
+	if !w.Silent() && !w.Away() {
 		return 0, timeout
 	}
 	for _, o := range w.each {
@@ -518,7 +518,7 @@ func (w *Window) Excuses(name string, timeout time.Duration, asked time.Time, at
 		return false
 	}
 	others := w.waiting > 0 || w.sign.waiting.Load() > 0 && w.operation(name).worked
-	crowded := inTime && others && !asked.Before(w.newest)
+	crowded := inTime && others && w.most != 1 && !asked.Before(w.newest) // of one at a time none is asked for later
 	return crowded || w.Size() < 1 && w.rate < w.believed
 }
 

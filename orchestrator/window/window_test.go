@@ -195,6 +195,7 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		waits   int
 		ended   bool // the lane has where they wait
 		later   bool // what was asked for later was answered
+		bound   int  // of the lane
 		want    bool
 	}{
 		{name: "less than one at a time", rate: 0.1, takes: 0.5, attempt: excused, of: 2, want: true},
@@ -206,6 +207,8 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		{name: "it answered nobody of late", rate: 1, takes: 0.5, attempt: 1, of: 2, waits: 1},
 		{name: "nobody waits", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20},
 		{name: "it was overtaken by others of the lane", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 25, waits: 1, later: true},
+		{name: "others of the lane could not overtake it", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20, waits: 1, bound: 1},
+		{name: "others of the lane could", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20, waits: 1, bound: 2, want: true},
 		{name: "others waited in a lane that ended", rate: 1, takes: 0.5, attempt: 1, of: 2, at: 20, waits: 1, ended: true},
 		{name: "others wait for what takes too long", rate: 1, takes: 6, attempt: 1, of: 2, at: 20, waits: 1},
 		{name: "others wait for what may not be done twice", rate: 1, takes: 0.5, attempt: 1, of: 1, at: 20, waits: 1},
@@ -213,7 +216,7 @@ func TestWhatCountsOfASlowAgent(t *testing.T) {
 		{name: "it may not be done twice", rate: 0.1, takes: 0.5, attempt: 1, of: 1},
 		{name: "there are many partitions", rate: believes, takes: 0.5, attempt: 1, of: 2},
 	} {
-		w := New(believes, 0, 0, new(Sign))
+		w := New(believes, c.bound, 0, new(Sign))
 		w.Asked("do", time.Minute, after(0), after(0))
 		w.Answered("do", time.Minute, true, after(0), after(0), after(c.takes), after(c.takes))
 		w.rate = c.rate
