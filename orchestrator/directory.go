@@ -66,6 +66,9 @@ type topicFacts struct {
 	// fell is when Kafka first said a smaller limit than before, if it did not say so again
 	// yet: of a broker that starts it may be one of long ago.
 	fell time.Time
+	// told is when Kafka first said the limit, if it did not say so again since: nothing is
+	// refused for that, nor written.
+	told time.Time
 	// What Kafka does not say, or not rightly, of how large records may be, refusals do.
 	// After a batch was refused, which says nothing of its records, they go alone.
 	alone       bool
@@ -346,9 +349,19 @@ func (d *directory) know(topic string, s said) {
 			facts.fell = time.Time{}
 		}
 	}
+	switch same := s.config.limit == was.config.limit; {
+	case s.config.limit == 0:
+	case was.config.limit == 0, !same && !was.told.IsZero():
+		facts.told = now
+	case same && now.Sub(was.told) < proof:
+		facts.told = was.told
+	}
+	if !facts.told.IsZero() {
+		facts.until = now.Add(awayLast)
+	}
 	facts.limit, facts.config = s.config.limit, s.config
 	if s.silent {
-		facts.until, facts.fell = now.Add(refusalsLast), was.fell
+		facts.until, facts.fell, facts.told = now.Add(refusalsLast), was.fell, was.told
 	}
 	if now.Sub(was.learnt) < learntLast {
 		facts.alone, facts.learnt, facts.learntLimit = was.alone, was.learnt, was.learntLimit
@@ -447,6 +460,9 @@ func (d *directory) put(topic string, facts topicFacts) {
 	d.topics[topic] = facts
 }
 
+// sure says that Kafka does not take more than the limit: it said so twice, or has shown it.
+func (f *topicFacts) sure() bool { return f.told.IsZero() || f.limit == f.learntLimit }
+
 // absence is why some partition cannot be written now.
 func (f *topicFacts) absence() string {
 	if f.away != "" {
@@ -512,7 +528,7 @@ func (d *directory) Refuses(topic string, size int) string {
 	switch {
 	case facts.refusal != "" && d.now().Sub(facts.until) < factsLast: // else it is old
 		return facts.refusal
-	case facts.limit > 0 && size > facts.limit:
+	case facts.limit > 0 && size > facts.limit && facts.sure():
 		return fmt.Sprintf("%d bytes are more than the %d that topic %s takes (max.message.bytes)", size, facts.limit, topic)
 	}
 	return ""
@@ -534,6 +550,8 @@ func (d *directory) Away(at lane.TopicPartition, order string, size int) string 
 		return facts.away
 	case why != "":
 		return why
+	case facts.limit > 0 && size > facts.limit && !facts.sure():
+		return fmt.Sprintf("Kafka has said once that it takes %d bytes", facts.limit)
 	case doubt.what == "", facts.refusal != "", size < doubt.size:
 	case !doubt.produced, d.now().Sub(doubt.last) <= proof: // then it is tried once more
 		return doubt.what

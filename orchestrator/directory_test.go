@@ -245,12 +245,48 @@ func TestAnOutageCountsOnce(t *testing.T) {
 	}
 }
 
+// What Kafka says first of how much a topic takes is one answer as any other: batches go by it, and
+// what is larger waits until Kafka says it again, a while later.
+func TestOneAnswerIsNoLimit(t *testing.T) {
+	d, pass := newBooks(t)
+	for topic, waits := range map[string]string{queue: "said once that it takes 1000", "waybill.journal": ""} { // its lane tries
+		says := func(limit int) { d.know(topic, said{partitions: led(2), config: config{limit: limit}}) }
+		says(1000)
+		d.expects(t, topic, 1001, "", waits)
+		d.expects(t, topic, 1000, "", "")
+		if limit, alone := d.Batch(topic); limit != 1000 || alone {
+			t.Errorf("a batch has %d bytes, one record: %t", limit, alone)
+		}
+		if again := d.topics[topic].until.Sub(d.now()); again != awayLast {
+			t.Errorf("it is asked again after %s", again)
+		}
+		pass(proof - 1)
+		says(1000)
+		d.expects(t, topic, 1001, "", waits)
+		pass(1)
+		d.know(topic, said{partitions: led(2), silent: true}) // no answer is none
+		d.expects(t, topic, 1001, "", waits)
+		says(3000) // it was one of long ago
+		d.expects(t, topic, 3000, "", "")
+		if d.expects(t, topic, 3001, "", strings.Replace(waits, "1000", "3000", 1)); t.Failed() {
+			t.Fatal(topic)
+		}
+		pass(proof)
+		says(3000)
+		d.expects(t, topic, 3001, "3001 bytes are more than the 3000", "")
+		says(4000)
+		d.expects(t, topic, 4001, "4001 bytes are more than the 4000", "")
+	}
+}
+
 // How much a topic takes Kafka says itself, or it shows by refusals: of a record that
 // was alone, and twice. Until then records go alone.
 func TestHowMuchATopicTakes(t *testing.T) {
 	for _, err := range []error{kerr.MessageTooLarge, fmt.Errorf("produce: %w", kerr.RecordListTooLarge)} {
 		for _, topic := range []string{queue, "shop.status", "waybill.journal"} {
 			d, pass := newBooks(t)
+			d.know(topic, said{partitions: led(2), config: config{limit: 1000}})
+			pass(proof)
 			d.know(topic, said{partitions: led(2), config: config{limit: 1000}})
 			d.expects(t, topic, 1000, "", "")
 			d.expects(t, topic, 1001, "1001 bytes are more than the 1000", "")
@@ -444,18 +480,21 @@ func TestDirectoryAsksKafka(t *testing.T) {
 	d.now = func() time.Time { return now }
 	must(t, d.ask(t.Context(), []string{topics.Journal, "gone", topics.Requests("phone")}))
 	d.expects(t, topics.Journal, 1, "", "")
-	d.expects(t, topics.Journal, 1<<30, "max.message.bytes", "")
 	d.expects(t, topics.Requests("phone"), 1, "", "does not exist")
 	now = now.Add(proof + time.Millisecond)
-	must(t, d.ask(t.Context(), []string{"gone"}))
+	must(t, d.ask(t.Context(), []string{topics.Journal, "gone"}))
+	d.expects(t, topics.Journal, 1<<30, "max.message.bytes", "")
 	d.expects(t, "gone", 1, "topic gone does not exist", "")
 }
 
 // Submissions with made-up topics do not fill the memory.
 func TestDirectoryIsBounded(t *testing.T) {
-	d, _ := newBooks(t)
+	d, pass := newBooks(t)
 	d.know(queue, said{partitions: led(2)})
-	d.know("waybill.journal", said{partitions: led(2), config: config{limit: 1000}})
+	for range 2 {
+		d.know("waybill.journal", said{partitions: led(2), config: config{limit: 1000}})
+		pass(proof)
+	}
 	for i := range 2 * directorySize {
 		d.put(fmt.Sprint("t-", i), topicFacts{})
 		if len(d.topics) > directorySize {
