@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -556,10 +557,10 @@ func (d *directory) Away(at lane.TopicPartition, order string, size int) string 
 	case !doubt.produced, d.now().Sub(doubt.last) <= proof: // then it is tried once more
 		return doubt.what
 	}
-	if why := d.waits(at, order); why != "" {
+	if why := cmp.Or(d.waits(at, ""), d.rests(at.Topic, order)); why != "" {
 		return why
 	}
-	return d.rests(at.Topic, order)
+	return d.waits(at, order)
 }
 
 // Batch is how many bytes a batch for topic may have, 0 if that is not known, and

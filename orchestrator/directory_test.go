@@ -180,68 +180,131 @@ func TestInputsThatAreAway(t *testing.T) {
 	}
 }
 
-// Partitions that took nothing in time are left alone, each time for longer, whatever Kafka
-// says of them: then one of them is tried, by one lane, until it takes something.
-func TestAPartitionThatIsLate(t *testing.T) {
+// outage is a topic of an agent that takes nothing in time.
+type outage struct {
+	*testing.T
+	*directory
+	pass func(time.Duration)
+}
+
+func newOutage(t *testing.T) *outage {
+	t.Helper()
 	d, pass := newBooks(t)
-	other := lane.TopicPartition{Topic: queue}
-	away := func(at lane.TopicPartition, order string, want bool) {
-		t.Helper()
-		if why := d.Away(at, order, 1); (why != "") != want || want && !strings.Contains(why, "in time") {
-			t.Errorf("partition %d is away for order %q because %q", at.Partition, order, why)
-		}
+	o := &outage{t, d, pass}
+	o.says()
+	return o
+}
+
+func (o *outage) of(partition int32) lane.TopicPartition {
+	return lane.TopicPartition{Topic: queue, Partition: partition}
+}
+
+// says that all is well, which Kafka does.
+func (o *outage) says() { o.know(queue, said{partitions: led(2)}) }
+
+func (o *outage) late(partitions ...int32) {
+	for _, p := range partitions {
+		o.Refused(o.of(p), "", 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
 	}
-	late := func(at lane.TopicPartition) {
-		d.Refused(at, "", 0, false, fmt.Errorf("flush: %w", lane.ErrLate))
-		d.know(queue, said{partitions: led(2)})
+	o.says()
+}
+
+func (o *outage) away(partition int32, order string, want bool) {
+	o.Helper()
+	if why := o.Away(o.of(partition), order, 1); (why != "") != want || want && !strings.Contains(why, "in time") {
+		o.Errorf("partition %d is away for order %q because %q", partition, order, why)
 	}
-	d.know(queue, said{partitions: led(2)})
-	late(at(queue))
-	away(at(queue), "o-1", true)
-	away(other, "o-2", false)
-	late(other)
+}
+
+// Partitions that took nothing in time are left alone, in each round for longer, whatever Kafka
+// says of them: then one of them is tried, by one lane, until one takes something.
+func TestAPartitionThatIsLate(t *testing.T) {
+	o := newOutage(t)
+	o.late(1)
+	o.away(1, "o-1", true)
+	o.away(0, "o-2", false)
+	o.late(0)
 	rests := lateLast
 	for range 12 {
-		pass(rests - 1)
-		away(at(queue), "o-1", true)
-		pass(1)
-		away(at(queue), "", false)
-		away(other, "", false)
-		away(at(queue), "o-1", false)
-		away(at(queue), "o-3", false) // the same lane holds itself up
-		away(other, "o-2", true)
-		pass(lane.CommitTimeout)
-		away(other, "o-2", true)
-		late(at(queue))
-		rests = min(2*rests, lateLongest)
+		for p := range int32(2) {
+			o.pass(rests - 1)
+			o.away(p, "o-1", true)
+			o.pass(1)
+			o.away(p, "", false)
+			o.away(p, "o-1", false)
+			o.away(p, "o-3", false) // the same lane holds itself up
+			o.away(1-p, "o-2", true)
+			o.pass(lane.CommitTimeout)
+			o.away(1-p, "o-2", true)
+			if p == 1 {
+				rests = min(2*rests, lateLongest)
+			}
+			o.late(p)
+		}
 	}
 	if rests != lateLongest {
 		t.Errorf("it is left alone for %s", rests)
 	}
-	pass(rests)
-	away(other, "o-2", false)
-	pass(trialLast) // nothing is heard of that
-	away(at(queue), "o-1", false)
-	d.Took(lane.TopicPartition{Topic: queue, Partition: 2}) // which was never late
-	away(other, "o-2", true)
-	d.Took(at(queue))
-	away(other, "o-2", false)
-	late(other)
-	pass(lateLast)
-	away(other, "o-2", false)
+	o.pass(rests)
+	o.away(0, "o-2", false)
+	o.pass(trialLast) // nothing is heard of that
+	o.away(1, "o-1", false)
+	o.Took(o.of(2)) // which was never late
+	o.away(0, "o-2", true)
+	o.Took(o.of(1))
+	o.away(0, "o-2", false)
+	o.late(0)
+	o.pass(lateLast)
+	o.away(0, "o-2", false)
 
-	d.Refused(at("waybill.journal"), "o-1", 0, false, lane.ErrLate)
-	d.expects(t, "waybill.journal", 1, "", "")
+	o.Refused(at("waybill.journal"), "o-1", 0, false, lane.ErrLate)
+	o.expects(t, "waybill.journal", 1, "", "")
 }
 
-// All lanes of an instance hear of the same outage: it counts once.
+// A busy lane of a partition that takes nothing is not tried again before the others were.
+func TestEachLatePartitionIsTried(t *testing.T) {
+	o := newOutage(t)
+	o.late(0, 1, 2)
+	o.pass(lateLast)
+	o.away(1, "busy", false)
+	o.late(1)
+	o.pass(lateLast)
+	o.away(1, "busy", true)
+	o.away(2, "o-2", false)
+	o.late(2)
+	o.pass(lateLast)
+	o.away(1, "busy", true)
+	o.pass(othersFirst) // the other has nothing to do
+	o.away(1, "busy", false)
+	o.late(1)
+	o.pass(lateLast)
+	o.away(0, "o-0", false)
+	o.late(0)
+	o.pass(lateLast)
+	o.away(1, "busy", true)
+	o.pass(lateLast)
+	o.away(1, "busy", false)
+}
+
+// All lanes of an instance hear of the same outage, which counts once, and of one of long ago
+// nothing is left, whoever has the partition by now.
 func TestAnOutageCountsOnce(t *testing.T) {
-	d, _ := newBooks(t)
-	for p := range int32(6) {
-		d.Refused(lane.TopicPartition{Topic: queue, Partition: p}, "", 0, false, lane.ErrLate)
+	o := newOutage(t)
+	for range 3 {
+		o.late(1)
+		o.pass(lateLongest)
+		o.away(1, "o-1", false)
 	}
-	if rests := d.late[queue].until.Sub(d.now()); rests != lateLast {
-		t.Errorf("the agent is left alone for %s", rests)
+	o.pass(lateForgotten)
+	o.late(0, 2, 3, 4, 5)
+	o.away(1, "o-1", false) // another instance has it
+	o.pass(lateLast - 1)
+	o.away(0, "o-2", true)
+	o.pass(1)
+	o.away(0, "o-2", false)
+	o.pass(lateForgotten + 1)
+	if o.Took(o.of(7)); len(o.directory.late) > 0 || o.troubles.Load() != 0 {
+		t.Errorf("it remembers %v, and counts %d", o.directory.late, o.troubles.Load())
 	}
 }
 

@@ -77,16 +77,13 @@ func (d *directory) Took(at lane.TopicPartition) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l, r := d.late[at.Topic], d.refusing[at.Topic]
-	if l != nil && l.partitions[at.Partition] {
-		delete(d.late, at.Topic)
-		d.troubles.Add(-1)
-	}
-	if r != nil {
+	back := d.took(at)
+	if r := d.refusing[at.Topic]; r != nil {
+		back = back || r.rests > 0
 		delete(d.refusing, at.Topic)
 		d.troubles.Add(-1)
 	}
-	if r != nil && r.rests > 0 || l != nil && d.late[at.Topic] == nil {
+	if back {
 		d.log.Info("an agent is back: its topic takes records", "agent", d.own.Agent(at.Topic), "topic", at.Topic)
 	}
 }

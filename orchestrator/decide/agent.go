@@ -59,7 +59,7 @@ func (agent) start(env *Env, t task) (e events.Event, waits Ask, fault *events.E
 	if why := env.Refuses(ask.Topic, size); why != "" {
 		return e, Ask{}, &events.Error{Code: requestRefused, Message: fmt.Sprintf("the request to agent %s was refused: %s", e.Agent, why)}
 	}
-	if env.Away(t.order.ID, ask.Topic, size) != "" || !waited && !room() {
+	if !waited && !room() || env.Away(t.order.ID, ask.Topic, size) != "" { // who may try is not to wait then
 		return e, ask, nil
 	}
 	return e, Ask{}, nil

@@ -238,15 +238,18 @@ const (
 
 // load is what a decision, with those that are made within it, has begun and written.
 type load struct {
-	begun int // attempts
-	bytes int // of all messages
+	begun int  // attempts
+	bytes int  // of all messages
+	dear  bool // what expressions cost
 }
 
-func (l load) spent() bool { return l.begun >= beginAtOnce || l.bytes >= writeAtOnce }
+func (l load) spent() bool { return l.begun >= beginAtOnce || l.bytes >= writeAtOnce || l.dear }
 
 // spent says that no more is begun in this decision, which leaves the partition's other orders
 // waiting.
-func (d *decider) spent() bool { return d.load.spent() || d.shared.Dear() }
+func (d *decider) spent() bool {
+	return d.load.spent() || d.shared.Dear()
+}
 
 // decider builds one decision. Every event is folded as soon as it is decided,
 // so that what follows is decided on the state that it makes.
@@ -285,6 +288,7 @@ func (d *decider) made() Decision {
 	if len(d.out) == 0 {
 		return Decision{Aside: d.aside, Waits: d.waits, Dropped: d.dropped}
 	}
+	d.dear = d.dear || d.shared.Dear()
 	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Waits: d.waits, Dropped: d.dropped, Panic: d.panic, flow: cmp.Or(d.flow, d.inner), load: d.load}
 }
 

@@ -164,6 +164,49 @@ func TestDearExpressions(t *testing.T) {
 	}
 }
 
+// What waits in an order is decided on in parts, too, where the expressions behind it are dear.
+func TestDearExpressionsBehindWhatWaits(t *testing.T) {
+	const gates, behind = 4, 80
+	s := newStage(t)
+	defer s.close()
+	s.takeOver(t, "i-1")
+	var source strings.Builder
+	source.WriteString("workflow: wide\nsteps:\n")
+	for g := range gates {
+		fmt.Fprintf(&source, "  - {name: g%d, agent: a, after: [], timeout: 1h}\n", g)
+		for n := range behind {
+			fmt.Fprintf(&source, "  - {name: g%d-%d, agent: a, after: [g%d], timeout: 1h, when: \"input.exists(i, input.exists(j, i + j < 0))\"}\n", g, n, g)
+		}
+	}
+	s.flows.Add(parseFlow(t, source.String()))
+	s.take(Submit(s.env("o"), nil, "o", &events.Submission{Workflow: "wide", Input: []byte("[1" + strings.Repeat(",1", 149) + "]")}, "", nil))
+	s.commit(t)
+	newer := 1 // a release that does not run the workflow has the replies wait
+	env := func() *Env {
+		env := s.env("o")
+		env.Newer = func(string, int) int { return newer }
+		return env
+	}
+	for g := range gates {
+		value := fmt.Appendf(nil, `{"order":"o","step":"g%d","attempt":1,"status":"completed"}`, g)
+		r := &Record{Topic: s.topics.Replies, Offset: int64(100 + g), Raw: events.Raw{Key: []byte("o"), Value: value, Written: s.now}}
+		in := Read(r, &s.topics, Place{Of: func([]byte) int32 { return 0 }})
+		s.take(On(env(), s.of(t, "o"), &in))
+		s.commit(t)
+	}
+	newer = 0
+	for n := gates; n > 0; n-- {
+		if o := s.of(t, "o"); len(o.Waiting) != n {
+			t.Fatalf("%d replies wait, and not %d", len(o.Waiting), n)
+		}
+		s.take(Supervise(env(), s.of(t, "o"), ""))
+		s.commit(t)
+	}
+	if o := s.of(t, "o"); o.State != projections.Processed {
+		t.Errorf("the order is %s: %s", o.State, o.Reason)
+	}
+}
+
 // released is a stage on which an order waits for its release.
 type released struct{ *stage }
 

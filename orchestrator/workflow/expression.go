@@ -53,10 +53,11 @@ type Shared struct {
 
 const (
 	// sharedAtMost is how many bytes of text are kept decoded, which takes ten times as much
-	// memory: more than any value has, and all that most decisions look at.
+	// memory and more: eight of the largest values, and all that most decisions look at. To
+	// decode one that is not kept costs as much as evaluating for as long.
 	sharedAtMost = 8 << 20
 	// maxShared is what expressions may cost together: no other order of the partition is
-	// decided on meanwhile. The dearest take a second for that.
+	// decided on meanwhile. The dearest take a second or two for that.
 	maxShared = 100 * maxCost
 )
 
@@ -149,9 +150,11 @@ func (e *Expression) evaluate(s Scope, use func(ref.Val) error) error {
 // within evaluates in the time that each try is given.
 func (e *Expression) within(given func() (context.Context, context.CancelFunc), s Scope, use func(ref.Val) error) error {
 	vs := &variables{without: map[string]string{}}
-	err := vs.read(e, s)
+	var err error
 	if s.Shared != nil && s.Shared.cost >= maxShared {
 		err = errors.New("the expressions that came before it in this decision cost too much together; use shorter lists and texts, or let agents do it")
+	} else {
+		err = vs.read(e, s)
 	}
 	for try, done := 0, err != nil; !done; {
 		ctx, cancel := given()
@@ -229,10 +232,15 @@ func (vs *variables) decode(raw jsontext.Value, shared *Shared) (any, error) {
 			return nil, err
 		}
 		d.value = v
-		if shared.bytes += len(raw); shared.values == nil || shared.bytes > sharedAtMost {
-			shared.values, shared.bytes = make(map[text]decoded), len(raw)
+		if shared.values == nil {
+			shared.values = make(map[text]decoded)
 		}
-		shared.values[key] = d
+		if shared.bytes+len(raw) <= sharedAtMost {
+			shared.bytes += len(raw)
+			shared.values[key] = d
+		} else { // the next expression decodes it again
+			shared.cost += uint64(len(raw)) / 2
+		}
 	}
 	if vs.large == "" {
 		vs.large = d.large

@@ -52,7 +52,7 @@ func TestPassedOn(t *testing.T) {
 }
 
 // What one decision looks at takes a bounded amount of memory, however many large values that
-// are: the first is dropped, and the last is kept.
+// are: the first is kept, and the last is not. To decode those again and again counts.
 func TestWhatIsKeptDecodedIsBounded(t *testing.T) {
 	w, err := with("size(input)")
 	if err != nil {
@@ -68,10 +68,16 @@ func TestWhatIsKeptDecodedIsBounded(t *testing.T) {
 		}
 	}
 	runtime.GC()
-	if first, last := texts[0].Value(), texts[19].Value(); first != nil || last == nil {
+	if first, last := texts[0].Value(), texts[19].Value(); first == nil || last != nil {
 		t.Errorf("kept: the first %t, the last %t", first != nil, last != nil)
 	}
-	runtime.KeepAlive(kept)
+	text, n := []byte(`"`+strings.Repeat("a", 1<<20)+`"`), 0
+	for ; err == nil && n < 100; n++ {
+		_, err = w.Steps[2].With.Value(workflow.Scope{Input: text, Shared: kept})
+	}
+	if err == nil || !kept.Dear() {
+		t.Errorf("it is decoded %d times", n)
+	}
 }
 
 // What the expressions of one decision cost together is bounded: those that come then fail, and
