@@ -1,0 +1,81 @@
+package identity
+
+import (
+	"path"
+	"slices"
+)
+
+// Role is a kind of thing that a caller may do.
+type Role string
+
+// The roles. Each but the submitter's has what a viewer has.
+const (
+	// Viewer sees orders without their payloads, and how the namespace is.
+	Viewer Role = "viewer"
+	// PayloadReader sees what orders are about, too.
+	PayloadReader Role = "payload-reader"
+	// Submitter submits orders, and sees none.
+	Submitter Role = "submitter"
+	// Operator acts on orders.
+	Operator Role = "operator"
+	// Deployer registers workflows.
+	Deployer Role = "deployer"
+	// Admin may all, and is not limited to workflows.
+	Admin Role = "admin"
+)
+
+// Roles are all there are, in the order of the documents.
+var Roles = []Role{Viewer, PayloadReader, Submitter, Operator, Deployer, Admin}
+
+// has says whether who has the role r has what is asked for.
+func (r Role) has(asked Role) bool {
+	return r == asked || r == Admin || asked == Viewer && r != Submitter
+}
+
+// Grant is some roles, for all workflows or for some.
+type Grant struct {
+	Roles []Role
+	// Workflows are patterns of names, as [path.Match] has them; none means all.
+	Workflows []string
+}
+
+func (g *Grant) has(role Role) bool {
+	return slices.ContainsFunc(g.Roles, func(r Role) bool { return r.has(role) })
+}
+
+// covers says whether the grant is for a workflow.
+func (g *Grant) covers(workflow string) bool {
+	return len(g.Workflows) == 0 || slices.ContainsFunc(g.Workflows, func(pattern string) bool {
+		ok, err := path.Match(pattern, workflow)
+		return ok && err == nil // the file has no other patterns
+	})
+}
+
+// Caller is who asks. Its zero value is nobody, who may nothing.
+type Caller struct {
+	// Subject is the name under which it acts. It is empty where nobody is asked
+	// for a name.
+	Subject string
+	// Method is how it was named: key, oidc or certificate.
+	Method string
+
+	grants []Grant
+}
+
+// Anybody is the caller where nobody is asked for a name: it may all.
+var Anybody = &Caller{grants: []Grant{{Roles: []Role{Admin}}}}
+
+// Somewhere says whether the caller has the role for any workflow.
+func (c *Caller) Somewhere(role Role) bool {
+	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) })
+}
+
+// May says whether the caller has the role for a workflow.
+func (c *Caller) May(role Role, workflow string) bool {
+	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) && g.covers(workflow) })
+}
+
+// Everywhere says whether the caller has the role for all workflows.
+func (c *Caller) Everywhere(role Role) bool {
+	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) && len(g.Workflows) == 0 })
+}
