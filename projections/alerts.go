@@ -47,14 +47,16 @@ type AlertPlace struct {
 type AlertPage struct {
 	// Orders have the alerts. They are without their payloads.
 	Orders []*Order
-	// Next is the last place that was looked at, nil when there is no next page.
+	// Next is the last place that is on this page, nil when there is no next page.
 	Next *AlertPlace
 }
 
 // Alerts returns orders with an open alert of all partitions below partitions but
 // for those without, newest alert first, at most limit of them. It goes on behind
-// the place after, unless that is nil, and ends with ctx.
-func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, after *AlertPlace, limit int) (_ AlertPage, err error) {
+// the place after, unless that is nil, and ends with ctx. Orders of workflows that are not
+// visible are passed over; nil means that all are. A page ends at one that is not passed
+// over, so that its place tells nothing of the others.
+func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, after *AlertPlace, limit int, visible func(workflow string) bool) (_ AlertPage, err error) {
 	read := s.summaries()
 	defer read.view.Close()
 	var open []*alerts
@@ -93,7 +95,7 @@ func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, a
 		if first == nil {
 			return page, nil
 		}
-		if len(page.Orders) == limit || read.enough() {
+		if len(page.Orders) == limit || last != nil && read.enough() {
 			page.Next = last
 			return page, nil
 		}
@@ -108,7 +110,9 @@ func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, a
 		if !bytes.Equal(alertKey(first.partition, o.alertedAt(), o.ID), first.it.Key()) {
 			return AlertPage{}, fmt.Errorf("%w: order %q is listed with an alert that it does not have", errDamaged, o.ID)
 		}
-		page.Orders, last = append(page.Orders, o), &place
+		if visible == nil || visible(o.Workflow) {
+			page.Orders, last = append(page.Orders, o), &place
+		}
 		if err := first.next(); err != nil {
 			return AlertPage{}, err
 		}

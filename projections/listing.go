@@ -18,6 +18,9 @@ type Filter struct {
 	Step string
 	// Without are partitions to pass over.
 	Without []int32
+	// Visible says of which workflows orders are selected, nil of all. The orders of others
+	// are passed over, at no cost, and no place on a page is theirs.
+	Visible func(workflow string) bool
 	// Limit is how many orders to return at most; 0 means 100.
 	Limit int
 	// After goes on behind the place that [Page.Next] gave.
@@ -144,20 +147,33 @@ func (f *Filter) ranges(partition int32) [][]byte {
 }
 
 func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *Filter, page *Page) (full bool, _ error) {
-	for ok := it.First(); ok; ok = it.Next() {
+	var hidden []byte // how the keys begin that are passed over
+	next := func() bool {
+		if hidden == nil {
+			return it.Next()
+		}
+		end := after(hidden)
+		hidden = nil
+		return it.SeekGE(end)
+	}
+	for ok := it.First(); ok; ok = next() {
 		if err := ctx.Err(); err != nil {
 			return false, err
+		}
+		id := string(it.Value())
+		workflow, ok := listedWorkflow(it.Key(), id)
+		if !ok {
+			return false, fmt.Errorf("%w: listing key %x", errDamaged, it.Key())
+		}
+		if f.Visible != nil && !f.Visible(workflow) {
+			hidden = it.Key()[:len(it.Key())-len(id)-8]
+			continue
 		}
 		if len(page.Orders) == f.Limit || r.enough() {
 			page.Next = bytes.Clone(it.Key())
 			return true, nil
 		}
 		r.keys++
-		id := string(it.Value())
-		workflow, ok := listedWorkflow(it.Key(), id)
-		if !ok {
-			return false, fmt.Errorf("%w: listing key %x", errDamaged, it.Key())
-		}
 		if f.Workflow != "" && workflow != f.Workflow { // one with a NUL may begin as it does
 			continue
 		}

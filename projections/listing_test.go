@@ -72,6 +72,63 @@ func TestAPageReadsSoMuch(t *testing.T) {
 	}
 }
 
+// Orders of workflows that are not visible are passed over, however many and large they
+// are, and no page ends at one of them.
+func TestListingsPassOverWorkflows(t *testing.T) {
+	const orders, each = 50, 200 << 10
+	j := newJournal()
+	for i := range orders {
+		hidden := alerted(fmt.Sprintf("hidden-%02d", i), 2*i)
+		for n := range hidden {
+			if hidden[n].Workflow != "" {
+				hidden[n].Workflow = "hid"
+			}
+			if hidden[n].Type == events.AlertRaised {
+				hidden[n].Reason = strings.Repeat("x", each)
+			}
+		}
+		j.add(hidden...)
+		j.add(events.Event{Type: events.OrderRejected, Order: fmt.Sprintf("rejected-%02d", i), Workflow: "hidden", Reason: strings.Repeat("x", each)})
+	}
+	j.add(alerted("newest", 1000)...)
+	j.add(alerted("between", 51)...)
+	j.add(alerted("oldest", 0)...)
+	s, _ := folded(t, j)
+	visible := func(workflow string) bool { return workflow == "flow" }
+	for _, limit := range []int{1, 2, 3, 100} {
+		var listed, open []string
+		for place := []byte(nil); ; {
+			page, err := s.List(t.Context(), 1, Filter{Limit: limit, After: place, Visible: visible})
+			must(t, err)
+			for _, o := range page.Orders {
+				listed = append(listed, o.ID)
+			}
+			if place = page.Next; bytes.Contains(place, []byte("hid")) || place != nil && len(page.Orders) != limit {
+				t.Errorf("a page with %d orders ends at %q", len(page.Orders), place)
+			}
+			if place == nil {
+				break
+			}
+		}
+		for place := (*AlertPlace)(nil); ; {
+			page, err := s.Alerts(t.Context(), 1, nil, place, limit, visible)
+			must(t, err)
+			for _, o := range page.Orders {
+				open = append(open, o.ID)
+			}
+			if place = page.Next; place == nil {
+				break
+			}
+			if strings.Contains(place.Order, "hid") || len(page.Orders) == 0 {
+				t.Errorf("a page with %d alerts ends at %v", len(page.Orders), place)
+			}
+		}
+		slices.Sort(listed)
+		expect(t, fmt.Sprint("orders in pages of ", limit), listed, []string{"between", "newest", "oldest"})
+		expect(t, fmt.Sprint("alerts in pages of ", limit), open, []string{"newest", "between", "oldest"})
+	}
+}
+
 // A listing reads no payloads, of which one order may have many megabytes.
 func TestListingsReadNoPayloads(t *testing.T) {
 	j := newJournal()
@@ -86,7 +143,7 @@ func TestListingsReadNoPayloads(t *testing.T) {
 	if err != nil || len(page.Orders) != 1 || page.Orders[0].Input != nil || page.Orders[0].State != Error {
 		t.Errorf("%+v, %v", page, err)
 	}
-	open, err := s.Alerts(t.Context(), 1, nil, nil, 10)
+	open, err := s.Alerts(t.Context(), 1, nil, nil, 10, nil)
 	if err != nil || len(open.Orders) != 1 || open.Orders[0].Alert.Reason != "gone" {
 		t.Errorf("%+v, %v", open, err)
 	}
@@ -136,7 +193,7 @@ func TestAListingEndsWithItsCaller(t *testing.T) {
 	if _, err := s.List(&hangingUp{t.Context(), 5}, 100, Filter{Workflow: "none"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("partitions without orders: %v", err)
 	}
-	if _, err := s.Alerts(&hangingUp{t.Context(), 5}, 1, nil, nil, 100); !errors.Is(err, context.Canceled) {
+	if _, err := s.Alerts(&hangingUp{t.Context(), 5}, 1, nil, nil, 100, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("alerts: %v", err)
 	}
 }
@@ -155,7 +212,7 @@ func openAlerts(t *testing.T, s *Store, without []int32, limit int) (ids []strin
 	t.Helper()
 	var after *AlertPlace
 	for {
-		page, err := s.Alerts(t.Context(), 3, without, after, limit)
+		page, err := s.Alerts(t.Context(), 3, without, after, limit, nil)
 		must(t, err)
 		if len(page.Orders) > limit || len(ids) > 100 {
 			t.Fatalf("%d alerts on a page of %d, after %d", len(page.Orders), limit, len(ids))
@@ -227,7 +284,7 @@ func TestAlertsGoOnBehindAPlace(t *testing.T) {
 	}{
 		{AlertPlace{at(0), "a"}, 0}, {AlertPlace{at(3600), "z"}, 1}, {AlertPlace{at(4), "o-0"}, 1}, {AlertPlace{at(4), "o-1"}, 0},
 	} {
-		page, err := s.Alerts(t.Context(), 1, nil, &c.place, 10)
+		page, err := s.Alerts(t.Context(), 1, nil, &c.place, 10, nil)
 		if err != nil || len(page.Orders) != c.want || page.Next != nil {
 			t.Errorf("behind %v: %d alerts, %v", c.place, len(page.Orders), err)
 		}

@@ -236,7 +236,7 @@ func TestDamagedValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := folded(t, longJournal(3))
 			must(t, s.db.Set(key, nil, nil))
-			if _, err := s.Alerts(t.Context(), 1, nil, nil, 10); !errors.Is(err, ErrDamaged) {
+			if _, err := s.Alerts(t.Context(), 1, nil, nil, 10, nil); !errors.Is(err, ErrDamaged) {
 				t.Error(err)
 			}
 		})

@@ -21,7 +21,7 @@ func newAlerts() *cobra.Command {
 	server := addServer(flags)
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Alert, string, error) {
 				page, err := known(cmd.Context(), func() (*api.AlertPage, error) { return client.Alerts(cmd.Context(), n, after) })

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -103,7 +104,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()
-	register := start(ctx, func(ctx context.Context) error { return registerExample(ctx, server.url) })
+	register := start(ctx, func(ctx context.Context) error { return registerExample(ctx, server.Server) })
 	select {
 	case <-register.done:
 	case <-instance.done:
@@ -159,22 +160,20 @@ func (d *dev) createTopics(ctx context.Context, opts []kgo.Opt, topics *events.T
 // registerExample waits until the instance is ready and registers the example
 // workflow. A state store that turns out to be damaged ends the instance meanwhile,
 // and another begins.
-func registerExample(ctx context.Context, server string) error {
-	return talk(server, func(client *api.Client) error {
-		for {
-			if client.Ready(ctx) == nil {
-				err := client.Register(ctx, "order-fulfilment/workflow.yaml", fulfilment.Workflow)
-				if problem, ok := errors.AsType[*api.Problem](err); !ok || problem.Status != http.StatusServiceUnavailable {
-					return err
-				}
-			}
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-ctx.Done():
-				return ctx.Err()
+func registerExample(ctx context.Context, server *api.Server) error {
+	for {
+		if server.Ready() == nil {
+			err := server.Register(ctx, "order-fulfilment/workflow.yaml", fulfilment.Workflow)
+			if problem, ok := errors.AsType[huma.StatusError](err); !ok || problem.GetStatus() != http.StatusServiceUnavailable {
+				return err
 			}
 		}
-	})
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func (d *dev) greet(kafka, server string, topics *events.Topics) {

@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/waybill-dev/waybill/internal/api"
 )
 
 // oneOf is a flag that takes one of a few words.
@@ -31,21 +29,6 @@ func (o *oneOf) Set(value string) error {
 	}
 	o.value = value
 	return nil
-}
-
-// addServer adds the flag that says which instance to talk to.
-func addServer(flags *pflag.FlagSet) *string {
-	return flags.String("server", "http://127.0.0.1:8080", "address of a running Waybill")
-}
-
-// talk calls do with a client of the server.
-func talk(server string, do func(*api.Client) error) error {
-	client, err := api.NewClient(server)
-	if err != nil {
-		return usageError{fmt.Errorf("--server: %w", err)}
-	}
-	defer client.Close()
-	return do(client)
 }
 
 // logFlag is how much goes to the log.

@@ -19,7 +19,7 @@ is not, or if nothing answers. For health checks of containers.`,
 	}
 	server := addServer(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			if err := client.Ready(cmd.Context()); err != nil {
 				return err
 			}

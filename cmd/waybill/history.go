@@ -17,7 +17,7 @@ func newOrderHistory() *cobra.Command {
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			history, err := known(cmd.Context(), func() (*api.History, error) { return client.History(cmd.Context(), args[0]) })
 			if err != nil {
 				return err

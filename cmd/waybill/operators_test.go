@@ -75,7 +75,7 @@ func TestOperator(t *testing.T) {
 		eventually(t, "o-4", "Processing")
 		waybill(t, "", "order", "pause", "o-4").want(t, 0, "Processing, paused", "")
 		waybill(t, "", "order", "list", "--workflow", "w").want(t, 0, "paused", "")
-		waybill(t, "", "order", "resume", "--workflow", "w").want(t, 0, "Done       1", "")
+		waybill(t, "", "order", "resume", "--workflow", "w", "--yes").want(t, 0, "Done       1", "")
 		waybill(t, "", "order", "resume", "o-4").want(t, 1, "", "not paused")
 	})
 	t.Run("a thousand", func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestOperator(t *testing.T) {
 		waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "ship", "--dry-run").want(t, 0, "0 orders would be resubmitted", "")
 		waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "charge", "--dry-run", "-o", "json").want(t, 0, `"matched": 1000`, "")
 
-		c := waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "charge", "--input", `{"total":7}`, "--rate", "0", "-o", "json")
+		c := waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment", "--step", "charge", "--input", `{"total":7}`, "--rate", "0", "--yes", "-o", "json")
 		c.want(t, 0, "", "")
 		if r := readResult(t, c); r.Matched != orders || len(r.Done) != orders {
 			t.Errorf("%d matched, %d done, %d failed", r.Matched, len(r.Done), len(r.Failed))
@@ -131,7 +131,7 @@ func TestOperator(t *testing.T) {
 		waybill(t, "", "order", "resubmit", "--workflow", "order-fulfilment").want(t, 0, "Matched    0", "")
 
 		// Nothing can be done about any of them now, and each is told.
-		c = waybill(t, "", "order", "cancel", "--state", "Processed", "--rate", "0", "-o", "json")
+		c = waybill(t, "", "order", "cancel", "--state", "Processed", "--rate", "0", "--yes", "-o", "json")
 		c.want(t, 1, "", "orders could not be cancelled")
 		if r := readResult(t, c); len(r.Done) != 0 || len(r.Failed) != processed+orders || r.Failed[0].Reason != "the order has ended: it is Processed" {
 			t.Errorf("%d done, %d failed", len(r.Done), len(r.Failed))

@@ -25,7 +25,7 @@ func newOrderGet() *cobra.Command {
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			o, err := known(cmd.Context(), func() (*api.Order, error) { return client.Order(cmd.Context(), args[0]) })
 			if err != nil {
 				return err
@@ -51,7 +51,7 @@ func newOrderList() *cobra.Command {
 	server := addServer(flags)
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Summary, string, error) {
 				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
@@ -204,6 +204,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		row("Priority", o.Priority)
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
+		}
+		if o.Masked {
+			row("Masked", "payloads and errors are left out: they take the role payload-reader")
 		}
 		row("Input", short(payload(o.Input)))
 		row("Output", short(payload(o.Output)))

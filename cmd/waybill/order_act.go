@@ -183,7 +183,7 @@ func newOrderAct(a *act) *cobra.Command {
 	}
 	flags.StringVar(&many.filter.step, "step", "", step)
 	flags.StringVar(&c.Note, "note", "", "why; it stands in the order's history")
-	flags.StringVar(&c.By, "by", "", "who acts (default: user@host)")
+	flags.StringVar(&c.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	many.addFlags(flags)
 	onlyByFlag(flags, "step", "note")
 	read := func(*cobra.Command, *events.Command) error { return nil }
@@ -193,7 +193,7 @@ func newOrderAct(a *act) *cobra.Command {
 	server := addServer(flags)
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if c.By == "" {
+		if c.By == "" && !server.named() { // the server goes by the name that it is given
 			c.By = whoami()
 		}
 		if a.takesStep {
@@ -205,7 +205,7 @@ func newOrderAct(a *act) *cobra.Command {
 		if err := read(cmd, &c); err != nil {
 			return err
 		}
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			if len(args) == 0 {
 				return many.run(cmd, client, &c, out)
 			}

@@ -205,7 +205,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 	o := newOwner(t, page("x", 2), page("", 1), page(""), page("", 7))
 	waybill(t, "", "order", "list").want(t, 0, "", "Orders of the partitions [1 2] are left out: this instance has not read their journals to the end.")
 	waybill(t, "", "order", "list").want(t, 0, "", says)
-	waybill(t, "", "order", "cancel", "--state", "Error").want(t, 0, "", "partitions [7] are left out")
+	waybill(t, "", "order", "cancel", "--state", "Error", "--yes").want(t, 0, "", "partitions [7] are left out")
 	if len(o.listed) != 4 {
 		t.Errorf("%q", o.listed)
 	}
@@ -228,7 +228,7 @@ func TestActOnManyOrders(t *testing.T) {
 			done(id, w)
 		}
 	}
-	c := waybill(t, "", "order", "resubmit", "--workflow", "w", "--step", "charge", "--note", "why", "-o", "json")
+	c := waybill(t, "", "order", "resubmit", "--workflow", "w", "--step", "charge", "--note", "why", "--yes", "-o", "json")
 	c.want(t, 1, "", "1 of 4 orders could not be resubmitted")
 	r := readResult(t, c)
 	if r.Matched != 4 || !slices.Equal(r.Done, []string{"a", "c", "d"}) || len(r.Failed) != 1 || r.Failed[0] != (bulkFailure{"b", "it is Processed"}) || len(r.NotTried) != 0 {
@@ -241,7 +241,7 @@ func TestActOnManyOrders(t *testing.T) {
 		t.Errorf("%+v", o.asked)
 	}
 	o.listed = nil
-	waybill(t, "", "order", "resubmit", "--state", "Error").want(t, 1, "ORDER  REASON\nb      it is Processed\n", "")
+	waybill(t, "", "order", "resubmit", "--state", "Error", "--yes").want(t, 1, "ORDER  REASON\nb      it is Processed\n", "")
 }
 
 // Orders on which the command can do nothing are passed over, unless their
@@ -263,7 +263,7 @@ func TestActOnWhatFits(t *testing.T) {
 		{"resume --state Pending", "[pp]"},
 	} {
 		newOwner(t, all)
-		r := readResult(t, waybill(t, "", append([]string{"order", "-o", "json"}, strings.Fields(c.args)...)...))
+		r := readResult(t, waybill(t, "", append([]string{"order", "-o", "json"}, strings.Fields(c.args+" --yes")...)...))
 		if got := fmt.Sprint(r.Done); got != c.want {
 			t.Errorf("%s: %s instead of %s", c.args, got, c.want)
 		}
@@ -301,7 +301,7 @@ func TestStopActingOnMany(t *testing.T) {
 		done(id, w)
 	}
 	var out, errs bytes.Buffer
-	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0", "-o", "json"}, strings.NewReader(""), &out, &errs)
+	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0", "--yes", "-o", "json"}, strings.NewReader(""), &out, &errs)
 	c := call{code, out.String(), errs.String()}
 	c.want(t, 1, "", "waybill: stopped: ")
 	r := readResult(t, c)
@@ -325,7 +325,7 @@ func TestServerGoesAwayForGood(t *testing.T) {
 	})
 	gone.Start()
 	defer gone.Close()
-	c := waybill(t, "", "order", "resubmit", "--state", "Error", "--rate", "0.5", "-o", "json", "--server", gone.URL)
+	c := waybill(t, "", "order", "resubmit", "--state", "Error", "--rate", "0.5", "--yes", "-o", "json", "--server", gone.URL)
 	c.want(t, 1, "", api.ErrAway.Error())
 	if r := readResult(t, c); len(r.Done) != 0 || len(r.Failed) == 0 || len(r.NotTried) == 0 {
 		t.Errorf("%+v", r)
@@ -359,7 +359,7 @@ func TestRateOfActing(t *testing.T) {
 		interrupt()
 	}
 	var out, errs bytes.Buffer
-	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0.0001", "-o", "json"}, strings.NewReader(""), &out, &errs)
+	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0.0001", "--yes", "-o", "json"}, strings.NewReader(""), &out, &errs)
 	c := call{code, out.String(), errs.String()}
 	c.want(t, 1, "", "waybill: stopped: ")
 	if r := readResult(t, c); fmt.Sprint(r.Done) != "[a]" || len(r.NotTried) != 4 {

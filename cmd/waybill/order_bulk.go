@@ -33,7 +33,7 @@ const atOnce = 16
 
 func (b *bulk) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&b.dryRun, "dry-run", false, "only print which orders would be acted on")
-	flags.BoolVarP(&b.yes, "yes", "y", false, "do not ask; without a terminal nothing is ever asked")
+	flags.BoolVarP(&b.yes, "yes", "y", false, "do not ask; needed where nobody can be asked, because there is no terminal")
 	flags.Float64Var(&b.rate, "rate", 200, "how many orders a second at most; 0 means no limit")
 	onlyByFlag(flags, "dry-run", "yes")
 }
@@ -131,8 +131,11 @@ func (b *bulk) snapshot(ctx context.Context, client *api.Client) (matched []api.
 
 // confirm asks whether it is meant, if somebody is there to answer.
 func (b *bulk) confirm(cmd *cobra.Command, count int) (bool, error) {
-	if b.yes || count == 0 || !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.ErrOrStderr()) {
+	if b.yes || count == 0 {
 		return true, nil
+	}
+	if !isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.ErrOrStderr()) {
+		return false, usageError{fmt.Errorf("%d orders would be %s, and without a terminal nobody can be asked: look with --dry-run, and say --yes", count, b.act.did)}
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d orders will be %s. Go on? [y/N] ", count, b.act.did)
 	answer := make(chan string, 1)

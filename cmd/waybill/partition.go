@@ -27,7 +27,7 @@ it done, and why, stands in the journal.`,
 		Args:    takes(one),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&act.By, "by", "", "who acts (default: user@host)")
+	flags.StringVar(&act.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	flags.StringVar(&act.Note, "note", "", "why; it stands in the journal")
 	server := addServer(flags)
 	out := addOutput(flags)
@@ -36,10 +36,10 @@ it done, and why, stands in the journal.`,
 		if err != nil || partition < 0 {
 			return usageError{fmt.Errorf("%q is not the number of a partition", args[0])}
 		}
-		if act.By == "" {
+		if act.By == "" && !server.named() {
 			act.By = whoami()
 		}
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			p, err := client.SkipLost(cmd.Context(), int32(partition), &act)
 			var problem *api.Problem
 			if errors.As(err, &problem) && problem.Status == http.StatusConflict {

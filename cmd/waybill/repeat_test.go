@@ -69,7 +69,7 @@ func TestCommandsOutlastWhatIsNotKnownYet(t *testing.T) {
 		{"order", "list"},
 		{"order", "history", "o-1"},
 		{"alerts"},
-		{"order", "cancel", "--state", "Error"},
+		{"order", "cancel", "--state", "Error", "--yes"},
 		{"order", "cancel", "o-1"},
 		{"workflow", "register", flow},
 		{"upgrade", "status"},

@@ -83,7 +83,7 @@ the messages that followed from it.`,
 		if order != "" {
 			return r.printOrder(cmd, out, partitions, order)
 		}
-		result, err := r.all(cmd.Context(), partitions, verify, *server, logging.logger(cmd))
+		result, err := r.all(cmd.Context(), partitions, verify, server, logging.logger(cmd))
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (r *replay) partitions(ctx context.Context) (int32, error) {
 }
 
 // all replays all partitions, one after the other.
-func (r *replay) all(ctx context.Context, partitions int32, verify bool, server string, log *slog.Logger) (_ *replayResult, err error) {
+func (r *replay) all(ctx context.Context, partitions int32, verify bool, server *serverFlags, log *slog.Logger) (_ *replayResult, err error) {
 	dir, err := os.MkdirTemp("", "waybill-replay-")
 	if err != nil {
 		return nil, fmt.Errorf("make a place for the replay: %w", err)

@@ -25,8 +25,8 @@ type difference struct {
 const shown = 1000
 
 // verify compares every partition with that of a running instance.
-func (r *replay) verify(ctx context.Context, partitions int32, server string, result *replayResult) error {
-	return talk(server, func(client *api.Client) error {
+func (r *replay) verify(ctx context.Context, partitions int32, server *serverFlags, result *replayResult) error {
+	return server.talk(func(client *api.Client) error {
 		for p := range partitions {
 			if err := r.verifyPartition(ctx, client, p, partitions, result); err != nil {
 				return err

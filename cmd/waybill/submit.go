@@ -74,7 +74,7 @@ be repeated with the same --id. An id that is another submission's is an error.`
 			}
 			s.Input = json.RawMessage(value)
 		}
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			if !wait {
 				id, err := client.Submit(cmd.Context(), &s)
 				if err != nil {

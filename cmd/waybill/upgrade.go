@@ -28,7 +28,7 @@ func upgradeCommand(use, short, long string, call func(*api.Client, context.Cont
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			u, err := known(cmd.Context(), func() (*api.Upgrade, error) { return call(client, cmd.Context()) })
 			if err != nil {
 				return err

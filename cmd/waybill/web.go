@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,15 +18,18 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
 )
 
 // web is the HTTP server of a process.
 type web struct {
 	*api.Server
-	http *http.Server
-	url  string
-	done chan struct{} // closed when it serves no more
-	err  error         // why; set before done is closed
+	http  *http.Server
+	admin *http.Server // nil where probes and metrics are not apart
+	url   string
+	done  chan struct{}  // closed when it serves no more
+	err   error          // why; set before done is closed
+	apart sync.WaitGroup // admin
 
 	mu     sync.Mutex
 	unused map[net.Conn]bool // connections without a request so far
@@ -35,11 +40,19 @@ type httpFlags struct {
 	addr     string
 	hosts    []string
 	requests int
+	access   string
+	open     bool
+	admin    string
+	tls      tlsFlags
 }
 
 func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.StringVar(&f.addr, "http-addr", "127.0.0.1:8080", usage)
 	flags.StringSliceVar(&f.hosts, "http-host", nil, "names under which the HTTP server may be asked, besides localhost; without any, one that listens for other machines does not look at the name")
+	flags.StringVar(&f.access, "access", "", "YAML file that says who may what over HTTP; it is read again when it changes. Needed where --http-addr is for other machines")
+	flags.BoolVar(&f.open, "http-open", false, "whoever reaches the HTTP server may all, also from other machines")
+	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes, metrics and dumps are answered, and no more at --http-addr; without TLS")
+	f.tls.add(flags)
 	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
 }
 
@@ -47,16 +60,34 @@ func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 // loopback address only this machine asks, and whoever names another host was led
 // here by a page that its browser shows.
 func (f *httpFlags) names(listener net.Addr) []string {
-	bound, err := netip.ParseAddrPort(listener.String())
-	local := err == nil && bound.Addr().IsLoopback()
+	bound, local := loopback(listener)
 	if !local && len(f.hosts) == 0 {
 		return nil
 	}
 	names := append([]string{"localhost", "127.0.0.1", "[::1]"}, f.hosts...)
-	if own := bound.Addr().Unmap().String(); local && own != "127.0.0.1" && own != "::1" {
+	if own := bound.Unmap().String(); local && own != "127.0.0.1" && own != "::1" {
 		names = append(names, own)
 	}
 	return names
+}
+
+// loopback says whether only this machine reaches a listener.
+func loopback(listener net.Addr) (netip.Addr, bool) {
+	bound, err := netip.ParseAddrPort(listener.String())
+	return bound.Addr(), err == nil && bound.Addr().IsLoopback()
+}
+
+// check says what is missing for a listener to answer: other machines may all only where
+// somebody said so.
+func (f *httpFlags) check(listener net.Addr) error {
+	_, local := loopback(listener)
+	switch {
+	case f.access != "" && f.open:
+		return errors.New("--access says who may what, and --http-open that everybody may all; use one of the two")
+	case f.access == "" && !f.open && !local:
+		return fmt.Errorf("the HTTP address %s is for other machines, and nothing says who may ask: name a file with --access (`waybill key new` makes a key for it), or say --http-open if whoever reaches it may submit, read and cancel every order", listener)
+	}
+	return f.tls.check()
 }
 
 // listenHTTP serves until [web.close].
@@ -72,27 +103,69 @@ func listenHTTP(ctx context.Context, flags httpFlags, metrics *prometheus.Regist
 	if err != nil {
 		return nil, fmt.Errorf("listen for HTTP on %q: %w", addr, err)
 	}
+	w, err := serveHTTP(ctx, ln, flags, metrics, log)
+	if err != nil {
+		_ = ln.Close() // nothing came by it
+	}
+	return w, err
+}
+
+func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *prometheus.Registry, log *slog.Logger) (_ *web, err error) {
+	if err := flags.check(ln.Addr()); err != nil {
+		return nil, usageError{err}
+	}
+	config := api.Config{
+		Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Requests: flags.requests,
+		AdminApart: flags.admin != "", Logger: log,
+	}
+	if flags.access != "" {
+		if config.Access, err = identity.Open(flags.access, log); err != nil {
+			return nil, err
+		}
+	}
 	w := &web{
-		Server: api.New(api.Config{Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Requests: flags.requests, Logger: log}),
+		Server: api.New(config),
 		url:    "http://" + reachable(ln.Addr().String()),
 		done:   make(chan struct{}),
 		unused: make(map[net.Conn]bool),
 	}
-	w.http = &http.Server{
-		Handler:           w.Server,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       time.Minute,
-		WriteTimeout:      time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ConnState:         w.note,
-	}
+	w.http = patient(w.Server, log)
+	w.http.ConnState = w.note
 	w.http.RegisterOnShutdown(w.drop)
+	if flags.tls.cert != "" {
+		w.url = "https" + strings.TrimPrefix(w.url, "http")
+		files, err := openTLS(&flags.tls, config.Access, log)
+		if err != nil {
+			return nil, err
+		}
+		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: files.forClient})
+	}
+	if flags.admin != "" {
+		apart, err := (&net.ListenConfig{}).Listen(ctx, "tcp", flags.admin)
+		if err != nil {
+			return nil, fmt.Errorf("listen for probes and metrics on %q, see --admin-addr: %w", flags.admin, err)
+		}
+		log.Info("probes and metrics are apart", "http", "http://"+reachable(apart.Addr().String()))
+		w.admin = patient(w.Admin(), log)
+		w.apart.Go(func() { _ = w.admin.Serve(apart) }) // it ends by close, or its clients see that it did
+	}
 	go func() {
 		defer close(w.done)
 		w.err = w.http.Serve(ln)
 	}()
 	return w, nil
+}
+
+// patient is a server that waits for nobody for ever.
+func patient(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
 }
 
 // reachable is the address under which this machine reaches a listener.
@@ -134,6 +207,10 @@ func (w *web) close() error {
 		err = w.http.Close()
 	}
 	<-w.done
+	if w.admin != nil {
+		err = errors.Join(err, w.admin.Close())
+		w.apart.Wait()
+	}
 	if !errors.Is(w.err, http.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("serve HTTP: %w", w.err))
 	}

@@ -89,7 +89,7 @@ func TestHostsThatMayBeNamed(t *testing.T) {
 		{"0.0.0.0:0", nil, []string{"127.0.0.1", rebound, "10.0.0.5"}, nil},
 		{"0.0.0.0:0", []string{"orders.example"}, []string{"orders.example:80", "localhost"}, []string{rebound, "10.0.0.5"}},
 	} {
-		server, err := listenHTTP(t.Context(), httpFlags{addr: c.listens, hosts: c.hosts}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		server, err := listenHTTP(t.Context(), httpFlags{addr: c.listens, hosts: c.hosts, open: true}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		if err != nil {
 			if strings.HasPrefix(c.listens, "[") {
 				continue // this machine has no IPv6

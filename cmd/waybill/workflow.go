@@ -93,7 +93,7 @@ again does nothing.`,
 		if err != nil {
 			return refused(cmd, err, "nothing was registered; correct the problems above")
 		}
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			if err := conflict(cmd, client, good); err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func newWorkflowList() *cobra.Command {
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			all, err := client.Workflows(cmd.Context())
 			if err != nil {
 				return err
@@ -215,7 +215,7 @@ func newWorkflowShow() *cobra.Command {
 		if err := nameWorkflow(&named, args[0]); err != nil {
 			return err
 		}
-		return talk(*server, func(client *api.Client) error {
+		return server.talk(func(client *api.Client) error {
 			source, err := client.Workflow(cmd.Context(), named.Workflow, named.Version)
 			if err != nil {
 				return err

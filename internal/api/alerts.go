@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -21,7 +22,7 @@ type AlertPage struct {
 }
 
 func (s *Server) alerts(api huma.API) {
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-alerts", Method: http.MethodGet, Path: "/api/v1/alerts",
 		Summary: "List the open alerts", Tags: []string{"orders"},
 		Description: "Orders in state Error that wait for an operator, newest alert first. A page may have fewer than limit though more follow: next says so.",
@@ -46,7 +47,7 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 			return nil, errCursor
 		}
 	}
-	page, left, err := i.Alerts(ctx, after, in.Limit)
+	page, left, err := i.Alerts(ctx, after, in.Limit, visible(callerOf(ctx)))
 	if err != nil {
 		return nil, s.listError("list alerts", err)
 	}

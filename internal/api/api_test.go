@@ -35,15 +35,20 @@ type stage struct {
 	server   *Server
 	instance *orchestrator.Instance
 	url      string
+	token    string // says who asks, if anybody does
 	http     *http.Client
 	client   *Client
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T, change ...func(*Config)) *stage {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	metrics := prometheus.NewRegistry()
-	s := &stage{T: t, server: New(Config{Version: "test", Metrics: metrics, Logger: log})}
+	cfg := Config{Version: "test", Metrics: metrics, Logger: log}
+	for _, change := range change {
+		change(&cfg)
+	}
+	s := &stage{T: t, server: New(cfg)}
 	w := waybill.New(t)
 	s.instance = w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
 		cfg.Kafka = append(cfg.Kafka, kgo.DisableClientMetrics(), KafkaMetrics(metrics))
@@ -54,6 +59,12 @@ func newStage(t *testing.T) *stage {
 	}
 	w.Serve(agents.Config{Agent: "archive", Logger: slog.New(slog.DiscardHandler)}, agents.Operations{
 		"fetch": agents.Do(func(context.Context, agents.Request[any]) (string, error) { return strings.Repeat("x", 1<<20-100), nil }),
+	})
+	refused := func(context.Context, agents.Request[any]) (string, error) {
+		return "", agents.Permanent("canary", errors.New("canary"))
+	}
+	w.Serve(agents.Config{Agent: "leak", Logger: slog.New(slog.DiscardHandler)}, agents.Operations{
+		"tell": agents.Do(func(context.Context, agents.Request[any]) (string, error) { return "canary", nil }), "untell": agents.Do(refused), "fail": agents.Do(refused),
 	})
 	listener := httptest.NewServer(s.server)
 	s.url, s.http = listener.URL, listener.Client()
@@ -115,6 +126,9 @@ func (s *stage) ask(r request) (int, http.Header, string) {
 	req.Header = r.header.Clone()
 	if req.Header == nil {
 		req.Header = http.Header{"Content-Type": {"application/json"}}
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,8 +25,22 @@ import (
 
 // Client talks to a running instance. What the server refuses is a [*Problem].
 type Client struct {
-	base string
-	http *http.Client
+	base  string
+	shown string // the same for people: without what it says of who asks
+	token string
+	http  *http.Client
+}
+
+// Option says how a [Client] asks.
+type Option func(*Client)
+
+// WithToken has requests say whose they are; "" says nothing.
+func WithToken(token string) Option { return func(c *Client) { c.token = token } }
+
+// WithTLS says whom the client trusts, and with which certificate it comes; nil is as
+// without.
+func WithTLS(config *tls.Config) Option {
+	return func(c *Client) { c.http.Transport.(*http.Transport).TLSClientConfig = config } //nolint:forcetypeassert // it is ours
 }
 
 // ErrAway says that no instance answered at the address.
@@ -33,19 +48,26 @@ var ErrAway = errors.New("no Waybill answers")
 
 // NewClient returns a client of the server at an address such as
 // http://127.0.0.1:8080. Close it.
-func NewClient(server string) (*Client, error) {
+func NewClient(server string, opts ...Option) (*Client, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
 	}
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		server = server[strings.LastIndex(server, "@")+1:] // what stands before it may be a password
 		return nil, fmt.Errorf("%q: give an address such as http://127.0.0.1:8080", server)
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute,
 		MaxIdleConnsPerHost: connections,
 	}
-	return &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{Transport: transport}}, nil
+	c := &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{Transport: transport}}
+	u.User = nil
+	c.shown = strings.TrimSuffix(u.String(), "/")
+	for _, set := range opts {
+		set(c)
+	}
+	return c, nil
 }
 
 // connections is how many connections are kept: as many as are used at once when
@@ -243,6 +265,14 @@ func (c *Client) FinishUpgrade(ctx context.Context) (*Upgrade, error) {
 	return u, c.call(ctx, http.MethodPost, "/api/v1/upgrade/finish", nil, nil, u)
 }
 
+// failed says that nothing was answered. The library's error has the whole address.
+func (c *Client) failed(err error) error {
+	if whole, ok := errors.AsType[*url.Error](err); ok {
+		err = whole.Err
+	}
+	return fmt.Errorf("ask %s: %w", c.shown, err)
+}
+
 // values leaves out what is empty.
 func values(all map[string]string) url.Values {
 	query := make(url.Values)
@@ -269,7 +299,7 @@ func (c *Client) read(response *http.Response, into any) error {
 		return nil
 	}
 	if err := jsonv2.UnmarshalRead(response.Body, into, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
-		return fmt.Errorf("read what %s answered: %w", c.base, err)
+		return fmt.Errorf("read what %s answered: %w", c.shown, err)
 	}
 	return nil
 }
@@ -290,7 +320,10 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	}
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", c.base, err)
+		return nil, c.failed(err)
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	if method == http.MethodPost {
 		request.Header.Set("Content-Type", "application/json")
@@ -302,10 +335,10 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 func (c *Client) send(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w at %s: start one with `waybill dev`, or name another with --server", ErrAway, c.base)
+		return nil, fmt.Errorf("%w at %s: start one with `waybill dev`, or name another with --server", ErrAway, c.shown)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", c.base, err)
+		return nil, c.failed(err)
 	}
 	if response.StatusCode < 400 {
 		return response, nil
@@ -314,10 +347,10 @@ func (c *Client) send(request *http.Request) (*http.Response, error) {
 	problem := &Problem{Status: response.StatusCode}
 	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {
-		return nil, fmt.Errorf("read what %s answered: %w", c.base, err)
+		return nil, fmt.Errorf("read what %s answered: %w", c.shown, err)
 	}
 	if err := jsonv2.Unmarshal(text, problem); err != nil {
-		return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.base, response.Status)
+		return nil, fmt.Errorf("%s answered with status %s and no problem document: is it a Waybill?", c.shown, response.Status)
 	}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		problem.RetryAfter = time.Duration(seconds) * time.Second

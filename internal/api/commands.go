@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,13 +15,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
 // Act is the body of a command that needs nothing but its author and reason.
 type Act struct {
-	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"Who acts; left out, the address that the request came from"`
+	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"Who acts; left out, whoever the request names, else the address that it came from. Where callers are asked who they are, nobody acts for another: 403"`
 	Note string `json:"note,omitempty" nullable:"true" doc:"Why; it stands in the order's history as the reason"`
 }
 
@@ -104,7 +104,7 @@ func command[B any, P interface {
 		http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
 		http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable,
 	}
-	huma.Register(api, huma.Operation{
+	register(api, identity.Operator, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
 		Summary: summary, Tags: []string{"operators"},
 		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka, which may be half a minute later.", commandTimeout),
@@ -115,7 +115,11 @@ func command[B any, P interface {
 		if in.Body != nil {
 			c = in.Body.command()
 		}
-		c.Command, c.ID, c.By = name, in.Key, cmp.Or(c.By, in.from)
+		by, err := author(ctx, c.By, in.from)
+		if err != nil {
+			return nil, err
+		}
+		c.Command, c.ID, c.By = name, in.Key, by
 		return s.command(ctx, in.ID, &c)
 	})
 }
@@ -160,6 +164,9 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 		return nil, err
 	}
 	defer done()
+	if _, err := s.reach(ctx, i, id, identity.Operator); err != nil {
+		return nil, err
+	}
 	if len(c.ID) > maxKey {
 		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("the Idempotency-Key has %d bytes; at most %d are allowed", len(c.ID), maxKey))
 	}

@@ -140,15 +140,46 @@ func busy(w http.ResponseWriter, why string) {
 	refuse(w, http.StatusServiceUnavailable, why)
 }
 
-// public answers whoever watches the process, always, and guards all else. Probes and
-// metrics tell nothing that an order is about.
+// apart is what whoever watches the process asks for. It tells nothing that an order is
+// about.
+func apart(path string) bool {
+	return path == "/healthz" || path == "/readyz" || path == "/metrics"
+}
+
+// public answers whoever watches the process, always, and guards all else.
 func public(all, guarded http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/healthz", "/readyz", "/metrics":
+		if apart(r.URL.Path) {
 			all.ServeHTTP(w, r)
-		default:
+		} else {
 			guarded.ServeHTTP(w, r)
+		}
+	})
+}
+
+// notHere guards all, where whoever watches the process asks elsewhere.
+func notHere(guarded http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if apart(r.URL.Path) {
+			refuse(w, http.StatusNotFound, r.URL.Path+" is answered at --admin-addr")
+		} else {
+			guarded.ServeHTTP(w, r)
+		}
+	})
+}
+
+// administration answers whoever watches the process, and guards dumps of projections;
+// there is nothing else.
+func administration(all *http.ServeMux, guarded http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pattern := all.Handler(r)
+		switch {
+		case apart(r.URL.Path):
+			all.ServeHTTP(w, r)
+		case pattern == "GET "+projectionPath:
+			guarded.ServeHTTP(w, r)
+		default:
+			refuse(w, http.StatusNotFound, "probes, metrics and dumps of projections are answered here, and nothing else; ask --http-addr")
 		}
 	})
 }

@@ -13,7 +13,7 @@ func (s *Server) health(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { ok(w) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.ready(); err != nil {
+		if err := s.Ready(); err != nil {
 			refuse(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
@@ -21,8 +21,8 @@ func (s *Server) health(mux *http.ServeMux) {
 	})
 }
 
-// ready says what is missing for the instance to serve, nil if nothing.
-func (s *Server) ready() error {
+// Ready says what is missing for the instance to serve, nil if nothing.
+func (s *Server) Ready() error {
 	u, why := s.borrow()
 	if why != nil {
 		return why

@@ -33,6 +33,16 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 		agentGauges(asked(s, (*orchestrator.Instance).Agents)),
 		callerGauges(asked(s, (*orchestrator.Instance).Callers)),
 	)
+	if s.access != nil {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "waybill_access_file_wrong", Help: "1 if the access file is wrong as it is now, so that what it said before counts on.",
+		}, func() float64 {
+			if s.access.Wrong() != nil {
+				return 1
+			}
+			return 0
+		}))
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
 }
 

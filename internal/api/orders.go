@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -69,30 +70,32 @@ type LeftOut struct {
 
 // History is the journal of one order.
 type History struct {
-	Events []json.RawMessage `json:"events" nullable:"false" doc:"The order's journal events, as they stand in the journal"`
+	Events []json.RawMessage `json:"events" nullable:"false" doc:"The order's journal events, as they stand in the journal. Those of which payloads are left out, because the caller does not have the role payload-reader, have masked: true"`
 	Next   string            `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+
+	workflow string // the order's, where its caller is limited to some
 }
 
 func (s *Server) orders(api huma.API) {
-	huma.Register(api, huma.Operation{
+	register(api, identity.Submitter, huma.Operation{
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
 		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. 503 says so where Kafka does not take it: at once, if others wait for its partition and nothing was taken for seconds. Kafka may have taken it, or take it within another half a minute; repeating it with the same id is safe. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.submit)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
 		Summary: "List orders", Tags: []string{"orders"},
 		Description: "Partition by partition, in each by state and workflow, newest first. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listOrders)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}",
 		Summary: "Get the state record of an order", Tags: []string{"orders"},
 		Errors: []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getOrder)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-order-history", Method: http.MethodGet, Path: "/api/v1/orders/{id}/history",
 		Summary: "Get the journal events of an order", Tags: []string{"orders"},
 		Description: "In order. A page has fewer than limit where events are large, though more follow: next says so.",
@@ -121,6 +124,9 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
 		}
 	}
+	if c := callerOf(ctx); !c.May(identity.Submitter, in.Body.Workflow) {
+		return nil, huma.Error403Forbidden(forbidden(c, identity.Submitter) + ", for workflow " + in.Body.Workflow)
+	}
 	submission := in.Body.message()
 	value, err := submission.Encode()
 	if err != nil {
@@ -137,6 +143,7 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		}
 		id = fresh
 	}
+	askingOf(ctx).target = id
 	ctx, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
@@ -186,7 +193,7 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		return nil, errCursor
 	}
 	page, left, err := i.List(ctx, projections.Filter{
-		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after,
+		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after, Visible: visible(callerOf(ctx)),
 	})
 	if err != nil {
 		return nil, s.listError("list orders", err)
@@ -215,6 +222,9 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 		return nil, err
 	}
 	defer done()
+	if _, err := s.reach(ctx, i, in.ID, identity.Viewer); err != nil {
+		return nil, err
+	}
 	o, _, err := i.Order(in.ID)
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
@@ -249,13 +259,17 @@ func (s *Server) getHistory(ctx context.Context, in *historyInput) (*struct{ Bod
 		return nil, err
 	}
 	defer done()
+	workflow, err := s.reach(ctx, i, in.ID, identity.Viewer)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
 	page, err := i.History(ctx, in.ID, in.After, in.Limit)
 	if err != nil {
 		return nil, s.orderError(in.ID, "read the history of order", err)
 	}
-	out := &struct{ Body History }{History{Events: make([]json.RawMessage, len(page.Events))}}
+	out := &struct{ Body History }{History{Events: make([]json.RawMessage, len(page.Events)), workflow: workflow}}
 	for n := range page.Events {
 		out.Body.Events[n] = page.Events[n].Append(nil)
 	}

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -16,6 +15,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -31,19 +31,21 @@ type Entry struct {
 	Value []byte `json:"value" doc:"In base64"`
 }
 
+const projectionPath = "/api/v1/partitions/{partition}/projection"
+
 func (s *Server) partitions(api huma.API) {
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-partitions", Method: http.MethodGet, Path: "/api/v1/partitions",
 		Summary: "List the partitions, their owners and how far they were folded here", Tags: []string{"partitions"},
 		Errors: []int{http.StatusServiceUnavailable},
 	}, s.listPartitions)
-	huma.Register(api, huma.Operation{
-		OperationID: "get-projection", Method: http.MethodGet, Path: "/api/v1/partitions/{partition}/projection",
+	register(api, identity.Admin, huma.Operation{
+		OperationID: "get-projection", Method: http.MethodGet, Path: projectionPath,
 		Summary: "Stream the projection of a partition", Tags: []string{"partitions"},
 		Description: "NDJSON: the partition as in the listing, then one line with key (hexadecimal) and value (base64) for each key, in order, as of one moment. A stream that breaks off is not the whole.",
 		Errors:      []int{http.StatusNotFound, http.StatusServiceUnavailable},
 	}, s.getProjection)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Admin, huma.Operation{
 		OperationID: "skip-lost", Method: http.MethodPost, Path: "/api/v1/partitions/{partition}/skip-lost",
 		Summary: "Go on behind inputs that were lost", Tags: []string{"operators"},
 		Description: "For a partition that is stopped because inputs were deleted before they were read. Only its owner can do it; others answer with 421 and the owner's name. Who had it done, and why, stands in the journal. 409 if nothing was lost.",
@@ -79,9 +81,13 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	if in.Body != nil {
 		act = *in.Body
 	}
+	by, err := author(ctx, act.By, in.from)
+	if err != nil {
+		return nil, err
+	}
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	switch err := i.SkipLost(bounded, in.Partition, cmp.Or(act.By, in.from), act.Note); {
+	switch err := i.SkipLost(bounded, in.Partition, by, act.Note); {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return nil, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, orchestrator.ErrNotOwner):

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
 
@@ -33,10 +34,13 @@ const bodyTimeout = 40 * time.Second
 
 // Server is the HTTP handler. Make it with [New].
 type Server struct {
-	log     *slog.Logger
-	handler http.Handler
-	streams chan struct{} // one place for each that may be sent at a time
-	shares  *shares       // the places of requests
+	log      *slog.Logger
+	handler  http.Handler
+	admin    http.Handler     // see [Server.Admin]
+	access   *identity.Access // nil where nobody is asked for a name
+	failures *identity.Failures
+	streams  chan struct{} // one place for each that may be sent at a time
+	shares   *shares       // the places of requests
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -61,6 +65,10 @@ type Config struct {
 	// Hosts are the names that requests may name as their Host, whatever the port;
 	// none means any.
 	Hosts []string
+	// Access says who may what; nil asks nobody, and everybody may all.
+	Access *identity.Access
+	// AdminApart has probes and metrics answered by [Server.Admin] alone.
+	AdminApart bool
 	// Requests is how many are answered at a time, probes aside; 0 is any number.
 	Requests int
 	// Logger takes what happens; nil discards it.
@@ -69,7 +77,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, streams: make(chan struct{}, maxStreams), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -91,12 +99,21 @@ func New(cfg Config) *Server {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
-	s.handler = public(mux, named(cfg.Hosts, readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(mux)))))
+	guarded := named(cfg.Hosts, s.identified(readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(mux)))))
+	if s.admin = secure(administration(mux, guarded)); cfg.AdminApart {
+		s.handler = secure(notHere(guarded))
+	} else {
+		s.handler = secure(public(mux, guarded))
+	}
 	return s
 }
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Admin answers probes and metrics to whoever reaches it, and gives dumps of projections
+// to admins.
+func (s *Server) Admin() http.Handler { return s.admin }
 
 // Attach makes the server answer for an instance.
 func (s *Server) Attach(i *orchestrator.Instance) {
@@ -157,7 +174,13 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	config.CreateHooks = nil                                             // they would add $schema to every answer
 	config.AllowAdditionalPropertiesByDefault = true                     // unknown fields are ignored
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	config.Transformers = []huma.Transformer{s.mask}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer":      {Type: "http", Scheme: "bearer", Description: "A key that `waybill key new` made, or a token of the OpenID Connect issuer that the access file names"},
+		"certificate": {Type: "mutualTLS", Description: "A client certificate that the access file names"},
+	}
 	api := humago.New(mux, config)
+	api.UseMiddleware(s.authorise(api))
 	s.orders(api)
 	s.commands(api)
 	s.workflows(api)

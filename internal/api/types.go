@@ -42,6 +42,7 @@ type Summary struct {
 	Paused       bool               `json:"paused" doc:"An operator lets nothing new start"`
 	Held         bool               `json:"held" doc:"Deciding on the order panicked: nothing is decided, and its inputs wait, until an operator releases it; reason says what happened"`
 	Waiting      int                `json:"waiting" doc:"How many inputs wait for the release"`
+	Masked       bool               `json:"masked,omitzero" doc:"Payloads are left out, as reason is, because the caller does not have the role payload-reader: they are null, which does not say that there is none"`
 	Toward       *projections.State `json:"toward" doc:"Once compensation began: the state that it leads to, Compensated or Cancelled; also while an undo that failed keeps the order in Error"`
 }
 
@@ -114,6 +115,7 @@ type Alert struct {
 	Errors   []Fault `json:"errors" nullable:"false"`
 	Action   *string `json:"action" doc:"What the operator can do"`
 	At       *Time   `json:"at"`
+	Masked   bool    `json:"masked,omitzero" doc:"Reason, action, and what the errors say, are left out, because the caller does not have the role payload-reader"`
 }
 
 // TransformSchema says that an order's alert may be null.

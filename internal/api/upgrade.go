@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 )
 
@@ -19,12 +20,12 @@ type Upgrade struct {
 }
 
 func (s *Server) upgrades(api huma.API) {
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-upgrade", Method: http.MethodGet, Path: "/api/v1/upgrade",
 		Summary: "Tell how far the namespace is with an upgrade", Tags: []string{"upgrade"},
 		Errors: []int{http.StatusServiceUnavailable},
 	}, s.getUpgrade)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Admin, huma.Operation{
 		OperationID: "finish-upgrade", Method: http.MethodPost, Path: "/api/v1/upgrade/finish",
 		Summary: "Write the newest format from now on", Tags: []string{"upgrade"},
 		Description: "Older releases cannot own a partition from then on. 409 while one is in the group. Doing it again changes nothing.",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
@@ -19,17 +20,17 @@ type Workflows struct {
 }
 
 func (s *Server) workflows(api huma.API) {
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-workflows", Method: http.MethodGet, Path: "/api/v1/workflows",
 		Summary: "List the registered workflows", Tags: []string{"workflows"},
 		Errors: []int{http.StatusServiceUnavailable},
 	}, s.listWorkflows)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-workflow", Method: http.MethodGet, Path: "/api/v1/workflows/{name}",
 		Summary: "Get a workflow in its canonical form", Tags: []string{"workflows"},
 		Errors: []int{http.StatusNotFound, http.StatusServiceUnavailable},
 	}, s.getWorkflow)
-	huma.Register(api, huma.Operation{
+	register(api, identity.Deployer, huma.Operation{
 		OperationID: "register-workflow", Method: http.MethodPost, Path: "/api/v1/workflows",
 		Summary: "Register a workflow", Tags: []string{"workflows"},
 		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409.",
@@ -46,6 +47,9 @@ func (s *Server) listWorkflows(ctx context.Context, _ *struct{}) (*struct{ Body 
 	defer done()
 	out := &struct{ Body Workflows }{Workflows{Workflows: []json.RawMessage{}}}
 	for _, flow := range i.Workflows() {
+		if !callerOf(ctx).May(identity.Viewer, flow.Name) {
+			continue
+		}
 		definition, err := flow.MarshalJSON()
 		if err != nil {
 			return nil, s.broken("encode workflow "+flow.ID(), err)
@@ -67,7 +71,7 @@ func (s *Server) getWorkflow(ctx context.Context, in *workflowInput) (*struct{ B
 	}
 	defer done()
 	flow := i.Workflow(in.Name, in.Version)
-	if flow == nil {
+	if flow == nil || !callerOf(ctx).May(identity.Viewer, in.Name) {
 		name := in.Name
 		if in.Version > 0 {
 			name = workflow.ID(in.Name, in.Version)
@@ -101,6 +105,10 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 	if err != nil {
 		return nil, invalidWorkflow(err)
 	}
+	if c := callerOf(ctx); !c.May(identity.Deployer, flow.Name) {
+		return nil, huma.Error403Forbidden(forbidden(c, identity.Deployer) + ", for workflow " + flow.Name)
+	}
+	askingOf(ctx).target = flow.ID()
 	status := http.StatusCreated
 	if i.Workflow(flow.Name, flow.Version) != nil {
 		status = http.StatusOK
@@ -119,6 +127,13 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 		return nil, s.broken("encode workflow "+flow.ID(), err)
 	}
 	return &registerOutput{Status: status, Body: definition}, nil
+}
+
+// Register registers a workflow for the process itself.
+func (s *Server) Register(ctx context.Context, file string, source []byte) error {
+	ctx = context.WithValue(ctx, askingKey{}, &asking{caller: identity.Anybody})
+	_, err := s.registerWorkflow(ctx, &registerInput{File: file, RawBody: source})
+	return err
 }
 
 func invalidWorkflow(err error) error {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// serverFlags say which instance to talk to, and as whom.
+type serverFlags struct {
+	server, token, tokenFile string
+	ca, cert, key            string
+}
+
+// addServer adds the flags that say which instance to talk to.
+func addServer(flags *pflag.FlagSet) *serverFlags {
+	s := &serverFlags{}
+	flags.StringVar(&s.server, "server", "http://127.0.0.1:8080", "address of a running Waybill")
+	flags.StringVar(&s.token, "token", "", "key or token that says who asks; others on this machine may see it, so better in a file or the environment")
+	flags.StringVar(&s.tokenFile, "token-file", "", "file with the key or token that says who asks")
+	flags.StringVar(&s.ca, "ca", "", "PEM file with the authorities to trust with the server's certificate, instead of the system's")
+	flags.StringVar(&s.cert, "cert", "", "PEM file with the certificate that says who asks")
+	flags.StringVar(&s.key, "key", "", "PEM file with that certificate's key")
+	return s
+}
+
+// named says whether the server is told who asks.
+func (s *serverFlags) named() bool { return s.token != "" || s.tokenFile != "" || s.cert != "" }
+
+// talk calls do with a client of the server.
+func (s *serverFlags) talk(do func(*api.Client) error) error {
+	token, err := s.bearer()
+	if err != nil {
+		return usageError{err}
+	}
+	trust, err := s.tlsConfig()
+	if err != nil {
+		return usageError{err}
+	}
+	client, err := api.NewClient(s.server, api.WithToken(token), api.WithTLS(trust))
+	if err != nil {
+		return usageError{fmt.Errorf("--server: %w", err)}
+	}
+	defer client.Close()
+	err = do(client)
+	if problem, ok := errors.AsType[*api.Problem](err); ok && problem.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%w\nsay who asks with --token-file or WAYBILL_TOKEN, or with --cert and --key; `waybill key new` makes a key", err)
+	}
+	return err
+}
+
+// bearer is the token that says who asks, "" for none.
+func (s *serverFlags) bearer() (string, error) {
+	token := s.token
+	if s.tokenFile != "" {
+		if token != "" {
+			return "", errors.New("--token and --token-file both say who asks; use one of the two")
+		}
+		text, err := os.ReadFile(s.tokenFile)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+		if token = strings.TrimSpace(string(text)); token == "" {
+			return "", fmt.Errorf("--token-file: %s is empty", s.tokenFile)
+		}
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", errors.New("the token has a space, a line break or another character that none has") // it is not printed
+	}
+	return token, nil
+}
+
+// tlsConfig is nil where nothing is said of it.
+func (s *serverFlags) tlsConfig() (*tls.Config, error) {
+	if (s.cert == "") != (s.key == "") {
+		return nil, errors.New("--cert and --key belong together; give both")
+	}
+	if s.ca == "" && s.cert == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.ca != "" {
+		pem, err := os.ReadFile(s.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--ca: %s has no certificate in PEM", s.ca)
+		}
+	}
+	if s.cert != "" {
+		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert and --key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Other machines are answered only once somebody said who may what, or that all may all.
+func TestWhatOtherMachinesMay(t *testing.T) {
+	file, _ := accessFile(t, "admin")
+	wrong := write(t, "access.yaml", "keys:\n  - {id: a}\n")
+	for _, c := range []struct {
+		addr, access string
+		open         bool
+		want         string
+	}{
+		{"127.0.0.1:0", "", false, ""},
+		{"127.0.0.1:0", "", true, ""},
+		{"127.0.0.1:0", file, false, ""},
+		{"0.0.0.0:0", "", false, "--http-open"},
+		{":0", "", false, "--access"},
+		{"[::]:0", "", false, "waybill key new"},
+		{"0.0.0.0:0", "", true, ""},
+		{"0.0.0.0:0", file, false, ""},
+		{"0.0.0.0:0", file, true, "use one of the two"},
+		{"127.0.0.1:0", wrong, false, wrong + ":2:10: "},
+		{"0.0.0.0:0", wrong + ".not", false, "no such file"},
+	} {
+		server, err := listenHTTP(t.Context(), httpFlags{addr: c.addr, access: c.access, open: c.open}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err == nil {
+			err = errors.Join(err, server.close())
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s with %q, open: %t: %v, want %q", c.addr, c.access, c.open, err, c.want)
+		}
+	}
+	waybill(t, "", "serve", "--brokers", "127.0.0.1:1", "--data-dir", t.TempDir(), "--http-addr", "0.0.0.0:0").want(t, 2, "", "--http-open")
+	waybill(t, "", "dev", "--kafka-addr", "127.0.0.1:0", "--data-dir", t.TempDir(), "--http-addr", "0.0.0.0:0").want(t, 2, "", "--http-open")
+}
+
+// accessFile has one key, made as anybody makes one.
+func accessFile(t *testing.T, role string, more ...string) (file, key string) {
+	t.Helper()
+	made := waybill(t, "", "key", "new", "--id", "ci", "--role", role)
+	made.want(t, 0, "wbk_ci_", "- id: \"ci\"")
+	_, entry, _ := strings.Cut(made.errs, "\n\n")
+	entry, _, _ = strings.Cut(entry, "\nThe key")
+	return write(t, "access.yaml", "keys:\n"+entry+strings.Join(more, "\n")), strings.TrimSpace(made.out)
+}
+
+func TestKeyNew(t *testing.T) {
+	clearEnvironment(t)
+	made := waybill(t, "", "key", "new", "--id", "ci", "--role", "submitter,viewer", "--workflow", "order-*", "--subject", "ci@shop", "--expires", "90d")
+	made.want(t, 0, "wbk_ci_", "")
+	key := strings.TrimSpace(made.out)
+	if strings.Count(made.out, "\n") != 1 || strings.Contains(made.errs, key) {
+		t.Errorf("the key does not stand on standard output alone:\n%s\n%s", made.out, made.errs)
+	}
+	until := time.Now().AddDate(0, 0, 90).UTC().Format("2006-01-02T")
+	for _, line := range []string{`  - id: "ci"`, `    subject: "ci@shop"`, "    hash: sha256:", "    roles: [submitter, viewer]", `    workflows: ["order-*"]`, "    expires: " + until} {
+		made.want(t, 0, "", "\n"+line)
+	}
+	for _, c := range [][]string{
+		{"--role", "admin"},
+		{"--id", "a_b", "--role", "admin"},
+		{"--id", "a"},
+		{"--id", "a", "--role", "rooot"},
+		{"--id", "a", "--role", "approver"},
+		{"--id", "a", "--role", "admin", "--workflow", "w"},
+		{"--id", "a", "--role", "viewer", "--workflow", "["},
+		{"--id", "a", "--role", "viewer", "--expires", "soon"},
+		{"--id", "a", "--role", "viewer", "--expires", "-1d"},
+		{"--id", "a", "--role", "viewer", "--expires", "2020-01-01T00:00:00Z"},
+	} {
+		waybill(t, "", append([]string{"key", "new"}, c...)...).want(t, 2, "", "--")
+	}
+}
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
+	return a
+}
+
+func (a *authority) sign(t *testing.T, what *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	what.SerialNumber, what.NotBefore = big.NewInt(time.Now().UnixNano()), time.Now().Add(-2*time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = what, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, what, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// files has a certificate written, and its key.
+func (a *authority) files(t *testing.T, dir, name string, until time.Duration) (cert, key string) {
+	t.Helper()
+	c, k := a.sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost", name}, NotAfter: time.Now().Add(until),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	})
+	der, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: c.Raw}, key: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func (a *authority) file(t *testing.T, dir, name string) string {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TLS, with certificates that say who asks, those that say nothing, and those that are of
+// no authority, expired, or of one that is not trusted any more.
+func TestCertificatesOverTLS(t *testing.T) {
+	clearEnvironment(t)
+	dir := t.TempDir()
+	ours, theirs := newAuthority(t), newAuthority(t)
+	ca, other := ours.file(t, dir, "ca.pem"), theirs.file(t, dir, "other.pem")
+	cert, key := ours.files(t, dir, "server", time.Hour)
+	access, token := accessFile(t, "viewer", "certificates:", "  - {subject: CN=ana, roles: [viewer]}", "")
+	onlyCertificates := write(t, "access.yaml", "certificates:\n  - {subject: CN=ana, roles: [viewer]}\n")
+	tokenFile := write(t, "token", token+"\n")
+	person := func(a *authority, name string, until time.Duration) []string {
+		cert, key := a.files(t, dir, name, until)
+		return []string{"--cert", cert, "--key", key}
+	}
+	ana, eve := person(ours, "ana", time.Hour), person(ours, "eve", time.Hour)
+	ana2 := []string{"--cert", filepath.Join(dir, "ana.pem"), "--key", filepath.Join(dir, "ana.key")}
+	expired := person(ours, "old", -time.Hour)
+	forged := person(theirs, "forged", time.Hour)
+
+	serve := func(access string) (server *web, url string) {
+		server, err := listenHTTP(t.Context(), httpFlags{addr: "127.0.0.1:0", access: access, tls: tlsFlags{cert, key, ca}}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return server, strings.Replace(server.url, "127.0.0.1", "localhost", 1)
+	}
+	ask := func(url string, args ...string) call {
+		t.Helper()
+		return waybill(t, "", append([]string{"alerts", "--server", url}, args...)...)
+	}
+	const notReady = "not ready: the instance starts" // so it was let in
+	server, url := serve(access)
+	if !strings.HasPrefix(url, "https://") {
+		t.Errorf("the server is at %s", url)
+	}
+	in := func(args ...string) []string { return append([]string{"--ca", ca}, args...) }
+	ask(url, in("--token-file", tokenFile)...).want(t, 1, "", notReady)
+	ask(url, in(ana...)...).want(t, 1, "", notReady)
+	ask(url, in()...).want(t, 1, "", "who asks is not known")
+	ask(url, in(eve...)...).want(t, 1, "", "names neither its subject")
+	ask(url, in(append(eve, "--token-file", tokenFile)...)...).want(t, 1, "", notReady) // a token goes first
+	ask(url, in(append(ana2, "--token", token+"x")...)...).want(t, 1, "", "there is no such key")
+	ask(url, in(expired...)...).want(t, 1, "", "expired certificate")
+	ask(url, in(forged...)...).want(t, 1, "", "unknown certificate authority")
+	ask(url, "--ca", other, "--token-file", tokenFile).want(t, 1, "", "certificate signed by unknown authority")
+	ask(strings.Replace(url, "https", "http", 1), "--token-file", tokenFile).want(t, 1, "", "")
+	if _, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}); err == nil {
+		t.Error("TLS 1.1 was spoken")
+	}
+	if err := server.close(); err != nil {
+		t.Error(err)
+	}
+	// Where nothing else says who asks, who has no certificate does not even connect.
+	server, url = serve(onlyCertificates)
+	ask(url, in(ana2...)...).want(t, 1, "", notReady)
+	ask(url, in()...).want(t, 1, "", "certificate required")
+	if err := server.close(); err != nil {
+		t.Error(err)
+	}
+	for want, flags := range map[string]tlsFlags{
+		"belong together": {cert: cert}, "of use with TLS only": {clientCA: ca}, "no certificate in PEM": {cert, key, key}, "private key does not match": {cert, filepath.Join(dir, "ana.key"), ""},
+	} {
+		if server, err := listenHTTP(t.Context(), httpFlags{addr: "127.0.0.1:0", tls: flags}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, %v", flags, server, err)
+		}
+	}
+}
+
+// Certificates and authorities are changed while the server runs; files that became wrong
+// change nothing.
+func TestCertificatesThatChange(t *testing.T) {
+	dir := t.TempDir()
+	ours, theirs := newAuthority(t), newAuthority(t)
+	cert, key := ours.files(t, dir, "server", time.Hour)
+	ca := ours.file(t, dir, "ca.pem")
+	var log bytes.Buffer
+	s, err := openTLS(&tlsFlags{cert, key, ca}, nil, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() *tls.Config {
+		t.Helper()
+		s.looked = time.Time{}
+		config, err := s.forClient(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return config
+	}
+	first := now()
+	if again := now(); !bytes.Equal(first.Certificates[0].Certificate[0], again.Certificates[0].Certificate[0]) || first.ClientAuth != tls.RequireAndVerifyClientCert {
+		t.Error("nothing changed, and another certificate is shown")
+	}
+	if err := os.WriteFile(cert, []byte("half a certif"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if held := now(); !bytes.Equal(first.Certificates[0].Certificate[0], held.Certificates[0].Certificate[0]) || strings.Count(log.String(), "files of TLS are wrong") != 1 {
+		t.Errorf("while a file is wrong: %s", &log)
+	}
+	ours.files(t, dir, "server", 2*time.Hour)
+	theirs.file(t, dir, "ca.pem")
+	changed := now()
+	if bytes.Equal(first.Certificates[0].Certificate[0], changed.Certificates[0].Certificate[0]) || first.ClientCAs.Equal(changed.ClientCAs) {
+		t.Error("what changed is not shown")
+	}
+}
+
+// Probes and metrics at an address of their own.
+func TestAdminAddr(t *testing.T) {
+	var log bytes.Buffer
+	server, err := listenHTTP(t.Context(), httpFlags{addr: "127.0.0.1:0", admin: "127.0.0.1:0"}, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]int{server.url: http.StatusNotFound, httpAddress.FindString(log.String()): http.StatusOK} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != want || response.Body.Close() != nil {
+			t.Errorf("%s: %s", address, response.Status)
+		}
+	}
+	if err := server.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := listenHTTP(t.Context(), httpFlags{addr: "127.0.0.1:0", admin: "256.0.0.1:0"}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--admin-addr") {
+		t.Errorf("an address that there is not: %v", err)
+	}
+}
+
+// What says who asks is sent and not printed.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	clearEnvironment(t)
+	const secret = "wbk_ci_s3cret"
+	for _, args := range [][]string{
+		{"--server", "http://ana:" + secret + "@127.0.0.1:1"},
+		{"--server", "http://" + secret + "@127.0.0.1:1"},
+		{"--server", "ftp://ana:" + secret + "@127.0.0.1:1"},
+		{"--server", "http://ana:" + secret + "@[::1"},
+		{"--token", secret, "--server", "http://127.0.0.1:1"},
+		{"--token", secret + " x"},
+		{"--token", secret, "--token-file", "x"},
+		{"--token-file", write(t, "token", secret+"\n"+secret)},
+	} {
+		c := waybill(t, "", append([]string{"alerts"}, args...)...)
+		if c.code == 0 || strings.Contains(c.out+c.errs, secret) || strings.Contains(c.errs, "s3cret") {
+			t.Errorf("%q: %d\n%s", args, c.code, c.errs)
+		}
+	}
+	for want, args := range map[string][]string{
+		"use one of the two": {"--token", "a", "--token-file", "b"}, "is empty": {"--token-file", write(t, "token", "\n")},
+		"no such file": {"--token-file", "/none"}, "belong together": {"--cert", "x"}, "no certificate in PEM": {"--ca", write(t, "ca", "x")},
+	} {
+		waybill(t, "", append([]string{"alerts"}, args...)...).want(t, 2, "", want)
+	}
+}
+
+// dev asks who asks, too, and registers its example by itself; the command line brings a
+// key, and its acts have the key's name.
+func TestDevWithAccess(t *testing.T) {
+	clearEnvironment(t)
+	file, key := accessFile(t, "admin")
+	server, _, _ := startDev(t, t.TempDir(), "--access", file)
+	t.Setenv("WAYBILL_SERVER", server)
+	waybill(t, "", "workflow", "list").want(t, 1, "", "say who asks with --token-file or WAYBILL_TOKEN")
+	waybill(t, "", "health").want(t, 0, "ready", "")
+	t.Setenv("WAYBILL_TOKEN", key)
+	waybill(t, "", "workflow", "list").want(t, 0, "order-fulfilment", "")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "order", "cancel", "o-1", "--by", "somebody@else").want(t, 1, "", "leave by out")
+	waybill(t, "", "order", "cancel", "o-1").want(t, 0, "", "")
+	waybill(t, "", "order", "history", "o-1").want(t, 0, "by ci", "")
+}
+
+// Many orders are acted on only if somebody says so.
+func TestManyOrdersAskForYes(t *testing.T) {
+	clearEnvironment(t)
+	acted := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		acted = acted || r.Method != http.MethodGet
+		_, _ = w.Write([]byte(`{"orders":[{"orderId":"a","processState":"Error"},{"orderId":"b","processState":"Error"}]}`))
+	}))
+	defer server.Close()
+	waybill(t, "y\n", "order", "cancel", "--state", "Error", "--server", server.URL).want(t, 2, "", "2 orders would be cancelled, and without a terminal nobody can be asked: look with --dry-run, and say --yes")
+	if acted {
+		t.Error("they were cancelled all the same")
+	}
+	waybill(t, "", "order", "cancel", "--state", "Error", "--server", server.URL, "--yes").want(t, 0, "Done       2", "")
+}

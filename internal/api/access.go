@@ -1,0 +1,170 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// roleOf is where an operation has the role that it takes, in its metadata.
+const roleOf = "role"
+
+// register adds an operation, and says which role it takes. One without a role is
+// answered to nobody: see [Server.authorise].
+func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do func(context.Context, *I) (*O, error)) {
+	op.Metadata = map[string]any{roleOf: role}
+	op.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}}
+	op.Errors = append(op.Errors, http.StatusUnauthorized, http.StatusForbidden)
+	if op.Description != "" {
+		op.Description += " "
+	}
+	op.Description += fmt.Sprintf("Where callers are asked who they are, it takes the role %s.", role)
+	huma.Register(api, op, do)
+}
+
+// asking is who asks, and for what: for the audit log.
+type asking struct {
+	caller  *identity.Caller
+	address string
+	target  string // the order, or what else is acted on, where the path does not say it
+}
+
+type askingKey struct{}
+
+// askingOf is who asks. Where nobody looked, it is nobody.
+func askingOf(ctx context.Context) *asking {
+	if a, ok := ctx.Value(askingKey{}).(*asking); ok {
+		return a
+	}
+	return &asking{caller: new(identity.Caller)}
+}
+
+func callerOf(ctx context.Context) *identity.Caller { return askingOf(ctx).caller }
+
+// as answers a request as one of a caller.
+func as(c *identity.Caller, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), askingKey{}, &asking{caller: c, address: identity.Address(r)})))
+	})
+}
+
+// identified lets requests pass that say whose they are, before anything of theirs is
+// read. Without an access file everybody is anybody.
+func (s *Server) identified(next http.Handler) http.Handler {
+	if s.access == nil {
+		return as(identity.Anybody, next)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := s.access.Identify(r.Context(), r)
+		address := identity.Address(r)
+		switch {
+		case err == nil:
+			as(c, next).ServeHTTP(w, r)
+		case errors.Is(err, identity.ErrNobody):
+			w.Header().Set("WWW-Authenticate", `Bearer realm="waybill"`)
+			refuse(w, http.StatusUnauthorized, "who asks is not known: send a key or a token as Authorization: Bearer, or come with a client certificate")
+		case errors.Is(err, identity.ErrAway):
+			s.log.Warn("whom a token names cannot be known now", "error", err)
+			w.Header().Set("Retry-After", behindRetry)
+			refuse(w, http.StatusServiceUnavailable, "whom the token names cannot be known now, because its issuer does not say how it signs; try again in a moment. Keys and certificates are taken meanwhile")
+		case s.failures.Another(address, time.Now()):
+			w.Header().Set("Retry-After", "6")
+			refuse(w, http.StatusTooManyRequests, "too many log-ins from this address failed; try again later, with one that is right")
+		default:
+			s.log.LogAttrs(r.Context(), slog.LevelInfo, "a log-in failed", slog.Group("audit", "what", "log-in failed", "why", err.Error(), "from", address))
+			w.Header().Set("WWW-Authenticate", `Bearer realm="waybill", error="invalid_token"`)
+			refuse(w, http.StatusUnauthorized, fmt.Sprintf("what the request says of who asks is not taken: %v", err))
+		}
+	})
+}
+
+// authorise answers operations to those who have the role that each takes, for any
+// workflow. For which ones is looked at where it is known which one is meant.
+func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) {
+	return func(c huma.Context, next func(huma.Context)) {
+		op, a := c.Operation(), askingOf(c.Context())
+		role, declared := op.Metadata[roleOf].(identity.Role)
+		if !declared || !a.caller.Somewhere(role) {
+			_ = huma.WriteErr(api, c, http.StatusForbidden, forbidden(a.caller, role)) // whoever hung up needs no answer
+		} else {
+			next(c)
+		}
+		if op.Method != http.MethodGet {
+			target := cmp.Or(a.target, c.Param("id"), c.Param("partition"))
+			s.audit(c.Context(), "act", "operation", op.OperationID, "on", target, "status", strconv.Itoa(c.Status()))
+		}
+	}
+}
+
+func forbidden(c *identity.Caller, role identity.Role) string {
+	return fmt.Sprintf("%s does not have the role %s that this takes; an administrator gives it in the access file", c.Subject, role)
+}
+
+// audit notes what a caller did, where callers are asked who they are. Nothing of an
+// order but its id may be among the attributes.
+func (s *Server) audit(ctx context.Context, what string, attributes ...string) {
+	a := askingOf(ctx)
+	if s.access == nil || a.caller.Method == "" {
+		return
+	}
+	all := []any{"what", what, "who", a.caller.Subject, "by", a.caller.Method, "from", a.address}
+	for n, text := range attributes {
+		if n%2 == 1 {
+			text = text[:min(len(text), 256)] // what callers write has no end
+		}
+		all = append(all, text)
+	}
+	s.log.LogAttrs(ctx, slog.LevelInfo, "a caller acted", slog.Group("audit", all...))
+}
+
+// visible says which workflows' orders a caller sees, nil if all.
+func visible(c *identity.Caller) func(workflow string) bool {
+	if c.Everywhere(identity.Viewer) {
+		return nil
+	}
+	return func(workflow string) bool { return c.May(identity.Viewer, workflow) }
+}
+
+// reach says whether a caller may do to an order what takes the role, and of which
+// workflow the order is, if its caller is limited to some. Of an order that it may not see
+// it says what it says of one that is not there.
+func (s *Server) reach(ctx context.Context, i *orchestrator.Instance, id string, role identity.Role) (workflow string, _ error) {
+	c := callerOf(ctx)
+	if c.Everywhere(role) && c.Everywhere(identity.PayloadReader) {
+		return "", nil
+	}
+	o, _, err := i.Order(id)
+	if err != nil {
+		return "", s.orderError(id, "read order", err)
+	}
+	switch {
+	case c.May(role, o.Workflow):
+		return o.Workflow, nil
+	case c.May(identity.Viewer, o.Workflow):
+		return "", huma.Error403Forbidden(forbidden(c, role) + ", for workflow " + o.Workflow)
+	}
+	return "", s.orderError(id, "", projections.ErrNotFound)
+}
+
+// author is whose an act is: the caller's, and nobody else's, where it has a name.
+func author(ctx context.Context, claimed, from string) (string, error) {
+	subject := callerOf(ctx).Subject
+	switch {
+	case subject == "":
+		return cmp.Or(claimed, from), nil
+	case claimed != "" && claimed != subject:
+		return "", huma.Error403Forbidden(fmt.Sprintf("by is %q, and %s acts; leave by out", claimed, subject))
+	}
+	return subject, nil
+}

@@ -1,0 +1,119 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
+)
+
+// mask takes payloads out of answers for whom they are not: what orders, steps and
+// agents said, in the words of the callers and agents. Every answer of an operation
+// passes here, and one of a kind that is not known here is not given. What is left are
+// ids, names, states, numbers and times.
+func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
+	caller := callerOf(c.Context())
+	shown := 0
+	hidden := func(workflow string) bool {
+		if caller.May(identity.PayloadReader, workflow) {
+			shown++
+			return false
+		}
+		return true
+	}
+	switch v := answer.(type) {
+	case Order:
+		if hidden(v.Workflow) {
+			v.mask()
+		}
+		answer = v
+	case OrderPage:
+		for n := range v.Orders {
+			if o := &v.Orders[n]; hidden(o.Workflow) {
+				o.mask()
+			}
+		}
+	case AlertPage:
+		for n := range v.Alerts {
+			if a := &v.Alerts[n]; hidden(a.Workflow) {
+				maskAlert(a)
+			}
+		}
+	case History:
+		if hidden(v.workflow) {
+			for n := range v.Events {
+				masked, err := maskedEvent(v.Events[n])
+				if err != nil {
+					return nil, err
+				}
+				v.Events[n] = masked
+			}
+		}
+	case Receipt, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	default:
+		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
+	}
+	if shown > 0 {
+		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", c.Param("id"), "orders", fmt.Sprint(shown))
+	}
+	return answer, nil
+}
+
+func (o *Order) mask() {
+	o.Summary.mask()
+	o.Input, o.Output, o.Digest = nil, nil, nil // a digest tells whether a guess is right
+	for i := range o.Steps {
+		st := &o.Steps[i]
+		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)
+		if st.Undo != nil {
+			st.Undo.Input, st.Undo.Error = nil, maskedFault(st.Undo.Error)
+		}
+	}
+	if o.Alert != nil {
+		maskAlert(o.Alert)
+	}
+}
+
+func (o *Summary) mask() { o.Reason, o.Masked = nil, true }
+
+// maskAlert leaves which step it is about, and of which attempts the errors are.
+func maskAlert(a *Alert) {
+	a.Reason, a.Action, a.Masked = "", nil, true
+	for i := range a.Errors {
+		a.Errors[i] = *maskedFault(&a.Errors[i])
+	}
+}
+
+// maskedFault is another one: that which it is of may be the state store's.
+func maskedFault(f *Fault) *Fault {
+	if f == nil {
+		return nil
+	}
+	return &Fault{Permanent: f.Permanent, Step: f.Step, Attempt: f.Attempt, Undo: f.Undo}
+}
+
+// maskedEvent is a journal event without its payloads. It is made of the fields that
+// are known to have none, so that a new one is hidden until somebody says that it has none.
+func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
+	e, err := events.Decode[events.Event](text)
+	if err != nil {
+		return nil, fmt.Errorf("mask an event: %w", err)
+	}
+	m := events.Event{
+		Type: e.Type, Order: e.Order, Seq: e.Seq, At: e.At,
+		Workflow: e.Workflow, Version: e.Version, Steps: e.Steps, ReplyTo: e.ReplyTo, Priority: e.Priority, Deadline: e.Deadline, Traceparent: e.Traceparent,
+		Step: e.Step, Attempt: e.Attempt, Agent: e.Agent, Operation: e.Operation, IdempotencyKey: e.IdempotencyKey,
+		CompleteBy: e.CompleteBy, Expires: e.Expires, LockedBy: e.LockedBy, Due: e.Due, Round: e.Round, Outcome: e.Outcome,
+		Uncounted: e.Uncounted, ToUndo: e.ToUndo, Count: e.Count,
+		Command: e.Command, By: e.By, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
+		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, Held: e.Held, Source: e.Source,
+	}
+	if e.Type == events.ReplyDiscarded { // its reasons are a few words of ours
+		m.Reason = e.Reason
+	}
+	masked := m.Append(nil)
+	return append(masked[:len(masked)-1], `,"masked":true}`...), nil
+}
