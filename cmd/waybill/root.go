@@ -31,6 +31,9 @@ as submit's --id, comes from flags alone.`,
 			if err := configure(cmd); err != nil {
 				return err
 			}
+			if err := applyContext(cmd); err != nil {
+				return err
+			}
 			*started = true
 			return nil
 		},
@@ -48,6 +51,7 @@ as submit's --id, comes from flags alone.`,
 		newPartition(),
 		newUpgrade(),
 		newKey(),
+		newContext(),
 		newHealth(),
 		newReplay(),
 		newAgent(),

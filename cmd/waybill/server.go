@@ -24,6 +24,7 @@ type serverFlags struct {
 func addServer(flags *pflag.FlagSet) *serverFlags {
 	s := &serverFlags{}
 	flags.StringVar(&s.server, "server", "http://127.0.0.1:8080", "address of a running Waybill")
+	flags.String("context", "", "name of the server to ask, as waybill context list has it, instead of the one in use") // see applyContext
 	flags.StringVar(&s.token, "token", "", "key or token that says who asks; others on this machine may see it, so better in a file or the environment")
 	flags.StringVar(&s.tokenFile, "token-file", "", "file with the key or token that says who asks")
 	flags.StringVar(&s.ca, "ca", "", "PEM file with the authorities to trust with the server's certificate, instead of the system's")
