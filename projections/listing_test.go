@@ -81,14 +81,14 @@ func TestListingsPassOverWorkflows(t *testing.T) {
 		hidden := alerted(fmt.Sprintf("hidden-%02d", i), 2*i)
 		for n := range hidden {
 			if hidden[n].Workflow != "" {
-				hidden[n].Workflow = "hid"
+				hidden[n].Workflow = "a-hid"
 			}
 			if hidden[n].Type == events.AlertRaised {
 				hidden[n].Reason = strings.Repeat("x", each)
 			}
 		}
 		j.add(hidden...)
-		j.add(events.Event{Type: events.OrderRejected, Order: fmt.Sprintf("rejected-%02d", i), Workflow: "hidden", Reason: strings.Repeat("x", each)})
+		j.add(events.Event{Type: events.OrderRejected, Order: fmt.Sprintf("rejected-%02d", i), Workflow: "z-hidden", Reason: strings.Repeat("x", each)})
 	}
 	j.add(alerted("newest", 1000)...)
 	j.add(alerted("between", 51)...)

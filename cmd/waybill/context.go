@@ -55,6 +55,9 @@ func readContexts() (*contexts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the contexts in %s: %w", file, err)
 	}
+	if c.Contexts == nil { // it says so
+		c.Contexts = make(map[string]serverContext)
+	}
 	return c, nil
 }
 

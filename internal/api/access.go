@@ -75,7 +75,9 @@ func (s *Server) identified(next http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="waybill"`)
 			refuse(w, http.StatusUnauthorized, "who asks is not known: send a key or a token as Authorization: Bearer, or come with a client certificate")
 		case errors.Is(err, identity.ErrAway):
-			s.log.Warn("whom a token names cannot be known now", "error", err)
+			if !s.failures.Another(address, time.Now()) { // not a line for each that comes meanwhile
+				s.log.Warn("whom a token names cannot be known now", "error", err)
+			}
 			w.Header().Set("Retry-After", behindRetry)
 			refuse(w, http.StatusServiceUnavailable, "whom the token names cannot be known now, because its issuer does not say how it signs; try again in a moment. Keys and certificates are taken meanwhile")
 		case s.failures.Another(address, time.Now()):
@@ -118,7 +120,7 @@ func (s *Server) audit(ctx context.Context, what string, attributes ...string) {
 	if s.access == nil || a.caller.Method == "" {
 		return
 	}
-	all := []any{"what", what, "who", a.caller.Subject, "by", a.caller.Method, "from", a.address}
+	all := []any{"what", what, "who", a.caller.Subject, "method", a.caller.Method, "from", a.address}
 	for n, text := range attributes {
 		if n%2 == 1 {
 			text = text[:min(len(text), 256)] // what callers write has no end

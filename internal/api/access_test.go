@@ -236,6 +236,33 @@ func TestWhoIsNotKnown(t *testing.T) {
 	}
 }
 
+// An issuer of tokens that is away concerns those alone who come with a token of its own:
+// they are told to come again.
+func TestTokensOfAnIssuerThatIsAway(t *testing.T) {
+	key, hash, err := identity.NewKey("ana")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	text := "keys: [{id: ana, hash: \"" + hash + "\", roles: [admin]}]\noidc: {issuer: \"http://127.0.0.1:1\", audience: waybill, roles: [{group: g, roles: [admin]}]}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	access, err := identity.Open(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(Config{Access: access})
+	if said := get(t, s, "/openapi.json", "a.b.c"); said.Code != 503 || said.Header().Get("Retry-After") == "" || !strings.Contains(said.Body.String(), "its issuer does not say") {
+		t.Errorf("with a token: %d %s", said.Code, said.Body)
+	}
+	for token, want := range map[string]int{key: 200, "": 401, "made up": 401, key + "x": 401} {
+		if said := get(t, s, "/openapi.json", token); said.Code != want {
+			t.Errorf("with %q: %d %s", token, said.Code, said.Body)
+		}
+	}
+}
+
 // Every answer says that nobody may keep it, or make of it what it is not.
 func TestHeadersOfAnswers(t *testing.T) {
 	access, keys := callers(t, slog.New(slog.DiscardHandler), map[string]string{"ana": "roles: [viewer]"})
@@ -444,11 +471,11 @@ func TestCallersThatAreLimited(t *testing.T) {
 	view.act("seen-1", "cancel", "", 403)
 
 	for _, want := range []string{
-		`audit.what=act audit.who=op@shop audit.by=key audit.from=127.0.0.1 audit.operation=cancel-order audit.on=seen-0 audit.status=200`,
+		`audit.what=act audit.who=op@shop audit.method=key audit.from=127.0.0.1 audit.operation=cancel-order audit.on=seen-0 audit.status=200`,
 		`audit.operation=submit-order audit.on=own audit.status=202`,
 		`audit.operation=register-workflow audit.on=leaky@1 audit.status=200`,
-		`audit.who=view audit.by=key audit.from=127.0.0.1 audit.operation=cancel-order audit.on=seen-1 audit.status=403`,
-		`audit.what="payloads were read" audit.who=root audit.by=key audit.from=127.0.0.1 audit.operation=get-order audit.of=seen-0`,
+		`audit.who=view audit.method=key audit.from=127.0.0.1 audit.operation=cancel-order audit.on=seen-1 audit.status=403`,
+		`audit.what="payloads were read" audit.who=root audit.method=key audit.from=127.0.0.1 audit.operation=get-order audit.of=seen-0`,
 	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not have %s", want)

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -41,6 +42,20 @@ oidc:
 	}
 	if len(f.certificates) != 2 || f.oidc == nil || len(f.oidc.groups["ops"]) != 2 || len(f.oidc.groups["4711"]) != 1 || f.oidc.subject != "email" || f.oidc.group != "groups" {
 		t.Errorf("the rest is %+v %+v", f.certificates, f.oidc)
+	}
+}
+
+// The example in docs/security.md is a file that is taken.
+func TestTheFileInTheDocuments(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	f, err := read("security.md", []byte(strings.Replace(example, "sha256:5b1c…", aHash, 1)))
+	if err != nil || len(f.keys) != 1 || len(f.certificates) != 2 || len(f.oidc.groups) != 2 {
+		t.Errorf("%+v, %v", f, err)
 	}
 }
 
