@@ -122,6 +122,16 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 		if config.Access, err = identity.Open(flags.access, log); err != nil {
 			return nil, err
 		}
+		if config.Access.OnlyCertificates() && flags.tls.clientCA == "" {
+			return nil, usageError{fmt.Errorf("the access file %s names certificates alone, and no client can show one: say with --http-tls-client-ca whose count", flags.access)}
+		}
+	}
+	switch _, local := loopback(ln.Addr()); {
+	case local:
+	case flags.open:
+		log.Warn("whoever reaches the HTTP server may submit, read and cancel every order", "addr", ln.Addr().String())
+	case flags.tls.cert == "":
+		log.Warn("keys and tokens pass in clear to the HTTP server: have only what speaks TLS reach it, or give it --http-tls-cert", "addr", ln.Addr().String())
 	}
 	w := &web{
 		Server: api.New(config),

@@ -27,6 +27,7 @@ import (
 func TestWhatOtherMachinesMay(t *testing.T) {
 	file, _ := accessFile(t, "admin")
 	wrong := write(t, "access.yaml", "keys:\n  - {id: a}\n")
+	onlyCertificates := write(t, "access.yaml", "certificates:\n  - {subject: CN=ana, roles: [viewer]}\n")
 	for _, c := range []struct {
 		addr, access string
 		open         bool
@@ -40,6 +41,7 @@ func TestWhatOtherMachinesMay(t *testing.T) {
 		{"[::]:0", "", false, "waybill key new"},
 		{"0.0.0.0:0", "", true, ""},
 		{"0.0.0.0:0", file, false, ""},
+		{"127.0.0.1:0", onlyCertificates, false, "--http-tls-client-ca"},
 		{"0.0.0.0:0", file, true, "use one of the two"},
 		{"127.0.0.1:0", wrong, false, wrong + ":2:10: "},
 		{"0.0.0.0:0", wrong + ".not", false, "no such file"},
@@ -50,6 +52,14 @@ func TestWhatOtherMachinesMay(t *testing.T) {
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s with %q, open: %t: %v, want %q", c.addr, c.access, c.open, err, c.want)
+		}
+	}
+	for want, flags := range map[string]httpFlags{"may submit, read and cancel every order": {open: true}, "pass in clear": {access: file}} {
+		var log bytes.Buffer
+		flags.addr = "0.0.0.0:0"
+		server, err := listenHTTP(t.Context(), flags, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil || server.close() != nil || !strings.Contains(log.String(), want) {
+			t.Errorf("it is not said that %s: %v\n%s", want, err, &log)
 		}
 	}
 	if t.Failed() {

@@ -282,8 +282,10 @@ func TestHeadersOfAnswers(t *testing.T) {
 // With an address for administration probes and metrics are there and nowhere else, and
 // there is nothing else but dumps, for admins.
 func TestAdministrationApart(t *testing.T) {
-	access, keys := callers(t, slog.New(slog.DiscardHandler), map[string]string{"ana": "roles: [viewer, payload-reader]", "root": "roles: [admin]"})
-	s := New(Config{Access: access, AdminApart: true})
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	access, keys := callers(t, logger, map[string]string{"ana": "roles: [viewer, payload-reader]", "root": "roles: [admin]"})
+	s := New(Config{Access: access, AdminApart: true, Logger: logger})
 	s.Attach(idle(t))
 	defer s.Detach(errors.New("over"))
 	const dump = "/api/v1/partitions/0/projection"
@@ -306,6 +308,9 @@ func TestAdministrationApart(t *testing.T) {
 		if said := get(t, s.Admin(), c.path, keys[c.who]); said.Code != c.apart {
 			t.Errorf("%s of %q, apart: %d %s", c.path, c.who, said.Code, said.Body)
 		}
+	}
+	if n := strings.Count(log.String(), `audit.what="payloads were read" audit.who=root audit.method=key audit.from=192.0.2.1 audit.operation=get-projection audit.of=0`); n != 2 {
+		t.Errorf("2 dumps are %d times in the log:\n%s", n, &log)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -154,6 +155,7 @@ func (s *Server) getProjection(_ context.Context, in *projectionInput) (*huma.St
 			busy(w, fmt.Sprintf("%d projections are being sent, which is the most at a time; try again later", maxStreams))
 			return
 		}
+		s.audit(ctx, "payloads were read", "operation", "get-projection", "of", strconv.FormatInt(in.Partition, 10)) // a stream passes no [Server.mask]
 		partition := int32(in.Partition)
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		patience := http.NewResponseController(w)
