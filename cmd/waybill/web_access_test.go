@@ -10,17 +10,22 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
+	"github.com/waybill-dev/waybill/internal/identity"
 )
 
 // Other machines are answered only once somebody said who may what, or that all may all.
@@ -350,6 +355,51 @@ func TestDevWithAccess(t *testing.T) {
 	waybill(t, "", "order", "cancel", "o-1", "--by", "somebody@else").want(t, 1, "", "leave by out")
 	waybill(t, "", "order", "cancel", "o-1").want(t, 0, "", "")
 	waybill(t, "", "order", "history", "o-1").want(t, 0, "by ci", "")
+}
+
+// Every role by the commands that ask a server: who may not is told which role it takes.
+func TestWhoMayWhatByCommands(t *testing.T) {
+	clearEnvironment(t)
+	keys, text := map[string]string{}, "keys:\n"
+	for _, role := range identity.Roles {
+		key, hash, err := identity.NewKey(string(role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[string(role)] = key
+		text += fmt.Sprintf("  - {id: %s, hash: %q, roles: [%s]}\n", role, hash, role)
+	}
+	server, _, _ := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", text))
+	t.Setenv("WAYBILL_SERVER", server)
+	flow := write(t, "workflow.yaml", string(fulfilment.Workflow))
+	for takes, c := range map[string]struct {
+		commands []string
+		may      string // besides who has the role by name
+	}{
+		"viewer":    {[]string{"alerts", "order list", "order get o-1", "order history o-1", "workflow list", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator deployer admin"},
+		"submitter": {[]string{"submit order-fulfilment"}, "admin"},
+		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1"}, "admin"},
+		"deployer":  {[]string{"workflow register " + flow}, "admin"},
+		"admin":     {[]string{"upgrade finish", "partition skip-lost 0"}, ""},
+	} {
+		for _, command := range c.commands {
+			for role, key := range keys {
+				t.Setenv("WAYBILL_TOKEN", key)
+				made := waybill(t, "", strings.Fields(command)...)
+				if role == takes || slices.Contains(strings.Fields(c.may), role) {
+					if strings.Contains(made.errs, "role") || made.code == 2 {
+						t.Errorf("%s of a %s: %d\n%s", command, role, made.code, made.errs)
+					}
+					continue
+				}
+				if strings.HasPrefix(command, "workflow register") && role == "submitter" {
+					made.want(t, 1, "", "submitter does not have the role viewer") // it looks at what there is, first
+					continue
+				}
+				made.want(t, 1, "", role+" does not have the role "+takes+" that this takes")
+			}
+		}
+	}
 }
 
 // Many orders are acted on only if somebody says so.
