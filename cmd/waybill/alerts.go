@@ -59,6 +59,9 @@ func newAlerts() *cobra.Command {
 // alertLines says why an operator is called, with every error, and what to do.
 func alertLines(a *api.Alert) []string {
 	lines := []string{a.Reason}
+	if a.Masked {
+		lines[0] = leftOutHere
+	}
 	for i := range a.Errors {
 		lines = append(lines, "error: "+placedFault(&a.Errors[i]))
 	}

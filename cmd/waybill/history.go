@@ -28,6 +28,9 @@ func newOrderHistory() *cobra.Command {
 					return fmt.Errorf("event %d of order %q: %w", i+1, args[0], err)
 				}
 			}
+			if history.Masked {
+				fmt.Fprintln(cmd.ErrOrStderr(), "In this history "+leftOutHere+".")
+			}
 			return out.print(cmd, history, func(row func(...any)) { timeline(row, decoded) })
 		})
 	}

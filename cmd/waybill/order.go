@@ -185,6 +185,9 @@ func clock(t *api.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
+// leftOutHere says why something is missing.
+const leftOutHere = "payloads, reasons and errors are left out, which take the role payload-reader"
+
 func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 	return out.print(cmd, o, func(row func(...any)) {
 		row("Order", o.OrderID)
@@ -206,7 +209,7 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			row("Reply to", *o.ReplyTo)
 		}
 		if o.Masked {
-			row("Masked", "payloads and errors are left out: they take the role payload-reader")
+			row("Masked", leftOutHere)
 		}
 		row("Input", short(payload(o.Input)))
 		row("Output", short(payload(o.Output)))
@@ -322,7 +325,7 @@ func faultText(f *api.Fault) string {
 	if f.Permanent {
 		text += " (permanent)"
 	}
-	return text
+	return strings.TrimSpace(text) // masked, it has nothing before it
 }
 
 // placedFault is a fault with where it happened.

@@ -344,7 +344,11 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 // key, and its acts have the key's name.
 func TestDevWithAccess(t *testing.T) {
 	clearEnvironment(t)
-	file, key := accessFile(t, "admin")
+	viewer, hash, err := identity.NewKey("viewer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, key := accessFile(t, "admin", fmt.Sprintf("  - {id: viewer, hash: %q, roles: [viewer]}", hash), "")
 	server, _, _ := startDev(t, t.TempDir(), "--access", file)
 	t.Setenv("WAYBILL_SERVER", server)
 	waybill(t, "", "workflow", "list").want(t, 1, "", "say who asks with --token-file or WAYBILL_TOKEN")
@@ -352,9 +356,22 @@ func TestDevWithAccess(t *testing.T) {
 	t.Setenv("WAYBILL_TOKEN", key)
 	waybill(t, "", "workflow", "list").want(t, 0, "order-fulfilment", "")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-2 is Error")
 	waybill(t, "", "order", "cancel", "o-1", "--by", "somebody@else").want(t, 1, "", "leave by out")
 	waybill(t, "", "order", "cancel", "o-1").want(t, 0, "", "")
 	waybill(t, "", "order", "history", "o-1").want(t, 0, "by ci", "")
+
+	// Who may not read payloads is told so in the place of what is left out.
+	t.Setenv("WAYBILL_TOKEN", viewer)
+	waybill(t, "", "order", "get", "o-1").want(t, 0, "Masked       "+leftOutHere, "")
+	waybill(t, "", "order", "get", "o-2").want(t, 0, "charge   failed       1        1         -            (permanent)", "")
+	waybill(t, "", "order", "history", "o-1").want(t, 0, "step.failed", leftOutHere)
+	waybill(t, "", "alerts").want(t, 0, leftOutHere, "")
+	for _, args := range [][]string{{"order", "get", "o-2"}, {"order", "history", "o-2"}, {"order", "list"}, {"alerts"}} {
+		if c := waybill(t, "", append(args, "-o", "json")...); strings.Contains(c.out, "declined") || !strings.Contains(c.out, "masked") {
+			t.Errorf("%q: %s", args, c.out)
+		}
+	}
 }
 
 // Every role by the commands that ask a server: who may not is told which role it takes.

@@ -121,7 +121,7 @@ func (c *Client) History(ctx context.Context, id string) (*History, error) {
 		if err := c.call(ctx, http.MethodGet, path+"/history", values(map[string]string{"after": after}), nil, &page); err != nil {
 			return nil, err
 		}
-		all.Events = append(all.Events, page.Events...)
+		all.Events, all.Masked = append(all.Events, page.Events...), all.Masked || page.Masked
 		if after = page.Next; after == "" {
 			return all, nil
 		}

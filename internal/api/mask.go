@@ -51,7 +51,9 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				}
 				v.Events[n] = masked
 			}
+			v.Masked = true
 		}
+		answer = v
 	case Receipt, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)

@@ -72,6 +72,7 @@ type LeftOut struct {
 type History struct {
 	Events []json.RawMessage `json:"events" nullable:"false" doc:"The order's journal events, as they stand in the journal. Those of which payloads are left out, because the caller does not have the role payload-reader, have masked: true"`
 	Next   string            `json:"next,omitempty" doc:"Give it as after to get the next page; left out on the last"`
+	Masked bool              `json:"masked,omitzero" doc:"Payloads are left out of the events"`
 
 	workflow string // the order's, where its caller is limited to some
 }
