@@ -82,26 +82,17 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 func runParts(parts []part, test func(part) error) error {
 	var beside sync.WaitGroup
 	var failed atomic.Bool
-	last := make(map[string]<-chan struct{})
 	for _, p := range parts {
 		run := func() {
 			if test(p) != nil {
 				failed.Store(true)
 			}
 		}
-		if p.beside == "" {
+		if p.beside {
+			beside.Go(run)
+		} else {
 			run()
-			continue
 		}
-		before, ended := last[p.beside], make(chan struct{})
-		last[p.beside] = ended
-		beside.Go(func() {
-			defer close(ended)
-			if before != nil {
-				<-before
-			}
-			run()
-		})
 	}
 	beside.Wait()
 	if failed.Load() {

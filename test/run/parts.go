@@ -37,28 +37,26 @@ const (
 type part struct {
 	packages []pkg
 	race     bool
-	beside   string // those that follow do not wait for it, but for those beside them by the same name
+	beside   bool // those that follow do not wait for it
 	flags    []string
 	env      []string
 }
 
 // inParts says in which runs of go test all tests are run, each once. Packages
-// without a container go first, two at a time. Those with one go in two rows side by
-// side, and the simulation beside them: more would starve each other on a small machine.
+// without a container go first, two at a time. Those with one go one after the
+// other: side by side they would starve each other on a small machine.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
-	// What is started, stopped and waited for leaves the machine to others.
+	// Processes are started, stopped and waited for, which leaves the machine to others.
 	processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
-	wholes, others := split(others, func(p pkg) bool { return p.name() == "test/integration" })
-	simulated := part{packages: orchestrator, beside: "simulation", flags: []string{"-run", simulation}, env: drawn(histories)}
+	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
-			{packages: processes, beside: "waiting", env: fixed},
-			{packages: wholes, beside: "waiting", env: fixed},
+			{packages: processes, beside: true, env: fixed},
 			simulated,
 			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		}
@@ -70,10 +68,9 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
-		{packages: processes, beside: "waiting", flags: []string{"-skip", programsRaced}, env: fixed},
-		{packages: wholes, beside: "waiting", race: true, env: fixed},
 		simulated,
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
+		{packages: processes, beside: true, flags: []string{"-skip", programsRaced}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 	}

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,8 +101,8 @@ func TestWhatRunsBesideOthers(t *testing.T) {
 	for _, fails := range []string{"", "beside", "next"} {
 		synctest.Test(t, func(t *testing.T) {
 			next, ended := make(chan struct{}), false
-			err := runParts([]part{{beside: "row", flags: []string{"beside"}}, {flags: []string{"next"}}}, func(p part) error {
-				if p.beside != "" {
+			err := runParts([]part{{beside: true, flags: []string{"beside"}}, {flags: []string{"next"}}}, func(p part) error {
+				if p.beside {
 					<-next
 					time.Sleep(time.Hour)
 					ended = true
@@ -120,23 +119,4 @@ func TestWhatRunsBesideOthers(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Parts of a row run one after the other, whatever became of those before, and beside other rows.
-func TestRowsOfParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		var mu sync.Mutex
-		hours := make(map[string]time.Duration) // when each began
-		err := runParts([]part{{beside: "a", flags: []string{"first"}}, {beside: "a", flags: []string{"second"}}, {beside: "b", flags: []string{"other"}}}, func(p part) error {
-			mu.Lock()
-			hours[p.flags[0]] = time.Since(began) / time.Hour
-			mu.Unlock()
-			time.Sleep(time.Hour)
-			return errors.New("it fails")
-		})
-		if err == nil || hours["first"] != 0 || hours["second"] != 1 || hours["other"] != 0 {
-			t.Errorf("%v, %v", hours, err)
-		}
-	})
 }
