@@ -113,10 +113,11 @@ func TestWhatKafkaDoesNotAnswerEnds(t *testing.T) {
 	h := newHangs(t)
 	h.at.Silence()
 	h.instance.intake.patience = 100 * time.Millisecond
-	if err := <-h.asks(t.Context(), "torn"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("who was not answered: %v", err)
+	for h.at.Tries() == 0 { // a slow machine does not even send it in that time
+		if err := <-h.asks(t.Context(), "torn"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("who was not answered: %v", err)
+		}
 	}
-	h.tried(1)
 	h.at.Heal()
 	oracle.Until(t, "another is written", func() error { return <-h.asks(t.Context(), h.waits) })
 	h.started(h.waits)

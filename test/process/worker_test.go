@@ -135,8 +135,12 @@ func (w *worker) skips(ctx context.Context, brokers []string, namespace string, 
 				close(complete)
 			}
 			mu.Unlock()
-			<-complete
-			return r.IdempotencyKey, nil
+			select {
+			case <-complete:
+				return r.IdempotencyKey, nil
+			case <-ctx.Done(): // its partition went elsewhere, or comes again: others need the place
+				return "", ctx.Err()
+			}
 		}
 		return r.IdempotencyKey, p.wait(ctx)
 	})
