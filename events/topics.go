@@ -141,6 +141,20 @@ func (t *Topics) Owns(topic string) bool {
 	return slices.Contains(t.inputs[:], topic) || strings.HasPrefix(topic, t.requests.prefix)
 }
 
+// OwnSomewhere says whether a topic is one that, by its name, orchestrators of some namespace
+// read, or write for themselves or agents.
+func OwnSomewhere(topic string) bool {
+	for i := range len(topic) {
+		if topic[i] != '.' {
+			continue
+		}
+		if t, err := NewTopics(topic[:i]); err == nil && t.Owns(topic) {
+			return true
+		}
+	}
+	return false
+}
+
 // ValidTopic says whether Kafka would take name as the name of a topic that
 // is not its own.
 func ValidTopic(name string) bool {

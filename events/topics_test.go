@@ -129,3 +129,15 @@ func TestRequestTopics(t *testing.T) {
 		t.Errorf("of 2,000 names %d are kept", kept)
 	}
 }
+
+// Whatever the namespace: one with dots in its name, too.
+func TestTopicsOwnedSomewhere(t *testing.T) {
+	for topic, owned := range map[string]bool{
+		"other.replies": true, "a.b-c.journal": true, "x.requests.payment": true, "x.requests.": true, "shop.orders": true,
+		"orders": false, ".orders": false, "shop.status": false, "shop.orders.eu": false, "requests.payment": false, "my-replies": false, "": false,
+	} {
+		if events.OwnSomewhere(topic) != owned {
+			t.Errorf("%q is owned: %t", topic, !owned)
+		}
+	}
+}

@@ -66,6 +66,10 @@ type Config struct {
 	// may have fewer or more under way, and the log says so. Agents that it does not name
 	// have no bound but that of ADR 0020.
 	AgentBounds map[string]int
+	// ReplyTopics are patterns of the topics that submissions may name for their status
+	// messages, as [path.Match] has them; none means all that are not Waybill's own by their
+	// names, of whichever namespace. They count for what is decided on from then on.
+	ReplyTopics []string
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none, before the namespace's has it; 0 is a day.
 	StatusPatience time.Duration
@@ -276,7 +280,7 @@ func (i *Instance) laneConfig() lane.Config {
 	return lane.Config{
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
-		AgentRate: i.cfg.AgentRate, AgentBounds: bounds,
+		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
 	}
 }

@@ -411,6 +411,7 @@ func TestBoundsInTheConfiguration(t *testing.T) {
 		"agent-bound: {payment: 3, \"pay ment\": 4}\n":     "\"pay ment\" holds ' '",
 		"agent-bound: payment=3,shipping=-1\n":             "--agent-bound shipping=-1: it must be 1 or more",
 		"agent-rate: 0\n":                                  "--agent-rate must be more than 0",
+		"reply-to-topics: [shop.*, \"[a\"]\n":              `--reply-to-topics "[a": it is no pattern`,
 		"agent-bound: {payment: many, shipping: twenty}\n": "payment=many",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type dev struct {
 	partitionsGiven    bool
 	fsync              bool
 	asked              agentFlags
+	callers            callerFlags
 
 	out io.Writer
 	log *slog.Logger
@@ -58,12 +60,13 @@ The broker is for development: one process, one copy of the data.`,
 	flags.BoolVar(&d.fsync, "fsync", false, "flush to the disk before acknowledging, to survive a power loss")
 	addNamespace(flags, &d.namespace)
 	d.asked.add(flags)
+	d.callers.add(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.partitions < 1 {
 			return usageError{errors.New("--partitions must be 1 or more")}
 		}
-		if err := d.asked.check(); err != nil {
+		if err := cmp.Or(d.asked.check(), d.callers.check()); err != nil {
 			return usageError{err}
 		}
 		d.partitionsGiven = cmd.Flags().Changed("partitions")
@@ -100,7 +103,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
-			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, Logger: d.log,
+			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, Logger: d.log,
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ func newServe() *cobra.Command {
 	var supervise, session, skew, raise, lag, patience time.Duration
 	var within int64
 	var asked agentFlags
+	var callers callerFlags
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -54,13 +56,14 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.Var(&standby, "standby", "which partitions are kept up to date here: all, to answer for any order and take over fast, or only those that are owned")
 	flags.Int64Var(&within, "close", 10_000, "how many records behind the end of a partition's journal this instance may be at most to get the partition from another that serves it")
 	asked.add(flags)
+	callers.add(flags)
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if within <= 0 {
 			return usageError{errors.New("--close must be more than 0")}
 		}
-		if err := asked.check(); err != nil {
+		if err := cmp.Or(asked.check(), callers.check()); err != nil {
 			return usageError{err}
 		}
 		if supervise <= 0 || session <= 0 {
@@ -96,7 +99,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, Logger: log,
+				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, Logger: log,
 			}, server.Server)
 		})
 		select {

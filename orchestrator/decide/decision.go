@@ -41,6 +41,10 @@ type Env struct {
 	// if it would. Away says why it would not take one of order now, though it may later.
 	Refuses func(topic string, size int) string
 	Away    func(order, topic string, size int) string
+	// ReplyTopics are patterns of the topics that submissions may name for their status
+	// messages, as [path.Match] has them. None means all that are not Waybill's own by their
+	// names, of whichever namespace.
+	ReplyTopics []string
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
 	// Excuses says that an attempt of an order which expires uses up none of its retry

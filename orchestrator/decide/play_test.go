@@ -51,6 +51,7 @@ import (
 //	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
 //	silent topic=T             has its agent give no sign while others wait for it
 //	permit topic=T             ends all three
+//	reply-topics PATTERN ...        says which topics submissions may name
 //	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
 //	takeover instance=ID       gives the partition to an instance; it reads what waited
@@ -146,6 +147,12 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.MaybeScanArgs(t, "limit", &limit)
 		p.refused[topic] = refusal{reason, limit}
 		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
+	case "reply-topics":
+		p.replyTopics = nil
+		for _, arg := range d.CmdArgs {
+			p.replyTopics = append(p.replyTopics, arg.Key)
+		}
+		fmt.Fprintf(out, "submissions may name %q\n", p.replyTopics)
 	case "away":
 		var topic, reason string
 		d.ScanArgs(t, "topic", &topic)

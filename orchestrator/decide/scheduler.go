@@ -3,7 +3,9 @@ package decide
 import (
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -140,10 +142,19 @@ func (env *Env) refusesStatus(topic string) string {
 		return fmt.Sprintf("%q cannot be the name of a topic", topic)
 	case env.Topics.Owns(topic):
 		return fmt.Sprintf("%s is Waybill's own topic", topic)
+	case len(env.ReplyTopics) == 0 && events.OwnSomewhere(topic):
+		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it with --reply-to-topics", topic)
+	case len(env.ReplyTopics) > 0 && !slices.ContainsFunc(env.ReplyTopics, func(pattern string) bool { return matches(pattern, topic) }):
+		return fmt.Sprintf("%s is none of those that --reply-to-topics names", topic)
 	case env.Format >= events.CourierFormat:
 		return ""
 	}
 	return env.Refuses(topic, EnvelopeSize)
+}
+
+func matches(pattern, topic string) bool {
+	matches, err := path.Match(pattern, topic)
+	return matches && err == nil // the instance has no other patterns
 }
 
 // admit finds the workflow for a submission, or what is wrong with it.

@@ -25,6 +25,8 @@ type stage struct {
 	flows  workflow.Set
 	// refused is what Kafka would not take, by topic, away what it cannot take now.
 	refused, away map[string]refusal
+	// replyTopics are patterns of those that submissions may name, any if there are none.
+	replyTopics []string
 	// silent are the topics of agents that give no sign, while others wait for them.
 	silent map[string]bool
 	// cursed are the orders on which deciding panics; with brittle it also does on
@@ -127,7 +129,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, room: s.room,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")

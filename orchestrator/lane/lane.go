@@ -48,6 +48,8 @@ type Config struct {
 	// AgentBounds is how many attempts may be under way at an agent at a time, of all
 	// partitions together, by its request topic. One without has no bound.
 	AgentBounds map[string]int
+	// ReplyTopics are patterns of the topics that submissions may name: see [decide.Env].
+	ReplyTopics []string
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none: then the namespace's has it.
 	StatusPatience time.Duration
@@ -485,6 +487,8 @@ func (l *Lane) env() *decide.Env {
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
 		},
+		ReplyTopics: l.cfg.ReplyTopics,
+
 		Room:    l.room,
 		Excuses: l.excuses,
 		Format:  l.format,

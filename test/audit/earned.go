@@ -67,7 +67,7 @@ func unearned(history []events.Event) (all []uint64) {
 func (a Audit) refusedForNothing(history []events.Event, topics *events.Topics, there func(topic string) bool) (all []string) {
 	for i := range history {
 		e := &history[i]
-		if to := e.ReplyTo; e.Type == events.StatusRefused && events.ValidTopic(to) && !topics.Owns(to) && there(to) && !slices.Contains(a.Refusing, to) {
+		if to := e.ReplyTo; e.Type == events.StatusRefused && events.ValidTopic(to) && !topics.Owns(to) && !events.OwnSomewhere(to) && there(to) && !slices.Contains(a.Refusing, to) {
 			all = append(all, fmt.Sprintf("order %q: nothing was wrong with %s: event %d: %s", e.Order, to, e.Seq, e.Reason))
 		}
 	}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"fmt"
+	"path"
+
+	"github.com/spf13/pflag"
+)
+
+// callerFlags are what an instance is told of its callers' own topics.
+type callerFlags struct{ topics []string }
+
+func (c *callerFlags) add(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&c.topics, "reply-to-topics", nil, "topics that submissions may name as replyTo, as names of files: shop.*; without any, all but those that are Waybill's own in some namespace")
+}
+
+// check says what is wrong with what was told.
+func (c *callerFlags) check() error {
+	for _, pattern := range c.topics {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			return fmt.Errorf("--reply-to-topics %q: it is no pattern; use a topic's name, with * for any characters, ? for one, and [a-z] for one of some", pattern)
+		}
+	}
+	return nil
+}
