@@ -41,7 +41,7 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	if o, _, err := i.Order(id); err == nil && decide.Conflicts(o, s) {
-		return "", fmt.Errorf("%w: order %q is %s", ErrTaken, id, o.State)
+		return "", fmt.Errorf("%w: there is an order %q", ErrTaken, id)
 	}
 	if err := i.backlog.check(i.Partition(id)); err != nil {
 		return "", err

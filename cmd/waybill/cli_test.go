@@ -144,7 +144,7 @@ func TestDev(t *testing.T) {
 		for range 2 {
 			waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{ "total": 42 }`, "--wait").want(t, 0, "Processed", "")
 		}
-		waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{"total":43}`).want(t, 1, "", `the id is that of another submission: order "o-5" is Processed`)
+		waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{"total":43}`).want(t, 1, "", `the id is that of another submission: there is an order "o-5"`)
 		waybill(t, "", "submit", "none", "--id", "o-4", "--wait").want(t, 1, "Rejected", "not registered")
 	})
 	t.Run("order", func(t *testing.T) {

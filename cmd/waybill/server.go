@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -46,6 +48,9 @@ func (s *serverFlags) talk(do func(*api.Client) error) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if err := s.inClear(token != "", trust != nil); err != nil {
+		return usageError{err}
+	}
 	client, err := api.NewClient(s.server, api.WithToken(token), api.WithTLS(trust))
 	if err != nil {
 		return usageError{fmt.Errorf("--server: %w", err)}
@@ -58,12 +63,43 @@ func (s *serverFlags) talk(do func(*api.Client) error) error {
 	return err
 }
 
+// inClear says what is wrong with asking without TLS: certificates are of no use then, and
+// whoever listens reads a token, which goes to this machine alone unless somebody wrote http.
+func (s *serverFlags) inClear(token, trust bool) error {
+	scheme, rest, written := strings.Cut(s.server, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	if !written {
+		scheme, host = "http", s.server
+	}
+	switch {
+	case scheme != "http":
+		return nil
+	case trust:
+		return errors.New("--ca, --cert and --key are of use with TLS only: write https:// before the address in --server")
+	case token && !written && !local(host):
+		return errors.New("the token would be sent in clear: write https:// before the address in --server, or http:// if nobody else can listen")
+	}
+	return nil
+}
+
+// local says whether a host, with or without a port, is this machine.
+func local(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
 // bearer is the token that says who asks, "" for none.
 func (s *serverFlags) bearer() (string, error) {
 	token := s.token
 	if s.tokenFile != "" {
 		if token != "" {
 			return "", errors.New("--token and --token-file both say who asks; use one of the two")
+		}
+		if strings.HasPrefix(s.tokenFile, "wbk_") { // which must not be printed
+			return "", errors.New("--token-file has a key; it takes the name of the file that has it")
 		}
 		text, err := os.ReadFile(s.tokenFile)
 		if err != nil {

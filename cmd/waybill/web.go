@@ -51,7 +51,7 @@ func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.StringSliceVar(&f.hosts, "http-host", nil, "names under which the HTTP server may be asked, besides localhost; without any, one that listens for other machines does not look at the name")
 	flags.StringVar(&f.access, "access", "", "YAML file that says who may what over HTTP; it is read again when it changes. Needed where --http-addr is for other machines")
 	flags.BoolVar(&f.open, "http-open", false, "whoever reaches the HTTP server may all, also from other machines")
-	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes, metrics and dumps are answered, and no more at --http-addr; without TLS")
+	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes and metrics are answered, and no more at --http-addr, and dumps of projections for admins that --access names; without TLS")
 	f.tls.add(flags)
 	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
 }

@@ -273,6 +273,7 @@ func TestCertificatesThatChange(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("half a certif"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	now() // it is tried at each look, and told once
 	if held := now(); !bytes.Equal(first.Certificates[0].Certificate[0], held.Certificates[0].Certificate[0]) || strings.Count(log.String(), "files of TLS are wrong") != 1 {
 		t.Errorf("while a file is wrong: %s", &log)
 	}
@@ -281,6 +282,32 @@ func TestCertificatesThatChange(t *testing.T) {
 	changed := now()
 	if bytes.Equal(first.Certificates[0].Certificate[0], changed.Certificates[0].Certificate[0]) || first.ClientCAs.Equal(changed.ClientCAs) {
 		t.Error("what changed is not shown")
+	}
+}
+
+// What says who asks goes nowhere in clear but where somebody wrote that.
+func TestNoTokenInClear(t *testing.T) {
+	for _, c := range []struct {
+		flags serverFlags
+		want  string
+	}{
+		{serverFlags{server: "127.0.0.1:1"}, ""},
+		{serverFlags{server: "[::1]:1"}, ""},
+		{serverFlags{server: "localhost"}, ""},
+		{serverFlags{server: "http://shop.example"}, ""},
+		{serverFlags{server: "https://shop.example"}, ""},
+		{serverFlags{server: "shop.example:8080"}, "in clear"},
+		{serverFlags{server: "10.0.0.1"}, "in clear"},
+	} {
+		if err := c.flags.inClear(true, false); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.flags.server, err)
+		}
+		if err := c.flags.inClear(false, true); (err == nil) != strings.HasPrefix(c.flags.server, "https") {
+			t.Errorf("with a certificate, %s: %v", c.flags.server, err)
+		}
+	}
+	if _, err := (&serverFlags{tokenFile: "wbk_ci_secret"}).bearer(); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a key in the place of a file: %v", err)
 	}
 }
 

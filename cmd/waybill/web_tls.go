@@ -44,6 +44,7 @@ type tlsSetup struct {
 	mu     sync.Mutex
 	config *tls.Config
 	stamps [3]fileStamp
+	wrong  string // what is wrong with them
 	looked time.Time
 }
 
@@ -101,8 +102,13 @@ func (s *tlsSetup) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		if now := s.files.stamps(); now != s.stamps {
 			s.stamps = now // of before they are read: what is written meanwhile has others
 			if config, err := s.files.load(); err != nil {
-				s.log.Error("the files of TLS are wrong; what they said before counts on", "error", err)
+				s.stamps = [3]fileStamp{} // they are tried again: what they may be read by changes no stamp
+				if s.wrong != err.Error() {
+					s.log.Error("the files of TLS are wrong; what they said before counts on", "error", err)
+				}
+				s.wrong = err.Error()
 			} else {
+				s.wrong = ""
 				s.config = config
 				s.log.Info("the files of TLS were read again")
 			}

@@ -97,14 +97,16 @@ func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) 
 	return func(c huma.Context, next func(huma.Context)) {
 		op, a := c.Operation(), askingOf(c.Context())
 		role, declared := op.Metadata[roleOf].(identity.Role)
+		if op.Method != http.MethodGet {
+			defer func() { // whatever becomes of it
+				target := cmp.Or(a.target, c.Param("id"), c.Param("partition"))
+				s.audit(c.Context(), "act", "operation", op.OperationID, "on", target, "status", strconv.Itoa(c.Status()))
+			}()
+		}
 		if !declared || !a.caller.Somewhere(role) {
 			_ = huma.WriteErr(api, c, http.StatusForbidden, forbidden(a.caller, role)) // whoever hung up needs no answer
 		} else {
 			next(c)
-		}
-		if op.Method != http.MethodGet {
-			target := cmp.Or(a.target, c.Param("id"), c.Param("partition"))
-			s.audit(c.Context(), "act", "operation", op.OperationID, "on", target, "status", strconv.Itoa(c.Status()))
 		}
 	}
 }

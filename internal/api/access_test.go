@@ -314,6 +314,39 @@ func TestAdministrationApart(t *testing.T) {
 	}
 }
 
+// Where nobody is asked for a name, whoever reaches the address of probes and metrics has no
+// dumps: that of all else may be for this machine alone.
+func TestNoDumpsForAnybody(t *testing.T) {
+	s := New(Config{AdminApart: true, Hosts: []string{"localhost"}})
+	s.Attach(idle(t))
+	defer s.Detach(errors.New("over"))
+	for path, want := range map[string]int{"/api/v1/partitions/0/projection": 403, "/healthz": 200} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+		r.Host = "localhost"
+		said := httptest.NewRecorder()
+		if s.Admin().ServeHTTP(said, r); said.Code != want {
+			t.Errorf("%s: %d %s", path, said.Code, said.Body)
+		}
+	}
+}
+
+// A client that is led elsewhere does not go there: what says who asks is for the server that
+// it was told.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was followed") }))
+	defer elsewhere.Close()
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL+"/api/v1/orders", http.StatusTemporaryRedirect))
+	defer server.Close()
+	c, err := NewClient(server.URL, WithToken("wbk_ci_secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Order(t.Context(), "o-1"); err == nil || !strings.Contains(err.Error(), "which is not followed") {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
 // A page that had its name lead here reads nothing, whatever its browser bears.
 func TestARebindingPageIsRefusedFirst(t *testing.T) {
 	access, keys := callers(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]"})

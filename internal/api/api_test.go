@@ -329,7 +329,7 @@ func (s *stage) testSubmitAgain() {
 		s.Errorf("the same: %d %s", status, answer)
 	}
 	const other = `{"id":"again","workflow":"order-fulfilment","input":{"a":2}}`
-	if status, _, answer := submit(other); status != 409 || !strings.Contains(answer, `order \"again\" is Processed`) {
+	if status, _, answer := submit(other); status != 409 || !strings.Contains(answer, `there is an order \"again\"`) {
 		s.Errorf("something else: %d %s", status, answer)
 	}
 	if all := s.history("again"); len(all) != 8 {

@@ -61,7 +61,11 @@ func NewClient(server string, opts ...Option) (*Client, error) {
 		Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: time.Minute,
 		MaxIdleConnsPerHost: connections,
 	}
-	c := &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{Transport: transport}}
+	c := &Client{base: strings.TrimSuffix(u.String(), "/"), http: &http.Client{
+		Transport: transport,
+		// What says who asks goes to no other server, nor in clear.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 	u.User = nil
 	c.shown = strings.TrimSuffix(u.String(), "/")
 	for _, set := range opts {
@@ -340,10 +344,13 @@ func (c *Client) send(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.failed(err)
 	}
-	if response.StatusCode < 400 {
+	if response.StatusCode < 300 {
 		return response, nil
 	}
 	defer response.Body.Close()
+	if response.StatusCode < 400 {
+		return nil, fmt.Errorf("%s leads to %q, which is not followed: name the server that answers with --server", c.shown, response.Header.Get("Location"))
+	}
 	problem := &Problem{Status: response.StatusCode}
 	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	if err != nil {

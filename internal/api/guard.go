@@ -169,13 +169,16 @@ func notHere(guarded http.Handler) http.Handler {
 }
 
 // administration answers whoever watches the process, and guards dumps of projections;
-// there is nothing else.
-func administration(all *http.ServeMux, guarded http.Handler) http.Handler {
+// there is nothing else. Where nobody is asked for a name it gives no dumps: its address may
+// be for other machines, though that of all else is not.
+func administration(all *http.ServeMux, guarded http.Handler, asks bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := all.Handler(r)
 		switch {
 		case apart(r.URL.Path):
 			all.ServeHTTP(w, r)
+		case pattern == "GET "+projectionPath && !asks:
+			refuse(w, http.StatusForbidden, "dumps are answered here where an access file says who may have them; ask --http-addr")
 		case pattern == "GET "+projectionPath:
 			guarded.ServeHTTP(w, r)
 		default:

@@ -100,7 +100,7 @@ func New(cfg Config) *Server {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
 	guarded := named(cfg.Hosts, s.identified(readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(mux)))))
-	if s.admin = secure(administration(mux, guarded)); cfg.AdminApart {
+	if s.admin = secure(administration(mux, guarded, cfg.Access != nil)); cfg.AdminApart {
 		s.handler = secure(notHere(guarded))
 	} else {
 		s.handler = secure(public(mux, guarded))

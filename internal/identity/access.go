@@ -23,7 +23,7 @@ var ErrNobody = errors.New("the request names nobody")
 var ErrAway = errors.New("the issuer of tokens is away")
 
 // Access is a file that says who may what. It is looked at again every two seconds,
-// when somebody asks. One that became wrong changes nothing: what it said before counts
+// when somebody asks, and read once it is the same at two looks. One that became wrong changes nothing: what it said before counts
 // on, so that a slip of the pen neither opens the door nor locks everybody out.
 type Access struct {
 	path string
@@ -33,6 +33,7 @@ type Access struct {
 	said   *file
 	wrong  error // what is wrong with the file as it is now
 	stamp  stamp
+	seen   stamp // at the last look
 	looked time.Time
 }
 
@@ -59,6 +60,9 @@ func Open(path string, log *slog.Logger) (*Access, error) {
 // load reads the file. Its stamp is from before that: what is written meanwhile has
 // another, and is read again.
 func load(path string) (*file, stamp, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would keep all waiting
+		return nil, stamp{}, fmt.Errorf("%s is no file", path)
+	}
 	opened, err := os.Open(path)
 	if err != nil {
 		return nil, stamp{}, err
@@ -85,8 +89,13 @@ func (a *Access) now() *file {
 		return a.said
 	}
 	a.looked = time.Now()
-	if info, err := os.Stat(a.path); err == nil && a.stamp == (stamp{info.ModTime(), info.Size()}) {
-		return a.said
+	if info, err := os.Stat(a.path); err == nil {
+		last := a.seen
+		// What is being written changes until the next look: the half of a file may say more
+		// than the whole.
+		if a.seen = (stamp{info.ModTime(), info.Size()}); a.seen == a.stamp || a.seen != last {
+			return a.said
+		}
 	}
 	said, s, err := load(a.path)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 )
 
 // entry is a key, and its lines for the file.
-func entry(t *testing.T, id, role string) (token, lines string) {
+func entry(t *testing.T, id string) (token, lines string) {
 	t.Helper()
 	token, hash, err := NewKey(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return token, "  - {id: " + id + ", hash: \"" + hash + "\", roles: [" + role + "]}\n"
+	return token, "  - {id: " + id + ", hash: \"" + hash + "\", roles: [viewer]}\n"
 }
 
 // bearing is a request with a token, "" for none.
@@ -33,12 +33,19 @@ func bearing(t *testing.T, token string) *http.Request {
 	return r
 }
 
-// knows says whether a token is taken, after the file may have been looked at.
-func (a *Access) knows(t *testing.T, token string) bool {
-	t.Helper()
+// looks has the file looked at.
+func (a *Access) looks() {
 	a.mu.Lock()
 	a.looked = time.Time{}
 	a.mu.Unlock()
+	a.now()
+}
+
+// knows says whether a token is taken, after the file may have been looked at.
+func (a *Access) knows(t *testing.T, token string) bool {
+	t.Helper()
+	a.looks()
+	a.looks() // what is the same at two is whole
 	_, err := a.Identify(t.Context(), bearing(t, token))
 	return err == nil
 }
@@ -52,8 +59,8 @@ func TestAFileThatChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	one, oneLine := entry(t, "one", "viewer")
-	two, twoLine := entry(t, "two", "viewer")
+	one, oneLine := entry(t, "one")
+	two, twoLine := entry(t, "two")
 	write("keys:\n" + oneLine)
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
@@ -108,7 +115,7 @@ func TestAFileThatChanges(t *testing.T) {
 
 // Only one Authorization counts, and none but Bearer.
 func TestWhatNamesACaller(t *testing.T) {
-	token, line := entry(t, "one", "viewer")
+	token, line := entry(t, "one")
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	if err := os.WriteFile(path, []byte("keys:\n"+line), 0o600); err != nil {
 		t.Fatal(err)
@@ -136,5 +143,49 @@ func TestWhatNamesACaller(t *testing.T) {
 	}
 	if a.OnlyCertificates() {
 		t.Error("keys are no way to be named")
+	}
+}
+
+// A file that is being written is not read: its half may say more than the whole.
+func TestAFileThatIsBeingWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	token, hash, err := NewKey("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "  - id: one\n    hash: " + hash + "\n    roles: [viewer]\n"
+	_, other := entry(t, "two")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("keys:\n" + other)
+	a, err := Open(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := "keys:\n" + line + "    expires: 2020-01-01\n"
+	for end := len("keys:\n" + line); end <= len(whole); end += 6 {
+		write(whole[:end])
+		if a.looks(); a.said.keys["one"].hash != a.said.keys["none"].hash {
+			t.Fatalf("after %d bytes of %d it was read", end, len(whole))
+		}
+	}
+	write(whole)
+	if a.knows(t, token) {
+		t.Error("what has expired is taken")
+	}
+	if a.said.keys["one"].expires.IsZero() {
+		t.Error("the whole was not read")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if a.looks(); a.said.keys["one"].expires.IsZero() {
+		t.Error("what is no file was read")
 	}
 }

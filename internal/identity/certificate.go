@@ -2,7 +2,10 @@ package identity
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -27,11 +30,12 @@ func (f *file) byCertificate(leaf *x509.Certificate, now time.Time) (*Caller, er
 	for _, u := range leaf.URIs {
 		names = append(names, u.String())
 	}
+	subject := subjectOf(leaf)
 	c := &Caller{Method: "certificate"}
 	for _, entry := range f.certificates {
 		name := entry.san
 		if entry.subject != "" {
-			if name = entry.subject; name != leaf.Subject.String() {
+			if name = entry.subject; name != subject {
 				continue
 			}
 		} else if !slices.Contains(names, name) {
@@ -43,7 +47,17 @@ func (f *file) byCertificate(leaf *x509.Certificate, now time.Time) (*Caller, er
 		c.grants = append(c.grants, entry.grant)
 	}
 	if c.grants == nil {
-		return nil, errUnknownCertificate
+		return nil, fmt.Errorf("%w: the subject is %s", errUnknownCertificate, subject)
 	}
 	return c, nil
+}
+
+// subjectOf is the whole name that a certificate is of, with all of its parts in their order:
+// [x509.Certificate.Subject] has one of each kind alone.
+func subjectOf(leaf *x509.Certificate) string {
+	var parts pkix.RDNSequence
+	if rest, err := asn1.Unmarshal(leaf.RawSubject, &parts); err != nil || len(rest) > 0 {
+		return ""
+	}
+	return parts.String()
 }

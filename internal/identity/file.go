@@ -133,7 +133,28 @@ func parse(source []byte) (w *written, err error) {
 	if body == nil {
 		return w, nil
 	}
-	return w, yaml.NodeToValue(body, w, yaml.Strict())
+	if err := yaml.NodeToValue(body, w, yaml.Strict()); err != nil {
+		return w, err
+	}
+	var e empties
+	ast.Walk(&e, body)
+	return w, e.found
+}
+
+// empties finds a member that is there and has no value: it may have been meant for none, and
+// would count as for all.
+type empties struct{ found error }
+
+// Visit implements [ast.Visitor].
+func (e *empties) Visit(n ast.Node) ast.Visitor {
+	list, isList := n.(*ast.SequenceNode)
+	if n.Type() == ast.NullType || isList && len(list.Values) == 0 {
+		e.found = &yaml.SyntaxError{Message: "nothing is said here; leave the member out, or give it a value", Token: n.GetToken()}
+	}
+	if e.found != nil {
+		return nil
+	}
+	return e
 }
 
 // reader collects what is wrong.
@@ -268,7 +289,7 @@ func (r *reader) subject(t text) string {
 }
 
 func named(subject string) bool {
-	return len(subject) <= maxName && utf8.ValidString(subject) && !strings.ContainsFunc(subject, unicode.IsControl)
+	return len(subject) <= maxName && utf8.ValidString(subject) && !strings.ContainsFunc(subject, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) })
 }
 
 // expiry reads a time, or a day, at the beginning of which it is.

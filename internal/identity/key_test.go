@@ -3,6 +3,7 @@ package identity
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"net/url"
 	"regexp"
@@ -59,7 +60,22 @@ certificates:
 		t.Fatal(err)
 	}
 	now := time.Now()
-	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "ana", Organization: []string{"Shop"}}, EmailAddresses: []string{"ana@shop.example"}, NotAfter: now.Add(time.Hour)}
+	named := func(parts ...string) []byte { // in the order of the certificate, which is not that of the text
+		var all pkix.RDNSequence
+		for n := 0; n < len(parts); n += 2 {
+			kind := asn1.ObjectIdentifier{2, 5, 4, 3}
+			if parts[n] == "O" {
+				kind = asn1.ObjectIdentifier{2, 5, 4, 10}
+			}
+			all = append(all, pkix.RelativeDistinguishedNameSET{{Type: kind, Value: parts[n+1]}})
+		}
+		raw, err := asn1.Marshal(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	leaf := &x509.Certificate{RawSubject: named("O", "Shop", "CN", "ana"), EmailAddresses: []string{"ana@shop.example"}, NotAfter: now.Add(time.Hour)}
 	c, err := f.byCertificate(leaf, now)
 	if err != nil || c.Subject != "CN=ana,O=Shop" || !c.May(Operator, "w") || c.May(Deployer, "w") {
 		t.Errorf("%+v, %v", c, err)
@@ -73,7 +89,9 @@ certificates:
 		t.Errorf("a service: %+v, %v", c, err)
 	}
 	for what, unknown := range map[string]*x509.Certificate{
-		"nameless": {}, "of another name": {Subject: pkix.Name{CommonName: "ana"}, DNSNames: []string{"shop.example"}},
+		"nameless": {}, "of another name": {RawSubject: named("CN", "ana"), DNSNames: []string{"shop.example"}},
+		"of two names": {RawSubject: named("O", "Shop", "CN", "mallory", "CN", "ana")}, "of two, in the other order": {RawSubject: named("O", "Shop", "CN", "ana", "CN", "mallory")},
+		"of another order": {RawSubject: named("CN", "ana", "O", "Shop")},
 	} {
 		unknown.NotAfter = now.Add(time.Hour)
 		if c, err := f.byCertificate(unknown, now); !errors.Is(err, errUnknownCertificate) {

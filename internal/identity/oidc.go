@@ -66,7 +66,7 @@ func (i *issuer) caller(ctx context.Context, token string) (*Caller, error) {
 		return nil, fmt.Errorf("its claim %s is no name of at most %d bytes", i.subject, maxName)
 	}
 	// Who may enter any address at the issuer could have somebody else's.
-	if sure, told := claims["email_verified"].(bool); told && !sure && i.subject == "email" {
+	if sure, told := claims["email_verified"]; told && sure != true && sure != "true" && i.subject == "email" { // some say it as a text
 		return nil, errors.New("its issuer has not verified the address in its claim email")
 	}
 	c := &Caller{Subject: subject, Method: "oidc"}
@@ -238,8 +238,8 @@ func (k *keySet) ask(ctx context.Context) (*oidc.StaticKeySet, error) {
 			}
 		}
 	}
-	if keys.PublicKeys == nil {
-		return nil, fmt.Errorf("%s has no public keys that sign", k.url)
+	if set.Keys == nil {
+		return nil, fmt.Errorf("%s says nothing of its keys", k.url)
 	}
-	return keys, nil
+	return keys, nil // none, if it has withdrawn all
 }

@@ -187,7 +187,7 @@ func TestTokens(t *testing.T) {
 	}
 	for what, changes := range map[string]map[string]any{
 		"no name": {"email": nil}, "a name that is a number": {"email": 7}, "a long name": {"email": strings.Repeat("x", 257)}, "a name with a line": {"email": "a\nb"},
-		"a name that was not verified": {"email_verified": false},
+		"a name that was not verified": {"email_verified": false}, "nor in words": {"email_verified": "false"},
 	} {
 		if c, err := i.caller(t.Context(), o.token(second, jose.ES256, changes)); err == nil {
 			t.Errorf("%s: %+v", what, c)
@@ -266,5 +266,10 @@ func TestAnIssuerThatChangesItsKeys(t *testing.T) {
 	i.keys.rewind(keysAreOld)
 	if _, err := i.caller(t.Context(), fresh); !errors.Is(err, errNoToken) {
 		t.Errorf("a key that was withdrawn: %v", err)
+	}
+	o.set(func() { o.keys = []jose.JSONWebKey{} })
+	i.keys.rewind(keysAreOld)
+	if _, err := i.caller(t.Context(), old); !errors.Is(err, errNoToken) {
+		t.Errorf("all keys were withdrawn: %v", err)
 	}
 }
