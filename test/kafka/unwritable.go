@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -9,7 +10,8 @@ import (
 )
 
 // Unwritable has a partition of an embedded broker take nothing until it heals: whoever
-// writes there is told that its leader is another one, or nothing at all.
+// writes there is told that its leader is another one, or nothing at all. Others that are
+// written with it take what comes, but where it is silent: then the whole request is.
 type Unwritable struct {
 	silent, healed atomic.Bool
 	tries          atomic.Int64
@@ -28,27 +30,38 @@ func (b *Broker) Unwritable(t testing.TB, topic string, partition int32) *Unwrit
 		if !asked {
 			return nil, nil, false
 		}
-		a := kmsg.NewPtrProduceResponse()
-		a.SetVersion(q.GetVersion())
-		hit := false
-		for i := range q.Topics {
-			at := kmsg.NewProduceResponseTopic()
-			at.Topic, at.TopicID = q.Topics[i].Topic, q.Topics[i].TopicID
-			for j := range q.Topics[i].Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode = q.Topics[i].Partitions[j].Partition, kerr.NotLeaderForPartition.Code
-				hit = hit || (at.Topic == topic || at.TopicID == id) && p.Partition == partition
-				at.Partitions = append(at.Partitions, p)
-			}
-			a.Topics = append(a.Topics, at)
+		if u.healed.Load() {
+			return nil, nil, false
 		}
-		if !hit || u.healed.Load() {
+		hit, others := false, 0
+		for i := range q.Topics {
+			to := &q.Topics[i]
+			to.Partitions = slices.DeleteFunc(to.Partitions, func(p kmsg.ProduceRequestTopicPartition) bool {
+				here := (to.Topic == topic || to.TopicID == id) && p.Partition == partition
+				hit = hit || here
+				return here
+			})
+			others += len(to.Partitions)
+		}
+		if !hit {
 			return nil, nil, false
 		}
 		u.tries.Add(1)
-		if u.silent.Load() {
+		switch {
+		case u.silent.Load():
 			return nil, nil, true
+		case others > 0: // these are written, and the client hears nothing of the one: it tries on
+			q.Topics = slices.DeleteFunc(q.Topics, func(to kmsg.ProduceRequestTopic) bool { return len(to.Partitions) == 0 })
+			return nil, nil, false
 		}
+		a := kmsg.NewPtrProduceResponse()
+		a.SetVersion(q.GetVersion())
+		at := kmsg.NewProduceResponseTopic()
+		at.Topic, at.TopicID = topic, id
+		p := kmsg.NewProduceResponseTopicPartition()
+		p.Partition, p.ErrorCode = partition, kerr.NotLeaderForPartition.Code
+		at.Partitions = append(at.Partitions, p)
+		a.Topics = append(a.Topics, at)
 		return a, nil, true
 	})
 	return u
