@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -85,13 +83,9 @@ func (k *kafkaFlags) sasl() sasl.Mechanism {
 func (k *kafkaFlags) tlsConfig() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if k.ca != "" {
-		pem, err := os.ReadFile(k.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--tls-ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--tls-ca: %s holds no certificate in PEM form", k.ca)
+		var err error
+		if config.RootCAs, err = authorities("--tls-ca", k.ca); err != nil {
+			return nil, err
 		}
 	}
 	if k.cert != "" || k.key != "" {

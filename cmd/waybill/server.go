@@ -2,18 +2,17 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
 )
 
 // serverFlags say which instance to talk to, and as whom.
@@ -87,8 +86,7 @@ func local(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	a, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return host == "localhost" || err == nil && a.IsLoopback()
+	return identity.Loopback(strings.Trim(host, "[]"))
 }
 
 // bearer is the token that says who asks, "" for none.
@@ -125,13 +123,9 @@ func (s *serverFlags) tlsConfig() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.ca != "" {
-		pem, err := os.ReadFile(s.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca: %s has no certificate in PEM", s.ca)
+		var err error
+		if config.RootCAs, err = authorities("--ca", s.ca); err != nil {
+			return nil, err
 		}
 	}
 	if s.cert != "" {

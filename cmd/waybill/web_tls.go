@@ -80,13 +80,8 @@ func (f *tlsFlags) load() (*tls.Config, error) {
 		NextProtos: []string{"http/1.1"}, // one request at a time of each connection, as without TLS
 	}
 	if f.clientCA != "" {
-		pem, err := os.ReadFile(f.clientCA)
-		if err != nil {
-			return nil, fmt.Errorf("--http-tls-client-ca: %w", err)
-		}
-		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--http-tls-client-ca: %s has no certificate in PEM", f.clientCA)
+		if config.ClientCAs, err = authorities("--http-tls-client-ca", f.clientCA); err != nil {
+			return nil, err
 		}
 		config.SessionTicketsDisabled = true // each connection shows its certificate to the authorities of now
 	}
@@ -123,4 +118,17 @@ func (s *tlsSetup) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return config, nil
+}
+
+// authorities are those in the PEM file that a flag names.
+func authorities(flag, file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: %s has no certificate in PEM", flag, file)
+	}
+	return pool, nil
 }

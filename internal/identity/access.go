@@ -158,7 +158,8 @@ func (f *file) byToken(ctx context.Context, token string, now time.Time) (*Calle
 	return nil, errNoSuchKey
 }
 
-func loopback(host string) bool {
+// Loopback says whether a host, without a port, is this machine.
+func Loopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.IsLoopback() || host == "localhost"
 }

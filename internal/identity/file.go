@@ -222,7 +222,7 @@ func (r *reader) file(w *written) *file {
 	}
 	if o := w.OIDC; o != nil {
 		u, err := url.Parse(o.Issuer.value)
-		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+		if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !Loopback(u.Hostname())) {
 			r.add(o.Issuer.at, "issuer is the address of an OpenID Connect issuer, such as https://id.example; http is taken for this machine only")
 		}
 		if o.Audience.value == "" {
