@@ -89,6 +89,7 @@ func request(order, operation, input string) events.Request {
 		IdempotencyKey: order + "/pay",
 		Input:          []byte(input),
 		ReplyTo:        replies,
+		Token:          "k1.of-" + order,
 	}
 }
 

@@ -30,7 +30,7 @@ func newReplies(namespace, agent string) replies {
 
 // record is the reply to request: what its handler returned.
 func (r *replies) record(request *kgo.Record, req *events.Request, output jsontext.Value, err error) *kgo.Record {
-	reply := events.Reply{Order: req.Order, Step: req.Step, Attempt: req.Attempt, Undo: req.Undo}
+	reply := events.Reply{Order: req.Order, Step: req.Step, Attempt: req.Attempt, Undo: req.Undo, Token: req.Token}
 	if err != nil {
 		reply.Status, reply.Error = events.ReplyFailed, fault(err)
 	} else {

@@ -240,7 +240,7 @@ func TestA5A6PanicKeepsItsSecrets(t *testing.T) {
 		panic("password=swordfish")
 	})})
 	k.ask(request("o-1", "charge", ""))
-	want := `{"order":"o-1","step":"pay","attempt":2,"status":"failed","error":{"code":"panic",` +
+	want := `{"order":"o-1","step":"pay","attempt":2,"token":"k1.of-o-1","status":"failed","error":{"code":"panic",` +
 		`"message":"operation \"charge\" panicked; the agent's log has the stack","permanent":true}}`
 	if got := string(k.records(1)[0].Value); got != want {
 		t.Errorf("the reply is %s, want %s", got, want)

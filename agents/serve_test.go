@@ -54,7 +54,7 @@ func TestReplyCarriesWhatTheContractSays(t *testing.T) {
 	if got := <-seen; !reflect.DeepEqual(got, want) {
 		t.Errorf("the handler saw %+v, want %+v", got, want)
 	}
-	if got, want := string(record.Value), `{"order":"o-1","step":"pay","attempt":2,"undo":true,"status":"completed","output":{"id":"o-1-7"}}`; got != want {
+	if got, want := string(record.Value), `{"order":"o-1","step":"pay","attempt":2,"undo":true,"token":"k1.of-o-1","status":"completed","output":{"id":"o-1-7"}}`; got != want {
 		t.Errorf("the reply is %s, want %s", got, want)
 	}
 	if got := string(record.Key); got != "o-1" {
@@ -184,7 +184,7 @@ func TestOutcomesAndTheirReplies(t *testing.T) {
 		t.Run(test.operation+test.input, func(t *testing.T) {
 			k.ask(request("o", test.operation, test.input))
 			got := k.reply()
-			if got.Order != "o" || got.Step != "pay" || got.Attempt != 2 || got.Undo {
+			if got.Order != "o" || got.Step != "pay" || got.Attempt != 2 || got.Undo || got.Token != "k1.of-o" {
 				t.Errorf("the reply is addressed wrongly: %+v", got)
 			}
 			if got.Status != test.want.Status || string(got.Output) != string(test.want.Output) {

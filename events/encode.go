@@ -158,6 +158,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.time("completeBy", e.CompleteBy)
 	o.time("expires", e.Expires)
 	o.text("lockedBy", e.LockedBy)
+	o.text("proof", e.Proof)
 	o.time("due", e.Due)
 	o.number("round", int64(e.Round))
 	o.text("outcome", e.Outcome)
@@ -169,8 +170,13 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("reason", e.Reason)
 	o.number("count", int64(e.Count))
 	o.text("action", e.Action)
+	o.text("answeredBy", e.AnsweredBy)
 	o.text("command", e.Command)
 	o.text("by", e.By)
+	if e.Actor != nil {
+		o.name("actor")
+		o.b = e.Actor.Append(o.b)
+	}
 	o.truth("sameKey", e.SameKey)
 	o.truth("newKey", e.NewKey)
 	o.texts("kept", e.Kept)
@@ -221,6 +227,19 @@ func (r *Raw) Append(dst []byte) []byte {
 	return o.end()
 }
 
+// Append appends the actor's JSON.
+func (a *Actor) Append(dst []byte) []byte {
+	o := open(dst)
+	o.name("method")
+	o.b = appendText(o.b, a.Method)
+	o.text("issuer", a.Issuer)
+	o.texts("roles", a.Roles)
+	o.name("at")
+	o.b = append(o.b, '"')
+	o.b = append(AppendTime(o.b, a.At), '"')
+	return o.end()
+}
+
 // Append appends the error's JSON.
 func (e *Error) Append(dst []byte) []byte {
 	o := open(dst)
@@ -249,6 +268,7 @@ func (r *Request) Append(dst []byte) []byte {
 	o.raw("output", r.Output)
 	o.text("priority", string(r.Priority))
 	o.text("replyTo", r.ReplyTo)
+	o.text("token", r.Token)
 	return o.end()
 }
 
@@ -259,6 +279,7 @@ func (r *Reply) Append(dst []byte) []byte {
 	o.text("step", r.Step)
 	o.number("attempt", int64(r.Attempt))
 	o.truth("undo", r.Undo)
+	o.text("token", r.Token)
 	o.text("status", r.Status)
 	o.raw("output", r.Output)
 	o.fault("error", r.Error)

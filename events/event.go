@@ -42,26 +42,26 @@ const (
 	// one if SameKey, or if Kept names it; NewKey says that the operator wanted new
 	// ones. What MayHaveRun names has run under its last key, or not, and is undone
 	// under that one, too. These three are there since format 3. With Step, that step
-	// gets Input. By, Reason, Command, and LockedBy while a step still runs.
+	// gets Input. By, Actor, Reason, Command, and LockedBy while a step still runs.
 	OrderResubmitted Type = "waybill.order.resubmitted"
 	// OrderCompensating begins to undo what was done (V5): End (the state that
-	// it leads to), Reason, Step and Error where a failure caused it, By and
+	// it leads to), Reason, Step and Error where a failure caused it, By, Actor and
 	// Command where an operator did, and LockedBy while a step still runs.
 	OrderCompensating Type = "waybill.order.compensating"
 	// OrderCompensated ends the order as Compensated: Undone, NotUndone (C3).
 	OrderCompensated Type = "waybill.order.compensated"
 	// OrderCancelled ends the order as Cancelled: Undone, NotUndone (C3).
 	OrderCancelled Type = "waybill.order.cancelled"
-	// OrderPaused lets nothing new start: By, Reason, Command.
+	// OrderPaused lets nothing new start: By, Actor, Reason, Command.
 	OrderPaused Type = "waybill.order.paused"
-	// OrderResumed ends the pause: By, Reason, Command.
+	// OrderResumed ends the pause: By, Actor, Reason, Command.
 	OrderResumed Type = "waybill.order.resumed"
 	// OrderReleased ends the hold: the order is again what it was before, and the
-	// inputs that wait are decided. By, Reason, Command, and LockedBy while a step
+	// inputs that wait are decided. By, Actor, Reason, Command, and LockedBy while a step
 	// still runs.
 	OrderReleased Type = "waybill.order.released"
 	// InputHeld keeps an input of an order that is held, or whose workflow only a newer
-	// release runs: Source and Raw.
+	// release runs: Source and Raw, and Proof of a reply that repeats its token.
 	InputHeld Type = "waybill.input.held"
 	// InputReleased says that the first input that waits is decided now; what
 	// follows from it are the events up to the next input: Source.
@@ -78,16 +78,16 @@ const (
 	// Source, Digest, Reason, and ReplyTo where its caller can be told there.
 	SubmissionConflicted Type = "waybill.submission.conflicted"
 	// CommandRefused records an operator's act that could not be done:
-	// Operation, Step, By, Reason (why not), Command, Count.
+	// Operation, Step, By, Actor, Reason (why not), Command, Count.
 	CommandRefused Type = "waybill.command.refused"
 
 	// StepStarted takes the order and starts an attempt (T5): Step, Attempt,
-	// Agent, Operation, IdempotencyKey, CompleteBy, Expires, LockedBy, and Input
+	// Agent, Operation, IdempotencyKey, CompleteBy, Expires, LockedBy, Proof, and Input
 	// where the step's is not the order's and was not recorded before.
 	StepStarted Type = "waybill.step.started"
-	// StepCompleted records a reply in time: Step, Attempt, Output.
+	// StepCompleted records a reply in time: Step, Attempt, Output, AnsweredBy, Source.
 	StepCompleted Type = "waybill.step.completed"
-	// StepFailed records an agent's error: Step, Attempt, Error.
+	// StepFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source.
 	StepFailed Type = "waybill.step.failed"
 	// StepExpired records that the complete-by passed unanswered: Step, Attempt,
 	// Error, and Uncounted where the retry policy does not count it.
@@ -98,7 +98,7 @@ const (
 	// and since format 3 Reason says for whom.
 	StepRetried Type = "waybill.step.retried"
 	// StepSkipped passes over a step: Step, Reason. Where an operator did it also
-	// By, Command, the Output that later steps see, and LockedBy while a step
+	// By, Actor, Command, the Output that later steps see, and LockedBy while a step
 	// still runs.
 	StepSkipped Type = "waybill.step.skipped"
 
@@ -114,12 +114,12 @@ const (
 	UndoExpired Type = "waybill.undo.expired"
 	// UndoRetried is to an undo what [StepRetried] is to a step.
 	UndoRetried Type = "waybill.undo.retried"
-	// UndoSkipped leaves a step as it is, by an operator's act: Step, By, Reason,
+	// UndoSkipped leaves a step as it is, by an operator's act: Step, By, Actor, Reason,
 	// Command, and LockedBy while another undo still runs.
 	UndoSkipped Type = "waybill.undo.skipped"
 
 	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, ToUndo,
-	// Reason, one of the Discard constants, Count.
+	// Reason, one of the Discard constants, Count, AnsweredBy, Source.
 	ReplyDiscarded Type = "waybill.reply.discarded"
 	// AlertRaised calls an operator (P2): Reason, Errors, Action (what to do),
 	// and Step where there is one.
@@ -134,7 +134,7 @@ const (
 	PartitionClaimed Type = "waybill.partition.claimed"
 	// PartitionAdvanced carries input positions when a transaction changed no
 	// order, for example because it only forwarded a record. Where an operator had
-	// reading go on behind inputs that were lost: Source (the first of them), By,
+	// reading go on behind inputs that were lost: Source (the first of them), By, Actor,
 	// Reason. Since format 3 also where an agent fell silent for this partition, or is
 	// silent no more: Agent, and Silent where it did.
 	PartitionAdvanced Type = "waybill.partition.advanced"
@@ -152,6 +152,7 @@ const (
 	DiscardStale       = "stale"        // it answers an attempt that is over
 	DiscardRepeated    = "repeated"     // the attempt was answered before
 	DiscardUnknownStep = "unknown-step" // the order has no such step, or it was not asked yet
+	DiscardForged      = "forged"       // the request had a token, and the reply does not repeat it
 )
 
 // What an undo knows of the step that it undoes.
@@ -197,14 +198,18 @@ type Event struct {
 	CompleteBy     time.Time `json:"completeBy,omitzero"`
 	// Expires is CompleteBy and the allowance for clock skew: a reply counts
 	// until then. Zero where there is no allowance.
-	Expires  time.Time      `json:"expires,omitzero"`
-	LockedBy string         `json:"lockedBy,omitzero"`
-	Due      time.Time      `json:"due,omitzero"`
-	Round    int            `json:"round,omitzero"`
-	Outcome  string         `json:"outcome,omitzero"`
-	Output   jsontext.Value `json:"output,omitzero"`
-	Error    *Error         `json:"error,omitzero"`
-	Errors   []Error        `json:"errors,omitzero"`
+	Expires  time.Time `json:"expires,omitzero"`
+	LockedBy string    `json:"lockedBy,omitzero"`
+	// Proof says that the request had a token, and what becomes of a reply that does not
+	// repeat it: [ProofWatch] or [ProofRequire]. Of a reply that waits it is
+	// [ProofRepeated], or empty. Since format 4.
+	Proof   string         `json:"proof,omitzero"`
+	Due     time.Time      `json:"due,omitzero"`
+	Round   int            `json:"round,omitzero"`
+	Outcome string         `json:"outcome,omitzero"`
+	Output  jsontext.Value `json:"output,omitzero"`
+	Error   *Error         `json:"error,omitzero"`
+	Errors  []Error        `json:"errors,omitzero"`
 	// Uncounted says that an attempt which expired is not one of those that the retry
 	// policy allows: its agent gave no sign at all, and others waited for it.
 	Uncounted bool `json:"uncounted,omitzero"`
@@ -215,10 +220,16 @@ type Event struct {
 	Count  int    `json:"count,omitzero"`
 	Action string `json:"action,omitzero"`
 
+	// AnsweredBy is the ce_source of the agent's reply behind the event, and Source where
+	// that was read. Since format 4.
+	AnsweredBy string `json:"answeredBy,omitzero"`
+
 	// Command is the id of the operator's [Command] behind the event, By its
-	// author.
+	// author: the one of Actor, or whom the command claims to be from.
 	Command string `json:"command,omitzero"`
 	By      string `json:"by,omitzero"`
+	// Actor says how the instance that took the command knew its author, since format 4.
+	Actor   *Actor `json:"actor,omitzero"`
 	SameKey bool   `json:"sameKey,omitzero"`
 	NewKey  bool   `json:"newKey,omitzero"`
 	// Kept and MayHaveRun name steps of a resubmission: see [OrderResubmitted].
@@ -247,7 +258,29 @@ type Event struct {
 	Silent bool `json:"silent,omitzero"`
 }
 
-// Raw is a record of an input topic as it came.
+// Actor is how an instance knew the author of a command that it took over HTTP. It signs that
+// with a key of the namespace, so that nobody else can say it.
+type Actor struct {
+	// Method is key, oidc or certificate.
+	Method string `json:"method"`
+	// Issuer is that of an oidc token.
+	Issuer string `json:"issuer,omitzero"`
+	// Roles are those that the author had for the order's workflow.
+	Roles []string `json:"roles,omitzero"`
+	// At is when the instance signed, by its clock.
+	At time.Time `json:"at"`
+}
+
+// What becomes of a reply that does not repeat the token of its request.
+const (
+	ProofWatch   = "watch"   // it counts, and is counted
+	ProofRequire = "require" // it is discarded: see [DiscardForged]
+)
+
+// ProofRepeated is said of a reply that waits, and repeated its token when it came.
+const ProofRepeated = "repeated"
+
+// Raw is a record of an input topic as it came, but for the token of a reply.
 type Raw struct {
 	// Written is the record's timestamp.
 	Written time.Time   `json:"written,omitzero"`

@@ -6,7 +6,7 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 3
+const JournalFormat = 4
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
@@ -23,6 +23,10 @@ const UncountedFormat = 3
 
 // SilenceFormat is the format since which the journal says which agents are silent.
 const SilenceFormat = 3
+
+// ProofFormat is the format since which the journal says who answered, how the author of a
+// command is known, and which replies must repeat the token of their request.
+const ProofFormat = 4
 
 // WaitsFormat is the format since which a step that waits says for whom.
 const WaitsFormat = 3

@@ -70,6 +70,9 @@ type Request struct {
 	Priority Priority `json:"priority,omitzero"`
 	// ReplyTo is the topic for the [Reply].
 	ReplyTo string `json:"replyTo"`
+	// Token is for the reply to repeat: by it an orchestrator knows that whoever answers
+	// has seen the request. Empty where none is wanted.
+	Token string `json:"token,omitzero"`
 }
 
 // The statuses of a [Reply].
@@ -80,13 +83,15 @@ const (
 
 // Reply is an agent's answer to a [Request].
 type Reply struct {
-	Order   string         `json:"order"`
-	Step    string         `json:"step"`
-	Attempt int            `json:"attempt"`
-	Undo    bool           `json:"undo,omitzero"`
-	Status  string         `json:"status"`
-	Output  jsontext.Value `json:"output,omitzero"`
-	Error   *Error         `json:"error,omitzero"`
+	Order   string `json:"order"`
+	Step    string `json:"step"`
+	Attempt int    `json:"attempt"`
+	Undo    bool   `json:"undo,omitzero"`
+	// Token is that of the request.
+	Token  string         `json:"token,omitzero"`
+	Status string         `json:"status"`
+	Output jsontext.Value `json:"output,omitzero"`
+	Error  *Error         `json:"error,omitzero"`
 }
 
 // The statuses that a caller hears of (P1).
@@ -156,7 +161,7 @@ var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, Command
 type Command struct {
 	Command string `json:"command"`
 	// ID makes a command that is sent twice act once. Optional; an order
-	// remembers the last one only.
+	// remembers the last one, and the last 16 whose author is known.
 	ID string `json:"id,omitzero"`
 	// Step is the step to skip, or the one that Input is for.
 	Step string `json:"step,omitzero"`

@@ -10,7 +10,10 @@ import (
 // Headers beside those of CloudEvents.
 const (
 	HeaderType        = "ce_type"
+	HeaderSource      = "ce_source"
 	HeaderTraceparent = "traceparent"
+	// HeaderActor is on a command whose author an instance knows: see [Actor].
+	HeaderActor = "waybill_actor"
 )
 
 // Envelope says what the headers of a record carry: CloudEvents 1.0 in the
@@ -48,7 +51,7 @@ func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 		kgo.RecordHeader{Key: "ce_specversion", Value: specVersion},
 		kgo.RecordHeader{Key: "ce_id", Value: text(e.ID)},
 		kgo.RecordHeader{Key: HeaderType, Value: text(string(e.Type))},
-		kgo.RecordHeader{Key: "ce_source", Value: text(e.Source)},
+		kgo.RecordHeader{Key: HeaderSource, Value: text(e.Source)},
 	)
 	r := &kgo.Record{Topic: topic, Value: value}
 	if e.Order != "" {

@@ -104,6 +104,10 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")
 			m.End = rapid.SampledFrom([]string{"Compensated", "Cancelled"}).Draw(t, "end")
 			m.Instance, m.Claim, m.Partitions, m.Format = "i-1", "c-1", 4, events.JournalFormat
+			m.Proof, m.AnsweredBy = rapid.SampledFrom([]string{"", events.ProofWatch, events.ProofRequire, events.ProofRepeated}).Draw(t, "proof"), "/shop/stock"
+			if m.Actor != nil {
+				m.Actor.Method, m.Actor.At = rapid.SampledFrom([]string{"key", "oidc", "certificate"}).Draw(t, "method"), moment.Draw(t, "signed")
+			}
 			m.Source, m.Delivered = "waybill.replies/0/7", map[string]int64{"shop.status": 7}
 			if m.Raw == nil {
 				m.Raw = &events.Raw{Value: []byte("{}")}

@@ -37,7 +37,10 @@ const (
 )
 
 // What an operator's act carries as far as the command had it.
-const acted = "by reason command"
+const acted = "by actor reason command"
+
+// What follows from a reply carries from [ProofFormat] on.
+const answered = "answeredBy source"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
@@ -46,38 +49,38 @@ var Specs = []Spec{
 	{Type: OrderCompleted},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
 	{Type: OrderResubmitted, Maybe: "step input sameKey newKey kept mayHaveRun lockedBy " + acted},
-	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by command lockedBy"},
+	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by actor command lockedBy"},
 	{Type: OrderCompensated, Maybe: "undone notUndone"},
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},
-	{Type: InputHeld, Needs: ARecord, Always: "source raw"},
+	{Type: InputHeld, Needs: ARecord, Always: "source raw", Maybe: "proof"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},
 	{Type: InputDiscarded, Always: "source reason", Maybe: "count"},
 	{Type: StatusRefused, Always: "replyTo reason"},
 	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},
-	{Type: CommandRefused, Always: "reason", Maybe: "operation step by command count"},
+	{Type: CommandRefused, Always: "reason", Maybe: "operation step by actor command count"},
 
-	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires input"},
-	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output"},
-	{Type: StepFailed, Needs: AStep, Always: "step attempt error"},
+	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires input proof"},
+	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
+	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: answered},
 	{Type: StepExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
 	{Type: StepRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
-	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input"},
-	{Type: UndoCompleted, Needs: AStep, Always: "step attempt", Maybe: "output"},
-	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt"},
+	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input proof"},
+	{Type: UndoCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
+	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt " + answered},
 	{Type: UndoExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
 	{Type: UndoRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
 	{Type: UndoSkipped, Needs: AStep, Always: "step", Maybe: "lockedBy " + acted},
 
-	{Type: ReplyDiscarded, Always: "reason", Maybe: "step attempt undo count"},
+	{Type: ReplyDiscarded, Always: "reason", Maybe: "step attempt undo count " + answered},
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},
-	{Type: PartitionAdvanced, OfPartition: true, Maybe: "source by reason agent silent"},
+	{Type: PartitionAdvanced, OfPartition: true, Maybe: "source by actor reason agent silent"},
 	{Type: PartitionRaised, OfPartition: true, Since: 1, Always: "format"},
 	{Type: PartitionDelivered, OfPartition: true, Since: 2, Always: "delivered"},
 }

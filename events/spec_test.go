@@ -23,9 +23,9 @@ var whole = func() events.Event {
 	return events.Event{
 		Order: "o-1", Seq: 1, At: at,
 		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Digest: "d",
-		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, LockedBy: "i", Due: at, Round: 1,
+		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, LockedBy: "i", Proof: "watch", Due: at, Round: 1,
 		Outcome: events.OutcomeUnknown, Output: []byte("2"), Error: &events.Error{Code: "c"}, Errors: []events.Error{{Code: "c"}},
-		Uncounted: true, ToUndo: true, Reason: "r", Count: 1, Action: "a", Command: "c", By: "b", SameKey: true, NewKey: true, Kept: []string{"a"}, MayHaveRun: []string{"b"}, End: "Cancelled", Undone: []string{"a"}, NotUndone: []string{"b"},
+		Uncounted: true, ToUndo: true, Reason: "r", Count: 1, Action: "a", AnsweredBy: "s", Command: "c", By: "b", Actor: &events.Actor{Method: "key", At: at}, SameKey: true, NewKey: true, Kept: []string{"a"}, MayHaveRun: []string{"b"}, End: "Cancelled", Undone: []string{"a"}, NotUndone: []string{"b"},
 		Held: true, Source: "t/0/1", Raw: &events.Raw{}, Instance: "i", Claim: "c", Partitions: 4, Format: 1, Delivered: map[string]int64{"shop.status": 7}, Silent: true,
 	}
 }()

@@ -107,7 +107,7 @@ func TestASlowDescribeConfigs(t *testing.T) {
 	d.now = func() time.Time { return now }
 	for range 2 {
 		must(t, d.ask(t.Context(), []string{topics.Journal}))
-		now = now.Add(proof)
+		now = now.Add(proving)
 	}
 	d.expects(t, topics.Journal, 1<<30, "max.message.bytes", "")
 	_, release := holds(t, b, kmsg.DescribeConfigs, "shop.status")

@@ -178,6 +178,19 @@ func (c *catalogue) all() []*workflow.Workflow {
 	return c.flows.All()
 }
 
+// agents are those that some visible workflow names, sorted; that is any if it is nil.
+func (c *catalogue) agents(visible func(workflow string) bool) (agents []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, flow := range c.flows.All() {
+		if visible == nil || visible(flow.Name) {
+			agents = append(agents, flow.Agents()...)
+		}
+	}
+	slices.Sort(agents)
+	return slices.Compact(agents)
+}
+
 // requestTopics returns the queues of all agents that some workflow names.
 func (c *catalogue) requestTopics() []string {
 	c.mu.Lock()

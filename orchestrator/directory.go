@@ -33,7 +33,7 @@ import (
 // answer is there; what needs a topic that was never asked about waits.
 //
 // Orders end by what it says, so it wants proof: what Kafka says once is a doubt,
-// and what it says again, more than [proof] later, is so. A broker that has just
+// and what it says again, more than [proving] later, is so. A broker that has just
 // come back answers before it knows the topics. What is said of Waybill's own
 // topics is not believed at all: nothing can be decided without them. An agent's
 // topic that cannot be written, for whatever reason but the right to, is an agent
@@ -95,8 +95,8 @@ const (
 	awayLast = 2 * time.Second
 	// learntLast is how long it counts what refusals said of sizes.
 	learntLast = 10 * time.Minute
-	// proof is how long a broker may need to know what it is asked about.
-	proof = 5 * time.Second
+	// proving is how long a broker may need to know what it is asked about.
+	proving = 5 * time.Second
 	// directorySize bounds what submissions with made-up topics can fill, topicsAtOnce
 	// what one of them can do to a question.
 	directorySize, topicsAtOnce = 10_000, 500
@@ -344,7 +344,7 @@ func (d *directory) know(topic string, s said) {
 		if facts.fell = was.fell; facts.fell.IsZero() {
 			facts.fell = now
 		}
-		if now.Sub(facts.fell) < proof {
+		if now.Sub(facts.fell) < proving {
 			s.config.limit, facts.until = was.config.limit, now.Add(awayLast)
 		} else {
 			facts.fell = time.Time{}
@@ -354,7 +354,7 @@ func (d *directory) know(topic string, s said) {
 	case s.config.limit == 0:
 	case was.config.limit == 0, !same && !was.told.IsZero():
 		facts.told = now
-	case same && now.Sub(was.told) < proof:
+	case same && now.Sub(was.told) < proving:
 		facts.told = was.told
 	}
 	if !facts.told.IsZero() {
@@ -437,7 +437,7 @@ func (d *directory) doubted(topic string, f *topicFacts, err error, of doubt) {
 	}
 	f.doubt.last, f.doubt.size = now, min(f.doubt.size, of.size)
 	switch {
-	case now.Sub(f.doubt.first) <= proof:
+	case now.Sub(f.doubt.first) <= proving:
 	case f.doubt.size > 0:
 		f.limit, f.learntLimit, f.learnt, f.doubt = f.doubt.size-1, f.doubt.size-1, now, doubt{}
 	case !d.isOwn(topic):
@@ -554,7 +554,7 @@ func (d *directory) Away(at lane.TopicPartition, order string, size int) string 
 	case facts.limit > 0 && size > facts.limit && !facts.sure():
 		return fmt.Sprintf("Kafka has said once that it takes %d bytes", facts.limit)
 	case doubt.what == "", facts.refusal != "", size < doubt.size:
-	case !doubt.produced, d.now().Sub(doubt.last) <= proof: // then it is tried once more
+	case !doubt.produced, d.now().Sub(doubt.last) <= proving: // then it is tried once more
 		return doubt.what
 	}
 	if why := cmp.Or(d.waits(at, ""), d.rests(at.Topic, order)); why != "" {

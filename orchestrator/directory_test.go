@@ -89,7 +89,7 @@ func TestOneAnswerIsNoProof(t *testing.T) {
 			if topic == queue && d.Away(at(topic), "", 1) == "" {
 				t.Errorf("%v: the agent is not away", c.says)
 			}
-			pass(proof)
+			pass(proving)
 			if d.know(topic, said{err: c.says}); d.Refuses(topic, 1) != "" {
 				t.Errorf("%v of %s, said again at once, is believed", c.says, topic)
 			}
@@ -113,7 +113,7 @@ func TestOldRefusalsAreForgotten(t *testing.T) {
 	d, pass := newBooks(t)
 	for range 2 {
 		d.know("shop.status", said{err: kerr.UnknownTopicOrPartition})
-		pass(proof + time.Millisecond)
+		pass(proving + time.Millisecond)
 	}
 	d.expects(t, "shop.status", 1, "does not exist", "")
 	pass(2 * factsLast)
@@ -323,7 +323,7 @@ func TestOneAnswerIsNoLimit(t *testing.T) {
 		if again := d.topics[topic].until.Sub(d.now()); again != awayLast {
 			t.Errorf("it is asked again after %s", again)
 		}
-		pass(proof - 1)
+		pass(proving - 1)
 		says(1000)
 		d.expects(t, topic, 1001, "", waits)
 		pass(1)
@@ -334,7 +334,7 @@ func TestOneAnswerIsNoLimit(t *testing.T) {
 		if d.expects(t, topic, 3001, "", strings.Replace(waits, "1000", "3000", 1)); t.Failed() {
 			t.Fatal(topic)
 		}
-		pass(proof)
+		pass(proving)
 		says(3000)
 		d.expects(t, topic, 3001, "3001 bytes are more than the 3000", "")
 		says(4000)
@@ -349,7 +349,7 @@ func TestHowMuchATopicTakes(t *testing.T) {
 		for _, topic := range []string{queue, "shop.status", "waybill.journal"} {
 			d, pass := newBooks(t)
 			d.know(topic, said{partitions: led(2), config: config{limit: 1000}})
-			pass(proof)
+			pass(proving)
 			d.know(topic, said{partitions: led(2), config: config{limit: 1000}})
 			d.expects(t, topic, 1000, "", "")
 			d.expects(t, topic, 1001, "1001 bytes are more than the 1000", "")
@@ -372,7 +372,7 @@ func TestHowMuchATopicTakes(t *testing.T) {
 			d.expects(t, topic, 500, "", wait)
 			d.expects(t, topic, 499, "", "")
 			d.know(topic, said{partitions: led(2)})
-			pass(proof + time.Millisecond)
+			pass(proving + time.Millisecond)
 			d.expects(t, topic, 500, "", "") // it is tried once more
 			d.Refused(at(topic), "o-1", 500, true, err)
 			d.know(topic, said{partitions: led(2)})
@@ -397,7 +397,7 @@ func TestATopicThatTakesLess(t *testing.T) {
 		if again := d.topics[topic].until.Sub(d.now()); again != awayLast {
 			t.Errorf("it is asked again after %s", again)
 		}
-		pass(proof - time.Millisecond)
+		pass(proving - time.Millisecond)
 		says(1000)
 		d.know(topic, said{partitions: led(2), silent: true}) // no answer is none
 		d.expects(t, topic, 2000, "", "")
@@ -405,7 +405,7 @@ func TestATopicThatTakesLess(t *testing.T) {
 		pass(time.Millisecond)
 		says(1000) // once more, after it said something else
 		d.expects(t, topic, 2000, "", "")
-		pass(proof)
+		pass(proving)
 		d.know(topic, said{partitions: led(2), silent: true})
 		says(1000)
 		d.expects(t, topic, 1001, "1001 bytes are more than the 1000", "")
@@ -422,12 +422,12 @@ func TestTheRightToWrite(t *testing.T) {
 	d.expects(t, queue, 1, "", "waybill.requests.phone")
 	d.know(queue, said{partitions: led(2)}) // which tells nothing of records
 	d.expects(t, queue, 1, "", "waybill.requests.phone")
-	pass(proof + time.Millisecond)
+	pass(proving + time.Millisecond)
 	d.expects(t, queue, 1, "", "")
 	d.Refused(at(queue), "o-1", 1, false, err)
 	d.expects(t, queue, 1, "waybill.requests.phone", "")
 	d.Refused(at("waybill.journal"), "o-1", 1, false, err)
-	pass(proof + time.Millisecond)
+	pass(proving + time.Millisecond)
 	d.Refused(at("waybill.journal"), "o-1", 1, false, err)
 	d.expects(t, "waybill.journal", 1, "", "")
 }
@@ -441,7 +441,7 @@ func TestARecordThatIsRefused(t *testing.T) {
 		for range 3 {
 			d.Refused(at(queue), "o-1", 1, true, err)
 			d.expects(t, queue, 1, "", "")
-			pass(proof + time.Millisecond)
+			pass(proving + time.Millisecond)
 		}
 	}
 }
@@ -544,7 +544,7 @@ func TestDirectoryAsksKafka(t *testing.T) {
 	must(t, d.ask(t.Context(), []string{topics.Journal, "gone", topics.Requests("phone")}))
 	d.expects(t, topics.Journal, 1, "", "")
 	d.expects(t, topics.Requests("phone"), 1, "", "does not exist")
-	now = now.Add(proof + time.Millisecond)
+	now = now.Add(proving + time.Millisecond)
 	must(t, d.ask(t.Context(), []string{topics.Journal, "gone"}))
 	d.expects(t, topics.Journal, 1<<30, "max.message.bytes", "")
 	d.expects(t, "gone", 1, "topic gone does not exist", "")
@@ -556,7 +556,7 @@ func TestDirectoryIsBounded(t *testing.T) {
 	d.know(queue, said{partitions: led(2)})
 	for range 2 {
 		d.know("waybill.journal", said{partitions: led(2), config: config{limit: 1000}})
-		pass(proof)
+		pass(proving)
 	}
 	for i := range 2 * directorySize {
 		d.put(fmt.Sprint("t-", i), topicFacts{})

@@ -39,7 +39,7 @@ func TestALaneFindsWhatHangsOfItsOwn(t *testing.T) {
 			i.waits(t, "hung", `{}`)
 		} else { // of a slot that has written nothing since
 			e := events.Event{Type: events.OrderRejected, Order: "hung", Seq: 1, At: now()}
-			m := decide.Outbox(nil, &topics, &projections.Order{ID: "hung"}, &e)[0]
+			m := decide.Outbox(nil, &topics, nil, &projections.Order{ID: "hung"}, &e)[0]
 			f.Leave(cluster.TransactionalID(&topics, 0, lane.Slots-1), []*kgo.Record{m.Envelope.Record(m.Topic, m.Value)})
 		}
 		said.until(t, "the lane ended; taking the partition over again", "a transaction hangs on "+topics.Namespace)

@@ -86,7 +86,7 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 		submit(one, "poisoned", "order") // which changes nothing
 		waiting := func(o *projections.Order) bool { return o.Hold != nil && len(o.Waiting) == 2 }
 		until(one, "poisoned", waiting)
-		if err := one.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandCancel}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "waybill order release poisoned") {
+		if err := one.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandCancel}, nil); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "waybill order release poisoned") {
 			t.Errorf("the cancellation: %v", err)
 		}
 		answer("well", "charge")
@@ -95,7 +95,7 @@ func TestAHeldOrderIsReleasedByTheNextOwner(t *testing.T) {
 
 		two, stop := start("two")
 		until(two, "poisoned", waiting)
-		must(t, two.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandRelease, By: "ana"}))
+		must(t, two.Command(t.Context(), "poisoned", &events.Command{Command: events.CommandRelease, By: "ana"}, nil))
 		answer("poisoned", "ship")
 		until(two, "poisoned", processed)
 		stop()

@@ -20,6 +20,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -70,6 +71,9 @@ type Config struct {
 	// messages, as [path.Match] has them; none means all that are not Waybill's own by their
 	// names, of whichever namespace. They count for what is decided on from then on.
 	ReplyTopics []string
+	// Keys returns the keys of the namespace as they are now; nil if there are none. The
+	// program makes them of a file.
+	Keys func() *proof.Keys
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none, before the namespace's has it; 0 is a day.
 	StatusPatience time.Duration
@@ -102,6 +106,7 @@ const (
 // others is said by [Standby].
 type Instance struct {
 	cfg        Config
+	began      time.Time
 	topics     events.Topics
 	partitions int32
 	kafka      []kgo.Opt // of every client: cut ends them all
@@ -128,6 +133,7 @@ type Instance struct {
 	deliveries lane.Deliveries
 	signs      window.Signs
 	turns      lane.Turns
+	repeats    lane.Repeats
 }
 
 // ErrMissingTopics says that the namespace's topics are not there, or not as
@@ -171,7 +177,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, log: cfg.Logger, readers: newReaders(), silences: newSilences()}
+	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences()}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {
@@ -278,7 +284,7 @@ func (i *Instance) laneConfig() lane.Config {
 		bounds[i.topics.Requests(agent)] = most
 	}
 	return lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Keys: i.cfg.Keys,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
@@ -539,6 +545,9 @@ func (i *Instance) Topics() *events.Topics { return &i.topics }
 
 // Partitions returns the namespace's number of partitions.
 func (i *Instance) Partitions() int32 { return i.partitions }
+
+// ID is the instance's name.
+func (i *Instance) ID() string { return i.cfg.ID }
 
 // ErrElsewhere says that an order is in a partition that this instance neither
 // owns nor follows, so that it does not know how the order stands.

@@ -45,7 +45,7 @@ type membership struct {
 // owner is a lane, as it is kept.
 type owner interface {
 	TakeOver(ctx context.Context) error
-	SkipLost(ctx context.Context, by, why string) error
+	SkipLost(ctx context.Context, by lane.Author, why string) error
 	Serve(ctx context.Context) error
 	Close()
 	Position() events.Positions
@@ -78,8 +78,9 @@ type ownership struct {
 
 // skip is an operator's act: to go on behind inputs that were lost.
 type skip struct {
-	by, why string
-	done    chan error // with room for one
+	by   lane.Author
+	why  string
+	done chan error // with room for one
 }
 
 func newMembership(follower *lane.Follower, partitions int32, log *slog.Logger) *membership {
@@ -318,7 +319,7 @@ func (m *membership) skipLost(ctx context.Context, o *ownership, l owner) error 
 
 // skips has the next lane of a partition that is stopped go on behind inputs that
 // were lost, and returns the outcome.
-func (m *membership) skips(ctx context.Context, p int32, by, why string) error {
+func (m *membership) skips(ctx context.Context, p int32, by lane.Author, why string) error {
 	s := &skip{by, why, make(chan error, 1)}
 	m.mu.Lock()
 	o := m.owned[p]

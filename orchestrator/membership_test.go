@@ -108,8 +108,8 @@ type ends struct {
 
 func (e ends) TakeOver(context.Context) error { return e.takeover }
 
-func (e ends) SkipLost(_ context.Context, by, why string) error {
-	e.say("skip: %s, %s", by, why)
+func (e ends) SkipLost(_ context.Context, by lane.Author, why string) error {
+	e.say("skip: %s, %s", by.By, why)
 	return e.skipping
 }
 
@@ -320,7 +320,7 @@ func TestSkippingLostInputs(t *testing.T) {
 					if paused++; paused > 1 {
 						return true
 					}
-					go func() { asked <- k.skips(t.Context(), 3, "ann", "because") }()
+					go func() { asked <- k.skips(t.Context(), 3, lane.Author{By: "ann"}, "because") }()
 					if errors.Is(k.owned[3].failed, lane.ErrInputLost) {
 						<-ctx.Done() // until it is woken
 					}
@@ -412,8 +412,8 @@ type waits struct {
 	serves chan struct{}
 }
 
-func (w *waits) TakeOver(context.Context) error               { return <-w.takes }
-func (*waits) SkipLost(context.Context, string, string) error { return nil }
+func (w *waits) TakeOver(context.Context) error                    { return <-w.takes }
+func (*waits) SkipLost(context.Context, lane.Author, string) error { return nil }
 func (w *waits) Serve(ctx context.Context) error {
 	<-w.serves
 	<-ctx.Done()

@@ -147,12 +147,13 @@ var ErrRefused = errors.New("refused")
 var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is not known yet")
 
 // Command puts an operator's command on Kafka, and returns nil once the order's
-// owner did it. It gives the command an id if it has none. It fails with
+// owner did it. It gives the command an id if it has none. Where it is known who gave it, it is
+// signed, if the namespace has keys. It fails with
 // [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
 // there is no order of this id, with [ErrElsewhere] and [ErrUnknownYet] when this
 // instance cannot know, and with [ErrNoOutcome] when the outcome is not known in time. With
 // the context's error alone the command may be on Kafka, and is then acted on.
-func (i *Instance) Command(ctx context.Context, id string, c *events.Command) error {
+func (i *Instance) Command(ctx context.Context, id string, c *events.Command, actor *events.Actor) error {
 	o, _, err := i.Order(id)
 	if err != nil {
 		return err
@@ -171,6 +172,14 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command) er
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
+	// Before all owners look at signatures one would be of a command that nobody remembers.
+	if lowest, _, err := i.formats(); err == nil && lowest >= events.ProofFormat && actor != nil && i.cfg.Keys != nil {
+		signed := *actor
+		signed.At = envelope.Time
+		if header := i.cfg.Keys().Sign(i.topics.Namespace, id, value, &signed); header != nil {
+			envelope.Extra = []events.RawHeader{{Key: events.HeaderActor, Value: header}}
+		}
+	}
 	r := envelope.Record(i.topics.Commands, value)
 	if err := i.put(ctx, r); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
@@ -199,6 +208,8 @@ func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *eve
 		switch {
 		case o.Command == c.ID:
 			return refusedFor(o.Refusal)
+		case read && acted(o, c.ID): // it did when it came before
+			before = 0
 		case o.Command == last && read && o.Refused >= decide.MaxVoid:
 			return refusedFor(fmt.Sprintf("it cannot be done; the order has refused %d commands, and says of no other why", o.Refused))
 		case o.Command == last:
@@ -219,6 +230,11 @@ func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *eve
 		}
 	}
 	return ctx.Err()
+}
+
+func acted(o *projections.Order, id string) bool {
+	_, found := o.Acted(id)
+	return found
 }
 
 // became looks for what became of a command among the events of its order behind a
@@ -246,7 +262,7 @@ var ErrNotOwner = errors.New("another instance owns partition")
 // SkipLost has a partition of this instance go on behind inputs that were lost, and
 // records who had that done, and why. It fails with [ErrRefused] where none were, and
 // with [ErrNotOwner].
-func (i *Instance) SkipLost(ctx context.Context, p int32, by, why string) error {
+func (i *Instance) SkipLost(ctx context.Context, p int32, by lane.Author, why string) error {
 	if !slices.Contains(i.members.all(), p) {
 		heads, err := i.store.Heads(i.partitions)
 		if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/audit"
@@ -103,7 +104,8 @@ var befalls = []string{
 	"a producer id ran out", "a transaction stood for too long", "a zombie was fenced", "a record was refused that nobody foresaw",
 	"an input stood in a transaction", "a delivery was refused", "a clock was set right", "a deadline had passed by a clock that is not believed", "what was due waited for replies", "a command waited for its order", "what waited heard that Kafka has answered", "a lane waited for its turn to commit", "an alert of a clock", "an instance was killed", "an instance stopped in good order",
 	"a workflow was in a newer level of the language", "an order discarded all that it may", "an order refused all that it may",
-	"an event in format 1", "an event in format 2", "an event in format 3",
+	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
+	"a request had a token", "a reply was forged",
 	"a step waited until its agent had room", "an attempt did not count",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
@@ -113,7 +115,7 @@ var mayFail = []string{
 	"a broker does not know of a topic", "a broker is silent about others' partitions", "a clock jumps",
 	"a delivery is not answered", "a delivery is not taken", "a limit of long ago is told", "a limit is not told", "a partition of an input has no leader for long",
 	"a store has lost its end", "a store is lost", "a topic is gone", "a topic may not be written",
-	"an agent's partition has no leader", "an application aborts", "an instance does not read of new workflows",
+	"agents must repeat more", "an agent's partition has no leader", "an application aborts", "an instance does not read of new workflows",
 	"an instance is of an older release", "another key", "connections outlast it", "end is late", "end is lost",
 	"end is not answered", "fetch ends", "fetch fails", "finish is not answered", "forget", "init is late", "init is not answered",
 	"kafka restarts in good order", "misrouted", "no answer", "not in time", "on an added partition",
@@ -272,6 +274,8 @@ type simulation struct {
 	calm       bool
 	rough      int // one in so many ends of instances happens
 	agentRate  float64
+	keys       *proof.Keys // of the namespace; nil if it has none
+	settings   []proof.Setting
 	commands   int
 	answered   map[string]bool
 	vanishing  []string // topics that come and go
@@ -322,6 +326,8 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	}
 	s.rough = of(s, "rough", 1, 4, 16)
 	s.agentRate = of(s, "agents are believed to take so many a second", 0, 2, 0.5)
+	s.settings = of(s, "agents may answer without a token", nil, []proof.Setting{proof.Off, proof.Watch, proof.Require}, []proof.Setting{proof.Require})
+	s.demand()
 	s.vanishing = of(s, "vanishing", nil, nil, []string{"shop.status"}, []string{"shop.status", s.topics.Requests("a1")})
 	if limit := of(s, "limit", 0, 0, 0, 3*simRecordSize, simRecordSize+2_000, simRecordSize+400); limit > 0 { // for many batches, for most, for single records
 		s.limits["shop.status"], s.limits[s.topics.Requests("a1")] = limit, limit
@@ -383,6 +389,11 @@ var weights = []struct {
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
+	{1, func(s *simulation, _ *simInstance) {
+		if s.fault(4, "agents must repeat more") {
+			s.demand()
+		}
+	}},
 	{4, func(s *simulation, _ *simInstance) {
 		s.now = s.now.Add(time.Duration(s.draw("ms", 1, 6_000)) * time.Millisecond)
 		s.expire()
@@ -439,7 +450,7 @@ var weights = []struct {
 				s.gone[topic] = kerr.TopicAuthorizationFailed
 				for _, in := range s.instances {
 					if s.one(2, "it was heard before") {
-						in.directory.now = func() time.Time { return s.now.Add(-2 * proof) }
+						in.directory.now = func() time.Time { return s.now.Add(-2 * proving) }
 						in.directory.know(topic, said{err: s.gone[topic]})
 						in.directory.now = func() time.Time { return s.now }
 					}
@@ -744,6 +755,14 @@ func (s *simulation) pass() bool {
 	return true
 }
 
+// demand has replies need more than before, if there is more.
+func (s *simulation) demand() {
+	if len(s.settings) > 0 {
+		s.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("of the simulation")}}, s.settings[0], nil)
+		s.settings = s.settings[1:]
+	}
+}
+
 // check holds what stands on Kafka and in the store against all rules.
 func (s *simulation) check() {
 	for _, r := range s.acked {
@@ -759,7 +778,7 @@ func (s *simulation) check() {
 		Came: func(r *kgo.Record) int64 {
 			return int64(s.log(lane.TopicPartition{Topic: r.Topic, Partition: r.Partition}).records[r.Offset].came)
 		},
-		InTime: s.inTime,
+		InTime: s.inTime, Keys: s.keys,
 		Flow: func(name string, version int) *oracle.Flow {
 			return in.Definition(s.instances[0].flows.Find(name, version))
 		},
@@ -929,6 +948,10 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			s.count.happened("an attempt did not count")
 		case e.Type == events.StepRetried && e.Attempt == 1 && len(s.vanishing) == 0:
 			s.count.happened("a step waited until its agent had room")
+		case e.Proof != "":
+			s.count.happened("a request had a token")
+		case e.Reason == events.DiscardForged:
+			s.count.happened("a reply was forged")
 		case e.Kept != nil:
 			s.count.happened("a step kept its key")
 		case e.MayHaveRun != nil:

@@ -125,7 +125,10 @@ func (s *simulation) answer() {
 		return
 	}
 	m := asked[s.draw("request", 0, len(asked)-1)]
-	r := events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo}
+	r := events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Token: m.Token}
+	if m.Token != "" && s.one(4, "another token") {
+		r.Token = of(s, "token", "", "k."+m.Token, "k2"+m.Token, asked[0].Token)
+	}
 	if s.one(12, "another attempt") {
 		r.Attempt = s.draw("attempt", -1, 4)
 	}
@@ -143,7 +146,7 @@ func (s *simulation) serve() (found bool) {
 	for _, m := range s.asked(4) {
 		if key := fmt.Sprint(m.Order, m.Step, m.Attempt, m.Undo); !s.answered[key] && (s.calm || !s.one(4, "silent")) {
 			s.answered[key] = true
-			s.reply(events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo})
+			s.reply(events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Token: m.Token})
 			found = true
 		}
 	}
@@ -174,7 +177,7 @@ func (s *simulation) flood() {
 	}
 	m := asked[s.draw("request", 0, len(asked)-1)]
 	r := &kgo.Record{Topic: s.topics.Replies, Partition: s.of.Of([]byte(m.Order)), Key: []byte(m.Order), Timestamp: s.now}
-	r.Value = (&events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Status: events.ReplyCompleted, Output: []byte(`{"n":3}`)}).Append(nil)
+	r.Value = (&events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Token: of(s, "token", m.Token, ""), Status: events.ReplyCompleted, Output: []byte(`{"n":3}`)}).Append(nil)
 	if s.flip("commands") {
 		r.Topic, r.Value = s.topics.Commands, []byte(`{"command":"repeat"}`)
 	}

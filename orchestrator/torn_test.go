@@ -145,7 +145,7 @@ func TestGoingOnBehindLostInputs(t *testing.T) {
 				must(t, h.instance.Register(t.Context(), parseFlow(t, "workflow: order\nsteps: [{name: charge, agent: payment, timeout: 1h}]")))
 				h.submit("torn")
 				h.started("torn")
-				if err := h.instance.SkipLost(t.Context(), h.partition, "ann", "why not"); !errors.Is(err, ErrRefused) {
+				if err := h.instance.SkipLost(t.Context(), h.partition, lane.Author{By: "ann"}, "why not"); !errors.Is(err, ErrRefused) {
 					t.Errorf("nothing is lost yet: %v", err)
 				}
 				stop()
@@ -158,10 +158,10 @@ func TestGoingOnBehindLostInputs(t *testing.T) {
 					return nil
 				})
 				other := 1 - h.partition
-				if err := h.instance.SkipLost(t.Context(), other, "ann", "why not"); !errors.Is(err, ErrRefused) {
+				if err := h.instance.SkipLost(t.Context(), other, lane.Author{By: "ann"}, "why not"); !errors.Is(err, ErrRefused) {
 					t.Errorf("of the other partition nothing is lost: %v", err)
 				}
-				must(t, h.instance.SkipLost(t.Context(), h.partition, "ann", "the outage took too long"))
+				must(t, h.instance.SkipLost(t.Context(), h.partition, lane.Author{By: "ann"}, "the outage took too long"))
 				for _, again := range []bool{false, true} {
 					if again {
 						stop()

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -84,3 +86,38 @@ func (i *Instance) Agents() map[string]lane.Agent {
 	}
 	return sums
 }
+
+// Repeats is what replies did with the tokens of their requests since the instance began, by
+// agent: those that its lanes read.
+func (i *Instance) Repeats() map[string]lane.Repeat {
+	all := make(map[string]lane.Repeat)
+	i.repeats.Each(func(agent string, is lane.Repeat) { all[agent] = is })
+	return all
+}
+
+// Setting is what agents' replies need, of requests that are sent from now on: nothing as long
+// as a partition that is known here is of a format that has no tokens.
+func (i *Instance) Setting() func(agent string) proof.Setting {
+	lowest, _, err := i.formats()
+	if i.cfg.Keys == nil || err != nil || lowest < events.ProofFormat {
+		return (*proof.Keys)(nil).Setting
+	}
+	return i.cfg.Keys().Setting
+}
+
+// AgentNames are those that registered workflows name, sorted; of the visible ones, if that is
+// not nil.
+func (i *Instance) AgentNames(visible func(workflow string) bool) []string {
+	return i.catalogue.agents(visible)
+}
+
+// Keys are the ids of the namespace's keys, the first of which signs.
+func (i *Instance) Keys() []string {
+	if i.cfg.Keys == nil {
+		return []string{}
+	}
+	return i.cfg.Keys().IDs()
+}
+
+// Began is when the instance did.
+func (i *Instance) Began() time.Time { return i.began }

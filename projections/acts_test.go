@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -303,4 +304,37 @@ func TestExpires(t *testing.T) {
 	expect(t, "when the supervisor looks", o.Steps[0].Deadline(), at(62))
 	apply(t, o, done("o-1", "s0"))
 	expect(t, "afterwards", o.Steps[0].Expires, time.Time{})
+}
+
+// ADR 0026: of the commands whose author is known an order keeps the last 16, each once, with
+// what it asked for, and when the newest was signed that it keeps no more.
+func TestKnownCommands(t *testing.T) {
+	o := record(t, accepted("o-1", "flow"))
+	act := func(id string, seconds int) {
+		t.Helper()
+		apply(t, o, events.Event{Type: events.OrderPaused, Command: id, By: "ana", Actor: &events.Actor{Method: "key", At: at(seconds)}})
+	}
+	acted := func(o *Order, id string) string { command, _ := o.Acted(id); return command }
+	act("first", 40)
+	act("first", 50) // it has two events
+	for n := range 14 {
+		act(fmt.Sprint("c-", n), n)
+	}
+	apply(t, o, events.Event{Type: events.CommandRefused, Operation: "cancel", Reason: "no", Command: "refused", Actor: &events.Actor{Method: "key", At: at(14)}})
+	apply(t, o, events.Event{Type: events.OrderResumed, Command: "claimed", By: "ana"})
+	if len(o.Acts) != 16 || acted(o, "first") != events.CommandPause || acted(o, "refused") != events.CommandCancel || acted(o, "claimed") != "" || !o.ActedBefore.IsZero() {
+		t.Fatalf("%d: %+v, before %v", len(o.Acts), o.Acts, o.ActedBefore)
+	}
+	before := o.Clone()
+	act("c-15", 15)
+	if len(o.Acts) != 16 || acted(o, "first") != "" || acted(o, "c-0") == "" || !o.ActedBefore.Equal(at(40)) {
+		t.Errorf("%d: %+v, before %v", len(o.Acts), o.Acts, o.ActedBefore)
+	}
+	act("c-16", 16) // an older one goes
+	if acted(o, "c-0") != "" || !o.ActedBefore.Equal(at(40)) {
+		t.Errorf("%+v, before %v", o.Acts, o.ActedBefore)
+	}
+	if acted(before, "first") == "" || len(before.Acts) != 16 {
+		t.Errorf("the order before has changed: %+v", before.Acts)
+	}
 }

@@ -119,6 +119,9 @@ func (o *Order) Apply(e *events.Event) error {
 	if e.Command != "" {
 		o.Command, o.Refusal = e.Command, ""
 	}
+	if e.Actor != nil {
+		o.act(e)
+	}
 	k.does(o, step, e)
 	o.settle(e.LockedBy)
 	return nil

@@ -83,6 +83,10 @@ func (s *Step) undoing() *Work {
 
 func (w *Work) start(e *events.Event) {
 	w.State, w.Attempt, w.IdempotencyKey = Running, e.Attempt, e.IdempotencyKey
+	w.Proof, w.Agent = e.Proof, ""
+	if e.Proof != "" {
+		w.Agent = e.Agent
+	}
 	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
 	w.Unanswered = false
 	if e.Input != nil {

@@ -203,7 +203,59 @@ func appendRecord(dst []byte, o *Order) []byte {
 	for i := range o.Steps {
 		w.keys(&o.Steps[i])
 	}
+	w.proofs(o)
 	return w.b
+}
+
+// proofs writes which attempts had a token, and the commands whose author is known.
+func (w *writer) proofs(o *Order) {
+	of := func(k *Work) {
+		w.text(k.Proof)
+		if k.Proof != "" {
+			w.text(k.Agent)
+		}
+	}
+	for i := range o.Steps {
+		of(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			of(undo)
+		}
+	}
+	for i := range o.Waiting {
+		w.text(o.Waiting[i].Proof)
+	}
+	w.uint(uint64(len(o.Acts)))
+	for _, a := range o.Acts {
+		w.text(a.ID)
+		w.text(a.Command)
+		w.time(a.At)
+	}
+	w.time(o.ActedBefore)
+}
+
+// proofs reads what the writer's proofs wrote.
+func (r *reader) proofs(o *Order) {
+	of := func(k *Work) {
+		if k.Proof = r.text(); k.Proof != "" {
+			k.Agent = r.text()
+		}
+	}
+	for i := range o.Steps {
+		of(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			of(undo)
+		}
+	}
+	for i := range o.Waiting {
+		o.Waiting[i].Proof = r.text()
+	}
+	if n := r.count(); n > 0 {
+		o.Acts = make([]Act, n)
+	}
+	for i := range o.Acts {
+		o.Acts[i] = Act{r.text(), r.text(), r.time()}
+	}
+	o.ActedBefore = r.time()
 }
 
 // keys writes of a step the keys of before without their inputs, which are payloads,
@@ -304,15 +356,22 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
+	o := r.orderOfLayout9(id)
+	r.proofs(o)
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
+	}
+	return o, r.b, nil
+}
+
+// orderOfLayout9 reads what records of layouts 8 and 9 begin with.
+func (r *reader) orderOfLayout9(id string) *Order {
 	o := r.orderOfLayout7(id)
 	o.keyed = r.truth()
 	for i := range o.Steps {
 		r.keys(&o.Steps[i])
 	}
-	if r.err != nil {
-		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
-	}
-	return o, r.b, nil
+	return o
 }
 
 // orderOfLayout7 reads what records of layout 7 begin with.

@@ -17,7 +17,7 @@ func release(o *Order, _ *Step, e *events.Event) {
 }
 
 func keepInput(o *Order, _ *Step, e *events.Event) {
-	o.Waiting = append(o.Waiting[:len(o.Waiting):len(o.Waiting)], Held{e.Source, *e.Raw})
+	o.Waiting = append(o.Waiting[:len(o.Waiting):len(o.Waiting)], Held{e.Source, *e.Raw, e.Proof})
 }
 
 // passInput has an input wait no more.

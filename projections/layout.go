@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 9
+const layout = 10
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -89,6 +89,18 @@ var migrations = map[int]migration{
 	}},
 	// As 8 was of builds between two releases, [readMeta] takes none of those.
 	8: {kindHead, func(b *pebble.Batch, key, value []byte) error { return b.Set(key, value, nil) }},
+	// The order's record has which attempts had a token, and the commands whose author is
+	// known.
+	9: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		o := r.orderOfLayout9("")
+		if r.err != nil {
+			return r.err
+		}
+		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		w.proofs(o)
+		return b.Set(key, append(w.b, r.b...), nil)
+	}},
 }
 
 // A migration rewrites all keys of one kind.

@@ -50,6 +50,47 @@ func refuse(o *Order, _ *Step, e *events.Event) {
 	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)
 }
 
+// maxActs bounds [Order.Acts].
+const maxActs = 16
+
+// commands has for the event of an operator's act what the command asked for.
+var commands = map[events.Type]string{
+	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
+	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
+	events.OrderReleased: events.CommandRelease,
+}
+
+// act keeps a command whose author is known.
+func (o *Order) act(e *events.Event) {
+	if _, before := o.Acted(e.Command); before {
+		return
+	}
+	if n := len(o.Acts) - maxActs + 1; n > 0 {
+		for _, a := range o.Acts[:n] {
+			if a.At.After(o.ActedBefore) {
+				o.ActedBefore = a.At
+			}
+		}
+		o.Acts = o.Acts[n:]
+	}
+	does := commands[e.Type]
+	if e.Type == events.CommandRefused {
+		does = e.Operation
+	}
+	o.Acts = append(slices.Clip(o.Acts), Act{e.Command, does, e.Actor.At})
+}
+
+// Acted says whether a command whose author is known was decided on, as far as that is
+// kept, and what it asked for.
+func (o *Order) Acted(id string) (command string, found bool) {
+	for _, a := range o.Acts {
+		if a.ID == id {
+			return a.Command, true
+		}
+	}
+	return "", false
+}
+
 // leave takes the order out of Error.
 func (o *Order) leave(e *events.Event) {
 	o.State, o.Reason, o.Alert = Pending, "", nil

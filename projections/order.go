@@ -77,6 +77,11 @@ type Order struct {
 	// could not be done, empty if it was.
 	Command, Refusal string
 
+	// Acts are the last commands whose author is known: whoever has seen one could send it
+	// again. ActedBefore is of the newest of those that are not kept any more.
+	Acts        []Act
+	ActedBefore time.Time
+
 	// Digest is that of the submission that made the order, empty before format 2,
 	// and Conflicted says that another was recorded since.
 	Digest     string
@@ -109,11 +114,19 @@ type Hold struct {
 	Alert  *events.Alert
 }
 
+// Act is a command whose author is known: its id, what it asked for, and when it was signed.
+type Act struct {
+	ID, Command string
+	At          time.Time
+}
+
 // Held is an input that waits for the release of its order.
 type Held struct {
 	// Source is where it was: topic/partition/offset.
 	Source string
 	events.Raw
+	// Proof is [events.ProofRepeated] of a reply that repeats its token.
+	Proof string
 }
 
 // Attention is when the supervisor must look at a step of the order: its

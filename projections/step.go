@@ -59,8 +59,11 @@ type Work struct {
 	// Due is when the next attempt starts. Zero unless a retry is armed.
 	Due            time.Time
 	IdempotencyKey string
-	Input          jsontext.Value // nil: the order's
-	Error          *events.Error  // of the last attempt that failed
+	// Proof says that the last attempt's request had a token, and whether the reply must
+	// repeat it: see [events.ProofRequire]. Agent is whose it is, empty without one.
+	Proof, Agent string
+	Input        jsontext.Value // nil: the order's
+	Error        *events.Error  // of the last attempt that failed
 	// Unanswered says that the last attempt expired, whatever came after.
 	Unanswered bool
 	// Errors are those of all attempts of an undo, the last hundred of them: an

@@ -35,6 +35,7 @@ type dev struct {
 	fsync              bool
 	asked              agentFlags
 	callers            callerFlags
+	signing            namespaceKeyFlags
 
 	out io.Writer
 	log *slog.Logger
@@ -61,6 +62,7 @@ The broker is for development: one process, one copy of the data.`,
 	addNamespace(flags, &d.namespace)
 	d.asked.add(flags)
 	d.callers.add(flags)
+	d.signing.add(flags)
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.partitions < 1 {
@@ -94,6 +96,11 @@ func (d *dev) run(ctx context.Context) (err error) {
 	}
 
 	metrics := prometheus.NewRegistry()
+	keys, stop, err := d.signing.open(metrics, d.log)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	server, err := listenHTTP(ctx, d.web, metrics, d.log)
 	if err != nil {
 		return err
@@ -103,7 +110,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
-			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, Logger: d.log,
+			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, Keys: keys, Logger: d.log,
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()

@@ -154,8 +154,20 @@ func detail(e *events.Event, waited time.Duration) string {
 	if e.Raw != nil {
 		say("%s", short(string(e.Raw.Value)))
 	}
-	if e.By != "" {
-		say("by %s", e.By)
+	switch {
+	case e.By == "":
+	case e.Actor == nil:
+		say("by %s, as the sender claims", e.By)
+	default:
+		say("by %s, known by %s", e.By, knownBy(e.Actor))
+	}
+	switch e.Proof {
+	case events.ProofWatch:
+		say("with a token")
+	case events.ProofRequire:
+		say("with a token, which the reply must repeat")
+	case events.ProofRepeated:
+		say("it has the token of its request")
 	}
 	if e.Reason != "" {
 		say("%s", e.Reason)
@@ -195,5 +207,20 @@ func detail(e *events.Event, waited time.Duration) string {
 	if e.Action != "" {
 		say("to do: %s", e.Action)
 	}
+	if e.AnsweredBy != "" {
+		say("from %s, as it says, at %s", e.AnsweredBy, e.Source)
+	}
 	return strings.Join(parts, "; ")
+}
+
+// knownBy is how the author of a command is known.
+func knownBy(a *events.Actor) string {
+	how := a.Method
+	if a.Issuer != "" {
+		how += " of " + a.Issuer
+	}
+	if len(a.Roles) > 0 {
+		how += " as " + strings.Join(a.Roles, ", ")
+	}
+	return how
 }

@@ -15,7 +15,30 @@ import (
 )
 
 func newKey() *cobra.Command {
-	return group("key", "Make keys for the HTTP API", newKeyNew())
+	return group("key", "Make keys for the HTTP API, and for a namespace", newKeyNew(), newKeyNamespace())
+}
+
+func newKeyNamespace() *cobra.Command {
+	var id string
+	cmd := &cobra.Command{
+		Use: "namespace", Short: "Make a key of a namespace, as the file of its keys has it",
+		Long: `Makes a key by which the instances of a namespace know who acted, and that an agent's
+reply is one, and prints it as the file of ` + "`waybill serve --namespace-keys`" + ` has it. It is
+a secret: only instances may read the file.`,
+		Example: `  umask 077; { echo keys:; waybill key namespace --id 2030-01; } >namespace-keys.yaml`,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&id, "id", "", "name of the key, which none of the namespace had before; it stands in requests to agents")
+	onlyByFlag(cmd.Flags(), "id")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		entry, err := identity.NewNamespaceKey(id)
+		if err != nil {
+			return usageError{fmt.Errorf("--id: %w", err)}
+		}
+		fmt.Fprint(cmd.OutOrStdout(), entry)
+		return nil
+	}
+	return cmd
 }
 
 func newKeyNew() *cobra.Command {

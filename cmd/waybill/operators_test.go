@@ -47,7 +47,7 @@ func TestOperator(t *testing.T) {
 		waybill(t, "", "order", "resubmit", "o-1", "--step", "charge", "--input", `{"total":7}`, "--by", "ann@ops", "--note", "another card").want(t, 0, "charge", "")
 		eventually(t, "o-1", "Processed")
 		c = waybill(t, "", "order", "history", "o-1")
-		c.want(t, 0, `by ann@ops; another card; input {"total":7}`, "")
+		c.want(t, 0, `by ann@ops, as the sender claims; another card; input {"total":7}`, "")
 		waybill(t, "", "order", "get", "o-1").want(t, 0, `its own input {"total":7}`, "")
 		waybill(t, "", "order", "resubmit", "o-1").want(t, 1, "", "Processed")
 		waybill(t, "", "order", "cancel", "o-1").want(t, 1, "", "order o-1 was not cancelled: ")

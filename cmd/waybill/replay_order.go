@@ -97,7 +97,7 @@ func (r *replay) order(ctx context.Context, partitions int32, id string) (*repla
 			return nil, fmt.Errorf("journal partition %d offset %d: %w", p, record.Offset, err)
 		}
 		replayed := replayedEvent{Event: record.Value, Messages: []replayedMessage{}}
-		for _, m := range decide.Outbox(nil, &r.topics, order, &e)[1:] { // behind the event itself
+		for _, m := range decide.Outbox(nil, &r.topics, nil, order, &e)[1:] { // behind the event itself
 			replayed.Messages = append(replayed.Messages, replayedMessage{m.Topic, string(m.Envelope.Type), m.Value})
 		}
 		result.Events = append(result.Events, replayed)

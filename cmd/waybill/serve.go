@@ -31,6 +31,7 @@ func newServe() *cobra.Command {
 	var within int64
 	var asked agentFlags
 	var callers callerFlags
+	var signing namespaceKeyFlags
 	standby := oneOf{string(orchestrator.StandbyAll), []string{string(orchestrator.StandbyAll), string(orchestrator.StandbyOwned)}}
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -57,6 +58,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 	flags.Int64Var(&within, "close", 10_000, "how many records behind the end of a partition's journal this instance may be at most to get the partition from another that serves it")
 	asked.add(flags)
 	callers.add(flags)
+	signing.add(flags)
 	logging := addLog(flags, "info")
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -89,6 +91,11 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			}
 		}
 		metrics := prometheus.NewRegistry()
+		keys, stop, err := signing.open(metrics, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 		server, err := listenHTTP(cmd.Context(), web, metrics, log)
 		if err != nil {
 			return err
@@ -99,7 +106,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, Logger: log,
+				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, Keys: keys, Logger: log,
 			}, server.Server)
 		})
 		select {

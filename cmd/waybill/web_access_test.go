@@ -24,6 +24,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/internal/identity"
 )
@@ -401,6 +404,55 @@ func TestDevWithAccess(t *testing.T) {
 	}
 }
 
+// ADR 0026: the history says how who acted is known, and that he is claimed where somebody
+// else wrote the command, whatever he wrote.
+func TestWhoActedIsKnown(t *testing.T) {
+	clearEnvironment(t)
+	made := waybill(t, "", "key", "namespace", "--id", "2030-01")
+	made.want(t, 0, `  - id: "2030-01"`, "")
+	waybill(t, "", "key", "namespace").want(t, 2, "", "--id")
+	waybill(t, "", "key", "namespace", "--id", "a.b").want(t, 2, "", "--id")
+	waybill(t, "", "serve", "--brokers", "127.0.0.1:1", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--namespace-keys", write(t, "keys.yaml", "keys: 7\n")).want(t, 1, "", "the file of the namespace's keys")
+	file, key := accessFile(t, "admin")
+	server, brokers, _ := startDev(t, t.TempDir(), "--access", file, "--namespace-keys", write(t, "keys.yaml", "keys:\n"+made.out+"tokens: {others: require}\n"))
+	t.Setenv("WAYBILL_SERVER", server)
+	t.Setenv("WAYBILL_TOKEN", key)
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "order", "history", "o-1").want(t, 0, "from /waybill/agents/payment, as it says, at waybill.replies/", "")
+	waybill(t, "", "order", "skip-step", "o-1", "--step", "ship").want(t, 0, "", "")
+	waybill(t, "", "order", "history", "o-1").want(t, 0, "by ci, known by key as admin", "")
+	waybill(t, "", "agents").want(t, 0, "payment    require  1         0        0      0        -", "dev, which signs with key 2030-01, serves 4 of 4 partitions")
+
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers), kgo.DisableClientMetrics(), kgo.ConsumeTopics("waybill.commands"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	commands := client.PollRecords(t.Context(), 1).Records()
+	if len(commands) != 1 || events.Header(commands[0], events.HeaderActor) == "" {
+		t.Fatalf("the command is not signed: %+v", commands)
+	}
+	forge := func(value string, headers []kgo.RecordHeader) {
+		t.Helper()
+		r := &kgo.Record{Topic: "waybill.commands", Partition: commands[0].Partition, Key: []byte("o-1"), Value: []byte(value), Headers: headers}
+		if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forge(string(commands[0].Value), commands[0].Headers) // once more, as it is
+	forge(`{"command":"resubmit","by":"ci","id":"f-1","note":"forged"}`, commands[0].Headers)
+	for {
+		history := waybill(t, "", "order", "history", "o-1")
+		if strings.Contains(history.out, "forged") {
+			history.want(t, 0, "by ci, as the sender claims; forged", "")
+			if n := strings.Count(history.out, "known by"); n != 1 {
+				t.Errorf("%d commands are known:\n%s", n, history.out)
+			}
+			break
+		}
+	}
+}
+
 // Every role by the commands that ask a server: who may not is told which role it takes.
 func TestWhoMayWhatByCommands(t *testing.T) {
 	clearEnvironment(t)
@@ -420,7 +472,7 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 		commands []string
 		may      string // besides who has the role by name
 	}{
-		"viewer":    {[]string{"alerts", "order list", "order get o-1", "order history o-1", "workflow list", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator deployer admin"},
+		"viewer":    {[]string{"alerts", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator deployer admin"},
 		"submitter": {[]string{"submit order-fulfilment"}, "admin"},
 		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1"}, "admin"},
 		"deployer":  {[]string{"workflow register " + flow}, "admin"},

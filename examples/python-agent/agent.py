@@ -171,7 +171,7 @@ class Agent:
             raise KafkaException(outcome[0])
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        reply = {name: request[name] for name in ("order", "step", "attempt", "undo") if name in request}
+        reply = {name: request[name] for name in ("order", "step", "attempt", "undo", "token") if name in request}
         operation = self.operations.get(request["operation"])
         try:
             if operation is None:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
@@ -159,6 +160,16 @@ func (s *Server) reach(ctx context.Context, i *orchestrator.Instance, id string,
 		return "", huma.Error403Forbidden(forbidden(c, role) + ", for workflow " + o.Workflow)
 	}
 	return "", s.orderError(id, "", projections.ErrNotFound)
+}
+
+// actor is how a caller is known who acts on what is of a workflow, nil where nobody is asked
+// for a name.
+func actor(ctx context.Context, workflow string) *events.Actor {
+	c := callerOf(ctx)
+	if c.Method == "" {
+		return nil
+	}
+	return &events.Actor{Method: c.Method, Issuer: c.Issuer, Roles: c.Roles(workflow), At: time.Now()}
 }
 
 // author is whose an act is: the caller's, and nobody else's, where it has a name.

@@ -113,6 +113,18 @@ func send(t *testing.T, s http.Handler, method, path, token, body string) *httpt
 }
 
 // Every operation against every role, over HTTP. The table stands in docs/security.md.
+// ADR 0026: who is not asked for a name is not known.
+func TestWhoIsKnown(t *testing.T) {
+	if a := actor(t.Context(), "w"); a != nil {
+		t.Errorf("nobody looked, and it is %+v", a)
+	}
+	as(identity.Anybody, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if a := actor(r.Context(), "w"); a != nil {
+			t.Errorf("nobody is asked, and it is %+v", a)
+		}
+	})).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/", nil))
+}
+
 func TestWhoMayWhat(t *testing.T) {
 	has := map[string][]string{ // what a role has besides itself
 		"payload-reader": {"viewer"}, "operator": {"viewer"}, "deployer": {"viewer"},
@@ -414,6 +426,12 @@ func TestCallersThatAreLimited(t *testing.T) {
 	}
 	op := *s
 	op.token = keys["op"]
+
+	var agents Agents
+	if status, _, said := op.ask(request{path: "/api/v1/agents"}); status != http.StatusOK || json.Unmarshal([]byte(said), &agents) != nil || len(agents.Agents) == 0 ||
+		slices.ContainsFunc(agents.Agents, func(a Agent) bool { return a.Name != "leak" }) {
+		t.Errorf("agents: %d %s", status, said)
+	}
 
 	// What is asked about an order that is hidden, by all routes there are, is answered as
 	// about one that is not there.

@@ -600,7 +600,7 @@ func (s *stage) testOpenAPI() {
 	}
 	slices.Sort(routes)
 	want := []string{
-		"get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
+		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders",
 		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/resubmit",

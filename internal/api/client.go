@@ -102,6 +102,12 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/readyz", nil, nil, nil)
 }
 
+// Agents returns how the server's instance stands with agents.
+func (c *Client) Agents(ctx context.Context) (*Agents, error) {
+	var all Agents
+	return &all, c.call(ctx, http.MethodGet, "/api/v1/agents", nil, nil, &all)
+}
+
 // Order returns the state record of an order.
 func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
 	path, err := orderPath(id)

@@ -127,7 +127,7 @@ func command[B any, P interface {
 // CommandInput is what all commands take besides a body.
 type CommandInput struct {
 	ID   string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
-	Key  string `header:"Idempotency-Key" doc:"At most 256 bytes. Names the command, so that it acts once if it is sent twice; left out, it gets a name of its own. An order remembers the last one only"`
+	Key  string `header:"Idempotency-Key" doc:"At most 256 bytes. Names the command, so that it acts once if it is sent twice; left out, it gets a name of its own. An order remembers the last one, and the last 16 whose author is known: of these it tells apart what they ask for. One that was refused is refused again, whatever is so now: give it another name"`
 	from string
 }
 
@@ -189,7 +189,11 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 		}
 		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
 	}
-	err = i.Command(bounded, id, c)
+	workflow := ""
+	if o, _, err := i.Order(id); err == nil { // else the command fails for the same reason
+		workflow = o.Workflow
+	}
+	err = i.Command(bounded, id, c, actor(ctx, workflow))
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
 	if err != nil {
 		return nil, s.commandError(id, c, err)

@@ -54,7 +54,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 			v.Masked = true
 		}
 		answer = v
-	case Receipt, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Receipt, Agents, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}
@@ -108,9 +108,9 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Type: e.Type, Order: e.Order, Seq: e.Seq, At: e.At,
 		Workflow: e.Workflow, Version: e.Version, Steps: e.Steps, ReplyTo: e.ReplyTo, Priority: e.Priority, Deadline: e.Deadline, Traceparent: e.Traceparent,
 		Step: e.Step, Attempt: e.Attempt, Agent: e.Agent, Operation: e.Operation, IdempotencyKey: e.IdempotencyKey,
-		CompleteBy: e.CompleteBy, Expires: e.Expires, LockedBy: e.LockedBy, Due: e.Due, Round: e.Round, Outcome: e.Outcome,
+		CompleteBy: e.CompleteBy, Expires: e.Expires, LockedBy: e.LockedBy, Proof: e.Proof, Due: e.Due, Round: e.Round, Outcome: e.Outcome,
 		Uncounted: e.Uncounted, ToUndo: e.ToUndo, Count: e.Count,
-		Command: e.Command, By: e.By, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
+		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, Held: e.Held, Source: e.Source,
 	}
 	if e.Type == events.ReplyDiscarded { // its reasons are a few words of ours

@@ -31,6 +31,7 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 			return 0
 		}),
 		agentGauges(asked(s, (*orchestrator.Instance).Agents)),
+		repeatCounts(asked(s, (*orchestrator.Instance).Repeats)),
 		callerGauges(asked(s, (*orchestrator.Instance).Callers)),
 	)
 	if s.access != nil {
@@ -117,6 +118,25 @@ func (agents agentGauges) Collect(to chan<- prometheus.Metric) {
 			gauge(agentWindow, agent.Window)
 		}
 		gauge(agentSilent, secondsSince(agent.SilentSince))
+	}
+}
+
+// repeatCounts are of each agent's replies to requests that had a token.
+type repeatCounts func() map[string]lane.Repeat
+
+var agentReplies = prometheus.NewDesc("waybill_agent_replies_total",
+	"Replies to requests that had a token: repeated, missing (without it), wrong (with another), or unknown (this instance has no keys). Those that this instance read.",
+	[]string{"agent", "token"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (repeatCounts) Describe(to chan<- *prometheus.Desc) { to <- agentReplies }
+
+// Collect implements [prometheus.Collector].
+func (counts repeatCounts) Collect(to chan<- prometheus.Metric) {
+	for agent, is := range counts() {
+		for token, n := range map[string]uint64{"repeated": is.Repeated, "missing": is.Missing, "wrong": is.Wrong, "unknown": is.Unknown} {
+			to <- prometheus.MustNewConstMetric(agentReplies, prometheus.CounterValue, float64(n), agent, token)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -88,7 +89,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	}
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	switch err := i.SkipLost(bounded, in.Partition, by, act.Note); {
+	switch err := i.SkipLost(bounded, in.Partition, lane.Author{By: by, Actor: actor(ctx, "")}, act.Note); {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return nil, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, orchestrator.ErrNotOwner):

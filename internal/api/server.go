@@ -185,6 +185,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.commands(api)
 	s.workflows(api)
 	s.alerts(api)
+	s.agents(api)
 	s.partitions(api)
 	s.upgrades(api)
 	spec, err := json.Marshal(api.OpenAPI())

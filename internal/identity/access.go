@@ -3,15 +3,11 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -22,103 +18,20 @@ var ErrNobody = errors.New("the request names nobody")
 // does not answer. Others are not concerned.
 var ErrAway = errors.New("the issuer of tokens is away")
 
-// Access is a file that says who may what. It is looked at again every two seconds,
-// when somebody asks, and read once it is the same at two looks. One that became wrong changes nothing: what it said before counts
-// on, so that a slip of the pen neither opens the door nor locks everybody out.
-type Access struct {
-	path string
-	log  *slog.Logger
-
-	mu     sync.Mutex
-	said   *file
-	wrong  error // what is wrong with the file as it is now
-	stamp  stamp
-	seen   stamp // at the last look
-	looked time.Time
-}
-
-// stamp tells one content of a file from another.
-type stamp struct {
-	modified time.Time
-	size     int64
-}
-
-// lookEvery is how long a file that changed may go unnoticed.
-const lookEvery = 2 * time.Second
+// Access is a file that says who may what. It is looked at again when somebody asks: see
+// [reread].
+type Access struct{ reread[*file] }
 
 // Open reads an access file.
 func Open(path string, log *slog.Logger) (*Access, error) {
-	a := &Access{path: path, log: log, looked: time.Now()}
-	var err error
-	a.said, a.stamp, err = load(path)
-	if err != nil {
-		return nil, fmt.Errorf("the access file: %w", err)
-	}
-	return a, nil
-}
-
-// load reads the file. Its stamp is from before that: what is written meanwhile has
-// another, and is read again.
-func load(path string) (*file, stamp, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // a pipe would keep all waiting
-		return nil, stamp{}, fmt.Errorf("%s is no file", path)
-	}
-	opened, err := os.Open(path)
-	if err != nil {
-		return nil, stamp{}, err
-	}
-	defer opened.Close()
-	info, err := opened.Stat()
-	if err != nil {
-		return nil, stamp{}, err
-	}
-	s := stamp{info.ModTime(), info.Size()}
-	source, err := io.ReadAll(io.LimitReader(opened, maxFile+1))
-	if err != nil {
-		return nil, s, err
-	}
-	f, err := read(path, source)
-	return f, s, err
-}
-
-// now is what the file says, read again if it changed.
-func (a *Access) now() *file {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if time.Since(a.looked) < lookEvery {
-		return a.said
-	}
-	a.looked = time.Now()
-	if info, err := os.Stat(a.path); err == nil {
-		last := a.seen
-		// What is being written changes until the next look: the half of a file may say more
-		// than the whole.
-		if a.seen = (stamp{info.ModTime(), info.Size()}); a.seen == a.stamp || a.seen != last {
-			return a.said
+	a := new(Access)
+	return a, a.open("access file", path, log, func(name string, source []byte, before *file) (*file, error) {
+		f, err := read(name, source)
+		if before != nil && before.oidc != nil && err == nil && f.oidc != nil && before.oidc.keys.url == f.oidc.keys.url {
+			f.oidc.keys = before.oidc.keys
 		}
-	}
-	said, s, err := load(a.path)
-	if err != nil {
-		if a.wrong == nil || a.wrong.Error() != err.Error() {
-			a.log.Error("the access file is wrong; what it said before counts on", "file", a.path, "error", err)
-		}
-		a.stamp, a.wrong = s, err
-		return a.said
-	}
-	if before := a.said.oidc; before != nil && said.oidc != nil && before.keys.url == said.oidc.keys.url {
-		said.oidc.keys = before.keys
-	}
-	a.said, a.stamp, a.wrong = said, s, nil
-	a.log.Info("the access file was read again", "file", a.path)
-	return a.said
-}
-
-// Wrong is what is wrong with the file since it was read last, nil if nothing is.
-func (a *Access) Wrong() error {
-	a.now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.wrong
+		return f, err
+	})
 }
 
 // OnlyCertificates says that there is no other way to be named than a certificate.

@@ -86,59 +86,66 @@ const (
 // read reads a file. The error has all that is wrong with it, by line and column.
 func read(name string, source []byte) (*file, error) {
 	r := &reader{name: name}
+	var w written
+	if !r.yaml(source, &w) {
+		return nil, r.wrong()
+	}
+	f := r.file(&w)
+	return f, r.wrong()
+}
+
+// yaml reads what a file has written, and says what is wrong with it.
+func (r *reader) yaml(source []byte, w any) bool {
 	switch {
 	case len(source) > maxFile:
 		r.add(nil, "the file has %d bytes; at most %d are allowed", len(source), maxFile)
-		return nil, r.wrong()
+		return false
 	case !utf8.Valid(source):
 		r.add(nil, "the file is not UTF-8; save it as UTF-8")
-		return nil, r.wrong()
+		return false
 	}
-	w, err := parse(source)
-	if err != nil {
+	if err := parse(source, w); err != nil {
 		// The Error method of the library's errors prints the source around them.
 		at, message := (*token.Token)(nil), err.Error()
 		if known, ok := errors.AsType[yaml.Error](err); ok {
 			at, message = known.GetToken(), known.GetMessage()
 		}
 		r.add(at, "%s; docs/security.md has the members of the file and what they take", message)
-		return nil, r.wrong()
+		return false
 	}
-	f := r.file(w)
-	return f, r.wrong()
+	return true
 }
 
-func parse(source []byte) (w *written, err error) {
+func parse(source []byte, w any) (err error) {
 	// Malformed files have made the library panic before.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the structure cannot be read (%v)", r)
 		}
 	}()
-	w = new(written)
 	parsed, err := parser.ParseBytes(source, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var body ast.Node
 	for _, doc := range parsed.Docs {
 		switch {
 		case doc.Body == nil:
 		case body != nil: // the library would pass over it
-			return nil, &yaml.SyntaxError{Message: "a second document starts here; there is one file, with one document", Token: doc.Body.GetToken()}
+			return &yaml.SyntaxError{Message: "a second document starts here; there is one file, with one document", Token: doc.Body.GetToken()}
 		default:
 			body = doc.Body
 		}
 	}
 	if body == nil {
-		return w, nil
+		return nil
 	}
 	if err := yaml.NodeToValue(body, w, yaml.Strict()); err != nil {
-		return w, err
+		return err
 	}
 	var e empties
 	ast.Walk(&e, body)
-	return w, e.found
+	return e.found
 }
 
 // empties finds a member that is there and has no value: it may have been meant for none, and

@@ -69,7 +69,7 @@ func (i *issuer) caller(ctx context.Context, token string) (*Caller, error) {
 	if sure, told := claims["email_verified"]; told && sure != true && sure != "true" && i.subject == "email" { // some say it as a text
 		return nil, errors.New("its issuer has not verified the address in its claim email")
 	}
-	c := &Caller{Subject: subject, Method: "oidc"}
+	c := &Caller{Subject: subject, Method: "oidc", Issuer: i.keys.url}
 	switch groups := claims[i.group].(type) {
 	case string:
 		c.grants = i.groups[groups]

@@ -58,6 +58,8 @@ type Caller struct {
 	Subject string
 	// Method is how it was named: key, oidc or certificate.
 	Method string
+	// Issuer is who gave out its token; empty without one.
+	Issuer string
 
 	grants []Grant
 }
@@ -73,6 +75,16 @@ func (c *Caller) Somewhere(role Role) bool {
 // May says whether the caller has the role for a workflow.
 func (c *Caller) May(role Role, workflow string) bool {
 	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) && g.covers(workflow) })
+}
+
+// Roles are those that the caller has for a workflow, in the order of [Roles].
+func (c *Caller) Roles(workflow string) (all []string) {
+	for _, role := range Roles {
+		if slices.ContainsFunc(c.grants, func(g Grant) bool { return slices.Contains(g.Roles, role) && g.covers(workflow) }) {
+			all = append(all, string(role))
+		}
+	}
+	return all
 }
 
 // Everywhere says whether the caller has the role for all workflows.

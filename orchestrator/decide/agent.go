@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -29,6 +30,9 @@ const queueExpired = "queue-expired"
 // to do.
 func (agent) start(env *Env, t task) (e events.Event, waits Ask, fault *events.Error) {
 	e = events.Event{Type: t.started, Agent: t.def.Agent, Operation: t.def.Do}
+	if s := env.Keys.Setting(e.Agent); s != proof.Off && env.Format >= events.ProofFormat {
+		e.Proof = string(s)
+	}
 	with, size := t.def.With, EnvelopeSize
 	if t.undo {
 		e.Operation, with = t.def.Undo, t.def.UndoWith
@@ -214,9 +218,12 @@ func (agent) expire(env *Env, t task) events.Event {
 
 // request is the message that follows from the start of an attempt. The envelope is
 // that of its event.
-func request(topics *events.Topics, o *projections.Order, e *events.Event, envelope events.Envelope) Message {
+func request(topics *events.Topics, keys *proof.Keys, o *projections.Order, e *events.Event, envelope events.Envelope) Message {
 	m := requested(o, e)
 	m.ReplyTo = topics.Replies
+	if e.Proof != "" {
+		m.Token = keys.Token(&proof.Attempt{Namespace: topics.Namespace, Order: o.ID, Step: e.Step, Number: e.Attempt, Undo: m.Undo, Agent: e.Agent})
+	}
 	envelope.Type = events.StepRequested
 	envelope.ID += "/request"
 	envelope.Extra = make([]events.RawHeader, 0, 7)

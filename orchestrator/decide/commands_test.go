@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
@@ -56,10 +57,10 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 			left = append(left, e)
 		}
 	}
-	var read []events.Command
+	var read []command
 	for i, c := range s.commands[:s.passed(events.InputCommands)] {
 		if c.id == id && !s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Commands, i)] {
-			read = append(read, c.value)
+			read = append(read, c)
 		}
 	}
 	if before > len(read) {
@@ -81,10 +82,19 @@ func byOperator(e *events.Event) bool {
 	return false
 }
 
-func (s *stage) matches(commands []events.Command, left []events.Event) error {
+func (s *stage) matches(commands []command, left []events.Event) error {
 	last := ""
-	for _, c := range commands {
-		if c.ID != "" && c.ID == last {
+	var acted []events.Command // that were signed
+	for _, given := range commands {
+		c := given.value
+		decided := s.now
+		if len(left) > 0 {
+			decided = left[0].At
+		}
+		known := s.format >= events.ProofFormat && s.known(&given, decided)
+		again := slices.IndexFunc(acted[max(0, len(acted)-16):], func(a events.Command) bool { return a.ID == c.ID })
+		another := known && again >= 0 && acted[max(0, len(acted)-16):][again].Command != c.Command
+		if !another && (c.ID != "" && c.ID == last || known && again >= 0) {
 			continue
 		}
 		if len(left) == 0 {
@@ -107,14 +117,33 @@ func (s *stage) matches(commands []events.Command, left []events.Event) error {
 		if e.Type != events.CommandRefused && !s.carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
 			return fmt.Errorf("%+v left %+v", c, e)
 		}
+		if (e.Actor != nil) != known {
+			return fmt.Errorf("its author is known: %t; %+v left %+v", known, c, e)
+		}
 		if c.ID != "" {
 			last = c.ID
+		}
+		if known && again < 0 {
+			acted = append(acted, c)
+		} else if known && e.Type != events.CommandRefused {
+			return fmt.Errorf("%+v has the id of another, and left %+v", c, e)
 		}
 	}
 	if len(left) > 0 {
 		return fmt.Errorf("nobody asked for %+v", left[0])
 	}
 	return nil
+}
+
+// known says whether a command has a signature under the keys of now, of the day before it
+// is decided on.
+func (s *stage) known(c *command, decided time.Time) bool {
+	value, err := c.value.Encode()
+	if err != nil {
+		return false
+	}
+	a := s.keys.Actor(s.topics.Namespace, c.id, value, c.actor)
+	return a != nil && !a.At.After(decided.Add(time.Minute)) && !a.At.Before(decided.Add(-24*time.Hour))
 }
 
 // carries says whether an act is the one that the command asked for.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/compensation"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -45,6 +46,8 @@ type Env struct {
 	// messages, as [path.Match] has them. None means all that are not Waybill's own by their
 	// names, of whichever namespace.
 	ReplyTopics []string
+	// Keys are those of the namespace, nil if there are none.
+	Keys *proof.Keys
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
 	// Excuses says that an attempt of an order which expires uses up none of its retry
@@ -97,6 +100,8 @@ type Decision struct {
 	Dropped bool
 	// Discarded is why a reply changes nothing, empty if it does, or that is not known yet.
 	Discarded string
+	// Proof says of a reply to the attempt of now whether it repeats the token.
+	Proof Proof
 	// Panic is what deciding panicked with, and the stack; empty if it did not.
 	// See [On].
 	Panic string
@@ -136,14 +141,16 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 		}
 		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.Reply != nil { // a submission changes nothing
 			d := newDecider(env, order)
-			d.holdInput(in.Record)
-			return d.made()
+			says := d.holdInput(in)
+			made := d.made()
+			made.Proof = says
+			return made
 		}
 		return in.dispatch(env, order)
 	})
 	if env.Format >= 2 && order != nil && d.void(in, order) {
 		env.Reuse(d.Messages)
-		return Decision{Dropped: true, Aside: d.Aside, Discarded: d.Discarded, flow: d.flow}
+		return Decision{Dropped: true, Aside: d.Aside, Discarded: d.Discarded, Proof: d.Proof, flow: d.flow}
 	}
 	return d
 }
@@ -182,9 +189,9 @@ func (env *Env) count(n int) int {
 func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 	switch {
 	case in.Reply != nil:
-		return TakeReply(env, order, in.Reply, in.Record.Written)
+		return TakeReply(env, order, in)
 	case in.Command != nil:
-		return Operate(env, order, in.Command)
+		return Operate(env, order, in)
 	}
 	if order != nil && Conflicts(order, &in.Submission) {
 		return conflict(env, order, in)
@@ -208,7 +215,7 @@ func clip(e *events.Event) {
 		e.Operation = Cut(e.Operation, MaxName)
 	}
 	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
-	e.By, e.Command = Cut(e.By, MaxName), Cut(e.Command, MaxName)
+	e.By, e.Command, e.AnsweredBy = Cut(e.By, MaxName), Cut(e.Command, MaxName), Cut(e.AnsweredBy, MaxName)
 	e.Reason = Cut(e.Reason, MaxText)
 	if e.Error != nil {
 		fault := *e.Error
@@ -328,7 +335,7 @@ func (d *decider) record(event *events.Event) {
 		panic(fmt.Sprintf("decided what cannot be folded: %v", err))
 	}
 	wrote := len(d.out)
-	d.out = Outbox(d.out, d.env.Topics, d.order, e)
+	d.out = Outbox(d.out, d.env.Topics, d.env.Keys, d.order, e)
 	for i := range d.out[wrote:] {
 		d.bytes += len(d.out[wrote+i].Value)
 	}

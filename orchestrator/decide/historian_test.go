@@ -125,7 +125,8 @@ func (h *historian) obey(t *rapid.T, id string) {
 	done := func(s *projections.Step, w *projections.Work, undo bool) {
 		if w != nil && w.State == projections.Running {
 			h.replies = append(h.replies, reply{id: id, written: h.now, value: events.Reply{
-				Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Status: events.ReplyCompleted, Output: []byte(`{"n":3}`),
+				Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Token: h.tokens[work{id, s.Name, w.Attempt, undo}],
+				Status: events.ReplyCompleted, Output: []byte(`{"n":3}`),
 			}})
 		}
 	}
@@ -172,6 +173,10 @@ func (h *historian) babble(t *rapid.T) {
 }
 
 func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
+	r.Token = h.tokens[work{r.Order, r.Step, r.Attempt, r.Undo}]
+	if r.Token != "" && rapid.IntRange(0, 4).Draw(t, "another token") == 0 {
+		r.Token = rapid.SampledFrom([]string{"", "k.", "sha256:x"}).Draw(t, "token")
+	}
 	r.Status = events.ReplyCompleted
 	if rapid.IntRange(0, 2).Draw(t, "failed") == 0 {
 		r.Status = events.ReplyFailed
@@ -246,7 +251,13 @@ func (h *historian) command(t *rapid.T, id string, c events.Command) {
 	must(t, err)
 	c, err = events.Decode[events.Command](value)
 	must(t, err)
-	h.commands = append(h.commands, command{id: id, value: c})
+	given := command{id: id, value: c}
+	if h.keys != nil && c.ID != "" && rapid.Bool().Draw(t, "signed") {
+		value, err := c.Encode()
+		must(t, err)
+		given.actor = h.keys.Sign(h.topics.Namespace, id, value, &events.Actor{Method: "key", At: h.now})
+	}
+	h.commands = append(h.commands, given)
 }
 
 func (h *historian) wait(d time.Duration) { h.now = h.now.Add(d) }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -49,17 +50,18 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 	d := &decider{env: env, order: order.Clone(), load: env.load} // looking its workflow up may be what panics
 	held := order.Hold == nil && !order.State.Final()
 	if held {
-		d.holdOrder(reason, in != nil && in.Command == nil)
+		_, forged := d.proofOf(in)
+		d.holdOrder(reason, in != nil && in.Command == nil && !forged)
 	}
 	switch {
 	case in == nil && order.State.Final() && len(order.Waiting) > 0: // it ended while it was released
 		d.putAside(recordOf(&order.Waiting[0]), reason)
 	case in == nil:
 	case in.Command != nil: // whoever sent it hears of it, and can send it again
-		d.refuseCommand(in.Command, reason)
+		d.refuseCommand(in.Command, in.actor(env), reason)
 		d.aside = append(d.aside, Aside{in.Record, reason})
 	case held:
-		d.holdInput(in.Record)
+		d.holdInput(in)
 	default:
 		d.putAside(in.Record, reason)
 	}
@@ -77,8 +79,19 @@ func (d *decider) holdOrder(reason string, first bool) {
 }
 
 // holdInput has an input wait behind those that wait already. One for which there is
-// no room is put aside.
-func (d *decider) holdInput(r *Record) {
+// no room is put aside. A reply that must repeat its token, and does not, waits for
+// nothing: it would take the room of the agent's own.
+func (d *decider) holdInput(in *Input) Proof {
+	r := in.Record
+	says, forged := d.proofOf(in)
+	if forged {
+		d.discard(in, events.DiscardForged)
+		return says
+	}
+	e := events.Event{Type: events.InputHeld, Source: r.Source(), Raw: rawOf(r)}
+	if says == ProofRepeated {
+		e.Proof = events.ProofRepeated
+	}
 	size := r.Size()
 	for i := range d.order.Waiting {
 		size += recordOf(&d.order.Waiting[i]).Size()
@@ -90,11 +103,12 @@ func (d *decider) holdInput(r *Record) {
 	case size > waitingBytes:
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)
 	default:
-		why = d.try(&events.Event{Type: events.InputHeld, Source: r.Source(), Raw: rawOf(r)})
+		why = d.try(&e)
 	}
 	if why != "" {
 		d.putAside(r, "nothing is decided on the order now, and this cannot wait: "+why)
 	}
+	return says
 }
 
 // putAside puts an input aside that changes nothing.
@@ -128,6 +142,9 @@ func (d *decider) redo() Decision {
 	r := recordOf(first)
 	next := &decider{env: d.env, order: d.order.Clone(), load: d.load}
 	in := Read(r, d.env.Topics, Place{Of: func([]byte) int32 { return 0 }})
+	if in.waited = true; first.Proof == events.ProofRepeated {
+		in.proof = ProofRepeated
+	}
 	if in.Unreadable != "" { // to this release, not to the one that held it
 		next.putAside(r, in.Unreadable)
 		return next.made()
@@ -137,9 +154,10 @@ func (d *decider) redo() Decision {
 	return next.made()
 }
 
-// rawOf copies a record, whose bytes are part of all that was fetched with it.
+// rawOf copies a reply's record, whose bytes are part of all that was fetched with it. The
+// journal has no token that somebody could use.
 func rawOf(r *Record) *events.Raw {
-	raw := &events.Raw{Written: events.Time(r.Written), Key: some(r.Key), Value: bytes.Clone(r.Value)}
+	raw := &events.Raw{Written: events.Time(r.Written), Key: some(r.Key), Value: bytes.Clone(proof.Hidden(r.Value))}
 	for _, h := range r.Headers {
 		raw.Headers = append(raw.Headers, events.RawHeader{Key: strings.ToValidUTF8(h.Key, "\uFFFD"), Value: some(h.Value)})
 	}

@@ -3,6 +3,7 @@ package decide
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -19,6 +20,30 @@ type Input struct {
 	Command    *events.Command // nil for anything else
 	Submission events.Submission
 	Problem    error // why the submission must be rejected
+
+	// waited says that it comes from an order that was held, and proof what was said of its
+	// token when it came.
+	waited bool
+	proof  Proof
+}
+
+// A signature counts for a day: a command that was signed before that may be a repeat of one
+// of which nothing is known any more. Who signs may be ahead by a minute.
+const (
+	signedBefore = 24 * time.Hour
+	signedAhead  = time.Minute
+)
+
+// actor is how the command's author is known, nil if he is not.
+func (in *Input) actor(env *Env) *events.Actor {
+	if in.Record == nil || env.Format < events.ProofFormat {
+		return nil
+	}
+	a := env.Keys.Actor(env.Topics.Namespace, in.Order, in.Record.Value, in.Record.headerValue(events.HeaderActor))
+	if now := env.Now.Add(-env.Ahead); a == nil || a.At.After(now.Add(signedAhead)) || a.At.Before(now.Add(-signedBefore)) {
+		return nil
+	}
+	return a
 }
 
 // Place is where an input is read: in the partition Here, while Of finds that
@@ -97,7 +122,7 @@ func (in *Input) readReply(at Place) error {
 	}
 	if size := len(in.Record.Value); size > events.MaxValue {
 		reply = events.Reply{
-			Order: reply.Order, Step: reply.Step, Attempt: reply.Attempt, Undo: reply.Undo, Status: events.ReplyFailed,
+			Order: reply.Order, Step: reply.Step, Attempt: reply.Attempt, Undo: reply.Undo, Token: reply.Token, Status: events.ReplyFailed,
 			Error: &events.Error{Code: events.ReplyTooLarge, Message: fmt.Sprintf("the reply has %d bytes; at most %d are allowed", size, events.MaxValue), Permanent: true},
 		}
 	}

@@ -147,14 +147,15 @@ func (s *stage) replied(id string, history []events.Event, before int) error {
 	if before > len(offsets) {
 		return errNoMore
 	}
-	return answers(history, read, offsets[before:])
+	return s.answers(history, read, offsets[before:])
 }
 
 // answers holds a history against the replies that were read, of which those at
 // the offsets must have left something.
-func answers(history []events.Event, read map[int]*events.Reply, offsets []int) error {
+func (s *stage) answers(history []events.Event, read map[int]*events.Reply, offsets []int) error {
 	waits := make(map[int]bool) // or has waited
 	var again *events.Reply     // one that waited, and is decided with the next event
+	released := 0               // where it was
 	for i := range history {
 		e := &history[i]
 		offset := -1
@@ -167,15 +168,19 @@ func answers(history []events.Event, read map[int]*events.Reply, offsets []int) 
 		case waited != nil && !left(e):
 			return fmt.Errorf("the reply %+v was released, and event %d is %s", waited, e.Seq, e.Type)
 		case e.Type == events.InputReleased:
-			again = read[offset]
+			again, released = read[offset], offset
 			continue
 		case left(e):
 			again = nil
+			at := released
 			if waited == nil {
 				if len(offsets) == 0 {
 					return fmt.Errorf("event %d, %s, is of no reply", e.Seq, e.Type)
 				}
-				waited, offsets = read[offsets[0]], offsets[1:]
+				at, waited, offsets = offsets[0], read[offsets[0]], offsets[1:]
+			}
+			if want := fmt.Sprintf("%s/0/%d", s.topics.Replies, at); s.format >= events.ProofFormat && e.Source != want {
+				return fmt.Errorf("event %d says that it is of %s, and is of %s", e.Seq, e.Source, want)
 			}
 			if !tells(e, waited) {
 				return fmt.Errorf("event %d is of the reply %+v, and says %+v", e.Seq, waited, e)

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +37,11 @@ type Record struct {
 }
 
 // Source names the record: topic/partition/offset.
-func (r *Record) Source() string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
+func (r *Record) Source() string {
+	b := append(make([]byte, 0, len(r.Topic)+24), r.Topic...)
+	b = strconv.AppendInt(append(b, '/'), int64(r.Partition), 10)
+	return string(strconv.AppendInt(append(b, '/'), r.Offset, 10))
+}
 
 // Size is what the record takes in bytes, roughly and not less.
 func (r *Record) Size() int {
@@ -50,13 +53,16 @@ func (r *Record) Size() int {
 }
 
 // header is the value of the last header named key, "" if it has none.
-func (r *Record) header(key string) string {
+func (r *Record) header(key string) string { return string(r.headerValue(key)) }
+
+// headerValue is header without a copy.
+func (r *Record) headerValue(key string) []byte {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == key {
-			return string(h.Value)
+			return h.Value
 		}
 	}
-	return ""
+	return nil
 }
 
 // recordOf is the record that waits, as it came.

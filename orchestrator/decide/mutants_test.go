@@ -202,16 +202,17 @@ var pardoned = []pardon{
 	{kind: "other reason of step.retried", why: "words for people"},
 	{kind: "other reason of undo.retried", why: "words for people"},
 	{kind: "an hour later ", why: "the last event, about which no message tells"},
-	{kind: "lost step.retried", why: "what it is armed for never comes, or its agent is away, which is on trust", most: 40},
+	{kind: "lost step.retried", why: "what it is armed for never comes, or its agent is away, which is on trust", most: 60},
 	{kind: "another step.retried before", why: "that an agent is away is on trust", most: 20},
 	{kind: "the step s0 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "a retry after", why: "what it is armed for never comes", most: 2},
 	{kind: "count changed of step.expired", why: "that an agent gives no sign is on trust", most: 30},
 	{kind: "count changed of undo.expired", why: "that an agent gives no sign is on trust", most: 10},
-	{kind: "lost undo.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "lost undo.retried", why: "that an agent is away is on trust", most: 10},
 	{kind: "another undo.retried before", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s0 in undo.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s1 in step.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "the step s2 in step.retried", why: "that an agent is away is on trust", most: 4},
 }
 
 // TestTheOracleNotices: of all that can be done to an event of a history, the
@@ -386,14 +387,14 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	r, doubts := doubted()
 	needed.look(&r, "one key more", doubts, nil)
 	seed := 0
-	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 400; seed++ {
+	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 1600; seed++ { // the rarest first
 		for _, r := range histories {
 			if len(r.history) <= 40 { // what a long one shows, shorter ones do
 				needed.lookAll(&r)
 			}
 		}
 		maps.DeleteFunc(rules, func(place, _ string) bool { return needed.at(place) })
-		histories = drawn.Example(seed)
+		histories = drawn.Example(append([]int{954, 452, 229, 116}, seed)[min(seed, 4)])
 	}
 	for place, rule := range rules {
 		t.Errorf("nobody misses the rule at %s: %s", place, rule)

@@ -14,30 +14,40 @@ import (
 // Operate decides on an operator's command (P3). One that cannot be done is
 // recorded with the reason, and changes nothing else; one that was sent twice
 // acts once. The order must exist.
-func Operate(env *Env, order *projections.Order, c *events.Command) Decision {
-	if c.ID != "" && Cut(c.ID, MaxName) == order.Command {
+func Operate(env *Env, order *projections.Order, in *Input) Decision {
+	c, actor := in.Command, in.actor(env)
+	before, acted := order.Acted(c.ID)
+	acted = acted && actor != nil
+	another := acted && before != Cut(c.Command, MaxName)
+	if !another && (acted || c.ID != "" && Cut(c.ID, MaxName) == order.Command) {
 		return Decision{}
 	}
 	d := newDecider(env, order)
 	switch {
+	case another:
+		d.refuseCommand(c, actor, fmt.Sprintf("%q is the id of another command, %s; send this one under an id of its own", c.ID, before))
+		return d.made()
 	case env.newer(order):
-		d.refuseCommand(c, env.notRun(order))
+		d.refuseCommand(c, actor, env.notRun(order))
 		return d.made()
 	case order.Resumes():
-		d.refuseCommand(c, "what waited for its release is still being decided on; send the command again")
+		d.refuseCommand(c, actor, "what waited for its release is still being decided on; send the command again")
+		return d.made()
+	case actor != nil && !actor.At.After(order.ActedBefore): // whether it acted is not known any more
+		d.refuseCommand(c, actor, "it is older than the commands that came since, and may be a repeat of one; send a new one")
 		return d.made()
 	}
 	// What every act carries: who, why, and by which command.
-	act := events.Event{By: c.By, Reason: c.Note, Command: c.ID}
+	act := events.Event{By: c.By, Actor: actor, Reason: c.Note, Command: c.ID}
 	if why := d.operate(c, act); why != "" {
-		d.refuseCommand(c, why)
+		d.refuseCommand(c, actor, why)
 	}
 	return d.made()
 }
 
 // refuseCommand records why a command is not done.
-func (d *decider) refuseCommand(c *events.Command, why string) {
-	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Command: c.ID, Reason: why, Count: d.env.count(d.order.Refused)})
+func (d *decider) refuseCommand(c *events.Command, actor *events.Actor, why string) {
+	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Actor: actor, Command: c.ID, Reason: why, Count: d.env.count(d.order.Refused)})
 }
 
 // operate does what the command asks for, or says why that is not possible.

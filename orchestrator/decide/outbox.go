@@ -5,13 +5,15 @@ import (
 	"strconv"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 )
 
 // Outbox appends to dst a journal event, and the messages that follow from it: a
 // request to an agent, a status message, an alert. They follow from the event
-// and the order alone, so a replay can say what was sent.
-func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *events.Event) []Message {
+// and the order alone, so a replay can say what was sent, but for the tokens of requests,
+// which follow from the namespace's keys; they may be nil.
+func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projections.Order, e *events.Event) []Message {
 	envelope := events.Envelope{
 		Source: "/waybill/" + topics.Namespace,
 		Type:   e.Type,
@@ -28,7 +30,7 @@ func Outbox(dst []Message, topics *events.Topics, o *projections.Order, e *event
 	}
 	switch e.Type {
 	case events.StepStarted, events.UndoStarted:
-		dst = append(dst, request(topics, o, e, envelope))
+		dst = append(dst, request(topics, keys, o, e, envelope))
 
 	case events.AlertRaised:
 		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
@@ -34,10 +35,12 @@ import (
 //	        size=N says that the record had so many bytes, more than are allowed
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
-//	        written=12:00:05 gives the record another time than now
+//	        written=12:00:05 gives the record another time than now, from=SOURCE says who answers,
+//	        token repeats that of the request, token=TEXT is another
 //	cancel, resubmit, skip-step, pause, resume, release
 //	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [new-key] [discard] [by=NAME] [note=(…)] [id=ID]
-//	        are an operator's commands
+//	        are an operator's commands; signed=12:00:05 says that an instance knew who gave it, then,
+//	        by a key with the role operator; signed-by=ID that this key of the namespace says so
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
 //	format N                   raises the partition to a format, or begins anew in an older one
@@ -51,6 +54,8 @@ import (
 //	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
 //	silent topic=T             has its agent give no sign while others wait for it
 //	permit topic=T             ends all three
+//	keys ID ... [others=off|watch|require] [AGENT=off|watch|require]
+//	        are those of the namespace, and what replies need; - for none
 //	reply-topics PATTERN ...        says which topics submissions may name
 //	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
@@ -114,7 +119,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		}
 		fmt.Fprintf(out, "the partition is of format %d\n", format)
 	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
-		p.commands = append(p.commands, slices.Repeat([]command{p.command(d)}, times(t, d))...)
+		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
 		p.cursed[d.CmdArgs[0].Key] = true
@@ -147,6 +152,24 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.MaybeScanArgs(t, "limit", &limit)
 		p.refused[topic] = refusal{reason, limit}
 		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
+	case "keys":
+		var keys []proof.Key
+		others, settings := proof.Watch, make(map[string]proof.Setting)
+		for _, arg := range d.CmdArgs {
+			switch {
+			case len(arg.Vals) == 0 && arg.Key != "-":
+				keys = append(keys, proof.Key{ID: arg.Key, Secret: []byte("of " + arg.Key)})
+			case arg.Key == "others":
+				others = proof.Setting(arg.Vals[0])
+			case arg.Key != "-":
+				settings[arg.Key] = proof.Setting(arg.Vals[0])
+			}
+		}
+		p.keys = nil
+		if keys != nil {
+			p.keys = proof.New(keys, others, settings)
+		}
+		fmt.Fprintf(out, "the namespace has %d keys\n", len(keys))
 	case "reply-topics":
 		p.replyTopics = nil
 		for _, arg := range d.CmdArgs {
@@ -257,6 +280,16 @@ func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
 	d.ScanArgs(t, "step", &r.value.Step)
 	d.ScanArgs(t, "attempt", &r.value.Attempt)
 	r.value.Undo = d.HasArg("undo")
+	d.MaybeScanArgs(t, "from", &r.source)
+	for _, arg := range d.CmdArgs {
+		switch {
+		case arg.Key != "token":
+		case len(arg.Vals) > 0:
+			r.value.Token = arg.Vals[0]
+		default:
+			r.value.Token = p.tokens[work{r.id, r.value.Step, r.value.Attempt, r.value.Undo}]
+		}
+	}
 	if d.HasArg("completed") {
 		r.value.Status = events.ReplyCompleted
 		var output string
@@ -284,9 +317,10 @@ func today(t *testing.T, text string) time.Time {
 	return inspect.Curtain.Truncate(24 * time.Hour).Add(at.Sub(at.Truncate(24 * time.Hour)))
 }
 
-func (p *play) command(d *datadriven.TestData) command {
+func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 	c := command{id: d.CmdArgs[0].Key}
 	c.value.Command = d.Cmd
+	signed, by := time.Time{}, p.keys
 	for _, arg := range d.CmdArgs[1:] {
 		value := strings.Join(arg.Vals, " ")
 		switch arg.Key {
@@ -310,7 +344,16 @@ func (p *play) command(d *datadriven.TestData) command {
 			c.value.Note = value
 		case "id":
 			c.value.ID = value
+		case "signed":
+			signed = today(t, value)
+		case "signed-by":
+			by = proof.New([]proof.Key{{ID: value, Secret: []byte("of " + value)}}, proof.Off, nil)
 		}
+	}
+	if !signed.IsZero() {
+		text, err := c.value.Encode()
+		must(t, err)
+		c.actor = by.Sign(p.topics.Namespace, c.id, text, &events.Actor{Method: "key", Roles: []string{"operator"}, At: signed})
 	}
 	return c
 }
@@ -381,6 +424,9 @@ func message(r *kgo.Record) string {
 		s := fmt.Sprintf("%s #%d complete-by=%s key=%s", m.Operation, m.Attempt, inspect.Clock(m.CompleteBy), m.IdempotencyKey)
 		if m.Priority != "" {
 			s += " priority=" + string(m.Priority)
+		}
+		if m.Token != "" {
+			s += " token"
 		}
 		if m.Undo {
 			s += " undo outcome=" + m.Outcome

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/test/draw"
 	"github.com/waybill-dev/waybill/test/inspect"
 )
@@ -31,6 +32,9 @@ func (h *historian) perform(t *rapid.T) {
 	h.skew = time.Duration(rapid.SampledFrom([]int{0, 0, 500, 3_000}).Draw(t, "skew")) * time.Millisecond
 	for i := range rapid.IntRange(1, 2).Draw(t, "workflows") {
 		h.flows.Add(draw.Flow(t, i+1))
+	}
+	if setting := rapid.SampledFrom([]proof.Setting{"", proof.Watch, proof.Require}).Draw(t, "tokens"); setting != "" {
+		h.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, setting, nil)
 	}
 	h.takeOver(t, "i-1")
 	h.submitTo(t, "a", "flow", 1)

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -359,28 +361,104 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 	return false
 }
 
-// TakeReply decides on an agent's reply that was written at the given time. One that
-// does not count is recorded, and changes nothing. The order must exist.
-func TakeReply(env *Env, order *projections.Order, r *events.Reply, written time.Time) Decision {
-	d := newDecider(env, order)
-	side := doing
+// Proof says whether a reply repeats the token of its request.
+type Proof string
+
+// What is said of that. It is empty of a request without a token, and of a reply to
+// another attempt than the one of now.
+const (
+	ProofRepeated Proof = "repeated"
+	ProofMissing  Proof = "missing" // it has no token
+	ProofWrong    Proof = "wrong"   // it has another
+	ProofUnknown  Proof = "unknown" // it has one under a key that this instance does not have
+)
+
+// proofOf says whether a reply repeats the token of the attempt that it answers, and
+// whether it is forged: it must, and does not. It needs no workflow.
+func (d *decider) proofOf(in *Input) (says Proof, forged bool) {
+	if in == nil || in.Reply == nil {
+		return "", false
+	}
+	r, keys := in.Reply, d.env.Keys
+	step := d.order.Step(r.Step)
+	if step == nil {
+		return "", false
+	}
+	work := &step.Work
 	if r.Undo {
+		work = step.Undo
+	}
+	if work == nil || work.Proof == "" || r.Attempt != work.Attempt {
+		return "", false
+	}
+	switch {
+	case in.waited:
+		says = cmp.Or(in.proof, ProofMissing)
+	case r.Token == "":
+		says = ProofMissing
+	case !keys.Knows(r.Token):
+		says = ProofUnknown
+	case keys.Repeats(&proof.Attempt{Namespace: d.env.Topics.Namespace, Order: d.order.ID, Step: r.Step, Number: r.Attempt, Undo: r.Undo, Agent: work.Agent}, r.Token):
+		says = ProofRepeated
+	default:
+		says = ProofWrong
+	}
+	// Who takes back that agents must repeat it means what they were asked for before, too.
+	must := work.Proof == events.ProofRequire && (keys == nil || keys.Setting(work.Agent) == proof.Require)
+	return says, must && says != ProofRepeated
+}
+
+// TakeReply decides on an agent's reply. One that does not count is recorded, and changes
+// nothing. The order must exist.
+func TakeReply(env *Env, order *projections.Order, in *Input) Decision {
+	d := newDecider(env, order)
+	says, forged := d.proofOf(in)
+	discarded := events.DiscardForged
+	if !forged {
+		discarded = d.takeReply(in)
+	}
+	if discarded != "" {
+		d.discard(in, discarded)
+	}
+	made := d.made()
+	made.Discarded, made.Proof = discarded, says
+	return made
+}
+
+// takeReply records what a reply makes of the attempt that it answers, and decides what
+// follows, or says why it changes nothing.
+func (d *decider) takeReply(in *Input) (discarded string) {
+	side := doing
+	if in.Reply.Undo {
 		side = undoing
 	}
-	discarded := events.DiscardUnknownStep
-	if i := place(order, r.Step); i >= 0 {
-		t := d.task(i, side)
-		e, why := t.kind.take(env, t, r, written)
-		if why == "" {
-			d.end(t, e)
-			return d.made()
-		}
-		discarded = why
+	i := place(d.order, in.Reply.Step)
+	if i < 0 {
+		return events.DiscardUnknownStep
 	}
-	d.record(&events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: discarded, Count: env.count(order.Discarded)})
-	made := d.made()
-	made.Discarded = discarded
-	return made
+	t := d.task(i, side)
+	e, discarded := t.kind.take(d.env, t, in.Reply, in.Record.Written)
+	if discarded == "" {
+		d.from(in, &e)
+		d.end(t, e)
+	}
+	return discarded
+}
+
+// discard records a reply that changes nothing.
+func (d *decider) discard(in *Input, why string) {
+	r := in.Reply
+	e := events.Event{Type: events.ReplyDiscarded, Step: r.Step, Attempt: r.Attempt, ToUndo: r.Undo, Reason: why, Count: d.env.count(d.order.Discarded)}
+	d.from(in, &e)
+	d.record(&e)
+}
+
+// from says in an event whose reply it follows from, as far as that says so, and where it
+// was read.
+func (d *decider) from(in *Input, e *events.Event) {
+	if d.env.Format >= events.ProofFormat {
+		e.AnsweredBy, e.Source = in.Record.header(events.HeaderSource), in.Record.Source()
+	}
 }
 
 // end records how the task's attempt ended, and decides what follows. An output

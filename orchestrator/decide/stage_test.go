@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
@@ -57,9 +58,18 @@ type stage struct {
 	records     []*kgo.Record
 	owed        []owed
 	room        []Message // of decisions
-	waits       bool      // something is due, and its agent away
+	keys        *proof.Keys
+	tokens      map[work]string // that were sent
+	waits       bool            // something is due, and its agent away
 	changes     map[string]*staged
 	order       []string // of changes
+}
+
+// work is an attempt of a step, or of its undo.
+type work struct {
+	order, step string
+	attempt     int
+	undo        bool
 }
 
 type submission struct {
@@ -73,11 +83,13 @@ type reply struct {
 	id      string
 	value   events.Reply
 	written time.Time
+	source  string // as ce_source has it
 }
 
 type command struct {
 	id    string
 	value events.Command
+	actor []byte // as [events.HeaderActor] has it
 }
 
 type staged struct {
@@ -101,7 +113,7 @@ func newStage(t fataler) *stage {
 	s := &stage{
 		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal), silent: make(map[string]bool),
-		cursed: make(map[string]bool), dropped: make(map[string]bool),
+		cursed: make(map[string]bool), dropped: make(map[string]bool), tokens: make(map[work]string),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -129,7 +141,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, room: s.room,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, Keys: s.keys, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")
@@ -220,6 +232,10 @@ func (s *stage) take(d Decision) {
 			s.owed = append(s.owed, owed{m.Owed(), c.journal[len(c.journal)-1]})
 		}
 		s.records = append(s.records, r)
+		if m := &d.Messages[i]; s.keys != nil && m.Envelope.Type == events.StepRequested {
+			asked, _ := events.Decode[events.Request](m.Value)
+			s.tokens[work{asked.Order, asked.Step, asked.Attempt, asked.Undo}] = asked.Token
+		}
 	}
 	for _, aside := range d.Aside {
 		s.records = append(s.records, s.letter(aside))
@@ -267,6 +283,9 @@ func (s *stage) read(t fataler) {
 		}
 		read := s.input(s.topics.Replies, at, in.id, in.value.Append(nil), in.written)
 		read.Reply = &in.value
+		if in.source != "" {
+			read.Record.Headers = []events.RawHeader{{Key: events.HeaderSource, Value: []byte(in.source)}}
+		}
 		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 	for at := s.position.At(events.InputCommands); int(at) < len(s.commands); at++ {
@@ -282,6 +301,9 @@ func (s *stage) read(t fataler) {
 		must(t, err)
 		read := s.input(s.topics.Commands, at, in.id, value, s.now)
 		read.Command = &in.value
+		if in.actor != nil {
+			read.Record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: in.actor}}
+		}
 		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 }

@@ -72,10 +72,10 @@ func TestAWideOrderIsBegunInParts(t *testing.T) {
 				if n == 0 {
 					continue
 				}
-				s.take(TakeReply(s.env("o"), s.of(t, "o"), &events.Reply{Order: "o", Step: fmt.Sprint("s", n), Attempt: 1, Status: events.ReplyCompleted}, s.now))
+				s.take(TakeReply(s.env("o"), s.of(t, "o"), read(&events.Reply{Order: "o", Step: fmt.Sprint("s", n), Attempt: 1, Status: events.ReplyCompleted}, s.now)))
 				s.commit(t)
 			}
-			part(events.OrderCancelled, Operate(s.env("o"), s.of(t, "o"), &events.Command{Command: events.CommandCancel}))
+			part(events.OrderCancelled, Operate(s.env("o"), s.of(t, "o"), &Input{Command: &events.Command{Command: events.CommandCancel}}))
 			all(2*steps - 1)
 			if o := s.of(t, "o"); o.State != projections.Compensating {
 				t.Errorf("it is %s", o.State)
@@ -121,7 +121,7 @@ func TestAWideOrderReadsItsInputOnce(t *testing.T) {
 				most = 1 // nothing can begin
 			}
 			decides("a reply", most, func() Decision {
-				return TakeReply(env, o, &events.Reply{Order: "o", Step: "s0", Attempt: 1, Status: events.ReplyCompleted}, s.now)
+				return TakeReply(env, o, read(&events.Reply{Order: "o", Step: "s0", Attempt: 1, Status: events.ReplyCompleted}, s.now))
 			})
 			s.close()
 		}
@@ -238,14 +238,14 @@ func newReleased(t *testing.T, format, steps, after int) *released {
 // reply has a step answered.
 func (r *released) reply(t *testing.T, step, output string) {
 	value := events.Reply{Order: "o", Step: step, Attempt: 1, Status: events.ReplyCompleted, Output: jsontext.Value(output)}
-	r.replies = append(r.replies, reply{"o", value, r.now})
+	r.replies = append(r.replies, reply{id: "o", value: value, written: r.now})
 	r.reads(t)
 }
 
 // command has an operator act, on an order on which deciding does not panic any more.
 func (r *released) command(t *testing.T, does string) {
 	r.cursed["o"] = false
-	r.commands = append(r.commands, command{"o", events.Command{Command: does, ID: fmt.Sprint("c-", len(r.commands))}})
+	r.commands = append(r.commands, command{id: "o", value: events.Command{Command: does, ID: fmt.Sprint("c-", len(r.commands))}})
 	r.reads(t)
 }
 
@@ -336,4 +336,9 @@ func TestAReleaseThatEndsTheOrderIsWhole(t *testing.T) {
 		t.Errorf("it is %s, and %d wait", o.State, len(o.Waiting))
 	}
 	r.check(t, inspect.New())
+}
+
+// read is a reply as it was read.
+func read(r *events.Reply, written time.Time) *Input {
+	return &Input{Order: r.Order, Reply: r, Record: &Record{Topic: "waybill.replies", Raw: events.Raw{Written: written}}}
 }

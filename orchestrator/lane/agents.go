@@ -240,6 +240,9 @@ func (l *Lane) heard(in *input, o *projections.Order, d *decide.Decision) {
 	if !late && len(a.expired)+len(l.silences.of) == 0 {
 		return
 	}
+	if d.Discarded == events.DiscardForged || l.saysNothing(in, d) {
+		return
+	}
 	topic := l.topics.Requests(d.Agent(r.Step))
 	if o != nil {
 		which := attempt{step{o.ID, r.Step}, r.Undo, r.Attempt}

@@ -297,7 +297,7 @@ func TestAReleaseThatEndsTheOrder(t *testing.T) {
 		}
 		return flow
 	}
-	d := decide.Operate(env, o, &events.Command{Command: events.CommandRelease})
+	d := decide.Operate(env, o, &decide.Input{Command: &events.Command{Command: events.CommandRelease}})
 	if d.Order.State != projections.Processed || d.Order.Hold != nil || len(d.Order.Waiting) != 0 || d.Panic == "" {
 		t.Errorf("%+v", d.Order)
 	}

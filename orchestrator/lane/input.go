@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 )
 
 // input is a record of an input topic, and what could be read of it: nothing of
@@ -80,10 +81,13 @@ const (
 	headerSource = "waybill_source"
 )
 
-// putAside puts an input among the dead letters, byte for byte. What is too large
+// putAside puts an input among the dead letters, byte for byte but for the token of a reply. What is too large
 // for that stays at its source, and the dead letter says so.
 func (l *Lane) putAside(in *decide.Record, reason string) {
 	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: l.notAhead(in.Written)}
+	if in.Topic == l.topics.Replies { // its attempt may be under way still
+		letter.Value = proof.Hidden(in.Value)
+	}
 	for _, h := range in.Headers {
 		letter.Headers = append(letter.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}

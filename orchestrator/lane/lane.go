@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/window"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -58,6 +59,10 @@ type Config struct {
 	// Signs are those that agents give to any lane of an instance; nil if it has this lane
 	// alone.
 	Signs *window.Signs
+	// Repeats are those of all lanes of an instance; nil if it has this lane alone.
+	Repeats *Repeats
+	// Keys returns those of the namespace as they are now; nil if there are none.
+	Keys func() *proof.Keys
 	// Turns are those of all lanes of an instance; nil if it has this lane alone.
 	Turns *Turns
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
@@ -166,6 +171,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	}
 	if l.cfg.Signs == nil {
 		l.cfg.Signs = new(window.Signs)
+	}
+	if l.cfg.Repeats == nil {
+		l.cfg.Repeats = new(Repeats)
 	}
 	if l.cfg.Turns == nil {
 		l.cfg.Turns = new(Turns)
@@ -488,6 +496,7 @@ func (l *Lane) env() *decide.Env {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
 		},
 		ReplyTopics: l.cfg.ReplyTopics,
+		Keys:        l.namespaceKeys(),
 
 		Room:    l.room,
 		Excuses: l.excuses,
@@ -587,6 +596,7 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		l.current.dropped++
 	}
 	if in.Reply != nil {
+		l.repeats(in, order, &d)
 		l.heard(in, order, &d)
 	}
 	l.agents.input = in

@@ -278,10 +278,16 @@ var ErrInputLost = errors.New("inputs were lost")
 // ErrNothingLost says that there is nothing that an operator could pass over.
 var ErrNothingLost = errors.New("no inputs were lost")
 
+// Author is who had something done: by which name, and how that is known, nil if it is not.
+type Author struct {
+	By    string
+	Actor *events.Actor
+}
+
 // SkipLost has reading go on behind inputs that were lost, once the lane has taken the
 // partition over, and before it serves. Who had it done, and why, stands in the
 // journal. On an error other than [ErrNothingLost] the lane must be closed.
-func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
+func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
 	starts, err := l.broker.Starts(ctx, l.added...)
 	if err != nil {
 		return err
@@ -311,11 +317,14 @@ func (l *Lane) SkipLost(ctx context.Context, by, why string) error {
 		lost := decide.Record{Topic: at.Topic, Partition: at.Partition, Offset: next}
 		e := events.Event{
 			Type: events.PartitionAdvanced, At: l.time.Wall(),
-			Source: lost.Source(), By: decide.Cut(by, decide.MaxName), Reason: decide.Cut(why, decide.MaxText),
+			Source: lost.Source(), By: decide.Cut(by.By, decide.MaxName), Reason: decide.Cut(why, decide.MaxText),
+		}
+		if l.format >= events.ProofFormat {
+			e.Actor = by.Actor
 		}
 		l.current.add(l.laneEvent(&e, fmt.Sprintf("%d/%s/%d", l.transaction+1, at.Topic, at.Partition)))
 		l.readsOn(at, first)
-		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by, "why", why)
+		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by.By, "why", why)
 	}
 	if l.current.empty() {
 		return ErrNothingLost

@@ -137,7 +137,7 @@ func TestAnOpenTransactionOfADeadOwnerIsAborted(t *testing.T) {
 
 // rejection is the record of an event of an order.
 func rejection(topics *events.Topics, e *events.Event) *kgo.Record {
-	m := decide.Outbox(nil, topics, &projections.Order{ID: e.Order}, e)[0]
+	m := decide.Outbox(nil, topics, nil, &projections.Order{ID: e.Order}, e)[0]
 	return m.Envelope.Record(m.Topic, m.Value)
 }
 

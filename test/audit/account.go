@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"cmp"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 )
 
 // account is that of one order: the inputs that have led to nothing yet, each
@@ -155,16 +157,19 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 		if a.runs == nil {
 			a.runs = make(map[task]Expiry)
 		}
-		x := Expiry{Partition: a.partition, Started: offset, End: e.Expires}
+		x := Expiry{Partition: a.partition, Started: offset, End: e.Expires, attempt: e.Attempt, agent: e.Agent, proof: e.Proof}
 		if x.End.IsZero() {
 			x.End = e.CompleteBy
 		}
 		a.runs[of] = x
+		if e.Proof != "" && s.format[a.partition] < events.ProofFormat {
+			s.report("order %q: event %d says of a token in format %d", a.id, e.Seq, s.format[a.partition])
+		}
 	case events.StepExpired, events.UndoExpired:
 		x := a.runs[of]
 		x.Expired = offset
 		for _, in := range a.replies {
-			if in.aside != 0 || a.full(&in) || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo {
+			if in.aside != 0 || a.full(&in) || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo || s.forged(a, &in.said) {
 				continue
 			}
 			at := s.at(a, s.Topics.Replies, in.entry)
@@ -174,6 +179,15 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 			}
 		}
 	}
+}
+
+// forged says whether a reply to the last attempt does not repeat the token of its request,
+// and must.
+func (s *settlement) forged(a *account, r *said) bool {
+	x, asked := a.runs[task{r.step, r.undo}]
+	return asked && s.Keys != nil && x.proof == events.ProofRequire && x.attempt == r.attempt && !s.Keys.Repeats(&proof.Attempt{
+		Namespace: s.Topics.Namespace, Order: a.id, Step: r.step, Number: r.attempt, Undo: r.undo, Agent: x.agent,
+	}, r.token)
 }
 
 // decided holds the acceptance or the rejection of an order against the first
@@ -220,6 +234,12 @@ func (s *settlement) replied(a *account, e *events.Event) {
 		at, said, aside = s.at(a, s.Topics.Replies, first.entry), &first.said, first.aside
 	}
 	a.released = nil
+	if known := s.format[a.partition] >= events.ProofFormat; known && e.Source != at.String() || !known && e.Source != "" {
+		s.report("%s led to event %d of order %q, which says %q", at, e.Seq, a.id, e.Source)
+	}
+	if forged := s.forged(a, said); s.Keys != nil && forged != (e.Reason == events.DiscardForged) {
+		s.report("%s is %s, forged: %t, and led to event %d of order %q, %s (%s)", at, said, forged, e.Seq, a.id, e.Type, e.Reason)
+	}
 	switch {
 	case aside != 0:
 		s.report("%s was put aside, and led to event %d of order %q, %s", at, e.Seq, a.id, e.Type)
@@ -285,6 +305,9 @@ func (s *settlement) kept(a *account, e *events.Event) {
 		if m.order != a.id || (in.reply == nil) != (m.reply == nil) || in.reply != nil && !m.reply.same(in.reply) {
 			s.report("%s is held, and not as it is: %s", at, cmp.Or(m.unreadable, "it says something else"))
 		}
+		if e.Raw != nil && in.reply != nil && in.reply.token != "" && bytes.Contains(e.Raw.Value, []byte(in.reply.token)) {
+			s.report("%s is held, and its token is in the journal", at)
+		}
 		a.waiting = append(a.waiting, in)
 	}
 }
@@ -292,7 +315,7 @@ func (s *settlement) kept(a *account, e *events.Event) {
 // same says whether two replies say the same.
 func (a *said) same(as *said) bool {
 	x, y := *a, *as
-	x.fault, y.fault = nil, nil
+	x.fault, y.fault, x.token, y.token = nil, nil, "", "" // that of one which waits is hidden
 	return x == y && (a.fault == nil) == (as.fault == nil) && (a.fault == nil || *a.fault == *as.fault)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/test/oracle"
 )
 
@@ -34,6 +35,9 @@ type Kafka struct {
 	// InTime, if it is there, says whether a reply was in its partition when its
 	// attempt ended. Of the reply there is its place, its time and its attributes.
 	InTime func(reply *kgo.Record, x *Expiry) bool
+	// Keys, if they are there, are those under which all requests got their tokens. It goes
+	// with InTime.
+	Keys *proof.Keys
 }
 
 // Expiry is that of an attempt.
@@ -42,6 +46,9 @@ type Expiry struct {
 	// Started and Expired are the offsets of its events in the journal.
 	Started, Expired int64
 	End              time.Time // when it counts as expired
+
+	attempt      int
+	agent, proof string
 }
 
 // Accounts say what became of every input of a namespace.

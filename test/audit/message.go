@@ -90,6 +90,7 @@ type said struct {
 	undo    bool
 	fault   *events.Error // nil if it completed
 	output  uint64
+	token   string
 }
 
 func (a *said) String() string {
@@ -117,7 +118,7 @@ func (m *message) answer(r *kgo.Record) error {
 	case m.order != value.Order:
 		return fmt.Errorf("it is of order %q, and its key of order %q", value.Order, m.order)
 	}
-	m.reply = &said{step: value.Step, attempt: value.Attempt, undo: value.Undo}
+	m.reply = &said{step: value.Step, attempt: value.Attempt, undo: value.Undo, token: value.Token}
 	switch {
 	case value.Status != events.ReplyCompleted && value.Status != events.ReplyFailed:
 		return fmt.Errorf("its status is %q", value.Status)

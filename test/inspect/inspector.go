@@ -300,7 +300,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 	want := projections.Work{
 		State: projections.StepState(says.State), Attempt: says.Attempt,
 		FailureCount: says.Failures, Tried: says.Tried, Uncounted: says.Uncounted, Round: says.Round, Resubmissions: says.Resubmissions,
-		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key,
+		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key, Proof: says.Proof, Agent: says.Agent,
 		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful,
 	}
 	if len(got.Errors) == 0 && len(kept) == 0 {

@@ -74,7 +74,11 @@ func Fields(e *events.Event) string {
 	if e.Held {
 		b.WriteString(" held")
 	}
-	field("source", e.Source)
+	if strings.HasPrefix(string(e.Type), "waybill.input.") || e.Type == events.SubmissionConflicted {
+		field("source", e.Source)
+	}
+	field("proof", e.Proof)
+	field("from", e.AnsweredBy)
 	if e.Raw != nil {
 		field("written", Clock(e.Raw.Written))
 		field("value", string(e.Raw.Value))
@@ -97,6 +101,9 @@ func Fields(e *events.Event) string {
 	field("kept", strings.Join(e.Kept, ","))
 	field("may-have-run", strings.Join(e.MayHaveRun, ","))
 	field("by", e.By)
+	if e.Actor != nil {
+		field("known-by", e.Actor.Method)
+	}
 	if e.Reason != "" {
 		fmt.Fprintf(&b, " (%s)", e.Reason)
 	}

@@ -225,6 +225,10 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	}
 	w.State, w.Attempt, w.Key, w.Unanswered, w.prevented, w.renewed = running, e.Attempt, e.IdempotencyKey, false, "", false
 	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
+	w.Proof, w.Agent = e.Proof, ""
+	if e.Proof != "" {
+		w.Agent = e.Agent
+	}
 	if e.Input != nil {
 		l.rule("S3", w.Input == nil, "its input was recorded before")
 		w.Input = e.Input
@@ -403,6 +407,8 @@ func (l *Ledger) discarded(e *events.Event) {
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale
+	case e.Reason == events.DiscardForged && w.Proof == events.ProofRequire: // whether it was is known to who has the keys
+		want = e.Reason
 	case w.State == running && !e.At.After(w.ends()):
 		l.rule("S3", false, "attempt %d runs until %v", e.Attempt, w.ends())
 		want = e.Reason

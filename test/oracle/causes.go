@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -111,7 +112,7 @@ func (l *Ledger) divert(e *events.Event) {
 func (l *Ledger) refused(e *events.Event) {
 	l.rule("P3", e.Reason != "", "it has no reason")
 	l.count(e, &l.Refused, strings.Contains(e.Reason, "panicked"))
-	if l.ended || l.Held || l.Newer || len(l.Waiting) > 0 || strings.Contains(e.Reason, "panicked") {
+	if l.ended || l.Held || l.Newer || len(l.Waiting) > 0 || strings.Contains(e.Reason, "panicked") || l.stale(e) {
 		return
 	}
 	earned := true
@@ -135,6 +136,56 @@ func (l *Ledger) refused(e *events.Event) {
 			l.hasAllKeys() && strings.Contains(e.Reason, "sameKey") || !l.mayRepair(e)
 	}
 	l.rule("P3", earned, "the order is %s, and %s could be done: %s", l.State, e.Operation, e.Reason)
+}
+
+// act is a command whose author is known, and when it was signed, or decided if that was before.
+type act struct {
+	id, command string
+	at          time.Time
+}
+
+// keptActs is how many of them an order tells apart.
+const keptActs = 16
+
+// acted: a command whose author is known acts once.
+func (l *Ledger) acted(e *events.Event) {
+	if e.Actor == nil {
+		return
+	}
+	for _, a := range l.acts[max(0, len(l.acts)-keptActs):] {
+		if a.id == e.Command {
+			l.rule("P3", e.Type == events.CommandRefused && e.Operation != a.command, "%s acted before, as %s", e.Command, a.command)
+			return
+		}
+	}
+	does := e.Operation
+	if e.Type != events.CommandRefused {
+		does = asked[e.Type]
+	}
+	l.acts = append(l.acts, act{e.Command, does, e.Actor.At})
+}
+
+// asked has for an operator's act what the command asked for.
+var asked = map[events.Type]string{
+	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
+	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
+	events.OrderReleased: events.CommandRelease,
+}
+
+// stale says that a command may be one of those that are not kept any more, or has the id of
+// another.
+func (l *Ledger) stale(e *events.Event) bool {
+	if e.Actor == nil {
+		return false
+	}
+	before := l.acts
+	if n := len(before) - 1; n >= 0 && before[n].id == e.Command && before[n].command == e.Operation {
+		before = before[:n] // without itself
+	}
+	if slices.ContainsFunc(before[max(0, len(before)-keptActs):], func(a act) bool { return a.id == e.Command && a.command != e.Operation }) {
+		return true
+	}
+	return slices.ContainsFunc(before[:max(0, len(before)-keptActs)], func(a act) bool { return !e.Actor.At.After(a.at) })
 }
 
 // hasAllKeys says that a step that failed may have run under as many keys as one may.

@@ -13,6 +13,9 @@ type before struct{ errored, alerted bool }
 // queue holds for every event: while an order is held nothing is decided on it,
 // and what waited is dealt with before anything else, one input after the other.
 func (l *Ledger) queue(e *events.Event) {
+	if e.Reason == events.DiscardForged && e.Type == events.ReplyDiscarded { // it waits for nothing
+		return
+	}
 	switch e.Type {
 	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused:
 	case events.InputDiscarded, events.InputReleased:

@@ -58,6 +58,7 @@ type Ledger struct {
 	errored, ended bool
 	before         before          // what its release makes of an order that is held
 	seen           map[string]bool // the inputs that were held or discarded
+	acts           []act           // the commands whose author is known
 	keyed          bool            // since format 3: under which keys its steps may have run
 	released       bool            // the last input that waited is decided on
 	diverted       bool            // the caller's topic was refused
@@ -121,6 +122,7 @@ func (l *Ledger) enter(e *events.Event) {
 	}
 	l.Seq = e.Seq
 	l.raised()
+	l.acted(e)
 
 	kind := string(e.Type)
 	switch {

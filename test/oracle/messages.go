@@ -121,6 +121,9 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
 		asked[i].ReplyTo = "" // which Sort has looked at
+		if asked[i].Token != "" {
+			asked[i].Token = "some token"
+		}
 	}
 	if err := equal(order, "S3: request", asked, requests); err != nil {
 		return err
@@ -190,6 +193,9 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 				want := l.request(e, s)
 				if n := len(requests); l.Format < events.KeysFormat && n < len(m.Requests) && m.Requests[n].StepKey == "" {
 					want.StepKey = "" // a release that writes that format may not know it
+				}
+				if e.Proof != "" {
+					want.Token = "some token"
 				}
 				requests = append(requests, want)
 			}

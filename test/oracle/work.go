@@ -44,6 +44,7 @@ type Work struct {
 	Uncounted                int // of Failures, those that no round counts
 	Round, Resubmissions     int
 	Key                      string
+	Proof, Agent             string // what the last attempt's reply must repeat, and whose it is
 	CompleteBy, Expires, Due time.Time
 	Input                    jsontext.Value
 	Last                     *events.Error  // of the last attempt, if it failed

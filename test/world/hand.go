@@ -23,6 +23,7 @@ type Request struct {
 	Outcome        string          `json:"outcome"`
 	Priority       string          `json:"priority"`
 	ReplyTo        string          `json:"replyTo"`
+	Token          string          `json:"token"`
 	Input          json.RawMessage `json:"input"`
 	Output         json.RawMessage `json:"output"`
 }
@@ -30,13 +31,16 @@ type Request struct {
 // Reply returns the record of a reply. The outcome is the last part of its
 // value, such as [Done].
 func (r *Request) Reply(outcome string) *kgo.Record {
-	undo := ""
+	undo, token := "", ""
 	if r.Undo {
 		undo = `"undo":true,`
 	}
+	if r.Token != "" {
+		token = fmt.Sprintf(`"token":%q,`, r.Token)
+	}
 	return &kgo.Record{
 		Topic: r.ReplyTo, Key: []byte(r.Order),
-		Value: fmt.Appendf(nil, `{"order":%q,"step":%q,"attempt":%d,%s%s}`, r.Order, r.Step, r.Attempt, undo, outcome),
+		Value: fmt.Appendf(nil, `{"order":%q,"step":%q,"attempt":%d,%s%s%s}`, r.Order, r.Step, r.Attempt, undo, token, outcome),
 	}
 }
 

@@ -197,7 +197,7 @@ func (s *Service) Agent(ctx context.Context, client *kgo.Client, report func(for
 
 // answer sends the replies. What Kafka does not take is sent again.
 func answer(ctx context.Context, client *kgo.Client, q *events.Request, out outcome) {
-	reply := events.Reply{Order: q.Order, Step: q.Step, Attempt: q.Attempt, Undo: q.Undo, Status: events.ReplyCompleted, Output: []byte(receipt(q.IdempotencyKey))}
+	reply := events.Reply{Order: q.Order, Step: q.Step, Attempt: q.Attempt, Undo: q.Undo, Token: q.Token, Status: events.ReplyCompleted, Output: []byte(receipt(q.IdempotencyKey))}
 	if out.code != "" {
 		reply.Status, reply.Output, reply.Error = events.ReplyFailed, nil, &events.Error{Code: out.code, Permanent: out.permanent}
 	}

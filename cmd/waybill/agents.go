@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+func newAgents() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "agents", Short: "List the agents, and whether their replies are theirs",
+		Long: `Lists the agents that workflows name: what waits for each, what is with it, and
+whether its replies repeat the tokens of their requests. An instance tells of the
+partitions that it serves, and of the replies that it read since it began: ask each.`,
+		Args: cobra.NoArgs,
+	}
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return server.talk(func(client *api.Client) error {
+			all, err := client.Agents(cmd.Context())
+			if err != nil {
+				return err
+			}
+			keys := "has no keys of the namespace"
+			if len(all.Keys) > 0 {
+				keys = "signs with key " + all.Keys[0]
+				if len(all.Keys) > 1 {
+					keys += ", and believes " + strings.Join(all.Keys[1:], ", ")
+				}
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s, which %s, serves %d of %d partitions, and counts replies since %s. Others tell of theirs.\n", all.Instance, keys, all.Partitions, all.Of, clock(&all.Since))
+			return out.print(cmd, all, func(row func(...any)) {
+				row("AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT")
+				for i := range all.Agents {
+					a := &all.Agents[i]
+					last := "-"
+					if l := a.Replies.Last; l != nil {
+						last = fmt.Sprintf("%s at %s", dash(l.Source), clock(&l.At))
+					}
+					row(a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince))
+				}
+			})
+		})
+	}
+	return cmd
+}
+
+func silentFor(since *api.Time) string {
+	if since == nil {
+		return "-"
+	}
+	return time.Since(since.Time).Round(time.Second).String()
+}
