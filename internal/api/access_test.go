@@ -427,6 +427,9 @@ func TestCallersThatAreLimited(t *testing.T) {
 	op := *s
 	op.token = keys["op"]
 
+	if err := s.client.Register(t.Context(), "w.yaml", []byte("workflow: third\nsteps: [{name: a, agent: stranger}]\n")); err != nil {
+		t.Fatal(err)
+	}
 	var agents Agents
 	if status, _, said := op.ask(request{path: "/api/v1/agents"}); status != http.StatusOK || json.Unmarshal([]byte(said), &agents) != nil || len(agents.Agents) == 0 ||
 		slices.ContainsFunc(agents.Agents, func(a Agent) bool { return a.Name != "leak" }) {
