@@ -5,10 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,6 +44,7 @@ type httpFlags struct {
 	requests int
 	access   string
 	open     bool
+	base     string
 	admin    string
 	tls      tlsFlags
 }
@@ -51,6 +54,7 @@ func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
 	flags.StringSliceVar(&f.hosts, "http-host", nil, "names under which the HTTP server may be asked, besides localhost; without any, one that listens for other machines does not look at the name")
 	flags.StringVar(&f.access, "access", "", "YAML file that says who may what over HTTP; it is read again when it changes. Needed where --http-addr is for other machines")
 	flags.BoolVar(&f.open, "http-open", false, "whoever reaches the HTTP server may all, also from other machines")
+	flags.StringVar(&f.base, "http-base", "", "path under which a proxy has the HTTP server, such as /waybill")
 	flags.StringVar(&f.admin, "admin-addr", "", "another address, at which probes and metrics are answered, and no more at --http-addr, and dumps of projections for admins that --access names; without TLS")
 	f.tls.add(flags)
 	flags.IntVar(&f.requests, "http-requests", 128, "how many HTTP requests are answered at a time; 0 means any number")
@@ -87,8 +91,14 @@ func (f *httpFlags) check(listener net.Addr) error {
 	case f.access == "" && !f.open && !local:
 		return fmt.Errorf("the HTTP address %s is for other machines, and nothing says who may ask: name a file with --access (`waybill key new` makes a key for it), or say --http-open if whoever reaches it may submit, read and cancel every order", listener)
 	}
+	if !baseForm.MatchString(f.base) {
+		return fmt.Errorf("--http-base %q: use a path such as /waybill or /tools/waybill, of a-z A-Z 0-9 . _ -, without a / at its end", f.base)
+	}
 	return f.tls.check()
 }
+
+// baseForm is that of a path that needs no escaping, or of none. It is none of the server's own.
+var baseForm = regexp.MustCompile(`^(/[a-zA-Z0-9_-][a-zA-Z0-9._-]*){0,8}$`)
 
 // listenHTTP serves until [web.close].
 func listenHTTP(ctx context.Context, flags httpFlags, metrics *prometheus.Registry, log *slog.Logger) (*web, error) {
@@ -115,7 +125,7 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 		return nil, usageError{err}
 	}
 	config := api.Config{
-		Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Requests: flags.requests,
+		Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Base: flags.base, Requests: flags.requests,
 		AdminApart: flags.admin != "", Logger: log,
 	}
 	if flags.access != "" {
@@ -174,8 +184,29 @@ func patient(handler http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      time.Minute,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:          stdlog.New(&complaints{log, identity.NewFailures()}, "", 0),
 	}
+}
+
+// complaints are those of the HTTP server. Of handshakes that fail there are no more from an
+// address than of log-ins: whoever reaches the port can make as many as he likes.
+type complaints struct {
+	log      *slog.Logger
+	failures *identity.Failures
+}
+
+// Write takes a line.
+func (c *complaints) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if from, is := strings.CutPrefix(text, "http: TLS handshake error from "); is {
+		peer, _, _ := strings.Cut(from, ": ")
+		host, _, err := net.SplitHostPort(peer)
+		if err == nil && c.failures.Another(host, time.Now()) {
+			return len(line), nil
+		}
+	}
+	c.log.Warn(text)
+	return len(line), nil
 }
 
 // reachable is the address under which this machine reaches a listener.

@@ -15,10 +15,13 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -450,6 +453,80 @@ func TestWhoActedIsKnown(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// Two instances behind a proxy that has them under a path: keys hold on both alike, also once
+// they are taken away, and what one takes the other tells.
+func TestTwoInstancesBehindAProxy(t *testing.T) {
+	clearEnvironment(t)
+	_, brokers, _ := startDev(t, t.TempDir())
+	t.Setenv("WAYBILL_BROKERS", brokers)
+	waybill(t, "", "topics", "create", "--namespace", "shop", "--partitions", "2").want(t, 0, "shop.orders", "")
+	file, key := accessFile(t, "admin")
+	made := waybill(t, "", "key", "namespace", "--id", "one")
+	keys := write(t, "keys.yaml", "keys:\n"+made.out)
+	waybill(t, "", "serve", "--brokers", "127.0.0.1:1", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--http-base", "/waybill/").want(t, 2, "", "--http-base")
+	var instances []string
+	for range 2 {
+		said, _ := background(t, true, "took the partition over", "serve", "--namespace", "shop", "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0",
+			"--http-base", "/tools/waybill", "--access", file, "--namespace-keys", keys, "--session-timeout", "6s")
+		instances = append(instances, httpAddress.FindString(said))
+	}
+	var turn atomic.Int64
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		target, _ := url.Parse(instances[turn.Add(1)%2])
+		r.SetURL(target)
+	}})
+	t.Cleanup(proxy.Close)
+	t.Setenv("WAYBILL_TOKEN", key)
+	through := func(args ...string) call {
+		return waybill(t, "", append(args, "--server", proxy.URL+"/tools/waybill")...)
+	}
+	settles := func(what string, done func() bool) {
+		t.Helper()
+		for !done() {
+			if t.Context().Err() != nil {
+				t.Fatal(what)
+			}
+		}
+	}
+	for _, instance := range instances {
+		settles("they are not ready", func() bool { return waybill(t, "", "health", "--server", instance).code == 0 })
+	}
+	through("workflow", "register", write(t, "w.yaml", flow)).want(t, 0, "w@1", "")
+	through("submit", "w", "--id", "a/b").want(t, 0, "a/b", "")
+	for _, instance := range instances {
+		settles("it is not there", func() bool {
+			return waybill(t, "", "order", "get", "a/b", "--server", instance+"/tools/waybill").code == 0
+		})
+		waybill(t, "", "order", "get", "a/b", "--server", instance).want(t, 0, "a/b", "")
+	}
+	through("order", "pause", "a/b").want(t, 0, "", "")
+	through("order", "resume", "a/b").want(t, 0, "", "")
+	for range 2 { // of each
+		settles("the acts are not in the history", func() bool {
+			return strings.Count(through("order", "history", "a/b").out, "by ci, known by key as admin") == 2
+		})
+		through("agents").want(t, 0, "nobody  watch", "which signs with key one, serves")
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.URL+"/tools/waybill/api/v1/orders", strings.NewReader(`{"workflow":"w","id":"o-2"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	answer, err := proxy.Client().Do(request)
+	if err != nil || answer.Header.Get("Location") != "/tools/waybill/api/v1/orders/o-2" {
+		t.Errorf("%v, %v", answer, err)
+	}
+	_ = answer.Body.Close()
+
+	other, _ := accessFile(t, "admin")
+	if err := os.Rename(other, file); err != nil {
+		t.Fatal(err)
+	}
+	for _, instance := range instances {
+		settles("the key that was taken away counts", func() bool { return waybill(t, "", "workflow", "list", "--server", instance).code != 0 })
 	}
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waybill-dev/waybill/internal/identity"
 )
 
 // A server that closes does not wait for connections that nobody uses: new ones,
@@ -117,6 +121,25 @@ func TestHostsThatMayBeNamed(t *testing.T) {
 		}
 		if err := server.close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// Handshakes that fail do not fill the log; other complaints, and those of other addresses, are told.
+func TestHandshakesThatFail(t *testing.T) {
+	var log bytes.Buffer
+	c := &complaints{slog.New(slog.NewTextHandler(&log, nil)), identity.NewFailures()}
+	for n := range 100 {
+		fmt.Fprintf(c, "http: TLS handshake error from 192.0.2.7:%d: remote error: tls: bad certificate\n", 1000+n)
+	}
+	fmt.Fprintln(c, "http: TLS handshake error from [2001:db8::1]:9: EOF")
+	fmt.Fprintln(c, "http: Accept error: too many open files; retrying in 5ms")
+	if n := strings.Count(log.String(), "bad certificate"); n < 5 || n > 20 {
+		t.Errorf("%d of 100 are told", n)
+	}
+	for _, want := range []string{"2001:db8::1", "too many open files"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s is not told", want)
 		}
 	}
 }

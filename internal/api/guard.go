@@ -32,6 +32,22 @@ func named(names []string, next http.Handler) http.Handler {
 	})
 }
 
+// under answers requests with a base before their path as those without it: a proxy may leave
+// it there, or take it away, and who asks past the proxy has none.
+func under(base string, next http.Handler) http.Handler {
+	if base == "" {
+		return next
+	}
+	stripped := http.StripPrefix(base, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.EscapedPath(), base+"/") {
+			stripped.ServeHTTP(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
 // hostName is a Host without its port, in lower case.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {

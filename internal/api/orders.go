@@ -154,7 +154,7 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	return &submitOutput{Location: "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
+	return &submitOutput{Location: s.base + "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
 }
 
 func (s *Server) notSubmitted(id string, err error) error {

@@ -36,7 +36,8 @@ const bodyTimeout = 40 * time.Second
 type Server struct {
 	log      *slog.Logger
 	handler  http.Handler
-	admin    http.Handler     // see [Server.Admin]
+	admin    http.Handler // see [Server.Admin]
+	base     string
 	access   *identity.Access // nil where nobody is asked for a name
 	failures *identity.Failures
 	streams  chan struct{} // one place for each that may be sent at a time
@@ -67,6 +68,8 @@ type Config struct {
 	Hosts []string
 	// Access says who may what; nil asks nobody, and everybody may all.
 	Access *identity.Access
+	// Base is the path under which a proxy has the server, such as /waybill; empty for none.
+	Base string
 	// AdminApart has probes and metrics answered by [Server.Admin] alone.
 	AdminApart bool
 	// Requests is how many are answered at a time, probes aside; 0 is any number.
@@ -77,7 +80,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -105,6 +108,7 @@ func New(cfg Config) *Server {
 	} else {
 		s.handler = secure(public(mux, guarded))
 	}
+	s.handler = under(cfg.Base, s.handler)
 	return s
 }
 
@@ -172,7 +176,10 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	config.Info.Description = "Durable multi-step orders on Kafka."
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", "" // /openapi.json is ours; see New
 	config.CreateHooks = nil                                             // they would add $schema to every answer
-	config.AllowAdditionalPropertiesByDefault = true                     // unknown fields are ignored
+	if s.base != "" {
+		config.Servers = []*huma.Server{{URL: s.base}}
+	}
+	config.AllowAdditionalPropertiesByDefault = true // unknown fields are ignored
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Transformers = []huma.Transformer{s.mask}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
