@@ -194,7 +194,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 // outcome waits for what becomes of a command that is on Kafka as r, o being the order
 // before. It returns nil once it was done.
 func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *events.Command, o *projections.Order) error {
-	last, before := o.Command, o.Seq
+	first, last, before := o.Command, o.Command, o.Seq
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
 		head, err := i.store.Head(r.Partition)
 		if err != nil {
@@ -206,7 +206,7 @@ func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *eve
 		}
 		read := head.Next.At(events.InputCommands) > r.Offset
 		switch {
-		case o.Command == c.ID:
+		case o.Command == c.ID && (read || first != c.ID): // else what it says may be of the one before
 			return refusedFor(o.Refusal)
 		case read && acted(o, c.ID): // it did when it came before
 			before = 0

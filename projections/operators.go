@@ -77,7 +77,16 @@ func (o *Order) act(e *events.Event) {
 	if e.Type == events.CommandRefused {
 		does = e.Operation
 	}
-	o.Acts = append(slices.Clip(o.Acts), Act{e.Command, does, e.Actor.At})
+	o.Acts = append(slices.Clip(o.Acts), Act{e.Command, Asked(does, e.Step), e.Actor.At})
+}
+
+// Asked is what a command asks for, as far as others under its id are told apart: which
+// step to skip says its event, and which one it resubmits may be found out first.
+func Asked(command, step string) string {
+	if command == events.CommandSkipStep {
+		return command + " " + step
+	}
+	return command
 }
 
 // Acted says whether a command whose author is known was decided on, as far as that is

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,11 +208,17 @@ func detail(e *events.Event, waited time.Duration) string {
 	if e.Action != "" {
 		say("to do: %s", e.Action)
 	}
-	if e.AnsweredBy != "" {
+	switch answer := slices.Contains(answers, e.Type); {
+	case answer && e.AnsweredBy != "":
 		say("from %s, as it says, at %s", e.AnsweredBy, e.Source)
+	case answer && e.Source != "":
+		say("at %s, from nobody who says so", e.Source)
 	}
 	return strings.Join(parts, "; ")
 }
+
+// answers are what follows from replies.
+var answers = []events.Type{events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded}
 
 // knownBy is how the author of a command is known.
 func knownBy(a *events.Actor) string {

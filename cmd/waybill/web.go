@@ -91,8 +91,8 @@ func (f *httpFlags) check(listener net.Addr) error {
 	case f.access == "" && !f.open && !local:
 		return fmt.Errorf("the HTTP address %s is for other machines, and nothing says who may ask: name a file with --access (`waybill key new` makes a key for it), or say --http-open if whoever reaches it may submit, read and cancel every order", listener)
 	}
-	if !baseForm.MatchString(f.base) {
-		return fmt.Errorf("--http-base %q: use a path such as /waybill or /tools/waybill, of a-z A-Z 0-9 . _ -, without a / at its end", f.base)
+	if !baseForm.MatchString(f.base) || f.base == "/api" || strings.HasPrefix(f.base, "/api/") {
+		return fmt.Errorf("--http-base %q: use a path such as /waybill or /tools/waybill, of a-z A-Z 0-9 . _ -, without a / at its end, and none that begins with /api", f.base)
 	}
 	return f.tls.check()
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -71,6 +72,9 @@ func (s *Server) identified(next http.Handler) http.Handler {
 		address := identity.Address(r)
 		switch {
 		case err == nil:
+			if s.logins.first(c.Method+" "+c.Subject+" "+address, time.Now()) {
+				s.log.LogAttrs(r.Context(), slog.LevelInfo, "a caller came", slog.Group("audit", "what", "log-in", "who", c.Subject, "method", c.Method, "from", address))
+			}
 			as(c, next).ServeHTTP(w, r)
 		case errors.Is(err, identity.ErrNobody):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="waybill"`)
@@ -90,6 +94,32 @@ func (s *Server) identified(next http.Handler) http.Handler {
 			refuse(w, http.StatusUnauthorized, fmt.Sprintf("what the request says of who asks is not taken: %v", err))
 		}
 	})
+}
+
+// logins are callers that came of late: each request of a program is not a line of its own.
+type logins struct {
+	mu  sync.Mutex
+	all map[string]time.Time
+}
+
+// A caller is told of once in that time, and of so many at most that is kept.
+const (
+	loginEvery = 10 * time.Minute
+	maxLogins  = 10_000
+)
+
+// first says whether who comes did not come of late.
+func (l *logins) first(who string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, came := l.all[who]; came && now.Sub(at) < loginEvery {
+		return false
+	}
+	if l.all == nil || len(l.all) >= maxLogins {
+		l.all = make(map[string]time.Time)
+	}
+	l.all[who] = now
+	return true
 }
 
 // authorise answers operations to those who have the role that each takes, for any

@@ -40,6 +40,7 @@ type Server struct {
 	base     string
 	access   *identity.Access // nil where nobody is asked for a name
 	failures *identity.Failures
+	logins   logins
 	streams  chan struct{} // one place for each that may be sent at a time
 	shares   *shares       // the places of requests
 

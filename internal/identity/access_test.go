@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -187,5 +188,33 @@ func TestAFileThatIsBeingWritten(t *testing.T) {
 	}
 	if a.looks(); a.said.keys["one"].expires.IsZero() {
 		t.Error("what is no file was read")
+	}
+}
+
+// A key that was taken out while nobody asked is not taken once more.
+func TestAKeyThatWasTakenOutLongAgo(t *testing.T) {
+	token, hash, err := NewKey("one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, other, _ := NewKey("two")
+	path := filepath.Join(t.TempDir(), "access.yaml")
+	write := func(id, hash string, at time.Time) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "keys: [{id: %s, hash: %q, roles: [admin]}]\n", id, hash), 0o600), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one", hash, time.Now().Add(-2*time.Hour))
+	a, err := Open(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("two", other, time.Now().Add(-time.Hour))
+	a.mu.Lock()
+	a.looked = time.Time{}
+	a.mu.Unlock()
+	if _, err := a.now().byToken(t.Context(), token, time.Now()); err == nil {
+		t.Error("it is taken by the first who asks")
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // reread is a file that is looked at again every two seconds, when somebody asks, and read
-// once it is the same at two looks. One that became wrong changes nothing: what it said
+// once it is older than that, or the same at two looks. One that became wrong changes nothing: what it said
 // before counts on, so that a slip of the pen neither opens the door nor locks everybody out.
 type reread[T any] struct {
 	what, path string
@@ -82,9 +82,9 @@ func (f *reread[T]) look() T {
 	f.looked = time.Now()
 	if info, err := os.Stat(f.path); err == nil {
 		last := f.seen
-		// What is being written changes until the next look: the half of a file may say more
-		// than the whole.
-		if f.seen = (stamp{info.ModTime(), info.Size()}); f.seen == f.stamp || f.seen != last {
+		// What was written just now may be being written: the half of a file may say more than
+		// the whole. It is read at the next look, if that finds it as it is.
+		if f.seen = (stamp{info.ModTime(), info.Size()}); f.seen == f.stamp || f.seen != last && time.Since(info.ModTime()) < lookEvery {
 			return f.said
 		}
 	}

@@ -93,7 +93,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 		}
 		known := s.format >= events.ProofFormat && s.known(&given, decided)
 		again := slices.IndexFunc(acted[max(0, len(acted)-16):], func(a events.Command) bool { return a.ID == c.ID })
-		another := known && again >= 0 && acted[max(0, len(acted)-16):][again].Command != c.Command
+		another := known && again >= 0 && projections.Asked(acted[max(0, len(acted)-16):][again].Command, acted[max(0, len(acted)-16):][again].Step) != projections.Asked(c.Command, c.Step)
 		if !another && (c.ID != "" && c.ID == last || known && again >= 0) {
 			continue
 		}
@@ -143,7 +143,7 @@ func (s *stage) known(c *command, decided time.Time) bool {
 		return false
 	}
 	a := s.keys.Actor(s.topics.Namespace, c.id, value, c.actor)
-	return a != nil && !a.At.After(decided.Add(time.Minute)) && !a.At.Before(decided.Add(-24*time.Hour))
+	return a != nil && !a.At.After(decided.Add(2*max(time.Minute, s.skew))) && !a.At.Before(decided.Add(-24*time.Hour))
 }
 
 // carries says whether an act is the one that the command asked for.

@@ -157,7 +157,8 @@ func (d *decider) redo() Decision {
 // rawOf copies a reply's record, whose bytes are part of all that was fetched with it. The
 // journal has no token that somebody could use.
 func rawOf(r *Record) *events.Raw {
-	raw := &events.Raw{Written: events.Time(r.Written), Key: some(r.Key), Value: bytes.Clone(proof.Hidden(r.Value))}
+	value, _ := proof.Hidden(r.Value) // it was read
+	raw := &events.Raw{Written: events.Time(r.Written), Key: some(r.Key), Value: bytes.Clone(value)}
 	for _, h := range r.Headers {
 		raw.Headers = append(raw.Headers, events.RawHeader{Key: strings.ToValidUTF8(h.Key, "\uFFFD"), Value: some(h.Value)})
 	}

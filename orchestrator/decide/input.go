@@ -28,7 +28,8 @@ type Input struct {
 }
 
 // A signature counts for a day: a command that was signed before that may be a repeat of one
-// of which nothing is known any more. Who signs may be ahead by a minute.
+// of which nothing is known any more. Who signs may be ahead by as much as clocks may differ
+// before an operator is called: each from Kafka's by a minute, or the allowance for it.
 const (
 	signedBefore = 24 * time.Hour
 	signedAhead  = time.Minute
@@ -40,7 +41,7 @@ func (in *Input) actor(env *Env) *events.Actor {
 		return nil
 	}
 	a := env.Keys.Actor(env.Topics.Namespace, in.Order, in.Record.Value, in.Record.headerValue(events.HeaderActor))
-	if now := env.Now.Add(-env.Ahead); a == nil || a.At.After(now.Add(signedAhead)) || a.At.Before(now.Add(-signedBefore)) {
+	if now := env.Now.Add(-env.Ahead); a == nil || a.At.After(now.Add(2*max(signedAhead, env.Skew))) || a.At.Before(now.Add(-signedBefore)) {
 		return nil
 	}
 	return a

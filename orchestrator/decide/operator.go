@@ -18,7 +18,7 @@ func Operate(env *Env, order *projections.Order, in *Input) Decision {
 	c, actor := in.Command, in.actor(env)
 	before, acted := order.Acted(c.ID)
 	acted = acted && actor != nil
-	another := acted && before != Cut(c.Command, MaxName)
+	another := acted && before != projections.Asked(Cut(c.Command, MaxName), Cut(c.Step, MaxName))
 	if !another && (acted || c.ID != "" && Cut(c.ID, MaxName) == order.Command) {
 		return Decision{}
 	}

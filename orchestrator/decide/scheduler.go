@@ -144,8 +144,8 @@ func (env *Env) refusesStatus(topic string) string {
 		return fmt.Sprintf("%q cannot be the name of a topic", topic)
 	case env.Topics.Owns(topic):
 		return fmt.Sprintf("%s is Waybill's own topic", topic)
-	case len(env.ReplyTopics) == 0 && events.OwnSomewhere(topic):
-		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it with --reply-to-topics", topic)
+	case events.OwnSomewhere(topic) && !slices.Contains(env.ReplyTopics, topic):
+		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it as it is with --reply-to-topics", topic)
 	case len(env.ReplyTopics) > 0 && !slices.ContainsFunc(env.ReplyTopics, func(pattern string) bool { return matches(pattern, topic) }):
 		return fmt.Sprintf("%s is none of those that --reply-to-topics names", topic)
 	case env.Format >= events.CourierFormat:

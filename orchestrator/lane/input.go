@@ -85,13 +85,18 @@ const (
 // for that stays at its source, and the dead letter says so.
 func (l *Lane) putAside(in *decide.Record, reason string) {
 	letter := &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Key: in.Key, Value: in.Value, Timestamp: l.notAhead(in.Written)}
+	tokenless := true
 	if in.Topic == l.topics.Replies { // its attempt may be under way still
-		letter.Value = proof.Hidden(in.Value)
+		letter.Value, tokenless = proof.Hidden(in.Value)
 	}
 	for _, h := range in.Headers {
 		letter.Headers = append(letter.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
 	reason = decide.Cut(reason, decide.MaxText)
+	if !tokenless {
+		letter.Value = nil
+		reason += "; the value is only at the source: it may have a token, and cannot be read"
+	}
 	if why, bare := l.halves.held(ofInput(in)); bare {
 		letter = &kgo.Record{Topic: l.topics.DeadLetters, Partition: l.partition, Timestamp: l.time.Wall()}
 		reason += "; all of it is only at the source: " + decide.Cut(why, decide.MaxText)

@@ -54,10 +54,14 @@ func (l *Lane) repeats(in *input, order *projections.Order, d *decide.Decision) 
 		return
 	}
 	step := order.Step(in.Reply.Step)
-	agent := step.Agent
+	work := &step.Work
 	if in.Reply.Undo {
-		agent = step.Undo.Agent
+		work = step.Undo
 	}
+	if work.State != projections.Running { // it was answered, or expired
+		return
+	}
+	agent := work.Agent
 	of, _ := l.cfg.Repeats.agents.LoadOrStore(agent, new(repeats))
 	c := of.(*repeats) //nolint:forcetypeassert // nothing else is stored
 	switch d.Proof {

@@ -324,7 +324,7 @@ func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
 		}
 		l.current.add(l.laneEvent(&e, fmt.Sprintf("%d/%s/%d", l.transaction+1, at.Topic, at.Partition)))
 		l.readsOn(at, first)
-		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by.By, "why", why)
+		l.log.Warn("inputs that were lost are passed over", "from", lost.Source(), "to", first, "by", by.By)
 	}
 	if l.current.empty() {
 		return ErrNothingLost

@@ -124,14 +124,14 @@ func (k *Keys) IDs() []string {
 	return ids
 }
 
-// Hidden is a reply's value with an empty token. What has no token, or is no JSON, is as it
-// was.
-func Hidden(reply []byte) []byte {
+// Hidden is a reply's value with an empty token; what has no token is as it was. It is not
+// sure of a value that cannot be read to its end, where what is left may have one.
+func Hidden(reply []byte) (value []byte, sure bool) {
 	d := jsontext.NewDecoder(bytes.NewReader(reply), jsontext.AllowDuplicateNames(true))
 	var out []byte
 	from := int64(0)
 	if _, err := d.ReadToken(); err != nil {
-		return reply
+		return reply, !bytes.Contains(reply, []byte("token"))
 	}
 	for d.PeekKind() == '"' {
 		name, err := d.ReadToken()
@@ -150,10 +150,12 @@ func Hidden(reply []byte) []byte {
 			from = end
 		}
 	}
+	rest := reply[d.InputOffset():]
+	sure = d.PeekKind() == '}' || !bytes.Contains(rest, []byte("token"))
 	if from == 0 {
-		return reply
+		return reply, sure
 	}
-	return append(out, reply[from:]...)
+	return append(out, reply[from:]...), sure
 }
 
 // Sign is the value of [events.HeaderActor] on a command for an order whose record has this

@@ -101,13 +101,19 @@ func TestNoTokenIsKept(t *testing.T) {
 		`{"token":"TOKEN","order":`,
 	} {
 		value := strings.ReplaceAll(text, "TOKEN", token)
-		if hidden := string(proof.Hidden([]byte(value))); strings.Contains(hidden, token) || strings.Contains(text, "mine") && !strings.Contains(hidden, `{"token":"mine"}`) || len(hidden) > len(value) {
+		kept, sure := proof.Hidden([]byte(value))
+		if hidden := string(kept); !sure || strings.Contains(hidden, token) || strings.Contains(text, "mine") && !strings.Contains(hidden, `{"token":"mine"}`) || len(hidden) > len(value) {
 			t.Errorf("%s: %s", value, hidden)
 		}
 	}
 	for _, plain := range []string{"", "null", "[]", "not json", `{"order":"o-1"}`, `{"token":""}`, `{"token":7}`} {
-		if hidden := proof.Hidden([]byte(plain)); string(hidden) != plain {
-			t.Errorf("%q became %q", plain, hidden)
+		if hidden, sure := proof.Hidden([]byte(plain)); string(hidden) != plain || !sure {
+			t.Errorf("%q became %q, sure: %t", plain, hidden, sure)
+		}
+	}
+	for _, unread := range []string{`{"output":"\xff","token":"TOKEN"}`, `{"output":NaN,"token":"TOKEN"}`, "{\"output\":\"\n\",\"token\":\"TOKEN\"}", `token`} {
+		if hidden, sure := proof.Hidden([]byte(unread)); sure {
+			t.Errorf("it is sure of %q", hidden)
 		}
 	}
 }
@@ -124,8 +130,9 @@ func TestHidingLeavesTheRest(t *testing.T) {
 		if err != nil {
 			t.Skip("it is no reply")
 		}
-		hidden, err := events.Decode[events.Reply](proof.Hidden(value))
-		if err != nil || hidden.Token != "" {
+		kept, sure := proof.Hidden(value)
+		hidden, err := events.Decode[events.Reply](kept)
+		if err != nil || hidden.Token != "" || !sure {
 			t.Fatalf("%s: %+v, %v", value, hidden, err)
 		}
 		if hidden.Token, first.Token = "", ""; string(hidden.Append(nil)) != string(first.Append(nil)) {

@@ -62,7 +62,8 @@ func hash(b []byte) uint64 {
 }
 
 func fingerprintOf(r *kgo.Record) fingerprint {
-	f := fingerprint{key: hash(r.Key), value: hash(r.Value), written: firstWritten(r).UnixMilli(), waited: hash(proof.Hidden(r.Value))}
+	hidden, _ := proof.Hidden(r.Value)
+	f := fingerprint{key: hash(r.Key), value: hash(r.Value), written: firstWritten(r).UnixMilli(), waited: hash(hidden)}
 	for _, h := range r.Headers {
 		f.headers = maphash.Comparable(hashing, struct {
 			before     uint64

@@ -154,15 +154,11 @@ func (l *Ledger) acted(e *events.Event) {
 	}
 	for _, a := range l.acts[max(0, len(l.acts)-keptActs):] {
 		if a.id == e.Command {
-			l.rule("P3", e.Type == events.CommandRefused && e.Operation != a.command, "%s acted before, as %s", e.Command, a.command)
+			l.rule("P3", e.Type == events.CommandRefused && operation(e) != a.command, "%s acted before, as %s", e.Command, a.command)
 			return
 		}
 	}
-	does := e.Operation
-	if e.Type != events.CommandRefused {
-		does = asked[e.Type]
-	}
-	l.acts = append(l.acts, act{e.Command, does, e.Actor.At})
+	l.acts = append(l.acts, act{e.Command, operation(e), e.Actor.At})
 }
 
 // asked has for an operator's act what the command asked for.
@@ -172,6 +168,18 @@ var asked = map[events.Type]string{
 	events.OrderReleased: events.CommandRelease,
 }
 
+// operation is what the command asked for that is behind an event.
+func operation(e *events.Event) string {
+	does := e.Operation
+	if e.Type != events.CommandRefused {
+		does = asked[e.Type]
+	}
+	if does == events.CommandSkipStep {
+		does += " " + e.Step
+	}
+	return does
+}
+
 // stale says that a command may be one of those that are not kept any more, or has the id of
 // another.
 func (l *Ledger) stale(e *events.Event) bool {
@@ -179,10 +187,10 @@ func (l *Ledger) stale(e *events.Event) bool {
 		return false
 	}
 	before := l.acts
-	if n := len(before) - 1; n >= 0 && before[n].id == e.Command && before[n].command == e.Operation {
+	if n := len(before) - 1; n >= 0 && before[n].id == e.Command && before[n].command == operation(e) {
 		before = before[:n] // without itself
 	}
-	if slices.ContainsFunc(before[max(0, len(before)-keptActs):], func(a act) bool { return a.id == e.Command && a.command != e.Operation }) {
+	if slices.ContainsFunc(before[max(0, len(before)-keptActs):], func(a act) bool { return a.id == e.Command && a.command != operation(e) }) {
 		return true
 	}
 	return slices.ContainsFunc(before[:max(0, len(before)-keptActs)], func(a act) bool { return !e.Actor.At.After(a.at) })
