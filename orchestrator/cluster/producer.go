@@ -163,8 +163,11 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 		}
 		return nil
 	}
+	// partitions are those of the records. The client sets them as it takes a record, but beside
+	// us if it has yet to meet the topic: then what we named is what we know.
+	partitions := make([]int32, len(records))
 	flush := func() error {
-		err := p.flush(ctx, refusal, func() error { return p.leaderless(records, waiting) })
+		err := p.flush(ctx, refusal, func() error { return p.leaderless(records, partitions, waiting) })
 		if err := refusal(); err != nil {
 			return err
 		}
@@ -179,9 +182,10 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 		}
 		return nil
 	}
-	for _, r := range records {
+	for i, r := range records {
 		_, alone := p.batch(r.Topic)
 		waiting[r.Topic].Add(1)
+		partitions[i] = r.Partition
 		p.client.Produce(ctx, r, func(r *kgo.Record, err error) {
 			if ctx.Err() != nil {
 				return // it is late, whatever became of it
@@ -194,6 +198,9 @@ func (p *producer) write(ctx context.Context, records []*kgo.Record) error {
 				refused.CompareAndSwap(nil, &lane.RefusedError{Record: r, Err: err, Alone: alone})
 			}
 		})
+		if p.met[r.Topic] {
+			partitions[i] = r.Partition
+		}
 		if alone {
 			if err := flush(); err != nil {
 				return err
@@ -233,12 +240,12 @@ func (p *producer) flush(ctx context.Context, refused, hopeless func() error) er
 }
 
 // leaderless says that a record waits for a partition that has no leader.
-func (p *producer) leaderless(records []*kgo.Record, waiting map[string]*atomic.Int64) error {
-	for _, r := range records {
+func (p *producer) leaderless(records []*kgo.Record, partitions []int32, waiting map[string]*atomic.Int64) error {
+	for i, r := range records {
 		if waiting[r.Topic].Load() == 0 {
 			continue
 		}
-		if _, _, err := p.client.PartitionLeader(r.Topic, r.Partition); errors.Is(err, kerr.LeaderNotAvailable) {
+		if _, _, err := p.client.PartitionLeader(r.Topic, partitions[i]); errors.Is(err, kerr.LeaderNotAvailable) {
 			return fmt.Errorf("topic %s has no leader: %w", r.Topic, err)
 		}
 	}
