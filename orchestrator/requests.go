@@ -172,8 +172,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
-	// Before all owners look at signatures one would be of a command that nobody remembers.
-	if lowest, _, err := i.formats(); err == nil && lowest >= events.ProofFormat && actor != nil && i.cfg.Keys != nil {
+	if actor != nil && i.cfg.Keys != nil && i.proves() {
 		signed := *actor
 		signed.At = envelope.Time
 		if header := i.cfg.Keys().Sign(i.topics.Namespace, id, value, &signed); header != nil {

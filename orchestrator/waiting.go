@@ -98,11 +98,17 @@ func (i *Instance) Repeats() map[string]lane.Repeat {
 // Setting is what agents' replies need, of requests that are sent from now on: nothing as long
 // as a partition that is known here is of a format that has no tokens.
 func (i *Instance) Setting() func(agent string) proof.Setting {
-	lowest, _, err := i.formats()
-	if i.cfg.Keys == nil || err != nil || lowest < events.ProofFormat {
+	if i.cfg.Keys == nil || !i.proves() {
 		return (*proof.Keys)(nil).Setting
 	}
 	return i.cfg.Keys().Setting
+}
+
+// proves says that every partition that is known here is of a format with tokens and
+// signatures: before, a signature would be of a command that nobody remembers.
+func (i *Instance) proves() bool {
+	lowest, _, err := i.formats()
+	return err == nil && lowest >= events.ProofFormat
 }
 
 // AgentNames are those that registered workflows name, sorted; of the visible ones, if that is

@@ -193,13 +193,13 @@ func (s *Server) reach(ctx context.Context, i *orchestrator.Instance, id string,
 }
 
 // actor is how a caller is known who acts on what is of a workflow, nil where nobody is asked
-// for a name.
-func actor(ctx context.Context, workflow string) *events.Actor {
+// for a name: then the workflow is not asked for, either.
+func actor(ctx context.Context, workflow func() string) *events.Actor {
 	c := callerOf(ctx)
 	if c.Method == "" {
 		return nil
 	}
-	return &events.Actor{Method: c.Method, Issuer: c.Issuer, Roles: c.Roles(workflow), At: time.Now()}
+	return &events.Actor{Method: c.Method, Issuer: c.Issuer, Roles: c.Roles(workflow()), At: time.Now()}
 }
 
 // author is whose an act is: the caller's, and nobody else's, where it has a name.

@@ -189,11 +189,13 @@ func (s *Server) command(ctx context.Context, id string, c *events.Command) (*st
 		}
 		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
 	}
-	workflow := ""
-	if o, _, err := i.Order(id); err == nil { // else the command fails for the same reason
-		workflow = o.Workflow
-	}
-	err = i.Command(bounded, id, c, actor(ctx, workflow))
+	err = i.Command(bounded, id, c, actor(ctx, func() string {
+		o, _, err := i.Order(id)
+		if err != nil { // the command fails for the same reason
+			return ""
+		}
+		return o.Workflow
+	}))
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
 	if err != nil {
 		return nil, s.commandError(id, c, err)

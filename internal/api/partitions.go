@@ -89,7 +89,7 @@ func (s *Server) skipLost(ctx context.Context, in *skipLostInput) (*struct{ Body
 	}
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	switch err := i.SkipLost(bounded, in.Partition, lane.Author{By: by, Actor: actor(ctx, "")}, act.Note); {
+	switch err := i.SkipLost(bounded, in.Partition, lane.Author{By: by, Actor: actor(ctx, func() string { return "" })}, act.Note); {
 	case errors.Is(err, orchestrator.ErrRefused):
 		return nil, huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, orchestrator.ErrNotOwner):
