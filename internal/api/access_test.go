@@ -112,7 +112,6 @@ func send(t *testing.T, s http.Handler, method, path, token, body string) *httpt
 	return said
 }
 
-// Every operation against every role, over HTTP. The table stands in docs/security.md.
 // ADR 0026: who is not asked for a name is not known.
 func TestWhoIsKnown(t *testing.T) {
 	if a := actor(t.Context(), nil); a != nil {
@@ -125,6 +124,7 @@ func TestWhoIsKnown(t *testing.T) {
 	})).ServeHTTP(nil, httptest.NewRequest(http.MethodGet, "/", nil))
 }
 
+// Every operation against every role, over HTTP. The table stands in docs/security.md.
 func TestWhoMayWhat(t *testing.T) {
 	has := map[string][]string{ // what a role has besides itself
 		"payload-reader": {"viewer"}, "operator": {"viewer"}, "deployer": {"viewer"},
