@@ -39,7 +39,8 @@ var (
 )
 
 const (
-	short  = "--warm-up 3s --duration 8s --single 200"
+	brief  = "--duration 8s --single 200"
+	short  = "--warm-up 3s " + brief
 	rates  = "--warm-up 3s --duration 10s --rates 100,250,500,1000,2000,4000"
 	shared = "--warm-up 3s --duration 10s --partitions 8 --rates 500"
 )
@@ -79,8 +80,8 @@ var parts = []part{
 		learn: "Each partition is a lane with transactions of its own. More of them than an instance needs make batches smaller, unless there is more under way to fill them.",
 	},
 	{
-		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s --duration 8s --single 200", variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded,
-		learn: "The same on Kafka, once it knows the new topics: the first seconds of 64 partitions carry a tenth of that.",
+		name: "partitions-kafka", title: "Partitions: Apache Kafka", kafka: true, args: "--warm-up 20s " + brief, variants: []string{"--partitions 1", "--partitions 16", "--partitions 64"}, columns: loaded,
+		learn: "The same on Kafka, once it knows the new topics: 64 of them carry far less in their first seconds.",
 	},
 	{
 		name: "instances", title: "Instances: embedded, 12 partitions", args: short + " --partitions 12", variants: []string{"--instances 1", "--instances 3"}, columns: loaded,
@@ -102,8 +103,9 @@ func render(found map[string]*measured) string {
 	row := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	b.WriteString("# Performance\n\nWritten by `make performance`; the next run writes it again. Each part leaves its runs in [performance](performance), as\n" +
 		"`waybill bench -o json` said them, and can be run alone: `make performance PERFORMANCE=ladder`. `waybill bench compare` holds\ntwo such files against each other.\n\n" +
-		"Each figure is the median of the runs, and in brackets from where to where they went. All parts are run in turn, each\nrun in a process of its own. Everything runs on one machine: callers, one instance unless it says otherwise, three\n" +
-		"agents, and the broker. Orders have three remote steps of agents that answer at once, unless it says otherwise. What is\nmeasured and how: [ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
+		"Each figure is the median of the runs, and in brackets from where to where they went. The parts of one run of the command\nare run in turn, each in a process of its own. Those that name another commit or date ran at another time, when the machine\n" +
+		"may have been half or twice as fast: hold no figures of one against the other. Everything runs on one machine: callers, one\ninstance unless it says otherwise, three agents, and the broker. Orders have three remote steps of agents that answer at\n" +
+		"once, unless it says otherwise. What is measured and how: [ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
 	var machines []string
 	for _, p := range parts {
 		if f := found[p.name]; f != nil && !slices.Contains(machines, f.Machine) {
