@@ -102,7 +102,7 @@ func render(found map[string]*measured) string {
 	var b strings.Builder
 	row := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	b.WriteString("# Performance\n\nWritten by `make performance`; the next run writes it again. Each part leaves its runs in [performance](performance), as\n" +
-		"`waybill bench -o json` said them, and can be run alone: `make performance PERFORMANCE=ladder`. `waybill bench compare` holds\ntwo such files against each other.\n\n" +
+		"`waybill bench -o json` said them, and can be run alone: `make performance PERFORMANCE=ladder`. `waybill bench compare` holds\nwhat `jq '.runs[]'` makes of two such files against each other.\n\n" +
 		"Each figure is the median of the runs, and in brackets from where to where they went. The parts of one run of the command\nare run in turn, each in a process of its own. Those that name another commit or date ran at another time, when the machine\n" +
 		"may have been half or twice as fast: hold no figures of one against the other. Everything runs on one machine: callers, one\ninstance unless it says otherwise, three agents, and the broker. Orders have three remote steps of agents that answer at\n" +
 		"once, unless it says otherwise. What is measured and how: [ADR 0021](adr/0021-load-is-measured-from-when-orders-are-due.md).\n\n")
