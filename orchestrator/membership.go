@@ -47,6 +47,7 @@ type owner interface {
 	TakeOver(ctx context.Context) error
 	SkipLost(ctx context.Context, by lane.Author, why string) error
 	Serve(ctx context.Context) error
+	Leave()
 	Close()
 	Position() events.Positions
 	OrdersRead() int64
@@ -198,6 +199,7 @@ func (m *membership) keep(ctx context.Context, p int32, o *ownership, state *pro
 		}
 		if ctx.Err() != nil {
 			m.ended(o, nil, somewhere)
+			l.Leave()
 			m.closing.Go(l.Close) // nothing is on its way: the next owner need not wait for it
 			return
 		}

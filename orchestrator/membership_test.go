@@ -128,6 +128,7 @@ func (e ends) Serve(context.Context) error {
 	}
 	return e.serving
 }
+func (ends) Leave()                       {}
 func (e ends) Close()                     { e.say("closed") }
 func (e ends) Narrows(h *lane.Halves)     { e.halves = append(e.halves, h) }
 func (e ends) Position() events.Positions { return events.Positions{} }
@@ -140,6 +141,7 @@ func (n nothing) Read(int32, int64)              { n.say("followed") }
 func (nothing) Drop(int32)                       {}
 func (nothing) Poll(context.Context) kgo.Fetches { return nil }
 func (nothing) Close()                           {}
+func (nothing) Leave()                           {}
 
 // A lane that ended is followed by another after a pause, which is longer each time,
 // also when it could take over, and short again once one has committed something (but
@@ -422,6 +424,7 @@ func (w *waits) Serve(ctx context.Context) error {
 	return nil
 }
 func (*waits) Close()                     {}
+func (*waits) Leave()                     {}
 func (*waits) Narrows(*lane.Halves)       {}
 func (*waits) Position() events.Positions { return events.Positions{} }
 func (*waits) OrdersRead() int64          { return 0 }

@@ -337,11 +337,18 @@ func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
 	return nil
 }
 
-// Close gives up what a takeover acquired, and what the lane has asked agents for.
-func (l *Lane) Close() {
+// Leave takes what the lane has asked agents for out of what all lanes of the instance have.
+// It decides nothing any more.
+func (l *Lane) Leave() {
 	for _, w := range l.agents.windows {
 		w.Close()
 	}
+	clear(l.agents.windows)
+}
+
+// Close leaves, and gives up what a takeover acquired.
+func (l *Lane) Close() {
+	l.Leave()
 	if l.producers != nil {
 		l.producers.close()
 	}
