@@ -2,6 +2,7 @@ package compensation
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -78,7 +79,13 @@ func settled(s *projections.Step, def *workflow.Step) bool {
 // Spent says that a step, or its undo, that failed has nothing left to try: the
 // error is permanent (A5), or all attempts of all rounds are used up (V5).
 func Spent(w *projections.Work, def *workflow.Step) bool {
-	return w.Error != nil && w.Error.Permanent || w.Tried >= def.Retry.Attempts && w.Round >= def.Wait.Rounds
+	return Permanent(w, def) || w.Tried >= def.Retry.Attempts && w.Round >= def.Wait.Rounds
+}
+
+// Permanent says that no retry can heal the last error of a step, or of its undo: whoever made
+// it says so, or the workflow.
+func Permanent(w *projections.Work, def *workflow.Step) bool {
+	return w.Error != nil && (w.Error.Permanent || slices.Contains(def.Retry.Never, w.Error.Code))
 }
 
 // Failures gathers every error of the undos that failed for good, nil if there

@@ -161,6 +161,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("proof", e.Proof)
 	o.time("due", e.Due)
 	o.number("round", int64(e.Round))
+	o.truth("fixed", e.Fixed)
 	o.text("outcome", e.Outcome)
 	o.raw("output", e.Output)
 	o.fault("error", e.Error)
@@ -184,6 +185,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("end", e.End)
 	o.texts("undone", e.Undone)
 	o.texts("notUndone", e.NotUndone)
+	o.texts("failedSteps", e.FailedSteps)
 	o.truth("held", e.Held)
 	o.text("source", e.Source)
 	if e.Raw != nil {
@@ -301,6 +303,7 @@ func (s *Status) Append(dst []byte) []byte {
 		detail.raw("output", d.Output)
 		detail.texts("undone", d.Undone)
 		detail.texts("notUndone", d.NotUndone)
+		detail.texts("failedSteps", d.FailedSteps)
 		o.b = detail.end()
 	}
 	return o.end()

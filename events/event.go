@@ -31,7 +31,8 @@ const (
 	// Version, ReplyTo, Digest as far as they could be read.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
-	// the last completed step in the workflow file.
+	// the last step in the workflow file that completed and asked somebody. FailedSteps are
+	// those that it went on without.
 	OrderCompleted Type = "waybill.order.completed"
 	// OrderErrored stops the order until an operator acts (P2): Reason, and Step
 	// and Error where one step caused it. With Held deciding on the order
@@ -97,6 +98,19 @@ const (
 	// begins after an extended wait. Where it only waits, for its agent, Due is now,
 	// and since format 3 Reason says for whom.
 	StepRetried Type = "waybill.step.retried"
+	// StepSleeping has a step wait until Due, which is an end of its own: Step, Attempt, Due,
+	// and Fixed where that is a time of the calendar, which a pause does not put off. Since
+	// format 5.
+	StepSleeping Type = "waybill.step.sleeping"
+	// StepWoke completes a step that slept: Step, Attempt. Since format 5.
+	StepWoke Type = "waybill.step.woke"
+	// StepRepeated ends one time of a step that is done until something holds, which it does not
+	// yet: Step, Attempt, Output, Due (when the next time begins), Count, AnsweredBy, Source.
+	// Since format 5.
+	StepRepeated Type = "waybill.step.repeated"
+	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
+	// Since format 5.
+	StepPassed Type = "waybill.step.passed"
 	// StepSkipped passes over a step: Step, Reason. Where an operator did it also
 	// By, Actor, Command, the Output that later steps see, and LockedBy while a step
 	// still runs.
@@ -151,7 +165,7 @@ const (
 	DiscardLate        = "late"         // it came after the complete-by
 	DiscardStale       = "stale"        // it answers an attempt that is over
 	DiscardRepeated    = "repeated"     // the attempt was answered before
-	DiscardUnknownStep = "unknown-step" // the order has no such step, or it was not asked yet
+	DiscardUnknownStep = "unknown-step" // the order has no such step, or nobody was asked yet
 	DiscardForged      = "forged"       // the request had a token, and the reply does not repeat it
 )
 
@@ -166,6 +180,8 @@ const (
 const (
 	OutputRefused = "output-refused"  // the output cannot be recorded
 	ReplyTooLarge = "reply-too-large" // the reply has more than [MaxValue] bytes
+	UntilNotMet   = "until-not-met"   // a step was done as often as it may be, in vain
+	BadUntil      = "bad-until"       // nobody can tell whether a step is to be done again
 )
 
 // Event is one immutable transition, as it stands in the journal. It is one
@@ -203,9 +219,11 @@ type Event struct {
 	// Proof says that the request had a token, and what becomes of a reply that does not
 	// repeat it: [ProofWatch] or [ProofRequire]. Of a reply that waits it is
 	// [ProofRepeated], or empty. Since format 4.
-	Proof   string         `json:"proof,omitzero"`
-	Due     time.Time      `json:"due,omitzero"`
-	Round   int            `json:"round,omitzero"`
+	Proof string    `json:"proof,omitzero"`
+	Due   time.Time `json:"due,omitzero"`
+	Round int       `json:"round,omitzero"`
+	// Fixed says that Due is a time of the calendar.
+	Fixed   bool           `json:"fixed,omitzero"`
 	Outcome string         `json:"outcome,omitzero"`
 	Output  jsontext.Value `json:"output,omitzero"`
 	Error   *Error         `json:"error,omitzero"`
@@ -239,6 +257,8 @@ type Event struct {
 	End       string   `json:"end,omitzero"`
 	Undone    []string `json:"undone,omitzero"`
 	NotUndone []string `json:"notUndone,omitzero"`
+	// FailedSteps are those that a completed order went on without.
+	FailedSteps []string `json:"failedSteps,omitzero"`
 
 	// Held says that the order's inputs wait from here on.
 	Held bool `json:"held,omitzero"`

@@ -6,7 +6,7 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 4
+const JournalFormat = 5
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
@@ -30,3 +30,7 @@ const ProofFormat = 4
 
 // WaitsFormat is the format since which a step that waits says for whom.
 const WaitsFormat = 3
+
+// SleepFormat is the format since which steps sleep, and an order goes on without a step that
+// failed for good.
+const SleepFormat = 5

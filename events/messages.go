@@ -125,6 +125,8 @@ type Detail struct {
 	// Undone and NotUndone say what became of the steps that had run (C3).
 	Undone    []string `json:"undone,omitzero"`
 	NotUndone []string `json:"notUndone,omitzero"`
+	// FailedSteps are those that a completed order went on without.
+	FailedSteps []string `json:"failedSteps,omitzero"`
 }
 
 // Alert calls an operator to an order that cannot go on by itself (P2).
@@ -185,6 +187,14 @@ type Command struct {
 // steps hold neither / nor :.
 func IdempotencyKey(order, step string, resubmissions int) string {
 	return numbered(order+"/"+step, resubmissions)
+}
+
+// RepeatKey is that of a step that was done so many times before, and is done again.
+func RepeatKey(order, step string, repeats, resubmissions int) string {
+	if repeats == 0 {
+		return IdempotencyKey(order, step, resubmissions)
+	}
+	return numbered(order+"/"+step+":r"+strconv.Itoa(repeats+1), resubmissions)
 }
 
 // UndoKey is the key of the requests to undo what was done under a step's key, after

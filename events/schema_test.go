@@ -81,6 +81,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Order, m.Status, m.At = "o-1", rapid.SampledFrom(statuses).Draw(t, "status"), moment.Draw(t, "at")
 			if m.Detail != nil {
 				m.Detail.Step, m.Detail.Undone, m.Detail.NotUndone = "s", stepNames.Draw(t, "undone"), stepNames.Draw(t, "notUndone")
+				m.Detail.FailedSteps = stepNames.Draw(t, "failedSteps")
 				anyFault(t, m.Detail.Error)
 			}
 		})
@@ -101,6 +102,9 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
 			m.Digest, m.Count = "6e3GCPNqqYqdFr9UAAJnMw", rapid.IntRange(0, 9).Draw(t, "count")
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
+			if m.Type == events.StepRepeated {
+				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
+			}
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")
 			m.End = rapid.SampledFrom([]string{"Compensated", "Cancelled"}).Draw(t, "end")
 			m.Instance, m.Claim, m.Partitions, m.Format = "i-1", "c-1", 4, events.JournalFormat

@@ -46,7 +46,7 @@ const answered = "answeredBy source"
 var Specs = []Spec{
 	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest"},
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
-	{Type: OrderCompleted},
+	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
 	{Type: OrderResubmitted, Maybe: "step input sameKey newKey kept mayHaveRun lockedBy " + acted},
 	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by actor command lockedBy"},
@@ -67,6 +67,10 @@ var Specs = []Spec{
 	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: answered},
 	{Type: StepExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
 	{Type: StepRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
+	{Type: StepSleeping, Since: 3, Needs: AStep, Always: "step attempt due", Maybe: "fixed"},
+	{Type: StepWoke, Since: 3, Needs: AStep, Always: "step attempt"},
+	{Type: StepRepeated, Since: 3, Needs: AStep, Always: "step attempt due count", Maybe: "output " + answered},
+	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
 	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input proof"},

@@ -85,8 +85,8 @@ func TestNewerDefinitions(t *testing.T) {
 	}
 	const tea = `{"workflow":"tea","version":%d,"steps":[{"name":"boil","agent":"kettle"}]}`
 	put("tea@1", "1", fmt.Sprintf(tea, 1))
-	put("tea@2", "3", `{"workflow":"tea","version":2,"brew":"long"}`)
-	put("tea@1", "3", fmt.Sprintf(tea, 1)) // a second time
+	put("tea@2", "6", `{"workflow":"tea","version":2,"brew":"long"}`)
+	put("tea@1", "6", fmt.Sprintf(tea, 1)) // a second time
 	put("milk@1", "7", "hello")
 	put("milk", "7", "hello")
 	put("water@0", "7", "hello")
@@ -96,7 +96,7 @@ func TestNewerDefinitions(t *testing.T) {
 			t.Errorf("%s@%d needs level %d, not %d", name, version, got, level)
 		}
 	}
-	for version, level := range []int{3, 0, 3, 0} {
+	for version, level := range []int{6, 0, 6, 0} {
 		expect("tea", version, level)
 	}
 	expect("milk", 0, 7)
@@ -107,7 +107,7 @@ func TestNewerDefinitions(t *testing.T) {
 	}
 	put("tea@3", "x", fmt.Sprintf(tea, 3))
 	expect("tea", 0, 0)
-	expect("tea", 2, 3)
+	expect("tea", 2, 6)
 }
 
 // While the workflows topic cannot be read to its end an operator is called: once that was

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -20,8 +23,8 @@ func TestAWorkflowOfANewerRelease(t *testing.T) {
 		topics := onePartition(t, b)
 		client := b.Client(t)
 		must(t, client.ProduceSync(t.Context(),
-			&kgo.Record{Topic: topics.Workflows, Key: []byte("silent@2"), Value: []byte(`{"workflow":"silent","version":2,"loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte("3")}}},
-			&kgo.Record{Topic: topics.Workflows, Key: []byte("future@1"), Value: []byte(`{"workflow":"future","loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte("3")}}},
+			&kgo.Record{Topic: topics.Workflows, Key: []byte("silent@2"), Value: []byte(`{"workflow":"silent","version":2,"loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: fmt.Append(nil, workflow.Level+1)}}},
+			&kgo.Record{Topic: topics.Workflows, Key: []byte("future@1"), Value: []byte(`{"workflow":"future","loop":[]}`), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: fmt.Append(nil, workflow.Level+1)}}},
 		).FirstErr())
 		i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
 		oracle.Until(t, "ready", i.Ready)
@@ -45,4 +48,45 @@ func TestAWorkflowOfANewerRelease(t *testing.T) {
 			t.Errorf("%d alerts, the first: %s", len(all), all[0].Value)
 		}
 	})
+}
+
+// Where partitions are of a format that has no events for it, a workflow is not registered. If
+// one got there all the same its orders wait, and hold up no other, until the upgrade is finished.
+func TestAWorkflowOfANewerFormat(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	own := OwnDialect
+	speaks(t, Dialect{events.SleepFormat - 1, own.Language, own.Inputs})
+	older, stop := runs(t, b, Config{ID: "older", Namespace: topics.Namespace})
+	oracle.Until(t, "the older one is ready", older.Ready)
+	must(t, older.Register(t.Context(), parseFlow(t, silentFlow)))
+	stop()
+
+	OwnDialect = own
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute})
+	oracle.Until(t, "ready", i.Ready)
+	naps := parseFlow(t, "workflow: naps\nsteps: [{name: nap, sleep: 1ms}]")
+	if err := i.Register(t.Context(), naps); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
+		t.Errorf("it is registered: %v", err)
+	}
+	must(t, i.Register(t.Context(), parseFlow(t, strings.Replace(silentFlow, "silent", "other", 1))))
+	beside, leave := runs(t, b, Config{ID: "i-2", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute, Standby: StandbyOwned})
+	oracle.Until(t, "it is ready, and owns nothing", beside.Ready)
+	if err := beside.Register(t.Context(), naps); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "ask another") {
+		t.Errorf("who keeps no partition registers it: %v", err)
+	}
+	leave()
+
+	must(t, i.catalogue.register(t.Context(), naps)) // as an instance does that does not keep such a partition
+	client := b.Client(t)
+	for n, value := range []string{`{"workflow":"naps"}`, `{"workflow":"silent"}`} {
+		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: fmt.Append(nil, "o-", n+1), Value: []byte(value)}).FirstErr())
+	}
+	i.reaches(t, "o-2", projections.Processing)
+	if o, _, err := i.Order("o-1"); !errors.Is(err, projections.ErrNotFound) {
+		t.Errorf("before its format: %+v, %v", o, err)
+	}
+	oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
+	i.reaches(t, "o-1", projections.Processed)
+	must(t, i.Register(t.Context(), naps))
 }

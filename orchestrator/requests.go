@@ -110,10 +110,14 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
 // Register registers a workflow, and creates the request topics of the agents
 // that it names. Doing it again with the same content changes nothing; another
 // content fails with [ErrConflict], and one that uses what an older release in the
-// group does not know with [ErrOlderRelease]. While members join or leave it waits for
-// ten seconds, and fails with [ErrUnsettled] then.
+// group does not know, or what is not written before the upgrade is finished, with
+// [ErrOlderRelease]. While members join or leave, or partitions rise, it waits for
+// ten seconds.
 func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error {
 	if err := i.spoken(ctx, i.catalogue.level(flow)); err != nil {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	if err := i.written(ctx, flow.Format()); err != nil {
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	if err := createRequestTopics(ctx, i.admin, &i.topics, i.partitions, flow.Agents()); err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // upgrade decides when the namespace's format rises: once every member of the
@@ -204,4 +206,34 @@ func (i *Instance) formats() (lowest, highest int, err error) {
 		highest = max(highest, head.Format())
 	}
 	return lowest, highest, err
+}
+
+// written fails with [ErrOlderRelease] if a partition is of an older format, unless it rises by
+// itself.
+func (i *Instance) written(ctx context.Context, format int) error {
+	for begin := time.Now(); ; {
+		lowest, _, err := i.formats()
+		if err != nil || lowest >= format {
+			return err
+		}
+		if lowest == 0 {
+			if format > 0 && len(i.members.all()) == 0 && i.cfg.Standby != StandbyAll {
+				return fmt.Errorf("%w, or may come back: instance %s owns no partition, and does not know whether the namespace is in format %d, which is needed; ask another", ErrOlderRelease, i.cfg.ID, format)
+			}
+			return nil
+		}
+		heads, err := i.store.Heads(i.partitions)
+		if err != nil {
+			return err
+		}
+		if !rises(heads, format) || time.Since(begin) > settling || !pause(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("%w, or may come back: the namespace is in format %d, and format %d is needed; finish the upgrade first (waybill upgrade finish)", ErrOlderRelease, lowest, format)
+		}
+	}
+}
+
+// rises says that partitions get to a format by themselves: where one has it the others follow,
+// and a new one is claimed in the first format before it is in its own.
+func rises(heads []projections.Head, format int) bool {
+	return slices.ContainsFunc(heads, func(h projections.Head) bool { return h.Offset == 1 || h.Format() >= format })
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -81,6 +82,26 @@ func TestWhenTheFormatRises(t *testing.T) {
 	now = now.Add(answerCounts + 1)
 	if format := u.Format(); format != 0 {
 		t.Errorf("an answer of long ago counts: %d", format)
+	}
+}
+
+// Who registers a workflow waits for a partition that was just claimed for the first time, and for
+// those that follow another, and for no other.
+func TestWhichPartitionsRise(t *testing.T) {
+	old, fresh := projections.Head{Claim: "c", Offset: 7}, projections.Head{Claim: "c", Offset: 1}
+	for _, c := range []struct {
+		heads  []projections.Head
+		format int
+		want   bool
+	}{
+		{[]projections.Head{old, old}, 5, false},
+		{[]projections.Head{old, fresh}, 5, true},
+		{[]projections.Head{old, old}, 1, true},
+		{nil, 5, false},
+	} {
+		if got := rises(c.heads, c.format); got != c.want {
+			t.Errorf("%+v rise to format %d: %t", c.heads, c.format, got)
+		}
 	}
 }
 

@@ -39,6 +39,10 @@ var effects = map[events.Type]effect{
 	events.StepFailed:    failStep,
 	events.StepExpired:   expireStep,
 	events.StepRetried:   retryStep,
+	events.StepSleeping:  sleep,
+	events.StepWoke:      wake,
+	events.StepRepeated:  repeatStep,
+	events.StepPassed:    passStep,
 	events.StepSkipped:   skipStep,
 
 	events.UndoStarted:   startUndo,

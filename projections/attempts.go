@@ -17,6 +17,17 @@ func completeStep(_ *Order, s *Step, e *events.Event) {
 	s.Output, s.Unknown = e.Output, false
 }
 
+// repeatStep has the step be done anew when it is due, under a key of its own, unless an operator
+// has the order wait.
+func repeatStep(o *Order, s *Step, e *events.Event) {
+	s.end(Repeating, nil)
+	s.Output, s.Unknown = e.Output, false
+	if o.State != Error && !o.Paused {
+		s.Due = e.Due
+	}
+	s.Repeats, s.Tried, s.Round, s.Resubmissions = e.Count, 0, 0, 0
+}
+
 // completeUndo has the undo under the next of the step's keys follow, if there is one.
 func completeUndo(_ *Order, s *Step, _ *events.Event) {
 	undo := s.undoing()
@@ -58,6 +69,47 @@ func expireUndo(o *Order, s *Step, e *events.Event) {
 	undo.Doubtful = o.keyed
 }
 
+// sleep has the step wait until it is due. That a pause puts off, unless it is a time of the
+// calendar.
+func sleep(_ *Order, s *Step, e *events.Event) {
+	s.State, s.Attempt, s.Due, s.Sleeps = Sleeping, e.Attempt, e.Due, true
+	if e.Fixed {
+		s.Wakes = e.Due
+	}
+}
+
+func wake(_ *Order, s *Step, _ *events.Event) { s.end(Completed, nil) }
+
+// suspend stops the clocks of what sleeps.
+func (o *Order) suspend(now time.Time) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		if s.State != Sleeping {
+			continue
+		}
+		if s.Wakes.IsZero() {
+			s.Left = max(0, s.Due.Sub(events.Time(now)))
+		}
+		s.Due = time.Time{}
+	}
+}
+
+// wind has them go on.
+func (o *Order) wind(now time.Time) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		if s.State != Sleeping {
+			continue
+		}
+		if s.Due = s.Wakes; s.Due.IsZero() {
+			s.Due = events.Time(now).Add(s.Left)
+		}
+		s.Left = 0
+	}
+}
+
+func passStep(_ *Order, s *Step, _ *events.Event) { s.Passed = true }
+
 func retryStep(_ *Order, s *Step, e *events.Event) { s.arm(e) }
 func retryUndo(_ *Order, s *Step, e *events.Event) { s.undoing().arm(e) }
 
@@ -94,6 +146,7 @@ func (w *Work) start(e *events.Event) {
 	}
 }
 
+// end ends an attempt, or a sleep.
 func (w *Work) end(state StepState, fault *events.Error) {
 	w.State, w.Error = state, fault
 	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}

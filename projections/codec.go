@@ -204,7 +204,35 @@ func appendRecord(dst []byte, o *Order) []byte {
 		w.keys(&o.Steps[i])
 	}
 	w.proofs(o)
+	w.sleeps(o)
 	return w.b
+}
+
+// sleeps writes which steps the order went on without, which are done again and again, and which
+// sleep, or slept.
+func (w *writer) sleeps(o *Order) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w.truth(s.Passed)
+		w.int(int64(s.Repeats))
+		w.int(int64(s.RepeatsBefore))
+		w.truth(s.Sleeps)
+		if s.Sleeps {
+			w.time(s.Wakes)
+			w.int(s.Left.Milliseconds())
+		}
+	}
+}
+
+// sleeps reads what the writer's sleeps wrote.
+func (r *reader) sleeps(o *Order) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		s.Passed, s.Repeats, s.RepeatsBefore, s.Sleeps = r.truth(), int(r.int()), int(r.int()), r.truth()
+		if s.Sleeps {
+			s.Wakes, s.Left = r.time(), time.Duration(r.int())*time.Millisecond
+		}
+	}
 }
 
 // proofs writes which attempts had a token, and the commands whose author is known.
@@ -356,12 +384,19 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
-	o := r.orderOfLayout9(id)
-	r.proofs(o)
+	o := r.orderOfLayout10(id)
+	r.sleeps(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout10 reads what records of layout 10 begin with.
+func (r *reader) orderOfLayout10(id string) *Order {
+	o := r.orderOfLayout9(id)
+	r.proofs(o)
+	return o
 }
 
 // orderOfLayout9 reads what records of layouts 8 and 9 begin with.

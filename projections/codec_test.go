@@ -82,6 +82,11 @@ func drawOrder(t *rapid.T) *Order {
 		for range rapid.IntRange(0, 2).Draw(t, "earlier") {
 			o.Steps[i].Earlier = append(o.Steps[i].Earlier, Key{Resubmissions: number.Draw(t, "resubmissions")})
 		}
+		o.Steps[i].Passed, o.Steps[i].Sleeps = rapid.Bool().Draw(t, "passed"), rapid.Bool().Draw(t, "sleeps")
+		o.Steps[i].Repeats, o.Steps[i].RepeatsBefore = number.Draw(t, "repeats"), number.Draw(t, "repeats before")
+		if o.Steps[i].Sleeps {
+			o.Steps[i].Wakes, o.Steps[i].Left = moment.Draw(t, "wakes"), time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left"))*time.Millisecond
+		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())
 			o.Steps[i].Undo.Done, o.Steps[i].Undo.Doubtful = number.Draw(t, "done"), rapid.Bool().Draw(t, "doubtful")

@@ -42,12 +42,20 @@ func turnBack(o *Order, _ *Step, e *events.Event) {
 	o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
 	o.whyCompensated = e.Reason
 	o.disarm()
+	for i := range o.Steps { // nobody waits for what sleeps any more
+		if s := &o.Steps[i]; s.State == Sleeping {
+			s.end(Skipped, nil)
+			s.Left = 0
+		}
+	}
 }
 
-// disarm has whatever waits for a retry wait no more.
+// disarm has whatever waits for a retry wait no more. What sleeps goes on to.
 func (o *Order) disarm() {
 	for i := range o.Steps {
-		o.Steps[i].Due = time.Time{}
+		if o.Steps[i].State != Sleeping {
+			o.Steps[i].Due = time.Time{}
+		}
 		if undo := o.Steps[i].Undo; undo != nil {
 			undo.Due = time.Time{}
 		}

@@ -32,10 +32,13 @@ func (o *Order) In(format int) {
 // expired is the code of an attempt that nobody answered in time.
 const expired = "expired"
 
+// doneInVain are the codes of attempts that were made and failed all the same.
+var doneInVain = []string{events.OutputRefused, events.ReplyTooLarge, events.UntilNotMet, events.BadUntil}
+
 // untold says that the attempt may have been made, though it failed: what came of it could
 // not be said.
 func (o *Order) untold(e *events.Event) bool {
-	return o.keyed && e.Error != nil && (e.Error.Code == events.OutputRefused || e.Error.Code == events.ReplyTooLarge)
+	return o.keyed && e.Error != nil && slices.Contains(doneInVain, e.Error.Code)
 }
 
 // doubt has a step that may have run be undone under all keys that it has had.

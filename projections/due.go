@@ -50,7 +50,7 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 }
 
 // Deadlines returns the steps whose deadline is later than now, earliest first, at most
-// limit of them, as of the last [Partition.Flush].
+// limit of them, as of the last [Partition.Flush]: not those that sleep.
 func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
 	it, err := p.store.db.NewIter(&pebble.IterOptions{
 		LowerBound: deadlineBound(p.id, events.Time(now).Add(time.Millisecond)), UpperBound: after(prefix(p.id, kindDeadline)),
@@ -60,6 +60,9 @@ func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
 	}
 	var all []Due
 	for ok := it.First(); ok && len(all) < limit; ok = it.Next() {
+		if len(it.Value()) > 0 {
+			continue
+		}
 		at, order, step, ok := splitDeadlineKey(it.Key())
 		if !ok {
 			return nil, fmt.Errorf("%w: deadline key %x (%v)", errDamaged, it.Key(), it.Close())
@@ -76,13 +79,14 @@ func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
 // calls it: the last one may have been stopped between scan and commit.
 func (p *Partition) Rescan() { p.scanned = prefix(p.id, kindDeadline) }
 
-// index moves a deadline in the index. A zero time is none.
-func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time) error {
+// index moves a deadline in the index. A zero time is none. The marks are what its key
+// had, and has, as value.
+func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.Time, was, is []byte) error {
 	key := deadlineKey(p.id, now, order, step)
 	if !now.IsZero() && bytes.Compare(key, p.scanned) < 0 {
 		p.scanned = key
 	}
-	if now.Equal(before) {
+	if now.Equal(before) && len(was) == len(is) {
 		return nil
 	}
 	if !before.IsZero() {
@@ -93,5 +97,16 @@ func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.
 	if now.IsZero() {
 		return nil
 	}
-	return b.Set(key, nil, nil)
+	return b.Set(key, is, nil)
 }
+
+// mark is [asleep] of a step that sleeps, nil of others.
+func (s *Step) mark() []byte {
+	if s.State == Sleeping {
+		return asleep
+	}
+	return nil
+}
+
+// asleep marks the end of a sleep among the deadlines.
+var asleep = []byte{1}

@@ -228,3 +228,26 @@ func TestV7AScanReadsOnlyWhatExpired(t *testing.T) {
 		t.Errorf("the trap did not snap: %v", err)
 	}
 }
+
+// What sleeps is due like all else, and is not among the deadlines of attempts, however many sleep.
+func TestDeadlinesOfAttempts(t *testing.T) {
+	j := newJournal()
+	sleeps := func(order, step string, due time.Time) events.Event {
+		return events.Event{Type: events.StepSleeping, Order: order, Step: step, Attempt: 1, Due: due}
+	}
+	j.add(accepted("a", "flow"), sleeps("a", "s0", at(10)), started("a", "s1", 1, at(30)))
+	j.add(accepted("b", "flow"), sleeps("b", "s0", at(20)))
+	_, p := folded(t, j)
+	due, err := p.Deadlines(at(0), 1)
+	must(t, err)
+	if len(due) != 1 || due[0].Order != "a" || due[0].Step != "s1" {
+		t.Errorf("the next attempt that ends is %+v", due)
+	}
+	wants(t, "all that is due", look(t, p, at(40), 10), "a s0 10", "b s0 20", "a s1 30")
+
+	j.add(events.Event{Type: events.StepWoke, Order: "a", Step: "s0", Attempt: 1})
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	p.Rescan()
+	wants(t, "one woke", look(t, p, at(40), 10), "b s0 20", "a s1 30")
+}

@@ -80,15 +80,16 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexAlert(b, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
 		return err
 	}
-	if err := p.index(b, o.ID, "", old.looked(), o.looked()); err != nil {
+	if err := p.index(b, o.ID, "", old.looked(), o.looked(), nil, nil); err != nil {
 		return err
 	}
 	for i := range o.Steps {
 		var before time.Time
+		var was []byte
 		if i < len(old.Steps) {
-			before = old.Attention(&old.Steps[i])
+			before, was = old.Attention(&old.Steps[i]), old.Steps[i].mark()
 		}
-		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i])); err != nil {
+		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i]), was, o.Steps[i].mark()); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 10
+const layout = 11
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -99,6 +99,17 @@ var migrations = map[int]migration{
 		}
 		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
 		w.proofs(o)
+		return b.Set(key, append(w.b, r.b...), nil)
+	}},
+	// The order's record has which steps sleep, and which it went on without.
+	10: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		o := r.orderOfLayout10("")
+		if r.err != nil {
+			return r.err
+		}
+		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		w.sleeps(o)
 		return b.Set(key, append(w.b, r.b...), nil)
 	}},
 }

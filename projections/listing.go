@@ -184,7 +184,7 @@ func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *F
 		if !bytes.Equal(listingKey(p, o), it.Key()) {
 			return false, fmt.Errorf("%w: order %q is listed as another", errDamaged, id)
 		}
-		if f.Step != "" && !o.brokenAt(f.Step) {
+		if f.Step != "" && !o.standsAt(f.Step) {
 			continue
 		}
 		page.Orders = append(page.Orders, o)

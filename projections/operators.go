@@ -27,6 +27,7 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 		}
 		if w.Broken() {
 			w.State, w.Tried, w.Round = NotStarted, 0, 0
+			s.RepeatsBefore = s.Repeats
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if o.keyed && w == s.Undo && s.undoneAsOne(o.ID) {
 					s.doubt()
@@ -39,12 +40,16 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 	o.leave(e)
 }
 
-func pause(o *Order, _ *Step, _ *events.Event) {
+func pause(o *Order, _ *Step, e *events.Event) {
 	o.Paused = true
 	o.disarm()
+	o.suspend(e.At)
 }
 
-func resume(o *Order, _ *Step, _ *events.Event) { o.Paused = false }
+func resume(o *Order, _ *Step, e *events.Event) {
+	o.Paused = false
+	o.wind(e.At)
+}
 
 func refuse(o *Order, _ *Step, e *events.Event) {
 	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)

@@ -164,8 +164,8 @@ func (o *Order) Step(name string) *Step {
 	return nil
 }
 
-// CompleteBy is the earliest complete-by of the order's steps and undos that run, or
-// start of a retry that is armed for later than now; zero if there is none. What could
+// CompleteBy is the earliest complete-by of the order's steps and undos that run, start of a
+// retry that is armed for later than now, or end of a sleep; zero if there is none. What could
 // have begun by now, and waits for its agent, has no complete-by yet.
 func (o *Order) CompleteBy(now time.Time) time.Time {
 	return o.earliest(func(w *Work) time.Time {
@@ -184,7 +184,18 @@ func (o *Order) CompleteBy(now time.Time) time.Time {
 // the order is held.
 func (o *Order) WaitsSince(now time.Time) time.Time {
 	return o.earliest(func(w *Work) time.Time {
-		if o.Hold == nil && !w.Due.After(now) {
+		if o.Hold == nil && w.State != Sleeping && !w.Due.After(now) {
+			return w.Due
+		}
+		return time.Time{}
+	})
+}
+
+// SleepsUntil is when the first of the order's steps wakes that sleep; zero if none does, and
+// while the order is paused.
+func (o *Order) SleepsUntil() time.Time {
+	return o.earliest(func(w *Work) time.Time {
+		if w.State == Sleeping {
 			return w.Due
 		}
 		return time.Time{}
@@ -236,14 +247,25 @@ func (o *Order) Output() jsontext.Value {
 	return o.Result()
 }
 
-// Result is the output of the last step in the file that has completed.
+// Result is the output of the last step in the file that has completed, but for those that
+// sleep.
 func (o *Order) Result() jsontext.Value {
 	for i := range slices.Backward(o.Steps) {
-		if s := &o.Steps[i]; s.State == Completed {
+		if s := &o.Steps[i]; s.State == Completed && !s.Sleeps {
 			return s.Output
 		}
 	}
 	return nil
+}
+
+// FailedSteps names the steps that failed for good, and without which the order went on.
+func (o *Order) FailedSteps() (names []string) {
+	for i := range o.Steps {
+		if o.Steps[i].Passed {
+			names = append(names, o.Steps[i].Name)
+		}
+	}
+	return names
 }
 
 // Running says whether an attempt of a step, or of an undo, is with its agent.
@@ -264,14 +286,14 @@ func (o *Order) Broken() bool {
 	return false
 }
 
-// brokenAt is [Order.Broken] for one step.
-func (o *Order) brokenAt(step string) bool {
+// standsAt is [Order.Broken] for one step, or says that the step sleeps or is to be repeated.
+func (o *Order) standsAt(step string) bool {
 	s := o.Step(step)
 	if s == nil {
 		return false
 	}
 	w := o.working(s)
-	return w != nil && w.Broken()
+	return w != nil && (w.Broken() || w.State == Sleeping || w.State == Repeating)
 }
 
 // working returns what the order's phase asks of the step's agent: the step, or

@@ -49,6 +49,12 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 		} else if len(output) > 0 {
 			detail = &events.Detail{Output: output}
 		}
+		if e.FailedSteps != nil {
+			if detail == nil {
+				detail = new(events.Detail)
+			}
+			detail.FailedSteps = e.FailedSteps
+		}
 		say(events.StatusCompleted, detail)
 	case events.OrderErrored:
 		say(events.StatusFailed, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})

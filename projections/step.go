@@ -19,7 +19,9 @@ const (
 	Failed     StepState = "failed"
 	Expired    StepState = "expired"
 	Skipped    StepState = "skipped"
-	Undone     StepState = "undone" // of a step only: its undo completed
+	Repeating  StepState = "repeating" // of a step only: it was done, and is to be done again
+	Sleeping   StepState = "sleeping"  // of a step only: it waits for time to pass, and asks nobody
+	Undone     StepState = "undone"    // of a step only: its undo completed
 )
 
 // Step is the state record of one step.
@@ -36,6 +38,15 @@ type Step struct {
 	Earlier []Key
 	// Undo is the record of the step's undo, nil before it begins.
 	Undo *Work
+	// Repeats is how many times the step was done before, without what it is done for, and
+	// RepeatsBefore how many of them were before its last resubmission.
+	Repeats, RepeatsBefore int
+	// Sleeps says that the step has begun to sleep: it is no operation of an agent. Its Due is
+	// when it wakes, but during a pause. Then Wakes has it if it is a time of the calendar, and
+	// else Left what is left of the sleep.
+	Sleeps bool
+	Wakes  time.Time
+	Left   time.Duration
 }
 
 // Work is what an agent is asked for, attempt by attempt: a step, or its undo.
@@ -56,7 +67,8 @@ type Work struct {
 	// CompleteBy ends the running attempt, Expires is when it counts as expired:
 	// later by the allowance for clock skew, or zero. Both are zero unless running.
 	CompleteBy, Expires time.Time
-	// Due is when the next attempt starts. Zero unless a retry is armed.
+	// Due is when the next attempt starts, or a sleep ends. Zero unless a retry is armed, or the
+	// step sleeps.
 	Due            time.Time
 	IdempotencyKey string
 	// Proof says that the last attempt's request had a token, and whether the reply must
@@ -66,6 +78,8 @@ type Work struct {
 	Error        *events.Error  // of the last attempt that failed
 	// Unanswered says that the last attempt expired, whatever came after.
 	Unanswered bool
+	// Passed says that the step failed for good, and the order goes on without it.
+	Passed bool
 	// Errors are those of all attempts of an undo, the last hundred of them: an
 	// operator sees every one (C2). Of a step there are none.
 	Errors []events.Error
@@ -86,8 +100,9 @@ type Key struct {
 // maxErrors bounds [Work.Errors].
 const maxErrors = 100
 
-// Broken says that the last attempt failed or expired, and none followed yet.
-func (w *Work) Broken() bool { return w.State == Failed || w.State == Expired }
+// Broken says that the last attempt failed or expired, none followed yet, and the order did
+// not go on without it.
+func (w *Work) Broken() bool { return (w.State == Failed || w.State == Expired) && !w.Passed }
 
 // Ends is when the running attempt counts as expired.
 func (w *Work) Ends() time.Time {
@@ -98,7 +113,7 @@ func (w *Work) Ends() time.Time {
 }
 
 // deadline is the time at which the supervisor must look: the end of the
-// running attempt, the start of an armed retry, else zero.
+// running attempt or of a sleep, the start of an armed retry, else zero.
 func (w *Work) deadline() time.Time {
 	if w.State == Running {
 		return w.Ends()
@@ -107,13 +122,16 @@ func (w *Work) deadline() time.Time {
 }
 
 // Deadline is the time at which the supervisor must look at the step or its
-// undo: the end of a running attempt, the start of an armed retry, else zero.
+// undo: the end of a running attempt or of a sleep, the start of an armed retry, else zero.
 func (s *Step) Deadline() time.Time {
 	if at := s.deadline(); !at.IsZero() || s.Undo == nil {
 		return at
 	}
 	return s.Undo.deadline()
 }
+
+// Over says that what comes after the step need not wait for it.
+func (s *Step) Over() bool { return s.State == Completed || s.State == Skipped || s.Passed }
 
 // Ran says that the step completed or may have run, under whichever key, and is not
 // undone.
@@ -122,7 +140,7 @@ func (s *Step) Ran() bool {
 }
 
 // ranNow says that the step completed or may have run under its present key.
-func (s *Step) ranNow() bool { return s.State == Completed || s.Unknown }
+func (s *Step) ranNow() bool { return s.State == Completed && !s.Sleeps || s.Repeats > 0 || s.Unknown }
 
 // Undoing is the earlier key under which the step is undone now, or is next, nil for its
 // present one: the newest comes first.

@@ -135,6 +135,17 @@ func detail(e *events.Event, waited time.Duration) string {
 		if e.Reason == "" {
 			say("next attempt after %s", e.Due.Sub(e.At))
 		}
+	case events.StepRepeated:
+		say("done %d times, and again after %s", e.Count, e.Due.Sub(e.At))
+	case events.StepSleeping:
+		if !e.Fixed {
+			say("for %s", e.Due.Sub(e.At))
+		}
+		say("until %s", events.AppendTime(nil, e.Due))
+	case events.OrderCompleted:
+		if len(e.FailedSteps) > 0 {
+			say("without: %s", strings.Join(e.FailedSteps, ", "))
+		}
 	case events.OrderCompensating:
 		say("toward %s", e.End)
 	case events.OrderCompensated, events.OrderCancelled:
@@ -218,7 +229,7 @@ func detail(e *events.Event, waited time.Duration) string {
 }
 
 // answers are what follows from replies.
-var answers = []events.Type{events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded}
+var answers = []events.Type{events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded}
 
 // knownBy is how the author of a command is known.
 func knownBy(a *events.Actor) string {

@@ -45,7 +45,7 @@ func newOrderList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	filter := addFilter(flags)
-	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo")
+	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo, or sleeps or is to be repeated")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
 	server := addServer(flags)
@@ -104,6 +104,9 @@ func listOrders(row func(...any), all []api.Summary) {
 func completeBy(o *api.Summary) string {
 	if o.CompleteBy == nil && o.WaitsSince != nil {
 		return "waits"
+	}
+	if o.SleepsUntil != nil && o.CompleteBy != nil && o.CompleteBy.Equal(o.SleepsUntil.Time) {
+		return "sleeps until " + clock(o.SleepsUntil)
 	}
 	return clock(o.CompleteBy)
 }
@@ -238,11 +241,20 @@ func failures(all, uncounted int) string {
 }
 
 func stepResult(s *api.Step) string {
-	output := ""
+	output, due := "", s.Due
 	if text := payload(s.Output); text != "-" {
 		output = short(text)
 	}
-	text := result(s.State, output, s.Error, s.Due, s.Waits, s.Round, s.Input)
+	if s.State == projections.Sleeping {
+		output, due = sleeps(s), nil
+	}
+	if s.Repeats > 0 {
+		output = strings.TrimPrefix(fmt.Sprintf("%s; done %s before", output, several(s.Repeats, "time", "times")), "; ")
+	}
+	text := result(s.State, output, s.Error, due, s.Waits, s.Round, s.Input)
+	if s.Passed {
+		text += "; the order went on without it"
+	}
 	if s.Unknown && s.State != projections.Undone {
 		text = strings.TrimPrefix(text+"; it may have run, or not", "-; ")
 	}
@@ -250,6 +262,17 @@ func stepResult(s *api.Step) string {
 		text = strings.TrimPrefix(text+"; it may have run before as "+strings.Join(s.EarlierKeys, ", "), "-; ")
 	}
 	return text
+}
+
+// sleeps says until when a step does, or what a pause left of it.
+func sleeps(s *api.Step) string {
+	switch {
+	case s.Due != nil:
+		return "until " + clock(s.Due)
+	case s.Wakes != nil:
+		return "until " + clock(s.Wakes) + ", or the end of the pause"
+	}
+	return or(s.Left) + " more after the pause"
 }
 
 // result is what came of a step or of its undo, and what it waits for.

@@ -415,6 +415,10 @@ func TestOrderTable(t *testing.T) {
 			{"name":"e","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":7,"window":0.25,"underWay":3,"silentSince":"2030-01-02T15:00:00.000Z"}},
 			{"name":"g","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":1,"window":2,"underWay":1,"probed":false}},
 			{"name":"h","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":12,"window":0,"underWay":0,"probed":true}},
+			{"name":"i","state":"sleeping","attempt":1,"due":"2030-01-02T15:04:05.000Z"},
+			{"name":"j","state":"sleeping","attempt":1,"due":null,"left":"6m30s"},
+			{"name":"k","state":"sleeping","attempt":1,"due":null,"wakes":"2030-01-02T15:04:05.000Z"},
+			{"name":"l","state":"failed","attempt":2,"failureCount":2,"passed":true,"error":{"code":"busy"}},
 			{"name":"f","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":null,"window":null,"underWay":null,"silentSince":null}}]}`)
 	})
 	mux.HandleFunc("GET /api/v1/orders/o-1/history", func(w http.ResponseWriter, _ *http.Request) {
@@ -426,6 +430,11 @@ func TestOrderTable(t *testing.T) {
 			{"type":"waybill.step.started","order":"o-1","seq":1,"at":"2030-01-02T15:04:16Z","step":"b","attempt":2,"agent":"x","operation":"do","completeBy":"2030-01-02T15:04:26Z","lockedBy":"i"},
 			{"type":"waybill.undo.started","order":"o-1","seq":1,"at":"2030-01-02T15:07:12.4Z","step":"b","attempt":3,"agent":"x","operation":"un","completeBy":"2030-01-02T15:07:22.4Z","outcome":"completed","lockedBy":"i"},
 			{"type":"waybill.step.retried","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"c","attempt":7,"due":"2030-01-02T15:04:05Z"},
+			{"type":"waybill.step.sleeping","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"i","attempt":1,"due":"2030-01-02T16:04:05Z"},
+			{"type":"waybill.step.sleeping","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"k","attempt":1,"due":"2030-01-02T16:04:05Z","fixed":true},
+			{"type":"waybill.step.woke","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","step":"i","attempt":1},
+			{"type":"waybill.step.passed","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","step":"l","attempt":2,"reason":"step l failed 2 of 2 attempts, at last: busy"},
+			{"type":"waybill.order.completed","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","failedSteps":["l","m"]},
 			{"type":"waybill.order.paused","order":"o-1","seq":2,"at":"2030-01-02T15:04:05Z","by":"ann@ops","reason":"wait","command":"k"},
 			{"type":"waybill.step.started","order":"o-1","seq":2,"at":"2030-01-02T15:09:05Z","step":"c","attempt":7,"agent":"x","operation":"do","completeBy":"2030-01-02T15:09:15Z","lockedBy":"i"},
 			{"type":"waybill.order.resumed","order":"o-1","seq":3,"at":"2030-01-02T15:04:05Z","by":"bob@ops"},
@@ -460,11 +469,15 @@ func TestOrderTable(t *testing.T) {
 			"e not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 7 others of its partition; 3 are with the agent, and 0.25 may queue there; the agent has answered nothing since 2030-01-02T15:00:00.000Z",
 			"g not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 1 other of its partition; 1 is with the agent, and 2 may queue there",
 			"h not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z, behind 12 others of its partition; 0 are with the agent, which gives no sign: one request at a time probes it",
+			"i sleeping 1 0 - until 2030-01-02T15:04:05.000Z", "j sleeping 1 0 - 6m30s more after the pause",
+			"k sleeping 1 0 - until 2030-01-02T15:04:05.000Z, or the end of the pause", "l failed 2 2 - busy; the order went on without it",
 			"f not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z",
 		}},
 		{"history", []string{
 			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "step.retried b 1 waits for agent x",
 			"step.started b 1 agent x: do, complete by +10s, on i", "step.started b 2 agent x: do, complete by +10s, on i",
+			"step.sleeping i 1 for 1h0m0s; until 2030-01-02T16:04:05.000Z", "step.sleeping k 1 until 2030-01-02T16:04:05.000Z", "step.woke i 1",
+			"step.passed l 2 step l failed 2 of 2 attempts, at last: busy", "order.completed - - without: l, m",
 			"undo.started b 3 2m57s after it was due; agent x: un, complete by +10s, on i", "step.started c 7 agent x: do, complete by +10s, on i",
 			"order.paused - - by ann@ops, as the sender claims; wait", "order.resumed - - by bob@ops, as the sender claims",
 			"step.skipped b - by ann@ops, as the sender claims; by hand; [1]", "order.compensating - - toward Cancelled; no more",

@@ -236,7 +236,20 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 	row()
 	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "QUEUE", "RETRY", "EXHAUSTED")
 	for _, s := range flow.Steps {
+		if s.Sleep != nil {
+			row(s.Name, "-", "sleep "+sleepText(s.Sleep), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
+			continue
+		}
 		retry := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
+		if len(s.Retry.Never) > 0 {
+			retry += "; never " + strings.Join(s.Retry.Never, ",")
+		}
+		if len(s.Retry.AtOnce) > 0 {
+			retry += "; at once " + strings.Join(s.Retry.AtOnce, ",")
+		}
+		if s.Repeat != nil {
+			retry += fmt.Sprintf("; %d times every %s until %s", s.Repeat.Max, s.Repeat.Every, short(s.Repeat.Until.String()))
+		}
 		exhausted := string(s.Exhausted)
 		if s.Exhausted == workflow.ExhaustedWait {
 			exhausted += fmt.Sprintf(" %s, %d times", s.Wait.For, s.Wait.Rounds)
@@ -247,4 +260,15 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		}
 		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), s.Timeout, queue, retry, exhausted)
 	}
+}
+
+// sleepText says how long a step sleeps, or until when.
+func sleepText(s *workflow.Sleep) string {
+	switch {
+	case s.Until != nil:
+		return "until " + s.Until.String()
+	case s.Lasts != nil:
+		return "for " + s.Lasts.String()
+	}
+	return "for " + s.For.String()
 }

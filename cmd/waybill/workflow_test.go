@@ -8,15 +8,32 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
-// How long a step may wait for its agent stands in the table, with - for ever.
+// What a step does, and what becomes of it, stands in the table; - is for ever, or nothing.
 func TestWorkflowTable(t *testing.T) {
-	flow, err := workflow.Parse("w.yaml", []byte("workflow: w\nsteps: [{name: a, agent: x, queue: 1h}, {name: b, agent: x}]"))
+	flow, err := workflow.Parse("w.yaml", []byte(`
+workflow: w
+steps:
+  - {name: a, agent: x, queue: 1h}
+  - {name: b, agent: x, retry: {never: [gone, lost], atOnce: [busy]}, exhausted: continue}
+  - {name: c, sleep: 10m}
+  - {name: f, agent: x, after: [c], repeat: {until: steps.f.output, every: 1m, max: 5}}
+  - {name: d, sleep: {for: input.d}, after: [c]}
+  - {name: e, sleep: {until: input.e}, after: [c]}
+`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var lines []string
 	showWorkflow(func(cells ...any) { lines = append(lines, strings.TrimSpace(fmt.Sprintln(cells...))) }, flow)
-	for n, want := range []string{"STEP AGENT DO UNDO AFTER TIMEOUT QUEUE RETRY EXHAUSTED", "a x a - - 30s 1h0m0s 3, 1s x2 to 30s error", "b x b - a 30s - 3, 1s x2 to 30s error"} {
+	for n, want := range []string{
+		"STEP AGENT DO UNDO AFTER TIMEOUT QUEUE RETRY EXHAUSTED",
+		"a x a - - 30s 1h0m0s 3, 1s x2 to 30s error",
+		"b x b - a 30s 1m0s 3, 1s x2 to 30s; never gone,lost; at once busy continue",
+		"c - sleep for 10m0s - b - - - -",
+		"f x f - c 30s - 3, 1s x2 to 30s; 5 times every 1m0s until steps.f.output error",
+		"d - sleep for input.d - c - - - -",
+		"e - sleep until input.e - c - - - -",
+	} {
 		if got := lines[3+n]; got != want {
 			t.Errorf("it says\n%s\nand should say\n%s", got, want)
 		}

@@ -31,7 +31,9 @@ type Summary struct {
 	Version      int                `json:"version"`
 	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
-	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
+	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry, or end of a sleep, that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
+	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep; null if none does, and during a pause"`
+	FailedSteps  []string           `json:"failedSteps" nullable:"false" doc:"The steps that failed for good, and without which the order went on"`
 	WaitsSince   *Time              `json:"waitsSince" doc:"From when on the first of the order's steps and undos could have begun that wait for their agents; null if none waits"`
 	FailureCount int                `json:"failureCount"`
 	AcceptedAt   *Time              `json:"acceptedAt"`
@@ -49,10 +51,10 @@ type Summary struct {
 // Step is the state record of one step of an order.
 type Step struct {
 	Name           string                `json:"name"`
-	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,undone"`
+	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,undone"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
-	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes; null during a pause"`
 	FailureCount   int                   `json:"failureCount" doc:"How many attempts failed or expired, in all"`
 	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign"`
 	IdempotencyKey *string               `json:"idempotencyKey"`
@@ -60,6 +62,10 @@ type Step struct {
 	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`
 	Round          int                   `json:"round" doc:"How many extended waits there were, each with a new round of attempts behind it; a resubmission begins with 0 again"`
 	Input          json.RawMessage       `json:"input" doc:"The step's own; null means the order's"`
+	Repeats        int                   `json:"repeats" doc:"How many times the step was done before, and is done again, as its workflow says in repeat"`
+	Wakes          *Time                 `json:"wakes" doc:"The time of the calendar until which the step sleeps, or slept; null if it is none"`
+	Left           *string               `json:"left" doc:"How long the step sleeps on after the pause that the order is in, such as 6m30s; else null"`
+	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
@@ -173,7 +179,10 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			Name: s.Name, State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount, Uncounted: s.Uncounted,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
-			Round: s.Round, Input: json.RawMessage(s.Input), Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
+			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
+		}
+		if s.State == projections.Sleeping && s.Due.IsZero() && s.Wakes.IsZero() {
+			order.Steps[i].Left = new(s.Left.String())
 		}
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)
@@ -212,7 +221,7 @@ func undoOf(w *projections.Work) *Undo {
 func summaryOf(partition int32, o *projections.Order, now time.Time) Summary {
 	s := Summary{
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
-		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy(now)), WaitsSince: at(o.WaitsSince(now)), FailureCount: o.FailureCount,
+		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy(now)), SleepsUntil: at(o.SleepsUntil()), FailedSteps: append([]string{}, o.FailedSteps()...), WaitsSince: at(o.WaitsSince(now)), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
 		Priority: o.Priority, Reason: text(o.StandingReason()), Partition: partition,
 		Paused: o.Paused, Held: o.Hold != nil, Waiting: len(o.Waiting), Toward: text(o.Toward),

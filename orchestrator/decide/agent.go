@@ -209,7 +209,8 @@ func (agent) expire(env *Env, t task) events.Event {
 	e := events.Event{Type: t.expired, Error: &events.Error{
 		Code: "expired", Message: "no reply by " + string(events.AppendTime(nil, t.work().CompleteBy)),
 	}}
-	if env.Format >= events.UncountedFormat && env.Excuses != nil && t.def != nil {
+	// One that the order can do without is not waited for.
+	if env.Format >= events.UncountedFormat && env.Excuses != nil && t.def != nil && (t.undo || t.def.Exhausted != workflow.ExhaustedContinue) {
 		ask := t.ask(env.Topics)
 		e.Uncounted = env.Excuses(t.order, &ask, t.work())
 	}

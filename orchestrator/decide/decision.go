@@ -357,7 +357,7 @@ func estimate(e *events.Event) int {
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}
-	for _, names := range [][]string{e.Steps, e.Undone, e.NotUndone, e.Kept, e.MayHaveRun} {
+	for _, names := range [][]string{e.Steps, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun} {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}
@@ -384,7 +384,7 @@ func (d *decider) faults(fault *events.Error) []events.Error {
 	}
 	for i := range d.order.Steps {
 		s := &d.order.Steps[i]
-		if s.Error == nil {
+		if s.Error == nil || s.Passed {
 			continue
 		}
 		e := *s.Error

@@ -204,7 +204,7 @@ func (s *stage) answers(history []events.Event, read map[int]*events.Reply, offs
 // left says whether an event is what a reply leaves.
 func left(e *events.Event) bool {
 	switch e.Type {
-	case events.StepCompleted, events.UndoCompleted, events.ReplyDiscarded:
+	case events.StepCompleted, events.StepRepeated, events.UndoCompleted, events.ReplyDiscarded:
 		return true
 	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
 		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != badExpression
@@ -219,12 +219,12 @@ func tells(e *events.Event, r *events.Reply) bool {
 		return false
 	}
 	switch e.Type {
-	case events.StepCompleted, events.UndoCompleted:
+	case events.StepCompleted, events.StepRepeated, events.UndoCompleted:
 		return r.Status == events.ReplyCompleted && string(e.Output) == string(r.Output)
 	case events.StepFailed, events.UndoFailed:
 		switch {
 		case r.Status == events.ReplyCompleted:
-			return e.Error.Code == "output-refused" && e.Error.Permanent
+			return slices.Contains([]string{"output-refused", events.UntilNotMet, events.BadUntil}, e.Error.Code) && e.Error.Permanent
 		case r.Error == nil:
 			return e.Error.Code == "error" && !e.Error.Permanent
 		}

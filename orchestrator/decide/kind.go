@@ -27,8 +27,9 @@ type kind interface {
 	hasUndo(def *workflow.Step) bool
 }
 
-// kindOf is the kind of a step. All are operations of agents, also those whose workflow
-// is gone, and the definition with it.
+// kindOf is the kind of a step that has attempts. All are operations of agents, also those
+// whose workflow is gone, and the definition with it. One that sleeps has none: see
+// [decider.sleep].
 func kindOf(*workflow.Step) kind { return agent{} }
 
 // hasUndo says whether a step is undone after it ran.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-dev/waybill/compensation"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -85,6 +86,8 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 			return "the order is in Error, where nothing starts"
 		case o.Paused:
 			return "the order is paused already"
+		case d.env.Doubted && slices.ContainsFunc(o.Steps, func(s projections.Step) bool { return dozes(&s) }):
+			return fmt.Sprintf("what is left of a sleep is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
 		}
 		act.Type = events.OrderPaused
 		d.record(&act)
@@ -143,7 +146,15 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		}
 		t := d.wanted(i)
 		work := t.work()
+		if c.Input != nil && t.def.Sleep != nil && work.State == projections.NotStarted {
+			if err := workflow.CheckWake(text(c.Input)); err != nil {
+				return fmt.Sprintf("%v sleeps, and its input says until when, or for how long: %v", t, err)
+			}
+		}
 		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
+			if work.Passed {
+				return fmt.Sprintf("the order went on without %v; only what it waits for can be resubmitted", t)
+			}
 			return fmt.Sprintf("%v is %s; only what failed can be resubmitted", t, work.State)
 		}
 		if act.Input = c.Input; act.Input != nil && !c.SameKey && !c.NewKey && d.remembered(t) {
@@ -183,7 +194,7 @@ func (d *decider) keys(act *events.Event, renew bool) (refusal string) {
 		case !t.work().Broken():
 		case !renew && t.keeps():
 			act.Kept = append(act.Kept, t.step.Name)
-		case !t.step.Unknown || t.undo:
+		case !t.step.Unknown || t.undo || t.def.Repeat != nil: // which nothing undoes
 		case len(t.step.Earlier)+1 >= maxKeys:
 			return fmt.Sprintf("%v may have run under %d idempotency keys, and gets no other; resubmit it with the one that it has (sameKey)", t, maxKeys)
 		default:
@@ -206,6 +217,9 @@ func (t task) keeps() bool {
 // was not asked, or did what it was asked for and said so in a reply that was no good.
 var unanswered = []string{requestRefused, queueExpired, badExpression, events.OutputRefused, events.ReplyTooLarge}
 
+// skippable are the states in which nobody works on a step that is to be done.
+var skippable = []projections.StepState{projections.NotStarted, projections.Sleeping, projections.Repeating}
+
 // skip passes over a step, or over its undo while the order is compensated.
 func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 	if d.flow == nil {
@@ -219,8 +233,10 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 		return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(c.Step, MaxName), d.stepNames())
 	}
 	t := d.wanted(i)
-	if work := t.work(); work.State != projections.NotStarted && !work.Broken() {
-		return fmt.Sprintf("%v is %s; only what has not begun or has failed can be skipped", t, work.State)
+	if work := t.work(); work.Passed {
+		return fmt.Sprintf("the order went on without %v already", t)
+	} else if !slices.Contains(skippable, work.State) && !work.Broken() {
+		return fmt.Sprintf("%v is %s; only what has not begun, has failed, sleeps or waits to be repeated can be skipped", t, work.State)
 	}
 	act.Type, act.Step, act.LockedBy = t.skipped, c.Step, d.lock()
 	if t.undo {
@@ -238,8 +254,14 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 }
 
 // goOn decides what follows the attempts that failed during a pause: first
-// those with nothing left to try, since nothing else begins beside them.
+// those with nothing left to try, since nothing else begins beside them. What the order can do
+// without was passed over then, unless its workflow was gone.
 func (d *decider) goOn() {
+	for i := range d.order.Steps {
+		if t := d.wanted(i); t.work().Broken() && d.passes(t) {
+			d.pass(t)
+		}
+	}
 	for _, spent := range []bool{true, false} {
 		for i := range d.order.Steps {
 			t := d.wanted(i)

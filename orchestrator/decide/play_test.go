@@ -454,6 +454,9 @@ func message(r *kgo.Record) string {
 			if d.NotUndone != nil {
 				s += " not-undone=" + strings.Join(d.NotUndone, ",")
 			}
+			if d.FailedSteps != nil {
+				s += " failed-steps=" + strings.Join(d.FailedSteps, ",")
+			}
 		}
 		return s
 	case events.AlertRaised:

@@ -211,33 +211,32 @@ func (d *decider) schedule() {
 		skipped, open = false, 0
 		for i := range d.order.Steps {
 			s := &d.order.Steps[i]
-			if passed(s) {
+			if s.Over() {
 				continue
 			}
 			open++
-			if s.State != projections.NotStarted || !d.ready(&d.flow.Steps[i]) {
+			switch {
+			case s.State == projections.Repeating && s.Due.IsZero(): // an operator had it wait
+				if !d.start(d.task(i, doing)) {
+					return
+				}
+			case s.State != projections.NotStarted || !d.ready(&d.flow.Steps[i]):
 				continue
-			}
-			if !d.begin(i) {
+			case !d.begin(i):
 				return
 			}
-			skipped = skipped || passed(&d.order.Steps[i])
+			skipped = skipped || d.order.Steps[i].Over()
 		}
 	}
 	if open == 0 {
-		d.tell(events.Event{Type: events.OrderCompleted})
+		d.tell(events.Event{Type: events.OrderCompleted, FailedSteps: d.order.FailedSteps()})
 	}
-}
-
-// passed says that later steps need not wait for the step.
-func passed(s *projections.Step) bool {
-	return s.State == projections.Completed || s.State == projections.Skipped
 }
 
 // ready says whether all that the step comes after is done.
 func (d *decider) ready(s *workflow.Step) bool {
 	for _, name := range s.After {
-		if !passed(d.order.Step(name)) {
+		if !d.order.Step(name).Over() {
 			return false
 		}
 	}
@@ -282,17 +281,23 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 	return o.Input
 }
 
+// beginsLater is why a step waits that could begin.
+const beginsLater = "waits for a transaction of its own: the order begins much at a time"
+
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). It reports false when the order took another
-// course instead.
+// and Processing are one event (T5). One that sleeps begins to. It reports false when the order
+// took another course instead.
 func (d *decider) start(t task) bool {
 	if d.env.over(d.order.Overdue()) {
 		d.overdue()
 		return false
 	}
 	if d.spent() {
-		d.await(t, "waits for a transaction of its own: the order begins much at a time")
+		d.await(t, beginsLater)
 		return true
+	}
+	if t.def.Sleep != nil {
+		return d.sleep(t)
 	}
 	e, waits, fault := t.kind.start(d.env, t)
 	switch {
@@ -347,14 +352,16 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 	if !fault.Permanent {
 		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
 		d.repair(t)
-		return d.order.State != projections.Error && d.order.Toward == ""
+		return d.order.State != projections.Error && d.order.Toward == "" && !t.step.Passed // after which the others have begun already
 	}
 	if t.undo {
 		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: fault})
 		return false
 	}
 	action := d.action(t.step.Name)
-	if fault.Code == badExpression {
+	if fault.Code == badExpression && t.def.Sleep != nil {
+		action = fmt.Sprintf("say until when it sleeps, or for how long: waybill order resubmit %s --step %s --input '\"TIME\"'; or ", quote(d.order.ID), t.step.Name) + action
+	} else if fault.Code == badExpression {
 		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), t.step.Name) + action
 	}
 	d.errored(events.Event{Step: t.step.Name, Reason: fmt.Sprintf("%v: %s", t, why), Error: fault}, action)
@@ -433,7 +440,7 @@ func (d *decider) takeReply(in *Input) (discarded string) {
 		side = undoing
 	}
 	i := place(d.order, in.Reply.Step)
-	if i < 0 {
+	if i < 0 || d.order.Steps[i].Sleeps {
 		return events.DiscardUnknownStep
 	}
 	t := d.task(i, side)
@@ -465,7 +472,10 @@ func (d *decider) from(in *Input, e *events.Event) {
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
-	if e.Type != t.completed {
+	if e.Type == t.completed && !t.undo && t.def != nil && t.def.Repeat != nil && d.order.Toward == "" {
+		d.again(t, &e)
+	}
+	if e.Type != t.completed && e.Type != events.StepRepeated {
 		d.record(&e)
 	} else if why := d.try(&e); why != "" {
 		e.Type, e.Output = t.failed, nil

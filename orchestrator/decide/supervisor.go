@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 
 	"github.com/waybill-dev/waybill/compensation"
@@ -49,6 +50,9 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 	switch {
 	case t.work().State == projections.Running:
 		d.end(t, t.kind.expire(env, t))
+	case t.step.State == projections.Sleeping:
+		d.wake(t)
+		d.advance()
 	case d.flow == nil:
 		d.broken()
 	case !d.start(t):
@@ -63,6 +67,10 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 // nothing left to try (V5). A permanent error leaves nothing to try (A5).
 func (d *decider) repair(t task) {
 	switch o := d.order; {
+	case d.passes(t):
+		d.pass(t)
+		d.advance()
+		return
 	case o.State == projections.Error || o.Paused:
 		return // until its operator lets it go on
 	case d.flow == nil, !t.undo && o.Toward != "":
@@ -77,6 +85,9 @@ func (d *decider) repair(t task) {
 	retry := events.Event{Type: t.retried, Step: t.step.Name, Attempt: work.Attempt + 1}
 	chance := t.spread(work.Attempt)
 	pause := t.def.Retry.Delay(work.Tried, chance)
+	if slices.Contains(t.def.Retry.AtOnce, work.Error.Code) {
+		pause = 0
+	}
 	if work.Tried >= t.def.Retry.Attempts {
 		pause = t.def.Wait.Pause(t.def.Retry.Jitter, chance)
 		retry.Round = work.Round + 1
@@ -95,21 +106,35 @@ func (d *decider) giveUp(t task) {
 		d.advance()
 		return
 	}
-	work := t.work()
-	reason := fmt.Sprintf("%v failed for good: %s", t, work.Error.Text())
-	if !work.Error.Permanent {
-		rounds := ""
-		if work.Round > 0 {
-			rounds = fmt.Sprintf(" in each of %d rounds", work.Round+1)
-		}
-		reason = fmt.Sprintf("%v failed %d of %d attempts%s, at last: %s", t, work.Tried, t.def.Retry.Attempts, rounds, work.Error.Text())
-	}
-	e := events.Event{Step: t.step.Name, Reason: reason, Error: work.Error}
+	e := events.Event{Step: t.step.Name, Reason: spentBy(t), Error: t.work().Error}
 	if t.def.Exhausted == workflow.ExhaustedCompensate {
 		d.turnBack(projections.Compensated, e)
 		return
 	}
 	d.errored(e, d.action(t.step.Name))
+}
+
+// passes says that the order goes on without a step that has nothing left to try. Nothing
+// begins by that alone, so neither an Error nor a pause puts it off.
+func (d *decider) passes(t task) bool {
+	return !t.undo && d.flow != nil && d.order.Toward == "" && t.def.Exhausted == workflow.ExhaustedContinue && compensation.Spent(t.work(), t.def)
+}
+
+func (d *decider) pass(t task) {
+	d.record(&events.Event{Type: events.StepPassed, Step: t.step.Name, Attempt: t.step.Attempt, Reason: spentBy(t)})
+}
+
+// spentBy says what left a step with nothing to try.
+func spentBy(t task) string {
+	work := t.work()
+	if compensation.Permanent(work, t.def) {
+		return fmt.Sprintf("%v failed for good: %s", t, work.Error.Text())
+	}
+	rounds := ""
+	if work.Round > 0 {
+		rounds = fmt.Sprintf(" in each of %d rounds", work.Round+1)
+	}
+	return fmt.Sprintf("%v failed %d of %d attempts%s, at last: %s", t, work.Tried, t.def.Retry.Attempts, rounds, work.Error.Text())
 }
 
 // overdue does what the workflow says of an order past its deadline.

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"cmp"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -91,7 +93,7 @@ func (t task) work() *projections.Work {
 func (t task) key(format int) string {
 	work := t.work()
 	if !t.undo {
-		return events.IdempotencyKey(t.order.ID, t.step.Name, work.Resubmissions)
+		return events.RepeatKey(t.order.ID, t.step.Name, t.step.Repeats, work.Resubmissions)
 	}
 	if key := t.firstKey(work.Resubmissions); format < events.KeysFormat || work.IdempotencyKey == key {
 		return key
@@ -141,7 +143,11 @@ func (t task) outcome() string {
 func (t task) scope() workflow.Scope {
 	s := workflow.Scope{Input: t.order.Input, Shared: t.shared, Step: func(name string) workflow.Result {
 		s := t.order.Step(name)
-		return workflow.Result{State: string(s.State), Input: inputOf(t.order, s), Output: s.Output}
+		r := workflow.Result{State: string(s.State), Input: inputOf(t.order, s), Output: s.Output}
+		if s.Passed {
+			r.Code, r.Message = cmp.Or(s.Error.Code, "error"), s.Error.Message
+		}
+		return r
 	}}
 	if !t.undo || t.step.Undoing() == nil {
 		return s

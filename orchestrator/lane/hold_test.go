@@ -314,7 +314,7 @@ func TestAReleaseThatEndsTheOrder(t *testing.T) {
 // tells of; the seal counts those of which it does not.
 func TestDeadLettersWithoutEvents(t *testing.T) {
 	l := newPoisonedLane(t)
-	l.format = 2
+	l.format = events.JournalFormat
 	here, _ := l.keys()
 	l.reads(l.topics.Orders, here, `{"workflow":"order"}`)
 	l.poison()

@@ -490,7 +490,7 @@ func (l *Lane) env() *decide.Env {
 		Skew:     l.cfg.Skew,
 		Topics:   l.topics,
 		Workflow: l.world.Workflow,
-		Newer:    l.world.Newer,
+		Newer:    l.newer,
 		Refuses:  l.refuses,
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)

@@ -122,7 +122,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 			}
 			flow = l.world.Workflow(s.Workflow, s.Version) // it may have been read meanwhile
 		}
-		if l.world.Newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
+		if l.newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
 			return true, nil
 		}
 		if flow != nil && !l.knowsAgents(flow) {
@@ -232,13 +232,28 @@ func (l *Lane) seeks(in *input) bool {
 	return in.sought > 0 && !l.world.Found(in.sought) && l.world.Workflow(s.Workflow, s.Version) == nil && l.notRun(in) == nil
 }
 
+// newer is the level of the language of a workflow that cannot be run on the partition now, 0
+// for any other: this release does not know it, or the partition's format has no events for it.
+func (l *Lane) newer(name string, version int) int {
+	if level := l.world.Newer(name, version); level > 0 || l.format >= events.SleepFormat {
+		return level
+	}
+	if flow := l.world.Workflow(name, version); flow != nil && flow.Format() > l.format {
+		return flow.Level()
+	}
+	return 0
+}
+
 // notRun says why a submission cannot be decided here, nil if that is not since its
 // workflow is in a newer level of the language.
 func (l *Lane) notRun(in *input) error {
 	s := &in.Submission
-	level := l.world.Newer(s.Workflow, s.Version)
-	if level == 0 {
+	level := l.newer(s.Workflow, s.Version)
+	switch {
+	case level == 0:
 		return nil
+	case level <= workflow.Level:
+		return fmt.Errorf("its workflow, %s, is in level %d of the language, and partition %d is of format %d, which has no events for it: finish the upgrade (waybill upgrade finish)", decide.Cut(s.Workflow, decide.MaxName), level, l.partition, l.format)
 	}
 	return fmt.Errorf("its workflow, %s, is in level %d of the language, and instance %s runs level %d: upgrade it", decide.Cut(s.Workflow, decide.MaxName), level, l.cfg.Instance, workflow.Level)
 }

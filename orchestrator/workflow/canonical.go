@@ -16,19 +16,31 @@ type (
 		Steps    []canonicalStep `json:"steps"`
 	}
 	canonicalStep struct {
-		Name      string         `json:"name"`
-		Agent     string         `json:"agent"`
-		Do        string         `json:"do"`
-		Undo      string         `json:"undo,omitempty"`
-		After     []string       `json:"after"`
-		When      *Expression    `json:"when,omitempty"`
-		With      *Expression    `json:"with,omitempty"`
-		UndoWith  *Expression    `json:"undoWith,omitempty"`
-		Timeout   duration       `json:"timeout"`
-		Queue     *duration      `json:"queue,omitempty"`
-		Retry     canonicalRetry `json:"retry"`
-		Exhausted Exhausted      `json:"exhausted"`
-		Wait      *canonicalWait `json:"wait,omitempty"`
+		Name      string           `json:"name"`
+		Sleep     *canonicalSleep  `json:"sleep,omitempty"`
+		Agent     string           `json:"agent,omitempty"`
+		Do        string           `json:"do,omitempty"`
+		Undo      string           `json:"undo,omitempty"`
+		After     []string         `json:"after"`
+		When      *Expression      `json:"when,omitempty"`
+		With      *Expression      `json:"with,omitempty"`
+		UndoWith  *Expression      `json:"undoWith,omitempty"`
+		Timeout   *duration        `json:"timeout,omitempty"`
+		Queue     *duration        `json:"queue,omitempty"`
+		Retry     *canonicalRetry  `json:"retry,omitempty"`
+		Exhausted Exhausted        `json:"exhausted,omitempty"`
+		Wait      *canonicalWait   `json:"wait,omitempty"`
+		Repeat    *canonicalRepeat `json:"repeat,omitempty"`
+	}
+	canonicalRepeat struct {
+		Until *Expression `json:"until"`
+		Every duration    `json:"every"`
+		Max   int         `json:"max"`
+	}
+	// canonicalSleep has one of them, and For is a duration or the text of an expression.
+	canonicalSleep struct {
+		For   any         `json:"for,omitempty"`
+		Until *Expression `json:"until,omitempty"`
 	}
 	canonicalRetry struct {
 		Attempts   int      `json:"attempts"`
@@ -36,6 +48,8 @@ type (
 		Multiplier float64  `json:"multiplier"`
 		Max        duration `json:"max"`
 		Jitter     float64  `json:"jitter"`
+		Never      []string `json:"never,omitempty"`
+		AtOnce     []string `json:"atOnce,omitempty"`
 	}
 	canonicalWait struct {
 		For    duration `json:"for"`
@@ -71,18 +85,33 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
 			After: append([]string{}, s.After...), // [], never null
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
-			Timeout: duration(s.Timeout), Queue: optional(s.Queue),
-			Retry: canonicalRetry{
-				Attempts:   s.Retry.Attempts,
-				Backoff:    duration(s.Retry.Backoff),
-				Multiplier: s.Retry.Multiplier,
-				Max:        duration(s.Retry.Max),
-				Jitter:     s.Retry.Jitter,
-			},
+			Timeout: optional(s.Timeout), Queue: optional(s.Queue),
 			Exhausted: s.Exhausted,
+		}
+		if sleep := s.Sleep; sleep != nil {
+			c.Steps[i].Sleep = &canonicalSleep{Until: sleep.Until}
+			switch {
+			case sleep.Lasts != nil:
+				c.Steps[i].Sleep.For = sleep.Lasts
+			case sleep.For > 0:
+				c.Steps[i].Sleep.For = duration(sleep.For)
+			}
+			continue
+		}
+		c.Steps[i].Retry = &canonicalRetry{
+			Attempts:   s.Retry.Attempts,
+			Backoff:    duration(s.Retry.Backoff),
+			Multiplier: s.Retry.Multiplier,
+			Max:        duration(s.Retry.Max),
+			Jitter:     s.Retry.Jitter,
+			Never:      s.Retry.Never,
+			AtOnce:     s.Retry.AtOnce,
 		}
 		if s.Exhausted == ExhaustedWait {
 			c.Steps[i].Wait = &canonicalWait{For: duration(s.Wait.For), Rounds: s.Wait.Rounds}
+		}
+		if s.Repeat != nil {
+			c.Steps[i].Repeat = &canonicalRepeat{s.Repeat.Until, duration(s.Repeat.Every), s.Repeat.Max}
 		}
 	}
 	return json.Marshal(c)

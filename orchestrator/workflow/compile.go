@@ -28,14 +28,20 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 	}
 	for i := range drafts {
 		d := &drafts[i]
-		if d.when == nil && d.with == nil && d.undoWith == nil {
+		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil {
 			continue
 		}
 		s := &sight{r: r, place: i, index: index, drafts: drafts, before: ancestors(graph, i)}
 		d.When = s.expression(d.when)
 		d.With = s.expression(d.with)
+		if d.Sleep != nil {
+			d.Sleep.Lasts, d.Sleep.Until = s.expression(d.lasts), s.expression(d.until)
+		}
 		s.itself = true
 		d.UndoWith = s.expression(d.undoWith)
+		if d.Repeat != nil {
+			d.Repeat.Until = s.expression(d.enough)
+		}
 	}
 }
 
@@ -123,8 +129,12 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		return nil
 	}
 	switch t := checked.OutputType(); {
-	case key == "when" && t.Kind() != types.BoolKind && t.Kind() != types.DynKind:
-		s.report(1, 0, "when is true or false, this is of the type %s; write a comparison, for example input.total > 100", cel.FormatCELType(t))
+	case (key == "when" || s.at == s.drafts[s.place].enough) && t.Kind() != types.BoolKind && t.Kind() != types.DynKind:
+		s.report(1, 0, "%s is true or false, this is of the type %s; write a comparison, for example input.total > 100", key, cel.FormatCELType(t))
+	case s.at == s.drafts[s.place].until && !slices.Contains([]types.Kind{types.TimestampKind, types.StringKind, types.DynKind}, t.Kind()):
+		s.report(1, 0, "until is a time, this is of the type %s; write one that the input has, or timestamp(\"2026-12-24T18:00:00Z\")", cel.FormatCELType(t))
+	case key == "for" && !slices.Contains([]types.Kind{types.DurationKind, types.StringKind, types.DynKind}, t.Kind()):
+		s.report(1, 0, "for is a duration, this is of the type %s; write one that the input has, or duration(\"90s\")", cel.FormatCELType(t))
 	case t.TypeName() == types.OptionalType.TypeName():
 		s.report(1, 0, "%s is an optional, which has no form in JSON; end it with .orValue(...)", key)
 	case t.Kind() == types.TypeKind:
@@ -228,7 +238,7 @@ func (s *sight) step(variable ast.NavigableExpr) {
 		return
 	}
 	if _, attribute, at := member(of); at == nil || isOptional(of) {
-		s.at0(of, "the step %s is used as a whole; write .output, .input or .state after it", quote(name))
+		s.at0(of, "the step %s is used as a whole; write .output, .input, .state or .error after it", quote(name))
 	} else {
 		s.attribute(name, attribute, nameAt, at)
 	}
@@ -236,7 +246,7 @@ func (s *sight) step(variable ast.NavigableExpr) {
 
 func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 	if !slices.Contains(attributes, attribute) {
-		s.after(at, "a step has no %s%s; write %s", quote(attribute), didYouMean(attribute, attributes), "input, output or state")
+		s.after(at, "a step has no %s%s; write %s", quote(attribute), didYouMean(attribute, attributes), "error, input, output or state")
 		return
 	}
 	i, known := s.index[name]
@@ -247,6 +257,10 @@ func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 			names[i] = s.drafts[i].Name
 		}
 		s.after(nameAt, "there is no step %s%s", quote(name), cmp.Or(didYouMean(name, names), "; name a step of this file"))
+	case s.drafts[i].Sleep != nil && attribute != "state":
+		s.after(at, "the step %s sleeps, and has no %s; write .state", quote(name), attribute)
+	case attribute == "error" && s.drafts[i].Exhausted != ExhaustedContinue:
+		s.after(at, "no step is evaluated after step %s failed; write \"exhausted: continue\" there, or ask for another step", quote(name))
 	case i == s.place && s.itself:
 	case i == s.place:
 		s.after(nameAt, "the step %s has not run when this is evaluated; name a step that comes before it", quote(name))

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -151,14 +152,20 @@ func size(args []ref.Val, i int) int {
 	return 0
 }
 
-// stepType is the type of an entry of the variable steps.
-const stepType = "waybill.step"
+// The type of an entry of the variable steps, and that of its error.
+const (
+	stepType  = "waybill.step"
+	errorType = "waybill.error"
+)
 
 // attributes are what an expression may ask a step for.
-var (
-	attributes     = []string{"input", "output", "state"}
-	attributeTypes = map[string]*types.FieldType{"input": {Type: types.DynType}, "output": {Type: types.DynType}, "state": {Type: types.StringType}}
-)
+var attributes = []string{"error", "input", "output", "state"}
+
+// structs are the types that have fields.
+var structs = map[string]map[string]*types.FieldType{
+	stepType:  {"error": {Type: types.NewObjectType(errorType)}, "input": {Type: types.DynType}, "output": {Type: types.DynType}, "state": {Type: types.StringType}},
+	errorType: {"code": {Type: types.StringType}, "message": {Type: types.StringType}},
+}
 
 // provider knows the type of steps, and no other messages: expressions make
 // JSON, so that protocol buffers would only be another way to say the same.
@@ -166,16 +173,16 @@ type provider struct{ *types.Registry }
 
 // FindStructType implements types.Provider.
 func (provider) FindStructType(name string) (*types.Type, bool) {
-	return types.NewTypeTypeWithParam(types.NewObjectType(stepType)), name == stepType
+	return types.NewTypeTypeWithParam(types.NewObjectType(name)), structs[name] != nil
 }
 
 // FindStructFieldNames implements types.Provider.
 func (provider) FindStructFieldNames(name string) ([]string, bool) {
-	return attributes, name == stepType
+	return slices.Sorted(maps.Keys(structs[name])), structs[name] != nil
 }
 
 // FindStructFieldType implements types.Provider.
 func (provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
-	t, ok := attributeTypes[field]
-	return t, ok && name == stepType
+	t, ok := structs[name][field]
+	return t, ok
 }

@@ -21,7 +21,7 @@ import (
 // An evaluation ends: what it costs is counted, and after a second it is
 // ended, and tried again, three times in all. The order in which it goes over the members of an object is any.
 type Expression struct {
-	key    string // of the file: when, with or undoWith
+	key    string // of the file: when, with, undoWith, for or until
 	source string
 	steps  []string // that it names, in order of appearance
 
@@ -80,6 +80,9 @@ type Result struct {
 	State  string         // such as completed or skipped; what expressions compare it with
 	Input  jsontext.Value // what its agent got; empty when there is none
 	Output jsontext.Value // what its agent answered; empty when there is none
+	// Code and Message are those of the error with which it failed for good, while the order
+	// goes on. Code is never empty then.
+	Code, Message string
 }
 
 // MaxResult is the size of the largest result of an expression, in bytes. It
@@ -194,6 +197,11 @@ func (vs *variables) read(e *Expression, s Scope) error {
 		}
 		step := map[string]any{"state": r.State}
 		steps[name] = step
+		if r.Code != "" {
+			step["error"] = map[string]string{"code": r.Code, "message": r.Message}
+		} else if vs.without["error"] == "" {
+			vs.without["error"] = name
+		}
 		for attribute, raw := range map[string]jsontext.Value{"input": r.Input, "output": r.Output} {
 			switch {
 			case len(raw) == 0 && vs.without[attribute] == "":
@@ -275,7 +283,11 @@ func (vs *variables) explain(message string) string {
 		return message
 	}
 	if _, key, ok := strings.Cut(message, "no such key: "); ok && vs.without[key] != "" {
-		message += fmt.Sprintf("; the step %s has none, as it has when it was skipped: ask with has() first, or use .? and orValue()", vs.without[key])
+		why := "it was skipped, or failed"
+		if key == "error" {
+			why = "it did not fail"
+		}
+		message += fmt.Sprintf("; the step %s has none, as it has when %s: ask with has() first, or use .? and orValue()", vs.without[key], why)
 	}
 	return message
 }

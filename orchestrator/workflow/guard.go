@@ -45,8 +45,8 @@ var notInTheLanguage = map[token.Type]string{
 	token.TagType:        "tags (!) are not supported; leave the tag away, or quote the value if it is text",
 	token.DirectiveType:  "directives (%) are not supported; leave the line away",
 	token.MappingKeyType: "keys marked with ? are not supported; write \"key: value\"",
-	token.LiteralType:    "block text (|) is supported for when, with and undoWith only; write the value on one line",
-	token.FoldedType:     "block text (>) is supported for when, with and undoWith only; write the value on one line",
+	token.LiteralType:    "block text (|) is supported for expressions only: when, with, undoWith, until and for; write the value on one line",
+	token.FoldedType:     "block text (>) is supported for expressions only: when, with, undoWith, until and for; write the value on one line",
 }
 
 // check returns the first problem, nil when there is none.

@@ -1,15 +1,17 @@
 package workflow
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// How long a name may be, in bytes, and an operation, in characters.
+// How long a name may be, in bytes, and the code of an error, and an operation, in characters.
 const (
 	maxName      = 100
+	maxCode      = 200
 	maxOperation = 200
 )
 
@@ -49,6 +51,18 @@ func CheckAgent(name string) error {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r) {
 			return fmt.Errorf("%s holds %q; %s", quote(name), r, form)
 		}
+	}
+	return nil
+}
+
+// checkCode says what is wrong with the code of an error, which is an agent's word as an
+// operation is; what an agent's code has beyond that is not recorded.
+func checkCode(code string) error {
+	if code == "" {
+		return errors.New("is empty; remove it, or write a code")
+	}
+	if len(code) > maxCode {
+		return fmt.Errorf("%s has %d bytes; at most %d are allowed", quote(code), len(code), maxCode)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -66,7 +66,7 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 	var drafts []draft
 	given := r.mapping(body, "a workflow", []field{
 		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
-		{"version", func(n ast.Node) { r.whole(n, "version", 1, math.MaxInt32, &w.Version) }},
+		{"version", func(n ast.Node) { r.whole(n, "version", math.MaxInt32, &w.Version) }},
 		{"deadline", func(n ast.Node) { r.duration(n, "deadline", 1, &w.Deadline) }},
 		{"overdue", func(n ast.Node) { w.Overdue = r.oneOf(n, "overdue", overdueValues) }},
 		{"input", func(n ast.Node) { w.Input = r.schema(n) }},
@@ -110,6 +110,7 @@ func (r *reader) step(n ast.Node) draft {
 	var wait ast.Node
 	given := r.mapping(n, "a step", []field{
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
+		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
 		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
@@ -120,15 +121,28 @@ func (r *reader) step(n ast.Node) draft {
 		{"timeout", func(n ast.Node) { r.duration(n, "timeout", 1, &d.Timeout) }},
 		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &d.Queue) }},
 		{"retry", func(n ast.Node) { r.retry(n, &d.Retry) }},
+		{"repeat", func(n ast.Node) { r.repeat(n, &d) }},
 		{"exhausted", func(n ast.Node) { d.Exhausted = r.oneOf(n, "exhausted", exhaustedValues) }},
 		{"wait", func(n ast.Node) { wait = n }},
 	})
-	r.require(n, given, "the step", "name", "agent")
+	r.require(n, given, "the step", "name")
+	if d.Sleep != nil {
+		return r.asleep(given, d)
+	}
+	if given != nil && given["agent"] == nil {
+		r.add(start(n), "the step has no \"agent\" and no \"sleep\"; add one")
+	}
 	if given["do"] == nil {
 		d.Do = d.Name
 	}
 	if given["undoWith"] != nil && given["undo"] == nil {
 		r.add(given["undoWith"], "undoWith has no effect here; write \"undo\" beside it, or remove it")
+	}
+	if given["repeat"] != nil && given["undo"] != nil {
+		r.add(given["undo"], "a step that is repeated cannot be undone; remove \"undo\", or leave what is to be undone to another step")
+	}
+	if d.Exhausted == ExhaustedContinue && given["queue"] == nil {
+		d.Queue = time.Minute // what the order can do without does not hold it up
 	}
 	if d.Exhausted == ExhaustedWait {
 		d.Wait = Wait{For: 10 * time.Minute, Rounds: 3}
@@ -139,6 +153,18 @@ func (r *reader) step(n ast.Node) draft {
 			r.add(given["wait"], "wait has no effect here; write \"exhausted: wait\" beside it, or remove it")
 		}
 	}
+	return d
+}
+
+// asleep is a step that sleeps: what is said of an operation has no effect there.
+func (r *reader) asleep(given map[string]*token.Token, d draft) draft {
+	for _, key := range []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"} {
+		if at := given[key]; at != nil {
+			r.add(at, "a step that sleeps asks nobody, so it has no %q; remove it, or the \"sleep\"", key)
+		}
+	}
+	d.Step = Step{Name: d.Name, Sleep: d.Sleep}
+	d.with, d.undoWith, d.enough = nil, nil, nil
 	return d
 }
 
@@ -161,11 +187,13 @@ func (r *reader) after(n ast.Node) []reference {
 func (r *reader) retry(n ast.Node, retry *Retry) {
 	backoff, most := true, true
 	given := r.mapping(n, "retry", []field{
-		{"attempts", func(n ast.Node) { r.whole(n, "attempts", 1, 1000, &retry.Attempts) }},
+		{"attempts", func(n ast.Node) { r.whole(n, "attempts", 1000, &retry.Attempts) }},
 		{"backoff", func(n ast.Node) { backoff = r.duration(n, "backoff", 0, &retry.Backoff) }},
 		{"multiplier", func(n ast.Node) { r.number(n, "multiplier", 1, 100, &retry.Multiplier) }},
 		{"max", func(n ast.Node) { most = r.duration(n, "max", 0, &retry.Max) }},
 		{"jitter", func(n ast.Node) { r.number(n, "jitter", 0, 1, &retry.Jitter) }},
+		{"never", func(n ast.Node) { retry.Never = r.codes(n, "never", &retry.AtOnce) }},
+		{"atOnce", func(n ast.Node) { retry.AtOnce = r.codes(n, "atOnce", &retry.Never) }},
 	})
 	// A value that could not be read has been reported already.
 	if backoff && most && retry.Max < retry.Backoff {
@@ -177,8 +205,37 @@ func (r *reader) retry(n ast.Node, retry *Retry) {
 	}
 }
 
+// maxCodes is how many codes of errors a list may have.
+const maxCodes = 100
+
+// codes reads a list of codes of errors, none of which is in the other list.
+func (r *reader) codes(n ast.Node, what string, other *[]string) (codes []string) {
+	entries, ok := r.list(n, what)
+	if !ok {
+		return nil
+	}
+	if len(entries) > maxCodes {
+		r.add(start(entries[maxCodes]), "%s has %d codes; at most %d are allowed", what, len(entries), maxCodes)
+		return nil
+	}
+	for _, entry := range entries {
+		code, at := r.checked(entry, "the code of an error", checkCode)
+		switch {
+		case code == "": // which has been reported
+		case slices.Contains(codes, code):
+			r.add(at, "the code %s is named twice in this list; remove one", quote(code))
+		case slices.Contains(*other, code):
+			r.add(at, "the code %s is in never and in atOnce; remove one", quote(code))
+		default:
+			codes = append(codes, code)
+		}
+	}
+	slices.Sort(codes) // so that files that mean the same have the same canonical form
+	return codes
+}
+
 var (
-	exhaustedValues = []string{string(ExhaustedError), string(ExhaustedCompensate), string(ExhaustedWait)}
+	exhaustedValues = []string{string(ExhaustedError), string(ExhaustedCompensate), string(ExhaustedWait), string(ExhaustedContinue)}
 	overdueValues   = exhaustedValues[:2]
 )
 
@@ -199,6 +256,16 @@ func (r *reader) oneOf(n ast.Node, what string, allowed []string) Exhausted {
 func (r *reader) wait(n ast.Node, wait *Wait) {
 	r.mapping(n, "wait", []field{
 		{"for", func(n ast.Node) { r.duration(n, "for", 1, &wait.For) }},
-		{"rounds", func(n ast.Node) { r.whole(n, "rounds", 1, 1000, &wait.Rounds) }},
+		{"rounds", func(n ast.Node) { r.whole(n, "rounds", 1000, &wait.Rounds) }},
 	})
+}
+
+func (r *reader) repeat(n ast.Node, d *draft) {
+	d.Repeat = &Repeat{Every: 10 * time.Second, Max: 100}
+	given := r.mapping(n, "repeat", []field{
+		{"until", func(n ast.Node) { d.enough = r.scalar(n, "until", "until: 'steps.poll.output.ready'") }},
+		{"every", func(n ast.Node) { r.duration(n, "every", 1, &d.Repeat.Every) }},
+		{"max", func(n ast.Node) { r.whole(n, "max", 1000, &d.Repeat.Max) }},
+	})
+	r.require(n, given, "repeat", "until")
 }

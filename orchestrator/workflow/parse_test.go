@@ -107,7 +107,7 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith string
+		when, with, undoWith, lasts, until, enough string
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -125,6 +125,14 @@ func written(w *workflow.Workflow) any {
 	for i, s := range w.Steps {
 		steps[i] = step{Step: s, when: text(s.When), with: text(s.With), undoWith: text(s.UndoWith)}
 		steps[i].When, steps[i].With, steps[i].UndoWith = nil, nil, nil
+		if s.Sleep != nil {
+			steps[i].Sleep = &workflow.Sleep{For: s.Sleep.For}
+			steps[i].lasts, steps[i].until = text(s.Sleep.Lasts), text(s.Sleep.Until)
+		}
+		if s.Repeat != nil {
+			steps[i].Repeat = &workflow.Repeat{Every: s.Repeat.Every, Max: s.Repeat.Max}
+			steps[i].enough = text(s.Repeat.Until)
+		}
 	}
 	return []any{plain, input, steps}
 }

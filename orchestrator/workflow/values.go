@@ -119,16 +119,16 @@ func (r *reader) plain(n ast.Node, what, want string) (string, *token.Token, boo
 	return at.Value, at, true
 }
 
-// whole reads an integer into value. Only decimal digits count: what YAML
+// whole reads an integer of 1 or more into value. Only decimal digits count: what YAML
 // makes of 010 or 1_000 depends on whom one asks.
-func (r *reader) whole(n ast.Node, what string, least, most int, value *int) {
-	want := fmt.Sprintf("a whole number from %d to %d", least, most)
+func (r *reader) whole(n ast.Node, what string, most int, value *int) {
+	want := fmt.Sprintf("a whole number from 1 to %d", most)
 	text, at, ok := r.plain(n, what, want)
 	if !ok {
 		return
 	}
 	i, err := strconv.Atoi(text)
-	if err != nil || strconv.Itoa(i) != text || i < least || i > most {
+	if err != nil || strconv.Itoa(i) != text || i < 1 || i > most {
 		r.add(at, "%s is %s, this is %s", what, want, quote(text))
 		return
 	}

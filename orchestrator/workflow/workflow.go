@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // Workflow is a validated definition. [Parse] makes it, and nothing may change
@@ -24,9 +26,14 @@ type Workflow struct {
 	Steps []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent.
+// Step is one operation asked of one agent, or a [Sleep].
 type Step struct {
-	Name  string // unique in the workflow, of the same form as the workflow's
+	Name string // unique in the workflow, of the same form as the workflow's
+
+	// Sleep is nil unless the step waits for time to pass. Then it has a name, predecessors and
+	// a condition, and nothing else.
+	Sleep *Sleep
+
 	Agent string // who does it: the last part of a request topic's name
 	Do    string // the operation asked of the agent; the step's name where the file has none
 	Undo  string // the operation that compensates for Do; "" when there is none
@@ -43,10 +50,20 @@ type Step struct {
 	When, With, UndoWith *Expression
 
 	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0
-	Queue     time.Duration // how long an attempt may wait until its agent can be asked; 0 is for ever
+	Queue     time.Duration // how long an attempt may wait until its agent can be asked; 0 is for ever. A minute where the file has none with [ExhaustedContinue]
 	Retry     Retry
 	Exhausted Exhausted
 	Wait      Wait // zero unless Exhausted is [ExhaustedWait]
+
+	// Repeat is nil unless the agent is asked again and again. Then there is no Undo.
+	Repeat *Repeat
+}
+
+// Repeat says until when an agent is asked, each time anew.
+type Repeat struct {
+	Until *Expression   // a condition, evaluated after each time; it sees the step's own output
+	Every time.Duration // from the end of one time to the next; more than 0, at most a year
+	Max   int           // how many times there are, at most; 1 to 1000
 }
 
 // Retry says how often, and how far apart, a step is attempted.
@@ -56,6 +73,10 @@ type Retry struct {
 	Multiplier float64       // what each further back-off grows by; 1 to 100
 	Max        time.Duration // what no back-off exceeds; Backoff or more
 	Jitter     float64       // the part of a back-off, and of a [Wait], that is left to chance; 0 to 1
+
+	// Never are codes of errors after which nothing is left to try, as if the agent had said
+	// that they are permanent. After those of AtOnce the next attempt has no back-off.
+	Never, AtOnce []string
 }
 
 // Exhausted says what happens to an order when a step's attempts are used up,
@@ -67,6 +88,7 @@ const (
 	ExhaustedError      Exhausted = "error"      // the order stops and an operator decides; the default
 	ExhaustedCompensate Exhausted = "compensate" // what was done is undone
 	ExhaustedWait       Exhausted = "wait"       // the attempts begin again after [Wait]
+	ExhaustedContinue   Exhausted = "continue"   // of a step only: the order goes on without it
 )
 
 // Wait says how a step with [ExhaustedWait] goes on.
@@ -82,12 +104,32 @@ func ID(name string, version int) string {
 
 // Level is the newest level of the language that this release runs. What is added to
 // the language is of the next one.
-const Level = 2
+const Level = 3
 
 // Level is the lowest level of the language that has all that the workflow uses: it
 // is registered only once every member of the group runs it.
 func (w *Workflow) Level() int {
-	if slices.ContainsFunc(w.Steps, func(s Step) bool { return s.Queue > 0 }) {
+	level := 1
+	for i := range w.Steps {
+		level = max(level, w.Steps[i].level())
+	}
+	return level
+}
+
+// Format is the lowest format of a partition that has all events which the workflow may need, 0
+// if all have them.
+func (w *Workflow) Format() int {
+	if w.Level() >= 3 {
+		return events.SleepFormat
+	}
+	return 0
+}
+
+func (s *Step) level() int {
+	switch r := s.Retry; {
+	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:
+		return 3
+	case s.Queue > 0:
 		return 2
 	}
 	return 1
@@ -117,12 +159,13 @@ func (w *Workflow) Index(name string) int {
 	return -1
 }
 
-// Agents returns the distinct agents of the steps, in order of appearance.
+// Agents returns the distinct agents of the steps, in order of appearance. A workflow that
+// only sleeps has none.
 func (w *Workflow) Agents() []string {
 	var agents []string
 	seen := make(map[string]bool)
 	for i := range w.Steps {
-		if agent := w.Steps[i].Agent; !seen[agent] {
+		if agent := w.Steps[i].Agent; agent != "" && !seen[agent] {
 			seen[agent] = true
 			agents = append(agents, agent)
 		}

@@ -51,9 +51,17 @@ func TestLookups(t *testing.T) {
 
 // What a level added needs that level, and what was there before needs none.
 func TestLevels(t *testing.T) {
-	for step, level := range map[string]int{"queue: 1h": 2, "timeout: 1h": 1} {
-		if got := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, agent: phone, "+step+"}]}").Level(); got != level {
+	for step, level := range map[string]int{
+		"agent: phone, queue: 1h": 2, "agent: phone, timeout: 1h": 1, "agent: phone, exhausted: wait": 1, "agent: phone, with: input.error": 1,
+		"sleep: 1s": 3, "agent: phone, exhausted: continue": 3, "agent: phone, retry: {never: [a]}": 3, "agent: phone, retry: {atOnce: [a]}": 3,
+		"agent: phone, repeat: {until: 'true'}": 3,
+	} {
+		flow := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, "+step+"}]}")
+		if got := flow.Level(); got != level {
 			t.Errorf("%s needs level %d, and not %d", step, level, got)
+		}
+		if got := flow.Format(); (got > 0) != (level > 2) {
+			t.Errorf("%s of level %d needs format %d", step, level, got)
 		}
 	}
 }
@@ -94,7 +102,7 @@ steps:
 `))
 	fmt.Println(err)
 	// Output:
-	// ping.yaml:4:5: the step has no "agent"; add it
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, exhausted, wait
+	// ping.yaml:4:5: the step has no "agent" and no "sleep"; add one
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

@@ -96,7 +96,7 @@ func (s *settlement) due(a *account, e *events.Event) {
 // answers says whether an event is what follows from a reply.
 func answers(e *events.Event) bool {
 	switch e.Type {
-	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded:
+	case events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded:
 		return true
 	}
 	return false
@@ -127,7 +127,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "queue-expired" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
 			s.replied(a, e)
 		}
-	case events.StepCompleted, events.UndoCompleted, events.ReplyDiscarded:
+	case events.StepCompleted, events.StepRepeated, events.UndoCompleted, events.ReplyDiscarded:
 		s.replied(a, e)
 	case events.OrderErrored:
 		if e.Held {
@@ -206,7 +206,7 @@ func (s *settlement) decided(a *account, e *events.Event) {
 	switch {
 	case in.aside != 0:
 		s.Panicked++
-		if e.Type != events.OrderRejected || in.aside != hash([]byte(e.Reason)) || !strings.Contains(e.Reason, "panicked") {
+		if e.Type != events.OrderRejected || in.aside != hash([]byte(e.Reason)) || !strings.Contains(e.Reason, "panicked") && !strings.HasPrefix(e.Reason, "Kafka refuses what follows from it") {
 			s.report("%s was put aside, and led to %s: %s", at, e.Type, e.Reason)
 		}
 	case e.Type == events.OrderRejected:
@@ -263,8 +263,10 @@ func (s *settlement) replied(a *account, e *events.Event) {
 
 // other says what an event has that its reply has not.
 func (a *said) other(e *events.Event) string {
-	completed := e.Type == events.StepCompleted || e.Type == events.UndoCompleted
+	completed := e.Type == events.StepCompleted || e.Type == events.StepRepeated || e.Type == events.UndoCompleted
 	switch {
+	case e.Type == events.StepFailed && a.fault == nil && e.Error != nil && (e.Error.Code == "until-not-met" || e.Error.Code == "bad-until") && e.Error.Permanent:
+		return "" // what the step is done for does not hold
 	case completed != (a.fault == nil):
 		return "another status"
 	case completed && hash(e.Output) != a.output:

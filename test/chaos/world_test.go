@@ -32,13 +32,15 @@ workflow: chaos-1
 steps:
   - {name: book, agent: beta, do: book, undo: un-book, timeout: 1500ms, retry: {attempts: 2, backoff: 50ms}, exhausted: wait, wait: {for: 2s, rounds: 3}}
   - {name: left, agent: alpha, do: left, undo: un-left, after: [book], timeout: 2s, retry: {attempts: 3, backoff: 50ms}, exhausted: compensate}
-  - {name: right, agent: gamma, do: right, undo: un-right, after: [book], timeout: 2s, retry: {attempts: 3, backoff: 50ms}, exhausted: compensate}
-  - {name: join, agent: beta, do: join, after: [left, right], timeout: 2s, retry: {attempts: 3, backoff: 50ms}}
+  - {name: right, agent: gamma, do: right, undo: un-right, after: [book], timeout: 2s, retry: {attempts: 3, backoff: 50ms}, exhausted: continue}
+  - {name: rest, sleep: {for: 'duration(input.n % 2 == 0 ? "100ms" : "2s")'}, after: [book]}
+  - {name: join, agent: beta, do: join, after: [left, right, rest], timeout: 2s, retry: {attempts: 3, backoff: 50ms}}
 `, `
 workflow: chaos-2
 steps:
-  - {name: one, agent: gamma, do: one, undo: un-one, timeout: 1s, retry: {attempts: 2, backoff: 20ms}, exhausted: error}
+  - {name: one, agent: gamma, do: one, undo: un-one, timeout: 1s, retry: {attempts: 2, backoff: 20ms, atOnce: [expired]}, exhausted: error}
   - {name: two, agent: alpha, do: two, undo: un-two, timeout: 1s, when: "input.n % 3 != 0", with: "{'n': input.n, 'twice': input.n * 2}", retry: {attempts: 2, backoff: 20ms}, exhausted: compensate}
+  - {name: again, agent: beta, do: three, timeout: 1s, retry: {attempts: 3, backoff: 20ms}, repeat: {until: 'input.n % 2 == 0', every: 100ms, max: 2}, exhausted: continue}
   - {name: three, agent: beta, do: three, timeout: 1s, retry: {attempts: 1, backoff: 20ms}, exhausted: compensate}
 `, `
 workflow: chaos-3

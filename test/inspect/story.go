@@ -65,7 +65,13 @@ func Fields(e *events.Event) string {
 	at("complete-by", e.CompleteBy)
 	at("expires", e.Expires)
 	field("locked-by", e.LockedBy)
+	if e.Type == events.StepRepeated {
+		fmt.Fprintf(&b, " times=%d", e.Count)
+	}
 	at("due", e.Due)
+	if e.Fixed {
+		b.WriteString(" fixed")
+	}
 	if e.Round > 0 {
 		fmt.Fprintf(&b, " round=%d", e.Round)
 	}
@@ -86,6 +92,7 @@ func Fields(e *events.Event) string {
 	field("end", e.End)
 	field("undone", strings.Join(e.Undone, ","))
 	field("not-undone", strings.Join(e.NotUndone, ","))
+	field("failed-steps", strings.Join(e.FailedSteps, ","))
 	if e.ToUndo {
 		b.WriteString(" undo")
 	}

@@ -20,8 +20,17 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 	case events.StepStarted:
 		l.mayDo(e, s)
 		l.start(e, s, w, false)
+	case events.StepSleeping:
+		l.sleeps(e, s)
+	case events.StepWoke:
+		l.wakesUp(e, s)
+	case events.StepPassed:
+		l.passesOn(e, s)
+	case events.StepRepeated:
+		l.repeats(e, s)
 	case events.StepCompleted:
 		l.ends(e, w)
+		l.enough(e, s)
 		w.end(completed)
 		w.Last, s.Output, s.MayHaveRun = nil, e.Output, false
 	case events.StepFailed:
@@ -30,6 +39,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.cannotBegin(e, s, w, false)
 		} else {
 			l.ends(e, w)
+			l.inVain(e, s)
 		}
 		l.fails(e, w, failed)
 		s.MayHaveRun = s.MayHaveRun || l.untold(e)
@@ -42,7 +52,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.retry(e, s, w)
 	case events.StepSkipped:
 		l.rule("C1", l.Toward == "", "the order is being compensated")
-		l.rule("P3", w.State == notStarted || w.broken(), "it is %s", w.State)
+		l.rule("P3", w.State == notStarted || w.State == sleeping || w.State == repeating || w.broken(), "it is %s", w.State)
 		if byWorkflow(e) {
 			l.goesOn()
 			l.passes(e, s)
@@ -194,7 +204,7 @@ func (l *Ledger) begins(e *events.Event, w *Work) {
 }
 
 func (l *Ledger) free(e *events.Event, w *Work) {
-	l.rule("T5", w.State == notStarted || w.broken(), "it is %s", w.State)
+	l.rule("T5", w.State == notStarted || w.State == repeating || w.broken(), "it is %s", w.State)
 	l.rule("V3", !w.broken() || !w.Due.IsZero() && !e.At.Before(w.Due), "the last attempt %s, and the next is due at %v", w.State, w.Due)
 }
 
@@ -275,7 +285,11 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 		if !undo {
 			runs, err = l.runsNow(s)
 		}
-		if err == nil && runs {
+		switch {
+		case err != nil || !runs:
+		case s.def.Sleep != nil:
+			_, _, err = l.wakes(s, e.At)
+		default:
 			_, err = l.given(s, w, undo)
 		}
 	}
@@ -305,6 +319,9 @@ func (l *Ledger) key(s *Step, undo bool, resubmissions int) string {
 		return key
 	}
 	key := l.Order + "/" + s.Name
+	if s.Repeats > 0 && !undo {
+		key += fmt.Sprintf(":r%d", s.Repeats+1)
+	}
 	if !undo {
 		return numbered(key, resubmissions)
 	}
@@ -332,6 +349,9 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 	fault.Attempt = e.Attempt
 	w.Errors = append(w.Errors, fault)
 	l.rule("V5", !e.Uncounted || state == expired && l.Format >= events.UncountedFormat, "it is not counted, in format %d", l.Format)
+	if s := l.Step(e.Step); s.def != nil && w == &s.Work {
+		l.rule("V5", !e.Uncounted || s.def.Exhausted != "continue", "it is not counted, and the order is to go on without it")
+	}
 	if e.Uncounted {
 		w.Uncounted++
 	} else {
@@ -344,23 +364,26 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 // untold: an answer that is no good says nothing of whether it was done, which counts
 // since format 3.
 func (l *Ledger) untold(e *events.Event) bool {
-	return l.keyed && e.Error != nil && slices.Contains(untoldCodes, e.Error.Code)
+	return l.keyed && e.Error != nil && (slices.Contains(untoldCodes, e.Error.Code) || slices.Contains(inVainCodes, e.Error.Code))
 }
 
 // retry: below the threshold, and after a wait that the workflow allows.
 func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 	l.goesOn()
 	l.rule("V4", e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
-	if w.State == notStarted {
+	if w.State == notStarted || w.State == repeating {
 		l.awaits(e, s, w)
 		return
 	}
 	l.rule("P4", e.Reason == "", "it does not wait for anybody: %s", e.Reason)
 	l.rule("V3", w.broken() && w.Due.IsZero(), "it is %s, and its next attempt is due at %v", w.State, w.Due)
-	l.rule("A5", w.Last == nil || !w.Last.Permanent, "its error is permanent")
+	l.rule("A5", w.Last == nil || !w.permanent(s.def), "its error is permanent")
 	l.rule("V5", e.Round == 0 || e.Round == w.Round+1, "round %d follows %d", e.Round, w.Round)
 	if def := s.def; def != nil {
 		low, high := def.delay(w.Tried)
+		if w.Last != nil && slices.Contains(def.Retry.AtOnce, w.Last.Code) {
+			low, high = 0, 0
+		}
 		if e.Round > 0 {
 			low, high = def.pause()
 			l.rule("V5", w.Tried >= def.Retry.Attempts, "only %d attempts of %d failed in this round", w.Tried, def.Retry.Attempts)
@@ -403,7 +426,7 @@ func (l *Ledger) discarded(e *events.Event) {
 	}
 	var want string
 	switch {
-	case w == nil, e.Attempt > w.Attempt, e.Attempt < 1:
+	case w == nil, s.Sleeps, e.Attempt > w.Attempt, e.Attempt < 1:
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale
@@ -418,5 +441,6 @@ func (l *Ledger) discarded(e *events.Event) {
 		want = events.DiscardRepeated
 	}
 	l.rule("A4", e.Reason == want, "the reason is %q, and must be %q", e.Reason, want)
-	l.count(e, &l.Discarded, l.last.Type == events.InputReleased)
+	// A forged one on which deciding panicked does not wait, and is all that tells of it.
+	l.count(e, &l.Discarded, l.last.Type == events.InputReleased || l.last.Type == events.AlertRaised && e.Reason == events.DiscardForged)
 }

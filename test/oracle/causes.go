@@ -41,7 +41,7 @@ func (l *Ledger) causes(e *events.Event) []Cause {
 	case s.broken() && *e.Error == *s.Last:
 		if s.def != nil {
 			l.rule("V5", s.spent(s.def), "step %s is %s, and has something left to try", s.Name, s.State)
-			l.rule("V5", s.def.Exhausted != "compensate", "the workflow says to compensate")
+			l.rule("V5", s.def.Exhausted != "compensate" && s.def.Exhausted != "continue", "the workflow says to %s", s.def.Exhausted)
 		}
 		return []Cause{s.cause()}
 	default:
@@ -55,10 +55,15 @@ func (l *Ledger) causes(e *events.Event) []Cause {
 	return nil
 }
 
+// absent says that the order is in Error since its workflow is gone.
+func (l *Ledger) absent(e *events.Event) bool {
+	return e.Step == "" && strings.Contains(e.Reason, fmt.Sprintf("%s@%d", l.accepted.Workflow, l.accepted.Version))
+}
+
 // undosFailed holds an Error that has no error of its own: undos failed for good,
 // and no other is left (C2), or the workflow is gone.
 func (l *Ledger) undosFailed(e *events.Event) []Cause {
-	if e.Step == "" && strings.Contains(e.Reason, fmt.Sprintf("%s@%d", l.accepted.Workflow, l.accepted.Version)) {
+	if l.absent(e) {
 		return []Cause{ByAbsence}
 	}
 	var causes []Cause
@@ -225,7 +230,7 @@ func (l *Ledger) mayRepair(e *events.Event) bool {
 	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || s.def.Undo == "") {
 		return false // without the workflow nobody knows whether it has an undo
 	}
-	return w.broken() || !resubmit && w.State == notStarted
+	return w.broken() || !resubmit && (w.State == notStarted || w.State == sleeping)
 }
 
 // failed counts the steps, or undos, that failed and were not tried since.

@@ -32,7 +32,7 @@ func (l *Ledger) alert(e *events.Event) {
 				want = append(want, fault)
 			}
 		}
-		if s.Last != nil {
+		if s.Last != nil && !s.Passed {
 			fault := *s.Last
 			fault.Step, fault.Attempt = s.Name, s.Attempt
 			want = append(want, fault)
@@ -59,7 +59,7 @@ func (l *Ledger) keys(e *events.Event) {
 		case l.Format < events.KeysFormat || e.SameKey || !w.broken():
 		case s.def == nil && slices.Contains(e.Kept, s.Name), s.def != nil && !e.NewKey && !w.answered(s.def):
 			kept = append(kept, s.Name)
-		case s.MayHaveRun && l.Toward == "":
+		case s.MayHaveRun && l.Toward == "" && (s.def == nil || s.def.Repeat == nil):
 			doubted = append(doubted, s.Name)
 			l.rule("A3", len(s.Earlier)+1 < maxKeys, "step %s may have run under %d keys", s.Name, maxKeys)
 		}
@@ -94,6 +94,7 @@ func (l *Ledger) resubmit(e *events.Event) {
 		}
 		if w.broken() {
 			w.State, w.Tried, w.Round, w.Due = notStarted, 0, 0, time.Time{}
+			s.RepeatsBefore = s.Repeats
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if l.keyed && w == s.Undo && w.single {
 					s.doubtAll()
@@ -126,6 +127,11 @@ func (l *Ledger) compensating(e *events.Event) {
 	}
 	l.Toward, l.Paused, l.errored, l.Alerted = e.End, false, false, false
 	l.disarm()
+	for _, s := range l.Steps {
+		if s.State == sleeping {
+			s.end(skipped)
+		}
+	}
 }
 
 // mayUndo holds where an undo begins.

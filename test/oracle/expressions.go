@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,6 +122,9 @@ func (l *Ledger) scope(source string) (map[string]any, error) {
 		}
 		step := map[string]any{"state": s.State}
 		steps[s.Name] = step
+		if s.Passed {
+			step["error"] = map[string]any{"code": cmp.Or(s.Last.Code, "error"), "message": s.Last.Message}
+		}
 		for name, raw := range map[string]jsontext.Value{"input": l.inputOf(s), "output": s.Output} {
 			if len(raw) == 0 || !strings.Contains(source, name) {
 				continue

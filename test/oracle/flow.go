@@ -22,6 +22,13 @@ type Flow struct {
 	Steps    []FlowStep      `json:"steps"`
 }
 
+// FlowRepeat says until when a step is done again, and how often.
+type FlowRepeat struct {
+	Until string   `json:"until"`
+	Every Duration `json:"every"`
+	Max   int      `json:"max"`
+}
+
 // FlowStep is a step of a [Flow].
 type FlowStep struct {
 	Name      string   `json:"name"`
@@ -35,14 +42,22 @@ type FlowStep struct {
 	Timeout   Duration `json:"timeout"`
 	Queue     Duration `json:"queue"`
 	Exhausted string   `json:"exhausted"`
-	Retry     struct {
+	// Sleep has one of them, and For is a duration or an expression.
+	Sleep *struct {
+		For   string `json:"for"`
+		Until string `json:"until"`
+	} `json:"sleep"`
+	Retry struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`
 		Multiplier float64  `json:"multiplier"`
 		Max        Duration `json:"max"`
 		Jitter     float64  `json:"jitter"`
+		Never      []string `json:"never"`
+		AtOnce     []string `json:"atOnce"`
 	} `json:"retry"`
-	Wait struct {
+	Repeat *FlowRepeat `json:"repeat"`
+	Wait   struct {
 		For    Duration `json:"for"`
 		Rounds int      `json:"rounds"`
 	} `json:"wait"`

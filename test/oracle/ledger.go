@@ -28,7 +28,9 @@ type Ledger struct {
 	Waiting []string
 	// Deadline of the whole order, zero if there is none or it counts no more.
 	Deadline time.Time
-	Seq      uint64
+	// unmet says that a step completed just now that should be done again.
+	unmet bool
+	Seq   uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest                       string
@@ -115,6 +117,8 @@ func (l *Ledger) enter(e *events.Event) {
 	l.rule("S2", !l.ended || slices.Contains(afterTheEnd, e.Type), "the order has ended: it is %s", l.State)
 	// What stops an order calls an operator in the same breath.
 	l.rule("P2", (l.last.Type == events.OrderErrored) == (e.Type == events.AlertRaised), "it follows %s", l.last.Type)
+	l.rule("S4", !l.unmet || e.Type == events.OrderErrored && e.Error == nil && l.absent(e), "step %s completed, and what it is done for does not hold", l.last.Step)
+	l.unmet = false
 	l.again(e)
 	l.queue(e)
 	if l.fault != nil {
@@ -158,13 +162,16 @@ func (l *Ledger) again(e *events.Event) {
 	}
 	decided := e.At.Equal(l.last.At)
 	switch e.Type {
-	case events.StepRetried, events.UndoRetried, events.StatusRefused:
+	case events.StepRetried, events.UndoRetried, events.StatusRefused, events.StepPassed:
 	case events.OrderErrored:
 		decided = decided && !e.Held && (e.Error == nil || !failure(&l.last))
 	case events.StepStarted, events.UndoStarted:
 		decided = decided && !failure(&l.last)
 	case events.OrderCompensating:
 		decided = decided && !failure(&l.last) && e.End == "Compensated"
+	case events.StepFailed, events.UndoFailed: // of another that was to begin at once, and could not
+		s := l.Step(e.Step)
+		decided = decided && s != nil && (e.Type == events.StepFailed && s.State != running || e.Type == events.UndoFailed && s.undoing().State != running)
 	default:
 		decided = false
 	}
@@ -216,6 +223,7 @@ func (l *Ledger) order(e *events.Event) {
 		for _, s := range l.Steps {
 			l.rule("S1", s.passed(), "step %s is %s", s.Name, s.State)
 		}
+		l.rule("P1", slices.Equal(e.FailedSteps, l.passedOver()), "it says that it went on without %s, and must say %s", names(e.FailedSteps), names(l.passedOver()))
 		l.ended, l.State = true, "Processed"
 	case events.OrderErrored:
 		if e.Held {
@@ -242,9 +250,11 @@ func (l *Ledger) order(e *events.Event) {
 		l.rule("P3", !l.Paused && !l.errored, "paused: %t, in Error: %t", l.Paused, l.errored)
 		l.Paused = true
 		l.disarm()
+		l.suspend(e.At)
 	case events.OrderResumed:
 		l.rule("P3", l.Paused, "the order is not paused")
 		l.Paused = false
+		l.wind(e.At)
 	case events.ReplyDiscarded:
 		l.discarded(e)
 	case events.StatusRefused:
@@ -282,10 +292,12 @@ func (l *Ledger) goesOn() {
 	l.rule("P3", !l.Paused, "the order is paused")
 }
 
-// disarm has no attempt wait for its time any more.
+// disarm has no attempt wait for its time any more. What sleeps goes on to.
 func (l *Ledger) disarm() {
 	for _, s := range l.Steps {
-		s.Due = time.Time{}
+		if s.State != sleeping {
+			s.Due = time.Time{}
+		}
 		if s.Undo != nil {
 			s.Undo.Due = time.Time{}
 		}

@@ -175,7 +175,14 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 		case events.OrderRejected:
 			say(events.StatusRejected, &events.Detail{Reason: e.Reason})
 		case events.OrderCompleted:
-			say(events.StatusCompleted, l.result())
+			detail := l.result()
+			if failed := l.passedOver(); failed != nil {
+				if detail == nil {
+					detail = new(events.Detail)
+				}
+				detail.FailedSteps = failed
+			}
+			say(events.StatusCompleted, detail)
 		case events.OrderErrored:
 			say(events.StatusFailed, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
 		case events.OrderCompensating:
@@ -212,7 +219,7 @@ const statusOutput = 900_000
 func (l *Ledger) result() *events.Detail {
 	for _, s := range slices.Backward(l.Steps) {
 		switch {
-		case s.State != completed:
+		case s.State != completed || s.Sleeps:
 			continue
 		case len(s.Output) > statusOutput:
 			return &events.Detail{Reason: fmt.Sprintf("the output has %d bytes, and is only in the order's record", len(s.Output))}

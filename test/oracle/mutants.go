@@ -193,6 +193,8 @@ var changes = []struct {
 	{"fewer kept by", func(e *events.Event) bool { return fewer(&e.Kept) }},
 	{"fewer that may have run of", func(e *events.Event) bool { return fewer(&e.MayHaveRun) }},
 	{"fewer undone of", func(e *events.Event) bool { return fewer(&e.Undone) }},
+	{"fewer failed of", func(e *events.Event) bool { return fewer(&e.FailedSteps) }},
+	{"fixed or not", func(e *events.Event) bool { e.Fixed = !e.Fixed; return e.Type == events.StepSleeping }},
 	{"fewer not undone of", func(e *events.Event) bool { return fewer(&e.NotUndone) }},
 	{"fewer steps of", func(e *events.Event) bool { return fewer(&e.Steps) }},
 	{"no steps of", func(e *events.Event) bool { was := e.Steps; e.Steps = nil; return was != nil }},
@@ -348,4 +350,19 @@ var flowChanges = map[string]func(s *FlowStep){
 	"another input of the undo":  func(s *FlowStep) { s.UndoWith = `{"mutant": 1}` },
 	"an undo's input that fails": func(s *FlowStep) { s.UndoWith = "input.no_such_member" },
 	"no input of the undo's own": func(s *FlowStep) { s.UndoWith = "" },
+	"done once":                  ofRepeat(func(r *FlowRepeat) { r.Max = 1 }),
+	"done again later":           ofRepeat(func(r *FlowRepeat) { r.Every *= 2 }),
+	"done until something else":  ofRepeat(func(r *FlowRepeat) { r.Until = "!(" + r.Until + ")" }),
+	"exhausted: continue":        func(s *FlowStep) { s.Exhausted = "continue" },
+	"no codes of errors":         func(s *FlowStep) { s.Retry.Never, s.Retry.AtOnce = nil, nil },
+}
+
+// ofRepeat changes how often a step is done, and until when.
+func ofRepeat(change func(*FlowRepeat)) func(*FlowStep) {
+	return func(s *FlowStep) {
+		if s.Repeat != nil {
+			s.Repeat = new(*s.Repeat)
+			change(s.Repeat)
+		}
+	}
 }

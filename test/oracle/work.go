@@ -17,6 +17,8 @@ const (
 	failed     = "failed"
 	expired    = "expired"
 	skipped    = "skipped"
+	sleeping   = "sleeping"
+	repeating  = "repeating"
 	undone     = "undone"
 )
 
@@ -31,6 +33,15 @@ type Step struct {
 	Earlier []Act
 	Output  jsontext.Value
 	Undo    *Work // nil before its first event
+
+	// Repeats is how many times it was done before, and RepeatsBefore how many of them were
+	// before its last resubmission.
+	Repeats, RepeatsBefore int
+
+	// Sleeps says that it sleeps, or did: until Wakes, or as long as Left says after a pause.
+	Sleeps bool
+	Wakes  time.Time
+	Left   time.Duration
 
 	def *FlowStep // nil if it is not known
 }
@@ -50,6 +61,7 @@ type Work struct {
 	Last                     *events.Error  // of the last attempt, if it failed
 	Errors                   []events.Error // of all attempts
 	Unanswered               bool           // the last attempt expired
+	Passed                   bool           // it failed for good, and the order goes on without it
 	Doubtful                 bool           // of an undo: an attempt under its key expired, and none completed since
 	Done                     int            // of an undo: how many of the step's acts are undone, while others are not
 
@@ -69,7 +81,7 @@ type Act struct {
 func (s *Step) acts() []Act {
 	var all []Act
 	switch {
-	case s.State == completed:
+	case s.State == completed && !s.Sleeps, s.Repeats > 0:
 		all = append(all, Act{s.Resubmissions, events.OutcomeCompleted, s.Input})
 	case s.MayHaveRun:
 		all = append(all, Act{s.Resubmissions, events.OutcomeUnknown, s.Input})
@@ -108,7 +120,12 @@ func (w *Work) answered(def *FlowStep) bool {
 	return w.State == failed && !w.Doubtful && w.spent(def) && !slices.Contains(ownCodes, w.Last.Code)
 }
 
-func (w *Work) broken() bool { return w.State == failed || w.State == expired }
+func (w *Work) broken() bool { return (w.State == failed || w.State == expired) && !w.Passed }
+
+// permanent says that its last error leaves nothing to try: its agent says so, or the workflow.
+func (w *Work) permanent(def *FlowStep) bool {
+	return w.Last.Permanent || def != nil && slices.Contains(def.Retry.Never, w.Last.Code)
+}
 
 // ends is when the running attempt counts as expired.
 func (w *Work) ends() time.Time {
@@ -126,7 +143,7 @@ func (w *Work) end(state string) {
 // spent says that the workflow leaves nothing to try.
 func (w *Work) spent(def *FlowStep) bool {
 	return w.broken() && w.Due.IsZero() &&
-		(w.Last.Permanent || w.Tried >= def.Retry.Attempts && w.Round >= def.Wait.Rounds)
+		(w.permanent(def) || w.Tried >= def.Retry.Attempts && w.Round >= def.Wait.Rounds)
 }
 
 // open says that more attempts are to come, or that one runs.
@@ -135,7 +152,7 @@ func (w *Work) open(def *FlowStep) bool {
 }
 
 // passed says that what comes after the step need not wait for it.
-func (s *Step) passed() bool { return s.State == completed || s.State == skipped }
+func (s *Step) passed() bool { return s.State == completed || s.State == skipped || s.Passed }
 
 // ran says that the step completed, or may have run, and is not undone.
 func (s *Step) ran() bool { return s.State != undone && len(s.acts()) > 0 }

@@ -120,7 +120,10 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	w := &drawn{T: t, seed: drawnSeed(t), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	for n := range drawnFlows {
-		drawing := world.Drawing{Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"}, Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level}
+		drawing := world.Drawing{
+			Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"},
+			Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level, Until: time.Now().Add(time.Minute),
+		}
 		source := drawing.Flow(func(_ string, n int) int { return by.IntN(n) })
 		t.Log(source)
 		registerSource(t, http, source)

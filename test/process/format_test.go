@@ -45,7 +45,7 @@ func theFormatRises(t *testing.T, program string) {
 	if said := waybill(t, "upgrade", "status", "--server", fresh.http); strings.Count(said, "127.0.0.1") != 2 || !strings.Contains(said, "fresh") {
 		t.Errorf("the status says\n%s", said)
 	}
-	if raised, claims := c.books.formats(); len(raised) > 0 || claims[newest] > 0 {
+	if raised, claims := c.books.formats(newest); len(raised) > 0 || claims[newest] > 0 {
 		t.Errorf("beside an older release %v were raised, and claims are of the formats %v", raised, claims)
 	}
 
@@ -57,7 +57,7 @@ func theFormatRises(t *testing.T, program string) {
 	load.more(fresh.process, 100)
 
 	fresh.until("every partition is claimed in its format", func() error {
-		if _, claims := c.books.formats(); claims[newest] < partitions {
+		if _, claims := c.books.formats(newest); claims[newest] < partitions {
 			return fmt.Errorf("claims are of the formats %v", claims)
 		}
 		return nil
@@ -75,7 +75,7 @@ func theFormatRises(t *testing.T, program string) {
 	ids := load.stop(fresh.process)
 	fresh.processed(fresh.client, ids)
 	c.books.overTheUpgrade(ids)
-	for partition, times := range func() map[int32]int { raised, _ := c.books.formats(); return raised }() {
+	for partition, times := range func() map[int32]int { raised, _ := c.books.formats(newest); return raised }() {
 		if times != 1 {
 			t.Errorf("partition %d was raised %d times", partition, times)
 		}
@@ -89,7 +89,7 @@ const newest = events.JournalFormat + 1
 func (c *cluster) raised(s *serve) {
 	c.Helper()
 	s.until("every partition is raised", func() error {
-		raised, claims := c.books.formats()
+		raised, claims := c.books.formats(newest)
 		if len(raised) < partitions && claims[newest] < partitions {
 			return fmt.Errorf("%v are, and claims are of the formats %v", raised, claims)
 		}
@@ -97,9 +97,9 @@ func (c *cluster) raised(s *serve) {
 	})
 }
 
-// formats reads how often each partition was raised, and how many claims there are
-// of each format.
-func (b *books) formats() (raised map[int32]int, claims map[int]int) {
+// formats reads how often each partition was raised to a format, and how many claims there are
+// of each. A new namespace may begin in an older one while instances start side by side.
+func (b *books) formats(to int) (raised map[int32]int, claims map[int]int) {
 	b.Helper()
 	raised, claims = make(map[int32]int), make(map[int]int)
 	for _, r := range b.read(b.topics.Journal) {
@@ -109,7 +109,9 @@ func (b *books) formats() (raised map[int32]int, claims map[int]int) {
 		}
 		switch e.Type {
 		case events.PartitionRaised:
-			raised[r.Partition]++
+			if e.Format == to {
+				raised[r.Partition]++
+			}
 		case events.PartitionClaimed:
 			claims[e.Format]++
 		}

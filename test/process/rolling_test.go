@@ -58,6 +58,9 @@ func TestRollingUpgrade(t *testing.T) {
 		r.rolls(rounds)
 		w.finish(r.instances[0].process)
 		w.check()
+		for n := range 5 { // of the workflow that only this release runs
+			waybill(t, "submit", "naps", "--id", fmt.Sprint("nap-", n), "--wait", "--server", r.instances[n%len(r.instances)].http)
+		}
 		_, claims := r.journal()
 		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+int(w.load.Acked())
 		r.end()
@@ -115,7 +118,16 @@ func (r *rolling) rolls(rounds int) {
 		r.all("downgrade", r.old)
 	}
 	r.all("upgrade", "")
+	naps := filepath.Join(r.TempDir(), "naps.yaml")
+	if err := os.WriteFile(naps, []byte("workflow: naps\nsteps: [{name: nap, sleep: 200ms}]"), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	register := []string{"workflow", "register", naps, "--server", r.instances[0].http}
+	if said, err := command(r.Context(), r.T, register...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
+		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
+	}
 	r.finish()
+	waybill(r.T, register...)
 }
 
 // finish has every partition rise at once: what follows is decided, and callers' own
@@ -133,7 +145,7 @@ func (r *rolling) finish() {
 		}
 		r.goesOn()
 	})
-	raised, _ := r.books.formats()
+	raised, _ := r.books.formats(events.JournalFormat)
 	for p := range int32(partitions) {
 		if raised[p] != 1 {
 			r.Errorf("partition %d was raised %d times", p, raised[p])

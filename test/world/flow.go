@@ -21,12 +21,16 @@ type Drawing struct {
 	Timeout time.Duration // the shortest of an attempt
 	Pause   time.Duration // the shortest between attempts
 	Level   int           // the newest of the language that it uses; 0, whatever there is
+	Until   time.Time     // before which some of its sleeps end, a little later
+
+	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
 }
 
 // Flow draws the file of a workflow: a random graph, and whatever a workflow can
 // say of its steps.
 func (d *Drawing) Flow(lot Lot) string {
 	var file strings.Builder
+	d.optional, d.asleep = make(map[string]bool), make(map[string]bool)
 	fmt.Fprintf(&file, "workflow: %s\nversion: %d\n", d.Name, d.Version)
 	if lot("late", 4) == 0 {
 		fmt.Fprintf(&file, "deadline: %s\n", lot.times("deadline", d.Timeout, 1, 60))
@@ -51,41 +55,88 @@ func (d *Drawing) Flow(lot Lot) string {
 func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 	var step strings.Builder
 	name := fmt.Sprint("s", i)
+	if i > 0 && (d.Level == 0 || d.Level >= 3) && lot("sleeps", 8) == 7 {
+		d.asleep[name] = true
+		fmt.Fprintf(&step, "  - {name: %s, sleep: %s", name, d.sleep(lot))
+		d.after(&step, lot, i, reversed)
+		if lot("when", 6) == 5 {
+			step.WriteString(", when: 'input.n > 1'")
+		}
+		return step.String() + "}\n"
+	}
 	fmt.Fprintf(&step, "  - {name: %s, agent: %s, timeout: %s, retry: {attempts: %d, backoff: %s, multiplier: %d", name, lot.of("agent", d.Agents...),
 		lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 3), lot.times("backoff", d.Pause, 0, 6), 1+lot("multiplier", 3))
 	if lot("jitters", 3) == 0 {
 		fmt.Fprintf(&step, ", jitter: %s", lot.of("jitter", "0.3", "1"))
 	}
+	if d.Level == 0 || d.Level >= 3 {
+		switch lot("codes", 8) {
+		case 6:
+			step.WriteString(", never: [expired, conflict]")
+		case 7:
+			step.WriteString(", atOnce: [expired, conflict]")
+		}
+	}
 	step.WriteString("}")
 	if d.Level != 1 && lot("queues", 3) == 0 {
 		fmt.Fprintf(&step, ", queue: %s", lot.times("queue", d.Timeout, 1, 4))
 	}
-	var after []string
-	if !reversed && i > 0 && lot("in turn", 4) == 3 {
-		after = []string{fmt.Sprint("s", i-1)} // which stands above, and so need not be named
-	} else {
-		for from := range i {
-			if lot("after", 2) == 1 {
-				after = append(after, fmt.Sprint("s", from))
-			}
-		}
-		fmt.Fprintf(&step, ", after: [%s]", strings.Join(after, ", "))
-	}
+	after := d.after(&step, lot, i, reversed)
 	undo := lot("undo", 4) > 0
-	if undo {
+	switch {
+	case (d.Level == 0 || d.Level >= 3) && lot("repeats", 8) == 7:
+		undo = false
+		until := lot.of("until", "input.n > 2", "has(steps."+name+".output.n)", "steps."+name+".output.n > 1", "false")
+		fmt.Fprintf(&step, ", repeat: {until: '%s', every: %s, max: %d}", until, lot.times("every", d.Pause, 1, 4), 1+lot("max", 4))
+	case undo:
 		step.WriteString(", undo: back")
 	}
-	exhausted := lot.of("exhausted", "error", "compensate", "compensate", "wait")
+	exhausts := []string{"error", "compensate", "compensate", "wait"}
+	if d.Level == 0 || d.Level >= 3 {
+		exhausts[2] = "continue"
+	}
+	exhausted := lot.of("exhausted", exhausts...)
 	fmt.Fprintf(&step, ", exhausted: %s", exhausted)
+	if exhausted == "continue" {
+		d.optional[name] = true
+	}
 	if exhausted == "wait" {
 		fmt.Fprintf(&step, ", wait: {for: %s, rounds: %d}", lot.times("for", d.Pause, 1, 20), 1+lot("rounds", 2))
 	}
-	lot.expressions(&step, name, after, undo)
+	d.expressions(&step, lot, name, after, undo)
 	return step.String() + "}\n"
 }
 
+// sleep draws how long a step sleeps: of some orders an expression that fails.
+func (d *Drawing) sleep(lot Lot) string {
+	span := lot.times("slept", d.Pause, 1, 12)
+	switch lot("sleep", 6) {
+	case 3:
+		return fmt.Sprintf(`{for: 'input.n > 2 ? duration("%s") : duration("%s")'}`, span, 2*span)
+	case 4:
+		return "{until: 'timestamp(\"2020-01-01T00:00:00Z\")'}" // which has passed
+	case 5:
+		return fmt.Sprintf("{until: 'timestamp(\"%s\") + duration(\"%s\")'}", d.Until.Format(time.RFC3339), 4*span)
+	}
+	return span.String()
+}
+
+// after draws what a step comes after.
+func (d *Drawing) after(step *strings.Builder, lot Lot, i int, reversed bool) (after []string) {
+	if !reversed && i > 0 && lot("in turn", 4) == 3 {
+		return []string{fmt.Sprint("s", i-1)} // which stands above, and so need not be named
+	}
+	for from := range i {
+		if lot("after", 2) == 1 {
+			after = append(after, fmt.Sprint("s", from))
+		}
+	}
+	fmt.Fprintf(step, ", after: [%s]", strings.Join(after, ", "))
+	return after
+}
+
 // expressions draws what a step computes.
-func (lot Lot) expressions(step *strings.Builder, name string, after []string, undo bool) {
+func (d *Drawing) expressions(step *strings.Builder, lot Lot, name string, after []string, undo bool) {
 	draw := func(key string, choices ...string) {
 		if lot(key, 6) == 0 {
 			fmt.Fprintf(step, ", %s: '%s'", key, lot.of(key+" is", choices...))
@@ -95,7 +146,13 @@ func (lot Lot) expressions(step *strings.Builder, name string, after []string, u
 	if len(after) > 0 {
 		when = append(when, fmt.Sprintf(`steps.%s.state == "completed"`, after[0]))
 		when = append(when, fmt.Sprintf(`steps.%s.state == "skipped"`, after[0]))
-		with = append(with, `{"n": input.n, "twice": input.n * 2}`, "input.n", fmt.Sprintf("steps.%s.output", after[0]))
+		if d.optional[after[0]] {
+			when = append(when, fmt.Sprintf(`has(steps.%s.error) && steps.%s.error.code == "expired"`, after[0], after[0]))
+		}
+		with = append(with, `{"n": input.n, "twice": input.n * 2}`, "input.n")
+		if !d.asleep[after[0]] {
+			with = append(with, fmt.Sprintf("steps.%s.output", after[0]))
+		}
 	}
 	draw("when", when...)
 	draw("with", with...)

@@ -44,14 +44,14 @@ func TestDrawing(t *testing.T) {
 	by := rand.New(rand.NewPCG(1, 1))
 	drawn := make(map[string]int)
 	for range 500 {
-		d := Drawing{Name: "drawn", Version: 2, Agents: []string{"one", "two"}, Timeout: time.Second, Pause: time.Millisecond}
+		d := Drawing{Name: "drawn", Version: 2, Agents: []string{"one", "two"}, Timeout: time.Second, Pause: time.Millisecond, Until: time.Now()}
 		file := d.Flow(func(_ string, n int) int { return by.IntN(n) })
 		flow, err := workflow.Parse("drawn.yaml", []byte(file))
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, file)
 		}
 		for _, s := range flow.Steps {
-			if s.Timeout < d.Timeout {
+			if s.Timeout < d.Timeout && s.Sleep == nil {
 				t.Errorf("step %s has %s:\n%s", s.Name, s.Timeout, file)
 			}
 		}
@@ -59,7 +59,7 @@ func TestDrawing(t *testing.T) {
 			drawn[said]++
 		}
 	}
-	for word := range strings.FieldsSeq("deadline: overdue: input: after: jitter: undo: error compensate wait: when: with: undoWith: one two s4") {
+	for word := range strings.FieldsSeq("deadline: overdue: input: after: jitter: never: atOnce: sleep: repeat: until: undo: error compensate continue wait: when: with: undoWith: one two s4") {
 		if drawn[word] == 0 {
 			t.Errorf("of 500 workflows none says %s", word)
 		}

@@ -123,6 +123,14 @@ func explain(e *events.Event) (rules, text string) {
 		return rules, text
 	case events.StepCompleted:
 		return "S2 T2", fmt.Sprintf("%s: completed with %s", what, e.Output)
+	case events.StepRepeated:
+		return "S2", fmt.Sprintf("%s: done with %s, and to be done again", what, e.Output)
+	case events.StepSleeping:
+		return "V2", fmt.Sprintf("%s: sleeps for %s", what, e.Due.Sub(e.At))
+	case events.StepWoke:
+		return "V2", what + ": it has slept"
+	case events.StepPassed:
+		return "V5", fmt.Sprintf("%s: the order goes on without it: %s", what, e.Reason)
 	case events.UndoCompleted:
 		return "C1", fmt.Sprintf("%s: completed with %s", what, e.Output)
 	case events.StepFailed:
