@@ -27,15 +27,21 @@ func main() {
 
 // Exit codes.
 const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
+	exitDone      = 0
+	exitFailed    = 1
+	exitUsage     = 2
+	exitUndecided = 2
 )
 
 // usageError is a mistake in how the program was called.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+
+// undecidedError ends a command with exit code 2 where 1 is an answer.
+type undecidedError struct{ error }
+
+func (e undecidedError) Unwrap() error { return e.error }
 
 // errReported ends a command with exit code 1 after it has said why by its
 // output.
@@ -63,6 +69,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if usage := (usageError{}); errors.As(err, &usage) || !*started {
 		fmt.Fprintln(errs, "See `waybill --help`, or --help behind any command.")
 		return exitUsage
+	}
+	if undecided := (undecidedError{}); errors.As(err, &undecided) {
+		return exitUndecided
 	}
 	return exitFailed
 }

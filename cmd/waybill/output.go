@@ -28,15 +28,19 @@ func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells 
 	if o.format.value == "json" {
 		return printJSON(cmd.OutOrStdout(), value)
 	}
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	return printTable(cmd.OutOrStdout(), table)
+}
+
+func printTable(w io.Writer, table func(row func(cells ...any))) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	table(func(cells ...any) {
 		line := make([]string, len(cells))
 		for i, c := range cells {
 			line[i] = clean(fmt.Sprint(c))
 		}
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(line, "\t"), "\t"))
+		fmt.Fprintln(t, strings.TrimRight(strings.Join(line, "\t"), "\t"))
 	})
-	return w.Flush()
+	return t.Flush()
 }
 
 func printJSON(w io.Writer, value any) error {

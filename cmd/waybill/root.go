@@ -90,4 +90,5 @@ func takes(count func(n int) bool) cobra.PositionalArgs {
 }
 
 func one(n int) bool  { return n == 1 }
+func two(n int) bool  { return n == 2 }
 func some(n int) bool { return n > 0 }

@@ -15,7 +15,8 @@ import (
 
 func newWorkflow() *cobra.Command {
 	return group("workflow", "Register, list and check workflows",
-		newWorkflowRegister(), newWorkflowList(), newWorkflowShow(), newWorkflowCheck())
+		newWorkflowRegister(), newWorkflowList(), newWorkflowShow(),
+		newWorkflowCheck(), newWorkflowTest(), newWorkflowGraph(), newWorkflowDiff(), newWorkflowSchema())
 }
 
 // definition is a workflow file that was read and found good.

@@ -1,9 +1,11 @@
 package fulfilment
 
 import (
+	"os"
 	"testing"
 
 	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/internal/rehearsal"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -19,6 +21,24 @@ func TestAgentsServeTheWorkflow(t *testing.T) {
 			if _, ok := all[step.Agent][operation]; operation != "" && !ok {
 				t.Errorf("step %s asks agent %s for %q, which it does not serve", step.Name, step.Agent, operation)
 			}
+		}
+	}
+}
+
+// The tests that users are shown pass: each is about the workflow that is shipped.
+func TestTheWorkflowsTests(t *testing.T) {
+	const file = "workflow_test.yaml"
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := rehearsal.Parse(file, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range tests.Tests {
+		for _, d := range test.Perform().Differences {
+			t.Errorf("%s:%d:%d: %s: %s: expected %s, found %s", file, d.Line, d.Column, test.Name, d.What, d.Expected, d.Found)
 		}
 	}
 }

@@ -5,6 +5,10 @@ import (
 	"strings"
 )
 
+// DidYouMean returns `; did you mean "x"?` for the candidate that word is most likely a
+// misspelling of, "" when there is none. It is for those who read other files about workflows.
+func DidYouMean(word string, candidates []string) string { return didYouMean(word, candidates) }
+
 // didYouMean returns `; did you mean "x"?` for the candidate that word is most
 // likely a misspelling of, "" when there is none.
 func didYouMean(word string, candidates []string) string {

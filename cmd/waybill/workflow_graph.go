@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+func newWorkflowGraph() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "graph FILE", Short: "Draw the steps of a workflow file, without a server",
+		Long: `Prints which steps come after which, as text that others draw: Mermaid, which
+GitHub and many editors show, or that of Graphviz:
+
+  waybill workflow graph FILE --format dot | dot -Tsvg > workflow.svg`,
+		Args: takes(one),
+	}
+	format := oneOf{"mermaid", []string{"mermaid", "dot"}}
+	cmd.Flags().Var(&format, "format", "whose text to print")
+	cmd.RunE = func(cmd *cobra.Command, files []string) error {
+		good, err := readDefinitions(cmd, files)
+		if err != nil {
+			return refused(cmd, err, "correct the problems above")
+		}
+		draw := drawMermaid
+		if format.value == "dot" {
+			draw = drawDot
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), draw(good[0].flow))
+		return err
+	}
+	return cmd
+}
+
+// caption is what a drawing says of a step, one thing a line, the step's name first. Whatever the
+// file holds, a line is printable and short.
+func caption(s *workflow.Step) []string {
+	lines := []string{s.Name}
+	if s.Sleep != nil {
+		lines = append(lines, "sleeps "+sleepText(s.Sleep))
+	} else {
+		lines = append(lines, s.Agent+"/"+s.Do)
+	}
+	if s.Repeat != nil {
+		lines = append(lines, "again every "+s.Repeat.Every.String()+" until "+s.Repeat.Until.String())
+	}
+	if s.Undo != "" {
+		lines = append(lines, "undo "+s.Undo)
+	}
+	if s.When != nil {
+		lines = append(lines, "when "+s.When.String())
+	}
+	for i, line := range lines {
+		lines[i] = short(clean(strings.Join(strings.Fields(line), " ")))
+	}
+	return lines
+}
+
+// drawMermaid draws what the file says, in its order: also of what a step comes after.
+func drawMermaid(flow *workflow.Workflow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "---\ntitle: %s\n---\nflowchart TD\n", flow.ID())
+	for i := range flow.Steps {
+		s := &flow.Steps[i]
+		node := `  s%d["%s"]` // not by its name: `end` is a word of Mermaid
+		if s.Sleep != nil {
+			node = `  s%d(["%s"])`
+		}
+		lines := caption(s)
+		for j := range lines {
+			lines[j] = mermaidText(lines[j])
+		}
+		fmt.Fprintf(&b, node+"\n", i, strings.Join(lines, "<br>"))
+	}
+	for i := range flow.Steps {
+		for _, before := range flow.Steps[i].After {
+			fmt.Fprintf(&b, "  s%d --> s%d\n", flow.Index(before), i)
+		}
+	}
+	return b.String()
+}
+
+// mermaidText writes as a number every character that could mean something to Mermaid or to HTML.
+// Of `\n`, `$$` and `:fa-` Mermaid makes line ends, formulas and icons all the same: there it gets
+// a space of no width in between.
+func mermaidText(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" .,-+=/?!'()", r):
+			b.WriteRune(r)
+		case strings.ContainsRune(`\$:`, r):
+			fmt.Fprintf(&b, "#%d;#8203;", r)
+		default:
+			fmt.Fprintf(&b, "#%d;", r)
+		}
+	}
+	return b.String()
+}
+
+// drawDot draws the same for Graphviz.
+func drawDot(flow *workflow.Workflow) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph \"%s\" {\n  node [shape=box]\n", flow.ID())
+	for i := range flow.Steps {
+		s := &flow.Steps[i]
+		style := ""
+		if s.Sleep != nil {
+			style = ", style=rounded"
+		}
+		lines := caption(s)
+		for j := range lines {
+			lines[j] = dotText.Replace(lines[j])
+		}
+		fmt.Fprintf(&b, "  \"%s\" [label=\"%s\"%s]\n", s.Name, strings.Join(lines, `\n`), style)
+	}
+	for i := range flow.Steps {
+		for _, before := range flow.Steps[i].After {
+			fmt.Fprintf(&b, "  \"%s\" -> \"%s\"\n", before, flow.Steps[i].Name)
+		}
+	}
+	return b.String() + "}\n"
+}
+
+// dotText also keeps what looks like an entity of HTML as it is written.
+var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;")

@@ -1,0 +1,243 @@
+package rehearsal
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/draw"
+	"github.com/waybill-dev/waybill/test/inspect"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// TestWhatIsSaidOfOrders: whatever the workflow, the answers and the commands, what a test says
+// of its order is what the oracle makes of the events, the play ends by itself, with the order at
+// its end, with an operator or paused, and it does so each time in the same way.
+func TestWhatIsSaidOfOrders(t *testing.T) {
+	states := make(map[projections.State]int)
+	late, refused := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		test := drawTest(t)
+		r := test.Perform()
+		inspectResult(t, r)
+		if again := test.Perform(); !reflect.DeepEqual(r.Happened, again.Happened) {
+			t.Fatal("it went another way the second time")
+		}
+		switch o := r.Order; {
+		case slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.What == "the order" }):
+			t.Fatalf("the play did not end: %v", r.Differences)
+		case !o.State.Final() && o.State != projections.Error && !o.Paused:
+			t.Fatalf("the play ended, and the order is %s", o.State)
+		}
+		states[r.Order.State]++
+		late += r.Order.Discarded
+		refused += r.Order.Refused
+	})
+	if late == 0 || refused == 0 || len(states) < 5 {
+		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands", states, late, refused)
+	}
+}
+
+func drawTest(t *rapid.T) *Test {
+	test := &Test{Name: "drawn", flow: draw.Flow(t, 1), starts: inspect.Curtain}
+	if input := rapid.SampledFrom([]string{"", `{"n":1}`, `{"n":3}`, "7"}).Draw(t, "input"); input != "" {
+		test.input = jsontext.Value(input)
+	}
+	span := func(what string) time.Duration {
+		return time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 400, 600, 5_000, 60_000}).Draw(t, what)) * time.Millisecond
+	}
+	test.deadline = span("deadline")
+	for i := range test.flow.Steps {
+		s := &test.flow.Steps[i]
+		for _, w := range []work{{step: s.Name}, {step: s.Name, undo: true}} {
+			if s.Sleep != nil || w.undo && s.Undo == "" || rapid.Bool().Draw(t, "well") {
+				continue
+			}
+			script := &script{work: w}
+			for range rapid.IntRange(1, 4).Draw(t, "answers") {
+				a := answer{after: span("after")}
+				switch rapid.IntRange(0, 4).Draw(t, "answer") {
+				case 0:
+					a.silent = true
+				case 1, 2:
+					a.fails = &events.Error{Code: rapid.SampledFrom([]string{"busy", "conflict"}).Draw(t, "code"), Permanent: rapid.IntRange(0, 5).Draw(t, "permanent") == 0}
+				case 3:
+					a.output = jsontext.Value(`{"id":"x"}`)
+				}
+				script.answers = append(script.answers, a)
+			}
+			test.scripts = append(test.scripts, script)
+		}
+	}
+	for range rapid.IntRange(0, 4).Draw(t, "acts") {
+		a := act{after: span("when")}
+		a.command = events.Command{Command: rapid.SampledFrom(commands).Draw(t, "command")}
+		if rapid.Bool().Draw(t, "of a step") {
+			a.command.Step = draw.Step(t)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "with input") == 0 {
+			a.command.Input = jsontext.Value(`{"n":2}`)
+			a.command.NewKey = rapid.Bool().Draw(t, "new key")
+		}
+		test.acts = append(test.acts, a)
+	}
+	return test
+}
+
+// inspectResult holds what happened, and what left, against the rules that no history may break,
+// and the order against the events.
+func inspectResult(t *rapid.T, r *Result) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := events.Event{Type: events.PartitionClaimed, At: r.starts, Instance: "test", Claim: "c", Partitions: 1, Format: events.JournalFormat}
+	p := &inspect.Partition{
+		Topics: &topics, Workflow: func(string, int) *workflow.Workflow { return r.flow },
+		Journal: []*kgo.Record{{Topic: topics.Journal, Value: claim.Append(nil)}},
+		Order:   func(string) *projections.Order { return r.Order },
+	}
+	for i := range r.Happened {
+		h := &r.Happened[i]
+		p.Journal = append(p.Journal, &kgo.Record{Topic: topics.Journal, Value: h.Append(nil)})
+		for _, m := range h.Messages {
+			p.Messages = append(p.Messages, m.Envelope.Record(m.Topic, m.Value))
+		}
+	}
+	inspector := inspect.New()
+	inspector.Check(t, p)
+
+	messages := inspector.Messages[OrderID]
+	if messages == nil {
+		messages = new(oracle.Messages)
+	}
+	if !reflect.DeepEqual(r.alerts, messages.Alerts) || !reflect.DeepEqual(r.statuses, messages.Statuses) {
+		t.Fatalf("alerts and statuses are\n%v\n%v\nand must be\n%v\n%v", r.alerts, r.statuses, messages.Alerts, messages.Statuses)
+	}
+	asked := 0
+	for w, requests := range r.requests {
+		asked += len(requests)
+		for i := range requests {
+			if requests[i].Step != w.step || requests[i].Undo != w.undo {
+				t.Fatalf("a request for %v is kept as one of %v", requests[i], w)
+			}
+		}
+	}
+	if asked != len(messages.Requests) {
+		t.Fatalf("%d requests are kept, and %d left", asked, len(messages.Requests))
+	}
+}
+
+// TestManyStepsAtOnce: what one decision does not begin waits for its turn, at the same moment.
+func TestManyStepsAtOnce(t *testing.T) {
+	source := "workflow: wide\nsteps:\n"
+	for i := range 250 {
+		source += fmt.Sprintf("  - {name: s%d, agent: x, after: []}\n", i)
+	}
+	flow, err := workflow.Parse("wide.yaml", []byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&Test{flow: flow, starts: morning}).Perform()
+	if r.Order.State != projections.Processed || r.Took != 0 || len(r.requests) != 250 {
+		t.Errorf("the order is %s after %v, with %d requests", r.Order.State, r.Took, len(r.requests))
+	}
+}
+
+// TestWhatIsFoundIsExpected: a test that expects what it finds passes, and does not once anything
+// of that is another.
+func TestWhatIsFoundIsExpected(t *testing.T) {
+	dir := t.TempDir()
+	flow := "workflow: flow\nsteps:\n" +
+		"  - {name: a, agent: x, undo: u}\n  - {name: b, agent: y, exhausted: compensate}\n"
+	if err := os.WriteFile(dir+"/flow.yaml", []byte(flow), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source := func(state, reason, undone, not, of, attempts, input, statuses, last, took string) string {
+		return fmt.Sprintf(`workflow: flow.yaml
+tests:
+  - name: x
+    input: {n: [1, {m: "a"}]}
+    agents: {b: [silent, {fails: {code: no, permanent: true}}]}
+    expect:
+      state: %s
+      reason: %s
+      undone: [%s]
+      notUndone: [%s]
+      steps: {b: {state: %s, attempts: %s, error: no, input: %s}}
+      statuses: [received, %s, compensated]
+      history:
+        - order.accepted
+        - step.started a 1
+        - step.completed
+        - step.started b 1
+        - step.expired - 1 expired
+        - step.retried b 2
+        - step.started b
+        - step.failed b 2 no
+        - order.compensating
+        - undo.started a
+        - undo.completed a
+        - %s
+      took: %s
+`, state, reason, undone, not, of, attempts, input, statuses, last, took)
+	}
+	good := []string{"Compensated", "step b failed for good", "a", "b", "failed", "2", `{n: [1.0, {m: "\u0061"}]}`, "compensating", "order.compensated", "31s"}
+	bad := []string{"Cancelled", "step a failed for good", "", "", "expired", "1", `{n: [1, {m: "a", k: 1}]}`, "failed", "order.cancelled", "30s"}
+	differences := func(texts []string) []Difference {
+		f, err := Parse(dir+"/t.yaml", []byte(source(texts[0], texts[1], texts[2], texts[3], texts[4], texts[5], texts[6], texts[7], texts[8], texts[9])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Tests[0].Perform().Differences
+	}
+	if d := differences(good); len(d) > 0 {
+		t.Errorf("what is as expected differs: %+v", d)
+	}
+	for i := range good {
+		spoiled := slices.Clone(good)
+		spoiled[i] = bad[i]
+		if d := differences(spoiled); len(d) != 1 {
+			t.Errorf("with %s there are %d differences: %+v", bad[i], len(d), d)
+		}
+	}
+}
+
+// TestDamagedFiles: whatever is missing from a file, or stands in it twice, reading it ends with
+// a test or with problems that have a place.
+func TestDamagedFiles(t *testing.T) {
+	const file = "../../examples/order-fulfilment/workflow_test.yaml"
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(damaged []byte) {
+		t.Helper()
+		defer func() {
+			if v := recover(); v != nil {
+				t.Errorf("panic: %v, for\n%s", v, damaged)
+			}
+		}()
+		f, err := Parse(file, damaged)
+		if (f == nil) == (err == nil) {
+			t.Errorf("neither tests nor problems, or both, for\n%s", damaged)
+		}
+	}
+	for i := range source {
+		try(source[:i])
+		if i%7 == 0 { // all would take a minute
+			try(slices.Delete(slices.Clone(source), i, i+1))
+			try(slices.Insert(slices.Clone(source), i, source[i]))
+		}
+	}
+}
