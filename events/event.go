@@ -88,7 +88,8 @@ const (
 	StepStarted Type = "waybill.step.started"
 	// StepCompleted records a reply in time: Step, Attempt, Output, AnsweredBy, Source.
 	StepCompleted Type = "waybill.step.completed"
-	// StepFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source.
+	// StepFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source; and Output
+	// where it was done, in vain.
 	StepFailed Type = "waybill.step.failed"
 	// StepExpired records that the complete-by passed unanswered: Step, Attempt,
 	// Error, and Uncounted where the retry policy does not count it.
@@ -121,8 +122,8 @@ const (
 	UndoStarted Type = "waybill.undo.started"
 	// UndoCompleted is to an undo what [StepCompleted] is to a step.
 	UndoCompleted Type = "waybill.undo.completed"
-	// UndoFailed is to an undo what [StepFailed] is to a step. Where the first
-	// request could not be made there was no Attempt.
+	// UndoFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source. Where the
+	// first request could not be made there was no Attempt.
 	UndoFailed Type = "waybill.undo.failed"
 	// UndoExpired is to an undo what [StepExpired] is to a step.
 	UndoExpired Type = "waybill.undo.expired"

@@ -64,7 +64,7 @@ var Specs = []Spec{
 
 	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires input proof"},
 	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
-	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: answered},
+	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: "output " + answered},
 	{Type: StepExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
 	{Type: StepRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
 	{Type: StepSleeping, Since: 3, Needs: AStep, Always: "step attempt due", Maybe: "fixed"},

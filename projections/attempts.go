@@ -26,6 +26,7 @@ func repeatStep(o *Order, s *Step, e *events.Event) {
 		s.Due = e.Due
 	}
 	s.Repeats, s.Tried, s.Round, s.Resubmissions = e.Count, 0, 0, 0
+	s.AttemptsBefore = e.Attempt
 }
 
 // completeUndo has the undo under the next of the step's keys follow, if there is one.
@@ -47,6 +48,9 @@ func failStep(o *Order, s *Step, e *events.Event) {
 	s.Attempt = e.Attempt // one that could not even begin has no start
 	o.fail(&s.Work, Failed, e)
 	s.Unknown = s.Unknown || o.untold(e)
+	if e.Output != nil {
+		s.Output = e.Output
+	}
 }
 
 func failUndo(o *Order, s *Step, e *events.Event) {

@@ -216,6 +216,7 @@ func (w *writer) sleeps(o *Order) {
 		w.truth(s.Passed)
 		w.int(int64(s.Repeats))
 		w.int(int64(s.RepeatsBefore))
+		w.int(int64(s.AttemptsBefore))
 		w.truth(s.Sleeps)
 		if s.Sleeps {
 			w.time(s.Wakes)
@@ -228,7 +229,8 @@ func (w *writer) sleeps(o *Order) {
 func (r *reader) sleeps(o *Order) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		s.Passed, s.Repeats, s.RepeatsBefore, s.Sleeps = r.truth(), int(r.int()), int(r.int()), r.truth()
+		s.Passed, s.Repeats, s.RepeatsBefore = r.truth(), int(r.int()), int(r.int())
+		s.AttemptsBefore, s.Sleeps = int(r.int()), r.truth()
 		if s.Sleeps {
 			s.Wakes, s.Left = r.time(), time.Duration(r.int())*time.Millisecond
 		}

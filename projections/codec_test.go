@@ -83,6 +83,7 @@ func drawOrder(t *rapid.T) *Order {
 			o.Steps[i].Earlier = append(o.Steps[i].Earlier, Key{Resubmissions: number.Draw(t, "resubmissions")})
 		}
 		o.Steps[i].Passed, o.Steps[i].Sleeps = rapid.Bool().Draw(t, "passed"), rapid.Bool().Draw(t, "sleeps")
+		o.Steps[i].AttemptsBefore = number.Draw(t, "attempts before")
 		o.Steps[i].Repeats, o.Steps[i].RepeatsBefore = number.Draw(t, "repeats"), number.Draw(t, "repeats before")
 		if o.Steps[i].Sleeps {
 			o.Steps[i].Wakes, o.Steps[i].Left = moment.Draw(t, "wakes"), time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left"))*time.Millisecond

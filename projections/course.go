@@ -42,8 +42,8 @@ func turnBack(o *Order, _ *Step, e *events.Event) {
 	o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
 	o.whyCompensated = e.Reason
 	o.disarm()
-	for i := range o.Steps { // nobody waits for what sleeps any more
-		if s := &o.Steps[i]; s.State == Sleeping {
+	for i := range o.Steps { // nobody waits for it any more
+		if s := &o.Steps[i]; s.State == Sleeping || s.State == Repeating {
 			s.end(Skipped, nil)
 			s.Left = 0
 		}

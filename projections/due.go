@@ -100,9 +100,9 @@ func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.
 	return b.Set(key, is, nil)
 }
 
-// mark is [asleep] of a step that sleeps, nil of others.
+// mark is [asleep] of a step that sleeps or is to be repeated, nil of others.
 func (s *Step) mark() []byte {
-	if s.State == Sleeping {
+	if s.State == Sleeping || s.State == Repeating {
 		return asleep
 	}
 	return nil

@@ -304,3 +304,18 @@ func TestReset(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
+
+// A time of a step that is repeated begins with nothing used up, under a key of its own: what was
+// tried, waited for and resubmitted before does not count, nor do the attempts.
+func TestATimeBeginsAnew(t *testing.T) {
+	j := newJournal()
+	again := events.Event{Type: events.StepRepeated, Order: "a", Step: "s0", Attempt: 1, Count: 1, Due: at(60), Output: []byte(`{"ready":false}`)}
+	j.add(accepted("a", "flow"), started("a", "s0", 1, at(30)), again)
+	_, p := folded(t, j)
+	o, err := p.Peek("a")
+	must(t, err)
+	s := o.Step("s0")
+	if s.State != Repeating || s.Repeats != 1 || s.AttemptsBefore != 1 || !s.Due.Equal(at(60)) || string(s.Output) != `{"ready":false}` || !s.Ran() {
+		t.Errorf("%+v", s)
+	}
+}

@@ -286,14 +286,14 @@ func (o *Order) Broken() bool {
 	return false
 }
 
-// standsAt is [Order.Broken] for one step, or says that the step sleeps or is to be repeated.
+// standsAt is [Order.Broken] for one step, or says that the order is in Error for it, or sleeps there.
 func (o *Order) standsAt(step string) bool {
 	s := o.Step(step)
 	if s == nil {
 		return false
 	}
 	w := o.working(s)
-	return w != nil && (w.Broken() || w.State == Sleeping || w.State == Repeating)
+	return w != nil && (w.Broken() || o.State == Error && o.Alert != nil && o.Alert.Step == step || o.State != Error && w.State == Sleeping)
 }
 
 // working returns what the order's phase asks of the step's agent: the step, or

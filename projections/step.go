@@ -41,6 +41,8 @@ type Step struct {
 	// Repeats is how many times the step was done before, without what it is done for, and
 	// RepeatsBefore how many of them were before its last resubmission.
 	Repeats, RepeatsBefore int
+	// AttemptsBefore is how many attempts there were before the present time.
+	AttemptsBefore int
 	// Sleeps says that the step has begun to sleep: it is no operation of an agent. Its Due is
 	// when it wakes, but during a pause. Then Wakes has it if it is a time of the calendar, and
 	// else Left what is left of the sleep.

@@ -136,12 +136,14 @@ func detail(e *events.Event, waited time.Duration) string {
 			say("next attempt after %s", e.Due.Sub(e.At))
 		}
 	case events.StepRepeated:
-		say("done %d times, and again after %s", e.Count, e.Due.Sub(e.At))
+		say("done %s, and again after %s", several(e.Count, "time", "times"), e.Due.Sub(e.At))
 	case events.StepSleeping:
 		if !e.Fixed {
 			say("for %s", e.Due.Sub(e.At))
 		}
 		say("until %s", events.AppendTime(nil, e.Due))
+	case events.StepWoke:
+		say("it has slept")
 	case events.OrderCompleted:
 		if len(e.FailedSteps) > 0 {
 			say("without: %s", strings.Join(e.FailedSteps, ", "))

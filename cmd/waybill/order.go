@@ -45,7 +45,7 @@ func newOrderList() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	filter := addFilter(flags)
-	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo, or sleeps or is to be repeated")
+	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
 	server := addServer(flags)

@@ -177,7 +177,7 @@ func newOrderAct(a *act) *cobra.Command {
 	flags := cmd.Flags()
 	c := events.Command{Command: a.command}
 	many := &bulk{act: a, filter: addFilter(flags)}
-	step := "only orders of which this step failed, or its undo, or sleeps or is to be repeated"
+	step := "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps"
 	if a.takesStep {
 		step = "the step; without an order id also: " + step
 	}

@@ -476,7 +476,7 @@ func TestOrderTable(t *testing.T) {
 		{"history", []string{
 			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "step.retried b 1 waits for agent x",
 			"step.started b 1 agent x: do, complete by +10s, on i", "step.started b 2 agent x: do, complete by +10s, on i",
-			"step.sleeping i 1 for 1h0m0s; until 2030-01-02T16:04:05.000Z", "step.sleeping k 1 until 2030-01-02T16:04:05.000Z", "step.woke i 1",
+			"step.sleeping i 1 for 1h0m0s; until 2030-01-02T16:04:05.000Z", "step.sleeping k 1 until 2030-01-02T16:04:05.000Z", "step.woke i 1 it has slept",
 			"step.passed l 2 step l failed 2 of 2 attempts, at last: busy", "order.completed - - without: l, m",
 			"undo.started b 3 2m57s after it was due; agent x: un, complete by +10s, on i", "step.started c 7 agent x: do, complete by +10s, on i",
 			"order.paused - - by ann@ops, as the sender claims; wait", "order.resumed - - by bob@ops, as the sender claims",

@@ -140,7 +140,7 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 // stepStates are those of steps, and of undos.
 var stepStates = []string{
 	string(projections.NotStarted), string(projections.Running), string(projections.Completed), string(projections.Failed),
-	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Undone),
+	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Repeating), string(projections.Undone),
 }
 
 // expectWork reads what is expected of a step, or of its undo.

@@ -224,7 +224,8 @@ func tells(e *events.Event, r *events.Reply) bool {
 	case events.StepFailed, events.UndoFailed:
 		switch {
 		case r.Status == events.ReplyCompleted:
-			return slices.Contains([]string{"output-refused", events.UntilNotMet, events.BadUntil}, e.Error.Code) && e.Error.Permanent
+			inVain := e.Error.Code == events.UntilNotMet || e.Error.Code == events.BadUntil
+			return e.Error.Permanent && (e.Error.Code == "output-refused" || inVain && (e.Output == nil || string(e.Output) == string(r.Output)))
 		case r.Error == nil:
 			return e.Error.Code == "error" && !e.Error.Permanent
 		}

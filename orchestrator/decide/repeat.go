@@ -35,6 +35,6 @@ func (d *decider) again(t task, e *events.Event) {
 
 // inVain makes a failure of what an agent did.
 func inVain(e *events.Event, code, why string) {
-	e.Type, e.Output = events.StepFailed, nil
+	e.Type = events.StepFailed
 	e.Error = &events.Error{Code: code, Message: Cut(why, MaxText), Permanent: true}
 }

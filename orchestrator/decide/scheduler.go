@@ -360,7 +360,7 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 	}
 	action := d.action(t.step.Name)
 	if fault.Code == badExpression && t.def.Sleep != nil {
-		action = fmt.Sprintf("say until when it sleeps, or for how long: waybill order resubmit %s --step %s --input '\"TIME\"'; or ", quote(d.order.ID), t.step.Name) + action
+		action = fmt.Sprintf("say until when it sleeps, or for how long: waybill order resubmit %s --step %s --input '\"36h\"'; or ", quote(d.order.ID), t.step.Name) + action
 	} else if fault.Code == badExpression {
 		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), t.step.Name) + action
 	}
@@ -474,6 +474,9 @@ func (d *decider) end(t task, e events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
 	if e.Type == t.completed && !t.undo && t.def != nil && t.def.Repeat != nil && d.order.Toward == "" {
 		d.again(t, &e)
+		if e.Type == t.failed && d.env.Refuses(d.env.Topics.Journal, estimate(&e)) != "" {
+			e.Output = nil
+		}
 	}
 	if e.Type != t.completed && e.Type != events.StepRepeated {
 		d.record(&e)

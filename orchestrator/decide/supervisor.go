@@ -107,7 +107,7 @@ func (d *decider) giveUp(t task) {
 		return
 	}
 	e := events.Event{Step: t.step.Name, Reason: spentBy(t), Error: t.work().Error}
-	if t.def.Exhausted == workflow.ExhaustedCompensate {
+	if t.def.Exhausted == workflow.ExhaustedCompensate && e.Error.Code != events.BadUntil {
 		d.turnBack(projections.Compensated, e)
 		return
 	}
@@ -117,7 +117,7 @@ func (d *decider) giveUp(t task) {
 // passes says that the order goes on without a step that has nothing left to try. Nothing
 // begins by that alone, so neither an Error nor a pause puts it off.
 func (d *decider) passes(t task) bool {
-	return !t.undo && d.flow != nil && d.order.Toward == "" && t.def.Exhausted == workflow.ExhaustedContinue && compensation.Spent(t.work(), t.def)
+	return !t.undo && d.flow != nil && d.order.Toward == "" && t.def.Exhausted == workflow.ExhaustedContinue && compensation.Spent(t.work(), t.def) && t.work().Error.Code != events.BadUntil
 }
 
 func (d *decider) pass(t task) {

@@ -100,7 +100,13 @@ func (l *Lane) room(ask *decide.Ask) bool {
 func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, at *projections.Work) bool {
 	w := l.agents.window(l, ask.Topic)
 	asked := at.CompleteBy.Add(-ask.Timeout) // too early where the order's deadline cut its timeout: then it may count
-	if !w.Excuses(ask.Operation, ask.Timeout, asked, at.Attempt, ask.Attempts, l.time.Wall()) {
+	attempt := at.Attempt
+	for i := range o.Steps {
+		if at == &o.Steps[i].Work { // of a step that is repeated, of the present time
+			attempt -= o.Steps[i].AttemptsBefore
+		}
+	}
+	if !w.Excuses(ask.Operation, ask.Timeout, asked, attempt, ask.Attempts, l.time.Wall()) {
 		return false
 	}
 	others := w.Wanted()

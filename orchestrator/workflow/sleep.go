@@ -52,7 +52,10 @@ func (s *Sleep) Wakes(now time.Time, scope Scope, given string) (at time.Time, f
 func CheckWake(text string) error {
 	_, inTime := timeOf(types.String(text))
 	_, ofLength := durationOf(types.String(text))
-	if inTime != nil && ofLength != nil {
+	if _, err := time.ParseDuration(text); err == nil {
+		return ofLength
+	}
+	if inTime != nil {
 		return errors.New(`write a time, such as "2026-12-24T18:00:00+01:00", or a duration, such as "36h"`)
 	}
 	return nil

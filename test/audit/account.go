@@ -266,6 +266,9 @@ func (a *said) other(e *events.Event) string {
 	completed := e.Type == events.StepCompleted || e.Type == events.StepRepeated || e.Type == events.UndoCompleted
 	switch {
 	case e.Type == events.StepFailed && a.fault == nil && e.Error != nil && (e.Error.Code == "until-not-met" || e.Error.Code == "bad-until") && e.Error.Permanent:
+		if e.Output != nil && hash(e.Output) != a.output {
+			return "another output"
+		}
 		return "" // what the step is done for does not hold
 	case completed != (a.fault == nil):
 		return "another status"

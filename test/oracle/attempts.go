@@ -42,6 +42,9 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.inVain(e, s)
 		}
 		l.fails(e, w, failed)
+		if e.Output != nil {
+			s.Output = e.Output
+		}
 		s.MayHaveRun = s.MayHaveRun || l.untold(e)
 	case events.StepExpired:
 		l.ends(e, w)

@@ -41,7 +41,7 @@ func (l *Ledger) causes(e *events.Event) []Cause {
 	case s.broken() && *e.Error == *s.Last:
 		if s.def != nil {
 			l.rule("V5", s.spent(s.def), "step %s is %s, and has something left to try", s.Name, s.State)
-			l.rule("V5", s.def.Exhausted != "compensate" && s.def.Exhausted != "continue", "the workflow says to %s", s.def.Exhausted)
+			l.rule("V5", s.def.Exhausted != "compensate" && s.def.Exhausted != "continue" || e.Error.Code == "bad-until", "the workflow says to %s", s.def.Exhausted)
 		}
 		return []Cause{s.cause()}
 	default:

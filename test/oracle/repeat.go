@@ -44,9 +44,13 @@ func (l *Ledger) enough(e *events.Event, s *Step) {
 	l.unmet = (err != nil || !met) && !errors.Is(err, errUnjudged)
 }
 
-// inVain: it fails for that only once it was done as often as it may be. With what its agent
-// answered then stands in no event.
+// inVain: it fails for that only once it was done as often as it may be, and what its agent
+// answered does not meet it.
 func (l *Ledger) inVain(e *events.Event, s *Step) {
+	if e.Output != nil && s.def != nil {
+		met, err := l.met(e, s)
+		l.rule("S4", !met || errors.Is(err, errUnjudged), "what it is done for holds")
+	}
 	if s.def != nil && s.def.Repeat != nil && e.Error != nil && e.Error.Code == "until-not-met" && strings.HasPrefix(e.Error.Message, "it was done ") {
 		l.rule("V5", s.Repeats+1-s.RepeatsBefore >= s.def.Repeat.Max, "it was done %d times, and %d before", s.Repeats+1, s.RepeatsBefore)
 	}
