@@ -31,6 +31,6 @@ const ProofFormat = 4
 // WaitsFormat is the format since which a step that waits says for whom.
 const WaitsFormat = 3
 
-// SleepFormat is the format since which steps sleep, and an order goes on without a step that
-// failed for good.
+// SleepFormat is the format since which steps sleep and are repeated, and an order goes on
+// without a step that failed for good.
 const SleepFormat = 5

@@ -50,7 +50,7 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 }
 
 // Deadlines returns the steps whose deadline is later than now, earliest first, at most
-// limit of them, as of the last [Partition.Flush]: not those that sleep.
+// limit of them, as of the last [Partition.Flush]: not those that sleep, or are to be repeated.
 func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
 	it, err := p.store.db.NewIter(&pebble.IterOptions{
 		LowerBound: deadlineBound(p.id, events.Time(now).Add(time.Millisecond)), UpperBound: after(prefix(p.id, kindDeadline)),
@@ -108,5 +108,5 @@ func (s *Step) mark() []byte {
 	return nil
 }
 
-// asleep marks the end of a sleep among the deadlines.
+// asleep marks, among the deadlines, that nobody works until then, nor tries again.
 var asleep = []byte{1}

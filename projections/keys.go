@@ -13,7 +13,7 @@ const (
 	kindHead     = 'h' // the partition's Head
 	kindOrder    = 'o' // order -> record
 	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input", ":undo" or ":input:" number -> large output, input, undo's input, input under an earlier key; order NUL ":held:" source -> large input that waits
-	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, of a sleep 1; without a step the order's own
+	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, or that it is asleep; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindSilent   = 's' // agent -> since when it answers nothing in time

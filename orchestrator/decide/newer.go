@@ -19,11 +19,12 @@ func (env *Env) newer(o *projections.Order) bool {
 
 // notRun says why no command is done to such an order.
 func (env *Env) notRun(o *projections.Order) string {
-	if level := env.Newer(o.Workflow, o.Version); level <= workflow.Level {
+	level := env.Newer(o.Workflow, o.Version)
+	if level <= workflow.Level {
 		return fmt.Sprintf("workflow %s is in level %d of the language, for which format %d of the partition has no events: finish the upgrade (waybill upgrade finish), and send the command again", workflow.ID(o.Workflow, o.Version), level, env.Format)
 	}
 	return fmt.Sprintf("workflow %s is in level %d of the language, and instance %s runs level %d: send the command again once a newer release has taken the order over",
-		workflow.ID(o.Workflow, o.Version), env.Newer(o.Workflow, o.Version), env.Instance, workflow.Level)
+		workflow.ID(o.Workflow, o.Version), level, env.Instance, workflow.Level)
 }
 
 // resume decides on what waits in an order that is not held: it was released, or whoever
