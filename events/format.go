@@ -6,7 +6,7 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 5
+const JournalFormat = 6
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
@@ -34,3 +34,6 @@ const WaitsFormat = 3
 // SleepFormat is the format since which steps sleep and are repeated, and an order goes on
 // without a step that failed for good.
 const SleepFormat = 5
+
+// SignalsFormat is the format since which steps wait for signals.
+const SignalsFormat = 6

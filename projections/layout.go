@@ -59,59 +59,27 @@ var migrations = map[int]migration{
 		return indexAlert(b, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.alertedAt())
 	}},
 	// The order's record has the digest of its submission, and counts.
-	6: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
-		r := reader{b: value}
-		_ = r.orderOfLayout6("")
-		if r.err != nil {
-			return r.err
-		}
-		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+	6: appended((*reader).orderOfLayout6, func(w *writer, _ *Order) {
 		w.text("")
 		w.truth(false)
 		w.uint(0)
 		w.uint(0)
 		w.uint(0)
-		return b.Set(key, append(w.b, r.b...), nil)
-	}},
+	}),
 	// The order's record has the keys under which its steps may have run before.
-	7: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
-		r := reader{b: value}
-		o := r.orderOfLayout7("")
-		if r.err != nil {
-			return r.err
-		}
-		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+	7: appended((*reader).orderOfLayout7, func(w *writer, o *Order) {
 		w.truth(false)
 		for i := range o.Steps {
 			w.keys(&o.Steps[i])
 		}
-		return b.Set(key, append(w.b, r.b...), nil)
-	}},
+	}),
 	// As 8 was of builds between two releases, [readMeta] takes none of those.
 	8: {kindHead, func(b *pebble.Batch, key, value []byte) error { return b.Set(key, value, nil) }},
 	// The order's record has which attempts had a token, and the commands whose author is
 	// known.
-	9: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
-		r := reader{b: value}
-		o := r.orderOfLayout9("")
-		if r.err != nil {
-			return r.err
-		}
-		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
-		w.proofs(o)
-		return b.Set(key, append(w.b, r.b...), nil)
-	}},
+	9: appended((*reader).orderOfLayout9, (*writer).proofs),
 	// The order's record has which steps sleep, and which it went on without.
-	10: {kindOrder, func(b *pebble.Batch, key, value []byte) error {
-		r := reader{b: value}
-		o := r.orderOfLayout10("")
-		if r.err != nil {
-			return r.err
-		}
-		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
-		w.sleeps(o)
-		return b.Set(key, append(w.b, r.b...), nil)
-	}},
+	10: appended((*reader).orderOfLayout10, (*writer).sleeps),
 }
 
 // A migration rewrites all keys of one kind.
@@ -121,6 +89,21 @@ type migration struct {
 	// once for each key, in their order. What it writes under the same kind must not
 	// lie behind the key, where it would be rewritten itself.
 	rewrite func(b *pebble.Batch, key, value []byte) error
+}
+
+// appended has records of orders end with more, before their payloads: what write says of the
+// order that read finds in them.
+func appended(read func(*reader, string) *Order, write func(*writer, *Order)) migration {
+	return migration{kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		r := reader{b: value}
+		o := read(&r, "")
+		if r.err != nil {
+			return r.err
+		}
+		w := writer{bytes.Clone(value[:len(value)-len(r.b)])}
+		write(&w, o)
+		return b.Set(key, append(w.b, r.b...), nil)
+	}}
 }
 
 // atOnce is how many keys are rewritten in one batch.

@@ -235,7 +235,7 @@ func (l *Lane) seeks(in *input) bool {
 // newer is the level of the language of a workflow that cannot be run on the partition now, 0
 // for any other: this release does not know it, or the partition's format has no events for it.
 func (l *Lane) newer(name string, version int) int {
-	if level := l.world.Newer(name, version); level > 0 || l.format >= events.SleepFormat {
+	if level := l.world.Newer(name, version); level > 0 || l.format >= events.JournalFormat {
 		return level
 	}
 	if flow := l.world.Workflow(name, version); flow != nil && flow.Format() > l.format {

@@ -104,7 +104,7 @@ func ID(name string, version int) string {
 
 // Level is the newest level of the language that this release runs. What is added to
 // the language is of the next one.
-const Level = 3
+const Level = 4
 
 // Level is the lowest level of the language that has all that the workflow uses: it
 // is registered only once every member of the group runs it.
@@ -119,7 +119,10 @@ func (w *Workflow) Level() int {
 // Format is the lowest format of a partition that has all events which the workflow may need, 0
 // if all have them.
 func (w *Workflow) Format() int {
-	if w.Level() >= 3 {
+	switch level := w.Level(); {
+	case level >= 4:
+		return events.SignalsFormat
+	case level == 3:
 		return events.SleepFormat
 	}
 	return 0

@@ -24,8 +24,8 @@ import (
 // previous is the commit of the release before this one, and previousLevel what it knows
 // of the language of workflows.
 const (
-	previous      = "3b3d2fe2e99cc82311d7b62a0472cef81f347f22"
-	previousLevel = 2
+	previous      = "8cf71f3f751bcf885f015527278095f60732a413"
+	previousLevel = 3
 )
 
 // The data of the release before are those of this one: what was in flight goes
