@@ -186,6 +186,11 @@ func (e *Event) Append(dst []byte) []byte {
 	o.texts("undone", e.Undone)
 	o.texts("notUndone", e.NotUndone)
 	o.texts("failedSteps", e.FailedSteps)
+	o.text("listen", e.Listen)
+	o.texts("signals", e.Signals)
+	o.text("signal", e.Signal)
+	o.text("signalId", e.SignalID)
+	o.raw("data", e.Data)
 	o.truth("held", e.Held)
 	o.text("source", e.Source)
 	if e.Raw != nil {
@@ -304,6 +309,8 @@ func (s *Status) Append(dst []byte) []byte {
 		detail.texts("undone", d.Undone)
 		detail.texts("notUndone", d.NotUndone)
 		detail.texts("failedSteps", d.FailedSteps)
+		detail.text("signal", d.Signal)
+		detail.text("signalId", d.SignalID)
 		o.b = detail.end()
 	}
 	return o.end()
@@ -324,6 +331,9 @@ func (a *Alert) Append(dst []byte) []byte {
 // Encode returns the submission's JSON. It fails when Input is not JSON, or a
 // text not UTF-8.
 func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding) }
+
+// Encode returns the signal's JSON. It fails when Data is not JSON, or a text not UTF-8.
+func (s *Signal) Encode() ([]byte, error) { return json.Marshal(s, coding) }
 
 // Encode returns the command's JSON. It fails when Input or Output is not JSON,
 // or a text not UTF-8.

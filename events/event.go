@@ -16,6 +16,7 @@ const (
 	StepRequested  Type = "waybill.step.requested"  // a [Request] to an agent
 	StepReplied    Type = "waybill.step.replied"    // an agent's [Reply]
 	OrderCommand   Type = "waybill.order.command"   // an operator's [Command]
+	OrderSignal    Type = "waybill.order.signal"    // an application's [Signal]
 	OrderStatus    Type = "waybill.order.status"    // a [Status] for the caller
 )
 
@@ -109,6 +110,16 @@ const (
 	// yet: Step, Attempt, Output, Due (when the next time begins), Count, AnsweredBy, Source.
 	// Since format 5.
 	StepRepeated Type = "waybill.step.repeated"
+	// StepListening has a step wait for signals: Step, Attempt, Listen, Signals, Count where it
+	// waits for several of one, and Due where it does not wait for ever. Since format 6.
+	StepListening Type = "waybill.step.listening"
+	// StepHeard gives a step that waits a signal: Step, Attempt, Signal, SignalID, Data unless
+	// the signal was kept, Source, AnsweredBy, ReplyTo. Once the step waits for no other it is
+	// completed. Since format 6.
+	StepHeard Type = "waybill.step.heard"
+	// StepTimedOut ends a step that has waited for signals as long as it may: Step, Attempt. Since
+	// format 6.
+	StepTimedOut Type = "waybill.step.timed-out"
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
@@ -136,6 +147,16 @@ const (
 	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, ToUndo,
 	// Reason, one of the Discard constants, Count, AnsweredBy, Source.
 	ReplyDiscarded Type = "waybill.reply.discarded"
+	// SignalKept keeps a signal for a step that has not begun to wait for it: Signal, SignalID,
+	// Data, Due (until when it is kept), Source, AnsweredBy, ReplyTo. Since format 6.
+	SignalKept Type = "waybill.signal.kept"
+	// SignalExpired gives up a signal that was kept for as long as it was to be: Signal, SignalID,
+	// Source. Since format 6.
+	SignalExpired Type = "waybill.signal.expired"
+	// SignalDiscarded records a signal that changed nothing: Signal, SignalID, Reason, one of the
+	// Signal constants, Source, AnsweredBy, ReplyTo, Count. Since format 6.
+	SignalDiscarded Type = "waybill.signal.discarded"
+
 	// AlertRaised calls an operator (P2): Reason, Errors, Action (what to do),
 	// and Step where there is one.
 	AlertRaised Type = "waybill.alert.raised"
@@ -168,6 +189,22 @@ const (
 	DiscardRepeated    = "repeated"     // the attempt was answered before
 	DiscardUnknownStep = "unknown-step" // the order has no such step, or nobody was asked yet
 	DiscardForged      = "forged"       // the request had a token, and the reply does not repeat it
+)
+
+// Why a signal was discarded.
+const (
+	SignalRepeated = "repeated"  // it came before, under the same name and id
+	SignalLate     = "late"      // what waited for it waits no more
+	SignalUnheard  = "unheard"   // no step of the order waits for one of this name
+	SignalTooMany  = "too-many"  // as many are kept as may be, or as many bytes
+	SignalTooLarge = "too-large" // with it the output of the step that waits would be too large
+)
+
+// How a step listens.
+const (
+	ListenOne = "one" // for one signal, or several of one name
+	ListenAny = "any" // for the first of several
+	ListenAll = "all" // for all of several
 )
 
 // What an undo knows of the step that it undoes.
@@ -260,6 +297,14 @@ type Event struct {
 	NotUndone []string `json:"notUndone,omitzero"`
 	// FailedSteps are those that a completed order went on without.
 	FailedSteps []string `json:"failedSteps,omitzero"`
+
+	// Listen is [ListenOne], [ListenAny] or [ListenAll], and Signals are the names waited for.
+	Listen  string   `json:"listen,omitzero"`
+	Signals []string `json:"signals,omitzero"`
+	// Signal is the name of a signal, SignalID its id, if it has one, and Data what it says.
+	Signal   string         `json:"signal,omitzero"`
+	SignalID string         `json:"signalId,omitzero"`
+	Data     jsontext.Value `json:"data,omitzero"`
 
 	// Held says that the order's inputs wait from here on.
 	Held bool `json:"held,omitzero"`

@@ -35,5 +35,5 @@ const WaitsFormat = 3
 // without a step that failed for good.
 const SleepFormat = 5
 
-// SignalsFormat is the format since which steps wait for signals.
+// SignalsFormat is the format since which steps wait for signals, and partitions read them.
 const SignalsFormat = 6

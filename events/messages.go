@@ -106,6 +106,13 @@ const (
 	// StatusConflict answers a submission that says something else than the one that
 	// made the order of its id. It says nothing of that order.
 	StatusConflict = "conflict"
+
+	// These answer a signal, on the topic that it names. They say nothing of the order.
+	StatusMatched  = "matched"  // a step waited for it
+	StatusKept     = "kept"     // a step will wait for it
+	StatusRepeated = "repeated" // it came before, and acted then, or is kept
+	StatusLate     = "late"     // nothing waits for it, nor will
+	StatusDeclined = "declined" // it is too much
 )
 
 // Status tells the caller how its order stands.
@@ -127,6 +134,9 @@ type Detail struct {
 	NotUndone []string `json:"notUndone,omitzero"`
 	// FailedSteps are those that a completed order went on without.
 	FailedSteps []string `json:"failedSteps,omitzero"`
+	// Signal and SignalID say which signal the status answers.
+	Signal   string `json:"signal,omitzero"`
+	SignalID string `json:"signalId,omitzero"`
 }
 
 // Alert calls an operator to an order that cannot go on by itself (P2).
@@ -139,6 +149,25 @@ type Alert struct {
 	Action string    `json:"action,omitzero"`
 	At     time.Time `json:"at"`
 }
+
+// Signal tells an order what happened in the world, for a step that waits for it. The record's
+// key is the order id.
+type Signal struct {
+	// Signal is its name.
+	Signal string `json:"signal"`
+	// ID makes a signal that is sent twice act once, as long as the order exists. Where it has
+	// none, every record is another signal.
+	ID   string         `json:"id,omitzero"`
+	Data jsontext.Value `json:"data,omitzero"`
+	// KeepUntil is how long it is kept for a step that does not wait for it yet; zero means
+	// [SignalKeep] from when it is decided on.
+	KeepUntil time.Time `json:"keepUntil,omitzero"`
+	// ReplyTo is a topic on which its sender is told what became of it, by a [Status].
+	ReplyTo string `json:"replyTo,omitzero"`
+}
+
+// SignalKeep is how long a signal is kept that does not say how long.
+const SignalKeep = 7 * 24 * time.Hour
 
 // What a [Command] may ask for.
 const (

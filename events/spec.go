@@ -42,6 +42,9 @@ const acted = "by actor reason command"
 // What follows from a reply carries from [ProofFormat] on.
 const answered = "answeredBy source"
 
+// What follows from a signal carries as far as the signal had it.
+const signalled = "signalId answeredBy replyTo"
+
 // Specs has a row for every type of event.
 var Specs = []Spec{
 	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest"},
@@ -70,6 +73,9 @@ var Specs = []Spec{
 	{Type: StepSleeping, Since: 3, Needs: AStep, Always: "step attempt due", Maybe: "fixed"},
 	{Type: StepWoke, Since: 3, Needs: AStep, Always: "step attempt"},
 	{Type: StepRepeated, Since: 3, Needs: AStep, Always: "step attempt due count", Maybe: "output " + answered},
+	{Type: StepListening, Since: 4, Needs: AStep, Always: "step attempt listen signals", Maybe: "count due"},
+	{Type: StepHeard, Since: 4, Needs: AStep, Always: "step attempt signal source", Maybe: "data " + signalled},
+	{Type: StepTimedOut, Since: 4, Needs: AStep, Always: "step attempt"},
 	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
@@ -81,6 +87,9 @@ var Specs = []Spec{
 	{Type: UndoSkipped, Needs: AStep, Always: "step", Maybe: "lockedBy " + acted},
 
 	{Type: ReplyDiscarded, Always: "reason", Maybe: "step attempt undo count " + answered},
+	{Type: SignalKept, Since: 4, Always: "signal source due", Maybe: "data " + signalled},
+	{Type: SignalExpired, Since: 4, Always: "signal source", Maybe: "signalId"},
+	{Type: SignalDiscarded, Since: 4, Always: "signal source reason count", Maybe: signalled},
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},

@@ -21,12 +21,13 @@ const (
 	InputOrders Input = iota
 	InputReplies
 	InputCommands
+	InputSignals
 )
 
 // inputs are their names: of the topics, after the namespace, and of the
 // [Positions] in seals and heads. So they stay as they are; another goes to the
 // end, and raises [JournalFormat].
-var inputs = [...]string{"orders", "replies", "commands"}
+var inputs = [...]string{"orders", "replies", "commands", "signals"}
 
 // InputNames lists the inputs that this release reads.
 func InputNames() []string { return slices.Clone(inputs[:]) }
@@ -35,13 +36,13 @@ func InputNames() []string { return slices.Clone(inputs[:]) }
 type Topics struct {
 	Namespace string
 
-	Orders, Replies, Commands string // inputs
-	inputs                    [len(inputs)]string
-	Journal                   string
-	Status, Alerts            string
-	Workflows                 string
-	DeadLetters               string
-	requests                  *requestTopics
+	Orders, Replies, Commands, Signals string // inputs
+	inputs                             [len(inputs)]string
+	Journal                            string
+	Status, Alerts                     string
+	Workflows                          string
+	DeadLetters                        string
+	requests                           *requestTopics
 }
 
 // requestTopics are the names of the queues of agents, each made once: a lane needs them
@@ -91,7 +92,7 @@ func NewTopics(namespace string) (Topics, error) {
 	for i, name := range inputs {
 		t.inputs[i] = in(name)
 	}
-	t.Orders, t.Replies, t.Commands = t.inputs[InputOrders], t.inputs[InputReplies], t.inputs[InputCommands]
+	t.Orders, t.Replies, t.Commands, t.Signals = t.inputs[InputOrders], t.inputs[InputReplies], t.inputs[InputCommands], t.inputs[InputSignals]
 	return t, nil
 }
 

@@ -24,7 +24,8 @@ var ErrNewer = errors.New("the journal was written by a newer release; upgrade t
 type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
-// files by theme: course.go, attempts.go, holds.go, operators.go, notices.go.
+// files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
+// signals.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -42,6 +43,9 @@ var effects = map[events.Type]effect{
 	events.StepSleeping:  sleep,
 	events.StepWoke:      wake,
 	events.StepRepeated:  repeatStep,
+	events.StepListening: listen,
+	events.StepHeard:     hear,
+	events.StepTimedOut:  timeOut,
 	events.StepPassed:    passStep,
 	events.StepSkipped:   skipStep,
 
@@ -67,6 +71,10 @@ var effects = map[events.Type]effect{
 	events.ReplyDiscarded: discard,
 
 	events.SubmissionConflicted: conflict,
+
+	events.SignalKept:      keepSignal,
+	events.SignalExpired:   expireSignal,
+	events.SignalDiscarded: discardSignal,
 }
 
 // known joins what is known of a type of event into one look-up.
@@ -134,6 +142,9 @@ func (o *Order) Apply(e *events.Event) error {
 // settle gives an order that goes on the state that its steps have, and holds
 // its lock, for the instance by if it is new, while one of them runs.
 func (o *Order) settle(by string) {
+	if o.State.Final() {
+		o.forget()
+	}
 	if o.State == Error || o.State.Final() {
 		o.LockedBy = ""
 		return

@@ -84,15 +84,17 @@ func sleep(_ *Order, s *Step, e *events.Event) {
 
 func wake(_ *Order, s *Step, _ *events.Event) { s.end(Completed, nil) }
 
-// suspend stops the clocks of what sleeps.
+// suspend stops the clocks of what sleeps, or listens for so long.
 func (o *Order) suspend(now time.Time) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		if s.State != Sleeping {
+		if !s.State.Idle() {
 			continue
 		}
-		if s.Wakes.IsZero() {
-			s.Left = max(0, s.Due.Sub(events.Time(now)))
+		if left := s.Due.Sub(events.Time(now)); s.State == Listening && !s.Due.IsZero() {
+			s.Left = max(time.Millisecond, left) // none is for ever
+		} else if s.State == Sleeping && s.Wakes.IsZero() {
+			s.Left = max(0, left)
 		}
 		s.Due = time.Time{}
 	}
@@ -102,7 +104,7 @@ func (o *Order) suspend(now time.Time) {
 func (o *Order) wind(now time.Time) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		if s.State != Sleeping {
+		if !s.State.Idle() || s.State == Listening && s.Left == 0 {
 			continue
 		}
 		if s.Due = s.Wakes; s.Due.IsZero() {

@@ -205,7 +205,62 @@ func appendRecord(dst []byte, o *Order) []byte {
 	}
 	w.proofs(o)
 	w.sleeps(o)
+	w.signals(o)
 	return w.b
+}
+
+// signals writes what steps wait for, and which signals are kept or remembered, without what
+// they say, which are payloads.
+func (w *writer) signals(o *Order) {
+	for i := range o.Steps {
+		l := o.Steps[i].Listens
+		w.truth(l != nil)
+		if l == nil {
+			continue
+		}
+		w.text(l.How)
+		w.uint(uint64(len(l.Names)))
+		for _, name := range l.Names {
+			w.text(name)
+		}
+		w.int(int64(l.Left))
+		w.uint(l.Since)
+		w.int(o.Steps[i].Left.Milliseconds())
+	}
+	w.int(int64(o.Unheard))
+	w.uint(uint64(len(o.Signals)))
+	for i := range o.Signals {
+		s := &o.Signals[i]
+		w.text(s.Name)
+		w.text(s.ID)
+		w.text(s.Source)
+		w.time(s.Until)
+	}
+}
+
+// signals reads what the writer's signals wrote.
+func (r *reader) signals(o *Order) {
+	for i := range o.Steps {
+		if !r.truth() {
+			continue
+		}
+		l := &Listen{How: r.text()}
+		if n := r.count(); n > 0 {
+			l.Names = make([]string, n)
+		}
+		for j := range l.Names {
+			l.Names[j] = r.text()
+		}
+		l.Left, l.Since = int(r.int()), r.uint()
+		o.Steps[i].Listens, o.Steps[i].Left = l, time.Duration(r.int())*time.Millisecond
+	}
+	o.Unheard = int(r.int())
+	if n := r.count(); n > 0 {
+		o.Signals = make([]Signal, n)
+	}
+	for i := range o.Signals {
+		o.Signals[i] = Signal{Name: r.text(), ID: r.text(), Source: r.text(), Until: r.time()}
+	}
 }
 
 // sleeps writes which steps the order went on without, which are done again and again, and which
@@ -386,12 +441,19 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
-	o := r.orderOfLayout10(id)
-	r.sleeps(o)
+	o := r.orderOfLayout11(id)
+	r.signals(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout11 reads what records of layout 11 begin with.
+func (r *reader) orderOfLayout11(id string) *Order {
+	o := r.orderOfLayout10(id)
+	r.sleeps(o)
+	return o
 }
 
 // orderOfLayout10 reads what records of layout 10 begin with.

@@ -43,17 +43,17 @@ func turnBack(o *Order, _ *Step, e *events.Event) {
 	o.whyCompensated = e.Reason
 	o.disarm()
 	for i := range o.Steps { // nobody waits for it any more
-		if s := &o.Steps[i]; s.State == Sleeping || s.State == Repeating {
+		if s := &o.Steps[i]; s.State.Idle() || s.State == Repeating {
 			s.end(Skipped, nil)
 			s.Left = 0
 		}
 	}
 }
 
-// disarm has whatever waits for a retry wait no more. What sleeps goes on to.
+// disarm has whatever waits for a retry wait no more. What sleeps or listens goes on to.
 func (o *Order) disarm() {
 	for i := range o.Steps {
-		if o.Steps[i].State != Sleeping {
+		if !o.Steps[i].State.Idle() {
 			o.Steps[i].Due = time.Time{}
 		}
 		if undo := o.Steps[i].Undo; undo != nil {

@@ -120,8 +120,7 @@ func (p *Partition) writePayloads(b *pebble.Batch, w *writer, o, old *Order) err
 			return err
 		}
 	}
-	for i := range old.Waiting { // released, or discarded
-		payload := heldPayload(&old.Waiting[i])
+	for _, payload := range passing(old) { // released, or discarded, or heard
 		if len(payload.value()) <= inlinePayload || payload.among(is, len(is)) != nil {
 			continue
 		}

@@ -89,6 +89,10 @@ type Order struct {
 	// Discarded, Refused and PutAside count the replies, the commands and the dead
 	// letters of which the journal says so, as it counts them.
 	Discarded, Refused, PutAside int
+	// Unheard counts the signals of which it says that they changed nothing.
+	Unheard int
+	// Signals are those that are kept, oldest first, and those that acted under an id.
+	Signals []Signal
 
 	// Hold is there while the order is held: deciding on it panicked, and nothing
 	// is decided until an operator releases it. Waiting are the inputs that came
@@ -165,7 +169,7 @@ func (o *Order) Step(name string) *Step {
 }
 
 // CompleteBy is the earliest complete-by of the order's steps and undos that run, start of a
-// retry that is armed for later than now, or end of a sleep; zero if there is none. What could
+// retry that is armed for later than now, or end of a sleep, or of a wait for signals; zero if there is none. What could
 // have begun by now, and waits for its agent, has no complete-by yet.
 func (o *Order) CompleteBy(now time.Time) time.Time {
 	return o.earliest(func(w *Work) time.Time {
@@ -184,18 +188,18 @@ func (o *Order) CompleteBy(now time.Time) time.Time {
 // the order is held.
 func (o *Order) WaitsSince(now time.Time) time.Time {
 	return o.earliest(func(w *Work) time.Time {
-		if o.Hold == nil && w.State != Sleeping && !w.Due.After(now) {
+		if o.Hold == nil && !w.State.Idle() && !w.Due.After(now) {
 			return w.Due
 		}
 		return time.Time{}
 	})
 }
 
-// SleepsUntil is when the first of the order's steps wakes that sleep; zero if none does, and
-// while the order is paused.
+// SleepsUntil is when the first of the order's steps wakes that sleep, or waits no more for
+// signals; zero if there is none, and while the order is paused.
 func (o *Order) SleepsUntil() time.Time {
 	return o.earliest(func(w *Work) time.Time {
-		if w.State == Sleeping {
+		if w.State.Idle() {
 			return w.Due
 		}
 		return time.Time{}
@@ -286,14 +290,14 @@ func (o *Order) Broken() bool {
 	return false
 }
 
-// standsAt is [Order.Broken] for one step, or says that the order is in Error for it, or sleeps there.
+// standsAt is [Order.Broken] for one step, or says that the order is in Error for it, or sleeps or listens there.
 func (o *Order) standsAt(step string) bool {
 	s := o.Step(step)
 	if s == nil {
 		return false
 	}
 	w := o.working(s)
-	return w != nil && (w.Broken() || o.State == Error && o.Alert != nil && o.Alert.Step == step || o.State != Error && w.State == Sleeping)
+	return w != nil && (w.Broken() || o.State == Error && o.Alert != nil && o.Alert.Step == step || o.State != Error && w.State.Idle())
 }
 
 // working returns what the order's phase asks of the step's agent: the step, or

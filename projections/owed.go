@@ -37,6 +37,12 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 		id = o.ID + "/" + strconv.FormatUint(e.Seq, 10) + "/status"
 		m = &events.Status{Order: o.ID, Status: word, At: e.At, Detail: detail}
 	}
+	// answer tells the sender of a signal, if it wants to know.
+	answer := func(word string) {
+		if to = e.ReplyTo; to != "" {
+			say(word, &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason})
+		}
+	}
 	switch e.Type {
 	case events.OrderAccepted:
 		say(events.StatusReceived, nil)
@@ -65,6 +71,19 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 	case events.SubmissionConflicted: // it is not the order's caller who is told
 		to = e.ReplyTo
 		say(events.StatusConflict, &events.Detail{Reason: e.Reason})
+	case events.StepHeard:
+		answer(events.StatusMatched)
+	case events.SignalKept:
+		answer(events.StatusKept)
+	case events.SignalDiscarded:
+		switch e.Reason {
+		case events.SignalRepeated:
+			answer(events.StatusRepeated)
+		case events.SignalLate, events.SignalUnheard:
+			answer(events.StatusLate)
+		default:
+			answer(events.StatusDeclined)
+		}
 	case events.OrderCancelled:
 		say(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
 	}

@@ -42,10 +42,26 @@ func heldPayload(h *Held) payload {
 	return payload{"", ":held:" + h.Source, (*jsontext.Value)(&h.Value)}
 }
 
+func signalPayload(s *Signal) payload { return payload{"", ":signal:" + s.Source, &s.Data} }
+
+// passing lists what an order has for some time only: inputs that wait, and signals that are
+// kept.
+func passing(o *Order) (all []payload) {
+	for i := range o.Waiting {
+		all = append(all, heldPayload(&o.Waiting[i]))
+	}
+	for i := range o.Signals {
+		if o.Signals[i].Kept() {
+			all = append(all, signalPayload(&o.Signals[i]))
+		}
+	}
+	return all
+}
+
 // payloads lists the order's input, of each step the output, the input, the undo's input
-// and the inputs under earlier keys, and the inputs that wait.
+// and the inputs under earlier keys, the inputs that wait, and the signals that are kept.
 func payloads(o *Order) []payload {
-	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting))
+	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting)+len(o.Signals))
 	all = append(all, payload{"", "", &o.Input})
 	for i := range o.Steps {
 		s := &o.Steps[i]
@@ -59,10 +75,7 @@ func payloads(o *Order) []payload {
 			all = append(all, payload{s.Name, ":input:" + strconv.Itoa(key.Resubmissions), &key.Input})
 		}
 	}
-	for i := range o.Waiting {
-		all = append(all, heldPayload(&o.Waiting[i]))
-	}
-	return all
+	return append(all, passing(o)...)
 }
 
 // same compares by identity: a payload is never changed in place.

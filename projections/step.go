@@ -21,8 +21,14 @@ const (
 	Skipped    StepState = "skipped"
 	Repeating  StepState = "repeating" // of a step only: it was done, and is to be done again
 	Sleeping   StepState = "sleeping"  // of a step only: it waits for time to pass, and asks nobody
+	Listening  StepState = "listening" // of a step only: it waits for signals, and asks nobody
+	TimedOut   StepState = "timed-out" // of a step only: it has waited for signals for as long as it may
 	Undone     StepState = "undone"    // of a step only: its undo completed
 )
+
+// Idle says that a step in this state waits for what no agent does: for time to pass, or for a
+// signal.
+func (s StepState) Idle() bool { return s == Sleeping || s == Listening }
 
 // Step is the state record of one step.
 type Step struct {
@@ -49,7 +55,14 @@ type Step struct {
 	Sleeps bool
 	Wakes  time.Time
 	Left   time.Duration
+	// Listens is there once the step has begun to wait for signals: it is no operation of an agent
+	// either. Its Due is when it waits no more, and Left what is left of that during a pause; both
+	// are zero if it waits for ever.
+	Listens *Listen
 }
+
+// asks says that the step is an operation of an agent, as far as that is known.
+func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil }
 
 // Work is what an agent is asked for, attempt by attempt: a step, or its undo.
 type Work struct {
@@ -133,7 +146,9 @@ func (s *Step) Deadline() time.Time {
 }
 
 // Over says that what comes after the step need not wait for it.
-func (s *Step) Over() bool { return s.State == Completed || s.State == Skipped || s.Passed }
+func (s *Step) Over() bool {
+	return s.State == Completed || s.State == Skipped || s.State == TimedOut || s.Passed
+}
 
 // Ran says that the step completed or may have run, under whichever key, and is not
 // undone.
@@ -142,7 +157,7 @@ func (s *Step) Ran() bool {
 }
 
 // ranNow says that the step completed or may have run under its present key.
-func (s *Step) ranNow() bool { return s.State == Completed && !s.Sleeps || s.Repeats > 0 || s.Unknown }
+func (s *Step) ranNow() bool { return s.State == Completed && s.asks() || s.Repeats > 0 || s.Unknown }
 
 // Undoing is the earlier key under which the step is undone now, or is next, nil for its
 // present one: the newest comes first.

@@ -202,6 +202,12 @@ func discard(env *Env, work *projections.Work, r *events.Reply, written time.Tim
 	return ""
 }
 
+func (a agent) timeOver(d *decider, t task) { d.end(t, a.expire(d.env, t)) }
+
+func (agent) remedy(t task) string {
+	return fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON", quote(t.order.ID), t.step.Name)
+}
+
 // expire says that nobody answered in time. That is no attempt of the retry policy's where
 // others wait for the agent, and it gives no sign, or has more to do than it takes: it would use up
 // those of one after the other.

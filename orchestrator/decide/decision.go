@@ -139,7 +139,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 			d.within(func() Decision { return On(env, d.order, in) })
 			return d.made()
 		}
-		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.Reply != nil { // a submission changes nothing
+		if order != nil && (order.Hold != nil || newer || order.Resumes()) && (in.Reply != nil || in.Signal != nil) { // a submission changes nothing
 			d := newDecider(env, order)
 			says := d.holdInput(in)
 			made := d.made()
@@ -163,7 +163,7 @@ const MaxVoid = 100
 // void says that the decision does no more than to record that an input changes
 // nothing, and the order has enough of these.
 func (d *Decision) void(in *Input, order *projections.Order) bool {
-	if len(d.Messages) != 1 {
+	if len(d.Messages) != 1 && (len(d.Messages) != 2 || !d.Messages[1].OwnTopic) { // who sent it may be told
 		return false
 	}
 	switch d.Messages[0].Envelope.Type {
@@ -171,8 +171,10 @@ func (d *Decision) void(in *Input, order *projections.Order) bool {
 		return order.Discarded >= MaxVoid
 	case events.CommandRefused: // who sent one on which deciding panicked hears of it
 		return order.Refused >= MaxVoid && len(d.Aside) == 0
+	case events.SignalDiscarded:
+		return order.Unheard >= MaxVoid
 	case events.InputDiscarded: // the dead letter stays
-		return order.PutAside >= MaxVoid && in.Reply != nil
+		return order.PutAside >= MaxVoid && (in.Reply != nil || in.Signal != nil)
 	}
 	return false
 }
@@ -192,6 +194,8 @@ func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 		return TakeReply(env, order, in)
 	case in.Command != nil:
 		return Operate(env, order, in)
+	case in.Signal != nil:
+		return TakeSignal(env, order, in)
 	}
 	if order != nil && Conflicts(order, &in.Submission) {
 		return conflict(env, order, in)
@@ -214,6 +218,7 @@ func clip(e *events.Event) {
 		e.Workflow, e.ReplyTo, e.Step = Cut(e.Workflow, MaxName), Cut(e.ReplyTo, MaxName), Cut(e.Step, MaxName)
 		e.Operation = Cut(e.Operation, MaxName)
 	}
+	e.Signal, e.SignalID = Cut(e.Signal, MaxName), Cut(e.SignalID, MaxName)
 	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
 	e.By, e.Command, e.AnsweredBy = Cut(e.By, MaxName), Cut(e.Command, MaxName), Cut(e.AnsweredBy, MaxName)
 	e.Reason = Cut(e.Reason, MaxText)
@@ -353,11 +358,11 @@ func (d *decider) try(event *events.Event) (refused string) {
 // estimate is what the record of an event takes at most, once it is clipped, and so does
 // a message that says no more.
 func estimate(e *events.Event) int {
-	size := EnvelopeSize + len(e.Input) + len(e.Output)
+	size := EnvelopeSize + len(e.Input) + len(e.Output) + len(e.Data)
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}
-	for _, names := range [][]string{e.Steps, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun} {
+	for _, names := range [][]string{e.Steps, e.Signals, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun} {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 // Input is a record of an input topic, as far as it could be read.
@@ -18,6 +19,7 @@ type Input struct {
 
 	Reply      *events.Reply   // nil for anything else
 	Command    *events.Command // nil for anything else
+	Signal     *events.Signal  // nil for anything else
 	Submission events.Submission
 	Problem    error // why the submission must be rejected
 
@@ -67,6 +69,8 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 		err = in.readReply(at)
 	case r.Topic == topics.Commands && (kind == "" || kind == events.OrderCommand):
 		err = in.readCommand(at)
+	case r.Topic == topics.Signals && (kind == "" || kind == events.OrderSignal):
+		err = in.readSignal(at)
 	default:
 		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
 	}
@@ -143,5 +147,37 @@ func (in *Input) readCommand(at Place) error {
 		return err
 	}
 	in.Command = &command
+	return nil
+}
+
+// maxSignalID is the longest id of a signal, in bytes. It is kept as long as its order.
+const maxSignalID = 200
+
+func (in *Input) readSignal(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	if size := len(in.Record.Value); size > events.MaxValue {
+		return fmt.Errorf("the signal has %d bytes; at most %d are allowed", size, events.MaxValue)
+	}
+	signal, err := events.Decode[events.Signal](in.Record.Value)
+	if err != nil {
+		return err
+	}
+	if err := CheckSignal(&signal); err != nil {
+		return err
+	}
+	in.Signal = &signal
+	return nil
+}
+
+// CheckSignal says why no order can take a signal.
+func CheckSignal(s *events.Signal) error {
+	if err := workflow.CheckSignal(s.Signal); err != nil {
+		return fmt.Errorf("the signal's name %w", err)
+	}
+	if len(s.ID) > maxSignalID {
+		return fmt.Errorf("the signal's id has %d bytes; at most %d are allowed", len(s.ID), maxSignalID)
+	}
 	return nil
 }

@@ -1,36 +1,38 @@
 package decide
 
 import (
-	"time"
-
-	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
 )
 
-// A kind is what a step of one kind, or its undo, does in its own way. It records
-// nothing, but says which event is to follow, and the decider adds what every kind
-// has: the step, the attempt's number, its key, its complete-by. Retries and rounds,
-// what follows when they are exhausted, the order of undos, deadlines of orders and
-// holds are the same for all kinds.
+// A kind is what a step of one kind, or its undo, does in its own way. When its turn comes, what
+// follows once it is over, deadlines of orders, pauses and holds are the same for all kinds; retries
+// and rounds are for those that have attempts, which are operations of agents.
 type kind interface {
-	// start is the event that begins an attempt, or why none can begin: a code and a
-	// message. Waits is what cannot be asked for now, though it can later. What the
-	// event asks of others says [Outbox].
-	start(env *Env, t task) (e events.Event, waits Ask, fault *events.Error)
-	// take is the event that a reply, written at the given time, makes of the attempt, or
-	// why the reply changes nothing.
-	take(env *Env, t task, r *events.Reply, written time.Time) (e events.Event, discarded string)
-	// expire is the event that follows when the attempt's time is over.
-	expire(env *Env, t task) events.Event
+	// begin begins the task's next attempt, or what the step has instead of attempts. It
+	// reports false when the order took another course instead.
+	begin(d *decider, t task) bool
+	// timeOver decides what follows when the time of what began is over.
+	timeOver(d *decider, t task)
 	// hasUndo says whether a step that ran is to be undone. Its undo is a [task] of the
 	// same kind.
 	hasUndo(def *workflow.Step) bool
+	// remedy is what an operator can do about an expression of the step that cannot be evaluated,
+	// as a command.
+	remedy(t task) string
 }
 
-// kindOf is the kind of a step that has attempts. All are operations of agents, also those
-// whose workflow is gone, and the definition with it. One that sleeps has none: see
-// [decider.sleep].
-func kindOf(*workflow.Step) kind { return agent{} }
+// kindOf is the kind of a step. Where its workflow is gone, and the definition with it, the step's
+// record says what has begun.
+func kindOf(def *workflow.Step, step *projections.Step) kind {
+	switch {
+	case def != nil && def.Sleep != nil, def == nil && step.Sleeps:
+		return sleeper{}
+	case def != nil && def.Listen != nil, def == nil && step.Listens != nil:
+		return listener{}
+	}
+	return agent{}
+}
 
 // hasUndo says whether a step is undone after it ran.
-func hasUndo(def *workflow.Step) bool { return kindOf(def).hasUndo(def) }
+func hasUndo(def *workflow.Step) bool { return kindOf(def, nil).hasUndo(def) }

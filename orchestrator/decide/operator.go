@@ -87,7 +87,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		case o.Paused:
 			return "the order is paused already"
 		case d.env.Doubted && slices.ContainsFunc(o.Steps, func(s projections.Step) bool { return dozes(&s) }):
-			return fmt.Sprintf("what is left of a sleep is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
+			return fmt.Sprintf("what is left of a sleep, or of a wait for signals, is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
 		}
 		act.Type = events.OrderPaused
 		d.record(&act)
@@ -218,7 +218,7 @@ func (t task) keeps() bool {
 var unanswered = []string{requestRefused, queueExpired, badExpression, events.OutputRefused, events.ReplyTooLarge}
 
 // skippable are the states in which nobody works on a step that is to be done.
-var skippable = []projections.StepState{projections.NotStarted, projections.Sleeping, projections.Repeating}
+var skippable = []projections.StepState{projections.NotStarted, projections.Sleeping, projections.Listening, projections.Repeating}
 
 // skip passes over a step, or over its undo while the order is compensated.
 func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
@@ -236,7 +236,7 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 	if work := t.work(); work.Passed {
 		return fmt.Sprintf("the order went on without %v already", t)
 	} else if !slices.Contains(skippable, work.State) && !work.Broken() {
-		return fmt.Sprintf("%v is %s; only what has not begun, has failed, sleeps or waits to be repeated can be skipped", t, work.State)
+		return fmt.Sprintf("%v is %s; only what has not begun, has failed, sleeps, listens or waits to be repeated can be skipped", t, work.State)
 	}
 	act.Type, act.Step, act.LockedBy = t.skipped, c.Step, d.lock()
 	if t.undo {

@@ -285,8 +285,8 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 const beginsLater = "waits for a transaction of its own: the order begins much at a time"
 
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). One that sleeps begins to. It reports false when the order
-// took another course instead.
+// and Processing are one event (T5). One that sleeps or listens begins to. It reports false when
+// the order took another course instead.
 func (d *decider) start(t task) bool {
 	if d.env.over(d.order.Overdue()) {
 		d.overdue()
@@ -296,10 +296,12 @@ func (d *decider) start(t task) bool {
 		d.await(t, beginsLater)
 		return true
 	}
-	if t.def.Sleep != nil {
-		return d.sleep(t)
-	}
-	e, waits, fault := t.kind.start(d.env, t)
+	return t.kind.begin(d, t)
+}
+
+// begin begins the next attempt, or waits until the agent can be asked.
+func (a agent) begin(d *decider, t task) bool {
+	e, waits, fault := a.start(d.env, t)
 	switch {
 	case fault != nil:
 		return d.refuse(t, fault)
@@ -359,10 +361,8 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 		return false
 	}
 	action := d.action(t.step.Name)
-	if fault.Code == badExpression && t.def.Sleep != nil {
-		action = fmt.Sprintf("say until when it sleeps, or for how long: waybill order resubmit %s --step %s --input '\"36h\"'; or ", quote(d.order.ID), t.step.Name) + action
-	} else if fault.Code == badExpression {
-		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), t.step.Name) + action
+	if fault.Code == badExpression {
+		action = t.kind.remedy(t) + "; or " + action
 	}
 	d.errored(events.Event{Step: t.step.Name, Reason: fmt.Sprintf("%v: %s", t, why), Error: fault}, action)
 	return false
@@ -440,11 +440,15 @@ func (d *decider) takeReply(in *Input) (discarded string) {
 		side = undoing
 	}
 	i := place(d.order, in.Reply.Step)
-	if i < 0 || d.order.Steps[i].Sleeps {
+	if i < 0 {
 		return events.DiscardUnknownStep
 	}
 	t := d.task(i, side)
-	e, discarded := t.kind.take(d.env, t, in.Reply, in.Record.Written)
+	asked, is := t.kind.(agent)
+	if !is {
+		return events.DiscardUnknownStep
+	}
+	e, discarded := asked.take(d.env, t, in.Reply, in.Record.Written)
 	if discarded == "" {
 		d.from(in, &e)
 		d.end(t, e)

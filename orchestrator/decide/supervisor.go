@@ -48,11 +48,8 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 	d := newDecider(env, order)
 	t := d.due(i)
 	switch {
-	case t.work().State == projections.Running:
-		d.end(t, t.kind.expire(env, t))
-	case t.step.State == projections.Sleeping:
-		d.wake(t)
-		d.advance()
+	case t.work().State == projections.Running || t.step.State.Idle():
+		t.kind.timeOver(d, t)
 	case d.flow == nil:
 		d.broken()
 	case !d.start(t):

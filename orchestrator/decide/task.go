@@ -45,7 +45,7 @@ func (d *decider) task(i int, s *side) task {
 	if d.flow != nil {
 		t.def = &d.flow.Steps[i]
 	}
-	t.kind = kindOf(t.def)
+	t.kind = kindOf(t.def, t.step)
 	return t
 }
 

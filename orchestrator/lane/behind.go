@@ -143,7 +143,8 @@ func (l *Lane) undecided() map[string]bool {
 
 // holds says whether something of a partition waits that keeps more of it from being read.
 func (l *Lane) holds(at TopicPartition) bool {
-	return at == TopicPartition{l.topics.Commands, l.partition} && len(l.early.commands) > 0 ||
+	e := l.earlyOf(at.Topic)
+	return e != nil && at.Partition == l.partition && len(e.inputs) > 0 ||
 		at == TopicPartition{l.topics.Orders, l.partition} && l.parked.full() ||
 		slices.ContainsFunc(l.behind, func(b behind) bool { return b.at == at && !l.readsOnBehind(&b) })
 }

@@ -121,8 +121,8 @@ func TestWhatWaitsPausesItsPartitionAlone(t *testing.T) {
 	added := typed(c.topics.Commands, "", c.ids[1], `{"command":"pause"}`)
 	added.Partition = 17
 	must(t, c.decide([]*kgo.Record{added}))
-	if got := c.position.Of(events.InputCommands, 17); got != 8 || len(c.early.commands) != 1 || !maps.Equal(c.paused(), map[TopicPartition]bool{{c.topics.Commands, 5}: true}) {
-		t.Errorf("an added partition was read to %d; %d commands wait, and no more is read of %v", got, len(c.early.commands), c.paused())
+	if got := c.position.Of(events.InputCommands, 17); got != 8 || len(c.early.inputs) != 1 || !maps.Equal(c.paused(), map[TopicPartition]bool{{c.topics.Commands, 5}: true}) {
+		t.Errorf("an added partition was read to %d; %d commands wait, and no more is read of %v", got, len(c.early.inputs), c.paused())
 	}
 }
 

@@ -7,22 +7,22 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
-// early holds commands that were read before the submission of their order.
+// early holds commands, or signals, that were read before the submission of their order.
 // Topics are read side by side, so a command may come first though it was sent
 // after the submission was acknowledged. It waits, and those behind it, until
 // the orders have been read up to where they ended when it came. Its position
 // does not move meanwhile: if the lane ends, it is read again.
 //
-// Where they end Kafka is asked beside the loop: only commands wait for the answer.
+// Where they end Kafka is asked beside the loop: only commands and signals wait for the answer.
 // Nobody may wait for long behind a command for what may never be an order, be it that
 // the submission is parked or that Kafka does not answer: see [earlyLongest].
 type early struct {
-	commands []input // each with since when it waits
+	inputs []input // each with since when it waits
 	// asks says that Kafka is to be asked for the first of them, asking that it is being
 	// asked, rests that it failed to answer since the last tick.
 	asks, asking, rests bool
 	asked               time.Time // when it was last
-	covers              int       // of the commands, the first, were there then
+	covers              int       // of the inputs, the first, were there then
 	until               int64     // where the orders ended, for these
 	failed              time.Time // when it was last in vain
 	strayed             time.Time // until when one that strays was the first of them
@@ -33,8 +33,22 @@ type early struct {
 // orders end, too; a command for which it was asked after so long, and in vain, is put aside.
 const earlyLongest = 10 * time.Second
 
-// waitsFor says whether a command waits for a submission that is parked. If that is
-// parked for too long, nothing can be done with the command.
+// earlies are those of commands and of signals: neither waits for the other.
+func (l *Lane) earlies() [2]*early { return [2]*early{&l.early, &l.earlySignals} }
+
+// earlyOf is the one of a topic, nil if its records do not wait for their orders.
+func (l *Lane) earlyOf(topic string) *early {
+	switch topic {
+	case l.topics.Commands:
+		return &l.early
+	case l.topics.Signals:
+		return &l.earlySignals
+	}
+	return nil
+}
+
+// waitsFor says whether a command, or a signal, waits for a submission that is parked. If that is
+// parked for too long, nothing can be done with it.
 func (l *Lane) waitsFor(in *input) bool {
 	since, parked := l.parked.orders[in.Order]
 	if parked && l.time.Timer().Sub(since) >= earlyLongest {
@@ -44,13 +58,15 @@ func (l *Lane) waitsFor(in *input) bool {
 	return parked
 }
 
-// tooEarly holds a command of which the order is not known so far, and those behind it.
+// tooEarly holds a command, or a signal, of which the order is not known so far, and those behind
+// it.
 func (l *Lane) tooEarly(in *input) (bool, error) {
-	if in.record.Topic != l.topics.Commands || in.record.Partition != l.partition {
+	e := l.earlyOf(in.record.Topic)
+	if e == nil || in.record.Partition != l.partition {
 		return false, nil
 	}
-	if len(l.early.commands) == 0 {
-		if in.Command == nil || l.strays(in) {
+	if len(e.inputs) == 0 {
+		if in.Command == nil && in.Signal == nil || l.strays(in) {
 			return false, nil
 		}
 		if order, err := l.order(in.Order); order != nil || err != nil {
@@ -58,17 +74,17 @@ func (l *Lane) tooEarly(in *input) (bool, error) {
 		}
 	}
 	in.parked = l.time.Timer()
-	l.early.commands = append(l.early.commands, *in)
+	e.inputs = append(e.inputs, *in)
 	return true, nil
 }
 
-// mayCome says whether something may still come that the first of the commands waits for.
-func (l *Lane) mayCome(in *input) (bool, error) {
-	e := &l.early
+// mayCome says whether something may still come that the first of them waits for.
+func (l *Lane) mayCome(e *early) (bool, error) {
+	in := &e.inputs[0]
 	if l.strays(in) {
 		return l.stranded(in), nil
 	}
-	if in.Command == nil {
+	if in.Command == nil && in.Signal == nil {
 		return false, nil
 	}
 	if order, err := l.order(in.Order); order != nil || err != nil {
@@ -89,19 +105,27 @@ func (l *Lane) mayCome(in *input) (bool, error) {
 	return true, nil
 }
 
-// retryEarly decides on the commands that waited long enough.
+// retryEarly decides on the commands and signals that waited long enough.
 func (l *Lane) retryEarly(env *decide.Env) error {
-	e := &l.early
-	for len(e.commands) > 0 && !l.full() {
-		first := &e.commands[0]
-		wait, err := l.mayCome(first)
+	for _, e := range l.earlies() {
+		if err := l.retry(env, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lane) retry(env *decide.Env, e *early) error {
+	for len(e.inputs) > 0 && !l.full() {
+		first := &e.inputs[0]
+		wait, err := l.mayCome(e)
 		if err == nil && !wait {
 			if l.strays(first) {
 				e.strayed = l.time.Timer()
 			}
-			e.commands, e.covers = e.commands[1:], max(0, e.covers-1)
-			if len(e.commands) == 0 {
-				e.commands = nil // and what they take
+			e.inputs, e.covers = e.inputs[1:], max(0, e.covers-1)
+			if len(e.inputs) == 0 {
+				e.inputs = nil // and what they take
 			}
 			err = l.takeIn(env, first)
 		}
@@ -112,10 +136,20 @@ func (l *Lane) retryEarly(env *decide.Env) error {
 	return nil
 }
 
-// askOrders has Kafka asked where the orders end, if a command waits for that.
+// askOrders has Kafka asked where the orders end, if a command or a signal waits for that, and
+// it is not being asked.
 func (l *Lane) askOrders(b Beside) {
-	if e := &l.early; e.asks {
-		e.asks, e.asking, e.asked, e.covers = false, true, l.time.Timer(), len(e.commands)
+	if l.early.asking || l.earlySignals.asking {
+		return
+	}
+	asks := false
+	for _, e := range l.earlies() {
+		if e.asks {
+			e.asks, e.asking, e.asked, e.covers = false, true, l.time.Timer(), len(e.inputs)
+			asks = true
+		}
+	}
+	if asks {
 		b.AskOrders()
 	}
 }
@@ -130,10 +164,15 @@ func (l *Lane) AskOrders(ctx context.Context) Happened {
 
 // ordersTold takes the answer. What was not answered is asked again at the next tick.
 func (l *Lane) ordersTold(h Happened) {
-	e := &l.early
-	e.asking, e.until, l.look = false, h.End, true
-	if e.rests = h.Err != nil; e.rests {
-		l.log.Debug("cannot see where the orders end", "error", h.Err)
-		e.covers, e.failed = 0, e.asked
+	l.look = true
+	for _, e := range l.earlies() {
+		if !e.asking {
+			continue
+		}
+		e.asking, e.until = false, h.End
+		if e.rests = h.Err != nil; e.rests {
+			l.log.Debug("cannot see where the orders end", "error", h.Err)
+			e.covers, e.failed = 0, e.asked
+		}
 	}
 }

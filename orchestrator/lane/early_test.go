@@ -51,10 +51,10 @@ func (c *commanded) expects(what string, waiting int, paused, aside []string) {
 			letters = append(letters, string(r.Key))
 		}
 	}
-	if len(c.early.commands) != waiting || !slices.Equal(are, paused) || !slices.Equal(letters, aside) || c.closed != (waiting > 0) ||
+	if len(c.early.inputs) != waiting || !slices.Equal(are, paused) || !slices.Equal(letters, aside) || c.closed != (waiting > 0) ||
 		c.position.At(events.InputCommands) != c.next-int64(waiting) {
 		c.t.Errorf("%s: %d commands wait, %q are paused, of %q they are put aside; closed: %t; the position is %v",
-			what, len(c.early.commands), are, letters, c.closed, c.position)
+			what, len(c.early.inputs), are, letters, c.closed, c.position)
 	}
 }
 
@@ -146,11 +146,11 @@ func TestATopicIsPausedWhileSomethingWaits(t *testing.T) {
 	must(t, c.supervise())
 	must(t, c.decideOn(c.rest))
 	if len(c.behind) > 0 || !c.closed {
-		t.Errorf("commands are read on, and %d wait", len(c.early.commands))
+		t.Errorf("commands are read on, and %d wait", len(c.early.inputs))
 	}
 
 	// The same with submissions that fill the room, and a stray one.
-	c.early.commands = nil
+	c.early.inputs = nil
 	must(t, c.supervise())
 	c.world.found = 0
 	for len(c.parked.inputs) < maxParked {

@@ -119,19 +119,20 @@ type Lane struct {
 	current  *Batch // being decided
 	inflight *Batch // being committed, nil if none
 
-	turn   turnState
-	look   bool // at the deadlines: it is time, or there was more than one look brings
-	due    due
-	asking bool // Kafka, where the replies end
-	clock  clock
-	early  early
-	added  []TopicPartition // partitions that were added to inputs, and that it reads too
-	parked parked
-	rest   []input // was read, and found no room in the batch
-	behind []behind
-	paused []TopicPartition // of which no more is read
-	away   away
-	agents agents
+	turn         turnState
+	look         bool // at the deadlines: it is time, or there was more than one look brings
+	due          due
+	asking       bool // Kafka, where the replies end
+	clock        clock
+	early        early // of commands
+	earlySignals early
+	added        []TopicPartition // partitions that were added to inputs, and that it reads too
+	parked       parked
+	rest         []input // was read, and found no room in the batch
+	behind       []behind
+	paused       []TopicPartition // of which no more is read
+	away         away
+	agents       agents
 	// silences are those of agents for which something waits.
 	silences silences
 	courier  courier
@@ -195,7 +196,7 @@ func (l *Lane) OrdersRead() int64 { return l.read.Load() }
 // Busy says whether something is decided that is not committed, inputs wait for what
 // is not known yet, callers are owed something, or Kafka is being asked.
 func (l *Lane) Busy() bool {
-	return l.courier.busy() || l.inflight != nil || !l.current.empty() || len(l.early.commands) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || len(l.behind) > 0 || l.asking || l.due.asks
+	return l.courier.busy() || l.inflight != nil || !l.current.empty() || len(l.early.inputs)+len(l.earlySignals.inputs) > 0 || len(l.parked.inputs) > 0 || len(l.rest) > 0 || len(l.behind) > 0 || l.asking || l.due.asks
 }
 
 // turnState is whether it is the lane's turn to commit.
@@ -581,7 +582,7 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	if err != nil {
 		return err
 	}
-	if order == nil && (in.Reply != nil || in.Command != nil) {
+	if order == nil && (in.Reply != nil || in.Command != nil || in.Signal != nil) {
 		l.putAside(in.Record, "there is no order of this id")
 		return nil
 	}
@@ -652,8 +653,10 @@ func (l *Lane) prepare(read []input) {
 	for _, b := range l.behind {
 		topics = append(topics, b.at.Topic)
 	}
-	if len(l.early.commands) > 0 {
-		topics = append(topics, l.topics.Commands) // one of them may stray
+	for _, topic := range []string{l.topics.Commands, l.topics.Signals} {
+		if len(l.earlyOf(topic).inputs) > 0 {
+			topics = append(topics, topic) // one of them may stray
+		}
 	}
 	for _, inputs := range [][]input{l.parked.inputs, read} {
 		for i := range inputs {

@@ -152,7 +152,7 @@ func (l *Lane) knowsAgents(flow *workflow.Workflow) bool {
 // retryWaiting decides on what is parked and need not wait any more, and on the commands
 // that waited for it, as far as there is room in the batch.
 func (l *Lane) retryWaiting() error {
-	if len(l.parked.inputs)+len(l.early.commands)+len(l.behind) == 0 {
+	if len(l.parked.inputs)+len(l.early.inputs)+len(l.earlySignals.inputs)+len(l.behind) == 0 {
 		return nil
 	}
 	l.prepare(nil)

@@ -231,12 +231,12 @@ func TestWhatFollowsWhatIsParked(t *testing.T) {
 	other := typed(l.topics.Commands, "", l.ids[7], `{"command":"pause"}`)
 	must(t, l.decide([]*kgo.Record{other, command}))
 	l.asksForOrders(t)
-	if len(l.early.commands) != 1 || l.early.commands[0].Order != l.ids[0] {
-		t.Errorf("%d commands wait", len(l.early.commands))
+	if len(l.early.inputs) != 1 || l.early.inputs[0].Order != l.ids[0] {
+		t.Errorf("%d commands wait", len(l.early.inputs))
 	}
 	l.world.flows.Add(parseFlow(t, callFlow))
 	must(t, l.supervise())
-	if o := l.current.orders[l.ids[0]]; o == nil || !o.order.Paused || len(l.early.commands) > 0 {
+	if o := l.current.orders[l.ids[0]]; o == nil || !o.order.Paused || len(l.early.inputs) > 0 {
 		t.Errorf("the command was not done: %+v", o)
 	}
 }
@@ -372,15 +372,15 @@ func TestCommandsBehindWhatIsParked(t *testing.T) {
 	command(l.ids[1])
 	now = now.Add(earlyLongest - 1)
 	must(t, l.supervise())
-	if len(l.early.commands) != 2 || l.current.orders[l.ids[1]].order.Paused {
-		t.Errorf("%d commands wait", len(l.early.commands))
+	if len(l.early.inputs) != 2 || l.current.orders[l.ids[1]].order.Paused {
+		t.Errorf("%d commands wait", len(l.early.inputs))
 	}
 	now = now.Add(1)
 	must(t, l.supervise())
 	command(l.ids[0])
 	command(l.ids[2])
-	if len(l.early.commands) > 0 || !l.current.orders[l.ids[1]].order.Paused || !l.current.orders[l.ids[2]].order.Paused {
-		t.Errorf("%d commands wait", len(l.early.commands))
+	if len(l.early.inputs) > 0 || !l.current.orders[l.ids[1]].order.Paused || !l.current.orders[l.ids[2]].order.Paused {
+		t.Errorf("%d commands wait", len(l.early.inputs))
 	}
 	aside := 0
 	for _, r := range l.current.records {

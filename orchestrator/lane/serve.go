@@ -320,7 +320,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 			l.readAdded()
 			l.tick(room)
 			l.listen()
-			l.early.rests = false
+			l.early.rests, l.earlySignals.rests = false, false
 			l.again()
 		case Idle:
 			err = l.supervise()

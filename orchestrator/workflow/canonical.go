@@ -3,6 +3,8 @@ package workflow
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // The canonical form has the keys of the file, in this order.
@@ -18,6 +20,7 @@ type (
 	canonicalStep struct {
 		Name      string           `json:"name"`
 		Sleep     *canonicalSleep  `json:"sleep,omitempty"`
+		Listen    *canonicalListen `json:"listen,omitempty"`
 		Agent     string           `json:"agent,omitempty"`
 		Do        string           `json:"do,omitempty"`
 		Undo      string           `json:"undo,omitempty"`
@@ -41,6 +44,13 @@ type (
 	canonicalSleep struct {
 		For   any         `json:"for,omitempty"`
 		Until *Expression `json:"until,omitempty"`
+	}
+	// canonicalListen has one of One, Any and All.
+	canonicalListen struct {
+		One   string   `json:"one,omitempty"`
+		Count int      `json:"count,omitempty"`
+		Any   []string `json:"any,omitempty"`
+		All   []string `json:"all,omitempty"`
 	}
 	canonicalRetry struct {
 		Attempts   int      `json:"attempts"`
@@ -71,6 +81,16 @@ func optional(d time.Duration) *duration {
 	return (*duration)(&d)
 }
 
+func (l *Listen) canonical() *canonicalListen {
+	switch l.How {
+	case events.ListenAny:
+		return &canonicalListen{Any: l.Names}
+	case events.ListenAll:
+		return &canonicalListen{All: l.Names}
+	}
+	return &canonicalListen{One: l.Names[0], Count: l.Count}
+}
+
 // MarshalJSON returns the canonical form: the file as JSON on one line, every
 // default spelled out. Files that mean the same have the same canonical bytes,
 // and parsing them gives an equal workflow. It never fails.
@@ -96,6 +116,10 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			case sleep.For > 0:
 				c.Steps[i].Sleep.For = duration(sleep.For)
 			}
+			continue
+		}
+		if l := s.Listen; l != nil {
+			c.Steps[i].Listen = l.canonical()
 			continue
 		}
 		c.Steps[i].Retry = &canonicalRetry{

@@ -259,6 +259,8 @@ func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 		s.after(nameAt, "there is no step %s%s", quote(name), cmp.Or(didYouMean(name, names), "; name a step of this file"))
 	case s.drafts[i].Sleep != nil && attribute != "state":
 		s.after(at, "the step %s sleeps, and has no %s; write .state", quote(name), attribute)
+	case s.drafts[i].Listen != nil && attribute != "state" && attribute != "output":
+		s.after(at, "the step %s listens, and has no %s; write .state or .output", quote(name), attribute)
 	case attribute == "error" && s.drafts[i].Exhausted != ExhaustedContinue:
 		s.after(at, "no step is evaluated after step %s failed; write \"exhausted: continue\" there, or ask for another step", quote(name))
 	case i == s.place && s.itself:

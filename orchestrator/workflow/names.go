@@ -35,6 +35,9 @@ func checkName(name string) error {
 	return nil
 }
 
+// topical are the characters of the name of a Kafka topic.
+const topical = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
 // CheckAgent says what is wrong with the name of an agent. It becomes a part
 // of the name of a Kafka topic, and has the form of one.
 func CheckAgent(name string) error {
@@ -48,7 +51,7 @@ func CheckAgent(name string) error {
 		return fmt.Errorf("%q is no name for a topic; %s, and more than dots", name, form)
 	}
 	for _, r := range name {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", r) {
+		if !strings.ContainsRune(topical, r) {
 			return fmt.Errorf("%s holds %q; %s", quote(name), r, form)
 		}
 	}

@@ -111,6 +111,7 @@ func (r *reader) step(n ast.Node) draft {
 	given := r.mapping(n, "a step", []field{
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
 		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
+		{"listen", func(n ast.Node) { r.listen(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
 		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
@@ -126,11 +127,16 @@ func (r *reader) step(n ast.Node) draft {
 		{"wait", func(n ast.Node) { wait = n }},
 	})
 	r.require(n, given, "the step", "name")
-	if d.Sleep != nil {
+	switch {
+	case d.Sleep != nil && d.Listen != nil:
+		r.add(given["listen"], "a step sleeps or listens; remove \"sleep\" or \"listen\", or write two steps")
+		fallthrough
+	case d.Sleep != nil:
 		return r.asleep(given, d)
-	}
-	if given != nil && given["agent"] == nil {
-		r.add(start(n), "the step has no \"agent\" and no \"sleep\"; add one")
+	case d.Listen != nil:
+		return r.listening(given, d)
+	case given != nil && given["agent"] == nil:
+		r.add(start(n), "the step has no \"agent\", no \"sleep\" and no \"listen\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -158,14 +164,27 @@ func (r *reader) step(n ast.Node) draft {
 
 // asleep is a step that sleeps: what is said of an operation has no effect there.
 func (r *reader) asleep(given map[string]*token.Token, d draft) draft {
-	for _, key := range []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"} {
-		if at := given[key]; at != nil {
-			r.add(at, "a step that sleeps asks nobody, so it has no %q; remove it, or the \"sleep\"", key)
-		}
+	const what, kind = "a step that sleeps", "sleep"
+	r.idle(given, what, kind)
+	if at := given["timeout"]; at != nil {
+		r.noEffect(at, what, kind)
 	}
 	d.Step = Step{Name: d.Name, Sleep: d.Sleep}
 	d.with, d.undoWith, d.enough = nil, nil, nil
 	return d
+}
+
+// idle reports what is said of an operation, but for its timeout, of a step that is none.
+func (r *reader) idle(given map[string]*token.Token, what, kind string) {
+	for _, key := range []string{"agent", "do", "undo", "with", "undoWith", "queue", "retry", "repeat", "exhausted", "wait"} {
+		if at := given[key]; at != nil {
+			r.noEffect(at, what, kind)
+		}
+	}
+}
+
+func (r *reader) noEffect(at *token.Token, what, kind string) {
+	r.add(at, "%s asks nobody, so it has no %q; remove it, or the %q", what, at.Value, kind)
 }
 
 func (r *reader) after(n ast.Node) []reference {

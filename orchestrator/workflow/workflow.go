@@ -26,13 +26,16 @@ type Workflow struct {
 	Steps []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, or a [Sleep].
+// Step is one operation asked of one agent, a [Sleep], or a [Listen].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
 	// Sleep is nil unless the step waits for time to pass. Then it has a name, predecessors and
 	// a condition, and nothing else.
 	Sleep *Sleep
+	// Listen is nil unless the step waits for signals. Then it has a name, predecessors, a condition
+	// and perhaps a Timeout, after which it waits no more; 0 is for ever.
+	Listen *Listen
 
 	Agent string // who does it: the last part of a request topic's name
 	Do    string // the operation asked of the agent; the step's name where the file has none
@@ -49,7 +52,7 @@ type Step struct {
 	// what the step got.
 	When, With, UndoWith *Expression
 
-	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0
+	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen
 	Queue     time.Duration // how long an attempt may wait until its agent can be asked; 0 is for ever. A minute where the file has none with [ExhaustedContinue]
 	Retry     Retry
 	Exhausted Exhausted
@@ -130,6 +133,8 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
+	case s.Listen != nil:
+		return 4
 	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:
 		return 3
 	case s.Queue > 0:

@@ -1,0 +1,166 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// listener is the [kind] of a step that waits for signals. Like one that sleeps it has no attempts,
+// and nothing to undo. Its time-out is an end like others: what comes after it sees which it was.
+type listener struct{}
+
+func (listener) hasUndo(*workflow.Step) bool { return false }
+
+// begin begins to wait, and takes what was kept for the step.
+func (listener) begin(d *decider, t task) bool {
+	l := t.def.Listen
+	e := events.Event{Type: events.StepListening, Step: t.step.Name, Attempt: t.step.Attempt + 1, Listen: l.How, Signals: l.Names}
+	if l.Count > 1 {
+		e.Count = l.Count
+	}
+	if t.def.Timeout > 0 {
+		e.Due = events.Time(d.env.Now.Add(t.def.Timeout))
+	}
+	d.record(&e)
+	d.giveUpKept()
+	for _, s := range d.order.Signals { // hearing one takes it off a list that does not change
+		if s.Kept() && t.step.Wants(s.Name) && fits(t.step, s.Data) {
+			d.record(&events.Event{Type: events.StepHeard, Step: t.step.Name, Attempt: t.step.Attempt, Signal: s.Name, SignalID: s.ID, Source: s.Source})
+		}
+	}
+	return true
+}
+
+func (listener) timeOver(d *decider, t task) {
+	d.record(&events.Event{Type: events.StepTimedOut, Step: t.step.Name, Attempt: t.step.Attempt})
+	d.advance()
+}
+
+// remedy is never asked for: a listener has no expressions.
+func (listener) remedy(task) string { return "" }
+
+// What an order keeps of signals that no step waits for yet.
+const (
+	maxKept   = 100
+	keptBytes = events.MaxValue
+)
+
+// TakeSignal decides on a signal (what the world tells an order): the step that has waited for it
+// longest hears it, or it is kept for one that will wait for it, or it changes nothing, and that is
+// recorded. The order must exist.
+func TakeSignal(env *Env, order *projections.Order, in *Input) Decision {
+	d := newDecider(env, order)
+	if env.Format < events.SignalsFormat {
+		d.putAside(in.Record, "no order waits for signals before the upgrade is finished (waybill upgrade finish); send it again then")
+		return d.made()
+	}
+	s := in.Signal
+	e := events.Event{Signal: s.Signal, SignalID: s.ID, ReplyTo: s.ReplyTo, Source: in.Record.Source(), AnsweredBy: in.Record.header(events.HeaderSource)}
+	if e.ReplyTo != "" && (e.ReplyTo == env.Topics.Status || env.refusesStatus(e.ReplyTo) != "") {
+		e.ReplyTo = ""
+	}
+	if why := d.hear(s, e); why != "" {
+		e.Type, e.Reason, e.Count = events.SignalDiscarded, why, order.Unheard+1
+		d.record(&e)
+	}
+	return d.made()
+}
+
+// hear has a step hear the signal that e names, or keeps it, or says why it changes nothing.
+func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
+	o := d.order
+	if s.ID != "" && slices.ContainsFunc(o.Signals, func(other projections.Signal) bool { return other.ID == s.ID && other.Name == s.Signal }) {
+		return events.SignalRepeated
+	}
+	if o.State.Final() {
+		return events.SignalLate
+	}
+	e.Data = s.Data
+	if step := d.waiting(s.Signal); step != nil {
+		if !fits(step, s.Data) {
+			return events.SignalTooLarge
+		}
+		e.Type, e.Step, e.Attempt = events.StepHeard, step.Name, step.Attempt
+		if d.try(&e) != "" {
+			return events.SignalTooLarge
+		}
+		if step := o.Step(step.Name); step.Over() {
+			d.advance()
+		}
+		return ""
+	}
+	if !d.willWait(s.Signal) {
+		if d.flow != nil && !d.flow.Listens(s.Signal) {
+			return events.SignalUnheard
+		}
+		return events.SignalLate
+	}
+	d.giveUpKept()
+	kept, bytes := 0, len(s.Data)
+	for i := range d.order.Signals {
+		if k := &d.order.Signals[i]; k.Kept() {
+			kept, bytes = kept+1, bytes+len(k.Data)
+		}
+	}
+	if kept >= maxKept || bytes > keptBytes {
+		return events.SignalTooMany
+	}
+	until := s.KeepUntil
+	if d.env.over(until) {
+		return events.SignalLate
+	}
+	if until.IsZero() {
+		until = d.env.Now.Add(events.SignalKeep)
+	}
+	e.Type, e.Due = events.SignalKept, events.Time(until)
+	if d.try(&e) != "" {
+		return events.SignalTooLarge
+	}
+	return ""
+}
+
+// waiting is the step that has waited longest for a signal of this name, nil if none does.
+func (d *decider) waiting(signal string) (first *projections.Step) {
+	for i := range d.order.Steps {
+		if s := &d.order.Steps[i]; s.Wants(signal) && (first == nil || s.Listens.Since < first.Listens.Since) {
+			first = s
+		}
+	}
+	return first
+}
+
+// willWait says that a step which has not begun may wait for a signal of this name. Where the
+// workflow is gone nobody can tell.
+func (d *decider) willWait(signal string) bool {
+	if d.order.Toward != "" {
+		return false
+	}
+	for i := range d.order.Steps {
+		if d.order.Steps[i].State != projections.NotStarted {
+			continue
+		}
+		if d.flow == nil || d.flow.Steps[i].Listen != nil && slices.Contains(d.flow.Steps[i].Listen.Names, signal) {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUpKept gives up what was kept for as long as it was to be.
+func (d *decider) giveUpKept() {
+	for _, s := range d.order.Signals {
+		if s.Kept() && d.env.over(s.Until) {
+			d.record(&events.Event{Type: events.SignalExpired, Signal: s.Name, SignalID: s.ID, Source: s.Source})
+		}
+	}
+}
+
+// fits says that what a step has heard, with this, is not too large to be an output.
+func fits(s *projections.Step, data jsontext.Value) bool {
+	return len(s.Output)+len(data)+events.MaxOrderID <= events.MaxValue
+}

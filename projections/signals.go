@@ -1,0 +1,128 @@
+package projections
+
+import (
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Steps that wait for signals, and the signals that came for them.
+
+// Listen is what a step waits for. It is a value that does not change: whoever changes it
+// puts another in its place.
+type Listen struct {
+	How   string   // [events.ListenOne] and the like
+	Names []string // of the signals that are still waited for
+	Left  int      // how many of one name are; 0 unless several were
+	Since uint64   // the number of the event with which it began
+}
+
+// Signal is one that an order keeps for a step that will wait for it, or whose id it remembers.
+type Signal struct {
+	Name, ID string // the id is empty if it has none
+	// Source is where it was, as long as it is kept, and Until is how long that is.
+	Source string
+	Until  time.Time
+	Data   jsontext.Value // nil once it is not kept any more
+}
+
+// Kept says that no step has heard the signal so far.
+func (s *Signal) Kept() bool { return s.Source != "" }
+
+// Wants says that the step waits for a signal of this name.
+func (s *Step) Wants(signal string) bool {
+	return s.State == Listening && slices.Contains(s.Listens.Names, signal)
+}
+
+func listen(_ *Order, s *Step, e *events.Event) {
+	s.State, s.Attempt, s.Due = Listening, e.Attempt, e.Due
+	s.Listens = &Listen{e.Listen, e.Signals, e.Count, e.Seq}
+}
+
+// hear gives a step the signal, which the event has, unless it was kept. What the step has
+// heard is its output.
+func hear(o *Order, s *Step, e *events.Event) {
+	data := e.Data
+	if i := o.kept(e.Source); i >= 0 {
+		data = o.Signals[i].Data
+		o.Signals = slices.Delete(slices.Clone(o.Signals), i, i+1)
+	}
+	if e.SignalID != "" {
+		o.Signals = append(slices.Clip(o.Signals), Signal{Name: e.Signal, ID: e.SignalID})
+	}
+	if s.Listens == nil {
+		return // which no journal has
+	}
+	l := *s.Listens
+	done := true
+	switch {
+	case l.How == events.ListenAny:
+		s.Output = put(put(nil, "signal", jsontext.Value(`"`+e.Signal+`"`)), "data", data)
+	case l.How == events.ListenAll:
+		s.Output = put(s.Output, e.Signal, data)
+		l.Names = slices.DeleteFunc(slices.Clone(l.Names), func(name string) bool { return name == e.Signal })
+		done = len(l.Names) == 0
+	case l.Left > 0:
+		s.Output = join(s.Output, '[', null(data), ']')
+		l.Left--
+		done = l.Left == 0
+	default:
+		s.Output = data
+	}
+	if s.Listens = &l; done {
+		s.end(Completed, nil)
+		s.Left = 0
+	}
+}
+
+func timeOut(_ *Order, s *Step, _ *events.Event) { s.end(TimedOut, nil) }
+
+func keepSignal(o *Order, _ *Step, e *events.Event) {
+	o.Signals = append(slices.Clip(o.Signals), Signal{e.Signal, e.SignalID, e.Source, e.Due, e.Data})
+}
+
+func expireSignal(o *Order, _ *Step, e *events.Event) {
+	if i := o.kept(e.Source); i >= 0 {
+		o.Signals = slices.Delete(slices.Clone(o.Signals), i, i+1)
+	}
+}
+
+func discardSignal(o *Order, _ *Step, e *events.Event) { o.Unheard = max(o.Unheard, e.Count) }
+
+// kept is the place of the signal that is kept from source, -1 if none is.
+func (o *Order) kept(source string) int {
+	return slices.IndexFunc(o.Signals, func(s Signal) bool { return s.Kept() && s.Source == source })
+}
+
+// forget drops the signals that an order which has ended kept. Those that acted it remembers.
+func (o *Order) forget() {
+	if slices.ContainsFunc(o.Signals, func(s Signal) bool { return s.Kept() }) {
+		o.Signals = slices.DeleteFunc(slices.Clone(o.Signals), func(s Signal) bool { return s.Kept() })
+	}
+}
+
+// put adds a member to a JSON object, or begins it. Its name is one of a signal's form.
+func put(object jsontext.Value, name string, value jsontext.Value) jsontext.Value {
+	return join(object, '{', append(jsontext.Value(`"`+name+`":`), null(value)...), '}')
+}
+
+// join adds a part to what opens and closes so, in bytes of its own.
+func join(whole jsontext.Value, opens byte, part jsontext.Value, closes byte) jsontext.Value {
+	to := make(jsontext.Value, 0, len(whole)+len(part)+2)
+	if len(whole) == 0 {
+		to = append(to, opens)
+	} else {
+		to = append(append(to, whole[:len(whole)-1]...), ',')
+	}
+	return append(append(to, part...), closes)
+}
+
+func null(value jsontext.Value) jsontext.Value {
+	if value == nil {
+		return jsontext.Value("null")
+	}
+	return value
+}
