@@ -45,7 +45,7 @@ func TestASealsBytes(t *testing.T) {
 		`{"txn":4,"events":2,"next":{}}`,                            // that no input was read stands nowhere yet
 		`{"txn":4,"events":2,"next":{"orders":1,"commands":3}}`,     // an older release
 		`{"txn":4,"events":2,"next":{"orders":1,"timers":{"a":0}}}`, // newer ones
-		`{"txn":4,"events":2,"next":{"timers":1,"signals":2}}`,
+		`{"txn":4,"events":2,"next":{"timers":1,"clocks":2}}`,
 	} {
 		seal, err := events.DecodeSeal([]byte(text))
 		if again := seal.Append([]byte("before ")); err != nil || string(again) != "before "+text {
@@ -61,11 +61,11 @@ func TestPositionsSayWhatTheyDoNotKnow(t *testing.T) {
 		all   bool
 		newer string
 	}{
-		{`{}`, []int64{-1, -1, -1}, false, ""},
-		{`{"orders":0,"replies":1,"commands":2}`, []int64{0, 1, 2}, true, ""},
-		{`{"commands":2,"orders":0}`, []int64{0, -1, 2}, false, ""},
-		{`{"orders":0,"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5}`, []int64{0, -1, -1}, false, `"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5`},
-		{` { "timers" : 7 , "replies" : 1 , "signals" : [ ] , "orders" : 1 , "commands" : 1 } `, []int64{1, 1, 1}, true, `"timers":7,"signals":[ ]`},
+		{`{}`, []int64{-1, -1, -1, -1}, false, ""},
+		{`{"orders":0,"replies":1,"commands":2,"signals":3}`, []int64{0, 1, 2, 3}, true, ""},
+		{`{"commands":2,"orders":0}`, []int64{0, -1, 2, -1}, false, ""},
+		{`{"orders":0,"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5}`, []int64{0, -1, -1, -1}, false, `"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5`},
+		{` { "timers" : 7 , "replies" : 1 , "clocks" : [ ] , "orders" : 1 , "commands" : 1 , "signals" : 1 } `, []int64{1, 1, 1, 1}, true, `"timers":7,"clocks":[ ]`},
 	} {
 		p := positions(t, c.text)
 		var at []int64

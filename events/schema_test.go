@@ -59,6 +59,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.NewKey = m.NewKey && !m.SameKey
 		})
 	})
+	t.Run("signal", func(t *testing.T) {
+		follows(t, "signal", (*events.Signal).Encode, func(t *rapid.T, m *events.Signal) {
+			m.Signal, m.ID, m.ReplyTo = "paid", rapid.SampledFrom([]string{"", "s-1"}).Draw(t, "id"), rapid.SampledFrom([]string{"", "shop.answers"}).Draw(t, "replyTo")
+		})
+	})
 	t.Run("request", func(t *testing.T) {
 		follows(t, "request", appended, func(t *rapid.T, m *events.Request) {
 			m.Order, m.Step, m.Attempt, m.Operation = "o-1", "s", attempt.Draw(t, "attempt"), "do"
@@ -81,6 +86,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Order, m.Status, m.At = "o-1", rapid.SampledFrom(statuses).Draw(t, "status"), moment.Draw(t, "at")
 			if m.Detail != nil {
 				m.Detail.Step, m.Detail.Undone, m.Detail.NotUndone = "s", stepNames.Draw(t, "undone"), stepNames.Draw(t, "notUndone")
+				m.Detail.Signal, m.Detail.SignalID = rapid.SampledFrom([]string{"", "paid"}).Draw(t, "signal"), rapid.SampledFrom([]string{"", "s-1"}).Draw(t, "signalId")
 				m.Detail.FailedSteps = stepNames.Draw(t, "failedSteps")
 				anyFault(t, m.Detail.Error)
 			}
@@ -113,6 +119,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 				m.Actor.Method, m.Actor.At = rapid.SampledFrom([]string{"key", "oidc", "certificate"}).Draw(t, "method"), moment.Draw(t, "signed")
 			}
 			m.Source, m.Delivered = "waybill.replies/0/7", map[string]int64{"shop.status": 7}
+			m.Listen, m.Signal = rapid.SampledFrom([]string{events.ListenOne, events.ListenAny, events.ListenAll}).Draw(t, "listen"), "paid"
+			m.Signals = append([]string{"paid"}, stepNames.Draw(t, "signals")...)
+			if m.Type == events.SignalDiscarded {
+				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
+			}
 			if m.Raw == nil {
 				m.Raw = &events.Raw{Value: []byte("{}")}
 			}
@@ -133,12 +144,13 @@ var eventTypes = func() (all []events.Type) {
 }()
 
 var messageTypes = []events.Type{
-	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderStatus,
+	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderSignal, events.OrderStatus,
 }
 
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
 	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusConflict,
+	events.StatusMatched, events.StatusKept, events.StatusRepeated, events.StatusLate, events.StatusDeclined,
 }
 
 var (

@@ -220,7 +220,7 @@ func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *eve
 		}
 		// Another command came in between: ours may be before it.
 		last = o.Command
-		found, err := i.became(ctx, id, c.ID, before)
+		found, err := i.find(ctx, id, before, func(e *events.Event) bool { return e.Command == c.ID })
 		if err != nil {
 			return err
 		}
@@ -240,16 +240,15 @@ func acted(o *projections.Order, id string) bool {
 	return found
 }
 
-// became looks for what became of a command among the events of its order behind a
-// number, nil if it is not there.
-func (i *Instance) became(ctx context.Context, id, command string, after uint64) (*events.Event, error) {
+// find looks for an event among those of an order behind a number, nil if it is not there.
+func (i *Instance) find(ctx context.Context, id string, after uint64, is func(*events.Event) bool) (*events.Event, error) {
 	for {
 		page, err := i.History(ctx, id, after, MaxHistory)
 		if err != nil {
 			return nil, err
 		}
 		for n := range page.Events {
-			if e := &page.Events[n]; e.Command == command {
+			if e := &page.Events[n]; is(e) {
 				return e, nil
 			}
 		}

@@ -35,11 +35,11 @@ func (i *Instance) Waits(o *projections.Order, s *projections.Step) (*Waits, err
 	if due.IsZero() && s.Undo != nil {
 		due = s.Undo.Due
 	}
-	if flow == nil || o.Hold != nil || s.State == projections.Sleeping || due.IsZero() || due.After(now()) {
+	if flow == nil || o.Hold != nil || s.State.Idle() || due.IsZero() || due.After(now()) {
 		return nil, nil
 	}
 	def, found := flow.Step(s.Name)
-	if !found || def.Sleep != nil {
+	if !found || !def.Asks() {
 		return nil, nil
 	}
 	p := i.Partition(o.ID)

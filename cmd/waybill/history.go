@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 func newOrderHistory() *cobra.Command {
@@ -142,6 +143,18 @@ func detail(e *events.Event, waited time.Duration) string {
 			say("for %s", e.Due.Sub(e.At))
 		}
 		say("until %s", events.AppendTime(nil, e.Due))
+	case events.StepListening:
+		say("for %s", listenText(&workflow.Listen{How: e.Listen, Names: e.Signals, Count: max(e.Count, 1)}))
+		if !e.Due.IsZero() {
+			say("until %s", events.AppendTime(nil, e.Due))
+		}
+	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded:
+		say("%s", signalText(e.Signal, e.SignalID))
+		if e.Type == events.SignalKept {
+			say("until %s", events.AppendTime(nil, e.Due))
+		}
+	case events.StepTimedOut:
+		say("nothing came in time")
 	case events.StepWoke:
 		say("it has slept")
 	case events.OrderCompleted:
@@ -215,6 +228,9 @@ func detail(e *events.Event, waited time.Duration) string {
 	if len(e.Input) > 0 && e.Type != events.OrderAccepted {
 		say("input %s", short(string(e.Input)))
 	}
+	if len(e.Data) > 0 {
+		say("%s", short(string(e.Data)))
+	}
 	if len(e.Output) > 0 {
 		say("%s", short(string(e.Output)))
 	}
@@ -230,8 +246,19 @@ func detail(e *events.Event, waited time.Duration) string {
 	return strings.Join(parts, "; ")
 }
 
-// answers are what follows from replies.
-var answers = []events.Type{events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded}
+// answers are what follows from replies, and from signals.
+var answers = []events.Type{
+	events.StepHeard, events.SignalKept, events.SignalDiscarded,
+	events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded,
+}
+
+// signalText names a signal.
+func signalText(name, id string) string {
+	if id == "" {
+		return name
+	}
+	return name + " " + id
+}
 
 // knownBy is how the author of a command is known.
 func knownBy(a *events.Actor) string {

@@ -9,11 +9,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
 func newOrder() *cobra.Command {
-	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory()}
+	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory(), newOrderSignal()}
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
@@ -245,8 +246,11 @@ func stepResult(s *api.Step) string {
 	if text := payload(s.Output); text != "-" {
 		output = short(text)
 	}
-	if s.State == projections.Sleeping {
+	switch s.State {
+	case projections.Sleeping:
 		output, due = sleeps(s), nil
+	case projections.Listening:
+		output, due = strings.TrimPrefix(output+"; "+listens(s), "; "), nil
 	}
 	if s.Repeats > 0 {
 		output = strings.TrimPrefix(fmt.Sprintf("%s; done %s before", output, several(s.Repeats, "time", "times")), "; ")
@@ -273,6 +277,15 @@ func sleeps(s *api.Step) string {
 		return "until " + clock(s.Wakes) + ", or the end of the pause"
 	}
 	return or(s.Left) + " more after the pause"
+}
+
+// listens says for what a step does, and until when.
+func listens(s *api.Step) string {
+	text := "for " + listenText(&workflow.Listen{How: s.Listens.How, Names: s.Listens.Signals, Count: s.Listens.Left})
+	if s.Due != nil || s.Left != nil {
+		text += ", " + sleeps(s)
+	}
+	return text
 }
 
 // result is what came of a step or of its undo, and what it waits for.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
@@ -241,6 +242,14 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			row(s.Name, "-", "sleep "+sleepText(s.Sleep), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
 			continue
 		}
+		if l := s.Listen; l != nil {
+			timeout := "-" // never
+			if s.Timeout > 0 {
+				timeout = s.Timeout.String()
+			}
+			row(s.Name, "-", "listen for "+listenText(l), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
+			continue
+		}
 		retry := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
 		if len(s.Retry.Never) > 0 {
 			retry += "; never " + strings.Join(s.Retry.Never, ",")
@@ -260,6 +269,20 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			queue = s.Queue.String()
 		}
 		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), s.Timeout, queue, retry, exhausted)
+	}
+}
+
+// listenText says for which signals a step waits.
+func listenText(l *workflow.Listen) string {
+	switch names := strings.Join(l.Names, ", "); {
+	case l.How == events.ListenAny:
+		return "any of " + names
+	case l.How == events.ListenAll:
+		return "all of " + names
+	case l.Count > 1:
+		return fmt.Sprintf("%d of %s", l.Count, names)
+	default:
+		return names
 	}
 }
 

@@ -41,9 +41,15 @@ GitHub and many editors show, or that of Graphviz:
 // file holds, a line is printable and short.
 func caption(s *workflow.Step) []string {
 	lines := []string{s.Name}
-	if s.Sleep != nil {
+	switch {
+	case s.Sleep != nil:
 		lines = append(lines, "sleeps "+sleepText(s.Sleep))
-	} else {
+	case s.Listen != nil:
+		lines = append(lines, "listens for "+listenText(s.Listen))
+		if s.Timeout > 0 {
+			lines = append(lines, "at most "+s.Timeout.String())
+		}
+	default:
 		lines = append(lines, s.Agent+"/"+s.Do)
 	}
 	if s.Repeat != nil {
@@ -68,7 +74,7 @@ func drawMermaid(flow *workflow.Workflow) string {
 	for i := range flow.Steps {
 		s := &flow.Steps[i]
 		node := `  s%d["%s"]` // not by its name: `end` is a word of Mermaid
-		if s.Sleep != nil {
+		if !s.Asks() {
 			node = `  s%d(["%s"])`
 		}
 		lines := caption(s)
@@ -110,7 +116,7 @@ func drawDot(flow *workflow.Workflow) string {
 	for i := range flow.Steps {
 		s := &flow.Steps[i]
 		style := ""
-		if s.Sleep != nil {
+		if !s.Asks() {
 			style = ", style=rounded"
 		}
 		lines := caption(s)

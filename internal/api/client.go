@@ -188,6 +188,21 @@ func (c *Client) Command(ctx context.Context, id string, command *events.Command
 	return &o, c.read(response, &o)
 }
 
+// Signal tells an order what happened, and returns what became of the signal. With an ID it may be
+// repeated until that is known.
+func (c *Client) Signal(ctx context.Context, id string, signal *Signal) (*Heard, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	body, err := encode(signal)
+	if err != nil {
+		return nil, fmt.Errorf("encode the signal: %w", err)
+	}
+	h := new(Heard)
+	return h, c.call(ctx, http.MethodPost, path+"/signals", nil, body, h)
+}
+
 // Alerts returns a page of the open alerts.
 func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPage, error) {
 	var page AlertPage

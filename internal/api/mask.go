@@ -54,7 +54,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 			v.Masked = true
 		}
 		answer = v
-	case Receipt, Agents, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Receipt, Heard, Agents, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}
@@ -67,6 +67,9 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 func (o *Order) mask() {
 	o.Summary.mask()
 	o.Input, o.Output, o.Digest = nil, nil, nil // a digest tells whether a guess is right
+	for i := range o.Signals {
+		o.Signals[i].Data = nil
+	}
 	for i := range o.Steps {
 		st := &o.Steps[i]
 		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)
@@ -112,8 +115,9 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Uncounted: e.Uncounted, ToUndo: e.ToUndo, Count: e.Count,
 		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, FailedSteps: e.FailedSteps, Held: e.Held, Source: e.Source,
+		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID,
 	}
-	if e.Type == events.ReplyDiscarded { // its reasons are a few words of ours
+	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded { // its reasons are a few words of ours
 		m.Reason = e.Reason
 	}
 	masked := m.Append(nil)

@@ -22,6 +22,7 @@ type Order struct {
 	Deadline *Time           `json:"deadline"`
 	Digest   *string         `json:"digest" doc:"A fingerprint of the submission that made the order; null if that was before journal format 2"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
+	Signals  []KeptSignal    `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
 }
 
 // Summary is what a listing says of an order.
@@ -32,7 +33,7 @@ type Summary struct {
 	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
 	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry, or end of a sleep, that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
-	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep; null if none does, and during a pause"`
+	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep, or listens no more; null if none does, and during a pause"`
 	FailedSteps  []string           `json:"failedSteps" nullable:"false" doc:"The steps that failed for good, and without which the order went on"`
 	WaitsSince   *Time              `json:"waitsSince" doc:"From when on the first of the order's steps and undos could have begun that wait for their agents; null if none waits"`
 	FailureCount int                `json:"failureCount"`
@@ -51,10 +52,10 @@ type Summary struct {
 // Step is the state record of one step of an order.
 type Step struct {
 	Name           string                `json:"name"`
-	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,undone"`
+	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,timed-out,undone"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
-	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes; null during a pause"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes, and of one that listens, when it waits no more; null during a pause"`
 	FailureCount   int                   `json:"failureCount" doc:"How many attempts failed or expired, in all"`
 	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign"`
 	IdempotencyKey *string               `json:"idempotencyKey"`
@@ -64,12 +65,34 @@ type Step struct {
 	Input          json.RawMessage       `json:"input" doc:"The step's own; null means the order's"`
 	Repeats        int                   `json:"repeats" doc:"How many times the step was done before, and is done again, as its workflow says in repeat"`
 	Wakes          *Time                 `json:"wakes" doc:"The time of the calendar until which the step sleeps, or slept; null if it is none"`
-	Left           *string               `json:"left" doc:"How long the step sleeps on after the pause that the order is in, such as 6m30s; else null"`
+	Left           *string               `json:"left" doc:"How long the step sleeps or listens on after the pause that the order is in, such as 6m30s; else null"`
+	Listens        *Listens              `json:"listens" doc:"What the step waits for; null unless it does"`
 	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
 	Waits          *Waits                `json:"waits" doc:"Null if neither the step nor its undo waits for its agent"`
+}
+
+// Listens is what a step waits for.
+type Listens struct {
+	How     string   `json:"how" enum:"one,any,all" doc:"one signal, or several of one name; the first of several; or all of them"`
+	Signals []string `json:"signals" nullable:"false" doc:"The names of the signals that it still waits for"`
+	Left    int      `json:"left" doc:"How many signals of the name it still waits for"`
+}
+
+// TransformSchema says that a step may not listen.
+func (Listens) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
+}
+
+// KeptSignal is a signal that an order keeps for a step that will listen for it.
+type KeptSignal struct {
+	Signal string          `json:"signal"`
+	ID     *string         `json:"id"`
+	Until  *Time           `json:"until" doc:"How long it is kept"`
+	Data   json.RawMessage `json:"data"`
 }
 
 // Waits is what a step, or its undo, waits for: its turn has come, and its agent cannot be
@@ -173,6 +196,12 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest),
 		Alert: alertOf(o),
 	}
+	order.Signals = []KeptSignal{}
+	for i := range o.Signals {
+		if s := &o.Signals[i]; s.Kept() {
+			order.Signals = append(order.Signals, KeptSignal{s.Name, text(s.ID), at(s.Until), json.RawMessage(s.Data)})
+		}
+	}
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		order.Steps[i] = Step{
@@ -181,8 +210,11 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
 			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
 		}
-		if s.State == projections.Sleeping && s.Due.IsZero() && s.Wakes.IsZero() {
+		if s.State.Idle() && s.Due.IsZero() && s.Wakes.IsZero() && (s.Left > 0 || s.State == projections.Sleeping) {
 			order.Steps[i].Left = new(s.Left.String())
+		}
+		if l := s.Listens; s.State == projections.Listening {
+			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1)}
 		}
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)

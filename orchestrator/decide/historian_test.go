@@ -144,9 +144,12 @@ func (h *historian) flood(t *rapid.T) {
 	}
 	id := h.drawLive(t)
 	r := h.drawReply(t, events.Reply{Order: id, Step: draw.Step(t), Attempt: rapid.IntRange(0, 3).Draw(t, "attempt")})
+	s, signals := draw.Signal(t), rapid.IntRange(0, 2).Draw(t, "signals") == 0
 	commands := rapid.Bool().Draw(t, "commands")
 	for n := range rapid.IntRange(MaxVoid-10, MaxVoid+30).Draw(t, "times") {
-		if commands {
+		if signals {
+			h.signals = append(h.signals, signal{id: id, value: s})
+		} else if commands {
 			h.command(t, id, events.Command{Command: rapid.SampledFrom([]string{"repeat", "resume", "release"}).Draw(t, "command"), ID: fmt.Sprint("f-", n/2)})
 		} else {
 			h.replies = append(h.replies, r)
@@ -158,7 +161,7 @@ func (h *historian) flood(t *rapid.T) {
 	}
 	h.read(t)
 	h.commit(t)
-	if o := h.of(t, id); o != nil && (o.Discarded == MaxVoid || o.Refused == MaxVoid) {
+	if o := h.of(t, id); o != nil && (o.Discarded == MaxVoid || o.Refused == MaxVoid || o.Unheard == MaxVoid) {
 		*h.floods++
 	}
 }
@@ -190,6 +193,34 @@ func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
 	value, err := events.Decode[events.Reply](r.Append(nil))
 	must(t, err)
 	return reply{id: r.Order, value: value, written: h.now.Add(skew)}
+}
+
+// tell sends signals that a step may wait for, or not.
+func (h *historian) tell(t *rapid.T) {
+	id := h.drawLive(t)
+	for _, live := range h.ids() { // few orders of those that there are listen
+		if o := h.of(t, live); !o.State.Final() && rapid.IntRange(0, 2).Draw(t, "to a listener") > 0 {
+			if flow := h.flows.Find(o.Workflow, o.Version); flow != nil && (flow.Listens("go") || flow.Listens("stop")) {
+				id = live
+			}
+		}
+	}
+	for range rapid.IntRange(1, 3).Draw(t, "signals") {
+		s := draw.Signal(t)
+		if rapid.IntRange(0, 5).Draw(t, "poison") == 0 {
+			s.Data = []byte(pill)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "kept") == 0 {
+			s.KeepUntil = h.now.Add(time.Duration(rapid.IntRange(-1_000, 20_000).Draw(t, "until")) * time.Millisecond)
+		}
+		s.ReplyTo = rapid.SampledFrom([]string{"", "shop.answers", "waybill.status", "waybill.replies"}).Draw(t, "replyTo")
+		value, err := s.Encode()
+		must(t, err)
+		s, err = events.Decode[events.Signal](value)
+		must(t, err)
+		h.signals = append(h.signals, signal{id: id, value: s})
+	}
+	h.soon(t)
 }
 
 // operate sends a command, with a sense or without.

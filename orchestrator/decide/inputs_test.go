@@ -16,7 +16,7 @@ import (
 func checkInputs(t fataler, s *stage, id string, history []events.Event) {
 	t.Helper()
 	_, err := tooEarly(func(before int) error { return s.replied(id, history, before) })
-	if err = cmp.Or(err, s.submitted(id, history), s.enough(id, history), s.putAside(id, history)); err != nil {
+	if err = cmp.Or(err, s.submitted(id, history), s.enough(id, history), s.putAside(id, history), s.signalled(id, history)); err != nil {
 		t.Fatalf("%q: %v\n%s", id, err, inspect.Story(history))
 	}
 }
@@ -98,6 +98,11 @@ func (s *stage) enough(id string, history []events.Event) error {
 			return fmt.Errorf("reply %d was dropped, the order has discarded %d", i, most[events.ReplyDiscarded])
 		}
 	}
+	for i := range s.signals {
+		if s.signals[i].id == id && s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Signals, i)] && max(most[events.SignalDiscarded], most[events.InputDiscarded]) < 100 {
+			return fmt.Errorf("signal %d was dropped, the order has discarded %d", i, most[events.SignalDiscarded])
+		}
+	}
 	for i := range s.commands {
 		if s.commands[i].id == id && s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Commands, i)] && most[events.CommandRefused] < 100 {
 			return fmt.Errorf("command %d was dropped, the order has refused %d", i, most[events.CommandRefused])
@@ -124,8 +129,55 @@ func (s *stage) putAside(id string, history []events.Event) error {
 		}
 	}
 	for from := range letters {
-		if strings.HasPrefix(from, s.topics.Replies+"/") && !s.dropped[from] {
+		if (strings.HasPrefix(from, s.topics.Replies+"/") || strings.HasPrefix(from, s.topics.Signals+"/")) && !s.dropped[from] {
 			return fmt.Errorf("%s is a dead letter, and the history does not say so", from)
+		}
+	}
+	return nil
+}
+
+// signalled: every signal that was read left one event, or one that says it waits and one
+// later, in the order in which they came, and what the event says is what it says. Those that came
+// before the order left nothing.
+func (s *stage) signalled(id string, history []events.Event) error {
+	last := -1
+	seen, kept := make(map[int]bool), make(map[int]bool)
+	for i := range history {
+		e := &history[i]
+		rest, ok := strings.CutPrefix(e.Source, s.topics.Signals+"/0/")
+		if !ok {
+			continue
+		}
+		at := 0
+		if _, err := fmt.Sscan(rest, &at); err != nil || at >= len(s.signals) || s.signals[at].id != id {
+			return fmt.Errorf("event %d is from %s, which is no signal for it", e.Seq, e.Source)
+		}
+		if e.Type != events.InputReleased && !seen[at] {
+			if at < last {
+				return fmt.Errorf("event %d, of %s, comes out of turn", e.Seq, e.Source)
+			}
+			last = at
+		}
+		in := &s.signals[at].value
+		seen[at] = true
+		switch e.Type {
+		case events.InputHeld, events.InputReleased, events.InputDiscarded, events.SignalExpired:
+			continue
+		case events.SignalKept:
+			kept[at] = true
+		case events.StepHeard:
+			if kept[at] != (e.Data == nil && in.Data != nil || e.Data == nil && kept[at]) {
+				return fmt.Errorf("event %d has the data of %s: %t, which was kept: %t", e.Seq, e.Source, e.Data != nil, kept[at])
+			}
+		}
+		if e.Signal != in.Signal || e.SignalID != in.ID || e.Data != nil && string(e.Data) != string(in.Data) || e.ReplyTo != "" && e.ReplyTo != in.ReplyTo {
+			return fmt.Errorf("event %d is of the signal %+v, and says %+v", e.Seq, in, e)
+		}
+	}
+	for at := range s.passed(events.InputSignals) {
+		source := fmt.Sprintf("%s/0/%d", s.topics.Signals, at)
+		if in := &s.signals[at]; in.id == id && !seen[int(at)] && !s.dropped[source] && !slices.Contains(s.unheard, source) {
+			return fmt.Errorf("the signal %+v, %s, left nothing", in.value, source)
 		}
 	}
 	return nil

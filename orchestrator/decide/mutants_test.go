@@ -40,7 +40,7 @@ type recording struct {
 // same.
 var recorded = sync.OnceValue(func() []recording {
 	var all []recording
-	for seed := range 190 {
+	for seed := range 220 {
 		all = append(all, drawn.Example(seed)...)
 	}
 	return all
@@ -88,6 +88,9 @@ func TestHistoriesGoDeep(t *testing.T) {
 			if e.Type == events.ReplyDiscarded {
 				counts["discarded: "+e.Reason]++
 			}
+			if e.Type == events.SignalDiscarded {
+				counts["unheard: "+e.Reason]++
+			}
 		}
 		counts["end: "+string(r.order.State)]++
 		for _, cause := range r.ledger.Blame {
@@ -106,13 +109,14 @@ func TestHistoriesGoDeep(t *testing.T) {
 		"end: " + string(projections.Processed), "end: " + string(projections.Rejected),
 		"end: " + string(projections.Compensated), "end: " + string(projections.Cancelled),
 		"discarded: " + events.DiscardLate, "discarded: " + events.DiscardStale,
+		"unheard: " + events.SignalRepeated, "unheard: " + events.SignalLate, "unheard: " + events.SignalUnheard,
 		"discarded: " + events.DiscardRepeated, "discarded: " + events.DiscardUnknownStep,
 	}
 	for _, cause := range oracle.Causes {
 		want = append(want, "Error by "+string(cause))
 	}
 	_, transitions, _ := strings.Cut(string(source), "// The transitions of an order.")
-	for _, m := range regexp.MustCompile(`Type = "(waybill\.[a-z.]+)"`).FindAllStringSubmatch(transitions, -1) {
+	for _, m := range regexp.MustCompile(`Type = "(waybill\.[a-z.-]+)"`).FindAllStringSubmatch(transitions, -1) {
 		if !strings.HasPrefix(m[1], "waybill.partition.") {
 			want = append(want, m[1])
 		}

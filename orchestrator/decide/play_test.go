@@ -43,6 +43,8 @@ import (
 //	        by a key with the role operator; signed-by=ID that this key of the namespace says so
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
+//	signal ID NAME [id=] [data=JSON] [keep-until=12:00:30] [reply-to=TOPIC] [from=SOURCE]
+//	        is what the world tells the order
 //	format N                   raises the partition to a format, or begins anew in an older one
 //	curse ID                   has deciding on an order panic, whatever the input
 //	brittle                    has deciding on any input with the payload "poison-pill" panic
@@ -118,6 +120,9 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			p.format = format
 		}
 		fmt.Fprintf(out, "the partition is of format %d\n", format)
+	case "signal":
+		p.signals = append(p.signals, slices.Repeat([]signal{p.signal(t, d)}, times(t, d))...)
+		p.act(t, out)
 	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
@@ -308,6 +313,22 @@ func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
 		r.written = today(t, written)
 	}
 	return r
+}
+
+func (p *play) signal(t *testing.T, d *datadriven.TestData) signal {
+	s := signal{id: d.CmdArgs[0].Key}
+	s.value.Signal = d.CmdArgs[1].Key
+	var data, until string
+	d.MaybeScanArgs(t, "id", &s.value.ID)
+	if d.MaybeScanArgs(t, "data", &data) {
+		s.value.Data = []byte(data)
+	}
+	if d.MaybeScanArgs(t, "keep-until", &until) {
+		s.value.KeepUntil = today(t, until)
+	}
+	d.MaybeScanArgs(t, "reply-to", &s.value.ReplyTo)
+	d.MaybeScanArgs(t, "from", &s.source)
+	return s
 }
 
 // today is a time of the day of the play.
@@ -519,6 +540,13 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 	}
 	if o.Alert != nil {
 		fmt.Fprintf(out, "  alert open since %s\n", inspect.Clock(o.Alert.At))
+	}
+	for i := range o.Signals {
+		if s := &o.Signals[i]; s.Kept() {
+			fmt.Fprintf(out, "  signal %s %s kept until %s: %s\n", s.Name, s.ID, inspect.Clock(s.Until), s.Data)
+		} else {
+			fmt.Fprintf(out, "  signal %s %s acted\n", s.Name, s.ID)
+		}
 	}
 	if o.Hold != nil {
 		fmt.Fprintf(out, "  held; it was %s\n", o.Hold.State)

@@ -47,6 +47,7 @@ func (h *historian) perform(t *rapid.T) {
 		"live":      h.live,
 		"babble":    h.babble,
 		"operate":   h.operate,
+		"signal":    h.tell,
 		"manage":    h.manage,
 		"read":      func(t *rapid.T) { h.read(t) },
 		"supervise": h.look,

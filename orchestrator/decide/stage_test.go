@@ -39,11 +39,13 @@ type stage struct {
 	orders   []submission
 	replies  []reply
 	commands []command
+	signals  []signal
 	journal  []*kgo.Record
 	messages []*kgo.Record   // on all other topics
 	letters  []*kgo.Record   // dead letters
 	end      int64           // next offset of the journal
 	dropped  map[string]bool // the sources of the inputs that left no event
+	unheard  []string        // the sources of signals for these
 	unknown  []string        // orders that replies and commands named and nobody submitted: dead letters
 
 	store *projections.Store
@@ -84,6 +86,12 @@ type reply struct {
 	value   events.Reply
 	written time.Time
 	source  string // as ce_source has it
+}
+
+type signal struct {
+	id     string
+	value  events.Signal
+	source string // as ce_source has it
 }
 
 type command struct {
@@ -303,6 +311,31 @@ func (s *stage) read(t fataler) {
 		read.Command = &in.value
 		if in.actor != nil {
 			read.Record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: in.actor}}
+		}
+		s.takeIn(On(s.env(in.id), o, &read), &read)
+	}
+	s.hear(t)
+}
+
+// hear decides on all signals that were not read yet.
+func (s *stage) hear(t fataler) {
+	t.Helper()
+	for at := s.position.At(events.InputSignals); int(at) < len(s.signals); at++ {
+		in := &s.signals[at]
+		s.position.Set(events.InputSignals, at+1)
+		s.moved = true
+		o := s.of(t, in.id)
+		if o == nil {
+			s.unknown = append(s.unknown, in.id)
+			s.unheard = append(s.unheard, fmt.Sprintf("%s/0/%d", s.topics.Signals, at))
+			continue
+		}
+		value, err := in.value.Encode()
+		must(t, err)
+		read := s.input(s.topics.Signals, at, in.id, value, s.now)
+		read.Signal = &in.value
+		if in.source != "" {
+			read.Record.Headers = []events.RawHeader{{Key: events.HeaderSource, Value: []byte(in.source)}}
 		}
 		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}

@@ -143,6 +143,9 @@ func (s *Step) level() int {
 	return 1
 }
 
+// Asks says that the step asks an agent; else it sleeps or listens.
+func (s *Step) Asks() bool { return s.Sleep == nil && s.Listen == nil }
+
 // ID is the workflow's key on the workflows topic.
 func (w *Workflow) ID() string { return ID(w.Name, w.Version) }
 

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/test/world"
 )
@@ -27,6 +28,18 @@ func Trace(order string) string {
 // Step draws the name of a step, which the order may not have.
 func Step(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "s0", "s1", "s2", "s4", "s99"}).Draw(t, "step")
+}
+
+// Signal draws a signal for which a step may wait.
+func Signal(t *rapid.T) events.Signal {
+	s := events.Signal{
+		Signal: rapid.SampledFrom([]string{"go", "go", "stop", "stop", "other"}).Draw(t, "signal"),
+		ID:     rapid.SampledFrom([]string{"", "s-1", "s-1", "s-2"}).Draw(t, "id"),
+	}
+	if data := rapid.SampledFrom([]string{"", "1", `{"n":2}`, "null"}).Draw(t, "data"); data != "" {
+		s.Data = []byte(data)
+	}
+	return s
 }
 
 // Flow draws a version of the workflow "flow".

@@ -6,6 +6,7 @@ package inspect
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -195,6 +196,11 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
 		case events.SubmissionConflicted: // its sender is told, and not the order's caller
 			own, moves = e.ReplyTo, true
+		case events.StepHeard, events.SignalKept, events.SignalDiscarded: // as above, if it wants to be
+			if e.ReplyTo == "" {
+				continue
+			}
+			own, moves = e.ReplyTo, true
 		default:
 			continue
 		}
@@ -249,7 +255,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		DeadlineMatters bool
 		Digest          string
 		Conflicted      bool
-		Void            [3]int
+		Void            [4]int
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -260,17 +266,26 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
 		o.Digest, o.Conflicted,
-		[3]int{o.Discarded, o.Refused, o.PutAside},
+		[4]int{o.Discarded, o.Refused, o.PutAside, o.Unheard},
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
 		l.Digest, l.Conflicted,
-		[3]int{l.Discarded, l.Refused, l.PutAside},
+		[4]int{l.Discarded, l.Refused, l.PutAside, l.Unheard},
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
+	}
+	var kept []oracle.Signal
+	for _, s := range o.Signals {
+		if s.Kept() {
+			kept = append(kept, oracle.Signal{Name: s.Name, ID: s.ID, Source: s.Source, Until: s.Until, Data: s.Data})
+		}
+	}
+	if !slices.EqualFunc(kept, l.Signals, func(a, b oracle.Signal) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+		t.Fatalf("%q: the record keeps the signals\n %+v, and must keep\n %+v", o.ID, kept, l.Signals)
 	}
 	if len(o.Steps) != len(l.Steps) {
 		t.Fatalf("%q: the record has %d steps", o.ID, len(o.Steps))
@@ -317,7 +332,7 @@ func checkNotStuck(t T, o *projections.Order) {
 	t.Helper()
 	switch {
 	case o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
-	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero():
+	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool { return s.State == projections.Listening }):
 		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
 	}
 }

@@ -65,6 +65,14 @@ func Fields(e *events.Event) string {
 	at("complete-by", e.CompleteBy)
 	at("expires", e.Expires)
 	field("locked-by", e.LockedBy)
+	field("listen", e.Listen)
+	field("signals", strings.Join(e.Signals, ","))
+	field("signal", e.Signal)
+	field("id", e.SignalID)
+	field("data", string(e.Data))
+	if e.Type == events.StepListening && e.Count > 0 {
+		fmt.Fprintf(&b, " count=%d", e.Count)
+	}
 	if e.Type == events.StepRepeated {
 		fmt.Fprintf(&b, " times=%d", e.Count)
 	}

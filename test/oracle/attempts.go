@@ -24,6 +24,12 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.sleeps(e, s)
 	case events.StepWoke:
 		l.wakesUp(e, s)
+	case events.StepListening:
+		l.listens(e, s)
+	case events.StepHeard:
+		l.hears(e, s)
+	case events.StepTimedOut:
+		l.timesOut(e, s)
 	case events.StepPassed:
 		l.passesOn(e, s)
 	case events.StepRepeated:
@@ -55,7 +61,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.retry(e, s, w)
 	case events.StepSkipped:
 		l.rule("C1", l.Toward == "", "the order is being compensated")
-		l.rule("P3", w.State == notStarted || w.State == sleeping || w.State == repeating || w.broken(), "it is %s", w.State)
+		l.rule("P3", w.State == notStarted || w.State == sleeping || w.State == listening || w.State == repeating || w.broken(), "it is %s", w.State)
 		if byWorkflow(e) {
 			l.goesOn()
 			l.passes(e, s)
@@ -429,7 +435,7 @@ func (l *Ledger) discarded(e *events.Event) {
 	}
 	var want string
 	switch {
-	case w == nil, s.Sleeps, e.Attempt > w.Attempt, e.Attempt < 1:
+	case w == nil, !s.asks(), e.Attempt > w.Attempt, e.Attempt < 1:
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale

@@ -230,7 +230,7 @@ func (l *Ledger) mayRepair(e *events.Event) bool {
 	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || s.def.Undo == "") {
 		return false // without the workflow nobody knows whether it has an undo
 	}
-	return w.broken() || !resubmit && (w.State == notStarted || w.State == sleeping)
+	return w.broken() || !resubmit && (w.State == notStarted || w.State == sleeping || w.State == listening)
 }
 
 // failed counts the steps, or undos, that failed and were not tried since.

@@ -128,7 +128,7 @@ func (l *Ledger) compensating(e *events.Event) {
 	l.Toward, l.Paused, l.errored, l.Alerted = e.End, false, false, false
 	l.disarm()
 	for _, s := range l.Steps {
-		if s.State == sleeping || s.State == repeating {
+		if s.State == sleeping || s.State == listening || s.State == repeating {
 			s.end(skipped)
 		}
 	}

@@ -29,6 +29,14 @@ type FlowRepeat struct {
 	Max   int      `json:"max"`
 }
 
+// FlowListen says for which signals a step waits: one name, any or all of several.
+type FlowListen struct {
+	One   string   `json:"one"`
+	Count int      `json:"count"`
+	Any   []string `json:"any"`
+	All   []string `json:"all"`
+}
+
 // FlowStep is a step of a [Flow].
 type FlowStep struct {
 	Name      string   `json:"name"`
@@ -47,7 +55,8 @@ type FlowStep struct {
 		For   string `json:"for"`
 		Until string `json:"until"`
 	} `json:"sleep"`
-	Retry struct {
+	Listen *FlowListen `json:"listen"`
+	Retry  struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`
 		Multiplier float64  `json:"multiplier"`

@@ -36,6 +36,9 @@ type Ledger struct {
 	Digest                       string
 	Conflicted                   bool
 	Discarded, Refused, PutAside int
+	// Signals are those that are kept, and Unheard counts those that changed nothing.
+	Signals []Signal
+	Unheard int
 	// Newer says that its workflow is in a level of the language that not every owner
 	// runs: then replies wait without a hold.
 	Newer bool
@@ -61,6 +64,7 @@ type Ledger struct {
 	before         before          // what its release makes of an order that is held
 	seen           map[string]bool // the inputs that were held or discarded
 	acts           []act           // the commands whose author is known
+	once           [][2]string     // names and ids of the signals that acted
 	keyed          bool            // since format 3: under which keys its steps may have run
 	released       bool            // the last input that waited is decided on
 	diverted       bool            // the caller's topic was refused
@@ -108,7 +112,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.CommandRefused, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -143,7 +147,9 @@ func (l *Ledger) enter(e *events.Event) {
 	default:
 		l.order(e)
 	}
-	l.settle(e)
+	if l.settle(e); l.ended {
+		l.Signals = nil
+	}
 }
 
 // again: what failed with something left to try is armed before anything else
@@ -257,6 +263,8 @@ func (l *Ledger) order(e *events.Event) {
 		l.wind(e.At)
 	case events.ReplyDiscarded:
 		l.discarded(e)
+	case events.SignalKept, events.SignalExpired, events.SignalDiscarded:
+		l.signal(e)
 	case events.StatusRefused:
 		l.divert(e)
 	case events.CommandRefused:
@@ -295,7 +303,7 @@ func (l *Ledger) goesOn() {
 // disarm has no attempt wait for its time any more. What sleeps goes on to.
 func (l *Ledger) disarm() {
 	for _, s := range l.Steps {
-		if s.State != sleeping {
+		if s.State != sleeping && s.State != listening {
 			s.Due = time.Time{}
 		}
 		if s.Undo != nil {
@@ -390,7 +398,7 @@ func (l *Ledger) atRest() {
 	ahead := false
 	for _, s := range l.Steps {
 		for _, w := range []*Work{&s.Work, s.undoing()} {
-			ahead = ahead || w.State == running || !w.Due.IsZero()
+			ahead = ahead || w.State == running || w.State == listening || !w.Due.IsZero()
 		}
 	}
 	l.rule("V2", ahead, "it is stuck: nothing runs, and nothing is armed")

@@ -193,6 +193,10 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 			say(events.StatusCancelled, outcome(e))
 		case events.SubmissionConflicted:
 			say(events.StatusConflict, &events.Detail{Reason: e.Reason})
+		case events.StepHeard, events.SignalKept, events.SignalDiscarded:
+			if e.ReplyTo != "" {
+				say(answers[e.Type+"/"+events.Type(e.Reason)], &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason})
+			}
 		case events.AlertRaised:
 			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At})
 		case events.StepStarted, events.UndoStarted:
@@ -209,6 +213,13 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 		}
 	}
 	return requests, statuses, alerts
+}
+
+// answers are what the sender of a signal is told.
+var answers = map[events.Type]string{
+	events.StepHeard + "/": events.StatusMatched, events.SignalKept + "/": events.StatusKept,
+	events.SignalDiscarded + "/repeated": events.StatusRepeated, events.SignalDiscarded + "/late": events.StatusLate, events.SignalDiscarded + "/unheard": events.StatusLate,
+	events.SignalDiscarded + "/too-many": events.StatusDeclined, events.SignalDiscarded + "/too-large": events.StatusDeclined,
 }
 
 // statusOutput is the largest output that a status message repeats.

@@ -97,7 +97,10 @@ func (l *Ledger) wakesUp(e *events.Event, s *Step) {
 // suspend stops the clocks of what sleeps, and wind has them go on.
 func (l *Ledger) suspend(now time.Time) {
 	for _, s := range l.Steps {
-		if s.State == sleeping {
+		switch {
+		case s.State == listening && !s.Due.IsZero():
+			s.Left, s.Due = max(time.Millisecond, s.Due.Sub(events.Time(now))), time.Time{}
+		case s.State == sleeping:
 			s.Left = max(0, s.Due.Sub(events.Time(now)))
 			s.Due = time.Time{}
 		}
@@ -106,7 +109,10 @@ func (l *Ledger) suspend(now time.Time) {
 
 func (l *Ledger) wind(now time.Time) {
 	for _, s := range l.Steps {
-		if s.State == sleeping {
+		switch {
+		case s.State == listening && s.Left > 0:
+			s.Due, s.Left = events.Time(now).Add(s.Left), 0
+		case s.State == sleeping:
 			if s.Due = s.Wakes; s.Due.IsZero() {
 				s.Due = events.Time(now).Add(s.Left)
 			}

@@ -19,6 +19,8 @@ const (
 	skipped    = "skipped"
 	sleeping   = "sleeping"
 	repeating  = "repeating"
+	listening  = "listening"
+	timedOut   = "timed-out"
 	undone     = "undone"
 )
 
@@ -42,6 +44,8 @@ type Step struct {
 	Sleeps bool
 	Wakes  time.Time
 	Left   time.Duration
+	// Listens is there once it waits for signals.
+	Listens *Listens
 
 	def *FlowStep // nil if it is not known
 }
@@ -77,11 +81,14 @@ type Act struct {
 	Input         jsontext.Value
 }
 
+// asks says that the step is an operation of an agent.
+func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil }
+
 // acts are those of the step, the newest first.
 func (s *Step) acts() []Act {
 	var all []Act
 	switch {
-	case s.State == completed && !s.Sleeps, s.Repeats > 0:
+	case s.State == completed && s.asks(), s.Repeats > 0:
 		all = append(all, Act{s.Resubmissions, events.OutcomeCompleted, s.Input})
 	case s.MayHaveRun:
 		all = append(all, Act{s.Resubmissions, events.OutcomeUnknown, s.Input})
@@ -152,7 +159,7 @@ func (w *Work) open(def *FlowStep) bool {
 }
 
 // passed says that what comes after the step need not wait for it.
-func (s *Step) passed() bool { return s.State == completed || s.State == skipped || s.Passed }
+func (s *Step) passed() bool { return s.State == completed || s.State == skipped || s.State == timedOut || s.Passed }
 
 // ran says that the step completed, or may have run, and is not undone.
 func (s *Step) ran() bool { return s.State != undone && len(s.acts()) > 0 }

@@ -64,6 +64,15 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		}
 		return step.String() + "}\n"
 	}
+	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("listens", 6) == 5 {
+		fmt.Fprintf(&step, "  - {name: %s, listen: %s, timeout: %s", name,
+			lot.of("listen", "go", "stop", "{one: go, count: 2}", "{any: [go, stop]}", "{all: [go, stop]}"), lot.times("timeout", d.Timeout, 1, 20))
+		d.after(&step, lot, i, reversed)
+		if lot("when", 6) == 5 {
+			step.WriteString(", when: 'input.n > 1'")
+		}
+		return step.String() + "}\n"
+	}
 	fmt.Fprintf(&step, "  - {name: %s, agent: %s, timeout: %s, retry: {attempts: %d, backoff: %s, multiplier: %d", name, lot.of("agent", d.Agents...),
 		lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 3), lot.times("backoff", d.Pause, 0, 6), 1+lot("multiplier", 3))
 	if lot("jitters", 3) == 0 {
@@ -146,6 +155,7 @@ func (d *Drawing) expressions(step *strings.Builder, lot Lot, name string, after
 	if len(after) > 0 {
 		when = append(when, fmt.Sprintf(`steps.%s.state == "completed"`, after[0]))
 		when = append(when, fmt.Sprintf(`steps.%s.state == "skipped"`, after[0]))
+		when = append(when, fmt.Sprintf(`steps.%s.state != "timed-out"`, after[0]))
 		if d.optional[after[0]] {
 			when = append(when, fmt.Sprintf(`has(steps.%s.error) && steps.%s.error.code == "expired"`, after[0], after[0]))
 		}

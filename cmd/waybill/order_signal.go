@@ -1,0 +1,101 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+func newOrderSignal() *cobra.Command {
+	var s api.Signal
+	var data string
+	var keep time.Duration
+	cmd := &cobra.Command{
+		Use:   "signal ORDER SIGNAL",
+		Short: "Tell an order what happened",
+		Long: `Tells an order what happened in the world, and prints what became of that. A step
+that listens for the signal hears it (matched); it is kept for one that will
+(kept). What came before under the same --id acts once (repeated). The exit code is
+1 where the signal changes nothing: late, declined.
+
+Without an --id the signal gets one of its own.`,
+		Example: `  waybill order signal o-1 paid --data '{"amount":12}'
+  waybill order signal o-1 paid --id payment-4711 --data @payment.json --keep 24h`,
+		Args: takes(two),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&s.ID, "id", "", "of the signal: sent again under the same one it acts once (default: a new one)")
+	flags.StringVar(&data, "data", "", "what the signal says: JSON, @FILE, or - for standard input")
+	flags.DurationVar(&keep, "keep", 0, "how long it is kept for a step that does not listen yet (default 168h)")
+	flags.StringVar(&s.ReplyTo, "reply-to", "", "topic on which somebody else is told the same")
+	server := addServer(flags)
+	out := addOutput(flags)
+
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s.Signal = args[1]
+		if keep < 0 {
+			return usageError{fmt.Errorf("--keep: %s is negative", keep)}
+		}
+		if keep > 0 {
+			s.KeepUntil = new(time.Now().Add(keep))
+		}
+		if cmd.Flags().Changed("data") {
+			value, err := readJSON("--data", data, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			s.Data = json.RawMessage(value)
+		}
+		if s.ID == "" {
+			s.ID = uuid.NewString()
+		}
+		return server.talk(func(client *api.Client) error {
+			h, err := client.Signal(cmd.Context(), args[0], &s)
+			var problem *api.Problem
+			if errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable {
+				return fmt.Errorf("%w; it can be sent again with --id %s", err, s.ID)
+			}
+			if err != nil {
+				return err
+			}
+			if err := out.print(cmd, h, func(row func(...any)) { row(heardText(h)) }); err != nil {
+				return err
+			}
+			if h.Outcome == events.StatusLate || h.Outcome == events.StatusDeclined {
+				return fmt.Errorf("the signal changed nothing: %s", whyUnheard(h))
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+func heardText(h *api.Heard) string {
+	if h.Step != nil {
+		return h.Outcome + ": step " + *h.Step + " heard it"
+	}
+	return h.Outcome
+}
+
+// whyUnheard says why a signal changed nothing.
+func whyUnheard(h *api.Heard) string {
+	switch or(h.Reason) {
+	case events.SignalLate:
+		return "nothing listens for it any more"
+	case events.SignalUnheard:
+		return "no step of the order listens for a signal of this name"
+	case events.SignalTooMany:
+		return "the order keeps as many signals as it may, 100 and 1 MiB"
+	case events.SignalTooLarge:
+		return "with it the output of the step that listens would be too large, at most 1 MiB"
+	}
+	return "the order has recorded a hundred of its like, and says of no other why"
+}

@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// Signal is the body of a request to tell an order what happened.
+type Signal struct {
+	Signal    string          `json:"signal" pattern:"^[a-zA-Z0-9._-]+$" maxLength:"100" doc:"The signal's name, for which a step of the order listens"`
+	ID        string          `json:"id,omitempty" nullable:"true" maxLength:"200" doc:"Makes a signal that is sent twice act once, as long as the order exists; left out, every request is another signal"`
+	Data      json.RawMessage `json:"data,omitempty" doc:"What the signal says; any JSON"`
+	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days"`
+	ReplyTo   string          `json:"replyTo,omitempty" nullable:"true" doc:"A topic of the sender's own, on which it is told the same as by the answer"`
+}
+
+func (s *Signal) message() events.Signal {
+	m := events.Signal{Signal: s.Signal, ID: s.ID, Data: jsontext.Value(s.Data), ReplyTo: s.ReplyTo}
+	if s.KeepUntil != nil {
+		m.KeepUntil = events.Time(*s.KeepUntil)
+	}
+	return m
+}
+
+// Heard is what became of a signal.
+type Heard struct {
+	Outcome string  `json:"outcome" enum:"matched,kept,repeated,late,declined,held" doc:"matched: a step waited for it; kept: a step will; repeated: it came before; late: nothing waits for it, nor will; declined: it is too much; held: the order is held, and decides on it once it is released"`
+	Step    *string `json:"step" doc:"Which step heard it; null if none did"`
+	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many or too-large; null if it did"`
+	Seq     *uint64 `json:"seq" doc:"The number of the order's event that says so; null where the order has recorded so many signals that changed nothing that it records no other"`
+}
+
+func (s *Server) signals(api huma.API) {
+	register(api, identity.Submitter, huma.Operation{
+		OperationID: "signal-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/signals",
+		Summary: "Tell an order what happened", Tags: []string{"orders"},
+		Description:  fmt.Sprintf("A step that listens for the signal hears it; it is kept for one that will. Answers with what became of it once the order's owner has decided. After %s without an answer, or sooner where many wait for a partition that answers nothing, it answers with 503; the signal acts all the same, once it is on Kafka, and repeating it with the same id is safe.", commandTimeout),
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.signal)
+}
+
+type signalInput struct {
+	ID   string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	Body Signal
+}
+
+func (s *Server) signal(ctx context.Context, in *signalInput) (*struct{ Body Heard }, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if _, err := s.reach(ctx, i, in.ID, identity.Submitter); err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	bounded, leave, err := s.shares.join(bounded, awaited{"signal", i.Partition(in.ID)})
+	if err != nil {
+		if _, _, none := i.Order(in.ID); none != nil {
+			return nil, s.signalError(in, none)
+		}
+		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no signal was sent: %v; try again later", err)))
+	}
+	m := in.Body.message()
+	e, err := i.Signal(bounded, in.ID, &m)
+	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
+	if err != nil {
+		return nil, s.signalError(in, err)
+	}
+	return &struct{ Body Heard }{heardAs(e)}, nil
+}
+
+func heardAs(e *events.Event) Heard {
+	if e == nil {
+		return Heard{Outcome: "declined"}
+	}
+	h := Heard{Seq: &e.Seq}
+	switch e.Type {
+	case events.StepHeard:
+		h.Outcome, h.Step = events.StatusMatched, &e.Step
+	case events.SignalKept:
+		h.Outcome = events.StatusKept
+	case events.InputHeld:
+		h.Outcome = "held"
+	default:
+		h.Outcome, h.Reason = events.StatusDeclined, &e.Reason
+		switch e.Reason {
+		case events.SignalRepeated:
+			h.Outcome = events.StatusRepeated
+		case events.SignalLate, events.SignalUnheard:
+			h.Outcome = events.StatusLate
+		}
+	}
+	return h
+}
+
+func (s *Server) signalError(in *signalInput, err error) error {
+	again := "; without an id, look at the order's history before it is repeated"
+	if in.Body.ID != "" {
+		again = "; repeating it with its id is safe"
+	}
+	switch {
+	case errors.Is(err, projections.ErrDamaged):
+		return s.broken(fmt.Sprintf("signal order %q", in.ID), err)
+	case errors.Is(err, orchestrator.ErrNoAnswer):
+		return retryUnknown(err.Error() + again)
+	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
+		return s.orderError(in.ID, "", err)
+	case errors.Is(err, orchestrator.ErrRefused):
+		return huma.Error422UnprocessableEntity(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return retry(behindRetry, huma.Error503ServiceUnavailable("what became of the signal is not known yet"+again, err))
+	}
+	s.log.Warn("a signal was not taken", "signal", in.Body.Signal, "order", in.ID, "error", err)
+	return huma.Error503ServiceUnavailable("Kafka did not take the signal"+again, err)
+}

@@ -1,0 +1,64 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+)
+
+// ErrNoAnswer says that a signal is on Kafka, and will act, and that it is not known what became of
+// it. The error around it says why.
+var ErrNoAnswer = errors.New("the signal is on Kafka, and what became of it is not known yet")
+
+// Signal puts a signal for an order on Kafka, and returns the event that says what became of it,
+// nil if the order has recorded so many that changed nothing that it records no other. It fails as
+// [Instance.Command] does, with [ErrNoAnswer] where that is not known in time: sending it again is
+// safe if it has an id.
+func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*events.Event, error) {
+	o, _, err := i.Order(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := decide.CheckSignal(s); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	value, err := s.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("%w: the signal cannot be written as JSON: %w", ErrRefused, err)
+	}
+	if len(value) > events.MaxValue {
+		return nil, fmt.Errorf("%w: the signal has %d bytes; at most %d are allowed", ErrRefused, len(value), events.MaxValue)
+	}
+	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSignal, ID: s.ID, Order: id, Time: now()}
+	if envelope.ID == "" {
+		if envelope.ID, err = events.NewOrderID(); err != nil {
+			return nil, err
+		}
+	}
+	r := envelope.Record(i.topics.Signals, value)
+	if err := i.put(ctx, r); err != nil {
+		return nil, fmt.Errorf("put the signal for order %q on Kafka: %w", id, err)
+	}
+	source := r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+	after := o.Seq
+	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
+		head, err := i.store.Head(r.Partition)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		}
+		if head.Next.At(events.InputSignals) <= r.Offset {
+			continue
+		}
+		e, err := i.find(ctx, id, after, func(e *events.Event) bool { return e.Source == source })
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		}
+		return e, nil
+	}
+	return nil, fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+}
