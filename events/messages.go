@@ -123,6 +123,16 @@ type Status struct {
 	Detail *Detail   `json:"detail,omitzero"`
 }
 
+// Answers says that the status answers another submission of the order's id, or a signal: it is
+// for whoever sent that, and says nothing of the order.
+func (s *Status) Answers() bool {
+	switch s.Status {
+	case StatusConflict, StatusMatched, StatusKept, StatusRepeated, StatusLate, StatusDeclined:
+		return true
+	}
+	return false
+}
+
 // Detail is what a [Status] says beyond its word.
 type Detail struct {
 	Step   string         `json:"step,omitzero"`

@@ -387,6 +387,7 @@ var weights = []struct {
 	{5, func(s *simulation, _ *simInstance) { s.answer() }},
 	{6, func(s *simulation, _ *simInstance) { s.serve() }},
 	{2, func(s *simulation, _ *simInstance) { s.operate() }},
+	{3, func(s *simulation, _ *simInstance) { s.signal() }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
@@ -432,7 +433,7 @@ var weights = []struct {
 	{1, func(s *simulation, _ *simInstance) {
 		clear(s.headless)
 		if s.partitions > 1 && s.fault(3, "a partition of an input has no leader for long") {
-			topic := of(s, "headless", s.topics.Replies, s.topics.Replies, s.topics.Orders, s.topics.Commands)
+			topic := of(s, "headless", s.topics.Replies, s.topics.Replies, s.topics.Orders, s.topics.Commands, s.topics.Signals)
 			s.headless[lane.TopicPartition{Topic: topic, Partition: int32(s.draw("partition", 0, int(s.partitions)-1))}] = true
 		}
 	}},
@@ -1020,7 +1021,7 @@ func (s *simulation) messages(p int32) []*simRecord {
 	var all []*simRecord
 	for at, log := range s.logs {
 		switch at.Topic {
-		case s.topics.Orders, s.topics.Replies, s.topics.Commands, s.topics.Journal, s.topics.DeadLetters:
+		case s.topics.Orders, s.topics.Replies, s.topics.Commands, s.topics.Signals, s.topics.Journal, s.topics.DeadLetters:
 			continue
 		}
 		for _, r := range log.records {

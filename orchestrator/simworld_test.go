@@ -168,8 +168,8 @@ func (s *simulation) reply(r events.Reply) {
 	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), at)
 }
 
-// flood has an agent that answers again and again, or an operator who sends what cannot
-// be done; now and then that begins with an answer that counts.
+// flood has an agent that answers again and again, an application whose signals nobody
+// listens for, or an operator who sends what cannot be done; now and then that begins with an answer that counts.
 func (s *simulation) flood() {
 	asked := s.asked(3)
 	if len(asked) == 0 || !s.one(8, "a flood") {
@@ -178,11 +178,31 @@ func (s *simulation) flood() {
 	m := asked[s.draw("request", 0, len(asked)-1)]
 	r := &kgo.Record{Topic: s.topics.Replies, Partition: s.of.Of([]byte(m.Order)), Key: []byte(m.Order), Timestamp: s.now}
 	r.Value = (&events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Token: of(s, "token", m.Token, ""), Status: events.ReplyCompleted, Output: []byte(`{"n":3}`)}).Append(nil)
-	if s.flip("commands") {
+	switch of(s, "flood of", "replies", "commands", "signals") {
+	case "commands":
 		r.Topic, r.Value = s.topics.Commands, []byte(`{"command":"repeat"}`)
+	case "signals":
+		r.Topic, r.Value = s.topics.Signals, []byte(`{"signal":"other"}`)
 	}
 	for range decide.MaxVoid + s.draw("more", -5, 20) {
 		s.append(r, isCommitted)
+	}
+}
+
+// signal sends signals, to orders that listen or not.
+func (s *simulation) signal() {
+	id := draw.Order(s.T)
+	for range s.draw("signals", 1, 3) {
+		m := draw.Signal(s.T)
+		if s.one(4, "kept for a moment") {
+			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -1_000, 20_000)) * time.Millisecond)
+		}
+		if s.one(3, "answered") {
+			m.ReplyTo = "shop.answers"
+		}
+		value, err := m.Encode()
+		must(s.T, err)
+		s.input(s.topics.Signals, events.OrderSignal, id, value, s.now)
 	}
 }
 

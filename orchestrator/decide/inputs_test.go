@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/waybill-dev/waybill/events"
@@ -148,8 +149,8 @@ func (s *stage) signalled(id string, history []events.Event) error {
 		if !ok {
 			continue
 		}
-		at := 0
-		if _, err := fmt.Sscan(rest, &at); err != nil || at >= len(s.signals) || s.signals[at].id != id {
+		at, err := strconv.Atoi(rest)
+		if err != nil || at >= len(s.signals) || s.signals[at].id != id {
 			return fmt.Errorf("event %d is from %s, which is no signal for it", e.Seq, e.Source)
 		}
 		if e.Type != events.InputReleased && !seen[at] {
@@ -165,6 +166,13 @@ func (s *stage) signalled(id string, history []events.Event) error {
 			continue
 		case events.SignalKept:
 			kept[at] = true
+			until := in.KeepUntil
+			if until.IsZero() {
+				until = e.At.Add(events.SignalKeep)
+			}
+			if !e.Due.Equal(until) {
+				return fmt.Errorf("event %d keeps %s until %v, and must until %v", e.Seq, e.Source, e.Due, until)
+			}
 		case events.StepHeard:
 			if kept[at] != (e.Data == nil && in.Data != nil || e.Data == nil && kept[at]) {
 				return fmt.Errorf("event %d has the data of %s: %t, which was kept: %t", e.Seq, e.Source, e.Data != nil, kept[at])

@@ -178,6 +178,7 @@ func (r *recording) refuse(history []events.Event) (by string) {
 		{"the messages' topics", func() { inspect.CheckTopics(v, &r.stage.topics, id, history, r.statuses) }},
 		{"the submission", func() { must(v, r.stage.submitted(id, history)) }},
 		{"the replies", func() { must(v, r.stage.replied(id, history, r.replies)) }},
+		{"the signals", func() { must(v, r.stage.signalled(id, history)) }},
 		{"the commands", func() { must(v, r.stage.commanded(id, history, r.commands)) }},
 		{"the dead letters", func() { must(v, r.stage.putAside(id, history)) }},
 		{"the times", func() {
@@ -220,6 +221,7 @@ var pardoned = []pardon{
 	{kind: "the step s2 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s3 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "other reason of step.passed", why: "words for people"},
+	{kind: "lost signal.expired", why: "nothing waited for it any more", most: 4},
 	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline", most: 2},
 }
 

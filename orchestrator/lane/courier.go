@@ -519,10 +519,10 @@ func (l *Lane) undiverted(topic string, owed []projections.Owed) ([]projections.
 }
 
 // anothers says that a message is not for who submitted the order: it answers another
-// submission of the same id.
+// submission of the same id, or a signal.
 func anothers(o *projections.Owed) bool {
 	m, err := events.Decode[events.Status](o.Value)
-	return err == nil && m.Status == events.StatusConflict
+	return err == nil && m.Answers()
 }
 
 // settled notes for the journal up to where a topic has what it was owed.

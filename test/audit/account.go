@@ -23,6 +23,8 @@ type account struct {
 	submissions []another
 	replies     []reply
 	commands    []command
+	signals     map[int64]*heard // by offset
+	signal      int64            // the last of them that was decided on in its turn
 
 	last    string    // the id of the last command that was dealt with
 	held    bool      // deciding on it panicked, and nobody has released it
@@ -39,7 +41,7 @@ type account struct {
 	digest             string
 	conflicted         bool
 	discarded, refused int
-	putAside           int
+	putAside, unheard  int
 	freed              *waiting // the submission that was released last
 
 	begun map[task]int // the last attempt of each that began
@@ -134,8 +136,14 @@ func (s *settlement) follows(a *account, e *events.Event) {
 			a.held = true
 			s.Panicked++
 		}
+	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded:
+		if !s.signalled(a, e) {
+			s.report("order %q: event %d, %s, is of %q, which is no signal", a.id, e.Seq, e.Type, e.Source)
+		}
 	case events.InputHeld, events.InputReleased, events.InputDiscarded:
-		s.kept(a, e)
+		if !s.signalled(a, e) {
+			s.kept(a, e)
+		}
 	case events.SubmissionConflicted:
 		s.conflict(a, e)
 	default:

@@ -62,6 +62,8 @@ type Accounts struct {
 	Replied, Discarded int
 	// Commands.
 	Acted, Refused, Repeated int
+	// Signals that a step heard, or that were kept, and those that changed nothing.
+	Heard, Unheard int
 	// Inputs of all kinds that left no event, because their order has enough of them.
 	Dropped int
 	// Held inputs wait for the release of their order.
@@ -90,6 +92,8 @@ func (a *Accounts) Figures() []Count {
 		{"commands done", a.Acted},
 		{"commands refused", a.Refused},
 		{"commands that came again", a.Repeated},
+		{"signals heard or kept", a.Heard},
+		{"signals discarded", a.Unheard},
 		{"inputs without an event", a.Dropped},
 		{"dead letters", a.PutAside},
 		{"forwarded", a.Forwarded},
@@ -250,10 +254,10 @@ func (s *settlement) input(r *kgo.Record) {
 		}
 	case aside && l.reason == noOrder:
 		s.orphan(r, &m)
-	case aside && l.reason == undecided && m.command != nil && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
-	case aside && l.reason == undecided && m.command != nil && s.orders[m.order] != nil:
+	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
+	case aside && l.reason == undecided && m.early() && s.orders[m.order] != nil:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{s.orders[m.order], at})
-	case aside && l.reason == untold && m.command != nil:
+	case aside && l.reason == untold && m.early():
 		if a := s.orders[m.order]; a != nil {
 			s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, at})
 		}
@@ -262,7 +266,10 @@ func (s *settlement) input(r *kgo.Record) {
 	}
 }
 
-// noOrder is why a reply or a command is put aside that came before its order.
+// early says that it waits for its order, if that may still come.
+func (m *message) early() bool { return m.command != nil || m.signal != nil }
+
+// noOrder is why a reply, a command or a signal is put aside that came before its order.
 const noOrder = "there is no order of this id"
 
 // undecided is why a command is put aside whose order's submission waits for too long.
@@ -284,7 +291,7 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	case m.submission != nil:
 		s.report("%s was put aside: %s", placeOf(r), noOrder)
 	case a == nil: // and never will be
-	case m.command != nil && s.Came != nil && a.came < s.Came(r):
+	case m.early() && s.Came != nil && a.came < s.Came(r):
 		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
 	default:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, placeOf(r)})
@@ -339,6 +346,12 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 		a.replies = append(a.replies, reply{in, *m.reply, r.Timestamp.UnixMilli(), r.Attrs})
 	case m.command != nil:
 		a.commands = append(a.commands, command{in, *m.command})
+	case m.signal != nil:
+		if a.signals == nil {
+			a.signals = make(map[int64]*heard)
+		}
+		m.signal.entry = in
+		a.signals[r.Offset] = m.signal
 	}
 }
 
@@ -443,6 +456,7 @@ func (s *settlement) close() {
 		for _, r := range a.replies {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Replies, r.entry), &r.said)
 		}
+		s.closeSignals(a)
 		s.again(a)
 		for _, c := range a.commands {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Commands, c.entry), &c.told)

@@ -22,11 +22,12 @@ type message struct {
 	submission *submission
 	reply      *said
 	command    *told
+	signal     *heard
 }
 
 func read(r *kgo.Record, topics *events.Topics) message {
 	m := message{order: string(r.Key)}
-	want := map[string]events.Type{topics.Orders: events.OrderSubmitted, topics.Replies: events.StepReplied, topics.Commands: events.OrderCommand}[r.Topic]
+	want := map[string]events.Type{topics.Orders: events.OrderSubmitted, topics.Replies: events.StepReplied, topics.Commands: events.OrderCommand, topics.Signals: events.OrderSignal}[r.Topic]
 	if kind := events.Type(events.Header(r, events.HeaderType)); kind != "" && kind != want {
 		return message{unreadable: fmt.Sprintf("it is of type %q", kind)}
 	}
@@ -41,6 +42,8 @@ func read(r *kgo.Record, topics *events.Topics) message {
 		err = m.submit(r)
 	case events.StepReplied:
 		err = m.answer(r)
+	case events.OrderSignal:
+		err = m.hear(r)
 	default:
 		err = m.operate(r)
 	}

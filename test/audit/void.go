@@ -14,7 +14,7 @@ const maxVoid = 100
 
 // watch has the seals of the order's partition looked at for what its order drops.
 func (s *settlement) watch(a *account) {
-	if a.discarded == maxVoid || a.refused == maxVoid || a.putAside == maxVoid || a.conflicted {
+	if a.discarded == maxVoid || a.refused == maxVoid || a.putAside == maxVoid || a.unheard == maxVoid || a.conflicted {
 		s.full[a.partition][a] = true
 	}
 }
@@ -107,6 +107,7 @@ func (s *settlement) passed(partition int32, seal *events.Seal) {
 		for len(a.replies) > 0 && a.full(&a.replies[0]) && a.replies[0].offset < s.next(s.Topics.Replies, seal.Next) {
 			s.dropReply(a)
 		}
+		s.dropSignals(a, s.next(s.Topics.Signals, seal.Next))
 		s.again(a)
 		for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < s.next(s.Topics.Commands, seal.Next) {
 			s.dropCommand(a)

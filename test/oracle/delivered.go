@@ -12,6 +12,9 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
+// others are the statuses that say nothing of the order.
+var others = []string{"conflict", "matched", "kept", "repeated", "late", "declined"}
+
 // InOrder wants that what a topic says of an order comes in the order of its
 // history, and once; or, with again, that it does so for the first time (P1). It
 // returns what comes for the first time.
@@ -28,7 +31,7 @@ func InOrder(records []*kgo.Record, again bool) (first []*kgo.Record, err error)
 			continue
 		}
 		seen[id] = true
-		if told, err := events.Decode[events.Status](r.Value); err == nil && told.Status == events.StatusConflict {
+		if told, err := events.Decode[events.Status](r.Value); err == nil && slices.Contains(others, told.Status) {
 			first = append(first, r) // it is another's, and comes when it comes
 			continue
 		}

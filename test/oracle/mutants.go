@@ -195,6 +195,22 @@ var changes = []struct {
 	{"fewer undone of", func(e *events.Event) bool { return fewer(&e.Undone) }},
 	{"fewer failed of", func(e *events.Event) bool { return fewer(&e.FailedSteps) }},
 	{"fixed or not", func(e *events.Event) bool { e.Fixed = !e.Fixed; return e.Type == events.StepSleeping }},
+	{"other signal of", func(e *events.Event) bool { return other(&e.Signal) }},
+	{"other id of", func(e *events.Event) bool {
+		was := e.SignalID
+		if e.SignalID = "s-1"; was == e.SignalID {
+			e.SignalID = "s-2"
+		}
+		return e.Signal != ""
+	}},
+	{"other data of", func(e *events.Event) bool { return replace(&e.Data) }},
+	{"data added to", func(e *events.Event) bool {
+		was := e.Data
+		e.Data = jsontext.Value(`{"mutant":1}`)
+		return was == nil && (e.Type == events.StepHeard || e.Type == events.SignalKept)
+	}},
+	{"fewer signals of", func(e *events.Event) bool { return fewer(&e.Signals) }},
+	{"other way of", func(e *events.Event) bool { return other(&e.Listen) }},
 	{"fewer not undone of", func(e *events.Event) bool { return fewer(&e.NotUndone) }},
 	{"fewer steps of", func(e *events.Event) bool { return fewer(&e.Steps) }},
 	{"no steps of", func(e *events.Event) bool { was := e.Steps; e.Steps = nil; return was != nil }},

@@ -32,12 +32,6 @@ type Signal struct {
 	Data             []byte
 }
 
-// What an order keeps of signals.
-const (
-	maxKept   = 100
-	keptBytes = events.MaxValue
-)
-
 // listens: the turn of a step that waits for signals has come.
 func (l *Ledger) listens(e *events.Event, s *Step) {
 	l.goesOn()
@@ -83,6 +77,7 @@ func (l *Ledger) hears(e *events.Event, s *Step) {
 	if i := l.keeps(e.Source); i >= 0 {
 		kept := l.Signals[i]
 		l.rule("T4", e.Data == nil && kept.Name == e.Signal && kept.ID == e.SignalID, "signal %q, %q was kept, and not %q, %q", kept.Name, kept.ID, e.Signal, e.SignalID)
+		l.rule("V2", l.Doubted || e.At.Before(kept.Until), "it was kept until %v", kept.Until)
 		data = kept.Data
 		l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 	} else {
@@ -157,14 +152,11 @@ func (l *Ledger) signal(e *events.Event) {
 		l.rule("T4", l.keeps(e.Source) < 0, "%s is kept already", e.Source)
 		l.rule("V2", l.Doubted || e.Due.After(e.At), "it is kept until %v", e.Due)
 		l.Signals = append(slices.Clip(l.Signals), Signal{e.Signal, e.SignalID, e.Source, e.Due, e.Data})
-		bytes := 0
-		for _, s := range l.Signals {
-			bytes += len(s.Data)
-		}
-		l.rule("P4", len(l.Signals) <= maxKept && bytes <= keptBytes, "%d signals are kept, of %d bytes", len(l.Signals), bytes)
 	case events.SignalExpired:
 		i := l.keeps(e.Source)
-		if l.rule("V2", i >= 0 && !e.At.Before(l.Signals[max(i, 0)].Until), "%s is kept: %t", e.Source, i >= 0); i >= 0 {
+		if l.rule("V2", i >= 0, "%s is not kept", e.Source); i >= 0 {
+			kept := l.Signals[i]
+			l.rule("V2", !e.At.Before(kept.Until) && kept.Name == e.Signal && kept.ID == e.SignalID, "signal %q, %q is kept until %v", kept.Name, kept.ID, kept.Until)
 			l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 		}
 	default:

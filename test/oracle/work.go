@@ -159,7 +159,9 @@ func (w *Work) open(def *FlowStep) bool {
 }
 
 // passed says that what comes after the step need not wait for it.
-func (s *Step) passed() bool { return s.State == completed || s.State == skipped || s.State == timedOut || s.Passed }
+func (s *Step) passed() bool {
+	return s.State == completed || s.State == skipped || s.State == timedOut || s.Passed
+}
 
 // ran says that the step completed, or may have run, and is not undone.
 func (s *Step) ran() bool { return s.State != undone && len(s.acts()) > 0 }
