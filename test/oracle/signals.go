@@ -72,7 +72,6 @@ func (l *Ledger) hears(e *events.Event, s *Step) {
 	if s.Listens == nil {
 		return
 	}
-	l.rule("T4", !slices.Contains(l.once, [2]string{e.Signal, e.SignalID}), "signal %s came before, with the id %q", e.Signal, e.SignalID)
 	data := e.Data
 	if i := l.keeps(e.Source); i >= 0 {
 		kept := l.Signals[i]
