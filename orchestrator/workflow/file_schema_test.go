@@ -131,6 +131,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"a workflow", "{no-key: 1}", ""},
 	{"a step", "{steps: [{no-key: 1}]}", "/$defs/step"},
 	{"sleep", "{steps: [{sleep: {no-key: 1}}]}", "/$defs/step/properties/sleep/oneOf/1"},
+	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
 	{"repeat", "{steps: [{repeat: {no-key: 1}}]}", "/$defs/repeat"},
 	{"wait", "{steps: [{wait: {no-key: 1}}]}", "/$defs/wait"},
@@ -236,14 +237,19 @@ func TestTheSchemaHasTheDefaultsOfTheParser(t *testing.T) {
 	}
 }
 
-// What a step that sleeps cannot have is the same in the parser and in the schema.
-func TestTheSchemaKnowsWhatSleepExcludes(t *testing.T) {
-	excluded := fileSchema().Properties["steps"].Items2020.Ref.AllOf[0].Then.Properties
-	for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
-		_, err := workflow.Parse("f", fmt.Appendf(nil, "{workflow: w, steps: [{name: a, sleep: 1h, %s: b}]}", key))
-		parser := strings.Contains(fmt.Sprint(err), fmt.Sprintf("asks nobody, so it has no %q", key))
-		if schema := excluded[key] != nil; schema != parser {
-			t.Errorf("%s beside sleep: the parser refuses it: %v, the schema: %v", key, parser, schema)
+// What a step that sleeps, or listens, cannot have is the same in the parser and in the schema.
+func TestTheSchemaKnowsWhatKindsExclude(t *testing.T) {
+	kinds := fileSchema().Properties["steps"].Items2020.Ref.AllOf[0]
+	for kind, excluded := range map[string]map[string]*jsonschema.Schema{"sleep": kinds.Then.Properties, "listen": kinds.Else.Then.Properties} {
+		for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
+			if key == "sleep" || key == "listen" {
+				continue // which are one of the two
+			}
+			_, err := workflow.Parse("f", fmt.Appendf(nil, "{workflow: w, steps: [{name: a, %s: 1h, %s: b}]}", kind, key))
+			parser := strings.Contains(fmt.Sprint(err), fmt.Sprintf("asks nobody, so it has no %q", key))
+			if schema := excluded[key] != nil; schema != parser {
+				t.Errorf("%s beside %s: the parser refuses it: %v, the schema: %v", key, kind, parser, schema)
+			}
 		}
 	}
 }
@@ -301,6 +307,16 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 			"{workflow: w, steps: [{name: a, sleep: 1h, %s}]}",
 			"after: [] | when: input.a",
 			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | timeout: 1s | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {}",
+		},
+		{
+			"{workflow: w, steps: [{name: a, listen: %s}]}",
+			"a | 7 | A.b_c-9 | " + long(100) + " | {one: a} | {one: a, count: 1} | {one: a, count: 100} | {any: [a]} | {all: [a, b]} | {any: " + codes(100) + "}",
+			"'' | a b | ~ | [] | {} | " + long(101) + " | {one: a, any: [b]} | {any: [a], all: [b]} | {any: a} | {any: []} | {any: [a, a]} | {all: [a], count: 2} | {count: 2} | {one: a, count: 0} | {one: a, count: 101} | {one: a, count: 1.5} | {some: a} | {any: " + codes(101) + "}",
+		},
+		{
+			"{workflow: w, steps: [{name: a, listen: b, %s}]}",
+			"after: [] | when: input.a | timeout: 1s",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
 		},
 	} {
 		for text := range strings.SplitSeq(c.good, " | ") {
