@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/rehearsal"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -26,37 +27,78 @@ type definition struct {
 	flow   *workflow.Workflow
 }
 
-// readDefinitions reads workflow files, - meaning standard input. The error
-// has every problem of every file, one a line.
-func readDefinitions(cmd *cobra.Command, files []string) ([]definition, error) {
-	var good []definition
-	var problems []error
-	for _, file := range files {
-		d := definition{file: file}
-		var err error
-		if file == "-" {
-			d.file = "stdin"
-			d.source, err = io.ReadAll(cmd.InOrStdin())
-		} else {
-			d.source, err = os.ReadFile(file)
-		}
-		if err == nil {
-			d.flow, err = workflow.Parse(d.file, d.source)
-		}
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		good = append(good, d)
+// errTests says that a file is for `waybill workflow test`.
+var errTests = errors.New("this is a file of tests, and no workflow; waybill workflow test performs it")
+
+// define reads the text of a workflow file. The error has every problem, one a line; for tests
+// it is [errTests].
+func define(file string, source []byte) (definition, error) {
+	flow, err := workflow.Parse(file, source)
+	if err != nil && rehearsal.IsTests(source) {
+		err = fmt.Errorf("%s: %w", file, errTests)
 	}
-	return good, errors.Join(problems...)
+	return definition{file, source, flow}, err
 }
 
-// refused prints what is wrong, one file:line:column a line, for editors.
-func refused(cmd *cobra.Command, err error, consequence string) error {
-	for line := range strings.Lines(err.Error() + "\n") {
-		fmt.Fprintln(cmd.ErrOrStderr(), clean(strings.TrimSuffix(line, "\n")))
+// readDefinitions reads workflow files, - meaning standard input. The error has every problem of
+// every file, one a line.
+func readDefinitions(cmd *cobra.Command, files []string) ([]definition, error) {
+	good, tests, err := sortOut(cmd, files)
+	return good, errors.Join(err, tests)
+}
+
+// readWorkflows is readDefinitions for those who give all files of a folder: tests beside
+// workflows are named, and passed over.
+func readWorkflows(cmd *cobra.Command, files []string) ([]definition, error) {
+	good, tests, err := sortOut(cmd, files)
+	if len(good) == 0 {
+		return nil, errors.Join(err, tests)
 	}
+	printProblems(cmd.ErrOrStderr(), tests)
+	return good, err
+}
+
+// sortOut reads files: those that are workflows, what is said of those that are tests, and what
+// is wrong with the others.
+func sortOut(cmd *cobra.Command, files []string) (good []definition, tests, err error) {
+	for _, file := range files {
+		var source []byte
+		var wrong error
+		if file == "-" {
+			file = "stdin"
+			source, wrong = io.ReadAll(cmd.InOrStdin())
+		} else {
+			source, wrong = os.ReadFile(file)
+		}
+		var d definition
+		if wrong == nil {
+			d, wrong = define(file, source)
+		}
+		switch {
+		case errors.Is(wrong, errTests):
+			tests = errors.Join(tests, wrong)
+		case wrong != nil:
+			err = errors.Join(err, wrong)
+		default:
+			good = append(good, d)
+		}
+	}
+	return good, tests, err
+}
+
+// printProblems prints what is wrong, one file:line:column a line, for editors.
+func printProblems(w io.Writer, err error) {
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error() + "\n") {
+		fmt.Fprintln(w, clean(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+// refused prints what is wrong.
+func refused(cmd *cobra.Command, err error, consequence string) error {
+	printProblems(cmd.ErrOrStderr(), err)
 	return errors.New(consequence)
 }
 
@@ -67,7 +109,7 @@ func newWorkflowCheck() *cobra.Command {
 	}
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		good, err := readDefinitions(cmd, files)
+		good, err := readWorkflows(cmd, files)
 		if err != nil {
 			return refused(cmd, err, "correct the problems above")
 		}
@@ -80,14 +122,14 @@ func newWorkflowRegister() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register FILE...", Short: "Register workflows",
 		Long: `Registers workflow files. All are checked first: if one is bad, nothing is
-registered. A version that is registered never changes; registering the same
-again does nothing.`,
+registered. Files of tests beside them are named and passed over. A version that
+is registered never changes; registering the same again does nothing.`,
 		Args: takes(some),
 	}
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		good, err := readDefinitions(cmd, files)
+		good, err := readWorkflows(cmd, files)
 		if err == nil {
 			err = contradiction(good)
 		}
@@ -119,11 +161,19 @@ func contradiction(all []definition) error {
 		other, found := first[d.flow.ID()]
 		if !found {
 			first[d.flow.ID()] = d
-		} else if canonical(d.flow) != canonical(other.flow) {
-			problems = append(problems, fmt.Errorf("%s: workflow %s stands in %s too, with another content; give one of them the next version", d.file, d.flow.ID(), other.file))
+		} else {
+			problems = append(problems, d.contradicts(other))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// contradicts says whether two files define one version differently.
+func (d definition) contradicts(other definition) error {
+	if canonical(d.flow) == canonical(other.flow) {
+		return nil
+	}
+	return fmt.Errorf("%s: workflow %s stands in %s too, with another content; give one of them the next version", d.file, d.flow.ID(), other.file)
 }
 
 // conflict finds files that the server would refuse after it took others.
