@@ -144,6 +144,9 @@ func (f *folder) read(path string, now stamp) {
 	}
 	w.source, w.flow, f.due = source, d.flow, true
 	f.say(path, err)
+	if d.flow != nil {
+		printProblems(f.out, d.doubt())
+	}
 }
 
 func readAtMost(path string, most int64) (string, error) {

@@ -55,7 +55,18 @@ func readWorkflows(cmd *cobra.Command, files []string) ([]definition, error) {
 		return nil, errors.Join(err, tests)
 	}
 	printProblems(cmd.ErrOrStderr(), tests)
+	for _, d := range good {
+		printProblems(cmd.ErrOrStderr(), d.doubt())
+	}
 	return good, err
+}
+
+// doubt is what the file says and its author can hardly mean.
+func (d definition) doubt() error {
+	if doubt := d.flow.Doubt(); doubt != "" {
+		return fmt.Errorf("%s: a warning: %s", d.file, doubt)
+	}
+	return nil
 }
 
 // sortOut reads files: those that are workflows, what is said of those that are tests, and what
@@ -184,7 +195,7 @@ func conflict(cmd *cobra.Command, client *api.Client, all []definition) error {
 	}
 	registered := make(map[string]string)
 	for _, source := range known {
-		flow, err := workflow.Parse("registered", source)
+		flow, err := workflow.Registered("registered", source)
 		if err != nil {
 			return fmt.Errorf("the server has a workflow that this program cannot read; is it of another release? %w", err)
 		}
@@ -234,7 +245,7 @@ func newWorkflowList() *cobra.Command {
 			}
 			flows := make([]*workflow.Workflow, len(all))
 			for i, source := range all {
-				if flows[i], err = workflow.Parse("registered", source); err != nil {
+				if flows[i], err = workflow.Registered("registered", source); err != nil {
 					return fmt.Errorf("the server has a workflow that this program cannot read; is it of another release? %w", err)
 				}
 			}
@@ -271,7 +282,7 @@ func newWorkflowShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			flow, err := workflow.Parse("registered", source)
+			flow, err := workflow.Registered("registered", source)
 			if err != nil {
 				return fmt.Errorf("this program cannot read the workflow; is the server of another release? %w", err)
 			}
