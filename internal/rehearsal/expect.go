@@ -9,8 +9,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // Difference is what is not as it was expected.
@@ -261,7 +261,7 @@ func (r *fileReader) line(n ast.Node, l line) line {
 		}
 	}
 	if !slices.Contains(names, l[0]) {
-		r.add(start(n), "there is no event %s%s", quote(l[0]), workflow.DidYouMean(l[0], names))
+		r.add(start(n), "there is no event %s%s", quote(l[0]), yamlfile.DidYouMean(l[0], names))
 	}
 	if len(l) > 1 && l[1] != whatever {
 		r.check(start(n), work{step: l[1]})
