@@ -55,7 +55,7 @@ started again, it goes on where it was.
 With --workflows DIR the workflow files of a directory (.yaml, .yml, .json) are
 registered, and again when they change. A file that changed takes the next
 version by itself, and is not touched; what is wrong with one is printed. Files
-of waybill workflow test are passed over.
+of tests, and of agents, are passed over.
 
 The broker is for development: one process, one copy of the data.`,
 		Args: cobra.NoArgs,

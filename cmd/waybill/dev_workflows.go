@@ -139,7 +139,7 @@ func (f *folder) read(path string, now stamp) {
 		return
 	}
 	d, err := define(path, []byte(source))
-	if errors.Is(err, errTests) {
+	if errors.Is(err, errOther) {
 		err = nil
 	}
 	w.source, w.flow, f.due = source, d.flow, true

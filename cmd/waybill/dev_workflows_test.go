@@ -121,6 +121,7 @@ func TestAFolderIsRegistered(t *testing.T) {
 	t.Run("what is no workflow", func(t *testing.T) {
 		d := newDesk(t)
 		d.put("w_test.yaml", "workflow: w.yaml\ntests:\n- {name: t, expect: {state: Processed}}\n", later())
+		d.put("agent.yaml", "agent: shipping\noperations: {ship: {url: https://a.example}}\n", later())
 		d.put(".w.yaml", "half", later())
 		d.put("w.yaml~", "before", later())
 		if err := os.Mkdir(filepath.Join(d.dir, "more.yaml"), 0o700); err != nil {

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/internal/rehearsal"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 func newWorkflow() *cobra.Command {
@@ -27,34 +29,58 @@ type definition struct {
 	flow   *workflow.Workflow
 }
 
-// errTests says that a file is for `waybill workflow test`.
-var errTests = errors.New("this is a file of tests, and no workflow; waybill workflow test performs it")
+// errOther says that a file is one of Waybill's, and not of a workflow.
+var errOther = errors.New("no workflow")
 
-// define reads the text of a workflow file. The error has every problem, one a line; for tests
-// it is [errTests].
+// define reads the text of a workflow file. The error has every problem, one a line; for files
+// that are for others it is [errOther].
 func define(file string, source []byte) (definition, error) {
 	flow, err := workflow.Parse(file, source)
-	if err != nil && rehearsal.IsTests(source) {
-		err = fmt.Errorf("%s: %w", file, errTests)
+	if err != nil {
+		if what, command := otherFile(source); what != "" {
+			err = fmt.Errorf("%s: this is a file of %s, and %w; it is for waybill %s", file, what, errOther, command)
+		}
 	}
 	return definition{file, source, flow}, err
+}
+
+// otherFile says what a file is of that is no workflow, and which command is for it; "" if it
+// may be meant for a workflow.
+func otherFile(source []byte) (what, command string) {
+	body := new(yamlfile.Reader).Document(source, workflow.MaxSource, "")
+	m, ok := body.(*ast.MappingNode)
+	if !ok {
+		return "", ""
+	}
+	has := func(key string) bool {
+		return slices.ContainsFunc(m.Values, func(v *ast.MappingValueNode) bool { return v.Key.GetToken().Value == key })
+	}
+	switch {
+	case has("steps"):
+		return "", ""
+	case has("tests"):
+		return "tests", "workflow test"
+	case has("agent") && has("operations"):
+		return "an agent", "agent http"
+	}
+	return "", ""
 }
 
 // readDefinitions reads workflow files, - meaning standard input. The error has every problem of
 // every file, one a line.
 func readDefinitions(cmd *cobra.Command, files []string) ([]definition, error) {
-	good, tests, err := sortOut(cmd, files)
-	return good, errors.Join(err, tests)
+	good, others, err := sortOut(cmd, files)
+	return good, errors.Join(err, others)
 }
 
-// readWorkflows is readDefinitions for those who give all files of a folder: tests beside
-// workflows are named, and passed over.
+// readWorkflows is readDefinitions for those who give all files of a folder: files for others
+// beside workflows are named, and passed over.
 func readWorkflows(cmd *cobra.Command, files []string) ([]definition, error) {
-	good, tests, err := sortOut(cmd, files)
+	good, others, err := sortOut(cmd, files)
 	if len(good) == 0 {
-		return nil, errors.Join(err, tests)
+		return nil, errors.Join(err, others)
 	}
-	printProblems(cmd.ErrOrStderr(), tests)
+	printProblems(cmd.ErrOrStderr(), others)
 	for _, d := range good {
 		printProblems(cmd.ErrOrStderr(), d.doubt())
 	}
@@ -69,9 +95,9 @@ func (d definition) doubt() error {
 	return nil
 }
 
-// sortOut reads files: those that are workflows, what is said of those that are tests, and what
-// is wrong with the others.
-func sortOut(cmd *cobra.Command, files []string) (good []definition, tests, err error) {
+// sortOut reads files: those that are workflows, what is said of those for others, and what is
+// wrong with the rest.
+func sortOut(cmd *cobra.Command, files []string) (good []definition, others, err error) {
 	for _, file := range files {
 		var source []byte
 		var wrong error
@@ -86,15 +112,15 @@ func sortOut(cmd *cobra.Command, files []string) (good []definition, tests, err 
 			d, wrong = define(file, source)
 		}
 		switch {
-		case errors.Is(wrong, errTests):
-			tests = errors.Join(tests, wrong)
+		case errors.Is(wrong, errOther):
+			others = errors.Join(others, wrong)
 		case wrong != nil:
 			err = errors.Join(err, wrong)
 		default:
 			good = append(good, d)
 		}
 	}
-	return good, tests, err
+	return good, others, err
 }
 
 // printProblems prints what is wrong, one file:line:column a line, for editors.
@@ -133,7 +159,7 @@ func newWorkflowRegister() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register FILE...", Short: "Register workflows",
 		Long: `Registers workflow files. All are checked first: if one is bad, nothing is
-registered. Files of tests beside them are named and passed over. A version that
+registered. Files of tests or agents beside them are named and passed over. A version that
 is registered never changes; registering the same again does nothing.`,
 		Args: takes(some),
 	}

@@ -115,19 +115,6 @@ func Parse(file string, source []byte) (*File, error) {
 	return f, nil
 }
 
-// IsTests says whether a file that is no workflow is one of tests: it has "tests", and no
-// "steps". Of one that is not YAML it cannot be told.
-func IsTests(source []byte) bool {
-	m, ok := new(reader).document(source).(*ast.MappingNode)
-	if !ok {
-		return false
-	}
-	has := func(key string) bool {
-		return slices.ContainsFunc(m.Values, func(v *ast.MappingValueNode) bool { return v.Key.GetToken().Value == key })
-	}
-	return has("tests") && !has("steps")
-}
-
 type fileReader struct {
 	reader
 	flow *workflow.Workflow // nil while it is not known, so that nothing can be said of its steps
