@@ -39,6 +39,7 @@ type watched struct {
 	seen, read stamp // at the last look, and when it was read
 	source     string
 	flow       *workflow.Workflow // nil where it is none
+	gone       bool               // at the last look: some editors put a file aside before they write it anew
 }
 
 // stamp tells one content of a file from another that was written some time before.
@@ -92,12 +93,13 @@ func (f *folder) look(ctx context.Context) {
 		there[path] = true
 		f.read(path, stamp{info.ModTime(), info.Size()})
 	}
-	for path := range f.files {
-		if !there[path] {
+	for path, w := range f.files {
+		if w.gone && !there[path] {
 			delete(f.files, path)
 			delete(f.said, path)
-			f.due = true // what it was in the way of
+			f.due = true // another file may count now
 		}
+		w.gone = !there[path]
 	}
 	if f.due {
 		f.due = !f.register(ctx)
