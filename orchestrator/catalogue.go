@@ -154,7 +154,7 @@ func (c *catalogue) take(r *kgo.Record) {
 	if c.takeNewer(r) {
 		return
 	}
-	flow, err := workflow.Parse(fmt.Sprintf("%s offset %d", r.Topic, r.Offset), r.Value)
+	flow, err := workflow.Registered(fmt.Sprintf("%s offset %d", r.Topic, r.Offset), r.Value)
 	if err != nil || flow.ID() != string(r.Key) {
 		c.log.Error("a record on the workflows topic is not a workflow of its key; it is passed over",
 			"topic", r.Topic, "offset", r.Offset, "key", string(r.Key), "error", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // Agent is what a file describes.
@@ -48,7 +49,8 @@ type operation struct {
 //
 // The error is [Errors], and holds everything that is wrong with the file.
 func Read(file string, source []byte, environment func(string) (string, bool)) (*Agent, error) {
-	r := &reader{problems: problems{file: file}, secrets: make(map[string]bool)}
+	r := &reader{secrets: make(map[string]bool)}
+	r.File = file
 	r.scope.lookup = func(name string) (string, bool) {
 		value, ok := environment(name)
 		if value != "" {
@@ -56,8 +58,8 @@ func Read(file string, source []byte, environment func(string) (string, bool)) (
 		}
 		return value, ok
 	}
-	a := r.agent(r.document(source))
-	if err := r.sorted(); err != nil {
+	a := r.agent(r.Document(source, maxFile, "agent: NAME"))
+	if err := r.Sorted(); err != nil {
 		return nil, err
 	}
 	a.secrets = hide(slices.Collect(maps.Keys(r.secrets)))
@@ -67,7 +69,7 @@ func Read(file string, source []byte, environment func(string) (string, bool)) (
 // reader turns the document into an agent. A value that is wrong is reported
 // and passed over, so that the rest can be checked.
 type reader struct {
-	problems
+	yamlfile.Reader
 	scope   scope
 	secrets map[string]bool
 
@@ -83,31 +85,27 @@ func (r *reader) agent(n ast.Node) *Agent {
 		return a
 	}
 	var operations ast.Node
-	given := r.mapping(n, "the file", []field{
+	given := r.Mapping(n, "the file", []yamlfile.Field{
 		{"agent", func(n ast.Node) { a.Name = r.name(n) }},
-		{"concurrency", func(n ast.Node) { r.whole(n, "concurrency", 10_000, &a.concurrency) }},
+		{"concurrency", func(n ast.Node) { r.Whole(n, "concurrency", 10_000, &a.concurrency) }},
 		{"base", r.readBase},
 		{"headers", func(n ast.Node) { r.headers = r.readHeaders(n) }},
 		{"retry", func(n ast.Node) { a.retry = r.retry(n) }},
 		{"breaker", func(n ast.Node) { a.breaker = r.breaker(n) }},
 		{"operations", func(n ast.Node) { operations = n }}, // after base and headers, wherever those stand
 	})
-	for _, key := range []string{"agent", "operations"} {
-		if given != nil && given[key] == nil {
-			r.add(start(n), "the file has no %q; add it", key)
-		}
-	}
+	r.Require(n, given, "the file", "agent", "operations")
 	if operations == nil {
 		return a
 	}
-	named := r.entries(operations, "operations", "write the name of each operation and a mapping behind it", func(name string, at *token.Token, value ast.Node) {
+	named := r.Entries(operations, "operations", "write the name of each operation and a mapping behind it", func(name string, at *token.Token, value ast.Node) {
 		if name == "" {
-			r.add(at, "an operation has no name; write the one that workflows use behind do or undo")
+			r.Add(at, "an operation has no name; write the one that workflows use behind do or undo")
 		}
 		a.operations[name] = r.operation(name, at, value)
 	})
 	if named != nil && len(named) == 0 {
-		r.add(start(operations), "there are no operations; write at least one")
+		r.Add(yamlfile.Start(operations), "there are no operations; write at least one")
 	}
 	return a
 }
@@ -118,7 +116,7 @@ const maxAgent = 100
 func (r *reader) name(n ast.Node) string {
 	name, at, ok := r.scalar(n, "the agent's name")
 	if ok && (len(name) > maxAgent || !events.ValidTopic(name)) {
-		r.add(at, "the agent's name is %s; use 1 to %d of a-z A-Z 0-9 . _ -", quote(name), maxAgent)
+		r.Add(at, "the agent's name is %s; use 1 to %d of a-z A-Z 0-9 . _ -", quote(name), maxAgent)
 	}
 	return name
 }
@@ -135,7 +133,7 @@ func (r *reader) text(n ast.Node, what string, s scope) (template, bool) {
 func (r *reader) template(text string, at *token.Token, s scope) (template, bool) {
 	t, faults := s.parse(text)
 	for _, fault := range faults {
-		r.add(at, "%s", fault)
+		r.Add(at, "%s", fault)
 	}
 	return t, len(faults) == 0
 }
@@ -151,7 +149,7 @@ func (r *reader) readBase(n ast.Node) {
 		err = base.asBase()
 	}
 	if err != nil {
-		r.add(start(n), "base %v", err)
+		r.Add(yamlfile.Start(n), "base %v", err)
 		return
 	}
 	r.base, r.prefix, r.noBase = base, t, false
@@ -169,17 +167,17 @@ var ours = map[string]string{
 
 func (r *reader) readHeaders(n ast.Node) []pair {
 	var headers []pair
-	r.entries(n, "headers", "write the name of each header and its value behind it", func(name string, at *token.Token, value ast.Node) {
+	r.Entries(n, "headers", "write the name of each header and its value behind it", func(name string, at *token.Token, value ast.Node) {
 		header := textproto.CanonicalMIMEHeaderKey(name)
 		switch why := ours[header]; {
 		case name == "" || strings.ContainsFunc(name, func(c rune) bool { return !isToken(c) }):
-			r.add(at, "%s is no name of a header; use letters, digits and -", quote(name))
+			r.Add(at, "%s is no name of a header; use letters, digits and -", quote(name))
 			return
 		case why != "":
-			r.add(at, "the header %s cannot be set: %s", header, why)
+			r.Add(at, "the header %s cannot be set: %s", header, why)
 			return
 		case slices.ContainsFunc(headers, func(h pair) bool { return h.name == header }):
-			r.add(at, "the header %s is given twice; remove one", header)
+			r.Add(at, "the header %s is given twice; remove one", header)
 			return
 		}
 		t, ok := r.text(value, "a header's value", r.scope)
@@ -188,7 +186,7 @@ func (r *reader) readHeaders(n ast.Node) []pair {
 		}
 		for _, p := range t {
 			if strings.ContainsFunc(p.text, func(c rune) bool { return isControl(c) && c != '\t' }) {
-				r.add(start(value), "the header %s holds a line break or another control character; remove it", header)
+				r.Add(yamlfile.Start(value), "the header %s holds a line break or another control character; remove it", header)
 				return
 			}
 		}
@@ -213,15 +211,15 @@ func (r *reader) retry(n ast.Node) *agents.Retry {
 		return nil
 	}
 	retry := agents.Retry{Attempts: 3, Backoff: 100 * time.Millisecond, Jitter: 0.2}
-	before := len(r.list)
-	given := r.mapping(n, "retry", []field{
-		{"attempts", func(n ast.Node) { r.whole(n, "attempts", 100, &retry.Attempts) }},
+	before := r.Wrong()
+	given := r.Mapping(n, "retry", []yamlfile.Field{
+		{"attempts", func(n ast.Node) { r.Whole(n, "attempts", 100, &retry.Attempts) }},
 		{"backoff", func(n ast.Node) { r.duration(n, "backoff", &retry.Backoff) }},
 		{"max", func(n ast.Node) { r.duration(n, "max", &retry.Max) }},
-		{"jitter", func(n ast.Node) { r.number(n, "jitter", 0, 1, &retry.Jitter) }},
+		{"jitter", func(n ast.Node) { r.Number(n, "jitter", 0, 1, &retry.Jitter) }},
 	})
-	if len(r.list) == before && given["max"] != nil && retry.Max < retry.Backoff {
-		r.add(given["max"], "max is %v, less than backoff, which is %v; raise it", retry.Max, retry.Backoff)
+	if r.Wrong() == before && given["max"] != nil && retry.Max < retry.Backoff {
+		r.Add(given["max"], "max is %v, less than backoff, which is %v; raise it", retry.Max, retry.Backoff)
 	}
 	if retry.Jitter == 0 {
 		retry.Jitter = -1 // none, to the SDK
@@ -234,15 +232,15 @@ func (r *reader) breaker(n ast.Node) *agents.Breaker {
 		return nil
 	}
 	breaker := agents.Breaker{Failures: 10}
-	before := len(r.list)
-	given := r.mapping(n, "breaker", []field{
-		{"failures", func(n ast.Node) { r.whole(n, "failures", 10_000, &breaker.Failures) }},
-		{"window", func(n ast.Node) { r.whole(n, "window", 10_000, &breaker.Window) }},
+	before := r.Wrong()
+	given := r.Mapping(n, "breaker", []yamlfile.Field{
+		{"failures", func(n ast.Node) { r.Whole(n, "failures", 10_000, &breaker.Failures) }},
+		{"window", func(n ast.Node) { r.Whole(n, "window", 10_000, &breaker.Window) }},
 		{"delay", func(n ast.Node) { r.duration(n, "delay", &breaker.Delay) }},
-		{"successes", func(n ast.Node) { r.whole(n, "successes", 10_000, &breaker.Successes) }},
+		{"successes", func(n ast.Node) { r.Whole(n, "successes", 10_000, &breaker.Successes) }},
 	})
-	if len(r.list) == before && given["window"] != nil && breaker.Window < breaker.Failures {
-		r.add(given["window"], "window is %d, less than failures, which is %d; raise it", breaker.Window, breaker.Failures)
+	if r.Wrong() == before && given["window"] != nil && breaker.Window < breaker.Failures {
+		r.Add(given["window"], "window is %d, less than failures, which is %d; raise it", breaker.Window, breaker.Failures)
 	}
 	return &breaker
 }
@@ -258,7 +256,7 @@ func (r *reader) operation(name string, at *token.Token, n ast.Node) *operation 
 	var form ast.Node
 	after := r.scope
 	after.response = true
-	given := r.mapping(n, "an operation", []field{
+	given := r.Mapping(n, "an operation", []yamlfile.Field{
 		{"method", func(n ast.Node) { o.method = r.method(n) }},
 		{"url", func(n ast.Node) { r.url(n, o) }},
 		{"headers", func(n ast.Node) { o.headers = override(r.headers, r.readHeaders(n)) }},
@@ -274,16 +272,16 @@ func (r *reader) operation(name string, at *token.Token, n ast.Node) *operation 
 		return o
 	}
 	if given["url"] == nil {
-		r.add(at, "the operation %s has no \"url\"; add it", quote(name))
+		r.Add(at, "the operation %s has no \"url\"; add it", quote(name))
 	}
 	reads := o.method == http.MethodGet || o.method == http.MethodHead
 	switch {
 	case form != nil && given["body"] != nil:
-		r.add(given["form"], "the operation has a body and a form; remove one")
+		r.Add(given["form"], "the operation has a body and a form; remove one")
 	case reads && o.body.json != nil:
-		r.add(given["body"], "%s sends no body; remove it, or use another method", o.method)
+		r.Add(given["body"], "%s sends no body; remove it, or use another method", o.method)
 	case reads && form != nil:
-		r.add(given["form"], "%s sends no form; remove it, or use another method", o.method)
+		r.Add(given["form"], "%s sends no form; remove it, or use another method", o.method)
 	case given["body"] == nil && form == nil && !reads && o.method != http.MethodDelete:
 		o.body.json = &node{text: template{{ref: &reference{name: "input", root: "input", optional: true}}}}
 	}
@@ -304,7 +302,7 @@ func override(all, own []pair) []pair {
 func (r *reader) method(n ast.Node) string {
 	method, at, ok := r.scalar(n, "method")
 	if ok && !slices.Contains(methods, method) {
-		r.add(at, "method is %s; write one of %s", quote(method), strings.Join(methods, ", "))
+		r.Add(at, "method is %s; write one of %s", quote(method), strings.Join(methods, ", "))
 	}
 	return method
 }
@@ -317,7 +315,7 @@ func (r *reader) url(n ast.Node, o *operation) {
 	target, err := newTarget(r.base, t)
 	if err != nil {
 		if !r.noBase {
-			r.add(start(n), "url %v", err)
+			r.Add(yamlfile.Start(n), "url %v", err)
 		}
 		return
 	}
@@ -329,7 +327,7 @@ func (r *reader) url(n ast.Node, o *operation) {
 
 func (r *reader) form(n ast.Node) []pair {
 	form := []pair{}
-	r.entries(n, "form", "write the name of each field and its value behind it", func(name string, _ *token.Token, value ast.Node) {
+	r.Entries(n, "form", "write the name of each field and its value behind it", func(name string, _ *token.Token, value ast.Node) {
 		if t, ok := r.text(value, "a field's value", r.scope); ok {
 			form = append(form, pair{name, t})
 		}
@@ -350,7 +348,7 @@ func (r *reader) content(n ast.Node, what string, words []string, prefix string,
 			return &node{text: t}
 		}
 		if !strings.Contains(text.Value, "{") {
-			r.add(start(n), "%s is %s; write %s or none, a placeholder such as \"{input.customer}\", or a mapping of keys to values", what, quote(text.Value), strings.Join(words, ", "))
+			r.Add(yamlfile.Start(n), "%s is %s; write %s or none, a placeholder such as \"{input.customer}\", or a mapping of keys to values", what, quote(text.Value), strings.Join(words, ", "))
 			return nil
 		}
 	}
@@ -362,14 +360,14 @@ func (r *reader) node(n ast.Node, what string, s scope) node {
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		if name, ok := unquoted(n); ok {
-			r.add(start(n), "a placeholder is a mapping to YAML without quotes; write \"{%s}\"", name)
+			r.Add(yamlfile.Start(n), "a placeholder is a mapping to YAML without quotes; write \"{%s}\"", name)
 			return node{}
 		}
 		if len(n.Values) == 0 {
 			return node{raw: jsontext.Value("{}")}
 		}
 		made := node{object: []member{}}
-		r.entries(n, what, "", func(name string, _ *token.Token, value ast.Node) {
+		r.Entries(n, what, "", func(name string, _ *token.Token, value ast.Node) {
 			made.object = append(made.object, member{text(name), r.node(value, what, s)})
 		})
 		return made
@@ -387,19 +385,19 @@ func (r *reader) node(n ast.Node, what string, s scope) node {
 	case *ast.BoolNode:
 		return node{raw: jsontext.Value(strconv.FormatBool(n.Value))}
 	case *ast.StringNode:
-		t, _ := r.template(n.Value, start(n), s)
+		t, _ := r.template(n.Value, yamlfile.Start(n), s)
 		if t == nil {
 			t = template{{}}
 		}
 		return node{text: t}
 	case *ast.IntegerNode, *ast.FloatNode:
-		number := jsontext.Value(start(n).Value)
+		number := jsontext.Value(yamlfile.Start(n).Value)
 		if !number.IsValid() {
-			r.add(start(n), "%s is no number in JSON; write it in decimal, or in quotes if it is text", quote(start(n).Value))
+			r.Add(yamlfile.Start(n), "%s is no number in JSON; write it in decimal, or in quotes if it is text", quote(yamlfile.Start(n).Value))
 		}
 		return node{raw: number}
 	}
-	r.add(start(n), "%s holds %s; write text, a number, true, false, null, a list or a mapping", what, kind(n))
+	r.Add(yamlfile.Start(n), "%s holds %s; write text, a number, true, false, null, a list or a mapping", what, yamlfile.Kind(n))
 	return node{}
 }
 
@@ -407,7 +405,7 @@ func (r *reader) node(n ast.Node, what string, s scope) node {
 func (r *reader) verdicts(n ast.Node, all verdicts, verdict verdict) {
 	list, ok := n.(*ast.SequenceNode)
 	if !ok {
-		r.add(start(n), "%s is a list, this is %s; write it like [409, 423]", verdict, kind(n))
+		r.Add(yamlfile.Start(n), "%s is a list, this is %s; write it like [409, 423]", verdict, yamlfile.Kind(n))
 		return
 	}
 	for _, entry := range list.Values {
@@ -420,11 +418,11 @@ func (r *reader) verdicts(n ast.Node, all verdicts, verdict verdict) {
 			least = 300 // those below are one anyway
 		}
 		if fault := checkAnswer(text, verdict, least); fault != "" {
-			r.add(at, "%s", fault)
+			r.Add(at, "%s", fault)
 			continue
 		}
 		if as, twice := all[text]; twice {
-			r.add(at, "%s is listed twice, first as %s; remove one", text, as)
+			r.Add(at, "%s is listed twice, first as %s; remove one", text, as)
 			continue
 		}
 		all[text] = verdict

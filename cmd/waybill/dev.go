@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -36,6 +37,7 @@ type dev struct {
 	asked              agentFlags
 	callers            callerFlags
 	signing            namespaceKeyFlags
+	workflows          string
 
 	out io.Writer
 	log *slog.Logger
@@ -50,6 +52,11 @@ func newDev() *cobra.Command {
 server, and example agents for the order-fulfilment workflow. Ctrl-C stops it;
 started again, it goes on where it was.
 
+With --workflows DIR the workflow files of a directory (.yaml, .yml, .json) are
+registered, and again when they change. A file that changed takes the next
+version by itself, and is not touched; what is wrong with one is printed. Files
+of tests, and of agents, are passed over.
+
 The broker is for development: one process, one copy of the data.`,
 		Args: cobra.NoArgs,
 	}
@@ -59,6 +66,7 @@ The broker is for development: one process, one copy of the data.`,
 	d.web.add(flags, "address of the HTTP server; port 0 takes a free one")
 	flags.Int32Var(&d.partitions, "partitions", 4, "partitions of the topics, fixed once the data directory has some")
 	flags.BoolVar(&d.fsync, "fsync", false, "flush to the disk before acknowledging, to survive a power loss")
+	flags.StringVar(&d.workflows, "workflows", "", "a `directory` whose workflow files are registered, and again when they change")
 	addNamespace(flags, &d.namespace)
 	d.asked.add(flags)
 	d.callers.add(flags)
@@ -67,6 +75,9 @@ The broker is for development: one process, one copy of the data.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.partitions < 1 {
 			return usageError{errors.New("--partitions must be 1 or more")}
+		}
+		if info, err := os.Stat(d.workflows); d.workflows != "" && (err != nil || !info.IsDir()) {
+			return usageError{fmt.Errorf("--workflows: there is no directory %s", d.workflows)}
 		}
 		if err := cmp.Or(d.asked.check(), d.callers.check()); err != nil {
 			return usageError{err}
@@ -114,7 +125,14 @@ func (d *dev) run(ctx context.Context) (err error) {
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()
-	register := start(ctx, func(ctx context.Context) error { return registerExample(ctx, server.Server) })
+	own := newFolder(d.workflows, server.Server, d.out)
+	register := start(ctx, func(ctx context.Context) error {
+		err := registerExample(ctx, server.Server)
+		if err == nil && d.workflows != "" {
+			own.look(ctx)
+		}
+		return err
+	})
 	select {
 	case <-register.done:
 	case <-instance.done:
@@ -133,6 +151,10 @@ func (d *dev) run(ctx context.Context) (err error) {
 		return fulfilment.Serve(ctx, agents.Config{Brokers: []string{kafka.Addr()}, Namespace: d.namespace, Logger: d.log})
 	})
 	d.greet(kafka.Addr(), server.url, &topics)
+	if d.workflows != "" {
+		watching := start(ctx, own.watch)
+		defer func() { err = errors.Join(err, watching.end()) }()
+	}
 	select {
 	case <-examples.done:
 	case <-instance.done:

@@ -42,15 +42,36 @@ func newOrderHistory() *cobra.Command {
 // timeline prints events, each with the time since the one before.
 func timeline(row func(...any), history []events.Event) {
 	row("TIME", "AFTER", "SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
-	armed, keys := make(armed), make(map[string]string)
+	course, keys := newCourse(), make(map[string]string)
 	for i := range history {
 		e := &history[i]
 		after := time.Duration(0)
 		if i > 0 {
 			after = e.At.Sub(history[i-1].At)
 		}
-		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, armed.waited(e))+underKey(e, keys))
+		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, course.next(e))+underKey(e, keys))
 	}
+}
+
+// course is what an order's history so far says about its next event.
+type course struct {
+	armed armed
+	times times
+	naps  naps
+}
+
+func newCourse() *course { return &course{make(armed), make(times), make(naps)} }
+
+// before is what the events before one say about it.
+type before struct {
+	waited time.Duration // the attempt, since it could have started
+	times  int           // that its step was done, which is done until something holds
+	naps   string        // that go on with it
+}
+
+// next takes the next event.
+func (c *course) next(e *events.Event) before {
+	return before{c.armed.waited(e), c.times.done(e), c.naps.resumed(e)}
 }
 
 // armed has when the next attempts of an order could start, in its history.
@@ -76,6 +97,55 @@ func (a armed) waited(e *events.Event) time.Duration {
 		clear(a)
 	}
 	return 0
+}
+
+// times has how many times steps were done that are done until something holds.
+type times map[string]int
+
+// done takes the next event, and returns how many times its step was done with that. What was done in
+// vain before a resubmission is not in the count of the event, by which the keys go.
+func (t times) done(e *events.Event) int {
+	if e.Type == events.StepRepeated || e.Error != nil && slices.Contains([]string{events.UntilNotMet, events.BadUntil}, e.Error.Code) && e.Type == events.StepFailed {
+		t[e.Step]++
+	}
+	return t[e.Step]
+}
+
+// naps has which steps sleep for a duration, and when they wake.
+type naps map[string]*nap
+
+type nap struct {
+	wakes time.Time
+	left  time.Duration // while the order is paused
+}
+
+// resumed takes the next event, and says when steps wake of whose sleep a pause had left something.
+func (n naps) resumed(e *events.Event) string {
+	var wake []string
+	switch e.Type {
+	case events.StepSleeping:
+		if !e.Fixed {
+			n[e.Step] = &nap{wakes: e.Due}
+		}
+	case events.StepWoke, events.StepSkipped:
+		delete(n, e.Step)
+	case events.OrderCompensating, events.OrderCancelled:
+		clear(n)
+	case events.OrderPaused:
+		for _, nap := range n {
+			nap.left = max(0, nap.wakes.Sub(e.At))
+		}
+	case events.OrderResumed:
+		for step, nap := range n {
+			nap.wakes = e.At.Add(nap.left)
+			wake = append(wake, fmt.Sprintf("%s until %s", step, events.AppendTime(nil, nap.wakes)))
+		}
+	}
+	slices.Sort(wake)
+	if more := len(wake) - 5; more > 0 {
+		wake = append(wake[:5], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(wake, ", ")
 }
 
 // underKey is the idempotency key of an attempt that begins, where it is not the one that
@@ -114,16 +184,16 @@ func attempt(n int) string {
 	return fmt.Sprint(n)
 }
 
-// detail is what an event says beyond its columns, of an attempt that may have waited.
-func detail(e *events.Event, waited time.Duration) string {
+// detail is what an event says beyond its columns.
+func detail(e *events.Event, b before) string {
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		say("%s", workflowID(e.Workflow, e.Version))
 	case events.StepStarted, events.UndoStarted:
-		if waited > time.Second {
-			say("%s after it was due", waited.Round(time.Second))
+		if b.waited > time.Second {
+			say("%s after it was due", b.waited.Round(time.Second))
 		}
 		say("agent %s: %s, complete by +%s, on %s", e.Agent, e.Operation, e.CompleteBy.Sub(e.At), e.LockedBy)
 		if e.Outcome == events.OutcomeUnknown {
@@ -137,7 +207,7 @@ func detail(e *events.Event, waited time.Duration) string {
 			say("next attempt after %s", e.Due.Sub(e.At))
 		}
 	case events.StepRepeated:
-		say("done %s, and again after %s", several(e.Count, "time", "times"), e.Due.Sub(e.At))
+		say("done %s, and again after %s", several(b.times, "time", "times"), e.Due.Sub(e.At))
 	case events.StepSleeping:
 		if !e.Fixed {
 			say("for %s", e.Due.Sub(e.At))
@@ -157,6 +227,10 @@ func detail(e *events.Event, waited time.Duration) string {
 		say("nothing came in time")
 	case events.StepWoke:
 		say("it has slept")
+	case events.OrderResumed:
+		if b.naps != "" {
+			say("it sleeps on: %s", b.naps)
+		}
 	case events.OrderCompleted:
 		if len(e.FailedSteps) > 0 {
 			say("without: %s", strings.Join(e.FailedSteps, ", "))

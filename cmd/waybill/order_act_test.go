@@ -176,7 +176,7 @@ func TestHeldOrdersAreSeen(t *testing.T) {
 		`waybill.replies/0/7; {"n":1}`:  {Type: events.InputHeld, Source: "waybill.replies/0/7", Raw: &events.Raw{Value: []byte(`{"n":1}`)}},
 		"waybill.replies/0/7; too many": {Type: events.InputDiscarded, Source: "waybill.replies/0/7", Reason: "too many"},
 	} {
-		if got := detail(&e, 0); got != want {
+		if got := detail(&e, before{}); got != want {
 			t.Errorf("%s: %s", e.Type, got)
 		}
 	}

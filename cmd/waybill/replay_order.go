@@ -50,10 +50,10 @@ func (r *replay) printOrder(cmd *cobra.Command, out *output, partitions int32, i
 	}
 	return out.print(cmd, o, func(row func(...any)) {
 		row("SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
-		armed := make(armed)
+		course := newCourse()
 		for i := range o.events {
 			e := &o.events[i]
-			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, armed.waited(e)))
+			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, course.next(e)))
 			for _, m := range o.Events[i].Messages {
 				row("", "", "", "", "-> "+m.Topic+": "+m.Type)
 			}

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 func newWorkflow() *cobra.Command {
@@ -27,37 +30,113 @@ type definition struct {
 	flow   *workflow.Workflow
 }
 
-// readDefinitions reads workflow files, - meaning standard input. The error
-// has every problem of every file, one a line.
-func readDefinitions(cmd *cobra.Command, files []string) ([]definition, error) {
-	var good []definition
-	var problems []error
-	for _, file := range files {
-		d := definition{file: file}
-		var err error
-		if file == "-" {
-			d.file = "stdin"
-			d.source, err = io.ReadAll(cmd.InOrStdin())
-		} else {
-			d.source, err = os.ReadFile(file)
+// errOther says that a file is one of Waybill's, and not of a workflow.
+var errOther = errors.New("no workflow")
+
+// define reads the text of a workflow file. The error has every problem, one a line; for files
+// that are for others it is [errOther].
+func define(file string, source []byte) (definition, error) {
+	flow, err := workflow.Parse(file, source)
+	if err != nil {
+		if what, command := otherFile(source); what != "" {
+			err = fmt.Errorf("%s: this is a file of %s, and %w; it is for waybill %s", file, what, errOther, command)
 		}
-		if err == nil {
-			d.flow, err = workflow.Parse(d.file, d.source)
-		}
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
-		good = append(good, d)
 	}
-	return good, errors.Join(problems...)
+	return definition{file, source, flow}, err
 }
 
-// refused prints what is wrong, one file:line:column a line, for editors.
-func refused(cmd *cobra.Command, err error, consequence string) error {
-	for line := range strings.Lines(err.Error() + "\n") {
-		fmt.Fprintln(cmd.ErrOrStderr(), clean(strings.TrimSuffix(line, "\n")))
+// otherFile says what a file is of that is no workflow, and which command is for it; "" if it
+// may be meant for a workflow.
+func otherFile(source []byte) (what, command string) {
+	body := new(yamlfile.Reader).Document(source, workflow.MaxSource, "")
+	m, ok := body.(*ast.MappingNode)
+	if !ok {
+		return "", ""
 	}
+	has := func(key string) bool {
+		return slices.ContainsFunc(m.Values, func(v *ast.MappingValueNode) bool { return v.Key.GetToken().Value == key })
+	}
+	switch {
+	case has("steps"):
+		return "", ""
+	case has("tests"):
+		return "tests", "workflow test"
+	case has("agent") && has("operations"):
+		return "an agent", "agent http"
+	}
+	return "", ""
+}
+
+// readDefinitions reads workflow files, - meaning standard input. The error has every problem of
+// every file, one a line.
+func readDefinitions(cmd *cobra.Command, files []string) ([]definition, error) {
+	good, others, err := sortOut(cmd, files)
+	return good, errors.Join(err, others)
+}
+
+// readWorkflows is readDefinitions for those who give all files of a folder: files for others
+// beside workflows are named, and passed over.
+func readWorkflows(cmd *cobra.Command, files []string) ([]definition, error) {
+	good, others, err := sortOut(cmd, files)
+	if len(good) == 0 {
+		return nil, errors.Join(err, others)
+	}
+	printProblems(cmd.ErrOrStderr(), others)
+	for _, d := range good {
+		printProblems(cmd.ErrOrStderr(), d.doubt())
+	}
+	return good, err
+}
+
+// doubt is what the file says and its author can hardly mean.
+func (d definition) doubt() error {
+	if doubt := d.flow.Doubt(); doubt != "" {
+		return fmt.Errorf("%s: a warning: %s", d.file, doubt)
+	}
+	return nil
+}
+
+// sortOut reads files: those that are workflows, what is said of those for others, and what is
+// wrong with the rest.
+func sortOut(cmd *cobra.Command, files []string) (good []definition, others, err error) {
+	for _, file := range files {
+		var source []byte
+		var wrong error
+		if file == "-" {
+			file = "stdin"
+			source, wrong = io.ReadAll(cmd.InOrStdin())
+		} else {
+			source, wrong = os.ReadFile(file)
+		}
+		var d definition
+		if wrong == nil {
+			d, wrong = define(file, source)
+		}
+		switch {
+		case errors.Is(wrong, errOther):
+			others = errors.Join(others, wrong)
+		case wrong != nil:
+			err = errors.Join(err, wrong)
+		default:
+			good = append(good, d)
+		}
+	}
+	return good, others, err
+}
+
+// printProblems prints what is wrong, one file:line:column a line, for editors.
+func printProblems(w io.Writer, err error) {
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error() + "\n") {
+		fmt.Fprintln(w, clean(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+// refused prints what is wrong.
+func refused(cmd *cobra.Command, err error, consequence string) error {
+	printProblems(cmd.ErrOrStderr(), err)
 	return errors.New(consequence)
 }
 
@@ -68,7 +147,7 @@ func newWorkflowCheck() *cobra.Command {
 	}
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		good, err := readDefinitions(cmd, files)
+		good, err := readWorkflows(cmd, files)
 		if err != nil {
 			return refused(cmd, err, "correct the problems above")
 		}
@@ -81,14 +160,14 @@ func newWorkflowRegister() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "register FILE...", Short: "Register workflows",
 		Long: `Registers workflow files. All are checked first: if one is bad, nothing is
-registered. A version that is registered never changes; registering the same
-again does nothing.`,
+registered. Files of tests or agents beside them are named and passed over. A version that
+is registered never changes; registering the same again does nothing.`,
 		Args: takes(some),
 	}
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		good, err := readDefinitions(cmd, files)
+		good, err := readWorkflows(cmd, files)
 		if err == nil {
 			err = contradiction(good)
 		}
@@ -120,11 +199,19 @@ func contradiction(all []definition) error {
 		other, found := first[d.flow.ID()]
 		if !found {
 			first[d.flow.ID()] = d
-		} else if canonical(d.flow) != canonical(other.flow) {
-			problems = append(problems, fmt.Errorf("%s: workflow %s stands in %s too, with another content; give one of them the next version", d.file, d.flow.ID(), other.file))
+		} else {
+			problems = append(problems, d.contradicts(other))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// contradicts says whether two files define one version differently.
+func (d definition) contradicts(other definition) error {
+	if canonical(d.flow) == canonical(other.flow) {
+		return nil
+	}
+	return fmt.Errorf("%s: workflow %s stands in %s too, with another content; give one of them the next version", d.file, d.flow.ID(), other.file)
 }
 
 // conflict finds files that the server would refuse after it took others.
@@ -135,7 +222,7 @@ func conflict(cmd *cobra.Command, client *api.Client, all []definition) error {
 	}
 	registered := make(map[string]string)
 	for _, source := range known {
-		flow, err := workflow.Parse("registered", source)
+		flow, err := workflow.Registered("registered", source)
 		if err != nil {
 			return fmt.Errorf("the server has a workflow that this program cannot read; is it of another release? %w", err)
 		}
@@ -185,7 +272,7 @@ func newWorkflowList() *cobra.Command {
 			}
 			flows := make([]*workflow.Workflow, len(all))
 			for i, source := range all {
-				if flows[i], err = workflow.Parse("registered", source); err != nil {
+				if flows[i], err = workflow.Registered("registered", source); err != nil {
 					return fmt.Errorf("the server has a workflow that this program cannot read; is it of another release? %w", err)
 				}
 			}
@@ -222,7 +309,7 @@ func newWorkflowShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			flow, err := workflow.Parse("registered", source)
+			flow, err := workflow.Registered("registered", source)
 			if err != nil {
 				return fmt.Errorf("this program cannot read the workflow; is the server of another release? %w", err)
 			}

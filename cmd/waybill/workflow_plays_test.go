@@ -10,8 +10,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestWorkflowPlays runs the files of testdata/workflow. The command "graph" draws a file, "diff"
-// compares two with an empty line between them; both print how they ended where that is not well.
+// TestWorkflowPlays runs the files of testdata/workflow. The command "graph" draws a file, "check"
+// checks one, and "diff" compares two with an empty line between them; all print how they ended
+// where that is not well. With an empty line between them "check" checks two.
 func TestWorkflowPlays(t *testing.T) {
 	clearEnvironment(t)
 	datadriven.Walk(t, "testdata/workflow", func(t *testing.T, path string) {
@@ -20,10 +21,10 @@ func TestWorkflowPlays(t *testing.T) {
 			for _, a := range d.CmdArgs {
 				args = append(args, a.String())
 			}
-			if d.Cmd == "graph" {
+			from, to, two := strings.Cut(d.Input, "\n\n")
+			if !two {
 				return ending(waybill(t, d.Input, append(args, "-")...))
 			}
-			from, to, _ := strings.Cut(d.Input, "\n\n")
 			dir := t.TempDir()
 			for name, source := range map[string]string{"from.yaml": from, "to.yaml": to} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o600); err != nil {

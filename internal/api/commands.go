@@ -29,7 +29,7 @@ type Act struct {
 // Resubmission is the body of resubmit.
 type Resubmission struct {
 	Act
-	Step    string          `json:"step,omitempty" nullable:"true" doc:"The step that input is for; it may be left out when one step failed"`
+	Step    string          `json:"step,omitempty" nullable:"true" doc:"The step that input is for; it may be left out when one step failed, or none did and the one that could begin sleeps"`
 	Input   json.RawMessage `json:"input,omitempty" doc:"Replaces the input of the step; any JSON, null too. Left out, it stays as it is. For a step that keeps its idempotency key, with sameKey or newKey"`
 	SameKey bool            `json:"sameKey,omitempty" nullable:"true" doc:"Go on with the idempotency keys of before, also where an error was answered"`
 	NewKey  bool            `json:"newKey,omitempty" nullable:"true" doc:"Go on with new idempotency keys, also where nobody answered; what may have run is undone under both. Not together with sameKey"`

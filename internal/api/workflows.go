@@ -136,6 +136,16 @@ func (s *Server) Register(ctx context.Context, file string, source []byte) error
 	return err
 }
 
+// Registered returns the registered workflows, by name and version, for the process itself.
+func (s *Server) Registered(ctx context.Context) ([]*workflow.Workflow, error) {
+	i, _, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return i.Workflows(), nil
+}
+
 func invalidWorkflow(err error) error {
 	var problems workflow.Errors
 	if !errors.As(err, &problems) {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/url"
 	"path"
 	"slices"
@@ -18,6 +17,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // file is what an access file says.
@@ -85,7 +86,8 @@ const (
 
 // read reads a file. The error has all that is wrong with it, by line and column.
 func read(name string, source []byte) (*file, error) {
-	r := &reader{name: name}
+	r := new(reader)
+	r.File = name
 	var w written
 	if !r.yaml(source, &w) {
 		return nil, r.wrong()
@@ -104,7 +106,7 @@ func (r *reader) yaml(source []byte, w any) bool {
 		r.add(nil, "the file is not UTF-8; save it as UTF-8")
 		return false
 	}
-	if err := parse(source, w); err != nil {
+	if err := yamlfile.Guarded(func() error { return parse(source, w) }); err != nil {
 		// The Error method of the library's errors prints the source around them.
 		at, message := (*token.Token)(nil), err.Error()
 		if known, ok := errors.AsType[yaml.Error](err); ok {
@@ -116,13 +118,7 @@ func (r *reader) yaml(source []byte, w any) bool {
 	return true
 }
 
-func parse(source []byte, w any) (err error) {
-	// Malformed files have made the library panic before.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the structure cannot be read (%v)", r)
-		}
-	}()
+func parse(source []byte, w any) error {
 	parsed, err := parser.ParseBytes(source, 0)
 	if err != nil {
 		return err
@@ -165,34 +161,16 @@ func (e *empties) Visit(n ast.Node) ast.Visitor {
 }
 
 // reader collects what is wrong.
-type reader struct {
-	name     string
-	problems []problem
-}
+type reader struct{ yamlfile.Reader }
 
-type problem struct {
-	line, column int
-	message      string
-}
-
-func (r *reader) add(at *token.Token, format string, args ...any) {
-	p := problem{1, 1, fmt.Sprintf(format, args...)}
-	if at != nil && at.Position != nil {
-		p.line, p.column = max(1, at.Position.Line), max(1, at.Position.Column)
-	}
-	r.problems = append(r.problems, p)
-}
+func (r *reader) add(at *token.Token, format string, args ...any) { r.Add(at, format, args...) }
 
 // wrong returns the problems in the order of the file, nil if there are none.
 func (r *reader) wrong() error {
-	slices.SortStableFunc(r.problems, func(a, b problem) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
-	})
-	var all []error
-	for _, p := range r.problems {
-		all = append(all, fmt.Errorf("%s:%d:%d: %s", r.name, p.line, p.column, p.message))
+	if errs := r.Sorted(); errs != nil {
+		return errs
 	}
-	return errors.Join(all...)
+	return nil
 }
 
 func (r *reader) file(w *written) *file {
@@ -313,10 +291,4 @@ func (r *reader) expiry(t *text) time.Time {
 	return time.Time{}
 }
 
-// quote shows a piece of what others wrote, shortened to what fits in a message.
-func quote(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		s = string(r[:59]) + "…"
-	}
-	return fmt.Sprintf("%q", s)
-}
+func quote(s string) string { return yamlfile.Quote(s) }

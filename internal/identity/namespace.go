@@ -93,13 +93,15 @@ type writtenNamespace struct {
 // readNamespace reads a file. The error has all that is wrong with it, by line and column,
 // and nothing of a secret.
 func readNamespace(name string, source []byte) (*proof.Keys, error) {
-	r := &reader{name: name}
+	r := new(reader)
+	r.File = name
 	var w writtenNamespace
 	if !r.yaml(source, &w) {
-		for i := range r.problems { // the library's words may have a piece of the file
-			r.problems[i].message = "the file cannot be read; docs/security.md has its members and what they take"
+		problems := r.Sorted()
+		for i := range problems { // the library's words may have a piece of the file
+			problems[i].Message = "the file cannot be read; docs/security.md has its members and what they take"
 		}
-		return nil, r.wrong()
+		return nil, problems
 	}
 	var keys []proof.Key
 	seen := make(map[string]bool)

@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // Difference is what is not as it was expected.
@@ -72,6 +73,9 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 		}},
 		{"undone", func(n ast.Node) { add(r.names(n, "undone", func(e *events.Event) []string { return e.Undone })) }},
 		{"notUndone", func(n ast.Node) { add(r.names(n, "notUndone", func(e *events.Event) []string { return e.NotUndone })) }},
+		{"failedSteps", func(n ast.Node) {
+			add(r.names(n, "failedSteps", func(e *events.Event) []string { return e.FailedSteps }))
+		}},
 		{"steps", func(n ast.Node) {
 			r.works(n, "steps", func(w work, n ast.Node) { all = append(all, r.expectWork(n, w)...) })
 		}},
@@ -118,6 +122,9 @@ func (r *fileReader) texts(n ast.Node, what string, read func(ast.Node) string) 
 	return all
 }
 
+// ends are the events with which orders end, and say what became of steps.
+var ends = []events.Type{events.OrderCompleted, events.OrderCompensated, events.OrderCancelled}
+
 // names expects the names of steps that the order's last event has, in any order.
 func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []string) check {
 	want := r.texts(n, what, func(n ast.Node) string {
@@ -129,7 +136,7 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 	return same(placeOf(start(n)), what, join(want), func(r *Result) string {
 		var got []string
 		for i := range r.Happened {
-			if e := &r.Happened[i].Event; e.Type == events.OrderCompensated || e.Type == events.OrderCancelled {
+			if e := &r.Happened[i].Event; slices.Contains(ends, e.Type) {
 				got = slices.Sorted(slices.Values(of(e)))
 			}
 		}
@@ -157,7 +164,10 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 			add(same(placeOf(start(n)), what("attempts"), strconv.Itoa(want), func(r *Result) string { return strconv.Itoa(r.work(w).Attempt) }))
 		}},
 		{"error", func(n ast.Node) {
-			want := r.some(n, "error")
+			want := "nothing"
+			if n.GetToken().Type != token.NullType {
+				want = r.some(n, "error")
+			}
 			add(same(placeOf(start(n)), what("error"), want, func(r *Result) string {
 				if e := r.work(w).Error; e != nil {
 					return e.Code
@@ -174,6 +184,15 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 				}
 				return compareJSON(at, what("input"), want, asked[len(asked)-1].Input)
 			})
+		}},
+		{"key", func(n ast.Node) {
+			want := r.some(n, "key")
+			add(same(placeOf(start(n)), what("key"), want, func(r *Result) string {
+				if asked := r.requests[w]; len(asked) > 0 {
+					return asked[len(asked)-1].IdempotencyKey
+				}
+				return "nothing: its agent was not asked"
+			}))
 		}},
 		{"output", func(n ast.Node) {
 			if w.undo {
@@ -242,7 +261,7 @@ func (r *fileReader) line(n ast.Node, l line) line {
 		}
 	}
 	if !slices.Contains(names, l[0]) {
-		r.add(start(n), "there is no event %s%s", quote(l[0]), workflow.DidYouMean(l[0], names))
+		r.add(start(n), "there is no event %s%s", quote(l[0]), yamlfile.DidYouMean(l[0], names))
 	}
 	if len(l) > 1 && l[1] != whatever {
 		r.check(start(n), work{step: l[1]})

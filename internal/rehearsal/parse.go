@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // File is a test file that was read and found good.
@@ -86,11 +87,12 @@ var morning = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 // The error holds everything that is wrong with both, one file:line:column a line.
 func Parse(file string, source []byte) (*File, error) {
-	r := &fileReader{reader: reader{file: file}}
+	r := new(fileReader)
+	r.File = file
 	f := &File{Name: file}
 	body := r.document(source)
 	if body == nil {
-		return nil, r.sorted()
+		return nil, r.Sorted()
 	}
 	var broken error // the workflow
 	var tests ast.Node
@@ -102,7 +104,7 @@ func Parse(file string, source []byte) (*File, error) {
 	if tests != nil {
 		f.Flow, f.Tests = r.flow, r.tests(tests)
 	}
-	switch err := r.sorted(); {
+	switch err := r.Sorted(); {
 	case broken != nil && err != nil:
 		return nil, fmt.Errorf("%w\n%w", broken, err)
 	case broken != nil:
@@ -125,9 +127,9 @@ func (r *fileReader) workflow(n ast.Node) error {
 		return nil
 	}
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(r.file), path)
+		path = filepath.Join(filepath.Dir(r.File), path)
 	}
-	source, err := os.ReadFile(path) //nolint:gosec // whoever runs a test may read what it names
+	source, err := os.ReadFile(path)
 	if err != nil {
 		r.add(start(n), "the workflow cannot be read: %v", err)
 		return nil
@@ -152,7 +154,7 @@ func (r *fileReader) tests(n ast.Node) (all []*Test) {
 }
 
 func (r *fileReader) test(n ast.Node) *Test {
-	t := &Test{Place: placeOf(start(n)), File: r.file, flow: r.flow, starts: morning}
+	t := &Test{Place: placeOf(start(n)), File: r.File, flow: r.flow, starts: morning}
 	given := r.mapping(n, "a test", []field{
 		{"name", func(n ast.Node) { t.Name, t.Place = r.some(n, "the test's name"), placeOf(start(n)) }},
 		{"starts", func(n ast.Node) { t.starts = r.time(n, "starts") }},
@@ -190,7 +192,7 @@ func (r *fileReader) works(n ast.Node, what string, read func(work, ast.Node)) {
 		r.add(start(n), "%s is a mapping of steps, such as reserve or reserve.undo, this is %s", what, kind(n))
 		return
 	}
-	r.entries(m, func(key string, at *token.Token, value ast.Node) {
+	r.Entries(m, "", "", func(key string, at *token.Token, value ast.Node) {
 		var w work
 		w.step, w.undo = strings.CutSuffix(key, undoOf)
 		r.check(at, w)
@@ -218,7 +220,7 @@ func (r *fileReader) check(at *token.Token, w work) {
 		r.add(at, "step %s has no undo", w.step)
 		return
 	}
-	r.add(at, "there is no step %s%s; the workflow has %s", quote(w.step), workflow.DidYouMean(w.String(), known), strings.Join(known, ", "))
+	r.add(at, "there is no step %s%s; the workflow has %s", quote(w.step), yamlfile.DidYouMean(w.String(), known), strings.Join(known, ", "))
 }
 
 func (r *fileReader) scripts(n ast.Node) (all []*script) {

@@ -1,9 +1,6 @@
 package rehearsal
 
 import (
-	"bytes"
-	"cmp"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -12,38 +9,20 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // reader reads a test file, and goes on behind what is wrong with it.
-type reader struct {
-	file     string
-	problems workflow.Errors
-}
+type reader struct{ yamlfile.Reader }
 
 // add reports a problem at the token.
-func (r *reader) add(at *token.Token, format string, args ...any) {
-	r.addAt(placeOf(at), format, args...)
-}
+func (r *reader) add(at *token.Token, format string, args ...any) { r.Add(at, format, args...) }
 
 func (r *reader) addAt(at Place, format string, args ...any) {
-	r.problems = append(r.problems, workflow.Error{File: r.file, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(format, args...)})
-}
-
-// sorted is what is wrong, in the order of the file; nil if nothing is.
-func (r *reader) sorted() error {
-	if len(r.problems) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(r.problems, func(a, b workflow.Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
-	return r.problems
+	r.Add(&token.Token{Position: &token.Position{Line: at.Line, Column: at.Column}}, format, args...)
 }
 
 // Place is where something stands in a file. Both count from 1, Column in characters.
@@ -53,118 +32,31 @@ type Place struct {
 }
 
 func placeOf(at *token.Token) Place {
-	if at == nil || at.Position == nil {
-		return Place{1, 1}
-	}
-	// The library counts backwards from the end of text that spans lines, and may pass the
-	// start of the line.
-	return Place{max(1, at.Position.Line), max(1, at.Position.Column)}
+	e := yamlfile.ErrorAt("", at, "")
+	return Place{e.Line, e.Column}
 }
+
+// maxFile is the size of the largest file, in bytes.
+const maxFile = 16 << 20
 
 // document is the file's one document; nil if there is none, which has been reported.
 func (r *reader) document(source []byte) ast.Node {
-	file, err := parseYAML(bytes.TrimPrefix(source, []byte("\uFEFF")))
-	if err != nil {
-		// The Error method of the library's errors prints the source around them.
-		if known, ok := errors.AsType[yaml.Error](err); ok {
-			r.add(known.GetToken(), "this is not YAML: %s", known.GetMessage())
-		} else {
-			r.add(nil, "this is not YAML: %v", err)
-		}
-		return nil
-	}
-	var body ast.Node
-	for _, doc := range file.Docs {
-		switch {
-		case doc.Body == nil:
-		case body != nil:
-			r.add(doc.Start, "a second document begins here; write one a file")
-		default:
-			body = doc.Body
-		}
-	}
-	if body == nil {
-		r.add(nil, `the file is empty; start it with "workflow: PATH"`)
-	}
-	return body
+	return r.Document(source, maxFile, "workflow: PATH")
 }
 
-func parseYAML(source []byte) (file *ast.File, err error) {
-	// Malformed files have made the library panic before.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the structure cannot be read (%v)", r)
-		}
-	}()
-	// Repeated keys are reported with all other problems, not here.
-	return parser.ParseBytes(source, 0, parser.AllowDuplicateMapKey())
-}
+type field = yamlfile.Field
 
-// field is a key that a mapping may have, and what reads its value.
-type field struct {
-	key  string
-	read func(ast.Node)
-}
-
-// mapping reads the values of a mapping and returns where its keys are; nil when n is
-// something else.
 func (r *reader) mapping(n ast.Node, what string, fields []field) map[string]*token.Token {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.key
-	}
-	m, ok := n.(*ast.MappingNode)
-	if !ok {
-		r.add(start(n), "%s is a mapping of keys to values, this is %s; the keys are %s", what, kind(n), strings.Join(names, ", "))
-		return nil
-	}
-	return r.entries(m, func(key string, at *token.Token, value ast.Node) {
-		i := slices.Index(names, key)
-		if i < 0 {
-			r.add(at, "unknown key %s in %s%s; the keys are %s", quote(key), what, workflow.DidYouMean(key, names), strings.Join(names, ", "))
-			return
-		}
-		fields[i].read(value)
-	})
+	return r.Mapping(n, what, fields)
 }
 
-// entries reads the members of a mapping, and returns where its keys are.
-func (r *reader) entries(m *ast.MappingNode, read func(key string, at *token.Token, value ast.Node)) map[string]*token.Token {
-	given := make(map[string]*token.Token, len(m.Values))
-	for _, entry := range m.Values {
-		at := entry.Key.GetToken()
-		switch first := given[at.Value]; {
-		case entry.Key.IsMergeKey():
-			r.add(at, "merge keys (<<) are not supported; write the keys out")
-		case first != nil:
-			p := placeOf(first)
-			r.add(at, "the key %s is given twice, first at line %d, column %d; remove one", quote(at.Value), p.Line, p.Column)
-		default:
-			given[at.Value] = at
-			read(at.Value, at, entry.Value)
-		}
-	}
-	return given
-}
-
-// require reports which of the keys are not given. A mapping that could not be read has been
-// reported already.
 func (r *reader) require(n ast.Node, given map[string]*token.Token, what string, keys ...string) {
-	for _, key := range keys {
-		if given != nil && given[key] == nil {
-			r.add(start(n), "%s has no %q; add it", what, key)
-		}
-	}
+	r.Require(n, given, what, keys...)
 }
 
-// list returns the entries of a list.
 func (r *reader) list(n ast.Node, what string) []ast.Node {
-	list, ok := n.(*ast.SequenceNode)
-	if !ok {
-		r.add(start(n), "%s is a list, this is %s; write [ ] around it or a dash before each entry", what, kind(n))
-		return nil
-	}
-	return list.Values
+	entries, _ := r.List(n, what)
+	return entries
 }
 
 // text returns a scalar as it is written, unquoted numbers and booleans too.
@@ -172,11 +64,8 @@ func (r *reader) text(n ast.Node, what string) (string, bool) {
 	if literal, ok := n.(*ast.LiteralNode); ok && literal.Value != nil {
 		return strings.TrimRight(literal.Value.Value, "\n"), true
 	}
-	if !scalar(n) || n.Type() == ast.NullType {
-		r.add(start(n), "%s is a text, this is %s", what, kind(n))
-		return "", false
-	}
-	return n.GetToken().Value, true
+	text, _, ok := r.Text(n, what)
+	return text, ok
 }
 
 // some returns a text that is not empty.
@@ -198,29 +87,17 @@ func (r *reader) oneOf(n ast.Node, what string, allowed []string) string {
 	if len(allowed) == 1 {
 		use = "use " + allowed[0]
 	}
-	r.add(start(n), "%s is %s%s; %s", what, quote(text), workflow.DidYouMean(text, allowed), use)
+	r.add(start(n), "%s is %s%s; %s", what, quote(text), yamlfile.DidYouMean(text, allowed), use)
 	return ""
 }
 
 // duration reads one of at least the given length.
 func (r *reader) duration(n ast.Node, what string, least time.Duration) time.Duration {
-	text, ok := r.text(n, what)
-	if !ok {
+	if scalar(n) && n.GetToken().Value == "0" && least == 0 {
 		return 0
 	}
-	d, err := time.ParseDuration(text)
-	switch _, number := strconv.ParseFloat(text, 64); {
-	case number == nil && text != "0":
-		r.add(start(n), "%s is %s of what? write a unit, for example 10s", what, quote(text))
-	case err != nil:
-		r.add(start(n), "%s is a duration, this is %s; write a number and a unit, for example 10s, 1m30s or 500ms", what, quote(text))
-	case d < 0:
-		r.add(start(n), "%s is %v; it cannot be negative", what, d)
-	case d < least:
-		r.add(start(n), "%s is %v; it must be more than 0s", what, d)
-	case d > longest:
-		r.add(start(n), "%s is %v; a test lasts at most %v", what, d, longest)
-	}
+	var d time.Duration
+	r.Duration(n, what, least, longest, fmt.Sprintf("a test lasts at most %v", longest), &d)
 	return d
 }
 
@@ -246,9 +123,9 @@ func (r *reader) count(n ast.Node, what string) int {
 // value returns what JSON makes of a node. What YAML alone makes a number or a boolean of
 // depends on whom one asks, so that is refused, as in a workflow's schema.
 func (r *reader) value(n ast.Node) jsontext.Value {
-	before := len(r.problems)
+	before := r.Wrong()
 	value := jsontext.Value(r.appendValue(nil, n))
-	if len(r.problems) == before && !value.IsValid() {
+	if r.Wrong() == before && !value.IsValid() {
 		r.add(start(n), "the value is nested too deeply")
 	}
 	return value
@@ -259,7 +136,7 @@ func (r *reader) appendValue(b []byte, n ast.Node) []byte {
 	case *ast.MappingNode:
 		b = append(b, '{')
 		first := true
-		r.entries(n, func(key string, _ *token.Token, value ast.Node) {
+		r.Entries(n, "", "", func(key string, _ *token.Token, value ast.Node) {
 			if !first {
 				b = append(b, ',')
 			}
@@ -294,7 +171,7 @@ func (r *reader) appendValue(b []byte, n ast.Node) []byte {
 			return r.appendText(b, text)
 		}
 	}
-	r.add(start(n), "%s is no value of JSON; write it as JSON does, or quote it if it is text", kind(n))
+	r.add(start(n), "%s is no value of JSON; write it as JSON does, or quote it if it is text", quote(start(n).Value))
 	return append(b, "null"...)
 }
 
@@ -305,48 +182,8 @@ func (r *reader) appendText(b []byte, text string) []byte {
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
-// scalar says whether a node is one, and has neither anchor nor tag.
-func scalar(n ast.Node) bool {
-	switch n.(type) {
-	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
-		return false
-	}
-	_, ok := n.(ast.ScalarNode)
-	return ok
-}
-
-func quoted(tk *token.Token) bool {
-	return tk.Type == token.SingleQuoteType || tk.Type == token.DoubleQuoteType
-}
-
-// kind names what a node is, for the author of the file.
-func kind(n ast.Node) string {
-	switch n.(type) {
-	case *ast.MappingNode:
-		return "a mapping"
-	case *ast.SequenceNode:
-		return "a list"
-	case *ast.NullNode:
-		return "nothing"
-	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode:
-		return "an anchor, alias or tag"
-	}
-	return quote(n.GetToken().Value)
-}
-
-// start returns the token at which a node starts, in the eyes of a reader: the library's is the
-// first colon for a block mapping.
-func start(n ast.Node) *token.Token {
-	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
-		return m.Values[0].Key.GetToken()
-	}
-	return n.GetToken()
-}
-
-// quote shows a piece of the file, shortened to what fits in a message.
-func quote(text string) string {
-	if runes := []rune(text); len(runes) > 60 {
-		text = string(runes[:60]) + "…"
-	}
-	return strconv.Quote(text)
-}
+func scalar(n ast.Node) bool        { return yamlfile.IsScalar(n) }
+func quoted(tk *token.Token) bool   { return yamlfile.IsQuoted(tk) }
+func kind(n ast.Node) string        { return yamlfile.Kind(n) }
+func start(n ast.Node) *token.Token { return yamlfile.Start(n) }
+func quote(text string) string      { return yamlfile.Quote(text) }

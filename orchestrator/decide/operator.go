@@ -136,6 +136,9 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 			act.Step = o.Steps[i].Name
 		}
 		if act.Step == "" {
+			act.Step = d.sleeper()
+		}
+		if act.Step == "" {
 			return "no step failed; name the one that the input is for"
 		}
 	}
@@ -171,6 +174,21 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 	}
 	d.advance()
 	return ""
+}
+
+// sleeper is the step whose turn has come, if that is one only, and it sleeps; "" otherwise.
+func (d *decider) sleeper() (name string) {
+	for i := range d.order.Steps {
+		s := &d.order.Steps[i]
+		if s.State != projections.NotStarted || !d.ready(&d.flow.Steps[i]) {
+			continue
+		}
+		if name != "" || d.order.Toward != "" || d.flow.Steps[i].Sleep == nil {
+			return ""
+		}
+		name = s.Name
+	}
+	return name
 }
 
 // remembered says that the task would go on with an idempotency key under which its agent

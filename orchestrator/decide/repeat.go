@@ -27,7 +27,7 @@ func (d *decider) again(t task, e *events.Event) {
 		inVain(e, events.BadUntil, err.Error())
 	case enough:
 	case times-t.step.RepeatsBefore >= repeat.Max:
-		inVain(e, events.UntilNotMet, fmt.Sprintf("it was done %d times, and this does not hold: %s", times, repeat.Until))
+		inVain(e, events.UntilNotMet, fmt.Sprintf("it was done %d times, which is the max, and this does not hold: %s", repeat.Max, repeat.Until))
 	default:
 		e.Type, e.Count, e.Due = events.StepRepeated, times, events.Time(d.env.Now.Add(repeat.Every))
 	}

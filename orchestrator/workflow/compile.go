@@ -102,7 +102,9 @@ func (s *sight) expression(at *scalar) *Expression {
 		s.report(1, 0, "%s cannot be evaluated: %v; write it in another way", at.key, err)
 		return nil
 	}
-	return &Expression{key: at.key, source: at.text, steps: s.names, reads: s.reads, program: program}
+	e := &Expression{key: at.key, source: at.text, steps: s.names, reads: s.reads, program: program}
+	s.sleepable(e)
+	return e
 }
 
 // check returns nil when it has reported a problem.

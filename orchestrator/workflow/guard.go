@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // What a file may hold. Workflows stay far below; the limits keep the YAML
@@ -236,6 +238,6 @@ func (g *guard) countBlank(i, column int) {
 }
 
 func (g *guard) refuse(at *token.Token, format string, args ...any) *Error {
-	err := errorAt(g.file, at, "%s", fmt.Sprintf(format, args...))
+	err := yamlfile.ErrorAt(g.file, at, "%s", fmt.Sprintf(format, args...))
 	return &err
 }

@@ -23,11 +23,22 @@ const longest = 8760 * time.Hour
 // most 100 problems). A file that is not even YAML, or uses what the language
 // leaves out, is refused at the first such place.
 func Parse(file string, source []byte) (*Workflow, error) {
+	return parseFile(file, source, false)
+}
+
+// Registered is [Parse] for a definition that is registered: what is refused of files since then
+// counts there as it did.
+func Registered(file string, source []byte) (*Workflow, error) {
+	return parseFile(file, source, true)
+}
+
+func parseFile(file string, source []byte, registered bool) (*Workflow, error) {
 	body, broken := read(file, source)
 	if broken != nil {
 		return nil, Errors{*broken}
 	}
-	r := &reader{problems: problems{file: file}}
+	r := &reader{registered: registered}
+	r.File = file
 	w := r.workflow(body)
 	if errs := r.sorted(); errs != nil {
 		return nil, errs
@@ -43,6 +54,8 @@ func Parse(file string, source []byte) (*Workflow, error) {
 // and its default used in its place, so that the rest can be checked.
 type reader struct {
 	problems
+	registered bool
+	constants  Shared // what expressions that are the same for all orders cost
 }
 
 // draft is a step before its predecessors are resolved.

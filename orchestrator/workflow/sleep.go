@@ -99,6 +99,73 @@ func durationOf(v ref.Val) (d time.Duration, err error) {
 
 var errNoTime, errNoDuration = errors.New("no time"), errors.New("no duration")
 
+// constant says that an expression is the same for all orders.
+func (e *Expression) constant() bool { return !e.reads["input"] && len(e.steps) == 0 }
+
+// sleepable reports an expression that says of every order that it sleeps until no time, or for
+// no duration.
+func (s *sight) sleepable(e *Expression) {
+	var sleep Sleep
+	switch d := &s.drafts[s.place]; s.at {
+	case d.lasts:
+		sleep.Lasts = e
+	case d.until:
+		sleep.Until = e
+	}
+	if sleep == (Sleep{}) || s.r.registered || !e.constant() {
+		return
+	}
+	if _, _, err := sleep.Wakes(time.Time{}, Scope{Shared: &s.r.constants}, ""); err != nil {
+		s.report(1, 0, "%v", err)
+	}
+}
+
+// least is how long an order sleeps there at least, if nobody passes over it.
+func (s *Sleep) least() time.Duration {
+	if s.Lasts == nil || !s.Lasts.constant() {
+		return s.For
+	}
+	at, _, err := s.Wakes(time.Time{}, Scope{}, "")
+	if err != nil {
+		return 0
+	}
+	return at.Sub(time.Time{})
+}
+
+// Doubt is what a workflow says and its author can hardly mean; "" if there is nothing.
+func (w *Workflow) Doubt() (doubt string) {
+	if w.Deadline == 0 {
+		return ""
+	}
+	index := make(map[string]int, len(w.Steps))
+	for i := range w.Steps {
+		index[w.Steps[i].Name] = i
+	}
+	slept := make(map[int]time.Duration, len(w.Steps)) // at least, when a step is over
+	var over func(i int) time.Duration
+	over = func(i int) time.Duration {
+		d, known := slept[i]
+		if known {
+			return d
+		}
+		s := &w.Steps[i]
+		for _, name := range s.After {
+			d = max(d, over(index[name]))
+		}
+		if s.Sleep != nil && s.When == nil && d <= w.Deadline {
+			if d += s.Sleep.least(); d > w.Deadline && doubt == "" {
+				doubt = fmt.Sprintf("the deadline is %v, and an order has slept for %v when step %s ends: it is overdue before, unless somebody passes over a sleep; raise the deadline, or shorten a sleep", w.Deadline, d, s.Name)
+			}
+		}
+		slept[i] = d
+		return d
+	}
+	for i := range w.Steps {
+		over(i)
+	}
+	return doubt
+}
+
 // likeDuration is what is meant as a duration and as no expression.
 var likeDuration = regexp.MustCompile(`^$|^[-+.0-9][-+.0-9a-zµμ]*$`)
 

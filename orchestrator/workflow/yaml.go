@@ -2,15 +2,15 @@ package workflow
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/scanner"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 // MaxSource is the size of the largest file, and of the largest canonical
@@ -33,7 +33,7 @@ func read(file string, source []byte) (ast.Node, *Error) {
 	source = bytes.TrimPrefix(source, []byte("\uFEFF"))
 	tokens := scan(source)
 	if len(tokens) == 0 {
-		err := errorAt(file, nil, "the file is empty; %s", howToStart)
+		err := yamlfile.ErrorAt(file, nil, "the file is empty; %s", howToStart)
 		return nil, &err
 	}
 	if err := (&guard{file: file, tokens: tokens}).check(); err != nil {
@@ -41,10 +41,11 @@ func read(file string, source []byte) (ast.Node, *Error) {
 	}
 	body, err := parse(tokens)
 	if err != nil {
-		return nil, syntaxError(file, err)
+		e := yamlfile.SyntaxError(file, err)
+		return nil, &e
 	}
 	if body == nil {
-		err := errorAt(file, nil, "the document is empty; %s", howToStart)
+		err := yamlfile.ErrorAt(file, nil, "the document is empty; %s", howToStart)
 		return nil, &err
 	}
 	return body, nil
@@ -114,17 +115,13 @@ func scan(source []byte) token.Tokens {
 }
 
 // parse returns the document's body, nil when it has none.
-func parse(tokens token.Tokens) (body ast.Node, err error) {
-	// Files come from anybody, and malformed ones have made the library panic
-	// before: that is a fault of the file to its author, not of this process.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the structure cannot be read (%v)", r)
-		}
-	}()
+func parse(tokens token.Tokens) (ast.Node, error) {
+	var file *ast.File
 	// Repeated keys are reported with all other problems, not here.
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
-	if err != nil {
+	if err := yamlfile.Guarded(func() (err error) {
+		file, err = parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	for _, doc := range file.Docs {
@@ -133,14 +130,4 @@ func parse(tokens token.Tokens) (body ast.Node, err error) {
 		}
 	}
 	return nil, nil
-}
-
-func syntaxError(file string, err error) *Error {
-	// The Error method of the library's errors prints the source around them.
-	if known, ok := errors.AsType[yaml.Error](err); ok {
-		e := errorAt(file, known.GetToken(), "this is not YAML: %s", known.GetMessage())
-		return &e
-	}
-	e := errorAt(file, nil, "this is not YAML: %v", err)
-	return &e
 }

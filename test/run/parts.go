@@ -20,7 +20,7 @@ var seeds = []string{"RAPID_SEED", "WAYBILL_SEED", "WAYBILL_FUZZED_SEED"}
 var sequential = []string{
 	"compensation", "events", "orchestrator/decide", "orchestrator/window", "orchestrator/workflow", "projections",
 	"internal/bench", "internal/rehearsal", "test/child", "test/deploy", "test/kafka", "test/oracle", "test/pattern",
-	"test/reliability", "test/reliability/page", "test/run",
+	"test/reliability", "test/reliability/page", "test/run", "yamlfile",
 }
 
 // The same of single tests in other packages, and what of them is tried with the

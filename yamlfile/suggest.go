@@ -1,24 +1,22 @@
-package workflow
+package yamlfile
 
 import (
 	"fmt"
 	"strings"
 )
 
-// DidYouMean returns `; did you mean "x"?` for the candidate that word is most likely a
-// misspelling of, "" when there is none. It is for those who read other files about workflows.
-func DidYouMean(word string, candidates []string) string { return didYouMean(word, candidates) }
+// maxWord is the size of the longest word that is compared, in bytes: what is longer costs much.
+const maxWord = 100
 
-// didYouMean returns `; did you mean "x"?` for the candidate that word is most
+// DidYouMean returns `; did you mean "x"?` for the candidate that word is most
 // likely a misspelling of, "" when there is none.
-func didYouMean(word string, candidates []string) string {
+func DidYouMean(word string, candidates []string) string {
 	best, distance := "", 3
 	if len(word) < 5 {
 		distance = 2
 	}
 	for _, candidate := range candidates {
-		// Names have at most 100 bytes; what is longer costs much to compare.
-		if len(candidate) > maxName || len(word) > maxName {
+		if len(candidate) > maxWord || len(word) > maxWord {
 			continue
 		}
 		if d := edits(strings.ToLower(word), strings.ToLower(candidate)); d < distance && d < len(candidate) {
@@ -36,7 +34,7 @@ func didYouMean(word string, candidates []string) string {
 // where the lengths rule one out.
 func edits(a, b string) int {
 	if max(len(a), len(b))-min(len(a), len(b)) > 2 {
-		return maxName
+		return maxWord
 	}
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
