@@ -41,6 +41,9 @@ type Submission struct {
 	ReplyTo  string         `json:"replyTo,omitzero"`
 	Priority Priority       `json:"priority,omitzero"`
 	Deadline time.Time      `json:"deadline,omitzero"`
+	// Labels are what the order is found by, besides what its workflow says in search. Since
+	// format 6.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Request asks an agent to carry out one attempt of a step (S3).

@@ -44,7 +44,7 @@ const answered = "answeredBy source"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels"},
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},

@@ -86,6 +86,9 @@ type Order struct {
 	// and Conflicted says that another was recorded since.
 	Digest     string
 	Conflicted bool
+	// Labels are what the order is found by: those of its submission, and what its workflow
+	// makes of the input. They are not changed in place.
+	Labels map[string]string
 	// Discarded, Refused and PutAside count the replies, the commands and the dead
 	// letters of which the journal says so, as it counts them.
 	Discarded, Refused, PutAside int
