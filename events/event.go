@@ -58,6 +58,9 @@ const (
 	OrderPaused Type = "waybill.order.paused"
 	// OrderResumed ends the pause: By, Actor, Reason, Command.
 	OrderResumed Type = "waybill.order.resumed"
+	// OrderLabelled changes what the order is found by, also after its end: Labels (all that
+	// it has from here on), By, Actor, Reason, Command. Since format 6.
+	OrderLabelled Type = "waybill.order.labelled"
 	// OrderReleased ends the hold: the order is again what it was before, and the
 	// inputs that wait are decided. By, Actor, Reason, Command, and LockedBy while a step
 	// still runs.

@@ -44,6 +44,9 @@ func fill(t *rapid.T, v reflect.Value) {
 	case *map[string]string:
 		*field = rapid.MapOfN(text, text, 1, 3).Draw(t, "labels")
 		return
+	case *map[string]*string:
+		*field = rapid.MapOfN(text, rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
+		return
 	case *jsontext.Value:
 		*field = payload.Draw(t, "payload")
 		return

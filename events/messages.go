@@ -155,12 +155,14 @@ const (
 	// CommandPause lets nothing new start, CommandResume ends that.
 	CommandPause  = "pause"
 	CommandResume = "resume"
+	// CommandLabel changes the labels of an order, also after its end.
+	CommandLabel = "label"
 	// CommandRelease has an order that is held go on, with the inputs that wait.
 	CommandRelease = "release"
 )
 
 // Commands lists what a [Command] may ask for.
-var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease}
+var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease}
 
 // Command is an operator's act on an order. The record's key is the order id.
 type Command struct {
@@ -178,6 +180,8 @@ type Command struct {
 	// neither, what was answered with an error gets a new one; both together are refused.
 	SameKey bool `json:"sameKey,omitzero"`
 	NewKey  bool `json:"newKey,omitzero"`
+	// Labels are those to set, and without a value those to remove.
+	Labels map[string]*string `json:"labels,omitempty"`
 	// Discard releases without the first input that waits.
 	Discard bool `json:"discard,omitzero"`
 	// By says who acts, and Note why.

@@ -58,6 +58,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 				m.Step = "s"
 			}
 			m.NewKey = m.NewKey && !m.SameKey
+			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
 		})
 	})
 	t.Run("request", func(t *testing.T) {

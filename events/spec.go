@@ -54,6 +54,7 @@ var Specs = []Spec{
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
+	{Type: OrderLabelled, Since: 4, Maybe: "labels " + acted},
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},
 	{Type: InputHeld, Needs: ARecord, Always: "source raw", Maybe: "proof"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},

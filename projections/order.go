@@ -30,7 +30,7 @@ const (
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
 
 // Final says that no event will follow, save discarded replies, refused commands,
-// a conflict and what becomes of inputs.
+// labels, a conflict and what becomes of inputs.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
 }

@@ -29,6 +29,13 @@ func Step(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "s0", "s1", "s2", "s4", "s99"}).Draw(t, "step")
 }
 
+// Labels draws what a command may do to the labels of an order: some have a name that the
+// workflow has in search, or none that may be.
+func Labels(t *rapid.T) map[string]*string {
+	name := rapid.SampledFrom([]string{"region", "region", "a.b", "n", "Region"})
+	return rapid.MapOfN(name, rapid.Ptr(rapid.SampledFrom([]string{"eu", "us", "", "\n"}), true), 0, 2).Draw(t, "labels")
+}
+
 // Flow draws a version of the workflow "flow".
 func Flow(t *rapid.T, version int) *workflow.Workflow {
 	drawing := world.Drawing{

@@ -6,6 +6,7 @@ package inspect
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -250,6 +251,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Digest          string
 		Conflicted      bool
 		Void            [3]int
+		Labels          string
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -260,14 +262,14 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
 		o.Digest, o.Conflicted,
-		[3]int{o.Discarded, o.Refused, o.PutAside},
+		[3]int{o.Discarded, o.Refused, o.PutAside}, fmt.Sprintf("%q", o.Labels),
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
 		l.Digest, l.Conflicted,
-		[3]int{l.Discarded, l.Refused, l.PutAside},
+		[3]int{l.Discarded, l.Refused, l.PutAside}, fmt.Sprintf("%q", l.Labels),
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
