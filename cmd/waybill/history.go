@@ -120,6 +120,11 @@ func detail(e *events.Event, waited time.Duration) string {
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		say("%s", workflowID(e.Workflow, e.Version))
+		if len(e.Labels) > 0 {
+			say("found by %s", labelsText(e.Labels))
+		}
+	case events.OrderLabelled:
+		say("found by %s", labelsText(e.Labels))
 	case events.StepStarted, events.UndoStarted:
 		if waited > time.Second {
 			say("%s after it was due", waited.Round(time.Second))

@@ -18,6 +18,7 @@ func newOrder() *cobra.Command {
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
+	commands = append(commands, newOrderLabel())
 	return group("order", "Look at orders, and act on them", commands...)
 }
 

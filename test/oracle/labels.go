@@ -24,15 +24,14 @@ var labelName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$`)
 // by labels. Which ones these are is for who knows its submission, and its commands.
 func (l *Ledger) labels(e *events.Event) {
 	l.Labels = e.Labels
-	l.rule("P4", len(e.Labels) == 0 || l.Format >= events.LabelsFormat, "it has labels in format %d", l.Format)
-	fit, own := true, 0
+	fit, own := l.accepted.Type == events.OrderAccepted && (len(e.Labels) == 0 || l.Format >= events.LabelsFormat), 0
 	for name, value := range e.Labels {
 		fit = fit && labelName.MatchString(name) && len(name) <= maxLabelName && len(value) <= maxLabelValue && utf8.ValidString(value) && !strings.ContainsFunc(value, unicode.IsControl)
 		if l.flow == nil || l.flow.Search[name] == "" {
 			own++
 		}
 	}
-	l.rule("P4", fit && own <= maxLabels, "its labels are %q", e.Labels)
+	l.rule("P4", fit && own <= maxLabels, "its labels are %q, in format %d", e.Labels, l.Format)
 	if l.flow == nil {
 		return
 	}

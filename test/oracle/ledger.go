@@ -258,7 +258,6 @@ func (l *Ledger) order(e *events.Event) {
 		l.Paused = false
 		l.wind(e.At)
 	case events.OrderLabelled:
-		l.rule("P3", l.accepted.Type == events.OrderAccepted, "the order was rejected")
 		l.labels(e)
 	case events.ReplyDiscarded:
 		l.discarded(e)
