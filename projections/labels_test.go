@@ -41,6 +41,10 @@ func TestOrdersAreFoundByTheirLabels(t *testing.T) {
 				j.add(finished(id))
 				o.State = Processed
 			}
+			if rapid.Bool().Draw(t, "labelled") { // also after its end
+				o.Labels = rapid.MapOfN(name, value, 0, 3).Draw(t, "labels of then")
+				j.add(events.Event{Type: events.OrderLabelled, Order: id, Labels: o.Labels})
+			}
 			all = append(all, o)
 		}
 		s, err := Temporary()

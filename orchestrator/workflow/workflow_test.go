@@ -67,10 +67,6 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s of level %d needs format %d", step, level, got)
 		}
 	}
-}
-
-// An order that is found by values of its input needs that level, too.
-func TestLevelOfSearch(t *testing.T) {
 	for search, level := range map[string]int{"[]": 1, "{}": 1, "[a]": 4} {
 		if got := mustParse(t, "{workflow: ping, search: "+search+", steps: [{name: mail, agent: office}]}").Level(); got != level {
 			t.Errorf("search: %s needs level %d, and not %d", search, level, got)
