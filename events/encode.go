@@ -341,11 +341,11 @@ func (a *Alert) Append(dst []byte) []byte {
 
 // Encode returns the submission's JSON. It fails when Input is not JSON, or a
 // text not UTF-8.
-func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding) }
+func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding, json.Deterministic(true)) }
 
 // Encode returns the command's JSON. It fails when Input or Output is not JSON,
 // or a text not UTF-8.
-func (c *Command) Encode() ([]byte, error) { return json.Marshal(c, coding) }
+func (c *Command) Encode() ([]byte, error) { return json.Marshal(c, coding, json.Deterministic(true)) }
 
 // What RFC 3339 can say; a time outside is written as the nearest inside.
 var (
