@@ -341,7 +341,9 @@ func (a *Alert) Append(dst []byte) []byte {
 
 // Encode returns the submission's JSON. It fails when Input is not JSON, or a
 // text not UTF-8.
-func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding, json.Deterministic(true)) }
+func (s *Submission) Encode() ([]byte, error) {
+	return json.Marshal(s, coding, json.Deterministic(true))
+}
 
 // Encode returns the command's JSON. It fails when Input or Output is not JSON,
 // or a text not UTF-8.

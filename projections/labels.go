@@ -144,7 +144,7 @@ func (r *summaries) find(ctx context.Context, p int32, it *pebble.Iterator, f *F
 		if (f.State == "" || o.State == f.State) && (f.Step == "" || o.standsAt(f.Step)) {
 			page.Orders = append(page.Orders, o)
 		}
-		place, agree = append(have, 0), 0 // the first behind it
+		place, agree = append(bytes.Clone(have), 0), 0 // the first behind it
 	}
 }
 

@@ -215,7 +215,7 @@ func TestTheIndexOfLabelsIsThatOfTheOrders(t *testing.T) {
 	j.add(labelled("o-1", "flow", start, map[string]string{"a": "1", "b": strings.Repeat("x", events.MaxLabelValue)}))
 	j.add(labelled("o-2", "flow", start, nil))
 	j.add(finished("o-1"))
-	s, p := folded(t, j)
+	s, _ := folded(t, j)
 	want := whole(t, s.db)
 	other, p := temporary(t)
 	for _, r := range j.records {

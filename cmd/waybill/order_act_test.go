@@ -229,7 +229,9 @@ func TestLabelAnOrder(t *testing.T) {
 	} {
 		waybill(t, "", append([]string{"order", "label"}, strings.Fields(args)...)...).want(t, 2, "", says)
 	}
-	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 409, "the order was rejected, and has no labels") }
+	o.answer = func(_ string, _ int, w http.ResponseWriter) {
+		problem(w, 409, "the order was rejected, and has no labels")
+	}
 	waybill(t, "", "order", "label", "o-2", "a=1").want(t, 1, "", "order o-2 was not labelled: the order was rejected")
 }
 

@@ -439,10 +439,17 @@ func TestWhoFindsOrders(t *testing.T) {
 		status     int
 		found      int
 	}{
-		{"root", "where=word=canary", 200, 6}, {"read", "where=word=canary", 200, 6}, {"read", "where=word=canary&workflow=other", 200, 3},
-		{"part", "where=word=canary", 200, 3}, {"part", "where=word=canary&workflow=leaky", 200, 3}, {"part", "", 200, 6},
-		{"part", "where=word=canary&workflow=other", 403, 0}, {"part", "where=word=parrot&workflow=other", 403, 0},
-		{"view", "where=word=canary", 403, 0}, {"view", "where=word=parrot", 403, 0}, {"op", "where=region=eu&state=Error", 403, 0},
+		{"root", "where=word=canary", 200, 6},
+		{"read", "where=word=canary", 200, 6},
+		{"read", "where=word=canary&workflow=other", 200, 3},
+		{"part", "where=word=canary", 200, 3},
+		{"part", "where=word=canary&workflow=leaky", 200, 3},
+		{"part", "", 200, 6},
+		{"part", "where=word=canary&workflow=other", 403, 0},
+		{"part", "where=word=parrot&workflow=other", 403, 0},
+		{"view", "where=word=canary", 403, 0},
+		{"view", "where=word=parrot", 403, 0},
+		{"op", "where=region=eu&state=Error", 403, 0},
 	} {
 		found, after := 0, ""
 		for {

@@ -122,7 +122,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 			}
 			flow = l.world.Workflow(s.Workflow, s.Version) // it may have been read meanwhile
 		}
-		if l.notRun(in) != nil { // a newer release may take the partition over
+		if l.newer(s.Workflow, s.Version) > 0 || l.unlabelled(s) { // a newer release may take the partition over
 			return true, nil
 		}
 		if flow != nil && !l.knowsAgents(flow) {
@@ -244,13 +244,18 @@ func (l *Lane) newer(name string, version int) int {
 	return 0
 }
 
+// unlabelled says that a submission has labels, and the partition's format has none.
+func (l *Lane) unlabelled(s *events.Submission) bool {
+	return len(s.Labels) > 0 && l.format < events.LabelsFormat
+}
+
 // notRun says why a submission cannot be decided here, nil if that is neither since its
 // workflow is in a newer level of the language, nor since it has labels.
 func (l *Lane) notRun(in *input) error {
 	s := &in.Submission
 	level := l.newer(s.Workflow, s.Version)
 	switch {
-	case level == 0 && (len(s.Labels) == 0 || l.format >= events.LabelsFormat):
+	case level == 0 && !l.unlabelled(s):
 		return nil
 	case level == 0:
 		return fmt.Errorf("it has labels, and partition %d is of format %d, which has none: finish the upgrade (waybill upgrade finish)", l.partition, l.format)

@@ -262,14 +262,16 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(),
 		o.Digest, o.Conflicted,
-		[3]int{o.Discarded, o.Refused, o.PutAside}, fmt.Sprintf("%q", o.Labels),
+		[3]int{o.Discarded, o.Refused, o.PutAside},
+		fmt.Sprintf("%q", o.Labels),
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
 		l.Digest, l.Conflicted,
-		[3]int{l.Discarded, l.Refused, l.PutAside}, fmt.Sprintf("%q", l.Labels),
+		[3]int{l.Discarded, l.Refused, l.PutAside},
+		fmt.Sprintf("%q", l.Labels),
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
