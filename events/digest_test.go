@@ -42,6 +42,8 @@ func TestDigest(t *testing.T) {
 		"another priority":           {func(s *events.Submission) { s.Priority = "" }, false},
 		"another value":              {func(s *events.Submission) { s.Input = []byte(`{"a":2,"b":[2,{"c":"x"}]}`) }, false},
 		"another order of elements":  {func(s *events.Submission) { s.Input = []byte(`{"a":1,"b":[{"c":"x"},2]}`) }, false},
+		"no labels":                  {func(s *events.Submission) { s.Labels = map[string]string{} }, true},
+		"a label":                    {func(s *events.Submission) { s.Labels = map[string]string{"a": "b"} }, false},
 		"no input":                   {func(s *events.Submission) { s.Input = nil }, false},
 		"a boundary between members": {func(s *events.Submission) { s.Workflow, s.Version, s.ReplyTo, s.Priority = "w1", 0, "", "rhigh" }, false},
 	} {
@@ -61,6 +63,14 @@ func TestDigest(t *testing.T) {
 		a, b := events.Submission{Input: []byte(pair[0])}, events.Submission{Input: []byte(pair[1])}
 		if a.Digest() == b.Digest() {
 			t.Errorf("%s and %s have one digest", pair[0], pair[1])
+		}
+	}
+	for _, pair := range [][2]map[string]string{
+		{{"a": "b"}, {"a": "c"}}, {{"a": "b"}, {"b": "b"}}, {{"a": "b", "c": "d"}, {"a": "d", "c": "b"}}, {{"a": ""}, nil},
+	} {
+		a, b := events.Submission{Labels: pair[0]}, events.Submission{Labels: pair[1]}
+		if a.Digest() == b.Digest() {
+			t.Errorf("%v and %v have one digest", pair[0], pair[1])
 		}
 	}
 }

@@ -108,6 +108,23 @@ func (o *object) offsets(name string, values map[string]int64) {
 	o.b = all.end()
 }
 
+func (o *object) pairs(name string, values map[string]string) {
+	if len(values) == 0 {
+		return
+	}
+	o.name(name)
+	o.b = append(o.b, '{')
+	for i, key := range slices.Sorted(maps.Keys(values)) {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = appendText(o.b, key)
+		o.b = append(o.b, ':')
+		o.b = appendText(o.b, values[key])
+	}
+	o.b = append(o.b, '}')
+}
+
 func (o *object) fault(name string, value *Error) {
 	if value != nil {
 		o.name(name)
@@ -150,6 +167,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.time("deadline", e.Deadline)
 	o.text("traceparent", e.Traceparent)
 	o.text("digest", e.Digest)
+	o.pairs("labels", e.Labels)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)
@@ -330,14 +348,16 @@ func (a *Alert) Append(dst []byte) []byte {
 
 // Encode returns the submission's JSON. It fails when Input is not JSON, or a
 // text not UTF-8.
-func (s *Submission) Encode() ([]byte, error) { return json.Marshal(s, coding) }
+func (s *Submission) Encode() ([]byte, error) {
+	return json.Marshal(s, coding, json.Deterministic(true))
+}
 
 // Encode returns the signal's JSON. It fails when Data is not JSON, or a text not UTF-8.
 func (s *Signal) Encode() ([]byte, error) { return json.Marshal(s, coding) }
 
 // Encode returns the command's JSON. It fails when Input or Output is not JSON,
 // or a text not UTF-8.
-func (c *Command) Encode() ([]byte, error) { return json.Marshal(c, coding) }
+func (c *Command) Encode() ([]byte, error) { return json.Marshal(c, coding, json.Deterministic(true)) }
 
 // What RFC 3339 can say; a time outside is written as the nearest inside.
 var (

@@ -26,7 +26,8 @@ const (
 const (
 	// OrderAccepted creates the state record, Pending (T4): Workflow, Version,
 	// Steps, and whichever of Input, ReplyTo, Priority, Deadline, Traceparent
-	// the submission had, and from format 2 on its Digest.
+	// the submission had, and from format 2 on its Digest. Labels are those of the
+	// submission, and what the workflow makes of the input to find the order by.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
 	// Version, ReplyTo, Digest as far as they could be read.
@@ -58,6 +59,9 @@ const (
 	OrderPaused Type = "waybill.order.paused"
 	// OrderResumed ends the pause: By, Actor, Reason, Command.
 	OrderResumed Type = "waybill.order.resumed"
+	// OrderLabelled changes what the order is found by, also after its end: Labels (all that
+	// it has from here on), By, Actor, Reason, Command. Since format 6.
+	OrderLabelled Type = "waybill.order.labelled"
 	// OrderReleased ends the hold: the order is again what it was before, and the
 	// inputs that wait are decided. By, Actor, Reason, Command, and LockedBy while a step
 	// still runs.
@@ -243,6 +247,8 @@ type Event struct {
 	Traceparent string         `json:"traceparent,omitzero"`
 	// Digest is that of the submission: see [Submission.Digest].
 	Digest string `json:"digest,omitzero"`
+	// Labels are what the order is found by from here on. Since format 6.
+	Labels map[string]string `json:"labels,omitempty"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

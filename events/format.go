@@ -37,3 +37,6 @@ const SleepFormat = 5
 
 // SignalsFormat is the format since which steps wait for signals, and partitions read them.
 const SignalsFormat = 6
+
+// LabelsFormat is the format since which orders have labels, by which they are found.
+const LabelsFormat = 6

@@ -41,6 +41,12 @@ func fill(t *rapid.T, v reflect.Value) {
 		topic := rapid.StringMatching(`[a-zA-Z0-9._-]{1,20}`)
 		*field = rapid.MapOfN(topic, rapid.Int64Min(0), 1, 3).Draw(t, "offsets")
 		return
+	case *map[string]string:
+		*field = rapid.MapOfN(text, text, 1, 3).Draw(t, "labels")
+		return
+	case *map[string]*string:
+		*field = rapid.MapOfN(text, rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
+		return
 	case *jsontext.Value:
 		*field = payload.Draw(t, "payload")
 		return

@@ -41,6 +41,9 @@ type Submission struct {
 	ReplyTo  string         `json:"replyTo,omitzero"`
 	Priority Priority       `json:"priority,omitzero"`
 	Deadline time.Time      `json:"deadline,omitzero"`
+	// Labels are what the order is found by, besides what its workflow says in search. Since
+	// format 6.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Request asks an agent to carry out one attempt of a step (S3).
@@ -191,12 +194,14 @@ const (
 	// CommandPause lets nothing new start, CommandResume ends that.
 	CommandPause  = "pause"
 	CommandResume = "resume"
+	// CommandLabel changes the labels of an order, also after its end.
+	CommandLabel = "label"
 	// CommandRelease has an order that is held go on, with the inputs that wait.
 	CommandRelease = "release"
 )
 
 // Commands lists what a [Command] may ask for.
-var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease}
+var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease}
 
 // Command is an operator's act on an order. The record's key is the order id.
 type Command struct {
@@ -214,6 +219,8 @@ type Command struct {
 	// neither, what was answered with an error gets a new one; both together are refused.
 	SameKey bool `json:"sameKey,omitzero"`
 	NewKey  bool `json:"newKey,omitzero"`
+	// Labels are those to set, and without a value those to remove.
+	Labels map[string]*string `json:"labels,omitempty"`
 	// Discard releases without the first input that waits.
 	Discard bool `json:"discard,omitzero"`
 	// By says who acts, and Note why.

@@ -48,6 +48,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 	t.Run("submission", func(t *testing.T) {
 		follows(t, "submission", (*events.Submission).Encode, func(t *rapid.T, m *events.Submission) {
 			m.Workflow, m.Version, m.ReplyTo, m.Priority = "w", version.Draw(t, "version"), "shop.status", priority.Draw(t, "priority")
+			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), text, 0, 16).Draw(t, "labels")
 		})
 	})
 	t.Run("command", func(t *testing.T) {
@@ -57,6 +58,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 				m.Step = "s"
 			}
 			m.NewKey = m.NewKey && !m.SameKey
+			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
 		})
 	})
 	t.Run("signal", func(t *testing.T) {

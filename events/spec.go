@@ -47,7 +47,7 @@ const signalled = "signalId answeredBy replyTo"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels"},
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
@@ -57,6 +57,7 @@ var Specs = []Spec{
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
+	{Type: OrderLabelled, Since: 4, Maybe: "labels " + acted},
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},
 	{Type: InputHeld, Needs: ARecord, Always: "source raw", Maybe: "proof"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},

@@ -90,3 +90,42 @@ func TestAWorkflowOfANewerFormat(t *testing.T) {
 	i.reaches(t, "o-1", projections.Processed)
 	must(t, i.Register(t.Context(), naps))
 }
+
+// Labels need a format that a release before does not know. Until the upgrade is finished nobody
+// takes them over HTTP, and a submission that has them waits, and holds up no other.
+func TestLabelsOfANewerFormat(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	own := OwnDialect
+	speaks(t, Dialect{events.LabelsFormat - 1, own.Language, own.Inputs})
+	older, stop := runs(t, b, Config{ID: "older", Namespace: topics.Namespace})
+	oracle.Until(t, "the older one is ready", older.Ready)
+	must(t, older.Register(t.Context(), parseFlow(t, silentFlow)))
+	stop()
+
+	OwnDialect = own
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute})
+	oracle.Until(t, "ready", i.Ready)
+	labels := map[string]string{"region": "eu"}
+	if _, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, ""); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
+		t.Errorf("labels are taken: %v", err)
+	}
+	client := b.Client(t)
+	for n, value := range []string{`{"workflow":"silent","labels":{"region":"eu"}}`, `{"workflow":"silent"}`} {
+		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: fmt.Append(nil, "o-", n+1), Value: []byte(value)}).FirstErr())
+	}
+	i.reaches(t, "o-2", projections.Processing)
+	if o, _, err := i.Order("o-1"); !errors.Is(err, projections.ErrNotFound) {
+		t.Errorf("before its format: %+v, %v", o, err)
+	}
+	oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
+	i.reaches(t, "o-1", projections.Processing)
+	_, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, "")
+	must(t, err)
+	i.reaches(t, "o-0", projections.Processing)
+	page, _, err := i.List(t.Context(), projections.Filter{Labels: labels})
+	must(t, err)
+	if len(page.Orders) != 2 || page.Orders[0].ID != "o-0" || page.Orders[1].ID != "o-1" {
+		t.Errorf("found are %+v", page.Orders)
+	}
+}

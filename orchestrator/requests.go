@@ -33,6 +33,11 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	if err := events.CheckOrderID(id); err != nil {
 		return "", err
 	}
+	if len(s.Labels) > 0 { // a release of before would accept the order without them
+		if err := i.written(ctx, events.LabelsFormat); err != nil {
+			return "", fmt.Errorf("labels: %w", err)
+		}
+	}
 	value, err := s.Encode()
 	if err != nil {
 		return "", fmt.Errorf("encode the submission: %w", err)

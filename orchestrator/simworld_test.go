@@ -96,6 +96,7 @@ func (s *simulation) submit() {
 	if s.one(12, "hurry") {
 		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.draw("deadline", -500, 20_000))*time.Millisecond)))
 	}
+	value += of(s, "labels", "", "", "", "", "", `,"labels":{"region":"eu"}`, `,"labels":{"region":"us","a.b":""}`, `,"labels":{"n":"1"}`)
 	s.input(s.topics.Orders, events.OrderSubmitted, draw.Order(s.T), []byte(value+"}"), s.now)
 }
 
@@ -210,13 +211,16 @@ func (s *simulation) signal() {
 func (s *simulation) operate() {
 	c := events.Command{
 		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, "repeat"),
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
 		c.Step = draw.Step(s.T)
+	}
+	if c.Command == events.CommandLabel {
+		c.Labels = draw.Labels(s.T)
 	}
 	if s.one(4, "payload") {
 		c.Input, c.Output = []byte(`{"n":5}`), []byte(`{"n":6}`)

@@ -64,6 +64,7 @@ var effects = map[events.Type]effect{
 	events.OrderResubmitted: resubmit,
 	events.OrderPaused:      pause,
 	events.OrderResumed:     resume,
+	events.OrderLabelled:    label,
 	events.CommandRefused:   refuse,
 
 	events.AlertRaised:    alert,

@@ -206,6 +206,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.proofs(o)
 	w.sleeps(o)
 	w.signals(o)
+	w.labels(o)
 	return w.b
 }
 
@@ -443,6 +444,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
 	o := r.orderOfLayout11(id)
 	r.signals(o)
+	r.labels(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

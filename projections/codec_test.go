@@ -63,6 +63,9 @@ func drawOrder(t *rapid.T) *Order {
 			o.Waiting = append(o.Waiting, h)
 		}
 	}
+	if labels := rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"); len(labels) > 0 {
+		o.Labels = labels
+	}
 	o.keyed = rapid.Bool().Draw(t, "keyed")
 	work := func() Work {
 		w := Work{

@@ -80,6 +80,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexAlert(b, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
 		return err
 	}
+	if err := indexLabels(b, p.id, o, old); err != nil {
+		return err
+	}
 	if err := p.index(b, o.ID, "", old.looked(), o.looked(), nil, nil); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ const (
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindSilent   = 's' // agent -> since when it answers nothing in time
+	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 

@@ -80,8 +80,11 @@ var migrations = map[int]migration{
 	9: appended((*reader).orderOfLayout9, (*writer).proofs),
 	// The order's record has which steps sleep, and which it went on without.
 	10: appended((*reader).orderOfLayout10, (*writer).sleeps),
-	// The order's record has what its steps wait for, and signals.
-	11: appended((*reader).orderOfLayout11, (*writer).signals),
+	// The order's record has what its steps wait for, signals, and labels.
+	11: appended((*reader).orderOfLayout11, func(w *writer, o *Order) {
+		w.signals(o)
+		w.labels(o)
+	}),
 }
 
 // A migration rewrites all keys of one kind.

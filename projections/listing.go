@@ -16,6 +16,8 @@ type Filter struct {
 	Workflow string
 	// Step selects orders of which this step failed, or its undo.
 	Step string
+	// Labels selects orders that have all of them. They come by workflow, newest first.
+	Labels map[string]string
 	// Without are partitions to pass over.
 	Without []int32
 	// Visible says of which workflows orders are selected, nil of all. The orders of others
@@ -86,7 +88,8 @@ func (r *summaries) order(partition int32, id string) (o *Order, err error) {
 }
 
 // List returns orders of all partitions below partitions: partition by
-// partition, in each by state and workflow, newest first. It ends with ctx.
+// partition, in each by state and workflow, newest first; with labels by workflow. It ends
+// with ctx.
 func (s *Store) List(ctx context.Context, partitions int32, f Filter) (page Page, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -104,6 +107,13 @@ func (s *Store) List(ctx context.Context, partitions int32, f Filter) (page Page
 	}()
 	for p := range partitions {
 		if slices.Contains(f.Without, p) {
+			continue
+		}
+		if len(f.Labels) > 0 {
+			full, err := read.find(ctx, p, it, &f, &page)
+			if full || err != nil {
+				return page, err
+			}
 			continue
 		}
 		for _, from := range f.ranges(p) {

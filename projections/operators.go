@@ -51,6 +51,8 @@ func resume(o *Order, _ *Step, e *events.Event) {
 	o.wind(e.At)
 }
 
+func label(o *Order, _ *Step, e *events.Event) { o.Labels = e.Labels }
+
 func refuse(o *Order, _ *Step, e *events.Event) {
 	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)
 }
@@ -62,7 +64,7 @@ const maxActs = 16
 var commands = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
-	events.OrderReleased: events.CommandRelease,
+	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 }
 
 // act keeps a command whose author is known.

@@ -30,7 +30,7 @@ const (
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
 
 // Final says that no event will follow, save discarded replies, refused commands,
-// a conflict and what becomes of inputs.
+// labels, a conflict and what becomes of inputs.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
 }
@@ -86,6 +86,9 @@ type Order struct {
 	// and Conflicted says that another was recorded since.
 	Digest     string
 	Conflicted bool
+	// Labels are what the order is found by: those of its submission, and what its workflow
+	// makes of the input. They are not changed in place.
+	Labels map[string]string
 	// Discarded, Refused and PutAside count the replies, the commands and the dead
 	// letters of which the journal says so, as it counts them.
 	Discarded, Refused, PutAside int

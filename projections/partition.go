@@ -122,6 +122,9 @@ func (e *entry) size() int {
 			n += 256 + len(s.Undo.Input)
 		}
 	}
+	for name, value := range e.order.Labels {
+		n += 64 + len(name) + len(value)
+	}
 	for i := range e.order.Waiting {
 		h := &e.order.Waiting[i]
 		n += 256 + len(h.Key) + len(h.Value)

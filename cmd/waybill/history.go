@@ -191,6 +191,11 @@ func detail(e *events.Event, b before) string {
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		say("%s", workflowID(e.Workflow, e.Version))
+		if len(e.Labels) > 0 {
+			say("found by %s", labelsText(e.Labels))
+		}
+	case events.OrderLabelled:
+		say("found by %s", labelsText(e.Labels))
 	case events.StepStarted, events.UndoStarted:
 		if b.waited > time.Second {
 			say("%s after it was due", b.waited.Round(time.Second))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ func newOrder() *cobra.Command {
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
+	commands = append(commands, newOrderLabel())
 	return group("order", "Look at orders, and act on them", commands...)
 }
 
@@ -41,7 +43,7 @@ func newOrderList() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use: "list", Short: "List orders",
-		Long: "Lists orders partition by partition, in each by state and workflow, newest first.",
+		Long: "Lists orders partition by partition, in each by state and workflow, newest first;\nwith --where by workflow.",
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -63,7 +65,7 @@ func newOrderList() *cobra.Command {
 				return err
 			}
 			left.warn(cmd)
-			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) { listOrders(row, all) }); err != nil {
+			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) { listOrders(row, all, len(filter.where) > 0) }); err != nil {
 				return err
 			}
 			if more {
@@ -93,12 +95,30 @@ func (l *leftOut) warn(cmd *cobra.Command) {
 	}
 }
 
-func listOrders(row func(...any), all []api.Summary) {
-	row("ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON")
+// listOrders prints a table of orders, with what they are found by if that was asked for.
+func listOrders(row func(...any), all []api.Summary, labelled bool) {
+	columns := []any{"ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON"}
+	if labelled {
+		columns = append(columns, "LABELS")
+	}
+	row(columns...)
 	for i := range all {
 		o := &all[i]
-		row(o.OrderID, workflowID(o.Workflow, o.Version), stateText(o), clock(o.AcceptedAt), completeBy(o), o.FailureCount, short(or(o.Reason)))
+		columns := []any{o.OrderID, workflowID(o.Workflow, o.Version), stateText(o), clock(o.AcceptedAt), completeBy(o), o.FailureCount, short(or(o.Reason))}
+		if labelled {
+			columns = append(columns, short(labelsText(o.Labels)))
+		}
+		row(columns...)
 	}
+}
+
+// labelsText has labels as they are asked for, by name.
+func labelsText(labels map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		all = append(all, name+"="+labels[name])
+	}
+	return dash(strings.Join(all, ", "))
 }
 
 // completeBy is when the order must have got on, if it does not wait for agents alone.
@@ -131,6 +151,7 @@ func stateText(o *api.Summary) string {
 type filterFlags struct {
 	state          oneOf
 	workflow, step string
+	where          []string
 }
 
 func addFilter(flags *pflag.FlagSet) *filterFlags {
@@ -140,12 +161,13 @@ func addFilter(flags *pflag.FlagSet) *filterFlags {
 	}
 	flags.Var(&f.state, "state", "only orders in this state")
 	flags.StringVar(&f.workflow, "workflow", "", "only orders of this workflow")
-	onlyByFlag(flags, "state", "workflow")
+	flags.StringArrayVar(&f.where, "where", nil, "only orders with this label, or value by which their workflow finds them, as NAME=VALUE; several must all hold")
+	onlyByFlag(flags, "state", "workflow", "where")
 	return f
 }
 
 func (f *filterFlags) filter() api.Filter {
-	return api.Filter{State: f.state.value, Workflow: f.workflow, Step: f.step}
+	return api.Filter{State: f.state.value, Workflow: f.workflow, Step: f.step, Where: f.where}
 }
 
 // collect gathers pages until there are limit items, 0 meaning all.
@@ -209,6 +231,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		row("Accepted", clock(o.AcceptedAt))
 		row("Updated", clock(o.UpdatedAt))
 		row("Priority", o.Priority)
+		if len(o.Labels) > 0 {
+			row("Labels", labelsText(o.Labels))
+		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
 		}

@@ -107,8 +107,8 @@ letters instead.`,
 
 const actsOnMany = `
 
-Without an order id it acts on all orders that --state, --workflow and --step
-select, %s. They are looked up once, at the
+Without an order id it acts on all orders that --state, --workflow, --where and
+--step select, %s. They are looked up once, at the
 start, so an order that fails again is not done twice. What could not be done is
 listed with the reason, and the exit code is 1 then. Ctrl-C stops it: what has
 begun is waited for.`
@@ -233,15 +233,15 @@ func (a *act) check(cmd *cobra.Command, args []string, many *bulk) error {
 		return errors.New("say which step with --step")
 	}
 	if len(args) == 0 {
-		if given("state", "workflow") == "" {
-			return errors.New("name an order, or choose orders with --state or --workflow")
+		if given("state", "workflow", "where") == "" {
+			return errors.New("name an order, or choose orders with --state, --workflow or --where")
 		}
 		return many.check()
 	}
 	if err := events.CheckOrderID(args[0]); err != nil {
 		return err
 	}
-	if flag := given("state", "workflow", "dry-run"); flag != "" {
+	if flag := given("state", "workflow", "where", "dry-run"); flag != "" {
 		return fmt.Errorf("%s chooses among many orders, and an order was named; leave one of them out", flag)
 	}
 	if flag := given("step"); flag != "" && !a.takesStep {

@@ -192,8 +192,47 @@ func TestWhatWaitsIsListed(t *testing.T) {
 			if cells[0] != "ORDER" && cells[4] != want {
 				t.Errorf("its complete-by is %v, not %s", cells[4], want)
 			}
-		}, []api.Summary{o})
+		}, []api.Summary{o}, false)
 	}
+}
+
+// What orders are found by is asked for as it is written, and shown then. A server that does not
+// know how to find them lists others, which nothing is done to.
+func TestWhatOrdersAreFoundBy(t *testing.T) {
+	found := `{"orders":[{"orderId":"a","processState":"Error","labels":{"region":"eu","note":"a,b=c"}}]}`
+	o := newOwner(t, found, found, found, listing("", "b Error"), listing("", "b Error"), listing("", "b Error"))
+	waybill(t, "", "order", "list", "--where", "note=a,b=c", "--where", "region=eu").want(t, 0, "note=a,b=c, region=eu", "")
+	waybill(t, "", "order", "cancel", "--where", "region=eu", "--dry-run").want(t, 0, "LABELS", "")
+	waybill(t, "", "order", "cancel", "--where", "region=eu", "--yes").want(t, 0, "Done       1", "")
+	waybill(t, "", "order", "list", "--where", "region=eu").want(t, 1, "", `lists order "b", which is not found by what was asked for`)
+	waybill(t, "", "order", "cancel", "--where", "region=eu", "--yes").want(t, 1, "", "upgrade it")
+	if c := waybill(t, "", "order", "list"); strings.Contains(c.out, "LABELS") {
+		t.Errorf("%s", c.out)
+	}
+	if o.listed[0] != "limit=100&where=note%3Da%2Cb%3Dc&where=region%3Deu" || len(o.asked) != 1 {
+		t.Errorf("%q, %v", o.listed, o.asked)
+	}
+	waybill(t, "", "order", "cancel", "o-1", "--where", "region=eu").want(t, 2, "", "--where chooses among many orders")
+}
+
+func TestLabelAnOrder(t *testing.T) {
+	o := newOwner(t)
+	waybill(t, "", "order", "label", "o-1", "region=eu", "note=a=b", "none=", "claim-", "--note", "why", "--by", "ann").want(t, 0, "Pending", "")
+	body := o.asked["o-1"][0].body
+	delete(body, "id")
+	if got := fmt.Sprint(body); got != "map[by:ann command:label labels:map[claim:<nil> none: note:a=b region:eu] note:why]" {
+		t.Errorf("%s", got)
+	}
+	for args, says := range map[string]string{
+		"o-1": "order label", "o-1 region": `"region": write NAME=VALUE`, "o-1 Region=eu": `is "Region"; use a-z`, "o-1 Region-": `is "Region"; use a-z`,
+		"o-1 a=1 a-": "a is given twice", "o-1 a=1 a=1": "a is given twice",
+	} {
+		waybill(t, "", append([]string{"order", "label"}, strings.Fields(args)...)...).want(t, 2, "", says)
+	}
+	o.answer = func(_ string, _ int, w http.ResponseWriter) {
+		problem(w, 409, "the order was rejected, and has no labels")
+	}
+	waybill(t, "", "order", "label", "o-2", "a=1").want(t, 1, "", "order o-2 was not labelled: the order was rejected")
 }
 
 // What a listing leaves out is said.
@@ -371,7 +410,7 @@ func TestActUsage(t *testing.T) {
 	o := newOwner(t)
 	long := strings.Repeat("x", 257)
 	for args, says := range map[string]string{
-		"resubmit":                               "name an order, or choose orders with --state or --workflow",
+		"resubmit":                               "name an order, or choose orders with --state, --workflow or --where",
 		"cancel --step s":                        "name an order, or choose orders",
 		"resubmit a b":                           "waybill order resubmit [ID]",
 		"resubmit o-1 --state Error":             "--state chooses among many orders",

@@ -69,7 +69,7 @@ func (b *bulk) run(cmd *cobra.Command, client *api.Client, command *events.Comma
 			row(fmt.Sprintf("%d orders would be %s.", len(matched), b.act.did))
 			if len(matched) > 0 {
 				row()
-				listOrders(row, matched)
+				listOrders(row, matched, len(b.filter.where) > 0)
 			}
 		})
 	}

@@ -20,6 +20,7 @@ import (
 func newSubmit() *cobra.Command {
 	var s api.Submission
 	var input, deadline string
+	var labels []string
 	var wait bool
 	var timeout time.Duration
 	priority := oneOf{allowed: []string{"high", "normal", "low"}}
@@ -34,6 +35,7 @@ Submitting the same again under its id changes nothing, so a call that failed ca
 be repeated with the same --id. An id that is another submission's is an error.`,
 		Example: `  waybill submit order-fulfilment --input '{"customer":"c-7","total":42}' --wait
   waybill submit order-fulfilment@1 --id o-1 --input @order.json
+  waybill submit order-fulfilment --label region=eu --label campaign=spring
   echo '{}' | waybill submit order-fulfilment --input -`,
 		Args: takes(one),
 	}
@@ -44,9 +46,10 @@ be repeated with the same --id. An id that is another submission's is an error.`
 	flags.StringVar(&s.ReplyTo, "reply-to", "", "topic for status messages (default: <namespace>.status)")
 	flags.Var(&priority, "priority", "which orders go first when agents are short")
 	flags.StringVar(&deadline, "deadline", "", "when the order must be done, such as 2030-01-02T15:04:05Z")
+	flags.StringArrayVar(&labels, "label", nil, "what the order is found by, as NAME=VALUE, besides what its workflow says in search; at most 16")
 	flags.BoolVar(&wait, "wait", false, "follow the order to its end")
 	flags.DurationVar(&timeout, "timeout", 0, "how long to --wait (default: without end)")
-	onlyByFlag(flags, "id", "version", "input", "deadline", "wait")
+	onlyByFlag(flags, "id", "version", "input", "deadline", "label", "wait")
 	server := addServer(flags)
 	out := addOutput(flags)
 
@@ -67,6 +70,10 @@ be repeated with the same --id. An id that is another submission's is an error.`
 				return usageError{fmt.Errorf("--id: %w", err)}
 			}
 		}
+		var err error
+		if s.Labels, err = readLabels(labels); err != nil {
+			return usageError{fmt.Errorf("--label: %w", err)}
+		}
 		if cmd.Flags().Changed("input") {
 			value, err := readJSON("--input", input, cmd.InOrStdin())
 			if err != nil {
@@ -86,6 +93,22 @@ be repeated with the same --id. An id that is another submission's is an error.`
 		})
 	}
 	return cmd
+}
+
+// readLabels reads NAME=VALUE, each name once.
+func readLabels(all []string) (map[string]string, error) {
+	labels := make(map[string]string, len(all))
+	for _, text := range all {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q: write NAME=VALUE", text)
+		}
+		if _, twice := labels[name]; twice {
+			return nil, fmt.Errorf("%s is given twice; an order has one value of a name", name)
+		}
+		labels[name] = value
+	}
+	return labels, events.CheckLabels(labels)
 }
 
 // nameWorkflow reads WORKFLOW[@VERSION].

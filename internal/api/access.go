@@ -163,12 +163,12 @@ func (s *Server) audit(ctx context.Context, what string, attributes ...string) {
 	s.log.LogAttrs(ctx, slog.LevelInfo, "a caller acted", slog.Group("audit", all...))
 }
 
-// visible says which workflows' orders a caller sees, nil if all.
-func visible(c *identity.Caller) func(workflow string) bool {
-	if c.Everywhere(identity.Viewer) {
+// visible says of which workflows' orders a caller has the role, nil if of all.
+func visible(c *identity.Caller, role identity.Role) func(workflow string) bool {
+	if c.Everywhere(role) {
 		return nil
 	}
-	return func(workflow string) bool { return c.May(identity.Viewer, workflow) }
+	return func(workflow string) bool { return c.May(role, workflow) }
 }
 
 // reach says whether a caller may do to an order what takes the role, and of which

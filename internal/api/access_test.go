@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -33,6 +36,9 @@ func callers(t *testing.T, log *slog.Logger, may map[string]string) (access *ide
 	keys = make(map[string]string)
 	text := "keys:\n"
 	for name, rest := range may {
+		if name == "certificates" { // which stand below
+			continue
+		}
 		key, hash, err := identity.NewKey(name)
 		if err != nil {
 			t.Fatal(err)
@@ -40,6 +46,7 @@ func callers(t *testing.T, log *slog.Logger, may map[string]string) (access *ide
 		keys[name] = key
 		text += fmt.Sprintf("  - {id: %s, hash: %q, %s}\n", name, hash, rest)
 	}
+	text += may["certificates"]
 	path := filepath.Join(t.TempDir(), "access.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -407,10 +414,79 @@ func known(t *testing.T, log *slog.Logger, may map[string]string) (s *stage, key
 // failed submits an order, whose second step fails, and waits for that.
 func (s *stage) failed(id, workflow string) {
 	s.Helper()
-	if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: workflow, Input: []byte(`{"who":"canary"}`)}); err != nil {
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: workflow, Input: []byte(`{"who":"canary"}`), Labels: map[string]string{"word": "canary", "region": "eu"}}); err != nil {
 		s.Fatal(err)
 	}
 	s.order(id, projections.Error)
+}
+
+// Whoever may not read what orders are about does not find them by it, either: not even how many
+// there are.
+func TestWhoFindsOrders(t *testing.T) {
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{
+		"root": "roles: [admin]", "view": "roles: [viewer]", "op": "roles: [operator, submitter, deployer]",
+		"read":         "roles: [payload-reader]",
+		"certificates": "certificates:\n  - {san: part, roles: [viewer]}\n  - {san: part, roles: [payload-reader], workflows: [leaky]}\n",
+	})
+	chain := []*x509.Certificate{{DNSNames: []string{"part"}, NotAfter: time.Now().Add(time.Hour)}}
+	part := &tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}
+	for n := range 3 {
+		s.failed(fmt.Sprint("l-", n), "leaky")
+		s.failed(fmt.Sprint("other-", n), "other")
+	}
+	for _, c := range []struct {
+		who, query string
+		status     int
+		found      int
+	}{
+		{"root", "where=word=canary", 200, 6},
+		{"read", "where=word=canary", 200, 6},
+		{"read", "where=word=canary&workflow=other", 200, 3},
+		{"part", "where=word=canary", 200, 3},
+		{"part", "where=word=canary&workflow=leaky", 200, 3},
+		{"part", "", 200, 6},
+		{"part", "where=word=canary&workflow=other", 403, 0},
+		{"part", "where=word=parrot&workflow=other", 403, 0},
+		{"view", "where=word=canary", 403, 0},
+		{"view", "where=word=parrot", 403, 0},
+		{"op", "where=region=eu&state=Error", 403, 0},
+	} {
+		found, after := 0, ""
+		for {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/orders?limit=1&"+c.query+"&after="+after, nil)
+			if r.Header.Set("Authorization", "Bearer "+keys[c.who]); c.who == "part" {
+				r.TLS = part
+				r.Header.Del("Authorization")
+			}
+			said := httptest.NewRecorder()
+			s.server.ServeHTTP(said, r)
+			var page OrderPage
+			if err := json.Unmarshal(said.Body.Bytes(), &page); err != nil || said.Code != c.status {
+				t.Fatalf("%s, %s: %d %s", c.who, c.query, said.Code, said.Body)
+			}
+			found += len(page.Orders)
+			if place, err := decodeCursor(page.Next); err != nil || strings.Contains(place, "other-") && strings.Contains(c.query, "where") && c.who == "part" {
+				t.Fatalf("%s, %s: a page ends at %q", c.who, c.query, place)
+			}
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+		if found != c.found {
+			t.Errorf("%s, %s: %d orders, want %d", c.who, c.query, found, c.found)
+		}
+	}
+	// An operator who may not read labels changes them, and is not told what they were.
+	own := *s
+	own.token = keys["op"]
+	for _, value := range []string{"eu", "us"} {
+		if o, said := own.act("l-0", "label", `{"labels":{"region":"`+value+`"}}`, 200); !o.Masked || len(o.Labels) > 0 || strings.Contains(said, "canary") {
+			t.Errorf("%s", said)
+		}
+	}
+	if o := s.order("l-0", projections.Error); o.Labels["region"] != "us" || o.Labels["word"] != "canary" {
+		t.Errorf("its labels are %v", o.Labels)
+	}
 }
 
 // Who is limited to some workflows sees nothing of others: not in listings, nor in the
@@ -442,7 +518,7 @@ func TestCallersThatAreLimited(t *testing.T) {
 		if !strings.Contains(o.path, "{id}") {
 			continue
 		}
-		body := map[string]string{"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`}[o.id]
+		body := map[string]string{"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`, "label-order": `{"labels":{"a":"b"}}`}[o.id]
 		answers := map[string]string{}
 		for _, id := range []string{"hidden-0", "nothing"} {
 			status, _, said := op.ask(request{method: o.method, path: strings.Replace(o.path, "{id}", id, 1), body: body})

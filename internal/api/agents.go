@@ -60,7 +60,7 @@ func (s *Server) listAgents(ctx context.Context, _ *struct{}) (*struct{ Body Age
 		return nil, err
 	}
 	defer done()
-	names, asked, repeats, setting := i.AgentNames(visible(callerOf(ctx))), i.Agents(), i.Repeats(), i.Setting()
+	names, asked, repeats, setting := i.AgentNames(visible(callerOf(ctx), identity.Viewer)), i.Agents(), i.Repeats(), i.Setting()
 	out := &struct{ Body Agents }{Agents{Instance: i.ID(), Partitions: i.Owned(), Of: i.Partitions(), Since: Time{i.Began()}, Keys: i.Keys(), Agents: make([]Agent, len(names))}}
 	for n, name := range names {
 		a, r := asked[name], repeats[name]

@@ -47,7 +47,7 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 			return nil, errCursor
 		}
 	}
-	page, left, err := i.Alerts(ctx, after, in.Limit, visible(callerOf(ctx)))
+	page, left, err := i.Alerts(ctx, after, in.Limit, visible(callerOf(ctx), identity.Viewer))
 	if err != nil {
 		return nil, s.listError("list alerts", err)
 	}

@@ -157,6 +157,7 @@ func TestAPI(t *testing.T) {
 	s.attach()
 	s.with("workflows", (*stage).testWorkflows)
 	s.with("submit and get", (*stage).testSubmit)
+	s.with("search", (*stage).testSearch)
 	s.with("paging", (*stage).testPaging)
 	s.with("a large history", (*stage).testLargeHistory)
 	s.with("alerts", (*stage).testAlerts)
@@ -420,6 +421,71 @@ func (s *stage) testPaging() {
 	}
 }
 
+// testSearch finds orders by labels, and by values of their input.
+func (s *stage) testSearch() {
+	if err := s.client.Register(s.Context(), "found.yaml", []byte("workflow: found\nsearch: [customer, total]\nsteps: [{name: nap, sleep: 1ms}]\n")); err != nil {
+		s.Fatal(err)
+	}
+	for n := range 4 {
+		id := fmt.Sprint("found-", n)
+		submission := &Submission{ID: id, Workflow: "found", Input: fmt.Appendf(nil, `{"customer":"c-%d","total":%d}`, n%2, n), Labels: map[string]string{"note": "a,b=c &ä", "own": id}}
+		if _, err := s.client.Submit(s.Context(), submission); err != nil {
+			s.Fatal(err)
+		}
+		s.order(id, projections.Processed)
+	}
+	for _, c := range []struct {
+		filter Filter
+		want   string
+	}{
+		{Filter{Where: []string{"customer=c-1"}}, "[found-1 found-3]"},
+		{Filter{Where: []string{"customer=c-1", "total=3"}}, "[found-3]"},
+		{Filter{Where: []string{"customer=c-1", "total=2"}}, "[]"},
+		{Filter{Where: []string{"note=a,b=c &ä"}}, "[found-0 found-1 found-2 found-3]"},
+		{Filter{Where: []string{"note=a,b=c &ä", "note=a,b=c &ä"}, State: "Processed", Workflow: "found"}, "[found-0 found-1 found-2 found-3]"},
+		{Filter{Where: []string{"note=a,b=c &ä"}, State: "Error"}, "[]"},
+		{Filter{Where: []string{"note=a"}}, "[]"},
+		{Filter{Where: []string{"customer=c-1"}, Workflow: "order-fulfilment"}, "[]"},
+	} {
+		page, err := s.client.Orders(s.Context(), c.filter, 100, "")
+		if err != nil {
+			s.Fatal(err)
+		}
+		ids := []string{}
+		for _, o := range page.Orders {
+			ids = append(ids, o.OrderID)
+		}
+		if slices.Sort(ids); fmt.Sprint(ids) != c.want {
+			s.Errorf("%+v finds %v, want %s", c.filter, ids, c.want)
+		}
+	}
+	for query, says := range map[string]string{
+		"where=customer": `where is NAME=VALUE, this is \"customer\"`, "where=Customer=x": `the name in where is \"Customer\"`, "where=a=x&where=a=y": "where has two values of a",
+		"where=a=" + strings.Repeat("x", 201): "where a has a value of 201 bytes", "where=a=%00": "with a control character", "where==x": "the name in where is empty",
+		strings.Repeat("where=a=x&", 17): "expected array length \u003c= 16",
+	} {
+		if status, _, said := s.ask(request{path: "/api/v1/orders?" + query}); status != http.StatusUnprocessableEntity || !strings.Contains(said, says) {
+			s.Errorf("%s: %d %s", query, status, said)
+		}
+	}
+	if status, _, said := s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"found","labels":{"A":"x"}}`}); status != http.StatusUnprocessableEntity || !strings.Contains(said, "body.labels") {
+		s.Errorf("%d %s", status, said)
+	}
+
+	// Labels are changed after the end, too, and what was made of the input is not.
+	if o, _ := s.act("found-1", "label", `{"labels":{"own":null,"region":"eu"},"note":"why"}`, 200); fmt.Sprint(o.Labels) != "map[customer:c-1 note:a,b=c &ä region:eu total:1]" || o.ProcessState != projections.Processed {
+		s.Errorf("%+v", o)
+	}
+	s.until(func() bool { // the listing is what was written
+		page, err := s.client.Orders(s.Context(), Filter{Where: []string{"region=eu"}}, 100, "")
+		gone, also := s.client.Orders(s.Context(), Filter{Where: []string{"own=found-1"}}, 100, "")
+		return err == nil && also == nil && len(page.Orders) == 1 && page.Orders[0].OrderID == "found-1" && len(gone.Orders) == 0
+	})
+	s.act("found-1", "label", `{"labels":{"customer":"c-2"}}`, 409)
+	s.act("found-1", "label", `{"labels":{}}`, 422)
+	s.act("found-1", "label", `{}`, 422)
+}
+
 // testLargeHistory reads one of six events of a megabyte each.
 func (s *stage) testLargeHistory() {
 	flow := "workflow: archive\nsteps:\n"
@@ -603,7 +669,7 @@ func (s *stage) testOpenAPI() {
 		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders",
-		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/resubmit",
+		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows",
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {

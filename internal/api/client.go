@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -151,14 +152,33 @@ type Filter struct {
 	Workflow string
 	// Step selects orders of which this step failed, or its undo.
 	Step string
+	// Where selects orders that are found by each NAME=VALUE.
+	Where []string
 }
 
 // Orders returns a page of the orders.
 func (c *Client) Orders(ctx context.Context, f Filter, limit int, after string) (*OrderPage, error) {
 	var page OrderPage
-	return &page, c.call(ctx, http.MethodGet, "/api/v1/orders", values(map[string]string{
+	query := values(map[string]string{
 		"state": f.State, "workflow": f.Workflow, "step": f.Step, "limit": strconv.Itoa(limit), "after": after,
-	}), nil, &page)
+	})
+	query["where"] = f.Where
+	if err := c.call(ctx, http.MethodGet, "/api/v1/orders", query, nil, &page); err != nil {
+		return &page, err
+	}
+	for i := range page.Orders {
+		if o := &page.Orders[i]; slices.ContainsFunc(f.Where, func(where string) bool { return !o.found(where) }) {
+			return &OrderPage{}, fmt.Errorf("%s lists order %q, which is not found by what was asked for: it is of a release that does not know where; upgrade it", c.shown, o.OrderID)
+		}
+	}
+	return &page, nil
+}
+
+// found says whether the order has the label of a NAME=VALUE.
+func (o *Summary) found(where string) bool {
+	name, value, _ := strings.Cut(where, "=")
+	is, has := o.Labels[name]
+	return has && is == value
 }
 
 // Command has the order's owner carry out an operator's command, and returns

@@ -48,6 +48,12 @@ type Release struct {
 	Discard bool `json:"discard,omitempty" nullable:"true" doc:"Go on without the first input that waits; it becomes a dead letter"`
 }
 
+// Relabelling is the body of label.
+type Relabelling struct {
+	Act
+	Labels map[string]*string `json:"labels,omitempty" required:"true" minProperties:"1" doc:"The labels to set, and with null those to remove"`
+}
+
 func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a.Note} }
 
 func (r *Resubmission) command() events.Command {
@@ -76,6 +82,12 @@ func (r *Release) command() events.Command {
 	return c
 }
 
+func (r *Relabelling) command() events.Command {
+	c := r.Act.command()
+	c.Labels = r.Labels
+	return c
+}
+
 func (s *Server) commands(api huma.API) {
 	command[Act](s, api, events.CommandCancel, "Cancel an order",
 		"What ran is undone, and the order ends as Cancelled. For an order that has not ended and is not being compensated.", false)
@@ -86,6 +98,8 @@ func (s *Server) commands(api huma.API) {
 	command[Act](s, api, events.CommandPause, "Pause an order",
 		"Nothing new starts until it is resumed. What runs ends as it would.", false)
 	command[Act](s, api, events.CommandResume, "Resume a paused order", "It goes on where it was.", false)
+	command[Relabelling](s, api, events.CommandLabel, "Change the labels of an order",
+		"Also of one that has ended. What its workflow makes of the input to find it by is no label.", true)
 	command[Release](s, api, events.CommandRelease, "Let an order that is held go on",
 		"For an order on which deciding panicked. It is again what it was before, and the inputs that wait are decided in order; if one panics again, the order is held again.", false)
 }

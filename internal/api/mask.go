@@ -82,7 +82,7 @@ func (o *Order) mask() {
 	}
 }
 
-func (o *Summary) mask() { o.Reason, o.Masked = nil, true }
+func (o *Summary) mask() { o.Reason, o.Labels, o.Masked = nil, nil, true }
 
 // maskAlert leaves which step it is about, and of which attempts the errors are.
 func maskAlert(a *Alert) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -29,12 +30,14 @@ type Submission struct {
 	ReplyTo  string          `json:"replyTo,omitempty" nullable:"true" doc:"The topic for status messages; left out, the namespace's"`
 	Priority events.Priority `json:"priority,omitempty" enum:"high,normal,low" nullable:"true"`
 	Deadline *time.Time      `json:"deadline,omitempty" nullable:"true"`
+
+	Labels map[string]string `json:"labels,omitempty" nullable:"true" doc:"What the order is found by, besides what its workflow says in search: at most 16 names of a-z, 0-9, '.', '_' and '-', at most 63 bytes, with texts of at most 200 bytes without control characters. 409 says that an upgrade must be finished first"`
 }
 
 // message is the submission as it is put on Kafka.
 func (s *Submission) message() events.Submission {
 	m := events.Submission{
-		Workflow: s.Workflow, Version: s.Version, Input: jsontext.Value(s.Input), ReplyTo: s.ReplyTo, Priority: s.Priority,
+		Workflow: s.Workflow, Version: s.Version, Input: jsontext.Value(s.Input), ReplyTo: s.ReplyTo, Priority: s.Priority, Labels: s.Labels,
 	}
 	if s.Deadline != nil {
 		m.Deadline = events.Time(*s.Deadline)
@@ -88,7 +91,7 @@ func (s *Server) orders(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
 		Summary: "List orders", Tags: []string{"orders"},
-		Description: "Partition by partition, in each by state and workflow, newest first. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so.",
+		Description: "Partition by partition, in each by state and workflow, newest first; with where by workflow. A page ends once it has cost enough, so it may have fewer orders than limit, or none, though more follow: next says so.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listOrders)
 	register(api, identity.Viewer, huma.Operation{
@@ -129,6 +132,9 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		return nil, huma.Error403Forbidden(forbidden(c, identity.Submitter) + ", for workflow " + in.Body.Workflow)
 	}
 	submission := in.Body.message()
+	if err := events.CheckLabels(submission.Labels); err != nil {
+		return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "body.labels"})
+	}
 	value, err := submission.Encode()
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity("the submission cannot be written as JSON", err)
@@ -167,6 +173,9 @@ func (s *Server) notSubmitted(id string, err error) error {
 	if errors.Is(err, orchestrator.ErrTaken) {
 		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v. Choose another id; to repeat a submission, send the same again", err))
 	}
+	if errors.Is(err, orchestrator.ErrOlderRelease) {
+		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v", err))
+	}
 	s.log.Warn("a submission failed", "error", err)
 	return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err))
 }
@@ -176,11 +185,12 @@ func (s *Server) notSubmitted(id string, err error) error {
 const behindRetry, busyRetry, unknownRetry = "5", "1", "1"
 
 type listInput struct {
-	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected" doc:"Only orders in this state"`
-	Workflow string `query:"workflow" doc:"Only orders of this workflow"`
-	Step     string `query:"step" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps"`
-	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	After    string `query:"after" doc:"The next of the page before"`
+	State    string   `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected" doc:"Only orders in this state"`
+	Workflow string   `query:"workflow" doc:"Only orders of this workflow"`
+	Where    []string `query:"where,explode" maxItems:"16" doc:"Only orders that have this label, or are found by this value of their input, as NAME=VALUE; several must all hold. They come partition by partition, in each by workflow, newest first. It takes the role payload-reader: orders of workflows for which the caller does not have it are not found"`
+	Step     string   `query:"step" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps"`
+	Limit    int      `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	After    string   `query:"after" doc:"The next of the page before"`
 }
 
 func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body OrderPage }, error) {
@@ -193,9 +203,19 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	if err != nil {
 		return nil, errCursor
 	}
-	page, left, err := i.List(ctx, projections.Filter{
-		State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after, Visible: visible(callerOf(ctx)),
-	})
+	caller := callerOf(ctx)
+	filter := projections.Filter{State: projections.State(in.State), Workflow: in.Workflow, Step: in.Step, Limit: in.Limit, After: after, Visible: visible(caller, identity.Viewer)}
+	if len(in.Where) > 0 {
+		if filter.Labels, err = labelsOf(in.Where); err != nil {
+			return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "query.where"})
+		}
+		// Whoever may not read a payload must not be told whether a guess is right, either.
+		if in.Workflow != "" && !caller.May(identity.PayloadReader, in.Workflow) || !caller.Somewhere(identity.PayloadReader) {
+			return nil, huma.Error403Forbidden(forbidden(caller, identity.PayloadReader) + ", to find orders by where")
+		}
+		filter.Visible = visible(caller, identity.PayloadReader)
+	}
+	page, left, err := i.List(ctx, filter)
 	if err != nil {
 		return nil, s.listError("list orders", err)
 	}
@@ -209,6 +229,28 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 		out.Body.Orders[n] = summaryOf(i.Partition(o.ID), o, now)
 	}
 	return out, nil
+}
+
+// labelsOf reads NAME=VALUE, each name once.
+func labelsOf(where []string) (map[string]string, error) {
+	labels := make(map[string]string, len(where))
+	for _, text := range where {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, fmt.Errorf("where is NAME=VALUE, this is %q", text)
+		}
+		if err := events.CheckLabelName(name); err != nil {
+			return nil, fmt.Errorf("the name in where %w", err)
+		}
+		if err := events.CheckLabelValue(value); err != nil {
+			return nil, fmt.Errorf("where %s %w", name, err)
+		}
+		if before, twice := labels[name]; twice && before != value {
+			return nil, fmt.Errorf("where has two values of %s, and an order has one; leave one out", name)
+		}
+		labels[name] = value
+	}
+	return labels, nil
 }
 
 var errCursor = huma.Error422UnprocessableEntity("after is not a place that a page gave; pass the page's next as it is", &huma.ErrorDetail{Message: "not a cursor", Location: "query.after"})

@@ -41,11 +41,12 @@ type Summary struct {
 	UpdatedAt    *Time              `json:"updatedAt"`
 	Priority     events.Priority    `json:"priority" enum:"high,normal,low"`
 	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, or is or was compensated"`
+	Labels       map[string]string  `json:"labels" nullable:"false" doc:"What the order is found by: its labels, and what its workflow makes of the input in search"`
 	Partition    int32              `json:"partition"`
 	Paused       bool               `json:"paused" doc:"An operator lets nothing new start"`
 	Held         bool               `json:"held" doc:"Deciding on the order panicked: nothing is decided, and its inputs wait, until an operator releases it; reason says what happened"`
 	Waiting      int                `json:"waiting" doc:"How many inputs wait for the release"`
-	Masked       bool               `json:"masked,omitzero" doc:"Payloads are left out, as reason is, because the caller does not have the role payload-reader: they are null, which does not say that there is none"`
+	Masked       bool               `json:"masked,omitzero" doc:"Payloads are left out, as reason and labels are, because the caller does not have the role payload-reader: they are null, or empty, which does not say that there is none"`
 	Toward       *projections.State `json:"toward" doc:"Once compensation began: the state that it leads to, Compensated or Cancelled; also while an undo that failed keeps the order in Error"`
 }
 
@@ -255,7 +256,7 @@ func summaryOf(partition int32, o *projections.Order, now time.Time) Summary {
 		OrderID: o.ID, Workflow: o.Workflow, Version: o.Version, ProcessState: o.State,
 		LockedBy: text(o.LockedBy), CompleteBy: at(o.CompleteBy(now)), SleepsUntil: at(o.SleepsUntil()), FailedSteps: append([]string{}, o.FailedSteps()...), WaitsSince: at(o.WaitsSince(now)), FailureCount: o.FailureCount,
 		AcceptedAt: at(o.AcceptedAt), UpdatedAt: at(o.UpdatedAt),
-		Priority: o.Priority, Reason: text(o.StandingReason()), Partition: partition,
+		Priority: o.Priority, Reason: text(o.StandingReason()), Labels: o.Labels, Partition: partition,
 		Paused: o.Paused, Held: o.Hold != nil, Waiting: len(o.Waiting), Toward: text(o.Toward),
 	}
 	if s.Priority == "" {

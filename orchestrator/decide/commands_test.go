@@ -72,7 +72,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -109,6 +109,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandPause:    {events.OrderPaused},
 			events.CommandResume:   {events.OrderResumed},
 			events.CommandRelease:  {events.OrderReleased},
+			events.CommandLabel:    {events.OrderLabelled},
 		}[c.Command]
 		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
 			e.Type == events.CommandRefused && e.Operation != c.Command {
@@ -155,6 +156,12 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		return e.Reason == c.Note && e.Step == c.Step
 	case events.OrderResubmitted:
 		return e.Reason == c.Note && e.SameKey == c.SameKey && (e.NewKey == c.NewKey || s.format < events.KeysFormat) && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
+	case events.OrderLabelled:
+		for name, value := range c.Labels {
+			if is, has := e.Labels[name]; has != (value != nil) || has && is != *value {
+				return false
+			}
+		}
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
 	}

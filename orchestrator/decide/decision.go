@@ -367,6 +367,9 @@ func estimate(e *events.Event) int {
 			size += len(name) + len(`"",`)
 		}
 	}
+	for name, value := range e.Labels {
+		size += len(name) + 2*len(value) + len(`"":"",`) // quotes in it are escaped
+	}
 	return size
 }
 

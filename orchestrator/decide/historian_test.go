@@ -51,7 +51,8 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 		at := h.now.Add(time.Duration(rapid.IntRange(-1_000, 30_000).Draw(t, "deadline")) * time.Millisecond)
 		value += fmt.Sprintf(`, "deadline":%q`, events.AppendTime(nil, at))
 	}
-	value += rapid.SampledFrom([]string{`, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":` + pill, `, "input":null`}).Draw(t, "input") + "}"
+	value += rapid.SampledFrom([]string{`, "input" : { "n" : 1, "n": 2 } `, "", `, "input":{"n":7}`, `, "input":` + pill, `, "input":null`}).Draw(t, "input")
+	value += rapid.SampledFrom([]string{"", "", "", "", `, "labels":{"region":"eu"}`, `, "labels":{"region":"us","a.b":""}`, `, "labels":{"n":"1"}`, `, "labels":{"-n":"1"}`}).Draw(t, "labels") + "}"
 	s := submission{id: id, trace: draw.Trace(id)}
 	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
 	must(t, s.problem)
@@ -228,7 +229,7 @@ func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
 		Command: rapid.SampledFrom([]string{
 			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, "repeat",
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat",
 		}).Draw(t, "command"),
 		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
 		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
@@ -236,6 +237,9 @@ func (h *historian) operate(t *rapid.T) {
 	}
 	if c.Command == events.CommandSkipStep || rapid.IntRange(0, 3).Draw(t, "named") == 0 {
 		c.Step = draw.Step(t)
+	}
+	if c.Command == events.CommandLabel {
+		c.Labels = draw.Labels(t)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "payload") == 0 {
 		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, pill, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
@@ -256,6 +260,9 @@ func (h *historian) manage(t *rapid.T) {
 	commands := []events.Command{{Command: events.CommandCancel}, {Command: events.CommandPause}}
 	if o.Paused {
 		commands = append(commands[:1], events.Command{Command: events.CommandResume})
+	}
+	if o.State.Final() {
+		commands = []events.Command{{Command: events.CommandLabel, Labels: draw.Labels(t)}}
 	}
 	if o.State == projections.Error {
 		commands = append(commands[:1], events.Command{Command: events.CommandResubmit}, events.Command{Command: events.CommandResubmit, SameKey: true}, events.Command{Command: events.CommandResubmit, NewKey: true})

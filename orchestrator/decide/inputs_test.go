@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,13 @@ func (s *stage) submitted(id string, history []events.Event) error {
 	}
 	if string(e.Input) != string(in.Input) || e.Priority != in.Priority || !in.Deadline.IsZero() && !e.Deadline.Equal(in.Deadline) {
 		return fmt.Errorf("%+v was submitted, and it says %+v", in, e)
+	}
+	labels := maps.Clone(e.Labels)
+	for _, m := range s.flows.Find(e.Workflow, e.Version).Search { // which the oracle knows
+		delete(labels, m.Name)
+	}
+	if !maps.Equal(labels, in.Labels) {
+		return fmt.Errorf("%q was submitted, and it has the labels %q", in.Labels, e.Labels)
 	}
 	if e.ReplyTo != in.ReplyTo {
 		if e.ReplyTo != "" || len(history) < 2 || history[1].Type != events.StatusRefused || history[1].ReplyTo != in.ReplyTo {

@@ -374,6 +374,18 @@ func doubted() (recording, []events.Event) {
 	return r, history
 }
 
+// vain is an order whose step fails for that it was done in vain, once, and may be done twice.
+func vain() (recording, []events.Event, func(string, int) *oracle.Flow) {
+	r := cancelled()
+	flow := &oracle.Flow{Steps: []oracle.FlowStep{{Name: "a", Agent: "x", Do: "a", Timeout: oracle.Duration(time.Second), Exhausted: "error", Repeat: &oracle.FlowRepeat{Until: "false", Every: 1, Max: 2}}}}
+	flow.Steps[0].Retry.Attempts = 1
+	failed := events.Event{
+		Type: events.StepFailed, Order: "o", Seq: 3, At: inspect.Curtain, Step: "a", Attempt: 1,
+		Error: &events.Error{Code: events.UntilNotMet, Message: "it was done 1 time", Permanent: true},
+	}
+	return r, append(r.history[:2], failed), func(string, int) *oracle.Flow { return flow }
+}
+
 // TestEveryRuleIsNeeded: for every rule of the ledger, and for every place that
 // asks for several, there is a history that breaks it alone. Without it nobody
 // would notice.
@@ -396,6 +408,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "a flood", flood, nil)
 	r, doubts := doubted()
 	needed.look(&r, "one key more", doubts, nil)
+	r, once, find := vain()
+	needed.look(&r, "done once", once, find)
 	seed := 0
 	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 1600; seed++ { // the rarest first
 		for _, r := range histories {

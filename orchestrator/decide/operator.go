@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,7 +55,7 @@ func (d *decider) refuseCommand(c *events.Command, actor *events.Actor, why stri
 // operate does what the command asks for, or says why that is not possible.
 func (d *decider) operate(c *events.Command, act events.Event) (refusal string) {
 	o := d.order
-	if o.State.Final() {
+	if o.State.Final() && c.Command != events.CommandLabel {
 		return "the order has ended: it is " + string(o.State)
 	}
 	if o.Hold != nil && c.Command != events.CommandRelease {
@@ -100,8 +101,49 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		d.record(&act)
 		d.goOn()
 		return ""
+	case events.CommandLabel:
+		return d.label(c, act)
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
+}
+
+// label changes what the order is found by, but for what its workflow makes of the input. Of what
+// is as it was nothing is said: it would tell whoever may not read it.
+func (d *decider) label(c *events.Command, act events.Event) (refusal string) {
+	switch {
+	case d.env.Format < events.LabelsFormat:
+		return fmt.Sprintf("the partition is of format %d, which has no labels: finish the upgrade (waybill upgrade finish), and send the command again", d.env.Format)
+	case d.order.State == projections.Rejected:
+		return "the order was rejected, and has no labels"
+	case d.flow == nil:
+		return "its workflow is not registered any more; register it again first"
+	case len(c.Labels) == 0:
+		return "no labels are given"
+	}
+	labels := make(map[string]string)
+	maps.Copy(labels, d.order.Labels)
+	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
+		switch value := c.Labels[name]; {
+		case d.flow.Marks(name):
+			return fmt.Sprintf("%s is what workflow %s makes of the input, and no label", name, d.flow.ID())
+		case value == nil:
+			delete(labels, name)
+		default:
+			labels[name] = *value
+		}
+	}
+	own := maps.Clone(labels)
+	for _, m := range d.flow.Search {
+		delete(own, m.Name)
+	}
+	if err := events.CheckLabels(own); err != nil {
+		return err.Error()
+	}
+	act.Type, act.Labels = events.OrderLabelled, labels
+	if why := d.try(&act); why != "" {
+		return "the labels cannot be recorded: " + why
+	}
+	return ""
 }
 
 // lifts says that a command has the order go on without its deadline, if that has passed.

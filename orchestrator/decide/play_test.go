@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/go-json-experiment/json"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
@@ -31,13 +32,13 @@ import (
 //
 //	workflow [file=PATH]       registers the workflow file that stands below, or is
 //	        named, as it is seen from the play
-//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30]
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON]
 //	        size=N says that the record had so many bytes, more than are allowed
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now, from=SOURCE says who answers,
 //	        token repeats that of the request, token=TEXT is another
-//	cancel, resubmit, skip-step, pause, resume, release
+//	cancel, resubmit, skip-step, pause, resume, label, release
 //	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [new-key] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands; signed=12:00:05 says that an instance knew who gave it, then,
 //	        by a key with the role operator; signed-by=ID that this key of the namespace says so
@@ -123,7 +124,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	case "signal":
 		p.signals = append(p.signals, slices.Repeat([]signal{p.signal(t, d)}, times(t, d))...)
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
@@ -272,6 +273,10 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 	if d.MaybeScanArgs(t, "deadline", &deadline) {
 		s.value.Deadline = today(t, deadline)
 	}
+	var labels string
+	if d.MaybeScanArgs(t, "labels", &labels) {
+		must(t, json.Unmarshal([]byte(labels), &s.value.Labels))
+	}
 	var size int
 	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
 		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
@@ -353,6 +358,8 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			c.value.Input = []byte(value)
 		case "output":
 			c.value.Output = []byte(value)
+		case "labels":
+			must(t, json.Unmarshal([]byte(value), &c.value.Labels))
 		case "same-key":
 			c.value.SameKey = true
 		case "new-key":
@@ -512,6 +519,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		o.State, orNone(o.LockedBy), completeBy, o.FailureCount, workflow.ID(o.Workflow, o.Version))
 	if o.Paused {
 		fmt.Fprintln(out, "  paused")
+	}
+	if len(o.Labels) > 0 {
+		fmt.Fprintf(out, "  found by: %q\n", o.Labels)
 	}
 	for i := range o.Steps {
 		s := &o.Steps[i]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -43,7 +44,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		if why := d.try(&events.Event{
 			Type: events.OrderAccepted, Order: id,
 			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
-			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s),
+			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s), Labels: d.labels(s),
 		}); why != "" {
 			problem = fmt.Errorf("the input cannot be recorded: %s", why)
 		}
@@ -183,10 +184,33 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 	if env.over(s.Deadline) {
 		return nil, fmt.Errorf("the deadline, %s, has passed", events.AppendTime(nil, s.Deadline))
 	}
+	if err := events.CheckLabels(s.Labels); err != nil {
+		return nil, err
+	}
+	for _, m := range flow.Search {
+		if _, taken := s.Labels[m.Name]; taken {
+			return nil, fmt.Errorf("the label %s has the name of a value of the input by which workflow %s finds its orders; choose another name", m.Name, flow.ID())
+		}
+	}
 	if err := flow.CheckInput(s.Input); err != nil {
 		return nil, err
 	}
 	return flow, nil
+}
+
+// labels are what the order is found by: those that it was submitted with, and what its workflow
+// makes of the input.
+func (d *decider) labels(s *events.Submission) map[string]string {
+	labels := maps.Clone(s.Labels)
+	for _, m := range d.flow.Search {
+		if text, ok := m.Text(workflow.Scope{Input: s.Input, Shared: &d.shared}); ok {
+			if labels == nil {
+				labels = make(map[string]string, len(d.flow.Search))
+			}
+			labels[m.Name] = text
+		}
+	}
+	return labels
 }
 
 // advance does what the order's state calls for, if anything: it starts steps,

@@ -122,7 +122,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 			}
 			flow = l.world.Workflow(s.Workflow, s.Version) // it may have been read meanwhile
 		}
-		if l.newer(s.Workflow, s.Version) > 0 { // a newer release may take the partition over
+		if l.newer(s.Workflow, s.Version) > 0 || l.unlabelled(s) { // a newer release may take the partition over
 			return true, nil
 		}
 		if flow != nil && !l.knowsAgents(flow) {
@@ -229,7 +229,7 @@ func (l *Lane) isLate(in *input) (bool, error) {
 // seeks says that nobody can tell yet whether a submission's workflow is there.
 func (l *Lane) seeks(in *input) bool {
 	s := &in.Submission
-	return in.sought > 0 && !l.world.Found(in.sought) && l.world.Workflow(s.Workflow, s.Version) == nil && l.notRun(in) == nil
+	return in.sought > 0 && !l.world.Found(in.sought) && l.world.Workflow(s.Workflow, s.Version) == nil && l.newer(s.Workflow, s.Version) == 0
 }
 
 // newer is the level of the language of a workflow that cannot be run on the partition now, 0
@@ -244,14 +244,21 @@ func (l *Lane) newer(name string, version int) int {
 	return 0
 }
 
-// notRun says why a submission cannot be decided here, nil if that is not since its
-// workflow is in a newer level of the language.
+// unlabelled says that a submission has labels, and the partition's format has none.
+func (l *Lane) unlabelled(s *events.Submission) bool {
+	return len(s.Labels) > 0 && l.format < events.LabelsFormat
+}
+
+// notRun says why a submission cannot be decided here, nil if that is neither since its
+// workflow is in a newer level of the language, nor since it has labels.
 func (l *Lane) notRun(in *input) error {
 	s := &in.Submission
 	level := l.newer(s.Workflow, s.Version)
 	switch {
-	case level == 0:
+	case level == 0 && !l.unlabelled(s):
 		return nil
+	case level == 0:
+		return fmt.Errorf("it has labels, and partition %d is of format %d, which has none: finish the upgrade (waybill upgrade finish)", l.partition, l.format)
 	case level <= workflow.Level:
 		return fmt.Errorf("its workflow, %s, is in level %d of the language, and partition %d is of format %d, which has no events for it: finish the upgrade (waybill upgrade finish)", decide.Cut(s.Workflow, decide.MaxName), level, l.partition, l.format)
 	}

@@ -10,12 +10,13 @@ import (
 // The canonical form has the keys of the file, in this order.
 type (
 	canonicalWorkflow struct {
-		Workflow string          `json:"workflow"`
-		Version  int             `json:"version"`
-		Deadline *duration       `json:"deadline,omitempty"`
-		Overdue  Exhausted       `json:"overdue"`
-		Input    *Schema         `json:"input,omitempty"`
-		Steps    []canonicalStep `json:"steps"`
+		Workflow string                 `json:"workflow"`
+		Version  int                    `json:"version"`
+		Deadline *duration              `json:"deadline,omitempty"`
+		Overdue  Exhausted              `json:"overdue"`
+		Input    *Schema                `json:"input,omitempty"`
+		Search   map[string]*Expression `json:"search,omitempty"`
+		Steps    []canonicalStep        `json:"steps"`
 	}
 	canonicalStep struct {
 		Name      string           `json:"name"`
@@ -100,6 +101,12 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 		Steps: make([]canonicalStep, len(w.Steps)),
 	}
 	c.Deadline = optional(w.Deadline)
+	for _, m := range w.Search {
+		if c.Search == nil {
+			c.Search = make(map[string]*Expression, len(w.Search))
+		}
+		c.Search[m.Name] = m.Value
+	}
 	for i, s := range w.Steps {
 		c.Steps[i] = canonicalStep{
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,

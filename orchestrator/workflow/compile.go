@@ -67,13 +67,14 @@ func ancestors(graph [][]edge, i int) []bool {
 
 // sight is what one expression may see.
 type sight struct {
-	r      *reader
-	at     *scalar
-	place  int
-	index  map[string]int // steps by name
-	drafts []draft
-	before []bool // which steps surely come before; nil where that is not known
-	itself bool   // whether the expression may look at its own step
+	r        *reader
+	at       *scalar
+	place    int
+	index    map[string]int // steps by name
+	drafts   []draft
+	before   []bool // which steps surely come before; nil where that is not known
+	itself   bool   // whether the expression may look at its own step
+	searches bool   // whether it is of search, and sees the input alone
 
 	info   *ast.SourceInfo
 	names  []string        // of the steps that it looks at
@@ -137,6 +138,8 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		s.report(1, 0, "until is a time, this is of the type %s; write one that the input has, or timestamp(\"2026-12-24T18:00:00Z\")", cel.FormatCELType(t))
 	case key == "for" && !slices.Contains([]types.Kind{types.DurationKind, types.StringKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "for is a duration, this is of the type %s; write one that the input has, or duration(\"90s\")", cel.FormatCELType(t))
+	case s.searches && slices.Contains([]types.Kind{types.ListKind, types.MapKind, types.NullTypeKind}, t.Kind()):
+		s.report(1, 0, "%s is a text, a number, or true or false, this is of the type %s; write one of its values", key, cel.FormatCELType(t))
 	case t.TypeName() == types.OptionalType.TypeName():
 		s.report(1, 0, "%s is an optional, which has no form in JSON; end it with .orValue(...)", key)
 	case t.Kind() == types.TypeKind:
@@ -232,6 +235,9 @@ func (s *sight) walk(parsed *ast.AST) {
 func (s *sight) step(variable ast.NavigableExpr) {
 	of, name, nameAt := member(variable)
 	switch {
+	case s.searches:
+		s.at0(variable, "no step has run when an order is found; search sees the input alone, for example input.customer")
+		return
 	case of == nil:
 		s.at0(variable, "steps is used as a whole; name a step, for example %s", exampleStep)
 		return

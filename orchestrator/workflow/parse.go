@@ -77,17 +77,20 @@ type reference struct {
 func (r *reader) workflow(body ast.Node) *Workflow {
 	w := &Workflow{Version: 1, Overdue: ExhaustedError}
 	var drafts []draft
+	var search []marked
 	given := r.mapping(body, "a workflow", []field{
 		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
 		{"version", func(n ast.Node) { r.whole(n, "version", math.MaxInt32, &w.Version) }},
 		{"deadline", func(n ast.Node) { r.duration(n, "deadline", 1, &w.Deadline) }},
 		{"overdue", func(n ast.Node) { w.Overdue = r.oneOf(n, "overdue", overdueValues) }},
 		{"input", func(n ast.Node) { w.Input = r.schema(n) }},
+		{"search", func(n ast.Node) { search = r.search(n) }},
 		{"steps", func(n ast.Node) { drafts = r.steps(n) }},
 	})
 	r.require(body, given, "the file", "workflow", "steps")
 	graph := r.resolve(drafts)
 	r.expressions(drafts, graph)
+	w.Search = r.compiled(search)
 	for i := range drafts {
 		w.Steps = append(w.Steps, drafts[i].Step)
 	}

@@ -120,7 +120,11 @@ func written(w *workflow.Workflow) any {
 	if w.Input != nil {
 		input = w.Input.String()
 	}
-	plain.Input, plain.Steps = nil, nil
+	plain.Input, plain.Search, plain.Steps = nil, nil, nil
+	var search []string
+	for _, m := range w.Search {
+		search = append(search, m.Name+": "+text(m.Value))
+	}
 	steps := make([]step, len(w.Steps))
 	for i, s := range w.Steps {
 		steps[i] = step{Step: s, when: text(s.When), with: text(s.With), undoWith: text(s.UndoWith)}
@@ -134,7 +138,7 @@ func written(w *workflow.Workflow) any {
 			steps[i].enough = text(s.Repeat.Until)
 		}
 	}
-	return []any{plain, input, steps}
+	return []any{plain, input, search, steps}
 }
 
 // roundTrip returns the canonical form, having checked that it means the same.

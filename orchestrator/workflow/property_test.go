@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -134,6 +135,8 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 	if rapid.Bool().Draw(t, "has schema") {
 		w.Input = drawSchema(t)
 	}
+	marks := rapid.SampledFrom([]string{"", "[a]", "{b: 'string(input.b)', a: input.a}"}).Draw(t, "search")
+	w.Search = mustParse(t, "{workflow: w, steps: [{name: s, agent: a}], search: "+cmp.Or(marks, "[]")+"}").Search
 	for _, name := range rapid.SliceOfNDistinct(names, 1, 6, rapid.ID).Draw(t, "names") {
 		s := workflow.Step{
 			Name:      name,
@@ -180,6 +183,12 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 	}
 	if w.Input != nil {
 		fmt.Fprintf(&b, "input: %v\n", w.Input)
+	}
+	if len(w.Search) > 0 {
+		b.WriteString("search:\n")
+		for _, m := range rapid.Permutation(w.Search).Draw(t, "search order") {
+			fmt.Fprintf(&b, "  %s: '%v'\n", m.Name, m.Value)
+		}
 	}
 	b.WriteString("steps:\n")
 	for i, s := range w.Steps {

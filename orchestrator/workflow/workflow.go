@@ -22,8 +22,9 @@ type Workflow struct {
 	// [ExhaustedCompensate].
 	Overdue Exhausted
 
-	Input *Schema // what the input of an order must be; nil when anything will do
-	Steps []Step  // in the order of the file, at least one, at most 1000
+	Input  *Schema // what the input of an order must be; nil when anything will do
+	Search []Mark  // what orders are found by, sorted by name, at most 16
+	Steps  []Step  // in the order of the file, at least one, at most 1000
 }
 
 // Step is one operation asked of one agent, a [Sleep], or a [Listen].
@@ -113,6 +114,9 @@ const Level = 4
 // is registered only once every member of the group runs it.
 func (w *Workflow) Level() int {
 	level := 1
+	if len(w.Search) > 0 {
+		level = 4
+	}
 	for i := range w.Steps {
 		level = max(level, w.Steps[i].level())
 	}

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
@@ -62,6 +65,39 @@ func TestLevels(t *testing.T) {
 		}
 		if got := flow.Format(); (got > 0) != (level > 2) {
 			t.Errorf("%s of level %d needs format %d", step, level, got)
+		}
+	}
+	for search, level := range map[string]int{"[]": 1, "{}": 1, "[a]": 4} {
+		if got := mustParse(t, "{workflow: ping, search: "+search+", steps: [{name: mail, agent: office}]}").Level(); got != level {
+			t.Errorf("search: %s needs level %d, and not %d", search, level, got)
+		}
+	}
+}
+
+// An order is found by what is a text, a number or a truth. What is not leaves nothing.
+func TestTextOfAMark(t *testing.T) {
+	for source, want := range map[string]string{
+		`input.customer.name`: "Ada", `input.total`: "120", `input.discount`: "0.5", `input.id`: "123456789012345678901234567890", `input.total > 100`: "true",
+		`double(input.total) * 2.0`: "240", `"a\nb"`: "a b", `""`: "", `"\"ä"`: `"ä`, `"` + strings.Repeat("v", 300) + `"`: strings.Repeat("v", 200),
+		`timestamp("2026-01-02T03:04:05Z")`: "2026-01-02T03:04:05Z",
+		`input.none`:                        "none", `input.note`: "none", `input.items`: "none", `input.customer`: "none", `input.total / 0`: "none", `input.customer.name + 1`: "none",
+	} {
+		w := mustParse(t, fmt.Sprintf("{workflow: w, search: {m: %q}, steps: [{name: s, agent: a}]}", source))
+		text, ok := w.Search[0].Text(scope)
+		if !ok {
+			text += "none"
+		}
+		if text != want {
+			t.Errorf("%s is found by %q, want %q", source, text, want)
+		}
+		if !w.Marks("m") || w.Marks("s") {
+			t.Error("it is not known what it marks")
+		}
+	}
+	w := mustParse(t, "{workflow: w, search: [in, 2nd-choice], steps: [{name: s, agent: a}]}")
+	for i, want := range []string{"b", "a"} {
+		if text, ok := w.Search[i].Text(workflow.Scope{Input: jsontext.Value(`{"in": "a", "2nd-choice": "b"}`)}); !ok || text != want {
+			t.Errorf("%s is %q, want %q", w.Search[i].Name, text, want)
 		}
 	}
 }

@@ -398,7 +398,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
@@ -464,6 +464,7 @@ var does = map[events.Type]string{
 	events.UndoSkipped:       events.CommandSkipStep,
 	events.OrderPaused:       events.CommandPause,
 	events.OrderResumed:      events.CommandResume,
+	events.OrderLabelled:     events.CommandLabel,
 	events.OrderReleased:     events.CommandRelease,
 }
 
@@ -493,6 +494,18 @@ func (c *told) other(e *events.Event) string {
 		return "another key"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
 		return "another output"
+	case e.Type == events.OrderLabelled && !changed(c.labels, e.Labels):
+		return "other labels"
 	}
 	return ""
+}
+
+// changed says whether an order has labels that were to be set, and none of those to be removed.
+func changed(labels map[string]*string, has map[string]string) bool {
+	for name, value := range labels {
+		if is, there := has[name]; there != (value != nil) || there && is != *value {
+			return false
+		}
+	}
+	return true
 }

@@ -148,6 +148,7 @@ type told struct {
 	input, output          uint64
 	sameKey, newKey        bool
 	discard                bool
+	labels                 map[string]*string
 }
 
 func (c *told) String() string { return fmt.Sprintf("command %q, %s %s", c.id, c.do, c.step) }
@@ -162,7 +163,7 @@ func (m *message) operate(r *kgo.Record) error {
 	}
 	m.command = &told{
 		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
-		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard,
+		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard, labels: value.Labels,
 	}
 	return nil
 }

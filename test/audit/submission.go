@@ -40,6 +40,8 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 		other = "another deadline"
 	case e.Traceparent != first.traceparent:
 		other = "another traceparent"
+	case !s.labelled(first, e):
+		other = "other labels"
 	}
 	if other != "" {
 		s.report("%s was accepted as order %q with %s", at, a.id, other)
@@ -87,7 +89,35 @@ func (s *settlement) wrong(first *submission, e *events.Event) (all []string) {
 	is(first.Workflow != "" && first.Version >= 0 && flow == nil, "workflow ") // the end may be cut off
 	is(!first.Deadline.IsZero() && !e.At.Before(first.Deadline), passed)
 	is(flow != nil && !s.fits(flow, first), input)
+	is(flow != nil && !labelsFit(flow, first.Labels), "label")
 	return all
+}
+
+// labelled says whether an order has the labels of its submission, and no others but what its
+// workflow finds it by.
+func (s *settlement) labelled(first *submission, e *events.Event) bool {
+	for name, value := range first.Labels {
+		if is, has := e.Labels[name]; !has || is != value {
+			return false
+		}
+	}
+	flow := s.Flow(e.Workflow, e.Version)
+	for name := range e.Labels {
+		if _, given := first.Labels[name]; !given && (flow == nil || flow.Search[name] == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// labelsFit says whether an order of a workflow may have the labels.
+func labelsFit(flow *oracle.Flow, labels map[string]string) bool {
+	for name := range labels {
+		if flow.Search[name] != "" {
+			return false
+		}
+	}
+	return events.CheckLabels(labels) == nil
 }
 
 // input is what is wrong where the workflow refuses it. The reason names it, or a

@@ -42,6 +42,13 @@ func Signal(t *rapid.T) events.Signal {
 	return s
 }
 
+// Labels draws what a command may do to the labels of an order: some have a name that the
+// workflow has in search, or none that may be.
+func Labels(t *rapid.T) map[string]*string {
+	name := rapid.SampledFrom([]string{"region", "region", "a.b", "n", "Region"})
+	return rapid.MapOfN(name, rapid.Ptr(rapid.SampledFrom([]string{"eu", "us", "", "\n"}), true), 0, 2).Draw(t, "labels")
+}
+
 // Flow draws a version of the workflow "flow".
 func Flow(t *rapid.T, version int) *workflow.Workflow {
 	drawing := world.Drawing{

@@ -256,6 +256,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Digest          string
 		Conflicted      bool
 		Void            [4]int
+		Labels          string
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -267,6 +268,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Deadline, !o.Overdue().IsZero(),
 		o.Digest, o.Conflicted,
 		[4]int{o.Discarded, o.Refused, o.PutAside, o.Unheard},
+		fmt.Sprintf("%q", o.Labels),
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
@@ -274,6 +276,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
 		l.Digest, l.Conflicted,
 		[4]int{l.Discarded, l.Refused, l.PutAside, l.Unheard},
+		fmt.Sprintf("%q", l.Labels),
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)

@@ -58,6 +58,9 @@ func Fields(e *events.Event) string {
 	field("reply-to", e.ReplyTo)
 	field("priority", string(e.Priority))
 	at("deadline", e.Deadline)
+	if len(e.Labels) > 0 {
+		fmt.Fprintf(&b, " labels=%q", e.Labels)
+	}
 	field("agent", e.Agent)
 	field("do", e.Operation)
 	field("key", e.IdempotencyKey)

@@ -170,7 +170,7 @@ func (l *Ledger) acted(e *events.Event) {
 var asked = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
-	events.OrderReleased: events.CommandRelease,
+	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 }
 
 // operation is what the command asked for that is behind an event.

@@ -19,7 +19,9 @@ type Flow struct {
 	Deadline Duration        `json:"deadline"`
 	Overdue  string          `json:"overdue"`
 	Input    json.RawMessage `json:"input"` // a JSON Schema
-	Steps    []FlowStep      `json:"steps"`
+	// Search has expressions by which orders are found.
+	Search map[string]string `json:"search"`
+	Steps  []FlowStep        `json:"steps"`
 }
 
 // FlowRepeat says until when a step is done again, and how often.

@@ -33,8 +33,10 @@ type Ledger struct {
 	Seq   uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
-	Digest                       string
-	Conflicted                   bool
+	Digest     string
+	Conflicted bool
+	// Labels are what the order is found by.
+	Labels                       map[string]string
 	Discarded, Refused, PutAside int
 	// Signals are those that are kept, and Unheard counts those that changed nothing.
 	Signals []Signal
@@ -112,7 +114,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -261,6 +263,8 @@ func (l *Ledger) order(e *events.Event) {
 		l.rule("P3", l.Paused, "the order is not paused")
 		l.Paused = false
 		l.wind(e.At)
+	case events.OrderLabelled:
+		l.labels(e)
 	case events.ReplyDiscarded:
 		l.discarded(e)
 	case events.SignalKept, events.SignalExpired, events.SignalDiscarded:
@@ -290,6 +294,7 @@ func (l *Ledger) accept(e *events.Event) {
 		l.Steps = append(l.Steps, &Step{Name: name, Work: Work{State: notStarted}, def: l.flow.step(name)})
 	}
 	l.rule("T3", len(l.Steps) > 0, "the order has no steps")
+	l.labels(e)
 	l.rule("V5", l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
 }
 

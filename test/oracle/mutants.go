@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"iter"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -140,6 +141,17 @@ var changes = []struct {
 	{"no action of", func(e *events.Event) bool { return empty(&e.Action) }},
 	{"other digest of", func(e *events.Event) bool { return other(&e.Digest) }},
 	{"no digest of", func(e *events.Event) bool { return empty(&e.Digest) }},
+	{"other label of", func(e *events.Event) bool { return relabel(e, func(value string) string { return value + "x" }) }},
+	{"bad label of", func(e *events.Event) bool { return relabel(e, func(value string) string { return value + "\n" }) }},
+	{"no labels of", func(e *events.Event) bool { was := e.Labels; e.Labels = nil; return was != nil }},
+	{"label added to", func(e *events.Event) bool {
+		e.Labels = maps.Clone(e.Labels)
+		if e.Labels == nil {
+			e.Labels = make(map[string]string)
+		}
+		e.Labels["mutant"] = "x"
+		return e.Type == events.OrderAccepted
+	}},
 	{"next count of", func(e *events.Event) bool { e.Count++; return e.Count > 1 }},
 	{"no count of", func(e *events.Event) bool { was := e.Count; e.Count = 0; return was > 0 }},
 	{"other source of", func(e *events.Event) bool { return other(&e.Source) }},
@@ -286,6 +298,16 @@ func replace(value *jsontext.Value) bool {
 	return was != nil
 }
 
+// relabel changes the first label, by name.
+func relabel(e *events.Event, change func(value string) string) bool {
+	e.Labels = maps.Clone(e.Labels)
+	for _, name := range slices.Sorted(maps.Keys(e.Labels)) {
+		e.Labels[name] = change(e.Labels[name])
+		return true
+	}
+	return false
+}
+
 func fewer[T any](list *[]T) bool {
 	n := len(*list)
 	*list = (*list)[:max(n-1, 0)]
@@ -319,6 +341,13 @@ func (f *Flow) Mutants() iter.Seq2[string, *Flow] {
 		}
 		if !yield("another overdue", &other) {
 			return
+		}
+		for name := range f.Search {
+			other := *f
+			other.Search = maps.Clone(f.Search)
+			if other.Search[name] = "'mutant'"; !yield("found by another "+name, &other) {
+				return
+			}
 		}
 		for i := range f.Steps {
 			for what, change := range flowChanges {

@@ -41,6 +41,9 @@ func (d *Drawing) Flow(lot Lot) string {
 	if lot("strict", 8) == 7 {
 		file.WriteString("input: {type: object}\n")
 	}
+	if (d.Level == 0 || d.Level >= 4) && lot("searched", 4) == 3 {
+		fmt.Fprintf(&file, "search: %s\n", lot.of("search", "[n]", "{n: 'input.n > 2', all: input}", `{none: input.none, text: '"n: " + string(input.n)'}`))
+	}
 	reversed := lot("order", 4) == 3 // a step may stand above what it comes after
 	var steps []string
 	for i := range 1 + lot("steps", 5) {

@@ -59,7 +59,7 @@ func TestDrawing(t *testing.T) {
 			drawn[said]++
 		}
 	}
-	for word := range strings.FieldsSeq("deadline: overdue: input: after: jitter: never: atOnce: sleep: repeat: until: undo: error compensate continue wait: when: with: undoWith: one two s4") {
+	for word := range strings.FieldsSeq("deadline: overdue: input: search: after: jitter: never: atOnce: sleep: repeat: until: undo: error compensate continue wait: when: with: undoWith: one two s4") {
 		if drawn[word] == 0 {
 			t.Errorf("of 500 workflows none says %s", word)
 		}
