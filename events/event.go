@@ -53,6 +53,10 @@ const (
 	OrderCompensated Type = "waybill.order.compensated"
 	// OrderCancelled ends the order as Cancelled: Undone, NotUndone (C3).
 	OrderCancelled Type = "waybill.order.cancelled"
+	// OrderTerminated ends the order as Terminated, by an operator's act: what was done stays as
+	// it is. Undone, NotUndone, and MayHaveRun: of these steps nobody knows whether they ran, or
+	// were undone. By, Actor, Reason, Command. Since format 6.
+	OrderTerminated Type = "waybill.order.terminated"
 	// OrderPaused lets nothing new start: By, Actor, Reason, Command.
 	OrderPaused Type = "waybill.order.paused"
 	// OrderResumed ends the pause: By, Actor, Reason, Command.
@@ -251,7 +255,8 @@ type Event struct {
 	Actor   *Actor `json:"actor,omitzero"`
 	SameKey bool   `json:"sameKey,omitzero"`
 	NewKey  bool   `json:"newKey,omitzero"`
-	// Kept and MayHaveRun name steps of a resubmission: see [OrderResubmitted].
+	// Kept and MayHaveRun name steps of a resubmission: see [OrderResubmitted]. In
+	// [OrderTerminated] MayHaveRun names those that nobody knows of.
 	Kept       []string `json:"kept,omitzero"`
 	MayHaveRun []string `json:"mayHaveRun,omitzero"`
 	// End is the state that compensation leads to: Compensated or Cancelled.

@@ -35,5 +35,8 @@ const WaitsFormat = 3
 // without a step that failed for good.
 const SleepFormat = 5
 
+// TerminateFormat is the format since which orders are terminated.
+const TerminateFormat = 6
+
 // SignalsFormat is the format since which steps wait for signals.
 const SignalsFormat = 6

@@ -103,6 +103,7 @@ const (
 	StatusCompensating = "compensating"
 	StatusCompensated  = "compensated"
 	StatusCancelled    = "cancelled"
+	StatusTerminated   = "terminated"
 	// StatusConflict answers a submission that says something else than the one that
 	// made the order of its id. It says nothing of that order.
 	StatusConflict = "conflict"
@@ -125,6 +126,9 @@ type Detail struct {
 	// Undone and NotUndone say what became of the steps that had run (C3).
 	Undone    []string `json:"undone,omitzero"`
 	NotUndone []string `json:"notUndone,omitzero"`
+	// MayHaveRun are those of a terminated order of which nobody knows whether they ran, or
+	// were undone.
+	MayHaveRun []string `json:"mayHaveRun,omitzero"`
 	// FailedSteps are those that a completed order went on without.
 	FailedSteps []string `json:"failedSteps,omitzero"`
 }
@@ -154,10 +158,12 @@ const (
 	CommandResume = "resume"
 	// CommandRelease has an order that is held go on, with the inputs that wait.
 	CommandRelease = "release"
+	// CommandTerminate ends the order as Terminated at once, and undoes nothing.
+	CommandTerminate = "terminate"
 )
 
 // Commands lists what a [Command] may ask for.
-var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease}
+var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease, CommandTerminate}
 
 // Command is an operator's act on an order. The record's key is the order id.
 type Command struct {

@@ -56,6 +56,9 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			if m.Command == events.CommandSkipStep {
 				m.Step = "s"
 			}
+			if m.Command == events.CommandTerminate {
+				m.Note = "because"
+			}
 			m.NewKey = m.NewKey && !m.SameKey
 		})
 	})
@@ -81,7 +84,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Order, m.Status, m.At = "o-1", rapid.SampledFrom(statuses).Draw(t, "status"), moment.Draw(t, "at")
 			if m.Detail != nil {
 				m.Detail.Step, m.Detail.Undone, m.Detail.NotUndone = "s", stepNames.Draw(t, "undone"), stepNames.Draw(t, "notUndone")
-				m.Detail.FailedSteps = stepNames.Draw(t, "failedSteps")
+				m.Detail.FailedSteps, m.Detail.MayHaveRun = stepNames.Draw(t, "failedSteps"), stepNames.Draw(t, "mayHaveRun")
 				anyFault(t, m.Detail.Error)
 			}
 		})
@@ -138,7 +141,7 @@ var messageTypes = []events.Type{
 
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
-	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusConflict,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusTerminated, events.StatusConflict,
 }
 
 var (
@@ -259,7 +262,7 @@ func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
-		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
+		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
 		"alert":      {`{}`, `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","errors":{}}`},

@@ -52,6 +52,7 @@ var Specs = []Spec{
 	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by actor command lockedBy"},
 	{Type: OrderCompensated, Maybe: "undone notUndone"},
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
+	{Type: OrderTerminated, Since: 4, Always: "reason", Maybe: "undone notUndone mayHaveRun by actor command"},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},

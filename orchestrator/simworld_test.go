@@ -190,7 +190,7 @@ func (s *simulation) flood() {
 func (s *simulation) operate() {
 	c := events.Command{
 		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, "repeat"),
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandTerminate, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),

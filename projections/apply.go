@@ -33,6 +33,7 @@ var effects = map[events.Type]effect{
 	events.OrderCompensating: turnBack,
 	events.OrderCompensated:  end(Compensated),
 	events.OrderCancelled:    end(Cancelled),
+	events.OrderTerminated:   terminate,
 
 	events.StepStarted:   startStep,
 	events.StepCompleted: completeStep,

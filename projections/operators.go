@@ -8,7 +8,7 @@ import (
 )
 
 // What operators do. To skip a step is in attempts.go, to release an order in
-// holds.go.
+// holds.go, to terminate one in course.go.
 
 // resubmit lets what failed begin again.
 func resubmit(o *Order, _ *Step, e *events.Event) {
@@ -62,7 +62,7 @@ const maxActs = 16
 var commands = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
-	events.OrderReleased: events.CommandRelease,
+	events.OrderReleased: events.CommandRelease, events.OrderTerminated: events.CommandTerminate,
 }
 
 // act keeps a command whose author is known.

@@ -13,8 +13,8 @@ import (
 // State is the ProcessState of an order.
 type State string
 
-// The states of an order. Processed, Rejected, Compensated and Cancelled are
-// its ends; Error waits for an operator.
+// The states of an order. Processed, Rejected, Compensated, Cancelled and Terminated
+// are its ends; Error waits for an operator.
 const (
 	Pending      State = "Pending"    // nobody works on it: just accepted, or waiting for a retry
 	Processing   State = "Processing" // an agent was asked, and its complete-by runs
@@ -23,16 +23,17 @@ const (
 	Compensating State = "Compensating"
 	Compensated  State = "Compensated"
 	Cancelled    State = "Cancelled"
+	Terminated   State = "Terminated" // an operator had it end as it was
 	Rejected     State = "Rejected"
 )
 
 // States lists all states.
-var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
+var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Terminated, Rejected}
 
 // Final says that no event will follow, save discarded replies, refused commands,
 // a conflict and what becomes of inputs.
 func (s State) Final() bool {
-	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
+	return s == Processed || s == Rejected || s == Compensated || s == Cancelled || s == Terminated
 }
 
 // Order is the state record of an order: the fold of its events, and nothing
@@ -61,7 +62,7 @@ type Order struct {
 	Seq        uint64
 	AcceptedAt time.Time
 	UpdatedAt  time.Time
-	// Reason says why the order was rejected, is in Error, or was compensated.
+	// Reason says why the order was rejected, is in Error, or was compensated or terminated.
 	Reason string
 	// whyCompensated outlasts the failure and the resubmission of an undo.
 	whyCompensated string

@@ -67,6 +67,8 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 		say(events.StatusConflict, &events.Detail{Reason: e.Reason})
 	case events.OrderCancelled:
 		say(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+	case events.OrderTerminated:
+		say(events.StatusTerminated, &events.Detail{Reason: e.Reason, Undone: e.Undone, NotUndone: e.NotUndone, MayHaveRun: e.MayHaveRun})
 	}
 	return to, id, m
 }

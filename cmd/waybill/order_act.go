@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type act struct {
 	did                string // what is said of an order afterwards
 	state              projections.State
 	takesStep, mustHas bool // --step beside an order id; it must be given
+	mustSay            bool // why, with --note
 	// fits says whether an order that the filter matches is meant: one on which
 	// the command can do something, as far as the listing tells. Orders whose
 	// state was named are meant whatever that state is.
@@ -102,6 +104,19 @@ letters instead.`,
   waybill order release --workflow order-fulfilment`,
 		fits:  func(o *api.Summary, _ bool) bool { return o.Held },
 		flags: releaseFlags,
+	},
+	{
+		command: events.CommandTerminate, did: "terminated", mustSay: true,
+		short: "End orders at once, and undo nothing",
+		long: `Terminates an order in any state that is not final, also one that is held, or
+whose workflow is gone: it ends as Terminated at once, and what was done stays as it
+is. What agents were asked for cannot be taken back: they may do it all the same,
+and what they answer changes nothing. The history says which steps were undone,
+which were not, and of which nobody knows whether they ran. To undo what was done,
+cancel the order instead. It wants a --note that says why.`,
+		example: `  waybill order terminate o-1 --note 'the warehouse burnt down; see ticket 4711'
+  waybill order terminate --workflow load-test --note 'it was a test' --dry-run`,
+		fits: func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
 	},
 }
 
@@ -182,7 +197,11 @@ func newOrderAct(a *act) *cobra.Command {
 		step = "the step; without an order id also: " + step
 	}
 	flags.StringVar(&many.filter.step, "step", "", step)
-	flags.StringVar(&c.Note, "note", "", "why; it stands in the order's history")
+	note := "why; it stands in the order's history"
+	if a.mustSay {
+		note += ". It must be given"
+	}
+	flags.StringVar(&c.Note, "note", "", note)
 	flags.StringVar(&c.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	many.addFlags(flags)
 	onlyByFlag(flags, "step", "note")
@@ -198,6 +217,9 @@ func newOrderAct(a *act) *cobra.Command {
 		}
 		if a.takesStep {
 			c.Step = many.filter.step
+		}
+		if a.mustSay && strings.TrimSpace(c.Note) == "" {
+			return usageError{errors.New("say why with --note: what was done stays as it is")}
 		}
 		if err := a.check(cmd, args, many); err != nil {
 			return usageError{err}

@@ -48,6 +48,12 @@ type Release struct {
 	Discard bool `json:"discard,omitempty" nullable:"true" doc:"Go on without the first input that waits; it becomes a dead letter"`
 }
 
+// Termination is the body of terminate.
+type Termination struct {
+	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"As of cancel"`
+	Note string `json:"note,omitempty" required:"true" minLength:"1" doc:"Why; it stands in the order's history as the reason"`
+}
+
 func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a.Note} }
 
 func (r *Resubmission) command() events.Command {
@@ -70,6 +76,8 @@ func (s *Skip) command() events.Command {
 	return c
 }
 
+func (t *Termination) command() events.Command { return events.Command{By: t.By, Note: t.Note} }
+
 func (r *Release) command() events.Command {
 	c := r.Act.command()
 	c.Discard = r.Discard
@@ -88,6 +96,8 @@ func (s *Server) commands(api huma.API) {
 	command[Act](s, api, events.CommandResume, "Resume a paused order", "It goes on where it was.", false)
 	command[Release](s, api, events.CommandRelease, "Let an order that is held go on",
 		"For an order on which deciding panicked. It is again what it was before, and the inputs that wait are decided in order; if one panics again, the order is held again.", false)
+	command[Termination](s, api, events.CommandTerminate, "End an order at once, and undo nothing",
+		"For an order in any state that is not final, also one that is held, or whose workflow is gone. What was done stays as it is. What agents were asked for they may do all the same, and their answers change nothing: mayHaveRun in the event says which steps that is about.", true)
 }
 
 // command registers an operator's command whose body is a B.

@@ -224,6 +224,29 @@ func TestOrderOfHeld(t *testing.T) {
 	}
 }
 
+// P3: an order ends as it is, and what was done is not undone.
+func (s *stage) testTerminate() {
+	s.declined("terminate")
+	s.act("terminate", "terminate", "", 400)
+	s.act("terminate", "terminate", `{"by":"ann"}`, 422)
+	s.act("terminate", "terminate", `{"note":""}`, 422)
+	if _, says := s.act("terminate", "terminate", `{"note":" "}`, 409); !strings.Contains(says, "say why") {
+		s.Errorf("without a reason: %s", says)
+	}
+	o, _ := s.act("terminate", "terminate", `{"note":"enough","by":"ann@ops"}`, 200)
+	if o.ProcessState != projections.Terminated || o.Reason == nil || *o.Reason != "enough" || o.Alert != nil || o.Steps[0].State != projections.Completed {
+		s.Errorf("%+v", o)
+	}
+	if e := of(s.history("terminate"), events.OrderTerminated); len(e) != 1 || e[0].By != "ann@ops" || !slices.Equal(e[0].NotUndone, []string{"reserve"}) {
+		s.Errorf("%+v", e)
+	}
+	s.act("terminate", "terminate", `{"note":"again"}`, 409)
+	page, err := s.client.Orders(s.Context(), Filter{State: "Terminated"}, 1000, "")
+	if err != nil || len(page.Orders) != 1 {
+		s.Errorf("%v, %+v", err, page)
+	}
+}
+
 // A command that is sent twice acts once, and is answered twice.
 func (s *stage) testCommandTwice() {
 	s.declined("twice")

@@ -29,7 +29,7 @@ type Summary struct {
 	OrderID      string             `json:"orderId"`
 	Workflow     string             `json:"workflow"`
 	Version      int                `json:"version"`
-	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
+	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Terminated,Rejected"`
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
 	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry, or end of a sleep, that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
 	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep; null if none does, and during a pause"`
@@ -39,7 +39,7 @@ type Summary struct {
 	AcceptedAt   *Time              `json:"acceptedAt"`
 	UpdatedAt    *Time              `json:"updatedAt"`
 	Priority     events.Priority    `json:"priority" enum:"high,normal,low"`
-	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, or is or was compensated"`
+	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, is or was compensated, or was terminated"`
 	Partition    int32              `json:"partition"`
 	Paused       bool               `json:"paused" doc:"An operator lets nothing new start"`
 	Held         bool               `json:"held" doc:"Deciding on the order panicked: nothing is decided, and its inputs wait, until an operator releases it; reason says what happened"`

@@ -108,7 +108,7 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 // statuses are the words of all status messages that a test can see: nobody submits twice.
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
-	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusTerminated,
 }
 
 func (r *fileReader) texts(n ast.Node, what string, read func(ast.Node) string) (all []string) {
@@ -129,7 +129,7 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 	return same(placeOf(start(n)), what, join(want), func(r *Result) string {
 		var got []string
 		for i := range r.Happened {
-			if e := &r.Happened[i].Event; e.Type == events.OrderCompensated || e.Type == events.OrderCancelled {
+			if e := &r.Happened[i].Event; e.Type == events.OrderCompensated || e.Type == events.OrderCancelled || e.Type == events.OrderTerminated {
 				got = slices.Sorted(slices.Values(of(e)))
 			}
 		}

@@ -278,7 +278,7 @@ func (r *fileReader) fault(n ast.Node) *events.Error {
 
 // commands are those that operators can give in a test. What a release is for, a panic, does
 // not happen in one.
-var commands = []string{events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume}
+var commands = []string{events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandTerminate}
 
 func (r *fileReader) acts(n ast.Node) (all []act) {
 	for _, entry := range r.list(n, "do") {

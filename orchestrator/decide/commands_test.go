@@ -72,7 +72,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderTerminated, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -103,12 +103,13 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 		e := left[0]
 		left = left[1:]
 		does := map[string][]events.Type{
-			events.CommandCancel:   {events.OrderCompensating},
-			events.CommandResubmit: {events.OrderResubmitted},
-			events.CommandSkipStep: {events.StepSkipped, events.UndoSkipped},
-			events.CommandPause:    {events.OrderPaused},
-			events.CommandResume:   {events.OrderResumed},
-			events.CommandRelease:  {events.OrderReleased},
+			events.CommandCancel:    {events.OrderCompensating},
+			events.CommandResubmit:  {events.OrderResubmitted},
+			events.CommandSkipStep:  {events.StepSkipped, events.UndoSkipped},
+			events.CommandPause:     {events.OrderPaused},
+			events.CommandResume:    {events.OrderResumed},
+			events.CommandRelease:   {events.OrderReleased},
+			events.CommandTerminate: {events.OrderTerminated},
 		}[c.Command]
 		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
 			e.Type == events.CommandRefused && e.Operation != c.Command {

@@ -57,7 +57,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 	if o.State.Final() {
 		return "the order has ended: it is " + string(o.State)
 	}
-	if o.Hold != nil && c.Command != events.CommandRelease {
+	if o.Hold != nil && c.Command != events.CommandRelease && c.Command != events.CommandTerminate {
 		return fmt.Sprintf("the order is held, and nothing is done to it before its release: waybill order release %s", quote(o.ID))
 	}
 	if d.lifts(c.Command) && d.env.uncertain(o.Deadline) {
@@ -76,6 +76,8 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		}
 		d.turnBack(projections.Cancelled, act)
 		return ""
+	case events.CommandTerminate:
+		return d.terminate(act)
 	case events.CommandResubmit:
 		return d.resubmit(c, act)
 	case events.CommandSkipStep:

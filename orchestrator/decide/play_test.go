@@ -118,7 +118,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			p.format = format
 		}
 		fmt.Fprintf(out, "the partition is of format %d\n", format)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandTerminate, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":

@@ -390,7 +390,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderTerminated, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
@@ -402,7 +402,7 @@ func byOperator(e *events.Event) bool {
 
 // acted holds what an operator did against the command that asked for it.
 func (s *settlement) acted(a *account, e *events.Event) {
-	if e.Type == events.OrderReleased {
+	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
 	s.again(a)
@@ -457,6 +457,7 @@ var does = map[events.Type]string{
 	events.OrderPaused:       events.CommandPause,
 	events.OrderResumed:      events.CommandResume,
 	events.OrderReleased:     events.CommandRelease,
+	events.OrderTerminated:   events.CommandTerminate,
 }
 
 // other says what an event has that its command has not.

@@ -192,7 +192,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 		own, moves := to, refused
 		switch e.Type {
 		case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
-			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
+			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderTerminated:
 		case events.SubmissionConflicted: // its sender is told, and not the order's caller
 			own, moves = e.ReplyTo, true
 		default:

@@ -126,6 +126,8 @@ func (l *Ledger) refused(e *events.Event) {
 		earned = l.Toward != ""
 	case events.CommandPause:
 		earned = l.errored || l.Paused
+	case events.CommandTerminate:
+		earned = l.Format < events.TerminateFormat || strings.Contains(e.Reason, "say why")
 	case events.CommandResume:
 		earned = !l.Paused
 	case events.CommandResubmit, events.CommandSkipStep:
@@ -170,7 +172,7 @@ func (l *Ledger) acted(e *events.Event) {
 var asked = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
-	events.OrderReleased: events.CommandRelease,
+	events.OrderReleased: events.CommandRelease, events.OrderTerminated: events.CommandTerminate,
 }
 
 // operation is what the command asked for that is behind an event.

@@ -150,7 +150,7 @@ func (l *Ledger) enter(e *events.Event) {
 // happens, unless its workflow is gone. After a pause others may come first, if
 // they are decided in the same breath.
 func (l *Ledger) again(e *events.Event) {
-	if l.flow == nil || l.errored || l.Paused {
+	if l.flow == nil || l.errored || l.Paused || l.ended {
 		return
 	}
 	i := slices.IndexFunc(l.Steps, func(s *Step) bool {
@@ -246,6 +246,8 @@ func (l *Ledger) order(e *events.Event) {
 		l.compensating(e)
 	case events.OrderCompensated, events.OrderCancelled:
 		l.compensated(e)
+	case events.OrderTerminated:
+		l.terminated(e)
 	case events.OrderPaused:
 		l.rule("P3", !l.Paused && !l.errored, "paused: %t, in Error: %t", l.Paused, l.errored)
 		l.Paused = true

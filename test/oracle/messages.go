@@ -191,6 +191,10 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 			say(events.StatusCompensated, outcome(e))
 		case events.OrderCancelled:
 			say(events.StatusCancelled, outcome(e))
+		case events.OrderTerminated:
+			detail := outcome(e)
+			detail.Reason, detail.MayHaveRun = e.Reason, e.MayHaveRun
+			say(events.StatusTerminated, detail)
 		case events.SubmissionConflicted:
 			say(events.StatusConflict, &events.Detail{Reason: e.Reason})
 		case events.AlertRaised:
