@@ -53,6 +53,9 @@ const (
 	OrderCompensated Type = "waybill.order.compensated"
 	// OrderCancelled ends the order as Cancelled: Undone, NotUndone (C3).
 	OrderCancelled Type = "waybill.order.cancelled"
+	// OrderRaised ends the order as Raised, once nothing of it runs: Step, Reason, Error, those of
+	// [StepRaised], and NotUndone: what was done stays as it is. Since format 6.
+	OrderRaised Type = "waybill.order.raised"
 	// OrderTerminated ends the order as Terminated, by an operator's act: what was done stays as
 	// it is. Undone, NotUndone, and MayHaveRun: of these steps nobody knows whether they ran, or
 	// were undone. By, Actor, Reason, Command. Since format 6.
@@ -116,6 +119,10 @@ const (
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
+	// StepRaised says that the order fails as its workflow says: Step, Error. Nothing starts any
+	// more, and what runs is waited for. The compensation follows at once, or the order's end
+	// as Raised. Since format 6.
+	StepRaised Type = "waybill.step.raised"
 	// StepSkipped passes over a step: Step, Reason. Where an operator did it also
 	// By, Actor, Command, the Output that later steps see, and LockedBy while a step
 	// still runs.

@@ -35,6 +35,9 @@ const WaitsFormat = 3
 // without a step that failed for good.
 const SleepFormat = 5
 
+// RaiseFormat is the format since which steps raise failures.
+const RaiseFormat = 6
+
 // TerminateFormat is the format since which orders are terminated.
 const TerminateFormat = 6
 

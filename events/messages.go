@@ -103,6 +103,7 @@ const (
 	StatusCompensating = "compensating"
 	StatusCompensated  = "compensated"
 	StatusCancelled    = "cancelled"
+	StatusRaised       = "raised" // it failed as its workflow says
 	StatusTerminated   = "terminated"
 	// StatusConflict answers a submission that says something else than the one that
 	// made the order of its id. It says nothing of that order.

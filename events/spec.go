@@ -52,6 +52,7 @@ var Specs = []Spec{
 	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by actor command lockedBy"},
 	{Type: OrderCompensated, Maybe: "undone notUndone"},
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
+	{Type: OrderRaised, Since: 4, Always: "step reason error", Maybe: "notUndone"},
 	{Type: OrderTerminated, Since: 4, Always: "reason", Maybe: "undone notUndone mayHaveRun by actor command"},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
@@ -72,6 +73,7 @@ var Specs = []Spec{
 	{Type: StepWoke, Since: 3, Needs: AStep, Always: "step attempt"},
 	{Type: StepRepeated, Since: 3, Needs: AStep, Always: "step attempt due count", Maybe: "output " + answered},
 	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
+	{Type: StepRaised, Since: 4, Needs: AStep, Always: "step error"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
 	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input proof"},

@@ -39,7 +39,7 @@ func (i *Instance) Waits(o *projections.Order, s *projections.Step) (*Waits, err
 		return nil, nil
 	}
 	def, found := flow.Step(s.Name)
-	if !found || def.Sleep != nil {
+	if !found || def.Sleep != nil || def.Raise != nil {
 		return nil, nil
 	}
 	p := i.Partition(o.ID)

@@ -33,6 +33,7 @@ var effects = map[events.Type]effect{
 	events.OrderCompensating: turnBack,
 	events.OrderCompensated:  end(Compensated),
 	events.OrderCancelled:    end(Cancelled),
+	events.OrderRaised:       endRaised,
 	events.OrderTerminated:   terminate,
 
 	events.StepStarted:   startStep,
@@ -44,6 +45,7 @@ var effects = map[events.Type]effect{
 	events.StepWoke:      wake,
 	events.StepRepeated:  repeatStep,
 	events.StepPassed:    passStep,
+	events.StepRaised:    raise,
 	events.StepSkipped:   skipStep,
 
 	events.UndoStarted:   startUndo,

@@ -205,8 +205,15 @@ func appendRecord(dst []byte, o *Order) []byte {
 	}
 	w.proofs(o)
 	w.sleeps(o)
+	w.failure(o)
 	return w.b
 }
+
+// failure writes what a step raised.
+func (w *writer) failure(o *Order) { writeJSON(w, o.Failure) }
+
+// failure reads what the writer's failure wrote.
+func (r *reader) failure(o *Order) { o.Failure = readJSON[events.Error](r) }
 
 // sleeps writes which steps the order went on without, which are done again and again, and which
 // sleep, or slept.
@@ -386,12 +393,19 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
-	o := r.orderOfLayout10(id)
-	r.sleeps(o)
+	o := r.orderOfLayout11(id)
+	r.failure(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout11 reads what records of layout 11 begin with.
+func (r *reader) orderOfLayout11(id string) *Order {
+	o := r.orderOfLayout10(id)
+	r.sleeps(o)
+	return o
 }
 
 // orderOfLayout10 reads what records of layout 10 begin with.

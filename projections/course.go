@@ -55,6 +55,16 @@ func (o *Order) pass() {
 	}
 }
 
+// raise has the order fail: nothing starts any more.
+func raise(o *Order, s *Step, e *events.Event) {
+	s.end(DidRaise, e.Error)
+	o.Failure = e.Error
+	o.disarm()
+	o.pass()
+}
+
+func endRaised(o *Order, _ *Step, e *events.Event) { o.State, o.Reason = Raised, e.Reason }
+
 // terminate ends the order as it is. What its agents were asked for last expires: they may do it
 // all the same, and what they answer changes nothing.
 func terminate(o *Order, _ *Step, e *events.Event) {

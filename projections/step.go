@@ -22,6 +22,7 @@ const (
 	Repeating  StepState = "repeating" // of a step only: it was done, and is to be done again
 	Sleeping   StepState = "sleeping"  // of a step only: it waits for time to pass, and asks nobody
 	Undone     StepState = "undone"    // of a step only: its undo completed
+	DidRaise   StepState = "raised"    // of a step only: it had the order fail
 )
 
 // Step is the state record of one step.

@@ -150,6 +150,10 @@ func detail(e *events.Event, waited time.Duration) string {
 		}
 	case events.OrderCompensating:
 		say("toward %s", e.End)
+	case events.OrderRaised:
+		if len(e.NotUndone) > 0 {
+			say("not undone: %s", strings.Join(e.NotUndone, ", "))
+		}
 	case events.OrderCompensated, events.OrderCancelled, events.OrderTerminated:
 		say("undone: %s", dash(strings.Join(e.Undone, ", ")))
 		if len(e.NotUndone) > 0 {

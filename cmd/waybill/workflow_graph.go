@@ -41,9 +41,12 @@ GitHub and many editors show, or that of Graphviz:
 // file holds, a line is printable and short.
 func caption(s *workflow.Step) []string {
 	lines := []string{s.Name}
-	if s.Sleep != nil {
+	switch {
+	case s.Sleep != nil:
 		lines = append(lines, "sleeps "+sleepText(s.Sleep))
-	} else {
+	case s.Raise != nil:
+		lines = append(lines, raiseText(s.Raise))
+	default:
 		lines = append(lines, s.Agent+"/"+s.Do)
 	}
 	if s.Repeat != nil {
@@ -70,6 +73,9 @@ func drawMermaid(flow *workflow.Workflow) string {
 		node := `  s%d["%s"]` // not by its name: `end` is a word of Mermaid
 		if s.Sleep != nil {
 			node = `  s%d(["%s"])`
+		}
+		if s.Raise != nil {
+			node = `  s%d{{"%s"}}`
 		}
 		lines := caption(s)
 		for j := range lines {
@@ -112,6 +118,9 @@ func drawDot(flow *workflow.Workflow) string {
 		style := ""
 		if s.Sleep != nil {
 			style = ", style=rounded"
+		}
+		if s.Raise != nil {
+			style = ", shape=octagon"
 		}
 		lines := caption(s)
 		for j := range lines {

@@ -176,7 +176,7 @@ func (s *Server) notSubmitted(id string, err error) error {
 const behindRetry, busyRetry, unknownRetry = "5", "1", "1"
 
 type listInput struct {
-	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Terminated,Rejected" doc:"Only orders in this state"`
+	State    string `query:"state" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" doc:"Only orders in this state"`
 	Workflow string `query:"workflow" doc:"Only orders of this workflow"`
 	Step     string `query:"step" doc:"Only orders of which this step failed, or its undo once the order is compensated, and nothing was tried since, or that keeps them in Error, or sleeps"`
 	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`

@@ -108,7 +108,7 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 // statuses are the words of all status messages that a test can see: nobody submits twice.
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
-	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusTerminated,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusRaised, events.StatusTerminated,
 }
 
 func (r *fileReader) texts(n ast.Node, what string, read func(ast.Node) string) (all []string) {
@@ -129,7 +129,7 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 	return same(placeOf(start(n)), what, join(want), func(r *Result) string {
 		var got []string
 		for i := range r.Happened {
-			if e := &r.Happened[i].Event; e.Type == events.OrderCompensated || e.Type == events.OrderCancelled || e.Type == events.OrderTerminated {
+			if e := &r.Happened[i].Event; e.Type == events.OrderCompensated || e.Type == events.OrderCancelled || e.Type == events.OrderRaised || e.Type == events.OrderTerminated {
 				got = slices.Sorted(slices.Values(of(e)))
 			}
 		}
@@ -140,7 +140,7 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 // stepStates are those of steps, and of undos.
 var stepStates = []string{
 	string(projections.NotStarted), string(projections.Running), string(projections.Completed), string(projections.Failed),
-	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Repeating), string(projections.Undone),
+	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Repeating), string(projections.Undone), string(projections.DidRaise),
 }
 
 // expectWork reads what is expected of a step, or of its undo.

@@ -224,8 +224,12 @@ func (r *fileReader) check(at *token.Token, w work) {
 func (r *fileReader) scripts(n ast.Node) (all []*script) {
 	r.works(n, "agents", func(w work, n ast.Node) {
 		if r.flow != nil {
-			if s, found := r.flow.Step(w.step); found && s.Sleep != nil {
-				r.add(start(n), "step %s sleeps, and asks nobody; remove its answers", w.step)
+			if s, found := r.flow.Step(w.step); found && s.Agent == "" {
+				does := "sleeps"
+				if s.Raise != nil {
+					does = "raises"
+				}
+				r.add(start(n), "step %s %s, and asks nobody; remove its answers", w.step, does)
 				return
 			}
 		}

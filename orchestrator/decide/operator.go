@@ -153,6 +153,9 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 				return fmt.Sprintf("%v sleeps, and its input says until when, or for how long: %v", t, err)
 			}
 		}
+		if why := checkMessage(t, c.Input); why != "" {
+			return why
+		}
 		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
 			if work.Passed {
 				return fmt.Sprintf("the order went on without %v; only what it waits for can be resubmitted", t)

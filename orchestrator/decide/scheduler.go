@@ -194,6 +194,8 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 func (d *decider) advance() {
 	switch o := d.order; {
 	case o.State == projections.Error || o.State.Final() || o.Paused:
+	case o.Failure != nil && o.Toward == "":
+		d.raised()
 	case d.flow == nil:
 		d.broken()
 	case o.Toward != "":
@@ -285,7 +287,7 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 const beginsLater = "waits for a transaction of its own: the order begins much at a time"
 
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). One that sleeps begins to. It reports false when the order
+// and Processing are one event (T5). One that sleeps begins to, one that raises does. It reports false when the order
 // took another course instead.
 func (d *decider) start(t task) bool {
 	if d.env.over(d.order.Overdue()) {
@@ -298,6 +300,9 @@ func (d *decider) start(t task) bool {
 	}
 	if t.def.Sleep != nil {
 		return d.sleep(t)
+	}
+	if t.def.Raise != nil {
+		return d.raise(t)
 	}
 	e, waits, fault := t.kind.start(d.env, t)
 	switch {
@@ -361,6 +366,8 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 	action := d.action(t.step.Name)
 	if fault.Code == badExpression && t.def.Sleep != nil {
 		action = fmt.Sprintf("say until when it sleeps, or for how long: waybill order resubmit %s --step %s --input '\"36h\"'; or ", quote(d.order.ID), t.step.Name) + action
+	} else if fault.Code == badExpression && t.def.Raise != nil {
+		action = fmt.Sprintf("say the message: waybill order resubmit %s --step %s --input '\"TEXT\"'; or ", quote(d.order.ID), t.step.Name) + action
 	} else if fault.Code == badExpression {
 		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), t.step.Name) + action
 	}
@@ -472,7 +479,7 @@ func (d *decider) from(in *Input, e *events.Event) {
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
-	if e.Type == t.completed && !t.undo && t.def != nil && t.def.Repeat != nil && d.order.Toward == "" {
+	if e.Type == t.completed && !t.undo && t.def != nil && t.def.Repeat != nil && !unwanted(d.order) {
 		d.again(t, &e)
 		if e.Type == t.failed && d.env.Refuses(d.env.Topics.Journal, estimate(&e)) != "" {
 			e.Output = nil

@@ -18,6 +18,7 @@ type (
 	canonicalStep struct {
 		Name      string           `json:"name"`
 		Sleep     *canonicalSleep  `json:"sleep,omitempty"`
+		Raise     *canonicalRaise  `json:"raise,omitempty"`
 		Agent     string           `json:"agent,omitempty"`
 		Do        string           `json:"do,omitempty"`
 		Undo      string           `json:"undo,omitempty"`
@@ -41,6 +42,11 @@ type (
 	canonicalSleep struct {
 		For   any         `json:"for,omitempty"`
 		Until *Expression `json:"until,omitempty"`
+	}
+	canonicalRaise struct {
+		Code       string      `json:"code"`
+		Message    *Expression `json:"message,omitempty"`
+		Compensate bool        `json:"compensate"`
 	}
 	canonicalRetry struct {
 		Attempts   int      `json:"attempts"`
@@ -87,6 +93,10 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
 			Timeout: optional(s.Timeout), Queue: optional(s.Queue),
 			Exhausted: s.Exhausted,
+		}
+		if raise := s.Raise; raise != nil {
+			c.Steps[i].Raise = &canonicalRaise{raise.Code, raise.Message, raise.Compensate}
+			continue
 		}
 		if sleep := s.Sleep; sleep != nil {
 			c.Steps[i].Sleep = &canonicalSleep{Until: sleep.Until}

@@ -52,7 +52,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -111,6 +111,7 @@ func (r *reader) step(n ast.Node) draft {
 	given := r.mapping(n, "a step", []field{
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
 		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
+		{"raise", func(n ast.Node) { r.raise(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
 		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
@@ -126,11 +127,14 @@ func (r *reader) step(n ast.Node) draft {
 		{"wait", func(n ast.Node) { wait = n }},
 	})
 	r.require(n, given, "the step", "name")
+	if d.Raise != nil {
+		return r.raises(given, d)
+	}
 	if d.Sleep != nil {
 		return r.asleep(given, d)
 	}
 	if given != nil && given["agent"] == nil {
-		r.add(start(n), "the step has no \"agent\" and no \"sleep\"; add one")
+		r.add(start(n), "the step has no \"agent\", no \"sleep\" and no \"raise\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -156,9 +160,12 @@ func (r *reader) step(n ast.Node) draft {
 	return d
 }
 
+// ofAgents are the keys of steps that ask an agent.
+var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}
+
 // asleep is a step that sleeps: what is said of an operation has no effect there.
 func (r *reader) asleep(given map[string]*token.Token, d draft) draft {
-	for _, key := range []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"} {
+	for _, key := range ofAgents {
 		if at := given[key]; at != nil {
 			r.add(at, "a step that sleeps asks nobody, so it has no %q; remove it, or the \"sleep\"", key)
 		}

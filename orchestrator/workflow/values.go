@@ -135,6 +135,20 @@ func (r *reader) whole(n ast.Node, what string, most int, value *int) {
 	*value = i
 }
 
+// truth reads true or false into value.
+func (r *reader) truth(n ast.Node, what string, value *bool) {
+	const want = "true or false"
+	text, at, ok := r.plain(n, what, want)
+	if !ok {
+		return
+	}
+	if text != "true" && text != "false" {
+		r.add(at, "%s is %s, this is %s", what, want, quote(text))
+		return
+	}
+	*value = text == "true"
+}
+
 // number reads a number, possibly with a fraction, into value.
 func (r *reader) number(n ast.Node, what string, least, most float64, value *float64) {
 	want := fmt.Sprintf("a number from %v to %v", least, most)

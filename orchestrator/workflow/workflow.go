@@ -26,13 +26,16 @@ type Workflow struct {
 	Steps []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, or a [Sleep].
+// Step is one operation asked of one agent, a [Sleep], or a [Raise].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
 	// Sleep is nil unless the step waits for time to pass. Then it has a name, predecessors and
 	// a condition, and nothing else.
 	Sleep *Sleep
+
+	// Raise is nil unless the step ends the order. Then it has no more than one that sleeps.
+	Raise *Raise
 
 	Agent string // who does it: the last part of a request topic's name
 	Do    string // the operation asked of the agent; the step's name where the file has none
@@ -130,6 +133,8 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
+	case s.Raise != nil:
+		return 4
 	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:
 		return 3
 	case s.Queue > 0:
@@ -163,7 +168,7 @@ func (w *Workflow) Index(name string) int {
 }
 
 // Agents returns the distinct agents of the steps, in order of appearance. A workflow that
-// only sleeps has none.
+// asks nobody has none.
 func (w *Workflow) Agents() []string {
 	var agents []string
 	seen := make(map[string]bool)

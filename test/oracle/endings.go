@@ -118,6 +118,9 @@ func (l *Ledger) compensating(e *events.Event) {
 		case l.flow == nil:
 		case s == nil:
 			l.overdue(e, "compensate")
+		case s.State == raised:
+			l.rule("V5", s.def.Raise != nil && s.def.Raise.Compensate && l.last.Type == events.StepRaised, "the workflow says to raise, and undo: %+v", s.def.Raise)
+			l.rule("V5", e.Error != nil && *e.Error == *l.failure, "its error is %+v", e.Error)
 		default:
 			l.rule("V5", s.def.Exhausted == "compensate" && s.spent(s.def), "step %s is %s, and the workflow says %s", s.Name, s.State, s.def.Exhausted)
 			l.rule("V5", s.Last != nil && e.Error != nil && *e.Error == *s.Last, "its error is %+v", e.Error)
@@ -127,11 +130,7 @@ func (l *Ledger) compensating(e *events.Event) {
 	}
 	l.Toward, l.Paused, l.errored, l.Alerted = e.End, false, false, false
 	l.disarm()
-	for _, s := range l.Steps {
-		if s.State == sleeping || s.State == repeating {
-			s.end(skipped)
-		}
-	}
+	l.dismiss()
 }
 
 // mayUndo holds where an undo begins.
@@ -210,11 +209,9 @@ func (l *Ledger) terminated(e *events.Event) {
 	}
 	l.rule("C3", slices.Equal(open, e.MayHaveRun), "it says that %s may have run, and must say %s", names(e.MayHaveRun), names(open))
 	l.disarm()
+	l.dismiss()
 	for _, s := range l.Steps {
-		switch {
-		case s.State == sleeping, s.State == repeating:
-			s.end(skipped)
-		case s.State == running:
+		if s.State == running {
 			s.end(expired)
 			s.Unanswered, s.MayHaveRun = true, true
 		}

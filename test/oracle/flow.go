@@ -47,6 +47,7 @@ type FlowStep struct {
 		For   string `json:"for"`
 		Until string `json:"until"`
 	} `json:"sleep"`
+	Raise *FlowRaise `json:"raise"`
 	Retry struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`

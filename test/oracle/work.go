@@ -20,6 +20,7 @@ const (
 	sleeping   = "sleeping"
 	repeating  = "repeating"
 	undone     = "undone"
+	raised     = "raised"
 )
 
 // Step is what the events say of a step.
