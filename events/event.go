@@ -56,6 +56,10 @@ const (
 	// OrderRaised ends the order as Raised, once nothing of it runs: Step, Reason, Error, those of
 	// [StepRaised], and NotUndone: what was done stays as it is. Since format 6.
 	OrderRaised Type = "waybill.order.raised"
+	// OrderChanged says which priority and which deadline the order has from here on, none of
+	// which is there for the normal and for none: Priority, Deadline, By, Actor, Reason,
+	// Command. Since format 6.
+	OrderChanged Type = "waybill.order.changed"
 	// OrderTerminated ends the order as Terminated, by an operator's act: what was done stays as
 	// it is. Undone, NotUndone, and MayHaveRun: of these steps nobody knows whether they ran, or
 	// were undone. By, Actor, Reason, Command. Since format 6.

@@ -161,10 +161,12 @@ const (
 	CommandRelease = "release"
 	// CommandTerminate ends the order as Terminated at once, and undoes nothing.
 	CommandTerminate = "terminate"
+	// CommandChange gives the order another priority, or another deadline.
+	CommandChange = "change"
 )
 
 // Commands lists what a [Command] may ask for.
-var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease, CommandTerminate}
+var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandRelease, CommandTerminate, CommandChange}
 
 // Command is an operator's act on an order. The record's key is the order id.
 type Command struct {
@@ -184,6 +186,11 @@ type Command struct {
 	NewKey  bool `json:"newKey,omitzero"`
 	// Discard releases without the first input that waits.
 	Discard bool `json:"discard,omitzero"`
+	// Priority and Deadline are those that the order is to have; what is empty stays as it is.
+	// NoDeadline takes the deadline away.
+	Priority   Priority  `json:"priority,omitzero"`
+	Deadline   time.Time `json:"deadline,omitzero"`
+	NoDeadline bool      `json:"noDeadline,omitzero"`
 	// By says who acts, and Note why.
 	By   string `json:"by,omitzero"`
 	Note string `json:"note,omitzero"`

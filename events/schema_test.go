@@ -60,6 +60,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 				m.Note = "because"
 			}
 			m.NewKey = m.NewKey && !m.SameKey
+			m.Priority = priorityOrNone.Draw(t, "priority")
 		})
 	})
 	t.Run("request", func(t *testing.T) {

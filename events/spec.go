@@ -54,6 +54,7 @@ var Specs = []Spec{
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
 	{Type: OrderRaised, Since: 4, Always: "step reason error", Maybe: "notUndone"},
 	{Type: OrderTerminated, Since: 4, Always: "reason", Maybe: "undone notUndone mayHaveRun by actor command"},
+	{Type: OrderChanged, Since: 4, Maybe: "priority deadline " + acted},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
 	{Type: OrderReleased, Needs: AHold, Maybe: "lockedBy " + acted},

@@ -61,6 +61,7 @@ var effects = map[events.Type]effect{
 	events.InputDiscarded: putAside,
 
 	events.OrderResubmitted: resubmit,
+	events.OrderChanged:     change,
 	events.OrderPaused:      pause,
 	events.OrderResumed:     resume,
 	events.CommandRefused:   refuse,

@@ -40,6 +40,9 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 	o.leave(e)
 }
 
+// change is for what begins from here on.
+func change(o *Order, _ *Step, e *events.Event) { o.Priority, o.Deadline = e.Priority, e.Deadline }
+
 func pause(o *Order, _ *Step, e *events.Event) {
 	o.Paused = true
 	o.disarm()
@@ -62,7 +65,7 @@ const maxActs = 16
 var commands = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
-	events.OrderReleased: events.CommandRelease, events.OrderTerminated: events.CommandTerminate,
+	events.OrderChanged: events.CommandChange, events.OrderReleased: events.CommandRelease, events.OrderTerminated: events.CommandTerminate,
 }
 
 // act keeps a command whose author is known.

@@ -150,6 +150,13 @@ func detail(e *events.Event, waited time.Duration) string {
 		}
 	case events.OrderCompensating:
 		say("toward %s", e.End)
+	case events.OrderChanged:
+		say("priority %s", cmp.Or(e.Priority, events.Normal))
+		if e.Deadline.IsZero() {
+			say("no deadline")
+		} else {
+			say("deadline %s", events.AppendTime(nil, e.Deadline))
+		}
 	case events.OrderRaised:
 		if len(e.NotUndone) > 0 {
 			say("not undone: %s", strings.Join(e.NotUndone, ", "))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -106,6 +107,17 @@ letters instead.`,
 		flags: releaseFlags,
 	},
 	{
+		command: events.CommandChange, did: "changed",
+		short: "Give orders another priority or deadline",
+		long: `Gives an order that has not ended another priority, or another deadline, or none.
+That is for what begins from then on: an attempt that runs keeps its complete-by.`,
+		example: `  waybill order change o-1 --priority high --deadline +2h --note 'the customer waits'
+  waybill order change o-1 --deadline none
+  waybill order change --workflow order-fulfilment --priority low`,
+		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
+		flags: changeFlags,
+	},
+	{
 		command: events.CommandTerminate, did: "terminated", mustSay: true,
 		short: "End orders at once, and undo nothing",
 		long: `Terminates an order in any state that is not final, also one that is held, or
@@ -159,6 +171,37 @@ func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) e
 			c.Input, err = readJSON("--input", input, cmd.InOrStdin())
 		}
 		return err
+	}
+}
+
+func changeFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
+	priority := oneOf{allowed: []string{"high", "normal", "low"}}
+	var deadline string
+	flags.Var(&priority, "priority", "which orders go first when agents are short")
+	flags.StringVar(&deadline, "deadline", "", "when the order must be done: a time such as 2030-01-02T15:04:05Z, from now on such as +2h, or none")
+	onlyByFlag(flags, "deadline")
+	return func(_ *cobra.Command, c *events.Command) error {
+		c.Priority = events.Priority(priority.value)
+		switch after, relative := strings.CutPrefix(deadline, "+"); {
+		case deadline == "" && c.Priority == "":
+			return usageError{errors.New("say what is to be changed, with --priority or --deadline")}
+		case deadline == "":
+		case deadline == "none":
+			c.NoDeadline = true
+		case relative:
+			d, err := time.ParseDuration(after)
+			if err != nil || d <= 0 {
+				return usageError{fmt.Errorf("--deadline: %q is no time from now on such as +2h", deadline)}
+			}
+			c.Deadline = events.Time(time.Now().Add(d))
+		default:
+			t, err := time.Parse(time.RFC3339, deadline)
+			if err != nil {
+				return usageError{fmt.Errorf("--deadline: %q is neither a time such as 2030-01-02T15:04:05Z, nor one from now on such as +2h, nor none", deadline)}
+			}
+			c.Deadline = events.Time(t)
+		}
+		return nil
 	}
 }
 

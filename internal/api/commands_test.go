@@ -247,6 +247,25 @@ func (s *stage) testTerminate() {
 	}
 }
 
+// P5: an order gets another priority and another deadline, or none.
+func (s *stage) testChange() {
+	s.declined("change")
+	o, _ := s.act("change", "change", `{"priority":"high","deadline":"2100-01-02T03:04:05Z","note":"the customer waits"}`, 200)
+	if o.Priority != events.High || o.Deadline == nil || o.Deadline.Year() != 2100 {
+		s.Errorf("%+v", o)
+	}
+	if o, _ = s.act("change", "change", `{"noDeadline":true}`, 200); o.Priority != events.High || o.Deadline != nil {
+		s.Errorf("%+v", o)
+	}
+	s.act("change", "change", `{"priority":"urgent"}`, 422)
+	for _, body := range []string{`{}`, `{"deadline":"2001-01-02T03:04:05Z"}`, `{"deadline":"2100-01-02T03:04:05Z","noDeadline":true}`} {
+		s.act("change", "change", body, 409)
+	}
+	if n := len(of(s.history("change"), events.OrderChanged)); n != 2 {
+		s.Errorf("%d changes", n)
+	}
+}
+
 // A command that is sent twice acts once, and is answered twice.
 func (s *stage) testCommandTwice() {
 	s.declined("twice")

@@ -72,7 +72,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderTerminated, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -110,6 +110,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandResume:    {events.OrderResumed},
 			events.CommandRelease:   {events.OrderReleased},
 			events.CommandTerminate: {events.OrderTerminated},
+			events.CommandChange:    {events.OrderChanged},
 		}[c.Command]
 		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
 			e.Type == events.CommandRefused && e.Operation != c.Command {
@@ -158,6 +159,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		return e.Reason == c.Note && e.SameKey == c.SameKey && (e.NewKey == c.NewKey || s.format < events.KeysFormat) && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
+	case events.OrderChanged:
+		return e.Reason == c.Note && (c.Priority == "" || e.Priority == c.Priority) && (c.Deadline.IsZero() || e.Deadline.Equal(c.Deadline)) && (!c.NoDeadline || e.Deadline.IsZero())
 	}
 	return e.Reason == c.Note
 }

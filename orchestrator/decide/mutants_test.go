@@ -217,7 +217,10 @@ var pardoned = []pardon{
 	{kind: "the step s3 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "lost input.held", why: "its order has ended since, and deciding on it panics then, too", most: 4},
 	{kind: "other reason of step.passed", why: "words for people"},
-	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline", most: 2},
+	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline, or with another", most: 8},
+	{kind: "deadline soon of order.changed", why: "its operator had it go on without it, or with another", most: 4},
+	{kind: "later deadline of order.accepted", why: "its operator gave it another before it mattered", most: 12},
+	{kind: "later deadline of order.changed", why: "its operator gave it another before it mattered", most: 8},
 }
 
 // TestTheOracleNotices: of all that can be done to an event of a history, the

@@ -78,6 +78,8 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return ""
 	case events.CommandTerminate:
 		return d.terminate(act)
+	case events.CommandChange:
+		return d.change(c, act)
 	case events.CommandResubmit:
 		return d.resubmit(c, act)
 	case events.CommandSkipStep:

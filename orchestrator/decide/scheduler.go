@@ -161,10 +161,8 @@ func matches(pattern, topic string) bool {
 
 // admit finds the workflow for a submission, or what is wrong with it.
 func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
-	switch s.Priority {
-	case "", events.High, events.Normal, events.Low:
-	default:
-		return nil, fmt.Errorf("priority %q: use high, normal or low", s.Priority)
+	if err := checkPriority(s.Priority); err != nil {
+		return nil, err
 	}
 	if s.Workflow == "" {
 		return nil, errors.New(`no workflow is named; set "workflow"`)
@@ -364,11 +362,13 @@ func (d *decider) refuse(t task, fault *events.Error) bool {
 		return false
 	}
 	action := d.action(t.step.Name)
-	if fault.Code == badExpression && t.def.Sleep != nil {
+	switch {
+	case fault.Code != badExpression:
+	case t.def.Sleep != nil:
 		action = fmt.Sprintf("say until when it sleeps, or for how long: waybill order resubmit %s --step %s --input '\"36h\"'; or ", quote(d.order.ID), t.step.Name) + action
-	} else if fault.Code == badExpression && t.def.Raise != nil {
+	case t.def.Raise != nil:
 		action = fmt.Sprintf("say the message: waybill order resubmit %s --step %s --input '\"TEXT\"'; or ", quote(d.order.ID), t.step.Name) + action
-	} else if fault.Code == badExpression {
+	default:
 		action = fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON; or ", quote(d.order.ID), t.step.Name) + action
 	}
 	d.errored(events.Event{Step: t.step.Name, Reason: fmt.Sprintf("%v: %s", t, why), Error: fault}, action)

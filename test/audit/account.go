@@ -390,7 +390,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderTerminated, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
@@ -457,6 +457,7 @@ var does = map[events.Type]string{
 	events.OrderPaused:       events.CommandPause,
 	events.OrderResumed:      events.CommandResume,
 	events.OrderReleased:     events.CommandRelease,
+	events.OrderChanged:      events.CommandChange,
 	events.OrderTerminated:   events.CommandTerminate,
 }
 
@@ -484,6 +485,8 @@ func (c *told) other(e *events.Event) string {
 		return "another input"
 	case e.Type == events.OrderResubmitted && (e.SameKey != c.sameKey || e.NewKey && !c.newKey || c.newKey && e.Kept != nil):
 		return "another key"
+	case e.Type == events.OrderChanged && (c.priority != "" && e.Priority != c.priority || !c.deadline.IsZero() && !e.Deadline.Equal(c.deadline) || c.noDeadline && !e.Deadline.IsZero()):
+		return "another change"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
 		return "another output"
 	}

@@ -172,7 +172,7 @@ func (l *Ledger) acted(e *events.Event) {
 var asked = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
-	events.OrderReleased: events.CommandRelease, events.OrderTerminated: events.CommandTerminate,
+	events.OrderChanged: events.CommandChange, events.OrderReleased: events.CommandRelease, events.OrderTerminated: events.CommandTerminate,
 }
 
 // operation is what the command asked for that is behind an event.

@@ -223,3 +223,11 @@ func (l *Ledger) terminated(e *events.Event) {
 	l.Held, l.errored, l.Alerted, l.Paused, l.released = false, false, false, false, false
 	l.ended, l.State = true, "Terminated"
 }
+
+// changed: an operator gives the order another priority or deadline, for what begins from then on.
+func (l *Ledger) changed(e *events.Event) {
+	same := e.Deadline.Equal(l.Deadline)
+	l.rule("P5", l.Format >= events.ChangeFormat && slices.Contains([]events.Priority{"", events.High, events.Normal, events.Low}, e.Priority), "its priority is %q, in format %d", e.Priority, l.Format)
+	l.rule("V5", same || l.Toward == "" && l.failure == nil && (l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At)), "its deadline %v, which was %v, has passed, or does not matter", e.Deadline, l.Deadline)
+	l.accepted.Priority, l.Deadline = e.Priority, e.Deadline
+}

@@ -253,6 +253,8 @@ func (l *Ledger) order(e *events.Event) {
 		l.compensated(e)
 	case events.OrderRaised:
 		l.raised(e)
+	case events.OrderChanged:
+		l.changed(e)
 	case events.OrderTerminated:
 		l.terminated(e)
 	case events.OrderPaused:

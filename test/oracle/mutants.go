@@ -156,6 +156,10 @@ var changes = []struct {
 	{"later deadline of", func(e *events.Event) bool { return later(&e.Deadline) }},
 	{"deadline at once of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At) }},
 	{"deadline soon of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At.Add(time.Millisecond)) }},
+	{"unknown priority of", func(e *events.Event) bool {
+		e.Priority += "x"
+		return e.Type == events.OrderChanged
+	}},
 	{"next round of", func(e *events.Event) bool {
 		e.Round++
 		return e.Type == events.StepRetried || e.Type == events.UndoRetried

@@ -49,7 +49,7 @@ func (l *Ledger) says(s *Step) (text string, err error) {
 		return "", errors.New("it does not raise")
 	}
 	if s.Input != nil { // by an operator
-		if jsontext.Value(s.Input).Kind() == jsontext.KindString {
+		if s.Input.Kind() == jsontext.KindString {
 			err = json.Unmarshal(s.Input, &text)
 		}
 		return text, err

@@ -63,10 +63,10 @@ func TestRulesNameTheirRequirements(t *testing.T) {
 	want := map[string]int{
 		"S1": 12, "S2": 9, "S3": 8, "S4": 7,
 		"A3": 3, "A4": 1, "A5": 5,
-		"V2": 5, "V3": 8, "V4": 3, "V5": 25, "V6": 1,
+		"V2": 5, "V3": 8, "V4": 3, "V5": 26, "V6": 1,
 		"T3": 2, "T4": 4, "T5": 5,
 		"C1": 16, "C2": 5, "C3": 7,
-		"P1": 7, "P2": 12, "P3": 24, "P4": 11,
+		"P1": 7, "P2": 12, "P3": 24, "P4": 11, "P5": 1,
 
 		"again": 1, "asked": 1, "begins": 2, "causes": 1, "count": 3, "ends": 7, "free": 2, "goesOn": 11, "keys": 1, "locks": 5, "mayUndo": 3,
 		"overdue": 2, "passes": 1, "prevented": 2, "queue": 1, "refused": 1, "undosFailed": 1,
