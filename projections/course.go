@@ -42,11 +42,11 @@ func turnBack(o *Order, _ *Step, e *events.Event) {
 	o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
 	o.whyCompensated = e.Reason
 	o.disarm()
-	o.pass()
+	o.dismiss()
 }
 
-// pass has nobody wait any more for what sleeps, or is to be repeated.
-func (o *Order) pass() {
+// dismiss has nobody wait any more for what sleeps, or is to be repeated.
+func (o *Order) dismiss() {
 	for i := range o.Steps {
 		if s := &o.Steps[i]; s.State == Sleeping || s.State == Repeating {
 			s.end(Skipped, nil)
@@ -60,7 +60,7 @@ func raise(o *Order, s *Step, e *events.Event) {
 	s.end(DidRaise, e.Error)
 	o.Failure = e.Error
 	o.disarm()
-	o.pass()
+	o.dismiss()
 }
 
 func endRaised(o *Order, _ *Step, e *events.Event) { o.State, o.Reason = Raised, e.Reason }
@@ -70,7 +70,7 @@ func endRaised(o *Order, _ *Step, e *events.Event) { o.State, o.Reason = Raised,
 func terminate(o *Order, _ *Step, e *events.Event) {
 	o.State, o.Reason, o.Alert, o.Hold, o.Paused = Terminated, e.Reason, nil, nil, false
 	o.disarm()
-	o.pass()
+	o.dismiss()
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		if s.State == Running {
