@@ -326,6 +326,7 @@ func (s *Status) Append(dst []byte) []byte {
 		detail.raw("output", d.Output)
 		detail.texts("undone", d.Undone)
 		detail.texts("notUndone", d.NotUndone)
+		detail.texts("mayHaveRun", d.MayHaveRun)
 		detail.texts("failedSteps", d.FailedSteps)
 		detail.text("signal", d.Signal)
 		detail.text("signalId", d.SignalID)

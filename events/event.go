@@ -55,6 +55,17 @@ const (
 	OrderCompensated Type = "waybill.order.compensated"
 	// OrderCancelled ends the order as Cancelled: Undone, NotUndone (C3).
 	OrderCancelled Type = "waybill.order.cancelled"
+	// OrderRaised ends the order as Raised, once nothing of it runs: Step, Reason, Error, those of
+	// [StepRaised], and NotUndone: what was done stays as it is. Since format 6.
+	OrderRaised Type = "waybill.order.raised"
+	// OrderChanged says which priority and which deadline the order has from here on, none of
+	// which is there for the normal and for none: Priority, Deadline, By, Actor, Reason,
+	// Command. Since format 6.
+	OrderChanged Type = "waybill.order.changed"
+	// OrderTerminated ends the order as Terminated, by an operator's act: what was done stays as
+	// it is. Undone, NotUndone, and MayHaveRun: of these steps nobody knows whether they ran, or
+	// were undone. By, Actor, Reason, Command. Since format 6.
+	OrderTerminated Type = "waybill.order.terminated"
 	// OrderPaused lets nothing new start: By, Actor, Reason, Command.
 	OrderPaused Type = "waybill.order.paused"
 	// OrderResumed ends the pause: By, Actor, Reason, Command.
@@ -127,6 +138,10 @@ const (
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
+	// StepRaised says that the order fails as its workflow says: Step, Error. Nothing starts any
+	// more, and what runs is waited for. The compensation follows at once, or the order's end
+	// as Raised. Since format 6.
+	StepRaised Type = "waybill.step.raised"
 	// StepSkipped passes over a step: Step, Reason. Where an operator did it also
 	// By, Actor, Command, the Output that later steps see, and LockedBy while a step
 	// still runs.
@@ -294,7 +309,8 @@ type Event struct {
 	Actor   *Actor `json:"actor,omitzero"`
 	SameKey bool   `json:"sameKey,omitzero"`
 	NewKey  bool   `json:"newKey,omitzero"`
-	// Kept and MayHaveRun name steps of a resubmission: see [OrderResubmitted].
+	// Kept and MayHaveRun name steps of a resubmission: see [OrderResubmitted]. In
+	// [OrderTerminated] MayHaveRun names those that nobody knows of.
 	Kept       []string `json:"kept,omitzero"`
 	MayHaveRun []string `json:"mayHaveRun,omitzero"`
 	// End is the state that compensation leads to: Compensated or Cancelled.

@@ -35,6 +35,15 @@ const WaitsFormat = 3
 // without a step that failed for good.
 const SleepFormat = 5
 
+// ChangeFormat is the format since which the priority and the deadline of an order change.
+const ChangeFormat = 6
+
+// RaiseFormat is the format since which steps raise failures.
+const RaiseFormat = 6
+
+// TerminateFormat is the format since which orders are terminated.
+const TerminateFormat = 6
+
 // SignalsFormat is the format since which steps wait for signals, and partitions read them.
 const SignalsFormat = 6
 

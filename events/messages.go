@@ -106,6 +106,8 @@ const (
 	StatusCompensating = "compensating"
 	StatusCompensated  = "compensated"
 	StatusCancelled    = "cancelled"
+	StatusRaised       = "raised" // it failed as its workflow says
+	StatusTerminated   = "terminated"
 	// StatusConflict answers a submission that says something else than the one that
 	// made the order of its id. It says nothing of that order.
 	StatusConflict = "conflict"
@@ -145,6 +147,9 @@ type Detail struct {
 	// Undone and NotUndone say what became of the steps that had run (C3).
 	Undone    []string `json:"undone,omitzero"`
 	NotUndone []string `json:"notUndone,omitzero"`
+	// MayHaveRun are those of a terminated order of which nobody knows whether they ran, or
+	// were undone.
+	MayHaveRun []string `json:"mayHaveRun,omitzero"`
 	// FailedSteps are those that a completed order went on without.
 	FailedSteps []string `json:"failedSteps,omitzero"`
 	// Signal and SignalID say which signal the status answers.
@@ -198,10 +203,16 @@ const (
 	CommandLabel = "label"
 	// CommandRelease has an order that is held go on, with the inputs that wait.
 	CommandRelease = "release"
+	// CommandTerminate ends the order as Terminated at once, and undoes nothing.
+	CommandTerminate = "terminate"
+	// CommandChange gives the order another priority, or another deadline.
+	CommandChange = "change"
 )
 
 // Commands lists what a [Command] may ask for.
-var Commands = []string{CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease}
+var Commands = []string{
+	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange,
+}
 
 // Command is an operator's act on an order. The record's key is the order id.
 type Command struct {
@@ -223,6 +234,11 @@ type Command struct {
 	Labels map[string]*string `json:"labels,omitempty"`
 	// Discard releases without the first input that waits.
 	Discard bool `json:"discard,omitzero"`
+	// Priority and Deadline are those that the order is to have; what is empty stays as it is.
+	// NoDeadline takes the deadline away.
+	Priority   Priority  `json:"priority,omitzero"`
+	Deadline   time.Time `json:"deadline,omitzero"`
+	NoDeadline bool      `json:"noDeadline,omitzero"`
 	// By says who acts, and Note why.
 	By   string `json:"by,omitzero"`
 	Note string `json:"note,omitzero"`

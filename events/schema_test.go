@@ -57,8 +57,12 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			if m.Command == events.CommandSkipStep {
 				m.Step = "s"
 			}
+			if m.Command == events.CommandTerminate {
+				m.Note = "because"
+			}
 			m.NewKey = m.NewKey && !m.SameKey
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
+			m.Priority = priorityOrNone.Draw(t, "priority")
 		})
 	})
 	t.Run("signal", func(t *testing.T) {
@@ -89,7 +93,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			if m.Detail != nil {
 				m.Detail.Step, m.Detail.Undone, m.Detail.NotUndone = "s", stepNames.Draw(t, "undone"), stepNames.Draw(t, "notUndone")
 				m.Detail.Signal, m.Detail.SignalID = rapid.SampledFrom([]string{"", "paid"}).Draw(t, "signal"), rapid.SampledFrom([]string{"", "s-1"}).Draw(t, "signalId")
-				m.Detail.FailedSteps = stepNames.Draw(t, "failedSteps")
+				m.Detail.FailedSteps, m.Detail.MayHaveRun = stepNames.Draw(t, "failedSteps"), stepNames.Draw(t, "mayHaveRun")
 				anyFault(t, m.Detail.Error)
 			}
 		})
@@ -151,7 +155,7 @@ var messageTypes = []events.Type{
 
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
-	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusConflict,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusRaised, events.StatusTerminated, events.StatusConflict,
 	events.StatusMatched, events.StatusKept, events.StatusRepeated, events.StatusLate, events.StatusDeclined,
 }
 
@@ -273,7 +277,7 @@ func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
-		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
+		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
 		"alert":      {`{}`, `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","errors":{}}`},

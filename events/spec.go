@@ -55,6 +55,9 @@ var Specs = []Spec{
 	{Type: OrderCompensating, Always: "end reason", Maybe: "step error by actor command lockedBy"},
 	{Type: OrderCompensated, Maybe: "undone notUndone"},
 	{Type: OrderCancelled, Maybe: "undone notUndone"},
+	{Type: OrderRaised, Since: 4, Always: "step reason error", Maybe: "notUndone"},
+	{Type: OrderTerminated, Since: 4, Always: "reason", Maybe: "undone notUndone mayHaveRun by actor command"},
+	{Type: OrderChanged, Since: 4, Maybe: "priority deadline " + acted},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
 	{Type: OrderLabelled, Since: 4, Maybe: "labels " + acted},
@@ -78,6 +81,7 @@ var Specs = []Spec{
 	{Type: StepHeard, Since: 4, Needs: AStep, Always: "step attempt signal source", Maybe: "data " + signalled},
 	{Type: StepTimedOut, Since: 4, Needs: AStep, Always: "step attempt"},
 	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
+	{Type: StepRaised, Since: 4, Needs: AStep, Always: "step error"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
 	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input proof"},

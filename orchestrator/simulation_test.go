@@ -128,10 +128,10 @@ var mayFail = []string{
 var decided = []events.Type{
 	events.PartitionClaimed, events.PartitionAdvanced, events.PartitionRaised, events.PartitionDelivered,
 	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
-	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderPaused, events.OrderResumed, events.OrderReleased,
+	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated, events.OrderChanged, events.OrderPaused, events.OrderResumed, events.OrderReleased,
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
-	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed,
+	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepRaised,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted,
 }

@@ -211,10 +211,16 @@ func (s *simulation) signal() {
 func (s *simulation) operate() {
 	c := events.Command{
 		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, "repeat"),
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),
+	}
+	if c.Command == events.CommandChange {
+		c.Priority, c.NoDeadline = of(s, "priority", "", events.High, events.Low), s.one(4, "no deadline")
+		if s.flip("another deadline") {
+			c.Deadline = s.now.Add(time.Duration(s.draw("deadline", -1, 60)) * time.Second)
+		}
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
 		c.Step = draw.Step(s.T)

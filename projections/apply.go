@@ -34,6 +34,8 @@ var effects = map[events.Type]effect{
 	events.OrderCompensating: turnBack,
 	events.OrderCompensated:  end(Compensated),
 	events.OrderCancelled:    end(Cancelled),
+	events.OrderRaised:       endRaised,
+	events.OrderTerminated:   terminate,
 
 	events.StepStarted:   startStep,
 	events.StepCompleted: completeStep,
@@ -47,6 +49,7 @@ var effects = map[events.Type]effect{
 	events.StepHeard:     hear,
 	events.StepTimedOut:  timeOut,
 	events.StepPassed:    passStep,
+	events.StepRaised:    raise,
 	events.StepSkipped:   skipStep,
 
 	events.UndoStarted:   startUndo,
@@ -62,6 +65,7 @@ var effects = map[events.Type]effect{
 	events.InputDiscarded: putAside,
 
 	events.OrderResubmitted: resubmit,
+	events.OrderChanged:     change,
 	events.OrderPaused:      pause,
 	events.OrderResumed:     resume,
 	events.OrderLabelled:    label,

@@ -207,6 +207,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.sleeps(o)
 	w.signals(o)
 	w.labels(o)
+	w.failure(o)
 	return w.b
 }
 
@@ -263,6 +264,12 @@ func (r *reader) signals(o *Order) {
 		o.Signals[i] = Signal{Name: r.text(), ID: r.text(), Source: r.text(), Until: r.time()}
 	}
 }
+
+// failure writes what a step raised.
+func (w *writer) failure(o *Order) { writeJSON(w, o.Failure) }
+
+// failure reads what the writer's failure wrote.
+func (r *reader) failure(o *Order) { o.Failure = readJSON[events.Error](r) }
 
 // sleeps writes which steps the order went on without, which are done again and again, and which
 // sleep, or slept.
@@ -445,6 +452,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	o := r.orderOfLayout11(id)
 	r.signals(o)
 	r.labels(o)
+	r.failure(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

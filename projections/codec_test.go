@@ -47,6 +47,9 @@ func drawOrder(t *rapid.T) *Order {
 			o.Alert.Errors = append(o.Alert.Errors, fault())
 		}
 	}
+	if rapid.Bool().Draw(t, "raised") {
+		o.Failure = new(fault())
+	}
 	if rapid.Bool().Draw(t, "held") {
 		o.Hold = &Hold{State: rapid.SampledFrom(States).Draw(t, "before"), Reason: text.Draw(t, "reason before"), Alert: o.Alert}
 		some := rapid.Custom(func(t *rapid.T) []byte {

@@ -42,12 +42,52 @@ func turnBack(o *Order, _ *Step, e *events.Event) {
 	o.State, o.Toward, o.Reason, o.Alert, o.Paused = Compensating, State(e.End), e.Reason, nil, false
 	o.whyCompensated = e.Reason
 	o.disarm()
-	for i := range o.Steps { // nobody waits for it any more
+	o.dismiss()
+}
+
+// dismiss has nobody wait any more for what sleeps, listens, or is to be repeated.
+func (o *Order) dismiss() {
+	for i := range o.Steps {
 		if s := &o.Steps[i]; s.State.Idle() || s.State == Repeating {
 			s.end(Skipped, nil)
 			s.Left = 0
 		}
 	}
+}
+
+// raise has the order fail: nothing starts any more.
+func raise(o *Order, s *Step, e *events.Event) {
+	s.end(DidRaise, e.Error)
+	o.Failure = e.Error
+	o.disarm()
+	o.dismiss()
+}
+
+func endRaised(o *Order, _ *Step, e *events.Event) { o.State, o.Reason = Raised, e.Reason }
+
+// terminate ends the order as it is. What its agents were asked for last expires: they may do it
+// all the same, and what they answer changes nothing.
+func terminate(o *Order, _ *Step, e *events.Event) {
+	o.State, o.Reason, o.Alert, o.Hold, o.Paused = Terminated, e.Reason, nil, nil, false
+	o.disarm()
+	o.dismiss()
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		if s.State == Running {
+			s.abandon()
+			s.Unknown = true
+		}
+		if s.Undo != nil && s.Undo.State == Running {
+			s.Undo.abandon()
+			s.Undo.Doubtful = true
+		}
+	}
+}
+
+// abandon ends an attempt that nobody waits for any more.
+func (w *Work) abandon() {
+	w.end(Expired, w.Error)
+	w.Unanswered = true
 }
 
 // disarm has whatever waits for a retry wait no more. What sleeps or listens goes on to.

@@ -8,7 +8,7 @@ import (
 )
 
 // What operators do. To skip a step is in attempts.go, to release an order in
-// holds.go.
+// holds.go, to terminate one in course.go.
 
 // resubmit lets what failed begin again.
 func resubmit(o *Order, _ *Step, e *events.Event) {
@@ -40,6 +40,9 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 	o.leave(e)
 }
 
+// change is for what begins from here on.
+func change(o *Order, _ *Step, e *events.Event) { o.Priority, o.Deadline = e.Priority, e.Deadline }
+
 func pause(o *Order, _ *Step, e *events.Event) {
 	o.Paused = true
 	o.disarm()
@@ -65,6 +68,7 @@ var commands = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
+	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
 }
 
 // act keeps a command whose author is known.

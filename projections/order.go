@@ -13,8 +13,8 @@ import (
 // State is the ProcessState of an order.
 type State string
 
-// The states of an order. Processed, Rejected, Compensated and Cancelled are
-// its ends; Error waits for an operator.
+// The states of an order. Processed, Rejected, Compensated, Cancelled, Raised
+// and Terminated are its ends; Error waits for an operator.
 const (
 	Pending      State = "Pending"    // nobody works on it: just accepted, or waiting for a retry
 	Processing   State = "Processing" // an agent was asked, and its complete-by runs
@@ -23,16 +23,18 @@ const (
 	Compensating State = "Compensating"
 	Compensated  State = "Compensated"
 	Cancelled    State = "Cancelled"
+	Raised       State = "Raised"     // a step of its workflow had it fail
+	Terminated   State = "Terminated" // an operator had it end as it was
 	Rejected     State = "Rejected"
 )
 
 // States lists all states.
-var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Rejected}
+var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Raised, Terminated, Rejected}
 
 // Final says that no event will follow, save discarded replies, refused commands,
 // labels, a conflict and what becomes of inputs.
 func (s State) Final() bool {
-	return s == Processed || s == Rejected || s == Compensated || s == Cancelled
+	return s == Processed || s == Rejected || s == Compensated || s == Cancelled || s == Raised || s == Terminated
 }
 
 // Order is the state record of an order: the fold of its events, and nothing
@@ -61,7 +63,7 @@ type Order struct {
 	Seq        uint64
 	AcceptedAt time.Time
 	UpdatedAt  time.Time
-	// Reason says why the order was rejected, is in Error, or was compensated.
+	// Reason says why the order was rejected, is in Error, or was compensated, raised or terminated.
 	Reason string
 	// whyCompensated outlasts the failure and the resubmission of an undo.
 	whyCompensated string
@@ -73,6 +75,9 @@ type Order struct {
 	// Toward is Compensated or Cancelled once compensation began: the state that
 	// it leads to. It stays while a failed undo keeps the order in Error.
 	Toward State
+	// Failure is what a step raised, which it names; nil before that. Nothing starts any more,
+	// but undos where they were wanted.
+	Failure *events.Error
 	// Command is the id of the last operator's command, and Refusal says why it
 	// could not be done, empty if it was.
 	Command, Refusal string
@@ -228,7 +233,7 @@ func (o *Order) earliest(of func(*Work) time.Time) (first time.Time) {
 // Overdue is when the supervisor must look at the order as a whole: its
 // deadline, zero if it has none or the deadline does not matter any more.
 func (o *Order) Overdue() time.Time {
-	if o.State != Pending && o.State != Processing || o.Paused {
+	if o.State != Pending && o.State != Processing || o.Paused || o.Failure != nil {
 		return time.Time{}
 	}
 	return o.Deadline

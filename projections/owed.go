@@ -67,7 +67,7 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 	case events.OrderCompensating:
 		say(events.StatusCompensating, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
 	case events.OrderCompensated:
-		say(events.StatusCompensated, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+		say(events.StatusCompensated, &events.Detail{Error: o.Failure, Undone: e.Undone, NotUndone: e.NotUndone})
 	case events.SubmissionConflicted: // it is not the order's caller who is told
 		to = e.ReplyTo
 		say(events.StatusConflict, &events.Detail{Reason: e.Reason})
@@ -86,6 +86,10 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 		}
 	case events.OrderCancelled:
 		say(events.StatusCancelled, &events.Detail{Undone: e.Undone, NotUndone: e.NotUndone})
+	case events.OrderRaised:
+		say(events.StatusRaised, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error, NotUndone: e.NotUndone})
+	case events.OrderTerminated:
+		say(events.StatusTerminated, &events.Detail{Reason: e.Reason, Undone: e.Undone, NotUndone: e.NotUndone, MayHaveRun: e.MayHaveRun})
 	}
 	return to, id, m
 }

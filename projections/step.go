@@ -24,6 +24,7 @@ const (
 	Listening  StepState = "listening" // of a step only: it waits for signals, and asks nobody
 	TimedOut   StepState = "timed-out" // of a step only: it has waited for signals for as long as it may
 	Undone     StepState = "undone"    // of a step only: its undo completed
+	DidRaise   StepState = "raised"    // of a step only: it had the order fail
 )
 
 // Idle says that a step in this state waits for what no agent does: for time to pass, or for a

@@ -123,6 +123,20 @@ func (r *Reader) Whole(n ast.Node, what string, most int, value *int) {
 	*value = i
 }
 
+// Truth reads true or false into value.
+func (r *Reader) Truth(n ast.Node, what string, value *bool) {
+	const want = "true or false"
+	text, at, ok := r.plain(n, what, want)
+	if !ok {
+		return
+	}
+	if text != "true" && text != "false" {
+		r.Add(at, "%s is %s, this is %s", what, want, Quote(text))
+		return
+	}
+	*value = text == "true"
+}
+
 // Number reads a number, possibly with a fraction, into value.
 func (r *Reader) Number(n ast.Node, what string, least, most float64, value *float64) {
 	want := fmt.Sprintf("a number from %v to %v", least, most)

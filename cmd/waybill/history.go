@@ -242,10 +242,24 @@ func detail(e *events.Event, b before) string {
 		}
 	case events.OrderCompensating:
 		say("toward %s", e.End)
-	case events.OrderCompensated, events.OrderCancelled:
+	case events.OrderChanged:
+		say("priority %s", cmp.Or(e.Priority, events.Normal))
+		if e.Deadline.IsZero() {
+			say("no deadline")
+		} else {
+			say("deadline %s", events.AppendTime(nil, e.Deadline))
+		}
+	case events.OrderRaised:
+		if len(e.NotUndone) > 0 {
+			say("not undone: %s", strings.Join(e.NotUndone, ", "))
+		}
+	case events.OrderCompensated, events.OrderCancelled, events.OrderTerminated:
 		say("undone: %s", dash(strings.Join(e.Undone, ", ")))
 		if len(e.NotUndone) > 0 {
 			say("not undone: %s", strings.Join(e.NotUndone, ", "))
+		}
+		if e.Type == events.OrderTerminated && len(e.MayHaveRun) > 0 {
+			say("may have run, or been undone, and nobody knows: %s", strings.Join(e.MayHaveRun, ", "))
 		}
 	case events.CommandRefused:
 		say("%s", e.Operation)
@@ -297,9 +311,9 @@ func detail(e *events.Event, b before) string {
 	default:
 		say("the same idempotency keys for steps %s", names)
 	}
-	switch names := strings.Join(e.MayHaveRun, ", "); len(e.MayHaveRun) {
-	case 0:
-	case 1:
+	switch names := strings.Join(e.MayHaveRun, ", "); {
+	case e.Type != events.OrderResubmitted || len(e.MayHaveRun) == 0:
+	case len(e.MayHaveRun) == 1:
 		say("a new idempotency key for step %s, which may have run", names)
 	default:
 		say("new idempotency keys for steps %s, which may have run", names)

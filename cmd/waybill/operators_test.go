@@ -64,6 +64,13 @@ func TestOperator(t *testing.T) {
 		c.want(t, 0, "undone: reserve", "")
 		c.want(t, 0, "undo.started", "")
 	})
+	t.Run("terminate", func(t *testing.T) {
+		declined(t, "o-t")
+		waybill(t, "", "order", "terminate", "o-t", "--note", "enough").want(t, 0, "Terminated", "")
+		c := waybill(t, "", "order", "history", "o-t")
+		c.want(t, 0, "undone: -; not undone: reserve; by ", "")
+		waybill(t, "", "order", "list", "--state", "Terminated").want(t, 0, "o-t", "")
+	})
 	t.Run("skip-step", func(t *testing.T) {
 		declined(t, "o-3")
 		waybill(t, "", "order", "skip-step", "o-3", "--step", "charge", "--step-output", `{"payment":"cash"}`).want(t, 0, "skipped", "")

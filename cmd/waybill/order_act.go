@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -25,6 +27,7 @@ type act struct {
 	did                string // what is said of an order afterwards
 	state              projections.State
 	takesStep, mustHas bool // --step beside an order id; it must be given
+	mustSay            bool // why, with --note
 	// fits says whether an order that the filter matches is meant: one on which
 	// the command can do something, as far as the listing tells. Orders whose
 	// state was named are meant whatever that state is.
@@ -103,6 +106,30 @@ letters instead.`,
 		fits:  func(o *api.Summary, _ bool) bool { return o.Held },
 		flags: releaseFlags,
 	},
+	{
+		command: events.CommandChange, did: "changed",
+		short: "Give orders another priority or deadline",
+		long: `Gives an order that has not ended another priority, or another deadline, or none.
+That is for what begins from then on: an attempt that runs keeps its complete-by.`,
+		example: `  waybill order change o-1 --priority high --deadline +2h --note 'the customer waits'
+  waybill order change o-1 --deadline none
+  waybill order change --workflow order-fulfilment --priority low`,
+		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
+		flags: changeFlags,
+	},
+	{
+		command: events.CommandTerminate, did: "terminated", mustSay: true,
+		short: "End orders at once, and undo nothing",
+		long: `Terminates an order in any state that is not final, also one that is held, or
+whose workflow is gone: it ends as Terminated at once, and what was done stays as it
+is. What agents were asked for cannot be taken back: they may do it all the same,
+and what they answer changes nothing. The history says which steps were undone,
+which were not, and of which nobody knows whether they ran. To undo what was done,
+cancel the order instead. It wants a --note that says why.`,
+		example: `  waybill order terminate o-1 --note 'the warehouse burnt down; see ticket 4711'
+  waybill order terminate --workflow load-test --note 'it was a test' --dry-run`,
+		fits: func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
+	},
 }
 
 const actsOnMany = `
@@ -147,6 +174,37 @@ func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) e
 	}
 }
 
+func changeFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
+	priority := oneOf{allowed: []string{"high", "normal", "low"}}
+	var deadline string
+	flags.Var(&priority, "priority", "which orders go first when agents are short")
+	flags.StringVar(&deadline, "deadline", "", "when the order must be done: a time such as 2030-01-02T15:04:05Z, from now on such as +2h, or none")
+	onlyByFlag(flags, "deadline")
+	return func(_ *cobra.Command, c *events.Command) error {
+		c.Priority = events.Priority(priority.value)
+		switch after, relative := strings.CutPrefix(deadline, "+"); {
+		case deadline == "" && c.Priority == "":
+			return usageError{errors.New("say what is to be changed, with --priority or --deadline")}
+		case deadline == "":
+		case deadline == "none":
+			c.NoDeadline = true
+		case relative:
+			d, err := time.ParseDuration(after)
+			if err != nil || d <= 0 {
+				return usageError{fmt.Errorf("--deadline: %q is no time from now on such as +2h", deadline)}
+			}
+			c.Deadline = events.Time(time.Now().Add(d))
+		default:
+			t, err := time.Parse(time.RFC3339, deadline)
+			if err != nil {
+				return usageError{fmt.Errorf("--deadline: %q is neither a time such as 2030-01-02T15:04:05Z, nor one from now on such as +2h, nor none", deadline)}
+			}
+			c.Deadline = events.Time(t)
+		}
+		return nil
+	}
+}
+
 func releaseFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
 	var discard bool
 	flags.BoolVar(&discard, "discard", false, "go on without the first input that waits; it becomes a dead letter")
@@ -182,7 +240,11 @@ func newOrderAct(a *act) *cobra.Command {
 		step = "the step; without an order id also: " + step
 	}
 	flags.StringVar(&many.filter.step, "step", "", step)
-	flags.StringVar(&c.Note, "note", "", "why; it stands in the order's history")
+	note := "why; it stands in the order's history"
+	if a.mustSay {
+		note += ". It must be given"
+	}
+	flags.StringVar(&c.Note, "note", "", note)
 	flags.StringVar(&c.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	many.addFlags(flags)
 	onlyByFlag(flags, "step", "note")
@@ -198,6 +260,9 @@ func newOrderAct(a *act) *cobra.Command {
 		}
 		if a.takesStep {
 			c.Step = many.filter.step
+		}
+		if a.mustSay && strings.TrimSpace(c.Note) == "" {
+			return usageError{errors.New("say why with --note: what was done stays as it is")}
 		}
 		if err := a.check(cmd, args, many); err != nil {
 			return usageError{err}

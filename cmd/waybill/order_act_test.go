@@ -133,6 +133,21 @@ func TestActOnOneOrder(t *testing.T) {
 	if release := o.asked["o-4"][0]; release.command != "release" || release.body["discard"] != true {
 		t.Errorf("%+v", release)
 	}
+	for _, bad := range [][]string{{}, {"--deadline", "soon"}, {"--deadline", "+soon"}, {"--deadline", "+-1h"}, {"--priority", "urgent"}} {
+		waybill(t, "", append([]string{"order", "change", "o-8"}, bad...)...).want(t, 2, "", "")
+	}
+	waybill(t, "", "order", "change", "o-8", "--priority", "high", "--deadline", "2030-01-02T15:04:05+01:00").want(t, 0, "Pending", "")
+	waybill(t, "", "order", "change", "o-8", "--deadline", "none").want(t, 0, "Pending", "")
+	waybill(t, "", "order", "change", "o-8", "--deadline", "+2h").want(t, 0, "Pending", "")
+	if all := o.asked["o-8"]; len(all) != 3 || all[0].body["priority"] != "high" || all[0].body["deadline"] != "2030-01-02T14:04:05Z" || all[1].body["noDeadline"] != true || all[1].body["deadline"] != nil || all[2].body["deadline"] == nil {
+		t.Errorf("%+v", all)
+	}
+	waybill(t, "", "order", "terminate", "o-7").want(t, 2, "", "say why with --note")
+	waybill(t, "", "order", "terminate", "--workflow", "w", "--note", " ").want(t, 2, "", "say why with --note")
+	waybill(t, "", "order", "terminate", "o-7", "--note", "enough").want(t, 0, "Pending", "")
+	if end := o.asked["o-7"]; len(end) != 1 || end[0].command != "terminate" || end[0].body["note"] != "enough" {
+		t.Errorf("%+v", end)
+	}
 	if pause.command != "pause" || pause.key == "" || pause.key == skip.key {
 		t.Errorf("%+v", pause)
 	}
@@ -292,6 +307,8 @@ func TestActOnWhatFits(t *testing.T) {
 		want string
 	}{
 		{"cancel --workflow w", "[p pp e h]"},
+		{"terminate --workflow w --note why", "[p pp e h]"},
+		{"change --workflow w --priority low", "[p pp e h]"},
 		{"pause --workflow w", "[p]"},
 		{"resume --workflow w", "[pp]"},
 		{"release --workflow w", "[h]"},
@@ -482,6 +499,9 @@ func TestOrderTable(t *testing.T) {
 			{"type":"waybill.undo.started","order":"o-1","seq":6,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"agent":"x","operation":"un","completeBy":"2030-01-02T15:04:15Z","outcome":"unknown","lockedBy":"i"},
 			{"type":"waybill.undo.failed","order":"o-1","seq":7,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"error":{"code":"down"}},
 			{"type":"waybill.command.refused","order":"o-1","seq":8,"at":"2030-01-02T15:04:05Z","operation":"cancel","by":"ann@ops","reason":"too late"},
+			{"type":"waybill.order.terminated","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"ann@ops","reason":"enough","notUndone":["a"],"mayHaveRun":["b"]},
+			{"type":"waybill.order.changed","order":"o-1","seq":10,"at":"2030-01-02T15:04:05Z","by":"ann@ops","priority":"high","deadline":"2030-01-02T15:04:05Z"},
+			{"type":"waybill.order.changed","order":"o-1","seq":11,"at":"2030-01-02T15:04:05Z","by":"ann@ops"},
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"ann@ops","sameKey":true},
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"bob@ops","kept":["c","d"],"mayHaveRun":["a","b"]},
 			{"type":"waybill.order.resubmitted","order":"o-1","seq":9,"at":"2030-01-02T15:04:05Z","by":"cid@ops","newKey":true},
@@ -528,6 +548,8 @@ func TestOrderTable(t *testing.T) {
 			"undo.started a 1 agent x: un, complete by +10s, on i; under key o-1/a:2:undo", "undo.retried a 2 waits for agent x; next is what was done under o-1/a",
 			"undo.started a 2 agent x: un, complete by +10s, on i; under key o-1/a:undo", "undo.started a 3 agent x: un, complete by +10s, on i",
 			"order.cancelled - - undone: a; not undone: b, c",
+			"order.changed - - priority high; deadline 2030-01-02T15:04:05.000Z; by ann@ops, as the sender claims", "order.changed - - priority normal; no deadline; by ann@ops, as the sender claims",
+			"order.terminated - - undone: -; not undone: a; may have run, or been undone, and nobody knows: b; by ann@ops, as the sender claims; enough",
 		}},
 	} {
 		got := waybill(t, "", "order", c.command, "o-1", "--server", server.URL)

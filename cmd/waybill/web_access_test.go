@@ -551,7 +551,7 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 	}{
 		"viewer":    {[]string{"alerts", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator deployer admin"},
 		"submitter": {[]string{"submit order-fulfilment"}, "admin"},
-		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1"}, "admin"},
+		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1", "order change o-1 --priority low", "order terminate o-1 --note enough"}, "admin"},
 		"deployer":  {[]string{"workflow register " + flow}, "admin"},
 		"admin":     {[]string{"upgrade finish", "partition skip-lost 0"}, ""},
 	} {

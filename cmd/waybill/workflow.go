@@ -337,6 +337,10 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			row(s.Name, "-", "listen for "+listenText(l), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
 			continue
 		}
+		if s.Raise != nil {
+			row(s.Name, "-", raiseText(s.Raise), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
+			continue
+		}
 		retry := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
 		if len(s.Retry.Never) > 0 {
 			retry += "; never " + strings.Join(s.Retry.Never, ",")
@@ -382,4 +386,16 @@ func sleepText(s *workflow.Sleep) string {
 		return "for " + s.Lasts.String()
 	}
 	return "for " + s.For.String()
+}
+
+// raiseText says what a step raises.
+func raiseText(r *workflow.Raise) string {
+	text := "raise " + r.Code
+	if r.Message != nil {
+		text += ": " + r.Message.String()
+	}
+	if r.Compensate {
+		text += ", and undo"
+	}
+	return text
 }

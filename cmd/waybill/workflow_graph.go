@@ -49,6 +49,8 @@ func caption(s *workflow.Step) []string {
 		if s.Timeout > 0 {
 			lines = append(lines, "at most "+s.Timeout.String())
 		}
+	case s.Raise != nil:
+		lines = append(lines, raiseText(s.Raise))
 	default:
 		lines = append(lines, s.Agent+"/"+s.Do)
 	}
@@ -76,6 +78,9 @@ func drawMermaid(flow *workflow.Workflow) string {
 		node := `  s%d["%s"]` // not by its name: `end` is a word of Mermaid
 		if !s.Asks() {
 			node = `  s%d(["%s"])`
+		}
+		if s.Raise != nil {
+			node = `  s%d{{"%s"}}`
 		}
 		lines := caption(s)
 		for j := range lines {
@@ -118,6 +123,9 @@ func drawDot(flow *workflow.Workflow) string {
 		style := ""
 		if !s.Asks() {
 			style = ", style=rounded"
+		}
+		if s.Raise != nil {
+			style = ", shape=octagon"
 		}
 		lines := caption(s)
 		for j := range lines {

@@ -518,7 +518,10 @@ func TestCallersThatAreLimited(t *testing.T) {
 		if !strings.Contains(o.path, "{id}") {
 			continue
 		}
-		body := map[string]string{"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`, "label-order": `{"labels":{"a":"b"}}`}[o.id]
+		body := map[string]string{
+			"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`, "label-order": `{"labels":{"a":"b"}}`,
+			"terminate-order": `{"note":"enough"}`, "change-order": `{"priority":"low"}`,
+		}[o.id]
 		answers := map[string]string{}
 		for _, id := range []string{"hidden-0", "nothing"} {
 			status, _, said := op.ask(request{method: o.method, path: strings.Replace(o.path, "{id}", id, 1), body: body})

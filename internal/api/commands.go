@@ -54,6 +54,20 @@ type Relabelling struct {
 	Labels map[string]*string `json:"labels,omitempty" required:"true" minProperties:"1" doc:"The labels to set, and with null those to remove"`
 }
 
+// Termination is the body of terminate.
+type Termination struct {
+	By   string `json:"by,omitempty" nullable:"true" maxLength:"256" doc:"As of cancel"`
+	Note string `json:"note,omitempty" required:"true" minLength:"1" doc:"Why; it stands in the order's history as the reason"`
+}
+
+// Change is the body of change.
+type Change struct {
+	Act
+	Priority   events.Priority `json:"priority,omitempty" enum:"high,normal,low" nullable:"true" doc:"Left out, it stays as it is"`
+	Deadline   *time.Time      `json:"deadline,omitempty" nullable:"true" doc:"When the order must be done. Left out, it stays as it is"`
+	NoDeadline bool            `json:"noDeadline,omitempty" nullable:"true" doc:"The order has no deadline any more. Not together with deadline"`
+}
+
 func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a.Note} }
 
 func (r *Resubmission) command() events.Command {
@@ -73,6 +87,17 @@ func (r *Resubmission) Resolve(huma.Context) []error {
 func (s *Skip) command() events.Command {
 	c := s.Act.command()
 	c.Step, c.Output = s.Step, jsontext.Value(s.Output)
+	return c
+}
+
+func (t *Termination) command() events.Command { return events.Command{By: t.By, Note: t.Note} }
+
+func (ch *Change) command() events.Command {
+	c := ch.Act.command()
+	c.Priority, c.NoDeadline = ch.Priority, ch.NoDeadline
+	if ch.Deadline != nil {
+		c.Deadline = events.Time(*ch.Deadline)
+	}
 	return c
 }
 
@@ -102,6 +127,10 @@ func (s *Server) commands(api huma.API) {
 		"Also of one that has ended. What its workflow makes of the input to find it by is no label.", true)
 	command[Release](s, api, events.CommandRelease, "Let an order that is held go on",
 		"For an order on which deciding panicked. It is again what it was before, and the inputs that wait are decided in order; if one panics again, the order is held again.", false)
+	command[Change](s, api, events.CommandChange, "Change the priority or the deadline of an order",
+		"For what begins from then on: an attempt that runs keeps its complete-by.", true)
+	command[Termination](s, api, events.CommandTerminate, "End an order at once, and undo nothing",
+		"For an order in any state that is not final, also one that is held, or whose workflow is gone. What was done stays as it is. What agents were asked for they may do all the same, and their answers change nothing: mayHaveRun in the event says which steps that is about.", true)
 }
 
 // command registers an operator's command whose body is a B.

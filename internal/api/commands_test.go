@@ -224,6 +224,48 @@ func TestOrderOfHeld(t *testing.T) {
 	}
 }
 
+// P3: an order ends as it is, and what was done is not undone.
+func (s *stage) testTerminate() {
+	s.declined("terminate")
+	s.act("terminate", "terminate", "", 400)
+	s.act("terminate", "terminate", `{"by":"ann"}`, 422)
+	s.act("terminate", "terminate", `{"note":""}`, 422)
+	if _, says := s.act("terminate", "terminate", `{"note":" "}`, 409); !strings.Contains(says, "say why") {
+		s.Errorf("without a reason: %s", says)
+	}
+	o, _ := s.act("terminate", "terminate", `{"note":"enough","by":"ann@ops"}`, 200)
+	if o.ProcessState != projections.Terminated || o.Reason == nil || *o.Reason != "enough" || o.Alert != nil || o.Steps[0].State != projections.Completed {
+		s.Errorf("%+v", o)
+	}
+	if e := of(s.history("terminate"), events.OrderTerminated); len(e) != 1 || e[0].By != "ann@ops" || !slices.Equal(e[0].NotUndone, []string{"reserve"}) {
+		s.Errorf("%+v", e)
+	}
+	s.act("terminate", "terminate", `{"note":"again"}`, 409)
+	page, err := s.client.Orders(s.Context(), Filter{State: "Terminated"}, 1000, "")
+	if err != nil || len(page.Orders) != 1 {
+		s.Errorf("%v, %+v", err, page)
+	}
+}
+
+// P5: an order gets another priority and another deadline, or none.
+func (s *stage) testChange() {
+	s.declined("change")
+	o, _ := s.act("change", "change", `{"priority":"high","deadline":"2100-01-02T03:04:05Z","note":"the customer waits"}`, 200)
+	if o.Priority != events.High || o.Deadline == nil || o.Deadline.Year() != 2100 {
+		s.Errorf("%+v", o)
+	}
+	if o, _ = s.act("change", "change", `{"noDeadline":true}`, 200); o.Priority != events.High || o.Deadline != nil {
+		s.Errorf("%+v", o)
+	}
+	s.act("change", "change", `{"priority":"urgent"}`, 422)
+	for _, body := range []string{`{}`, `{"deadline":"2001-01-02T03:04:05Z"}`, `{"deadline":"2100-01-02T03:04:05Z","noDeadline":true}`} {
+		s.act("change", "change", body, 409)
+	}
+	if n := len(of(s.history("change"), events.OrderChanged)); n != 2 {
+		s.Errorf("%d changes", n)
+	}
+}
+
 // A command that is sent twice acts once, and is answered twice.
 func (s *stage) testCommandTwice() {
 	s.declined("twice")

@@ -66,6 +66,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 
 func (o *Order) mask() {
 	o.Summary.mask()
+	o.Failure = maskedFault(o.Failure)
 	o.Input, o.Output, o.Digest = nil, nil, nil // a digest tells whether a guess is right
 	for i := range o.Signals {
 		o.Signals[i].Data = nil

@@ -21,6 +21,7 @@ type Order struct {
 	ReplyTo  *string         `json:"replyTo" doc:"The caller's topic for status messages; null means the namespace's"`
 	Deadline *Time           `json:"deadline"`
 	Digest   *string         `json:"digest" doc:"A fingerprint of the submission that made the order; null if that was before journal format 2"`
+	Failure  *Fault          `json:"failure" doc:"What a step of the workflow raised; null if none did"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
 	Signals  []KeptSignal    `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
 }
@@ -30,7 +31,7 @@ type Summary struct {
 	OrderID      string             `json:"orderId"`
 	Workflow     string             `json:"workflow"`
 	Version      int                `json:"version"`
-	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Rejected"`
+	ProcessState projections.State  `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected"`
 	LockedBy     *string            `json:"lockedBy" doc:"The instance that works on the order; null while nobody does"`
 	CompleteBy   *Time              `json:"completeBy" doc:"The earliest complete-by of the order's steps and undos that run, or start of a retry, or end of a sleep, that is yet to come; null if there is none: what waits for its agent has no complete-by yet"`
 	SleepsUntil  *Time              `json:"sleepsUntil" doc:"When the first of the order's steps wakes that sleep, or listens no more; null if none does, and during a pause"`
@@ -40,7 +41,7 @@ type Summary struct {
 	AcceptedAt   *Time              `json:"acceptedAt"`
 	UpdatedAt    *Time              `json:"updatedAt"`
 	Priority     events.Priority    `json:"priority" enum:"high,normal,low"`
-	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, or is or was compensated"`
+	Reason       *string            `json:"reason" doc:"Why the order was rejected, is in Error, is or was compensated, or was raised or terminated"`
 	Labels       map[string]string  `json:"labels" nullable:"false" doc:"What the order is found by: its labels, and what its workflow makes of the input in search"`
 	Partition    int32              `json:"partition"`
 	Paused       bool               `json:"paused" doc:"An operator lets nothing new start"`
@@ -53,7 +54,7 @@ type Summary struct {
 // Step is the state record of one step of an order.
 type Step struct {
 	Name           string                `json:"name"`
-	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,timed-out,undone"`
+	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,timed-out,undone,raised"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
 	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes, and of one that listens, when it waits no more; null during a pause"`
@@ -195,7 +196,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
 		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest),
-		Alert: alertOf(o),
+		Failure: (*Fault)(o.Failure), Alert: alertOf(o),
 	}
 	order.Signals = []KeptSignal{}
 	for i := range o.Signals {

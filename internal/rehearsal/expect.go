@@ -112,7 +112,7 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 // statuses are the words of all status messages that a test can see: nobody submits twice.
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
-	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled,
+	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusRaised, events.StatusTerminated,
 }
 
 func (r *fileReader) texts(n ast.Node, what string, read func(ast.Node) string) (all []string) {
@@ -147,7 +147,7 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 // stepStates are those of steps, and of undos.
 var stepStates = []string{
 	string(projections.NotStarted), string(projections.Running), string(projections.Completed), string(projections.Failed),
-	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Repeating), string(projections.Undone),
+	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Repeating), string(projections.Undone), string(projections.DidRaise),
 }
 
 // expectWork reads what is expected of a step, or of its undo.

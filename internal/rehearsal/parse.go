@@ -226,8 +226,12 @@ func (r *fileReader) check(at *token.Token, w work) {
 func (r *fileReader) scripts(n ast.Node) (all []*script) {
 	r.works(n, "agents", func(w work, n ast.Node) {
 		if r.flow != nil {
-			if s, found := r.flow.Step(w.step); found && s.Sleep != nil {
-				r.add(start(n), "step %s sleeps, and asks nobody; remove its answers", w.step)
+			if s, found := r.flow.Step(w.step); found && s.Agent == "" {
+				does := "sleeps"
+				if s.Raise != nil {
+					does = "raises"
+				}
+				r.add(start(n), "step %s %s, and asks nobody; remove its answers", w.step, does)
 				return
 			}
 		}
@@ -280,7 +284,7 @@ func (r *fileReader) fault(n ast.Node) *events.Error {
 
 // commands are those that operators can give in a test. What a release is for, a panic, does
 // not happen in one.
-var commands = []string{events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume}
+var commands = []string{events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandTerminate}
 
 func (r *fileReader) acts(n ast.Node) (all []act) {
 	for _, entry := range r.list(n, "do") {

@@ -72,7 +72,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -103,13 +103,15 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 		e := left[0]
 		left = left[1:]
 		does := map[string][]events.Type{
-			events.CommandCancel:   {events.OrderCompensating},
-			events.CommandResubmit: {events.OrderResubmitted},
-			events.CommandSkipStep: {events.StepSkipped, events.UndoSkipped},
-			events.CommandPause:    {events.OrderPaused},
-			events.CommandResume:   {events.OrderResumed},
-			events.CommandRelease:  {events.OrderReleased},
-			events.CommandLabel:    {events.OrderLabelled},
+			events.CommandCancel:    {events.OrderCompensating},
+			events.CommandResubmit:  {events.OrderResubmitted},
+			events.CommandSkipStep:  {events.StepSkipped, events.UndoSkipped},
+			events.CommandPause:     {events.OrderPaused},
+			events.CommandResume:    {events.OrderResumed},
+			events.CommandRelease:   {events.OrderReleased},
+			events.CommandTerminate: {events.OrderTerminated},
+			events.CommandChange:    {events.OrderChanged},
+			events.CommandLabel:     {events.OrderLabelled},
 		}[c.Command]
 		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
 			e.Type == events.CommandRefused && e.Operation != c.Command {
@@ -164,6 +166,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		}
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
+	case events.OrderChanged:
+		return e.Reason == c.Note && (c.Priority == "" || e.Priority == c.Priority) && (c.Deadline.IsZero() || e.Deadline.Equal(c.Deadline)) && (!c.NoDeadline || e.Deadline.IsZero())
 	}
 	return e.Reason == c.Note
 }

@@ -229,7 +229,7 @@ func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
 		Command: rapid.SampledFrom([]string{
 			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat",
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange,
 		}).Draw(t, "command"),
 		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
 		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
@@ -244,6 +244,12 @@ func (h *historian) operate(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "payload") == 0 {
 		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, pill, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
 		c.Output = []byte(`{"n":6}`)
+	}
+	if c.Command == events.CommandChange {
+		c.Priority, c.NoDeadline = rapid.SampledFrom([]events.Priority{"", events.High, events.Low, "urgent"}).Draw(t, "priority"), rapid.IntRange(0, 3).Draw(t, "no deadline") == 0
+		if rapid.Bool().Draw(t, "another deadline") {
+			c.Deadline = h.now.Add(time.Duration(rapid.IntRange(-1, 60).Draw(t, "deadline")) * time.Second)
+		}
 	}
 	c.Discard = rapid.Bool().Draw(t, "discard")
 	c.SameKey, c.NewKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0, rapid.IntRange(0, 3).Draw(t, "newKey") == 0

@@ -28,6 +28,8 @@ func kindOf(def *workflow.Step, step *projections.Step) kind {
 	switch {
 	case def != nil && def.Sleep != nil, def == nil && step.Sleeps:
 		return sleeper{}
+	case def != nil && def.Raise != nil: // which begins and ends at once
+		return raiser{}
 	case def != nil && def.Listen != nil, def == nil && step.Listens != nil:
 		return listener{}
 	}

@@ -137,7 +137,7 @@ func (d *decider) waiting(signal string) (first *projections.Step) {
 // willWait says that a step which has not begun may wait for a signal of this name. Where the
 // workflow is gone nobody can tell.
 func (d *decider) willWait(signal string) bool {
-	if d.order.Toward != "" {
+	if unwanted(d.order) {
 		return false
 	}
 	for i := range d.order.Steps {

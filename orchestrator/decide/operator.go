@@ -58,7 +58,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 	if o.State.Final() && c.Command != events.CommandLabel {
 		return "the order has ended: it is " + string(o.State)
 	}
-	if o.Hold != nil && c.Command != events.CommandRelease {
+	if o.Hold != nil && c.Command != events.CommandRelease && c.Command != events.CommandTerminate {
 		return fmt.Sprintf("the order is held, and nothing is done to it before its release: waybill order release %s", quote(o.ID))
 	}
 	if d.lifts(c.Command) && d.env.uncertain(o.Deadline) {
@@ -77,6 +77,10 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		}
 		d.turnBack(projections.Cancelled, act)
 		return ""
+	case events.CommandTerminate:
+		return d.terminate(act)
+	case events.CommandChange:
+		return d.change(c, act)
 	case events.CommandResubmit:
 		return d.resubmit(c, act)
 	case events.CommandSkipStep:
@@ -195,6 +199,9 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 			if err := workflow.CheckWake(text(c.Input)); err != nil {
 				return fmt.Sprintf("%v sleeps, and its input says until when, or for how long: %v", t, err)
 			}
+		}
+		if why := checkMessage(t, c.Input); why != "" {
+			return why
 		}
 		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
 			if work.Passed {

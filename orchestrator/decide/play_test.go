@@ -124,7 +124,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	case "signal":
 		p.signals = append(p.signals, slices.Repeat([]signal{p.signal(t, d)}, times(t, d))...)
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
@@ -366,6 +366,12 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			c.value.NewKey = true
 		case "discard":
 			c.value.Discard = true
+		case "priority":
+			c.value.Priority = events.Priority(value)
+		case "deadline":
+			if c.value.NoDeadline = value == "none"; !c.value.NoDeadline {
+				c.value.Deadline = today(t, value)
+			}
 		case "by":
 			c.value.By = value
 		case "note":

@@ -162,10 +162,8 @@ func matches(pattern, topic string) bool {
 
 // admit finds the workflow for a submission, or what is wrong with it.
 func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
-	switch s.Priority {
-	case "", events.High, events.Normal, events.Low:
-	default:
-		return nil, fmt.Errorf("priority %q: use high, normal or low", s.Priority)
+	if err := checkPriority(s.Priority); err != nil {
+		return nil, err
 	}
 	if s.Workflow == "" {
 		return nil, errors.New(`no workflow is named; set "workflow"`)
@@ -218,6 +216,8 @@ func (d *decider) labels(s *events.Submission) map[string]string {
 func (d *decider) advance() {
 	switch o := d.order; {
 	case o.State == projections.Error || o.State.Final() || o.Paused:
+	case o.Failure != nil && o.Toward == "":
+		d.raised()
 	case d.flow == nil:
 		d.broken()
 	case o.Toward != "":
@@ -309,8 +309,8 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 const beginsLater = "waits for a transaction of its own: the order begins much at a time"
 
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). One that sleeps or listens begins to. It reports false when
-// the order took another course instead.
+// and Processing are one event (T5). One that sleeps or listens begins to, one that raises does. It
+// reports false when the order took another course instead.
 func (d *decider) start(t task) bool {
 	if d.env.over(d.order.Overdue()) {
 		d.overdue()
@@ -500,7 +500,7 @@ func (d *decider) from(in *Input, e *events.Event) {
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
 	e.Step, e.Attempt = t.step.Name, t.work().Attempt
-	if e.Type == t.completed && !t.undo && t.def != nil && t.def.Repeat != nil && d.order.Toward == "" {
+	if e.Type == t.completed && !t.undo && t.def != nil && t.def.Repeat != nil && !unwanted(d.order) {
 		d.again(t, &e)
 		if e.Type == t.failed && d.env.Refuses(d.env.Topics.Journal, estimate(&e)) != "" {
 			e.Output = nil

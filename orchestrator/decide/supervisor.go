@@ -70,7 +70,7 @@ func (d *decider) repair(t task) {
 		return
 	case o.State == projections.Error || o.Paused:
 		return // until its operator lets it go on
-	case d.flow == nil, !t.undo && o.Toward != "":
+	case d.flow == nil, !t.undo && unwanted(o):
 		d.advance() // it is not wanted any more
 		return
 	}
@@ -114,7 +114,7 @@ func (d *decider) giveUp(t task) {
 // passes says that the order goes on without a step that has nothing left to try. Nothing
 // begins by that alone, so neither an Error nor a pause puts it off.
 func (d *decider) passes(t task) bool {
-	return !t.undo && d.flow != nil && d.order.Toward == "" && t.def.Exhausted == workflow.ExhaustedContinue && compensation.Spent(t.work(), t.def) && t.work().Error.Code != events.BadUntil
+	return !t.undo && d.flow != nil && !unwanted(d.order) && t.def.Exhausted == workflow.ExhaustedContinue && compensation.Spent(t.work(), t.def) && t.work().Error.Code != events.BadUntil
 }
 
 func (d *decider) pass(t task) {

@@ -224,6 +224,24 @@ func TestCancelledWhileItWaits(t *testing.T) {
 	}
 }
 
+// P5: what waits gets the place of the priority that its order has now.
+func TestAnotherPriorityWhileItWaits(t *testing.T) {
+	a := newAsking(t, 0.4)
+	ids := a.submit(3, "")
+	a.look(0)
+	a.leaves(1, 2)
+	must(t, a.decide([]*kgo.Record{typed(a.topics.Commands, "", ids[2], fmt.Sprintf(`{"id":"c-1","order":%q,"command":"change","priority":"high"}`, ids[2]))}))
+	a.commit()
+	a.now = a.now.Add(time.Second)
+	a.answer(a.under[0])
+	for len(a.under) == 0 {
+		a.look(time.Second)
+	}
+	if a.under[0].order != ids[2] {
+		t.Errorf("%v left, and %s is urgent", a.under, ids[2])
+	}
+}
+
 // A pause holds what waits; it waits again when the order goes on.
 func TestPausedWhileItWaits(t *testing.T) {
 	a := newAsking(t, 0.4)

@@ -338,3 +338,14 @@ func (l *Lane) pending(due []projections.Due) []step {
 	}
 	return pending
 }
+
+// ranks gives one that waits the place that a priority has.
+func (a *away) ranks(t turn, priority events.Priority) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q := a.topics[t.topic]
+	if w, found := q.remove(t.came); found {
+		w.ask.Priority = priority
+		q.add(w)
+	}
+}

@@ -80,7 +80,7 @@ func (l *Lane) dequeue(s step) {
 }
 
 // stepsAside takes what an order does not wait for any more out of its line: a step that
-// was ended, or is to be undone.
+// was ended, or is to be undone. What waits has the priority that its order has now.
 func (l *Lane) stepsAside(o *projections.Order) {
 	if o == nil || len(l.away.steps) == 0 {
 		return
@@ -93,7 +93,9 @@ func (l *Lane) stepsAside(o *projections.Order) {
 		}
 		if !armed(&o.Steps[i], t.undo) {
 			l.dequeue(s)
+			continue
 		}
+		l.away.ranks(t, o.Priority)
 	}
 }
 

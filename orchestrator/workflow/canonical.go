@@ -22,6 +22,7 @@ type (
 		Name      string           `json:"name"`
 		Sleep     *canonicalSleep  `json:"sleep,omitempty"`
 		Listen    *canonicalListen `json:"listen,omitempty"`
+		Raise     *canonicalRaise  `json:"raise,omitempty"`
 		Agent     string           `json:"agent,omitempty"`
 		Do        string           `json:"do,omitempty"`
 		Undo      string           `json:"undo,omitempty"`
@@ -52,6 +53,11 @@ type (
 		Count int      `json:"count,omitempty"`
 		Any   []string `json:"any,omitempty"`
 		All   []string `json:"all,omitempty"`
+	}
+	canonicalRaise struct {
+		Code       string      `json:"code"`
+		Message    *Expression `json:"message,omitempty"`
+		Compensate bool        `json:"compensate"`
 	}
 	canonicalRetry struct {
 		Attempts   int      `json:"attempts"`
@@ -114,6 +120,10 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
 			Timeout: optional(s.Timeout), Queue: optional(s.Queue),
 			Exhausted: s.Exhausted,
+		}
+		if raise := s.Raise; raise != nil {
+			c.Steps[i].Raise = &canonicalRaise{raise.Code, raise.Message, raise.Compensate}
+			continue
 		}
 		if sleep := s.Sleep; sleep != nil {
 			c.Steps[i].Sleep = &canonicalSleep{Until: sleep.Until}

@@ -28,7 +28,7 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 	}
 	for i := range drafts {
 		d := &drafts[i]
-		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil {
+		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil {
 			continue
 		}
 		s := &sight{r: r, place: i, index: index, drafts: drafts, before: ancestors(graph, i)}
@@ -36,6 +36,9 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 		d.With = s.expression(d.with)
 		if d.Sleep != nil {
 			d.Sleep.Lasts, d.Sleep.Until = s.expression(d.lasts), s.expression(d.until)
+		}
+		if d.Raise != nil {
+			d.Raise.Message = s.expression(d.message)
 		}
 		s.itself = true
 		d.UndoWith = s.expression(d.undoWith)
@@ -140,6 +143,8 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		s.report(1, 0, "for is a duration, this is of the type %s; write one that the input has, or duration(\"90s\")", cel.FormatCELType(t))
 	case s.searches && slices.Contains([]types.Kind{types.ListKind, types.MapKind, types.NullTypeKind}, t.Kind()):
 		s.report(1, 0, "%s is a text, a number, or true or false, this is of the type %s; write one of its values", key, cel.FormatCELType(t))
+	case key == "message" && !slices.Contains([]types.Kind{types.StringKind, types.DynKind}, t.Kind()):
+		s.report(1, 0, "message is a text, this is of the type %s; write one in quotes, or that the input has, or convert it with string()", cel.FormatCELType(t))
 	case t.TypeName() == types.OptionalType.TypeName():
 		s.report(1, 0, "%s is an optional, which has no form in JSON; end it with .orValue(...)", key)
 	case t.Kind() == types.TypeKind:
@@ -269,6 +274,8 @@ func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 		s.after(at, "the step %s sleeps, and has no %s; write .state", quote(name), attribute)
 	case s.drafts[i].Listen != nil && attribute != "state" && attribute != "output":
 		s.after(at, "the step %s listens, and has no %s; write .state or .output", quote(name), attribute)
+	case s.drafts[i].Raise != nil && attribute != "state":
+		s.after(at, "the step %s raises, and has no %s; write .state", quote(name), attribute)
 	case attribute == "error" && s.drafts[i].Exhausted != ExhaustedContinue:
 		s.after(at, "no step is evaluated after step %s failed; write \"exhausted: continue\" there, or ask for another step", quote(name))
 	case i == s.place && s.itself:

@@ -132,6 +132,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"a step", "{steps: [{no-key: 1}]}", "/$defs/step"},
 	{"sleep", "{steps: [{sleep: {no-key: 1}}]}", "/$defs/step/properties/sleep/oneOf/1"},
 	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
+	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
 	{"repeat", "{steps: [{repeat: {no-key: 1}}]}", "/$defs/repeat"},
 	{"wait", "{steps: [{wait: {no-key: 1}}]}", "/$defs/wait"},
@@ -237,18 +238,25 @@ func TestTheSchemaHasTheDefaultsOfTheParser(t *testing.T) {
 	}
 }
 
-// What a step that sleeps, or listens, cannot have is the same in the parser and in the schema.
+// What a step of one kind cannot have is the same in the parser and in the schema.
 func TestTheSchemaKnowsWhatKindsExclude(t *testing.T) {
-	kinds := fileSchema().Properties["steps"].Items2020.Ref.AllOf[0]
-	for kind, excluded := range map[string]map[string]*jsonschema.Schema{"sleep": kinds.Then.Properties, "listen": kinds.Else.Then.Properties} {
+	kinds := fileSchema().Properties["steps"].Items2020.Ref.AllOf
+	for _, c := range []struct {
+		is, says string
+		excluded map[string]*jsonschema.Schema
+	}{
+		{"sleep: 1h", "asks nobody", kinds[0].Then.Properties},
+		{"listen: b", "asks nobody", kinds[0].Else.Then.Properties},
+		{"raise: {code: c}", "ends the order", kinds[1].Then.Properties},
+	} {
 		for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
-			if key == "sleep" || key == "listen" {
-				continue // which are one of the two
+			if strings.HasPrefix(c.is, key) {
+				continue
 			}
-			_, err := workflow.Parse("f", fmt.Appendf(nil, "{workflow: w, steps: [{name: a, %s: 1h, %s: b}]}", kind, key))
-			parser := strings.Contains(fmt.Sprint(err), fmt.Sprintf("asks nobody, so it has no %q", key))
-			if schema := excluded[key] != nil; schema != parser {
-				t.Errorf("%s beside %s: the parser refuses it: %v, the schema: %v", key, kind, parser, schema)
+			_, err := workflow.Parse("f", fmt.Appendf(nil, "{workflow: w, steps: [{name: a, %s, %s: b}]}", c.is, key))
+			parser := strings.Contains(fmt.Sprint(err), fmt.Sprintf("%s, so it has no %q", c.says, key))
+			if schema := c.excluded[key] != nil; schema != parser {
+				t.Errorf("%s beside %s: the parser refuses it: %v, the schema: %v", key, c.is, parser, schema)
 			}
 		}
 	}
@@ -317,6 +325,12 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 			"{workflow: w, steps: [{name: a, listen: b, %s}]}",
 			"after: [] | when: input.a | timeout: 1s",
 			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
+		},
+		{"{workflow: w, steps: [{name: a, raise: %s}]}", "{code: c} | {code: 404} | {code: a b, message: input.a, compensate: true} | {code: " + long(200) + ", compensate: false}", "c | [] | {} | {message: input.a} | {code: ''} | {code: []} | {code: c, message: 1} | {code: c, message: ''} | {code: c, compensate: 1} | {code: c, compensate: 'true'} | {code: c, undo: true} | {code: " + long(201) + "}"},
+		{
+			"{workflow: w, steps: [{name: a, raise: {code: c}, %s}]}",
+			"after: [] | when: input.a",
+			"sleep: 1h | agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | timeout: 1s | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {}",
 		},
 	} {
 		for text := range strings.SplitSeq(c.good, " | ") {

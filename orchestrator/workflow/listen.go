@@ -107,7 +107,7 @@ func CheckSignal(name string) error {
 // listening is a step that waits for signals: what is said of an operation has no effect there, but
 // for the timeout, without which it waits for ever.
 func (r *reader) listening(given map[string]*token.Token, d draft) draft {
-	r.idle(given, "a step that listens", "listen")
+	r.only(given, "listen", "a step that listens asks nobody", "timeout")
 	timeout := d.Timeout
 	if given["timeout"] == nil {
 		timeout = 0

@@ -65,7 +65,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -128,6 +128,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
 		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
 		{"listen", func(n ast.Node) { r.listen(n, &d) }},
+		{"raise", func(n ast.Node) { r.raise(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
 		{"undo", func(n ast.Node) { d.Undo, _ = r.checked(n, "undo", checkOperation) }},
@@ -144,15 +145,14 @@ func (r *reader) step(n ast.Node) draft {
 	})
 	r.require(n, given, "the step", "name")
 	switch {
-	case d.Sleep != nil && d.Listen != nil:
-		r.add(given["listen"], "a step sleeps or listens; remove \"sleep\" or \"listen\", or write two steps")
-		fallthrough
+	case d.Raise != nil:
+		return r.raises(given, d)
 	case d.Sleep != nil:
 		return r.asleep(given, d)
 	case d.Listen != nil:
 		return r.listening(given, d)
 	case given != nil && given["agent"] == nil:
-		r.add(start(n), "the step has no \"agent\", no \"sleep\" and no \"listen\"; add one")
+		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\" and no \"raise\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -178,29 +178,27 @@ func (r *reader) step(n ast.Node) draft {
 	return d
 }
 
+// kinds are the keys of which a step has one at most; without one it asks an agent.
+var kinds = []string{"raise", "sleep", "listen"}
+
+// ofAgents are the keys of steps that ask an agent.
+var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}
+
 // asleep is a step that sleeps: what is said of an operation has no effect there.
 func (r *reader) asleep(given map[string]*token.Token, d draft) draft {
-	const what, kind = "a step that sleeps", "sleep"
-	r.idle(given, what, kind)
-	if at := given["timeout"]; at != nil {
-		r.noEffect(at, what, kind)
-	}
+	r.only(given, "sleep", "a step that sleeps asks nobody")
 	d.Step = Step{Name: d.Name, Sleep: d.Sleep}
 	d.with, d.undoWith, d.enough = nil, nil, nil
 	return d
 }
 
-// idle reports what is said of an operation, but for its timeout, of a step that is none.
-func (r *reader) idle(given map[string]*token.Token, what, kind string) {
-	for _, key := range []string{"agent", "do", "undo", "with", "undoWith", "queue", "retry", "repeat", "exhausted", "wait"} {
-		if at := given[key]; at != nil {
-			r.noEffect(at, what, kind)
+// only reports what a step of a kind cannot have beside it.
+func (r *reader) only(given map[string]*token.Token, kind, what string, but ...string) {
+	for _, key := range slices.Concat(kinds, ofAgents) {
+		if at := given[key]; at != nil && key != kind && !slices.Contains(but, key) {
+			r.add(at, "%s, so it has no %q; remove it, or the %q", what, key, kind)
 		}
 	}
-}
-
-func (r *reader) noEffect(at *token.Token, what, kind string) {
-	r.add(at, "%s asks nobody, so it has no %q; remove it, or the %q", what, at.Value, kind)
 }
 
 func (r *reader) after(n ast.Node) []reference {

@@ -107,7 +107,7 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith, lasts, until, enough string
+		when, with, undoWith, lasts, until, enough, message string
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -132,6 +132,10 @@ func written(w *workflow.Workflow) any {
 		if s.Sleep != nil {
 			steps[i].Sleep = &workflow.Sleep{For: s.Sleep.For}
 			steps[i].lasts, steps[i].until = text(s.Sleep.Lasts), text(s.Sleep.Until)
+		}
+		if s.Raise != nil {
+			steps[i].Raise = &workflow.Raise{Code: s.Raise.Code, Compensate: s.Raise.Compensate}
+			steps[i].message = text(s.Raise.Message)
 		}
 		if s.Repeat != nil {
 			steps[i].Repeat = &workflow.Repeat{Every: s.Repeat.Every, Max: s.Repeat.Max}

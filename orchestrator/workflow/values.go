@@ -29,6 +29,8 @@ func (r *reader) whole(n ast.Node, what string, most int, value *int) {
 	r.Whole(n, what, most, value)
 }
 
+func (r *reader) truth(n ast.Node, what string, value *bool) { r.Truth(n, what, value) }
+
 func (r *reader) number(n ast.Node, what string, least, most float64, value *float64) {
 	r.Number(n, what, least, most, value)
 }

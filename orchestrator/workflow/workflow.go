@@ -27,7 +27,7 @@ type Workflow struct {
 	Steps  []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, a [Sleep], or a [Listen].
+// Step is one operation asked of one agent, a [Sleep], a [Listen], or a [Raise].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
@@ -37,6 +37,9 @@ type Step struct {
 	// Listen is nil unless the step waits for signals. Then it has a name, predecessors, a condition
 	// and perhaps a Timeout, after which it waits no more; 0 is for ever.
 	Listen *Listen
+
+	// Raise is nil unless the step ends the order. Then it has no more than one that sleeps.
+	Raise *Raise
 
 	Agent string // who does it: the last part of a request topic's name
 	Do    string // the operation asked of the agent; the step's name where the file has none
@@ -137,7 +140,7 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
-	case s.Listen != nil:
+	case s.Listen != nil, s.Raise != nil:
 		return 4
 	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:
 		return 3
@@ -147,8 +150,8 @@ func (s *Step) level() int {
 	return 1
 }
 
-// Asks says that the step asks an agent; else it sleeps or listens.
-func (s *Step) Asks() bool { return s.Sleep == nil && s.Listen == nil }
+// Asks says that the step asks an agent; else it sleeps, listens or raises.
+func (s *Step) Asks() bool { return s.Sleep == nil && s.Listen == nil && s.Raise == nil }
 
 // ID is the workflow's key on the workflows topic.
 func (w *Workflow) ID() string { return ID(w.Name, w.Version) }
@@ -175,7 +178,7 @@ func (w *Workflow) Index(name string) int {
 }
 
 // Agents returns the distinct agents of the steps, in order of appearance. A workflow that
-// only sleeps has none.
+// asks nobody has none.
 func (w *Workflow) Agents() []string {
 	var agents []string
 	seen := make(map[string]bool)

@@ -398,7 +398,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
@@ -410,7 +410,7 @@ func byOperator(e *events.Event) bool {
 
 // acted holds what an operator did against the command that asked for it.
 func (s *settlement) acted(a *account, e *events.Event) {
-	if e.Type == events.OrderReleased {
+	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
 	s.again(a)
@@ -466,6 +466,8 @@ var does = map[events.Type]string{
 	events.OrderResumed:      events.CommandResume,
 	events.OrderLabelled:     events.CommandLabel,
 	events.OrderReleased:     events.CommandRelease,
+	events.OrderChanged:      events.CommandChange,
+	events.OrderTerminated:   events.CommandTerminate,
 }
 
 // other says what an event has that its command has not.
@@ -492,6 +494,8 @@ func (c *told) other(e *events.Event) string {
 		return "another input"
 	case e.Type == events.OrderResubmitted && (e.SameKey != c.sameKey || e.NewKey && !c.newKey || c.newKey && e.Kept != nil):
 		return "another key"
+	case e.Type == events.OrderChanged && (c.priority != "" && e.Priority != c.priority || !c.deadline.IsZero() && !e.Deadline.Equal(c.deadline) || c.noDeadline && !e.Deadline.IsZero()):
+		return "another change"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
 		return "another output"
 	case e.Type == events.OrderLabelled && !changed(c.labels, e.Labels):

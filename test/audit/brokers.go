@@ -140,7 +140,7 @@ func (n *namespace) untilDelivered(to func(topic string) bool) {
 					owed[target{r.Partition, e.ReplyTo}] = r.Offset + 1
 				}
 			case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
-				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
+				events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
 				if own := replyTo[e.Order]; own != "" && to(own) && format[r.Partition] >= events.CourierFormat {
 					owed[target{r.Partition, own}] = r.Offset + 1
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -149,6 +150,9 @@ type told struct {
 	sameKey, newKey        bool
 	discard                bool
 	labels                 map[string]*string
+	priority               events.Priority
+	deadline               time.Time
+	noDeadline             bool
 }
 
 func (c *told) String() string { return fmt.Sprintf("command %q, %s %s", c.id, c.do, c.step) }
@@ -164,6 +168,7 @@ func (m *message) operate(r *kgo.Record) error {
 	m.command = &told{
 		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
 		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard, labels: value.Labels,
+		priority: value.Priority, deadline: events.Time(value.Deadline), noDeadline: value.NoDeadline,
 	}
 	return nil
 }

@@ -119,6 +119,14 @@ func TestSettleRefuses(t *testing.T) {
 		{"an act was done twice", func(d *desk) {
 			d.log("o", events.Event{Type: events.OrderCompensating, End: "Cancelled", Command: "c-5"})
 		}, "came from no command"},
+		{"a hold that was ended, and something waits", func(d *desk) {
+			d.command("p", `"command":"terminate","id":"c-8","note":"enough"`)
+			d.log("p", events.Event{Type: events.OrderTerminated, Command: "c-8", Reason: "another"})
+		}, "with another reason: another"},
+		{"another change", func(d *desk) {
+			d.command("p", `"command":"change","id":"c-9","priority":"high"`)
+			d.log("p", events.Event{Type: events.OrderChanged, Command: "c-9", Priority: events.Low})
+		}, "with another change"},
 		{"another author", event("o", 7, func(e *events.Event) { e.By = "kim" }), "with another author"},
 		{"another note", event("o", 7, func(e *events.Event) { e.Reason = "go" }), "with another reason: go"},
 		{"another act", event("o", 7, func(e *events.Event) { e.Type = events.OrderResumed }), "with another act"},

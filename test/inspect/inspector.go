@@ -193,7 +193,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 		own, moves := to, refused
 		switch e.Type {
 		case events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored,
-			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled:
+			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
 		case events.SubmissionConflicted: // its sender is told, and not the order's caller
 			own, moves = e.ReplyTo, true
 		case events.StepHeard, events.SignalKept, events.SignalDiscarded: // as above, if it wants to be
@@ -253,6 +253,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Waiting         string
 		Deadline        time.Time
 		DeadlineMatters bool
+		Failure         events.Error
 		Digest          string
 		Conflicted      bool
 		Void            [4]int
@@ -265,7 +266,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	got := record{
 		o.Seq, string(o.State), o.LockedBy, o.FailureCount, o.Paused, o.Alert != nil, string(o.Toward),
 		o.Hold != nil, strings.Join(waiting, " "),
-		o.Deadline, !o.Overdue().IsZero(),
+		o.Deadline, !o.Overdue().IsZero(), fault(o.Failure),
 		o.Digest, o.Conflicted,
 		[4]int{o.Discarded, o.Refused, o.PutAside, o.Unheard},
 		fmt.Sprintf("%q", o.Labels),
@@ -273,7 +274,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
 		l.Held, strings.Join(l.Waiting, " "),
-		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing"),
+		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing") && l.Failure() == nil, fault(l.Failure()),
 		l.Digest, l.Conflicted,
 		[4]int{l.Discarded, l.Refused, l.PutAside, l.Unheard},
 		fmt.Sprintf("%q", l.Labels),
@@ -303,6 +304,13 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 			checkWork(t, o.ID, "undo of "+want.Name, got.Undo, want.Undo, true)
 		}
 	}
+}
+
+func fault(e *events.Error) events.Error {
+	if e == nil {
+		return events.Error{}
+	}
+	return *e
 }
 
 func sameAct(got projections.Key, want oracle.Act) bool {

@@ -34,6 +34,8 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.passesOn(e, s)
 	case events.StepRepeated:
 		l.repeats(e, s)
+	case events.StepRaised:
+		l.raises(e, s)
 	case events.StepCompleted:
 		l.ends(e, w)
 		l.enough(e, s)
@@ -57,7 +59,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.fails(e, w, expired)
 		s.MayHaveRun = true
 	case events.StepRetried:
-		l.rule("C1", l.Toward == "", "the order is being compensated")
+		l.rule("C1", l.Toward == "" && l.failure == nil, "the order is being compensated, or has failed: %+v", l.failure)
 		l.retry(e, s, w)
 	case events.StepSkipped:
 		l.rule("C1", l.Toward == "", "the order is being compensated")
@@ -187,7 +189,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 
 // mayDo holds where a step begins, or would.
 func (l *Ledger) mayDo(e *events.Event, s *Step) {
-	l.rule("C1", l.Toward == "", "the order is being compensated")
+	l.rule("C1", l.Toward == "" && l.failure == nil, "the order is being compensated, or has failed: %+v", l.failure)
 	l.rule("S1", l.flow == nil || l.ready(s), "what it comes after is not done")
 	l.rule("V5", l.Doubted || l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 }
@@ -298,6 +300,8 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 		case err != nil || !runs:
 		case s.def.Sleep != nil:
 			_, _, err = l.wakes(s, e.At)
+		case s.def.Raise != nil:
+			_, err = l.says(s)
 		default:
 			_, err = l.given(s, w, undo)
 		}

@@ -85,7 +85,7 @@ func (l *Ledger) undosFailed(e *events.Event) []Cause {
 // follow.
 func (l *Ledger) overdue(e *events.Event, does string) {
 	l.rule("V5", e.Error != nil && e.Error.Code == "overdue", "nothing in the workflow asks for it, and its error is %+v", e.Error)
-	l.rule("V5", l.Toward == "" && !l.Deadline.IsZero(), "the order's deadline is %v", l.Deadline)
+	l.rule("V5", l.Toward == "" && l.failure == nil && !l.Deadline.IsZero(), "the order's deadline is %v", l.Deadline)
 	l.rule("V5", l.flow == nil || l.flow.Overdue == does, "the workflow says otherwise")
 }
 
@@ -126,6 +126,8 @@ func (l *Ledger) refused(e *events.Event) {
 		earned = l.Toward != ""
 	case events.CommandPause:
 		earned = l.errored || l.Paused
+	case events.CommandTerminate:
+		earned = l.Format < events.TerminateFormat || strings.Contains(e.Reason, "say why")
 	case events.CommandResume:
 		earned = !l.Paused
 	case events.CommandResubmit, events.CommandSkipStep:
@@ -171,6 +173,7 @@ var asked = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
+	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
 }
 
 // operation is what the command asked for that is behind an event.

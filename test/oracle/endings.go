@@ -118,6 +118,9 @@ func (l *Ledger) compensating(e *events.Event) {
 		case l.flow == nil:
 		case s == nil:
 			l.overdue(e, "compensate")
+		case s.State == raised:
+			l.rule("V5", s.def.Raise != nil && s.def.Raise.Compensate && l.last.Type == events.StepRaised, "the workflow says to raise, and undo: %+v", s.def.Raise)
+			l.rule("V5", e.Error != nil && *e.Error == *l.failure, "its error is %+v", e.Error)
 		default:
 			l.rule("V5", s.def.Exhausted == "compensate" && s.spent(s.def), "step %s is %s, and the workflow says %s", s.Name, s.State, s.def.Exhausted)
 			l.rule("V5", s.Last != nil && e.Error != nil && *e.Error == *s.Last, "its error is %+v", e.Error)
@@ -127,11 +130,7 @@ func (l *Ledger) compensating(e *events.Event) {
 	}
 	l.Toward, l.Paused, l.errored, l.Alerted = e.End, false, false, false
 	l.disarm()
-	for _, s := range l.Steps {
-		if s.State == sleeping || s.State == listening || s.State == repeating {
-			s.end(skipped)
-		}
-	}
+	l.dismiss()
 }
 
 // mayUndo holds where an undo begins.
@@ -172,19 +171,63 @@ func (l *Ledger) compensated(e *events.Event) {
 	}
 	l.rule("C3", l.Toward != "" && e.Type == want, "it leads to %q", l.Toward)
 	l.rule("C1", !l.runs(), "something still runs")
-	var done, not []string
 	for _, s := range l.Steps {
 		undo := s.undoing()
+		l.rule("C1", !s.ran() || s.def == nil || s.def.Undo == "" || undo.State == skipped, "the undo of step %s is %s", s.Name, undo.State)
+		l.rule("C2", !undo.broken(), "the undo of step %s is %s", s.Name, undo.State)
+	}
+	l.outcome(e)
+	l.ended, l.State = true, l.Toward
+}
+
+// outcome: what ended an order says what was undone, and what was not (C3).
+func (l *Ledger) outcome(e *events.Event) {
+	var done, not []string
+	for _, s := range l.Steps {
 		switch {
 		case s.State == undone:
 			done = append(done, s.Name)
 		case s.ran():
 			not = append(not, s.Name)
-			l.rule("C1", s.def == nil || s.def.Undo == "" || undo.State == skipped, "the undo of step %s is %s", s.Name, undo.State)
 		}
-		l.rule("C2", !undo.broken(), "the undo of step %s is %s", s.Name, undo.State)
 	}
 	l.rule("C3", slices.Equal(done, e.Undone) && slices.Equal(not, e.NotUndone),
 		"it says undone: %s; not undone: %s; and must say: %s; %s", names(e.Undone), names(e.NotUndone), names(done), names(not))
-	l.ended, l.State = true, l.Toward
+}
+
+// terminated: an operator, who says why, ends the order as it is. What agents were asked for
+// they may do all the same.
+func (l *Ledger) terminated(e *events.Event) {
+	l.rule("P3", e.Reason != "" && l.Format >= events.TerminateFormat, "its reason is %q, in format %d", e.Reason, l.Format)
+	l.outcome(e)
+	var open []string
+	for _, s := range l.Steps {
+		undo := s.undoing()
+		if s.State == running || undo.State == running || undo.Doubtful || s.State != undone && (s.MayHaveRun || len(s.Earlier) > 0) {
+			open = append(open, s.Name)
+		}
+	}
+	l.rule("C3", slices.Equal(open, e.MayHaveRun), "it says that %s may have run, and must say %s", names(e.MayHaveRun), names(open))
+	l.disarm()
+	l.dismiss()
+	for _, s := range l.Steps {
+		if s.State == running {
+			s.end(expired)
+			s.Unanswered, s.MayHaveRun = true, true
+		}
+		if undo := s.Undo; undo != nil && undo.State == running {
+			undo.end(expired)
+			undo.Unanswered, undo.Doubtful = true, true
+		}
+	}
+	l.Held, l.errored, l.Alerted, l.Paused, l.released = false, false, false, false, false
+	l.ended, l.State = true, "Terminated"
+}
+
+// changed: an operator gives the order another priority or deadline, for what begins from then on.
+func (l *Ledger) changed(e *events.Event) {
+	same := e.Deadline.Equal(l.Deadline)
+	l.rule("P5", l.Format >= events.ChangeFormat && slices.Contains([]events.Priority{"", events.High, events.Normal, events.Low}, e.Priority), "its priority is %q, in format %d", e.Priority, l.Format)
+	l.rule("V5", same || l.Toward == "" && l.failure == nil && (l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At)), "its deadline %v, which was %v, has passed, or does not matter", e.Deadline, l.Deadline)
+	l.accepted.Priority, l.Deadline = e.Priority, e.Deadline
 }

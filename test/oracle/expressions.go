@@ -122,7 +122,7 @@ func (l *Ledger) scope(source string) (map[string]any, error) {
 		}
 		step := map[string]any{"state": s.State}
 		steps[s.Name] = step
-		if s.Passed {
+		if s.Passed && s.Last != nil {
 			step["error"] = map[string]any{"code": cmp.Or(s.Last.Code, "error"), "message": s.Last.Message}
 		}
 		for name, raw := range map[string]jsontext.Value{"input": l.inputOf(s), "output": s.Output} {

@@ -58,6 +58,7 @@ type FlowStep struct {
 		Until string `json:"until"`
 	} `json:"sleep"`
 	Listen *FlowListen `json:"listen"`
+	Raise  *FlowRaise  `json:"raise"`
 	Retry  struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`

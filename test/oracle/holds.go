@@ -19,6 +19,7 @@ func (l *Ledger) queue(e *events.Event) {
 	switch e.Type {
 	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused:
 	case events.InputDiscarded, events.InputReleased:
+	case events.OrderTerminated: // what waits is dealt with behind it
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")
 	default:

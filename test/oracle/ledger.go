@@ -30,7 +30,10 @@ type Ledger struct {
 	Deadline time.Time
 	// unmet says that a step completed just now that should be done again.
 	unmet bool
-	Seq   uint64
+	// failure is what a step raised, and turning says that what was done is undone next.
+	failure *events.Error
+	turning bool
+	Seq     uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest     string
@@ -125,13 +128,15 @@ func (l *Ledger) enter(e *events.Event) {
 	l.rule("P2", (l.last.Type == events.OrderErrored) == (e.Type == events.AlertRaised), "it follows %s", l.last.Type)
 	l.rule("S4", !l.unmet || e.Type == events.OrderErrored && e.Error == nil && l.absent(e), "step %s completed, and what it is done for does not hold", l.last.Step)
 	l.unmet = false
+	l.rule("V5", !l.turning || e.Type == events.OrderCompensating && e.Step == l.last.Step, "step %s raised, and the workflow says to compensate", l.last.Step)
+	l.turning = false
 	l.again(e)
 	l.queue(e)
 	if l.fault != nil {
 		return
 	}
 	l.Seq = e.Seq
-	l.raised()
+	l.rises()
 	l.acted(e)
 
 	kind := string(e.Type)
@@ -158,7 +163,7 @@ func (l *Ledger) enter(e *events.Event) {
 // happens, unless its workflow is gone. After a pause others may come first, if
 // they are decided in the same breath.
 func (l *Ledger) again(e *events.Event) {
-	if l.flow == nil || l.errored || l.Paused {
+	if l.flow == nil || l.errored || l.Paused || l.ended || l.failure != nil && l.Toward == "" {
 		return
 	}
 	i := slices.IndexFunc(l.Steps, func(s *Step) bool {
@@ -186,9 +191,9 @@ func (l *Ledger) again(e *events.Event) {
 	l.rule("V3", decided, "step %s is to be tried again", l.Steps[i].Name)
 }
 
-// raised: what was in doubt before format 3 is in doubt under every key that it has had,
+// rises: what was in doubt before format 3 is in doubt under every key that it has had,
 // for nobody noted which one it was.
-func (l *Ledger) raised() {
+func (l *Ledger) rises() {
 	switch {
 	case l.Format < events.KeysFormat:
 		l.Old = l.Seq
@@ -254,6 +259,12 @@ func (l *Ledger) order(e *events.Event) {
 		l.compensating(e)
 	case events.OrderCompensated, events.OrderCancelled:
 		l.compensated(e)
+	case events.OrderRaised:
+		l.raised(e)
+	case events.OrderChanged:
+		l.changed(e)
+	case events.OrderTerminated:
+		l.terminated(e)
 	case events.OrderPaused:
 		l.rule("P3", !l.Paused && !l.errored, "paused: %t, in Error: %t", l.Paused, l.errored)
 		l.Paused = true
@@ -412,6 +423,7 @@ func (l *Ledger) atRest() {
 	}
 	for _, s := range l.Steps {
 		switch undo := s.undoing(); {
+		case l.Toward == "" && l.failure != nil: // nothing starts any more
 		case l.Toward == "":
 			l.rule("V3", !s.broken() || !s.Due.IsZero(), "step %s is %s, and nobody tries it again", s.Name, s.State)
 			l.rule("S1", s.State != notStarted || !l.ready(s) || !s.Due.IsZero(), "the turn of step %s has come, and it has not started", s.Name)

@@ -188,9 +188,17 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 		case events.OrderCompensating:
 			say(events.StatusCompensating, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error})
 		case events.OrderCompensated:
-			say(events.StatusCompensated, outcome(e))
+			detail := outcome(e)
+			detail.Error = l.failure
+			say(events.StatusCompensated, detail)
 		case events.OrderCancelled:
 			say(events.StatusCancelled, outcome(e))
+		case events.OrderRaised:
+			say(events.StatusRaised, &events.Detail{Step: e.Step, Reason: e.Reason, Error: e.Error, NotUndone: e.NotUndone})
+		case events.OrderTerminated:
+			detail := outcome(e)
+			detail.Reason, detail.MayHaveRun = e.Reason, e.MayHaveRun
+			say(events.StatusTerminated, detail)
 		case events.SubmissionConflicted:
 			say(events.StatusConflict, &events.Detail{Reason: e.Reason})
 		case events.StepHeard, events.SignalKept, events.SignalDiscarded:

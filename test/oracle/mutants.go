@@ -168,6 +168,10 @@ var changes = []struct {
 	{"later deadline of", func(e *events.Event) bool { return later(&e.Deadline) }},
 	{"deadline at once of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At) }},
 	{"deadline soon of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At.Add(time.Millisecond)) }},
+	{"unknown priority of", func(e *events.Event) bool {
+		e.Priority += "x"
+		return e.Type == events.OrderChanged
+	}},
 	{"next round of", func(e *events.Event) bool {
 		e.Round++
 		return e.Type == events.StepRetried || e.Type == events.UndoRetried
@@ -373,33 +377,45 @@ func (f *Flow) Mutants() iter.Seq2[string, *Flow] {
 }
 
 var flowChanges = map[string]func(s *FlowStep){
-	"fewer attempts":             func(s *FlowStep) { s.Retry.Attempts-- },
-	"more attempts":              func(s *FlowStep) { s.Retry.Attempts++ },
-	"fewer rounds":               func(s *FlowStep) { s.Wait.Rounds-- },
-	"more rounds":                func(s *FlowStep) { s.Wait.Rounds++ },
-	"a longer back-off":          func(s *FlowStep) { s.Retry.Backoff, s.Retry.Max = 2*s.Retry.Backoff+1e9, 2*s.Retry.Max+1e9 },
-	"a longer wait":              func(s *FlowStep) { s.Wait.For = 2*s.Wait.For + 1e9 },
-	"a longer queue":             func(s *FlowStep) { s.Queue *= 2 },
-	"a longer timeout":           func(s *FlowStep) { s.Timeout *= 2 },
-	"exhausted: compensate":      func(s *FlowStep) { s.Exhausted = "compensate" },
-	"exhausted: error":           func(s *FlowStep) { s.Exhausted = "error" },
-	"another agent":              func(s *FlowStep) { s.Agent += "x" },
-	"no undo":                    func(s *FlowStep) { s.Undo = "" },
-	"an undo":                    func(s *FlowStep) { s.Undo = "another" },
-	"a condition that is false":  func(s *FlowStep) { s.When = "false" },
-	"no condition":               func(s *FlowStep) { s.When = "" },
-	"the condition negated":      func(s *FlowStep) { s.When = "!(" + s.When + ")" },
-	"another input":              func(s *FlowStep) { s.With = `{"mutant": 1}` },
-	"an input that fails":        func(s *FlowStep) { s.With = "input.no_such_member" },
-	"no input of its own":        func(s *FlowStep) { s.With = "" },
-	"another input of the undo":  func(s *FlowStep) { s.UndoWith = `{"mutant": 1}` },
-	"an undo's input that fails": func(s *FlowStep) { s.UndoWith = "input.no_such_member" },
-	"no input of the undo's own": func(s *FlowStep) { s.UndoWith = "" },
-	"done once":                  ofRepeat(func(r *FlowRepeat) { r.Max = 1 }),
-	"done again later":           ofRepeat(func(r *FlowRepeat) { r.Every *= 2 }),
-	"done until something else":  ofRepeat(func(r *FlowRepeat) { r.Until = "!(" + r.Until + ")" }),
-	"exhausted: continue":        func(s *FlowStep) { s.Exhausted = "continue" },
-	"no codes of errors":         func(s *FlowStep) { s.Retry.Never, s.Retry.AtOnce = nil, nil },
+	"fewer attempts":                        func(s *FlowStep) { s.Retry.Attempts-- },
+	"more attempts":                         func(s *FlowStep) { s.Retry.Attempts++ },
+	"fewer rounds":                          func(s *FlowStep) { s.Wait.Rounds-- },
+	"more rounds":                           func(s *FlowStep) { s.Wait.Rounds++ },
+	"a longer back-off":                     func(s *FlowStep) { s.Retry.Backoff, s.Retry.Max = 2*s.Retry.Backoff+1e9, 2*s.Retry.Max+1e9 },
+	"a longer wait":                         func(s *FlowStep) { s.Wait.For = 2*s.Wait.For + 1e9 },
+	"a longer queue":                        func(s *FlowStep) { s.Queue *= 2 },
+	"a longer timeout":                      func(s *FlowStep) { s.Timeout *= 2 },
+	"exhausted: compensate":                 func(s *FlowStep) { s.Exhausted = "compensate" },
+	"exhausted: error":                      func(s *FlowStep) { s.Exhausted = "error" },
+	"another agent":                         func(s *FlowStep) { s.Agent += "x" },
+	"no undo":                               func(s *FlowStep) { s.Undo = "" },
+	"an undo":                               func(s *FlowStep) { s.Undo = "another" },
+	"a condition that is false":             func(s *FlowStep) { s.When = "false" },
+	"no condition":                          func(s *FlowStep) { s.When = "" },
+	"the condition negated":                 func(s *FlowStep) { s.When = "!(" + s.When + ")" },
+	"another input":                         func(s *FlowStep) { s.With = `{"mutant": 1}` },
+	"an input that fails":                   func(s *FlowStep) { s.With = "input.no_such_member" },
+	"no input of its own":                   func(s *FlowStep) { s.With = "" },
+	"another input of the undo":             func(s *FlowStep) { s.UndoWith = `{"mutant": 1}` },
+	"an undo's input that fails":            func(s *FlowStep) { s.UndoWith = "input.no_such_member" },
+	"no input of the undo's own":            func(s *FlowStep) { s.UndoWith = "" },
+	"done once":                             ofRepeat(func(r *FlowRepeat) { r.Max = 1 }),
+	"done again later":                      ofRepeat(func(r *FlowRepeat) { r.Every *= 2 }),
+	"done until something else":             ofRepeat(func(r *FlowRepeat) { r.Until = "!(" + r.Until + ")" }),
+	"an undo after what is raised, or none": ofRaise(func(r *FlowRaise) { r.Compensate = !r.Compensate }),
+	"another code":                          ofRaise(func(r *FlowRaise) { r.Code += "x" }),
+	"exhausted: continue":                   func(s *FlowStep) { s.Exhausted = "continue" },
+	"no codes of errors":                    func(s *FlowStep) { s.Retry.Never, s.Retry.AtOnce = nil, nil },
+}
+
+// ofRaise changes what a step raises.
+func ofRaise(change func(*FlowRaise)) func(*FlowStep) {
+	return func(s *FlowStep) {
+		if s.Raise != nil {
+			s.Raise = new(*s.Raise)
+			change(s.Raise)
+		}
+	}
 }
 
 // ofRepeat changes how often a step is done, and until when.

@@ -17,6 +17,7 @@ var inVainCodes = []string{"until-not-met", "bad-until"}
 // repeats: a step was done, what it is done for does not hold, and it may be done again.
 func (l *Ledger) repeats(e *events.Event, s *Step) {
 	l.ends(e, &s.Work)
+	l.rule("S1", l.failure == nil, "the order has failed: %+v", l.failure)
 	l.rule("S2", e.Count == s.Repeats+1, "time %d follows %d", e.Count, s.Repeats)
 	if def := s.def; def != nil {
 		l.rule("V5", def.Repeat != nil && e.Count-s.RepeatsBefore < def.Repeat.Max, "it was done %d times, and %d before", e.Count, s.RepeatsBefore)
@@ -37,7 +38,7 @@ func (l *Ledger) repeats(e *events.Event, s *Step) {
 // enough: a step that is done until something holds completes if it does. Whoever has lost the
 // workflow cannot know, and says so next, unless the order does not go on anyhow.
 func (l *Ledger) enough(e *events.Event, s *Step) {
-	if s.def == nil || s.def.Repeat == nil || l.errored || l.Paused || l.Toward != "" {
+	if s.def == nil || s.def.Repeat == nil || l.errored || l.Paused || l.Toward != "" || l.failure != nil {
 		return
 	}
 	met, err := l.met(e, s)

@@ -145,7 +145,7 @@ func (l *Ledger) signal(e *events.Event) {
 	switch e.Type {
 	case events.SignalKept:
 		// That one will wait for it is on trust where the workflow may have been gone for a moment.
-		l.rule("S1", l.Toward == "" && slices.ContainsFunc(l.Steps, func(s *Step) bool { return s.State == notStarted }), "no step will wait for %s", e.Signal)
+		l.rule("S1", l.Toward == "" && l.failure == nil && slices.ContainsFunc(l.Steps, func(s *Step) bool { return s.State == notStarted }), "no step will wait for %s", e.Signal)
 		l.rule("S1", !l.attends(e.Signal, listening), "a step waits for %s", e.Signal)
 		l.rule("T4", !l.knows(e.Signal, e.SignalID), "signal %s came before, with the id %q", e.Signal, e.SignalID)
 		l.rule("T4", l.keeps(e.Source) < 0, "%s is kept already", e.Source)
@@ -168,7 +168,7 @@ func (l *Ledger) signal(e *events.Event) {
 // it has stands in no history, nor until when it was to be kept.
 func (l *Ledger) earned(e *events.Event) bool {
 	known := l.knows(e.Signal, e.SignalID)
-	over := l.ended || l.Toward != ""
+	over := l.ended || l.Toward != "" || l.failure != nil
 	switch e.Reason {
 	case events.SignalRepeated:
 		return known
@@ -190,7 +190,7 @@ func (l *Ledger) earned(e *events.Event) bool {
 // attends says that a step in a state waits, or will wait, for a signal. Without the workflow
 // nobody knows what one will wait for.
 func (l *Ledger) attends(signal, state string) bool {
-	if l.Toward != "" && state == notStarted {
+	if (l.Toward != "" || l.failure != nil) && state == notStarted {
 		return false
 	}
 	return slices.ContainsFunc(l.Steps, func(s *Step) bool {

@@ -122,7 +122,7 @@ func (l *Ledger) wind(now time.Time) {
 
 // passesOn: a step with nothing left to try is passed over, if the workflow says so.
 func (l *Ledger) passesOn(e *events.Event, s *Step) {
-	l.rule("C1", l.Toward == "", "the order is being compensated")
+	l.rule("C1", l.Toward == "" && l.failure == nil, "the order is being compensated, or has failed: %+v", l.failure)
 	l.rule("S2", s.broken() && e.Attempt == s.Attempt, "it is %s, and attempt %d of %d is passed over", s.State, e.Attempt, s.Attempt)
 	if s.def != nil {
 		l.rule("V5", !s.broken() || s.spent(s.def), "it has something left to try")

@@ -22,6 +22,7 @@ const (
 	listening  = "listening"
 	timedOut   = "timed-out"
 	undone     = "undone"
+	raised     = "raised"
 )
 
 // Step is what the events say of a step.

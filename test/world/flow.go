@@ -76,6 +76,16 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		}
 		return step.String() + "}\n"
 	}
+	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("raises", 12) == 11 {
+		d.asleep[name] = true
+		fmt.Fprintf(&step, "  - {name: %s, raise: {code: c-%d%s, compensate: %t}", name, i,
+			lot.of("message", "", ", message: '\"n is \" + string(input.n)'", ", message: input.why"), lot("compensate", 2) == 1)
+		d.after(&step, lot, i, reversed)
+		if lot("when", 2) == 1 {
+			fmt.Fprintf(&step, ", when: '%s'", lot.of("when is", "input.n > 1", "input.n % 3 != 0", "false"))
+		}
+		return step.String() + "}\n"
+	}
 	fmt.Fprintf(&step, "  - {name: %s, agent: %s, timeout: %s, retry: {attempts: %d, backoff: %s, multiplier: %d", name, lot.of("agent", d.Agents...),
 		lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 3), lot.times("backoff", d.Pause, 0, 6), 1+lot("multiplier", 3))
 	if lot("jitters", 3) == 0 {

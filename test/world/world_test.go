@@ -51,7 +51,7 @@ func TestDrawing(t *testing.T) {
 			t.Fatalf("%v:\n%s", err, file)
 		}
 		for _, s := range flow.Steps {
-			if s.Timeout < d.Timeout && s.Sleep == nil {
+			if s.Timeout < d.Timeout && s.Agent != "" {
 				t.Errorf("step %s has %s:\n%s", s.Name, s.Timeout, file)
 			}
 		}

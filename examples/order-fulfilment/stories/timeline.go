@@ -174,6 +174,12 @@ func explain(e *events.Event) (rules, text string) {
 		return "C3 P1", "the order is Compensated; " + outcome(e)
 	case events.OrderCancelled:
 		return "C3 P1", "the order is Cancelled; " + outcome(e)
+	case events.OrderChanged:
+		return "P5", "the operator gives the order another priority or deadline: " + e.Reason
+	case events.OrderRaised:
+		return "P1", "the order is Raised: " + e.Reason
+	case events.OrderTerminated:
+		return "P3", "the operator ends the order as it is: " + e.Reason + "; " + outcome(e)
 	case events.ReplyDiscarded:
 		return "A4", fmt.Sprintf("%s: a reply changed nothing: it is %s", what, e.Reason)
 	}
