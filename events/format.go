@@ -35,5 +35,9 @@ const WaitsFormat = 3
 // without a step that failed for good.
 const SleepFormat = 5
 
+// ProgressFormat is the format since which an agent that is still at it can have the
+// complete-by of its attempt moved.
+const ProgressFormat = 6
+
 // SignalsFormat is the format since which steps wait for signals.
 const SignalsFormat = 6

@@ -131,7 +131,7 @@ var decided = []events.Type{
 	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderPaused, events.OrderResumed, events.OrderReleased,
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
-	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed,
+	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepExtended, events.UndoExtended,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted,
 }

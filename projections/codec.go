@@ -205,7 +205,40 @@ func appendRecord(dst []byte, o *Order) []byte {
 	}
 	w.proofs(o)
 	w.sleeps(o)
+	w.extensions(o)
 	return w.b
+}
+
+// extensions writes which attempts may have their complete-by moved, and by how much that was.
+func (w *writer) extensions(o *Order) {
+	of := func(k *Work) {
+		w.time(k.ExtendTo)
+		if !k.ExtendTo.IsZero() {
+			w.int(k.Timeout.Milliseconds())
+			w.int(k.Extended.Milliseconds())
+		}
+	}
+	for i := range o.Steps {
+		of(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			of(undo)
+		}
+	}
+}
+
+// extensions reads what the writer's extensions wrote.
+func (r *reader) extensions(o *Order) {
+	of := func(k *Work) {
+		if k.ExtendTo = r.time(); !k.ExtendTo.IsZero() {
+			k.Timeout, k.Extended = time.Duration(r.int())*time.Millisecond, time.Duration(r.int())*time.Millisecond
+		}
+	}
+	for i := range o.Steps {
+		of(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			of(undo)
+		}
+	}
 }
 
 // sleeps writes which steps the order went on without, which are done again and again, and which
@@ -386,12 +419,19 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
-	o := r.orderOfLayout10(id)
-	r.sleeps(o)
+	o := r.orderOfLayout11(id)
+	r.extensions(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout11 reads what records of layout 11 begin with.
+func (r *reader) orderOfLayout11(id string) *Order {
+	o := r.orderOfLayout10(id)
+	r.sleeps(o)
+	return o
 }
 
 // orderOfLayout10 reads what records of layout 10 begin with.

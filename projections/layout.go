@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 11
+const layout = 12
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -80,6 +80,8 @@ var migrations = map[int]migration{
 	9: appended((*reader).orderOfLayout9, (*writer).proofs),
 	// The order's record has which steps sleep, and which it went on without.
 	10: appended((*reader).orderOfLayout10, (*writer).sleeps),
+	// The order's record has which attempts may have their complete-by moved.
+	11: appended((*reader).orderOfLayout11, (*writer).extensions),
 }
 
 // A migration rewrites all keys of one kind.

@@ -196,10 +196,10 @@ func TestAMigrationThatIsKilledGoesOn(t *testing.T) {
 // What this release cannot read is rebuilt, and the log says why.
 func TestStoresThatCannotBeUsed(t *testing.T) {
 	for meta, why := range map[string]string{
-		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d}`, layout+1):                                  "a newer release made it in layout 12, and this one knows layout 11",
+		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d}`, layout+1):                                  "a newer release made it in layout 13, and this one knows layout 12",
 		fmt.Sprintf(`{"cluster":"c-1","namespace":"waybill","format":%d,"from":%d,"after":"AA=="}`, layout+1, layout): "a newer release",
-		`{"cluster":"c-1","namespace":"waybill","format":2}`:                                                          "it has layout 2, and this release knows 3 to 11",
-		`{"cluster":"c-1","namespace":"waybill","format":3,"from":2}`:                                                 "it has layout 3, and this release knows 3 to 11",
+		`{"cluster":"c-1","namespace":"waybill","format":2}`:                                                          "it has layout 2, and this release knows 3 to 12",
+		`{"cluster":"c-1","namespace":"waybill","format":3,"from":2}`:                                                 "it has layout 3, and this release knows 3 to 12",
 		`{"cluster":"c-1","namespace":"waybill","format":5,"new":1}`:                                                  "it says that it is",
 		`{"cluster":"c-1","namespace":"waybill","format":8}`:                                                          "a build between two releases",
 		`{"cluster":"c-1","namespace":"waybill"}`:                                                                     "it has layout 0",

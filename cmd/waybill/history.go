@@ -125,6 +125,9 @@ func detail(e *events.Event, waited time.Duration) string {
 			say("%s after it was due", waited.Round(time.Second))
 		}
 		say("agent %s: %s, complete by +%s, on %s", e.Agent, e.Operation, e.CompleteBy.Sub(e.At), e.LockedBy)
+		if !e.ExtendTo.IsZero() {
+			say("up to +%s as long as it says that it is still at it", e.ExtendTo.Sub(e.At))
+		}
 		if e.Outcome == events.OutcomeUnknown {
 			say("the step may have run, or not")
 		}
@@ -135,6 +138,8 @@ func detail(e *events.Event, waited time.Duration) string {
 		if e.Reason == "" {
 			say("next attempt after %s", e.Due.Sub(e.At))
 		}
+	case events.StepExtended, events.UndoExtended:
+		say("still at it, complete by +%s", e.CompleteBy.Sub(e.At))
 	case events.StepRepeated:
 		say("done %s, and again after %s", several(e.Count, "time", "times"), e.Due.Sub(e.At))
 	case events.StepSleeping:
@@ -183,7 +188,10 @@ func detail(e *events.Event, waited time.Duration) string {
 	case events.ProofRepeated:
 		say("it has the token of its request")
 	}
-	if e.Reason != "" {
+	switch {
+	case e.Type == events.ReplyDiscarded && e.Reason == events.DiscardFixed:
+		say("%s: the agent is still at it, and the complete-by cannot be moved: the workflow gives the step's timeout no max, or the order's deadline comes first", e.Reason)
+	case e.Reason != "":
 		say("%s", e.Reason)
 	}
 	if e.Error != nil && (e.Error.Message == "" || !strings.Contains(e.Reason, e.Error.Message)) {
@@ -231,7 +239,7 @@ func detail(e *events.Event, waited time.Duration) string {
 }
 
 // answers are what follows from replies.
-var answers = []events.Type{events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded}
+var answers = []events.Type{events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExtended, events.UndoCompleted, events.UndoFailed, events.UndoExtended, events.ReplyDiscarded}
 
 // knownBy is how the author of a command is known.
 func knownBy(a *events.Actor) string {

@@ -203,7 +203,7 @@ var pardoned = []pardon{
 	{kind: "other reason of undo.retried", why: "words for people"},
 	{kind: "an hour later ", why: "the last event, about which no message tells"},
 	{kind: "lost step.retried", why: "what it is armed for never comes, or its agent is away, which is on trust", most: 60},
-	{kind: "another step.retried before", why: "that an agent is away is on trust", most: 20},
+	{kind: "another step.retried before", why: "that an agent is away is on trust", most: 40},
 	{kind: "the step s0 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "a retry after", why: "what it is armed for never comes", most: 2},
 	{kind: "count changed of step.expired", why: "that an agent gives no sign is on trust", most: 30},
@@ -215,8 +215,12 @@ var pardoned = []pardon{
 	{kind: "the step s1 in undo.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s2 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "the step s3 in step.retried", why: "that an agent is away is on trust", most: 4},
+	{kind: "lost step.extended", why: "what moves the complete-by by too little leaves no event", most: 40},
+	{kind: "lost undo.extended", why: "what moves the complete-by by too little leaves no event", most: 20},
+	{kind: "complete-by a moment later of ", why: "when its agent said so is on trust, if it was read later", most: 20},
+	{kind: "the step s4 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "other reason of step.passed", why: "words for people"},
-	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline", most: 2},
+	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline", most: 8},
 }
 
 // TestTheOracleNotices: of all that can be done to an event of a history, the
@@ -368,6 +372,28 @@ func doubted() (recording, []events.Event) {
 	return r, history
 }
 
+// tooSoon is an order whose step was given up as done in vain after its first time, of three.
+func tooSoon(t *testing.T) (recording, []events.Event) {
+	r := cancelled()
+	flow, err := oracle.ReadFlow([]byte(`{"workflow":"w","overdue":"error","steps":[{
+		"name":"a","agent":"x","do":"a","timeout":"1s","retry":{"attempts":1},"exhausted":"error","repeat":{"until":"false","every":"1s","max":3}}]}`))
+	must(t, err)
+	r.find = func(string, int) *oracle.Flow { return flow }
+	fault := events.Error{Code: events.UntilNotMet, Message: "it was done 1 times", Permanent: true}
+	told := fault
+	told.Step, told.Attempt = "a", 1
+	history := r.history[:2]
+	for _, e := range []events.Event{
+		{Type: events.StepFailed, Step: "a", Attempt: 1, Error: &fault},
+		{Type: events.OrderErrored, Step: "a", Reason: "why", Error: &fault},
+		{Type: events.AlertRaised, Step: "a", Reason: "why", Action: "do", Errors: []events.Error{told}},
+	} {
+		e.Order, e.Seq, e.At = "o", uint64(len(history)+1), inspect.Curtain
+		history = append(history, e)
+	}
+	return r, history
+}
+
 // TestEveryRuleIsNeeded: for every rule of the ledger, and for every place that
 // asks for several, there is a history that breaks it alone. Without it nobody
 // would notice.
@@ -390,6 +416,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "a flood", flood, nil)
 	r, doubts := doubted()
 	needed.look(&r, "one key more", doubts, nil)
+	r, vain := tooSoon(t)
+	needed.look(&r, "done in vain too soon", vain, r.find)
 	seed := 0
 	for histories := []recording{cancelled()}; len(rules) > 0 && seed < 1600; seed++ { // the rarest first
 		for _, r := range histories {

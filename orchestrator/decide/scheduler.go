@@ -324,6 +324,7 @@ func (d *decider) start(t task) bool {
 	if d.env.Skew > 0 {
 		e.Expires = events.Time(e.CompleteBy.Add(d.env.Skew))
 	}
+	e.ExtendTo = d.extendTo(t, e.CompleteBy)
 	if why := d.try(&e); why != "" {
 		return d.refuse(t, &events.Error{Code: requestRefused, Message: "the attempt cannot be recorded: " + why})
 	}
@@ -444,6 +445,9 @@ func (d *decider) takeReply(in *Input) (discarded string) {
 		return events.DiscardUnknownStep
 	}
 	t := d.task(i, side)
+	if in.Reply.Status == events.ReplyProgress {
+		return d.extend(t, in)
+	}
 	e, discarded := t.kind.take(d.env, t, in.Reply, in.Record.Written)
 	if discarded == "" {
 		d.from(in, &e)

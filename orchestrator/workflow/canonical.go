@@ -25,7 +25,7 @@ type (
 		When      *Expression      `json:"when,omitempty"`
 		With      *Expression      `json:"with,omitempty"`
 		UndoWith  *Expression      `json:"undoWith,omitempty"`
-		Timeout   *duration        `json:"timeout,omitempty"`
+		Timeout   any              `json:"timeout,omitempty"`
 		Queue     *duration        `json:"queue,omitempty"`
 		Retry     *canonicalRetry  `json:"retry,omitempty"`
 		Exhausted Exhausted        `json:"exhausted,omitempty"`
@@ -41,6 +41,11 @@ type (
 	canonicalSleep struct {
 		For   any         `json:"for,omitempty"`
 		Until *Expression `json:"until,omitempty"`
+	}
+	// canonicalTimeout is the timeout of a step that has a longest one, too.
+	canonicalTimeout struct {
+		After duration `json:"after"`
+		Max   duration `json:"max"`
 	}
 	canonicalRetry struct {
 		Attempts   int      `json:"attempts"`
@@ -85,7 +90,7 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
 			After: append([]string{}, s.After...), // [], never null
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
-			Timeout: optional(s.Timeout), Queue: optional(s.Queue),
+			Queue:     optional(s.Queue),
 			Exhausted: s.Exhausted,
 		}
 		if sleep := s.Sleep; sleep != nil {
@@ -97,6 +102,10 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 				c.Steps[i].Sleep.For = duration(sleep.For)
 			}
 			continue
+		}
+		c.Steps[i].Timeout = duration(s.Timeout)
+		if s.TimeoutMax > 0 {
+			c.Steps[i].Timeout = canonicalTimeout{duration(s.Timeout), duration(s.TimeoutMax)}
 		}
 		c.Steps[i].Retry = &canonicalRetry{
 			Attempts:   s.Retry.Attempts,

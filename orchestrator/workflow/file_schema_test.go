@@ -131,6 +131,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"a workflow", "{no-key: 1}", ""},
 	{"a step", "{steps: [{no-key: 1}]}", "/$defs/step"},
 	{"sleep", "{steps: [{sleep: {no-key: 1}}]}", "/$defs/step/properties/sleep/oneOf/1"},
+	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
 	{"repeat", "{steps: [{repeat: {no-key: 1}}]}", "/$defs/repeat"},
 	{"wait", "{steps: [{wait: {no-key: 1}}]}", "/$defs/wait"},

@@ -64,6 +64,7 @@ func Fields(e *events.Event) string {
 	field("outcome", e.Outcome)
 	at("complete-by", e.CompleteBy)
 	at("expires", e.Expires)
+	at("extend-to", e.ExtendTo)
 	field("locked-by", e.LockedBy)
 	if e.Type == events.StepRepeated {
 		fmt.Fprintf(&b, " times=%d", e.Count)
