@@ -21,6 +21,10 @@ type call struct {
 	server *server
 	job    job
 	req    *events.Request
+	asked  asked
+	// completeBy is the request's, or what it was moved to, and sent when that was asked for last.
+	completeBy time.Time
+	sent       time.Time
 
 	made   int // attempts; the request's own Attempt counts the orchestrator's
 	output jsontext.Value
@@ -63,12 +67,12 @@ func (c *call) repeat() error {
 			slog.String("step", c.req.Step), slog.Int("calls", c.made), slog.Any("error", c.err))
 	}
 	c.attempt()
-	c.again = c.err != nil && !permanent(c.err) && c.ended == nil
+	c.again = c.err != nil && !permanent(c.err) && !c.later() && c.ended == nil
 	if !c.again {
 		return nil
 	}
 	pause := c.server.config.Retry.pause(c.made-1, c.err)
-	c.again = time.Now().Add(pause).Before(c.req.CompleteBy)
+	c.again = time.Now().Add(pause).Before(c.completeBy)
 	if !c.again {
 		return nil // the error is replied while the orchestrator can still act on it
 	}
@@ -78,17 +82,18 @@ func (c *call) repeat() error {
 // mayGoOn looks around after a pause: it may have taken longer than it should.
 func (c *call) mayGoOn() bool {
 	return c.server.term.Err() == nil && c.server.breaker.allows() &&
-		!c.job.partition.over.Load() && time.Now().Before(c.req.CompleteBy)
+		!c.job.partition.over.Load() && time.Now().Before(c.completeBy)
 }
 
 // attempt calls the handler once.
 func (c *call) attempt() {
 	began := time.Now()
-	ctx := &attemptContext{Context: c.server.handlers, completeBy: c.req.CompleteBy}
+	ctx := &attemptContext{Context: c.server.handlers, call: c, movable: !c.req.ExtendTo.IsZero(), completeBy: c.completeBy}
 	c.made++
 	c.output, c.err = c.run(ctx)
 	c.ended = ctx.Err()
 	ctx.release()
+	c.completeBy, _ = ctx.Deadline()
 	if c.server.breaker != nil {
 		c.server.breaker.record(c.verdict(began), cmp.Or(c.err, errLate))
 	}
@@ -113,7 +118,7 @@ func (c *call) run(ctx context.Context) (output jsontext.Value, err error) {
 
 // late says whether the complete-by has passed.
 func (c *call) late() bool {
-	return errors.Is(c.ended, context.DeadlineExceeded) || !time.Now().Before(c.req.CompleteBy)
+	return errors.Is(c.ended, context.DeadlineExceeded) || !time.Now().Before(c.completeBy)
 }
 
 // errLate is the failure of a handler that returned none, but too late.
@@ -121,7 +126,7 @@ var errLate = errors.New("the handler ran into the complete-by")
 
 // verdict is what the last attempt says about the service; see [Breaker].
 func (c *call) verdict(began time.Time) verdict {
-	whole, had := c.req.CompleteBy.Sub(c.job.Timestamp), c.req.CompleteBy.Sub(began)
+	whole, had := c.completeBy.Sub(c.job.Timestamp), c.completeBy.Sub(began)
 	switch {
 	case isOwn(c.err), c.server.handlers.Err() != nil:
 		return nothing
@@ -129,8 +134,11 @@ func (c *call) verdict(began time.Time) verdict {
 		return nothing
 	case c.late():
 		return failure
-	case c.err == nil, permanent(c.err):
+	case c.err == nil, permanent(c.err), c.later():
 		return success
 	}
 	return failure
 }
+
+// later says that somebody else answers.
+func (c *call) later() bool { return errors.Is(c.err, ErrLater) }

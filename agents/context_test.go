@@ -81,3 +81,54 @@ func TestAttemptContextEndsWithItsHandler(t *testing.T) {
 		<-ctx.Done()
 	}
 }
+
+// One whose complete-by is moved ends then, and so do its children, with the same error.
+func TestAttemptContextThatIsMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		parent, halt := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+		began := time.Now()
+		lazy := &attemptContext{Context: parent, movable: true, completeBy: began.Add(time.Second)}
+		defer lazy.release()
+		eager := &attemptContext{Context: parent, movable: true, completeBy: began.Add(time.Second)}
+		defer eager.release()
+		stopped := &attemptContext{Context: parent, movable: true, completeBy: began.Add(time.Hour)}
+		defer stopped.release()
+		<-time.After(time.Second / 2)
+		child, cancel := context.WithTimeout(eager, time.Hour)
+		defer cancel()
+		for _, to := range []time.Time{began.Add(3 * time.Second), began.Add(2 * time.Second)} { // never back
+			lazy.move(to)
+			eager.move(to)
+		}
+		<-time.After(2499 * time.Millisecond)
+		for _, ctx := range []context.Context{lazy, eager, child} {
+			if err := ctx.Err(); err != nil {
+				t.Errorf("ended before the complete-by: %v", err)
+			}
+		}
+		<-child.Done()
+		synctest.Wait()
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("ended after %v", took)
+		}
+		<-lazy.Done()
+		for _, ctx := range []context.Context{lazy, eager, child} {
+			if err := ctx.Err(); err != context.DeadlineExceeded {
+				t.Errorf("got %v at the complete-by", err)
+			}
+			if ctx.Value(key{}) != "value" {
+				t.Error("a value is missing")
+			}
+		}
+		grandchild, cancel := context.WithCancel(stopped)
+		defer cancel()
+		halt(ErrStopped)
+		<-grandchild.Done()
+		for _, ctx := range []context.Context{stopped, grandchild} {
+			if err := ctx.Err(); err != context.Canceled || !errors.Is(context.Cause(ctx), ErrStopped) {
+				t.Errorf("got %v at the stop, because of %v", err, context.Cause(ctx))
+			}
+		}
+	})
+}

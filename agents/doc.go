@@ -52,6 +52,11 @@
 // agent goes by its own clock, which should agree with the orchestrator's to
 // well below the steps' timeouts.
 //
+// A handler that takes longer calls [Extend] from time to time, where the workflow
+// allows that: its complete-by moves, and the deadline of its context. One that leaves
+// the answer to somebody else returns [ErrLater], and whoever has the [Token] of the attempt answers
+// with an [Answerer].
+//
 // The clock is last read when the reply is handed to the Kafka client. A reply
 // that then waits for an unreachable broker may arrive late, and is discarded by
 // the orchestrator.

@@ -37,6 +37,8 @@ type Request[In any] struct {
 	IdempotencyKey string
 	// CompleteBy ends the attempt (A4). It is also the deadline of the context.
 	CompleteBy time.Time
+	// ExtendTo is up to when [Extend] may move CompleteBy; zero if it cannot.
+	ExtendTo time.Time
 	// Undo says that the operation compensates for the step (C1).
 	Undo bool
 	// StepKey is the idempotency key under which the step was done that is to be
@@ -86,6 +88,7 @@ func Do[In, Out any](handle func(ctx context.Context, req Request[In]) (Out, err
 			Order: r.Order, Step: r.Step, Attempt: r.Attempt,
 			IdempotencyKey: r.IdempotencyKey,
 			CompleteBy:     r.CompleteBy,
+			ExtendTo:       r.ExtendTo,
 			Undo:           r.Undo,
 			Priority:       cmp.Or(r.Priority, events.Normal),
 			Traceparent:    traceparent,

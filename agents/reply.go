@@ -13,6 +13,61 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
+// asked is what a reply repeats of its request, and until when it may come.
+type asked struct {
+	Order       string    `json:"order"`
+	Step        string    `json:"step"`
+	Attempt     int       `json:"attempt"`
+	Undo        bool      `json:"undo,omitzero"`
+	Token       string    `json:"token,omitzero"`
+	ReplyTo     string    `json:"replyTo"`
+	Source      string    `json:"source"` // who was asked
+	Traceparent string    `json:"traceparent,omitzero"`
+	CompleteBy  time.Time `json:"completeBy"`
+	ExtendTo    time.Time `json:"extendTo,omitzero"`
+	Began       time.Time `json:"began,omitzero"` // if it may have more time
+}
+
+func askedBy(r *kgo.Record, req *events.Request, source string) asked {
+	a := asked{
+		Order: req.Order, Step: req.Step, Attempt: req.Attempt, Undo: req.Undo, Token: req.Token, ReplyTo: req.ReplyTo,
+		Source: source, Traceparent: events.Header(r, events.HeaderTraceparent), CompleteBy: req.CompleteBy,
+	}
+	if !req.ExtendTo.IsZero() {
+		began, err := time.Parse(time.RFC3339, events.Header(r, events.HeaderTime))
+		if err != nil {
+			began = r.Timestamp
+		}
+		a.ExtendTo, a.Began = req.ExtendTo, began
+	}
+	return a
+}
+
+// timeout is that of an attempt which may have more time.
+func (a *asked) timeout() time.Duration { return max(0, a.CompleteBy.Sub(a.Began)) }
+
+// over is when no reply counts any more, whatever else was said meanwhile.
+func (a *asked) over() time.Time {
+	if a.ExtendTo.IsZero() {
+		return a.CompleteBy
+	}
+	return a.ExtendTo
+}
+
+// least is the earliest to which the complete-by was moved by what was said at a time: the
+// orchestrator passes over what would move it by less than a quarter of the timeout.
+func (a *asked) least(said time.Time) time.Time {
+	return a.most(said).Add(-a.timeout() / 4)
+}
+
+// most is to when it is moved by that.
+func (a *asked) most(said time.Time) time.Time {
+	if to := said.Add(a.timeout()); to.Before(a.ExtendTo) {
+		return to
+	}
+	return a.ExtendTo
+}
+
 // replies makes the records of replies.
 type replies struct {
 	source   string
@@ -20,23 +75,22 @@ type replies struct {
 	count    *atomic.Uint64
 }
 
-func newReplies(namespace, agent string) replies {
-	return replies{
-		source:   "/" + namespace + "/agents/" + agent,
-		instance: rand.Text()[:8],
-		count:    new(atomic.Uint64),
-	}
+func newReplies(source string) replies {
+	return replies{source: source, instance: rand.Text()[:8], count: new(atomic.Uint64)}
 }
 
-// record is the reply to request: what its handler returned.
-func (r *replies) record(request *kgo.Record, req *events.Request, output jsontext.Value, err error) *kgo.Record {
-	reply := events.Reply{Order: req.Order, Step: req.Step, Attempt: req.Attempt, Undo: req.Undo, Token: req.Token}
+// status is the reply that says what a handler returned.
+func status(output jsontext.Value, err error) events.Reply {
 	if err != nil {
-		reply.Status, reply.Error = events.ReplyFailed, fault(err)
-	} else {
-		reply.Status, reply.Output = events.ReplyCompleted, output
+		return events.Reply{Status: events.ReplyFailed, Error: fault(err)}
 	}
-	value := reply.Append(make([]byte, 0, 128+len(output)))
+	return events.Reply{Status: events.ReplyCompleted, Output: output}
+}
+
+// record is the reply to what was asked.
+func (r *replies) record(a *asked, reply events.Reply) *kgo.Record {
+	reply.Order, reply.Step, reply.Attempt, reply.Undo, reply.Token = a.Order, a.Step, a.Attempt, a.Undo, a.Token
+	value := reply.Append(make([]byte, 0, 128+len(reply.Output)))
 	if len(value) > events.MaxValue {
 		reply.Status, reply.Output = events.ReplyFailed, nil
 		reply.Error = fault(Permanent(CodeOutputTooLarge,
@@ -44,12 +98,12 @@ func (r *replies) record(request *kgo.Record, req *events.Request, output jsonte
 		value = reply.Append(nil)
 	}
 	envelope := events.Envelope{
-		Source:      r.source,
+		Source:      a.Source,
 		Type:        events.StepReplied,
 		ID:          r.instance + "-" + strconv.FormatUint(r.count.Add(1), 10),
-		Order:       req.Order,
+		Order:       a.Order,
 		Time:        time.Now(),
-		Traceparent: events.Header(request, events.HeaderTraceparent),
+		Traceparent: a.Traceparent,
 	}
-	return envelope.Record(req.ReplyTo, value)
+	return envelope.Record(a.ReplyTo, value)
 }

@@ -79,7 +79,7 @@ func newServer(ctx context.Context, config Config, topics events.Topics, operati
 	s.client = client
 	s.owned.client, s.owned.topic, s.owned.log, s.owned.queue = client, s.topic, s.log, s.queue
 	s.owned.partitions = make(map[int32]*partition)
-	s.replies = newReplies(topics.Namespace, config.Agent)
+	s.replies = newReplies("/" + topics.Namespace + "/agents/" + config.Agent)
 
 	s.agent = ctx
 	s.term, s.end = context.WithCancelCause(ctx)
@@ -103,9 +103,7 @@ func (s *server) options(namespace string) []kgo.Opt {
 		kgo.WithHooks(&connections{log: s.log, away: throttle{every: 10 * time.Second}}),
 	}
 	opts = append(opts, s.config.KafkaOptions...)
-	return append(opts,
-		kgo.SeedBrokers(s.config.Brokers...),
-
+	return append(append(opts,
 		// Consuming. The topic is added when it exists.
 		kgo.ConsumerGroup(namespace+".agent."+s.config.Agent),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()),
@@ -123,13 +121,19 @@ func (s *server) options(namespace string) []kgo.Opt {
 		kgo.OnPartitionsAssigned(s.owned.assigned),
 		kgo.OnPartitionsRevoked(s.owned.revoked),
 		kgo.OnPartitionsLost(s.owned.lost),
+	), replying(s.config.Brokers)...)
+}
 
-		// Producing. The producer is idempotent unless it is asked not to be.
+// replying are the options on which replies rest. The producer is idempotent unless it is asked
+// not to be.
+func replying(brokers []string) []kgo.Opt {
+	return []kgo.Opt{
+		kgo.SeedBrokers(brokers...),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)), // an order's partition: murmur2 of its id
 		kgo.ProducerBatchMaxBytes(events.MaxBatch),           // the replies topic is created with room for it
 		kgo.ProducerLinger(0),
-	)
+	}
 }
 
 func (s *server) serve() error {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-
-	"github.com/waybill-dev/waybill/events"
 )
 
 // A6: what an attempt says about the service.
@@ -39,8 +37,8 @@ func TestA6Verdicts(t *testing.T) {
 	} {
 		c := call{
 			server: &server{handlers: test.handlers}, err: test.err,
-			job: job{Record: &kgo.Record{Timestamp: now.Add(test.asked)}},
-			req: &events.Request{CompleteBy: now.Add(test.completeBy)},
+			job:        job{Record: &kgo.Record{Timestamp: now.Add(test.asked)}},
+			completeBy: now.Add(test.completeBy),
 		}
 		if got := c.verdict(now.Add(test.began)); got != test.want {
 			t.Errorf("%s: the verdict is %d, want %d", name, got, test.want)

@@ -39,11 +39,15 @@ func (s *server) answer(j job) {
 		return
 	}
 
-	c := call{server: s, job: j, req: &req}
+	c := call{server: s, job: j, req: &req, completeBy: req.CompleteBy, asked: askedBy(j.Record, &req, s.replies.source)}
 	if !c.execute() {
 		return // unfinished: it comes again
 	}
-	reply := s.replies.record(j.Record, &req, c.output, c.err)
+	if c.later() {
+		s.owned.finish(j)
+		return
+	}
+	reply := s.replies.record(&c.asked, status(c.output, c.err))
 
 	// The last look at the clock. The context is asked too, since its timer goes
 	// on by the monotonic clock when the wall clock was set back.

@@ -99,7 +99,7 @@ const (
 	CommandRefused Type = "waybill.command.refused"
 
 	// StepStarted takes the order and starts an attempt (T5): Step, Attempt,
-	// Agent, Operation, IdempotencyKey, CompleteBy, Expires, LockedBy, Proof, and Input
+	// Agent, Operation, IdempotencyKey, CompleteBy, Expires, ExtendTo, LockedBy, Proof, and Input
 	// where the step's is not the order's and was not recorded before.
 	StepStarted Type = "waybill.step.started"
 	// StepCompleted records a reply in time: Step, Attempt, Output, AnsweredBy, Source.
@@ -110,6 +110,9 @@ const (
 	// StepExpired records that the complete-by passed unanswered: Step, Attempt,
 	// Error, and Uncounted where the retry policy does not count it.
 	StepExpired Type = "waybill.step.expired"
+	// StepExtended moves the complete-by of an attempt whose agent says that it is still at
+	// it: Step, Attempt, CompleteBy, Expires, AnsweredBy, Source. Since format 6.
+	StepExtended Type = "waybill.step.extended"
 	// StepRetried arms the next attempt (V3): Step, Attempt (the next one), Due
 	// (when it starts, jitter included), and Round where a new round of attempts
 	// begins after an extended wait. Where it only waits, for its agent, Due is now,
@@ -157,6 +160,8 @@ const (
 	UndoFailed Type = "waybill.undo.failed"
 	// UndoExpired is to an undo what [StepExpired] is to a step.
 	UndoExpired Type = "waybill.undo.expired"
+	// UndoExtended is to an undo what [StepExtended] is to a step.
+	UndoExtended Type = "waybill.undo.extended"
 	// UndoRetried is to an undo what [StepRetried] is to a step.
 	UndoRetried Type = "waybill.undo.retried"
 	// UndoSkipped leaves a step as it is, by an operator's act: Step, By, Actor, Reason,
@@ -208,6 +213,7 @@ const (
 	DiscardRepeated    = "repeated"     // the attempt was answered before
 	DiscardUnknownStep = "unknown-step" // the order has no such step, or nobody was asked yet
 	DiscardForged      = "forged"       // the request had a token, and the reply does not repeat it
+	DiscardFixed       = "fixed"        // it says that its agent is still at it, and the complete-by cannot be moved
 )
 
 // Why a signal was discarded.
@@ -273,7 +279,9 @@ type Event struct {
 	CompleteBy     time.Time `json:"completeBy,omitzero"`
 	// Expires is CompleteBy and the allowance for clock skew: a reply counts
 	// until then. Zero where there is no allowance.
-	Expires  time.Time `json:"expires,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+	// ExtendTo is up to when CompleteBy may be moved, zero if it cannot be. Since format 6.
+	ExtendTo time.Time `json:"extendTo,omitzero"`
 	LockedBy string    `json:"lockedBy,omitzero"`
 	// Proof says that the request had a token, and what becomes of a reply that does not
 	// repeat it: [ProofWatch] or [ProofRequire]. Of a reply that waits it is

@@ -35,6 +35,10 @@ const WaitsFormat = 3
 // without a step that failed for good.
 const SleepFormat = 5
 
+// ProgressFormat is the format since which an agent that is still at it can have the
+// complete-by of its attempt moved.
+const ProgressFormat = 6
+
 // ChangeFormat is the format since which the priority and the deadline of an order change.
 const ChangeFormat = 6
 

@@ -54,6 +54,9 @@ type Request struct {
 	Operation string `json:"operation"`
 	// CompleteBy ends the attempt: past it the agent stays silent (A4).
 	CompleteBy time.Time `json:"completeBy"`
+	// ExtendTo is up to when replies with [ReplyProgress] may move CompleteBy; zero if they
+	// cannot.
+	ExtendTo time.Time `json:"extendTo,omitzero"`
 	// IdempotencyKey is the same for every automatic retry of the step (A3).
 	IdempotencyKey string `json:"idempotencyKey"`
 	// Undo says that the operation compensates for the step (C1).
@@ -82,6 +85,9 @@ type Request struct {
 const (
 	ReplyCompleted = "completed"
 	ReplyFailed    = "failed"
+	// ReplyProgress answers nothing yet: the agent is still at it, and has the attempt's
+	// complete-by moved to the reply's time and the timeout.
+	ReplyProgress = "progress"
 )
 
 // Reply is an agent's answer to a [Request].

@@ -11,6 +11,7 @@ import (
 const (
 	HeaderType        = "ce_type"
 	HeaderSource      = "ce_source"
+	HeaderTime        = "ce_time"
 	HeaderTraceparent = "traceparent"
 	// HeaderActor is on a command whose author an instance knows: see [Actor].
 	HeaderActor = "waybill_actor"
@@ -61,7 +62,7 @@ func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 	from := len(texts)
 	texts = AppendTime(texts, e.Time)
 	headers = append(headers,
-		kgo.RecordHeader{Key: "ce_time", Value: texts[from:len(texts):len(texts)]},
+		kgo.RecordHeader{Key: HeaderTime, Value: texts[from:len(texts):len(texts)]},
 		kgo.RecordHeader{Key: "content-type", Value: contentType},
 	)
 	if e.Traceparent != "" {

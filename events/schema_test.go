@@ -83,7 +83,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 	t.Run("reply", func(t *testing.T) {
 		follows(t, "reply", appended, func(t *rapid.T, m *events.Reply) {
 			m.Order, m.Step, m.Attempt = "o-1", "s", attempt.Draw(t, "attempt")
-			m.Status = rapid.SampledFrom([]string{events.ReplyCompleted, events.ReplyFailed}).Draw(t, "status")
+			m.Status = rapid.SampledFrom([]string{events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress}).Draw(t, "status")
 			anyFault(t, m.Error)
 		})
 	})
@@ -261,7 +261,7 @@ func TestSchemasListTheWords(t *testing.T) {
 	}{
 		{"command", "command", events.Commands},
 		{"status", "status", statuses},
-		{"reply", "status", []string{events.ReplyCompleted, events.ReplyFailed}},
+		{"reply", "status", []string{events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress}},
 		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
 		{"event", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
 		{"request", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},

@@ -69,10 +69,11 @@ var Specs = []Spec{
 	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},
 	{Type: CommandRefused, Always: "reason", Maybe: "operation step by actor command count"},
 
-	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires input proof"},
+	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires extendTo input proof"},
 	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
 	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: "output " + answered},
 	{Type: StepExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
+	{Type: StepExtended, Since: 4, Needs: AStep, Always: "step attempt completeBy", Maybe: "expires " + answered},
 	{Type: StepRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
 	{Type: StepSleeping, Since: 3, Needs: AStep, Always: "step attempt due", Maybe: "fixed"},
 	{Type: StepWoke, Since: 3, Needs: AStep, Always: "step attempt"},
@@ -84,10 +85,11 @@ var Specs = []Spec{
 	{Type: StepRaised, Since: 4, Needs: AStep, Always: "step error"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
-	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires input proof"},
+	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires extendTo input proof"},
 	{Type: UndoCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
 	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt " + answered},
 	{Type: UndoExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
+	{Type: UndoExtended, Since: 4, Needs: AStep, Always: "step attempt completeBy", Maybe: "expires " + answered},
 	{Type: UndoRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
 	{Type: UndoSkipped, Needs: AStep, Always: "step", Maybe: "lockedBy " + acted},
 

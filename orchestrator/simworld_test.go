@@ -139,13 +139,38 @@ func (s *simulation) answer() {
 	if s.one(12, "the other") {
 		r.Undo = !r.Undo
 	}
+	if s.one(4, "still at it") {
+		s.progress(r)
+		return
+	}
 	s.reply(r)
+}
+
+// progress has an agent say that it is still at it.
+func (s *simulation) progress(r events.Reply) {
+	r.Status = events.ReplyProgress
+	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), s.clock())
+}
+
+// clock is what an agent takes for now.
+func (s *simulation) clock() time.Time {
+	if s.one(10, "another clock") {
+		return s.now.Add(time.Duration(s.draw("ahead", -3_000, 3_000)*of(s, "times", 1, 1, 1_000)) * time.Millisecond)
+	}
+	return s.now
 }
 
 // serve has the agents do what they were asked last, and never answered.
 func (s *simulation) serve() (found bool) {
 	for _, m := range s.asked(4) {
 		if key := fmt.Sprint(m.Order, m.Step, m.Attempt, m.Undo); !s.answered[key] && (s.calm || !s.one(4, "silent")) {
+			if !m.ExtendTo.IsZero() && s.flip("still at it") {
+				s.progress(events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Token: m.Token})
+				if !s.calm && s.flip("for long") {
+					found = true
+					continue
+				}
+			}
 			s.answered[key] = true
 			s.reply(events.Reply{Order: m.Order, Step: m.Step, Attempt: m.Attempt, Undo: m.Undo, Token: m.Token})
 			found = true
@@ -162,11 +187,7 @@ func (s *simulation) reply(r events.Reply) {
 	} else if output := of(s, "output", `{"n":3}`, `{"n":3}`, `{"n":4}`, "null", ""); output != "" {
 		r.Output = []byte(output)
 	}
-	at := s.now
-	if s.one(10, "another clock") {
-		at = at.Add(time.Duration(s.draw("ahead", -3_000, 3_000)*of(s, "times", 1, 1, 1_000)) * time.Millisecond)
-	}
-	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), at)
+	s.input(s.topics.Replies, events.StepReplied, r.Order, r.Append(nil), s.clock())
 }
 
 // flood has an agent that answers again and again, an application whose signals nobody

@@ -41,6 +41,7 @@ var effects = map[events.Type]effect{
 	events.StepCompleted: completeStep,
 	events.StepFailed:    failStep,
 	events.StepExpired:   expireStep,
+	events.StepExtended:  extendStep,
 	events.StepRetried:   retryStep,
 	events.StepSleeping:  sleep,
 	events.StepWoke:      wake,
@@ -56,6 +57,7 @@ var effects = map[events.Type]effect{
 	events.UndoCompleted: completeUndo,
 	events.UndoFailed:    failUndo,
 	events.UndoExpired:   expireUndo,
+	events.UndoExtended:  extendUndo,
 	events.UndoRetried:   retryUndo,
 	events.UndoSkipped:   skipUndo,
 

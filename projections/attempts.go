@@ -116,6 +116,9 @@ func (o *Order) wind(now time.Time) {
 
 func passStep(_ *Order, s *Step, _ *events.Event) { s.Passed = true }
 
+func extendStep(_ *Order, s *Step, e *events.Event) { s.extend(e) }
+func extendUndo(_ *Order, s *Step, e *events.Event) { s.undoing().extend(e) }
+
 func retryStep(_ *Order, s *Step, e *events.Event) { s.arm(e) }
 func retryUndo(_ *Order, s *Step, e *events.Event) { s.undoing().arm(e) }
 
@@ -146,6 +149,10 @@ func (w *Work) start(e *events.Event) {
 		w.Agent = e.Agent
 	}
 	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
+	w.ExtendTo, w.Timeout, w.Extended = e.ExtendTo, 0, 0
+	if !e.ExtendTo.IsZero() {
+		w.Timeout = e.CompleteBy.Sub(events.Time(e.At))
+	}
 	w.Unanswered = false
 	if e.Input != nil {
 		w.Input = e.Input
@@ -156,6 +163,13 @@ func (w *Work) start(e *events.Event) {
 func (w *Work) end(state StepState, fault *events.Error) {
 	w.State, w.Error = state, fault
 	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}
+	w.ExtendTo, w.Timeout, w.Extended = time.Time{}, 0, 0
+}
+
+// extend moves the complete-by of the running attempt.
+func (w *Work) extend(e *events.Event) {
+	w.Extended += e.CompleteBy.Sub(w.CompleteBy)
+	w.CompleteBy, w.Expires = e.CompleteBy, e.Expires
 }
 
 // arm has the next attempt start when it is due, in a new round if there is one.

@@ -208,6 +208,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.signals(o)
 	w.labels(o)
 	w.failure(o)
+	w.extensions(o)
 	return w.b
 }
 
@@ -270,6 +271,38 @@ func (w *writer) failure(o *Order) { writeJSON(w, o.Failure) }
 
 // failure reads what the writer's failure wrote.
 func (r *reader) failure(o *Order) { o.Failure = readJSON[events.Error](r) }
+
+// extensions writes which attempts may have their complete-by moved, and by how much that was.
+func (w *writer) extensions(o *Order) {
+	of := func(k *Work) {
+		w.time(k.ExtendTo)
+		if !k.ExtendTo.IsZero() {
+			w.int(k.Timeout.Milliseconds())
+			w.int(k.Extended.Milliseconds())
+		}
+	}
+	for i := range o.Steps {
+		of(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			of(undo)
+		}
+	}
+}
+
+// extensions reads what the writer's extensions wrote.
+func (r *reader) extensions(o *Order) {
+	of := func(k *Work) {
+		if k.ExtendTo = r.time(); !k.ExtendTo.IsZero() {
+			k.Timeout, k.Extended = time.Duration(r.int())*time.Millisecond, time.Duration(r.int())*time.Millisecond
+		}
+	}
+	for i := range o.Steps {
+		of(&o.Steps[i].Work)
+		if undo := o.Steps[i].Undo; undo != nil {
+			of(undo)
+		}
+	}
+}
 
 // sleeps writes which steps the order went on without, which are done again and again, and which
 // sleep, or slept.
@@ -453,6 +486,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r.signals(o)
 	r.labels(o)
 	r.failure(o)
+	r.extensions(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

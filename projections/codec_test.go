@@ -76,7 +76,11 @@ func drawOrder(t *rapid.T) *Order {
 			FailureCount: number.Draw(t, "failures"), Tried: number.Draw(t, "tried"), Uncounted: number.Draw(t, "uncounted"),
 			Round: number.Draw(t, "round"), Resubmissions: number.Draw(t, "resubmissions"), Unanswered: rapid.Bool().Draw(t, "unanswered"),
 			CompleteBy: moment.Draw(t, "completeBy"), Expires: moment.Draw(t, "expires"), Due: moment.Draw(t, "due"),
-			IdempotencyKey: text.Draw(t, "key"),
+			IdempotencyKey: text.Draw(t, "key"), ExtendTo: moment.Draw(t, "extendTo"),
+		}
+		if !w.ExtendTo.IsZero() {
+			length := rapid.Int64Range(0, 1<<40)
+			w.Timeout, w.Extended = time.Duration(length.Draw(t, "timeout"))*time.Millisecond, time.Duration(length.Draw(t, "extended"))*time.Millisecond
 		}
 		if rapid.Bool().Draw(t, "error") {
 			w.Error = new(fault())

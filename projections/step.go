@@ -83,6 +83,11 @@ type Work struct {
 	// CompleteBy ends the running attempt, Expires is when it counts as expired:
 	// later by the allowance for clock skew, or zero. Both are zero unless running.
 	CompleteBy, Expires time.Time
+	// ExtendTo is up to when CompleteBy may be moved, Timeout by how much behind a sign of the
+	// agent, and Extended by how much it was. All are zero unless the attempt runs and
+	// CompleteBy may be moved.
+	ExtendTo          time.Time
+	Timeout, Extended time.Duration
 	// Due is when the next attempt starts, or a sleep ends. Zero unless a retry is armed, or the
 	// step sleeps.
 	Due            time.Time
@@ -127,6 +132,9 @@ func (w *Work) Ends() time.Time {
 	}
 	return w.CompleteBy
 }
+
+// FirstCompleteBy is the complete-by that the running attempt began with.
+func (w *Work) FirstCompleteBy() time.Time { return w.CompleteBy.Add(-w.Extended) }
 
 // deadline is the time at which the supervisor must look: the end of the
 // running attempt or of a sleep, the start of an armed retry, else zero.

@@ -201,6 +201,9 @@ func detail(e *events.Event, b before) string {
 			say("%s after it was due", b.waited.Round(time.Second))
 		}
 		say("agent %s: %s, complete by +%s, on %s", e.Agent, e.Operation, e.CompleteBy.Sub(e.At), e.LockedBy)
+		if !e.ExtendTo.IsZero() {
+			say("up to +%s as long as it says that it is still at it", e.ExtendTo.Sub(e.At))
+		}
 		if e.Outcome == events.OutcomeUnknown {
 			say("the step may have run, or not")
 		}
@@ -211,6 +214,8 @@ func detail(e *events.Event, b before) string {
 		if e.Reason == "" {
 			say("next attempt after %s", e.Due.Sub(e.At))
 		}
+	case events.StepExtended, events.UndoExtended:
+		say("still at it, complete by +%s", e.CompleteBy.Sub(e.At))
 	case events.StepRepeated:
 		say("done %s, and again after %s", several(b.times, "time", "times"), e.Due.Sub(e.At))
 	case events.StepSleeping:
@@ -289,7 +294,10 @@ func detail(e *events.Event, b before) string {
 	case events.ProofRepeated:
 		say("it has the token of its request")
 	}
-	if e.Reason != "" {
+	switch {
+	case e.Type == events.ReplyDiscarded && e.Reason == events.DiscardFixed:
+		say("%s: the agent is still at it, and the complete-by cannot be moved: the workflow gives the step's timeout no max, or the order's deadline comes first", e.Reason)
+	case e.Reason != "":
 		say("%s", e.Reason)
 	}
 	if e.Error != nil && (e.Error.Message == "" || !strings.Contains(e.Reason, e.Error.Message)) {
@@ -342,7 +350,7 @@ func detail(e *events.Event, b before) string {
 // answers are what follows from replies, and from signals.
 var answers = []events.Type{
 	events.StepHeard, events.SignalKept, events.SignalDiscarded,
-	events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded,
+	events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExtended, events.UndoCompleted, events.UndoFailed, events.UndoExtended, events.ReplyDiscarded,
 }
 
 // signalText names a signal.

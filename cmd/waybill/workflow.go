@@ -359,7 +359,11 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		if s.Queue > 0 {
 			queue = s.Queue.String()
 		}
-		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), s.Timeout, queue, retry, exhausted)
+		timeout := s.Timeout.String()
+		if s.TimeoutMax > 0 {
+			timeout += ", max " + s.TimeoutMax.String()
+		}
+		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
 	}
 }
 

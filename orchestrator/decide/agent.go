@@ -108,6 +108,12 @@ func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Ord
 	moves(topics, flow, nil, o, nil, tell)
 }
 
+// UnderWay tells of each attempt of the order that is with its agent, as far as the decision needed
+// to know the workflow.
+func (d *Decision) UnderWay(topics *events.Topics, o *projections.Order, tell func(Attempt)) {
+	UnderWay(topics, d.flow, o, tell)
+}
+
 // Resting tells of each attempt of an order, of a step or an undo, that is to be made after one
 // that expired.
 func Resting(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(Attempt)) {
@@ -256,7 +262,7 @@ func requested(o *projections.Order, e *events.Event) events.Request {
 	step := o.Step(e.Step)
 	m := events.Request{
 		Order: o.ID, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
-		CompleteBy: e.CompleteBy, IdempotencyKey: e.IdempotencyKey,
+		CompleteBy: e.CompleteBy, ExtendTo: e.ExtendTo, IdempotencyKey: e.IdempotencyKey,
 		Input: inputOf(o, step),
 	}
 	if e.Type == events.UndoStarted {

@@ -131,6 +131,10 @@ func (d *Decision) Agent(step string) string {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
+	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
+	if progress && env.Format < events.ProgressFormat { // an older release cannot read it
+		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("status %q has a meaning from format %d on, and the partition is of format %d", in.Reply.Status, events.ProgressFormat, env.Format)}}}
+	}
 	d := guard(env, order, in, func() Decision {
 		newer := env.newer(order)
 		if order != nil && order.Resumes() && !newer && !env.load.spent() { // what waited comes first
@@ -140,6 +144,9 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 			return d.made()
 		}
 		if order != nil && (order.Hold != nil || newer || order.Resumes()) && (in.Reply != nil || in.Signal != nil) { // a submission changes nothing
+			if progress {
+				return meanwhile(env, order, in)
+			}
 			d := newDecider(env, order)
 			says := d.holdInput(in)
 			made := d.made()
@@ -150,7 +157,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 	})
 	if env.Format >= 2 && order != nil && d.void(in, order) {
 		env.Reuse(d.Messages)
-		return Decision{Dropped: true, Aside: d.Aside, Discarded: d.Discarded, Proof: d.Proof, flow: d.flow}
+		return Decision{Dropped: !progress, Aside: d.Aside, Discarded: d.Discarded, Proof: d.Proof, flow: d.flow}
 	}
 	return d
 }
@@ -302,7 +309,7 @@ func newDecider(env *Env, order *projections.Order) *decider {
 // made is the decision, once all of it is recorded.
 func (d *decider) made() Decision {
 	if len(d.out) == 0 {
-		return Decision{Aside: d.aside, Waits: d.waits, Dropped: d.dropped}
+		return Decision{Aside: d.aside, Waits: d.waits, Dropped: d.dropped, flow: d.flow}
 	}
 	d.dear = d.dear || d.shared.Dear()
 	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Waits: d.waits, Dropped: d.dropped, Panic: d.panic, flow: cmp.Or(d.flow, d.inner), load: d.load}

@@ -93,6 +93,36 @@ func (h *historian) report(t *rapid.T) {
 	h.soon(t)
 }
 
+// labour has an agent that runs out of time say that it is still at it.
+func (h *historian) labour(t *rapid.T) {
+	var all []events.Reply
+	var ends []time.Time
+	for _, id := range h.ids() {
+		o := h.of(t, id)
+		look := func(s *projections.Step, w *projections.Work, undo bool) {
+			if w != nil && !w.ExtendTo.IsZero() {
+				all = append(all, events.Reply{
+					Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Token: h.tokens[work{id, s.Name, w.Attempt, undo}], Status: events.ReplyProgress,
+				})
+				ends = append(ends, w.CompleteBy)
+			}
+		}
+		for i := range o.Steps {
+			look(&o.Steps[i], o.Steps[i].Undo, true) // the first is the likelier
+			look(&o.Steps[i], &o.Steps[i].Work, false)
+		}
+	}
+	if len(all) == 0 {
+		t.Skip("nobody may have more time")
+	}
+	i := rapid.IntRange(0, len(all)-1).Draw(t, "of")
+	if at := ends[i].Add(time.Duration(rapid.IntRange(-500, 1).Draw(t, "left")) * time.Millisecond); at.After(h.now) {
+		h.now = at
+	}
+	h.replies = append(h.replies, reply{id: all[i].Order, value: all[i], written: h.now})
+	h.soon(t)
+}
+
 // asked returns the last requests, which are the ones that matter most.
 func (h *historian) asked(t *rapid.T, limit int) []events.Request {
 	var asked []events.Request
@@ -181,13 +211,16 @@ func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
 	if r.Token != "" && rapid.IntRange(0, 4).Draw(t, "another token") == 0 {
 		r.Token = rapid.SampledFrom([]string{"", "k.", "sha256:x"}).Draw(t, "token")
 	}
-	r.Status = events.ReplyCompleted
-	if rapid.IntRange(0, 2).Draw(t, "failed") == 0 {
+	switch {
+	case h.format >= events.ProgressFormat && rapid.IntRange(0, 3).Draw(t, "still at it") == 0:
+		r.Status = events.ReplyProgress
+	case rapid.IntRange(0, 2).Draw(t, "failed") == 0:
 		r.Status = events.ReplyFailed
 		r.Error = rapid.SampledFrom([]*events.Error{
 			nil, {}, {Code: "busy", Message: "come back"}, {Code: "gone", Permanent: true},
 		}).Draw(t, "error")
-	} else {
+	default:
+		r.Status = events.ReplyCompleted
 		r.Output = []byte(rapid.SampledFrom([]string{"", `{ "ok":true}`, `"x"`, pill, "null"}).Draw(t, "output"))
 	}
 	skew := time.Duration(rapid.SampledFrom([]int{-2_000, -1, 0, 0, 1, 2_000}).Draw(t, "skew")) * time.Millisecond

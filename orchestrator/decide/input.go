@@ -122,10 +122,12 @@ func (in *Input) readReply(at Place) error {
 	case in.Order != reply.Order:
 		return fmt.Errorf("the key names order %q and the value order %q", in.Order, reply.Order)
 	}
-	if reply.Status != events.ReplyCompleted && reply.Status != events.ReplyFailed {
-		return fmt.Errorf("status %q: a reply is %s or %s", reply.Status, events.ReplyCompleted, events.ReplyFailed)
+	switch reply.Status {
+	case events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress:
+	default:
+		return fmt.Errorf("status %q: a reply is %s, %s or %s", reply.Status, events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress)
 	}
-	if size := len(in.Record.Value); size > events.MaxValue {
+	if size := len(in.Record.Value); size > events.MaxValue && reply.Status != events.ReplyProgress {
 		reply = events.Reply{
 			Order: reply.Order, Step: reply.Step, Attempt: reply.Attempt, Undo: reply.Undo, Token: reply.Token, Status: events.ReplyFailed,
 			Error: &events.Error{Code: events.ReplyTooLarge, Message: fmt.Sprintf("the reply has %d bytes; at most %d are allowed", size, events.MaxValue), Permanent: true},

@@ -137,6 +137,11 @@ func (s *stage) putAside(id string, history []events.Event) error {
 			delete(letters, e.Source)
 		}
 	}
+	for i := range s.replies {
+		if quiet(&s.replies[i].value) { // of a format in which it has no meaning
+			delete(letters, fmt.Sprintf("%s/0/%d", s.topics.Replies, i))
+		}
+	}
 	for from := range letters {
 		if (strings.HasPrefix(from, s.topics.Replies+"/") || strings.HasPrefix(from, s.topics.Signals+"/")) && !s.dropped[from] {
 			return fmt.Errorf("%s is a dead letter, and the history does not say so", from)
@@ -232,6 +237,12 @@ func (s *stage) answers(history []events.Event, read map[int]*events.Reply, offs
 				return fmt.Errorf("event %d is from %q", e.Seq, e.Source)
 			}
 		}
+		for len(offsets) > 0 && left(e) && again == nil && quiet(read[offsets[0]]) && e.Source != fmt.Sprintf("%s/0/%d", s.topics.Replies, offsets[0]) {
+			offsets = offsets[1:] // it would have moved the complete-by by too little
+		}
+		if again != nil && quiet(again) && (!left(e) || !tells(e, again)) {
+			again = nil
+		}
 		switch waited := again; {
 		case waited != nil && !left(e):
 			return fmt.Errorf("the reply %+v was released, and event %d is %s", waited, e.Seq, e.Type)
@@ -254,13 +265,17 @@ func (s *stage) answers(history []events.Event, read map[int]*events.Reply, offs
 				return fmt.Errorf("event %d is of the reply %+v, and says %+v", e.Seq, waited, e)
 			}
 		case offset >= 0 && !waits[offset]: // it is held, or discarded at once
+			for len(offsets) > 0 && offset != offsets[0] && quiet(read[offsets[0]]) {
+				offsets = offsets[1:]
+			}
 			if len(offsets) == 0 || offset != offsets[0] {
 				return fmt.Errorf("event %d, %s, comes out of turn", e.Seq, e.Type)
 			}
 			offsets, waits[offset] = offsets[1:], true
 		}
 	}
-	if again != nil {
+	offsets = slices.DeleteFunc(offsets, func(at int) bool { return quiet(read[at]) })
+	if again != nil && !quiet(again) {
 		return fmt.Errorf("the reply %+v was released, and left nothing", again)
 	}
 	if len(offsets) > 0 {
@@ -269,10 +284,13 @@ func (s *stage) answers(history []events.Event, read map[int]*events.Reply, offs
 	return nil
 }
 
+// quiet says whether a reply may leave no event: its agent is still at it.
+func quiet(r *events.Reply) bool { return r.Status == events.ReplyProgress }
+
 // left says whether an event is what a reply leaves.
 func left(e *events.Event) bool {
 	switch e.Type {
-	case events.StepCompleted, events.StepRepeated, events.UndoCompleted, events.ReplyDiscarded:
+	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
 		return true
 	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
 		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != badExpression
@@ -289,8 +307,12 @@ func tells(e *events.Event, r *events.Reply) bool {
 	switch e.Type {
 	case events.StepCompleted, events.StepRepeated, events.UndoCompleted:
 		return r.Status == events.ReplyCompleted && string(e.Output) == string(r.Output)
+	case events.StepExtended, events.UndoExtended:
+		return r.Status == events.ReplyProgress
 	case events.StepFailed, events.UndoFailed:
 		switch {
+		case r.Status == events.ReplyProgress:
+			return false
 		case r.Status == events.ReplyCompleted:
 			inVain := e.Error.Code == events.UntilNotMet || e.Error.Code == events.BadUntil
 			return e.Error.Permanent && (e.Error.Code == "output-refused" || inVain && (e.Output == nil || string(e.Output) == string(r.Output)))

@@ -300,13 +300,16 @@ func (p *play) reply(t *testing.T, d *datadriven.TestData) reply {
 			r.value.Token = p.tokens[work{r.id, r.value.Step, r.value.Attempt, r.value.Undo}]
 		}
 	}
-	if d.HasArg("completed") {
+	switch {
+	case d.HasArg("progress"):
+		r.value.Status = events.ReplyProgress
+	case d.HasArg("completed"):
 		r.value.Status = events.ReplyCompleted
 		var output string
 		if d.MaybeScanArgs(t, "output", &output) {
 			r.value.Output = []byte(output)
 		}
-	} else {
+	default:
 		r.value.Status = events.ReplyFailed
 		if d.HasArg("code") {
 			r.value.Error = &events.Error{Permanent: d.HasArg("permanent")}
@@ -456,6 +459,9 @@ func message(r *kgo.Record) string {
 	case events.StepRequested:
 		m, _ := events.Decode[events.Request](r.Value)
 		s := fmt.Sprintf("%s #%d complete-by=%s key=%s", m.Operation, m.Attempt, inspect.Clock(m.CompleteBy), m.IdempotencyKey)
+		if !m.ExtendTo.IsZero() {
+			s += " extend-to=" + inspect.Clock(m.ExtendTo)
+		}
 		if m.Priority != "" {
 			s += " priority=" + string(m.Priority)
 		}

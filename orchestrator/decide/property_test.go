@@ -43,6 +43,8 @@ func (h *historian) perform(t *rapid.T) {
 		"answer":    h.answer,
 		"report":    h.report,
 		"reports":   h.report, // the more likely
+		"labour":    h.labour,
+		"labours":   h.labour,
 		"serve":     h.serve,
 		"live":      h.live,
 		"babble":    h.babble,

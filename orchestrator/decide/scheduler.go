@@ -350,6 +350,7 @@ func (a agent) begin(d *decider, t task) bool {
 	if d.env.Skew > 0 {
 		e.Expires = events.Time(e.CompleteBy.Add(d.env.Skew))
 	}
+	e.ExtendTo = d.extendTo(t, e.CompleteBy)
 	if why := d.try(&e); why != "" {
 		return d.refuse(t, &events.Error{Code: requestRefused, Message: "the attempt cannot be recorded: " + why})
 	}
@@ -471,6 +472,9 @@ func (d *decider) takeReply(in *Input) (discarded string) {
 	asked, is := t.kind.(agent)
 	if !is {
 		return events.DiscardUnknownStep
+	}
+	if in.Reply.Status == events.ReplyProgress {
+		return d.extend(t, in)
 	}
 	e, discarded := asked.take(d.env, t, in.Reply, in.Record.Written)
 	if discarded == "" {

@@ -213,6 +213,8 @@ func (s *stage) of(t fataler, id string) *projections.Order {
 func (s *stage) takeIn(d Decision, in *Input) {
 	if d.Dropped {
 		s.drops = append(s.drops, in.Record.Source())
+	}
+	if d.Order == nil {
 		for _, aside := range d.Aside {
 			s.records = append(s.records, s.letter(aside))
 		}

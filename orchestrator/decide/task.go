@@ -24,18 +24,18 @@ type task struct {
 type side struct {
 	undo bool
 
-	started, completed, failed, expired, retried, skipped events.Type
+	started, completed, failed, expired, extended, retried, skipped events.Type
 }
 
 var (
 	doing = &side{
 		started: events.StepStarted, completed: events.StepCompleted, failed: events.StepFailed,
-		expired: events.StepExpired, retried: events.StepRetried, skipped: events.StepSkipped,
+		expired: events.StepExpired, extended: events.StepExtended, retried: events.StepRetried, skipped: events.StepSkipped,
 	}
 	undoing = &side{
 		undo:    true,
 		started: events.UndoStarted, completed: events.UndoCompleted, failed: events.UndoFailed,
-		expired: events.UndoExpired, retried: events.UndoRetried, skipped: events.UndoSkipped,
+		expired: events.UndoExpired, extended: events.UndoExtended, retried: events.UndoRetried, skipped: events.UndoSkipped,
 	}
 )
 

@@ -99,7 +99,7 @@ func (l *Lane) room(ask *decide.Ask) bool {
 // whichever lane of the instance.
 func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, at *projections.Work) bool {
 	w := l.agents.window(l, ask.Topic)
-	asked := at.CompleteBy.Add(-ask.Timeout) // too early where the order's deadline cut its timeout: then it may count
+	asked := at.FirstCompleteBy().Add(-ask.Timeout) // too early where the order's deadline cut its timeout: then it may count
 	attempt := at.Attempt
 	for i := range o.Steps {
 		if at == &o.Steps[i].Work { // of a step that is repeated, of the present time
@@ -196,13 +196,15 @@ func (a *agents) restless(o *projections.Order) {
 // it did not, and the order's deadline cut the timeout.
 func (a *agents) asked(which attempt, at *decide.Attempt) (asked time.Time, noted bool) {
 	if asked, noted = a.left[which]; !noted {
-		asked = at.Work.CompleteBy.Add(-at.Timeout)
+		asked = at.Work.FirstCompleteBy().Add(-at.Timeout)
 	}
 	return asked, noted
 }
 
 // cut says that the order's deadline may have cut the timeout.
-func cut(o *projections.Order, at *decide.Attempt) bool { return at.Work.CompleteBy.Equal(o.Deadline) }
+func cut(o *projections.Order, at *decide.Attempt) bool {
+	return at.Work.FirstCompleteBy().Equal(o.Deadline)
+}
 
 func attemptOf(o *projections.Order, at *decide.Attempt) attempt {
 	return attempt{step{o.ID, o.Steps[at.Place].Name}, at.Undo, at.Work.Attempt}
@@ -217,6 +219,11 @@ func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
 	known := noted || !short // else nobody knows when it was asked
 	switch in := a.input; {
 	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == at.Undo && in.Reply.Attempt == at.Work.Attempt && known:
+		if at.Work.Extended > 0 { // how long it took says nothing of how long others queue
+			w.StillAt(at.Operation, at.Timeout, asked, now)
+			w.Ended(at.Operation, at.Timeout, asked)
+			break
+		}
 		w.Answered(at.Operation, at.Timeout, in.Reply.Status == events.ReplyCompleted, asked, a.committed(asked), in.Record.Written, now)
 	case in == nil && !at.Work.Ends().After(now):
 		// It had less time than its workflow gives it, or none: that says nothing of the agent.
@@ -253,16 +260,37 @@ func (l *Lane) heard(in *input, o *projections.Order, d *decide.Decision) {
 	if o != nil {
 		which := attempt{step{o.ID, r.Step}, r.Undo, r.Attempt}
 		if of, known := a.expired[which]; known {
-			delete(a.expired, which)
 			topic, late = of.topic, true
-			a.window(l, topic).Late(of.asked, l.time.Wall())
-			l.look = l.look || l.away.topics[topic].len() > 0
+			if r.Status != events.ReplyProgress {
+				delete(a.expired, which)
+				a.window(l, topic).Late(of.asked, l.time.Wall())
+				l.look = l.look || l.away.topics[topic].len() > 0
+			}
 		}
 	}
 	if w := a.windows[topic]; late && w != nil {
 		w.Heard(l.time.Wall())
 	}
 	l.answers(topic, late)
+}
+
+// stillAt takes notice that an agent is still at what it was asked for: it is there, as if it had
+// answered, and has taken what it was asked for before that.
+func (l *Lane) stillAt(in *input, o *projections.Order, d *decide.Decision) {
+	r, now := in.Reply, l.time.Wall()
+	d.UnderWay(l.topics, o, func(at decide.Attempt) {
+		which := attemptOf(o, &at)
+		if which.name != r.Step || which.undo != r.Undo || which.n != r.Attempt {
+			return
+		}
+		w := l.agents.window(l, at.Topic)
+		if asked, noted := l.agents.asked(which, &at); noted || !cut(o, &at) { // else nobody knows when it was asked
+			w.StillAt(at.Operation, at.Timeout, asked, now)
+		}
+		l.answers(at.Topic, false)
+		l.look = l.look || l.away.topics[at.Topic].len() > 0
+		l.tellSilence(at.Topic, w)
+	})
 }
 
 // committed is when what was decided at a time was committed, as far as that is known.
@@ -366,7 +394,11 @@ func (l *Lane) inherit() error {
 		flow := l.world.Workflow(o.Workflow, o.Version)
 		decide.UnderWay(l.topics, flow, o, func(at decide.Attempt) {
 			if asked, _ := a.asked(attemptOf(o, &at), &at); asked.Before(a.began) {
-				a.window(l, at.Topic).Known(at.Operation, at.Timeout, asked)
+				w := a.window(l, at.Topic)
+				w.Known(at.Operation, at.Timeout, asked)
+				if at.Work.Extended > 0 {
+					w.Lasts(at.Operation, at.Timeout, asked, at.Work.CompleteBy.Add(-at.Timeout))
+				}
 			}
 		})
 		if o.Hold != nil || len(a.silent) == 0 {

@@ -598,7 +598,11 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	}
 	if in.Reply != nil {
 		l.repeats(in, order, &d)
-		l.heard(in, order, &d)
+		if in.Reply.Status == events.ReplyProgress && (d.Discarded == "" || d.Discarded == events.DiscardFixed) {
+			l.stillAt(in, order, &d)
+		} else {
+			l.heard(in, order, &d)
+		}
 	}
 	l.agents.input = in
 	l.take(d)

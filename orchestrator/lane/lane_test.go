@@ -70,7 +70,7 @@ func TestReadingInputs(t *testing.T) {
 		{name: "reply with a field of another form", record: typed(replies, "", here, `{"attempt":"one"}`), unreadable: "/attempt"},
 		{name: "reply of two orders", record: typed(replies, "", here, answer(elsewhere, "completed")), unreadable: "the key names order"},
 		{name: "reply of no order", record: typed(replies, "", "", `{"status":"completed"}`), unreadable: "order id is empty"},
-		{name: "reply without a status", record: typed(replies, "", here, answer(here, "")), unreadable: "a reply is completed or failed"},
+		{name: "reply without a status", record: typed(replies, "", here, answer(here, "")), unreadable: "a reply is completed, failed or progress"},
 		{name: "reply with another status", record: typed(replies, "", here, answer(here, "done")), unreadable: `status "done"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -145,6 +145,7 @@ type requests struct {
 	timeout time.Duration
 	of      *operation
 	n       int
+	last    time.Time // when the agent said that it is still at one of them
 }
 
 // Signs say when agents answered last, whichever lane of an instance, and what became of
@@ -272,7 +273,7 @@ func (w *Window) Known(name string, timeout time.Duration, asked time.Time) {
 		w.out[i-1].n++
 		return
 	}
-	w.out = slices.Insert(w.out, i, requests{asked, timeout, o, 1})
+	w.out = slices.Insert(w.out, i, requests{asked: asked, timeout: timeout, of: o, n: 1})
 }
 
 // Ended says that an attempt, which was asked for at a time, ended without an answer, and
@@ -321,7 +322,12 @@ func (w *Window) from(asked time.Time) int {
 // Forget takes out those of which nobody said how they ended: they have.
 func (w *Window) Forget(now time.Time) {
 	for i := range w.out {
-		if r := &w.out[i]; r.n > 0 && r.asked.Add(2*r.timeout+endsLate).Before(now) {
+		r := &w.out[i]
+		last := r.asked
+		if r.last.After(last) {
+			last = r.last
+		}
+		if r.n > 0 && last.Add(2*r.timeout+endsLate).Before(now) {
 			w.less(r, r.n)
 		}
 	}
@@ -653,10 +659,7 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 	over := max(1, 2*o.quick().Seconds())
 	o.rate = o.rate*math.Exp(-max(0, now.Sub(o.at).Seconds())/over) + 1/over
 	o.at, w.queued = now, took-o.work()
-	w.sign.given(now, true)
-	if !asked.Before(w.expired) {
-		w.silence, w.probe, w.late = 0, 0, 0
-	}
+	w.isThere(asked, now)
 	queued := (took - o.work()).Seconds() / max(allowance, 1e-9)
 	w.least = min(w.least, queued)
 	if asked.After(w.round) {
@@ -672,6 +675,33 @@ func (w *Window) Answered(name string, timeout time.Duration, worked bool, asked
 			more /= max(1, w.Size())
 		}
 		w.rate += more
+	}
+}
+
+// StillAt says that the agent is still at an attempt that was asked for at a time: it is there, and
+// has taken what was asked for before. How long that queued is not known.
+func (w *Window) StillAt(name string, timeout time.Duration, asked, now time.Time) {
+	w.Lasts(name, timeout, asked, now)
+	w.taken(asked)
+	w.sums = sums{}
+	w.isThere(asked, now)
+}
+
+// isThere notes that the agent gave a sign in time, at an attempt that was asked for at a time.
+func (w *Window) isThere(asked, now time.Time) {
+	w.sign.given(now, true)
+	if !asked.Before(w.expired) {
+		w.silence, w.probe, w.late = 0, 0, 0
+	}
+}
+
+// Lasts says that the agent was still at an attempt, at a time: it is not forgotten.
+func (w *Window) Lasts(name string, timeout time.Duration, asked, last time.Time) {
+	o := w.operation(name)
+	for i := w.from(asked); i < len(w.out) && w.out[i].asked.Equal(asked); i++ {
+		if r := &w.out[i]; r.of == o && r.timeout == timeout {
+			r.last = last
+		}
 	}
 }
 

@@ -69,6 +69,40 @@ func TestWhatNobodySaysTheEndOf(t *testing.T) {
 	}
 }
 
+// An agent that is still at an attempt is there, and has taken what it was asked for before: that is not
+// forgotten, but what it took is no measure.
+func TestWhoIsStillAtIt(t *testing.T) {
+	sign := new(Sign)
+	w := New(1, 0, 0, sign)
+	w.Asked("do", 4*time.Second, after(0), after(0))
+	for n := range 4 {
+		w.Asked("do", 4*time.Second, after(1), after(1))
+		w.Expired("do", 4*time.Second, after(1), after(float64(5+n)))
+	}
+	if !w.Away() || !w.Silent() {
+		t.Fatal("four attempts expired, and it is not away")
+	}
+	w.Asked("do", 4*time.Second, after(9), after(9))
+	w.Known("do", 4*time.Second, after(3))
+	w.StillAt("do", 4*time.Second, after(9), after(10))
+	if w.Away() || w.Silent() || !sign.InTime(after(10)) || w.Owes() {
+		t.Error("it is still at it, and is away")
+	}
+	if o := w.operation("do"); o.behind != 1 || o.seen != 0 {
+		t.Errorf("%d queue behind what it is at, and %d are a measure", o.behind, o.seen)
+	}
+	w.Forget(after(1_000))
+	if w.Out() != 0 {
+		t.Fatalf("%d are under way", w.Out())
+	}
+	w.Asked("do", 4*time.Second, after(1_000), after(1_000))
+	w.Asked("do", 4*time.Second, after(1_001), after(1_001))
+	w.StillAt("do", 4*time.Second, after(1_000), after(1_100))
+	if w.Forget(after(1_160)); w.Out() != 1 {
+		t.Errorf("%d are under way", w.Out())
+	}
+}
+
 // By its clock the agent answered before it was asked: only differences count.
 func TestTheClockOfAnAgent(t *testing.T) {
 	for _, ahead := range []float64{-7, 0, 1} {

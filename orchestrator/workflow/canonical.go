@@ -30,7 +30,7 @@ type (
 		When      *Expression      `json:"when,omitempty"`
 		With      *Expression      `json:"with,omitempty"`
 		UndoWith  *Expression      `json:"undoWith,omitempty"`
-		Timeout   *duration        `json:"timeout,omitempty"`
+		Timeout   any              `json:"timeout,omitempty"`
 		Queue     *duration        `json:"queue,omitempty"`
 		Retry     *canonicalRetry  `json:"retry,omitempty"`
 		Exhausted Exhausted        `json:"exhausted,omitempty"`
@@ -58,6 +58,11 @@ type (
 		Code       string      `json:"code"`
 		Message    *Expression `json:"message,omitempty"`
 		Compensate bool        `json:"compensate"`
+	}
+	// canonicalTimeout is the timeout of a step that has a longest one, too.
+	canonicalTimeout struct {
+		After duration `json:"after"`
+		Max   duration `json:"max"`
 	}
 	canonicalRetry struct {
 		Attempts   int      `json:"attempts"`
@@ -118,7 +123,7 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
 			After: append([]string{}, s.After...), // [], never null
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
-			Timeout: optional(s.Timeout), Queue: optional(s.Queue),
+			Queue:     optional(s.Queue),
 			Exhausted: s.Exhausted,
 		}
 		if raise := s.Raise; raise != nil {
@@ -138,6 +143,10 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 		if l := s.Listen; l != nil {
 			c.Steps[i].Listen = l.canonical()
 			continue
+		}
+		c.Steps[i].Timeout = duration(s.Timeout)
+		if s.TimeoutMax > 0 {
+			c.Steps[i].Timeout = canonicalTimeout{duration(s.Timeout), duration(s.TimeoutMax)}
 		}
 		c.Steps[i].Retry = &canonicalRetry{
 			Attempts:   s.Retry.Attempts,

@@ -133,6 +133,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"sleep", "{steps: [{sleep: {no-key: 1}}]}", "/$defs/step/properties/sleep/oneOf/1"},
 	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
+	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
 	{"repeat", "{steps: [{repeat: {no-key: 1}}]}", "/$defs/repeat"},
 	{"wait", "{steps: [{wait: {no-key: 1}}]}", "/$defs/wait"},

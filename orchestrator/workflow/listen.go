@@ -109,6 +109,9 @@ func CheckSignal(name string) error {
 func (r *reader) listening(given map[string]*token.Token, d draft) draft {
 	r.only(given, "listen", "a step that listens asks nobody", "timeout")
 	timeout := d.Timeout
+	if d.TimeoutMax > 0 {
+		r.add(given["timeout"], "nobody is still at it while a step listens, so its timeout has no max; write timeout: %v", d.Timeout)
+	}
 	if given["timeout"] == nil {
 		timeout = 0
 	}

@@ -136,7 +136,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"when", func(n ast.Node) { d.when = r.scalar(n, "when", "when: 'input.total > 100'") }},
 		{"with", func(n ast.Node) { d.with = r.scalar(n, "with", "with: '{\"amount\": input.total}'") }},
 		{"undoWith", func(n ast.Node) { d.undoWith = r.scalar(n, "undoWith", "undoWith: 'steps.charge.output'") }},
-		{"timeout", func(n ast.Node) { r.duration(n, "timeout", 1, &d.Timeout) }},
+		{"timeout", func(n ast.Node) { r.timeout(n, &d.Step) }},
 		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &d.Queue) }},
 		{"retry", func(n ast.Node) { r.retry(n, &d.Retry) }},
 		{"repeat", func(n ast.Node) { r.repeat(n, &d) }},
@@ -284,6 +284,24 @@ func (r *reader) oneOf(n ast.Node, what string, allowed []string) Exhausted {
 		return ""
 	}
 	return Exhausted(value)
+}
+
+// timeout reads how long an attempt may take: a duration, or a mapping that says how long after
+// each sign of its agent, too.
+func (r *reader) timeout(n ast.Node, s *Step) {
+	if _, ok := n.(*ast.MappingNode); !ok {
+		r.duration(n, "timeout", 1, &s.Timeout)
+		return
+	}
+	after, most := true, true
+	given := r.mapping(n, "timeout", []field{
+		{"after", func(n ast.Node) { after = r.duration(n, "after", 1, &s.Timeout) }},
+		{"max", func(n ast.Node) { most = r.duration(n, "max", 1, &s.TimeoutMax) }},
+	})
+	r.require(n, given, "timeout", "max")
+	if at := given["max"]; at != nil && after && most && s.TimeoutMax-s.Timeout < s.Timeout/4 {
+		r.add(at, "max is %v, and after is %v; a complete-by is moved by a quarter of after at least, so raise max, or write timeout: %v", s.TimeoutMax, s.Timeout, s.Timeout)
+	}
 }
 
 func (r *reader) wait(n ast.Node, wait *Wait) {

@@ -56,11 +56,15 @@ type Step struct {
 	// what the step got.
 	When, With, UndoWith *Expression
 
-	Timeout   time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen
-	Queue     time.Duration // how long an attempt may wait until its agent can be asked; 0 is for ever. A minute where the file has none with [ExhaustedContinue]
-	Retry     Retry
-	Exhausted Exhausted
-	Wait      Wait // zero unless Exhausted is [ExhaustedWait]
+	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen
+	// TimeoutMax is how long an attempt may take whose agent says from time to time that it is
+	// still at it: then its complete-by is that plus Timeout. 0 if its complete-by stays, else
+	// longer than Timeout by a quarter of it at least.
+	TimeoutMax time.Duration
+	Queue      time.Duration // how long an attempt may wait until its agent can be asked; 0 is for ever. A minute where the file has none with [ExhaustedContinue]
+	Retry      Retry
+	Exhausted  Exhausted
+	Wait       Wait // zero unless Exhausted is [ExhaustedWait]
 
 	// Repeat is nil unless the agent is asked again and again. Then there is no Undo.
 	Repeat *Repeat
@@ -140,7 +144,7 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
-	case s.Listen != nil, s.Raise != nil:
+	case s.Listen != nil, s.Raise != nil, s.TimeoutMax > 0:
 		return 4
 	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:
 		return 3

@@ -57,7 +57,7 @@ func TestLevels(t *testing.T) {
 	for step, level := range map[string]int{
 		"agent: phone, queue: 1h": 2, "agent: phone, timeout: 1h": 1, "agent: phone, exhausted: wait": 1, "agent: phone, with: input.error": 1,
 		"sleep: 1s": 3, "agent: phone, exhausted: continue": 3, "agent: phone, retry: {never: [a]}": 3, "agent: phone, retry: {atOnce: [a]}": 3,
-		"agent: phone, repeat: {until: 'true'}": 3, "raise: {code: a}": 4,
+		"agent: phone, repeat: {until: 'true'}": 3, "raise: {code: a}": 4, "listen: a": 4, "agent: phone, timeout: {after: 1m, max: 1h}": 4,
 	} {
 		flow := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, "+step+"}]}")
 		if got := flow.Level(); got != level {

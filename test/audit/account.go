@@ -83,6 +83,8 @@ type waiting struct {
 // due says that the next event is not what the last one demands.
 func (s *settlement) due(a *account, e *events.Event) {
 	switch {
+	case a.released != nil && a.released.progress && e.Source != a.at.String():
+		a.released = nil // it moved nothing
 	case a.released != nil && !answers(e):
 		s.report("%s was released, and came to nothing: %s", a.at, a.released)
 		a.released = nil
@@ -98,7 +100,7 @@ func (s *settlement) due(a *account, e *events.Event) {
 // answers says whether an event is what follows from a reply.
 func answers(e *events.Event) bool {
 	switch e.Type {
-	case events.StepCompleted, events.StepRepeated, events.StepFailed, events.UndoCompleted, events.UndoFailed, events.ReplyDiscarded:
+	case events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExtended, events.UndoCompleted, events.UndoFailed, events.UndoExtended, events.ReplyDiscarded:
 		return true
 	}
 	return false
@@ -129,7 +131,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "queue-expired" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
 			s.replied(a, e)
 		}
-	case events.StepCompleted, events.StepRepeated, events.UndoCompleted, events.ReplyDiscarded:
+	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
 		s.replied(a, e)
 	case events.OrderErrored:
 		if e.Held {
@@ -159,7 +161,7 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 	if s.InTime == nil {
 		return
 	}
-	of := task{e.Step, e.Type == events.UndoStarted || e.Type == events.UndoExpired}
+	of := task{e.Step, e.Type == events.UndoStarted || e.Type == events.UndoExpired || e.Type == events.UndoExtended}
 	switch e.Type {
 	case events.StepStarted, events.UndoStarted:
 		if a.runs == nil {
@@ -173,11 +175,17 @@ func (s *settlement) attempted(a *account, e *events.Event, offset int64) {
 		if e.Proof != "" && s.format[a.partition] < events.ProofFormat {
 			s.report("order %q: event %d says of a token in format %d", a.id, e.Seq, s.format[a.partition])
 		}
+	case events.StepExtended, events.UndoExtended:
+		x := a.runs[of]
+		if x.End = e.Expires; x.End.IsZero() {
+			x.End = e.CompleteBy
+		}
+		a.runs[of] = x
 	case events.StepExpired, events.UndoExpired:
 		x := a.runs[of]
 		x.Expired = offset
 		for _, in := range a.replies {
-			if in.aside != 0 || a.full(&in) || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo || s.forged(a, &in.said) {
+			if in.aside != 0 || in.said.progress || a.full(&in) || in.said.step != e.Step || in.said.attempt != e.Attempt || in.said.undo != of.undo || s.forged(a, &in.said) {
 				continue
 			}
 			at := s.at(a, s.Topics.Replies, in.entry)
@@ -230,9 +238,12 @@ func (s *settlement) decided(a *account, e *events.Event) {
 func (s *settlement) replied(a *account, e *events.Event) {
 	at, said, aside := a.at, a.released, uint64(0)
 	if said == nil {
-		for len(a.replies) > 0 && a.full(&a.replies[0]) && !a.replies[0].came(e) {
-			s.dropReply(a)
-		}
+		s.passReplies(a, func(r *reply) bool {
+			if r.said.progress {
+				return e.Source != s.at(a, s.Topics.Replies, r.entry).String()
+			}
+			return !r.came(e)
+		})
 		if len(a.replies) == 0 {
 			s.report("order %q: event %d, %s %s, came from no reply", a.id, e.Seq, e.Type, e.Step)
 			return
@@ -260,7 +271,7 @@ func (s *settlement) replied(a *account, e *events.Event) {
 		}
 	default:
 		s.Replied++
-		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed
+		undo := strings.HasPrefix(string(e.Type), "waybill.undo.")
 		if e.Step != said.step || e.Attempt != said.attempt || undo != said.undo {
 			s.report("%s is %s, and led to %s %s, attempt %d", at, said, e.Type, e.Step, e.Attempt)
 		} else if other := said.other(e); other != "" {
@@ -272,7 +283,13 @@ func (s *settlement) replied(a *account, e *events.Event) {
 // other says what an event has that its reply has not.
 func (a *said) other(e *events.Event) string {
 	completed := e.Type == events.StepCompleted || e.Type == events.StepRepeated || e.Type == events.UndoCompleted
+	extended := e.Type == events.StepExtended || e.Type == events.UndoExtended
 	switch {
+	case a.progress || extended:
+		if a.progress != extended && e.Type != events.ReplyDiscarded {
+			return "another status"
+		}
+		return ""
 	case e.Type == events.StepFailed && a.fault == nil && e.Error != nil && (e.Error.Code == "until-not-met" || e.Error.Code == "bad-until") && e.Error.Permanent:
 		if e.Output != nil && hash(e.Output) != a.output {
 			return "another output"
@@ -349,9 +366,7 @@ func (s *settlement) take(a *account, at place) (waiting, bool) {
 			return waiting{at, first.aside, nil, first}, true
 		}
 	case s.Topics.Replies:
-		for len(a.replies) > 0 && a.full(&a.replies[0]) && a.replies[0].offset < at.offset {
-			s.dropReply(a)
-		}
+		s.passReplies(a, func(r *reply) bool { return r.offset < at.offset })
 		if len(a.replies) > 0 && a.replies[0].offset == at.offset {
 			first := a.replies[0]
 			a.replies = a.replies[1:]

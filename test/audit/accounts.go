@@ -454,6 +454,9 @@ func (s *settlement) close() {
 			s.pass(a, math.MaxInt64)
 		}
 		for _, r := range a.replies {
+			if r.said.progress {
+				continue
+			}
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Replies, r.entry), &r.said)
 		}
 		s.closeSignals(a)

@@ -95,12 +95,17 @@ type said struct {
 	fault   *events.Error // nil if it completed
 	output  uint64
 	token   string
+	// progress says that its agent is still at it: it may leave no event.
+	progress bool
 }
 
 func (a *said) String() string {
 	what := "step " + a.step
 	if a.undo {
 		what = "undo of " + what
+	}
+	if a.progress {
+		return fmt.Sprintf("a reply: %s, attempt %d, still at it", what, a.attempt)
 	}
 	if a.fault == nil {
 		return fmt.Sprintf("a reply: %s, attempt %d, completed", what, a.attempt)
@@ -124,6 +129,8 @@ func (m *message) answer(r *kgo.Record) error {
 	}
 	m.reply = &said{step: value.Step, attempt: value.Attempt, undo: value.Undo, token: value.Token}
 	switch {
+	case value.Status == events.ReplyProgress:
+		m.reply.progress = true
 	case value.Status != events.ReplyCompleted && value.Status != events.ReplyFailed:
 		return fmt.Errorf("its status is %q", value.Status)
 	case len(r.Value) > events.MaxValue:

@@ -37,9 +37,15 @@ func (a *account) refusedAside(e *events.Event) bool {
 	return e.Type == events.CommandRefused && slices.ContainsFunc(a.commands, func(c command) bool { return c.aside == why })
 }
 
-func (s *settlement) dropReply(a *account) {
-	a.replies = a.replies[1:]
-	s.dropped[a.partition]++
+// passReplies passes over the first replies that left no event, as long as more says that one is
+// of them. Those that say that an agent is still at it are not counted.
+func (s *settlement) passReplies(a *account, more func(*reply) bool) {
+	for len(a.replies) > 0 && (a.full(&a.replies[0]) || a.replies[0].said.progress) && more(&a.replies[0]) {
+		if !a.replies[0].said.progress {
+			s.dropped[a.partition]++
+		}
+		a.replies = a.replies[1:]
+	}
 }
 
 // dropCommand drops the first command, and passes over those that came again behind it.
@@ -104,9 +110,7 @@ func (s *settlement) passed(partition int32, seal *events.Seal) {
 		if a.conflicted {
 			s.pass(a, s.next(s.Topics.Orders, seal.Next))
 		}
-		for len(a.replies) > 0 && a.full(&a.replies[0]) && a.replies[0].offset < s.next(s.Topics.Replies, seal.Next) {
-			s.dropReply(a)
-		}
+		s.passReplies(a, func(r *reply) bool { return r.offset < s.next(s.Topics.Replies, seal.Next) })
 		s.dropSignals(a, s.next(s.Topics.Signals, seal.Next))
 		s.again(a)
 		for a.refused >= maxVoid && len(a.commands) > 0 && a.commands[0].aside == 0 && a.commands[0].offset < s.next(s.Topics.Commands, seal.Next) {

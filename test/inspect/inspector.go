@@ -145,7 +145,8 @@ func CheckTimes(t T, history []events.Event, skew time.Duration, jumps bool) {
 	if n > 0 && !jumps && e.At.Before(history[n-1].At) {
 		t.Fatalf("%q: event %d is older than the one before", e.Order, e.Seq)
 	}
-	if e.Type == events.StepStarted || e.Type == events.UndoStarted {
+	switch e.Type {
+	case events.StepStarted, events.StepExtended, events.UndoStarted, events.UndoExtended:
 		want := time.Time{}
 		if skew > 0 {
 			want = e.CompleteBy.Add(skew)
@@ -326,7 +327,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 	want := projections.Work{
 		State: projections.StepState(says.State), Attempt: says.Attempt,
 		FailureCount: says.Failures, Tried: says.Tried, Uncounted: says.Uncounted, Round: says.Round, Resubmissions: says.Resubmissions,
-		CompleteBy: says.CompleteBy, Expires: says.Expires, Due: says.Due, IdempotencyKey: says.Key, Proof: says.Proof, Agent: says.Agent,
+		CompleteBy: says.CompleteBy, Expires: says.Expires, ExtendTo: says.ExtendTo, Timeout: says.Timeout, Extended: says.Extended, Due: says.Due, IdempotencyKey: says.Key, Proof: says.Proof, Agent: says.Agent,
 		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful, Passed: says.Passed,
 	}
 	if len(got.Errors) == 0 && len(kept) == 0 {

@@ -67,6 +67,7 @@ func Fields(e *events.Event) string {
 	field("outcome", e.Outcome)
 	at("complete-by", e.CompleteBy)
 	at("expires", e.Expires)
+	at("extend-to", e.ExtendTo)
 	field("locked-by", e.LockedBy)
 	field("listen", e.Listen)
 	field("signals", strings.Join(e.Signals, ","))

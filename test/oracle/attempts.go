@@ -58,6 +58,8 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.ends(e, w)
 		l.fails(e, w, expired)
 		s.MayHaveRun = true
+	case events.StepExtended:
+		l.extends(e, w)
 	case events.StepRetried:
 		l.rule("C1", l.Toward == "" && l.failure == nil, "the order is being compensated, or has failed: %+v", l.failure)
 		l.retry(e, s, w)
@@ -172,6 +174,8 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		l.ends(e, w)
 		l.fails(e, w, expired)
 		w.Doubtful = l.keyed
+	case events.UndoExtended:
+		l.extends(e, w)
 	case events.UndoRetried:
 		l.retry(e, s, w)
 	case events.UndoSkipped:
@@ -233,7 +237,7 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	l.rule("S2", e.Expires.IsZero() || e.Expires.After(e.CompleteBy), "it expires at %v", e.Expires)
 	if def := s.def; def != nil {
 		operation := def.Do
-		completeBy := e.At.Add(time.Duration(def.Timeout))
+		completeBy := e.At.Add(time.Duration(def.Timeout.After))
 		if undo {
 			operation = def.Undo
 		} else if !l.Deadline.IsZero() && l.Deadline.Before(completeBy) {
@@ -242,7 +246,11 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 		l.rule("S3", e.Agent == def.Agent && e.Operation == operation, "agent %s is asked to %s", e.Agent, e.Operation)
 		l.rule("S2", e.CompleteBy.Equal(events.Time(completeBy)), "its complete-by is %v, and must be %v", e.CompleteBy, completeBy)
 		l.rule("V5", w.Tried < def.Retry.Attempts, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
+		l.rule("S2", e.ExtendTo.Equal(l.extendTo(e, def, undo)), "its complete-by may be moved to %v", e.ExtendTo)
 		l.asked(e, s, w, undo)
+	}
+	if w.ExtendTo = e.ExtendTo; !e.ExtendTo.IsZero() {
+		w.Timeout = e.CompleteBy.Sub(events.Time(e.At)) // the deadline has not cut it
 	}
 	w.State, w.Attempt, w.Key, w.Unanswered, w.prevented, w.renewed = running, e.Attempt, e.IdempotencyKey, false, "", false
 	w.CompleteBy, w.Expires, w.Due = e.CompleteBy, e.Expires, time.Time{}
@@ -444,6 +452,8 @@ func (l *Ledger) discarded(e *events.Event) {
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale
 	case e.Reason == events.DiscardForged && w.Proof == events.ProofRequire: // whether it was is known to who has the keys
+		want = e.Reason
+	case e.Reason == events.DiscardFixed && w.State == running && w.ExtendTo.IsZero(): // that it is no answer is on trust
 		want = e.Reason
 	case w.State == running && !e.At.After(w.ends()):
 		l.rule("S3", false, "attempt %d runs until %v", e.Attempt, w.ends())

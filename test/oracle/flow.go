@@ -49,7 +49,7 @@ type FlowStep struct {
 	When      string   `json:"when"`
 	With      string   `json:"with"`
 	UndoWith  string   `json:"undoWith"`
-	Timeout   Duration `json:"timeout"`
+	Timeout   Timeout  `json:"timeout"`
 	Queue     Duration `json:"queue"`
 	Exhausted string   `json:"exhausted"`
 	// Sleep has one of them, and For is a duration or an expression.
@@ -73,6 +73,22 @@ type FlowStep struct {
 		For    Duration `json:"for"`
 		Rounds int      `json:"rounds"`
 	} `json:"wait"`
+}
+
+// Timeout is that of an attempt, and how long it may take whose agent is still at it; 0 if no
+// longer.
+type Timeout struct {
+	After Duration `json:"after"`
+	Max   Duration `json:"max"`
+}
+
+// UnmarshalJSON reads a duration, or both.
+func (t *Timeout) UnmarshalJSON(text []byte) error {
+	if text[0] == '"' {
+		return json.Unmarshal(text, &t.After) //nolint:wrapcheck // whoever reads the workflow says of what
+	}
+	type both Timeout
+	return json.Unmarshal(text, (*both)(t)) //nolint:wrapcheck // as above
 }
 
 // Duration is written as workflow files write it, such as 1m30s.

@@ -17,6 +17,7 @@ func (l *Ledger) queue(e *events.Event) {
 		return
 	}
 	switch e.Type {
+	case events.StepExtended, events.UndoExtended: // it decides nothing
 	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused:
 	case events.InputDiscarded, events.InputReleased:
 	case events.OrderTerminated: // what waits is dealt with behind it

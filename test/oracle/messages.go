@@ -258,7 +258,7 @@ func outcome(e *events.Event) *events.Detail {
 func (l *Ledger) request(e *events.Event, s *Step) events.Request {
 	m := events.Request{
 		Order: e.Order, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
-		CompleteBy: e.CompleteBy, IdempotencyKey: e.IdempotencyKey, Input: l.accepted.Input,
+		CompleteBy: e.CompleteBy, ExtendTo: e.ExtendTo, IdempotencyKey: e.IdempotencyKey, Input: l.accepted.Input,
 	}
 	if s.Input != nil {
 		m.Input = s.Input

@@ -108,7 +108,7 @@ func sequels(e *events.Event) map[string]events.Event {
 // moved is an event as it would be at another time.
 func moved(e events.Event, at time.Time) events.Event {
 	by := at.Sub(e.At)
-	for _, t := range []*time.Time{&e.CompleteBy, &e.Expires, &e.Due} {
+	for _, t := range []*time.Time{&e.CompleteBy, &e.Expires, &e.ExtendTo, &e.Due} {
 		if !t.IsZero() {
 			*t = t.Add(by)
 		}
@@ -162,9 +162,15 @@ var changes = []struct {
 	{"other workflow of", func(e *events.Event) bool { return other(&e.Workflow) }},
 	{"later due of", func(e *events.Event) bool { return later(&e.Due) }},
 	{"later complete-by of", func(e *events.Event) bool { return later(&e.CompleteBy) }},
+	{"complete-by a moment later of", func(e *events.Event) bool {
+		e.CompleteBy = e.CompleteBy.Add(time.Millisecond)
+		return e.Type == events.StepExtended || e.Type == events.UndoExtended
+	}},
 	{"complete-by at once of", func(e *events.Event) bool { return atOnce(&e.CompleteBy, e.At) }},
 	{"later expiry of", func(e *events.Event) bool { return later(&e.Expires) }},
 	{"expiry at once of", func(e *events.Event) bool { return atOnce(&e.Expires, e.CompleteBy) }},
+	{"later end of all extensions of", func(e *events.Event) bool { return later(&e.ExtendTo) }},
+	{"no extensions of", func(e *events.Event) bool { return atOnce(&e.ExtendTo, time.Time{}) }},
 	{"later deadline of", func(e *events.Event) bool { return later(&e.Deadline) }},
 	{"deadline at once of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At) }},
 	{"deadline soon of", func(e *events.Event) bool { return atOnce(&e.Deadline, e.At.Add(time.Millisecond)) }},
@@ -384,7 +390,8 @@ var flowChanges = map[string]func(s *FlowStep){
 	"a longer back-off":                     func(s *FlowStep) { s.Retry.Backoff, s.Retry.Max = 2*s.Retry.Backoff+1e9, 2*s.Retry.Max+1e9 },
 	"a longer wait":                         func(s *FlowStep) { s.Wait.For = 2*s.Wait.For + 1e9 },
 	"a longer queue":                        func(s *FlowStep) { s.Queue *= 2 },
-	"a longer timeout":                      func(s *FlowStep) { s.Timeout *= 2 },
+	"a longer timeout":                      func(s *FlowStep) { s.Timeout.After *= 2 },
+	"a longer time in all":                  func(s *FlowStep) { s.Timeout.Max *= 2 },
 	"exhausted: compensate":                 func(s *FlowStep) { s.Exhausted = "compensate" },
 	"exhausted: error":                      func(s *FlowStep) { s.Exhausted = "error" },
 	"another agent":                         func(s *FlowStep) { s.Agent += "x" },

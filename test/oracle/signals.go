@@ -42,8 +42,8 @@ func (l *Ledger) listens(e *events.Event, s *Step) {
 		runs, err := l.runsNow(s)
 		l.rule("S1", err == nil && runs || errors.Is(err, errUnjudged), "its condition %q holds: %t, %v", s.def.When, runs, err)
 		var due time.Time
-		if s.def.Timeout > 0 {
-			due = events.Time(e.At.Add(time.Duration(s.def.Timeout)))
+		if s.def.Timeout.After > 0 {
+			due = events.Time(e.At.Add(time.Duration(s.def.Timeout.After)))
 		}
 		how, names, count := s.def.Listen.says()
 		l.rule("S4", e.Listen == how && slices.Equal(e.Signals, names) && max(e.Count, 1) == count, "it waits for %s of %s, %d times", e.Listen, e.Signals, e.Count)

@@ -62,13 +62,17 @@ type Work struct {
 	Key                      string
 	Proof, Agent             string // what the last attempt's reply must repeat, and whose it is
 	CompleteBy, Expires, Due time.Time
-	Input                    jsontext.Value
-	Last                     *events.Error  // of the last attempt, if it failed
-	Errors                   []events.Error // of all attempts
-	Unanswered               bool           // the last attempt expired
-	Passed                   bool           // it failed for good, and the order goes on without it
-	Doubtful                 bool           // of an undo: an attempt under its key expired, and none completed since
-	Done                     int            // of an undo: how many of the step's acts are undone, while others are not
+	// ExtendTo is up to when CompleteBy may be moved, by Timeout behind what its agent says, and
+	// Extended by how much it was.
+	ExtendTo          time.Time
+	Timeout, Extended time.Duration
+	Input             jsontext.Value
+	Last              *events.Error  // of the last attempt, if it failed
+	Errors            []events.Error // of all attempts
+	Unanswered        bool           // the last attempt expired
+	Passed            bool           // it failed for good, and the order goes on without it
+	Doubtful          bool           // of an undo: an attempt under its key expired, and none completed since
+	Done              int            // of an undo: how many of the step's acts are undone, while others are not
 
 	single    bool  // of an undo: it began before format 3, and is one for all keys
 	renewed   bool  // the next attempt has another key
@@ -146,6 +150,7 @@ func (w *Work) ends() time.Time {
 func (w *Work) end(state string) {
 	w.State = state
 	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}
+	w.ExtendTo, w.Timeout, w.Extended = time.Time{}, 0, 0
 }
 
 // spent says that the workflow leaves nothing to try.

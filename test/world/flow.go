@@ -87,7 +87,7 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		return step.String() + "}\n"
 	}
 	fmt.Fprintf(&step, "  - {name: %s, agent: %s, timeout: %s, retry: {attempts: %d, backoff: %s, multiplier: %d", name, lot.of("agent", d.Agents...),
-		lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 3), lot.times("backoff", d.Pause, 0, 6), 1+lot("multiplier", 3))
+		d.timeout(lot), 1+lot("attempts", 3), lot.times("backoff", d.Pause, 0, 6), 1+lot("multiplier", 3))
 	if lot("jitters", 3) == 0 {
 		fmt.Fprintf(&step, ", jitter: %s", lot.of("jitter", "0.3", "1"))
 	}
@@ -127,6 +127,15 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 	}
 	d.expressions(&step, lot, name, after, undo)
 	return step.String() + "}\n"
+}
+
+// timeout draws how long an attempt has, and how long one whose agent is still at it.
+func (d *Drawing) timeout(lot Lot) string {
+	after := lot.times("timeout", d.Timeout, 1, 10)
+	if (d.Level == 0 || d.Level >= 4) && lot("patient", 3) == 2 {
+		return fmt.Sprintf("{after: %s, max: %s}", after, lot.times("longest", after, 2, 6))
+	}
+	return after.String()
 }
 
 // sleep draws how long a step sleeps: of some orders an expression that fails.

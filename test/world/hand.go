@@ -46,10 +46,11 @@ func (r *Request) Reply(outcome string) *kgo.Record {
 
 // Outcomes of a request.
 const (
-	Silence = ""
-	Done    = `"status":"completed"`
-	Busy    = `"status":"failed","error":{"code":"busy","message":"try again"}`
-	Refused = `"status":"failed","error":{"code":"refused","message":"never","permanent":true}`
+	Silence   = ""
+	Done      = `"status":"completed"`
+	Busy      = `"status":"failed","error":{"code":"busy","message":"try again"}`
+	StillAtIt = `"status":"progress"`
+	Refused   = `"status":"failed","error":{"code":"refused","message":"never","permanent":true}`
 )
 
 // Gave is an outcome with an output.

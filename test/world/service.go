@@ -151,6 +151,9 @@ func (s *Service) Operations(names ...string) agents.Operations {
 				return nil, ctx.Err()
 			case out.slow:
 				pause(ctx, slowly(q.CompleteBy))
+				if err := agents.Extend(ctx); err != nil && !errors.Is(err, agents.ErrNotExtendable) && ctx.Err() == nil {
+					return nil, err
+				}
 			}
 			switch {
 			case out.permanent:
@@ -189,6 +192,10 @@ func (s *Service) Agent(ctx context.Context, client *kgo.Client, report func(for
 			}
 			waiting.Go(func() {
 				pause(ctx, slowly(q.CompleteBy))
+				if !q.ExtendTo.IsZero() {
+					still := events.Reply{Order: q.Order, Step: q.Step, Attempt: q.Attempt, Undo: q.Undo, Token: q.Token, Status: events.ReplyProgress}
+					client.Produce(ctx, &kgo.Record{Topic: q.ReplyTo, Key: []byte(q.Order), Value: still.Append(nil)}, nil)
+				}
 				answer(ctx, client, &q, out)
 			})
 		})

@@ -145,6 +145,8 @@ func explain(e *events.Event) (rules, text string) {
 		return "C2", fmt.Sprintf("%s: the agent gave up: %s", what, e.Error.Text())
 	case events.StepExpired, events.UndoExpired:
 		return "V2 A4", what + ": the complete-by passed without a reply; the supervisor notices"
+	case events.StepExtended, events.UndoExtended:
+		return "V2", fmt.Sprintf("%s: the agent is still at it, and has another %s", what, e.CompleteBy.Sub(e.At))
 	case events.StepRetried, events.UndoRetried:
 		rules = "V3 V4"
 		if e.Type == events.UndoRetried {
