@@ -418,7 +418,7 @@ func doubted() (recording, []events.Event) {
 // vain is an order whose step fails for that it was done in vain, once, and may be done twice.
 func vain() (recording, []events.Event, func(string, int) *oracle.Flow) {
 	r := cancelled()
-	flow := &oracle.Flow{Steps: []oracle.FlowStep{{Name: "a", Agent: "x", Do: "a", Timeout: oracle.Duration(time.Second), Exhausted: "error", Repeat: &oracle.FlowRepeat{Until: "false", Every: 1, Max: 2}}}}
+	flow := &oracle.Flow{Steps: []oracle.FlowStep{{Name: "a", Agent: "x", Do: "a", Timeout: oracle.Timeout{After: oracle.Duration(time.Second)}, Exhausted: "error", Repeat: &oracle.FlowRepeat{Until: "false", Every: 1, Max: 2}}}}
 	flow.Steps[0].Retry.Attempts = 1
 	failed := events.Event{
 		Type: events.StepFailed, Order: "o", Seq: 3, At: inspect.Curtain, Step: "a", Attempt: 1,

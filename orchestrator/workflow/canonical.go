@@ -142,6 +142,9 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 		}
 		if l := s.Listen; l != nil {
 			c.Steps[i].Listen = l.canonical()
+			if s.Timeout > 0 {
+				c.Steps[i].Timeout = duration(s.Timeout)
+			}
 			continue
 		}
 		c.Steps[i].Timeout = duration(s.Timeout)
