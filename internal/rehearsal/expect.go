@@ -123,7 +123,7 @@ func (r *fileReader) texts(n ast.Node, what string, read func(ast.Node) string) 
 }
 
 // ends are the events with which orders end, and say what became of steps.
-var ends = []events.Type{events.OrderCompleted, events.OrderCompensated, events.OrderCancelled}
+var ends = []events.Type{events.OrderCompleted, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated}
 
 // names expects the names of steps that the order's last event has, in any order.
 func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []string) check {
