@@ -118,7 +118,8 @@ const (
 	// made the order of its id. It says nothing of that order.
 	StatusConflict = "conflict"
 
-	// These answer a signal, on the topic that it names. They say nothing of the order.
+	// StatusMatched and those below answer a signal, on the topic that it names. They say nothing of
+	// the order.
 	StatusMatched  = "matched"  // a step waited for it
 	StatusKept     = "kept"     // a step will wait for it
 	StatusRepeated = "repeated" // it came before, and acted then, or is kept

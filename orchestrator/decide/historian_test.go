@@ -178,11 +178,12 @@ func (h *historian) flood(t *rapid.T) {
 	s, signals := draw.Signal(t), rapid.IntRange(0, 2).Draw(t, "signals") == 0
 	commands := rapid.Bool().Draw(t, "commands")
 	for n := range rapid.IntRange(MaxVoid-10, MaxVoid+30).Draw(t, "times") {
-		if signals {
+		switch {
+		case signals:
 			h.signals = append(h.signals, signal{id: id, value: s})
-		} else if commands {
+		case commands:
 			h.command(t, id, events.Command{Command: rapid.SampledFrom([]string{"repeat", "resume", "release"}).Draw(t, "command"), ID: fmt.Sprint("f-", n/2)})
-		} else {
+		default:
 			h.replies = append(h.replies, r)
 		}
 		if rapid.IntRange(0, 29).Draw(t, "in between") == 0 {

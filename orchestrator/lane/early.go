@@ -33,8 +33,8 @@ type early struct {
 // orders end, too; a command for which it was asked after so long, and in vain, is put aside.
 const earlyLongest = 10 * time.Second
 
-// earlies are those of commands and of signals: neither waits for the other.
-func (l *Lane) earlies() [2]*early { return [2]*early{&l.early, &l.earlySignals} }
+// queues are those of commands and of signals: neither waits for the other.
+func (l *Lane) queues() [2]*early { return [2]*early{&l.early, &l.earlySignals} }
 
 // earlyOf is the one of a topic, nil if its records do not wait for their orders.
 func (l *Lane) earlyOf(topic string) *early {
@@ -107,7 +107,7 @@ func (l *Lane) mayCome(e *early) (bool, error) {
 
 // retryEarly decides on the commands and signals that waited long enough.
 func (l *Lane) retryEarly(env *decide.Env) error {
-	for _, e := range l.earlies() {
+	for _, e := range l.queues() {
 		if err := l.retry(env, e); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (l *Lane) askOrders(b Beside) {
 		return
 	}
 	asks := false
-	for _, e := range l.earlies() {
+	for _, e := range l.queues() {
 		if e.asks {
 			e.asks, e.asking, e.asked, e.covers = false, true, l.time.Timer(), len(e.inputs)
 			asks = true
@@ -165,7 +165,7 @@ func (l *Lane) AskOrders(ctx context.Context) Happened {
 // ordersTold takes the answer. What was not answered is asked again at the next tick.
 func (l *Lane) ordersTold(h Happened) {
 	l.look = true
-	for _, e := range l.earlies() {
+	for _, e := range l.queues() {
 		if !e.asking {
 			continue
 		}

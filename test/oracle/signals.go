@@ -182,7 +182,7 @@ func (l *Ledger) earned(e *events.Event) bool {
 			return slices.Contains(names, e.Signal)
 		})
 	case events.SignalLate:
-		return !known && !(!l.ended && l.attends(e.Signal, listening))
+		return !known && (l.ended || !l.attends(e.Signal, listening))
 	}
 	return false
 }
