@@ -89,8 +89,23 @@ func (s *settlement) wrong(first *submission, e *events.Event) (all []string) {
 	is(first.Workflow != "" && first.Version >= 0 && flow == nil, "workflow ") // the end may be cut off
 	is(!first.Deadline.IsZero() && !e.At.Before(first.Deadline), passed)
 	is(flow != nil && !s.fits(flow, first), input)
-	is(flow != nil && !labelsFit(flow, first.Labels), "label")
+	is(flow != nil && !labelsFit(flow, first.Labels) || s.earlier(first, e), "label")
 	return all
+}
+
+// earlier says whether a submission that was rejected cannot have its labels by a version of its
+// workflow that was the newest once.
+func (s *settlement) earlier(first *submission, e *events.Event) bool {
+	newest := s.newest(first.Workflow)
+	if first.Version != 0 || newest == nil || e.Type != events.OrderRejected {
+		return false
+	}
+	for version := range newest.Version {
+		if flow := s.Flow(first.Workflow, version+1); flow != nil && !labelsFit(flow, first.Labels) {
+			return true
+		}
+	}
+	return false
 }
 
 // labelled says whether an order has the labels of its submission, and no others but what its

@@ -125,7 +125,9 @@ func (l *Ledger) refused(e *events.Event) {
 	case events.CommandCancel:
 		earned = l.Toward != ""
 	case events.CommandPause:
-		earned = l.errored || l.Paused
+		earned = l.errored || l.Paused || l.Doubted && slices.ContainsFunc(l.Steps, func(s *Step) bool {
+			return (s.State == sleeping && s.Wakes.IsZero() || s.State == listening) && !s.Due.IsZero()
+		})
 	case events.CommandTerminate:
 		earned = l.Format < events.TerminateFormat || strings.Contains(e.Reason, "say why")
 	case events.CommandResume:
