@@ -177,10 +177,10 @@ func (l *Ledger) earned(e *events.Event) bool {
 	case events.SignalTooMany:
 		return !known && !over && l.attends(e.Signal, notStarted) && len(l.Signals) > 0
 	case events.SignalUnheard:
-		return !known && !l.ended && l.flow != nil && !slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
+		return !known && !l.ended && (l.flow == nil || !slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
 			_, names, _ := s.Listen.says()
 			return slices.Contains(names, e.Signal)
-		})
+		}))
 	case events.SignalLate:
 		return !known && !(!l.ended && l.attends(e.Signal, listening))
 	}
