@@ -159,7 +159,7 @@ func (l *Ledger) signal(e *events.Event) {
 			l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 		}
 	default:
-		l.count(e, &l.Unheard, false)
+		l.count(e, &l.Unheard, l.last.Type == events.InputReleased || l.last.Type == events.SignalExpired)
 		l.rule("P4", l.earned(e), "the order is %s, and signal %s is %s", l.State, e.Signal, e.Reason)
 	}
 }
