@@ -50,6 +50,63 @@ func TestANamespaceGainsAnInput(t *testing.T) {
 	})
 }
 
+// A namespace of before signals is told to create their topic. As long as its format is that of then, a
+// signal is a dead letter, and says when to send it again.
+func TestANamespaceGainsSignals(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	admin := b.Admin(t)
+	b.Delete(t, topics.Signals)
+	cfg := Config{ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}}
+	if i, err := New(t.Context(), cfg); !errors.Is(err, ErrMissingTopics) || !strings.Contains(err.Error(), topics.Signals+" is missing: `waybill topics create` creates it") {
+		if err == nil {
+			must(t, i.Close())
+		}
+		t.Errorf("an instance starts, or says %v", err)
+	}
+	oracle.Until(t, topics.Signals+" is made", func() error {
+		created, err := CreateTopics(t.Context(), admin, &topics, 0, 1)
+		if err == nil && !slices.Equal(created, []string{topics.Signals}) {
+			err = fmt.Errorf("%q were created", created)
+		}
+		return err
+	})
+
+	own := OwnDialect
+	speaks(t, Dialect{events.SignalsFormat - 1, 3, events.InputNames()})
+	i, stop := runs(t, b, cfg)
+	oracle.Until(t, "ready", i.Ready)
+	must(t, i.Register(t.Context(), parseFlow(t, silentFlow)))
+	_, err := i.Submit(t.Context(), "o-1", &events.Submission{Workflow: "silent"}, "")
+	must(t, err)
+	tell := func(i *Instance) *events.Event {
+		t.Helper()
+		var e *events.Event
+		oracle.Until(t, "the order is told", func() (err error) {
+			e, err = i.Signal(t.Context(), "o-1", &events.Signal{Signal: "go", ID: "s-1"})
+			return err
+		})
+		return e
+	}
+	const why = "no order waits for signals before the upgrade is finished (waybill upgrade finish); send it again then"
+	if e := tell(i); e == nil || e.Type != events.InputDiscarded || e.Reason != why {
+		t.Errorf("before the format rises: %+v", e)
+	}
+	letters := oracle.Read(t, b.Brokers, topics.DeadLetters)
+	if len(letters) != 1 || string(letters[0].Key) != "o-1" || events.Header(letters[0], "waybill_reason") != why {
+		t.Errorf("put aside is %v", letters)
+	}
+	stop()
+
+	OwnDialect = own
+	i, _ = runs(t, b, cfg)
+	oracle.Until(t, "ready", i.Ready)
+	oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
+	if e := tell(i); e == nil || e.Type != events.SignalDiscarded || e.Reason != events.SignalUnheard {
+		t.Errorf("once it has risen: %+v", e)
+	}
+}
+
 // asBefore writes a transaction of a release that knows some inputs only.
 func (h *torn) asBefore(n uint64, next string) {
 	h.Helper()

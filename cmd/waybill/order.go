@@ -243,8 +243,11 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		row("Input", short(payload(o.Input)))
 		row("Output", short(payload(o.Output)))
 		for i := range o.Signals {
-			s := &o.Signals[i]
-			row("Signal kept", fmt.Sprintf("%s, until %s: %s", signalText(s.Signal, or(s.ID)), clock(s.Until), short(payload(s.Data))))
+			s, id := &o.Signals[i], ""
+			if s.ID != nil {
+				id = *s.ID
+			}
+			row("Signal kept", fmt.Sprintf("%s, until %s: %s", signalText(s.Signal, id), clock(s.Until), short(payload(s.Data))))
 		}
 		if len(o.Steps) == 0 {
 			return

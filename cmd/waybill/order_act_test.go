@@ -461,7 +461,7 @@ func TestOrderTable(t *testing.T) {
 	newOwner(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/orders/o-1", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","completeBy":null,"waitsSince":"2030-01-02T15:04:05.000Z","toward":"Cancelled","paused":true,"reason":"undo of a failed",
+		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","completeBy":null,"waitsSince":"2030-01-02T15:04:05.000Z","toward":"Cancelled","paused":true,"signals":[{"signal":"early","id":"e-1","until":"2030-01-02T15:04:05.000Z","data":{"n":1}},{"signal":"early","id":null,"until":"2030-01-02T15:04:05.000Z"}],"reason":"undo of a failed",
 			"alert":{"order":"o-1","reason":"undo of a failed","errors":[],"action":"waybill order resubmit o-1"},
 			"steps":[
 			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"uncounted":1,"error":{"code":"down","message":"no answer"},"input":[7]}},
@@ -474,6 +474,10 @@ func TestOrderTable(t *testing.T) {
 			{"name":"i","state":"sleeping","attempt":1,"due":"2030-01-02T15:04:05.000Z"},
 			{"name":"j","state":"sleeping","attempt":1,"due":null,"left":"6m30s"},
 			{"name":"k","state":"sleeping","attempt":1,"due":null,"wakes":"2030-01-02T15:04:05.000Z"},
+			{"name":"m","state":"listening","attempt":1,"listens":{"how":"one","signals":["paid"],"left":1},"due":"2030-01-02T15:04:05.000Z"},
+			{"name":"n","state":"listening","attempt":1,"output":[1],"listens":{"how":"one","signals":["vote"],"left":2},"due":null},
+			{"name":"o","state":"listening","attempt":1,"output":{"a":null},"listens":{"how":"all","signals":["b","c"],"left":2},"due":null,"left":"6m30s"},
+			{"name":"p","state":"timed-out","attempt":1},
 			{"name":"l","state":"failed","attempt":2,"failureCount":2,"passed":true,"error":{"code":"busy"}},
 			{"name":"f","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":null,"window":null,"underWay":null,"silentSince":null}}]}`)
 	})
@@ -492,6 +496,15 @@ func TestOrderTable(t *testing.T) {
 			{"type":"waybill.step.extended","order":"o-1","seq":1,"at":"2030-01-02T15:04:12Z","step":"n","attempt":1,"completeBy":"2030-01-02T15:04:22Z","answeredBy":"/w/agents/x","source":"w.replies/0/7"},
 			{"type":"waybill.reply.discarded","order":"o-1","seq":1,"at":"2030-01-02T15:04:12Z","step":"o","attempt":1,"reason":"fixed"},
 			{"type":"waybill.step.woke","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","step":"i","attempt":1},
+			{"type":"waybill.step.listening","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"m","attempt":1,"listen":"one","signals":["paid"],"due":"2030-01-02T16:04:05Z"},
+			{"type":"waybill.step.listening","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"n","attempt":1,"listen":"one","signals":["vote"],"count":3},
+			{"type":"waybill.step.listening","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"o","attempt":1,"listen":"all","signals":["a","b","c"]},
+			{"type":"waybill.signal.kept","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","signal":"early","signalId":"e-1","data":{"n":1},"due":"2030-01-03T15:04:05Z","source":"waybill.signals/0/7","answeredBy":"/shop/bank"},
+			{"type":"waybill.step.heard","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"n","attempt":1,"signal":"vote","data":1,"source":"waybill.signals/0/8"},
+			{"type":"waybill.step.heard","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","step":"o","attempt":1,"signal":"a","source":"waybill.signals/0/6"},
+			{"type":"waybill.signal.expired","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","signal":"early","signalId":"e-1","source":"waybill.signals/0/7"},
+			{"type":"waybill.signal.discarded","order":"o-1","seq":1,"at":"2030-01-02T15:04:05Z","signal":"other","reason":"unheard","source":"waybill.signals/0/9"},
+			{"type":"waybill.step.timed-out","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","step":"p","attempt":1},
 			{"type":"waybill.step.passed","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","step":"l","attempt":2,"reason":"step l failed 2 of 2 attempts, at last: busy"},
 			{"type":"waybill.order.completed","order":"o-1","seq":1,"at":"2030-01-02T16:04:05Z","failedSteps":["l","m"]},
 			{"type":"waybill.order.paused","order":"o-1","seq":2,"at":"2030-01-02T15:04:05Z","by":"ann@ops","reason":"wait","command":"k"},
@@ -534,6 +547,9 @@ func TestOrderTable(t *testing.T) {
 			"i sleeping 1 0 - until 2030-01-02T15:04:05.000Z", "j sleeping 1 0 - 6m30s more after the pause",
 			"k sleeping 1 0 - until 2030-01-02T15:04:05.000Z, or the end of the pause", "l failed 2 2 - busy; the order went on without it",
 			"f not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z",
+			"m listening 1 0 - for paid, until 2030-01-02T15:04:05.000Z", "n listening 1 0 - [1]; for 2 of vote",
+			`o listening 1 0 - {"a":null}; for all of b, c, 6m30s more after the pause`, "p timed-out 1 0 - -",
+			`Signal kept early e-1, until 2030-01-02T15:04:05.000Z: {"n":1}`, "Signal kept early, until 2030-01-02T15:04:05.000Z: -",
 		}},
 		{"history", []string{
 			"step.retried a 4 extended wait 2; next attempt after 1h0m0s", "step.retried b 1 waits for agent x",
@@ -542,6 +558,10 @@ func TestOrderTable(t *testing.T) {
 			"step.started n 1 agent x: do, complete by +10s, on i; up to +1h0m0s as long as it says that it is still at it",
 			"step.extended n 1 still at it, complete by +10s; from /w/agents/x, as it says, at w.replies/0/7",
 			"reply.discarded o 1 fixed: the agent is still at it, and the complete-by cannot be moved: the workflow gives the step's timeout no max, or the order's deadline comes first",
+			"step.listening m 1 for paid; until 2030-01-02T16:04:05.000Z", "step.listening n 1 for 3 of vote", "step.listening o 1 for all of a, b, c",
+			`signal.kept - - early e-1; until 2030-01-03T15:04:05.000Z; {"n":1}; from /shop/bank, as it says, at waybill.signals/0/7`,
+			"step.heard n 1 vote; 1; at waybill.signals/0/8, from nobody who says so", "step.heard o 1 a; at waybill.signals/0/6",
+			"signal.expired - - early e-1", "signal.discarded - - other; unheard; at waybill.signals/0/9, from nobody who says so", "step.timed-out p 1 nothing came in time",
 			"step.passed l 2 step l failed 2 of 2 attempts, at last: busy", "order.completed - - without: l, m",
 			"undo.started b 3 2m57s after it was due; agent x: un, complete by +10s, on i", "step.started c 7 agent x: do, complete by +10s, on i",
 			"order.paused - - by ann@ops, as the sender claims; wait", "order.resumed - - by bob@ops, as the sender claims",

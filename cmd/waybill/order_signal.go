@@ -87,7 +87,10 @@ func heardText(h *api.Heard) string {
 
 // whyUnheard says why a signal changed nothing.
 func whyUnheard(h *api.Heard) string {
-	switch or(h.Reason) {
+	if h.Reason == nil {
+		return "the order has recorded a hundred of its like, and says of no other why"
+	}
+	switch *h.Reason {
 	case events.SignalLate:
 		return "nothing listens for it any more"
 	case events.SignalUnheard:
@@ -97,5 +100,5 @@ func whyUnheard(h *api.Heard) string {
 	case events.SignalTooLarge:
 		return "with it the output of the step that listens would be too large, at most 1 MiB"
 	}
-	return "the order has recorded a hundred of its like, and says of no other why"
+	return *h.Reason
 }

@@ -19,6 +19,10 @@ steps:
   - {name: f, agent: x, after: [c], repeat: {until: steps.f.output, every: 1m, max: 5}}
   - {name: d, sleep: {for: input.d}, after: [c]}
   - {name: e, sleep: {until: input.e}, after: [c]}
+  - {name: g, listen: paid, after: [c], timeout: 24h}
+  - {name: h, listen: {one: vote, count: 3}, after: []}
+  - {name: i, listen: {any: [yes-sir, no-sir]}, after: []}
+  - {name: j, listen: {all: [yes-sir, no-sir]}, after: []}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +37,10 @@ steps:
 		"f x f - c 30s - 3, 1s x2 to 30s; 5 times every 1m0s until steps.f.output error",
 		"d - sleep for input.d - c - - - -",
 		"e - sleep until input.e - c - - - -",
+		"g - listen for paid - c 24h0m0s - - -",
+		"h - listen for 3 of vote - - - - - -",
+		"i - listen for any of no-sir, yes-sir - - - - - -",
+		"j - listen for all of no-sir, yes-sir - - - - - -",
 	} {
 		if got := lines[3+n]; got != want {
 			t.Errorf("it says\n%s\nand should say\n%s", got, want)

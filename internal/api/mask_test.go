@@ -48,6 +48,12 @@ func TestPayloadsAreMasked(t *testing.T) {
 		return err == nil && o.ProcessState == projections.Error && o.Alert != nil && o.Toward != nil
 	})
 
+	// What the world tells is about the order, too: heard, kept, or discarded.
+	s.listens("o-5")
+	for _, body := range []string{`{"signal":"go","data":"canary"}`, `{"signal":"later","data":{"canary":1}}`, `{"signal":"go","data":"canary"}`} {
+		s.tells("o-5", body)
+	}
+
 	answers := func(token string) map[string]string {
 		all := make(map[string]string)
 		own := *s
@@ -56,7 +62,7 @@ func TestPayloadsAreMasked(t *testing.T) {
 			if o.method != http.MethodGet || o.role == "admin" {
 				continue
 			}
-			for _, id := range []string{"o-1", "o-2", "o-3", "o-4"} {
+			for _, id := range []string{"o-1", "o-2", "o-3", "o-4", "o-5"} {
 				path := strings.NewReplacer("{id}", id, "{name}", "leaky").Replace(o.path)
 				status, header, body := own.ask(request{path: path})
 				if status != http.StatusOK {
@@ -99,6 +105,11 @@ func TestPayloadsAreMasked(t *testing.T) {
 		all := answers(keys[who])
 		for _, path := range []string{"/api/v1/orders", "/api/v1/alerts", "/api/v1/orders/o-1", "/api/v1/orders/o-2/history"} {
 			if !strings.Contains(all[path], "canary") {
+				t.Errorf("%s of %s: %s", path, who, all[path])
+			}
+		}
+		for path, times := range map[string]int{"/api/v1/orders/o-5": 2, "/api/v1/orders/o-5/history": 2} {
+			if other && strings.Count(all[path], "canary") != times {
 				t.Errorf("%s of %s: %s", path, who, all[path])
 			}
 		}

@@ -1,6 +1,8 @@
 package rehearsal
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +54,7 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 				if got == want {
 					return nil
 				}
-				if why := r.Order.StandingReason(); why != "" {
+				if why := cmp.Or(r.Order.StandingReason(), r.listens()); why != "" {
 					got += ": " + why
 				}
 				return []Difference{{Place: at, What: "state", Expected: want, Found: got}}
@@ -147,7 +149,8 @@ func (r *fileReader) names(n ast.Node, what string, of func(*events.Event) []str
 // stepStates are those of steps, and of undos.
 var stepStates = []string{
 	string(projections.NotStarted), string(projections.Running), string(projections.Completed), string(projections.Failed),
-	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Repeating), string(projections.Undone), string(projections.DidRaise),
+	string(projections.Expired), string(projections.Skipped), string(projections.Sleeping), string(projections.Listening), string(projections.TimedOut),
+	string(projections.Repeating), string(projections.Undone), string(projections.DidRaise),
 }
 
 // expectWork reads what is expected of a step, or of its undo.
@@ -316,6 +319,16 @@ func orNothing(text string) string {
 	return text
 }
 
+// listens says for what the order listens, since nothing else is to come; empty if it does not.
+func (r *Result) listens() string {
+	for i := range r.Order.Steps {
+		if s := &r.Order.Steps[i]; s.State == projections.Listening {
+			return fmt.Sprintf("step %s listens for %s, and no signal comes", s.Name, strings.Join(s.Listens.Names, ", "))
+		}
+	}
+	return ""
+}
+
 // judge compares what became of the order with what was expected.
 func (p *play) judge() {
 	if p.stop != "" {
@@ -342,18 +355,24 @@ func attempts(n int) string {
 	return strconv.Itoa(n) + " attempts"
 }
 
-// compareAct notes where a command was refused and should not be, or the other way round.
+// compareAct notes where a command was refused, or a signal changed nothing, and should not, or the
+// other way round.
 func (p *play) compareAct(a *act, happened []Happening) {
-	d := Difference{Place: a.Place, What: "do: " + a.command.Command, Expected: "is done", Found: "is done"}
+	d := Difference{Place: a.Place, What: "do: " + cmp.Or(a.signal.Signal, a.command.Command), Expected: "is done", Found: "is done"}
 	if a.refused != "" {
 		d.Expected = "is refused: " + a.refused
 	}
 	why := ""
+	if len(happened) == 0 {
+		why = "it changes nothing, as many before it did"
+	}
 	for i := range happened {
-		if e := &happened[i].Event; e.Type == events.CommandRefused {
+		if e := &happened[i].Event; e.Type == events.CommandRefused || e.Type == events.SignalDiscarded {
 			why = e.Reason
-			d.Found = "is refused: " + why
 		}
+	}
+	if why != "" {
+		d.Found = "is refused: " + why
 	}
 	if (a.refused == "") != (why == "") || !strings.Contains(why, a.refused) {
 		p.Differences = append(p.Differences, d)

@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/yamlfile"
 )
@@ -71,12 +72,13 @@ type answer struct {
 	fails  *events.Error // nil where the attempt completes
 }
 
-// act is what an operator does.
+// act is what an operator does, or what the world tells the order.
 type act struct {
 	Place
 	after   time.Duration // since the submission
 	command events.Command
-	refused string // a part of why it is refused; empty if it must not be
+	signal  events.Signal // instead, if it has a name
+	refused string        // a part of why it is refused, or changes nothing; empty if it must not be
 }
 
 // morning is when orders are submitted where a test does not say.
@@ -226,9 +228,12 @@ func (r *fileReader) check(at *token.Token, w work) {
 func (r *fileReader) scripts(n ast.Node) (all []*script) {
 	r.works(n, "agents", func(w work, n ast.Node) {
 		if r.flow != nil {
-			if s, found := r.flow.Step(w.step); found && s.Agent == "" {
+			if s, found := r.flow.Step(w.step); found && !s.Asks() {
 				does := "sleeps"
-				if s.Raise != nil {
+				switch {
+				case s.Listen != nil:
+					does = "listens"
+				case s.Raise != nil:
 					does = "raises"
 				}
 				r.add(start(n), "step %s %s, and asks nobody; remove its answers", w.step, does)
@@ -289,10 +294,13 @@ var commands = []string{events.CommandCancel, events.CommandResubmit, events.Com
 func (r *fileReader) acts(n ast.Node) (all []act) {
 	for _, entry := range r.list(n, "do") {
 		a := act{Place: placeOf(start(entry))}
-		c := &a.command
+		c, s := &a.command, &a.signal
 		given := r.mapping(entry, "an act", []field{
 			{"after", func(n ast.Node) { a.after = r.duration(n, "after", 0) }},
 			{"command", func(n ast.Node) { c.Command = r.oneOf(n, "command", commands) }},
+			{"signal", func(n ast.Node) { s.Signal = r.some(n, "signal") }},
+			{"id", func(n ast.Node) { s.ID = r.some(n, "id") }},
+			{"data", func(n ast.Node) { s.Data = r.value(n) }},
 			{"step", func(n ast.Node) {
 				c.Step = r.some(n, "step")
 				r.check(start(n), work{step: c.Step})
@@ -304,8 +312,27 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			{"note", func(n ast.Node) { c.Note = r.some(n, "note") }},
 			{"refused", func(n ast.Node) { a.refused = r.some(n, "refused") }},
 		})
-		r.require(entry, given, "the act", "command")
+		switch {
+		case given["signal"] != nil:
+			r.refuse(given, "signal", "command", "step", "input", "output", "sameKey", "newKey", "note")
+			if err := decide.CheckSignal(s); err != nil && strings.TrimSpace(s.Signal) != "" {
+				r.add(given["signal"], "%v", err)
+			}
+		case given["command"] != nil:
+			r.refuse(given, "command", "id", "data")
+		case given != nil:
+			r.add(start(entry), "the act has no \"command\" and no \"signal\"; add one")
+		}
 		all = append(all, a)
 	}
 	return all
+}
+
+// refuse reports keys that an act of this kind does not have.
+func (r *fileReader) refuse(given map[string]*token.Token, kind string, keys ...string) {
+	for _, key := range keys {
+		if given[key] != nil {
+			r.add(given[key], "a %s has no %q; remove this", kind, key)
+		}
+	}
 }

@@ -61,7 +61,7 @@ type input struct {
 	at    time.Time
 	topic string
 	value []byte
-	act   *act // of an operator
+	act   *act // of an operator, or of the world
 }
 
 // Perform performs the test. It starts no goroutine, and the clock is its own.
@@ -84,11 +84,16 @@ func (t *Test) Perform() *Result {
 	}
 	p.submit()
 	for i := range t.acts {
-		value, err := t.acts[i].command.Encode()
+		a, topic := &t.acts[i], p.topics.Commands
+		encode := a.command.Encode
+		if a.signal.Signal != "" {
+			topic, encode = p.topics.Signals, a.signal.Encode
+		}
+		value, err := encode()
 		if err != nil {
 			panic(err) // it was read from a file
 		}
-		p.inputs = append(p.inputs, input{t.starts.Add(t.acts[i].after), p.topics.Commands, value, &t.acts[i]})
+		p.inputs = append(p.inputs, input{t.starts.Add(a.after), topic, value, a})
 	}
 	for p.stop == "" && p.turn() {
 	}
@@ -110,7 +115,7 @@ func (p *play) submit() {
 
 // turn has the clock jump to what comes next, and decides on that: on an input, or on all whose
 // deadline has come. What comes at one moment comes in this order: replies, as they were asked
-// for, what operators do, deadlines. It reports false once nothing is to come.
+// for, what operators do, signals, deadlines. It reports false once nothing is to come.
 func (p *play) turn() bool {
 	next := -1
 	for i := range p.inputs {
@@ -130,7 +135,7 @@ func (p *play) turn() bool {
 		at = due[0].at
 	}
 	if p.turns++; p.turns > mostTurns {
-		p.stop = fmt.Sprintf("is %s after %d answers, commands and deadlines", p.Order.State, mostTurns)
+		p.stop = fmt.Sprintf("is %s after %d answers, commands, signals and deadlines", p.Order.State, mostTurns)
 		return false
 	}
 	if at.Sub(p.starts) > longest {
@@ -156,7 +161,9 @@ func (p *play) turn() bool {
 
 // earlier says whether an input comes before another one, which was written first.
 func (p *play) earlier(in, first *input) bool {
-	return cmp.Or(in.at.Compare(first.at), strings.Compare(first.topic, in.topic)) < 0 // replies before commands
+	kind, _ := p.topics.Input(in.topic) // which are in that order
+	other, _ := p.topics.Input(first.topic)
+	return cmp.Or(in.at.Compare(first.at), cmp.Compare(kind, other)) < 0
 }
 
 // deadline is when the supervisor must look at a step, or at the order.
@@ -210,7 +217,7 @@ func (p *play) record(d decide.Decision) {
 		case p.topics.Journal:
 			e := must(events.Decode[events.Event](m.Value))
 			p.Happened = append(p.Happened, Happening{Event: e})
-			if e.Type != events.ReplyDiscarded && e.Type != events.CommandRefused {
+			if e.Type != events.ReplyDiscarded && e.Type != events.CommandRefused && e.Type != events.SignalDiscarded {
 				p.Took = e.At.Sub(p.starts)
 			}
 			continue

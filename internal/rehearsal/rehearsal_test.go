@@ -25,7 +25,7 @@ import (
 // its end, with an operator or paused, and it does so each time in the same way.
 func TestWhatIsSaidOfOrders(t *testing.T) {
 	states := make(map[projections.State]int)
-	late, refused := 0, 0
+	late, refused, heard := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		test := drawTest(t)
 		r := test.Perform()
@@ -42,9 +42,12 @@ func TestWhatIsSaidOfOrders(t *testing.T) {
 		states[r.Order.State]++
 		late += r.Order.Discarded
 		refused += r.Order.Refused
+		if slices.ContainsFunc(r.Happened, func(h Happening) bool { return h.Type == events.StepHeard }) {
+			heard++
+		}
 	})
-	if late == 0 || refused == 0 || len(states) < 5 {
-		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands", states, late, refused)
+	if late == 0 || refused == 0 || heard == 0 || len(states) < 5 {
+		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands, %d orders that heard a signal", states, late, refused, heard)
 	}
 }
 
@@ -60,7 +63,7 @@ func drawTest(t *rapid.T) *Test {
 	for i := range test.flow.Steps {
 		s := &test.flow.Steps[i]
 		for _, w := range []work{{step: s.Name}, {step: s.Name, undo: true}} {
-			if s.Sleep != nil || w.undo && s.Undo == "" || rapid.Bool().Draw(t, "well") {
+			if !s.Asks() || w.undo && s.Undo == "" || rapid.Bool().Draw(t, "well") {
 				continue
 			}
 			script := &script{work: w}
@@ -81,6 +84,11 @@ func drawTest(t *rapid.T) *Test {
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "acts") {
 		a := act{after: span("when")}
+		if rapid.Bool().Draw(t, "of the world") {
+			a.signal = draw.Signal(t)
+			test.acts = append(test.acts, a)
+			continue
+		}
 		a.command = events.Command{Command: rapid.SampledFrom(commands).Draw(t, "command")}
 		if rapid.Bool().Draw(t, "of a step") {
 			a.command.Step = draw.Step(t)
@@ -151,6 +159,23 @@ func TestManyStepsAtOnce(t *testing.T) {
 	r := (&Test{flow: flow, starts: morning}).Perform()
 	if r.Order.State != projections.Processed || r.Took != 0 || len(r.requests) != 250 {
 		t.Errorf("the order is %s after %v, with %d requests", r.Order.State, r.Took, len(r.requests))
+	}
+}
+
+// TestASignalTooMany: of what changes nothing a hundred leave an event. What leaves none was not
+// done.
+func TestASignalTooMany(t *testing.T) {
+	flow, err := workflow.Parse("one.yaml", []byte("workflow: one\nsteps: [{name: a, agent: x}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	test := &Test{flow: flow, starts: morning}
+	for range 101 {
+		test.acts = append(test.acts, act{after: time.Second, signal: events.Signal{Signal: "s"}, refused: "late"})
+	}
+	test.acts[100].refused = ""
+	if d := test.Perform().Differences; len(d) != 1 || d[0].Found != "is refused: it changes nothing, as many before it did" {
+		t.Errorf("%+v", d)
 	}
 }
 

@@ -390,6 +390,74 @@ func TestWhatIsRefusedKeepsItsOrder(t *testing.T) {
 	}
 }
 
+// An answer to a signal is its sender's, also on a topic that the order's caller named: what the order is
+// owed there goes to the namespace's topic without it, and it is no reason for what the order is owed
+// elsewhere to go there.
+func TestAnswersToSignalsAreNotDiverted(t *testing.T) {
+	gone := &UndeliverableError{Reason: "it does not exist"}
+	r := newRound(t)
+	r.format = events.SignalsFormat
+	order := r.decides("shop.status", 1)[0]
+	offset := int64(0)
+	hears := func(to string) {
+		o, err := r.order(order)
+		must(t, err)
+		offset++
+		record := &decide.Record{Topic: r.topics.Signals, Partition: r.partition, Offset: offset}
+		r.take(decide.On(r.env(), o, &decide.Input{Record: record, Order: order, Signal: &events.Signal{Signal: "go", ReplyTo: to}}))
+	}
+	words := func(records []*kgo.Record, topic string) (words []string) {
+		for _, m := range records {
+			if m.Topic == topic && headerText(m, events.HeaderType) == string(events.OrderStatus) {
+				s, err := events.Decode[events.Status](m.Value)
+				must(t, err)
+				words = append(words, s.Status)
+			}
+		}
+		return words
+	}
+	refused := func(topic string) {
+		t.Helper()
+		r.ends(topic, 0, gone)
+		r.tries(refusalProof + time.Second)
+		r.ends(topic, 0, gone)
+		r.commits()
+	}
+	hears("bank.gone")
+	r.commits()
+	r.confirmed()
+	r.ends("shop.status", 1, nil)
+	refused("bank.gone")
+	if got, why := words(r.committed, r.topics.Status), r.written(r.topics.Journal, events.StatusRefused); fmt.Sprint(got) != "[late]" || len(why) > 0 {
+		t.Errorf("the namespace's topic has %q, and the order %s", got, why)
+	}
+
+	// The order's caller hears of it where it was, and then no more.
+	o, err := r.order(order)
+	must(t, err)
+	r.take(decide.Operate(r.env(), o, &decide.Input{Command: &events.Command{Command: events.CommandCancel, ID: "c-1"}}))
+	r.commits()
+	hears("shop.status")
+	r.commits()
+	r.confirmed()
+	if got := words(r.deliveries[0].Records, "shop.status"); fmt.Sprint(got) != "[compensating]" && fmt.Sprint(got) != "[cancelled]" {
+		t.Errorf("its own topic is given %q", got)
+	}
+	refused("shop.status")
+	if got := words(r.committed, r.topics.Status); slices.Contains(got, events.StatusLate) || len(got) == 0 {
+		t.Errorf("the namespace's topic has %q", got)
+	}
+	r.pass(refusalLasts)
+	var delivered []string
+	for r.confirmed(); len(r.deliveries) > 0; r.tries(time.Second) {
+		delivered = append(delivered, words(r.deliveries[0].Records, "shop.status")...)
+		r.ends(r.deliveries[0].Topic, len(r.deliveries[0].Records), nil)
+	}
+	if fmt.Sprint(delivered) != "[late]" {
+		t.Errorf("its own topic has %q", delivered)
+	}
+}
+
 // What is refused for what it is, as for its size, is refused alone, and after it was alone.
 func TestAMessageThatIsTooLarge(t *testing.T) {
 	large := UndeliverableError{Reason: "too large", Message: true}

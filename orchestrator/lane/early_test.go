@@ -205,3 +205,144 @@ func TestACommandThatWaitedBehindAStrayOne(t *testing.T) {
 	c.asksForOrders(t)
 	c.expects("asked after a while", 0, c.ids[:1], c.ids[1:2])
 }
+
+// signalled is a lane that reads commands and signals.
+type signalled struct {
+	*commanded
+	signals int64
+	kafka   questions
+}
+
+// questions counts how often Kafka is asked where the orders end.
+type questions struct {
+	scripted
+	n int
+}
+
+func (q *questions) AskOrders() { q.n++ }
+
+func newSignalled(t *testing.T) *signalled {
+	c := &signalled{commanded: newCommanded(t)}
+	c.format = events.SignalsFormat
+	return c
+}
+
+// tells has it read a signal for each of these orders, which does not listen.
+func (c *signalled) tells(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		r := typed(c.topics.Signals, "", id, `{"signal":"go"}`)
+		r.Offset, c.signals = c.signals, c.signals+1
+		must(c.t, c.decide([]*kgo.Record{r}))
+	}
+}
+
+// heard says how many signals wait, which orders had one, and for which orders they were put aside.
+// The topic is read on if none waits.
+func (c *signalled) heard(what string, waiting int, had, aside []string) {
+	c.t.Helper()
+	var have, letters []string
+	for _, id := range c.ids {
+		if o, err := c.order(id); err != nil || o != nil && o.Unheard > 0 {
+			have = append(have, id)
+		}
+	}
+	for _, r := range c.current.records {
+		if r.Topic == c.topics.DeadLetters && strings.HasPrefix(headerText(r, "waybill_source"), c.topics.Signals) {
+			letters = append(letters, string(r.Key))
+		}
+	}
+	if len(c.earlySignals.inputs) != waiting || !slices.Equal(have, had) || !slices.Equal(letters, aside) ||
+		c.door.paused[TopicPartition{c.topics.Signals, c.partition}] != (waiting > 0) || c.position.At(events.InputSignals) != c.signals-int64(waiting) {
+		c.t.Errorf("%s: %d signals wait, of %q they were decided, of %q they are put aside; paused: %v; the position is %v",
+			what, len(c.earlySignals.inputs), have, letters, c.door.paused, c.position)
+	}
+}
+
+// A signal for an order whose submission is still to come waits for it, and those behind it. Where
+// it never comes, it is put aside.
+func TestSignalsWaitForTheirOrders(t *testing.T) {
+	c := newSignalled(t)
+	c.broker = movingEnd{at: new(int64(3))}
+	c.reads(c.ids[1], `{"workflow":"order"}`) // at 1
+	c.tells(c.ids[0], c.ids[1], c.ids[2])
+	c.heard("the first is too early", 3, nil, nil)
+	if !c.earlySignals.asks || c.early.asks {
+		t.Error("it is for the signals that Kafka is to be asked")
+	}
+	c.askOrders(&c.kafka)
+	c.ordersTold(c.AskOrders(t.Context()))
+	must(t, c.supervise())
+	c.heard("the submission may be among what is not read", 3, nil, nil)
+	c.reads(c.ids[0], `{"workflow":"order"}`) // at 2
+	c.heard("it was", 0, c.ids[:2], c.ids[2:3])
+	c.tells(c.ids[0])
+	c.heard("nothing waits any more", 0, c.ids[:2], c.ids[2:3])
+}
+
+// Neither waits for the other: applications do not hold up operators. What waits keeps more of
+// its own topic from being read, and of no other.
+func TestCommandsAndSignalsDoNotWaitForEachOther(t *testing.T) {
+	c := newSignalled(t)
+	c.broker = movingEnd{at: new(int64(9))}
+	c.reads(c.ids[1], `{"workflow":"order"}`)
+	c.tells(c.ids[0], c.ids[1])
+	c.pauses(c.ids[1])
+	if o, err := c.order(c.ids[1]); err != nil || !o.Paused || len(c.early.inputs) > 0 {
+		t.Errorf("a command waits behind signals: %v", err)
+	}
+	c.heard("signals wait", 2, nil, nil)
+	if c.door.paused[TopicPartition{c.topics.Commands, c.partition}] {
+		t.Error("commands are not read on")
+	}
+
+	c = newSignalled(t)
+	c.broker = movingEnd{at: new(int64(9))}
+	c.reads(c.ids[1], `{"workflow":"order"}`)
+	c.pauses(c.ids[0], c.ids[1])
+	c.tells(c.ids[1])
+	c.heard("a signal does not wait behind commands", 0, c.ids[1:2], nil)
+	c.expects("commands wait", 2, nil, nil)
+}
+
+// One question serves both.
+func TestOneQuestionServesCommandsAndSignals(t *testing.T) {
+	c := newSignalled(t)
+	c.broker = movingEnd{at: new(int64(2))}
+	c.pauses(c.ids[0])
+	c.tells(c.ids[1])
+	for range 2 {
+		if c.askOrders(&c.kafka); c.kafka.n != 1 {
+			t.Errorf("Kafka was asked %d times", c.kafka.n)
+		}
+	}
+	c.ordersTold(c.AskOrders(t.Context()))
+	c.reads(c.ids[8], `{"workflow":"order"}`) // at 1, where they end
+	c.heard("all orders were read", 0, nil, c.ids[1:2])
+	c.expects("all orders were read", 0, nil, c.ids[:2]) // the dead letters of both
+}
+
+// Where one waits already, what comes of the other kind meanwhile has a question of its own.
+func TestSignalsThatComeWhileItIsAskedForCommands(t *testing.T) {
+	c := newSignalled(t)
+	c.broker = movingEnd{at: new(int64)}
+	c.pauses(c.ids[0])
+	c.askOrders(&c.kafka)
+	c.tells(c.ids[1])
+	c.askOrders(&c.kafka)
+	if c.kafka.n != 1 || !c.earlySignals.asks {
+		t.Errorf("Kafka was asked %d times; it is asked again: %t", c.kafka.n, c.earlySignals.asks)
+	}
+	c.ordersTold(c.AskOrders(t.Context()))
+	must(t, c.supervise())
+	c.heard("its order may have been written since", 1, nil, nil)
+	if len(c.early.inputs) > 0 {
+		t.Error("the command waits on")
+	}
+	if c.askOrders(&c.kafka); c.kafka.n != 2 {
+		t.Errorf("Kafka was asked %d times", c.kafka.n)
+	}
+	c.ordersTold(c.AskOrders(t.Context()))
+	must(t, c.supervise())
+	c.heard("it was not", 0, nil, c.ids[1:2])
+}

@@ -159,7 +159,7 @@ func (l *Ledger) signal(e *events.Event) {
 			l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 		}
 	default:
-		l.count(e, &l.Unheard, false)
+		l.count(e, &l.Unheard, l.last.Type == events.InputReleased || l.last.Type == events.SignalExpired)
 		l.rule("P4", l.earned(e), "the order is %s, and signal %s is %s", l.State, e.Signal, e.Reason)
 	}
 }
@@ -177,10 +177,10 @@ func (l *Ledger) earned(e *events.Event) bool {
 	case events.SignalTooMany:
 		return !known && !over && l.attends(e.Signal, notStarted) && len(l.Signals) > 0
 	case events.SignalUnheard:
-		return !known && !l.ended && l.flow != nil && !slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
+		return !known && !l.ended && (l.flow == nil || !slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
 			_, names, _ := s.Listen.says()
 			return slices.Contains(names, e.Signal)
-		})
+		}))
 	case events.SignalLate:
 		return !known && (l.ended || !l.attends(e.Signal, listening))
 	}
