@@ -52,6 +52,23 @@ func (p Positions) Over(before Positions) Positions {
 	return p
 }
 
+// In are those of the inputs that partitions in a format read.
+func (p Positions) In(format int) Positions {
+	added := p.Added()
+	p.added = ""
+	for _, a := range added {
+		if a.Input.Since() <= format {
+			p.SetOf(a.Input, a.Partition, a.Next)
+		}
+	}
+	for in := range p.next {
+		if Input(in).Since() > format {
+			p.next[in] = 0
+		}
+	}
+	return p
+}
+
 // Added is where reading goes on in a partition that somebody added to an input.
 type Added struct {
 	Input     Input

@@ -107,6 +107,26 @@ func (t *Topics) Inputs() iter.Seq2[Input, string] {
 	}
 }
 
+// Since is the format since which partitions read the input: a release of before does not know it,
+// and refuses a transaction that read it.
+func (in Input) Since() int {
+	if in == InputSignals {
+		return SignalsFormat
+	}
+	return 0
+}
+
+// InputsOf are the topics that the lane of a partition reads that is in a format.
+func (t *Topics) InputsOf(format int) iter.Seq2[Input, string] {
+	return func(yield func(Input, string) bool) {
+		for in, topic := range t.Inputs() {
+			if in.Since() <= format && !yield(in, topic) {
+				return
+			}
+		}
+	}
+}
+
 // Input says which input a topic is, if it is one.
 func (t *Topics) Input(topic string) (Input, bool) {
 	i := slices.Index(t.inputs[:], topic)

@@ -117,7 +117,9 @@ func (g *group) showLag(ctx context.Context, member *kgo.Client, m *membership) 
 		}
 		for p, at := range m.positions() {
 			for in, topic := range g.topics.Inputs() {
-				set(topic, p, at.At(in))
+				if next := at.At(in); next >= 0 { // it reads the input
+					set(topic, p, next)
+				}
 				for _, added := range at.Added() {
 					if added.Input == in {
 						set(topic, added.Partition, added.Next)

@@ -27,6 +27,9 @@ func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*ev
 	if err := decide.CheckSignal(s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	if err := i.written(ctx, events.SignalsFormat); err != nil { // nobody reads it until then
+		return nil, err
+	}
 	value, err := s.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("%w: the signal cannot be written as JSON: %w", ErrRefused, err)

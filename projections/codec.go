@@ -231,6 +231,7 @@ func (w *writer) signals(o *Order) {
 		w.int(o.Steps[i].Left.Milliseconds())
 	}
 	w.int(int64(o.Unheard))
+	w.int(int64(o.GivenUp))
 	w.uint(uint64(len(o.Signals)))
 	for i := range o.Signals {
 		s := &o.Signals[i]
@@ -257,7 +258,7 @@ func (r *reader) signals(o *Order) {
 		l.Left, l.Since = int(r.int()), r.uint()
 		o.Steps[i].Listens, o.Steps[i].Left = l, time.Duration(r.int())*time.Millisecond
 	}
-	o.Unheard = int(r.int())
+	o.Unheard, o.GivenUp = int(r.int()), int(r.int())
 	if n := r.count(); n > 0 {
 		o.Signals = make([]Signal, n)
 	}

@@ -99,6 +99,8 @@ type Order struct {
 	Discarded, Refused, PutAside int
 	// Unheard counts the signals of which it says that they changed nothing.
 	Unheard int
+	// GivenUp counts the signals that were kept for as long as they were to be.
+	GivenUp int
 	// Signals are those that are kept, oldest first, and those that acted under an id.
 	Signals []Signal
 

@@ -85,6 +85,7 @@ func keepSignal(o *Order, _ *Step, e *events.Event) {
 }
 
 func expireSignal(o *Order, _ *Step, e *events.Event) {
+	o.GivenUp++
 	if i := o.kept(e.Source); i >= 0 {
 		o.Signals = slices.Delete(slices.Clone(o.Signals), i, i+1)
 	}

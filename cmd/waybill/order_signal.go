@@ -24,7 +24,7 @@ func newOrderSignal() *cobra.Command {
 		Long: `Tells an order what happened in the world, and prints what became of that. A step
 that listens for the signal hears it (matched); it is kept for one that will
 (kept). What came before under the same --id acts once (repeated). The exit code is
-1 where the signal changes nothing: late, declined.
+1 where the signal changes nothing: late, declined, unrecorded, dead-letter.
 
 Without an --id the signal gets one of its own.`,
 		Example: `  waybill order signal o-1 paid --data '{"amount":12}'
@@ -69,10 +69,11 @@ Without an --id the signal gets one of its own.`,
 			if err := out.print(cmd, h, func(row func(...any)) { row(heardText(h)) }); err != nil {
 				return err
 			}
-			if h.Outcome == events.StatusLate || h.Outcome == events.StatusDeclined {
-				return fmt.Errorf("the signal changed nothing: %s", whyUnheard(h))
+			switch h.Outcome {
+			case events.StatusMatched, events.StatusKept, events.StatusRepeated, "held":
+				return nil
 			}
-			return nil
+			return fmt.Errorf("the signal changed nothing: %s", whyUnheard(h))
 		})
 	}
 	return cmd

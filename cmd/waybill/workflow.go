@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
-	"github.com/waybill-dev/waybill/yamlfile"
 )
 
 func newWorkflow() *cobra.Command {
@@ -48,14 +46,8 @@ func define(file string, source []byte) (definition, error) {
 // otherFile says what a file is of that is no workflow, and which command is for it; "" if it
 // may be meant for a workflow.
 func otherFile(source []byte) (what, command string) {
-	body := new(yamlfile.Reader).Document(source, workflow.MaxSource, "")
-	m, ok := body.(*ast.MappingNode)
-	if !ok {
-		return "", ""
-	}
-	has := func(key string) bool {
-		return slices.ContainsFunc(m.Values, func(v *ast.MappingValueNode) bool { return v.Key.GetToken().Value == key })
-	}
+	keys := workflow.Keys(source)
+	has := func(key string) bool { return slices.Contains(keys, key) }
 	switch {
 	case has("steps"):
 		return "", ""

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,9 +38,9 @@ func (s *Signal) message() events.Signal {
 
 // Heard is what became of a signal.
 type Heard struct {
-	Outcome string  `json:"outcome" enum:"matched,kept,repeated,late,declined,held" doc:"matched: a step waited for it; kept: a step will; repeated: it came before; late: nothing waits for it, nor will; declined: it is too much; held: the order is held, and decides on it once it is released"`
+	Outcome string  `json:"outcome" enum:"matched,kept,repeated,late,declined,held,dead-letter,unrecorded" doc:"matched: a step waited for it; kept: a step will; repeated: it came before; late: nothing waits for it, nor will; declined: it is too much; held: the order is held, and decides on it once it is released; dead-letter: it could not wait for that, and the history says why; unrecorded: it changed nothing, and the order has recorded a hundred of its like"`
 	Step    *string `json:"step" doc:"Which step heard it; null if none did"`
-	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many or too-large; null if it did"`
+	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many or too-large; else null"`
 	Seq     *uint64 `json:"seq" doc:"The number of the order's event that says so; null where the order has recorded so many signals that changed nothing that it records no other"`
 }
 
@@ -49,7 +50,7 @@ func (s *Server) signals(api huma.API) {
 		Summary: "Tell an order what happened", Tags: []string{"orders"},
 		Description:  fmt.Sprintf("A step that listens for the signal hears it; it is kept for one that will. Answers with what became of it once the order's owner has decided. After %s without an answer, or sooner where many wait for a partition that answers nothing, it answers with 503; the signal acts all the same, once it is on Kafka, and repeating it with the same id is safe.", commandTimeout),
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.signal)
 }
 
@@ -82,12 +83,24 @@ func (s *Server) signal(ctx context.Context, in *signalInput) (*struct{ Body Hea
 	if err != nil {
 		return nil, s.signalError(in, err)
 	}
-	return &struct{ Body Heard }{heardAs(e)}, nil
+	o, _, err := i.Order(in.ID)
+	if err != nil {
+		return nil, s.signalError(in, fmt.Errorf("%w: %w", orchestrator.ErrNoAnswer, err))
+	}
+	return &struct{ Body Heard }{heardAs(e, o, &m)}, nil
 }
 
-func heardAs(e *events.Event) Heard {
-	if e == nil {
-		return Heard{Outcome: "declined"}
+// heardAs says what became of a signal, by its event; where the order records no more of those that
+// change nothing, by the order.
+func heardAs(e *events.Event, o *projections.Order, m *events.Signal) Heard {
+	switch {
+	case e != nil:
+	case m.ID != "" && slices.ContainsFunc(o.Signals, func(s projections.Signal) bool { return s.Name == m.Signal && s.ID == m.ID }):
+		return Heard{Outcome: events.StatusRepeated}
+	case o.State.Final():
+		return Heard{Outcome: events.StatusLate}
+	default:
+		return Heard{Outcome: "unrecorded"}
 	}
 	h := Heard{Seq: &e.Seq}
 	switch e.Type {
@@ -97,6 +110,8 @@ func heardAs(e *events.Event) Heard {
 		h.Outcome = events.StatusKept
 	case events.InputHeld:
 		h.Outcome = "held"
+	case events.InputDiscarded:
+		h.Outcome = "dead-letter"
 	default:
 		h.Outcome, h.Reason = events.StatusDeclined, &e.Reason
 		switch e.Reason {
@@ -121,6 +136,8 @@ func (s *Server) signalError(in *signalInput, err error) error {
 		return retryUnknown(err.Error() + again)
 	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(in.ID, "", err)
+	case errors.Is(err, orchestrator.ErrOlderRelease):
+		return huma.Error409Conflict(fmt.Sprintf("no signal was sent: %v", err))
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error422UnprocessableEntity(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

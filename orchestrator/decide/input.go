@@ -152,6 +152,30 @@ func (in *Input) readCommand(at Place) error {
 	return nil
 }
 
+// maxDepth is how deep a signal's data may be nested: they stand within other JSON, which readers
+// bound.
+const maxDepth = 1_000
+
+// depth is how deep JSON is nested.
+func depth(value []byte) (deepest int) {
+	now, text := 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '[', c == '{':
+			now++
+			deepest = max(deepest, now)
+		case c == ']', c == '}':
+			now--
+		}
+	}
+	return deepest
+}
+
 // maxSignalID is the longest id of a signal, in bytes. It is kept as long as its order.
 const maxSignalID = 200
 
@@ -177,6 +201,9 @@ func (in *Input) readSignal(at Place) error {
 func CheckSignal(s *events.Signal) error {
 	if err := workflow.CheckSignal(s.Signal); err != nil {
 		return fmt.Errorf("the signal's name %w", err)
+	}
+	if depth(s.Data) > maxDepth {
+		return fmt.Errorf("the signal's data are nested more than %d deep", maxDepth)
 	}
 	if len(s.ID) > maxSignalID {
 		return fmt.Errorf("the signal's id has %d bytes; at most %d are allowed", len(s.ID), maxSignalID)

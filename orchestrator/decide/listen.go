@@ -48,6 +48,9 @@ func (listener) remedy(task) string { return "" }
 const (
 	maxKept   = 100
 	keptBytes = events.MaxValue
+	// maxGivenUp is how many it may have given up before it keeps no more: its history must not
+	// grow with what somebody has it keep for a moment.
+	maxGivenUp = 100
 )
 
 // TakeSignal decides on a signal (what the world tells an order): the step that has waited for it
@@ -55,10 +58,6 @@ const (
 // recorded. The order must exist.
 func TakeSignal(env *Env, order *projections.Order, in *Input) Decision {
 	d := newDecider(env, order)
-	if env.Format < events.SignalsFormat {
-		d.putAside(in.Record, "no order waits for signals before the upgrade is finished (waybill upgrade finish); send it again then")
-		return d.made()
-	}
 	s := in.Signal
 	e := events.Event{Signal: s.Signal, SignalID: s.ID, ReplyTo: s.ReplyTo, Source: in.Record.Source(), AnsweredBy: in.Record.header(events.HeaderSource)}
 	if e.ReplyTo != "" && (e.ReplyTo == env.Topics.Status || env.refusesStatus(e.ReplyTo) != "") {
@@ -74,6 +73,9 @@ func TakeSignal(env *Env, order *projections.Order, in *Input) Decision {
 // hear has a step hear the signal that e names, or keeps it, or says why it changes nothing.
 func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
 	o := d.order
+	if !o.State.Final() {
+		d.giveUpKept()
+	}
 	if s.ID != "" && slices.ContainsFunc(o.Signals, func(other projections.Signal) bool { return other.ID == s.ID && other.Name == s.Signal }) {
 		return events.SignalRepeated
 	}
@@ -100,14 +102,13 @@ func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
 		}
 		return events.SignalLate
 	}
-	d.giveUpKept()
 	kept, bytes := 0, len(s.Data)
 	for i := range d.order.Signals {
 		if k := &d.order.Signals[i]; k.Kept() {
 			kept, bytes = kept+1, bytes+len(k.Data)
 		}
 	}
-	if kept >= maxKept || bytes > keptBytes {
+	if kept >= maxKept || bytes > keptBytes || o.GivenUp >= maxGivenUp {
 		return events.SignalTooMany
 	}
 	until := s.KeepUntil

@@ -27,7 +27,8 @@ func (l *Lane) readAdded() {
 	for _, at := range slices.SortedFunc(maps.Keys(all), func(a, b TopicPartition) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	}) {
-		if at.Partition%l.cfg.Partitions != l.partition || slices.Contains(l.added, at) {
+		in, _ := l.topics.Input(at.Topic)
+		if at.Partition%l.cfg.Partitions != l.partition || slices.Contains(l.added, at) || in.Since() > l.format {
 			continue
 		}
 		if l.reads(&l.position, at) < 0 {

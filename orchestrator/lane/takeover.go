@@ -86,7 +86,7 @@ func (l *Lane) TakeOver(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		l.position = l.position.Over(starts)
+		l.position = l.position.Over(starts).In(l.format)
 	}
 	read := l.position
 	l.committed.Store(&read)
@@ -115,7 +115,7 @@ func (l *Lane) rightNumber() error {
 // seek has the inputs read from the position on.
 func (l *Lane) seek() {
 	from := make(map[string]int64)
-	for in, topic := range l.topics.Inputs() {
+	for in, topic := range l.topics.InputsOf(l.format) {
 		if topic != l.topics.Orders {
 			from[topic] = l.position.At(in)
 		}
@@ -162,7 +162,7 @@ func (l *Lane) claim(ctx context.Context, format int) error {
 	}
 	r := l.laneEvent(&claim, claim.Claim)
 	seal := events.Seal{Events: 1}
-	for in := range l.topics.Inputs() {
+	for in := range l.topics.InputsOf(format) {
 		seal.Next.Set(in, 0)
 	}
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderLane, Value: seal.Append(nil)})
@@ -297,7 +297,7 @@ func (l *Lane) SkipLost(ctx context.Context, by Author, why string) error {
 		return err
 	}
 	var sources []TopicPartition
-	for _, topic := range l.topics.Inputs() {
+	for _, topic := range l.topics.InputsOf(l.format) {
 		sources = append(sources, TopicPartition{topic, l.partition})
 	}
 	for _, at := range append(sources, l.added...) {

@@ -51,6 +51,18 @@ func read(file string, source []byte) (ast.Node, *Error) {
 	return body, nil
 }
 
+// Keys are those of the mapping that a file is, nil if it is none or cannot be read: by them a file
+// is told that is for somebody else.
+func Keys(source []byte) (keys []string) {
+	body, _ := read("", source)
+	if m, ok := body.(*ast.MappingNode); ok {
+		for _, entry := range m.Values {
+			keys = append(keys, entry.Key.GetToken().Value)
+		}
+	}
+	return keys
+}
+
 func checkSource(file string, source []byte) *Error {
 	fail := func(offset int, format string, args ...any) *Error {
 		before := source[:offset]

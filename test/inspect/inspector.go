@@ -257,7 +257,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Failure         events.Error
 		Digest          string
 		Conflicted      bool
-		Void            [4]int
+		Void            [5]int
 		Labels          string
 	}
 	waiting := make([]string, len(o.Waiting))
@@ -269,7 +269,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Hold != nil, strings.Join(waiting, " "),
 		o.Deadline, !o.Overdue().IsZero(), fault(o.Failure),
 		o.Digest, o.Conflicted,
-		[4]int{o.Discarded, o.Refused, o.PutAside, o.Unheard},
+		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
 		fmt.Sprintf("%q", o.Labels),
 	}
 	want := record{
@@ -277,7 +277,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		l.Held, strings.Join(l.Waiting, " "),
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing") && l.Failure() == nil, fault(l.Failure()),
 		l.Digest, l.Conflicted,
-		[4]int{l.Discarded, l.Refused, l.PutAside, l.Unheard},
+		[5]int{l.Discarded, l.Refused, l.PutAside, l.Unheard, l.GivenUp},
 		fmt.Sprintf("%q", l.Labels),
 	}
 	if got != want {

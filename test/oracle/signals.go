@@ -158,6 +158,7 @@ func (l *Ledger) signal(e *events.Event) {
 			l.rule("V2", !e.At.Before(kept.Until) && kept.Name == e.Signal && kept.ID == e.SignalID, "signal %q, %q is kept until %v", kept.Name, kept.ID, kept.Until)
 			l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 		}
+		l.GivenUp++
 	default:
 		l.count(e, &l.Unheard, l.last.Type == events.InputReleased || l.last.Type == events.SignalExpired)
 		l.rule("P4", l.earned(e), "the order is %s, and signal %s is %s", l.State, e.Signal, e.Reason)
@@ -175,7 +176,7 @@ func (l *Ledger) earned(e *events.Event) bool {
 	case events.SignalTooLarge:
 		return !known && !over && (l.attends(e.Signal, listening) || l.attends(e.Signal, notStarted))
 	case events.SignalTooMany:
-		return !known && !over && l.attends(e.Signal, notStarted) && len(l.Signals) > 0
+		return !known && !over && l.attends(e.Signal, notStarted) && (len(l.Signals) > 0 || l.GivenUp >= 100)
 	case events.SignalUnheard:
 		return !known && !l.ended && (l.flow == nil || !slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
 			_, names, _ := s.Listen.says()
