@@ -341,7 +341,7 @@ func detail(e *events.Event, b before) string {
 	switch answer := slices.Contains(answers, e.Type); {
 	case answer && e.AnsweredBy != "":
 		say("from %s, as it says, at %s", e.AnsweredBy, e.Source)
-	case e.Type == events.StepHeard && e.Data == nil: // who sent it may stand where it was kept
+	case e.Type == events.StepHeard && e.Data == nil && e.Source != "": // who sent it may stand where it was kept
 		say("at %s", e.Source)
 	case answer && e.Source != "":
 		say("at %s, from nobody who says so", e.Source)
