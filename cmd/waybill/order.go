@@ -329,7 +329,7 @@ func result(state projections.StepState, output string, fault *api.Fault, due *a
 	}
 	if fault != nil {
 		before := "before: "
-		if state == projections.Failed || state == projections.Expired {
+		if state == projections.Failed || state == projections.Expired || state == projections.DidRaise {
 			before = ""
 		}
 		say(before + faultText(fault))

@@ -127,7 +127,7 @@ func (s *stage) testSignalsInVain() {
 		}
 	}
 	for range 2 {
-		if got := s.tells("in-vain", `{"signal":"other"}`); got != "declined - - -" {
+		if got := s.tells("in-vain", `{"signal":"other"}`); got != "unrecorded - - -" {
 			s.Errorf("one too many: %s", got)
 		}
 	}
@@ -158,6 +158,7 @@ func (s *stage) testSignalProblems() {
 		{"untold", `{"signal":"go","id":"` + strings.Repeat("é", 101) + `"}`, 422, "the signal's id has 202 bytes; at most 200 are allowed"},
 		{"untold", `{"signal":"go","keepUntil":"tomorrow"}`, 422, "keepUntil"},
 		{"untold", "{\"signal\":\"go\",\"id\":\"\xff\"}", 400, "UTF-8"},
+		{"untold", `{"signal":"go","data":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001) + `}`, 422, "nested more than 1000 deep"},
 		{"untold", `{"signal":"go","data":"` + strings.Repeat("x", events.MaxValue) + `"}`, 422, "at most 1048576 are allowed"},
 		{"untold", `{"signal":"go","data":"` + strings.Repeat("x", 2*events.MaxValue) + `"}`, 413, "too large"},
 		{"none", `{"signal":"go"}`, 404, `no order \"none\"`},
@@ -174,7 +175,7 @@ func (s *stage) testSignalProblems() {
 
 // What became of a signal of an order that is held is not known yet.
 func TestASignalThatIsHeld(t *testing.T) {
-	if h := heardAs(&events.Event{Type: events.InputHeld, Seq: 7, Reason: "it panicked"}); h.Outcome != "held" || h.Step != nil || h.Reason != nil || *h.Seq != 7 {
+	if h := heardAs(&events.Event{Type: events.InputHeld, Seq: 7, Reason: "it panicked"}, nil, nil); h.Outcome != "held" || h.Step != nil || h.Reason != nil || *h.Seq != 7 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -189,6 +190,7 @@ func TestSignalErrors(t *testing.T) {
 	}{
 		{fmt.Errorf("%w: its id is long", orchestrator.ErrRefused), "p", 422, "its id is long"},
 		{fmt.Errorf("%w: o", projections.ErrNotFound), "p", 404, `no order "o"`},
+		{fmt.Errorf("%w: not in format 5", orchestrator.ErrOlderRelease), "p", 409, "no signal was sent: "},
 		{fmt.Errorf("read: %w", projections.ErrDamaged), "p", 500, "signal order"},
 		{fmt.Errorf("%w: %w", orchestrator.ErrNoAnswer, context.DeadlineExceeded), "p", 503, "is on Kafka, and what became of it is not known yet: context deadline exceeded; repeating it with its id is safe"},
 		{fmt.Errorf("%w: %w", orchestrator.ErrNoAnswer, context.DeadlineExceeded), "", 503, "without an id, look at the order's history before it is repeated"},

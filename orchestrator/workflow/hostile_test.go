@@ -66,6 +66,23 @@ var hostileInputs = map[string]string{
 	"lists of text": `{"a":[` + strings.Repeat("1,", 2000) + `1],"b":"` + large("a")[:1<<19] + `"}`,
 }
 
+// Who asks whether a file may be a workflow at all is answered, whatever it is.
+func TestKeysOfHostileFiles(t *testing.T) {
+	for source, want := range map[string]string{
+		"{workflow: w, steps: []}":   "[workflow steps]",
+		strings.Repeat("[", 200_000): "[]",
+		large("{a: "):                "[]",
+		"[a, b]":                     "[]",
+		"":                           "[]",
+	} {
+		within(t, func() {
+			if got := fmt.Sprint(workflow.Keys([]byte(source))); got != want {
+				t.Errorf("%.40s: %s", source, got)
+			}
+		})
+	}
+}
+
 // TestHostileInputs: whatever the input, the evaluation of an expression ends.
 func TestHostileInputs(t *testing.T) {
 	for _, source := range []string{

@@ -59,7 +59,15 @@ func TestRollingUpgrade(t *testing.T) {
 		w.finish(r.instances[0].process)
 		w.check()
 		for n := range 5 { // of the workflow that only this release runs
-			waybill(t, "submit", "naps", "--id", fmt.Sprint("nap-", n), "--wait", "--server", r.instances[n%len(r.instances)].http)
+			id, s := fmt.Sprint("listens-", n), r.instances[n%len(r.instances)]
+			waybill(t, "submit", "listens", "--id", id, "--server", s.http)
+			waybill(t, "order", "signal", id, "paid", "--id", "p-1", "--server", s.http)
+			s.until(id+" has heard", func() error {
+				if said, err := command(t.Context(), t, "order", "get", id, "--server", s.http).CombinedOutput(); err != nil || !strings.Contains(string(said), "Processed") {
+					return fmt.Errorf("%w: %s", err, said)
+				}
+				return nil
+			})
 		}
 		_, claims := r.journal()
 		replaced, claimed, orders = replaced+r.replaced, claimed+total(claims), orders+int(w.load.Acked())
@@ -118,11 +126,11 @@ func (r *rolling) rolls(rounds int) {
 		r.all("downgrade", r.old)
 	}
 	r.all("upgrade", "")
-	naps := filepath.Join(r.TempDir(), "naps.yaml")
-	if err := os.WriteFile(naps, []byte("workflow: naps\nsteps: [{name: nap, sleep: 200ms}]"), 0o600); err != nil {
+	listens := filepath.Join(r.TempDir(), "listens.yaml")
+	if err := os.WriteFile(listens, []byte("workflow: listens\nsteps: [{name: hear, listen: paid}]"), 0o600); err != nil {
 		r.Fatal(err)
 	}
-	register := []string{"workflow", "register", naps, "--server", r.instances[0].http}
+	register := []string{"workflow", "register", listens, "--server", r.instances[0].http}
 	if said, err := command(r.Context(), r.T, register...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
 	}
