@@ -258,6 +258,31 @@ func (h *historian) tell(t *rapid.T) {
 	h.soon(t)
 }
 
+// outlive has time pass until about when a signal is given up that is kept, and tells its order
+// another.
+func (h *historian) outlive(t *rapid.T) {
+	var ids []string
+	var untils []time.Time
+	for _, id := range h.ids() {
+		o := h.of(t, id)
+		for i := range o.Signals {
+			if s := &o.Signals[i]; s.Kept() && !o.State.Final() && s.Until.Before(h.now.Add(time.Minute)) {
+				ids, untils = append(ids, id), append(untils, s.Until)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		t.Skip("nothing is kept for a moment")
+	}
+	i := rapid.IntRange(0, len(ids)-1).Draw(t, "of")
+	if at := untils[i].Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "left")) * time.Millisecond); at.After(h.now) {
+		h.now = at
+	}
+	value := draw.Signal(t)
+	h.signals = append(h.signals, signal{id: ids[i], value: value})
+	h.soon(t)
+}
+
 // operate sends a command, with a sense or without.
 func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
@@ -279,14 +304,17 @@ func (h *historian) operate(t *rapid.T) {
 		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, pill, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
 		c.Output = []byte(`{"n":6}`)
 	}
+	c.Discard = rapid.Bool().Draw(t, "discard")
+	c.SameKey, c.NewKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0, rapid.IntRange(0, 3).Draw(t, "newKey") == 0
 	if c.Command == events.CommandChange {
+		if rapid.IntRange(0, 3).Draw(t, "with more") > 0 { // than it may have
+			c = events.Command{Command: c.Command, ID: c.ID, By: c.By, Note: c.Note}
+		}
 		c.Priority, c.NoDeadline = rapid.SampledFrom([]events.Priority{"", events.High, events.Low, "urgent"}).Draw(t, "priority"), rapid.IntRange(0, 3).Draw(t, "no deadline") == 0
 		if rapid.Bool().Draw(t, "another deadline") {
 			c.Deadline = h.now.Add(time.Duration(rapid.IntRange(-1, 60).Draw(t, "deadline")) * time.Second)
 		}
 	}
-	c.Discard = rapid.Bool().Draw(t, "discard")
-	c.SameKey, c.NewKey = rapid.IntRange(0, 3).Draw(t, "sameKey") == 0, rapid.IntRange(0, 3).Draw(t, "newKey") == 0
 	h.command(t, h.drawLive(t), c)
 	h.soon(t)
 }

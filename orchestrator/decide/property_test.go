@@ -45,6 +45,7 @@ func (h *historian) perform(t *rapid.T) {
 		"reports":   h.report, // the more likely
 		"labour":    h.labour,
 		"labours":   h.labour,
+		"outlive":   h.outlive,
 		"serve":     h.serve,
 		"live":      h.live,
 		"babble":    h.babble,

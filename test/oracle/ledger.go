@@ -44,6 +44,8 @@ type Ledger struct {
 	// Signals are those that are kept, and Unheard counts those that changed nothing.
 	Signals []Signal
 	Unheard int
+	// keptOnce are the places of those that are kept, or were.
+	keptOnce []string
 	// GivenUp counts those that were kept for as long as they were to be.
 	GivenUp int
 	// Newer says that its workflow is in a level of the language that not every owner

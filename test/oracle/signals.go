@@ -148,9 +148,9 @@ func (l *Ledger) signal(e *events.Event) {
 		l.rule("S1", l.Toward == "" && l.failure == nil && slices.ContainsFunc(l.Steps, func(s *Step) bool { return s.State == notStarted }), "no step will wait for %s", e.Signal)
 		l.rule("S1", !l.attends(e.Signal, listening), "a step waits for %s", e.Signal)
 		l.rule("T4", !l.knows(e.Signal, e.SignalID), "signal %s came before, with the id %q", e.Signal, e.SignalID)
-		l.rule("T4", l.keeps(e.Source) < 0, "%s is kept already", e.Source)
+		l.rule("T4", !slices.Contains(l.keptOnce, e.Source), "%s was kept before", e.Source)
 		l.rule("V2", l.Doubted || e.Due.After(e.At), "it is kept until %v", e.Due)
-		l.Signals = append(slices.Clip(l.Signals), Signal{e.Signal, e.SignalID, e.Source, e.Due, e.Data})
+		l.Signals, l.keptOnce = append(slices.Clip(l.Signals), Signal{e.Signal, e.SignalID, e.Source, e.Due, e.Data}), append(slices.Clip(l.keptOnce), e.Source)
 	case events.SignalExpired:
 		i := l.keeps(e.Source)
 		if l.rule("V2", i >= 0, "%s is not kept", e.Source); i >= 0 {
