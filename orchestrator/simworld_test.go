@@ -216,8 +216,8 @@ func (s *simulation) signal() {
 	id := draw.Order(s.T)
 	for range s.draw("signals", 1, 3) {
 		m := draw.Signal(s.T)
-		if s.one(4, "kept for a moment") {
-			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -1_000, 20_000)) * time.Millisecond)
+		if s.flip("kept for a moment") {
+			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -100, 3_000)) * time.Millisecond)
 		}
 		if s.one(3, "answered") {
 			m.ReplyTo = "shop.answers"

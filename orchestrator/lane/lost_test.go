@@ -49,6 +49,7 @@ func TestGoingOnBehindAnEndThatWasCutOff(t *testing.T) {
 			l.inflight.last.Offset = last.Offset
 			must(t, l.conclude(nil))
 		}
+		l.format = events.JournalFormat
 		for in := range l.topics.Inputs() {
 			l.position.Set(in, 9)
 		}

@@ -76,7 +76,7 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		}
 		return step.String() + "}\n"
 	}
-	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("raises", 12) == 11 {
+	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("raises", 6) == 5 {
 		d.asleep[name] = true
 		fmt.Fprintf(&step, "  - {name: %s, raise: {code: c-%d%s, compensate: %t}", name, i,
 			lot.of("message", "", ", message: '\"n is \" + string(input.n)'", ", message: input.why"), lot("compensate", 2) == 1)
