@@ -282,6 +282,7 @@ type simulation struct {
 	answered   map[string]bool
 	vanishing  []string // topics that come and go
 	clocks     []simClocks
+	told       map[string]bool // who was told more in the end
 	overdue    map[string]bool // what nobody had decided on when time passed last
 }
 
@@ -298,7 +299,7 @@ const rare = 10
 func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simulation {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
-	s := &simulation{T: t, store: store, answered: make(map[string]bool)}
+	s := &simulation{T: t, store: store, answered: make(map[string]bool), told: make(map[string]bool)}
 	s.simKafka = newSimKafka(topics, int32(of(s, "partitions", 1, 1, 2)))
 	s.wide = s.partitions + int32(of(s, "added", 0, 0, 1, 3))
 	s.count, s.trace, s.fatal, s.tick = count, t.Logf, t.Fatalf, s.readClocks
@@ -388,7 +389,7 @@ var weights = []struct {
 	{5, func(s *simulation, _ *simInstance) { s.answer() }},
 	{6, func(s *simulation, _ *simInstance) { s.serve() }},
 	{2, func(s *simulation, _ *simInstance) { s.operate() }},
-	{3, func(s *simulation, _ *simInstance) { s.signal() }},
+	{3, func(s *simulation, _ *simInstance) { s.signal(draw.Order(s.T)) }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
@@ -690,6 +691,10 @@ func (s *simulation) finish() {
 				for _, id := range s.submitted(l) {
 					o, err := l.state.Order(id)
 					must(s.T, err)
+					if o != nil && len(o.Signals) > 0 && !o.State.Final() && !s.told[id] {
+						left, s.told[id] = true, true
+						s.signal(id) // what was kept for a moment is over
+					}
 					left = o != nil && s.manage(o) || left
 				}
 			}

@@ -212,12 +212,11 @@ func (s *simulation) flood() {
 }
 
 // signal sends signals, to orders that listen or not.
-func (s *simulation) signal() {
-	id := draw.Order(s.T)
+func (s *simulation) signal(id string) {
 	for range s.draw("signals", 1, 3) {
 		m := draw.Signal(s.T)
 		if s.flip("kept for a moment") {
-			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -100, 3_000)) * time.Millisecond)
+			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -100, 1_000)) * time.Millisecond)
 		}
 		if s.one(3, "answered") {
 			m.ReplyTo = "shop.answers"
