@@ -61,10 +61,15 @@ func TestRollingUpgrade(t *testing.T) {
 		for n := range 5 { // of the workflow that only this release runs
 			id, s := fmt.Sprint("listens-", n), r.instances[n%len(r.instances)]
 			waybill(t, "submit", "listens", "--id", id, "--server", s.http)
-			waybill(t, "order", "signal", id, "paid", "--id", "p-1", "--server", s.http)
+			s.until(id+" is there, and told", func() error { // as often as it takes: it has an id
+				if said, err := command(t.Context(), t, "order", "signal", id, "paid", "--id", "p-1", "--server", s.http).CombinedOutput(); err != nil {
+					return fmt.Errorf("%w: %s", err, said)
+				}
+				return nil
+			})
 			s.until(id+" has heard", func() error {
 				if said, err := command(t.Context(), t, "order", "get", id, "--server", s.http).CombinedOutput(); err != nil || !strings.Contains(string(said), "Processed") {
-					return fmt.Errorf("%w: %s", err, said)
+					return fmt.Errorf("%s (%v)", said, err)
 				}
 				return nil
 			})
