@@ -78,6 +78,7 @@ func TestUnearned(t *testing.T) {
 		{"the deadline has not passed", []events.Event{{Type: events.OrderErrored, At: noon.Add(-1), Error: overdue}}, true},
 		{"the output of a skipped step was wanted", []events.Event{{Type: events.StepSkipped, Step: "b"}, {Type: events.OrderErrored, Step: "a", Error: bad}}, false},
 		{"no step was skipped whose output is wanted", []events.Event{{Type: events.StepCompleted, Step: "b"}, {Type: events.OrderErrored, Step: "a", Error: bad}}, true},
+		{"the message of a failure cannot be said", []events.Event{{Type: events.OrderErrored, Step: "a", Error: bad, Reason: "step a: message \"input.why\": no such key: why"}}, false},
 		{"another step was skipped later", []events.Event{{Type: events.OrderErrored, Step: "a", Error: bad}, {Type: events.StepSkipped, Step: "b"}}, true},
 		{"nothing failed", []events.Event{{Type: events.OrderErrored, Step: "a", Error: gone}}, true},
 		{"no undo failed", []events.Event{{Type: events.StepFailed, Step: "a", Error: gone}, {Type: events.OrderErrored, Step: "a"}}, true},

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -12,7 +13,7 @@ import (
 
 // Unearned are the times when an order came into Error and neither an agent's
 // reply nor an expiry had brought it there, nor an expression that lacks the output of
-// a step that was skipped. That it does fail is the oracle's to hold.
+// a step that was skipped, or says the message of a failure. That it does fail is the oracle's to hold.
 func (b *Books) Unearned() []string {
 	var all []string
 	for id, history := range b.Histories {
@@ -51,7 +52,7 @@ func unearned(history []events.Event) (all []uint64) {
 			} else if deadline := history[0].Deadline; e.Error.Code == "overdue" {
 				earned = !deadline.IsZero() && !e.At.Before(deadline)
 			} else if e.Error.Code == "bad-expression" {
-				earned = skipped
+				earned = skipped || strings.HasPrefix(e.Reason, "step "+e.Step+": message ")
 			}
 			if !earned || e.Held {
 				all = append(all, e.Seq)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 )
 
@@ -52,15 +53,26 @@ func (e *Ending) Look(ctx context.Context) error {
 // for example because a step was skipped whose output it uses.
 var badInput = regexp.MustCompile(`^step (\S+): with "`)
 
+// badMessage is why an order stands in Error of which a step raises a failure that cannot be put
+// into words.
+var badMessage = regexp.MustCompile(`^step (\S+): message "`)
+
 // goOn is the command that lets an order in Error go on. A step whose input cannot be
-// computed is given one, and such an undo is passed over: it would fail again.
+// computed is given one, or the message that it raises, and such an undo is passed over, or what is
+// done in vain however often: it would fail again.
 func goOn(o *api.Order) string {
 	if o.Reason != nil {
 		if step := badInput.FindStringSubmatch(*o.Reason); step != nil {
 			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":{},"sameKey":true`, step[1])
 		}
+		if step := badMessage.FindStringSubmatch(*o.Reason); step != nil {
+			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":"it failed","sameKey":true`, step[1])
+		}
 	}
 	for _, s := range o.Steps {
+		if o.Toward == nil && s.State == "failed" && s.Error != nil && (s.Error.Code == events.BadUntil || s.Error.Code == events.UntilNotMet) {
+			return fmt.Sprintf(`"command":"skip-step","step":%q`, s.Name)
+		}
 		if s.Undo != nil && s.Undo.State == "failed" && s.Undo.Error.Code == "bad-expression" {
 			return fmt.Sprintf(`"command":"skip-step","step":%q`, s.Name)
 		}
