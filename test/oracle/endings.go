@@ -59,7 +59,8 @@ func (l *Ledger) keys(e *events.Event) {
 		case l.Format < events.KeysFormat || e.SameKey || !w.broken():
 		case s.def == nil && slices.Contains(e.Kept, s.Name), s.def != nil && !e.NewKey && !w.answered(s.def):
 			kept = append(kept, s.Name)
-		case s.MayHaveRun && l.Toward == "" && (s.def == nil || s.def.Repeat == nil):
+		// What may be done again and again never says so; without the workflow nobody can tell.
+		case s.MayHaveRun && l.Toward == "" && (s.def == nil && slices.Contains(e.MayHaveRun, s.Name) || s.def != nil && s.def.Repeat == nil):
 			doubted = append(doubted, s.Name)
 			l.rule("A3", len(s.Earlier)+1 < maxKeys, "step %s may have run under %d keys", s.Name, maxKeys)
 		}
