@@ -55,16 +55,7 @@ func TestAWorkflowOfANewerRelease(t *testing.T) {
 func TestAWorkflowOfANewerFormat(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
-	own := OwnDialect
-	speaks(t, Dialect{events.SleepFormat - 1, own.Language, own.Inputs})
-	older, stop := runs(t, b, Config{ID: "older", Namespace: topics.Namespace})
-	oracle.Until(t, "the older one is ready", older.Ready)
-	must(t, older.Register(t.Context(), parseFlow(t, silentFlow)))
-	stop()
-
-	OwnDialect = own
-	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute})
-	oracle.Until(t, "ready", i.Ready)
+	i := upgraded(t, b, &topics, events.SleepFormat-1)
 	naps := parseFlow(t, "workflow: naps\nsteps: [{name: nap, sleep: 1ms}]")
 	if err := i.Register(t.Context(), naps); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
 		t.Errorf("it is registered: %v", err)
@@ -78,15 +69,7 @@ func TestAWorkflowOfANewerFormat(t *testing.T) {
 	leave()
 
 	must(t, i.catalogue.register(t.Context(), naps)) // as an instance does that does not keep such a partition
-	client := b.Client(t)
-	for n, value := range []string{`{"workflow":"naps"}`, `{"workflow":"silent"}`} {
-		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: fmt.Append(nil, "o-", n+1), Value: []byte(value)}).FirstErr())
-	}
-	i.reaches(t, "o-2", projections.Processing)
-	if o, _, err := i.Order("o-1"); !errors.Is(err, projections.ErrNotFound) {
-		t.Errorf("before its format: %+v, %v", o, err)
-	}
-	oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
+	waitsForUpgrade(t, b, &topics, i, `{"workflow":"naps"}`)
 	i.reaches(t, "o-1", projections.Processed)
 	must(t, i.Register(t.Context(), naps))
 }
@@ -96,29 +79,12 @@ func TestAWorkflowOfANewerFormat(t *testing.T) {
 func TestLabelsOfANewerFormat(t *testing.T) {
 	b := kafka.Embedded(t)
 	topics := onePartition(t, b)
-	own := OwnDialect
-	speaks(t, Dialect{events.LabelsFormat - 1, own.Language, own.Inputs})
-	older, stop := runs(t, b, Config{ID: "older", Namespace: topics.Namespace})
-	oracle.Until(t, "the older one is ready", older.Ready)
-	must(t, older.Register(t.Context(), parseFlow(t, silentFlow)))
-	stop()
-
-	OwnDialect = own
-	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute})
-	oracle.Until(t, "ready", i.Ready)
+	i := upgraded(t, b, &topics, events.LabelsFormat-1)
 	labels := map[string]string{"region": "eu"}
 	if _, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, ""); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
 		t.Errorf("labels are taken: %v", err)
 	}
-	client := b.Client(t)
-	for n, value := range []string{`{"workflow":"silent","labels":{"region":"eu"}}`, `{"workflow":"silent"}`} {
-		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: fmt.Append(nil, "o-", n+1), Value: []byte(value)}).FirstErr())
-	}
-	i.reaches(t, "o-2", projections.Processing)
-	if o, _, err := i.Order("o-1"); !errors.Is(err, projections.ErrNotFound) {
-		t.Errorf("before its format: %+v, %v", o, err)
-	}
-	oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
+	waitsForUpgrade(t, b, &topics, i, `{"workflow":"silent","labels":{"region":"eu"}}`)
 	i.reaches(t, "o-1", projections.Processing)
 	_, err := i.Submit(t.Context(), "o-0", &events.Submission{Workflow: "silent", Labels: labels}, "")
 	must(t, err)
@@ -128,4 +94,36 @@ func TestLabelsOfANewerFormat(t *testing.T) {
 	if len(page.Orders) != 2 || page.Orders[0].ID != "o-0" || page.Orders[1].ID != "o-1" {
 		t.Errorf("found are %+v", page.Orders)
 	}
+}
+
+// upgraded is an instance of this release, which has taken over from one that spoke an older format,
+// and will not have it rise by itself.
+func upgraded(t *testing.T, b *kafka.Broker, topics *events.Topics, format int) *Instance {
+	t.Helper()
+	own := OwnDialect
+	speaks(t, Dialect{format, own.Language, own.Inputs})
+	older, stop := runs(t, b, Config{ID: "older", Namespace: topics.Namespace})
+	oracle.Until(t, "the older one is ready", older.Ready)
+	must(t, older.Register(t.Context(), parseFlow(t, silentFlow)))
+	stop()
+
+	OwnDialect = own
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace, RaiseAfter: 10 * time.Minute})
+	oracle.Until(t, "ready", i.Ready)
+	return i
+}
+
+// waitsForUpgrade has the order o-1 submitted, which waits until the upgrade is finished, and one
+// behind it, which does not.
+func waitsForUpgrade(t *testing.T, b *kafka.Broker, topics *events.Topics, i *Instance, submission string) {
+	t.Helper()
+	client := b.Client(t)
+	for n, value := range []string{submission, `{"workflow":"silent"}`} {
+		must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: topics.Orders, Key: fmt.Append(nil, "o-", n+1), Value: []byte(value)}).FirstErr())
+	}
+	i.reaches(t, "o-2", projections.Processing)
+	if o, _, err := i.Order("o-1"); !errors.Is(err, projections.ErrNotFound) {
+		t.Errorf("before its format: %+v, %v", o, err)
+	}
+	oracle.Until(t, "it is finished", func() error { return i.FinishUpgrade(t.Context()) })
 }

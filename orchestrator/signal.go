@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -47,7 +46,7 @@ func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*ev
 	if err := i.put(ctx, r); err != nil {
 		return nil, fmt.Errorf("put the signal for order %q on Kafka: %w", id, err)
 	}
-	source := r.Topic + "/" + strconv.Itoa(int(r.Partition)) + "/" + strconv.FormatInt(r.Offset, 10)
+	source := (&decide.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}).Source()
 	after := o.Seq
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
 		head, err := i.store.Head(r.Partition)

@@ -32,6 +32,11 @@ type Signal struct {
 // Kept says that no step has heard the signal so far.
 func (s *Signal) Kept() bool { return s.Source != "" }
 
+// KnowsSignal says that a signal of this name is kept, or acted, under an id. None is known without one.
+func (o *Order) KnowsSignal(name, id string) bool {
+	return id != "" && slices.ContainsFunc(o.Signals, func(s Signal) bool { return s.ID == id && s.Name == name })
+}
+
 // Wants says that the step waits for a signal of this name.
 func (s *Step) Wants(signal string) bool {
 	return s.State == Listening && slices.Contains(s.Listens.Names, signal)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +94,7 @@ func (s *Server) signal(ctx context.Context, in *signalInput) (*struct{ Body Hea
 func heardAs(e *events.Event, o *projections.Order, m *events.Signal) Heard {
 	switch {
 	case e != nil:
-	case m.ID != "" && slices.ContainsFunc(o.Signals, func(s projections.Signal) bool { return s.Name == m.Signal && s.ID == m.ID }):
+	case o.KnowsSignal(m.Signal, m.ID):
 		return Heard{Outcome: events.StatusRepeated}
 	case o.State.Final():
 		return Heard{Outcome: events.StatusLate}

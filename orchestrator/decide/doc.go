@@ -5,7 +5,8 @@
 //
 // What an order has to get done is a task: a step, or the undo of one. All tasks are
 // numbered, retried and given up alike. How one begins, and what follows when its
-// time is over, is up to the kind of its step: an operation of an agent, a sleep, or a wait for signals.
+// time is over, is up to the kind of its step: an operation of an agent, a sleep, a wait
+// for signals, or a failure that it raises.
 //
 // They do no I/O, read no clock and know no Kafka. What they need stands in
 // [Env]. Whoever runs them, package lane on Kafka, sees to it that what they

@@ -76,7 +76,7 @@ func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
 	if !o.State.Final() {
 		d.giveUpKept()
 	}
-	if s.ID != "" && slices.ContainsFunc(o.Signals, func(other projections.Signal) bool { return other.ID == s.ID && other.Name == s.Signal }) {
+	if o.KnowsSignal(s.Signal, s.ID) {
 		return events.SignalRepeated
 	}
 	if o.State.Final() {

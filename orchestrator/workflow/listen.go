@@ -1,9 +1,7 @@
 package workflow
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
@@ -85,23 +83,6 @@ func (r *reader) signal(n ast.Node, others []string) []string {
 		return others
 	}
 	return append(others, name)
-}
-
-// CheckSignal says what is wrong with the name of a signal.
-func CheckSignal(name string) error {
-	const form = "use letters, digits, '.', '_' and '-'"
-	switch {
-	case name == "":
-		return fmt.Errorf("is empty; %s", form)
-	case len(name) > maxName:
-		return fmt.Errorf("%s has %d bytes; at most %d are allowed", quote(name), len(name), maxName)
-	}
-	for _, r := range name {
-		if !strings.ContainsRune(topical, r) {
-			return fmt.Errorf("%s holds %q; %s", quote(name), r, form)
-		}
-	}
-	return nil
 }
 
 // listening is a step that waits for signals: what is said of an operation has no effect there, but

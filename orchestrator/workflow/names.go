@@ -42,13 +42,25 @@ const topical = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.
 // of the name of a Kafka topic, and has the form of one.
 func CheckAgent(name string) error {
 	const form = "it becomes part of a topic's name: use letters, digits, '.', '_' and '-'"
+	if name == "." || name == ".." {
+		return fmt.Errorf("%q is no name for a topic; %s, and more than dots", name, form)
+	}
+	return checkTopical(name, form)
+}
+
+// CheckSignal says what is wrong with the name of a signal.
+func CheckSignal(name string) error {
+	return checkTopical(name, "use letters, digits, '.', '_' and '-'")
+}
+
+// checkTopical says what is wrong with a name that has the characters of a topic's. The form says
+// which these are.
+func checkTopical(name, form string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("is empty; %s", form)
 	case len(name) > maxName:
 		return fmt.Errorf("%s has %d bytes; at most %d are allowed", quote(name), len(name), maxName)
-	case name == "." || name == "..":
-		return fmt.Errorf("%q is no name for a topic; %s, and more than dots", name, form)
 	}
 	for _, r := range name {
 		if !strings.ContainsRune(topical, r) {
