@@ -88,6 +88,9 @@ func heardText(h *api.Heard) string {
 
 // whyUnheard says why a signal changed nothing.
 func whyUnheard(h *api.Heard) string {
+	if h.Outcome == "dead-letter" {
+		return "it is among the dead letters, and the order's history says why"
+	}
 	if h.Reason == nil {
 		return "the order has recorded a hundred of its like, and says of no other why"
 	}

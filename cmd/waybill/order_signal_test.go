@@ -27,6 +27,8 @@ func TestSignal(t *testing.T) {
 		{`{"outcome":"declined","step":null,"reason":"too-many","seq":7}`, "declined\n", nothing + "the order keeps as many signals as it may, 100 and 1 MiB\n", 1},
 		{`{"outcome":"declined","step":null,"reason":"too-large","seq":7}`, "declined\n", nothing + "with it the output of the step that listens would be too large, at most 1 MiB\n", 1},
 		{`{"outcome":"declined","step":null,"reason":"send it again later","seq":7}`, "declined\n", nothing + "send it again later\n", 1},
+		{`{"outcome":"dead-letter","step":null,"reason":null,"seq":7}`, "dead-letter\n", nothing + "it is among the dead letters, and the order's history says why\n", 1},
+		{`{"outcome":"unrecorded","step":null,"reason":null,"seq":null}`, "unrecorded\n", nothing + "the order has recorded a hundred of its like, and says of no other why\n", 1},
 		{`{"outcome":"declined","step":null,"reason":null,"seq":null}`, "declined\n", nothing + "the order has recorded a hundred of its like, and says of no other why\n", 1},
 	} {
 		o.answer = func(_ string, _ int, w http.ResponseWriter) { fmt.Fprint(w, c.heard) }
