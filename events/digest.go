@@ -12,7 +12,7 @@ import (
 // bits of SHA-256 over the members as they were given. Of the input neither white
 // space counts, nor the order of names, nor how texts and fractions are spelled;
 // integers count digit by digit, however long. Where an input repeats a name, the order
-// counts. Without labels it is what it was before there were any.
+// counts. Without labels, and of what is no rerun, it is what it was before there were any.
 func (s *Submission) Digest() string {
 	input := s.Input.Clone()
 	if input.Canonicalize(jsontext.CanonicalizeRawInts(false)) != nil {
@@ -31,6 +31,11 @@ func (s *Submission) Digest() string {
 	if len(s.Labels) > 0 {
 		o := object{b: b}
 		o.pairs("labels", s.Labels)
+		b = o.b
+	}
+	if s.RerunOf != "" { // its name tells it from what a label says
+		o := object{b: b}
+		o.text("rerunOf", s.RerunOf)
 		b = o.b
 	}
 	sum := sha256.Sum256(b)

@@ -44,6 +44,7 @@ func TestDigest(t *testing.T) {
 		"another order of elements":  {func(s *events.Submission) { s.Input = []byte(`{"a":1,"b":[{"c":"x"},2]}`) }, false},
 		"no labels":                  {func(s *events.Submission) { s.Labels = map[string]string{} }, true},
 		"a label":                    {func(s *events.Submission) { s.Labels = map[string]string{"a": "b"} }, false},
+		"a rerun":                    {func(s *events.Submission) { s.RerunOf = "o-1" }, false},
 		"no input":                   {func(s *events.Submission) { s.Input = nil }, false},
 		"a boundary between members": {func(s *events.Submission) { s.Workflow, s.Version, s.ReplyTo, s.Priority = "w1", 0, "", "rhigh" }, false},
 	} {
@@ -72,6 +73,23 @@ func TestDigest(t *testing.T) {
 		if a.Digest() == b.Digest() {
 			t.Errorf("%v and %v have one digest", pair[0], pair[1])
 		}
+	}
+}
+
+// A rerun of one order is not one of another, nor what has a label of that name.
+func TestDigestOfReruns(t *testing.T) {
+	digests := make(map[string]string)
+	for what, s := range map[string]events.Submission{
+		"of o-1":        {RerunOf: "o-1"},
+		"of o-2":        {RerunOf: "o-2"},
+		"with a label":  {RerunOf: "o-1", Labels: map[string]string{"a": "b"}},
+		"by a label":    {Labels: map[string]string{"rerunOf": "o-1"}},
+		"by two labels": {Labels: map[string]string{"a": "b", "rerunOf": "o-1"}},
+	} {
+		if other, taken := digests[s.Digest()]; taken {
+			t.Errorf("%s and %s have one digest", what, other)
+		}
+		digests[s.Digest()] = what
 	}
 }
 

@@ -168,6 +168,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("traceparent", e.Traceparent)
 	o.text("digest", e.Digest)
 	o.pairs("labels", e.Labels)
+	o.text("rerunOf", e.RerunOf)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)

@@ -27,7 +27,8 @@ const (
 	// OrderAccepted creates the state record, Pending (T4): Workflow, Version,
 	// Steps, and whichever of Input, ReplyTo, Priority, Deadline, Traceparent
 	// the submission had, and from format 2 on its Digest. Labels are those of the
-	// submission, and what the workflow makes of the input to find the order by.
+	// submission, and what the workflow makes of the input to find the order by. RerunOf is
+	// the order that it does again. Since format 6.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
 	// Version, ReplyTo, Digest as far as they could be read.
@@ -270,6 +271,8 @@ type Event struct {
 	Digest string `json:"digest,omitzero"`
 	// Labels are what the order is found by from here on. Since format 6.
 	Labels map[string]string `json:"labels,omitempty"`
+	// RerunOf is the order that this one does again. Since format 6.
+	RerunOf string `json:"rerunOf,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

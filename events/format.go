@@ -53,3 +53,6 @@ const SignalsFormat = 6
 
 // LabelsFormat is the format since which orders have labels, by which they are found.
 const LabelsFormat = 6
+
+// RerunFormat is the format since which an order says which one it does again.
+const RerunFormat = 6

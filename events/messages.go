@@ -44,6 +44,8 @@ type Submission struct {
 	// Labels are what the order is found by, besides what its workflow says in search. Since
 	// format 6.
 	Labels map[string]string `json:"labels,omitempty"`
+	// RerunOf is the order that has ended and that this one does again. Since format 6.
+	RerunOf string `json:"rerunOf,omitzero"`
 }
 
 // Request asks an agent to carry out one attempt of a step (S3).

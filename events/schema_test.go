@@ -49,6 +49,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 		follows(t, "submission", (*events.Submission).Encode, func(t *rapid.T, m *events.Submission) {
 			m.Workflow, m.Version, m.ReplyTo, m.Priority = "w", version.Draw(t, "version"), "shop.status", priority.Draw(t, "priority")
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), text, 0, 16).Draw(t, "labels")
+			m.RerunOf = rapid.SampledFrom([]string{"", "o-0"}).Draw(t, "rerunOf")
 		})
 	})
 	t.Run("command", func(t *testing.T) {

@@ -22,7 +22,7 @@ var whole = func() events.Event {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	return events.Event{
 		Order: "o-1", Seq: 1, At: at,
-		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Digest: "d", Labels: map[string]string{"a": "b"},
+		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Digest: "d", Labels: map[string]string{"a": "b"}, RerunOf: "o-0",
 		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, ExtendTo: at, LockedBy: "i", Proof: "watch", Due: at, Round: 1, Fixed: true,
 		Outcome: events.OutcomeUnknown, Output: []byte("2"), Error: &events.Error{Code: "c"}, Errors: []events.Error{{Code: "c"}},
 		Uncounted: true, ToUndo: true, Reason: "r", Count: 1, Action: "a", AnsweredBy: "s", Command: "c", By: "b", Actor: &events.Actor{Method: "key", At: at}, SameKey: true, NewKey: true, Kept: []string{"a"}, MayHaveRun: []string{"b"}, End: "Cancelled", Undone: []string{"a"}, NotUndone: []string{"b"}, FailedSteps: []string{"a"},

@@ -96,6 +96,26 @@ func TestLabelsOfANewerFormat(t *testing.T) {
 	}
 }
 
+// So does what says that it does another order again: a release before would accept it as an order
+// of its own.
+func TestRerunsOfANewerFormat(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	i := upgraded(t, b, &topics, events.RerunFormat-1)
+	again := events.Submission{Workflow: "silent", RerunOf: "o-2"}
+	if _, err := i.Submit(t.Context(), "o-0", &again, ""); !errors.Is(err, ErrOlderRelease) || !strings.Contains(err.Error(), "waybill upgrade finish") {
+		t.Errorf("a rerun is taken: %v", err)
+	}
+	waitsForUpgrade(t, b, &topics, i, `{"workflow":"silent","rerunOf":"o-2"}`)
+	_, err := i.Submit(t.Context(), "o-0", &again, "")
+	must(t, err)
+	for _, id := range []string{"o-0", "o-1"} {
+		if o := i.reaches(t, id, projections.Processing); o.RerunOf != "o-2" {
+			t.Errorf("%s is a rerun of %q", id, o.RerunOf)
+		}
+	}
+}
+
 // upgraded is an instance of this release, which has taken over from one that spoke an older format,
 // and will not have it rise by itself.
 func upgraded(t *testing.T, b *kafka.Broker, topics *events.Topics, format int) *Instance {

@@ -38,6 +38,11 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 			return "", fmt.Errorf("labels: %w", err)
 		}
 	}
+	if s.RerunOf != "" { // it would accept it as an order of its own
+		if err := i.written(ctx, events.RerunFormat); err != nil {
+			return "", fmt.Errorf("rerunOf: %w", err)
+		}
+	}
 	value, err := s.Encode()
 	if err != nil {
 		return "", fmt.Errorf("encode the submission: %w", err)

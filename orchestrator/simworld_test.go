@@ -97,6 +97,7 @@ func (s *simulation) submit() {
 		value += fmt.Sprintf(`,"deadline":%q`, events.AppendTime(nil, s.now.Add(time.Duration(s.draw("deadline", -500, 20_000))*time.Millisecond)))
 	}
 	value += of(s, "labels", "", "", "", "", "", `,"labels":{"region":"eu"}`, `,"labels":{"region":"us","a.b":""}`, `,"labels":{"n":"1"}`)
+	value += of(s, "rerun", "", "", "", "", "", `,"rerunOf":"o-0"`, `,"rerunOf":"o-1"`)
 	s.input(s.topics.Orders, events.OrderSubmitted, draw.Order(s.T), []byte(value+"}"), s.now)
 }
 

@@ -209,6 +209,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.labels(o)
 	w.failure(o)
 	w.extensions(o)
+	w.text(o.RerunOf)
 	return w.b
 }
 
@@ -488,6 +489,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r.labels(o)
 	r.failure(o)
 	r.extensions(o)
+	o.RerunOf = r.text()
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

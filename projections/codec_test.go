@@ -69,6 +69,7 @@ func drawOrder(t *rapid.T) *Order {
 	if labels := rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"); len(labels) > 0 {
 		o.Labels = labels
 	}
+	o.RerunOf = text.Draw(t, "rerun of")
 	o.keyed = rapid.Bool().Draw(t, "keyed")
 	work := func() Work {
 		w := Work{

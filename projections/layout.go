@@ -80,13 +80,14 @@ var migrations = map[int]migration{
 	9: appended((*reader).orderOfLayout9, (*writer).proofs),
 	// The order's record has which steps sleep, and which it went on without.
 	10: appended((*reader).orderOfLayout10, (*writer).sleeps),
-	// The order's record has what its steps wait for, signals, labels, what a step raised, and
-	// which attempts may have their complete-by moved.
+	// The order's record has what its steps wait for, signals, labels, what a step raised,
+	// which attempts may have their complete-by moved, and which order it does again.
 	11: appended((*reader).orderOfLayout11, func(w *writer, o *Order) {
 		w.signals(o)
 		w.labels(o)
 		w.failure(o)
 		w.extensions(o)
+		w.text(o.RerunOf)
 	}),
 }
 

@@ -94,6 +94,8 @@ type Order struct {
 	// Labels are what the order is found by: those of its submission, and what its workflow
 	// makes of the input. They are not changed in place.
 	Labels map[string]string
+	// RerunOf is the order that this one does again, empty if it does none.
+	RerunOf string
 	// Discarded, Refused and PutAside count the replies, the commands and the dead
 	// letters of which the journal says so, as it counts them.
 	Discarded, Refused, PutAside int

@@ -116,7 +116,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Uncounted: e.Uncounted, ToUndo: e.ToUndo, Count: e.Count,
 		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, FailedSteps: e.FailedSteps, Held: e.Held, Source: e.Source,
-		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID,
+		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf,
 	}
 	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded { // its reasons are a few words of ours
 		m.Reason = e.Reason

@@ -76,6 +76,9 @@ func TestHostileSubmissions(t *testing.T) {
 		{name: "deadline after the year 9999", value: `{"workflow":"order","deadline":"9999-12-31T23:59:59-12:00"}`},
 		{name: "deadline at zero", value: `{"workflow":"order","deadline":"0001-01-01T00:00:00Z"}`},
 		{name: "deadline at the epoch", value: `{"workflow":"order","deadline":"1970-01-01T00:00:00Z"}`},
+		{name: "long rerunOf", value: `{"workflow":"order","rerunOf":"` + long + `"}`},
+		{name: "invisible rerunOf", value: `{"workflow":"order","rerunOf":"` + invisible + `"}`},
+		{name: "NUL in rerunOf", value: `{"workflow":"order","rerunOf":"` + strings.Repeat(`\u0000`, events.MaxOrderID) + `"}`},
 		{name: "long traceparent", value: `{"workflow":"order"}`, trace: long + long},
 		{name: "traceparent that is not UTF-8", value: `{"workflow":"order"}`, trace: "\xff\xfe"},
 	} {

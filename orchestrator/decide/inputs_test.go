@@ -53,6 +53,9 @@ func (s *stage) submitted(id string, history []events.Event) error {
 	if !maps.Equal(labels, in.Labels) {
 		return fmt.Errorf("%q was submitted, and it has the labels %q", in.Labels, e.Labels)
 	}
+	if e.RerunOf != in.RerunOf {
+		return fmt.Errorf("%q was to be done again, and it says %q", in.RerunOf, e.RerunOf)
+	}
 	if e.ReplyTo != in.ReplyTo {
 		if e.ReplyTo != "" || len(history) < 2 || history[1].Type != events.StatusRefused || history[1].ReplyTo != in.ReplyTo {
 			return fmt.Errorf("its caller named %q, and it goes to %q", in.ReplyTo, e.ReplyTo)

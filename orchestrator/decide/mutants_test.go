@@ -456,6 +456,13 @@ func doubted() (recording, []events.Event) {
 	return r, history
 }
 
+// nobodys is an order that does again what has no id of an order.
+func nobodys() (recording, []events.Event) {
+	r := cancelled()
+	r.history[0].RerunOf = strings.Repeat("x", events.MaxOrderID+1)
+	return r, r.history
+}
+
 // vain is an order whose step fails for that it was done in vain, once, and may be done twice.
 func vain() (recording, []events.Event, func(string, int) *oracle.Flow) {
 	r := cancelled()
@@ -492,6 +499,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "one key more", doubts, nil)
 	r, once, find := vain()
 	needed.look(&r, "done once", once, find)
+	r, rerun := nobodys()
+	needed.look(&r, "a rerun of what is none", rerun, nil)
 	r, late := raisedLate()
 	needed.look(&r, "a failure of what was skipped", late, nil)
 	r, reason := waitedForNobody()

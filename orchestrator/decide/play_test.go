@@ -32,7 +32,7 @@ import (
 //
 //	workflow [file=PATH]       registers the workflow file that stands below, or is
 //	        named, as it is seen from the play
-//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON]
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON] [rerun-of=ID]
 //	        size=N says that the record had so many bytes, more than are allowed
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
@@ -277,6 +277,7 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 	if d.MaybeScanArgs(t, "labels", &labels) {
 		must(t, json.Unmarshal([]byte(labels), &s.value.Labels))
 	}
+	d.MaybeScanArgs(t, "rerun-of", &s.value.RerunOf)
 	var size int
 	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
 		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
@@ -534,6 +535,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 	}
 	if len(o.Labels) > 0 {
 		fmt.Fprintf(out, "  found by: %q\n", o.Labels)
+	}
+	if o.RerunOf != "" {
+		fmt.Fprintf(out, "  rerun of: %s\n", o.RerunOf)
 	}
 	for i := range o.Steps {
 		s := &o.Steps[i]

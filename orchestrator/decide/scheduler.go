@@ -44,7 +44,7 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		if why := d.try(&events.Event{
 			Type: events.OrderAccepted, Order: id,
 			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
-			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s), Labels: d.labels(s),
+			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
 		}); why != "" {
 			problem = fmt.Errorf("the input cannot be recorded: %s", why)
 		}
@@ -184,6 +184,11 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 	}
 	if err := events.CheckLabels(s.Labels); err != nil {
 		return nil, err
+	}
+	if s.RerunOf != "" {
+		if err := events.CheckOrderID(s.RerunOf); err != nil {
+			return nil, fmt.Errorf("rerunOf: %w", err)
+		}
 	}
 	for _, m := range flow.Search {
 		if _, taken := s.Labels[m.Name]; taken {

@@ -122,7 +122,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 			}
 			flow = l.world.Workflow(s.Workflow, s.Version) // it may have been read meanwhile
 		}
-		if l.newer(s.Workflow, s.Version) > 0 || l.unlabelled(s) { // a newer release may take the partition over
+		if l.newer(s.Workflow, s.Version) > 0 || l.ahead(s) != "" { // a newer release may take the partition over
 			return true, nil
 		}
 		if flow != nil && !l.knowsAgents(flow) {
@@ -244,21 +244,28 @@ func (l *Lane) newer(name string, version int) int {
 	return 0
 }
 
-// unlabelled says that a submission has labels, and the partition's format has none.
-func (l *Lane) unlabelled(s *events.Submission) bool {
-	return len(s.Labels) > 0 && l.format < events.LabelsFormat
+// ahead says what a submission has that the partition's format does not, empty for nothing.
+func (l *Lane) ahead(s *events.Submission) string {
+	switch {
+	case len(s.Labels) > 0 && l.format < events.LabelsFormat:
+		return "labels"
+	case s.RerunOf != "" && l.format < events.RerunFormat:
+		return "rerunOf"
+	}
+	return ""
 }
 
 // notRun says why a submission cannot be decided here, nil if that is neither since its
-// workflow is in a newer level of the language, nor since it has labels.
+// workflow is in a newer level of the language, nor since the partition's format lacks what it
+// has.
 func (l *Lane) notRun(in *input) error {
 	s := &in.Submission
-	level := l.newer(s.Workflow, s.Version)
+	level, ahead := l.newer(s.Workflow, s.Version), l.ahead(s)
 	switch {
-	case level == 0 && !l.unlabelled(s):
+	case level == 0 && ahead == "":
 		return nil
 	case level == 0:
-		return fmt.Errorf("it has labels, and partition %d is of format %d, which has none: finish the upgrade (waybill upgrade finish)", l.partition, l.format)
+		return fmt.Errorf("it has %s, and partition %d is of format %d, which has none: finish the upgrade (waybill upgrade finish)", ahead, l.partition, l.format)
 	case level <= workflow.Level:
 		return fmt.Errorf("its workflow, %s, is in level %d of the language, and partition %d is of format %d, which has no events for it: finish the upgrade (waybill upgrade finish)", decide.Cut(s.Workflow, decide.MaxName), level, l.partition, l.format)
 	}

@@ -44,6 +44,7 @@ func TestSettleRefuses(t *testing.T) {
 		{"accepted for no caller", event("o", 1, func(e *events.Event) { e.ReplyTo = "" }), `were to go to "shop"`},
 		{"the refusal names another topic", event("s", 2, func(e *events.Event) { e.ReplyTo = "mall" }), `were to go to "no topic"`},
 		{"accepted with another priority", event("o", 1, func(e *events.Event) { e.Priority = events.Low }), "with another priority"},
+		{"accepted as a rerun", event("o", 1, func(e *events.Event) { e.RerunOf = "o-0" }), "with another order that it does again"},
 		{"accepted with another deadline", event("o", 1, func(e *events.Event) { e.Deadline = e.Deadline.Add(time.Second) }), "with another deadline"},
 		{"accepted without the workflow's deadline", event("s", 1, func(e *events.Event) { e.Deadline = time.Time{} }), "with another deadline"},
 		{"accepted with another trace", record("orders", 0, func(r *kgo.Record) {

@@ -42,6 +42,8 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 		other = "another traceparent"
 	case !s.labelled(first, e):
 		other = "other labels"
+	case e.RerunOf != first.RerunOf:
+		other = "another order that it does again"
 	}
 	if other != "" {
 		s.report("%s was accepted as order %q with %s", at, a.id, other)
@@ -89,6 +91,7 @@ func (s *settlement) wrong(first *submission, e *events.Event) (all []string) {
 	is(first.Workflow != "" && first.Version >= 0 && flow == nil, "workflow ") // the end may be cut off
 	is(!first.Deadline.IsZero() && !e.At.Before(first.Deadline), passed)
 	is(flow != nil && !s.fits(flow, first), input)
+	is(first.RerunOf != "" && events.CheckOrderID(first.RerunOf) != nil, "rerunOf")
 	is(flow != nil && !labelsFit(flow, first.Labels) || s.earlier(first, e), "label")
 	return all
 }

@@ -258,7 +258,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Digest          string
 		Conflicted      bool
 		Void            [5]int
-		Labels          string
+		Labels, RerunOf string
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -270,7 +270,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Deadline, !o.Overdue().IsZero(), fault(o.Failure),
 		o.Digest, o.Conflicted,
 		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
-		fmt.Sprintf("%q", o.Labels),
+		fmt.Sprintf("%q", o.Labels), o.RerunOf,
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
@@ -278,7 +278,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing") && l.Failure() == nil, fault(l.Failure()),
 		l.Digest, l.Conflicted,
 		[5]int{l.Discarded, l.Refused, l.PutAside, l.Unheard, l.GivenUp},
-		fmt.Sprintf("%q", l.Labels),
+		fmt.Sprintf("%q", l.Labels), l.RerunOf,
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)

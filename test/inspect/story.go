@@ -61,6 +61,7 @@ func Fields(e *events.Event) string {
 	if len(e.Labels) > 0 {
 		fmt.Fprintf(&b, " labels=%q", e.Labels)
 	}
+	field("rerun-of", e.RerunOf)
 	field("agent", e.Agent)
 	field("do", e.Operation)
 	field("key", e.IdempotencyKey)

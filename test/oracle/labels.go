@@ -49,6 +49,15 @@ func (l *Ledger) labels(e *events.Event) {
 	}
 }
 
+// rerun: an order may say which one it does again. Whether there is one is not looked at: it is
+// in a partition of its own.
+func (l *Ledger) rerun(e *events.Event) {
+	if l.RerunOf = e.RerunOf; e.RerunOf == "" {
+		return
+	}
+	l.rule("P4", l.Format >= events.RerunFormat && events.CheckOrderID(e.RerunOf) == nil, "it does %q again, in format %d", e.RerunOf, l.Format)
+}
+
 // foundBy is what an order is found by, of a value of its input as JSON: nothing, unless that is
 // a text, a number or a truth.
 func foundBy(value []byte) (text string, found bool) {

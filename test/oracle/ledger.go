@@ -39,7 +39,9 @@ type Ledger struct {
 	Digest     string
 	Conflicted bool
 	// Labels are what the order is found by.
-	Labels                       map[string]string
+	Labels map[string]string
+	// RerunOf is the order that this one does again.
+	RerunOf                      string
 	Discarded, Refused, PutAside int
 	// Signals are those that are kept, and Unheard counts those that changed nothing.
 	Signals []Signal
@@ -310,6 +312,7 @@ func (l *Ledger) accept(e *events.Event) {
 	}
 	l.rule("T3", len(l.Steps) > 0, "the order has no steps")
 	l.labels(e)
+	l.rerun(e)
 	l.rule("V5", l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
 }
 

@@ -152,6 +152,13 @@ var changes = []struct {
 		e.Labels["mutant"] = "x"
 		return e.Type == events.OrderAccepted
 	}},
+	{"other rerun of", func(e *events.Event) bool { return other(&e.RerunOf) }},
+	{"no rerun of", func(e *events.Event) bool { return empty(&e.RerunOf) }},
+	{"rerun added to", func(e *events.Event) bool {
+		was := e.RerunOf
+		e.RerunOf = "o-mutant"
+		return e.Type == events.OrderAccepted && was == ""
+	}},
 	{"next count of", func(e *events.Event) bool { e.Count++; return e.Count > 1 }},
 	{"no count of", func(e *events.Event) bool { was := e.Count; e.Count = 0; return was > 0 }},
 	{"other source of", func(e *events.Event) bool { return other(&e.Source) }},
