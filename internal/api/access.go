@@ -19,19 +19,24 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// roleOf is where an operation has the role that it takes, in its metadata.
-const roleOf = "role"
+// rolesOf is where an operation has the roles that it takes, in its metadata.
+const rolesOf = "roles"
 
-// register adds an operation, and says which role it takes. One without a role is
-// answered to nobody: see [Server.authorise].
-func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do func(context.Context, *I) (*O, error)) {
-	op.Metadata = map[string]any{roleOf: role}
+// register adds an operation, and says which role it takes, and which others also. One without a
+// role is answered to nobody: see [Server.authorise].
+func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do func(context.Context, *I) (*O, error), also ...identity.Role) {
+	roles := append([]identity.Role{role}, also...)
+	op.Metadata = map[string]any{rolesOf: roles}
 	op.Security = []map[string][]string{{"bearer": {}}, {"certificate": {}}}
 	op.Errors = append(op.Errors, http.StatusUnauthorized, http.StatusForbidden)
 	if op.Description != "" {
 		op.Description += " "
 	}
-	op.Description += fmt.Sprintf("Where callers are asked who they are, it takes the role %s.", role)
+	op.Description += fmt.Sprintf("Where callers are asked who they are, it takes the role %s", role)
+	for _, role := range also {
+		op.Description += fmt.Sprintf(" and the role %s", role)
+	}
+	op.Description += "."
 	huma.Register(api, op, do)
 }
 
@@ -39,7 +44,8 @@ func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do 
 type asking struct {
 	caller  *identity.Caller
 	address string
-	target  string // the order, or what else is acted on, where the path does not say it
+	target  string // what is acted on, where the path does not say it
+	made    string // the order that is submitted
 }
 
 type askingKey struct{}
@@ -122,24 +128,38 @@ func (l *logins) first(who string, now time.Time) bool {
 	return true
 }
 
-// authorise answers operations to those who have the role that each takes, for any
+// authorise answers operations to those who have the roles that each takes, for any
 // workflow. For which ones is looked at where it is known which one is meant.
 func (s *Server) authorise(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		op, a := c.Operation(), askingOf(c.Context())
-		role, declared := op.Metadata[roleOf].(identity.Role)
+		roles, _ := op.Metadata[rolesOf].([]identity.Role)
 		if op.Method != http.MethodGet {
 			defer func() { // whatever becomes of it
-				target := cmp.Or(a.target, c.Param("id"), c.Param("partition"))
-				s.audit(c.Context(), "act", "operation", op.OperationID, "on", target, "status", strconv.Itoa(c.Status()))
+				said := []string{"operation", op.OperationID, "on", cmp.Or(a.target, c.Param("id"), c.Param("partition"), a.made)}
+				if a.made != "" && c.Param("id") != "" {
+					said = append(said, "made", a.made)
+				}
+				s.audit(c.Context(), "act", append(said, "status", strconv.Itoa(c.Status()))...)
 			}()
 		}
-		if !declared || !a.caller.Somewhere(role) {
+		if role, lacks := lacking(a.caller, roles); lacks {
 			_ = huma.WriteErr(api, c, http.StatusForbidden, forbidden(a.caller, role)) // whoever hung up needs no answer
 		} else {
 			next(c)
 		}
 	}
+}
+
+// lacking is the first of the roles that a caller does not have for any workflow. What says none is
+// for nobody.
+func lacking(c *identity.Caller, roles []identity.Role) (role identity.Role, lacks bool) {
+	for _, role := range roles {
+		if !c.Somewhere(role) {
+			return role, true
+		}
+	}
+	return "", len(roles) == 0
 }
 
 func forbidden(c *identity.Caller, role identity.Role) string {

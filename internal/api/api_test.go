@@ -40,6 +40,9 @@ type stage struct {
 	client   *Client
 }
 
+// callersTopic takes status messages.
+const callersTopic = "shop.status"
+
 func newStage(t *testing.T, change ...func(*Config)) *stage {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -50,6 +53,10 @@ func newStage(t *testing.T, change ...func(*Config)) *stage {
 	}
 	s := &stage{T: t, server: New(cfg)}
 	w := waybill.New(t)
+	if _, err := w.Admin.CreateTopic(t.Context(), 1, 1, nil, callersTopic); err != nil {
+		t.Fatal(err)
+	}
+	w.Callers = append(w.Callers, callersTopic)
 	s.instance = w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
 		cfg.Kafka = append(cfg.Kafka, kgo.DisableClientMetrics(), KafkaMetrics(metrics))
 		cfg.Logger, cfg.AgentBounds = log, map[string]int{"idler": 1}
@@ -169,6 +176,8 @@ func TestAPI(t *testing.T) {
 	s.with("pause and resume", (*stage).testPause)
 	s.with("a command twice", (*stage).testCommandTwice)
 	s.with("commands in vain", (*stage).testCommandsInVain)
+	s.with("rerun", (*stage).testRerun)
+	s.with("problems of reruns", (*stage).testRerunProblems)
 	s.with("release", (*stage).testRelease)
 	s.with("signals", (*stage).testSignals)
 	s.with("signals in vain", (*stage).testSignalsInVain)
@@ -674,7 +683,7 @@ func (s *stage) testOpenAPI() {
 		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders",
-		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/resubmit",
+		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows",
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {

@@ -98,6 +98,21 @@ func (c *Client) Submit(ctx context.Context, s *Submission) (string, error) {
 	return receipt.OrderID, err
 }
 
+// Rerun runs an order that has ended again, as a new one. With an ID it may be repeated until it
+// is known what became of it.
+func (c *Client) Rerun(ctx context.Context, id string, r *Rerun) (*Receipt, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	body, err := encode(r, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode the rerun: %w", err)
+	}
+	receipt := new(Receipt)
+	return receipt, c.call(ctx, http.MethodPost, path+"/rerun", nil, body, receipt)
+}
+
 // Ready returns nil when the instance serves all that it was given.
 func (c *Client) Ready(ctx context.Context) error {
 	return c.call(ctx, http.MethodGet, "/readyz", nil, nil, nil)

@@ -54,7 +54,12 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 			v.Masked = true
 		}
 		answer = v
-	case Receipt, Heard, Agents, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Receipt:
+		if v.workflow != "" && !caller.May(identity.PayloadReader, v.workflow) {
+			v.Digest = ""
+		}
+		answer = v
+	case Heard, Agents, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}

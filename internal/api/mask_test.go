@@ -59,7 +59,7 @@ func TestPayloadsAreMasked(t *testing.T) {
 		own := *s
 		own.token = token
 		for _, o := range routes(t, s.server, s.token) {
-			if o.method != http.MethodGet || o.role == "admin" {
+			if o.method != http.MethodGet || slices.Contains(o.roles, "admin") {
 				continue
 			}
 			for _, id := range []string{"o-1", "o-2", "o-3", "o-4", "o-5"} {

@@ -55,7 +55,9 @@ func (s *Submission) Made(o *Order) bool {
 // Receipt is the answer to a submission.
 type Receipt struct {
 	OrderID string `json:"orderId"`
-	Digest  string `json:"digest,omitempty" doc:"A fingerprint of what was submitted. An order that has another was made by another submission of the same id"`
+	Digest  string `json:"digest,omitempty" doc:"A fingerprint of what was submitted. An order that has another was made by another submission of the same id. Left out where it is of an input that the caller may not read"`
+
+	workflow string // of the order whose input was copied
 }
 
 // OrderPage is a part of a listing of orders.
@@ -123,15 +125,20 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		return nil, err
 	}
 	defer done()
-	if in.Body.ID != "" {
-		if err := events.CheckOrderID(in.Body.ID); err != nil {
-			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
-		}
-	}
 	if c := callerOf(ctx); !c.May(identity.Submitter, in.Body.Workflow) {
 		return nil, huma.Error403Forbidden(forbidden(c, identity.Submitter) + ", for workflow " + in.Body.Workflow)
 	}
 	submission := in.Body.message()
+	return s.put(ctx, i, in.Body.ID, &submission, in.Traceparent)
+}
+
+// put has a submission put on Kafka, under a new id if it is given none.
+func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, submission *events.Submission, traceparent string) (*submitOutput, error) {
+	if id != "" {
+		if err := events.CheckOrderID(id); err != nil {
+			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
+		}
+	}
 	if err := events.CheckLabels(submission.Labels); err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "body.labels"})
 	}
@@ -142,7 +149,6 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if len(value) > events.MaxValue {
 		return nil, huma.Error413RequestEntityTooLarge(fmt.Sprintf("the submission has %d bytes; at most %d are allowed: keep large data elsewhere and pass a reference to it", len(value), events.MaxValue))
 	}
-	id := in.Body.ID
 	if id == "" { // known here, so that whoever hears no more can repeat it
 		fresh, err := events.NewOrderID()
 		if err != nil {
@@ -150,12 +156,12 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 		}
 		id = fresh
 	}
-	askingOf(ctx).target = id
+	askingOf(ctx).made = id
 	ctx, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	_, err = i.Submit(ctx, id, &submission, in.Traceparent)
+	_, err = i.Submit(ctx, id, submission, traceparent)
 	leave(err == nil)
 	if err != nil {
 		return nil, s.notSubmitted(id, err)

@@ -21,6 +21,7 @@ type Order struct {
 	ReplyTo  *string         `json:"replyTo" doc:"The caller's topic for status messages; null means the namespace's"`
 	Deadline *Time           `json:"deadline"`
 	Digest   *string         `json:"digest" doc:"A fingerprint of the submission that made the order; null if that was before journal format 2"`
+	RerunOf  *string         `json:"rerunOf" doc:"The order that this one does again; null if it does none"`
 	Failure  *Fault          `json:"failure" doc:"What a step of the workflow raised; null if none did"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
 	Signals  []KeptSignal    `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
@@ -195,7 +196,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		Summary: summaryOf(partition, o, now),
 		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
-		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest),
+		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest), RerunOf: text(o.RerunOf),
 		Failure: (*Fault)(o.Failure), Alert: alertOf(o),
 	}
 	order.Signals = []KeptSignal{}
