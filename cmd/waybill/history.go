@@ -194,6 +194,9 @@ func detail(e *events.Event, b before) string {
 		if len(e.Labels) > 0 {
 			say("found by %s", labelsText(e.Labels))
 		}
+		if e.RerunOf != "" {
+			say("rerun of %s", e.RerunOf)
+		}
 	case events.OrderLabelled:
 		say("found by %s", labelsText(e.Labels))
 	case events.StepStarted, events.UndoStarted:

@@ -19,7 +19,7 @@ func newOrder() *cobra.Command {
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
-	commands = append(commands, newOrderLabel())
+	commands = append(commands, newOrderLabel(), newOrderRerun())
 	return group("order", "Look at orders, and act on them", commands...)
 }
 
@@ -233,6 +233,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		row("Priority", o.Priority)
 		if len(o.Labels) > 0 {
 			row("Labels", labelsText(o.Labels))
+		}
+		if o.RerunOf != nil {
+			row("Rerun of", *o.RerunOf)
 		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)

@@ -58,19 +58,15 @@ be repeated with the same --id. An id that is another submission's is an error.`
 		if err := nameWorkflow(&s, args[0]); err != nil {
 			return err
 		}
-		if deadline != "" {
-			t, err := time.Parse(time.RFC3339, deadline)
-			if err != nil {
-				return usageError{fmt.Errorf("--deadline: %q is not a time such as 2030-01-02T15:04:05Z", deadline)}
-			}
-			s.Deadline = &t
-		}
-		if s.ID != "" {
-			if err := events.CheckOrderID(s.ID); err != nil {
-				return usageError{fmt.Errorf("--id: %w", err)}
-			}
-		}
 		var err error
+		if s.Deadline, err = readDeadline(deadline); err != nil {
+			return err
+		}
+		if s.ID != "" || wait { // known here, so that whoever gives up waiting knows what to look for
+			if s.ID, err = newID(s.ID); err != nil {
+				return err
+			}
+		}
 		if s.Labels, err = readLabels(labels); err != nil {
 			return usageError{fmt.Errorf("--label: %w", err)}
 		}
@@ -89,7 +85,11 @@ be repeated with the same --id. An id that is another submission's is an error.`
 				}
 				return out.print(cmd, api.Receipt{OrderID: id}, func(row func(...any)) { row(id) })
 			}
-			return submitAndWait(cmd, client, &s, timeout, out)
+			send := func(ctx context.Context) error {
+				_, err := client.Submit(ctx, &s)
+				return err
+			}
+			return submitAndWait(cmd, client, &sending{s.ID, send, s.Made}, timeout, out)
 		})
 	}
 	return cmd
@@ -132,30 +132,52 @@ func nameWorkflow(s *api.Submission, arg string) error {
 	return nil
 }
 
-func submitAndWait(cmd *cobra.Command, client *api.Client, s *api.Submission, timeout time.Duration, out *output) error {
+// readDeadline reads a --deadline, nil where there is none.
+func readDeadline(text string) (*time.Time, error) {
+	if text == "" {
+		return nil, nil //nolint:nilnil // none is one
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--deadline: %q is not a time such as 2030-01-02T15:04:05Z", text)}
+	}
+	return &t, nil
+}
+
+// newID is the id of an order that is submitted: the one that is given, or a new one.
+func newID(given string) (string, error) {
+	if given == "" {
+		return events.NewOrderID()
+	}
+	if err := events.CheckOrderID(given); err != nil {
+		return "", usageError{fmt.Errorf("--id: %w", err)}
+	}
+	return given, nil
+}
+
+// sending is an order that is submitted.
+type sending struct {
+	id   string
+	send func(context.Context) error
+	made func(*api.Order) bool // whether this submission made the order of its id
+}
+
+func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout time.Duration, out *output) error {
 	ctx := cmd.Context()
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	if s.ID == "" {
-		// Known here, so that whoever gives up waiting knows what to look for.
-		id, err := events.NewOrderID()
-		if err != nil {
-			return err
-		}
-		s.ID = id
-	}
-	if err := submitSurely(ctx, client, s); err != nil {
+	if err := submitSurely(ctx, s.send); err != nil {
 		return err
 	}
-	o, err := follow(ctx, client, s.ID)
+	o, err := follow(ctx, client, s.id)
 	if err != nil {
 		return err
 	}
-	if !s.Made(o) {
-		return fmt.Errorf("order %s was made by another submission, and this one changed nothing; choose another --id", clean(s.ID))
+	if !s.made(o) {
+		return fmt.Errorf("order %s was made by another submission, and this one changed nothing; choose another --id", clean(s.id))
 	}
 	if err := printOrder(cmd, out, o); err != nil {
 		return err
@@ -172,10 +194,10 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *api.Submission, ti
 
 // submitSurely submits again when the server went away in between, or takes nothing
 // now: submitting an id again changes nothing.
-func submitSurely(ctx context.Context, client *api.Client, s *api.Submission) error {
+func submitSurely(ctx context.Context, send func(context.Context) error) error {
 	const attempts = 50
 	for n := 1; ; n++ {
-		_, err := client.Submit(ctx, s)
+		err := send(ctx)
 		pause := 200 * time.Millisecond
 		var problem *api.Problem
 		switch {

@@ -573,6 +573,10 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 			}
 		}
 	}
+	for role, lacks := range map[string]string{"operator": "submitter", "submitter": "operator", "payload-reader": "operator"} { // which takes two
+		t.Setenv("WAYBILL_TOKEN", keys[role])
+		waybill(t, "", "order", "rerun", "o-1").want(t, 1, "", role+" does not have the role "+lacks+" that this takes")
+	}
 }
 
 // Many orders are acted on only if somebody says so.
