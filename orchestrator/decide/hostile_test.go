@@ -158,6 +158,40 @@ func TestHostileReplies(t *testing.T) {
 	}
 }
 
+// An output that is nested more deeply than readers take is refused, as one that the journal does not
+// take: the step may have run.
+func TestDeepOutputs(t *testing.T) {
+	nested := func(levels int) []byte {
+		return []byte(strings.Repeat("[", levels) + `"[\"["` + strings.Repeat("]", levels))
+	}
+	for _, c := range []struct {
+		step    string
+		levels  int
+		refused bool
+	}{
+		{"{name: charge, agent: payment, undo: refund}", 1_000, false},
+		{"{name: charge, agent: payment, undo: refund}", 1_001, true},
+		{"{name: charge, agent: payment, undo: refund}", 9_000, true},
+		{"{name: charge, agent: payment, repeat: {until: steps.charge.output == 1, every: 1s, max: 2}}", 1_000, false},
+		{"{name: charge, agent: payment, repeat: {until: steps.charge.output == 1, every: 1s, max: 2}}", 1_001, true},
+	} {
+		s := newStage(t)
+		s.flows.Add(parseFlow(t, "workflow: order\nsteps:\n  - "+c.step+"\n"))
+		s.takeOver(t, "i-1")
+		s.take(Submit(s.env("o-1"), nil, "o-1", &events.Submission{Workflow: "order"}, "", nil))
+		r := answer(s, events.ReplyCompleted)
+		r.value.Output = nested(c.levels)
+		s.replies = append(s.replies, r)
+		s.read(t)
+		checkTaken(t, s, s.commit(t))
+		step := s.of(t, "o-1").Step("charge")
+		if c.refused != (step.Error != nil) || c.refused && (step.Error.Code != events.OutputRefused || !step.Error.Permanent || !step.Unknown || step.Output != nil) {
+			t.Errorf("%s, %d deep: %s %+v", c.step, c.levels, step.State, step.Error)
+		}
+		s.close()
+	}
+}
+
 // TestWorkflowGone: a workflow that has left its topic sends its orders to an
 // operator, whichever way they notice it.
 func TestWorkflowGone(t *testing.T) {

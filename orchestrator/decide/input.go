@@ -152,8 +152,8 @@ func (in *Input) readCommand(at Place) error {
 	return nil
 }
 
-// maxDepth is how deep a signal's data may be nested: they stand within other JSON, which readers
-// bound.
+// maxDepth is how deep a signal's data, and an output, may be nested: they stand within other JSON,
+// which readers bound.
 const maxDepth = 1_000
 
 // depth is how deep JSON is nested.

@@ -505,6 +505,11 @@ func (d *decider) from(in *Input, e *events.Event) {
 	}
 }
 
+// refusedOutput is what an attempt failed with that was done, and whose output cannot be recorded.
+func refusedOutput(why string) *events.Error {
+	return &events.Error{Code: events.OutputRefused, Message: "the output cannot be recorded: " + why, Permanent: true}
+}
+
 // end records how the task's attempt ended, and decides what follows. An output
 // that the journal would refuse is a failure.
 func (d *decider) end(t task, e events.Event) {
@@ -519,7 +524,7 @@ func (d *decider) end(t task, e events.Event) {
 		d.record(&e)
 	} else if why := d.try(&e); why != "" {
 		e.Type, e.Output = t.failed, nil
-		e.Error = &events.Error{Code: events.OutputRefused, Message: "the output cannot be recorded: " + why, Permanent: true}
+		e.Error = refusedOutput(why)
 		d.record(&e)
 	}
 	if t.work().Broken() {
