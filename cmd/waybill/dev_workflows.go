@@ -181,7 +181,7 @@ func (f *folder) register(ctx context.Context) bool {
 	var before definition
 	for _, d := range all {
 		if before.flow != nil && before.flow.ID() == d.flow.ID() {
-			f.say(d.file, d.contradicts(before))
+			f.say(d.file, d.repeats(before))
 			continue
 		}
 		before = d
@@ -195,6 +195,15 @@ func (f *folder) register(ctx context.Context) bool {
 		f.say(d.file, err)
 	}
 	return done
+}
+
+// repeats says which file counts of two that define one version: also where they say the same, since
+// what is changed in the other would change nothing.
+func (d definition) repeats(first definition) error {
+	if err := d.contradicts(first); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: workflow %s stands in %s too, with the same content; remove one of them", d.file, d.flow.ID(), first.file)
 }
 
 // settle registers a workflow unless it is there: under the version that the file says, or under

@@ -163,6 +163,17 @@ func TestAFolderIsRegistered(t *testing.T) {
 		d.looks("")
 		d.looks("w: registered as version 5, since version 4 has other content\n")
 	})
+	t.Run("two files that say the same", func(t *testing.T) {
+		d := newDesk(t)
+		d.put("a.yaml", oneStep(1, "one"), later())
+		d.put("b.yaml", oneStep(1, "one"), later())
+		d.looks("w: registered as version 1\nb.yaml: workflow w@1 stands in a.yaml too, with the same content; remove one of them\n")
+		d.looks("")
+		d.put("b.yaml", oneStep(1, "two"), later())
+		d.looks("b.yaml: workflow w@1 stands in a.yaml too, with another content; give one of them the next version\n")
+		d.put("b.yaml", oneStep(2, "two"), later())
+		d.looks("w: registered as version 2\n")
+	})
 	t.Run("what cannot be registered at once", func(t *testing.T) {
 		d := newDesk(t)
 		d.shelf.wrong = errors.New("not now")
