@@ -100,7 +100,7 @@ func whyUnheard(h *api.Heard) string {
 	case events.SignalUnheard:
 		return "no step of the order listens for a signal of this name"
 	case events.SignalTooMany:
-		return "the order keeps as many signals as it may, 100 and 1 MiB"
+		return "the order keeps no more signals: it keeps 100, or 1 MiB of them, or gave up 100 before that nothing heard in time"
 	case events.SignalTooLarge:
 		return "with it the output of the step that listens would be too large, at most 1 MiB"
 	}

@@ -24,7 +24,7 @@ func TestSignal(t *testing.T) {
 		{`{"outcome":"held","step":null,"reason":null,"seq":7}`, "held\n", "", exitDone},
 		{`{"outcome":"late","step":null,"reason":"late","seq":7}`, "late\n", nothing + "nothing listens for it any more\n", 1},
 		{`{"outcome":"late","step":null,"reason":"unheard","seq":7}`, "late\n", nothing + "no step of the order listens for a signal of this name\n", 1},
-		{`{"outcome":"declined","step":null,"reason":"too-many","seq":7}`, "declined\n", nothing + "the order keeps as many signals as it may, 100 and 1 MiB\n", 1},
+		{`{"outcome":"declined","step":null,"reason":"too-many","seq":7}`, "declined\n", nothing + "the order keeps no more signals: it keeps 100, or 1 MiB of them, or gave up 100 before that nothing heard in time\n", 1},
 		{`{"outcome":"declined","step":null,"reason":"too-large","seq":7}`, "declined\n", nothing + "with it the output of the step that listens would be too large, at most 1 MiB\n", 1},
 		{`{"outcome":"declined","step":null,"reason":"send it again later","seq":7}`, "declined\n", nothing + "send it again later\n", 1},
 		{`{"outcome":"dead-letter","step":null,"reason":null,"seq":7}`, "dead-letter\n", nothing + "it is among the dead letters, and the order's history says why\n", 1},
