@@ -75,7 +75,7 @@ func hear(o *Order, s *Step, e *events.Event) {
 		l.Left--
 		done = l.Left == 0
 	default:
-		s.Output = data
+		s.Output = null(data)
 	}
 	if s.Listens = &l; done {
 		s.end(Completed, nil)

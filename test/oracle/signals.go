@@ -129,7 +129,7 @@ func (w *Listens) output() []byte {
 		}
 		return []byte("[" + strings.Join(all, ",") + "]")
 	}
-	return w.heard[0].data
+	return []byte(text(w.heard[0]))
 }
 
 // timesOut: a wait ends when its time has come.
