@@ -43,6 +43,7 @@ func TestDigest(t *testing.T) {
 		"another value":              {func(s *events.Submission) { s.Input = []byte(`{"a":2,"b":[2,{"c":"x"}]}`) }, false},
 		"another order of elements":  {func(s *events.Submission) { s.Input = []byte(`{"a":1,"b":[{"c":"x"},2]}`) }, false},
 		"no labels":                  {func(s *events.Submission) { s.Labels = map[string]string{} }, true},
+		"by somebody":                {func(s *events.Submission) { s.By = "ana" }, true},
 		"a label":                    {func(s *events.Submission) { s.Labels = map[string]string{"a": "b"} }, false},
 		"a rerun":                    {func(s *events.Submission) { s.RerunOf = "o-1" }, false},
 		"no input":                   {func(s *events.Submission) { s.Input = nil }, false},

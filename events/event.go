@@ -26,7 +26,7 @@ const (
 const (
 	// OrderAccepted creates the state record, Pending (T4): Workflow, Version,
 	// Steps, and whichever of Input, ReplyTo, Priority, Deadline, Traceparent
-	// the submission had, and from format 2 on its Digest. Labels are those of the
+	// the submission had, from format 2 on its Digest, and from format 6 on By and Actor. Labels are those of the
 	// submission, and what the workflow makes of the input to find the order by. RerunOf is
 	// the order that it does again. Since format 6.
 	OrderAccepted Type = "waybill.order.accepted"
@@ -136,9 +136,19 @@ const (
 	// the signal was kept, Source, AnsweredBy, ReplyTo. Once the step waits for no other it is
 	// completed. Since format 6.
 	StepHeard Type = "waybill.step.heard"
-	// StepTimedOut ends a step that has waited for signals as long as it may: Step, Attempt. Since
-	// format 6.
+	// StepTimedOut ends a step that has waited for signals, or for people, as long as it may: Step,
+	// Attempt. Since format 6.
 	StepTimedOut Type = "waybill.step.timed-out"
+	// StepApproving has a step wait for people who decide: Step, Attempt, Roles (who may), Outcomes,
+	// Count (how many people the first outcome needs) where that is more than one, Input (what they
+	// see), Remind (when they are reminded), Escalate (who may decide, too, from then on), Due where it does not wait for ever. Since format 6.
+	StepApproving Type = "waybill.step.approving"
+	// StepDecided records what somebody decided: Step, Attempt, Outcome, By, Actor, Reason,
+	// Command. Once enough people have, the step is completed. Since format 6.
+	StepDecided Type = "waybill.step.decided"
+	// StepReminded says that a decision is due: Step, Attempt, Reason, Action (what to do). An alert
+	// follows from it. Since format 6.
+	StepReminded Type = "waybill.step.reminded"
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
@@ -313,10 +323,12 @@ type Event struct {
 	AnsweredBy string `json:"answeredBy,omitzero"`
 
 	// Command is the id of the operator's [Command] behind the event, By its
-	// author: the one of Actor, or whom the command claims to be from.
+	// author: the one of Actor, or whom the command claims to be from. So it is with who
+	// submitted the order.
 	Command string `json:"command,omitzero"`
 	By      string `json:"by,omitzero"`
-	// Actor says how the instance that took the command knew its author, since format 4.
+	// Actor says how the instance that took the command knew its author, since format 4; of a
+	// submission since format 6.
 	Actor   *Actor `json:"actor,omitzero"`
 	SameKey bool   `json:"sameKey,omitzero"`
 	NewKey  bool   `json:"newKey,omitzero"`
@@ -334,6 +346,13 @@ type Event struct {
 	// Listen is [ListenOne], [ListenAny] or [ListenAll], and Signals are the names waited for.
 	Listen  string   `json:"listen,omitzero"`
 	Signals []string `json:"signals,omitzero"`
+	// Roles are of the people who may decide, and Outcomes what they may say, Remind is when they
+	// are reminded.
+	// Escalate are roles of others who may decide, too, from then on.
+	Roles    []string  `json:"roles,omitzero"`
+	Escalate []string  `json:"escalate,omitzero"`
+	Outcomes []string  `json:"outcomes,omitzero"`
+	Remind   time.Time `json:"remind,omitzero"`
 	// Signal is the name of a signal, SignalID its id, if it has one, and Data what it says.
 	Signal   string         `json:"signal,omitzero"`
 	SignalID string         `json:"signalId,omitzero"`
@@ -357,7 +376,7 @@ type Event struct {
 	Silent bool `json:"silent,omitzero"`
 }
 
-// Actor is how an instance knew the author of a command that it took over HTTP. It signs that
+// Actor is how an instance knew the author of a command, or of a submission, that it took over HTTP. It signs that
 // with a key of the namespace, so that nobody else can say it.
 type Actor struct {
 	// Method is key, oidc or certificate.

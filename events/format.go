@@ -51,6 +51,9 @@ const TerminateFormat = 6
 // SignalsFormat is the format since which steps wait for signals, and partitions read them.
 const SignalsFormat = 6
 
+// ApproveFormat is the format since which people decide, and orders know who submitted them.
+const ApproveFormat = 6
+
 // LabelsFormat is the format since which orders have labels, by which they are found.
 const LabelsFormat = 6
 

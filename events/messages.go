@@ -46,6 +46,9 @@ type Submission struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// RerunOf is the order that has ended and that this one does again. Since format 6.
 	RerunOf string `json:"rerunOf,omitzero"`
+	// By says who submits, which is a claim unless the record has [HeaderActor]. It is no part of
+	// what the submission asks for, nor of its digest. Since format 6.
+	By string `json:"by,omitzero"`
 }
 
 // Request asks an agent to carry out one attempt of a step (S3).
@@ -216,11 +219,13 @@ const (
 	CommandTerminate = "terminate"
 	// CommandChange gives the order another priority, or another deadline.
 	CommandChange = "change"
+	// CommandDecide says what somebody decides whom a step asks.
+	CommandDecide = "decide"
 )
 
 // Commands lists what a [Command] may ask for.
 var Commands = []string{
-	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange,
+	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandDecide,
 }
 
 // Command is an operator's act on an order. The record's key is the order id.
@@ -229,8 +234,10 @@ type Command struct {
 	// ID makes a command that is sent twice act once. Optional; an order
 	// remembers the last one, and the last 16 whose author is known.
 	ID string `json:"id,omitzero"`
-	// Step is the step to skip, or the one that Input is for.
+	// Step is the step to skip, the one that Input is for, or the one that asks for a decision.
 	Step string `json:"step,omitzero"`
+	// Outcome is what is decided.
+	Outcome string `json:"outcome,omitzero"`
 	// Input replaces the input of the step that is resubmitted.
 	Input jsontext.Value `json:"input,omitzero"`
 	// Output is what later steps see of a step that is skipped.

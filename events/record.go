@@ -13,7 +13,7 @@ const (
 	HeaderSource      = "ce_source"
 	HeaderTime        = "ce_time"
 	HeaderTraceparent = "traceparent"
-	// HeaderActor is on a command whose author an instance knows: see [Actor].
+	// HeaderActor is on a command, or a submission, whose author an instance knows: see [Actor].
 	HeaderActor = "waybill_actor"
 )
 

@@ -58,8 +58,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			if m.Command == events.CommandSkipStep {
 				m.Step = "s"
 			}
-			if m.Command == events.CommandTerminate {
+			switch m.Command {
+			case events.CommandTerminate:
 				m.Note = "because"
+			case events.CommandDecide:
+				m.Outcome, m.By = "approved", "ana"
 			}
 			m.NewKey = m.NewKey && !m.SameKey
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
@@ -128,6 +131,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Source, m.Delivered = "waybill.replies/0/7", map[string]int64{"shop.status": 7}
 			m.Listen, m.Signal = rapid.SampledFrom([]string{events.ListenOne, events.ListenAny, events.ListenAll}).Draw(t, "listen"), "paid"
 			m.Signals = append([]string{"paid"}, stepNames.Draw(t, "signals")...)
+			m.Escalate = append([]string{"board"}, stepNames.Draw(t, "escalate")...)
+			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
+			if m.Type == events.StepDecided {
+				m.By = "ana"
+			}
 			if m.Type == events.SignalDiscarded {
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
 			}
@@ -264,7 +272,6 @@ func TestSchemasListTheWords(t *testing.T) {
 		{"status", "status", statuses},
 		{"reply", "status", []string{events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress}},
 		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
-		{"event", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
 		{"request", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 	} {
 		if got := words(schema(t, c.schema).Properties[c.field]); !slices.Equal(got, c.want) {
@@ -282,7 +289,7 @@ func TestSchemasRefuse(t *testing.T) {
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
 		"alert":      {`{}`, `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","errors":{}}`},
-		"event":      {`{}`, `{"type":"waybill.order.completed","at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.step.expired","order":"o","seq":1,"at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.order.compensating","order":"o","seq":1,"at":"2026-01-02T03:04:05Z","reason":"r","end":"Processed"}`},
+		"event":      {`{}`, `{"type":"waybill.order.completed","at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.step.expired","order":"o","seq":1,"at":"2026-01-02T03:04:05Z"}`, `{"type":"waybill.undo.started","order":"o","seq":1,"at":"2026-01-02T03:04:05Z","step":"s","attempt":1,"agent":"a","operation":"o","idempotencyKey":"k","completeBy":"2026-01-02T03:04:05Z","lockedBy":"i","outcome":"maybe"}`, `{"type":"waybill.order.compensating","order":"o","seq":1,"at":"2026-01-02T03:04:05Z","reason":"r","end":"Processed"}`},
 	} {
 		s := schema(t, name)
 		for _, value := range values {

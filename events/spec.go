@@ -47,7 +47,7 @@ const signalled = "signalId answeredBy replyTo"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor"},
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
@@ -81,6 +81,9 @@ var Specs = []Spec{
 	{Type: StepListening, Since: 4, Needs: AStep, Always: "step attempt listen signals", Maybe: "count due"},
 	{Type: StepHeard, Since: 4, Needs: AStep, Always: "step attempt signal source", Maybe: "data " + signalled},
 	{Type: StepTimedOut, Since: 4, Needs: AStep, Always: "step attempt"},
+	{Type: StepApproving, Since: 4, Needs: AStep, Always: "step attempt roles outcomes", Maybe: "count input remind escalate due"},
+	{Type: StepDecided, Since: 4, Needs: AStep, Always: "step attempt outcome by", Maybe: "actor reason command"},
+	{Type: StepReminded, Since: 4, Needs: AStep, Always: "step attempt reason action"},
 	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
 	{Type: StepRaised, Since: 4, Needs: AStep, Always: "step error"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},

@@ -71,6 +71,9 @@ type Config struct {
 	// messages, as [path.Match] has them; none means all that are not Waybill's own by their
 	// names, of whichever namespace. They count for what is decided on from then on.
 	ReplyTopics []string
+	// ClaimedApprovals says that people decide who are not known, but claim to be somebody. Without
+	// it their decisions are refused.
+	ClaimedApprovals bool
 	// Keys returns the keys of the namespace as they are now; nil if there are none. The
 	// program makes them of a file.
 	Keys func() *proof.Keys
@@ -286,7 +289,7 @@ func (i *Instance) laneConfig() lane.Config {
 	return lane.Config{
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Keys: i.cfg.Keys,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
-		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics,
+		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics, Claims: i.cfg.ClaimedApprovals,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
 	}
 }

@@ -25,9 +25,16 @@ func (i *Instance) List(ctx context.Context, f projections.Filter) (projections.
 // Alerts returns a page of the open alerts that the instance knows, behind the place
 // after unless that is nil, and what is left out: only those of workflows that are visible,
 // nil meaning all. It fails as [Instance.List] does.
-func (i *Instance) Alerts(ctx context.Context, after *projections.AlertPlace, limit int, visible func(workflow string) bool) (projections.AlertPage, LeftOut, error) {
-	return listed(i, func(without []int32) (projections.AlertPage, error) {
+func (i *Instance) Alerts(ctx context.Context, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.OpenPage, error) {
 		return i.store.Alerts(ctx, i.partitions, without, after, limit, visible)
+	})
+}
+
+// Approvals returns in the same way a page of the orders that wait for people who decide.
+func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
+	return listed(i, func(without []int32) (projections.OpenPage, error) {
+		return i.store.Approvals(ctx, i.partitions, without, after, limit, visible)
 	})
 }
 

@@ -19,10 +19,11 @@ import (
 
 // Submit puts a submission on the orders topic, and returns once Kafka has it.
 // The order is accepted or rejected by whoever owns its partition. An empty id
-// asks for a new one. The result is the order's id. It fails with [ErrBehind] while
+// asks for a new one. The result is the order's id. Where it is known who submits, that is signed, if
+// the namespace has keys. It fails with [ErrBehind] while
 // too much waits for that owner, and with [ErrTaken] where this instance knows that
 // the id is another submission's.
-func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string) (string, error) {
+func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string, actor *events.Actor) (string, error) {
 	if id == "" {
 		fresh, err := events.NewOrderID()
 		if err != nil {
@@ -60,6 +61,7 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSubmitted,
 		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
 	}
+	i.sign(&envelope, value, actor)
 	r := envelope.Record(i.topics.Orders, value)
 	if err := i.put(ctx, r); err != nil {
 		return "", fmt.Errorf("submit order %q: %w", id, err)
@@ -186,13 +188,7 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 		return fmt.Errorf("the command has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/operators", Type: events.OrderCommand, ID: c.ID, Order: id, Time: now()}
-	if actor != nil && i.cfg.Keys != nil && i.proves() {
-		signed := *actor
-		signed.At = envelope.Time
-		if header := i.cfg.Keys().Sign(i.topics.Namespace, id, value, &signed); header != nil {
-			envelope.Extra = []events.RawHeader{{Key: events.HeaderActor, Value: header}}
-		}
-	}
+	i.sign(&envelope, value, actor)
 	r := envelope.Record(i.topics.Commands, value)
 	if err := i.put(ctx, r); err != nil {
 		return fmt.Errorf("put the command for order %q on Kafka: %w", id, err)
@@ -202,6 +198,19 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 		err = fmt.Errorf("%w: %w", ErrNoOutcome, err)
 	}
 	return err
+}
+
+// sign says in an envelope who is the author of what it is around, if that is known, and the
+// namespace has keys.
+func (i *Instance) sign(envelope *events.Envelope, value []byte, actor *events.Actor) {
+	if actor == nil || i.cfg.Keys == nil || !i.proves() {
+		return
+	}
+	signed := *actor
+	signed.At = envelope.Time
+	if header := i.cfg.Keys().Sign(i.topics.Namespace, envelope.Order, value, &signed); header != nil {
+		envelope.Extra = []events.RawHeader{{Key: events.HeaderActor, Value: header}}
+	}
 }
 
 // outcome waits for what becomes of a command that is on Kafka as r, o being the order

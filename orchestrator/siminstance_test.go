@@ -240,7 +240,7 @@ func (l *simLane) next(state *projections.Partition) owner {
 	l.state, l.lost, l.readers = state, false, nil
 	b := &simBroker{in.simKafka, l}
 	return &simOwner{l, lane.New(lane.Config{
-		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience, AgentRate: in.agentRate, Signs: &in.signs, Keys: func() *proof.Keys { return in.keys },
+		Instance: in.name, Topics: in.topics, Partitions: in.partitions, Skew: in.skew, WatchEvery: simWatch, StatusPatience: simPatience, AgentRate: in.agentRate, Signs: &in.signs, Keys: func() *proof.Keys { return in.keys }, Claims: true,
 		Clock: lane.Clock{Wall: l.wall, Timer: func() time.Time { return in.now }, Pause: l.pause},
 	}, l.partition, b, &simWorld{in.directory, b}, state, in.logger())}
 }

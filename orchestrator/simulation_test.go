@@ -132,7 +132,7 @@ var decided = []events.Type{
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
 	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepRaised, events.StepExtended, events.UndoExtended,
-	events.StepListening, events.StepHeard, events.StepTimedOut, events.SignalKept, events.SignalExpired, events.SignalDiscarded,
+	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted,
 }

@@ -98,6 +98,7 @@ func (s *simulation) submit() {
 	}
 	value += of(s, "labels", "", "", "", "", "", `,"labels":{"region":"eu"}`, `,"labels":{"region":"us","a.b":""}`, `,"labels":{"n":"1"}`)
 	value += of(s, "rerun", "", "", "", "", "", `,"rerunOf":"o-0"`, `,"rerunOf":"o-1"`)
+	value += of(s, "submitter", "", "", `,"by":"sam"`)
 	s.input(s.topics.Orders, events.OrderSubmitted, draw.Order(s.T), []byte(value+"}"), s.now)
 }
 
@@ -232,7 +233,7 @@ func (s *simulation) signal(id string) {
 func (s *simulation) operate() {
 	c := events.Command{
 		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, "repeat"),
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, events.CommandDecide, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),
@@ -245,6 +246,9 @@ func (s *simulation) operate() {
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
 		c.Step = draw.Step(s.T)
+	}
+	if c.Command == events.CommandDecide {
+		c.By, c.Outcome = of(s, "who", "ana", "bob", "sam", ""), of(s, "outcome", "approved", "approved", "declined", "later")
 	}
 	if c.Command == events.CommandLabel {
 		c.Labels = draw.Labels(s.T)

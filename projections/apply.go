@@ -25,7 +25,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go.
+// signals.go, approve.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -49,6 +49,9 @@ var effects = map[events.Type]effect{
 	events.StepListening: listen,
 	events.StepHeard:     hear,
 	events.StepTimedOut:  timeOut,
+	events.StepApproving: approve,
+	events.StepDecided:   verdict,
+	events.StepReminded:  remind,
 	events.StepPassed:    passStep,
 	events.StepRaised:    raise,
 	events.StepSkipped:   skipStep,
@@ -138,7 +141,7 @@ func (o *Order) Apply(e *events.Event) error {
 	if e.Command != "" {
 		o.Command, o.Refusal = e.Command, ""
 	}
-	if e.Actor != nil {
+	if e.Actor != nil && e.Type != events.OrderAccepted {
 		o.act(e)
 	}
 	k.does(o, step, e)

@@ -84,16 +84,19 @@ func sleep(_ *Order, s *Step, e *events.Event) {
 
 func wake(_ *Order, s *Step, _ *events.Event) { s.end(Completed, nil) }
 
-// suspend stops the clocks of what sleeps, or listens for so long.
+// suspend stops the clocks of what sleeps, listens or asks people for so long.
 func (o *Order) suspend(now time.Time) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		if !s.State.Idle() {
 			continue
 		}
-		if left := s.Due.Sub(events.Time(now)); s.State == Listening && !s.Due.IsZero() {
+		switch left := s.Due.Sub(events.Time(now)); {
+		case s.State == Approving:
+			s.suspendApproval(events.Time(now))
+		case s.State == Listening && !s.Due.IsZero():
 			s.Left = max(time.Millisecond, left) // none is for ever
-		} else if s.State == Sleeping && s.Wakes.IsZero() {
+		case s.State == Sleeping && s.Wakes.IsZero():
 			s.Left = max(0, left)
 		}
 		s.Due = time.Time{}
@@ -104,7 +107,11 @@ func (o *Order) suspend(now time.Time) {
 func (o *Order) wind(now time.Time) {
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		if !s.State.Idle() || s.State == Listening && s.Left == 0 {
+		switch {
+		case !s.State.Idle() || s.State == Listening && s.Left == 0:
+			continue
+		case s.State == Approving:
+			s.windApproval(events.Time(now))
 			continue
 		}
 		if s.Due = s.Wakes; s.Due.IsZero() {

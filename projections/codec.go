@@ -210,6 +210,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.failure(o)
 	w.extensions(o)
 	w.text(o.RerunOf)
+	w.approvals(o)
 	return w.b
 }
 
@@ -223,10 +224,7 @@ func (w *writer) signals(o *Order) {
 			continue
 		}
 		w.text(l.How)
-		w.uint(uint64(len(l.Names)))
-		for _, name := range l.Names {
-			w.text(name)
-		}
+		w.texts(l.Names)
 		w.int(int64(l.Left))
 		w.uint(l.Since)
 		w.int(o.Steps[i].Left.Milliseconds())
@@ -249,14 +247,7 @@ func (r *reader) signals(o *Order) {
 		if !r.truth() {
 			continue
 		}
-		l := &Listen{How: r.text()}
-		if n := r.count(); n > 0 {
-			l.Names = make([]string, n)
-		}
-		for j := range l.Names {
-			l.Names[j] = r.text()
-		}
-		l.Left, l.Since = int(r.int()), r.uint()
+		l := &Listen{r.text(), r.texts(), int(r.int()), r.uint()}
 		o.Steps[i].Listens, o.Steps[i].Left = l, time.Duration(r.int())*time.Millisecond
 	}
 	o.Unheard, o.GivenUp = int(r.int()), int(r.int())
@@ -490,6 +481,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r.failure(o)
 	r.extensions(o)
 	o.RerunOf = r.text()
+	r.approvals(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

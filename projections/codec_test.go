@@ -70,6 +70,7 @@ func drawOrder(t *rapid.T) *Order {
 		o.Labels = labels
 	}
 	o.RerunOf = text.Draw(t, "rerun of")
+	o.SubmittedBy = text.Draw(t, "submitted by")
 	o.keyed = rapid.Bool().Draw(t, "keyed")
 	work := func() Work {
 		w := Work{
@@ -98,6 +99,20 @@ func drawOrder(t *rapid.T) *Order {
 		o.Steps[i].Repeats, o.Steps[i].RepeatsBefore = number.Draw(t, "repeats"), number.Draw(t, "repeats before")
 		if o.Steps[i].Sleeps {
 			o.Steps[i].Wakes, o.Steps[i].Left = moment.Draw(t, "wakes"), time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left"))*time.Millisecond
+		}
+		if rapid.IntRange(0, 3).Draw(t, "approves") == 0 && !o.Steps[i].Sleeps {
+			names := rapid.SliceOfN(text, 1, 3)
+			o.Steps[i].Approves = &Approval{
+				Roles: names.Draw(t, "roles"), Outcomes: names.Draw(t, "outcomes"), Count: number.Draw(t, "count"), Since: moment.Draw(t, "since"),
+				Remind: moment.Draw(t, "remind"), Reminded: rapid.Bool().Draw(t, "reminded"), Until: moment.Draw(t, "until"),
+			}
+			if rapid.Bool().Draw(t, "escalates") {
+				o.Steps[i].Approves.Escalate = names.Draw(t, "escalate")
+			}
+			for range rapid.IntRange(0, 2).Draw(t, "decisions") {
+				o.Steps[i].Approves.Decisions = append(o.Steps[i].Approves.Decisions, Verdict{text.Draw(t, "by"), text.Draw(t, "outcome"), text.Draw(t, "note"), moment.Draw(t, "at")})
+			}
+			o.Steps[i].Left = time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left of it")) * time.Millisecond
 		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())

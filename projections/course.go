@@ -13,6 +13,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.Workflow, o.Version = e.Workflow, e.Version
 	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
 	o.Deadline, o.Traceparent, o.Digest, o.Labels, o.RerunOf = e.Deadline, e.Traceparent, e.Digest, e.Labels, e.RerunOf
+	o.SubmittedBy = e.By
 	o.Steps = make([]Step, len(e.Steps))
 	for i, name := range e.Steps {
 		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
@@ -45,7 +46,7 @@ func turnBack(o *Order, _ *Step, e *events.Event) {
 	o.dismiss()
 }
 
-// dismiss has nobody wait any more for what sleeps, listens, or is to be repeated.
+// dismiss has nobody wait any more for what sleeps, listens, asks people, or is to be repeated.
 func (o *Order) dismiss() {
 	for i := range o.Steps {
 		if s := &o.Steps[i]; s.State.Idle() || s.State == Repeating {
@@ -90,7 +91,7 @@ func (w *Work) abandon() {
 	w.Unanswered = true
 }
 
-// disarm has whatever waits for a retry wait no more. What sleeps or listens goes on to.
+// disarm has whatever waits for a retry wait no more. What sleeps, listens or asks people goes on to.
 func (o *Order) disarm() {
 	for i := range o.Steps {
 		if !o.Steps[i].State.Idle() {

@@ -50,7 +50,7 @@ func (p *Partition) Due(now time.Time, limit int) ([]Due, error) {
 }
 
 // Deadlines returns the steps whose deadline is later than now, earliest first, at most
-// limit of them, as of the last [Partition.Flush]: not those that sleep, listen, or are to be repeated.
+// limit of them, as of the last [Partition.Flush]: not those that sleep, listen, ask people, or are to be repeated.
 func (p *Partition) Deadlines(now time.Time, limit int) ([]Due, error) {
 	it, err := p.store.db.NewIter(&pebble.IterOptions{
 		LowerBound: deadlineBound(p.id, events.Time(now).Add(time.Millisecond)), UpperBound: after(prefix(p.id, kindDeadline)),
@@ -100,7 +100,7 @@ func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.
 	return b.Set(key, is, nil)
 }
 
-// mark is [asleep] of a step that sleeps, listens or is to be repeated, nil of others.
+// mark is [asleep] of a step that sleeps, listens, asks people or is to be repeated, nil of others.
 func (s *Step) mark() []byte {
 	if s.State.Idle() || s.State == Repeating {
 		return asleep

@@ -77,7 +77,10 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		}
 	}
 
-	if err := indexAlert(b, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
+	if err := indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
+		return err
+	}
+	if err := indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingAt(), o.ApprovingAt()); err != nil {
 		return err
 	}
 	if err := indexLabels(b, p.id, o, old); err != nil {

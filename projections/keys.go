@@ -15,6 +15,7 @@ const (
 	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input", ":undo" or ":input:" number -> large output, input, undo's input, input under an earlier key; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, or that it is asleep; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
+	kindApproval = 'p' // inverted milliseconds, order -> nothing: those that wait for people to decide
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
@@ -75,18 +76,18 @@ func listingKey(partition int32, o *Order) []byte {
 	return append(k, o.ID...)
 }
 
-func alertKey(partition int32, at time.Time, id string) []byte {
-	k := appendPrefix(make([]byte, 0, 13+len(id)), partition, kindAlert)
+func openKey(kind byte, partition int32, at time.Time, id string) []byte {
+	k := appendPrefix(make([]byte, 0, 13+len(id)), partition, kind)
 	return append(binary.BigEndian.AppendUint64(k, ^uint64(at.UnixMilli())), id...)
 }
 
-func splitAlertKey(k []byte) (AlertPlace, bool) {
+func splitOpenKey(k []byte) (OpenPlace, bool) {
 	const head = 4 + 1
 	if len(k) < head+8 {
-		return AlertPlace{}, false
+		return OpenPlace{}, false
 	}
 	at := time.UnixMilli(int64(^binary.BigEndian.Uint64(k[head:]))).UTC()
-	return AlertPlace{at, string(k[head+8:])}, true
+	return OpenPlace{at, string(k[head+8:])}, true
 }
 
 func owedPrefix(partition int32, topic string) []byte {

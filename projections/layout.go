@@ -56,7 +56,7 @@ var migrations = map[int]migration{
 		if r.err != nil {
 			return r.err
 		}
-		return indexAlert(b, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.alertedAt())
+		return indexOpen(b, kindAlert, int32(binary.BigEndian.Uint32(key)), id, time.Time{}, o.alertedAt())
 	}},
 	// The order's record has the digest of its submission, and counts.
 	6: appended((*reader).orderOfLayout6, func(w *writer, _ *Order) {
@@ -88,6 +88,7 @@ var migrations = map[int]migration{
 		w.failure(o)
 		w.extensions(o)
 		w.text(o.RerunOf)
+		w.approvals(o)
 	}),
 }
 

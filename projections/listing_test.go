@@ -110,7 +110,7 @@ func TestListingsPassOverWorkflows(t *testing.T) {
 				break
 			}
 		}
-		for place := (*AlertPlace)(nil); ; {
+		for place := (*OpenPlace)(nil); ; {
 			page, err := s.Alerts(t.Context(), 1, nil, place, limit, visible)
 			must(t, err)
 			for _, o := range page.Orders {
@@ -210,7 +210,7 @@ func alerted(id string, seconds int) []events.Event {
 // openAlerts walks through the open alerts, and returns their orders.
 func openAlerts(t *testing.T, s *Store, without []int32, limit int) (ids []string) {
 	t.Helper()
-	var after *AlertPlace
+	var after *OpenPlace
 	for {
 		page, err := s.Alerts(t.Context(), 3, without, after, limit, nil)
 		must(t, err)
@@ -279,10 +279,10 @@ func TestAlertsGoOnBehindAPlace(t *testing.T) {
 	j.add(alerted("o-1", 4)...)
 	s, _ := folded(t, j)
 	for _, c := range []struct {
-		place AlertPlace
+		place OpenPlace
 		want  int
 	}{
-		{AlertPlace{at(0), "a"}, 0}, {AlertPlace{at(3600), "z"}, 1}, {AlertPlace{at(4), "o-0"}, 1}, {AlertPlace{at(4), "o-1"}, 0},
+		{OpenPlace{at(0), "a"}, 0}, {OpenPlace{at(3600), "z"}, 1}, {OpenPlace{at(4), "o-0"}, 1}, {OpenPlace{at(4), "o-1"}, 0},
 	} {
 		page, err := s.Alerts(t.Context(), 1, nil, &c.place, 10, nil)
 		if err != nil || len(page.Orders) != c.want || page.Next != nil {

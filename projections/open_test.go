@@ -228,9 +228,16 @@ func TestDamagedValues(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("approval of an order that waits for nobody", func(t *testing.T) {
+		s, _ := folded(t, longJournal(3))
+		must(t, s.db.Set(openKey(kindApproval, 0, start, "o-000"), nil, nil))
+		if _, err := s.Approvals(t.Context(), 1, nil, nil, 10, nil); !errors.Is(err, ErrDamaged) {
+			t.Error(err)
+		}
+	})
 	for name, key := range map[string][]byte{
-		"alert of an order that is not there": alertKey(0, start, "ghost"),
-		"alert of an order that has none":     alertKey(0, start, "o-000"),
+		"alert of an order that is not there": openKey(kindAlert, 0, start, "ghost"),
+		"alert of an order that has none":     openKey(kindAlert, 0, start, "o-000"),
 		"alert cut":                           prefix(0, kindAlert),
 	} {
 		t.Run(name, func(t *testing.T) {

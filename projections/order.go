@@ -59,6 +59,9 @@ type Order struct {
 	Deadline    time.Time // of the whole order; zero if it has none
 	Traceparent string
 
+	// SubmittedBy is who submitted the order, as far as that was said.
+	SubmittedBy string
+
 	// Seq is the number of the last event.
 	Seq        uint64
 	AcceptedAt time.Time

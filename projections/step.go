@@ -22,14 +22,15 @@ const (
 	Repeating  StepState = "repeating" // of a step only: it was done, and is to be done again
 	Sleeping   StepState = "sleeping"  // of a step only: it waits for time to pass, and asks nobody
 	Listening  StepState = "listening" // of a step only: it waits for signals, and asks nobody
-	TimedOut   StepState = "timed-out" // of a step only: it has waited for signals for as long as it may
+	Approving  StepState = "approving" // of a step only: it waits for people to decide
+	TimedOut   StepState = "timed-out" // of a step only: it has waited for signals, or for people, for as long as it may
 	Undone     StepState = "undone"    // of a step only: its undo completed
 	DidRaise   StepState = "raised"    // of a step only: it had the order fail
 )
 
-// Idle says that a step in this state waits for what no agent does: for time to pass, or for a
-// signal.
-func (s StepState) Idle() bool { return s == Sleeping || s == Listening }
+// Idle says that a step in this state waits for what no agent does: for time to pass, for a
+// signal, or for people.
+func (s StepState) Idle() bool { return s == Sleeping || s == Listening || s == Approving }
 
 // Step is the state record of one step.
 type Step struct {
@@ -60,10 +61,14 @@ type Step struct {
 	// either. Its Due is when it waits no more, and Left what is left of that during a pause; both
 	// are zero if it waits for ever.
 	Listens *Listen
+	// Approves is there once the step has begun to wait for people: it is no operation of an agent
+	// either. Its Due is when they are reminded, or it waits no more, and Left what is left of that
+	// during a pause.
+	Approves *Approval
 }
 
 // asks says that the step is an operation of an agent, as far as that is known.
-func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil }
+func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil && s.Approves == nil }
 
 // Work is what an agent is asked for, attempt by attempt: a step, or its undo.
 type Work struct {

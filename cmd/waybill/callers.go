@@ -7,10 +7,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// callerFlags are what an instance is told of its callers' own topics.
-type callerFlags struct{ topics []string }
+// callerFlags are what an instance is told of its callers.
+type callerFlags struct {
+	topics []string
+	claims bool
+}
 
 func (c *callerFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&c.claims, "claimed-approvals", false, "take decisions of people who are not known, but say who they are; for trying things out")
 	flags.StringSliceVar(&c.topics, "reply-to-topics", nil, "topics that submissions may name as replyTo, as names of files: shop.*; without any, all but those that are Waybill's own in some namespace")
 }
 

@@ -82,6 +82,9 @@ The broker is for development: one process, one copy of the data.`,
 		if err := cmp.Or(d.asked.check(), d.callers.check()); err != nil {
 			return usageError{err}
 		}
+		if d.web.access == "" { // nobody is asked for a name
+			d.callers.claims = true
+		}
 		d.partitionsGiven = cmd.Flags().Changed("partitions")
 		d.out, d.log = cmd.OutOrStdout(), logging.logger(cmd)
 		return d.run(cmd.Context())
@@ -121,7 +124,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
-			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, Keys: keys, Logger: d.log,
+			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, ClaimedApprovals: d.callers.claims, Keys: keys, Logger: d.log,
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()

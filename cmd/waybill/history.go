@@ -236,6 +236,16 @@ func detail(e *events.Event, b before) string {
 		if e.Type == events.SignalKept {
 			say("until %s", events.AppendTime(nil, e.Due))
 		}
+	case events.StepApproving:
+		say("%s", askText(&workflow.Approve{Roles: e.Roles, Outcomes: e.Outcomes, Count: max(e.Count, 1), Escalate: e.Escalate}))
+		if !e.Remind.IsZero() {
+			say("due %s", events.AppendTime(nil, e.Remind))
+		}
+		if !e.Due.IsZero() {
+			say("until %s", events.AppendTime(nil, e.Due))
+		}
+	case events.StepDecided:
+		say("%s", e.Outcome)
 	case events.StepTimedOut:
 		say("nothing came in time")
 	case events.StepWoke:

@@ -65,8 +65,8 @@ who loses it makes another. On standard error are the lines for the access file 
 			return usageError{errors.New("say what the key is for with --role: " + roleList())}
 		}
 		for _, role := range roles {
-			if !slices.Contains(identity.Roles, identity.Role(role)) {
-				return usageError{fmt.Errorf("--role: there is no role %q; the roles are %s", role, roleList())}
+			if err := identity.CheckRole(role); err != nil {
+				return usageError{fmt.Errorf("--role: %w", err)}
 			}
 		}
 		if slices.Contains(roles, string(identity.Admin)) && len(workflows) > 0 {

@@ -15,7 +15,7 @@ import (
 )
 
 func newOrder() *cobra.Command {
-	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory(), newOrderSignal()}
+	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory(), newOrderSignal(), newOrderDecide()}
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
@@ -230,6 +230,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		row("Failures", o.FailureCount)
 		row("Accepted", clock(o.AcceptedAt))
 		row("Updated", clock(o.UpdatedAt))
+		if o.SubmittedBy != nil {
+			row("Submitter", *o.SubmittedBy)
+		}
 		row("Priority", o.Priority)
 		if len(o.Labels) > 0 {
 			row("Labels", labelsText(o.Labels))
@@ -286,6 +289,8 @@ func stepResult(s *api.Step) string {
 		output, due = sleeps(s), nil
 	case projections.Listening:
 		output, due = strings.TrimPrefix(output+"; "+listens(s), "; "), nil
+	case projections.Approving:
+		output, due = approvesText(s.Approves), nil
 	}
 	if s.Repeats > 0 {
 		output = strings.TrimPrefix(fmt.Sprintf("%s; done %s before", output, several(s.Repeats, "time", "times")), "; ")

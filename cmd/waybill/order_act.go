@@ -240,14 +240,9 @@ func newOrderAct(a *act) *cobra.Command {
 		step = "the step; without an order id also: " + step
 	}
 	flags.StringVar(&many.filter.step, "step", "", step)
-	note := "why; it stands in the order's history"
-	if a.mustSay {
-		note += ". It must be given"
-	}
-	flags.StringVar(&c.Note, "note", "", note)
-	flags.StringVar(&c.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
+	a.addWho(flags, &c)
 	many.addFlags(flags)
-	onlyByFlag(flags, "step", "note")
+	onlyByFlag(flags, "step")
 	read := func(*cobra.Command, *events.Command) error { return nil }
 	if a.flags != nil {
 		read = a.flags(flags)

@@ -448,7 +448,7 @@ func TestWhoActedIsKnown(t *testing.T) {
 		history := waybill(t, "", "order", "history", "o-1")
 		if strings.Contains(history.out, "forged") {
 			history.want(t, 0, "by ci, as the sender claims; forged", "")
-			if n := strings.Count(history.out, "known by"); n != 1 {
+			if n := strings.Count(history.out, "known by"); n != 2 { // with the submission
 				t.Errorf("%d commands are known:\n%s", n, history.out)
 			}
 			break
@@ -506,7 +506,7 @@ func TestTwoInstancesBehindAProxy(t *testing.T) {
 	through("order", "resume", "a/b").want(t, 0, "", "")
 	for range 2 { // of each
 		settles("the acts are not in the history", func() bool {
-			return strings.Count(through("order", "history", "a/b").out, "by ci, known by key as admin") == 2
+			return strings.Count(through("order", "history", "a/b").out, "by ci, known by key as admin") == 3 // with the submission
 		})
 		through("agents").want(t, 0, "nobody  watch", "which signs with key one, serves")
 	}
@@ -540,7 +540,11 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		keys[string(role)] = key
-		text += fmt.Sprintf("  - {id: %s, hash: %q, roles: [%s]}\n", role, hash, role)
+		granted := string(role)
+		if role == identity.Approver {
+			granted = events.ApproverRole("finance")
+		}
+		text += fmt.Sprintf("  - {id: %s, hash: %q, roles: [%s]}\n", role, hash, granted)
 	}
 	server, _, _ := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", text))
 	t.Setenv("WAYBILL_SERVER", server)
@@ -549,9 +553,10 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 		commands []string
 		may      string // besides who has the role by name
 	}{
-		"viewer":    {[]string{"alerts", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator deployer admin"},
+		"viewer":    {[]string{"alerts", "approvals", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator approver deployer admin"},
 		"submitter": {[]string{"submit order-fulfilment"}, "admin"},
 		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1", "order change o-1 --priority low", "order terminate o-1 --note enough"}, "admin"},
+		"approver":  {[]string{"order decide o-1 approved"}, "admin"},
 		"deployer":  {[]string{"workflow register " + flow}, "admin"},
 		"admin":     {[]string{"upgrade finish", "partition skip-lost 0"}, ""},
 	} {

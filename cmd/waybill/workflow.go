@@ -329,6 +329,14 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			row(s.Name, "-", "listen for "+listenText(l), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
 			continue
 		}
+		if a := s.Approve; a != nil {
+			timeout := "-" // never
+			if s.Timeout > 0 {
+				timeout = s.Timeout.String()
+			}
+			row(s.Name, "-", askText(a), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
+			continue
+		}
 		if s.Raise != nil {
 			row(s.Name, "-", raiseText(s.Raise), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
 			continue

@@ -106,7 +106,7 @@ func spell(flow *workflow.Workflow) spelled {
 	delete(keys, "steps")
 	keys["level"] = encode(flow.Level())
 	for i := range slices.Backward(flow.Steps) {
-		if flow.Steps[i].Agent != "" {
+		if s := &flow.Steps[i]; s.Sleep == nil && s.Raise == nil {
 			keys["output"] = encode(flow.Steps[i].Name)
 			break
 		}

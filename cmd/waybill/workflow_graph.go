@@ -49,6 +49,11 @@ func caption(s *workflow.Step) []string {
 		if s.Timeout > 0 {
 			lines = append(lines, "at most "+s.Timeout.String())
 		}
+	case s.Approve != nil:
+		lines = append(lines, askText(s.Approve))
+		if s.Timeout > 0 {
+			lines = append(lines, "at most "+s.Timeout.String())
+		}
 	case s.Raise != nil:
 		lines = append(lines, raiseText(s.Raise))
 	default:

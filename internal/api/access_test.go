@@ -134,13 +134,14 @@ func TestWhoIsKnown(t *testing.T) {
 // Every operation against every role, over HTTP. The table stands in docs/security.md.
 func TestWhoMayWhat(t *testing.T) {
 	has := map[string][]string{ // what a role has besides itself
-		"payload-reader": {"viewer"}, "operator": {"viewer"}, "deployer": {"viewer"},
-		"admin": {"viewer", "payload-reader", "submitter", "operator", "deployer"},
+		"payload-reader": {"viewer"}, "operator": {"viewer"}, "approver": {"viewer"}, "deployer": {"viewer"},
+		"admin": {"viewer", "payload-reader", "submitter", "operator", "approver", "deployer"},
 	}
 	may := map[string]string{}
 	for _, role := range identity.Roles {
 		may[string(role)] = "roles: [" + string(role) + "]"
 	}
+	may["approver"] = "roles: [approver/finance]"
 	access, keys := callers(t, slog.New(slog.DiscardHandler), may)
 	s := New(Config{Access: access})
 	s.Attach(idle(t))
@@ -495,7 +496,7 @@ func TestWhoFindsOrders(t *testing.T) {
 func TestCallersThatAreLimited(t *testing.T) {
 	var log bytes.Buffer
 	s, keys := known(t, slog.New(slog.NewTextHandler(&log, nil)), map[string]string{
-		"root": "roles: [admin]", "op": "subject: op@shop, roles: [operator, submitter, deployer], workflows: [leak*]", "view": "roles: [viewer]",
+		"root": "roles: [admin]", "op": "subject: op@shop, roles: [operator, submitter, deployer, approver/clerk], workflows: [leak*]", "view": "roles: [viewer]",
 	})
 	for n := range 6 {
 		s.failed(fmt.Sprintf("hidden-%d", n), "other")
@@ -521,7 +522,7 @@ func TestCallersThatAreLimited(t *testing.T) {
 		}
 		body := map[string]string{
 			"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`, "label-order": `{"labels":{"a":"b"}}`,
-			"terminate-order": `{"note":"enough"}`, "change-order": `{"priority":"low"}`,
+			"terminate-order": `{"note":"enough"}`, "decide-order": `{"outcome":"approved"}`, "change-order": `{"priority":"low"}`,
 		}[o.id]
 		answers := map[string]string{}
 		for _, id := range []string{"hidden-0", "nothing"} {

@@ -41,7 +41,7 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 		return nil, err
 	}
 	defer done()
-	var after *projections.AlertPlace
+	var after *projections.OpenPlace
 	if in.After != "" {
 		if after, err = readPlace(in.After); err != nil {
 			return nil, errCursor
@@ -62,16 +62,16 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 }
 
 // cursor names a place in the listing of alerts.
-func cursor(p *projections.AlertPlace) string {
+func cursor(p *projections.OpenPlace) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.At.UnixMilli(), 10) + "/" + p.Order))
 }
 
-func readPlace(cursor string) (*projections.AlertPlace, error) {
+func readPlace(cursor string) (*projections.OpenPlace, error) {
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return nil, err
 	}
 	millis, order, _ := strings.Cut(string(b), "/")
 	n, err := strconv.ParseInt(millis, 10, 64)
-	return &projections.AlertPlace{At: time.UnixMilli(n), Order: order}, err
+	return &projections.OpenPlace{At: time.UnixMilli(n), Order: order}, err
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/waybill"
 )
@@ -60,6 +61,10 @@ func newStage(t *testing.T, change ...func(*Config)) *stage {
 	s.instance = w.Run("i-1", t.TempDir(), func(cfg *orchestrator.Config) {
 		cfg.Kafka = append(cfg.Kafka, kgo.DisableClientMetrics(), KafkaMetrics(metrics))
 		cfg.Logger, cfg.AgentBounds = log, map[string]int{"idler": 1}
+		if s.server.access != nil {
+			keys := proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, proof.Off, nil)
+			cfg.Keys = func() *proof.Keys { return keys }
+		}
 	}).Instance
 	for agent, operations := range map[string]agents.Operations{"inventory": fulfilment.Inventory, "payment": fulfilment.Payments, "shipping": fulfilment.Shipping} {
 		w.Serve(agents.Config{Agent: agent, Logger: slog.New(slog.DiscardHandler)}, operations)
@@ -680,10 +685,10 @@ func (s *stage) testOpenAPI() {
 	}
 	slices.Sort(routes)
 	want := []string{
-		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
+		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders",
-		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
+		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows",
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {

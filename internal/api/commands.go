@@ -60,6 +60,13 @@ type Termination struct {
 	Note string `json:"note,omitempty" required:"true" minLength:"1" doc:"Why; it stands in the order's history as the reason"`
 }
 
+// Decision is the body of decide.
+type Decision struct {
+	Act
+	Step    string `json:"step,omitempty" nullable:"true" doc:"The step that asks; it may be left out where one alone does"`
+	Outcome string `json:"outcome,omitempty" required:"true" minLength:"1" doc:"One of those that the step permits"`
+}
+
 // Change is the body of change.
 type Change struct {
 	Act
@@ -101,6 +108,12 @@ func (ch *Change) command() events.Command {
 	return c
 }
 
+func (d *Decision) command() events.Command {
+	c := d.Act.command()
+	c.Step, c.Outcome = d.Step, d.Outcome
+	return c
+}
+
 func (r *Release) command() events.Command {
 	c := r.Act.command()
 	c.Discard = r.Discard
@@ -129,6 +142,8 @@ func (s *Server) commands(api huma.API) {
 		"For an order on which deciding panicked. It is again what it was before, and the inputs that wait are decided in order; if one panics again, the order is held again.", false)
 	command[Change](s, api, events.CommandChange, "Change the priority or the deadline of an order",
 		"For what begins from then on: an attempt that runs keeps its complete-by.", true)
+	command[Decision](s, api, events.CommandDecide, "Decide what a step asks",
+		"For a step that waits for people. The caller must have one of the roles that it asks, for the order's workflow, and neither have submitted the order nor have decided before. Instances have keys of the namespace, so that the owner of the order knows who decides; without these only an owner with --claimed-approvals takes it.", true)
 	command[Termination](s, api, events.CommandTerminate, "End an order at once, and undo nothing",
 		"For an order in any state that is not final, also one that is held, or whose workflow is gone. What was done stays as it is. What agents were asked for they may do all the same, and their answers change nothing: mayHaveRun in the event says which steps that is about.", true)
 }
@@ -147,7 +162,11 @@ func command[B any, P interface {
 		http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
 		http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable,
 	}
-	register(api, identity.Operator, huma.Operation{
+	role := identity.Operator
+	if name == events.CommandDecide {
+		role = identity.Approver
+	}
+	register(api, role, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,
 		Summary: summary, Tags: []string{"operators"},
 		Description: description + fmt.Sprintf(" Answers with the state record once the order's owner did it, and with 409 and the reason if it could not be done. After %s without an outcome, or sooner where many wait for a partition that answers nothing, it answers with 503; the command is acted on all the same, once it is on Kafka, which may be half a minute later.", commandTimeout),
@@ -163,7 +182,7 @@ func command[B any, P interface {
 			return nil, err
 		}
 		c.Command, c.ID, c.By = name, in.Key, by
-		return s.command(ctx, in.ID, &c)
+		return s.command(ctx, role, in.ID, &c)
 	})
 }
 
@@ -201,13 +220,13 @@ const (
 	_ = uint(bodyTimeout - commandTimeout) // not negative; see bodyTimeout
 )
 
-func (s *Server) command(ctx context.Context, id string, c *events.Command) (*struct{ Body Order }, error) {
+func (s *Server) command(ctx context.Context, role identity.Role, id string, c *events.Command) (*struct{ Body Order }, error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if _, err := s.reach(ctx, i, id, identity.Operator); err != nil {
+	if _, err := s.reach(ctx, i, id, role); err != nil {
 		return nil, err
 	}
 	if len(c.ID) > maxKey {

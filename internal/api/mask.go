@@ -42,6 +42,13 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				maskAlert(a)
 			}
 		}
+	case ApprovalPage: // those who decide see what they are shown
+		for n := range v.Approvals {
+			if a := &v.Approvals[n]; !a.Mine && hidden(a.Workflow) {
+				a.Show, a.Masked = nil, true
+				a.Approves.mask()
+			}
+		}
 	case History:
 		if hidden(v.workflow) {
 			for n := range v.Events {
@@ -79,12 +86,22 @@ func (o *Order) mask() {
 	for i := range o.Steps {
 		st := &o.Steps[i]
 		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)
+		if st.Approves != nil {
+			st.Approves.mask()
+		}
 		if st.Undo != nil {
 			st.Undo.Input, st.Undo.Error = nil, maskedFault(st.Undo.Error)
 		}
 	}
 	if o.Alert != nil {
 		maskAlert(o.Alert)
+	}
+}
+
+// mask leaves who decided what, and not what they say about it.
+func (a *Approves) mask() {
+	for i := range a.Decisions {
+		a.Decisions[i].Note = nil
 	}
 }
 
@@ -121,6 +138,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Uncounted: e.Uncounted, ToUndo: e.ToUndo, Count: e.Count,
 		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, FailedSteps: e.FailedSteps, Held: e.Held, Source: e.Source,
+		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,
 		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf,
 	}
 	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded { // its reasons are a few words of ours

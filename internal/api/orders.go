@@ -142,6 +142,7 @@ func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, s
 	if err := events.CheckLabels(submission.Labels); err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "body.labels"})
 	}
+	submission.By = callerOf(ctx).Subject
 	value, err := submission.Encode()
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity("the submission cannot be written as JSON", err)
@@ -161,7 +162,7 @@ func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, s
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	_, err = i.Submit(ctx, id, submission, traceparent)
+	_, err = i.Submit(ctx, id, submission, traceparent, actor(ctx, func() string { return submission.Workflow }))
 	leave(err == nil)
 	if err != nil {
 		return nil, s.notSubmitted(id, err)

@@ -195,6 +195,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.reruns(api)
 	s.workflows(api)
 	s.alerts(api)
+	s.approvals(api)
 	s.agents(api)
 	s.partitions(api)
 	s.upgrades(api)

@@ -24,7 +24,9 @@ type Order struct {
 	RerunOf  *string         `json:"rerunOf" doc:"The order that this one does again; null if it does none"`
 	Failure  *Fault          `json:"failure" doc:"What a step of the workflow raised; null if none did"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
-	Signals  []KeptSignal    `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
+	// SubmittedBy is who submitted the order.
+	SubmittedBy *string      `json:"submittedBy" doc:"Who submitted the order, as the submission says; the history says how that is known. Null if nobody is named"`
+	Signals     []KeptSignal `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
 }
 
 // Summary is what a listing says of an order.
@@ -55,10 +57,10 @@ type Summary struct {
 // Step is the state record of one step of an order.
 type Step struct {
 	Name           string                `json:"name"`
-	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,timed-out,undone,raised"`
+	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,approving,timed-out,undone,raised"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
-	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes, and of one that listens, when it waits no more; null during a pause"`
+	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes, of one that listens, when it waits no more, and of one that asks people, when it looks again; null during a pause"`
 	FailureCount   int                   `json:"failureCount" doc:"How many attempts failed or expired, in all"`
 	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign"`
 	IdempotencyKey *string               `json:"idempotencyKey"`
@@ -68,8 +70,9 @@ type Step struct {
 	Input          json.RawMessage       `json:"input" doc:"The step's own; null means the order's"`
 	Repeats        int                   `json:"repeats" doc:"How many times the step was done before, and is done again, as its workflow says in repeat"`
 	Wakes          *Time                 `json:"wakes" doc:"The time of the calendar until which the step sleeps, or slept; null if it is none"`
-	Left           *string               `json:"left" doc:"How long the step sleeps or listens on after the pause that the order is in, such as 6m30s; else null"`
+	Left           *string               `json:"left" doc:"How long the step sleeps, listens or asks people on after the pause that the order is in, such as 6m30s; else null"`
 	Listens        *Listens              `json:"listens" doc:"What the step waits for; null unless it does"`
+	Approves       *Approves             `json:"approves" doc:"What the step asks people, or did; null unless it does"`
 	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
@@ -88,6 +91,47 @@ type Listens struct {
 func (Listens) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	s.Nullable = true
 	return s
+}
+
+// Approves is what a step asks people.
+type Approves struct {
+	Roles     []string  `json:"roles" nullable:"false" doc:"Of those who may decide now"`
+	Escalate  []string  `json:"escalate" nullable:"false" doc:"Of others who may, too, once the decision is due"`
+	Outcomes  []string  `json:"outcomes" nullable:"false" doc:"What may be decided"`
+	Count     int       `json:"count" doc:"How many people have to say the first outcome. Any other needs one"`
+	Since     *Time     `json:"since"`
+	Due       *Time     `json:"due" doc:"When the decision is due; null for never"`
+	Overdue   bool      `json:"overdue" doc:"It is due, and those who may decide were reminded"`
+	Until     *Time     `json:"until" doc:"When the step waits no more; null for never, and during a pause"`
+	Decisions []Verdict `json:"decisions" nullable:"false" doc:"What was decided so far, oldest first"`
+}
+
+// TransformSchema says that a step may ask nobody.
+func (Approves) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
+}
+
+// Verdict is what somebody decided.
+type Verdict struct {
+	By      string  `json:"by"`
+	Outcome string  `json:"outcome"`
+	Note    *string `json:"note"`
+	At      *Time   `json:"at"`
+}
+
+func approvesOf(a *projections.Approval) *Approves {
+	if a == nil {
+		return nil
+	}
+	told := &Approves{
+		Roles: a.Roles, Escalate: append([]string{}, a.Escalate...), Outcomes: a.Outcomes, Count: a.Count,
+		Since: at(a.Since), Due: at(a.Remind), Overdue: a.Reminded, Until: at(a.Until), Decisions: make([]Verdict, len(a.Decisions)),
+	}
+	for i, v := range a.Decisions {
+		told.Decisions[i] = Verdict{v.By, v.Outcome, text(v.Note), at(v.At)}
+	}
+	return told
 }
 
 // KeptSignal is a signal that an order keeps for a step that will listen for it.
@@ -197,7 +241,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
 		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest), RerunOf: text(o.RerunOf),
-		Failure: (*Fault)(o.Failure), Alert: alertOf(o),
+		Failure: (*Fault)(o.Failure), Alert: alertOf(o), SubmittedBy: text(o.SubmittedBy),
 	}
 	order.Signals = []KeptSignal{}
 	for i := range o.Signals {
@@ -219,6 +263,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		if l := s.Listens; s.State == projections.Listening {
 			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1)}
 		}
+		order.Steps[i].Approves = approvesOf(s.Approves)
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)
 		}

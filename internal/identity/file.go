@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -237,16 +236,16 @@ func (r *reader) grant(at *token.Token, roles, workflows []text) Grant {
 	var g Grant
 	for _, t := range roles {
 		role := Role(t.value)
-		switch {
-		case !slices.Contains(Roles, role):
-			r.add(t.at, "there is no role %s; the roles are %s", quote(t.value), roleNames())
+		switch err := CheckRole(t.value); {
+		case err != nil:
+			r.add(t.at, "%v", err)
 		case role == Admin && len(workflows) > 0:
 			r.add(t.at, "an admin is not limited to workflows; remove the workflows, or use other roles")
 		}
 		g.Roles = append(g.Roles, role)
 	}
 	if len(roles) == 0 {
-		r.add(at, "the entry has no roles; give it some of %s", roleNames())
+		r.add(at, "the entry has no roles; give it some of %s", RoleNames())
 	}
 	for _, t := range workflows {
 		if _, err := path.Match(t.value, ""); err != nil || t.value == "" {
@@ -255,14 +254,6 @@ func (r *reader) grant(at *token.Token, roles, workflows []text) Grant {
 		g.Workflows = append(g.Workflows, t.value)
 	}
 	return g
-}
-
-func roleNames() string {
-	names := make([]string, len(Roles))
-	for i, role := range Roles {
-		names[i] = string(role)
-	}
-	return strings.Join(names, ", ")
 }
 
 // subject reads the name under which a caller acts.

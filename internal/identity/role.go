@@ -1,8 +1,13 @@
 package identity
 
 import (
+	"fmt"
 	"path"
 	"slices"
+	"strings"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
 // Role is a kind of thing that a caller may do.
@@ -18,6 +23,9 @@ const (
 	Submitter Role = "submitter"
 	// Operator acts on orders.
 	Operator Role = "operator"
+	// Approver decides what workflows ask people. In a grant it has a name behind it, which is that of
+	// a role that a workflow asks: see [events.ApproverRole].
+	Approver Role = "approver"
 	// Deployer registers workflows.
 	Deployer Role = "deployer"
 	// Admin may all, and is not limited to workflows.
@@ -25,11 +33,37 @@ const (
 )
 
 // Roles are all there are, in the order of the documents.
-var Roles = []Role{Viewer, PayloadReader, Submitter, Operator, Deployer, Admin}
+var Roles = []Role{Viewer, PayloadReader, Submitter, Operator, Approver, Deployer, Admin}
 
 // has says whether who has the role r has what is asked for.
 func (r Role) has(asked Role) bool {
-	return r == asked || r == Admin || asked == Viewer && r != Submitter
+	return r == asked || r == Admin || asked == Viewer && r != Submitter || asked == Approver && events.Approver(string(r)) != ""
+}
+
+// CheckRole says what is wrong with a role of a grant.
+func CheckRole(name string) error {
+	switch {
+	case name == string(Approver):
+		return fmt.Errorf("an approver is one of a role that workflows ask, such as %s; name it", events.ApproverRole("finance"))
+	case events.Approver(name) != "":
+		if err := workflow.CheckRole(events.Approver(name)); err != nil {
+			return fmt.Errorf("the role of an approver %w", err)
+		}
+	case !slices.Contains(Roles, Role(name)):
+		return fmt.Errorf("there is no role %s; the roles are %s", quote(name), RoleNames())
+	}
+	return nil
+}
+
+// RoleNames lists the roles, as grants have them.
+func RoleNames() string {
+	names := make([]string, len(Roles))
+	for i, role := range Roles {
+		if names[i] = string(role); role == Approver {
+			names[i] = events.ApproverRole("NAME")
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // Grant is some roles, for all workflows or for some.
@@ -77,14 +111,24 @@ func (c *Caller) May(role Role, workflow string) bool {
 	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) && g.covers(workflow) })
 }
 
-// Roles are those that the caller has for a workflow, in the order of [Roles].
+// Roles are those that the caller has for a workflow, in the order of [Roles], and after them those in
+// which it approves.
 func (c *Caller) Roles(workflow string) (all []string) {
 	for _, role := range Roles {
 		if slices.ContainsFunc(c.grants, func(g Grant) bool { return slices.Contains(g.Roles, role) && g.covers(workflow) }) {
 			all = append(all, string(role))
 		}
 	}
-	return all
+	var approves []string
+	for _, g := range c.grants {
+		for _, r := range g.Roles {
+			if events.Approver(string(r)) != "" && g.covers(workflow) && !slices.Contains(approves, string(r)) {
+				approves = append(approves, string(r))
+			}
+		}
+	}
+	slices.Sort(approves)
+	return append(all, approves...)
 }
 
 // Everywhere says whether the caller has the role for all workflows.

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // What each role has, besides itself.
 func TestWhatARoleHas(t *testing.T) {
 	for role, want := range map[Role]string{
-		Viewer: "viewer", PayloadReader: "viewer payload-reader", Submitter: "submitter", Operator: "viewer operator",
-		Deployer: "viewer deployer", Admin: "viewer payload-reader submitter operator deployer admin",
+		Viewer: "viewer", PayloadReader: "viewer payload-reader", Submitter: "submitter", Operator: "viewer operator", Role(events.ApproverRole("finance")): "viewer approver",
+		Deployer: "viewer deployer", Admin: "viewer payload-reader submitter operator approver deployer admin",
 	} {
 		c := &Caller{grants: []Grant{{Roles: []Role{role}}}}
 		var has []string
@@ -25,6 +27,22 @@ func TestWhatARoleHas(t *testing.T) {
 		if got := strings.Join(has, " "); got != want {
 			t.Errorf("%s has %s, not %s", role, got, want)
 		}
+	}
+}
+
+// Those who decide have roles of their own, each for the workflows of its grant.
+func TestRolesOfThoseWhoDecide(t *testing.T) {
+	c := &Caller{grants: []Grant{
+		{Roles: []Role{"approver/finance", Viewer}, Workflows: []string{"loan"}},
+		{Roles: []Role{"approver/board", "approver/finance", Operator}},
+	}}
+	for workflow, want := range map[string]string{"loan": "viewer operator approver/board approver/finance", "other": "operator approver/board approver/finance"} {
+		if got := strings.Join(c.Roles(workflow), " "); got != want {
+			t.Errorf("for %s: %s", workflow, got)
+		}
+	}
+	if c := (&Caller{grants: []Grant{{Roles: []Role{Admin}}}}); strings.Join(c.Roles("loan"), " ") != "admin" {
+		t.Errorf("an admin decides as %s", c.Roles("loan"))
 	}
 }
 

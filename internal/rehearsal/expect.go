@@ -54,7 +54,7 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 				if got == want {
 					return nil
 				}
-				if why := cmp.Or(r.Order.StandingReason(), r.listens()); why != "" {
+				if why := cmp.Or(r.Order.StandingReason(), r.waits()); why != "" {
 					got += ": " + why
 				}
 				return []Difference{{Place: at, What: "state", Expected: want, Found: got}}
@@ -182,6 +182,9 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 			want, at := r.value(n), placeOf(start(n))
 			add(func(r *Result) []Difference {
 				asked := r.requests[w]
+				if s := r.Order.Step(w.step); s.Approves != nil { // and sees what is shown
+					return compareJSON(at, what("input"), want, s.Input)
+				}
 				if len(asked) == 0 {
 					return []Difference{{Place: at, What: what("input"), Expected: string(want), Found: "nothing: its agent was not asked"}}
 				}
@@ -319,11 +322,14 @@ func orNothing(text string) string {
 	return text
 }
 
-// listens says for what the order listens, since nothing else is to come; empty if it does not.
-func (r *Result) listens() string {
+// waits says for what the order waits, since nothing else is to come; empty if it does not.
+func (r *Result) waits() string {
 	for i := range r.Order.Steps {
-		if s := &r.Order.Steps[i]; s.State == projections.Listening {
+		switch s := &r.Order.Steps[i]; s.State {
+		case projections.Listening:
 			return fmt.Sprintf("step %s listens for %s, and no signal comes", s.Name, strings.Join(s.Listens.Names, ", "))
+		case projections.Approving:
+			return fmt.Sprintf("step %s asks %s, and nobody decides", s.Name, strings.Join(s.Approves.Roles, ", "))
 		}
 	}
 	return ""

@@ -35,9 +35,11 @@ type Test struct {
 	starts   time.Time // when the order is submitted
 	input    jsontext.Value
 	deadline time.Duration // of the order, as its submission says; 0 for none
-	scripts  []*script     // as the file has them
-	acts     []act
-	expect   []check
+	// submittedBy is who submitted it, empty if that is not said.
+	submittedBy string
+	scripts     []*script // as the file has them
+	acts        []act
+	expect      []check
 }
 
 // work is what an agent is asked for: a step, or its undo.
@@ -78,6 +80,7 @@ type act struct {
 	after   time.Duration // since the submission
 	command events.Command
 	signal  events.Signal // instead, if it has a name
+	roles   []string      // those of whoever decides; nil for any other act
 	refused string        // a part of why it is refused, or changes nothing; empty if it must not be
 }
 
@@ -162,6 +165,7 @@ func (r *fileReader) test(n ast.Node) *Test {
 		{"starts", func(n ast.Node) { t.starts = r.time(n, "starts") }},
 		{"input", func(n ast.Node) { t.input = r.value(n) }},
 		{"deadline", func(n ast.Node) { t.deadline = r.duration(n, "deadline", 1) }},
+		{"submittedBy", func(n ast.Node) { t.submittedBy = r.some(n, "submittedBy") }},
 		{"agents", func(n ast.Node) { t.scripts = r.scripts(n) }},
 		{"do", func(n ast.Node) { t.acts = r.acts(n) }},
 		{"expect", func(n ast.Node) { t.expect = r.expect(n) }},
@@ -233,10 +237,12 @@ func (r *fileReader) scripts(n ast.Node) (all []*script) {
 				switch {
 				case s.Listen != nil:
 					does = "listens"
+				case s.Approve != nil:
+					does = "asks people"
 				case s.Raise != nil:
 					does = "raises"
 				}
-				r.add(start(n), "step %s %s, and asks nobody; remove its answers", w.step, does)
+				r.add(start(n), "step %s %s, and asks no agent; remove its answers", w.step, does)
 				return
 			}
 		}
@@ -298,6 +304,9 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 		given := r.mapping(entry, "an act", []field{
 			{"after", func(n ast.Node) { a.after = r.duration(n, "after", 0) }},
 			{"command", func(n ast.Node) { c.Command = r.oneOf(n, "command", commands) }},
+			{"decide", func(n ast.Node) { c.Command, c.Outcome = events.CommandDecide, r.some(n, "decide") }},
+			{"by", func(n ast.Node) { c.By = r.some(n, "by") }},
+			{"roles", func(n ast.Node) { a.roles = r.roles(n) }},
 			{"signal", func(n ast.Node) { s.Signal = r.some(n, "signal") }},
 			{"id", func(n ast.Node) { s.ID = r.some(n, "id") }},
 			{"data", func(n ast.Node) { s.Data = r.value(n) }},
@@ -314,16 +323,48 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 		})
 		switch {
 		case given["signal"] != nil:
-			r.refuse(given, "signal", "command", "step", "input", "output", "sameKey", "newKey", "note")
+			r.refuse(given, "signal", "command", "decide", "by", "roles", "step", "input", "output", "sameKey", "newKey", "note")
 			if err := decide.CheckSignal(s); err != nil && strings.TrimSpace(s.Signal) != "" {
 				r.add(given["signal"], "%v", err)
 			}
+		case given["decide"] != nil:
+			r.refuse(given, "decision", "command", "id", "data", "input", "output", "sameKey", "newKey")
+			r.require(entry, given, "the decision", "by")
+			if given["roles"] == nil {
+				a.roles = r.asked()
+			}
 		case given["command"] != nil:
-			r.refuse(given, "command", "id", "data")
+			r.refuse(given, "command", "id", "data", "by", "roles")
 		case given != nil:
-			r.add(start(entry), "the act has no \"command\" and no \"signal\"; add one")
+			r.add(start(entry), "the act has no \"command\", no \"decide\" and no \"signal\"; add one")
 		}
 		all = append(all, a)
+	}
+	return all
+}
+
+// roles reads those in which somebody decides.
+func (r *fileReader) roles(n ast.Node) (all []string) {
+	all = []string{} // nobody's, where there are none
+	for _, entry := range r.list(n, "roles") {
+		role := r.some(entry, "a role")
+		if err := workflow.CheckRole(role); err != nil && strings.TrimSpace(role) != "" {
+			r.add(start(entry), "the role %v", err)
+		}
+		all = append(all, role)
+	}
+	return all
+}
+
+// asked are the roles that the workflow asks, without those that it asks later.
+func (r *fileReader) asked() (all []string) {
+	if r.flow == nil {
+		return nil
+	}
+	for i := range r.flow.Steps {
+		if a := r.flow.Steps[i].Approve; a != nil {
+			all = append(all, a.Roles...)
+		}
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -81,10 +82,14 @@ func (t *Test) Perform() *Result {
 		},
 		Refuses: func(string, int) string { return "" },
 		Away:    func(string, string, int) string { return "" },
+		Keys:    proof.New([]proof.Key{{ID: "test", Secret: []byte("test")}}, proof.Off, nil), // by which people are known
 	}
 	p.submit()
 	for i := range t.acts {
 		a, topic := &t.acts[i], p.topics.Commands
+		if a.roles != nil { // each is a decision of its own
+			a.command.ID = fmt.Sprint("do-", i+1)
+		}
 		encode := a.command.Encode
 		if a.signal.Signal != "" {
 			topic, encode = p.topics.Signals, a.signal.Encode
@@ -102,7 +107,7 @@ func (t *Test) Perform() *Result {
 }
 
 func (p *play) submit() {
-	s := events.Submission{Workflow: p.flow.Name, Input: p.input}
+	s := events.Submission{Workflow: p.flow.Name, Input: p.input, By: p.submittedBy}
 	if p.deadline > 0 {
 		s.Deadline = events.Time(p.starts.Add(p.deadline))
 	}
@@ -193,6 +198,14 @@ func (p *play) due(until time.Time) (all []deadline) {
 // take decides on an input.
 func (p *play) take(in *input) {
 	record := &decide.Record{Topic: in.topic, Offset: p.read, Raw: events.Raw{Key: []byte(OrderID), Value: in.value, Written: in.at}}
+	if in.act != nil && in.act.roles != nil {
+		roles := make([]string, len(in.act.roles))
+		for i, role := range in.act.roles {
+			roles[i] = events.ApproverRole(role)
+		}
+		actor := &events.Actor{Method: "key", Roles: roles, At: in.at}
+		record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: p.env.Keys.Sign(p.topics.Namespace, OrderID, in.value, actor)}}
+	}
 	p.read++
 	read := decide.Read(record, &p.topics, decide.Place{Of: func([]byte) int32 { return 0 }})
 	if read.Unreadable != "" { // one that is too large

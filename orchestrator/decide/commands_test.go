@@ -72,7 +72,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -112,6 +112,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandTerminate: {events.OrderTerminated},
 			events.CommandChange:    {events.OrderChanged},
 			events.CommandLabel:     {events.OrderLabelled},
+			events.CommandDecide:    {events.StepDecided},
 		}[c.Command]
 		if e.Command != c.ID || e.By != c.By || e.Type != events.CommandRefused && !slices.Contains(does, e.Type) ||
 			e.Type == events.CommandRefused && e.Operation != c.Command {
@@ -119,6 +120,9 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 		}
 		if e.Type != events.CommandRefused && !s.carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
 			return fmt.Errorf("%+v left %+v", c, e)
+		}
+		if e.Type == events.StepDecided && !known && !s.claims {
+			return fmt.Errorf("%+v decided, by claim alone", c)
 		}
 		if (e.Actor != nil) != known {
 			return fmt.Errorf("its author is known: %t; %+v left %+v", known, c, e)
@@ -158,6 +162,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		return e.Reason == c.Note && e.Step == c.Step
 	case events.OrderResubmitted:
 		return e.Reason == c.Note && e.SameKey == c.SameKey && (e.NewKey == c.NewKey || s.format < events.KeysFormat) && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
+	case events.StepDecided:
+		return e.Reason == c.Note && e.Outcome == c.Outcome && (c.Step == "" || e.Step == c.Step)
 	case events.OrderLabelled:
 		for name, value := range c.Labels {
 			if is, has := e.Labels[name]; has != (value != nil) || has && is != *value {

@@ -48,6 +48,8 @@ type Env struct {
 	ReplyTopics []string
 	// Keys are those of the namespace, nil if there are none.
 	Keys *proof.Keys
+	// Claims says that people decide who are not known, but claim to be somebody.
+	Claims bool
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
 	// Excuses says that an attempt of an order which expires uses up none of its retry
@@ -207,7 +209,7 @@ func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 	if order != nil && Conflicts(order, &in.Submission) {
 		return conflict(env, order, in)
 	}
-	return Submit(env, order, in.Order, &in.Submission, in.Record.header(events.HeaderTraceparent), in.Problem)
+	return Submit(env, order, in)
 }
 
 // What others wrote into a name or a reason is cut to these lengths, in bytes,

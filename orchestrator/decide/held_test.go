@@ -30,7 +30,7 @@ func TestHold(t *testing.T) {
 				return ""
 			},
 		}
-		order := Submit(env, nil, "o-1", &events.Submission{Workflow: "order"}, "", nil).Order
+		order := Submit(env, nil, &Input{Record: new(Record), Order: "o-1", Submission: events.Submission{Workflow: "order"}}).Order
 		in := Input{Order: "o-1", Reply: &events.Reply{}, Record: &Record{Topic: topics.Replies, Raw: events.Raw{Value: bytes.Repeat([]byte("x"), 1_000)}}}
 		d := Hold(env, order, &in, "Kafka refuses it")
 		if d.Order.State != projections.Error || d.Order.Hold == nil || d.Order.Reason != "Kafka refuses it" || len(d.Order.Waiting) != c.waits || len(d.Aside) != 1-c.waits {

@@ -56,7 +56,7 @@ func (h *historian) submitTo(t *rapid.T, id, flow string, version int) {
 	if strings.Contains(value, `"high"`) { // no draw of its own, so that the histories stay what they are
 		value += `, "rerunOf":"o-0"`
 	}
-	value += "}"
+	value += rapid.SampledFrom([]string{"", `, "by":"sam"`}).Draw(t, "submitter") + "}"
 	s := submission{id: id, trace: draw.Trace(id)}
 	s.value, s.problem = events.Decode[events.Submission]([]byte(value))
 	must(t, s.problem)
@@ -292,7 +292,7 @@ func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
 		Command: rapid.SampledFrom([]string{
 			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange,
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange, events.CommandDecide,
 		}).Draw(t, "command"),
 		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
 		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
@@ -303,6 +303,9 @@ func (h *historian) operate(t *rapid.T) {
 	}
 	if c.Command == events.CommandLabel {
 		c.Labels = draw.Labels(t)
+	}
+	if c.Command == events.CommandDecide {
+		c = h.decision(t, c)
 	}
 	if rapid.IntRange(0, 3).Draw(t, "payload") == 0 {
 		c.Input = []byte(rapid.SampledFrom([]string{`{"n":5}`, pill, `null`, `"` + strings.Repeat("x", 2_000) + `"`}).Draw(t, "input"))
@@ -323,6 +326,13 @@ func (h *historian) operate(t *rapid.T) {
 	h.soon(t)
 }
 
+// decision is what somebody may say, or not.
+func (h *historian) decision(t *rapid.T, c events.Command) events.Command {
+	c.By = rapid.SampledFrom([]string{"ana", "bob", "sam", ""}).Draw(t, "who")
+	c.Outcome = rapid.SampledFrom([]string{"approved", "approved", "declined", "later"}).Draw(t, "outcome")
+	return c
+}
+
 // manage sends a command that has a sense.
 func (h *historian) manage(t *rapid.T) {
 	o := h.of(t, h.drawLive(t))
@@ -335,6 +345,12 @@ func (h *historian) manage(t *rapid.T) {
 	}
 	if o.State.Final() {
 		commands = []events.Command{{Command: events.CommandLabel, Labels: draw.Labels(t)}}
+	}
+	for i := range o.Steps {
+		if o.Steps[i].State == projections.Approving {
+			c := h.decision(t, events.Command{Command: events.CommandDecide, Step: o.Steps[i].Name, ID: fmt.Sprint("d-", len(h.commands))})
+			commands = []events.Command{c}
+		}
 	}
 	if o.State == projections.Error {
 		commands = append(commands[:1], events.Command{Command: events.CommandResubmit}, events.Command{Command: events.CommandResubmit, SameKey: true}, events.Command{Command: events.CommandResubmit, NewKey: true})
@@ -365,7 +381,7 @@ func (h *historian) command(t *rapid.T, id string, c events.Command) {
 	if h.keys != nil && c.ID != "" && rapid.Bool().Draw(t, "signed") {
 		value, err := c.Encode()
 		must(t, err)
-		given.actor = h.keys.Sign(h.topics.Namespace, id, value, &events.Actor{Method: "key", At: h.now})
+		given.actor = h.keys.Sign(h.topics.Namespace, id, value, &events.Actor{Method: "key", Roles: rapid.SampledFrom([][]string{{"approver/clerk"}, {"viewer", "approver/board"}, {"operator"}}).Draw(t, "roles"), At: h.now})
 	}
 	h.commands = append(h.commands, given)
 }

@@ -178,7 +178,7 @@ func TestDeepOutputs(t *testing.T) {
 		s := newStage(t)
 		s.flows.Add(parseFlow(t, "workflow: order\nsteps:\n  - "+c.step+"\n"))
 		s.takeOver(t, "i-1")
-		s.take(Submit(s.env("o-1"), nil, "o-1", &events.Submission{Workflow: "order"}, "", nil))
+		s.take(Submit(s.env("o-1"), nil, &Input{Record: new(Record), Order: "o-1", Submission: events.Submission{Workflow: "order"}}))
 		r := answer(s, events.ReplyCompleted)
 		r.value.Output = nested(c.levels)
 		s.replies = append(s.replies, r)

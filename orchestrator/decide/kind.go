@@ -32,6 +32,8 @@ func kindOf(def *workflow.Step, step *projections.Step) kind {
 		return raiser{}
 	case def != nil && def.Listen != nil, def == nil && step.Listens != nil:
 		return listener{}
+	case def != nil && def.Approve != nil, def == nil && step.Approves != nil:
+		return approver{}
 	}
 	return agent{}
 }

@@ -226,6 +226,7 @@ var pardoned = []pardon{
 	{kind: "complete-by a moment later of ", why: "when its agent said so is on trust, if it was read later", most: 20},
 	{kind: "the step s4 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "other reason of step.passed", why: "words for people"},
+	{kind: "lost signal.kept", why: "it had no data, and a step heard it when it was read", most: 4},
 	{kind: "lost signal.expired", why: "nothing waited for it any more", most: 4},
 	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline, or with another", most: 8},
 	{kind: "deadline soon of order.changed", why: "its operator had it go on without it, or with another", most: 4},
@@ -419,6 +420,23 @@ func heardLate() (recording, []events.Event) {
 	return r, history
 }
 
+// decidedByWhoSubmitted is an order in which somebody decides who submitted it.
+func decidedByWhoSubmitted() (recording, []events.Event) {
+	r := cancelled()
+	accepted := r.history[0]
+	accepted.By = "sam"
+	history := []events.Event{
+		accepted,
+		{Type: events.StepApproving, Step: "a", Attempt: 1, Roles: []string{"clerk"}, Outcomes: []string{"approved"}},
+		{Type: events.StepDecided, Step: "a", Attempt: 1, Outcome: "approved", By: "sam"},
+		{Type: events.OrderCompleted},
+	}
+	for i := range history {
+		history[i].Order, history[i].Seq, history[i].At = "o", uint64(i+1), inspect.Curtain
+	}
+	return r, history
+}
+
 // flooded is an order that has one discarded reply more than there may be.
 func flooded() (recording, []events.Event) {
 	r := cancelled()
@@ -509,6 +527,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "done again after a failure", again, nil)
 	r, old := heardLate()
 	needed.look(&r, "heard after its time", old, nil)
+	r, own := decidedByWhoSubmitted()
+	needed.look(&r, "decided by who submitted it", own, nil)
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ { // the rarest first
 		for _, r := range histories {

@@ -92,7 +92,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		case o.Paused:
 			return "the order is paused already"
 		case d.env.Doubted && slices.ContainsFunc(o.Steps, func(s projections.Step) bool { return dozes(&s) }):
-			return fmt.Sprintf("what is left of a sleep, or of a wait for signals, is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
+			return fmt.Sprintf("what is left of a sleep, or of a wait for signals or people, is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
 		}
 		act.Type = events.OrderPaused
 		d.record(&act)
@@ -107,6 +107,8 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return ""
 	case events.CommandLabel:
 		return d.label(c, act)
+	case events.CommandDecide:
+		return d.decide(c, act)
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
 }
@@ -300,7 +302,9 @@ func (d *decider) skip(c *events.Command, act events.Event) (refusal string) {
 		return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(c.Step, MaxName), d.stepNames())
 	}
 	t := d.wanted(i)
-	if work := t.work(); work.Passed {
+	if work := t.work(); t.def.Approve != nil && !t.undo {
+		return fmt.Sprintf("%v is not passed over: people decide it (waybill order decide %s)", t, quote(d.order.ID))
+	} else if work.Passed {
 		return fmt.Sprintf("the order went on without %v already", t)
 	} else if !slices.Contains(skippable, work.State) && !work.Broken() {
 		return fmt.Sprintf("%v is %s; only what has not begun, has failed, sleeps, listens or waits to be repeated can be skipped", t, work.State)
@@ -343,7 +347,7 @@ func (d *decider) goOn() {
 // action tells an operator what can be done about an order in Error.
 func (d *decider) action(step string) string {
 	id, skip := quote(d.order.ID), ""
-	if step != "" {
+	if i := place(d.order, step); i >= 0 && (d.flow == nil || d.flow.Steps[i].Approve == nil) {
 		skip = fmt.Sprintf("; or pass over it: waybill order skip-step %s --step %s", id, step)
 	}
 	again := "waybill order resubmit " + id + d.keeping()

@@ -32,8 +32,9 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 	case events.StepStarted, events.UndoStarted:
 		dst = append(dst, request(topics, keys, o, e, envelope))
 
-	case events.AlertRaised:
-		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: e.Errors, Action: e.Action, At: e.At}
+	case events.AlertRaised, events.StepReminded:
+		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, At: e.At}
+		envelope.Type = events.AlertRaised
 		envelope.ID += "/alert"
 		dst = append(dst, Message{Topic: topics.Alerts, Envelope: envelope, Value: m.Append(make([]byte, 0, 256))})
 	}

@@ -32,16 +32,16 @@ import (
 //
 //	workflow [file=PATH]       registers the workflow file that stands below, or is
 //	        named, as it is seen from the play
-//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON] [rerun-of=ID]
-//	        size=N says that the record had so many bytes, more than are allowed
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON] [rerun-of=ID] [by=NAME]
+//	        size=N says that the record had so many bytes, more than are allowed; signed= as of commands
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now, from=SOURCE says who answers,
 //	        token repeats that of the request, token=TEXT is another
-//	cancel, resubmit, skip-step, pause, resume, label, release
+//	cancel, resubmit, skip-step, pause, resume, label, release, terminate, change, decide
 //	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [new-key] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands; signed=12:00:05 says that an instance knew who gave it, then,
-//	        by a key with the role operator; signed-by=ID that this key of the namespace says so
+//	        by a key with the role operator, or with roles=(…); signed-by=ID that this key of the namespace says so
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
 //	signal ID NAME [id=] [data=JSON] [keep-until=12:00:30] [reply-to=TOPIC] [from=SOURCE]
@@ -59,6 +59,7 @@ import (
 //	permit topic=T             ends all three
 //	keys ID ... [others=off|watch|require] [AGENT=off|watch|require]
 //	        are those of the namespace, and what replies need; - for none
+//	claims on|off              says whether people decide who are not known
 //	reply-topics PATTERN ...        says which topics submissions may name
 //	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
 //	crash                      loses the instance and its store; the store is rebuilt from the journal
@@ -124,7 +125,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 	case "signal":
 		p.signals = append(p.signals, slices.Repeat([]signal{p.signal(t, d)}, times(t, d))...)
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandDecide, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
@@ -158,6 +159,9 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		d.MaybeScanArgs(t, "limit", &limit)
 		p.refused[topic] = refusal{reason, limit}
 		fmt.Fprintf(out, "from now on Kafka refuses %s\n", topic)
+	case "claims":
+		p.claims = d.CmdArgs[0].Key == "on"
+		fmt.Fprintf(out, "people decide who are not known: %t\n", p.claims)
 	case "keys":
 		var keys []proof.Key
 		others, settings := proof.Watch, make(map[string]proof.Setting)
@@ -278,6 +282,14 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 		must(t, json.Unmarshal([]byte(labels), &s.value.Labels))
 	}
 	d.MaybeScanArgs(t, "rerun-of", &s.value.RerunOf)
+	d.MaybeScanArgs(t, "by", &s.value.By)
+	if d.HasArg("signed") {
+		text, err := s.value.Encode()
+		must(t, err)
+		var signed string
+		d.ScanArgs(t, "signed", &signed)
+		s.actor = p.keys.Sign(p.topics.Namespace, s.id, text, &events.Actor{Method: "key", Roles: []string{"submitter"}, At: today(t, signed)})
+	}
 	var size int
 	if d.MaybeScanArgs(t, "size", &size) { // what reading the record found
 		s.problem = fmt.Errorf("the submission has %d bytes; at most %d are allowed", size, events.MaxValue)
@@ -350,7 +362,7 @@ func today(t *testing.T, text string) time.Time {
 func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 	c := command{id: d.CmdArgs[0].Key}
 	c.value.Command = d.Cmd
-	signed, by := time.Time{}, p.keys
+	signed, by, roles := time.Time{}, p.keys, []string{"operator"}
 	for _, arg := range d.CmdArgs[1:] {
 		value := strings.Join(arg.Vals, " ")
 		switch arg.Key {
@@ -358,6 +370,10 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			c.value.Command = value
 		case "step":
 			c.value.Step = value
+		case "outcome":
+			c.value.Outcome = value
+		case "roles":
+			roles = strings.Fields(value)
 		case "input":
 			c.value.Input = []byte(value)
 		case "output":
@@ -391,7 +407,7 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 	if !signed.IsZero() {
 		text, err := c.value.Encode()
 		must(t, err)
-		c.actor = by.Sign(p.topics.Namespace, c.id, text, &events.Actor{Method: "key", Roles: []string{"operator"}, At: signed})
+		c.actor = by.Sign(p.topics.Namespace, c.id, text, &events.Actor{Method: "key", Roles: roles, At: signed})
 	}
 	return c
 }

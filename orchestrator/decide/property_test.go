@@ -36,6 +36,7 @@ func (h *historian) perform(t *rapid.T) {
 	if setting := rapid.SampledFrom([]proof.Setting{"", proof.Watch, proof.Require}).Draw(t, "tokens"); setting != "" {
 		h.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, setting, nil)
 	}
+	h.claims = rapid.Bool().Draw(t, "claims")
 	h.takeOver(t, "i-1")
 	h.submitTo(t, "a", "flow", 1)
 	actions := map[string]func(*rapid.T){

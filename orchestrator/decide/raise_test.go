@@ -14,7 +14,7 @@ func TestAFailureNeedsNoWorkflow(t *testing.T) {
 	defer s.close()
 	s.flows.Add(parseFlow(t, "workflow: w\nsteps:\n  - {name: a, agent: x, after: []}\n  - {name: b, raise: {code: no}, after: []}\n"))
 	s.takeOver(t, "i-1")
-	s.take(Submit(s.env("o"), nil, "o", &events.Submission{Workflow: "w"}, "", nil))
+	s.take(Submit(s.env("o"), nil, &Input{Record: new(Record), Order: "o", Submission: events.Submission{Workflow: "w"}}))
 	env := s.env("o")
 	env.Workflow = func(string, int) *workflow.Workflow { return nil }
 	reply := &Input{Record: &Record{Topic: s.topics.Replies}, Reply: &events.Reply{Order: "o", Step: "a", Attempt: 1, Status: events.ReplyCompleted}}

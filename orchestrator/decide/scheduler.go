@@ -19,10 +19,10 @@ import (
 )
 
 // Submit decides on a submission: the order is accepted and its first steps
-// start, or it is rejected. Problem is what made the submission unreadable, if
-// anything. An id that is known already changes nothing, whatever the
+// start, or it is rejected. An id that is known already changes nothing, whatever the
 // submission says (T4).
-func Submit(env *Env, order *projections.Order, id string, s *events.Submission, traceparent string, problem error) Decision {
+func Submit(env *Env, order *projections.Order, in *Input) Decision {
+	id, s, problem := in.Order, &in.Submission, in.Problem
 	if order != nil {
 		return Decision{}
 	}
@@ -41,11 +41,17 @@ func Submit(env *Env, order *projections.Order, id string, s *events.Submission,
 		for i := range d.flow.Steps {
 			names[i] = d.flow.Steps[i].Name
 		}
-		if why := d.try(&events.Event{
+		e := events.Event{
 			Type: events.OrderAccepted, Order: id,
 			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
-			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(traceparent), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
-		}); why != "" {
+			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(in.Record.header(events.HeaderTraceparent)), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
+		}
+		if env.Format >= events.ApproveFormat {
+			if e.By = s.By; e.By != "" {
+				e.Actor = in.actor(env)
+			}
+		}
+		if why := d.try(&e); why != "" {
 			problem = fmt.Errorf("the input cannot be recorded: %s", why)
 		}
 	}
@@ -314,7 +320,7 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 const beginsLater = "waits for a transaction of its own: the order begins much at a time"
 
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). One that sleeps or listens begins to, one that raises does. It
+// and Processing are one event (T5). One that sleeps, listens or asks people begins to, one that raises does. It
 // reports false when the order took another course instead.
 func (d *decider) start(t task) bool {
 	if d.env.over(d.order.Overdue()) {

@@ -40,7 +40,7 @@ func TestSleepsByAClockThatIsDoubted(t *testing.T) {
 	act := func(command string) *projections.Order {
 		return On(env, order, &Input{Record: record, Order: "o-1", Command: &events.Command{Command: command}}).Order
 	}
-	if o := act(events.CommandPause); o.Paused || !strings.Contains(o.Refusal, "what is left of a sleep, or of a wait for signals, is not known") {
+	if o := act(events.CommandPause); o.Paused || !strings.Contains(o.Refusal, "what is left of a sleep, or of a wait for signals or people, is not known") {
 		t.Errorf("a pause: %t, %q", o.Paused, o.Refusal)
 	}
 	env.Doubted = false

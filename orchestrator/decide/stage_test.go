@@ -61,6 +61,7 @@ type stage struct {
 	owed        []owed
 	room        []Message // of decisions
 	keys        *proof.Keys
+	claims      bool            // whether people decide who claim to be somebody
 	tokens      map[work]string // that were sent
 	waits       bool            // something is due, and its agent away
 	changes     map[string]*staged
@@ -78,6 +79,7 @@ type submission struct {
 	id      string
 	value   events.Submission
 	trace   string
+	actor   []byte // as [events.HeaderActor] has it
 	problem error
 }
 
@@ -149,7 +151,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, Keys: s.keys, room: s.room,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, Keys: s.keys, Claims: s.claims, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")
@@ -279,6 +281,9 @@ func (s *stage) read(t fataler) {
 		value, _ := in.value.Encode() // hostile ones are no JSON
 		read := s.input(s.topics.Orders, at, in.id, value, s.now)
 		read.Record.Headers = []events.RawHeader{{Key: events.HeaderTraceparent, Value: []byte(in.trace)}}
+		if in.actor != nil {
+			read.Record.Headers = append(read.Record.Headers, events.RawHeader{Key: events.HeaderActor, Value: in.actor})
+		}
 		read.Submission, read.Problem = in.value, in.problem
 		s.takeIn(On(s.env(in.id), s.of(t, in.id), &read), &read)
 	}

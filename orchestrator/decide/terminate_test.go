@@ -14,7 +14,7 @@ func TestWhatATerminatedOrderHadRunningIsToldOf(t *testing.T) {
 	defer s.close()
 	s.flows.Add(parseFlow(t, "workflow: w\nsteps:\n  - {name: a, agent: x}\n"))
 	s.takeOver(t, "i-1")
-	s.take(Submit(s.env("o"), nil, "o", &events.Submission{Workflow: "w"}, "", nil))
+	s.take(Submit(s.env("o"), nil, &Input{Record: new(Record), Order: "o", Submission: events.Submission{Workflow: "w"}}))
 	for _, held := range []bool{false, true} {
 		before := s.of(t, "o").Clone()
 		if held {

@@ -52,7 +52,7 @@ func TestAWideOrderIsBegunInParts(t *testing.T) {
 				s.commit(t)
 			}
 			value := events.Submission{Workflow: "wide", Input: []byte(`"` + strings.Repeat("x", input) + `"`)}
-			part(events.OrderAccepted, Submit(s.env("o"), nil, "o", &value, "", nil))
+			part(events.OrderAccepted, Submit(s.env("o"), nil, &Input{Record: new(Record), Order: "o", Submission: value}))
 			all := func(want int) {
 				t.Helper()
 				for looks := 0; len(began) < want; looks++ {
@@ -113,7 +113,7 @@ func TestAWideOrderReadsItsInputOnce(t *testing.T) {
 				s.commit(t)
 			}
 			decides("the submission", 200, func() Decision { // 20 to decode it, and what it makes of it
-				return Submit(env, nil, "o", &events.Submission{Workflow: "wide", Input: []byte(input)}, "", nil)
+				return Submit(env, nil, &Input{Record: new(Record), Order: "o", Submission: events.Submission{Workflow: "wide", Input: []byte(input)}})
 			})
 			o, most := s.of(t, "o"), uint64(200)
 			if !room {
@@ -142,7 +142,7 @@ func TestDearExpressions(t *testing.T) {
 		}
 		s.flows.Add(parseFlow(t, source.String()))
 		input := "[1" + strings.Repeat(",1", 150) + "]"
-		s.take(Submit(s.env("o"), nil, "o", &events.Submission{Workflow: "wide", Input: []byte(input)}, "", nil))
+		s.take(Submit(s.env("o"), nil, &Input{Record: new(Record), Order: "o", Submission: events.Submission{Workflow: "wide", Input: []byte(input)}}))
 		s.commit(t)
 		running := 0
 		for _, step := range s.of(t, "o").Steps {
@@ -179,7 +179,7 @@ func TestDearExpressionsBehindWhatWaits(t *testing.T) {
 		}
 	}
 	s.flows.Add(parseFlow(t, source.String()))
-	s.take(Submit(s.env("o"), nil, "o", &events.Submission{Workflow: "wide", Input: []byte("[1" + strings.Repeat(",1", 149) + "]")}, "", nil))
+	s.take(Submit(s.env("o"), nil, &Input{Record: new(Record), Order: "o", Submission: events.Submission{Workflow: "wide", Input: []byte("[1" + strings.Repeat(",1", 149) + "]")}}))
 	s.commit(t)
 	newer := 1 // a release that does not run the workflow has the replies wait
 	env := func() *Env {

@@ -150,7 +150,7 @@ func expiring(t *testing.T, end int64) (l *Lane, s *asked, d *door, second strin
 	full := *o
 	full.Discarded = decide.MaxVoid
 	l.take(decide.Decision{Order: &full})
-	l.take(decide.Submit(past, nil, second, &events.Submission{Workflow: "order"}, "", nil))
+	l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: second, Submission: events.Submission{Workflow: "order"}}))
 	l.commits(t)
 	l.world.(*still).away[l.topics.Replies] = "no leader"
 	stray := typed(l.topics.Replies, "", elsewhere, "stray")

@@ -77,7 +77,7 @@ steps: [{name: a, agent: x, after: [], timeout: 1s, retry: {attempts: 2, backoff
 				past.Now = past.Now.Add(-time.Minute)
 				l.world.away[l.topics.Requests("x")] = "gone" // they wait until it is back
 				for _, r := range all {
-					l.take(decide.Submit(past, nil, string(r.Key), &events.Submission{Workflow: "twice", Input: []byte(long)}, "", nil))
+					l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: string(r.Key), Submission: events.Submission{Workflow: "twice", Input: []byte(long)}}))
 					l.commits(t)
 				}
 				delete(l.world.away, l.topics.Requests("x"))

@@ -143,7 +143,7 @@ func (c *contender) write(id string) error {
 func (c *contender) decide(id string) []*kgo.Record {
 	return c.lane.Seals(decide.Submit(&decide.Env{
 		Now: now(), Instance: c.id, Topics: c.topics, Refuses: func(string, int) string { return "" }, Away: func(string, string, int) string { return "" },
-	}, nil, id, &events.Submission{}, "", errors.New("written by "+c.id)))
+	}, nil, &decide.Input{Record: new(decide.Record), Order: id, Problem: errors.New("written by " + c.id)}))
 }
 
 func fenced(err error) bool {

@@ -55,7 +55,7 @@ func (r *round) decides(to string, n int) (orders []string) {
 	for range n {
 		r.orders++
 		order := fmt.Sprintf("o-%03d", r.orders)
-		r.take(decide.Submit(r.env(), nil, order, &events.Submission{Workflow: "order", ReplyTo: to}, "", nil))
+		r.take(decide.Submit(r.env(), nil, &decide.Input{Record: new(decide.Record), Order: order, Submission: events.Submission{Workflow: "order", ReplyTo: to}}))
 		orders = append(orders, order)
 	}
 	return orders

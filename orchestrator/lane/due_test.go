@@ -22,7 +22,7 @@ func overdue(t *testing.T) (*Lane, *asked) {
 	past := l.env()
 	past.Now = past.Now.Add(-time.Hour)
 	here, _ := l.keys()
-	l.take(decide.Submit(past, nil, here, &events.Submission{Workflow: "order"}, "", nil))
+	l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: here, Submission: events.Submission{Workflow: "order"}}))
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))

@@ -51,6 +51,8 @@ type Config struct {
 	AgentBounds map[string]int
 	// ReplyTopics are patterns of the topics that submissions may name: see [decide.Env].
 	ReplyTopics []string
+	// Claims says that people decide who are not known, but claim to be somebody.
+	Claims bool
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none: then the namespace's has it.
 	StatusPatience time.Duration
@@ -498,6 +500,7 @@ func (l *Lane) env() *decide.Env {
 		},
 		ReplyTopics: l.cfg.ReplyTopics,
 		Keys:        l.namespaceKeys(),
+		Claims:      l.cfg.Claims,
 
 		Room:    l.room,
 		Excuses: l.excuses,

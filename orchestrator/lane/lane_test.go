@@ -397,8 +397,8 @@ func TestSupervisingLane(t *testing.T) {
 	past := l.env()
 	past.Now = past.Now.Add(-time.Hour)
 	for i := range 3 {
-		l.take(decide.Submit(past, nil, fmt.Sprint("late-", i), &events.Submission{Workflow: "order"}, "", nil))
-		l.take(decide.Submit(l.env(), nil, fmt.Sprint("early-", i), &events.Submission{Workflow: "order"}, "", nil))
+		l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: fmt.Sprint("late-", i), Submission: events.Submission{Workflow: "order"}}))
+		l.take(decide.Submit(l.env(), nil, &decide.Input{Record: new(decide.Record), Order: fmt.Sprint("early-", i), Submission: events.Submission{Workflow: "order"}}))
 	}
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
@@ -431,7 +431,7 @@ func TestSupervisingBesideInputs(t *testing.T) {
 	past.Now = past.Now.Add(-time.Hour)
 	const orders = DueAtOnce / 2 // with three steps each
 	for i := range orders {
-		l.take(decide.Submit(past, nil, fmt.Sprint("late-", i), &events.Submission{Workflow: "order"}, "", nil))
+		l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: fmt.Sprint("late-", i), Submission: events.Submission{Workflow: "order"}}))
 	}
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
@@ -477,7 +477,7 @@ func TestExpiriesDoNotWaitForInputs(t *testing.T) {
 	l, _ := newLane(t)
 	past := l.env()
 	past.Now = past.Now.Add(-time.Hour)
-	l.take(decide.Submit(past, nil, "late", &events.Submission{Workflow: "order"}, "", nil))
+	l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: "late", Submission: events.Submission{Workflow: "order"}}))
 	l.seal(l.current)
 	l.inflight, l.current = l.current, newBatch()
 	must(t, l.conclude(nil))

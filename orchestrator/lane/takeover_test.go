@@ -302,7 +302,7 @@ func TestATakeoverLooksAtAllDeadlines(t *testing.T) {
 	must(t, c.lane.Concludes(c.lane.Writes(c.lane.Seals(decide.Submit(&decide.Env{
 		Now: now().Add(-time.Hour), Topics: topics, Refuses: func(string, int) string { return "" }, Away: func(string, string, int) string { return "" },
 		Workflow: func(string, int) *workflow.Workflow { return flow },
-	}, nil, "late", &events.Submission{Workflow: "order"}, "", nil))...)))
+	}, nil, &decide.Input{Record: new(decide.Record), Order: "late", Submission: events.Submission{Workflow: "order"}}))...)))
 	for range 2 {
 		if due, err := c.lane.State().Due(now(), 10); err != nil || len(due) != 1 {
 			t.Errorf("due are %+v, %v", due, err)

@@ -26,7 +26,7 @@ func TestAnAttemptThatBeganSinceTheLook(t *testing.T) {
 	l.time.Timer = func() time.Time { return now }
 	past := l.env()
 	past.Now = base.Add(-2 * time.Second)
-	l.take(decide.Submit(past, nil, here, &events.Submission{Workflow: "twice"}, "", nil))
+	l.take(decide.Submit(past, nil, &decide.Input{Record: new(decide.Record), Order: here, Submission: events.Submission{Workflow: "twice"}}))
 	l.commits(t)
 	l.position.Set(events.InputReplies, 7)
 	s := &asked{T: t, lane: l}
@@ -192,7 +192,7 @@ func TestManyThatWaitHoldUpNothing(t *testing.T) {
 		l.looks(t)
 	}
 	wall := l.time.Wall
-	l.take(decide.Submit(l.env(), nil, "late", &events.Submission{Workflow: "write"}, "", nil))
+	l.take(decide.Submit(l.env(), nil, &decide.Input{Record: new(decide.Record), Order: "late", Submission: events.Submission{Workflow: "write"}}))
 	l.commits(t)
 	l.time.Wall = func() time.Time { return wall().Add(time.Hour) }
 	l.state.Rescan() // the clock was set back

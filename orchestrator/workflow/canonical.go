@@ -19,23 +19,24 @@ type (
 		Steps    []canonicalStep        `json:"steps"`
 	}
 	canonicalStep struct {
-		Name      string           `json:"name"`
-		Sleep     *canonicalSleep  `json:"sleep,omitempty"`
-		Listen    *canonicalListen `json:"listen,omitempty"`
-		Raise     *canonicalRaise  `json:"raise,omitempty"`
-		Agent     string           `json:"agent,omitempty"`
-		Do        string           `json:"do,omitempty"`
-		Undo      string           `json:"undo,omitempty"`
-		After     []string         `json:"after"`
-		When      *Expression      `json:"when,omitempty"`
-		With      *Expression      `json:"with,omitempty"`
-		UndoWith  *Expression      `json:"undoWith,omitempty"`
-		Timeout   any              `json:"timeout,omitempty"`
-		Queue     *duration        `json:"queue,omitempty"`
-		Retry     *canonicalRetry  `json:"retry,omitempty"`
-		Exhausted Exhausted        `json:"exhausted,omitempty"`
-		Wait      *canonicalWait   `json:"wait,omitempty"`
-		Repeat    *canonicalRepeat `json:"repeat,omitempty"`
+		Name      string            `json:"name"`
+		Sleep     *canonicalSleep   `json:"sleep,omitempty"`
+		Listen    *canonicalListen  `json:"listen,omitempty"`
+		Approve   *canonicalApprove `json:"approve,omitempty"`
+		Raise     *canonicalRaise   `json:"raise,omitempty"`
+		Agent     string            `json:"agent,omitempty"`
+		Do        string            `json:"do,omitempty"`
+		Undo      string            `json:"undo,omitempty"`
+		After     []string          `json:"after"`
+		When      *Expression       `json:"when,omitempty"`
+		With      *Expression       `json:"with,omitempty"`
+		UndoWith  *Expression       `json:"undoWith,omitempty"`
+		Timeout   any               `json:"timeout,omitempty"`
+		Queue     *duration         `json:"queue,omitempty"`
+		Retry     *canonicalRetry   `json:"retry,omitempty"`
+		Exhausted Exhausted         `json:"exhausted,omitempty"`
+		Wait      *canonicalWait    `json:"wait,omitempty"`
+		Repeat    *canonicalRepeat  `json:"repeat,omitempty"`
 	}
 	canonicalRepeat struct {
 		Until *Expression `json:"until"`
@@ -53,6 +54,14 @@ type (
 		Count int      `json:"count,omitempty"`
 		Any   []string `json:"any,omitempty"`
 		All   []string `json:"all,omitempty"`
+	}
+	canonicalApprove struct {
+		Roles    []string    `json:"roles"`
+		Outcomes []string    `json:"outcomes"`
+		Count    int         `json:"count"`
+		Due      *duration   `json:"due,omitempty"`
+		Escalate []string    `json:"escalate,omitempty"`
+		Show     *Expression `json:"show,omitempty"`
 	}
 	canonicalRaise struct {
 		Code       string      `json:"code"`
@@ -140,8 +149,12 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			}
 			continue
 		}
-		if l := s.Listen; l != nil {
-			c.Steps[i].Listen = l.canonical()
+		if l, a := s.Listen, s.Approve; l != nil || a != nil {
+			if l != nil {
+				c.Steps[i].Listen = l.canonical()
+			} else {
+				c.Steps[i].Approve = &canonicalApprove{a.Roles, a.Outcomes, a.Count, optional(a.Due), a.Escalate, a.Show}
+			}
 			if s.Timeout > 0 {
 				c.Steps[i].Timeout = duration(s.Timeout)
 			}

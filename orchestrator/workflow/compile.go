@@ -28,7 +28,7 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 	}
 	for i := range drafts {
 		d := &drafts[i]
-		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil {
+		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil {
 			continue
 		}
 		s := &sight{r: r, place: i, index: index, drafts: drafts, before: ancestors(graph, i)}
@@ -39,6 +39,9 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 		}
 		if d.Raise != nil {
 			d.Raise.Message = s.expression(d.message)
+		}
+		if d.Approve != nil {
+			d.Approve.Show = s.expression(d.show)
 		}
 		s.itself = true
 		d.UndoWith = s.expression(d.undoWith)
@@ -274,6 +277,8 @@ func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 		s.after(at, "the step %s sleeps, and has no %s; write .state", quote(name), attribute)
 	case s.drafts[i].Listen != nil && attribute != "state" && attribute != "output":
 		s.after(at, "the step %s listens, and has no %s; write .state or .output", quote(name), attribute)
+	case s.drafts[i].Approve != nil && attribute != "state" && attribute != "output":
+		s.after(at, "the step %s asks people, and has no %s; write .state or .output", quote(name), attribute)
 	case s.drafts[i].Raise != nil && attribute != "state":
 		s.after(at, "the step %s raises, and has no %s; write .state", quote(name), attribute)
 	case attribute == "error" && s.drafts[i].Exhausted != ExhaustedContinue:

@@ -132,6 +132,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"a step", "{steps: [{no-key: 1}]}", "/$defs/step"},
 	{"sleep", "{steps: [{sleep: {no-key: 1}}]}", "/$defs/step/properties/sleep/oneOf/1"},
 	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
+	{"approve", "{steps: [{approve: {no-key: 1}}]}", "/$defs/approve"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
@@ -221,6 +222,7 @@ func TestTheSchemaHasTheDefaultsOfTheParser(t *testing.T) {
 		{step, "{workflow: w, steps: [{name: a, agent: x, ", "}]}", 2},
 		{step.Properties["retry"].Ref, "{workflow: w, steps: [{name: a, agent: x, retry: {", "}}]}", 5},
 		{step.Properties["repeat"].Ref, "{workflow: w, steps: [{name: a, agent: x, repeat: {until: 'true', ", "}}]}", 2},
+		{step.Properties["approve"].Ref, "{workflow: w, steps: [{name: a, approve: {roles: [x], ", "}}]}", 1},
 		{step.Properties["wait"].Ref, "{workflow: w, steps: [{name: a, agent: x, exhausted: wait, wait: {", "}}]}", 2},
 	} {
 		want, found := roundTrip(t, mustParse(t, c.before+c.after)), 0
@@ -249,6 +251,7 @@ func TestTheSchemaKnowsWhatKindsExclude(t *testing.T) {
 		{"sleep: 1h", "asks nobody", kinds[0].Then.Properties},
 		{"listen: b", "asks nobody", kinds[0].Else.Then.Properties},
 		{"raise: {code: c}", "ends the order", kinds[1].Then.Properties},
+		{"approve: {roles: [b]}", "asks people asks no agent", kinds[2].Then.Properties},
 	} {
 		for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
 			if strings.HasPrefix(c.is, key) {
@@ -325,6 +328,16 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		},
 		{
 			"{workflow: w, steps: [{name: a, listen: b, %s}]}",
+			"after: [] | when: input.a | timeout: 1s",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
+		},
+		{
+			"{workflow: w, steps: [{name: a, approve: %s}]}",
+			"{roles: [b]} | {roles: [b, c], outcomes: [yes-1], count: 1} | {roles: [b], count: 10} | {roles: [b], due: 1ns} | {roles: [b], due: 1s, escalate: [c]} | {roles: [b], show: input.a} | {roles: [b], show: 1} | {roles: " + codes(16) + "}",
+			"b | [] | {} | ~ | {roles: b} | {roles: []} | {roles: [B]} | {roles: [b, b]} | {roles: [b], outcomes: []} | {roles: [b], outcomes: [c, c]} | {roles: [b], count: 0} | {roles: [b], count: 11} | {roles: [b], count: 1.5} | {roles: [b], due: 0s} | {roles: [b], due: 1} | {roles: [b], escalate: [c]} | {roles: [b], due: 1s, escalate: []} | {roles: [b], show: ''} | {roles: [b], show: {}} | {role: [b]} | {roles: " + codes(17) + "}",
+		},
+		{
+			"{workflow: w, steps: [{name: a, approve: {roles: [b]}, %s}]}",
 			"after: [] | when: input.a | timeout: 1s",
 			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
 		},

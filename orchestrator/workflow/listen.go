@@ -89,14 +89,7 @@ func (r *reader) signal(n ast.Node, others []string) []string {
 // for the timeout, without which it waits for ever.
 func (r *reader) listening(given map[string]*token.Token, d draft) draft {
 	r.only(given, "listen", "a step that listens asks nobody", "timeout")
-	timeout := d.Timeout
-	if d.TimeoutMax > 0 {
-		r.add(given["timeout"], "nobody is still at it while a step listens, so its timeout has no max; write timeout: %v", d.Timeout)
-	}
-	if given["timeout"] == nil {
-		timeout = 0
-	}
-	d.Step = Step{Name: d.Name, Listen: d.Listen, Timeout: timeout}
+	d.Step = Step{Name: d.Name, Listen: d.Listen, Timeout: r.patience(given, &d, "nobody is still at it while a step listens")}
 	d.with, d.undoWith, d.enough = nil, nil, nil
 	return d
 }

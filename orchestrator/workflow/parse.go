@@ -65,7 +65,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough, message *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message, show *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -128,6 +128,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
 		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
 		{"listen", func(n ast.Node) { r.listen(n, &d) }},
+		{"approve", func(n ast.Node) { r.approve(n, &d) }},
 		{"raise", func(n ast.Node) { r.raise(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
@@ -151,8 +152,10 @@ func (r *reader) step(n ast.Node) draft {
 		return r.asleep(given, d)
 	case d.Listen != nil:
 		return r.listening(given, d)
+	case d.Approve != nil:
+		return r.approving(given, d)
 	case given != nil && given["agent"] == nil:
-		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\" and no \"raise\"; add one")
+		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\" and no \"raise\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -179,7 +182,7 @@ func (r *reader) step(n ast.Node) draft {
 }
 
 // kinds are the keys of which a step has one at most; without one it asks an agent.
-var kinds = []string{"raise", "sleep", "listen"}
+var kinds = []string{"raise", "sleep", "listen", "approve"}
 
 // ofAgents are the keys of steps that ask an agent.
 var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}

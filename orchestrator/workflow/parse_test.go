@@ -107,7 +107,7 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith, lasts, until, enough, message string
+		when, with, undoWith, lasts, until, enough, message, show string
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -136,6 +136,11 @@ func written(w *workflow.Workflow) any {
 		if s.Raise != nil {
 			steps[i].Raise = &workflow.Raise{Code: s.Raise.Code, Compensate: s.Raise.Compensate}
 			steps[i].message = text(s.Raise.Message)
+		}
+		if a := s.Approve; a != nil {
+			plain := *a
+			plain.Show = nil
+			steps[i].Approve, steps[i].show = &plain, text(a.Show)
 		}
 		if s.Repeat != nil {
 			steps[i].Repeat = &workflow.Repeat{Every: s.Repeat.Every, Max: s.Repeat.Max}

@@ -27,7 +27,7 @@ type Workflow struct {
 	Steps  []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, a [Sleep], a [Listen], or a [Raise].
+// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], or a [Raise].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
@@ -37,6 +37,10 @@ type Step struct {
 	// Listen is nil unless the step waits for signals. Then it has a name, predecessors, a condition
 	// and perhaps a Timeout, after which it waits no more; 0 is for ever.
 	Listen *Listen
+
+	// Approve is nil unless the step waits for people who decide. Then it has what one has that
+	// listens.
+	Approve *Approve
 
 	// Raise is nil unless the step ends the order. Then it has no more than one that sleeps.
 	Raise *Raise
@@ -56,7 +60,7 @@ type Step struct {
 	// what the step got.
 	When, With, UndoWith *Expression
 
-	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen
+	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen or Approve
 	// TimeoutMax is how long an attempt may take whose agent says from time to time that it is
 	// still at it: then its complete-by is that plus Timeout. 0 if its complete-by stays, else
 	// longer than Timeout by a quarter of it at least.
@@ -144,7 +148,7 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
-	case s.Listen != nil, s.Raise != nil, s.TimeoutMax > 0:
+	case s.Listen != nil, s.Approve != nil, s.Raise != nil, s.TimeoutMax > 0:
 		return 4
 	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:
 		return 3
@@ -154,8 +158,8 @@ func (s *Step) level() int {
 	return 1
 }
 
-// Asks says that the step asks an agent; else it sleeps, listens or raises.
-func (s *Step) Asks() bool { return s.Sleep == nil && s.Listen == nil && s.Raise == nil }
+// Asks says that the step asks an agent; else it sleeps, listens, asks people or raises.
+func (s *Step) Asks() bool { return s.Agent != "" }
 
 // ID is the workflow's key on the workflows topic.
 func (w *Workflow) ID() string { return ID(w.Name, w.Version) }

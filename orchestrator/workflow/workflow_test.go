@@ -138,7 +138,7 @@ steps:
 `))
 	fmt.Println(err)
 	// Output:
-	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen" and no "raise"; add one
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
+	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve" and no "raise"; add one
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, approve, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

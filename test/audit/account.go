@@ -413,7 +413,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
 		return true
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
@@ -483,6 +483,7 @@ var does = map[events.Type]string{
 	events.OrderReleased:     events.CommandRelease,
 	events.OrderChanged:      events.CommandChange,
 	events.OrderTerminated:   events.CommandTerminate,
+	events.StepDecided:       events.CommandDecide,
 }
 
 // other says what an event has that its command has not.
@@ -501,7 +502,7 @@ func (c *told) other(e *events.Event) string {
 		return "another act"
 	case e.Type == events.CommandRefused && e.Reason == "", e.Type != events.CommandRefused && e.Reason != note:
 		return "another reason: " + e.Reason
-	case named && e.Step != c.step, e.Type == events.OrderResubmitted && c.step != "" && e.Step != c.step:
+	case named && e.Step != c.step, (e.Type == events.OrderResubmitted || e.Type == events.StepDecided) && c.step != "" && e.Step != c.step:
 		return "another step: " + e.Step
 	case e.Type == events.OrderResubmitted && e.Step != "" && c.step == "" && c.input == 0:
 		return "a step"
@@ -511,6 +512,8 @@ func (c *told) other(e *events.Event) string {
 		return "another key"
 	case e.Type == events.OrderChanged && (c.priority != "" && e.Priority != c.priority || !c.deadline.IsZero() && !e.Deadline.Equal(c.deadline) || c.noDeadline && !e.Deadline.IsZero()):
 		return "another change"
+	case e.Type == events.StepDecided && e.Outcome != c.outcome:
+		return "another outcome"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
 		return "another output"
 	case e.Type == events.OrderLabelled && !changed(c.labels, e.Labels):

@@ -40,6 +40,8 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 		other = "another deadline"
 	case e.Traceparent != first.traceparent:
 		other = "another traceparent"
+	case e.By != cut(first.By, nameLength) && (e.By != "" || s.format[a.partition] >= events.ApproveFormat):
+		other = "another who submitted it"
 	case !s.labelled(first, e):
 		other = "other labels"
 	case e.RerunOf != first.RerunOf:

@@ -259,6 +259,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Conflicted      bool
 		Void            [5]int
 		Labels, RerunOf string
+		SubmittedBy     string
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -270,7 +271,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Deadline, !o.Overdue().IsZero(), fault(o.Failure),
 		o.Digest, o.Conflicted,
 		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
-		fmt.Sprintf("%q", o.Labels), o.RerunOf,
+		fmt.Sprintf("%q", o.Labels), o.RerunOf, o.SubmittedBy,
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
@@ -278,7 +279,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		l.Deadline, !l.Deadline.IsZero() && !l.Paused && (l.State == "Pending" || l.State == "Processing") && l.Failure() == nil, fault(l.Failure()),
 		l.Digest, l.Conflicted,
 		[5]int{l.Discarded, l.Refused, l.PutAside, l.Unheard, l.GivenUp},
-		fmt.Sprintf("%q", l.Labels), l.RerunOf,
+		fmt.Sprintf("%q", l.Labels), l.RerunOf, l.SubmittedBy(),
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
@@ -344,7 +345,9 @@ func checkNotStuck(t T, o *projections.Order) {
 	t.Helper()
 	switch {
 	case o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
-	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool { return s.State == projections.Listening }):
+	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
+		return s.State == projections.Listening || s.State == projections.Approving
+	}):
 		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
 	}
 }

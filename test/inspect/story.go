@@ -72,10 +72,14 @@ func Fields(e *events.Event) string {
 	field("locked-by", e.LockedBy)
 	field("listen", e.Listen)
 	field("signals", strings.Join(e.Signals, ","))
+	field("roles", strings.Join(e.Roles, ","))
+	field("escalate", strings.Join(e.Escalate, ","))
+	field("outcomes", strings.Join(e.Outcomes, ","))
+	at("remind", e.Remind)
 	field("signal", e.Signal)
 	field("id", e.SignalID)
 	field("data", string(e.Data))
-	if e.Type == events.StepListening && e.Count > 0 {
+	if (e.Type == events.StepListening || e.Type == events.StepApproving) && e.Count > 0 {
 		fmt.Fprintf(&b, " count=%d", e.Count)
 	}
 	if e.Type == events.StepRepeated {

@@ -33,6 +33,8 @@ func (e *Ending) Look(ctx context.Context) error {
 		case err == nil && o.ProcessState.Final():
 			return true
 		case err != nil:
+		case asks(o) != "":
+			e.act(ctx, o, decision(o, len(e.told)))
 		case o.Paused:
 			e.act(ctx, o, `"command":"resume"`)
 		case o.ProcessState == "Error":
@@ -49,9 +51,24 @@ func (e *Ending) Look(ctx context.Context) error {
 	return nil
 }
 
+// asks is the step of an order that waits for people, "" if none does.
+func asks(o *api.Order) string {
+	for _, s := range o.Steps {
+		if s.State == "approving" {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// decision is the command of somebody who decides.
+func decision(o *api.Order, n int) string {
+	return fmt.Sprintf(`"command":"decide","step":%q,"outcome":%q,"by":"p-%d"`, asks(o), []string{"approved", "approved", "declined"}[n%3], n)
+}
+
 // badInput is why an order stands in Error of which a step's input cannot be computed,
 // for example because a step was skipped whose output it uses.
-var badInput = regexp.MustCompile(`^step (\S+): with "`)
+var badInput = regexp.MustCompile(`^step (\S+): (?:with|show) "`)
 
 // badMessage is why an order stands in Error of which a step raises a failure that cannot be put
 // into words.

@@ -40,6 +40,8 @@ func (o *Office) Interfere(ctx context.Context, by *rand.Rand, server *api.Clien
 	switch chance := by.IntN(100); {
 	case order.ProcessState.Final():
 		return
+	case asks(order) != "" && chance < 50:
+		command = decision(order, by.IntN(100))
 	case order.Paused:
 		command = `"command":"resume"`
 	case order.ProcessState == "Error" && chance < 20:

@@ -28,6 +28,12 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.listens(e, s)
 	case events.StepHeard:
 		l.hears(e, s)
+	case events.StepApproving:
+		l.approves(e, s)
+	case events.StepDecided:
+		l.decides(e, s)
+	case events.StepReminded:
+		l.reminds(e, s)
 	case events.StepTimedOut:
 		l.timesOut(e, s)
 	case events.StepPassed:
@@ -70,6 +76,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.goesOn()
 			l.passes(e, s)
 		} else {
+			l.rule("P3", s.def == nil || s.def.Approve == nil, "people decide it")
 			l.locks(e)
 		}
 		w.end(skipped)
@@ -114,6 +121,8 @@ func (l *Ledger) given(s *Step, w *Work, undo bool) ([]byte, error) {
 		return nil, nil
 	}
 	switch {
+	case !undo && s.def.Approve != nil && s.def.Approve.Show != "":
+		return l.value(s.def.Approve.Show)
 	case !undo && s.def.With != "":
 		return l.value(s.def.With)
 	case undo && s.def.UndoWith != "":

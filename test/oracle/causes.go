@@ -126,12 +126,14 @@ func (l *Ledger) refused(e *events.Event) {
 		earned = l.Toward != ""
 	case events.CommandPause:
 		earned = l.errored || l.Paused || l.Doubted && slices.ContainsFunc(l.Steps, func(s *Step) bool {
-			return (s.State == sleeping && s.Wakes.IsZero() || s.State == listening) && !s.Due.IsZero()
+			return (s.State == sleeping && s.Wakes.IsZero() || s.State == listening || s.State == approving) && !s.Due.IsZero()
 		})
 	case events.CommandTerminate:
 		earned = l.Format < events.TerminateFormat || strings.Contains(e.Reason, "say why")
 	case events.CommandResume:
 		earned = !l.Paused
+	case events.CommandDecide:
+		earned = l.Format < events.ApproveFormat || l.undecided(e)
 	case events.CommandResubmit, events.CommandSkipStep:
 		if strings.Contains(e.Reason, "keeps its idempotency key") {
 			earned = l.keepsOne()
@@ -141,7 +143,7 @@ func (l *Ledger) refused(e *events.Event) {
 			earned = l.Doubted && l.errored && l.Toward == "" && !l.Deadline.IsZero()
 			break
 		}
-		earned = strings.Contains(e.Reason, "registered") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
+		earned = strings.Contains(e.Reason, "registered") || l.flow == nil && strings.Contains(e.Reason, "people decide it") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
 			l.hasAllKeys() && strings.Contains(e.Reason, "sameKey") || !l.mayRepair(e)
 	}
 	l.rule("P3", earned, "the order is %s, and %s could be done: %s", l.State, e.Operation, e.Reason)
@@ -158,7 +160,7 @@ const keptActs = 16
 
 // acted: a command whose author is known acts once.
 func (l *Ledger) acted(e *events.Event) {
-	if e.Actor == nil {
+	if e.Actor == nil || e.Type == events.OrderAccepted {
 		return
 	}
 	for _, a := range l.acts[max(0, len(l.acts)-keptActs):] {
@@ -176,6 +178,7 @@ var asked = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
+	events.StepDecided: events.CommandDecide,
 }
 
 // operation is what the command asked for that is behind an event.
@@ -234,6 +237,9 @@ func (l *Ledger) mayRepair(e *events.Event) bool {
 	w := l.wanted(s)
 	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || s.def.Undo == "") {
 		return false // without the workflow nobody knows whether it has an undo
+	}
+	if !resubmit && l.Toward == "" && s.def != nil && s.def.Approve != nil {
+		return false // people decide it
 	}
 	return w.broken() || !resubmit && (w.State == notStarted || w.State == sleeping || w.State == listening)
 }

@@ -57,9 +57,10 @@ type FlowStep struct {
 		For   string `json:"for"`
 		Until string `json:"until"`
 	} `json:"sleep"`
-	Listen *FlowListen `json:"listen"`
-	Raise  *FlowRaise  `json:"raise"`
-	Retry  struct {
+	Listen  *FlowListen  `json:"listen"`
+	Approve *FlowApprove `json:"approve"`
+	Raise   *FlowRaise   `json:"raise"`
+	Retry   struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`
 		Multiplier float64  `json:"multiplier"`

@@ -323,10 +323,10 @@ func (l *Ledger) goesOn() {
 	l.rule("P3", !l.Paused, "the order is paused")
 }
 
-// disarm has no attempt wait for its time any more. What sleeps goes on to.
+// disarm has no attempt wait for its time any more. What waits for no agent goes on to.
 func (l *Ledger) disarm() {
 	for _, s := range l.Steps {
-		if s.State != sleeping && s.State != listening {
+		if !s.idle() {
 			s.Due = time.Time{}
 		}
 		if s.Undo != nil {
@@ -421,7 +421,7 @@ func (l *Ledger) atRest() {
 	ahead := false
 	for _, s := range l.Steps {
 		for _, w := range []*Work{&s.Work, s.undoing()} {
-			ahead = ahead || w.State == running || w.State == listening || !w.Due.IsZero()
+			ahead = ahead || w.State == running || w.State == listening || w.State == approving || !w.Due.IsZero()
 		}
 	}
 	l.rule("V2", ahead, "it is stuck: nothing runs, and nothing is armed")

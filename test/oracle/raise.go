@@ -87,7 +87,7 @@ func (l *Ledger) raised(e *events.Event) {
 // dismiss has nobody wait any more for what sleeps, or is to be repeated.
 func (l *Ledger) dismiss() {
 	for _, s := range l.Steps {
-		if s.State == sleeping || s.State == listening || s.State == repeating {
+		if s.idle() || s.State == repeating {
 			s.end(skipped)
 		}
 	}

@@ -135,7 +135,7 @@ func (w *Listens) output() []byte {
 // timesOut: a wait ends when its time has come.
 func (l *Ledger) timesOut(e *events.Event, s *Step) {
 	l.rule("S2", e.Attempt == s.Attempt, "attempt %d ends, and attempt %d listens", e.Attempt, s.Attempt)
-	l.rule("V2", s.State == listening && !s.Due.IsZero() && !e.At.Before(s.Due), "it is %s until %v", s.State, s.Due)
+	l.rule("V2", s.State == listening && !s.Due.IsZero() && !e.At.Before(s.Due) || s.State == approving && s.Approves.ended(e.At), "it is %s until %v", s.State, s.Due)
 	s.end(timedOut)
 }
 

@@ -103,6 +103,12 @@ func (l *Ledger) suspend(now time.Time) {
 		case s.State == sleeping:
 			s.Left = max(0, s.Due.Sub(events.Time(now)))
 			s.Due = time.Time{}
+		case s.State == approving:
+			a := *s.Approves
+			if !a.Until.IsZero() {
+				s.Left, a.Until = max(time.Millisecond, a.Until.Sub(events.Time(now))), time.Time{}
+			}
+			s.Approves, s.Due = &a, time.Time{}
 		}
 	}
 }
@@ -112,6 +118,12 @@ func (l *Ledger) wind(now time.Time) {
 		switch {
 		case s.State == listening && s.Left > 0:
 			s.Due, s.Left = events.Time(now).Add(s.Left), 0
+		case s.State == approving:
+			a := *s.Approves
+			if s.Left > 0 {
+				a.Until, s.Left = events.Time(now).Add(s.Left), 0
+			}
+			s.Approves, s.Due = &a, a.next()
 		case s.State == sleeping:
 			if s.Due = s.Wakes; s.Due.IsZero() {
 				s.Due = events.Time(now).Add(s.Left)

@@ -20,6 +20,7 @@ const (
 	sleeping   = "sleeping"
 	repeating  = "repeating"
 	listening  = "listening"
+	approving  = "approving"
 	timedOut   = "timed-out"
 	undone     = "undone"
 	raised     = "raised"
@@ -47,6 +48,8 @@ type Step struct {
 	Left   time.Duration
 	// Listens is there once it waits for signals.
 	Listens *Listens
+	// Approves is there once it asks people.
+	Approves *Approval
 
 	def *FlowStep // nil if it is not known
 }
@@ -87,7 +90,12 @@ type Act struct {
 }
 
 // asks says that the step is an operation of an agent.
-func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil }
+func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil && s.Approves == nil }
+
+// idle says that it waits for what no agent does.
+func (w *Work) idle() bool {
+	return w.State == sleeping || w.State == listening || w.State == approving
+}
 
 // acts are those of the step, the newest first.
 func (s *Step) acts() []Act {

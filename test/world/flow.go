@@ -76,6 +76,17 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		}
 		return step.String() + "}\n"
 	}
+	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("approves", 6) == 5 {
+		fmt.Fprintf(&step, "  - {name: %s, approve: {roles: [clerk]%s%s%s}, timeout: %s", name,
+			lot.of("people", "", "", ", count: 2"), lot.of("shown", "", ", show: input", ", show: input.n"),
+			lot.of("due", "", fmt.Sprintf(", due: %v, escalate: [board]", d.Timeout), fmt.Sprintf(", due: %v", d.Timeout)),
+			lot.times("timeout", d.Timeout, 2, 20))
+		d.after(&step, lot, i, reversed)
+		if lot("when", 6) == 5 {
+			step.WriteString(", when: 'input.n > 1'")
+		}
+		return step.String() + "}\n"
+	}
 	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("raises", 6) == 5 {
 		d.asleep[name] = true
 		fmt.Fprintf(&step, "  - {name: %s, raise: {code: c-%d%s, compensate: %t}", name, i,

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+)
+
+func newApprovals() *cobra.Command {
+	var limit int
+	var mine bool
+	cmd := &cobra.Command{
+		Use: "approvals", Short: "List what waits for people to decide",
+		Long: `Lists the steps that wait for people to decide, the one that began to last first:
+who may, what they may say, and what was said so far. What they see is with -o json.
+To decide: waybill order decide ORDER OUTCOME.`,
+		Example: `  waybill approvals --mine
+  waybill order decide o-1 approved --note 'the customer is known'`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&mine, "mine", false, "only what you may decide")
+	flags.IntVar(&limit, "limit", 100, "of how many orders at most; 0 means all")
+	onlyByFlag(flags, "limit", "mine")
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return server.talk(func(client *api.Client) error {
+			var left leftOut
+			all, more, err := collect(limit, func(n int, after string) ([]api.Approval, string, error) {
+				page, err := known(cmd.Context(), func() (*api.ApprovalPage, error) { return client.Approvals(cmd.Context(), mine, n, after) })
+				left.note(page.LeftOut)
+				return page.Approvals, page.Next, err
+			})
+			if err != nil {
+				return err
+			}
+			left.warn(cmd)
+			if err := out.print(cmd, map[string]any{"approvals": all}, func(row func(...any)) {
+				row("ORDER", "STEP", "WORKFLOW", "SINCE", "DUE", "WHO MAY", "OUTCOMES", "SAID")
+				for i := range all {
+					a := &all[i]
+					row(a.Order, a.Step, workflowID(a.Workflow, a.Version), clock(a.Since), dueText(&a.Approves), strings.Join(a.Roles, ", "), outcomesText(&a.Approves), dash(saidText(&a.Approves)))
+				}
+			}); err != nil {
+				return err
+			}
+			if more {
+				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+// dueText says when a decision is due, and until when the step waits.
+func dueText(a *api.Approves) string {
+	text := "-"
+	if a.Due != nil {
+		text = clock(a.Due)
+	}
+	if a.Overdue {
+		text += " (overdue)"
+	}
+	if a.Until != nil {
+		text += ", until " + clock(a.Until)
+	}
+	return text
+}
+
+func outcomesText(a *api.Approves) string {
+	text := strings.Join(a.Outcomes, ", ")
+	if a.Count > 1 {
+		text += fmt.Sprintf(" (%s by %d)", a.Outcomes[0], a.Count)
+	}
+	return text
+}
+
+// approvesText says of whom a step waits for a decision, and until when.
+func approvesText(a *api.Approves) string {
+	text := "for " + strings.Join(a.Roles, ", ") + ": " + outcomesText(a)
+	if a.Due != nil || a.Until != nil {
+		text += "; due " + dueText(a)
+	}
+	if said := saidText(a); said != "" {
+		text += "; " + said
+	}
+	return text
+}
+
+// askText says whom a step of a workflow asks for what.
+func askText(a *workflow.Approve) string {
+	text := "asks " + strings.Join(a.Roles, ", ") + ": " + outcomesText(&api.Approves{Outcomes: a.Outcomes, Count: a.Count})
+	if a.Due > 0 {
+		text += ", due in " + a.Due.String()
+	}
+	if len(a.Escalate) > 0 {
+		text += ", then " + strings.Join(a.Escalate, ", ") + ", too"
+	}
+	return text
+}
+
+// saidText is who said what so far.
+func saidText(a *api.Approves) string {
+	said := make([]string, len(a.Decisions))
+	for i, v := range a.Decisions {
+		said[i] = v.Outcome + " by " + v.By
+	}
+	return strings.Join(said, ", ")
+}
+
+// deciding is no act on many orders: each is looked at by who decides.
+var deciding = &act{
+	command: events.CommandDecide, did: "decided",
+	short: "Say what you decide, where a step asks people",
+	long: `Says what somebody decides whom a step asks: one of the outcomes that its workflow
+permits. It counts if the server knows who asks as one who has one of the roles that
+may, who has not submitted the order, and has not decided yet.`,
+	example: `  waybill order decide o-1 approved --note 'the customer is known'
+  waybill order decide o-1 declined --step credit --token-file ~/.waybill-ana`,
+}
+
+func newOrderDecide() *cobra.Command {
+	c := events.Command{Command: deciding.command}
+	cmd := &cobra.Command{
+		Use: "decide ORDER OUTCOME", Short: deciding.short, Long: deciding.long, Example: deciding.example,
+		Args: takes(two),
+	}
+	flags := cmd.Flags()
+	deciding.addWho(flags, &c)
+	flags.StringVar(&c.Step, "step", "", "the step that asks (default: the one that does)")
+	onlyByFlag(flags, "step")
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := events.CheckOrderID(args[0]); err != nil {
+			return usageError{err}
+		}
+		if c.By == "" && !server.named() { // the server goes by the name that it is given
+			c.By = whoami()
+		}
+		c.Outcome = args[1]
+		return server.talk(func(client *api.Client) error {
+			o, err := actOn(cmd.Context(), cmd.Context(), client, args[0], &c)
+			if err != nil {
+				return deciding.explain(args[0], err)
+			}
+			return printOrder(cmd, out, o)
+		})
+	}
+	return cmd
+}
+
+// addWho adds the flags that say who acts, and why.
+func (a *act) addWho(flags *pflag.FlagSet, c *events.Command) {
+	note := "why; it stands in the order's history"
+	if a.mustSay {
+		note += ". It must be given"
+	}
+	flags.StringVar(&c.Note, "note", "", note)
+	flags.StringVar(&c.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
+	onlyByFlag(flags, "note")
+}

@@ -1,0 +1,170 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// alertedAt is when the open alert of an order was raised that waits for an
+// operator; zero if it does not.
+func (o *Order) alertedAt() time.Time {
+	if o.State != Error || o.Alert == nil {
+		return time.Time{}
+	}
+	return o.Alert.At
+}
+
+// indexOpen moves an order in the index of open alerts, or of open approvals. A zero time is none.
+func indexOpen(b *pebble.Batch, kind byte, partition int32, order string, before, now time.Time) error {
+	if now.Equal(before) {
+		return nil
+	}
+	if !before.IsZero() {
+		if err := b.Delete(openKey(kind, partition, before, order), nil); err != nil {
+			return err
+		}
+	}
+	if now.IsZero() {
+		return nil
+	}
+	return b.Set(openKey(kind, partition, now, order), nil, nil)
+}
+
+// OpenPlace is where an order that waits for somebody stands in a listing: newest first, then by
+// id.
+type OpenPlace struct {
+	At    time.Time // to the millisecond
+	Order string
+}
+
+// OpenPage is a part of the orders that wait for somebody. As a [Page] it may end early.
+type OpenPage struct {
+	// Orders are without their payloads.
+	Orders []*Order
+	// Next is the last place that is on this page, nil when there is no next page.
+	Next *OpenPlace
+}
+
+// Alerts returns orders with an open alert of all partitions below partitions but
+// for those without, newest alert first, at most limit of them. It goes on behind
+// the place after, unless that is nil, and ends with ctx. Orders of workflows that are not
+// visible are passed over; nil means that all are. A page ends at one that is not passed
+// over, so that its place tells nothing of the others.
+func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
+	return s.open(ctx, kindAlert, (*Order).alertedAt, partitions, without, after, limit, visible)
+}
+
+// Approvals returns in the same way orders that wait for people who decide, the one that began to
+// last first.
+func (s *Store) Approvals(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
+	return s.open(ctx, kindApproval, (*Order).ApprovingAt, partitions, without, after, limit, visible)
+}
+
+// open goes through the index of a kind, in which orders stand by a time.
+func (s *Store) open(ctx context.Context, kind byte, since func(*Order) time.Time, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (_ OpenPage, err error) {
+	read := s.summaries()
+	defer read.view.Close()
+	var open []*opens
+	defer func() {
+		for _, a := range open {
+			if closing := a.it.Close(); closing != nil && err == nil {
+				err = damage(closing)
+			}
+		}
+	}()
+	for p := range partitions {
+		if slices.Contains(without, p) {
+			continue
+		}
+		a, err := read.opens(kind, p, after)
+		if err != nil {
+			return OpenPage{}, err
+		}
+		if a != nil {
+			open = append(open, a)
+		}
+	}
+
+	var page OpenPage
+	var last *OpenPlace
+	for {
+		if err := ctx.Err(); err != nil {
+			return OpenPage{}, err
+		}
+		var first *opens
+		for _, a := range open {
+			if a.key != nil && (first == nil || bytes.Compare(a.key, first.key) < 0) {
+				first = a
+			}
+		}
+		if first == nil {
+			return page, nil
+		}
+		if len(page.Orders) == limit || last != nil && read.enough() {
+			page.Next = last
+			return page, nil
+		}
+		place, ok := splitOpenKey(first.it.Key())
+		if !ok {
+			return OpenPage{}, fmt.Errorf("%w: key %x of what is open", errDamaged, first.it.Key())
+		}
+		o, err := read.order(first.partition, place.Order)
+		if err != nil {
+			return OpenPage{}, err
+		}
+		if !bytes.Equal(openKey(kind, first.partition, since(o), o.ID), first.it.Key()) {
+			return OpenPage{}, fmt.Errorf("%w: order %q is listed as waiting for somebody, and does not", errDamaged, o.ID)
+		}
+		if visible == nil || visible(o.Workflow) {
+			page.Orders, last = append(page.Orders, o), &place
+		}
+		if err := first.next(); err != nil {
+			return OpenPage{}, err
+		}
+	}
+}
+
+// opens goes through the index of one partition.
+type opens struct {
+	partition int32
+	it        *pebble.Iterator
+	key       []byte // of the next, without the partition; nil at the end
+}
+
+// opens begins behind a place. It returns nil if there is nothing.
+func (r *summaries) opens(kind byte, partition int32, place *OpenPlace) (*opens, error) {
+	from := prefix(partition, kind)
+	end := after(from)
+	if place != nil {
+		from = append(openKey(kind, partition, place.At, place.Order), 0) // the key after it
+	}
+	it, err := r.view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
+	if err != nil {
+		return nil, damage(err)
+	}
+	a := &opens{partition: partition, it: it}
+	if err := a.take(it.First()); err != nil || a.key == nil {
+		return nil, errors.Join(err, it.Close())
+	}
+	return a, nil
+}
+
+func (a *opens) next() error { return a.take(a.it.Next()) }
+
+func (a *opens) take(ok bool) error {
+	if !ok {
+		a.key = nil
+		if err := a.it.Error(); err != nil {
+			return damage(err)
+		}
+		return nil
+	}
+	a.key = a.it.Key()[4:]
+	return nil
+}
