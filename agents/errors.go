@@ -15,7 +15,7 @@ const (
 	CodeBadInput         = "bad-input"         // the input does not fit the handler's type
 	CodeBadOutput        = "bad-output"        // the output cannot be written as JSON
 	CodeOutputTooLarge   = "output-too-large"  // the reply would be larger than a message may be
-	CodeUnknownOperation = "unknown-operation" // the agent does not serve the operation
+	CodeUnknownOperation = events.UnknownOperation // the agent does not serve the operation
 )
 
 // ErrStopped is the cause ([context.Cause]) with which handlers' contexts end

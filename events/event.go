@@ -105,8 +105,8 @@ const (
 	StepStarted Type = "waybill.step.started"
 	// StepCompleted records a reply in time: Step, Attempt, Output, AnsweredBy, Source.
 	StepCompleted Type = "waybill.step.completed"
-	// StepFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source; and Output
-	// where it was done, in vain.
+	// StepFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source; Output
+	// where it was done, in vain; and Uncounted where the agent may be about to be replaced.
 	StepFailed Type = "waybill.step.failed"
 	// StepExpired records that the complete-by passed unanswered: Step, Attempt,
 	// Error, and Uncounted where the retry policy does not count it.
@@ -166,7 +166,7 @@ const (
 	UndoStarted Type = "waybill.undo.started"
 	// UndoCompleted is to an undo what [StepCompleted] is to a step.
 	UndoCompleted Type = "waybill.undo.completed"
-	// UndoFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source. Where the
+	// UndoFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source, Uncounted. Where the
 	// first request could not be made there was no Attempt.
 	UndoFailed Type = "waybill.undo.failed"
 	// UndoExpired is to an undo what [StepExpired] is to a step.
@@ -249,6 +249,10 @@ const (
 	OutcomeUnknown   = "unknown"   // nobody said whether it ran: it may have, or not
 )
 
+// UnknownOperation is the code with which an agent answers what it does not serve. While it is being
+// replaced another instance of it may: see [ReplacedFormat].
+const UnknownOperation = "unknown-operation"
+
 // Codes of attempts that ended with an answer that was no good. The agent may have done
 // what it was asked for.
 const (
@@ -308,8 +312,9 @@ type Event struct {
 	Output  jsontext.Value `json:"output,omitzero"`
 	Error   *Error         `json:"error,omitzero"`
 	Errors  []Error        `json:"errors,omitzero"`
-	// Uncounted says that an attempt which expired is not one of those that the retry
-	// policy allows: its agent gave no sign at all, and others waited for it.
+	// Uncounted says that an attempt is not one of those that the retry policy allows: it
+	// expired, its agent gave no sign at all, and others waited for it; or its agent did not know the
+	// operation.
 	Uncounted bool `json:"uncounted,omitzero"`
 	// ToUndo says that a discarded reply was one to an undo.
 	ToUndo bool   `json:"undo,omitzero"`

@@ -51,6 +51,10 @@ const TerminateFormat = 6
 // SignalsFormat is the format since which steps wait for signals, and partitions read them.
 const SignalsFormat = 6
 
+// ReplacedFormat is the format since which an agent that does not know an operation is asked again
+// for some minutes, without that the retry policy counts it: another instance of it may know it.
+const ReplacedFormat = 6
+
 // ApproveFormat is the format since which people decide, and orders know who submitted them.
 const ApproveFormat = 6
 

@@ -133,8 +133,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Signals = append([]string{"paid"}, stepNames.Draw(t, "signals")...)
 			m.Escalate = append([]string{"board"}, stepNames.Draw(t, "escalate")...)
 			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
-			if m.Type == events.StepDecided {
+			switch m.Type {
+			case events.StepDecided:
 				m.By = "ana"
+			case events.StepReminded:
+				m.Action = "decide"
 			}
 			if m.Type == events.SignalDiscarded {
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")

@@ -71,7 +71,7 @@ var Specs = []Spec{
 
 	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires extendTo input proof"},
 	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
-	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: "output " + answered},
+	{Type: StepFailed, Needs: AStep, Always: "step attempt error", Maybe: "output uncounted " + answered},
 	{Type: StepExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
 	{Type: StepExtended, Since: 4, Needs: AStep, Always: "step attempt completeBy", Maybe: "expires " + answered},
 	{Type: StepRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},
@@ -90,7 +90,7 @@ var Specs = []Spec{
 
 	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires extendTo input proof"},
 	{Type: UndoCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
-	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt " + answered},
+	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt uncounted " + answered},
 	{Type: UndoExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},
 	{Type: UndoExtended, Since: 4, Needs: AStep, Always: "step attempt completeBy", Maybe: "expires " + answered},
 	{Type: UndoRetried, Needs: AStep, Always: "step attempt due", Maybe: "round reason"},

@@ -107,7 +107,7 @@ func TestRerunsOfANewerFormat(t *testing.T) {
 		t.Errorf("a rerun is taken: %v", err)
 	}
 	waitsForUpgrade(t, b, &topics, i, `{"workflow":"silent","rerunOf":"o-2"}`)
-	_, err := i.Submit(t.Context(), "o-0", &again, "")
+	_, err := i.Submit(t.Context(), "o-0", &again, "", nil)
 	must(t, err)
 	for _, id := range []string{"o-0", "o-1"} {
 		if o := i.reaches(t, id, projections.Processing); o.RerunOf != "o-2" {

@@ -390,6 +390,7 @@ var weights = []struct {
 	{6, func(s *simulation, _ *simInstance) { s.serve() }},
 	{2, func(s *simulation, _ *simInstance) { s.operate() }},
 	{3, func(s *simulation, _ *simInstance) { s.signal(draw.Order(s.T)) }},
+	{1, func(s *simulation, _ *simInstance) { s.decide(draw.Order(s.T)) }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},

@@ -185,7 +185,7 @@ func (s *simulation) reply(r events.Reply) {
 	r.Status = events.ReplyCompleted
 	if s.one(5, "failed") {
 		r.Status = events.ReplyFailed
-		r.Error = of(s, "error", nil, &events.Error{Code: "busy"}, &events.Error{Code: "busy"}, &events.Error{Code: "gone", Permanent: true})
+		r.Error = of(s, "error", nil, &events.Error{Code: "busy"}, &events.Error{Code: "busy"}, &events.Error{Code: "gone", Permanent: true}, &events.Error{Code: "unknown-operation", Permanent: true})
 	} else if output := of(s, "output", `{"n":3}`, `{"n":3}`, `{"n":4}`, "null", ""); output != "" {
 		r.Output = []byte(output)
 	}
@@ -229,11 +229,18 @@ func (s *simulation) signal(id string) {
 	}
 }
 
+// decide sends what somebody decides, whether he is asked or not.
+func (s *simulation) decide(id string) {
+	s.command(id, events.Command{
+		Command: events.CommandDecide, By: of(s, "who", "ana", "bob", "kim", "sam", ""), Outcome: of(s, "outcome", "approved", "approved", "declined", "later"),
+	})
+}
+
 // operate sends a command, with a sense or without.
 func (s *simulation) operate() {
 	c := events.Command{
 		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, events.CommandDecide, "repeat"),
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),
@@ -246,9 +253,6 @@ func (s *simulation) operate() {
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
 		c.Step = draw.Step(s.T)
-	}
-	if c.Command == events.CommandDecide {
-		c.By, c.Outcome = of(s, "who", "ana", "bob", "sam", ""), of(s, "outcome", "approved", "approved", "declined", "later")
 	}
 	if c.Command == events.CommandLabel {
 		c.Labels = draw.Labels(s.T)

@@ -184,7 +184,9 @@ func (agent) take(env *Env, t task, r *events.Reply, written time.Time) (e event
 	case r.Status == events.ReplyCompleted:
 		return events.Event{Type: t.completed, Output: r.Output}, ""
 	case r.Error != nil:
-		return events.Event{Type: t.failed, Error: r.Error}, ""
+		e = events.Event{Type: t.failed, Error: r.Error}
+		t.replaced(env, &e)
+		return e, ""
 	}
 	return events.Event{Type: t.failed, Error: &events.Error{Code: "error", Message: "the agent gave no reason"}}, ""
 }

@@ -222,7 +222,7 @@ func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
 	case rapid.IntRange(0, 2).Draw(t, "failed") == 0:
 		r.Status = events.ReplyFailed
 		r.Error = rapid.SampledFrom([]*events.Error{
-			nil, {}, {Code: "busy", Message: "come back"}, {Code: "gone", Permanent: true},
+			nil, {}, {Code: "busy", Message: "come back"}, {Code: "gone", Permanent: true}, {Code: "unknown-operation", Permanent: true},
 		}).Draw(t, "error")
 	default:
 		r.Status = events.ReplyCompleted

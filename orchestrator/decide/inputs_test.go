@@ -322,7 +322,11 @@ func tells(e *events.Event, r *events.Reply) bool {
 		case r.Error == nil:
 			return e.Error.Code == "error" && !e.Error.Permanent
 		}
-		return *e.Error == *r.Error
+		fault := *r.Error
+		if e.Uncounted && fault.Code == events.UnknownOperation { // it is asked again
+			fault.Permanent = false
+		}
+		return *e.Error == fault
 	}
 	return true
 }

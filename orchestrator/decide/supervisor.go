@@ -85,6 +85,9 @@ func (d *decider) repair(t task) {
 	if slices.Contains(t.def.Retry.AtOnce, work.Error.Code) {
 		pause = 0
 	}
+	if d.env.Format >= events.ReplacedFormat && work.Error.Code == events.UnknownOperation {
+		pause = max(pause, unknownPause(work.Uncounted))
+	}
 	if work.Tried >= t.def.Retry.Attempts {
 		pause = t.def.Wait.Pause(t.def.Retry.Jitter, chance)
 		retry.Round = work.Round + 1

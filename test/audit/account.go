@@ -303,6 +303,7 @@ func (a *said) other(e *events.Event) string {
 	case e.Error == nil:
 		return "no error"
 	case a.fault.Code == "reply-too-large" && a.fault.Message == "" && e.Error.Code == a.fault.Code && e.Error.Permanent:
+	case e.Uncounted && a.fault.Code == "unknown-operation" && e.Error.Code == a.fault.Code && e.Error.Message == a.fault.Message && !e.Error.Permanent: // it is asked again
 	case *e.Error != *a.fault:
 		return "another error: " + e.Error.Text()
 	}

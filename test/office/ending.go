@@ -33,12 +33,12 @@ func (e *Ending) Look(ctx context.Context) error {
 		case err == nil && o.ProcessState.Final():
 			return true
 		case err != nil:
-		case asks(o) != "":
-			e.act(ctx, o, decision(o, len(e.told)))
 		case o.Paused:
 			e.act(ctx, o, `"command":"resume"`)
 		case o.ProcessState == "Error":
 			e.act(ctx, o, goOn(o))
+		case asks(o) != "":
+			e.act(ctx, o, decision(o, len(e.told)))
 		}
 		if first == nil {
 			first = fmt.Errorf("the first is %s: %+v, %v", id, o, err)

@@ -378,7 +378,9 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 	fault := *e.Error
 	fault.Attempt = e.Attempt
 	w.Errors = append(w.Errors, fault)
-	l.rule("V5", !e.Uncounted || state == expired && l.Format >= events.UncountedFormat, "it is not counted, in format %d", l.Format)
+	asksAgain := l.asksAgain(e, w, state)
+	l.rule("V5", !e.Uncounted || asksAgain || state == expired && l.Format >= events.UncountedFormat, "it is not counted, in format %d", l.Format)
+	l.rule("V5", !asksAgain || e.Uncounted && !e.Error.Permanent, "its agent may be about to be replaced, and it counts: %+v", e.Error)
 	if s := l.Step(e.Step); s.def != nil && w == &s.Work {
 		l.rule("V5", !e.Uncounted || s.def.Exhausted != "continue", "it is not counted, and the order is to go on without it")
 	}
@@ -389,6 +391,16 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 	}
 	w.Failures++
 	l.Failures++
+}
+
+// unknownAnswers is how often an agent is asked again that does not know an operation.
+const unknownAnswers = 24
+
+// asksAgain says that an agent does not know the operation, which may be because it is being replaced.
+func (l *Ledger) asksAgain(e *events.Event, w *Work, state string) bool {
+	s := l.Step(e.Step)
+	return state == failed && e.Error.Code == "unknown-operation" && l.Format >= events.ReplacedFormat && w.Uncounted < unknownAnswers && s.def != nil &&
+		(w != &s.Work || s.def.Exhausted != "continue") && !slices.Contains(s.def.Retry.Never, e.Error.Code)
 }
 
 // untold: an answer that is no good says nothing of whether it was done, which counts
@@ -413,6 +425,14 @@ func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 		low, high := def.delay(w.Tried)
 		if w.Last != nil && slices.Contains(def.Retry.AtOnce, w.Last.Code) {
 			low, high = 0, 0
+		}
+		if w.Last != nil && w.Last.Code == "unknown-operation" && l.Format >= events.ReplacedFormat {
+			least := time.Second
+			for n := 1; n < w.Uncounted && least < 30*time.Second; n++ {
+				least *= 2
+			}
+			least = min(least, 30*time.Second)
+			low, high = max(low, least), max(high, least)
 		}
 		if e.Round > 0 {
 			low, high = def.pause()
@@ -456,7 +476,7 @@ func (l *Ledger) discarded(e *events.Event) {
 	}
 	var want string
 	switch {
-	case w == nil, !s.asks(), e.Attempt > w.Attempt, e.Attempt < 1:
+	case w == nil, !s.Asks(), e.Attempt > w.Attempt, e.Attempt < 1:
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale

@@ -89,8 +89,8 @@ type Act struct {
 	Input         jsontext.Value
 }
 
-// asks says that the step is an operation of an agent.
-func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil && s.Approves == nil }
+// Asks says that the step is an operation of an agent.
+func (s *Step) Asks() bool { return !s.Sleeps && s.Listens == nil && s.Approves == nil }
 
 // idle says that it waits for what no agent does.
 func (w *Work) idle() bool {
@@ -101,7 +101,7 @@ func (w *Work) idle() bool {
 func (s *Step) acts() []Act {
 	var all []Act
 	switch {
-	case s.State == completed && s.asks(), s.Repeats > 0:
+	case s.State == completed && s.Asks(), s.Repeats > 0:
 		all = append(all, Act{s.Resubmissions, events.OutcomeCompleted, s.Input})
 	case s.MayHaveRun:
 		all = append(all, Act{s.Resubmissions, events.OutcomeUnknown, s.Input})

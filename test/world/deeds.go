@@ -49,7 +49,7 @@ func compare(history []events.Event, steps []*oracle.Step, keys, deeds map[strin
 	}
 	for _, s := range steps {
 		switch done, undone := deeds["do "+s.Name], deeds["undo "+s.Name]; {
-		case s.State == "completed" && !done && !s.Sleeps:
+		case s.State == "completed" && !done && s.Asks():
 			lost = append(lost, fmt.Sprintf("order %s says that step %s was done, and no agent did it", order, s.Name))
 		case s.State == "undone" && !undone:
 			lost = append(lost, fmt.Sprintf("order %s says that step %s was undone, and no agent undid it", order, s.Name))
