@@ -233,7 +233,7 @@ const (
 	SignalLate     = "late"      // what waited for it waits no more
 	SignalUnheard  = "unheard"   // no step of the order waits for one of this name
 	SignalTooMany  = "too-many"  // as many are kept as may be, or as many bytes, or as many were given up
-	SignalTooLarge = "too-large" // with it the output of the step that waits would be too large
+	SignalTooLarge = "too-large" // with it the output of a step that waits, or will, would be too large
 )
 
 // How a step listens.

@@ -102,6 +102,9 @@ func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
 		}
 		return events.SignalLate
 	}
+	if !fits(new(projections.Step), s.Data) { // which no step would ever hear
+		return events.SignalTooLarge
+	}
 	kept, bytes := 0, len(s.Data)
 	for i := range d.order.Signals {
 		if k := &d.order.Signals[i]; k.Kept() {

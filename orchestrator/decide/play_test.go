@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +46,9 @@ import (
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
 //	signal ID NAME [id=] [data=JSON] [keep-until=12:00:30] [reply-to=TOPIC] [from=SOURCE]
-//	        is what the world tells the order
+//	        is what the world tells the order; size=N has data of so many bytes, and an id that ends
+//	        with % has a number of its own each time
+//	unregister NAME, register NAME   has no version of a workflow be there, and all again
 //	format N                   raises the partition to a format, or begins anew in an older one
 //	curse ID                   has deciding on an order panic, whatever the input
 //	brittle                    has deciding on any input with the payload "poison-pill" panic
@@ -79,11 +82,14 @@ func TestPlays(t *testing.T) {
 				var out strings.Builder
 				p.perform(t, d, &out)
 				p.check(t, inspect.New())
-				return out.String()
+				return long.ReplaceAllStringFunc(out.String(), func(s string) string { return fmt.Sprintf("x(%d)", len(s)) })
 			})
 		})
 	}
 }
+
+// long is what the results of a play do not spell out.
+var long = regexp.MustCompile(`x{1000,}`)
 
 var playsOf = flag.String("plays", "", "perform the plays of this directory, and no other")
 
@@ -101,6 +107,12 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		}
 		p.flows.Add(flow)
 		fmt.Fprintf(out, "%s registered\n", flow.ID())
+	case "unregister":
+		p.gone[d.CmdArgs[0].Key] = true
+		fmt.Fprintf(out, "%s is not registered any more\n", d.CmdArgs[0].Key)
+	case "register":
+		delete(p.gone, d.CmdArgs[0].Key)
+		fmt.Fprintf(out, "%s is registered again\n", d.CmdArgs[0].Key)
 	case "submit":
 		p.orders = append(p.orders, slices.Repeat([]submission{p.submission(t, d)}, times(t, d))...)
 		p.act(t, out)
@@ -123,7 +135,14 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		}
 		fmt.Fprintf(out, "the partition is of format %d\n", format)
 	case "signal":
-		p.signals = append(p.signals, slices.Repeat([]signal{p.signal(t, d)}, times(t, d))...)
+		s := p.signal(t, d)
+		numbered, ok := strings.CutSuffix(s.value.ID, "%")
+		for i := range times(t, d) {
+			if ok {
+				s.value.ID = fmt.Sprint(numbered, i+1)
+			}
+			p.signals = append(p.signals, s)
+		}
 		p.act(t, out)
 	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandDecide, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
@@ -343,6 +362,10 @@ func (p *play) signal(t *testing.T, d *datadriven.TestData) signal {
 	d.MaybeScanArgs(t, "id", &s.value.ID)
 	if d.MaybeScanArgs(t, "data", &data) {
 		s.value.Data = []byte(data)
+	}
+	var size int
+	if d.MaybeScanArgs(t, "size", &size) {
+		s.value.Data = []byte(`"` + strings.Repeat("x", size-len(`""`)) + `"`)
 	}
 	if d.MaybeScanArgs(t, "keep-until", &until) {
 		s.value.KeepUntil = today(t, until)

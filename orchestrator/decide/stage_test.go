@@ -34,6 +34,8 @@ type stage struct {
 	// every [pill].
 	cursed  map[string]bool
 	brittle bool
+	// gone are the names of workflows that are not registered any more.
+	gone map[string]bool
 
 	// Topics. What stands here is committed.
 	orders   []submission
@@ -123,7 +125,7 @@ func newStage(t fataler) *stage {
 	s := &stage{
 		now: inspect.Curtain, topics: topics, format: events.JournalFormat,
 		refused: make(map[string]refusal), away: make(map[string]refusal), silent: make(map[string]bool),
-		cursed: make(map[string]bool), dropped: make(map[string]bool), tokens: make(map[work]string),
+		cursed: make(map[string]bool), gone: make(map[string]bool), dropped: make(map[string]bool), tokens: make(map[work]string),
 	}
 	s.store, s.state = emptyStore(t)
 	return s
@@ -155,6 +157,9 @@ func (s *stage) env(order string) *Env {
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")
+			}
+			if s.gone[name] {
+				return nil
 			}
 			return s.flows.Find(name, version)
 		},
