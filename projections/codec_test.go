@@ -71,6 +71,10 @@ func drawOrder(t *rapid.T) *Order {
 	}
 	o.RerunOf = text.Draw(t, "rerun of")
 	o.SubmittedBy = text.Draw(t, "submitted by")
+	o.Unheard, o.GivenUp = number.Draw(t, "unheard"), number.Draw(t, "given up")
+	for range rapid.IntRange(0, 3).Draw(t, "signals") {
+		o.Signals = append(o.Signals, Signal{Name: text.Draw(t, "name"), ID: text.Draw(t, "id"), Source: text.Draw(t, "source"), Until: moment.Draw(t, "until")})
+	}
 	o.keyed = rapid.Bool().Draw(t, "keyed")
 	work := func() Work {
 		w := Work{
@@ -100,7 +104,7 @@ func drawOrder(t *rapid.T) *Order {
 		if o.Steps[i].Sleeps {
 			o.Steps[i].Wakes, o.Steps[i].Left = moment.Draw(t, "wakes"), time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left"))*time.Millisecond
 		}
-		if rapid.IntRange(0, 3).Draw(t, "approves") == 0 && !o.Steps[i].Sleeps {
+		if rapid.IntRange(0, 3).Draw(t, "approves") == 0 {
 			names := rapid.SliceOfN(text, 1, 3)
 			o.Steps[i].Approves = &Approval{
 				Roles: names.Draw(t, "roles"), Outcomes: names.Draw(t, "outcomes"), Count: number.Draw(t, "count"), Since: moment.Draw(t, "since"),
@@ -113,6 +117,13 @@ func drawOrder(t *rapid.T) *Order {
 				o.Steps[i].Approves.Decisions = append(o.Steps[i].Approves.Decisions, Verdict{text.Draw(t, "by"), text.Draw(t, "outcome"), text.Draw(t, "note"), moment.Draw(t, "at")})
 			}
 			o.Steps[i].Left = time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left of it")) * time.Millisecond
+		}
+		if rapid.Bool().Draw(t, "listens") {
+			o.Steps[i].Listens = &Listen{
+				How: text.Draw(t, "how"), Names: rapid.SliceOfN(text, 1, 3).Draw(t, "names"),
+				Left: number.Draw(t, "signals left"), Since: rapid.Uint64().Draw(t, "since"),
+			}
+			o.Steps[i].Left = time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left")) * time.Millisecond
 		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())

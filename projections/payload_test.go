@@ -64,6 +64,24 @@ func TestT1PayloadsOfEarlierKeys(t *testing.T) {
 	}
 }
 
+// What signals that are kept say is kept, large ones beside the record, until a step hears them.
+func TestT1PayloadsOfSignals(t *testing.T) {
+	kept := func(n, size int) events.Event {
+		return events.Event{Type: events.SignalKept, Order: "o-1", Signal: "a", Source: fmt.Sprint("signals/0/", n), Due: at(90), Data: payloadOf(size)}
+	}
+	listening := of(events.StepListening, "s0", 1)
+	listening.Listen, listening.Signals, listening.Count = events.ListenOne, []string{"a"}, 2
+	heard := of(events.StepHeard, "s0", 1)
+	heard.Signal, heard.Source = "a", "signals/0/1"
+	j := newJournal()
+	j.add(accepted("o-1", "flow"), kept(1, 3*inlinePayload), kept(2, 10), kept(3, 5*inlinePayload), listening, heard)
+	o, _, err := bitByBit(t, j).Order(0, "o-1")
+	must(t, err)
+	if len(o.Signals) != 2 || len(o.Signals[0].Data) != 10 || len(o.Signals[1].Data) != 5*inlinePayload || len(o.Steps[0].Output) != 3*inlinePayload+len("[]") {
+		t.Errorf("%d signals, and %d bytes heard", len(o.Signals), len(o.Steps[0].Output))
+	}
+}
+
 // bitByBit writes a store after every event, and checks that one which is written at the
 // end is the same.
 func bitByBit(t *testing.T, j *journal) *Store {

@@ -204,6 +204,33 @@ func TestCloneSharesNothingThatChanges(t *testing.T) {
 	expect(t, "the last error of the other", two.Steps[0].Undo.Errors[1].Code, "expired")
 }
 
+// Neither what a step that listens has heard, nor what it waits for, is that of a copy.
+func TestCloneSharesNoListener(t *testing.T) {
+	listening := func(how string, count int, signals ...string) *Order {
+		e := of(events.StepListening, "s0", 1)
+		e.Listen, e.Signals, e.Count = how, signals, count
+		kept := events.Event{Type: events.SignalKept, Signal: "a", SignalID: "kept", Source: "signals/0/1", Due: at(90), Data: []byte("0")}
+		return record(t, accepted("o-1", "flow"), kept, e)
+	}
+	heard := func(o *Order, signal, source string) {
+		e := of(events.StepHeard, "s0", 1)
+		e.Signal, e.SignalID, e.Source, e.Data = signal, source, source, []byte("1")
+		apply(t, o, e)
+	}
+	for _, make := range []func() *Order{
+		func() *Order { return listening(events.ListenOne, 3, "a") },
+		func() *Order { return listening(events.ListenAll, 0, "a", "b") },
+	} {
+		o, same := make(), make()
+		one, two := o.Clone(), o.Clone()
+		heard(one, "a", "signals/0/1") // which is kept
+		heard(two, "a", "signals/0/2")
+		expect(t, "the original", o, same)
+		expect(t, "the output of one", string(one.Steps[0].Output) != string(two.Steps[0].Output), true)
+		expect(t, "the signals of the other", len(two.Signals), 2)
+	}
+}
+
 // S2: what waits for its agent has no complete-by, and since when it waits is told.
 func TestS2WhatWaitsHasNoCompleteBy(t *testing.T) {
 	retried := func(step string, due int) events.Event {

@@ -79,7 +79,6 @@ func hear(o *Order, s *Step, e *events.Event) {
 	}
 	if s.Listens = &l; done {
 		s.end(Completed, nil)
-		s.Left = 0
 	}
 }
 

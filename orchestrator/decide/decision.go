@@ -227,7 +227,6 @@ func clip(e *events.Event) {
 		e.Workflow, e.ReplyTo, e.Step = Cut(e.Workflow, MaxName), Cut(e.ReplyTo, MaxName), Cut(e.Step, MaxName)
 		e.Operation = Cut(e.Operation, MaxName)
 	}
-	e.Signal, e.SignalID = Cut(e.Signal, MaxName), Cut(e.SignalID, MaxName)
 	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
 	e.By, e.Command, e.AnsweredBy = Cut(e.By, MaxName), Cut(e.Command, MaxName), Cut(e.AnsweredBy, MaxName)
 	e.Reason = Cut(e.Reason, MaxText)

@@ -346,3 +346,26 @@ func TestSignalsThatComeWhileItIsAskedForCommands(t *testing.T) {
 	must(t, c.supervise())
 	c.heard("it was not", 0, nil, c.ids[1:2])
 }
+
+// What was told of the one kind is not changed by the answer to a question for the other.
+func TestWhatSignalsWereToldStays(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("no leader")} {
+		c := newSignalled(t)
+		end := int64(2)
+		c.broker = movingEnd{at: &end}
+		c.tells(c.ids[1])
+		c.askOrders(&c.kafka)
+		c.ordersTold(c.AskOrders(t.Context()))
+		end = 9
+		c.pauses(c.ids[0])
+		c.askOrders(&c.kafka)
+		told := c.AskOrders(t.Context())
+		told.Err = failure
+		c.ordersTold(told)
+		c.reads(c.ids[8], `{"workflow":"order"}`) // at 1, where they ended for the signal
+		c.heard("all orders were read that were there when it came", 0, nil, c.ids[1:2])
+		if len(c.early.inputs) != 1 {
+			t.Error("the command does not wait")
+		}
+	}
+}
