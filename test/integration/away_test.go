@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -36,32 +37,43 @@ steps:
 `
 )
 
+// A broker is killed, and comes back. Each of these has a namespace of its own; they share the
+// two brokers, because what takes time is to start them.
+func TestABrokerIsKilled(t *testing.T) {
+	t.Parallel()
+	s := &twoBrokers{first: kafka.Own(t)}
+	s.killed.then = func() { s.second.Kill(t) }
+	s.back.then = func() { s.second.Start(t) }
+	t.Run("of an agent", s.ofAnAgent)
+	t.Run("of a caller", s.ofACaller)
+	t.Run("of dead letters", s.ofDeadLetters)
+	t.Run("while instances start", s.whileInstancesStart)
+	// Now all have what is theirs on the first, and wait for the second.
+	s.second = s.first.Second(t)
+}
+
 // An agent whose requests are on a broker that is killed while it is written to is
 // away. Nobody else's order waits for that broker, also under another owner, and
 // when it is back the agent's go on.
-func TestAnAgentsBrokerIsKilled(t *testing.T) {
-	t.Parallel()
-	suite := newTwoBrokers(t)
-	w := suite.world
+func (s *twoBrokers) ofAnAgent(t *testing.T) {
+	w := s.enter(t)
 	w.put(w.Topic("requests.away"), partitions)
-	w.Register(suite.instance, far)
-	suite.tried(`{"workflow":"far"}`, "near")
+	w.Register(w.instance, far)
+	w.tried(`{"workflow":"far"}`, "near")
 }
 
 // A caller's own topic on a broker that is killed while it is written to holds up
 // nobody, not even the orders that name it: only their status messages wait, and come
 // when it is back. So it is under another owner, too.
-func TestACallersBrokerIsKilled(t *testing.T) {
-	t.Parallel()
-	suite := newTwoBrokers(t)
-	w := suite.world
+func (s *twoBrokers) ofACaller(t *testing.T) {
+	w := s.enter(t)
 	topic := w.Namespace + "-shop"
 	w.put(topic, 3)
 	w.Callers = append(w.Callers, topic)
-	suite.tried(`{"workflow":"near","replyTo":"`+topic+`"}`, "near", "far")
+	submitted := w.tried(`{"workflow":"near","replyTo":"`+topic+`"}`, "near", "far")
 	heard := w.Inbox(topic)
-	for _, when := range []string{"before", "away", "restarted"} {
-		for k := range 30 {
+	for when, n := range submitted {
+		for k := range n {
 			heard.Hears(fmt.Sprintf("far-%s-%d", when, k), "received", "completed")
 		}
 	}
@@ -70,10 +82,9 @@ func TestACallersBrokerIsKilled(t *testing.T) {
 // A partition of the topics for alerts and dead letters on a broker that is killed stops
 // nobody, not even who has dead letters for it: they are in another one. So it is under
 // another owner, too.
-func TestADeadLettersBrokerIsKilled(t *testing.T) {
-	t.Parallel()
-	suite := newTwoBrokers(t)
-	w, i := suite.world, suite.instance
+func (s *twoBrokers) ofDeadLetters(t *testing.T) {
+	w := s.enter(t)
+	i := w.instance
 	w.move(1, w.Topics.Alerts, w.Topics.DeadLetters)
 	const n = 30
 	complete := func(when string) {
@@ -86,12 +97,13 @@ func TestADeadLettersBrokerIsKilled(t *testing.T) {
 			w.order(i, fmt.Sprintf("%s-%d", when, k), in(projections.Processed))
 		}
 	}
-	suite.second.Kill(t)
+	<-w.ready()
+	<-w.killed()
 	complete("away")
 	i.Stop()
 	i = w.Run("i-2", t.TempDir())
 	complete("restarted")
-	suite.second.Start(t)
+	<-w.back()
 	if letters := len(w.read(w.Topics.DeadLetters)); letters != 2*n {
 		t.Errorf("there are %d dead letters, and not %d", letters, 2*n)
 	}
@@ -100,14 +112,13 @@ func TestADeadLettersBrokerIsKilled(t *testing.T) {
 
 // Instances that start while a partition of the journal and of all inputs has no leader
 // serve and follow all others, and that one when its leader is back.
-func TestInstancesStartWhileABrokerIsAway(t *testing.T) {
-	t.Parallel()
-	suite := newTwoBrokers(t)
-	w := suite.world
+func (s *twoBrokers) whileInstancesStart(t *testing.T) {
+	w := s.enter(t)
 	const lost = 1
 	w.move(lost, w.Topics.Partitioned()...)
-	suite.instance.Stop()
-	suite.second.Kill(t)
+	w.instance.Stop()
+	<-w.ready()
+	<-w.killed()
 	instances := []*waybill.Instance{w.Begin("i-2", t.TempDir()), w.Begin("i-3", t.TempDir())}
 	completes := func(order string) {
 		w.Submit(order, `{"workflow":"near"}`)
@@ -124,7 +135,7 @@ func TestInstancesStartWhileABrokerIsAway(t *testing.T) {
 			completes(order)
 		}
 	}
-	suite.second.Start(t)
+	<-w.back()
 	for _, order := range waiting {
 		completes(order)
 	}
@@ -156,25 +167,71 @@ func (w *world) move(partition int32, topics ...string) {
 	})
 }
 
+// twoBrokers are what several tests share, and where they wait for each other.
 type twoBrokers struct {
-	*testing.T
-	world    *world
-	instance *waybill.Instance
-	second   *kafka.Broker
+	first, second       *kafka.Broker
+	ready, killed, back meeting
 }
 
-// newTwoBrokers runs an instance on two brokers, with all but what is put on the
-// second on the first.
-func newTwoBrokers(t *testing.T) *twoBrokers {
-	b := kafka.Own(t)
-	w := newWorld(t, b)
-	i := w.Run("i-1", t.TempDir())
-	w.Register(i, near)
+// besides is one of these tests: a world on the two brokers.
+type besides struct {
+	*world
+	instance *waybill.Instance
+	// ready, killed and back say that the test waits until all are about to write, the second
+	// broker is killed, and back. What they return is closed once it is so.
+	ready, killed, back func() <-chan struct{}
+}
+
+// enter runs an instance with all that is its own on the first broker, and returns once
+// the second is there.
+func (s *twoBrokers) enter(t *testing.T) *besides {
+	t.Helper()
+	w := &besides{world: newWorld(t, s.first)}
+	w.instance = w.Run("i-1", t.TempDir())
+	w.Register(w.instance, near)
 	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
 	w.serve("at-hand", echo, "it")
 	w.Submit("warm", `{"workflow":"near"}`)
-	w.order(i, "warm", in(projections.Processed))
-	return &twoBrokers{T: t, world: w, instance: i, second: b.Second(t)}
+	w.order(w.instance, "warm", in(projections.Processed))
+	w.ready, w.killed, w.back = s.ready.invite(), s.killed.invite(), s.back.invite()
+	t.Cleanup(func() { // the others do not wait for one that has failed
+		w.ready()
+		w.killed()
+		w.back()
+	})
+	t.Parallel()
+	return w
+}
+
+// meeting is where tests wait for each other. What is to be done once all have come is done once.
+type meeting struct {
+	then func() // nil for nothing
+
+	mu      sync.Mutex
+	missing int
+	done    chan struct{}
+}
+
+// invite has a meeting wait for one more, who comes by calling what it returns.
+func (m *meeting) invite() (come func() <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.missing++; m.done == nil {
+		m.done = make(chan struct{})
+	}
+	return sync.OnceValue(func() <-chan struct{} {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.missing--; m.missing == 0 {
+			go func() {
+				defer close(m.done)
+				if m.then != nil {
+					m.then()
+				}
+			}()
+		}
+		return m.done
+	})
 }
 
 // put makes a topic whose only replicas are on the second broker.
@@ -210,20 +267,22 @@ func (w *world) put(topic string, partitions int32) {
 	})
 }
 
-// tried submits orders that need the second broker, kills it meanwhile, and wants
-// some kinds to complete while it is away, and all when it is back.
-func (s *twoBrokers) tried(submission string, meanwhile ...string) {
-	s.Helper()
-	w, i := s.world, s.instance
-	const n = 30
-	several := func(when string) {
-		for k := range n {
-			w.Submit(fmt.Sprintf("far-%s-%d", when, k), submission)
-			w.Submit(fmt.Sprintf("near-%s-%d", when, k), `{"workflow":"near"}`)
+// tried submits orders that need the second broker until it is killed, and wants some kinds to
+// complete while it is away, and all when it is back. It returns how many it submitted of each
+// kind, by when.
+func (w *besides) tried(submission string, meanwhile ...string) (submitted map[string]int) {
+	w.Helper()
+	i := w.instance
+	submitted = make(map[string]int)
+	several := func(when string, n int) {
+		for range n {
+			w.Submit(fmt.Sprintf("far-%s-%d", when, submitted[when]), submission)
+			w.Submit(fmt.Sprintf("near-%s-%d", when, submitted[when]), `{"workflow":"near"}`)
+			submitted[when]++
 		}
 	}
 	complete := func(kind, when string) {
-		for k := range n {
+		for k := range submitted[when] {
 			w.order(i, fmt.Sprintf("%s-%s-%d", kind, when, k), in(projections.Processed))
 		}
 	}
@@ -232,20 +291,30 @@ func (s *twoBrokers) tried(submission string, meanwhile ...string) {
 			complete(kind, when)
 		}
 	}
-	several("before")
-	s.second.Kill(s)
+	const n = 30
+	<-w.ready()
+	several("before", n)
+	for killed := w.killed(); ; several("before", 1) {
+		select {
+		case <-killed:
+		default:
+			continue
+		}
+		break
+	}
 	completes("before")
-	several("away")
+	several("away", n)
 	completes("away")
 	i.Stop()
-	i = w.Run("i-2", s.TempDir())
-	several("restarted")
+	i = w.Run("i-2", w.TempDir())
+	several("restarted", n)
 	completes("restarted")
-	s.second.Start(s)
+	<-w.back()
 	echo := func(_ context.Context, r agents.Request[any]) (any, error) { return r.IdempotencyKey, nil }
 	w.serve("away", echo, "it")
-	for _, when := range []string{"before", "away", "restarted"} {
+	for when := range submitted {
 		complete("far", when)
 	}
 	w.Audit() // while the second broker is there
+	return submitted
 }

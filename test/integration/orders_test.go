@@ -274,6 +274,7 @@ func TestAFreshWorkflowIsKnownToAllInstances(t *testing.T) {
 // P1: a status topic that cannot be written does not stop the order; the
 // refusal is recorded, and the namespace's topic has the messages.
 func TestAStatusTopicThatRefuses(t *testing.T) {
+	t.Parallel()
 	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
 		w := newWorld(t, b)
 		i := w.Run("i-1", t.TempDir())

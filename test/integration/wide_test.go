@@ -24,12 +24,13 @@ var raced bool
 // transaction has more than a part of it.
 func TestWideOrdersWithLargeInputs(t *testing.T) {
 	t.Parallel()
+	b := kafka.Own(t)
 	for _, steps := range []int{300, 1_000} {
 		t.Run(fmt.Sprint(steps), func(t *testing.T) {
 			if raced && steps > 300 {
 				t.Skip(kafka.LeftOut + "a thousand large steps with the race detector, because they take minutes; 300 are tried with it")
 			}
-			w := newWorld(t, kafka.Own(t))
+			w := newWorld(t, b)
 			i := w.Run("i-1", t.TempDir())
 			w.Register(i, near)
 			var wide strings.Builder
