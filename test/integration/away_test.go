@@ -42,14 +42,14 @@ steps:
 func TestABrokerIsKilled(t *testing.T) {
 	t.Parallel()
 	s := &twoBrokers{first: kafka.Own(t)}
-	s.killed.then = func() { s.second.Kill(t) }
-	s.back.then = func() { s.second.Start(t) }
 	t.Run("of an agent", s.ofAnAgent)
 	t.Run("of a caller", s.ofACaller)
 	t.Run("of dead letters", s.ofDeadLetters)
 	t.Run("while instances start", s.whileInstancesStart)
 	// Now all have what is theirs on the first, and wait for the second.
-	s.second = s.first.Second(t)
+	second := s.first.Second(t)
+	s.killed.then = func() { second.Kill(t) }
+	s.back.then = func() { second.Start(t) }
 }
 
 // An agent whose requests are on a broker that is killed while it is written to is
@@ -169,7 +169,7 @@ func (w *world) move(partition int32, topics ...string) {
 
 // twoBrokers are what several tests share, and where they wait for each other.
 type twoBrokers struct {
-	first, second       *kafka.Broker
+	first               *kafka.Broker
 	ready, killed, back meeting
 }
 
@@ -196,10 +196,14 @@ func (s *twoBrokers) enter(t *testing.T) *besides {
 	w.ready, w.killed, w.back = s.ready.invite(), s.killed.invite(), s.back.invite()
 	t.Cleanup(func() { // the others do not wait for one that has failed
 		w.ready()
-		w.killed()
-		w.back()
+		killed, back := w.killed(), w.back()
+		<-killed
+		<-back
 	})
 	t.Parallel()
+	if s.killed.then == nil {
+		t.Fatal("there is no second broker")
+	}
 	return w
 }
 
