@@ -217,11 +217,11 @@ func TestCloneSharesNoListener(t *testing.T) {
 		e.Signal, e.SignalID, e.Source, e.Data = signal, source, source, []byte("1")
 		apply(t, o, e)
 	}
-	for _, make := range []func() *Order{
+	for _, begin := range []func() *Order{
 		func() *Order { return listening(events.ListenOne, 3, "a") },
 		func() *Order { return listening(events.ListenAll, 0, "a", "b") },
 	} {
-		o, same := make(), make()
+		o, same := begin(), begin()
 		one, two := o.Clone(), o.Clone()
 		heard(one, "a", "signals/0/1") // which is kept
 		heard(two, "a", "signals/0/2")
