@@ -10,11 +10,11 @@ import (
 // The codes of the errors that the package itself replies with. All of them but
 // CodeError are permanent: the next attempt would fail the same way.
 const (
-	CodeError            = "error"             // a handler's error that has no code of its own; transient
-	CodePanic            = "panic"             // the handler panicked; value and stack are in the agent's log only
-	CodeBadInput         = "bad-input"         // the input does not fit the handler's type
-	CodeBadOutput        = "bad-output"        // the output cannot be written as JSON
-	CodeOutputTooLarge   = "output-too-large"  // the reply would be larger than a message may be
+	CodeError            = "error"                 // a handler's error that has no code of its own; transient
+	CodePanic            = "panic"                 // the handler panicked; value and stack are in the agent's log only
+	CodeBadInput         = "bad-input"             // the input does not fit the handler's type
+	CodeBadOutput        = "bad-output"            // the output cannot be written as JSON
+	CodeOutputTooLarge   = "output-too-large"      // the reply would be larger than a message may be
 	CodeUnknownOperation = events.UnknownOperation // the agent does not serve the operation
 )
 
