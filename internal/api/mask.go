@@ -46,7 +46,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		for n := range v.Approvals {
 			if a := &v.Approvals[n]; !a.Mine && hidden(a.Workflow) {
 				a.Show, a.Masked = nil, true
-				a.Approves.mask()
+				maskVerdicts(a.Decisions)
 			}
 		}
 	case History:
@@ -87,7 +87,7 @@ func (o *Order) mask() {
 		st := &o.Steps[i]
 		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)
 		if st.Approves != nil {
-			st.Approves.mask()
+			maskVerdicts(st.Approves.Decisions)
 		}
 		if st.Undo != nil {
 			st.Undo.Input, st.Undo.Error = nil, maskedFault(st.Undo.Error)
@@ -98,10 +98,10 @@ func (o *Order) mask() {
 	}
 }
 
-// mask leaves who decided what, and not what they say about it.
-func (a *Approves) mask() {
-	for i := range a.Decisions {
-		a.Decisions[i].Note = nil
+// maskVerdicts leaves who decided what, and not what they say about it.
+func maskVerdicts(all []Verdict) {
+	for i := range all {
+		all[i].Note = nil
 	}
 }
 
