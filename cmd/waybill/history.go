@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -15,41 +16,133 @@ import (
 )
 
 func newOrderHistory() *cobra.Command {
-	cmd := &cobra.Command{Use: "history ID", Short: "Print everything that happened to an order", Args: takes(one)}
+	var on bool
+	cmd := &cobra.Command{
+		Use: "history ID", Short: "Print everything that happened to an order",
+		Long: `Prints everything that happened to an order. With --follow it goes on with what
+happens, until the order has ended; as JSON it is then one event a line.`,
+		Args: takes(one),
+	}
+	cmd.Flags().BoolVarP(&on, "follow", "f", false, "go on with what happens, until the order has ended")
+	onlyByFlag(cmd.Flags(), "follow")
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
-			history, err := known(cmd.Context(), func() (*api.History, error) { return client.History(cmd.Context(), args[0]) })
+			if on {
+				return followHistory(cmd, client, out, args[0])
+			}
+			history, decoded, err := historyAfter(cmd, client, args[0], 0)
 			if err != nil {
 				return err
 			}
-			decoded := make([]events.Event, len(history.Events))
-			for i, e := range history.Events {
-				if decoded[i], err = events.Decode[events.Event](e); err != nil {
-					return fmt.Errorf("event %d of order %q: %w", i+1, args[0], err)
-				}
-			}
-			if history.Masked {
-				fmt.Fprintln(cmd.ErrOrStderr(), "In this history "+leftOutHere+".")
-			}
-			return out.print(cmd, history, func(row func(...any)) { timeline(row, decoded) })
+			tellMasked(cmd, history)
+			return out.print(cmd, history, func(row func(...any)) { newTimeline().print(row, decoded) })
 		})
 	}
 	return cmd
 }
 
+// historyAfter is what happened to an order after an event, by its number.
+func historyAfter(cmd *cobra.Command, client *api.Client, id string, seq uint64) (*api.History, []events.Event, error) {
+	history, err := known(cmd.Context(), func() (*api.History, error) { return client.HistoryAfter(cmd.Context(), id, seq) })
+	if err != nil {
+		return nil, nil, err
+	}
+	decoded := make([]events.Event, len(history.Events))
+	for i, e := range history.Events {
+		if decoded[i], err = events.Decode[events.Event](e); err != nil {
+			return nil, nil, fmt.Errorf("event %d of order %q: %w", seq+uint64(i)+1, id, err)
+		}
+	}
+	return history, decoded, nil
+}
+
+func tellMasked(cmd *cobra.Command, history *api.History) {
+	if history.Masked {
+		fmt.Fprintln(cmd.ErrOrStderr(), "In this history "+leftOutHere+".")
+	}
+}
+
+// followHistory prints what happened, and goes on with what happens until the order has ended, or
+// somebody stops it. A server that goes away is asked again.
+func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
+	line, seen, columns := newTimeline(), uint64(0), new(widths)
+	for {
+		o, err := follow(cmd.Context(), client, id, func(*api.Order) bool { return true }) // what is read behind it is all, if it has ended
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		history, decoded, err := historyAfter(cmd, client, o.OrderID, seen)
+		if err != nil {
+			return err
+		}
+		if seen == 0 {
+			tellMasked(cmd, history)
+		}
+		if n := len(decoded); n > 0 {
+			seen = decoded[n-1].Seq
+		}
+		if out.format.value == "json" {
+			for _, e := range history.Events {
+				fmt.Fprintln(cmd.OutOrStdout(), string(e))
+			}
+		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.print(columns.aligned(row), decoded) }); err != nil {
+			return err
+		}
+		if o.ProcessState.Final() {
+			return nil
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// widths are those of a table's columns, all but the last, so that what comes later stands below what
+// came before.
+type widths [6]int
+
+func (w *widths) aligned(row func(...any)) func(...any) {
+	return func(cells ...any) {
+		for i := range w {
+			text := fmt.Sprint(cells[i])
+			w[i] = max(w[i], utf8.RuneCountInString(text))
+			if i < len(w)-1 || cells[i+1] != "" { // else nothing stands behind it
+				cells[i] = fmt.Sprintf("%-*s", w[i], text)
+			}
+		}
+		row(cells...)
+	}
+}
+
 // timeline prints events, each with the time since the one before.
-func timeline(row func(...any), history []events.Event) {
-	row("TIME", "AFTER", "SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
-	course, keys := newCourse(), make(map[string]string)
+type timeline struct {
+	course *course
+	keys   map[string]string
+	last   time.Time // of the last event; zero before the first
+}
+
+func newTimeline() *timeline { return &timeline{course: newCourse(), keys: make(map[string]string)} }
+
+// print prints the next events.
+func (l *timeline) print(row func(...any), history []events.Event) {
+	if l.last.IsZero() {
+		row("TIME", "AFTER", "SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
+	}
 	for i := range history {
 		e := &history[i]
 		after := time.Duration(0)
-		if i > 0 {
-			after = e.At.Sub(history[i-1].At)
+		if !l.last.IsZero() {
+			after = e.At.Sub(l.last)
 		}
-		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, course.next(e))+underKey(e, keys))
+		l.last = e.At
+		row(clock(&api.Time{Time: e.At}), "+"+after.String(), e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, l.course.next(e))+underKey(e, l.keys))
 	}
 }
 

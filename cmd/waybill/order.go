@@ -15,7 +15,7 @@ import (
 )
 
 func newOrder() *cobra.Command {
-	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory(), newOrderSignal(), newOrderDecide()}
+	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory(), newOrderWait(), newOrderSignal(), newOrderDecide()}
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}

@@ -172,7 +172,7 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 	if err := submitSurely(ctx, s.send); err != nil {
 		return err
 	}
-	o, err := follow(ctx, client, s.id)
+	o, err := follow(ctx, client, s.id, stands)
 	if err != nil {
 		return err
 	}
@@ -182,14 +182,7 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 	if err := printOrder(cmd, out, o); err != nil {
 		return err
 	}
-	if o.ProcessState != projections.Processed {
-		why := ""
-		if o.Reason != nil {
-			why = ": " + clean(*o.Reason)
-		}
-		return fmt.Errorf("order %s is %s%s", clean(o.OrderID), o.ProcessState, why)
-	}
-	return nil
+	return isNot(o, projections.Processed)
 }
 
 // submitSurely submits again when the server went away in between, or takes nothing
@@ -219,15 +212,20 @@ func submitSurely(ctx context.Context, send func(context.Context) error) error {
 	}
 }
 
-// follow asks for the order until it is final or in Error. An order that is
+// stands says that an order goes on by itself no more: it is final, or waits for an operator.
+func stands(o *api.Order) bool {
+	return o.ProcessState.Final() || o.ProcessState == projections.Error
+}
+
+// follow asks for the order until it is as it is wanted. An order that is
 // not there yet and a server that restarts are waited for.
-func follow(ctx context.Context, client *api.Client, id string) (*api.Order, error) {
+func follow(ctx context.Context, client *api.Client, id string, wanted func(*api.Order) bool) (*api.Order, error) {
 	seen := "nothing was seen of it since"
 	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
 		o, err := client.Order(ctx, id)
 		var problem *api.Problem
 		switch {
-		case err == nil && (o.ProcessState.Final() || o.ProcessState == projections.Error):
+		case err == nil && wanted(o):
 			return o, nil
 		case err == nil:
 			seen = "it was " + string(o.ProcessState)
@@ -239,7 +237,7 @@ func follow(ctx context.Context, client *api.Client, id string) (*api.Order, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("gave up waiting for order %s, which was submitted; %s; see `waybill order get`", clean(id), seen)
+			return nil, fmt.Errorf("gave up waiting for order %s; %s; see `waybill order get`", clean(id), seen)
 		case <-time.After(pause):
 		}
 	}

@@ -137,12 +137,17 @@ func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
 // History returns all journal events of an order, each as it stands in the
 // journal.
 func (c *Client) History(ctx context.Context, id string) (*History, error) {
+	return c.HistoryAfter(ctx, id, 0)
+}
+
+// HistoryAfter returns what happened to the order after an event, by its number.
+func (c *Client) HistoryAfter(ctx context.Context, id string, seq uint64) (*History, error) {
 	path, err := orderPath(id)
 	if err != nil {
 		return nil, err
 	}
 	all := &History{Events: []json.RawMessage{}}
-	for after := ""; ; {
+	for after := strconv.FormatUint(seq, 10); ; {
 		var page History
 		if err := c.call(ctx, http.MethodGet, path+"/history", values(map[string]string{"after": after}), nil, &page); err != nil {
 			return nil, err
