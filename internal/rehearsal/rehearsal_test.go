@@ -25,7 +25,7 @@ import (
 // its end, with an operator or paused, and it does so each time in the same way.
 func TestWhatIsSaidOfOrders(t *testing.T) {
 	states := make(map[projections.State]int)
-	late, refused, heard := 0, 0, 0
+	late, refused, heard, decided := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		test := drawTest(t)
 		r := test.Perform()
@@ -45,9 +45,12 @@ func TestWhatIsSaidOfOrders(t *testing.T) {
 		if slices.ContainsFunc(r.Happened, func(h Happening) bool { return h.Type == events.StepHeard }) {
 			heard++
 		}
+		if slices.ContainsFunc(r.Happened, func(h Happening) bool { return h.Type == events.StepDecided }) {
+			decided++
+		}
 	})
-	if late == 0 || refused == 0 || heard == 0 || len(states) < 5 {
-		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands, %d orders that heard a signal", states, late, refused, heard)
+	if late == 0 || refused == 0 || heard == 0 || decided == 0 || len(states) < 5 {
+		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands, %d orders that heard a signal, %d in which somebody decided", states, late, refused, heard, decided)
 	}
 }
 
@@ -84,8 +87,14 @@ func drawTest(t *rapid.T) *Test {
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "acts") {
 		a := act{after: span("when")}
-		if rapid.Bool().Draw(t, "of the world") {
-			a.signal = draw.Signal(t)
+		waits := func(s workflow.Step) bool { return s.Listen != nil || s.Approve != nil }
+		if slices.ContainsFunc(test.flow.Steps, waits) && rapid.IntRange(0, 3).Draw(t, "what is waited for") > 0 || rapid.Bool().Draw(t, "of the world") {
+			if rapid.Bool().Draw(t, "of somebody") {
+				a.command = events.Command{Command: events.CommandDecide, By: rapid.SampledFrom([]string{"ana", "bob"}).Draw(t, "by"), Outcome: rapid.SampledFrom([]string{"approved", "declined"}).Draw(t, "outcome")}
+				a.roles = []string{"clerk"}
+			} else {
+				a.signal = draw.Signal(t)
+			}
 			test.acts = append(test.acts, a)
 			continue
 		}
