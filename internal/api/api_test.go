@@ -193,6 +193,7 @@ func TestAPI(t *testing.T) {
 	s.with("partitions", (*stage).testPartitions)
 	s.with("problems", (*stage).testProblems)
 	s.with("what waits", (*stage).testWaits)
+	s.with("versions", (*stage).testVersions)
 	s.with("openapi", (*stage).testOpenAPI)
 	s.with("health and metrics", (*stage).testHealth)
 	s.server.Detach(errors.New("the test detached it"))
@@ -687,7 +688,7 @@ func (s *stage) testOpenAPI() {
 	want := []string{
 		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
-		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "post /api/v1/orders",
+		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "get /api/v1/workflows/{name}/versions", "post /api/v1/orders",
 		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows",
 	}

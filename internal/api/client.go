@@ -273,6 +273,12 @@ func (c *Client) Workflow(ctx context.Context, name string, version int) (json.R
 	return definition, err
 }
 
+// Versions returns the versions of a workflow, and how many open orders have each.
+func (c *Client) Versions(ctx context.Context, name string) (*Versions, error) {
+	v := new(Versions)
+	return v, c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name)+"/versions", nil, nil, v)
+}
+
 // Register registers a workflow. Problems are reported under the name file.
 func (c *Client) Register(ctx context.Context, file string, source []byte) error {
 	return c.call(ctx, http.MethodPost, "/api/v1/workflows", values(map[string]string{"file": file}), source, nil)

@@ -66,7 +66,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 			v.Digest = ""
 		}
 		answer = v
-	case Heard, Agents, Partitions, Partition, *Upgrade, Workflows, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Heard, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}

@@ -196,6 +196,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.workflows(api)
 	s.alerts(api)
 	s.approvals(api)
+	s.versions(api)
 	s.agents(api)
 	s.partitions(api)
 	s.upgrades(api)
