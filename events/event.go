@@ -17,7 +17,11 @@ const (
 	StepReplied    Type = "waybill.step.replied"    // an agent's [Reply]
 	OrderCommand   Type = "waybill.order.command"   // an operator's [Command]
 	OrderSignal    Type = "waybill.order.signal"    // an application's [Signal]
-	OrderStatus    Type = "waybill.order.status"    // a [Status] for the caller
+	// What is on the workflows topic.
+	WorkflowRegistered Type = "waybill.workflow.registered" // the canonical form of a definition
+	WorkflowRetired    Type = "waybill.workflow.retired"    // nothing new begins with a version, or may again
+
+	OrderStatus Type = "waybill.order.status" // a [Status] for the caller
 )
 
 // The transitions of an order. Each comment names the fields that the event may

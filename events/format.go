@@ -55,6 +55,9 @@ const SignalsFormat = 6
 // for some minutes, without that the retry policy counts it: another instance of it may know it.
 const ReplacedFormat = 6
 
+// RetireFormat is the format since which versions of workflows are retired.
+const RetireFormat = 6
+
 // ApproveFormat is the format since which people decide, and orders know who submitted them.
 const ApproveFormat = 6
 

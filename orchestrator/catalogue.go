@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -145,13 +146,38 @@ func (c *catalogue) isNewer(name string, version int) int {
 	return c.newer[workflow.ID(name, version)]
 }
 
+// A version is retired by a record of its own, beside that of its definition, which never changes.
+// The last one counts.
+const retiredKey = "/retired"
+
+type retirement struct {
+	Retired bool `json:"retired"`
+}
+
+// takeRetired takes a record that retires a version, or ends that. It says whether it is one.
+func (c *catalogue) takeRetired(r *kgo.Record) bool {
+	id, is := strings.CutSuffix(string(r.Key), retiredKey)
+	name, number, _ := strings.Cut(id, "@")
+	version, err := strconv.Atoi(number)
+	var says retirement
+	if !is || err != nil || json.Unmarshal(r.Value, &says) != nil {
+		return false
+	}
+	c.flows.Retire(name, version, says.Retired)
+	return true
+}
+
+// retired says that nothing new begins with a version; with version 0, with none of that name.
+func (c *catalogue) retired(name string, version int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flows.Retired(name, version)
+}
+
 // take adds a definition. A version never changes: only the first record of
 // one counts, and registration writes no second.
 func (c *catalogue) take(r *kgo.Record) {
-	if r.Value == nil {
-		return
-	}
-	if c.takeNewer(r) {
+	if r.Value == nil || c.takeRetired(r) || c.takeNewer(r) {
 		return
 	}
 	flow, err := workflow.Registered(fmt.Sprintf("%s offset %d", r.Topic, r.Offset), r.Value)
@@ -358,51 +384,90 @@ func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error
 	if err != nil {
 		return fmt.Errorf("encode workflow %s: %w", flow.ID(), err)
 	}
+	err = c.exclusively(ctx, func() (*kgo.Record, error) {
+		known := c.find(flow.Name, flow.Version)
+		if known == nil {
+			r := c.record(events.WorkflowRegistered, flow.ID(), value)
+			if level := c.level(flow); level > 1 {
+				r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerLevel, Value: strconv.AppendInt(nil, int64(level), 10)})
+			}
+			return r, nil
+		}
+		have, err := known.MarshalJSON()
+		if err == nil && string(have) != string(value) {
+			err = fmt.Errorf("%w: workflow %s is registered with another content; give the new one the next version", ErrConflict, flow.ID())
+		}
+		return nil, err
+	})
+	if err != nil && !errors.Is(err, ErrConflict) {
+		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+	}
+	return err
+}
+
+// ErrUnknownWorkflow says that a version of a workflow is not registered.
+var ErrUnknownWorkflow = errors.New("it is not registered")
+
+// retire has nothing new begin with a version, or ends that. Doing it again does nothing.
+func (c *catalogue) retire(ctx context.Context, name string, version int, retired bool) error {
+	id := workflow.ID(name, version)
+	err := c.exclusively(ctx, func() (*kgo.Record, error) {
+		switch {
+		case c.find(name, version) == nil && c.isNewer(name, version) == 0:
+			return nil, ErrUnknownWorkflow
+		case c.retired(name, version) == retired:
+			return nil, nil
+		}
+		value, err := json.Marshal(retirement{retired})
+		return c.record(events.WorkflowRetired, id+retiredKey, value), err
+	})
+	if err != nil {
+		return fmt.Errorf("retire workflow %s: %w", id, err)
+	}
+	return nil
+}
+
+// record is one for the workflows topic.
+func (c *catalogue) record(kind events.Type, key string, value []byte) *kgo.Record {
+	envelope := events.Envelope{Source: "/waybill/" + c.topics.Namespace, Type: kind, ID: uuid.NewString(), Time: time.Now()}
+	r := envelope.Record(c.topics.Workflows, value)
+	r.Key = []byte(key)
+	return r
+}
+
+// exclusively puts on the workflows topic what follows from all that is there, if anything does:
+// nobody else puts anything there in between.
+func (c *catalogue) exclusively(ctx context.Context, follows func() (*kgo.Record, error)) error {
 	for {
-		err := c.tryRegister(ctx, flow, value)
+		err := c.tryExclusively(ctx, follows)
 		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
 			return err
 		}
-		c.log.Info("another registration came in between; trying again", "workflow", flow.ID())
+		c.log.Info("another registration came in between; trying again")
 	}
 }
 
-func (c *catalogue) tryRegister(ctx context.Context, flow *workflow.Workflow, value []byte) error {
+func (c *catalogue) tryExclusively(ctx context.Context, follows func() (*kgo.Record, error)) error {
 	client, asked, err := c.registrar(ctx)
 	if err != nil {
-		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+		return err
 	}
 	defer client.Close()
 	if err := c.catchUp(ctx); err != nil {
-		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+		return err
 	}
-	if known := c.find(flow.Name, flow.Version); known != nil {
-		have, err := known.MarshalJSON()
-		if err != nil {
-			return fmt.Errorf("encode workflow %s: %w", flow.ID(), err)
-		}
-		if string(have) == string(value) {
-			return nil
-		}
-		return fmt.Errorf("%w: workflow %s is registered with another content; give the new one the next version", ErrConflict, flow.ID())
+	r, err := follows()
+	if r == nil || err != nil {
+		return err
 	}
 	if err := client.BeginTransaction(); err != nil {
-		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
-	}
-	envelope := events.Envelope{
-		Source: "/waybill/" + c.topics.Namespace, Type: "waybill.workflow.registered",
-		ID: uuid.NewString(), Time: time.Now(),
-	}
-	r := envelope.Record(c.topics.Workflows, value)
-	r.Key = []byte(flow.ID())
-	if level := c.level(flow); level > 1 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerLevel, Value: strconv.AppendInt(nil, int64(level), 10)})
+		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	if err := produce(ctx, client, r); err != nil {
-		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+		return err
 	}
 	if err := asked.End(ctx, client); err != nil {
-		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
+		return fmt.Errorf("end the transaction: %w", err)
 	}
 	return c.catchUp(ctx)
 }

@@ -20,6 +20,10 @@ func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {
 
 func (w *knowledge) Newer(name string, version int) int { return w.catalogue.isNewer(name, version) }
 
+func (w *knowledge) Retired(name string, version int) bool {
+	return w.catalogue.retired(name, version)
+}
+
 func (w *knowledge) Seek() uint64 { return w.catalogue.Seek() }
 
 func (w *knowledge) Found(question uint64) bool { return w.catalogue.Found(question) }

@@ -141,6 +141,19 @@ func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error 
 	return i.catalogue.register(ctx, flow)
 }
 
+// Retire has no new order begin with a version of a workflow, or, if it is not to be retired, ends
+// that. Orders that have it go on. It fails with [ErrUnknownWorkflow], and with [ErrOlderRelease]
+// before the upgrade is finished: a release of before takes no notice.
+func (i *Instance) Retire(ctx context.Context, name string, version int, retired bool) error {
+	if err := i.written(ctx, events.RetireFormat); err != nil {
+		return fmt.Errorf("retire workflow %s: %w", workflow.ID(name, version), err)
+	}
+	return i.catalogue.retire(ctx, name, version, retired)
+}
+
+// Retired says that nothing new begins with a version of a workflow, as far as this instance has read.
+func (i *Instance) Retired(name string, version int) bool { return i.catalogue.retired(name, version) }
+
 // spoken fails with [ErrOlderRelease] if a member of the group does not run workflows
 // of this level of the language: it would own orders that it cannot read.
 func (i *Instance) spoken(ctx context.Context, level int) error {

@@ -396,6 +396,8 @@ func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
 // newerLevel is that of the second workflow, for an instance that runs the first alone.
 const newerLevel = 2
 
+func (*simWorld) Retired(string, int) bool { return false }
+
 func (w *simWorld) Newer(name string, version int) int {
 	if !w.newer(w.b.in.instance.flows.Find(name, version)) {
 		return 0

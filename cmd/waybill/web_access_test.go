@@ -557,7 +557,7 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 		"submitter": {[]string{"submit order-fulfilment"}, "admin"},
 		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1", "order change o-1 --priority low", "order terminate o-1 --note enough"}, "admin"},
 		"approver":  {[]string{"order decide o-1 approved"}, "admin"},
-		"deployer":  {[]string{"workflow register " + flow}, "admin"},
+		"deployer":  {[]string{"workflow register " + flow, "workflow retire order-fulfilment@1"}, "admin"},
 		"admin":     {[]string{"upgrade finish", "partition skip-lost 0"}, ""},
 	} {
 		for _, command := range c.commands {

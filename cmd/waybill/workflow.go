@@ -17,7 +17,7 @@ import (
 
 func newWorkflow() *cobra.Command {
 	return group("workflow", "Register, list and check workflows",
-		newWorkflowRegister(), newWorkflowList(), newWorkflowShow(), newWorkflowVersions(),
+		newWorkflowRegister(), newWorkflowList(), newWorkflowShow(), newWorkflowVersions(), newWorkflowRetire(),
 		newWorkflowCheck(), newWorkflowTest(), newWorkflowGraph(), newWorkflowDiff(), newWorkflowSchema())
 }
 

@@ -37,12 +37,51 @@ has open orders.`,
 					switch {
 					case !version.Registered:
 						note = "not registered any more"
+					case version.Retired:
+						note = "retired"
 					case version.Newest:
 						note = "newest"
 					}
 					row(version.Version, version.Open, version.Error, note)
 				}
 			})
+		})
+	}
+	return cmd
+}
+
+func newWorkflowRetire() *cobra.Command {
+	var restore bool
+	cmd := &cobra.Command{
+		Use: "retire NAME@VERSION", Short: "Let no new order have a version of a workflow",
+		Long: `Lets no new order have a version of a workflow: a submission that names it is
+rejected, and one that names no version takes the newest that is not retired. Orders
+that have the version go on; waybill workflow versions counts them. --restore ends it.`,
+		Example: `  waybill workflow retire order-fulfilment@1
+  waybill workflow retire order-fulfilment@1 --restore`,
+		Args: takes(one),
+	}
+	cmd.Flags().BoolVar(&restore, "restore", false, "let new orders have it again")
+	onlyByFlag(cmd.Flags(), "restore")
+	server := addServer(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var named api.Submission
+		if err := nameWorkflow(&named, args[0]); err != nil {
+			return err
+		}
+		if named.Version == 0 {
+			return usageError{fmt.Errorf("%q names no version; write for example %s@1", args[0], args[0])}
+		}
+		return server.talk(func(client *api.Client) error {
+			if err := client.Retire(cmd.Context(), named.Workflow, named.Version, !restore); err != nil {
+				return err
+			}
+			did := "retired"
+			if restore {
+				did = "restored"
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), did, args[0])
+			return nil
 		})
 	}
 	return cmd

@@ -194,6 +194,7 @@ func TestAPI(t *testing.T) {
 	s.with("problems", (*stage).testProblems)
 	s.with("what waits", (*stage).testWaits)
 	s.with("versions", (*stage).testVersions)
+	s.with("retire", (*stage).testRetire)
 	s.with("openapi", (*stage).testOpenAPI)
 	s.with("health and metrics", (*stage).testHealth)
 	s.server.Detach(errors.New("the test detached it"))
@@ -690,7 +691,7 @@ func (s *stage) testOpenAPI() {
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "get /api/v1/workflows/{name}/versions", "post /api/v1/orders",
 		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
-		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows",
+		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows", "post /api/v1/workflows/{name}/retire",
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {
 		s.Errorf("OpenAPI %s: %q", spec.OpenAPI, routes)

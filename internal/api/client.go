@@ -279,6 +279,15 @@ func (c *Client) Versions(ctx context.Context, name string) (*Versions, error) {
 	return v, c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name)+"/versions", nil, nil, v)
 }
 
+// Retire lets no new order have a version of a workflow, or ends that.
+func (c *Client) Retire(ctx context.Context, name string, version int, retired bool) error {
+	body, err := encode(&Retirement{version, retired})
+	if err != nil {
+		return fmt.Errorf("encode the retirement: %w", err)
+	}
+	return c.call(ctx, http.MethodPost, "/api/v1/workflows/"+pathEscape(name)+"/retire", nil, body, nil)
+}
+
 // Register registers a workflow. Problems are reported under the name file.
 func (c *Client) Register(ctx context.Context, file string, source []byte) error {
 	return c.call(ctx, http.MethodPost, "/api/v1/workflows", values(map[string]string{"file": file}), source, nil)

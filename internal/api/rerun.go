@@ -106,6 +106,9 @@ func again(i *orchestrator.Instance, o *projections.Order, r *Rerun) (*events.Su
 	if r.Deadline != nil {
 		m.Deadline = events.Time(*r.Deadline)
 	}
+	if i.Retired(m.Workflow, m.Version) {
+		return nil, huma.Error409Conflict(fmt.Sprintf("workflow %s is retired; name another version", workflow.ID(m.Workflow, m.Version)))
+	}
 	flow := i.Workflow(m.Workflow, m.Version)
 	if flow == nil {
 		return nil, notRegistered(o, m.Version, "register it, or name another version")

@@ -19,6 +19,7 @@ type Version struct {
 	Version    int  `json:"version"`
 	Registered bool `json:"registered" doc:"False where orders have it and it is not on the workflows topic any more: register it again"`
 	Newest     bool `json:"newest" doc:"A submission that names no version takes it"`
+	Retired    bool `json:"retired" doc:"No new order may have it"`
 	Open       int  `json:"open" doc:"How many orders of it have not ended"`
 	Error      int  `json:"error" doc:"How many of these are in Error, and wait for an operator"`
 }
@@ -59,7 +60,7 @@ func (s *Server) listVersions(ctx context.Context, in *versionsInput) (*struct{ 
 		for _, flow := range i.Workflows() {
 			if flow.Name == in.Name {
 				newest := i.Workflow(in.Name, 0)
-				out.Body.Versions = append(out.Body.Versions, Version{Version: flow.Version, Registered: true, Newest: newest != nil && newest.Version == flow.Version})
+				out.Body.Versions = append(out.Body.Versions, Version{Version: flow.Version, Registered: true, Newest: newest != nil && newest.Version == flow.Version, Retired: i.Retired(in.Name, flow.Version)})
 			}
 		}
 		if err := out.Body.count(ctx, i); err != nil {

@@ -40,10 +40,71 @@ func (s *stage) testVersions() {
 	}
 	s.order("versioned-1-0", projections.Cancelled)
 	v, err := s.client.Versions(s.Context(), "versioned")
-	if err != nil || fmt.Sprint(v.Versions) != "[{3 true true 3 0} {2 true false 2 1} {1 true false 0 0}]" || v.More {
+	if err != nil || fmt.Sprint(v.Versions) != "[{3 true true false 3 0} {2 true false false 2 1} {1 true false false 0 0}]" || v.More {
 		s.Errorf("%+v, %v", v, err)
 	}
 	if _, err := s.client.Versions(s.Context(), "no/ne"); err == nil || !strings.Contains(err.Error(), "workflow no/ne is not registered") {
 		s.Errorf("of none: %v", err)
+	}
+}
+
+// Nothing new begins with a version that is retired, until that is ended; what has it goes on.
+func (s *stage) testRetire() {
+	for version := 1; version <= 2; version++ {
+		if err := s.client.Register(s.Context(), "w.yaml", fmt.Appendf(nil, "workflow: retired\nversion: %d\nsteps: [{name: wait, listen: go}]\n", version)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	made := 0
+	submit := func(version int, want projections.State) *Order {
+		s.Helper()
+		made++
+		id := fmt.Sprint("retired-", made)
+		if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: "retired", Version: version}); err != nil {
+			s.Fatal(err)
+		}
+		return s.order(id, want)
+	}
+	retire := func(version int, retired bool) {
+		s.Helper()
+		for range 2 { // which changes nothing
+			if err := s.client.Retire(s.Context(), "retired", version, retired); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}
+	submit(2, projections.Pending)
+	retire(2, true)
+	if o := submit(0, projections.Pending); o.Version != 1 {
+		s.Errorf("the newest is version %d", o.Version)
+	}
+	if o := submit(2, projections.Rejected); *o.Reason != "workflow retired@2 is retired; name another version, or none for the newest" {
+		s.Error(*o.Reason)
+	}
+	if v, err := s.client.Versions(s.Context(), "retired"); err != nil || fmt.Sprint(v.Versions) != "[{2 true false true 1 0} {1 true true false 1 0}]" {
+		s.Errorf("%+v, %v", v, err)
+	}
+	if _, err := s.client.Signal(s.Context(), "retired-1", &Signal{Signal: "go"}); err != nil {
+		s.Error(err)
+	}
+	s.order("retired-1", projections.Processed)
+	if status, _, said := s.ask(request{method: "POST", path: "/api/v1/orders/retired-1/rerun", body: `{}`}); status != 409 || !strings.Contains(said, "workflow retired@2 is retired; name another version") {
+		s.Errorf("run again: %d %s", status, said)
+	}
+	retire(1, true)
+	if o := submit(0, projections.Rejected); !strings.Contains(*o.Reason, "is retired, in every version") {
+		s.Error(*o.Reason)
+	}
+	retire(2, false)
+	if o := submit(0, projections.Pending); o.Version != 2 {
+		s.Errorf("the newest is version %d again", o.Version)
+	}
+	for path, body := range map[string]string{"none": `{"version":1,"retired":true}`, "retired": `{"version":9,"retired":true}`} {
+		if status, _, said := s.ask(request{method: "POST", path: "/api/v1/workflows/" + path + "/retire", body: body}); status != 404 || !strings.Contains(said, "is not registered") {
+			s.Errorf("%s: %d %s", path, status, said)
+		}
+	}
+	if status, _, said := s.ask(request{method: "POST", path: "/api/v1/workflows/retired/retire", body: `{"retired":true}`}); status != 422 {
+		s.Errorf("without a version: %d %s", status, said)
 	}
 }

@@ -37,6 +37,49 @@ func (s *Server) workflows(api huma.API) {
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusCreated,
 		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.registerWorkflow)
+	register(api, identity.Deployer, huma.Operation{
+		OperationID: "retire-workflow", Method: http.MethodPost, Path: "/api/v1/workflows/{name}/retire",
+		Summary: "Let no new order have a version of a workflow, or end that", Tags: []string{"workflows"},
+		Description:   "Orders that have the version go on. A submission that names no version takes the newest that is not retired; one that names it is rejected. Doing it again changes nothing. It counts for what is decided from then on, once the orders' owners have read it. 409 says that an upgrade must be finished first.",
+		DefaultStatus: http.StatusNoContent,
+		Errors:        []int{http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.retireWorkflow)
+}
+
+// Retirement is the body of retire-workflow.
+type Retirement struct {
+	Version int  `json:"version" minimum:"1" maximum:"2147483647"`
+	Retired bool `json:"retired" doc:"True lets no new order have the version, false ends that"`
+}
+
+type retireInput struct {
+	Name string `path:"name"`
+	Body Retirement
+}
+
+func (s *Server) retireWorkflow(ctx context.Context, in *retireInput) (*struct{}, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if c := callerOf(ctx); !c.May(identity.Deployer, in.Name) {
+		return nil, huma.Error403Forbidden(forbidden(c, identity.Deployer) + ", for workflow " + in.Name)
+	}
+	id := workflow.ID(in.Name, in.Body.Version)
+	askingOf(ctx).target = id
+	switch err := i.Retire(ctx, in.Name, in.Body.Version, in.Body.Retired); {
+	case errors.Is(err, orchestrator.ErrUnknownWorkflow):
+		return nil, huma.Error404NotFound(fmt.Sprintf("workflow %s is not registered", id))
+	case errors.Is(err, orchestrator.ErrOlderRelease):
+		return nil, huma.Error409Conflict(err.Error())
+	case errors.Is(err, orchestrator.ErrUnsettled):
+		return nil, retryUnknown(err.Error())
+	case err != nil:
+		s.log.Warn("a workflow was not retired", "workflow", id, "error", err)
+		return nil, huma.Error503ServiceUnavailable("whether the workflow was retired is not known; try again, which is safe", err)
+	}
+	return nil, nil
 }
 
 func (s *Server) listWorkflows(ctx context.Context, _ *struct{}) (*struct{ Body Workflows }, error) {

@@ -38,6 +38,9 @@ type Env struct {
 	// Newer is the level of the language of a definition that this release cannot run,
 	// 0 for any other. Nil says so of all.
 	Newer func(name string, version int) int
+	// Retired says that nothing new begins with a version of a workflow; with version 0, with none
+	// of that name. Nil says so of none.
+	Retired func(name string, version int) bool
 	// Refuses says why Kafka would never take a record of size bytes on topic, ""
 	// if it would. Away says why it would not take one of order now, though it may later.
 	Refuses func(topic string, size int) string

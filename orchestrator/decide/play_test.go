@@ -62,6 +62,7 @@ import (
 //	permit topic=T             ends all three
 //	keys ID ... [others=off|watch|require] [AGENT=off|watch|require]
 //	        are those of the namespace, and what replies need; - for none
+//	retire, restore NAME@VERSION  has nothing new begin with a version, or ends that
 //	claims on|off              says whether people decide who are not known
 //	reply-topics PATTERN ...        says which topics submissions may name
 //	undelivered topic=T reason=(…)  says that a caller's own topic does not take what it is owed
@@ -107,6 +108,12 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 		}
 		p.flows.Add(flow)
 		fmt.Fprintf(out, "%s registered\n", flow.ID())
+	case "retire", "restore":
+		name, version, _ := strings.Cut(d.CmdArgs[0].Key, "@")
+		number, err := strconv.Atoi(version)
+		must(t, err)
+		p.flows.Retire(name, number, d.Cmd == "retire")
+		fmt.Fprintf(out, "%s is retired: %t\n", d.CmdArgs[0].Key, d.Cmd == "retire")
 	case "unregister":
 		p.gone[d.CmdArgs[0].Key] = true
 		fmt.Fprintf(out, "%s is not registered any more\n", d.CmdArgs[0].Key)

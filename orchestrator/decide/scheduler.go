@@ -178,6 +178,12 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 		return nil, fmt.Errorf("version %d: versions begin with 1", s.Version)
 	}
 	flow := env.Workflow(s.Workflow, s.Version)
+	if env.Retired != nil && env.Retired(s.Workflow, s.Version) {
+		if s.Version == 0 {
+			return nil, fmt.Errorf("workflow %s is retired, in every version; register a new one", s.Workflow)
+		}
+		return nil, fmt.Errorf("workflow %s is retired; name another version, or none for the newest", workflow.ID(s.Workflow, s.Version))
+	}
 	if flow == nil {
 		name := s.Workflow
 		if s.Version > 0 {

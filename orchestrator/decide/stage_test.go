@@ -153,7 +153,7 @@ const pill = `"poison-pill"`
 // env is what decisions on an order may know.
 func (s *stage) env(order string) *Env {
 	return &Env{
-		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, Keys: s.keys, Claims: s.claims, room: s.room,
+		Now: s.now, Instance: s.owner, Skew: s.skew, Topics: &s.topics, Format: s.format, ReplyTopics: s.replyTopics, Keys: s.keys, Claims: s.claims, Retired: s.flows.Retired, room: s.room,
 		Workflow: func(name string, version int) *workflow.Workflow {
 			if s.cursed[order] {
 				panic("cursed")

@@ -494,6 +494,7 @@ func (l *Lane) env() *decide.Env {
 		Topics:   l.topics,
 		Workflow: l.world.Workflow,
 		Newer:    l.newer,
+		Retired:  l.world.Retired,
 		Refuses:  l.refuses,
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)

@@ -48,6 +48,8 @@ func (w *still) Workflow(name string, version int) *workflow.Workflow {
 	return w.flows.Find(name, version)
 }
 
+func (*still) Retired(string, int) bool { return false }
+
 func (w *still) Newer(name string, _ int) int { return w.newer[name] }
 
 func (w *still) RequestTopics() []string {

@@ -10,8 +10,10 @@ import (
 // empty. It is not safe for concurrent use.
 type Set struct {
 	flows  map[string]*Workflow // by ID
-	newest map[string]*Workflow // by name
-	agents []string
+	newest map[string]*Workflow // by name, of those that are not retired
+	// retired are the ids of versions with which nothing begins any more.
+	retired map[string]bool
+	agents  []string
 }
 
 // Add adds a definition, unless the set has that version.
@@ -23,7 +25,7 @@ func (s *Set) Add(flow *Workflow) {
 		return
 	}
 	s.flows[flow.ID()] = flow
-	if n := s.newest[flow.Name]; n == nil || n.Version < flow.Version {
+	if n := s.newest[flow.Name]; !s.retired[flow.ID()] && (n == nil || n.Version < flow.Version) {
 		s.newest[flow.Name] = flow
 	}
 	for _, agent := range flow.Agents() {
@@ -33,12 +35,45 @@ func (s *Set) Add(flow *Workflow) {
 	}
 }
 
-// Find returns a definition, version 0 meaning the newest; nil if there is none.
+// Find returns a definition, version 0 meaning the newest that is not retired; nil if there is none.
 func (s *Set) Find(name string, version int) *Workflow {
 	if n := s.newest[name]; version == 0 || n != nil && n.Version == version {
 		return n
 	}
 	return s.flows[ID(name, version)]
+}
+
+// Retire has nothing new begin with a version, or ends that.
+func (s *Set) Retire(name string, version int, retired bool) {
+	if s.retired == nil {
+		s.retired = make(map[string]bool)
+	}
+	if s.retired[ID(name, version)] = retired; s.newest == nil {
+		return
+	}
+	delete(s.newest, name)
+	for _, flow := range s.flows {
+		if n := s.newest[name]; flow.Name == name && !s.retired[flow.ID()] && (n == nil || n.Version < flow.Version) {
+			s.newest[name] = flow
+		}
+	}
+}
+
+// Retired says that nothing new begins with a version; with version 0, that all of that name are
+// retired.
+func (s *Set) Retired(name string, version int) bool {
+	if version > 0 {
+		return s.retired[ID(name, version)]
+	}
+	if s.newest[name] != nil {
+		return false
+	}
+	for _, flow := range s.flows {
+		if flow.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // All returns the definitions, by name and version.

@@ -24,6 +24,8 @@ type Kafka struct {
 	// Flow finds a workflow that is registered; version 0 is the newest. Where it
 	// finds none of version 0, version 1 stands for the newest.
 	Flow func(name string, version int) *oracle.Flow
+	// Retired says whether a version was retired at some time; nil says so of none.
+	Retired func(name string, version int) bool
 	// Rest says that every input must have been read. Else those behind the
 	// journal's last positions are passed over.
 	Rest bool

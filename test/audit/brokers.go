@@ -19,6 +19,7 @@ type namespace struct {
 	brokers    []string
 	topics     *events.Topics
 	flow       func(name string, version int) *oracle.Flow
+	retired    func(name string, version int) bool
 	partitions map[string]int // of each topic that there is
 	byKey      kgo.TopicPartitioner
 }
@@ -38,9 +39,11 @@ func open(t testing.TB, brokers []string, topics *events.Topics) *namespace {
 	for name, topic := range all {
 		n.partitions[name] = len(topic.Partitions)
 	}
-	if n.flow, err = oracle.Flows(oracle.Read(t, brokers, topics.Workflows)); err != nil {
+	workflows := oracle.Read(t, brokers, topics.Workflows)
+	if n.flow, err = oracle.Flows(workflows); err != nil {
 		t.Fatal(err)
 	}
+	n.retired = oracle.Retired(workflows)
 	return n
 }
 
@@ -67,7 +70,7 @@ func (n *namespace) requestTopics() []string {
 
 func (n *namespace) kafka() Kafka {
 	return Kafka{
-		Topics: n.topics, Flow: n.flow, Read: n.records,
+		Topics: n.topics, Flow: n.flow, Retired: n.retired, Read: n.records,
 		Partition: func(order string) int32 { return n.partition(n.topics.Journal, order) },
 	}
 }

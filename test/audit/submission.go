@@ -58,7 +58,7 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 // rejected holds the rejection of an order against its submission.
 func (s *settlement) rejected(at place, first *submission, e *events.Event) {
 	wrong := s.wrong(first, e)
-	holds := false
+	holds := s.Retired != nil && s.Retired(first.Workflow, first.Version) && strings.Contains(e.Reason, " is retired") // since when is for who knows more
 	for _, what := range wrong {
 		holds = holds || strings.Contains(e.Reason, what) || what == input && strings.HasPrefix(e.Reason, "/")
 	}

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -119,7 +120,7 @@ func ReadFlow(canonical []byte) (*Flow, error) {
 func Flows(records []*kgo.Record) (func(name string, version int) *Flow, error) {
 	flows := make(map[string]*Flow)
 	for _, r := range records {
-		if flows[string(r.Key)] != nil || len(r.Value) == 0 {
+		if flows[string(r.Key)] != nil || len(r.Value) == 0 || bytes.HasSuffix(r.Key, []byte("/retired")) { // which is no definition
 			continue
 		}
 		f, err := ReadFlow(r.Value)
@@ -132,6 +133,19 @@ func Flows(records []*kgo.Record) (func(name string, version int) *Flow, error) 
 		}
 	}
 	return func(name string, version int) *Flow { return flows[fmt.Sprintf("%s@%d", name, version)] }, nil
+}
+
+// Retired says of versions of workflows whether nothing new was to begin with them at some time, by
+// the records on the workflows topic; of version 0, whether that was so with some version.
+func Retired(records []*kgo.Record) func(name string, version int) bool {
+	ever := make(map[string]bool)
+	for _, r := range records {
+		if id, is := strings.CutSuffix(string(r.Key), "/retired"); is && bytes.Contains(r.Value, []byte("true")) {
+			name, _, _ := strings.Cut(id, "@")
+			ever[id], ever[name+"@0"] = true, true
+		}
+	}
+	return func(name string, version int) bool { return ever[fmt.Sprintf("%s@%d", name, version)] }
 }
 
 // step returns the definition of a step, nil if there is none.
