@@ -5,6 +5,9 @@ import "strings"
 // approverRole is how the roles begin of those who may decide.
 const approverRole = "approver/"
 
+// MaxSubmitters is of how many others an order knows that they submitted those that it does again.
+const MaxSubmitters = 32
+
 // ApproverRole is a role of those who may decide, as [Actor] has it.
 func ApproverRole(name string) string { return approverRole + name }
 

@@ -169,6 +169,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("digest", e.Digest)
 	o.pairs("labels", e.Labels)
 	o.text("rerunOf", e.RerunOf)
+	o.texts("submitters", e.Submitters)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)
@@ -350,6 +351,7 @@ func (a *Alert) Append(dst []byte) []byte {
 	o.text("reason", a.Reason)
 	o.faults("errors", a.Errors)
 	o.text("action", a.Action)
+	o.truth("reminder", a.Reminder)
 	o.time("at", a.At)
 	return o.end()
 }

@@ -32,7 +32,7 @@ const (
 	// Steps, and whichever of Input, ReplyTo, Priority, Deadline, Traceparent
 	// the submission had, from format 2 on its Digest, and from format 6 on By and Actor. Labels are those of the
 	// submission, and what the workflow makes of the input to find the order by. RerunOf is
-	// the order that it does again. Since format 6.
+	// the order that it does again, and Submitters those who submitted such. Since format 6.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
 	// Version, ReplyTo, Digest as far as they could be read.
@@ -100,7 +100,7 @@ const (
 	// Source, Digest, Reason, and ReplyTo where its caller can be told there.
 	SubmissionConflicted Type = "waybill.submission.conflicted"
 	// CommandRefused records an operator's act that could not be done:
-	// Operation, Step, By, Actor, Reason (why not), Command, Count.
+	// Operation, Step, Outcome, By, Actor, Reason (why not), Command, Count.
 	CommandRefused Type = "waybill.command.refused"
 
 	// StepStarted takes the order and starts an attempt (T5): Step, Attempt,
@@ -289,6 +289,9 @@ type Event struct {
 	Digest string `json:"digest,omitzero"`
 	// Labels are what the order is found by from here on. Since format 6.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Submitters are who submitted the orders that this one does again, one after the other. Since
+	// format 6.
+	Submitters []string `json:"submitters,omitzero"`
 	// RerunOf is the order that this one does again. Since format 6.
 	RerunOf string `json:"rerunOf,omitzero"`
 

@@ -46,6 +46,9 @@ type Submission struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// RerunOf is the order that has ended and that this one does again. Since format 6.
 	RerunOf string `json:"rerunOf,omitzero"`
+	// Submitters are who submitted those before, as far as that is known. They are no part of what
+	// the submission asks for, nor of its digest. Since format 6.
+	Submitters []string `json:"submitters,omitzero"`
 	// By says who submits, which is a claim unless the record has [HeaderActor]. It is no part of
 	// what the submission asks for, nor of its digest. Since format 6.
 	By string `json:"by,omitzero"`
@@ -176,8 +179,10 @@ type Alert struct {
 	Reason string  `json:"reason"`
 	Errors []Error `json:"errors"`
 	// Action says what the operator can do.
-	Action string    `json:"action,omitzero"`
-	At     time.Time `json:"at"`
+	Action string `json:"action,omitzero"`
+	// Reminder says that the order goes on: somebody is to decide. Nothing tells when that was done.
+	Reminder bool      `json:"reminder,omitzero"`
+	At       time.Time `json:"at"`
 }
 
 // Signal tells an order what happened in the world, for a step that waits for it. The record's

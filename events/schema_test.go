@@ -49,7 +49,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 		follows(t, "submission", (*events.Submission).Encode, func(t *rapid.T, m *events.Submission) {
 			m.Workflow, m.Version, m.ReplyTo, m.Priority = "w", version.Draw(t, "version"), "shop.status", priority.Draw(t, "priority")
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), text, 0, 16).Draw(t, "labels")
-			m.RerunOf = rapid.SampledFrom([]string{"", "o-0"}).Draw(t, "rerunOf")
+			m.RerunOf, m.Submitters = rapid.SampledFrom([]string{"", "o-0"}).Draw(t, "rerunOf"), []string{"sam"}
 		})
 	})
 	t.Run("command", func(t *testing.T) {
@@ -131,6 +131,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Source, m.Delivered = "waybill.replies/0/7", map[string]int64{"shop.status": 7}
 			m.Listen, m.Signal = rapid.SampledFrom([]string{events.ListenOne, events.ListenAny, events.ListenAll}).Draw(t, "listen"), "paid"
 			m.Signals = append([]string{"paid"}, stepNames.Draw(t, "signals")...)
+			m.Submitters = append([]string{"sam"}, stepNames.Draw(t, "submitters")...)
 			m.Escalate = append([]string{"board"}, stepNames.Draw(t, "escalate")...)
 			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
 			switch m.Type {
@@ -163,6 +164,7 @@ var eventTypes = func() (all []events.Type) {
 
 var messageTypes = []events.Type{
 	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderSignal, events.OrderStatus,
+	events.WorkflowRegistered, events.WorkflowRetired,
 }
 
 var statuses = []string{

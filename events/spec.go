@@ -47,7 +47,7 @@ const signalled = "signalId answeredBy replyTo"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor submitters"},
 	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
@@ -67,7 +67,7 @@ var Specs = []Spec{
 	{Type: InputDiscarded, Always: "source reason", Maybe: "count"},
 	{Type: StatusRefused, Always: "replyTo reason"},
 	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},
-	{Type: CommandRefused, Always: "reason", Maybe: "operation step by actor command count"},
+	{Type: CommandRefused, Always: "reason", Maybe: "operation step outcome by actor command count"},
 
 	{Type: StepStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy", Maybe: "expires extendTo input proof"},
 	{Type: StepCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},

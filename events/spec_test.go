@@ -26,7 +26,7 @@ var whole = func() events.Event {
 		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, ExtendTo: at, LockedBy: "i", Proof: "watch", Due: at, Round: 1, Fixed: true,
 		Outcome: events.OutcomeUnknown, Output: []byte("2"), Error: &events.Error{Code: "c"}, Errors: []events.Error{{Code: "c"}},
 		Uncounted: true, ToUndo: true, Reason: "r", Count: 1, Action: "a", AnsweredBy: "s", Command: "c", By: "b", Actor: &events.Actor{Method: "key", At: at}, SameKey: true, NewKey: true, Kept: []string{"a"}, MayHaveRun: []string{"b"}, End: "Cancelled", Undone: []string{"a"}, NotUndone: []string{"b"}, FailedSteps: []string{"a"},
-		Listen: "any", Signals: []string{"paid"}, Roles: []string{"finance"}, Escalate: []string{"board"}, Outcomes: []string{"approved"}, Remind: at, Signal: "paid", SignalID: "i", Data: []byte("3"),
+		Listen: "any", Signals: []string{"paid"}, Submitters: []string{"sam"}, Roles: []string{"finance"}, Escalate: []string{"board"}, Outcomes: []string{"approved"}, Remind: at, Signal: "paid", SignalID: "i", Data: []byte("3"),
 		Held: true, Source: "t/0/1", Raw: &events.Raw{}, Instance: "i", Claim: "c", Partitions: 4, Format: 1, Delivered: map[string]int64{"shop.status": 7}, Silent: true,
 	}
 }()

@@ -38,6 +38,18 @@ func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, 
 	})
 }
 
+// Showing returns an order with what its steps show that wait for people who decide, and without all
+// else of its payloads that is large. It fails with [projections.ErrNotFound].
+func (i *Instance) Showing(id string) (*projections.Order, error) {
+	return i.store.Showing(i.Partition(id), id)
+}
+
+// Decides says whether decisions that come by this instance can count: those of a caller whom it knows,
+// or of one who only claims to be somebody.
+func (i *Instance) Decides(known bool) bool {
+	return i.cfg.ClaimedApprovals || known && i.cfg.Keys != nil && len(i.cfg.Keys().IDs()) > 0 && i.proves()
+}
+
 // listed reads a page, again if a partition is not known any more that it was read from:
 // its projection may have been thrown away meanwhile.
 func listed[P any](i *Instance, read func(without []int32) (P, error)) (page P, out LeftOut, err error) {

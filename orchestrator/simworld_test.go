@@ -232,7 +232,7 @@ func (s *simulation) signal(id string) {
 // decide sends what somebody decides, whether he is asked or not.
 func (s *simulation) decide(id string) {
 	s.command(id, events.Command{
-		Command: events.CommandDecide, By: of(s, "who", "ana", "bob", "kim", "sam", ""), Outcome: of(s, "outcome", "approved", "approved", "declined", "later"),
+		Command: events.CommandDecide, Step: of(s, "step", "s1", "s1", "s2", "s2", "s3", ""), By: of(s, "who", "ana", "bob", "kim", "sam", ""), Outcome: of(s, "outcome", "approved", "approved", "declined", "later"),
 	})
 }
 

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,7 +43,7 @@ func (a *Approval) next() time.Time {
 
 // Said is what somebody decided, "" if nothing.
 func (a *Approval) Said(by string) string {
-	if i := slices.IndexFunc(a.Decisions, func(v Verdict) bool { return v.By == by }); i >= 0 {
+	if i := slices.IndexFunc(a.Decisions, func(v Verdict) bool { return SameName(v.By, by) }); i >= 0 {
 		return a.Decisions[i].Outcome
 	}
 	return ""
@@ -80,16 +81,24 @@ func (a *Approval) output(outcome string) jsontext.Value {
 	return put(put(nil, "outcome", whole), "decisions", all)
 }
 
-// ApprovingAt is when the last step of the order began to wait for people that still does; zero
-// if none does.
-func (o *Order) ApprovingAt() (at time.Time) {
+// ApprovingSince is since when the order waits for people; zero if it does not.
+func (o *Order) ApprovingSince() (since time.Time) {
 	for i := range o.Steps {
-		if s := &o.Steps[i]; s.State == Approving && s.Approves.Since.After(at) {
-			at = s.Approves.Since
+		if s := &o.Steps[i]; s.State == Approving && (since.IsZero() || s.Approves.Since.Before(since)) {
+			since = s.Approves.Since
 		}
 	}
-	return at
+	return since
 }
+
+// Submitted says that somebody submitted the order, or one that it does again. Neither blanks around a
+// name nor its case tell people apart.
+func (o *Order) Submitted(by string) bool {
+	return slices.ContainsFunc(append(o.Submitters[:len(o.Submitters):len(o.Submitters)], o.SubmittedBy), func(name string) bool { return name != "" && SameName(name, by) })
+}
+
+// SameName says that two names are of one person, as far as these tell.
+func SameName(a, b string) bool { return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b)) }
 
 func approve(_ *Order, s *Step, e *events.Event) {
 	a := &Approval{
@@ -148,6 +157,7 @@ func (s *Step) windApproval(now time.Time) {
 // approvals writes who submitted the order, and what its steps wait for that ask people.
 func (w *writer) approvals(o *Order) {
 	w.text(o.SubmittedBy)
+	w.texts(o.Submitters)
 	for i := range o.Steps {
 		a := o.Steps[i].Approves
 		w.truth(a != nil)
@@ -175,7 +185,7 @@ func (w *writer) approvals(o *Order) {
 
 // approvals reads what the writer's approvals wrote.
 func (r *reader) approvals(o *Order) {
-	o.SubmittedBy = r.text()
+	o.SubmittedBy, o.Submitters = r.text(), r.texts()
 	for i := range o.Steps {
 		if !r.truth() {
 			continue

@@ -39,7 +39,7 @@ func waiting(t *testing.T, s *Store, limit int) (ids []string) {
 	}
 }
 
-// What waits for people is listed by when the last of its steps began to, as long as one does.
+// What waits for people is listed by since when the first of its steps does, as long as one does.
 func TestOrdersThatWaitForPeople(t *testing.T) {
 	j := newJournal()
 	for _, history := range [][]events.Event{asking("first", 1, 0), asking("again", 2, 9), asking("third", 3, 0), asking("ended", 4, 0), asking("over", 5, 0)} {
@@ -50,7 +50,7 @@ func TestOrdersThatWaitForPeople(t *testing.T) {
 	j.add(events.Event{Type: events.StepDecided, Order: "third", At: at(12), Step: "a", Attempt: 1, Outcome: "yes", By: "ana"})
 	s, p := folded(t, j)
 	for _, limit := range []int{1, 2, 100} {
-		expect(t, "who waits", waiting(t, s, limit), []string{"again", "third", "first"})
+		expect(t, "who waits", waiting(t, s, limit), []string{"first", "again", "third"})
 	}
 
 	before := len(j.records)

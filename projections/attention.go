@@ -36,8 +36,7 @@ func indexOpen(b *pebble.Batch, kind byte, partition int32, order string, before
 	return b.Set(openKey(kind, partition, now, order), nil, nil)
 }
 
-// OpenPlace is where an order that waits for somebody stands in a listing: newest first, then by
-// id.
+// OpenPlace is where an order that waits for somebody stands in a listing: by a time, then by id.
 type OpenPlace struct {
 	At    time.Time // to the millisecond
 	Order string
@@ -60,10 +59,10 @@ func (s *Store) Alerts(ctx context.Context, partitions int32, without []int32, a
 	return s.open(ctx, kindAlert, (*Order).alertedAt, partitions, without, after, limit, visible)
 }
 
-// Approvals returns in the same way orders that wait for people who decide, the one that began to
-// last first.
+// Approvals returns in the same way orders that wait for people who decide, the one that has waited
+// longest first.
 func (s *Store) Approvals(ctx context.Context, partitions int32, without []int32, after *OpenPlace, limit int, visible func(workflow string) bool) (OpenPage, error) {
-	return s.open(ctx, kindApproval, (*Order).ApprovingAt, partitions, without, after, limit, visible)
+	return s.open(ctx, kindApproval, (*Order).ApprovingSince, partitions, without, after, limit, visible)
 }
 
 // open goes through the index of a kind, in which orders stand by a time.

@@ -71,6 +71,9 @@ func drawOrder(t *rapid.T) *Order {
 	}
 	o.RerunOf = text.Draw(t, "rerun of")
 	o.SubmittedBy = text.Draw(t, "submitted by")
+	if names := rapid.SliceOfN(text, 0, 2).Draw(t, "submitters"); len(names) > 0 {
+		o.Submitters = names
+	}
 	o.Unheard, o.GivenUp = number.Draw(t, "unheard"), number.Draw(t, "given up")
 	for range rapid.IntRange(0, 3).Draw(t, "signals") {
 		o.Signals = append(o.Signals, Signal{Name: text.Draw(t, "name"), ID: text.Draw(t, "id"), Source: text.Draw(t, "source"), Until: moment.Draw(t, "until")})

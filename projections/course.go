@@ -13,7 +13,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.Workflow, o.Version = e.Workflow, e.Version
 	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
 	o.Deadline, o.Traceparent, o.Digest, o.Labels, o.RerunOf = e.Deadline, e.Traceparent, e.Digest, e.Labels, e.RerunOf
-	o.SubmittedBy = e.By
+	o.SubmittedBy, o.Submitters = e.By, e.Submitters
 	o.Steps = make([]Step, len(e.Steps))
 	for i, name := range e.Steps {
 		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}

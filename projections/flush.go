@@ -80,7 +80,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), o.alertedAt()); err != nil {
 		return err
 	}
-	if err := indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingAt(), o.ApprovingAt()); err != nil {
+	if err := indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), o.ApprovingSince()); err != nil {
 		return err
 	}
 	if err := indexLabels(b, p.id, o, old); err != nil {

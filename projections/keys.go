@@ -15,7 +15,7 @@ const (
 	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input", ":undo" or ":input:" number -> large output, input, undo's input, input under an earlier key; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, or that it is asleep; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
-	kindApproval = 'p' // inverted milliseconds, order -> nothing: those that wait for people to decide
+	kindApproval = 'p' // milliseconds, order -> nothing: those that wait for people to decide
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
@@ -78,7 +78,16 @@ func listingKey(partition int32, o *Order) []byte {
 
 func openKey(kind byte, partition int32, at time.Time, id string) []byte {
 	k := appendPrefix(make([]byte, 0, 13+len(id)), partition, kind)
-	return append(binary.BigEndian.AppendUint64(k, ^uint64(at.UnixMilli())), id...)
+	return append(binary.BigEndian.AppendUint64(k, openOrder(kind, uint64(at.UnixMilli()))), id...)
+}
+
+// openOrder is by what those are listed that wait for somebody: alerts newest first, approvals oldest
+// first.
+func openOrder(kind byte, millis uint64) uint64 {
+	if kind == kindAlert {
+		return ^millis
+	}
+	return millis
 }
 
 func splitOpenKey(k []byte) (OpenPlace, bool) {
@@ -86,7 +95,7 @@ func splitOpenKey(k []byte) (OpenPlace, bool) {
 	if len(k) < head+8 {
 		return OpenPlace{}, false
 	}
-	at := time.UnixMilli(int64(^binary.BigEndian.Uint64(k[head:]))).UTC()
+	at := time.UnixMilli(int64(openOrder(k[4], binary.BigEndian.Uint64(k[head:])))).UTC()
 	return OpenPlace{at, string(k[head+8:])}, true
 }
 

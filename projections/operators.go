@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -89,14 +90,18 @@ func (o *Order) act(e *events.Event) {
 	if e.Type == events.CommandRefused {
 		does = e.Operation
 	}
-	o.Acts = append(slices.Clip(o.Acts), Act{e.Command, Asked(does, e.Step), e.Actor.At})
+	o.Acts = append(slices.Clip(o.Acts), Act{e.Command, Asked(does, e.Step, e.Outcome, e.By), e.Actor.At})
 }
 
 // Asked is what a command asks for, as far as others under its id are told apart: which
-// step to skip says its event, and which one it resubmits may be found out first.
-func Asked(command, step string) string {
-	if command == events.CommandSkipStep {
+// step to skip says its event, and which one it resubmits may be found out first. Of a decision it is
+// who decides what, where.
+func Asked(command, step, outcome, by string) string {
+	switch command {
+	case events.CommandSkipStep:
 		return command + " " + step
+	case events.CommandDecide:
+		return fmt.Sprintf("%s %s %s by %s", command, step, outcome, by)
 	}
 	return command
 }

@@ -61,6 +61,8 @@ type Order struct {
 
 	// SubmittedBy is who submitted the order, as far as that was said.
 	SubmittedBy string
+	// Submitters are who submitted the orders that it does again.
+	Submitters []string
 
 	// Seq is the number of the last event.
 	Seq        uint64

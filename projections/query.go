@@ -13,6 +13,26 @@ var ErrNotFound = errors.New("no such order")
 // record reads an order with its payloads, and the journal offsets behind it.
 // Nil without error if there is none.
 func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []byte, error) {
+	return s.recordWith(r, partition, id, func(*Order, *payload) bool { return true })
+}
+
+// Showing returns the state record of an order, of its payloads with what its steps show alone that
+// wait for people who decide. It fails with [ErrNotFound].
+func (s *Store) Showing(partition int32, id string) (*Order, error) {
+	view := s.db.NewSnapshot()
+	defer view.Close()
+	o, _, err := s.recordWith(view, partition, id, func(o *Order, p *payload) bool {
+		step := o.Step(p.step)
+		return step != nil && p.at == &step.Input && step.State == Approving
+	})
+	if o == nil && err == nil {
+		err = fmt.Errorf("%w: %q", ErrNotFound, id)
+	}
+	return o, err
+}
+
+// recordWith is record with some of the payloads.
+func (s *Store) recordWith(r pebble.Reader, partition int32, id string, wanted func(*Order, *payload) bool) (*Order, []byte, error) {
 	b, err := s.get(r, orderKey(partition, id))
 	if b == nil || err != nil {
 		return nil, nil, err
@@ -30,6 +50,8 @@ func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []b
 		var value []byte
 		if size <= inlinePayload {
 			value = sizes.bytes(int(size))
+		} else if !wanted(o, &payload) {
+			continue
 		} else if value, err = s.get(r, payloadKey(partition, id, payload.step, payload.part)); err != nil {
 			return nil, nil, err
 		}

@@ -14,27 +14,29 @@ import (
 
 func newApprovals() *cobra.Command {
 	var limit int
-	var mine bool
+	var mine, overdue bool
 	cmd := &cobra.Command{
 		Use: "approvals", Short: "List what waits for people to decide",
-		Long: `Lists the steps that wait for people to decide, the one that began to last first:
-who may, what they may say, and what was said so far. What they see is with -o json.
-To decide: waybill order decide ORDER OUTCOME.`,
+		Long: `Lists the steps that wait for people to decide, what has waited longest first: who
+may, what they may say, and what was said so far. What they see is with -o json. To
+decide: waybill order decide ORDER STEP OUTCOME.`,
 		Example: `  waybill approvals --mine
-  waybill order decide o-1 approved --note 'the customer is known'`,
+  waybill approvals --overdue
+  waybill order decide o-1 credit approved --note 'the customer is known'`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&mine, "mine", false, "only what you may decide")
-	flags.IntVar(&limit, "limit", 100, "of how many orders at most; 0 means all")
-	onlyByFlag(flags, "limit", "mine")
+	flags.BoolVar(&overdue, "overdue", false, "only what is due")
+	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
+	onlyByFlag(flags, "limit", "mine", "overdue")
 	server := addServer(flags)
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			var left leftOut
 			all, more, err := collect(limit, func(n int, after string) ([]api.Approval, string, error) {
-				page, err := known(cmd.Context(), func() (*api.ApprovalPage, error) { return client.Approvals(cmd.Context(), mine, n, after) })
+				page, err := known(cmd.Context(), func() (*api.ApprovalPage, error) { return client.Approvals(cmd.Context(), mine, overdue, n, after) })
 				left.note(page.LeftOut)
 				return page.Approvals, page.Next, err
 			})
@@ -86,8 +88,11 @@ func outcomesText(a *api.Approves) string {
 // approvesText says of whom a step waits for a decision, and until when.
 func approvesText(a *api.Approves) string {
 	text := "for " + strings.Join(a.Roles, ", ") + ": " + outcomesText(a)
-	if a.Due != nil || a.Until != nil {
+	switch {
+	case a.Due != nil:
 		text += "; due " + dueText(a)
+	case a.Until != nil:
+		text += "; until " + clock(a.Until)
 	}
 	if said := saidText(a); said != "" {
 		text += "; " + said
@@ -123,20 +128,18 @@ var deciding = &act{
 	long: `Says what somebody decides whom a step asks: one of the outcomes that its workflow
 permits. It counts if the server knows who asks as one who has one of the roles that
 may, who has not submitted the order, and has not decided yet.`,
-	example: `  waybill order decide o-1 approved --note 'the customer is known'
-  waybill order decide o-1 declined --step credit --token-file ~/.waybill-ana`,
+	example: `  waybill order decide o-1 credit approved --note 'the customer is known'
+  waybill order decide o-1 credit declined --token-file ~/.waybill-ana`,
 }
 
 func newOrderDecide() *cobra.Command {
 	c := events.Command{Command: deciding.command}
 	cmd := &cobra.Command{
-		Use: "decide ORDER OUTCOME", Short: deciding.short, Long: deciding.long, Example: deciding.example,
-		Args: takes(two),
+		Use: "decide ORDER STEP OUTCOME", Short: deciding.short, Long: deciding.long, Example: deciding.example,
+		Args: takes(func(n int) bool { return n == 3 }),
 	}
 	flags := cmd.Flags()
 	deciding.addWho(flags, &c)
-	flags.StringVar(&c.Step, "step", "", "the step that asks (default: the one that does)")
-	onlyByFlag(flags, "step")
 	server := addServer(flags)
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -146,7 +149,7 @@ func newOrderDecide() *cobra.Command {
 		if c.By == "" && !server.named() { // the server goes by the name that it is given
 			c.By = whoami()
 		}
-		c.Outcome = args[1]
+		c.Step, c.Outcome = args[1], args[2]
 		return server.talk(func(client *api.Client) error {
 			o, err := actOn(cmd.Context(), cmd.Context(), client, args[0], &c)
 			if err != nil {

@@ -55,14 +55,14 @@ who loses it makes another. On standard error are the lines for the access file 
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&id, "id", "", "name of the key, a part of it; no other key of the file has it")
-	flags.StringSliceVar(&roles, "role", nil, "what who has it may: "+roleList()+"; several with commas")
+	flags.StringSliceVar(&roles, "role", nil, "what who has it may: "+identity.RoleNames()+"; several with commas")
 	flags.StringSliceVar(&workflows, "workflow", nil, "for which workflows, by their names; * stands for any text (default: all)")
 	flags.StringVar(&subject, "subject", "", "under which name it acts (default: the id)")
 	flags.StringVar(&expires, "expires", "", "after how long it is taken no more, such as 90d or 12h, or a time such as 2030-01-02T15:04:05Z (default: never)")
 	onlyByFlag(flags, "id", "role", "workflow", "subject", "expires")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if len(roles) == 0 {
-			return usageError{errors.New("say what the key is for with --role: " + roleList())}
+			return usageError{errors.New("say what the key is for with --role: " + identity.RoleNames())}
 		}
 		for _, role := range roles {
 			if err := identity.CheckRole(role); err != nil {
@@ -108,14 +108,6 @@ who loses it makes another. On standard error are the lines for the access file 
 		return nil
 	}
 	return cmd
-}
-
-func roleList() string {
-	names := make([]string, len(identity.Roles))
-	for n, role := range identity.Roles {
-		names[n] = string(role)
-	}
-	return strings.Join(names, ", ")
 }
 
 // expiry reads from now on how long, or a time; zero is never.

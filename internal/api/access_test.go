@@ -522,7 +522,7 @@ func TestCallersThatAreLimited(t *testing.T) {
 		}
 		body := map[string]string{
 			"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`, "label-order": `{"labels":{"a":"b"}}`,
-			"terminate-order": `{"note":"enough"}`, "decide-order": `{"outcome":"approved"}`, "change-order": `{"priority":"low"}`,
+			"terminate-order": `{"note":"enough"}`, "decide-order": `{"step":"s","outcome":"approved"}`, "change-order": `{"priority":"low"}`,
 		}[o.id]
 		answers := map[string]string{}
 		for _, id := range []string{"hidden-0", "nothing"} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -22,7 +23,7 @@ type Approval struct {
 	Step     string `json:"step"`
 	Approves
 	Show   json.RawMessage `json:"show" doc:"What the workflow shows those who decide"`
-	Mine   bool            `json:"mine" doc:"The caller may decide: it has one of the roles for the workflow, and has neither submitted the order nor decided yet"`
+	Mine   bool            `json:"mine" doc:"The caller may decide, and this instance can tell others who it is: it has one of the roles for the workflow, and has neither submitted the order, or one that it does again, nor decided yet"`
 	Masked bool            `json:"masked,omitzero" doc:"What is shown, and the notes, are left out, because the caller may not decide and does not have the role payload-reader"`
 }
 
@@ -40,19 +41,23 @@ func (s *Server) approvals(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-approvals", Method: http.MethodGet, Path: "/api/v1/approvals",
 		Summary: "List what waits for people to decide", Tags: []string{"orders"},
-		Description: "The order first whose last step began to wait last. Limit counts orders: a page has more where several steps of an order wait, and fewer where what they show is large, or mine leaves some out; next says that more follow.",
+		Description: "The order first that has waited longest. A page ends with the order that fills it, and before that once it has cost enough: it may have fewer than limit, or none, though more follow: next says so.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listApprovals)
 }
 
 type approvalsInput struct {
-	Mine  bool   `query:"mine" doc:"Only what the caller may decide"`
-	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	After string `query:"after" doc:"The next of the page before"`
+	Mine    bool   `query:"mine" doc:"Only what the caller may decide"`
+	Overdue bool   `query:"overdue" doc:"Only what is due"`
+	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	After   string `query:"after" doc:"The next of the page before"`
 }
 
-// maxShown is how many bytes are shown on one page, roughly.
-const maxShown = 4 << 20
+// How many bytes are shown on one page, and how many orders are looked at for it, roughly.
+const (
+	maxShown  = 4 << 20
+	maxLooked = 10_000
+)
 
 func (s *Server) listApprovals(ctx context.Context, in *approvalsInput) (*struct{ Body ApprovalPage }, error) {
 	i, ctx, done, err := s.use(ctx)
@@ -66,51 +71,71 @@ func (s *Server) listApprovals(ctx context.Context, in *approvalsInput) (*struct
 			return nil, errCursor
 		}
 	}
-	page, left, err := i.Approvals(ctx, after, in.Limit, visible(callerOf(ctx), identity.Viewer))
-	if err != nil {
-		return nil, s.listError("list approvals", err)
-	}
-	out := &struct{ Body ApprovalPage }{ApprovalPage{Approvals: []Approval{}, LeftOut: LeftOut(left)}}
-	shown := 0
-	for _, listed := range page.Orders {
-		o, _, err := i.Order(listed.ID) // with what is shown
-		switch {
-		case errors.Is(err, projections.ErrDamaged):
+	out := &struct{ Body ApprovalPage }{ApprovalPage{Approvals: []Approval{}}}
+	for looked, shown := 0, 0; ; {
+		page, left, err := i.Approvals(ctx, after, in.Limit, visible(callerOf(ctx), identity.Viewer))
+		if err != nil {
 			return nil, s.listError("list approvals", err)
-		case err != nil: // it has just gone
+		}
+		out.Body.LeftOut = LeftOut(left)
+		for n, listed := range page.Orders {
+			found, bytes, err := approvalsOf(ctx, i, listed.ID, in)
+			if err != nil {
+				return nil, s.listError("list approvals", err)
+			}
+			out.Body.Approvals, shown = append(out.Body.Approvals, found...), shown+bytes
+			full := len(out.Body.Approvals) >= in.Limit || shown > maxShown
+			if last := n == len(page.Orders)-1 && page.Next == nil; full && !last {
+				out.Body.Next = cursor(&projections.OpenPlace{At: listed.ApprovingSince(), Order: listed.ID})
+				return out, nil
+			}
+		}
+		if page.Next == nil {
+			return out, nil
+		}
+		if looked += len(page.Orders); looked >= maxLooked {
+			out.Body.Next = cursor(page.Next)
+			return out, nil
+		}
+		after = page.Next
+	}
+}
+
+// approvalsOf is what waits in an order, of what was asked for, and how much it shows.
+func approvalsOf(ctx context.Context, i *orchestrator.Instance, id string, in *approvalsInput) (found []Approval, bytes int, _ error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	o, err := i.Showing(id)
+	switch {
+	case errors.Is(err, projections.ErrNotFound): // it has just gone
+		return nil, 0, nil
+	case err != nil:
+		return nil, 0, err
+	}
+	for n := range o.Steps {
+		st := &o.Steps[n]
+		if st.State != projections.Approving {
 			continue
 		}
-		for n := range o.Steps {
-			st := &o.Steps[n]
-			if st.State != projections.Approving {
-				continue
-			}
-			a := Approval{
-				Order: o.ID, Workflow: o.Workflow, Version: o.Version, Step: st.Name, Approves: *approvesOf(st.Approves),
-				Show: json.RawMessage(st.Input), Mine: mayDecide(callerOf(ctx), o, st.Approves),
-			}
-			if a.Mine || !in.Mine {
-				out.Body.Approvals, shown = append(out.Body.Approvals, a), shown+len(a.Show)
-			}
+		a := Approval{
+			Order: o.ID, Workflow: o.Workflow, Version: o.Version, Step: st.Name, Approves: *approvesOf(st.Approves),
+			Show: json.RawMessage(st.Input), Mine: mayDecide(callerOf(ctx), i, o, st.Approves),
 		}
-		if shown > maxShown {
-			page.Next = &projections.OpenPlace{At: listed.ApprovingAt(), Order: listed.ID}
-			break
+		if (a.Mine || !in.Mine) && (a.Overdue || !in.Overdue) {
+			found, bytes = append(found, a), bytes+len(a.Show)
 		}
 	}
-	if page.Next != nil {
-		out.Body.Next = cursor(page.Next)
-	}
-	return out, nil
+	return found, bytes, nil
 }
 
 // mayDecide says whether a caller may, as far as this instance knows. Where nobody is asked for a name
-// everybody may.
-func mayDecide(c *identity.Caller, o *projections.Order, a *projections.Approval) bool {
-	if c.Method == "" {
-		return true
+// everybody may, if that counts.
+func mayDecide(c *identity.Caller, i *orchestrator.Instance, o *projections.Order, a *projections.Approval) bool {
+	if c.Method == "" || !i.Decides(true) {
+		return c.Method == "" && i.Decides(false)
 	}
 	roles := c.Roles(o.Workflow)
-	return c.Subject != o.SubmittedBy && a.Said(c.Subject) == "" &&
+	return !o.Submitted(c.Subject) && a.Said(c.Subject) == "" &&
 		slices.ContainsFunc(a.Roles, func(role string) bool { return slices.Contains(roles, events.ApproverRole(role)) })
 }

@@ -57,16 +57,16 @@ func TestApprovals(t *testing.T) {
 		return all
 	}
 	for name, want := range map[string]string{
-		"ana": `o-2 granted mine=true masked=false {"total":7}`, "bob": `o-2 granted mine=true masked=false {"total":7}`, "eve": "",
-		"sam": `o-2 granted mine=false masked=true null`, "view": `o-2 granted mine=false masked=true null`, "read": `o-2 granted mine=false masked=false {"total":7}`,
-		"op": `o-2 granted mine=false masked=true null`,
+		"ana": `o-0 granted mine=true masked=false {"total":7}`, "bob": `o-0 granted mine=true masked=false {"total":7}`, "eve": "",
+		"sam": `o-0 granted mine=false masked=true null`, "view": `o-0 granted mine=false masked=true null`, "read": `o-0 granted mine=false masked=false {"total":7}`,
+		"op": `o-0 granted mine=false masked=true null`,
 	} {
 		got := shown(list(name, "?limit=1"))
 		if want == "" && len(got) > 0 || want != "" && (len(got) != 2 || got[0] != want) {
 			t.Errorf("%s sees %q", name, got)
 		}
 	}
-	if got := shown(list("bob", "?mine=true")); !slices.Equal(got, []string{`o-2 granted mine=true masked=false {"total":7}`, `o-1 granted mine=true masked=false {"total":7}`, `o-0 granted mine=true masked=false {"total":7}`}) {
+	if got := shown(list("bob", "?mine=true")); !slices.Equal(got, []string{`o-0 granted mine=true masked=false {"total":7}`, `o-1 granted mine=true masked=false {"total":7}`, `o-2 granted mine=true masked=false {"total":7}`}) {
 		t.Errorf("for bob: %q", got)
 	}
 	var paged []string
@@ -97,7 +97,8 @@ func TestApprovals(t *testing.T) {
 			t.Errorf("%s: %s", name, said)
 		}
 	}
-	decide("ana", "o-0", `{"outcome":"approved"}`, http.StatusConflict) // which step?
+	decide("ana", "o-0", `{"outcome":"approved"}`, http.StatusUnprocessableEntity) // which step?
+	decide("ana", "o-0", `{"step":"granted","outcome":"approved","note":"`+strings.Repeat("x", 1025)+`"}`, http.StatusConflict)
 	decide("ana", "o-0", `{"step":"granted"}`, http.StatusUnprocessableEntity)
 	decide("ana", "o-0", `{"step":"granted","outcome":"approved","by":"bob"}`, http.StatusForbidden)
 	decide("ana", "o-0", `{"step":"granted","outcome":"approved","note":"the canary sings"}`, http.StatusOK)
@@ -106,6 +107,9 @@ func TestApprovals(t *testing.T) {
 	}
 	if got := shown(list("ana", "?mine=true")); len(got) != 2 {
 		t.Errorf("what ana has decided is still there: %q", got)
+	}
+	if got := list("view", "?overdue=true"); len(got.Approvals) > 0 {
+		t.Errorf("nothing is due: %+v", got)
 	}
 	decide("bob", "o-0", `{"step":"granted","outcome":"approved"}`, http.StatusOK)
 	o, err := s.client.Order(t.Context(), "o-0")

@@ -249,11 +249,15 @@ func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPag
 	return &page, c.call(ctx, http.MethodGet, "/api/v1/alerts", values(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
 }
 
-// Approvals returns a page of what waits for people to decide; with mine what the caller may.
-func (c *Client) Approvals(ctx context.Context, mine bool, limit int, after string) (*ApprovalPage, error) {
+// Approvals returns a page of what waits for people to decide; with mine what the caller may, with overdue
+// what is due.
+func (c *Client) Approvals(ctx context.Context, mine, overdue bool, limit int, after string) (*ApprovalPage, error) {
 	query := map[string]string{"limit": strconv.Itoa(limit), "after": after}
 	if mine {
 		query["mine"] = "true"
+	}
+	if overdue {
+		query["overdue"] = "true"
 	}
 	var page ApprovalPage
 	return &page, c.call(ctx, http.MethodGet, "/api/v1/approvals", values(query), nil, &page)

@@ -63,7 +63,7 @@ type Termination struct {
 // Decision is the body of decide.
 type Decision struct {
 	Act
-	Step    string `json:"step,omitempty" nullable:"true" doc:"The step that asks; it may be left out where one alone does"`
+	Step    string `json:"step,omitempty" required:"true" minLength:"1" doc:"The step that asks"`
 	Outcome string `json:"outcome,omitempty" required:"true" minLength:"1" doc:"One of those that the step permits"`
 }
 
@@ -143,7 +143,7 @@ func (s *Server) commands(api huma.API) {
 	command[Change](s, api, events.CommandChange, "Change the priority or the deadline of an order",
 		"For what begins from then on: an attempt that runs keeps its complete-by.", true)
 	command[Decision](s, api, events.CommandDecide, "Decide what a step asks",
-		"For a step that waits for people. The caller must have one of the roles that it asks, for the order's workflow, and neither have submitted the order nor have decided before. Instances have keys of the namespace, so that the owner of the order knows who decides; without these only an owner with --claimed-approvals takes it.", true)
+		"For a step that waits for people. The caller must have one of the roles that it asks, for the order's workflow, and neither have submitted the order, or one that it does again, nor have decided before. Its note has at most 1024 bytes. Instances have keys of the namespace, so that the owner of the order knows who decides; without these only an owner with --claimed-approvals takes it.", true)
 	command[Termination](s, api, events.CommandTerminate, "End an order at once, and undo nothing",
 		"For an order in any state that is not final, also one that is held, or whose workflow is gone. What was done stays as it is. What agents were asked for they may do all the same, and their answers change nothing: mayHaveRun in the event says which steps that is about.", true)
 }
@@ -177,7 +177,11 @@ func command[B any, P interface {
 		if in.Body != nil {
 			c = in.Body.command()
 		}
-		by, err := author(ctx, c.By, in.from)
+		from := in.from
+		if name == events.CommandDecide {
+			from = "" // an address is nobody who decides
+		}
+		by, err := author(ctx, c.By, from)
 		if err != nil {
 			return nil, err
 		}

@@ -139,7 +139,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, FailedSteps: e.FailedSteps, Held: e.Held, Source: e.Source,
 		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,
-		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf,
+		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
 	}
 	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded { // its reasons are a few words of ours
 		m.Reason = e.Reason

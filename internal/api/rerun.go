@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -92,7 +93,13 @@ func again(i *orchestrator.Instance, o *projections.Order, r *Rerun) (*events.Su
 		return nil, huma.Error422UnprocessableEntity(why+"; choose another, or leave it out to get one", &huma.ErrorDetail{Message: why, Location: "body.id"})
 	}
 	m := &events.Submission{
-		Workflow: o.Workflow, Version: o.Version, Input: o.Input, ReplyTo: o.ReplyTo, Priority: o.Priority, RerunOf: o.ID,
+		Workflow: o.Workflow, Version: o.Version, Input: o.Input, ReplyTo: o.ReplyTo, Priority: o.Priority, RerunOf: o.ID, Submitters: slices.Clone(o.Submitters),
+	}
+	if o.SubmittedBy != "" && !slices.Contains(m.Submitters, o.SubmittedBy) {
+		m.Submitters = append(m.Submitters, o.SubmittedBy)
+	}
+	if len(m.Submitters) > events.MaxSubmitters { // who of them may not decide would be forgotten
+		return nil, huma.Error409Conflict(fmt.Sprintf("order %q does again what %d people submitted, which is the most: submit it as a new one", o.ID, len(m.Submitters)-1))
 	}
 	switch {
 	case len(r.Input) > 0:

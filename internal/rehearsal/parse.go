@@ -329,7 +329,7 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			}
 		case given["decide"] != nil:
 			r.refuse(given, "decision", "command", "id", "data", "input", "output", "sameKey", "newKey")
-			r.require(entry, given, "the decision", "by")
+			r.require(entry, given, "the decision", "by", "step")
 			if given["roles"] == nil {
 				a.roles = r.asked()
 			}

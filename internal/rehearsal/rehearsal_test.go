@@ -90,7 +90,7 @@ func drawTest(t *rapid.T) *Test {
 		waits := func(s workflow.Step) bool { return s.Listen != nil || s.Approve != nil }
 		if slices.ContainsFunc(test.flow.Steps, waits) && rapid.IntRange(0, 3).Draw(t, "what is waited for") > 0 || rapid.Bool().Draw(t, "of the world") {
 			if rapid.Bool().Draw(t, "of somebody") {
-				a.command = events.Command{Command: events.CommandDecide, By: rapid.SampledFrom([]string{"ana", "bob"}).Draw(t, "by"), Outcome: rapid.SampledFrom([]string{"approved", "declined"}).Draw(t, "outcome")}
+				a.command = events.Command{Command: events.CommandDecide, Step: draw.Step(t), By: rapid.SampledFrom([]string{"ana", "bob"}).Draw(t, "by"), Outcome: rapid.SampledFrom([]string{"approved", "declined"}).Draw(t, "outcome")}
 				a.roles = []string{"clerk"}
 			} else {
 				a.signal = draw.Signal(t)

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,7 +35,8 @@ func (approver) begin(d *decider, t task) bool {
 	if t.def.Timeout > 0 {
 		e.Due = events.Time(d.env.Now.Add(t.def.Timeout))
 	}
-	if a.Show != nil && t.step.Input == nil {
+	e.Input = t.step.Input // of an operator, where the workflow's cannot be evaluated
+	if a.Show != nil && e.Input == nil {
 		value, err := a.Show.Value(t.scope())
 		if err != nil {
 			return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
@@ -61,7 +63,7 @@ func (approver) timeOver(d *decider, t task) {
 	}
 	d.record(&events.Event{
 		Type: events.StepReminded, Step: t.step.Name, Attempt: t.step.Attempt, Reason: reason,
-		Action: fmt.Sprintf("decide: waybill order decide %s %s --step %s", quote(t.order.ID), strings.Join(a.Outcomes, "|"), t.step.Name),
+		Action: fmt.Sprintf("decide with one of %s: waybill order decide %s %s OUTCOME", strings.Join(a.Outcomes, ", "), quote(t.order.ID), t.step.Name),
 	})
 }
 
@@ -85,12 +87,18 @@ func (d *decider) decide(c *events.Command, act events.Event) (refusal string) {
 		return "nobody is named who decides; set by"
 	case act.Actor == nil && !d.env.Claims:
 		return fmt.Sprintf("that %s decides is only claimed: who decides asks over HTTP, with a key, a token or a certificate that the access file names, and instances have keys of the namespace, by which they say so; or they run with --claimed-approvals", by)
-	case act.Actor != nil && !slices.ContainsFunc(a.Roles, func(role string) bool { return slices.Contains(act.Actor.Roles, events.ApproverRole(role)) }):
-		return fmt.Sprintf("%s has none of the roles that may decide: %s; an administrator gives them in the access file, for example as %s", by, strings.Join(a.Roles, ", "), events.ApproverRole(a.Roles[0]))
-	case by == d.order.SubmittedBy:
-		return by + " submitted the order, and somebody else decides"
+	case act.Actor != nil && !holds(act.Actor, a.Roles):
+		later := ""
+		if holds(act.Actor, a.Escalate) {
+			later = fmt.Sprintf("; from %s on %s may, too, once they are reminded", events.AppendTime(nil, a.Remind), strings.Join(a.Escalate, ", "))
+		}
+		return fmt.Sprintf("%s has none of the roles that may decide now: %s%s; an administrator gives them in the access file, for example as %s", by, strings.Join(a.Roles, ", "), later, events.ApproverRole(a.Roles[0]))
+	case d.order.Submitted(by):
+		return by + " submitted the order, or one that it does again, and somebody else decides"
 	case said != "":
 		return fmt.Sprintf("%s has decided already: %s", by, said)
+	case len(c.Note) > MaxText:
+		return fmt.Sprintf("the note has %d bytes; at most %d are kept: write less, or refer to it", len(c.Note), MaxText)
 	case !slices.Contains(a.Outcomes, c.Outcome):
 		return fmt.Sprintf("step %s permits no outcome %q; write %s", step.Name, Cut(c.Outcome, MaxName), oneOf(a.Outcomes))
 	}
@@ -102,27 +110,30 @@ func (d *decider) decide(c *events.Command, act events.Event) (refusal string) {
 	return ""
 }
 
-// asking is the step that asks for a decision: that of the name, or the only one if none is
-// named. Nil where there is none, and why.
+// holds says that somebody has one of the roles.
+func holds(a *events.Actor, roles []string) bool {
+	return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(a.Roles, events.ApproverRole(role)) })
+}
+
+// asking is the step of that name, if it asks for a decision; nil where it does not, and why. A decision
+// names its step: else it could be meant for one that has ended, and count for the next.
 func (d *decider) asking(name string) (step *projections.Step, refusal string) {
-	var names []string
+	var asking []string
 	for i := range d.order.Steps {
-		if s := &d.order.Steps[i]; s.State == projections.Approving && (name == "" || name == s.Name) {
-			step, names = s, append(names, s.Name)
+		if s := &d.order.Steps[i]; s.State == projections.Approving {
+			asking = append(asking, s.Name)
 		}
 	}
-	switch {
-	case len(names) == 1:
-		return step, ""
-	case len(names) > 1:
-		return nil, fmt.Sprintf("steps %s ask for a decision; name one of them", strings.Join(names, ", "))
-	case name == "":
-		return nil, "no step of the order asks for a decision"
+	if name == "" {
+		return nil, "no step is named; those that ask for a decision are " + cmp.Or(strings.Join(asking, ", "), "none")
 	}
-	if step = d.order.Step(name); step == nil {
+	switch step = d.order.Step(name); {
+	case step == nil:
 		return nil, fmt.Sprintf("the order has no step %q; its steps are %s", Cut(name, MaxName), d.stepNames())
+	case step.State != projections.Approving:
+		return nil, fmt.Sprintf("step %s is %s, and asks for no decision", step.Name, step.State)
 	}
-	return nil, fmt.Sprintf("step %s is %s, and asks for no decision", step.Name, step.State)
+	return step, ""
 }
 
 // oneOf lists what may be chosen.

@@ -93,7 +93,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 		}
 		known := s.format >= events.ProofFormat && s.known(&given, decided)
 		again := slices.IndexFunc(acted[max(0, len(acted)-16):], func(a events.Command) bool { return a.ID == c.ID })
-		another := known && again >= 0 && projections.Asked(acted[max(0, len(acted)-16):][again].Command, acted[max(0, len(acted)-16):][again].Step) != projections.Asked(c.Command, c.Step)
+		another := known && again >= 0 && asked(&acted[max(0, len(acted)-16):][again]) != asked(&c)
 		if !another && (c.ID != "" && c.ID == last || known && again >= 0) {
 			continue
 		}
@@ -118,7 +118,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			e.Type == events.CommandRefused && e.Operation != c.Command {
 			return fmt.Errorf("%+v left %+v", c, e)
 		}
-		if e.Type != events.CommandRefused && !s.carries(&c, &e) || e.Type == events.CommandRefused && e.Step != c.Step {
+		if e.Type != events.CommandRefused && !s.carries(&c, &e) || e.Type == events.CommandRefused && (e.Step != c.Step || e.Outcome != c.Outcome) {
 			return fmt.Errorf("%+v left %+v", c, e)
 		}
 		if e.Type == events.StepDecided && !known && !s.claims {
@@ -142,6 +142,9 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 	return nil
 }
 
+// asked is what a command asks for, as others under its id are told apart.
+func asked(c *events.Command) string { return projections.Asked(c.Command, c.Step, c.Outcome, c.By) }
+
 // known says whether a command has a signature under the keys of now, of the day before it
 // is decided on.
 func (s *stage) known(c *command, decided time.Time) bool {
@@ -163,7 +166,7 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 	case events.OrderResubmitted:
 		return e.Reason == c.Note && e.SameKey == c.SameKey && (e.NewKey == c.NewKey || s.format < events.KeysFormat) && string(e.Input) == string(c.Input) && (c.Step == "" && c.Input != nil || e.Step == c.Step)
 	case events.StepDecided:
-		return e.Reason == c.Note && e.Outcome == c.Outcome && (c.Step == "" || e.Step == c.Step)
+		return e.Reason == c.Note && e.Outcome == c.Outcome && e.Step == c.Step
 	case events.OrderLabelled:
 		for name, value := range c.Labels {
 			if is, has := e.Labels[name]; has != (value != nil) || has && is != *value {

@@ -228,7 +228,7 @@ func clip(e *events.Event) {
 	switch e.Type {
 	case events.OrderRejected, events.StatusRefused, events.ReplyDiscarded, events.CommandRefused:
 		e.Workflow, e.ReplyTo, e.Step = Cut(e.Workflow, MaxName), Cut(e.ReplyTo, MaxName), Cut(e.Step, MaxName)
-		e.Operation = Cut(e.Operation, MaxName)
+		e.Operation, e.Outcome = Cut(e.Operation, MaxName), Cut(e.Outcome, MaxName)
 	}
 	e.Version, e.Attempt = max(e.Version, 0), max(e.Attempt, 0)
 	e.By, e.Command, e.AnsweredBy = Cut(e.By, MaxName), Cut(e.Command, MaxName), Cut(e.AnsweredBy, MaxName)
@@ -373,7 +373,7 @@ func estimate(e *events.Event) int {
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}
-	for _, names := range [][]string{e.Steps, e.Signals, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun} {
+	for _, names := range [][]string{e.Steps, e.Signals, e.Submitters, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun} {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}

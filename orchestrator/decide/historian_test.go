@@ -329,6 +329,9 @@ func (h *historian) operate(t *rapid.T) {
 // decision is what somebody may say, or not.
 func (h *historian) decision(t *rapid.T, c events.Command) events.Command {
 	c.By = rapid.SampledFrom([]string{"ana", "bob", "sam", ""}).Draw(t, "who")
+	if c.Step == "" {
+		c.Step = draw.Step(t)
+	}
 	c.Outcome = rapid.SampledFrom([]string{"approved", "approved", "declined", "later"}).Draw(t, "outcome")
 	return c
 }

@@ -20,7 +20,7 @@ func Operate(env *Env, order *projections.Order, in *Input) Decision {
 	c, actor := in.Command, in.actor(env)
 	before, acted := order.Acted(c.ID)
 	acted = acted && actor != nil
-	another := acted && before != projections.Asked(Cut(c.Command, MaxName), Cut(c.Step, MaxName))
+	another := acted && before != projections.Asked(Cut(c.Command, MaxName), Cut(c.Step, MaxName), Cut(c.Outcome, MaxName), Cut(c.By, MaxName))
 	if !another && (acted || c.ID != "" && Cut(c.ID, MaxName) == order.Command) {
 		return Decision{}
 	}
@@ -49,7 +49,7 @@ func Operate(env *Env, order *projections.Order, in *Input) Decision {
 
 // refuseCommand records why a command is not done.
 func (d *decider) refuseCommand(c *events.Command, actor *events.Actor, why string) {
-	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, By: c.By, Actor: actor, Command: c.ID, Reason: why, Count: d.env.count(d.order.Refused)})
+	d.record(&events.Event{Type: events.CommandRefused, Operation: c.Command, Step: c.Step, Outcome: c.Outcome, By: c.By, Actor: actor, Command: c.ID, Reason: why, Count: d.env.count(d.order.Refused)})
 }
 
 // operate does what the command asks for, or says why that is not possible.
@@ -204,6 +204,9 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		}
 		if why := checkMessage(t, c.Input); why != "" {
 			return why
+		}
+		if t.def.Approve != nil && !t.undo && c.Input != nil && (o.Alert == nil || o.Alert.Step != t.step.Name) {
+			return fmt.Sprintf("what those see who decide on %v is what the workflow shows; an operator says it where that cannot be evaluated", t)
 		}
 		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
 			if work.Passed {

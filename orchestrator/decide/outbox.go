@@ -33,7 +33,7 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		dst = append(dst, request(topics, keys, o, e, envelope))
 
 	case events.AlertRaised, events.StepReminded:
-		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, At: e.At}
+		m := events.Alert{Order: o.ID, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, Reminder: e.Type == events.StepReminded, At: e.At}
 		envelope.Type = events.AlertRaised
 		envelope.ID += "/alert"
 		dst = append(dst, Message{Topic: topics.Alerts, Envelope: envelope, Value: m.Append(make([]byte, 0, 256))})

@@ -33,7 +33,7 @@ import (
 //
 //	workflow [file=PATH]       registers the workflow file that stands below, or is
 //	        named, as it is seen from the play
-//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON] [rerun-of=ID] [by=NAME]
+//	submit ID workflow=NAME [version=] [input=JSON] [reply-to=TOPIC] [priority=] [deadline=12:00:30] [labels=JSON] [rerun-of=ID] [by=NAME] [submitters=(…)]
 //	        size=N says that the record had so many bytes, more than are allowed; signed= as of commands
 //	reply ID step=NAME attempt=N [undo] completed [output=JSON]
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
@@ -309,6 +309,11 @@ func (p *play) submission(t *testing.T, d *datadriven.TestData) submission {
 	}
 	d.MaybeScanArgs(t, "rerun-of", &s.value.RerunOf)
 	d.MaybeScanArgs(t, "by", &s.value.By)
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "submitters" {
+			s.value.Submitters = strings.Fields(strings.Join(arg.Vals, " "))
+		}
+	}
 	if d.HasArg("signed") {
 		text, err := s.value.Encode()
 		must(t, err)

@@ -50,6 +50,9 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 			if e.By = s.By; e.By != "" {
 				e.Actor = in.actor(env)
 			}
+			for _, name := range s.Submitters[:min(len(s.Submitters), events.MaxSubmitters)] {
+				e.Submitters = append(e.Submitters, Cut(name, MaxName))
+			}
 		}
 		if why := d.try(&e); why != "" {
 			problem = fmt.Errorf("the input cannot be recorded: %s", why)

@@ -493,7 +493,7 @@ func (c *told) other(e *events.Event) string {
 	if note == "" && e.Type == events.OrderCompensating {
 		note = "cancelled by an operator"
 	}
-	named := e.Type == events.StepSkipped || e.Type == events.UndoSkipped || e.Type == events.CommandRefused
+	named := e.Type == events.StepSkipped || e.Type == events.StepDecided || e.Type == events.UndoSkipped || e.Type == events.CommandRefused
 	switch {
 	case e.Command != c.id:
 		return "another id"
@@ -503,7 +503,7 @@ func (c *told) other(e *events.Event) string {
 		return "another act"
 	case e.Type == events.CommandRefused && e.Reason == "", e.Type != events.CommandRefused && e.Reason != note:
 		return "another reason: " + e.Reason
-	case named && e.Step != c.step, (e.Type == events.OrderResubmitted || e.Type == events.StepDecided) && c.step != "" && e.Step != c.step:
+	case named && e.Step != c.step, e.Type == events.OrderResubmitted && c.step != "" && e.Step != c.step:
 		return "another step: " + e.Step
 	case e.Type == events.OrderResubmitted && e.Step != "" && c.step == "" && c.input == 0:
 		return "a step"
@@ -513,7 +513,7 @@ func (c *told) other(e *events.Event) string {
 		return "another key"
 	case e.Type == events.OrderChanged && (c.priority != "" && e.Priority != c.priority || !c.deadline.IsZero() && !e.Deadline.Equal(c.deadline) || c.noDeadline && !e.Deadline.IsZero()):
 		return "another change"
-	case e.Type == events.StepDecided && e.Outcome != c.outcome:
+	case (e.Type == events.StepDecided || e.Type == events.CommandRefused) && e.Outcome != c.outcome:
 		return "another outcome"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
 		return "another output"

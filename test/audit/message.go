@@ -176,7 +176,7 @@ func (m *message) operate(r *kgo.Record) error {
 	m.command = &told{
 		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
 		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard, labels: value.Labels,
-		outcome: value.Outcome, priority: value.Priority, deadline: events.Time(value.Deadline), noDeadline: value.NoDeadline,
+		outcome: cut(value.Outcome, nameLength), priority: value.Priority, deadline: events.Time(value.Deadline), noDeadline: value.NoDeadline,
 	}
 	return nil
 }

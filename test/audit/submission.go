@@ -42,6 +42,8 @@ func (s *settlement) accepted(a *account, at place, first *submission, e *events
 		other = "another traceparent"
 	case e.By != cut(first.By, nameLength) && (e.By != "" || s.format[a.partition] >= events.ApproveFormat):
 		other = "another who submitted it"
+	case !slices.Equal(e.Submitters, first.Submitters) && (e.Submitters != nil || s.format[a.partition] >= events.ApproveFormat):
+		other = "others who submitted what it does again"
 	case !s.labelled(first, e):
 		other = "other labels"
 	case e.RerunOf != first.RerunOf:

@@ -271,7 +271,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Deadline, !o.Overdue().IsZero(), fault(o.Failure),
 		o.Digest, o.Conflicted,
 		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
-		fmt.Sprintf("%q", o.Labels), o.RerunOf, o.SubmittedBy,
+		fmt.Sprintf("%q", o.Labels), o.RerunOf, strings.Join(append([]string{o.SubmittedBy}, o.Submitters...), "\n"),
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,

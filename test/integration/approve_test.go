@@ -43,7 +43,7 @@ steps:
 		}
 		w.order(i, "o-1", approves(0))
 		decide := func(by, outcome string, roles ...string) {
-			value := fmt.Appendf(nil, `{"command":"decide","id":"d-%s","outcome":%q,"by":%q}`, by, outcome, by)
+			value := fmt.Appendf(nil, `{"command":"decide","step":"granted","id":"d-%s","outcome":%q,"by":%q}`, by, outcome, by)
 			r := kgo.Record{Topic: w.Topics.Commands, Key: []byte("o-1"), Value: value}
 			if roles != nil {
 				actor := &events.Actor{Method: "key", Roles: roles, At: events.Time(time.Now())}
@@ -72,7 +72,7 @@ steps:
 			t.Errorf("journal: %s", got)
 		}
 		alerts := slices.DeleteFunc(w.read(w.Topics.Alerts), func(r *kgo.Record) bool { return string(r.Key) != "o-1" })
-		if len(alerts) != 1 || !strings.Contains(string(alerts[0].Value), "waybill order decide o-1 approved|declined --step granted") || events.Header(alerts[0], events.HeaderType) != string(events.AlertRaised) {
+		if len(alerts) != 1 || !strings.Contains(string(alerts[0].Value), "approved, declined: waybill order decide o-1 granted OUTCOME") || events.Header(alerts[0], events.HeaderType) != string(events.AlertRaised) {
 			t.Errorf("the alerts are %+v", alerts)
 		}
 	})

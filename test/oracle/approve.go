@@ -78,6 +78,9 @@ func (l *Ledger) asksAsTheWorkflowSays(e *events.Event, s *Step) {
 		return
 	}
 	got, wrong := canonical(e.Input)
+	if want == nil && s.Input != nil { // which an operator gave
+		want, _ = canonical(s.Input)
+	}
 	l.rule("S4", err == nil && (want == nil) == (e.Input == nil) && (want == nil || wrong == nil && bytes.Equal(got, want)), "it shows %s, and must show %s, %v", e.Input, want, err)
 }
 
@@ -130,12 +133,20 @@ func (l *Ledger) decides(e *events.Event, s *Step) {
 	s.end(completed)
 }
 
-// SubmittedBy is who submitted the order, as far as that was said.
-func (l *Ledger) SubmittedBy() string { return l.accepted.By }
+// same says that two names are of one person, as far as these tell.
+func same(a, b string) bool {
+	return strings.EqualFold(strings.TrimSpace(a), strings.TrimSpace(b))
+}
+
+// SubmittedBy is who submitted the order, and those that it does again, as far as that was said.
+func (l *Ledger) SubmittedBy() string {
+	return strings.Join(append([]string{l.accepted.By}, l.accepted.Submitters...), "\n")
+}
 
 func (l *Ledger) mayDecide(e *events.Event, a *Approval) bool {
 	known := e.Actor == nil || slices.ContainsFunc(a.May, func(role string) bool { return slices.Contains(e.Actor.Roles, "approver/"+role) })
-	return known && e.By != "" && e.By != l.accepted.By && !slices.ContainsFunc(a.Said, func(v Verdict) bool { return v.By == e.By })
+	return known && e.By != "" && !slices.ContainsFunc(append([]string{l.accepted.By}, l.accepted.Submitters...), func(name string) bool { return same(name, e.By) }) &&
+		!slices.ContainsFunc(a.Said, func(v Verdict) bool { return same(v.By, e.By) })
 }
 
 // reminds: a decision is due, and others may make it, too.
@@ -146,7 +157,7 @@ func (l *Ledger) reminds(e *events.Event, s *Step) {
 	}
 	a := *s.Approves
 	l.rule("V2", !l.Paused && !a.Remind.IsZero() && !e.At.Before(a.Remind) && (a.Until.IsZero() || e.At.Before(a.Until)), "it is due at %v, and ends at %v", a.Remind, a.Until)
-	l.rule("P2", strings.Contains(e.Action, strings.Join(a.Outcomes, "|")) && strings.Contains(e.Reason, strings.Join(a.May, ", ")), "it says %s, and to %s", e.Reason, e.Action)
+	l.rule("P2", strings.Contains(e.Action, strings.Join(a.Outcomes, ", ")) && strings.Contains(e.Reason, strings.Join(a.May, ", ")), "it says %s, and to %s", e.Reason, e.Action)
 	a.May, a.More, a.Remind = append(slices.Clip(a.May), a.More...), nil, time.Time{}
 	s.Approves, s.Due = &a, a.next()
 }
@@ -159,10 +170,10 @@ func (a *Approval) ended(now time.Time) bool { return !a.Until.IsZero() && !now.
 func (l *Ledger) undecided(e *events.Event) bool {
 	var open []*Step
 	for _, s := range l.Steps {
-		if s.State == approving && (e.Step == "" || e.Step == s.Name) {
+		if s.State == approving && e.Step == s.Name {
 			open = append(open, s)
 		}
 	}
 	return len(open) != 1 || !l.mayDecide(e, open[0].Approves) ||
-		strings.Contains(e.Reason, "permits no outcome") || e.Actor == nil && strings.Contains(e.Reason, "is only claimed")
+		strings.Contains(e.Reason, "permits no outcome") || strings.Contains(e.Reason, "are kept") || e.Actor == nil && strings.Contains(e.Reason, "is only claimed")
 }

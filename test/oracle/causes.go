@@ -187,8 +187,11 @@ func operation(e *events.Event) string {
 	if e.Type != events.CommandRefused {
 		does = asked[e.Type]
 	}
-	if does == events.CommandSkipStep {
+	switch does {
+	case events.CommandSkipStep:
 		does += " " + e.Step
+	case events.CommandDecide:
+		does += fmt.Sprintf(" %s %s by %s", e.Step, e.Outcome, e.By)
 	}
 	return does
 }

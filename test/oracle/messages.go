@@ -206,7 +206,7 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 				say(answers[e.Type+"/"+events.Type(e.Reason)], &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason})
 			}
 		case events.AlertRaised, events.StepReminded:
-			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, At: e.At})
+			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, Reminder: e.Type == events.StepReminded, At: e.At})
 		case events.StepStarted, events.UndoStarted:
 			if s := l.Step(e.Step); s != nil && !slices.Contains(m.Gone, e.Seq) {
 				want := l.request(e, s)
