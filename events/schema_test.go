@@ -62,7 +62,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			case events.CommandTerminate:
 				m.Note = "because"
 			case events.CommandDecide:
-				m.Outcome, m.By = "approved", "ana"
+				m.Step, m.Outcome, m.By = "s", "approved", "ana"
 			}
 			m.NewKey = m.NewKey && !m.SameKey
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
