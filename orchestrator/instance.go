@@ -133,6 +133,9 @@ type Instance struct {
 	silences  silences
 	added     added
 
+	letterReaders chan struct{} // one place for each request that reads dead letters at a time
+	letterBounds  letterBounds
+
 	deliveries lane.Deliveries
 	signs      window.Signs
 	turns      lane.Turns
@@ -180,7 +183,7 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	default:
 		return nil, fmt.Errorf("unknown standby %q: use %s or %s", cfg.Standby, StandbyAll, StandbyOwned)
 	}
-	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences()}
+	i := &Instance{cfg: cfg, began: now(), log: cfg.Logger, readers: newReaders(), silences: newSilences(), letterReaders: make(chan struct{}, maxLetterReaders), letterBounds: ownLetterBounds}
 	uncut, cut := context.WithCancel(context.WithoutCancel(ctx))
 	i.cut, i.kafka = cut, slices.Concat(cfg.Kafka, []kgo.Opt{kgo.WithContext(uncut), kgo.MaxDecompressBatchBytes(events.MaxDecompressed)})
 	defer func() {

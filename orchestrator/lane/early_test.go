@@ -124,7 +124,7 @@ func TestCommandsWithoutOrders(t *testing.T) {
 	c.asksForOrders(t)
 	c.expects("it was asked after a while", 0, c.ids[1:2], c.ids[:1])
 	for _, r := range c.current.records {
-		if why := headerText(r, headerReason); r.Topic == c.topics.DeadLetters && !strings.Contains(why, "nobody can tell") {
+		if why := headerText(r, HeaderReason); r.Topic == c.topics.DeadLetters && !strings.Contains(why, "nobody can tell") {
 			t.Errorf("it was put aside: %s", why)
 		}
 	}

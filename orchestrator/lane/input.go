@@ -75,10 +75,11 @@ func firstWritten(r *kgo.Record) time.Time {
 	return r.Timestamp
 }
 
-// What a dead letter has besides the headers of the input.
+// What a dead letter has besides the headers of the input, behind these: why it was put aside, and
+// topic/partition/offset where it was.
 const (
-	headerReason = "waybill_reason"
-	headerSource = "waybill_source"
+	HeaderReason = "waybill_reason"
+	HeaderSource = "waybill_source"
 )
 
 // putAside puts an input among the dead letters, byte for byte but for the token of a reply. What is too large
@@ -117,8 +118,8 @@ func (l *Lane) putAside(in *decide.Record, reason string) {
 		reason += fmt.Sprintf("; the %s is only at the source: %s", part.name, why)
 	}
 	letter.Headers = append(letter.Headers,
-		kgo.RecordHeader{Key: headerReason, Value: []byte(reason)},
-		kgo.RecordHeader{Key: headerSource, Value: []byte(in.Source())})
+		kgo.RecordHeader{Key: HeaderReason, Value: []byte(reason)},
+		kgo.RecordHeader{Key: HeaderSource, Value: []byte(in.Source())})
 	l.current.add(letter)
 }
 

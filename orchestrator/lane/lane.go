@@ -450,7 +450,7 @@ func (l *Lane) report(b *Batch) {
 			l.elsewhere.note(TopicPartition{r.Topic, r.Partition})
 		}
 		if r.Topic == l.topics.DeadLetters {
-			l.log.Warn("an input was put aside", "source", events.Header(r, headerSource), "reason", events.Header(r, headerReason))
+			l.log.Warn("an input was put aside", "source", events.Header(r, HeaderSource), "reason", events.Header(r, HeaderReason))
 		}
 	}
 }

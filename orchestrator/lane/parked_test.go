@@ -384,7 +384,7 @@ func TestCommandsBehindWhatIsParked(t *testing.T) {
 	}
 	aside := 0
 	for _, r := range l.current.records {
-		if r.Topic == l.topics.DeadLetters && strings.Contains(events.Header(r, headerReason), "is not decided") {
+		if r.Topic == l.topics.DeadLetters && strings.Contains(events.Header(r, HeaderReason), "is not decided") {
 			aside++
 		}
 	}

@@ -1,0 +1,294 @@
+package orchestrator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// letters is an instance that does not run, and dead letters that somebody wrote.
+type letters struct {
+	*testing.T
+	broker   *kafka.Broker
+	instance *Instance
+	client   *kgo.Client // writes in transactions
+	last     time.Time
+	written  int
+}
+
+func newLetters(t *testing.T, b *kafka.Broker, partitions int32) *letters {
+	t.Helper()
+	topics, err := events.NewTopics(kafka.Namespace(t))
+	must(t, err)
+	_, err = CreateTopics(t.Context(), b.Admin(t), &topics, partitions, 1)
+	must(t, err)
+	i, err := New(t.Context(), Config{ID: "i-1", Namespace: topics.Namespace, DataDir: t.TempDir(), Kafka: []kgo.Opt{kgo.SeedBrokers(b.Brokers...)}})
+	must(t, err)
+	t.Cleanup(func() { must(t, i.Close()) })
+	return &letters{
+		T: t, broker: b, instance: i, last: time.Now().Add(-time.Hour).Truncate(time.Millisecond),
+		client: b.Client(t, kgo.TransactionalID(topics.Namespace+"-letters"), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(3<<20)),
+	}
+}
+
+// puts writes letters in one transaction, each a second after the one before.
+func (l *letters) puts(commit kgo.TransactionEndTry, all ...*kgo.Record) {
+	l.Helper()
+	must(l, l.client.BeginTransaction())
+	for _, r := range all {
+		r.Topic, r.Timestamp = l.instance.topics.DeadLetters, l.last.Add(time.Second)
+		l.last = r.Timestamp
+	}
+	must(l, l.client.ProduceSync(l.Context(), all...).FirstErr())
+	must(l, l.client.EndTransaction(l.Context(), commit))
+}
+
+func (l *letters) letter(partition int32, input, reason string, value int) *kgo.Record {
+	l.written++
+	return &kgo.Record{
+		Partition: partition, Key: fmt.Append(nil, "o-", l.written), Value: make([]byte, value),
+		Headers: []kgo.RecordHeader{
+			{Key: lane.HeaderSource, Value: []byte("its own")},
+			{Key: lane.HeaderReason, Value: []byte(reason)}, {Key: lane.HeaderSource, Value: []byte(l.instance.topics.Namespace + "." + input + "/0/7")},
+		},
+	}
+}
+
+// pages lists all, so many a page.
+func (l *letters) pages(limit int, f LetterFilter) (keys []string, pages int) {
+	l.Helper()
+	for next := LetterPlace(nil); ; pages++ {
+		page, err := l.instance.DeadLetters(l.Context(), &f, next, limit)
+		must(l, err)
+		if len(page.Letters) > limit {
+			l.Fatalf("a page of %d has %d", limit, len(page.Letters))
+		}
+		for _, d := range page.Letters {
+			keys = append(keys, string(d.Key))
+		}
+		if next = page.Next; next == nil {
+			return keys, pages + 1
+		}
+		if pages > 10*l.written {
+			l.Fatal("it comes to no end")
+		}
+	}
+}
+
+// All dead letters that were committed are listed once, the newest first whatever partition has it,
+// however small the pages are, and however little one may read.
+func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		l := newLetters(t, b, 3)
+		if keys, pages := l.pages(10, LetterFilter{}); len(keys) != 0 || pages != 1 {
+			t.Errorf("there is none, and listed are %q on %d pages", keys, pages)
+		}
+		var orders, replies, large []string
+		for n := range 20 {
+			var all []*kgo.Record
+			for range 1 + n%4 {
+				r := l.letter(int32(n%2), "orders", "not a JSON object", 10)
+				orders, all = append(orders, string(r.Key)), append(all, r)
+			}
+			l.puts(kgo.TryCommit, all...)
+			l.puts(kgo.TryAbort, l.letter(int32(n%3), "orders", "aborted", 10))
+			if n%10 == 5 {
+				r := l.letter(int32(n%3), "replies", "there is no order of this id", 300<<10)
+				l.puts(kgo.TryCommit, r)
+				replies, large = append(replies, string(r.Key)), append(large, string(r.Key))
+			}
+		}
+		since := l.last
+		l.puts(kgo.TryCommit, l.letter(2, "orders", "last", 0))
+		last := fmt.Sprint("o-", l.written)
+		orders = append(orders, last)
+		newest := func(all ...string) []string {
+			slices.SortFunc(all, func(a, b string) int { // as they were written
+				return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(b, a))
+			})
+			return all
+		}
+		every := newest(slices.Concat(orders, replies)...)
+		topics := l.instance.topics
+		for _, bounds := range []letterBounds{ownLetterBounds, {records: 1, bytes: 1 << 30, time: time.Hour}, {records: 1 << 30, bytes: 1, time: time.Hour}, {records: 1 << 30, bytes: 1 << 30, time: 1}} {
+			l.instance.letterBounds = bounds
+			for name, c := range map[string]struct {
+				filter LetterFilter
+				want   []string
+			}{
+				"all":            {LetterFilter{}, every},
+				"of orders":      {LetterFilter{Topic: topics.Orders}, newest(slices.Clone(orders)...)},
+				"of replies":     {LetterFilter{Topic: topics.Replies}, newest(slices.Clone(large)...)},
+				"of an order":    {LetterFilter{Key: large[0]}, large[:1]},
+				"for a reason":   {LetterFilter{Reason: "no order"}, newest(slices.Clone(large)...)},
+				"for none":       {LetterFilter{Reason: "aborted"}, nil},
+				"of late":        {LetterFilter{Since: since.Add(time.Millisecond)}, []string{last}},
+				"of no time yet": {LetterFilter{Since: l.last.Add(time.Millisecond)}, nil},
+			} {
+				limits := []int{7} // a page takes some moments on Kafka
+				if bounds == ownLetterBounds {
+					limits = []int{40, 1000}
+				}
+				for _, limit := range limits {
+					got, pages := l.pages(limit, c.filter)
+					if !slices.Equal(got, c.want) {
+						t.Errorf("%s, %d a page, %+v: %q, want %q", name, limit, bounds, got, c.want)
+					}
+					if least := (len(c.want) + limit - 1) / limit; pages < least || bounds == ownLetterBounds && pages > least+1 {
+						t.Errorf("%s, %d a page: %d pages for %d", name, limit, pages, len(c.want))
+					}
+				}
+			}
+			if _, pages := l.pages(1000, LetterFilter{Reason: "aborted"}); bounds.records == 1 && pages < 5 {
+				t.Errorf("%d pages, each of which may read one record", pages)
+			}
+		}
+	})
+}
+
+// A dead letter is as it is, and what is none is none.
+func TestADeadLetter(t *testing.T) {
+	t.Parallel()
+	b := kafka.Embedded(t)
+	l := newLetters(t, b, 1)
+	long := l.letter(0, "orders", strings.Repeat("why ", 4<<10), 2<<20)
+	long.Key = []byte(strings.Repeat("k", 300))
+	l.puts(kgo.TryCommit, long, l.letter(0, "replies", "once", 1))
+	l.puts(kgo.TryAbort, l.letter(0, "orders", "aborted", 1))
+	b.Put(t, l.instance.topics.DeadLetters, 0, kafka.Zeros(t, 900<<20))
+	l.puts(kgo.TryCommit, l.letter(0, "orders", "behind what nobody can read", 1))
+	for offset, want := range map[int64]string{0: "why why", 1: "once", 2: "", 3: "", 4: "", 5: "", 6: "behind", 7: "", 8: "", 1 << 40: ""} {
+		r, err := l.instance.DeadLetter(t.Context(), 0, offset)
+		if want == "" && !errors.Is(err, ErrNoLetter) || want != "" && (err != nil || !strings.HasPrefix(events.Header(r, lane.HeaderReason), want)) {
+			t.Errorf("at %d: %+v, %v", offset, r, err)
+		}
+	}
+	if r, err := l.instance.DeadLetter(t.Context(), 0, 0); err != nil || len(r.Value) != 2<<20 || len(r.Key) != 300 || len(r.Headers) != 3 {
+		t.Errorf("%v", err)
+	}
+	if _, err := l.instance.DeadLetter(t.Context(), 7, 0); !errors.Is(err, ErrNoLetter) {
+		t.Errorf("of no partition: %v", err)
+	}
+	page, err := l.instance.DeadLetters(t.Context(), &LetterFilter{}, nil, 10)
+	must(t, err)
+	if len(page.Letters) != 3 || page.Letters[1].Reason != "once" {
+		t.Fatalf("%+v", page)
+	}
+	if d := page.Letters[2]; d.KeySize != 300 || len(d.Key) != MaxLetterKey || d.ValueSize != 2<<20 || len(d.Reason) > maxLetterText || d.Topic != l.instance.topics.Orders || d.Source != d.Topic+"/0/7" {
+		t.Errorf("%+v", d)
+	}
+	// A key that was cut is not found by what is left of it.
+	if page, err := l.instance.DeadLetters(t.Context(), &LetterFilter{Key: strings.Repeat("k", MaxLetterKey)}, nil, 10); err != nil || len(page.Letters) != 0 {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// Who waits for Kafka in vain is told, as soon as he hangs up; and others find a place.
+func TestDeadLettersDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	b := kafka.Embedded(t)
+	l := newLetters(t, b, 1)
+	l.puts(kgo.TryCommit, l.letter(0, "orders", "why", 1))
+	b.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: l.instance.topics.DeadLetters, Err: kerr.NotLeaderForPartition, Count: -1})
+	for range maxLetterReaders + 1 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := l.instance.DeadLetters(ctx, &LetterFilter{}, nil, 10); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+}
+
+// What cannot be put back is refused, and says why.
+func TestWhatCannotBeReplayed(t *testing.T) {
+	t.Parallel()
+	l := newLetters(t, kafka.Embedded(t), 2)
+	signed := func(r *kgo.Record, value string) *kgo.Record {
+		r.Value = []byte(value)
+		r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderActor, Value: []byte("signature")}, kgo.RecordHeader{Key: "mine", Value: []byte("kept")}, kgo.RecordHeader{Key: HeaderReplayed, Value: []byte("before")})
+		return r
+	}
+	const submission = `{"workflow":"w","by":"ana"}`
+	for _, c := range []struct {
+		input, key, value string
+		correct, by       string
+		why               string // "" if it is put back
+		unsigned          bool
+	}{
+		{"orders", "o-1", submission, "", "", "", false},
+		{"orders", "o-1", submission, "", "bob", "", false},
+		{"orders", "o-1", submission, submission, "bob", `write "by":"bob" into it`, false},
+		{"orders", "o-1", submission, `{"workflow":"w"}`, "bob", `it says that "" is`, false},
+		{"orders", "o-1", submission, submission, "ana", "", false},
+		{"orders", "o-1", submission, `{"workflow":"v","by":"bob"}`, "bob", "", true},
+		{"orders", "o-1", `{`, "", "", "it would be put aside again: not a JSON object", false},
+		{"orders", "o-1", submission, `7`, "", "it would be put aside again: not a JSON object", false},
+		{"orders", "o-1", submission, `{"workflow":7}`, "", "it would be rejected: ", false},
+		{"orders", "\xff", submission, "", "", "it would be put aside again: the order id is not UTF-8", false},
+		{"orders", "", submission, submission, "", "the dead letter has no key", false},
+		{"journal", "o-1", submission, "", "", "which is no input of namespace", false},
+		{"commands", "o-1", `{"command":"pause","by":"ana"}`, "", "bob", "", false},
+		{"commands", "o-1", `{"command":"pause","by":"ana"}`, `{"command":"pause","by":"eve"}`, "bob", `it says that "eve" is`, false},
+		{"commands", "o-1", `{"command":"pause","by":"ana"}`, `{"command":"pause","by":"bob"}`, "bob", "", true},
+		{"replies", "o-1", `{"order":"o-1","step":"a","attempt":1,"status":"completed"}`, "", "bob", "", false},
+		{"replies", "o-1", `{"order":"o-2","step":"a","attempt":1,"status":"completed"}`, "", "", `the key names order "o-1" and the value order "o-2"`, false},
+		{"signals", "o-1", `{"signal":"go"}`, `{"signal":"gone"}`, "bob", "", true},
+	} {
+		r := signed(l.letter(1, c.input, "why", 0), c.value)
+		r.Key = []byte(c.key)
+		l.puts(kgo.TryCommit, r)
+		replay := &Replay{Partition: 1, Offset: r.Offset, By: c.by}
+		if c.correct != "" {
+			replay.Value = []byte(c.correct)
+		}
+		got, err := l.instance.Replay(t.Context(), replay)
+		if c.why != "" {
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("%+v: %v", c, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		headers := map[string]string{}
+		for _, h := range got.Headers {
+			headers[h.Key] += string(h.Value)
+		}
+		want := map[string]string{"mine": "kept", HeaderReplayed: fmt.Sprintf("%s/1/%d", l.instance.topics.DeadLetters, r.Offset), events.HeaderActor: "signature"}
+		if c.unsigned {
+			delete(want, events.HeaderActor)
+		}
+		if fmt.Sprint(headers) != fmt.Sprint(want) || got.Unsigned != c.unsigned || got.Partition != l.instance.Partition(c.key) || got.Offset < 0 || string(got.Value) != cmp.Or(c.correct, c.value) {
+			t.Errorf("%+v: %+v with %v", c, got.Record, headers)
+		}
+	}
+	bare := l.letter(1, "orders", "the value is only at the source", 0)
+	bare.Value = nil
+	l.puts(kgo.TryCommit, bare)
+	if _, err := l.instance.Replay(t.Context(), &Replay{Partition: 1, Offset: bare.Offset}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "has no value") {
+		t.Errorf("%v", err)
+	}
+	if _, err := l.instance.Replay(t.Context(), &Replay{Partition: 1, Offset: bare.Offset, Value: []byte(submission)}); err != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := l.instance.Replay(t.Context(), &Replay{Offset: 7}); !errors.Is(err, ErrNoLetter) {
+		t.Errorf("%v", err)
+	}
+}
