@@ -553,12 +553,13 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 		commands []string
 		may      string // besides who has the role by name
 	}{
-		"viewer":    {[]string{"alerts", "approvals", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow versions order-fulfilment", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator approver deployer admin"},
-		"submitter": {[]string{"submit order-fulfilment"}, "admin"},
-		"operator":  {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1", "order change o-1 --priority low", "order terminate o-1 --note enough"}, "admin"},
-		"approver":  {[]string{"order decide o-1 credit approved"}, "admin"},
-		"deployer":  {[]string{"workflow register " + flow, "workflow retire order-fulfilment@1"}, "admin"},
-		"admin":     {[]string{"upgrade finish", "partition skip-lost 0"}, ""},
+		"viewer":         {[]string{"alerts", "approvals", "agents", "order list", "order get o-1", "order history o-1", "workflow list", "workflow versions order-fulfilment", "workflow show order-fulfilment", "upgrade status"}, "payload-reader operator approver deployer admin"},
+		"submitter":      {[]string{"submit order-fulfilment"}, "admin"},
+		"operator":       {[]string{"order cancel o-1", "order resubmit o-1", "order skip-step o-1 --step ship", "order pause o-1", "order resume o-1", "order release o-1", "order change o-1 --priority low", "order terminate o-1 --note enough"}, "admin"},
+		"approver":       {[]string{"order decide o-1 credit approved"}, "admin"},
+		"deployer":       {[]string{"workflow register " + flow, "workflow retire order-fulfilment@1"}, "admin"},
+		"payload-reader": {[]string{"dead-letters list", "dead-letters show 0/0"}, "admin"},
+		"admin":          {[]string{"upgrade finish", "partition skip-lost 0", "dead-letters replay 0/0"}, ""},
 	} {
 		for _, command := range c.commands {
 			for role, key := range keys {

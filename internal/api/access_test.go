@@ -154,7 +154,7 @@ func TestWhoMayWhat(t *testing.T) {
 		rule += " --- |"
 	}
 	table += "\n" + rule + "\n"
-	fill := strings.NewReplacer("{id}", "o-1", "{partition}", "0", "{name}", "w")
+	fill := strings.NewReplacer("{id}", "o-1", "{partition}", "0", "{offset}", "0", "{name}", "w")
 	// Nobody would read what is submitted: the id is too long.
 	bodies := map[string]string{"submit-order": `{"workflow":"w","id":"` + strings.Repeat("x", 257) + `"}`, "skip-step-order": `{"step":"s"}`, "register-workflow": "no: workflow"}
 	all := routes(t, s, keys["viewer"])
@@ -534,6 +534,12 @@ func TestCallersThatAreLimited(t *testing.T) {
 		}
 		if len(answers) != 1 {
 			t.Errorf("%s is refused in two ways: %v", o.id, slices.Collect(maps.Keys(answers)))
+		}
+	}
+	// Of whose a dead letter is nobody can be sure.
+	for _, path := range []string{"/api/v1/dead-letters", "/api/v1/dead-letters/0/0"} {
+		if status, _, said := op.ask(request{path: path}); status != http.StatusForbidden {
+			t.Errorf("%s: %d %s", path, status, said)
 		}
 	}
 	for _, path := range []string{"/api/v1/orders?limit=2", "/api/v1/orders?limit=2&state=Error", "/api/v1/alerts?limit=2", "/api/v1/orders?workflow=other", "/api/v1/orders?limit=1&workflow=leaky"} {

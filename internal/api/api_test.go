@@ -35,6 +35,7 @@ type stage struct {
 	*testing.T
 	server   *Server
 	instance *orchestrator.Instance
+	outside  *waybill.Waybill // who writes to its topics
 	url      string
 	token    string // says who asks, if anybody does
 	http     *http.Client
@@ -54,6 +55,7 @@ func newStage(t *testing.T, change ...func(*Config)) *stage {
 	}
 	s := &stage{T: t, server: New(cfg)}
 	w := waybill.New(t)
+	s.outside = w
 	if _, err := w.Admin.CreateTopic(t.Context(), 1, 1, nil, callersTopic); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +211,7 @@ func (s *stage) withoutInstance() {
 	for path, want := range map[string]int{
 		"/healthz": 200, "/metrics": 200, "/openapi.json": 200,
 		"/readyz": 503, "/api/v1/orders": 503, "/api/v1/orders/o-1": 503, "/api/v1/orders/o-1/history": 503,
-		"/api/v1/workflows": 503, "/api/v1/alerts": 503, "/api/v1/partitions": 503, "/api/v1/partitions/0/projection": 503,
+		"/api/v1/workflows": 503, "/api/v1/alerts": 503, "/api/v1/dead-letters": 503, "/api/v1/dead-letters/0/0": 503, "/api/v1/partitions": 503, "/api/v1/partitions/0/projection": 503,
 	} {
 		if status, _, body := s.ask(request{path: path}); status != want {
 			s.Errorf("%s: %d instead of %d: %s", path, status, want, body)
@@ -687,9 +689,9 @@ func (s *stage) testOpenAPI() {
 	}
 	slices.Sort(routes)
 	want := []string{
-		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
+		"get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history",
 		"get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
-		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "get /api/v1/workflows/{name}/versions", "post /api/v1/orders",
+		"get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}", "get /api/v1/workflows/{name}/versions", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders",
 		"post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide", "post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/upgrade/finish", "post /api/v1/workflows", "post /api/v1/workflows/{name}/retire",
 	}

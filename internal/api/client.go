@@ -263,6 +263,40 @@ func (c *Client) Approvals(ctx context.Context, mine, overdue bool, limit int, a
 	return &page, c.call(ctx, http.MethodGet, "/api/v1/approvals", values(query), nil, &page)
 }
 
+// LetterFilter selects dead letters; what is empty selects all.
+type LetterFilter struct {
+	// Reason is a part of the reason, Topic the input, such as orders, and Order the key.
+	Reason, Topic, Order string
+	// Since leaves out inputs that were written before.
+	Since time.Time
+}
+
+// DeadLetters returns a page of the inputs that were put aside.
+func (c *Client) DeadLetters(ctx context.Context, f LetterFilter, limit int, after string) (*DeadLetterPage, error) {
+	query := map[string]string{"reason": f.Reason, "topic": f.Topic, "order": f.Order, "limit": strconv.Itoa(limit), "after": after}
+	if !f.Since.IsZero() {
+		query["since"] = f.Since.UTC().Format(time.RFC3339Nano)
+	}
+	var page DeadLetterPage
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/dead-letters", values(query), nil, &page)
+}
+
+// DeadLetter returns all of an input that was put aside.
+func (c *Client) DeadLetter(ctx context.Context, partition int32, offset int64) (*WholeDeadLetter, error) {
+	d := new(WholeDeadLetter)
+	return d, c.call(ctx, http.MethodGet, fmt.Sprintf("/api/v1/dead-letters/%d/%d", partition, offset), nil, nil, d)
+}
+
+// Replay puts an input that was put aside back on its topic, with another value unless that is nil.
+func (c *Client) Replay(ctx context.Context, partition int32, offset int64, value []byte) (*Replayed, error) {
+	body, err := encode(&Correction{Value: value}, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode the value: %w", err)
+	}
+	r := new(Replayed)
+	return r, c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/dead-letters/%d/%d/replay", partition, offset), nil, body, r)
+}
+
 // Workflows returns the registered definitions in their canonical form.
 func (c *Client) Workflows(ctx context.Context) ([]json.RawMessage, error) {
 	var all Workflows

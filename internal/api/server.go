@@ -197,6 +197,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.alerts(api)
 	s.approvals(api)
 	s.versions(api)
+	s.deadLetters(api)
 	s.agents(api)
 	s.partitions(api)
 	s.upgrades(api)

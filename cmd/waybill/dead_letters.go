@@ -1,0 +1,202 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+func newDeadLetters() *cobra.Command {
+	return group("dead-letters", "See what was put aside, and put it back", newLettersList(), newLettersShow(), newLettersReplay())
+}
+
+func newLettersList() *cobra.Command {
+	var f api.LetterFilter
+	var since string
+	var limit int
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the inputs that were put aside",
+		Long: `Lists the inputs that nobody could read, or that belong to no order, the one first
+that was written last. None ever leaves the list: --since says how far it goes back.`,
+		Example: `  waybill dead-letters list --since 1h
+  waybill dead-letters list --topic orders --reason 'not a JSON object'`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&since, "since", "", "only what was written since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
+	flags.StringVar(&f.Reason, "reason", "", "only those whose reason has this text")
+	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands or signals")
+	flags.StringVar(&f.Order, "order", "", "only what has this order's id as its key")
+	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
+	onlyByFlag(flags, "since", "reason", "topic", "order", "limit")
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if f.Since, err = readSince(since, time.Now()); err != nil {
+			return usageError{fmt.Errorf("--since: %w", err)}
+		}
+		return server.talk(func(client *api.Client) error {
+			all, more, err := collect(limit, func(n int, after string) ([]api.DeadLetter, string, error) {
+				page, err := known(cmd.Context(), func() (*api.DeadLetterPage, error) { return client.DeadLetters(cmd.Context(), f, n, after) })
+				return page.DeadLetters, page.Next, err
+			})
+			if err != nil {
+				return err
+			}
+			if err := out.print(cmd, map[string]any{"deadLetters": all}, func(row func(...any)) {
+				row("AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON")
+				for i := range all {
+					d := &all[i]
+					row(clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), or(d.Topic), bytesText(d.Key), short(d.Reason))
+				}
+			}); err != nil {
+				return err
+			}
+			if more {
+				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
+			}
+			return nil
+		})
+	}
+	return cmd
+}
+
+// readSince reads a time, or how long before now; none is the zero time.
+func readSince(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	if since, err := time.Parse(time.RFC3339, text); err == nil {
+		return since, nil
+	}
+	return time.Time{}, fmt.Errorf("%q is neither a time such as 2030-01-02T15:04:05Z nor a duration such as 1h", text)
+}
+
+// bytesText is what a record has, in base64 where it is no text.
+func bytesText(b *api.Bytes) string {
+	switch {
+	case b == nil:
+		return "-"
+	case b.Text == nil:
+		return "base64:" + base64.StdEncoding.EncodeToString(b.Base64)
+	}
+	return *b.Text
+}
+
+func newLettersShow() *cobra.Command {
+	var alone bool
+	cmd := &cobra.Command{
+		Use: "show PARTITION/OFFSET", Short: "Print all of an input that was put aside",
+		Example: `  waybill dead-letters show 3/17
+  waybill dead-letters show 3/17 --value >order.json`,
+		Args: takes(one),
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte")
+	onlyByFlag(flags, "value")
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		partition, offset, err := readLetterName(args[0])
+		if err != nil {
+			return usageError{err}
+		}
+		return server.talk(func(client *api.Client) error {
+			d, err := known(cmd.Context(), func() (*api.WholeDeadLetter, error) { return client.DeadLetter(cmd.Context(), partition, offset) })
+			if err != nil {
+				return err
+			}
+			if alone {
+				_, err := cmd.OutOrStdout().Write(plainBytes(d.Value))
+				return err
+			}
+			return out.print(cmd, d, func(row func(...any)) {
+				row("Written", clock(d.At))
+				row("Source", or(d.Source))
+				row("Reason", d.Reason)
+				row("Key", bytesText(d.Key))
+				for _, h := range d.Headers {
+					row("Header", h.Key+": "+bytesText(h.Value))
+				}
+				row("Value", bytesText(d.Value))
+			})
+		})
+	}
+	return cmd
+}
+
+func plainBytes(b *api.Bytes) []byte {
+	switch {
+	case b == nil:
+		return nil
+	case b.Text == nil:
+		return b.Base64
+	}
+	return []byte(*b.Text)
+}
+
+// readLetterName reads PARTITION/OFFSET.
+func readLetterName(name string) (partition int32, offset int64, err error) {
+	first, second, _ := strings.Cut(name, "/")
+	p, noPartition := strconv.ParseInt(first, 10, 32)
+	offset, noOffset := strconv.ParseInt(second, 10, 64)
+	if noPartition != nil || noOffset != nil || p < 0 || offset < 0 {
+		return 0, 0, fmt.Errorf("%q names no dead letter: write PARTITION/OFFSET as waybill dead-letters list has it, such as 3/17", name)
+	}
+	return int32(p), offset, nil
+}
+
+func newLettersReplay() *cobra.Command {
+	var corrected string
+	cmd := &cobra.Command{
+		Use: "replay PARTITION/OFFSET", Short: "Put an input that was put aside back on its topic",
+		Long: `Puts an input that was put aside back on the topic that it was on, in the partition of
+its order, as it came or with another value. What would be put aside again is
+refused. The dead letter stays where it is, and can be put back again: that is the
+input sent twice. What becomes of it is in the order's history, or it is another
+dead letter.`,
+		Example: `  waybill dead-letters replay 3/17
+  waybill dead-letters show 3/17 --value >order.json  # and correct it
+  waybill dead-letters replay 3/17 --value @order.json`,
+		Args: takes(one),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&corrected, "value", "", "the value instead of its own: JSON, @FILE, or - for standard input")
+	onlyByFlag(flags, "value")
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		partition, offset, err := readLetterName(args[0])
+		if err != nil {
+			return usageError{err}
+		}
+		var value []byte
+		if cmd.Flags().Changed("value") {
+			if value, err = readJSON("--value", corrected, cmd.InOrStdin()); err != nil {
+				return err
+			}
+		}
+		return server.talk(func(client *api.Client) error {
+			r, err := client.Replay(cmd.Context(), partition, offset, value) // once: nobody knows whether it may be sent twice
+			if err != nil {
+				return err
+			}
+			if r.Unsigned {
+				fmt.Fprintln(cmd.ErrOrStderr(), "Its author was known by a signature, which is over the value of before and was left out.")
+			}
+			return out.print(cmd, r, func(row func(...any)) {
+				row(fmt.Sprintf("order %s: %s/%d/%d", r.Order, r.Topic, r.Partition, r.Offset))
+			})
+		})
+	}
+	return cmd
+}
