@@ -63,7 +63,8 @@ func (l *letters) letter(partition int32, input, reason string, value int) *kgo.
 		Partition: partition, Key: fmt.Append(nil, "o-", l.written), Value: make([]byte, value),
 		Headers: []kgo.RecordHeader{
 			{Key: lane.HeaderSource, Value: []byte("its own")},
-			{Key: lane.HeaderReason, Value: []byte(reason)}, {Key: lane.HeaderSource, Value: []byte(l.instance.topics.Namespace + "." + input + "/0/7")},
+			{Key: lane.HeaderReason, Value: []byte(reason)},
+			{Key: lane.HeaderSource, Value: []byte(l.instance.topics.Namespace + "." + input + "/0/7")},
 		},
 	}
 }
