@@ -390,7 +390,7 @@ var weights = []struct {
 	{6, func(s *simulation, _ *simInstance) { s.serve() }},
 	{2, func(s *simulation, _ *simInstance) { s.operate() }},
 	{3, func(s *simulation, _ *simInstance) { s.signal(draw.Order(s.T)) }},
-	{1, func(s *simulation, _ *simInstance) { s.decide(draw.Order(s.T)) }},
+	{1, func(s *simulation, _ *simInstance) { s.decide(draw.Order(s.T), draw.Step(s.T)) }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
@@ -684,6 +684,7 @@ func (s *simulation) finish() {
 			s.Fatalf("not every order comes to an end")
 		}
 		left := s.serve()
+		left = s.agree() || left
 		if !left {
 			left = s.pass()
 		}

@@ -230,10 +230,33 @@ func (s *simulation) signal(id string) {
 }
 
 // decide sends what somebody decides, whether he is asked or not.
-func (s *simulation) decide(id string) {
+func (s *simulation) decide(id, step string) {
 	s.command(id, events.Command{
-		Command: events.CommandDecide, Step: of(s, "step", "s1", "s1", "s2", "s2", "s3", ""), By: of(s, "who", "ana", "bob", "kim", "sam", ""), Outcome: of(s, "outcome", "approved", "approved", "declined", "later"),
+		Command: events.CommandDecide, Step: step, By: of(s, "who", "ana", "bob", "kim", "sam", ""), Outcome: of(s, "outcome", "approved", "approved", "declined", "later"),
 	})
+}
+
+// agree has people decide what they are asked in the end, or leave it to the timeout. It says whether anybody did.
+func (s *simulation) agree() (found bool) {
+	for _, l := range s.instances[0].lanes {
+		for _, id := range s.submitted(l) {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			for i := 0; o != nil && i < len(o.Steps); i++ {
+				step := &o.Steps[i]
+				if step.State != projections.Approving {
+					continue
+				}
+				key := fmt.Sprint(id, step.Name, step.Attempt, len(step.Approves.Decisions))
+				if !s.told[key] && !s.one(4, "nobody decides") {
+					s.decide(id, step.Name)
+					found = true
+				}
+				s.told[key] = true
+			}
+		}
+	}
+	return found
 }
 
 // operate sends a command, with a sense or without.
