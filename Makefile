@@ -165,6 +165,11 @@ STORY ?= all
 example: ## Run the order example while its services fail, and tell what happens
 	@go run ./examples/order-fulfilment/stories $(STORY)
 
+.PHONY: loan
+loan: build ## Run the loan example, in which people decide, with its agents
+	@go build -o bin/loan ./examples/loan/cmd/loan
+	@exec bin/loan -waybill bin/waybill
+
 # What the images are made of is gathered in a directory of its own, so that
 # Docker gets that and nothing else. The programs run on Linux whatever this
 # machine is, and without its C library, as all is built here. CA_BUNDLE are the certificates that they
