@@ -332,7 +332,9 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 		l.rule("V2", w == &s.Work && (s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue)))), "it waits since %v, and may for longer", w.Due)
 		return ByWaiting
 	case "bad-expression":
-		l.rule("S4", err != nil || unjudged, "none of its expressions fails")
+		// What the journal takes is not known here.
+		tooMuch := s.def != nil && s.def.Approve != nil && strings.Contains(fault.Message, "what is shown cannot be recorded")
+		l.rule("S4", err != nil || tooMuch || unjudged, "none of its expressions fails")
 		return ByExpression
 	}
 	l.rule("A5", false, "it did not run, and its error is %+v", fault)
