@@ -36,6 +36,9 @@ func waiting(t *testing.T, s *Store, limit int) (ids []string) {
 		if place = page.Next; place == nil {
 			return ids
 		}
+		if len(ids) > 100 {
+			t.Fatalf("the pages have no end: %q", ids)
+		}
 	}
 }
 
@@ -66,5 +69,43 @@ func TestOrdersThatWaitForPeople(t *testing.T) {
 	must(t, err)
 	if a := o.Steps[0]; a.State != Completed || string(a.Output) != `{"outcome":"yes","decisions":[{"by":"ana","outcome":"yes","note":""},{"by":"bob","outcome":"yes","note":""}]}` || o.SubmittedBy != "sam" || a.asks() {
 		t.Errorf("%+v, %s", o, a.Output)
+	}
+}
+
+// What was decided is a value: what one course of an order adds does not stand in another that began with
+// the same.
+func TestDecisionsAreNotShared(t *testing.T) {
+	o := &Order{}
+	all := asking("o-1", 1, 0)
+	all[1].Count = 5
+	for _, e := range all {
+		apply(t, o, e)
+	}
+	decided := func(o *Order, by string) *Order {
+		c := o.Clone()
+		apply(t, c, events.Event{Type: events.StepDecided, Step: "a", Attempt: 1, Outcome: "yes", By: by})
+		return c
+	}
+	o = decided(decided(decided(o, "ana"), "bob"), "cyd") // a slice that has grown has room for more
+	one, other := decided(o, "dan"), decided(o, "eve")
+	expect(t, "what they know", [2]string{one.Steps[0].Approves.Decisions[3].By, other.Steps[0].Approves.Decisions[3].By}, [2]string{"dan", "eve"})
+}
+
+// In a pause there is no time until which a step waits; its end gives back what was left, and moves no
+// reminder.
+func TestAPauseOfAnApproval(t *testing.T) {
+	o := &Order{}
+	all := asking("o-1", 1, 0)
+	all[1].Remind = at(1000)
+	for _, e := range all {
+		apply(t, o, e)
+	}
+	apply(t, o, events.Event{Type: events.OrderPaused, At: at(101), By: "kim"})
+	if a := o.Steps[0].Approves; !a.Until.IsZero() || !a.Remind.Equal(at(1000)) || !o.Steps[0].Due.IsZero() {
+		t.Errorf("in the pause: %+v, %v", a, o.Steps[0].Due)
+	}
+	apply(t, o, events.Event{Type: events.OrderResumed, At: at(501), By: "kim"})
+	if a := o.Steps[0].Approves; !a.Until.Equal(at(4001)) || !a.Remind.Equal(at(1000)) || !o.Steps[0].Due.Equal(at(1000)) {
+		t.Errorf("after the pause: %+v, %v", a, o.Steps[0].Due)
 	}
 }
