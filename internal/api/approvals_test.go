@@ -111,6 +111,11 @@ func TestApprovals(t *testing.T) {
 	if got := list("view", "?overdue=true"); len(got.Approvals) > 0 {
 		t.Errorf("nothing is due: %+v", got)
 	}
+	for _, a := range list("view", "").Approvals { // without the note
+		if a.Order == "o-0" && a.Step == "granted" && (len(a.Decisions) != 1 || a.Decisions[0].By != "ana" || a.Decisions[0].Note != nil) {
+			t.Errorf("a viewer sees of what was said: %+v", a.Decisions)
+		}
+	}
 	decide("bob", "o-0", `{"step":"granted","outcome":"approved"}`, http.StatusOK)
 	o, err := s.client.Order(t.Context(), "o-0")
 	if err != nil || *o.SubmittedBy != "sam" || o.Steps[0].State != projections.Completed || len(o.Steps[0].Approves.Decisions) != 2 || *o.Steps[0].Approves.Decisions[0].Note != "the canary sings" {

@@ -33,10 +33,10 @@ func TestWhatARoleHas(t *testing.T) {
 // Those who decide have roles of their own, each for the workflows of its grant.
 func TestRolesOfThoseWhoDecide(t *testing.T) {
 	c := &Caller{grants: []Grant{
-		{Roles: []Role{"approver/finance", Viewer}, Workflows: []string{"loan"}},
+		{Roles: []Role{"approver/finance", "approver/clerk", Viewer}, Workflows: []string{"loan"}},
 		{Roles: []Role{"approver/board", "approver/finance", Operator}},
 	}}
-	for workflow, want := range map[string]string{"loan": "viewer operator approver/board approver/finance", "other": "operator approver/board approver/finance"} {
+	for workflow, want := range map[string]string{"loan": "viewer operator approver/board approver/clerk approver/finance", "other": "operator approver/board approver/finance"} {
 		if got := strings.Join(c.Roles(workflow), " "); got != want {
 			t.Errorf("for %s: %s", workflow, got)
 		}
