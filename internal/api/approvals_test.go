@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -133,5 +136,36 @@ func TestApprovals(t *testing.T) {
 	}
 	if got := shown(list("view", "")); len(got) != 5 || !slices.Contains(got, "o-0 more mine=false masked=true null") {
 		t.Errorf("what was decided is listed: %q", got)
+	}
+
+	// Whoever submitted an order does not decide in one that does it again, whoever asked for that.
+	s.act("o-2", "terminate", `{"note":"enough"}`, http.StatusOK)
+	s.runAgain("o-2", `{"id":"o-2b"}`, http.StatusAccepted)
+	if o := s.order("o-2b", projections.Pending); *o.SubmittedBy != "root" {
+		t.Errorf("%s is done again by %s", *o.RerunOf, *o.SubmittedBy)
+	}
+	if said := decide("sam", "o-2b", `{"step":"granted","outcome":"approved"}`, http.StatusConflict); !strings.Contains(said, "or one that it does again") {
+		t.Error(said)
+	}
+}
+
+// Where no instance could tell the others who somebody is, a decision would not count: nobody is told that
+// it is his.
+func TestNothingIsMineThatWouldNotCount(t *testing.T) {
+	access, keys := callers(t, slog.New(slog.DiscardHandler), map[string]string{"ana": "roles: [approver/clerk]"})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer "+keys["ana"])
+	ana, err := access.Identify(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, a := &projections.Order{Workflow: "loan"}, &projections.Approval{Roles: []string{"clerk"}}
+	for _, claims := range []bool{false, true} {
+		i := idle(t, func(cfg *orchestrator.Config) { cfg.ClaimedApprovals = claims })
+		for _, caller := range []*identity.Caller{ana, identity.Anybody} {
+			if mayDecide(caller, i, o, a) != claims {
+				t.Errorf("where claims count: %t; %q may decide: %t", claims, caller.Subject, !claims)
+			}
+		}
 	}
 }
