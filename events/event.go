@@ -17,9 +17,10 @@ const (
 	StepReplied    Type = "waybill.step.replied"    // an agent's [Reply]
 	OrderCommand   Type = "waybill.order.command"   // an operator's [Command]
 	OrderSignal    Type = "waybill.order.signal"    // an application's [Signal]
-	// What is on the workflows topic.
-	WorkflowRegistered Type = "waybill.workflow.registered" // the canonical form of a definition
-	WorkflowRetired    Type = "waybill.workflow.retired"    // nothing new begins with a version, or may again
+	// WorkflowRegistered is the canonical form of a definition.
+	WorkflowRegistered Type = "waybill.workflow.registered"
+	// WorkflowRetired says that nothing new begins with a version, or may again.
+	WorkflowRetired Type = "waybill.workflow.retired"
 
 	OrderStatus Type = "waybill.order.status" // a [Status] for the caller
 )

@@ -30,14 +30,17 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
 			if on {
-				return followHistory(cmd, client, out, args[0])
+				if err := followHistory(cmd, client, out, args[0]); cmd.Context().Err() == nil {
+					return err
+				}
+				return nil // whoever stops it has seen enough
 			}
 			history, decoded, err := historyAfter(cmd, client, args[0], 0)
 			if err != nil {
 				return err
 			}
 			tellMasked(cmd, history)
-			return out.print(cmd, history, func(row func(...any)) { newTimeline().print(row, decoded) })
+			return out.print(cmd, history, func(row func(...any)) { newTimeline().add(row, decoded) })
 		})
 	}
 	return cmd
@@ -70,9 +73,6 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 	line, seen, columns := newTimeline(), uint64(0), new(widths)
 	for {
 		o, err := follow(cmd.Context(), client, id, func(*api.Order) bool { return true }) // what is read behind it is all, if it has ended
-		if cmd.Context().Err() != nil {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 			for _, e := range history.Events {
 				fmt.Fprintln(cmd.OutOrStdout(), string(e))
 			}
-		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.print(columns.aligned(row), decoded) }); err != nil {
+		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.add(columns.aligned(row), decoded) }); err != nil {
 			return err
 		}
 		if o.ProcessState.Final() {
@@ -130,8 +130,8 @@ type timeline struct {
 
 func newTimeline() *timeline { return &timeline{course: newCourse(), keys: make(map[string]string)} }
 
-// print prints the next events.
-func (l *timeline) print(row func(...any), history []events.Event) {
+// add adds the next events.
+func (l *timeline) add(row func(...any), history []events.Event) {
 	if l.last.IsZero() {
 		row("TIME", "AFTER", "SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
 	}

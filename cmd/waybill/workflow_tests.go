@@ -179,7 +179,7 @@ func printHistory(w io.Writer, r *rehearsal.Result) error {
 	}
 	return printTable(w, func(row func(...any)) {
 		rows := 0 // the first is the heading
-		newTimeline().print(func(cells ...any) {
+		newTimeline().add(func(cells ...any) {
 			rows++
 			if left := rows - 1 - ofEachEnd; len(history) > fullHistory && left > 0 && rows <= 1+len(history)-ofEachEnd {
 				if left == 1 {
