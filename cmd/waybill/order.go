@@ -127,7 +127,7 @@ func completeBy(o *api.Summary) string {
 		return "waits"
 	}
 	if o.SleepsUntil != nil && o.CompleteBy != nil && o.CompleteBy.Equal(o.SleepsUntil.Time) {
-		return "sleeps until " + clock(o.SleepsUntil)
+		return "waits until " + clock(o.SleepsUntil)
 	}
 	return clock(o.CompleteBy)
 }

@@ -373,7 +373,7 @@ func estimate(e *events.Event) int {
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}
-	for _, names := range [][]string{e.Steps, e.Signals, e.Submitters, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun} {
+	for _, names := range [][]string{e.Steps, e.Signals, e.Submitters, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun, e.Roles, e.Escalate, e.Outcomes} {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}

@@ -19,3 +19,16 @@ func TestTheSizeOfLabels(t *testing.T) {
 		t.Errorf("%d bytes were reckoned with, and it takes %d beside its envelope", estimate(&e), size)
 	}
 }
+
+// Names that an event lists count as much as they take in the journal.
+func TestTheSizeOfNames(t *testing.T) {
+	names := make([]string, 16)
+	for i := range names {
+		names[i] = fmt.Sprintf("%064d", i)
+	}
+	bare, e := events.Event{Type: events.StepApproving}, events.Event{Type: events.StepApproving, Roles: names, Escalate: names, Outcomes: names}
+	const fields = len(`,"roles":[],"escalate":[],"outcomes":[]`)
+	if takes, counts := len(e.Append(nil))-len(bare.Append(nil)), estimate(&e)-estimate(&bare); counts < takes-fields {
+		t.Errorf("%d bytes were reckoned with, and it takes %d", counts, takes)
+	}
+}
