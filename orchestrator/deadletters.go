@@ -425,11 +425,15 @@ func (i *Instance) replayed(letter *kgo.Record, value []byte) (*Replayed, error)
 	same := value == nil || string(value) == string(letter.Value)
 	for _, h := range letter.Headers {
 		switch own := strings.HasPrefix(h.Key, "waybill_"); {
+		case h.Key == events.HeaderSource && !same: // it is not what its sender wrote
 		case !own, h.Key == events.HeaderActor && same:
 			again.Headers = append(again.Headers, h)
 		case h.Key == events.HeaderActor:
 			again.Unsigned = true
 		}
+	}
+	if !same {
+		again.Headers = append(again.Headers, kgo.RecordHeader{Key: events.HeaderSource, Value: []byte("/waybill/" + i.topics.Namespace + "/api")})
 	}
 	from := fmt.Sprintf("%s/%d/%d", letter.Topic, letter.Partition, letter.Offset)
 	again.Headers = append(again.Headers, kgo.RecordHeader{Key: HeaderReplayed, Value: []byte(from)})

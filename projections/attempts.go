@@ -25,7 +25,7 @@ func repeatStep(o *Order, s *Step, e *events.Event) {
 	if o.State != Error && !o.Paused {
 		s.Due = e.Due
 	}
-	s.Repeats, s.Tried, s.Round, s.Resubmissions = e.Count, 0, 0, 0
+	s.Repeats, s.Tried, s.NotKnown, s.Round, s.Resubmissions = e.Count, 0, 0, 0, 0
 	s.AttemptsBefore = e.Attempt
 }
 
@@ -36,7 +36,7 @@ func completeUndo(_ *Order, s *Step, _ *events.Event) {
 	undo.Doubtful = false
 	if s.Undoing() != nil {
 		undo.end(NotStarted, nil)
-		undo.Tried, undo.Round, undo.Resubmissions, undo.Input = 0, 0, 0, nil
+		undo.Tried, undo.NotKnown, undo.Round, undo.Resubmissions, undo.Input = 0, 0, 0, 0, nil
 		return
 	}
 	undo.end(Completed, nil)
@@ -194,6 +194,11 @@ func (o *Order) fail(w *Work, state StepState, e *events.Event) {
 		w.Uncounted++
 	} else {
 		w.Tried++
+	}
+	if e.Uncounted && e.Error.Code == events.UnknownOperation {
+		w.NotKnown++
+	} else {
+		w.NotKnown = 0
 	}
 	w.Unanswered = state == Expired
 	o.FailureCount++

@@ -386,10 +386,12 @@ func (w *writer) keys(s *Step) {
 		w.uint(uint64(s.Earlier[i].Resubmissions))
 	}
 	w.uint(uint64(s.Uncounted))
+	w.uint(uint64(s.NotKnown))
 	if s.Undo != nil {
 		w.uint(uint64(s.Undo.Done))
 		w.truth(s.Undo.Doubtful)
 		w.uint(uint64(s.Undo.Uncounted))
+		w.uint(uint64(s.Undo.NotKnown))
 	}
 }
 
@@ -402,10 +404,12 @@ func (r *reader) keys(s *Step) {
 		s.Earlier[i].Resubmissions = int(r.uint())
 	}
 	s.Uncounted = int(r.uint())
+	s.NotKnown = int(r.uint())
 	if s.Undo != nil {
 		s.Undo.Done = int(r.uint())
 		s.Undo.Doubtful = r.truth()
 		s.Undo.Uncounted = int(r.uint())
+		s.Undo.NotKnown = int(r.uint())
 	}
 }
 

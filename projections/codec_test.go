@@ -82,7 +82,7 @@ func drawOrder(t *rapid.T) *Order {
 	work := func() Work {
 		w := Work{
 			State: StepState(text.Draw(t, "state")), Attempt: number.Draw(t, "attempt"),
-			FailureCount: number.Draw(t, "failures"), Tried: number.Draw(t, "tried"), Uncounted: number.Draw(t, "uncounted"),
+			FailureCount: number.Draw(t, "failures"), Tried: number.Draw(t, "tried"), Uncounted: number.Draw(t, "uncounted"), NotKnown: number.Draw(t, "not known"),
 			Round: number.Draw(t, "round"), Resubmissions: number.Draw(t, "resubmissions"), Unanswered: rapid.Bool().Draw(t, "unanswered"),
 			CompleteBy: moment.Draw(t, "completeBy"), Expires: moment.Draw(t, "expires"), Due: moment.Draw(t, "due"),
 			IdempotencyKey: text.Draw(t, "key"), ExtendTo: moment.Draw(t, "extendTo"),

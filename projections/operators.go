@@ -27,7 +27,7 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 			w.Input = e.Input
 		}
 		if w.Broken() {
-			w.State, w.Tried, w.Round = NotStarted, 0, 0
+			w.State, w.Tried, w.NotKnown, w.Round = NotStarted, 0, 0, 0
 			s.RepeatsBefore = s.Repeats
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if o.keyed && w == s.Undo && s.undoneAsOne(o.ID) {

@@ -285,3 +285,32 @@ func TestV4Uncounted(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 }
+
+// V5: how often in a row an agent did not know an operation ends with any other answer, with a
+// resubmission, and with the next key.
+func TestV5NotKnown(t *testing.T) {
+	unknown := func(kind events.Type, attempt int) events.Event {
+		e := failing(kind, "s0", attempt, events.UnknownOperation)
+		e.Uncounted = true
+		return e
+	}
+	begun := func() *Order {
+		return record(t, accepted("o-1", "flow"), started("o-1", "s0", 1, at(9)), unknown(events.StepFailed, 1), started("o-1", "s0", 2, at(9)), unknown(events.StepFailed, 2))
+	}
+	expect(t, "answers", begun().Steps[0].NotKnown, 2)
+	again := of(events.StepRepeated, "s0", 3)
+	again.Count, again.Due = 1, at(60)
+	resubmitted := of(events.OrderResubmitted, "", 0)
+	for what, then := range map[string][]events.Event{
+		"another answer": {started("o-1", "s0", 3, at(9)), failing(events.StepFailed, "s0", 3, "busy")},
+		"no answer":      {started("o-1", "s0", 3, at(9)), failing(events.StepExpired, "s0", 3, "expired")},
+		"a resubmission": {resubmitted},
+		"the next time":  {started("o-1", "s0", 3, at(9)), again},
+	} {
+		o := begun()
+		for _, e := range then {
+			apply(t, o, e)
+		}
+		expect(t, "answers after "+what, o.Steps[0].NotKnown, 0)
+	}
+}

@@ -80,6 +80,9 @@ type Work struct {
 	FailureCount, Tried int
 	// Uncounted are those of FailureCount that the retry policy never counted.
 	Uncounted int
+	// NotKnown are those of them which said, one after the other and up to now, that the agent does
+	// not know the operation. A resubmission, and what is done under another key, begin with 0.
+	NotKnown int
 	// Round counts the extended waits, each of which began a new round of
 	// attempts. A resubmission begins with 0 again.
 	Round int

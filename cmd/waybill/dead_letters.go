@@ -160,8 +160,8 @@ func newLettersReplay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replay PARTITION/OFFSET", Short: "Put an input that was put aside back on its topic",
 		Long: `Puts an input that was put aside back on the topic that it was on, in the partition of
-its order, as it came or with another value. What would be put aside again is
-refused. The dead letter stays where it is, and can be put back again: that is the
+its order, as it came or with another value. What would be put aside again for its form is
+refused; that there is no order of its id is not looked at. The dead letter stays where it is, and can be put back again: that is the
 input sent twice. What becomes of it is in the order's history, or it is another
 dead letter.`,
 		Example: `  waybill dead-letters replay 3/17

@@ -70,17 +70,18 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 // followHistory prints what happened, and goes on with what happens until the order has ended, or
 // somebody stops it. A server that goes away is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
+	if err := there(cmd, client, id); err != nil {
+		return err
+	}
 	line, seen, columns := newTimeline(), uint64(0), new(widths)
 	for {
-		o, err := follow(cmd.Context(), client, id, func(*api.Order) bool { return true }) // what is read behind it is all, if it has ended
-		if err != nil {
+		history, decoded, err := historyAfter(cmd, client, id, seen)
+		switch {
+		case err != nil && !passes(err):
 			return err
-		}
-		history, decoded, err := historyAfter(cmd, client, o.OrderID, seen)
-		if err != nil {
-			return err
-		}
-		if seen == 0 {
+		case err != nil:
+			history = new(api.History)
+		case seen == 0:
 			tellMasked(cmd, history)
 		}
 		if n := len(decoded); n > 0 {
@@ -93,7 +94,7 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.add(columns.aligned(row), decoded) }); err != nil {
 			return err
 		}
-		if o.ProcessState.Final() {
+		if slices.ContainsFunc(decoded, ends) { // another instance may know less of it than the one that was asked before
 			return nil
 		}
 		select {
@@ -102,6 +103,15 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// ends says that an event is the end of its order.
+func ends(e events.Event) bool {
+	switch e.Type {
+	case events.OrderCompleted, events.OrderCompensated, events.OrderCancelled, events.OrderRejected, events.OrderRaised, events.OrderTerminated:
+		return true
+	}
+	return false
 }
 
 // widths are those of a table's columns, all but the last, so that what comes later stands below what
@@ -409,7 +419,10 @@ func detail(e *events.Event, b before) string {
 	if e.Error != nil && (e.Error.Message == "" || !strings.Contains(e.Reason, e.Error.Message)) {
 		say("%s", faultText((*api.Fault)(e.Error)))
 	}
-	if e.Uncounted {
+	switch {
+	case e.Uncounted && e.Error != nil && e.Error.Code == events.UnknownOperation:
+		say("not counted: another instance of the agent may know it")
+	case e.Uncounted:
 		say("not counted: the agent gives no sign")
 	}
 	if e.SameKey {

@@ -22,8 +22,8 @@ func newOrderWait() *cobra.Command {
 		Use: "wait ID", Short: "Wait for an order",
 		Long: `Waits until an order has ended, or waits for an operator, prints it, and exits with
 0 only if it was Processed. With --state it waits until the order is in that state;
-the exit code is 1 once it has ended in another. An order that is not there yet is
-waited for.`,
+the exit code is 1 once it has ended in another; one that waits for an operator is
+waited for, too. So is one that is not there yet, and a server that restarts.`,
 		Example: `  waybill order wait o-1 --timeout 10m
   waybill order wait o-1 --state Error`,
 		Args: takes(one),
@@ -51,6 +51,9 @@ waited for.`,
 			want = projections.Processed
 		}
 		return server.talk(func(client *api.Client) error {
+			if err := there(cmd, client, args[0]); err != nil {
+				return err
+			}
 			o, err := follow(ctx, client, args[0], wanted)
 			if err != nil {
 				return err

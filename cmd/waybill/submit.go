@@ -217,6 +217,30 @@ func stands(o *api.Order) bool {
 	return o.ProcessState.Final() || o.ProcessState == projections.Error
 }
 
+// passes says that another answer may come later to who asks for an order: it is not there yet, or
+// elsewhere for a moment, or its server restarts.
+func passes(err error) bool {
+	var problem *api.Problem
+	if !errors.As(err, &problem) {
+		return true
+	}
+	return problem.Status >= 500 || problem.Status == http.StatusNotFound || problem.Status == http.StatusMisdirectedRequest
+}
+
+// there asks for an order once, so that who is going to wait for it learns that no server is there,
+// and is told of an order that may never be.
+func there(cmd *cobra.Command, client *api.Client, id string) error {
+	_, err := client.Order(cmd.Context(), id)
+	var problem *api.Problem
+	switch {
+	case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
+		fmt.Fprintf(cmd.ErrOrStderr(), "There is no order %s yet; it is waited for.\n", clean(id))
+	case !errors.As(err, &problem):
+		return err
+	}
+	return nil
+}
+
 // follow asks for the order until it is as it is wanted. An order that is
 // not there yet and a server that restarts are waited for.
 func follow(ctx context.Context, client *api.Client, id string, wanted func(*api.Order) bool) (*api.Order, error) {
@@ -232,8 +256,10 @@ func follow(ctx context.Context, client *api.Client, id string, wanted func(*api
 		case ctx.Err() != nil: // told below
 		case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
 			seen = "it was not accepted yet"
-		case errors.As(err, &problem) && problem.Status < 500:
+		case !passes(err):
 			return nil, err
+		default:
+			seen = err.Error()
 		}
 		select {
 		case <-ctx.Done():

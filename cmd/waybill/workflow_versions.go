@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,9 @@ has open orders.`,
 			var left leftOut
 			left.note(v.LeftOut)
 			left.warn(cmd)
+			least := ""
 			if v.More {
+				least = ">="
 				fmt.Fprintln(cmd.ErrOrStderr(), "There are more open orders than were counted: take the numbers as at least so many.")
 			}
 			return out.print(cmd, v, func(row func(...any)) {
@@ -42,7 +45,7 @@ has open orders.`,
 					case version.Newest:
 						note = "newest"
 					}
-					row(version.Version, version.Open, version.Error, note)
+					row(version.Version, least+strconv.Itoa(version.Open), least+strconv.Itoa(version.Error), note)
 				}
 			})
 		})

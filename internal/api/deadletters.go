@@ -107,7 +107,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.Admin, huma.Operation{
 		OperationID: "replay-dead-letter", Method: http.MethodPost, Path: letterPath + "/replay",
 		Summary: "Put an input that was put aside back on its topic", Tags: []string{"dead letters"},
-		Description: "In the partition of its order, with the headers that it came with and waybill_replayed_from. Where callers are asked who they are, a submission or a command with another value must name the caller as by. The dead letter stays, and so it can be put back again: what that means is the same as sending the input twice. 409 if it would be put aside again, or cannot be put back, and why. After 503 it may be on the topic, or get there within half a minute.",
+		Description: "In the partition of its order, with the headers that it came with and waybill_replayed_from. Where callers are asked who they are, a submission or a command with another value must name the caller as by. The dead letter stays, and so it can be put back again: what that means is the same as sending the input twice. 409 if it would be put aside again for its form, or cannot be put back, and why; that there is no order of its id is not looked at. After 503 it may be on the topic, or get there within half a minute.",
 		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.replayDeadLetter)
@@ -133,9 +133,9 @@ func (s *Server) listDeadLetters(ctx context.Context, in *deadLettersInput) (*st
 		return nil, errCursor
 	}
 	filter := orchestrator.LetterFilter{Reason: in.Reason, Topic: in.Topic, Key: in.Order, Since: in.Since}
-	if own := i.Topics().Namespace + "." + in.Topic; in.Topic != "" {
-		if _, is := i.Topics().Input(own); is {
-			filter.Topic = own
+	if in.Topic != "" {
+		if filter.Topic, err = inputOf(i.Topics(), in.Topic); err != nil {
+			return nil, err
 		}
 	}
 	page, err := i.DeadLetters(ctx, &filter, after, in.Limit)
@@ -147,6 +147,16 @@ func (s *Server) listDeadLetters(ctx context.Context, in *deadLettersInput) (*st
 		out.Body.DeadLetters[n] = deadLetterOf(&page.Letters[n])
 	}
 	return out, nil
+}
+
+// inputOf is the topic of an input by its whole name, or by the last part of that.
+func inputOf(topics *events.Topics, name string) (string, error) {
+	for _, topic := range []string{topics.Namespace + "." + name, name} {
+		if _, is := topics.Input(topic); is {
+			return topic, nil
+		}
+	}
+	return "", huma.Error422UnprocessableEntity(fmt.Sprintf("topic %q is no input: use orders, replies, commands or signals", name))
 }
 
 // useLetters is [Server.use] for who may read what was put aside, whatever it is about: of many a dead letter
@@ -230,6 +240,10 @@ func (s *Server) replayDeadLetter(ctx context.Context, in *replayInput) (*struct
 	r, err := i.Replay(bounded, &replay)
 	if err != nil {
 		return nil, s.letterError("replay dead letter "+in.name(), err)
+	}
+	askingOf(ctx).target += " on " + r.Topic + " of order " + string(r.Key)
+	if replay.Value != nil {
+		askingOf(ctx).target += ", corrected"
 	}
 	return &struct{ Body Replayed }{Replayed{r.Topic, r.Partition, r.Offset, string(r.Key), r.Unsigned}}, nil
 }

@@ -112,7 +112,6 @@ func TestDeadLetters(t *testing.T) {
 		"reason=there%20is%20no%20order":        "nobody",
 		"topic=replies":                         "-",
 		"topic=signals":                         "",
-		"topic=dead-letters":                    "",
 		"order=%FF":                             "/w==",
 		"reason=does%20not%20belong":            "strayed",
 		"since=" + began.UTC().Format(time.RFC3339) + "&topic=commands": "nobody",
@@ -203,14 +202,17 @@ func TestDeadLetters(t *testing.T) {
 	}
 	for _, r := range oracle.Read(t, s.outside.Broker.Brokers, topics.Orders) {
 		if r.Partition == corrected.Partition && r.Offset == corrected.Offset {
-			if string(r.Value) != `{"workflow":"leaky", "by":"root"}` || len(r.Headers) != 2 || events.Header(r, "traceparent") != trace || "/api/v1/"+strings.TrimPrefix(events.Header(r, "waybill_replayed_from"), topics.Namespace+".") != bad {
+			if string(r.Value) != `{"workflow":"leaky", "by":"root"}` || len(r.Headers) != 3 || events.Header(r, events.HeaderSource) != "/waybill/"+topics.Namespace+"/api" || events.Header(r, "traceparent") != trace || "/api/v1/"+strings.TrimPrefix(events.Header(r, "waybill_replayed_from"), topics.Namespace+".") != bad {
 				t.Errorf("%+v: %s", r.Headers, r.Value)
 			}
 		}
 	}
+	if code, _, answer := s.ask(request{path: "/api/v1/dead-letters?topic=order"}); code != 422 || !strings.Contains(answer, "is no input") {
+		t.Errorf("%d %s", code, answer)
+	}
 	name := strings.TrimPrefix(bad, "/api/v1/dead-letters/")
 	for _, want := range []string{
-		"audit.what=act audit.who=root audit.method=key audit.from=127.0.0.1 audit.operation=replay-dead-letter audit.on=" + name + " audit.status=200",
+		"audit.what=act audit.who=root audit.method=key audit.from=127.0.0.1 audit.operation=replay-dead-letter audit.on=\"" + name + " on " + topics.Orders + " of order bad, corrected\" audit.status=200",
 		`audit.what="payloads were read" audit.who=read audit.method=key audit.from=127.0.0.1 audit.operation=get-dead-letter audit.of=` + name,
 		`audit.who=read audit.method=key audit.from=127.0.0.1 audit.operation=list-dead-letters`,
 	} {

@@ -62,7 +62,7 @@ type Step struct {
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
 	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes, of one that listens, when it waits no more, and of one that asks people, when it looks again; null during a pause"`
 	FailureCount   int                   `json:"failureCount" doc:"How many attempts failed or expired, in all"`
-	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign"`
+	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign, or did not know the operation, which another instance of it may"`
 	IdempotencyKey *string               `json:"idempotencyKey"`
 	Output         json.RawMessage       `json:"output"`
 	Error          *Fault                `json:"error" doc:"Of the last attempt that failed"`

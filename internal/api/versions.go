@@ -86,7 +86,9 @@ func (v *Versions) count(ctx context.Context, i *orchestrator.Instance) error {
 			if err != nil {
 				return err //nolint:wrapcheck // whoever asks says for what
 			}
-			v.LeftOut = LeftOut(left)
+			if len(left.Elsewhere)+len(left.Unknown) > 0 { // also if they are known by the next page
+				v.LeftOut = LeftOut(left)
+			}
 			for _, o := range page.Orders {
 				v.add(o)
 			}

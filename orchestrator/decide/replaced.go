@@ -20,7 +20,7 @@ const (
 // for good, and none that the retry policy counts. The order does not wait so for a step that it can
 // go on without, nor where the workflow says never to try again.
 func (t task) replaced(env *Env, e *events.Event) {
-	if env.Format < events.ReplacedFormat || t.def == nil || e.Error.Code != events.UnknownOperation || t.work().Uncounted >= unknownAnswers ||
+	if env.Format < events.ReplacedFormat || t.def == nil || e.Error.Code != events.UnknownOperation || t.work().NotKnown >= unknownAnswers ||
 		!t.undo && t.def.Exhausted == workflow.ExhaustedContinue || slices.Contains(t.def.Retry.Never, events.UnknownOperation) {
 		return
 	}
@@ -29,7 +29,7 @@ func (t task) replaced(env *Env, e *events.Event) {
 	e.Error, e.Uncounted = &fault, true
 }
 
-// unknownPause is how long it is waited after so many attempts that were not counted.
-func unknownPause(uncounted int) time.Duration {
-	return min(time.Second<<min(max(uncounted-1, 0), 8), longUnknownPause)
+// unknownPause is how long it is waited after so many such answers.
+func unknownPause(answers int) time.Duration {
+	return min(time.Second<<min(max(answers-1, 0), 8), longUnknownPause)
 }

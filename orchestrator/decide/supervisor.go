@@ -86,7 +86,7 @@ func (d *decider) repair(t task) {
 		pause = 0
 	}
 	if d.env.Format >= events.ReplacedFormat && work.Error.Code == events.UnknownOperation {
-		pause = max(pause, unknownPause(work.Uncounted))
+		pause = max(pause, unknownPause(work.NotKnown))
 	}
 	if work.Tried >= t.def.Retry.Attempts {
 		pause = t.def.Wait.Pause(t.def.Retry.Jitter, chance)

@@ -113,7 +113,7 @@ func (l *Lane) mustWait(in *input) (bool, error) {
 	}
 	if order == nil && in.Problem == nil && s.Workflow != "" {
 		flow := l.world.Workflow(s.Workflow, s.Version)
-		if flow == nil {
+		if flow == nil || l.world.Retired(s.Workflow, s.Version) { // it may be restored
 			if in.sought == 0 {
 				in.sought = l.world.Seek()
 			}

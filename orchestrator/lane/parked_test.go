@@ -108,6 +108,25 @@ func TestAnUnknownWorkflowIsSought(t *testing.T) {
 	}
 }
 
+// A submission of a retired version is rejected only once the workflows were read to their end: it may be
+// restored by now.
+func TestARetiredWorkflowIsSought(t *testing.T) {
+	l := newParkingLane(t)
+	l.world.found = 0
+	l.world.flows.Retire("order", 1, true)
+	first := l.reads(l.ids[0], `{"workflow":"order","version":1}`)
+	last := l.reads(l.ids[1], `{"workflow":"order"}`)
+	l.expects(first)
+	l.world.flows.Retire("order", 1, false) // it was read of meanwhile
+	l.world.found = 2
+	must(t, l.supervise())
+	l.expects(last+1, "0 Processing", "1 Processing")
+
+	l.world.flows.Retire("order", 1, true)
+	l.world.found = 3
+	l.expects(l.reads(l.ids[2], `{"workflow":"order","version":1}`)+1, "0 Processing", "1 Processing", "2 Rejected")
+}
+
 // A topic for status messages is given up only once that is sure.
 func TestACallersTopicInDoubt(t *testing.T) {
 	l := newParkingLane(t)

@@ -48,7 +48,7 @@ func (w *still) Workflow(name string, version int) *workflow.Workflow {
 	return w.flows.Find(name, version)
 }
 
-func (*still) Retired(string, int) bool { return false }
+func (w *still) Retired(name string, version int) bool { return w.flows.Retired(name, version) }
 
 func (w *still) Newer(name string, _ int) int { return w.newer[name] }
 

@@ -327,7 +327,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 	}
 	want := projections.Work{
 		State: projections.StepState(says.State), Attempt: says.Attempt,
-		FailureCount: says.Failures, Tried: says.Tried, Uncounted: says.Uncounted, Round: says.Round, Resubmissions: says.Resubmissions,
+		FailureCount: says.Failures, Tried: says.Tried, Uncounted: says.Uncounted, NotKnown: says.NotKnown, Round: says.Round, Resubmissions: says.Resubmissions,
 		CompleteBy: says.CompleteBy, Expires: says.Expires, ExtendTo: says.ExtendTo, Timeout: says.Timeout, Extended: says.Extended, Due: says.Due, IdempotencyKey: says.Key, Proof: says.Proof, Agent: says.Agent,
 		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful, Passed: says.Passed,
 	}

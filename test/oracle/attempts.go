@@ -165,7 +165,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		w.Last, w.Doubtful = nil, false
 		if w.Done++; w.Done < len(s.acts()) { // the next is another matter
 			w.end(notStarted)
-			w.Tried, w.Round, w.Resubmissions, w.Input, w.renewed = 0, 0, 0, nil, true
+			w.Tried, w.NotKnown, w.Round, w.Resubmissions, w.Input, w.renewed = 0, 0, 0, 0, nil, true
 			return
 		}
 		w.end(completed)
@@ -391,6 +391,9 @@ func (l *Ledger) fails(e *events.Event, w *Work, state string) {
 	} else {
 		w.Tried++
 	}
+	if w.NotKnown++; !asksAgain {
+		w.NotKnown = 0
+	}
 	w.Failures++
 	l.Failures++
 }
@@ -401,7 +404,7 @@ const unknownAnswers = 24
 // asksAgain says that an agent does not know the operation, which may be because it is being replaced.
 func (l *Ledger) asksAgain(e *events.Event, w *Work, state string) bool {
 	s := l.Step(e.Step)
-	return state == failed && e.Error.Code == "unknown-operation" && l.Format >= events.ReplacedFormat && w.Uncounted < unknownAnswers && s.def != nil &&
+	return state == failed && e.Error.Code == "unknown-operation" && l.Format >= events.ReplacedFormat && w.NotKnown < unknownAnswers && s.def != nil &&
 		(w != &s.Work || s.def.Exhausted != "continue") && !slices.Contains(s.def.Retry.Never, e.Error.Code)
 }
 
@@ -430,7 +433,7 @@ func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 		}
 		if w.Last != nil && w.Last.Code == "unknown-operation" && l.Format >= events.ReplacedFormat {
 			least := time.Second
-			for n := 1; n < w.Uncounted && least < 30*time.Second; n++ {
+			for n := 1; n < w.NotKnown && least < 30*time.Second; n++ {
 				least *= 2
 			}
 			least = min(least, 30*time.Second)

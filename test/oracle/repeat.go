@@ -32,7 +32,7 @@ func (l *Ledger) repeats(e *events.Event, s *Step) {
 	if !l.errored && !l.Paused {
 		s.Due = e.Due
 	}
-	s.Repeats, s.Tried, s.Round, s.Resubmissions, s.renewed = e.Count, 0, 0, 0, true
+	s.Repeats, s.Tried, s.NotKnown, s.Round, s.Resubmissions, s.renewed = e.Count, 0, 0, 0, 0, true
 }
 
 // enough: a step that is done until something holds completes if it does. Whoever has lost the

@@ -61,6 +61,7 @@ type Work struct {
 	// round, Failures in all.
 	Attempt, Tried, Failures int
 	Uncounted                int // of Failures, those that no round counts
+	NotKnown                 int // of these the last ones, that said it is no operation of its agent
 	Round, Resubmissions     int
 	Key                      string
 	Proof, Agent             string // what the last attempt's reply must repeat, and whose it is
