@@ -265,9 +265,11 @@ func (w *writer) failure(o *Order) { writeJSON(w, o.Failure) }
 // failure reads what the writer's failure wrote.
 func (r *reader) failure(o *Order) { o.Failure = readJSON[events.Error](r) }
 
-// extensions writes which attempts may have their complete-by moved, and by how much that was.
+// extensions writes how often an agent did not know an operation, which attempts may have their
+// complete-by moved, and by how much that was.
 func (w *writer) extensions(o *Order) {
 	of := func(k *Work) {
+		w.int(int64(k.NotKnown))
 		w.time(k.ExtendTo)
 		if !k.ExtendTo.IsZero() {
 			w.int(k.Timeout.Milliseconds())
@@ -285,6 +287,7 @@ func (w *writer) extensions(o *Order) {
 // extensions reads what the writer's extensions wrote.
 func (r *reader) extensions(o *Order) {
 	of := func(k *Work) {
+		k.NotKnown = int(r.int())
 		if k.ExtendTo = r.time(); !k.ExtendTo.IsZero() {
 			k.Timeout, k.Extended = time.Duration(r.int())*time.Millisecond, time.Duration(r.int())*time.Millisecond
 		}
@@ -386,12 +389,10 @@ func (w *writer) keys(s *Step) {
 		w.uint(uint64(s.Earlier[i].Resubmissions))
 	}
 	w.uint(uint64(s.Uncounted))
-	w.uint(uint64(s.NotKnown))
 	if s.Undo != nil {
 		w.uint(uint64(s.Undo.Done))
 		w.truth(s.Undo.Doubtful)
 		w.uint(uint64(s.Undo.Uncounted))
-		w.uint(uint64(s.Undo.NotKnown))
 	}
 }
 
@@ -404,12 +405,10 @@ func (r *reader) keys(s *Step) {
 		s.Earlier[i].Resubmissions = int(r.uint())
 	}
 	s.Uncounted = int(r.uint())
-	s.NotKnown = int(r.uint())
 	if s.Undo != nil {
 		s.Undo.Done = int(r.uint())
 		s.Undo.Doubtful = r.truth()
 		s.Undo.Uncounted = int(r.uint())
-		s.Undo.NotKnown = int(r.uint())
 	}
 }
 
