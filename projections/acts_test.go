@@ -87,11 +87,12 @@ func TestResubmittedUnderOtherKeys(t *testing.T) {
 		begin := undoStarted(2 + n)
 		begin.Input = payloadOf(7)
 		apply(t, o, begin)
+		s.Undo.NotKnown = 1
 		apply(t, o, of(events.UndoCompleted, "s0", 2+n))
 		if key := s.Undoing(); key == nil || key.Resubmissions != resubmissions {
 			t.Errorf("it is undone under %+v, after %d others", key, n+1)
 		}
-		if u := s.Undo; u.State != NotStarted || u.Done != n+1 || u.Tried != 0 || u.Round != 0 || u.Input != nil || u.FailureCount != 1 || u.Attempt != 2+n {
+		if u := s.Undo; u.State != NotStarted || u.Done != n+1 || u.Tried != 0 || u.NotKnown != 0 || u.Round != 0 || u.Input != nil || u.FailureCount != 1 || u.Attempt != 2+n {
 			t.Errorf("the next undo: %+v", u)
 		}
 		if s.State != Completed || !s.Ran() {
