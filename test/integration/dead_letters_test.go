@@ -66,7 +66,7 @@ func TestADeadLetterIsCorrected(t *testing.T) {
 		from := fmt.Sprintf("%s/%d/%d", w.Topics.DeadLetters, d.Partition, d.Offset)
 		back := w.records(w.Topics.Orders, 3, func(r *kgo.Record) bool { return events.Header(r, "waybill_replayed_from") == from })
 		for _, r := range back {
-			if string(r.Key) != "o-1" || string(r.Value) != string(value) || events.Header(r, "mine") != "kept" || len(r.Headers) != 2 {
+			if string(r.Key) != "o-1" || string(r.Value) != string(value) || events.Header(r, "mine") != "kept" || events.Header(r, events.HeaderSource) != "/waybill/"+w.Topics.Namespace+"/api" || len(r.Headers) != 3 {
 				t.Errorf("%+v: %s", r.Headers, r.Value)
 			}
 		}
