@@ -433,7 +433,7 @@ func (i *Instance) replayed(letter *kgo.Record, value []byte) (*Replayed, error)
 		}
 	}
 	if !same {
-		again.Headers = append(again.Headers, kgo.RecordHeader{Key: events.HeaderSource, Value: []byte("/waybill/" + i.topics.Namespace + "/api")})
+		again.Headers = append(again.Headers, kgo.RecordHeader{Key: events.HeaderSource, Value: []byte(i.source())})
 	}
 	from := fmt.Sprintf("%s/%d/%d", letter.Topic, letter.Partition, letter.Offset)
 	again.Headers = append(again.Headers, kgo.RecordHeader{Key: HeaderReplayed, Value: []byte(from)})

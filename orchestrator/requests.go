@@ -58,7 +58,7 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		return "", err
 	}
 	envelope := events.Envelope{
-		Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSubmitted,
+		Source: i.source(), Type: events.OrderSubmitted,
 		ID: uuid.NewString(), Order: id, Time: now(), Traceparent: traceparent,
 	}
 	i.sign(&envelope, value, actor)
@@ -73,6 +73,9 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 // ErrTaken says that an order of this id is there, and was made by a submission that
 // says something else.
 var ErrTaken = errors.New("the id is that of another submission")
+
+// source is the ce_source of what this instance writes for a caller of the API.
+func (i *Instance) source() string { return "/waybill/" + i.topics.Namespace + "/api" }
 
 // put puts an input into the partition of its order, however many its topic has.
 func (i *Instance) put(ctx context.Context, r *kgo.Record) error {

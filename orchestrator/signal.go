@@ -36,7 +36,7 @@ func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*ev
 	if len(value) > events.MaxValue {
 		return nil, fmt.Errorf("%w: the signal has %d bytes; at most %d are allowed", ErrRefused, len(value), events.MaxValue)
 	}
-	envelope := events.Envelope{Source: "/waybill/" + i.topics.Namespace + "/api", Type: events.OrderSignal, ID: s.ID, Order: id, Time: now()}
+	envelope := events.Envelope{Source: i.source(), Type: events.OrderSignal, ID: s.ID, Order: id, Time: now()}
 	if envelope.ID == "" {
 		if envelope.ID, err = events.NewOrderID(); err != nil {
 			return nil, err

@@ -41,11 +41,9 @@ func (s *Server) listAlerts(ctx context.Context, in *alertsInput) (*struct{ Body
 		return nil, err
 	}
 	defer done()
-	var after *projections.OpenPlace
-	if in.After != "" {
-		if after, err = readPlace(in.After); err != nil {
-			return nil, errCursor
-		}
+	after, err := readPlace(in.After)
+	if err != nil {
+		return nil, errCursor
 	}
 	page, left, err := i.Alerts(ctx, after, in.Limit, visible(callerOf(ctx), identity.Viewer))
 	if err != nil {
@@ -66,7 +64,11 @@ func cursor(p *projections.OpenPlace) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(p.At.UnixMilli(), 10) + "/" + p.Order))
 }
 
+// readPlace reads it, nil for none.
 func readPlace(cursor string) (*projections.OpenPlace, error) {
+	if cursor == "" {
+		return nil, nil
+	}
 	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {
 		return nil, err

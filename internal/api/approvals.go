@@ -65,11 +65,9 @@ func (s *Server) listApprovals(ctx context.Context, in *approvalsInput) (*struct
 		return nil, err
 	}
 	defer done()
-	var after *projections.OpenPlace
-	if in.After != "" {
-		if after, err = readPlace(in.After); err != nil {
-			return nil, errCursor
-		}
+	after, err := readPlace(in.After)
+	if err != nil {
+		return nil, errCursor
 	}
 	out := &struct{ Body ApprovalPage }{ApprovalPage{Approvals: []Approval{}}}
 	for looked, shown := 0, 0; ; {
