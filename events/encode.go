@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The four kinds of message that a lane writes for every order are appended by
+// The kinds of message that a lane writes for every order are appended by
 // hand: reflection took a third of an orchestrator's time. A test holds each
 // against what package json makes of the same value.
 
@@ -102,7 +102,7 @@ func (o *object) offsets(name string, values map[string]int64) {
 	o.name(name)
 	all := open(o.b)
 	for _, topic := range slices.Sorted(maps.Keys(values)) {
-		all.name(topic) // has nothing that JSON would quote: see [ValidTopic]
+		all.name(topic) // has nothing that JSON would quote: see [ValidTopic]; nor has a workflow's name
 		all.b = strconv.AppendInt(all.b, values[topic], 10)
 	}
 	o.b = all.end()
@@ -170,6 +170,14 @@ func (e *Event) Append(dst []byte) []byte {
 	o.pairs("labels", e.Labels)
 	o.text("rerunOf", e.RerunOf)
 	o.texts("submitters", e.Submitters)
+	if len(e.Pinned) > 0 {
+		o.offsets("pinned", e.Pinned)
+	}
+	o.text("parent", e.Parent)
+	o.text("parentStep", e.ParentStep)
+	o.number("depth", int64(e.Depth))
+	o.text("child", e.Child)
+	o.truth("detached", e.Detached)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)

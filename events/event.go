@@ -34,9 +34,12 @@ const (
 	// the submission had, from format 2 on its Digest, and from format 6 on By and Actor. Labels are those of the
 	// submission, and what the workflow makes of the input to find the order by. RerunOf is
 	// the order that it does again, and Submitters those who submitted such. Since format 6.
+	// Pinned are the versions of workflows that orders have which do its steps. Of an order that does
+	// a step of another, Parent, ParentStep, Depth, and Detached. Since format 7.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
-	// Version, ReplyTo, Digest as far as they could be read.
+	// Version, ReplyTo, Digest as far as they could be read, and Parent and ParentStep of one that
+	// was to do a step of another.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
 	// the last step in the workflow file that completed and asked somebody. FailedSteps are
@@ -93,6 +96,10 @@ const (
 	// letters: one that waits and an operator gave up, one that could not wait, or
 	// one on which deciding panicked after the order had ended. Source, Reason, Count.
 	InputDiscarded Type = "waybill.input.discarded"
+	// OrderReported tells the order whose step this one does, or was to do, how it stands, where
+	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's.
+	// Since format 7.
+	OrderReported Type = "waybill.order.reported"
 	// StatusRefused says that the caller's status topic cannot be written, so
 	// that status messages go to the namespace's own: ReplyTo, Reason.
 	StatusRefused Type = "waybill.status.refused"
@@ -154,6 +161,14 @@ const (
 	// StepReminded says that a decision is due: Step, Attempt, Reason, Action (what to do). An alert
 	// follows from it. Since format 6.
 	StepReminded Type = "waybill.step.reminded"
+	// StepOrdered has another order do the step: Step, Attempt, Child (its id), Workflow, Version
+	// where it is known, LockedBy, Detached where its end is not waited for, CompleteBy where it may
+	// not take for ever, ReplyTo, and Input where the step's is not the order's. It ends with
+	// [StepCompleted] or [StepFailed]. Since format 7.
+	StepOrdered Type = "waybill.step.ordered"
+	// StepRecalled has the order that does the step undo what it did, and end: Step, Attempt, Child,
+	// Reason. Since format 7.
+	StepRecalled Type = "waybill.step.recalled"
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
@@ -169,6 +184,9 @@ const (
 	// UndoStarted begins an attempt to undo a step (C1): what [StepStarted]
 	// carries, and Outcome.
 	UndoStarted Type = "waybill.undo.started"
+	// UndoOrdered has the order that did the step undo what it did: Step, Attempt, Child, LockedBy. It
+	// ends with [UndoCompleted] or [UndoFailed]. Since format 7.
+	UndoOrdered Type = "waybill.undo.ordered"
 	// UndoCompleted is to an undo what [StepCompleted] is to a step.
 	UndoCompleted Type = "waybill.undo.completed"
 	// UndoFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source, Uncounted. Where the
@@ -295,6 +313,17 @@ type Event struct {
 	Submitters []string `json:"submitters,omitzero"`
 	// RerunOf is the order that this one does again. Since format 6.
 	RerunOf string `json:"rerunOf,omitzero"`
+
+	// Pinned are versions of workflows, by their names. Parent is the order of which this one does
+	// ParentStep, Depth how many of these there are above it, and Child the order that does a step
+	// of this one. Since format 7.
+	Pinned     map[string]int64 `json:"pinned,omitempty"`
+	Parent     string           `json:"parent,omitzero"`
+	ParentStep string           `json:"parentStep,omitzero"`
+	Depth      int              `json:"depth,omitzero"`
+	Child      string           `json:"child,omitzero"`
+	// Detached says that the parent does not wait for the end of the child. Since format 7.
+	Detached bool `json:"detached,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

@@ -6,7 +6,7 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 6
+const JournalFormat = 7
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
@@ -66,3 +66,7 @@ const LabelsFormat = 6
 
 // RerunFormat is the format since which an order says which one it does again.
 const RerunFormat = 6
+
+// ChildrenFormat is the format since which steps are done by other orders, and lanes tell each other
+// what becomes of them.
+const ChildrenFormat = 7

@@ -47,8 +47,8 @@ const signalled = "signalId answeredBy replyTo"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor submitters"},
-	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor submitters pinned parent parentStep depth detached"},
+	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest parent parentStep"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
 	{Type: OrderResubmitted, Maybe: "step input sameKey newKey kept mayHaveRun lockedBy " + acted},
@@ -65,6 +65,7 @@ var Specs = []Spec{
 	{Type: InputHeld, Needs: ARecord, Always: "source raw", Maybe: "proof"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},
 	{Type: InputDiscarded, Always: "source reason", Maybe: "count"},
+	{Type: OrderReported, Since: 5, Always: "parent parentStep reason", Maybe: "error"},
 	{Type: StatusRefused, Always: "replyTo reason"},
 	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},
 	{Type: CommandRefused, Always: "reason", Maybe: "operation step outcome by actor command count"},
@@ -84,11 +85,14 @@ var Specs = []Spec{
 	{Type: StepApproving, Since: 4, Needs: AStep, Always: "step attempt roles outcomes", Maybe: "count input remind escalate due"},
 	{Type: StepDecided, Since: 4, Needs: AStep, Always: "step attempt outcome by", Maybe: "actor reason command"},
 	{Type: StepReminded, Since: 4, Needs: AStep, Always: "step attempt reason action"},
+	{Type: StepOrdered, Since: 5, Needs: AStep, Always: "step attempt child workflow lockedBy", Maybe: "version detached completeBy replyTo input"},
+	{Type: StepRecalled, Since: 5, Needs: AStep, Always: "step attempt child reason"},
 	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
 	{Type: StepRaised, Since: 4, Needs: AStep, Always: "step error"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},
 
 	{Type: UndoStarted, Needs: AStep, Always: "step attempt agent operation idempotencyKey completeBy lockedBy outcome", Maybe: "expires extendTo input proof"},
+	{Type: UndoOrdered, Since: 5, Needs: AStep, Always: "step attempt child lockedBy"},
 	{Type: UndoCompleted, Needs: AStep, Always: "step attempt", Maybe: "output " + answered},
 	{Type: UndoFailed, Needs: AStep, Always: "step error", Maybe: "attempt uncounted " + answered},
 	{Type: UndoExpired, Needs: AStep, Always: "step attempt", Maybe: "error uncounted"},

@@ -22,12 +22,13 @@ const (
 	InputReplies
 	InputCommands
 	InputSignals
+	InputInternal
 )
 
 // inputs are their names: of the topics, after the namespace, and of the
 // [Positions] in seals and heads. So they stay as they are; another goes to the
 // end, and raises [JournalFormat].
-var inputs = [...]string{"orders", "replies", "commands", "signals"}
+var inputs = [...]string{"orders", "replies", "commands", "signals", "internal"}
 
 // InputNames lists the inputs that this release reads.
 func InputNames() []string { return slices.Clone(inputs[:]) }
@@ -37,12 +38,15 @@ type Topics struct {
 	Namespace string
 
 	Orders, Replies, Commands, Signals string // inputs
-	inputs                             [len(inputs)]string
-	Journal                            string
-	Status, Alerts                     string
-	Workflows                          string
-	DeadLetters                        string
-	requests                           *requestTopics
+	// Internal is the input on which lanes tell each other what becomes of orders that do a step of
+	// another.
+	Internal       string
+	inputs         [len(inputs)]string
+	Journal        string
+	Status, Alerts string
+	Workflows      string
+	DeadLetters    string
+	requests       *requestTopics
 }
 
 // requestTopics are the names of the queues of agents, each made once: a lane needs them
@@ -92,7 +96,8 @@ func NewTopics(namespace string) (Topics, error) {
 	for i, name := range inputs {
 		t.inputs[i] = in(name)
 	}
-	t.Orders, t.Replies, t.Commands, t.Signals = t.inputs[InputOrders], t.inputs[InputReplies], t.inputs[InputCommands], t.inputs[InputSignals]
+	t.Orders, t.Replies, t.Commands = t.inputs[InputOrders], t.inputs[InputReplies], t.inputs[InputCommands]
+	t.Signals, t.Internal = t.inputs[InputSignals], t.inputs[InputInternal]
 	return t, nil
 }
 
@@ -110,8 +115,11 @@ func (t *Topics) Inputs() iter.Seq2[Input, string] {
 // Since is the format since which partitions read the input: a release of before does not know it,
 // and refuses a transaction that read it.
 func (in Input) Since() int {
-	if in == InputSignals {
+	switch in {
+	case InputSignals:
 		return SignalsFormat
+	case InputInternal:
+		return ChildrenFormat
 	}
 	return 0
 }

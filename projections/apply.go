@@ -25,7 +25,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go.
+// signals.go, approve.go, children.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -52,11 +52,14 @@ var effects = map[events.Type]effect{
 	events.StepApproving: approve,
 	events.StepDecided:   verdict,
 	events.StepReminded:  remind,
+	events.StepOrdered:   order,
+	events.StepRecalled:  recall,
 	events.StepPassed:    passStep,
 	events.StepRaised:    raise,
 	events.StepSkipped:   skipStep,
 
 	events.UndoStarted:   startUndo,
+	events.UndoOrdered:   orderUndo,
 	events.UndoCompleted: completeUndo,
 	events.UndoFailed:    failUndo,
 	events.UndoExpired:   expireUndo,
@@ -77,6 +80,7 @@ var effects = map[events.Type]effect{
 	events.CommandRefused:   refuse,
 
 	events.AlertRaised:    alert,
+	events.OrderReported:  report,
 	events.StatusRefused:  redirect,
 	events.ReplyDiscarded: discard,
 

@@ -211,6 +211,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.extensions(o)
 	w.text(o.RerunOf)
 	w.approvals(o)
+	w.since13(o)
 	return w.b
 }
 
@@ -478,6 +479,16 @@ func (r *reader) work(k *Work) {
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r := reader{b: b}
+	o := r.orderOfLayout12(id)
+	r.since13(o)
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
+	}
+	return o, r.b, nil
+}
+
+// orderOfLayout12 reads what records of layout 12 begin with.
+func (r *reader) orderOfLayout12(id string) *Order {
 	o := r.orderOfLayout11(id)
 	r.signals(o)
 	r.labels(o)
@@ -485,10 +496,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	r.extensions(o)
 	o.RerunOf = r.text()
 	r.approvals(o)
-	if r.err != nil {
-		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
-	}
-	return o, r.b, nil
+	return o
 }
 
 // orderOfLayout11 reads what records of layout 11 begin with.

@@ -14,6 +14,9 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
 	o.Deadline, o.Traceparent, o.Digest, o.Labels, o.RerunOf = e.Deadline, e.Traceparent, e.Digest, e.Labels, e.RerunOf
 	o.SubmittedBy, o.Submitters = e.By, e.Submitters
+	o.Pinned = e.Pinned
+	o.Parent = parentOf(e)
+	o.Quiet = o.Parent != nil && e.ReplyTo == ""
 	o.Steps = make([]Step, len(e.Steps))
 	for i, name := range e.Steps {
 		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
@@ -23,6 +26,8 @@ func accept(o *Order, _ *Step, e *events.Event) {
 func reject(o *Order, _ *Step, e *events.Event) {
 	o.State, o.AcceptedAt = Rejected, e.At
 	o.Workflow, o.Version, o.ReplyTo, o.Reason, o.Digest = e.Workflow, e.Version, e.ReplyTo, e.Reason, e.Digest
+	o.Parent = parentOf(e)
+	o.Quiet = o.Parent != nil && e.ReplyTo == ""
 }
 
 func end(as State) effect {

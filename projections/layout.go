@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 12
+const layout = 13
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -90,6 +90,8 @@ var migrations = map[int]migration{
 		w.text(o.RerunOf)
 		w.approvals(o)
 	}),
+	// The order's record has what 13 adds: see [writer.since13].
+	12: appended((*reader).orderOfLayout12, (*writer).since13),
 }
 
 // A migration rewrites all keys of one kind.

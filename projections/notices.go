@@ -9,7 +9,7 @@ func alert(o *Order, _ *Step, e *events.Event) {
 }
 
 // redirect sends status messages to the namespace's own topic from here on.
-func redirect(o *Order, _ *Step, _ *events.Event) { o.ReplyTo = "" }
+func redirect(o *Order, _ *Step, _ *events.Event) { o.ReplyTo, o.Quiet = "", false }
 
 // discard changes nothing but the count, which format 1 does not have.
 func discard(o *Order, _ *Step, e *events.Event) { o.Discarded = max(o.Discarded, e.Count) }

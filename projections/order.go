@@ -59,6 +59,14 @@ type Order struct {
 	Deadline    time.Time // of the whole order; zero if it has none
 	Traceparent string
 
+	// Parent is the order of which this one does a step, nil if it does none.
+	Parent *Parent
+	// Quiet says that it has no status messages: they are its parent's affair.
+	Quiet bool
+	// Pinned are the versions that workflows had, by their names, when the order was accepted, of
+	// those that do its steps. It is not changed in place.
+	Pinned map[string]int64
+
 	// SubmittedBy is who submitted the order, as far as that was said.
 	SubmittedBy string
 	// Submitters are who submitted the orders that it does again.

@@ -91,6 +91,9 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 	case events.OrderTerminated:
 		say(events.StatusTerminated, &events.Detail{Reason: e.Reason, Undone: e.Undone, NotUndone: e.NotUndone, MayHaveRun: e.MayHaveRun})
 	}
+	if m != nil && o.Quiet && to == "" && !m.Answers() {
+		return "", "", nil
+	}
 	return to, id, m
 }
 

@@ -61,6 +61,8 @@ type Step struct {
 	// either. Its Due is when it waits no more, and Left what is left of that during a pause; both
 	// are zero if it waits for ever.
 	Listens *Listen
+	// Child is the order that does the step, nil unless there is one, or was.
+	Child *Child
 	// Approves is there once the step has begun to wait for people: it is no operation of an agent
 	// either. Its Due is when they are reminded, or it waits no more, and Left what is left of that
 	// during a pause.

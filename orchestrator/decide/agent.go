@@ -160,7 +160,7 @@ func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projec
 
 // running is the attempt of a step, or of its undo, that is with its agent; nil if none is.
 func running(flow *workflow.Workflow, o *projections.Order, place int, s *side) *projections.Work {
-	if o == nil || len(o.Steps) != len(flow.Steps) {
+	if o == nil || len(o.Steps) != len(flow.Steps) || flow.Steps[place].Agent == "" {
 		return nil
 	}
 	w := &o.Steps[place].Work

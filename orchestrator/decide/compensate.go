@@ -30,6 +30,7 @@ func (d *decider) lock() string {
 // after the last: with its outcome (C3), or as a case for an operator, with
 // every error that occurred (C2).
 func (d *decider) compensate() {
+	d.recallAll()
 	ready, done := compensation.Next(d.order, d.flow, hasUndo)
 	was := d.order.Seq
 	for _, i := range ready {

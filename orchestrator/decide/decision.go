@@ -148,7 +148,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 			d.within(func() Decision { return On(env, d.order, in) })
 			return d.made()
 		}
-		if order != nil && (order.Hold != nil || newer || order.Resumes()) && (in.Reply != nil || in.Signal != nil) { // a submission changes nothing
+		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.waits() { // a submission changes nothing
 			if progress {
 				return meanwhile(env, order, in)
 			}
@@ -199,6 +199,11 @@ func (env *Env) count(n int) int {
 	return n + 1
 }
 
+// waits says that it waits in an order on which nothing is decided.
+func (in *Input) waits() bool {
+	return in.Reply != nil || in.Signal != nil || in.Wish != nil || in.Report != nil
+}
+
 // dispatch calls the role that decides on this kind of input.
 func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 	switch {
@@ -208,6 +213,10 @@ func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 		return Operate(env, order, in)
 	case in.Signal != nil:
 		return TakeSignal(env, order, in)
+	case in.Wish != nil:
+		return TakeWish(env, order, in)
+	case in.Report != nil:
+		return TakeReport(env, order, in)
 	}
 	if order != nil && Conflicts(order, &in.Submission) {
 		return conflict(env, order, in)
@@ -377,6 +386,9 @@ func estimate(e *events.Event) int {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}
+	}
+	for name := range e.Pinned {
+		size += len(name) + len(`"":2147483647,`)
 	}
 	for name, value := range e.Labels {
 		size += len(name) + 2*len(value) + len(`"":"",`) // quotes in it are escaped

@@ -43,7 +43,11 @@ func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
 	if order == nil {
 		d := newDecider(env, nil)
-		d.record(&events.Event{Type: events.OrderRejected, Order: in.Order, Reason: reason}) // its digest may be what panics
+		e := events.Event{Type: events.OrderRejected, Order: in.Order, Reason: reason} // its digest may be what panics
+		if w := in.Wish; w != nil {
+			e.Parent, e.ParentStep = w.Parent, w.Step
+		}
+		d.record(&e)
 		d.aside = append(d.aside, Aside{in.Record, reason})
 		return d.made()
 	}

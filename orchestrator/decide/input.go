@@ -17,11 +17,13 @@ type Input struct {
 	Order      string // the order's id
 	Partition  int32  // of the order
 
-	Reply      *events.Reply   // nil for anything else
-	Command    *events.Command // nil for anything else
-	Signal     *events.Signal  // nil for anything else
-	Submission events.Submission
-	Problem    error // why the submission must be rejected
+	Reply      *events.Reply     // nil for anything else
+	Command    *events.Command   // nil for anything else
+	Signal     *events.Signal    // nil for anything else
+	Wish       *events.Wish      // nil for anything else
+	Report     *events.Report    // nil for anything else
+	Submission events.Submission // that of a Wish, too
+	Problem    error             // why the submission must be rejected
 
 	// waited says that it comes from an order that was held, and proof what was said of its
 	// token when it came.
@@ -71,6 +73,10 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 		err = in.readCommand(at)
 	case r.Topic == topics.Signals && (kind == "" || kind == events.OrderSignal):
 		err = in.readSignal(at)
+	case r.Topic == topics.Internal && kind == events.ChildWanted:
+		err = in.readWish(at)
+	case r.Topic == topics.Internal && kind == events.ChildReported:
+		err = in.readReport(at)
 	default:
 		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
 	}
@@ -78,6 +84,11 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 		in.Unreadable = err.Error()
 	}
 	return in
+}
+
+// OfOrder says that it is about an order that must be there.
+func (in *Input) OfOrder() bool {
+	return in.Reply != nil || in.Command != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin
 }
 
 // find finds the partition of the order.
@@ -194,6 +205,41 @@ func (in *Input) readSignal(at Place) error {
 		return err
 	}
 	in.Signal = &signal
+	return nil
+}
+
+func (in *Input) readWish(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	wish, err := events.Decode[events.Wish](in.Record.Value)
+	switch {
+	case err != nil:
+		return err
+	case wish.Child != in.Order || wish.Parent == "" || wish.Step == "":
+		return fmt.Errorf("the key names order %q, and the value order %q, for step %q of order %q", in.Order, wish.Child, wish.Step, wish.Parent)
+	}
+	switch wish.Wish {
+	case events.WishBegin, events.WishCancel, events.WishUndo:
+	default:
+		return fmt.Errorf("wish %q: it is %s, %s or %s", wish.Wish, events.WishBegin, events.WishCancel, events.WishUndo)
+	}
+	in.Wish, in.Submission = &wish, wish.Submission()
+	return nil
+}
+
+func (in *Input) readReport(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	report, err := events.Decode[events.Report](in.Record.Value)
+	if err != nil {
+		return err
+	}
+	if report.Parent != in.Order {
+		return fmt.Errorf("the key names order %q and the value order %q", in.Order, report.Parent)
+	}
+	in.Report = &report
 	return nil
 }
 

@@ -34,6 +34,8 @@ func kindOf(def *workflow.Step, step *projections.Step) kind {
 		return listener{}
 	case def != nil && def.Approve != nil, def == nil && step.Approves != nil:
 		return approver{}
+	case def != nil && def.Order != nil, def == nil && step.Child != nil:
+		return orderer{}
 	}
 	return agent{}
 }

@@ -28,6 +28,18 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		envelope.Type, envelope.ID = events.OrderStatus, id
 		dst = append(dst, Message{cmp.Or(to, topics.Status), envelope, m.Append(make([]byte, 0, 128)), to != ""})
 	}
+	if w := wished(o, e); w != nil {
+		envelope := envelope
+		envelope.Type, envelope.Order = events.ChildWanted, w.Child
+		envelope.ID += "/wish"
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(make([]byte, 0, 256+len(w.Input)))})
+	}
+	if r := o.Reports(e); r != nil {
+		envelope := envelope
+		envelope.Type, envelope.Order = events.ChildReported, r.Parent
+		envelope.ID += "/report"
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: r.Append(make([]byte, 0, 256+len(r.Output)))})
+	}
 	switch e.Type {
 	case events.StepStarted, events.UndoStarted:
 		dst = append(dst, request(topics, keys, o, e, envelope))

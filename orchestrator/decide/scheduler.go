@@ -23,8 +23,13 @@ import (
 // submission says (T4).
 func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	id, s, problem := in.Order, &in.Submission, in.Problem
-	if order != nil {
+	switch {
+	case order != nil:
 		return Decision{}
+	case in.Wish == nil && events.OwnID(id) && env.Format >= events.ChildrenFormat:
+		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("ids that begin with %s are those of orders that Waybill itself makes; choose another", events.ChildPrefix)}}}
+	case in.Wish != nil:
+		s = env.inherited(s)
 	}
 	d := newDecider(env, nil)
 	replyTo, refused := env.statusTopic(s.ReplyTo), ""
@@ -34,7 +39,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		}
 	}
 	if problem == nil {
-		d.flow, problem = env.admit(s)
+		d.flow, problem = env.admit(s, in.Wish != nil)
 	}
 	if problem == nil {
 		names := make([]string, len(d.flow.Steps))
@@ -45,6 +50,10 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 			Type: events.OrderAccepted, Order: id,
 			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
 			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(in.Record.header(events.HeaderTraceparent)), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
+			Pinned: d.pinned(),
+		}
+		if w := in.Wish; w != nil {
+			e.Parent, e.ParentStep, e.Depth, e.Detached = w.Parent, w.Step, w.Depth, w.Detached
 		}
 		if env.Format >= events.ApproveFormat {
 			if e.By = s.By; e.By != "" {
@@ -59,10 +68,14 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		}
 	}
 	if problem != nil {
-		d.record(&events.Event{
+		e := events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
 			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo, Digest: env.digest(s),
-		})
+		}
+		if w := in.Wish; w != nil {
+			e.Parent, e.ParentStep = w.Parent, w.Step
+		}
+		d.record(&e)
 		return d.made()
 	}
 	if refused != "" {
@@ -119,6 +132,47 @@ func (env *Env) digest(s *events.Submission) string {
 	return s.Digest()
 }
 
+// inherited is the submission of an order that does a step of another, without what it has of that
+// one's labels and this workflow makes of the input itself, or for which there is no room. Of two
+// deadlines the nearer counts.
+func (env *Env) inherited(s *events.Submission) *events.Submission {
+	own := *s
+	own.Labels = nil
+	flow := env.Workflow(s.Workflow, s.Version)
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
+		if flow == nil || flow.Marks(name) || len(own.Labels) == events.MaxLabels {
+			continue
+		}
+		if own.Labels == nil {
+			own.Labels = make(map[string]string)
+		}
+		own.Labels[name] = s.Labels[name]
+	}
+	if flow != nil && flow.Deadline > 0 {
+		if at := events.Time(env.Now.Add(flow.Deadline)); s.Deadline.IsZero() || at.Before(s.Deadline) {
+			own.Deadline = at
+		}
+	}
+	return &own
+}
+
+// pinned are the versions of the workflows whose orders will do steps of this one: the newest of
+// now, where the file names none.
+func (d *decider) pinned() (versions map[string]int64) {
+	for _, child := range d.flow.Children() {
+		if child.Version > 0 {
+			continue
+		}
+		if flow := d.env.Workflow(child.Workflow, 0); flow != nil {
+			if versions == nil {
+				versions = make(map[string]int64)
+			}
+			versions[child.Workflow] = int64(flow.Version)
+		}
+	}
+	return versions
+}
+
 // deadline is when the whole order must have ended, zero for never.
 func (d *decider) deadline(s *events.Submission) time.Time {
 	if s.Deadline.IsZero() && d.flow.Deadline > 0 {
@@ -169,8 +223,9 @@ func matches(pattern, topic string) bool {
 	return matches && err == nil // the instance has no other patterns
 }
 
-// admit finds the workflow for a submission, or what is wrong with it.
-func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
+// admit finds the workflow for a submission, or what is wrong with it. That of an order which does a
+// step of another was not retired when that one began.
+func (env *Env) admit(s *events.Submission, step bool) (*workflow.Workflow, error) {
 	if err := checkPriority(s.Priority); err != nil {
 		return nil, err
 	}
@@ -181,7 +236,7 @@ func (env *Env) admit(s *events.Submission) (*workflow.Workflow, error) {
 		return nil, fmt.Errorf("version %d: versions begin with 1", s.Version)
 	}
 	flow := env.Workflow(s.Workflow, s.Version)
-	if env.Retired != nil && env.Retired(s.Workflow, s.Version) {
+	if !step && env.Retired != nil && env.Retired(s.Workflow, s.Version) {
 		if s.Version == 0 {
 			return nil, fmt.Errorf("workflow %s is retired, in every version; register a new one", s.Workflow)
 		}

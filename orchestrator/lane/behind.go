@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
 // behind are the inputs of a partition of which the first is to be forwarded to where
-// nothing can be written now, and the others came after it. They wait, and so does what
+// nothing can be written now, or is to begin an order of a workflow that is not known yet, and the
+// others came after it. They wait, and so does what
 // is not read yet of their partition; all else goes on. A reply or command that passed them would
 // be done, and recorded, again if they are read again. What strays among the lane's own
 // orders is parked instead: other submissions need not wait for it. The position stays
@@ -40,6 +42,34 @@ func (l *Lane) stranded(in *input) bool {
 		l.unwritableAt(TopicPartition{in.record.Topic, in.Partition}, in.Order, in.Record.Size()) != ""
 }
 
+// stands says that an input cannot be dealt with now, nor anything behind it.
+func (l *Lane) stands(in *input) bool { return l.stranded(in) || l.why(in) != "" }
+
+// why says why the order cannot begin yet that is to do a step of another; "" for anything else. Whoever
+// asked for it knew its workflow: it was registered before, and is read here before long.
+func (l *Lane) why(in *input) string {
+	if in.Wish == nil || in.Wish.Wish != events.WishBegin || in.Unreadable != "" || l.strays(in) {
+		return ""
+	}
+	if order, err := l.order(in.Order); order != nil || err != nil {
+		return ""
+	}
+	s := &in.Submission
+	if level := l.newer(s.Workflow, s.Version); level > 0 {
+		return fmt.Sprintf("its workflow, %s, is in level %d of the language, which is not run here", decide.Cut(s.Workflow, decide.MaxName), level)
+	}
+	if l.world.Workflow(s.Workflow, s.Version) != nil {
+		return ""
+	}
+	if in.sought == 0 {
+		in.sought = l.world.Seek()
+	}
+	if !l.world.Found(in.sought) {
+		return fmt.Sprintf("its workflow, %s, is not known here, and the workflows cannot be read to their end", decide.Cut(s.Workflow, decide.MaxName))
+	}
+	return ""
+}
+
 // stays keeps an input that cannot be forwarded, or is behind one, and says whether it
 // did.
 func (l *Lane) stays(in *input) bool {
@@ -50,7 +80,7 @@ func (l *Lane) stays(in *input) bool {
 	i := slices.IndexFunc(l.behind, func(b behind) bool { return b.at == at })
 	switch {
 	case i >= 0:
-	case !l.stranded(in):
+	case !l.stands(in):
 		return false
 	default:
 		i, l.behind = len(l.behind), append(l.behind, behind{at: at, since: l.time.Timer()})
@@ -66,7 +96,7 @@ func (l *Lane) stays(in *input) bool {
 // retryBehind goes on with inputs of which the first can be forwarded by now.
 func (l *Lane) retryBehind() {
 	l.behind = slices.DeleteFunc(l.behind, func(b behind) bool {
-		if l.stranded(&b.inputs[0]) {
+		if l.stands(&b.inputs[0]) {
 			return false
 		}
 		if b.told {
@@ -87,6 +117,12 @@ func (l *Lane) tellBehind(now time.Time) {
 		}
 		b.told = true
 		first := &b.inputs[0]
+		if why := l.why(first); why != "" {
+			l.log.Warn("inputs wait behind an order that cannot begin", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "why", why)
+			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot begin: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, why),
+				"see that the workflows topic can be read, and that an instance of a release owns the partition that runs the workflow; all goes on by itself then")
+			continue
+		}
 		to := TopicPartition{b.at.Topic, first.Partition}
 		why := fmt.Sprintf("what comes on partition %d of %s waits behind offset %d, which belongs on partition %d and cannot be forwarded: %s", b.at.Partition, b.at.Topic, first.record.Offset, to.Partition, l.unwritableAt(to, first.Order, first.Record.Size()))
 		l.log.Warn("inputs wait behind a misrouted one", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "belongs", to.Partition)

@@ -586,7 +586,7 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 	if err != nil {
 		return err
 	}
-	if order == nil && (in.Reply != nil || in.Command != nil || in.Signal != nil) {
+	if order == nil && in.OfOrder() {
 		l.putAside(in.Record, "there is no order of this id")
 		return nil
 	}

@@ -23,6 +23,7 @@ type (
 		Sleep     *canonicalSleep   `json:"sleep,omitempty"`
 		Listen    *canonicalListen  `json:"listen,omitempty"`
 		Approve   *canonicalApprove `json:"approve,omitempty"`
+		Order     *canonicalOrder   `json:"order,omitempty"`
 		Raise     *canonicalRaise   `json:"raise,omitempty"`
 		Agent     string            `json:"agent,omitempty"`
 		Do        string            `json:"do,omitempty"`
@@ -62,6 +63,12 @@ type (
 		Due      *duration   `json:"due,omitempty"`
 		Escalate []string    `json:"escalate,omitempty"`
 		Show     *Expression `json:"show,omitempty"`
+	}
+	canonicalOrder struct {
+		Workflow string `json:"workflow"`
+		Version  int    `json:"version,omitempty"`
+		Await    bool   `json:"await"`
+		ReplyTo  string `json:"replyTo,omitempty"`
 	}
 	canonicalRaise struct {
 		Code       string      `json:"code"`
@@ -155,6 +162,13 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			} else {
 				c.Steps[i].Approve = &canonicalApprove{a.Roles, a.Outcomes, a.Count, optional(a.Due), a.Escalate, a.Show}
 			}
+			if s.Timeout > 0 {
+				c.Steps[i].Timeout = duration(s.Timeout)
+			}
+			continue
+		}
+		if o := s.Order; o != nil {
+			c.Steps[i].Order = &canonicalOrder{o.Workflow, o.Version, !o.Detached, o.ReplyTo}
 			if s.Timeout > 0 {
 				c.Steps[i].Timeout = duration(s.Timeout)
 			}

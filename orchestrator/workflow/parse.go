@@ -129,6 +129,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
 		{"listen", func(n ast.Node) { r.listen(n, &d) }},
 		{"approve", func(n ast.Node) { r.approve(n, &d) }},
+		{"order", func(n ast.Node) { r.order(n, &d) }},
 		{"raise", func(n ast.Node) { r.raise(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
@@ -154,8 +155,10 @@ func (r *reader) step(n ast.Node) draft {
 		return r.listening(given, d)
 	case d.Approve != nil:
 		return r.approving(given, d)
+	case d.Order != nil:
+		return r.ordering(given, d)
 	case given != nil && given["agent"] == nil:
-		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\" and no \"raise\"; add one")
+		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\", no \"order\" and no \"raise\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -182,7 +185,7 @@ func (r *reader) step(n ast.Node) draft {
 }
 
 // kinds are the keys of which a step has one at most; without one it asks an agent.
-var kinds = []string{"raise", "sleep", "listen", "approve"}
+var kinds = []string{"raise", "sleep", "listen", "approve", "order"}
 
 // ofAgents are the keys of steps that ask an agent.
 var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}

@@ -27,7 +27,7 @@ type Workflow struct {
 	Steps  []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], or a [Raise].
+// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], a [Raise], or an [Order].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
@@ -41,6 +41,10 @@ type Step struct {
 	// Approve is nil unless the step waits for people who decide. Then it has what one has that
 	// listens.
 	Approve *Approve
+
+	// Order is nil unless another order does the step. Then it has a name, predecessors, a condition,
+	// With, Exhausted, and perhaps a Timeout, after which that order is cancelled; 0 is for ever.
+	Order *Order
 
 	// Raise is nil unless the step ends the order. Then it has no more than one that sleeps.
 	Raise *Raise
@@ -60,7 +64,7 @@ type Step struct {
 	// what the step got.
 	When, With, UndoWith *Expression
 
-	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen or Approve
+	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen, Approve or Order
 	// TimeoutMax is how long an attempt may take whose agent says from time to time that it is
 	// still at it: then its complete-by is that plus Timeout. 0 if its complete-by stays, else
 	// longer than Timeout by a quarter of it at least.
@@ -119,7 +123,7 @@ func ID(name string, version int) string {
 
 // Level is the newest level of the language that this release runs. What is added to
 // the language is of the next one.
-const Level = 4
+const Level = 5
 
 // Level is the lowest level of the language that has all that the workflow uses: it
 // is registered only once every member of the group runs it.
@@ -138,7 +142,9 @@ func (w *Workflow) Level() int {
 // if all have them.
 func (w *Workflow) Format() int {
 	switch level := w.Level(); {
-	case level >= 4:
+	case level >= 5:
+		return events.ChildrenFormat
+	case level == 4:
 		return events.SignalsFormat
 	case level == 3:
 		return events.SleepFormat
@@ -148,6 +154,8 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
+	case s.Order != nil:
+		return 5
 	case s.Listen != nil, s.Approve != nil, s.Raise != nil, s.TimeoutMax > 0:
 		return 4
 	case s.Sleep != nil, s.Repeat != nil, s.Exhausted == ExhaustedContinue, len(r.Never) > 0, len(r.AtOnce) > 0:

@@ -24,8 +24,8 @@ import (
 // previous is the commit of the release before this one, and previousLevel what it knows
 // of the language of workflows.
 const (
-	previous      = "8cf71f3f751bcf885f015527278095f60732a413"
-	previousLevel = 3
+	previous      = "a4914a65487847345372dace97bf8c405b75d50e"
+	previousLevel = 4
 )
 
 // The data of the release before are those of this one: what was in flight goes

@@ -1,0 +1,227 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// orderer is the [kind] of a step that another order does: its child. The step runs until the child
+// tells how it ended, and is undone by having the child undo what it did. A child that has not ended
+// is recalled instead: it ends then as undone, and the step as failed.
+type orderer struct{}
+
+func (orderer) hasUndo(def *workflow.Step) bool { return !def.Order.Detached }
+
+func (orderer) remedy(t task) string {
+	return fmt.Sprintf("give the step its input: waybill order resubmit %s --step %s --input JSON", quote(t.order.ID), t.step.Name)
+}
+
+// begin begins the child, or has it undo what it did.
+func (orderer) begin(d *decider, t task) bool {
+	if t.undo {
+		d.record(&events.Event{Type: events.UndoOrdered, Step: t.step.Name, Attempt: t.work().Attempt + 1, Child: t.child(), LockedBy: d.env.Instance})
+		d.begun++
+		return true
+	}
+	def := t.def.Order
+	e := events.Event{
+		Type: events.StepOrdered, Step: t.step.Name, Attempt: t.step.Attempt + 1, LockedBy: d.env.Instance,
+		Child: events.ChildID(t.key(d.env.Format)), Workflow: def.Workflow, Version: def.Version, Detached: def.Detached, ReplyTo: def.ReplyTo,
+	}
+	if e.Version == 0 {
+		e.Version = int(d.order.Pinned[def.Workflow])
+	}
+	if t.def.Timeout > 0 {
+		e.CompleteBy = events.Time(d.env.Now.Add(t.def.Timeout))
+	}
+	if above(d.order) >= events.MaxDepth {
+		return d.refuse(t, &events.Error{Code: tooDeep, Message: fmt.Sprintf("%d orders are above this one, each of which does a step of another; no more may be", events.MaxDepth)})
+	}
+	if with := t.def.With; with != nil && t.step.Input == nil {
+		value, err := with.Value(t.scope())
+		if err != nil {
+			return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
+		}
+		e.Input = value
+	}
+	size := estimate(&e)
+	if e.Input == nil {
+		size += len(inputOf(d.order, t.step))
+	}
+	for name, value := range d.order.Labels {
+		size += 2 * (len(name) + len(value))
+	}
+	if why := cmp.Or(d.env.Refuses(d.env.Topics.Internal, size), d.env.Refuses(d.env.Topics.Journal, size)); why != "" {
+		return d.refuse(t, &events.Error{Code: requestRefused, Message: fmt.Sprintf("order %s cannot be asked for: %s", e.Child, why)})
+	}
+	d.record(&e)
+	d.begun++
+	return true
+}
+
+// child is the order that does the task's step, or did: the one of the key that is undone.
+func (t task) child() string {
+	if t.undo {
+		return events.ChildID(stepKey(t.order.ID, t.step))
+	}
+	return t.step.Child.ID
+}
+
+// tooDeep is the code of a step whose child would be too deep.
+const tooDeep = "too-deep"
+
+// above is how many orders there are above this one.
+func above(o *projections.Order) int {
+	if o.Parent == nil {
+		return 0
+	}
+	return o.Parent.Depth
+}
+
+// timeOver recalls a child that takes too long. The step ends once the child has.
+func (orderer) timeOver(d *decider, t task) {
+	d.recall(t, fmt.Sprintf("%v has taken until %s, and may not take longer", t, events.AppendTime(nil, t.work().CompleteBy)))
+}
+
+// recall has the child undo what it did, and end.
+func (d *decider) recall(t task, why string) {
+	if c := t.step.Child; !c.Recalled {
+		d.record(&events.Event{Type: events.StepRecalled, Step: t.step.Name, Attempt: t.step.Attempt, Child: c.ID, Reason: why})
+	}
+}
+
+// recallAll recalls the children of an order that is undone.
+func (d *decider) recallAll() {
+	for i := range d.order.Steps {
+		t := d.task(i, doing)
+		if _, is := t.kind.(orderer); is && t.step.State == projections.Running {
+			d.recall(t, "what the order did whose step this one does is being undone")
+		}
+	}
+}
+
+// TakeReport decides on what an order that does a step of this one tells: how it ended. What is
+// told of no step, or once more, changes nothing, and leaves no event. The order must exist.
+func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
+	d, r := newDecider(env, order), in.Report
+	i := place(order, r.Step)
+	if i < 0 || order.State.Final() {
+		return Decision{}
+	}
+	s := &d.order.Steps[i]
+	if s.Child == nil {
+		return Decision{}
+	}
+	if undo := d.task(i, undoing); undo.work().State == projections.Running && undo.child() == r.Child {
+		e := events.Event{Type: events.UndoCompleted, Source: in.Record.Source()}
+		switch projections.State(r.State) {
+		case projections.Processed: // from before
+			return Decision{}
+		case projections.Compensated, projections.Cancelled:
+		default:
+			e.Type, e.Error = events.UndoFailed, told(r)
+		}
+		d.end(undo, e)
+		return d.made()
+	}
+	if s.State != projections.Running || s.Child.ID != r.Child {
+		return Decision{}
+	}
+	e := events.Event{Type: events.StepCompleted, Output: r.Output, Source: in.Record.Source()}
+	switch projections.State(r.State) {
+	case projections.Processed:
+	case projections.Pending: // nobody waits for its end
+		e.Output = began(r.Child)
+	default:
+		e.Type, e.Output, e.Error = events.StepFailed, nil, told(r)
+		if s.Child.Recalled && d.order.Toward == "" && r.State == string(projections.Cancelled) {
+			e.Error.Code = timedOut
+		}
+	}
+	d.end(d.task(i, doing), e)
+	return d.made()
+}
+
+// began is the output of a step whose child is not waited for.
+func began(child string) jsontext.Value {
+	id, _ := jsontext.AppendQuote(nil, child) // it is UTF-8, as all ids are
+	return slices.Concat(jsontext.Value(`{"order":`), id, jsontext.Value("}"))
+}
+
+// timedOut is the code of a step whose child took too long.
+const timedOut = "timed-out"
+
+// told is why a child has no output. Nothing but another child can.
+func told(r *events.Report) *events.Error {
+	fault := events.Error{Code: "error", Message: "the order gave no reason"}
+	if r.Error != nil {
+		fault = *r.Error
+	}
+	fault.Message = Cut(fmt.Sprintf("order %s: %s", r.Child, fault.Message), MaxText)
+	fault.Permanent = true
+	return &fault
+}
+
+// TakeWish decides on what the order asks of this one whose step it does, or is to do.
+func TakeWish(env *Env, order *projections.Order, in *Input) Decision {
+	w := in.Wish
+	switch {
+	case order == nil:
+		return Submit(env, nil, in)
+	case order.Parent == nil || order.Parent.Order != w.Parent || order.Parent.Step != w.Step:
+		d := &decider{env: env, order: order.Clone()} // its workflow does not matter
+		reason := fmt.Sprintf("the id %s is taken: it was to do step %s of order %s, and does not", w.Child, w.Step, w.Parent)
+		d.record(&events.Event{Type: events.OrderReported, Parent: w.Parent, ParentStep: w.Step, Reason: reason, Error: &events.Error{Code: events.IDTaken, Message: reason}})
+		return d.made()
+	case w.Wish == events.WishBegin:
+		if !order.State.Final() && !order.Parent.Detached {
+			return Decision{} // it tells when it has ended
+		}
+		return report(env, order, "its parent asks for it once more")
+	case w.Wish == events.WishUndo && order.State == projections.Processed:
+		d := newDecider(env, order)
+		d.turnBack(projections.Compensated, events.Event{Reason: w.Reason})
+		return d.made()
+	case w.Wish == events.WishUndo && order.State.Final():
+		return report(env, order, "its parent would have it undone")
+	case order.State.Final(), order.Toward != "": // it tells when it has ended, or did
+		return Decision{}
+	}
+	d := newDecider(env, order)
+	d.turnBack(projections.Cancelled, events.Event{Reason: w.Reason})
+	return d.made()
+}
+
+// report tells the parent how the order stands.
+func report(env *Env, order *projections.Order, why string) Decision {
+	d := &decider{env: env, order: order.Clone()}
+	d.record(&events.Event{Type: events.OrderReported, Parent: order.Parent.Order, ParentStep: order.Parent.Step, Reason: why})
+	return d.made()
+}
+
+// wished is what the child is asked for by an event, nil if that is nothing.
+func wished(o *projections.Order, e *events.Event) *events.Wish {
+	w := &events.Wish{Child: e.Child, Parent: o.ID, Step: e.Step, Reason: e.Reason}
+	switch e.Type {
+	case events.StepOrdered:
+		w.Wish, w.Detached, w.Depth = events.WishBegin, e.Detached, above(o)+1
+		w.Workflow, w.Version, w.ReplyTo = e.Workflow, e.Version, e.ReplyTo
+		w.Input, w.Priority, w.Labels = inputOf(o, o.Step(e.Step)), o.Priority, o.Labels
+		w.By, w.Submitters = o.SubmittedBy, o.Submitters
+		w.Deadline = o.Deadline
+	case events.StepRecalled:
+		w.Wish = events.WishCancel
+	case events.UndoOrdered:
+		w.Wish, w.Reason = events.WishUndo, "the order whose step it did undoes what it did"
+	default:
+		return nil
+	}
+	return w
+}

@@ -1,0 +1,73 @@
+package workflow
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Order is the order of another workflow that does a step.
+type Order struct {
+	Workflow string
+	Version  int    // 0 takes the newest that there was when the order began whose step it does
+	Detached bool   // its end is not waited for, and it is not undone with the rest
+	ReplyTo  string // topic for its status messages; "" for none
+}
+
+// order reads which order does a step: the name of its workflow, or a mapping.
+func (r *reader) order(n ast.Node, d *draft) {
+	d.Order = new(Order)
+	o, await := d.Order, true
+	if _, ok := n.(*ast.MappingNode); !ok {
+		o.Workflow, _ = r.checked(n, "the workflow's name", checkName)
+		return
+	}
+	given := r.mapping(n, "order", []field{
+		{"workflow", func(n ast.Node) { o.Workflow, _ = r.checked(n, "the workflow's name", checkName) }},
+		{"version", func(n ast.Node) { r.whole(n, "version", math.MaxInt32, &o.Version) }},
+		{"await", func(n ast.Node) { r.truth(n, "await", &await) }},
+		{"replyTo", func(n ast.Node) { o.ReplyTo, _ = r.checked(n, "replyTo", checkReplyTo) }},
+	})
+	o.Detached = !await
+	r.require(n, given, "order", "workflow")
+}
+
+func checkReplyTo(topic string) error {
+	if !events.ValidTopic(topic) {
+		return fmt.Errorf("%s cannot be the name of a topic", quote(topic))
+	}
+	return nil
+}
+
+// ordering is a step that another order does. It has what a step has that asks an agent, but for what
+// is about attempts: the other order has its own.
+func (r *reader) ordering(given map[string]*token.Token, d draft) draft {
+	r.only(given, "order", "a step that another order does asks no agent", "with", "timeout", "exhausted")
+	timeout := r.patience(given, &d, "an order says nothing from time to time")
+	if d.Exhausted == ExhaustedWait {
+		r.add(given["exhausted"], "exhausted is wait, and a step that another order does is not tried again; write error, compensate or continue")
+	}
+	if d.Order.Detached && given["timeout"] != nil {
+		r.add(given["timeout"], "timeout has no effect here: the end of the order is not waited for; remove it, or \"await\"")
+	}
+	d.Step = Step{Name: d.Name, Order: d.Order, Timeout: timeout, Retry: Retry{Attempts: 1}, Exhausted: d.Exhausted}
+	d.undoWith, d.enough = nil, nil
+	return d
+}
+
+// Children are the workflows whose orders do steps of this one, each once, by name and version.
+func (w *Workflow) Children() (all []Order) {
+	for i := range w.Steps {
+		if o := w.Steps[i].Order; o != nil {
+			if child := (Order{Workflow: o.Workflow, Version: o.Version}); !slices.Contains(all, child) {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
