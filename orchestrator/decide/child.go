@@ -87,7 +87,7 @@ func above(o *projections.Order) int {
 
 // timeOver recalls a child that takes too long. The step ends once the child has.
 func (orderer) timeOver(d *decider, t task) {
-	d.recall(t, fmt.Sprintf("%v has taken until %s, and may not take longer", t, events.AppendTime(nil, t.work().CompleteBy)))
+	d.recall(t, fmt.Sprintf("%v of order %s has taken until %s, and may not take longer", t, t.order.ID, events.AppendTime(nil, t.work().CompleteBy)))
 }
 
 // recall has the child undo what it did, and end.
@@ -102,7 +102,7 @@ func (d *decider) recallAll() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)
 		if _, is := t.kind.(orderer); is && t.step.State == projections.Running {
-			d.recall(t, "what the order did whose step this one does is being undone")
+			d.recall(t, fmt.Sprintf("order %s is being undone", d.order.ID))
 		}
 	}
 }
@@ -219,7 +219,7 @@ func wished(o *projections.Order, e *events.Event) *events.Wish {
 	case events.StepRecalled:
 		w.Wish = events.WishCancel
 	case events.UndoOrdered:
-		w.Wish, w.Reason = events.WishUndo, "the order whose step it did undoes what it did"
+		w.Wish, w.Reason = events.WishUndo, fmt.Sprintf("order %s is being undone", o.ID)
 	default:
 		return nil
 	}

@@ -42,6 +42,8 @@ type stage struct {
 	replies  []reply
 	commands []command
 	signals  []signal
+	internal []*kgo.Record // what lanes tell each other: this one itself
+	mute     bool          // it is not read for now
 	journal  []*kgo.Record
 	messages []*kgo.Record   // on all other topics
 	letters  []*kgo.Record   // dead letters
@@ -327,6 +329,27 @@ func (s *stage) read(t fataler) {
 		s.takeIn(On(s.env(in.id), o, &read), &read)
 	}
 	s.hear(t)
+	s.listen(t)
+}
+
+// listen decides on all that orders told each other and was not read yet.
+func (s *stage) listen(t fataler) {
+	t.Helper()
+	for at := s.position.At(events.InputInternal); int(at) < len(s.internal) && !s.mute; at++ {
+		r := s.internal[at]
+		s.position.Set(events.InputInternal, at+1)
+		s.moved = true
+		record := &Record{Topic: r.Topic, Offset: at, Raw: events.Raw{Key: r.Key, Value: r.Value, Written: s.now}}
+		for _, h := range r.Headers {
+			record.Headers = append(record.Headers, events.RawHeader{Key: h.Key, Value: h.Value})
+		}
+		in := Read(record, &s.topics, Place{Of: func([]byte) int32 { return 0 }})
+		o := s.of(t, in.Order)
+		if in.Unreadable != "" || o == nil && in.OfOrder() {
+			t.Fatalf("order %q is told %s: %s", in.Order, r.Value, in.Unreadable)
+		}
+		s.takeIn(On(s.env(in.Order), o, &in), &in)
+	}
 }
 
 // hear decides on all signals that were not read yet.
@@ -405,6 +428,9 @@ func (s *stage) commit(t fataler) []*kgo.Record {
 		if r.Topic == s.topics.DeadLetters {
 			s.letters = append(s.letters, r)
 			continue
+		}
+		if r.Topic == s.topics.Internal {
+			s.internal = append(s.internal, r)
 		}
 		if r.Topic != s.topics.Journal {
 			s.messages = append(s.messages, r)

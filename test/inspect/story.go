@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,6 +64,15 @@ func Fields(e *events.Event) string {
 		fmt.Fprintf(&b, " labels=%q", e.Labels)
 	}
 	field("rerun-of", e.RerunOf)
+	for _, name := range slices.Sorted(maps.Keys(e.Pinned)) {
+		fmt.Fprintf(&b, " pinned=%s@%d", name, e.Pinned[name])
+	}
+	field("child", e.Child)
+	field("parent", e.Parent)
+	field("parent-step", e.ParentStep)
+	if e.Detached {
+		b.WriteString(" detached")
+	}
 	field("agent", e.Agent)
 	field("do", e.Operation)
 	field("key", e.IdempotencyKey)
