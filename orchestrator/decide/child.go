@@ -101,7 +101,7 @@ func (d *decider) recall(t task, why string) {
 func (d *decider) recallAll() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)
-		if _, is := t.kind.(orderer); is && t.step.State == projections.Running {
+		if _, is := t.kind.(orderer); is && t.step.State == projections.Running && !t.def.Order.Detached {
 			d.recall(t, fmt.Sprintf("order %s is being undone", d.order.ID))
 		}
 	}

@@ -52,7 +52,7 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		return d.made()
 	}
 	d := &decider{env: env, order: order.Clone(), load: env.load} // looking its workflow up may be what panics
-	held := order.Hold == nil && !order.State.Final()
+	held := order.Hold == nil && (!order.State.Final() || order.State == projections.Processed && in != nil && in.Wish != nil)
 	if held {
 		_, forged := d.proofOf(in)
 		d.holdOrder(reason, in != nil && in.Command == nil && !forged)
