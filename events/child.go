@@ -60,6 +60,8 @@ const (
 	WishBegin = "begin"
 	// WishCancel undoes what a child has done that has not ended, and ends it.
 	WishCancel = "cancel"
+	// WishForget has what is known of a child that has ended be forgotten.
+	WishForget = "forget"
 	// WishUndo undoes what a child did that is Processed.
 	WishUndo = "undo"
 )
@@ -70,7 +72,7 @@ type Wish struct {
 	Wish   string `json:"wish"`
 	Parent string `json:"parent"`
 	Step   string `json:"step"`
-	// Reason says why, but of [WishBegin].
+	// Reason says why, but of [WishBegin] and [WishForget].
 	Reason string `json:"reason,omitzero"`
 
 	// What follows is of [WishBegin].

@@ -35,11 +35,12 @@ const (
 	// submission, and what the workflow makes of the input to find the order by. RerunOf is
 	// the order that it does again, and Submitters those who submitted such. Since format 6.
 	// Pinned are the versions of workflows that orders have which do its steps. Of an order that does
-	// a step of another, Parent, ParentStep, Depth, and Detached. Since format 7.
+	// a step of another, Parent, ParentStep, Depth, and Detached. Keep is for how long it is
+	// known after its end. Since format 7.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
-	// Version, ReplyTo, Digest as far as they could be read, and Parent and ParentStep of one that
-	// was to do a step of another.
+	// Version, ReplyTo, Digest as far as they could be read, Keep as its workflow says, and
+	// Parent and ParentStep of one that was to do a step of another.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
 	// the last step in the workflow file that completed and asked somebody. FailedSteps are
@@ -96,6 +97,9 @@ const (
 	// letters: one that waits and an operator gave up, one that could not wait, or
 	// one on which deciding panicked after the order had ended. Source, Reason, Count.
 	InputDiscarded Type = "waybill.input.discarded"
+	// OrderForgotten ends what is known of an order that has ended, but that there was one of its id:
+	// Children, those that did its steps, are forgotten with it. Since format 7.
+	OrderForgotten Type = "waybill.order.forgotten"
 	// OrderReported tells the order whose step this one does, or was to do, how it stands, where
 	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's.
 	// Since format 7.
@@ -322,6 +326,10 @@ type Event struct {
 	ParentStep string           `json:"parentStep,omitzero"`
 	Depth      int              `json:"depth,omitzero"`
 	Child      string           `json:"child,omitzero"`
+	// Keep is for how many seconds the order is known after its end; 0 is for ever. Since format 7.
+	Keep int64 `json:"keep,omitzero"`
+	// Children are orders that did steps of this one. Since format 7.
+	Children []string `json:"children,omitzero"`
 	// Detached says that the parent does not wait for the end of the child. Since format 7.
 	Detached bool `json:"detached,omitzero"`
 

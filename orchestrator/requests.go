@@ -96,7 +96,7 @@ func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
 		return err == nil, err
 	}
 	_, _, err = i.store.Order(partition, m.order)
-	if errors.Is(err, projections.ErrNotFound) {
+	if errors.Is(err, projections.ErrNotFound) || errors.Is(err, projections.ErrForgotten) {
 		return false, nil
 	}
 	return err == nil, err

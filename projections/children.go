@@ -97,8 +97,8 @@ func (o *Order) failed() *events.Error {
 // ends are the codes with which a step fails whose order has ended so.
 var ends = map[State]string{Rejected: "rejected", Compensated: "compensated", Cancelled: "cancelled", Terminated: "terminated"}
 
-// since13 writes what records have since layout 13: which order it does a step of, and which
-// orders do its own.
+// since13 writes what records have since layout 13: which order it does a step of, which orders do its
+// own, and for how long it is kept.
 func (w *writer) since13(o *Order) {
 	w.truth(o.Parent != nil)
 	if p := o.Parent; p != nil {
@@ -108,6 +108,8 @@ func (w *writer) since13(o *Order) {
 		w.truth(p.Detached)
 	}
 	w.truth(o.Quiet)
+	w.int(int64(o.Keep / time.Second))
+	w.time(o.EndedAt)
 	w.uint(uint64(len(o.Pinned)))
 	for _, name := range slices.Sorted(maps.Keys(o.Pinned)) {
 		w.text(name)
@@ -127,7 +129,7 @@ func (r *reader) since13(o *Order) {
 	if r.truth() {
 		o.Parent = &Parent{r.text(), r.text(), int(r.int()), r.truth()}
 	}
-	o.Quiet = r.truth()
+	o.Quiet, o.Keep, o.EndedAt = r.truth(), time.Duration(r.int())*time.Second, r.time()
 	if n := r.count(); n > 0 {
 		o.Pinned = make(map[string]int64, n)
 		for range n {

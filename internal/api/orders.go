@@ -336,6 +336,8 @@ func (s *Server) orderError(id, doing string, err error) error {
 	switch {
 	case errors.Is(err, projections.ErrNotFound):
 		return huma.Error404NotFound(fmt.Sprintf("there is no order %q; one that was just submitted appears within moments", id))
+	case errors.Is(err, projections.ErrForgotten):
+		return huma.Error410Gone(fmt.Sprintf("order %q has ended, and is not kept any more, as its workflow says; its id stays taken, and its history is on the journal topic", id))
 	case errors.Is(err, orchestrator.ErrElsewhere):
 		return huma.NewError(http.StatusMisdirectedRequest, err.Error())
 	case errors.Is(err, orchestrator.ErrUnknownYet):

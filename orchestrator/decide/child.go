@@ -173,8 +173,15 @@ func told(r *events.Report) *events.Error {
 func TakeWish(env *Env, order *projections.Order, in *Input) Decision {
 	w := in.Wish
 	switch {
+	case order == nil && w.Wish == events.WishForget: // it never began
+		return Decision{}
 	case order == nil:
 		return Submit(env, nil, in)
+	case w.Wish == events.WishForget:
+		if p := order.Parent; p == nil || p.Order != w.Parent || p.Detached || !order.State.Final() {
+			return Decision{}
+		}
+		return forget(env, order)
 	case order.Parent == nil || order.Parent.Order != w.Parent || order.Parent.Step != w.Step:
 		d := &decider{env: env, order: order.Clone()} // its workflow does not matter
 		reason := fmt.Sprintf("the id %s is taken: it was to do step %s of order %s, and does not", w.Child, w.Step, w.Parent)

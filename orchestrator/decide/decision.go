@@ -136,6 +136,9 @@ func (d *Decision) Agent(step string) string {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
+	if order != nil && order.Forgotten {
+		return afterwards(in)
+	}
 	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
 	if progress && env.Format < events.ProgressFormat { // an older release cannot read it
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("status %q has a meaning from format %d on, and the partition is of format %d", in.Reply.Status, events.ProgressFormat, env.Format)}}}

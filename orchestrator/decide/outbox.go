@@ -34,6 +34,13 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		envelope.ID += "/wish"
 		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(make([]byte, 0, 256+len(w.Input)))})
 	}
+	for _, child := range e.Children {
+		w := events.Wish{Child: child, Wish: events.WishForget, Parent: o.ID}
+		envelope := envelope
+		envelope.Type, envelope.Order = events.ChildWanted, child
+		envelope.ID += "/wish/" + child
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(nil)})
+	}
 	if r := o.Reports(e); r != nil {
 		envelope := envelope
 		envelope.Type, envelope.Order = events.ChildReported, r.Parent

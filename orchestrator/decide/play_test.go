@@ -265,6 +265,10 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			fmt.Fprintln(out, "no such order")
 			return
 		}
+		if errors.Is(err, projections.ErrForgotten) {
+			fmt.Fprintln(out, err)
+			return
+		}
 		must(t, err)
 		printState(out, o, p.now)
 	case "deadlines":
