@@ -152,7 +152,7 @@ func (o *Order) Apply(e *events.Event) error {
 	}
 	was := o.State.Final()
 	k.does(o, step, e)
-	if is := o.State.Final(); is != was && !o.Forgotten {
+	if is := o.State.Final(); is != was && o.Keep > 0 {
 		if o.EndedAt = (time.Time{}); is {
 			o.EndedAt = events.Time(e.At)
 		}

@@ -65,7 +65,7 @@ type Order struct {
 	Quiet bool
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
-	EndedAt time.Time // zero unless it has ended
+	EndedAt time.Time // zero unless it has ended, and is kept for some time only
 	// Forgotten says that nothing is known of the order any more but that it ended, and how.
 	Forgotten bool
 	// Pinned are the versions that workflows had, by their names, when the order was accepted, of
