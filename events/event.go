@@ -167,8 +167,7 @@ const (
 	StepReminded Type = "waybill.step.reminded"
 	// StepOrdered has another order do the step: Step, Attempt, Child (its id), Workflow, Version
 	// where it is known, LockedBy, Detached where its end is not waited for, CompleteBy where it may
-	// not take for ever, ReplyTo, and Input where the step's is not the order's. It ends with
-	// [StepCompleted] or [StepFailed]. Since format 7.
+	// not take for ever, ReplyTo, and Input where the step's is not the order's. Since format 7.
 	StepOrdered Type = "waybill.step.ordered"
 	// StepRecalled has the order that does the step undo what it did, and end: Step, Attempt, Child,
 	// Reason. Since format 7.
@@ -188,8 +187,8 @@ const (
 	// UndoStarted begins an attempt to undo a step (C1): what [StepStarted]
 	// carries, and Outcome.
 	UndoStarted Type = "waybill.undo.started"
-	// UndoOrdered has the order that did the step undo what it did: Step, Attempt, Child, LockedBy. It
-	// ends with [UndoCompleted] or [UndoFailed]. Since format 7.
+	// UndoOrdered has the order that did the step undo what it did: Step, Attempt, Child, LockedBy.
+	// Since format 7.
 	UndoOrdered Type = "waybill.undo.ordered"
 	// UndoCompleted is to an undo what [StepCompleted] is to a step.
 	UndoCompleted Type = "waybill.undo.completed"

@@ -79,8 +79,11 @@ func (o *Order) Reports(e *events.Event) *events.Report {
 			return nil
 		}
 	}
-	r.Output = o.Output()
-	if r.State != string(Processed) && r.State != string(Pending) {
+	switch r.State {
+	case string(Processed):
+		r.Output = o.Output()
+	case string(Pending):
+	default:
 		r.Error = o.failed()
 	}
 	return r
