@@ -177,7 +177,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("parentStep", e.ParentStep)
 	o.number("depth", int64(e.Depth))
 	o.text("child", e.Child)
-	o.number("keep", e.Keep)
+	o.number("keep", int64(e.Keep))
 	o.texts("children", e.Children)
 	o.truth("detached", e.Detached)
 	o.text("step", e.Step)

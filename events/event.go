@@ -326,7 +326,7 @@ type Event struct {
 	Depth      int              `json:"depth,omitzero"`
 	Child      string           `json:"child,omitzero"`
 	// Keep is for how many seconds the order is known after its end; 0 is for ever. Since format 7.
-	Keep int64 `json:"keep,omitzero"`
+	Keep int `json:"keep,omitzero"`
 	// Children are orders that did steps of this one. Since format 7.
 	Children []string `json:"children,omitzero"`
 	// Detached says that the parent does not wait for the end of the child. Since format 7.

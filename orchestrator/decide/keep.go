@@ -11,11 +11,11 @@ import (
 // What a workflow says of how long its orders are known after their end.
 
 // keep is that, in seconds; 0 is for ever, as before the format that knows it.
-func (env *Env) keep(flow *workflow.Workflow) int64 {
+func (env *Env) keep(flow *workflow.Workflow) int {
 	if flow == nil || env.Format < events.KeepFormat {
 		return 0
 	}
-	return int64(flow.Keep / time.Second)
+	return int(flow.Keep / time.Second)
 }
 
 // maxForgotten is how many orders are forgotten at most with the one whose steps they did.
