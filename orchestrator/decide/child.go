@@ -97,11 +97,11 @@ func (d *decider) recall(t task, why string) {
 	}
 }
 
-// recallAll recalls the children of an order that is undone.
+// recallAll recalls the children of an order that is undone, but for those that are not undone with it.
 func (d *decider) recallAll() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)
-		if _, is := t.kind.(orderer); is && t.step.State == projections.Running {
+		if _, is := t.kind.(orderer); is && t.step.State == projections.Running && !t.def.Order.Detached {
 			d.recall(t, fmt.Sprintf("order %s is being undone", d.order.ID))
 		}
 	}
