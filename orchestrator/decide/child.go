@@ -97,7 +97,7 @@ func (d *decider) recall(t task, why string) {
 	}
 }
 
-// recallAll recalls the children of an order that is undone.
+// recallAll recalls the children of an order that is undone, but for those that are not undone with it.
 func (d *decider) recallAll() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)

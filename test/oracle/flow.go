@@ -61,6 +61,7 @@ type FlowStep struct {
 	Listen  *FlowListen  `json:"listen"`
 	Approve *FlowApprove `json:"approve"`
 	Raise   *FlowRaise   `json:"raise"`
+	Order   *FlowOrder   `json:"order"`
 	Retry   struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`
