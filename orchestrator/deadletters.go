@@ -17,6 +17,7 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // DeadLetter is an input that was put aside, as a listing has it: without its headers and its value.
@@ -415,6 +416,8 @@ func (i *Instance) replayed(letter *kgo.Record, value []byte) (*Replayed, error)
 		return nil, fmt.Errorf("%w: the dead letter comes from %q, which is no input of namespace %s: send it by a client of your own", ErrRefused, decide.Cut(topic, decide.MaxName), i.topics.Namespace)
 	case len(letter.Key) == 0:
 		return nil, fmt.Errorf("%w: the dead letter has no key, so that nobody can tell of which order it is: send it anew, with the order's id as its key", ErrRefused)
+	case topic == i.topics.Internal && value != nil:
+		return nil, fmt.Errorf("%w: orders say this to each other, and nobody else for them: put it back as it was, without a value", ErrRefused)
 	case letter.Value == nil && value == nil:
 		return nil, fmt.Errorf("%w: the dead letter has no value, as it came or because that is only at the source: give one", ErrRefused)
 	}
@@ -458,6 +461,9 @@ func (i *Instance) accepts(r *kgo.Record, replay *Replay) error {
 	case in.Command != nil:
 		by = in.Command.By
 	case r.Topic == i.topics.Orders:
+		if _, _, err := i.Order(in.Order); events.OwnID(in.Order) && errors.Is(err, projections.ErrNotFound) {
+			return fmt.Errorf("%w: it would be put aside again: %w", ErrRefused, ErrOwnID)
+		}
 		by = in.Submission.By
 	}
 	if replay.Value != nil && replay.By != "" && by != replay.By {

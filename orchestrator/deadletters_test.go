@@ -303,3 +303,44 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What orders tell each other is put back as it was, or not at all: nobody says it for them.
+func TestWhatOrdersTellEachOtherIsNotCorrected(t *testing.T) {
+	t.Parallel()
+	l := newLetters(t, kafka.Embedded(t), 2)
+	for _, c := range []struct {
+		typ        events.Type
+		key, value string
+		correct    string
+		why        string // "" if it is put back
+	}{
+		{events.ChildReported, "o-1", `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "", ""},
+		{events.ChildWanted, "@o-1/a", `{"child":"@o-1/a","wish":"undo","parent":"o-1","step":"a","reason":"r"}`, "", ""},
+		{events.ChildReported, "o-1", `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Cancelled"}`, `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "put it back as it was"},
+		{events.ChildReported, "o-1", `{`, "", "it would be put aside again: not a JSON object"},
+		{events.ChildReported, "o-1", `{`, `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "put it back as it was"},
+		{"", "o-1", `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "", "does not belong on"},
+	} {
+		r := l.letter(1, "internal", "why", 0)
+		r.Key, r.Value = []byte(c.key), []byte(c.value)
+		if c.typ != "" {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(c.typ)})
+		}
+		l.puts(kgo.TryCommit, r)
+		replay := &Replay{Partition: 1, Offset: r.Offset}
+		if c.correct != "" {
+			replay.Value = []byte(c.correct)
+		}
+		got, err := l.instance.Replay(t.Context(), replay)
+		switch {
+		case c.why != "":
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case got.Topic != l.instance.topics.Internal || got.Partition != l.instance.Partition(c.key) || string(got.Value) != c.value || events.Header(got.Record, events.HeaderType) != string(c.typ):
+			t.Errorf("%+v: %+v", c, got.Record)
+		}
+	}
+}

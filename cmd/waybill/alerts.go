@@ -62,6 +62,9 @@ func alertLines(a *api.Alert) []string {
 	if a.Masked {
 		lines[0] = leftOutHere
 	}
+	if a.Parent != nil {
+		lines = append(lines, "it does "+parentText(a.Parent))
+	}
 	for i := range a.Errors {
 		lines = append(lines, "error: "+placedFault(&a.Errors[i]))
 	}

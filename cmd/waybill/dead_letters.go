@@ -31,7 +31,7 @@ that was written last. None ever leaves the list: --since says how far it goes b
 	flags := cmd.Flags()
 	flags.StringVar(&since, "since", "", "only what was written since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
 	flags.StringVar(&f.Reason, "reason", "", "only those whose reason has this text")
-	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands or signals")
+	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands, signals or internal")
 	flags.StringVar(&f.Order, "order", "", "only what has this order's id as its key")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "since", "reason", "topic", "order", "limit")

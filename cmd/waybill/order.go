@@ -240,6 +240,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		if o.RerunOf != nil {
 			row("Rerun of", *o.RerunOf)
 		}
+		if o.Parent != nil {
+			row("Does", parentText(o.Parent))
+		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
 		}
@@ -263,11 +266,43 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		for i := range o.Steps {
 			s := &o.Steps[i]
 			row(s.Name, s.State, s.Attempt, failures(s.FailureCount, s.Uncounted), clock(s.CompleteBy), stepResult(s))
+			if c := s.Child; c != nil {
+				row("  order", childState(c), "", "", "", childText(c))
+			}
 			if u := s.Undo; u != nil {
 				row("  undo", u.State, u.Attempt, failures(u.FailureCount, u.Uncounted), clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 			}
 		}
 	})
+}
+
+// parentText says what an order does of another.
+func parentText(p *api.Parent) string {
+	text := fmt.Sprintf("step %s of order %s", p.Step, p.Order)
+	if p.Detached {
+		text += ", which does not wait for it"
+	}
+	return text
+}
+
+// childState is how an order stands that does a step, as far as the server knows.
+func childState(c *api.Child) string {
+	if c.ProcessState == nil {
+		return "-"
+	}
+	return string(*c.ProcessState)
+}
+
+// childText says which order does a step.
+func childText(c *api.Child) string {
+	text := c.Order
+	if c.Recalled {
+		text += "; it was recalled"
+	}
+	if c.Alerted != nil && *c.Alerted {
+		text += "; it waits for an operator: waybill order get " + c.Order
+	}
+	return text
 }
 
 // failures is how many attempts failed or expired, and how many of them the retry policy

@@ -185,6 +185,7 @@ func TestAPI(t *testing.T) {
 	s.with("commands in vain", (*stage).testCommandsInVain)
 	s.with("rerun", (*stage).testRerun)
 	s.with("problems of reruns", (*stage).testRerunProblems)
+	s.with("children", (*stage).testChildren)
 	s.with("release", (*stage).testRelease)
 	s.with("signals", (*stage).testSignals)
 	s.with("signals in vain", (*stage).testSignalsInVain)

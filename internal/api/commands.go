@@ -270,7 +270,7 @@ func (s *Server) command(ctx context.Context, role identity.Role, id string, c *
 	if err != nil {
 		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
 	}
-	return s.orderOf(i, o)
+	return s.orderOf(ctx, i, o)
 }
 
 func (s *Server) commandError(id string, c *events.Command, err error) error {

@@ -107,7 +107,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.Admin, huma.Operation{
 		OperationID: "replay-dead-letter", Method: http.MethodPost, Path: letterPath + "/replay",
 		Summary: "Put an input that was put aside back on its topic", Tags: []string{"dead letters"},
-		Description: "In the partition of its order, with the headers that it came with and waybill_replayed_from. Where callers are asked who they are, a submission or a command with another value must name the caller as by. The dead letter stays, and so it can be put back again: what that means is the same as sending the input twice. 409 if it would be put aside again for its form, or cannot be put back, and why; that there is no order of its id is not looked at. After 503 it may be on the topic, or get there within half a minute.",
+		Description: "In the partition of its order, with the headers that it came with and waybill_replayed_from. Where callers are asked who they are, a submission or a command with another value must name the caller as by. What orders tell each other is put back as it was, or not at all. The dead letter stays, and so it can be put back again: what that means is the same as sending the input twice. 409 if it would be put aside again for its form, or cannot be put back, and why; that there is no order of its id is not looked at. After 503 it may be on the topic, or get there within half a minute.",
 		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.replayDeadLetter)
@@ -115,7 +115,7 @@ func (s *Server) deadLetters(api huma.API) {
 
 type deadLettersInput struct {
 	Reason string    `query:"reason" doc:"Only those whose reason has this text"`
-	Topic  string    `query:"topic" doc:"Only what was on this input: orders, replies, commands, signals, or the whole name of the topic"`
+	Topic  string    `query:"topic" doc:"Only what was on this input: orders, replies, commands, signals, internal, or the whole name of the topic"`
 	Order  string    `query:"order" doc:"Only what has this key"`
 	Since  time.Time `query:"since" doc:"Only what was written since then"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
@@ -156,7 +156,7 @@ func inputOf(topics *events.Topics, name string) (string, error) {
 			return topic, nil
 		}
 	}
-	return "", huma.Error422UnprocessableEntity(fmt.Sprintf("topic %q is no input: use orders, replies, commands or signals", name))
+	return "", huma.Error422UnprocessableEntity(fmt.Sprintf("topic %q is no input: use orders, replies, commands, signals or internal", name))
 }
 
 // useLetters is [Server.use] for who may read what was put aside, whatever it is about: of many a dead letter
