@@ -486,17 +486,21 @@ func appendForgotten(dst []byte, o *Order) []byte {
 	w := writer{append(dst, forgottenMark)}
 	w.uint(uint64(slices.Index(States, o.State)))
 	w.uint(o.Seq)
+	w.text(o.Digest)
+	w.truth(o.Conflicted)
 	return w.b
 }
 
 // decodeForgotten reads what appendForgotten wrote.
 func decodeForgotten(id string, b []byte) (*Order, error) {
 	r := reader{b: b[1:]}
-	state, seq := r.uint(), r.uint()
+	state := r.uint()
+	o := &Order{ID: id, Seq: r.uint(), Digest: r.text(), Conflicted: r.truth(), Forgotten: true}
 	if r.err != nil || state >= uint64(len(States)) {
 		return nil, fmt.Errorf("order %q: %w", id, errDamaged)
 	}
-	return &Order{ID: id, State: States[state], Seq: seq, Forgotten: true}, nil
+	o.State = States[state]
+	return o, nil
 }
 
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.

@@ -137,7 +137,7 @@ func (d *Decision) Agent(step string) string {
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
 	if order != nil && order.Forgotten {
-		return afterwards(in)
+		return afterwards(env, order, in)
 	}
 	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
 	if progress && env.Format < events.ProgressFormat { // an older release cannot read it

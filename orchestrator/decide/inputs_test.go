@@ -110,6 +110,9 @@ func (s *stage) enough(id string, history []events.Event) error {
 	most := make(map[events.Type]int)
 	for i := range history {
 		most[history[i].Type] = max(most[history[i].Type], history[i].Count)
+		if history[i].Type == events.OrderForgotten {
+			return nil
+		}
 	}
 	for i := range s.replies {
 		if s.replies[i].id == id && s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Replies, i)] && max(most[events.ReplyDiscarded], most[events.InputDiscarded]) < 100 {

@@ -41,10 +41,16 @@ func forget(env *Env, order *projections.Order) Decision {
 	return d.made()
 }
 
-// afterwards decides on an input to an order of which nothing is known any more.
-func afterwards(in *Input) Decision {
-	if in.Reply == nil && in.Command == nil && in.Signal == nil { // an id that is known changes nothing
+// afterwards decides on an input to an order of which nothing is known any more. It leaves no event, but
+// that the first submission under its id which says something else is told so.
+func afterwards(env *Env, order *projections.Order, in *Input) Decision {
+	switch {
+	case in.Wish != nil, in.Report != nil: // whoever asks or tells is forgotten, too
 		return Decision{}
+	case in.Reply != nil, in.Command != nil, in.Signal != nil:
+		return Decision{Dropped: in.Reply == nil || in.Reply.Status != events.ReplyProgress}
+	case Conflicts(order, &in.Submission):
+		return conflict(env, order, in)
 	}
-	return Decision{Aside: []Aside{{in.Record, "its order has ended, and is not kept any more"}}}
+	return Decision{}
 }

@@ -266,6 +266,12 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	if o == nil {
 		t.Fatalf("%q has no record", l.Order)
 	}
+	if o.Forgotten || l.Forgotten {
+		if !o.Forgotten || !l.Forgotten || o.Seq != l.Seq || string(o.State) != l.State || o.Digest != l.Digest || o.Conflicted != l.Conflicted || len(o.Steps) > 0 {
+			t.Fatalf("%q: forgotten: %t, %t; the record says %+v", o.ID, l.Forgotten, o.Forgotten, o)
+		}
+		return
+	}
 	type record struct {
 		Seq             uint64
 		State, LockedBy string

@@ -154,6 +154,8 @@ func (f *Families) belongs(id string, m *member) {
 	history := f.Order(id)
 	for i := range history {
 		switch e := &history[i]; {
+		case e.Type == events.OrderForgotten && !m.first.Detached:
+			f.rule("C3", slices.ContainsFunc(parent.wishes, func(w events.Wish) bool { return w.Child == id && w.Wish == "forget" }), "it is forgotten, and order %q is not", m.first.Parent)
 		case e.Type != events.OrderCompensating:
 		case slices.ContainsFunc(history[:i], func(e events.Event) bool { return e.Type == events.OrderCompleted }):
 			f.rule("C1", asked("undo", func(w *events.Wish) bool { return w.Reason == e.Reason }), "it was Processed, and order %q does not have it undone: %s", m.first.Parent, e.Reason)

@@ -18,6 +18,7 @@ type Flow struct {
 	Name     string          `json:"workflow"`
 	Version  int             `json:"version"`
 	Deadline Duration        `json:"deadline"`
+	Keep     Duration        `json:"keep"`
 	Overdue  string          `json:"overdue"`
 	Input    json.RawMessage `json:"input"` // a JSON Schema
 	// Search has expressions by which orders are found.

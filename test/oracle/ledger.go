@@ -36,7 +36,12 @@ type Ledger struct {
 	// why is why it is not Processed, as its parent hears; quiet says that nobody else hears of it.
 	why   string
 	quiet bool
-	Seq   uint64
+	// keep is for how many seconds it is known after endedAt, 0 for ever, and Forgotten says that it is
+	// not any more.
+	keep      int
+	endedAt   time.Time
+	Forgotten bool
+	Seq       uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest     string
@@ -126,7 +131,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported, events.OrderForgotten}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -134,6 +139,7 @@ func (l *Ledger) enter(e *events.Event) {
 	l.rule("T4", first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")
 	back := l.turnedBack(e)
 	l.rule("S2", !l.ended || back || slices.Contains(afterTheEnd, e.Type), "the order has ended: it is %s", l.State)
+	l.rule("S2", !l.Forgotten || e.Type == events.SubmissionConflicted, "the order is forgotten")
 	l.ended = l.ended && !back
 	// What stops an order calls an operator in the same breath.
 	l.rule("P2", (l.last.Type == events.OrderErrored) == (e.Type == events.AlertRaised), "it follows %s", l.last.Type)
@@ -150,7 +156,7 @@ func (l *Ledger) enter(e *events.Event) {
 	l.rises()
 	l.acted(e)
 
-	kind := string(e.Type)
+	kind, was := string(e.Type), l.ended
 	switch {
 	case strings.HasPrefix(kind, "waybill.step."), strings.HasPrefix(kind, "waybill.undo."):
 		s := l.Step(e.Step)
@@ -167,6 +173,9 @@ func (l *Ledger) enter(e *events.Event) {
 	}
 	if l.settle(e); l.ended {
 		l.Signals = nil
+		if !was {
+			l.endedAt = events.Time(e.At)
+		}
 	}
 }
 
@@ -241,6 +250,7 @@ func (l *Ledger) order(e *events.Event) {
 		l.rule("P1", e.Reason != "", "it has no reason")
 		l.accepted.ReplyTo, l.accepted.Parent, l.accepted.ParentStep, l.why = e.ReplyTo, e.Parent, e.ParentStep, e.Reason
 		l.parent(e)
+		l.keep = e.Keep
 		l.ended, l.State, l.Digest = true, "Rejected", e.Digest
 	case events.OrderCompleted:
 		l.goesOn()
@@ -288,6 +298,8 @@ func (l *Ledger) order(e *events.Event) {
 		l.wind(e.At)
 	case events.OrderLabelled:
 		l.labels(e)
+	case events.OrderForgotten:
+		l.forgotten(e)
 	case events.OrderReported:
 		l.reported(e)
 	case events.ReplyDiscarded:
@@ -306,7 +318,7 @@ func (l *Ledger) order(e *events.Event) {
 }
 
 func (l *Ledger) accept(e *events.Event) {
-	l.accepted, l.Deadline, l.Digest = *e, e.Deadline, e.Digest
+	l.accepted, l.Deadline, l.Digest, l.keep = *e, e.Deadline, e.Digest, e.Keep
 	if l.find != nil {
 		l.flow = l.find(e.Workflow, e.Version)
 		l.rule("S4", l.flow != nil, "nobody knows workflow %s@%d", e.Workflow, e.Version)
@@ -323,6 +335,7 @@ func (l *Ledger) accept(e *events.Event) {
 	l.rerun(e)
 	l.parent(e)
 	l.pinned(e)
+	l.kept(e)
 	l.rule("V5", l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
 }
 

@@ -210,6 +210,7 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 		if w := l.wish(e); w != nil {
 			want.Wishes = append(want.Wishes, *w)
 		}
+		want.Wishes = append(want.Wishes, forgets(e)...)
 		if r := l.report(e); r != nil {
 			want.Reports = append(want.Reports, *r)
 		}
