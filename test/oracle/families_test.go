@@ -85,6 +85,14 @@ func detachedOnes() family {
 	return f
 }
 
+// forgottenOnes are a family of which nothing is known any more.
+func forgottenOnes() family {
+	f := booked()
+	f["p"] = append(f["p"], events.Event{Type: events.OrderForgotten, At: after(9), Children: []string{"@p/h"}})
+	f["@p/h"] = append(f["@p/h"], events.Event{Type: events.OrderForgotten, At: after(9)})
+	return f.number()
+}
+
 func (f family) number() family {
 	for id, history := range f {
 		for i := range history {
@@ -125,7 +133,7 @@ func withDeadline(f family) family {
 // TestFamilies: orders that do steps of others and these are held against each other. For every rule
 // there is a family that breaks it, and no other.
 func TestFamilies(t *testing.T) {
-	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes}
+	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes}
 	for name, make := range whole {
 		if _, err := withDeadline(make()).broken(true, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -173,6 +181,7 @@ func TestFamilies(t *testing.T) {
 		{"another message", recalledOnes, false, func(_ family, p, _ []events.Event) { p[4].Error.Message = "why" }},
 		{"undone too early", booked, false, func(f family, _, c []events.Event) { f["@p/h"] = c[:5] }},
 		{"stuck for another reason", stuckOnes, false, func(_ family, p, _ []events.Event) { p[5].Error.Code = "compensated" }},
+		{"forgotten of its own", forgottenOnes, false, func(f family, p, _ []events.Event) { f["p"] = p[:7] }},
 		{"left waiting", booked, true, func(f family, p, c []events.Event) { f["p"], f["@p/h"] = p[:2], c[:4] }},
 		{"waiting for what is not there", booked, true, func(f family, p, _ []events.Event) { f["p"] = p[:2]; delete(f, "@p/h") }},
 		{"waiting for what it does not wait for", detachedOnes, true, func(f family, p, _ []events.Event) { f["p"] = p[:2] }},
