@@ -97,7 +97,8 @@ const (
 	// one on which deciding panicked after the order had ended. Source, Reason, Count.
 	InputDiscarded Type = "waybill.input.discarded"
 	// OrderReported tells the order whose step this one does, or was to do, how it stands, where
-	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's.
+	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's, or where
+	// it cannot do what it was asked for.
 	// Since format 7.
 	OrderReported Type = "waybill.order.reported"
 	// StatusRefused says that the caller's status topic cannot be written, so

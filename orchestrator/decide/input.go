@@ -220,9 +220,9 @@ func (in *Input) readWish(at Place) error {
 		return fmt.Errorf("the key names order %q, and the value order %q, for step %q of order %q", in.Order, wish.Child, wish.Step, wish.Parent)
 	}
 	switch wish.Wish {
-	case events.WishBegin, events.WishCancel, events.WishUndo:
+	case events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell:
 	default:
-		return fmt.Errorf("wish %q: it is %s, %s or %s", wish.Wish, events.WishBegin, events.WishCancel, events.WishUndo)
+		return fmt.Errorf("wish %q: it is %s, %s, %s or %s", wish.Wish, events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell)
 	}
 	in.Wish, in.Submission = &wish, wish.Submission()
 	return nil
