@@ -64,6 +64,8 @@ const (
 	WishForget = "forget"
 	// WishUndo undoes what a child did that is Processed.
 	WishUndo = "undo"
+	// WishTell has a child tell once more how it ended, if it did: what it told may be given up.
+	WishTell = "tell"
 )
 
 // Wish is what an order asks of one that does a step of it. The record's key is Child.

@@ -101,7 +101,8 @@ const (
 	// Children, those that did its steps, are forgotten with it. Since format 7.
 	OrderForgotten Type = "waybill.order.forgotten"
 	// OrderReported tells the order whose step this one does, or was to do, how it stands, where
-	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's.
+	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's, or where
+	// it cannot do what it was asked for.
 	// Since format 7.
 	OrderReported Type = "waybill.order.reported"
 	// StatusRefused says that the caller's status topic cannot be written, so

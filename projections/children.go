@@ -55,7 +55,7 @@ func report(*Order, *Step, *events.Event) {}
 // Reports is what the order tells its parent once it has folded an event, nil if that is nothing.
 func (o *Order) Reports(e *events.Event) *events.Report {
 	parent := o.Parent
-	if e.Type == events.OrderReported && e.Error != nil { // it is no child of the one that asks
+	if e.Type == events.OrderReported && e.Error != nil { // it is no child of the one that asks, or could not decide on it
 		return &events.Report{Parent: e.Parent, Step: e.ParentStep, Child: o.ID, Error: e.Error}
 	}
 	if parent == nil {

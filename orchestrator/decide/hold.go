@@ -52,7 +52,7 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		return d.made()
 	}
 	d := &decider{env: env, order: order.Clone(), load: env.load} // looking its workflow up may be what panics
-	held := order.Hold == nil && (!order.State.Final() || order.State == projections.Processed && in != nil && in.Wish != nil)
+	held := order.Hold == nil && !order.State.Final()
 	if held {
 		_, forged := d.proofOf(in)
 		d.holdOrder(reason, in != nil && in.Command == nil && !forged)
@@ -68,6 +68,9 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		d.holdInput(in)
 	default:
 		d.putAside(in.Record, reason)
+		if w := in.Wish; w != nil && w.Wish == events.WishUndo { // its parent waits for what does not come
+			d.record(&events.Event{Type: events.OrderReported, Parent: w.Parent, ParentStep: w.Step, Reason: reason, Error: &events.Error{Code: "internal", Message: reason}})
+		}
 	}
 	return d.made()
 }

@@ -220,9 +220,9 @@ func (in *Input) readWish(at Place) error {
 		return fmt.Errorf("the key names order %q, and the value order %q, for step %q of order %q", in.Order, wish.Child, wish.Step, wish.Parent)
 	}
 	switch wish.Wish {
-	case events.WishBegin, events.WishCancel, events.WishUndo, events.WishForget:
+	case events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget:
 	default:
-		return fmt.Errorf("wish %q: it is %s, %s, %s or %s", wish.Wish, events.WishBegin, events.WishCancel, events.WishUndo, events.WishForget)
+		return fmt.Errorf("wish %q: there is none of this name", wish.Wish)
 	}
 	in.Wish, in.Submission = &wish, wish.Submission()
 	return nil

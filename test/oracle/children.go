@@ -172,7 +172,8 @@ func (l *Ledger) reported(e *events.Event) {
 	own := e.Parent == l.accepted.Parent && e.ParentStep == l.accepted.ParentStep
 	l.rule("P4", e.Reason != "" && l.Format >= events.ChildrenFormat, "its reason is %q, in format %d", e.Reason, l.Format)
 	if e.Error != nil {
-		l.rule("T4", !own && e.Error.Code == "id-taken", "it does step %s of order %s: %t, and says %+v", e.ParentStep, e.Parent, own, e.Error)
+		panicked := l.ended && l.last.Type == events.InputDiscarded && l.last.Reason == e.Reason && e.Error.Code == "internal"
+		l.rule("T4", !own && e.Error.Code == "id-taken" || own && panicked, "it does step %s of order %s: %t, and says %+v", e.ParentStep, e.Parent, own, e.Error)
 		return
 	}
 	l.rule("T4", own && e.Parent != "", "it does step %s of order %q, and tells %q", l.accepted.ParentStep, l.accepted.Parent, e.Parent)
@@ -181,6 +182,31 @@ func (l *Ledger) reported(e *events.Event) {
 
 // childCodes are those of a step whose child has ended so.
 var childCodes = map[string]string{"Rejected": "rejected", "Compensated": "compensated", "Cancelled": "cancelled", "Terminated": "terminated"}
+
+// wishes are what children are asked for by an event. What they told an order may have been given up
+// while it was held.
+func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
+	if e.Type != events.OrderReleased {
+		if w := l.wish(e); w != nil {
+			all = append(all, *w)
+		}
+		return all
+	}
+	for _, s := range l.Steps {
+		child := ""
+		switch {
+		case s.Child == nil:
+		case s.State == running:
+			child = s.Child.ID
+		case s.undoing().State == running:
+			child = childID(l.key(s, false, s.undone().Resubmissions))
+		}
+		if child != "" {
+			all = append(all, events.Wish{Wish: "tell", Child: child, Parent: e.Order, Step: s.Name, Reason: "order " + e.Order + " was released"})
+		}
+	}
+	return all
+}
 
 // wish is what a child is asked for by an event, nil if that is nothing.
 func (l *Ledger) wish(e *events.Event) *events.Wish {

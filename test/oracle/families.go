@@ -37,7 +37,9 @@ type member struct {
 	passed  []string // the steps of which an operator passed over the undo
 	State   string
 	toward  string
-	lost    bool // something that it was told was given up
+	lost    bool // something that it was told waits, or was given up since its release
+	asks    bool // it asked again, and was not held since
+	deaf    bool // something that it was asked for was given up
 }
 
 // doneBy is which order does a step, or undoes it.
@@ -126,7 +128,13 @@ func (m *member) note(e *events.Event) {
 	case events.OrderTerminated:
 		clear(m.work)
 	case events.InputDiscarded:
-		m.lost = m.lost || strings.Contains(e.Source, ".internal/")
+		if strings.Contains(e.Source, ".internal/") {
+			m.deaf, m.lost = true, m.lost || !m.asks
+		}
+	case events.OrderReleased: // it asks again
+		m.lost, m.asks = false, true
+	case events.OrderErrored:
+		m.asks = m.asks && !e.Held
 	}
 }
 
@@ -293,7 +301,7 @@ func (f *Families) rests(id string, m *member) {
 			continue
 		}
 		f.rule("V2", !w.detached, "step %s waits for order %q, whose end it does not wait for", step, w.child)
-		f.rule("C1", !w.recalled && !w.undoes || child.toward != "", "order %q was asked to undo what it did, and is %s", w.child, child.State)
+		f.rule("C1", !w.recalled && !w.undoes || child.deaf || child.toward != "", "order %q was asked to undo what it did, and is %s", w.child, child.State)
 	}
 	if m.State != "Compensated" && m.State != "Cancelled" {
 		return

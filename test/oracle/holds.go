@@ -18,7 +18,7 @@ func (l *Ledger) queue(e *events.Event) {
 	}
 	switch e.Type {
 	case events.StepExtended, events.UndoExtended: // it decides nothing
-	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused:
+	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused, events.OrderReported:
 	case events.InputDiscarded, events.InputReleased:
 	case events.OrderTerminated: // what waits is dealt with behind it
 	case events.OrderReleased:

@@ -207,9 +207,7 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 			l.Format = events.KeysFormat - 1
 		}
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
-		if w := l.wish(e); w != nil {
-			want.Wishes = append(want.Wishes, *w)
-		}
+		want.Wishes = append(want.Wishes, l.wishes(e)...)
 		want.Wishes = append(want.Wishes, forgets(e)...)
 		if r := l.report(e); r != nil {
 			want.Reports = append(want.Reports, *r)
