@@ -76,7 +76,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 	})
 	t.Run("wish", func(t *testing.T) {
 		follows(t, "wish", appended, func(t *rapid.T, m *events.Wish) {
-			m.Child, m.Wish, m.Parent, m.Step = "@o-1/s", rapid.SampledFrom([]string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishForget}).Draw(t, "wish"), "o-1", "s"
+			m.Child, m.Wish, m.Parent, m.Step = "@o-1/s", rapid.SampledFrom([]string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget}).Draw(t, "wish"), "o-1", "s"
 			m.Reason, m.Workflow, m.Version, m.Depth = "because", "w", version.Draw(t, "version"), rapid.IntRange(1, events.MaxDepth).Draw(t, "depth")
 			m.ReplyTo, m.Priority = rapid.SampledFrom([]string{"", "shop.status"}).Draw(t, "replyTo"), priorityOrNone.Draw(t, "priority")
 			m.Submitters = []string{"sam"}
@@ -296,7 +296,7 @@ func TestSchemasListTheWords(t *testing.T) {
 		{"command", "command", events.Commands},
 		{"status", "status", statuses},
 		{"reply", "status", []string{events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress}},
-		{"wish", "wish", []string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishForget}},
+		{"wish", "wish", []string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget}},
 		{"wish", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 		{"report", "state", reported},
 		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
