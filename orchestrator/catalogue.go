@@ -378,7 +378,7 @@ var ErrConflict = errors.New("a registered version never changes")
 // register puts a definition on the workflows topic. It is exclusive over all
 // instances: whoever initialises the transactional id last is the only one who
 // can commit, and reads the whole topic before. Registering the same
-// definition again does nothing.
+// definition again does nothing, whatever became meanwhile of those that it orders.
 func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error {
 	value, err := flow.MarshalJSON()
 	if err != nil {
@@ -387,6 +387,9 @@ func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error
 	err = c.exclusively(ctx, func() (*kgo.Record, error) {
 		known := c.find(flow.Name, flow.Version)
 		if known == nil {
+			if err := c.admits(flow); err != nil {
+				return nil, err
+			}
 			r := c.record(events.WorkflowRegistered, flow.ID(), value)
 			if level := c.level(flow); level > 1 {
 				r.Headers = append(r.Headers, kgo.RecordHeader{Key: headerLevel, Value: strconv.AppendInt(nil, int64(level), 10)})
@@ -403,6 +406,19 @@ func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error
 		return fmt.Errorf("register workflow %s: %w", flow.ID(), err)
 	}
 	return err
+}
+
+// admits says why a definition that is not known cannot be registered, as to others whose orders do
+// its steps. What those do that this release cannot run is not known here.
+func (c *catalogue) admits(flow *workflow.Workflow) error {
+	for _, o := range flow.Children() {
+		if level := c.isNewer(o.Workflow, o.Version); level > 0 {
+			return fmt.Errorf("%w: workflow %s is in level %d of the language, which is not run here; upgrade this instance first", workflow.ErrChild, o.Workflow, level)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flows.Admits(flow)
 }
 
 // ErrUnknownWorkflow says that a version of a workflow is not registered.

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/oracle"
@@ -108,6 +109,55 @@ func TestNewerDefinitions(t *testing.T) {
 	put("tea@3", "x", fmt.Sprintf(tea, 3))
 	expect("tea", 0, 0)
 	expect("tea", 2, 6)
+
+	for order, why := range map[string]string{"tea": "", "{workflow: tea, version: 2}": "workflow tea is in level 6", "milk": "workflow milk is in level 7", "{workflow: milk, version: 2}": "workflow milk@2, which is not registered"} {
+		err := c.admits(parseFlow(t, "{workflow: meal, steps: [{name: serve, order: "+order+"}]}"))
+		if (err == nil) != (why == "") || err != nil && (!errors.Is(err, workflow.ErrChild) || !strings.Contains(err.Error(), why)) {
+			t.Errorf("what orders %s is refused for %v, not for %q", order, err, why)
+		}
+	}
+}
+
+// What orders others is registered behind them. Two that would order each other are not, also where
+// they come at the same time on two instances.
+func TestWorkflowsThatOrderOthers(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	var instances []*Instance
+	for _, id := range []string{"i-1", "i-2"} {
+		i, _ := runs(t, b, Config{ID: id, Namespace: topics.Namespace})
+		oracle.Until(t, "ready", i.Ready)
+		instances = append(instances, i)
+	}
+	one := instances[0]
+	refused := func(text, why string) {
+		t.Helper()
+		if err := one.Register(t.Context(), parseFlow(t, text)); !errors.Is(err, workflow.ErrChild) || !strings.Contains(err.Error(), why) {
+			t.Errorf("it is refused for %v, not for %s", err, why)
+		}
+	}
+	trip, hotel := parseFlow(t, "{workflow: trip, steps: [{name: stay, order: hotel}]}"), parseFlow(t, "{workflow: hotel, steps: [{name: room, agent: inn}]}")
+	refused("{workflow: trip, steps: [{name: stay, order: hotel}]}", "workflow hotel, which is not registered")
+	must(t, one.Register(t.Context(), hotel))
+	must(t, one.Register(t.Context(), trip))
+	refused("{workflow: hotel, version: 2, steps: [{name: again, order: trip}]}", "hotel -> trip -> hotel")
+	must(t, one.Retire(t.Context(), "hotel", 1, true))
+	must(t, one.Register(t.Context(), trip)) // as it was
+	refused("{workflow: trip, version: 2, steps: [{name: stay, order: hotel}]}", "every version is retired")
+
+	for _, name := range []string{"a", "b"} {
+		must(t, one.Register(t.Context(), parseFlow(t, "{workflow: "+name+", steps: [{name: s, agent: x}]}")))
+	}
+	errs := make([]error, 2)
+	var registering sync.WaitGroup
+	for n, text := range []string{"{workflow: a, version: 2, steps: [{name: s, order: b}]}", "{workflow: b, version: 2, steps: [{name: s, order: a}]}"} {
+		flow := parseFlow(t, text)
+		registering.Go(func() { errs[n] = instances[n].Register(t.Context(), flow) })
+	}
+	registering.Wait()
+	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), workflow.ErrChild) {
+		t.Errorf("one of them must be registered: %v; %v", errs[0], errs[1])
+	}
 }
 
 // While the workflows topic cannot be read to its end an operator is called: once that was

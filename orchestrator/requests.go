@@ -133,7 +133,8 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
 
 // Register registers a workflow, and creates the request topics of the agents
 // that it names. Doing it again with the same content changes nothing; another
-// content fails with [ErrConflict], and one that uses what an older release in the
+// content fails with [ErrConflict], one whose steps orders of others do that are not there, or that
+// would have orders begin others for ever, with [workflow.ErrChild], and one that uses what an older release in the
 // group does not know, or what is not written before the upgrade is finished, with
 // [ErrOlderRelease]. While members join or leave, or partitions rise, it waits for
 // ten seconds.

@@ -24,7 +24,7 @@ type folder struct {
 	out    io.Writer
 
 	files map[string]*watched // by path
-	said  map[string]string   // what is wrong, by path
+	said  map[string]string   // what is wrong, by path; of several files under ""
 	due   bool                // something may have to be registered
 }
 
@@ -179,12 +179,15 @@ func (f *folder) register(ctx context.Context) bool {
 	}
 	done := true
 	var before definition
-	for _, d := range all {
+	all = slices.DeleteFunc(all, func(d definition) bool {
 		if before.flow != nil && before.flow.ID() == d.flow.ID() {
 			f.say(d.file, d.repeats(before))
-			continue
+			return true
 		}
 		before = d
+		return false
+	})
+	for _, d := range f.inOrder(all) {
 		err := f.settle(ctx, d, d.flow.Version == last[d.flow.Name])
 		if ctx.Err() != nil {
 			return false
@@ -195,6 +198,22 @@ func (f *folder) register(ctx context.Context) bool {
 		f.say(d.file, err)
 	}
 	return done
+}
+
+// inOrder puts definitions in an order in which they can be registered. Of those that order each other
+// none can.
+func (f *folder) inOrder(all []definition) []definition {
+	var problems []error
+	for {
+		sorted, err := inOrder(all)
+		circle := new(workflow.CircleError)
+		if !errors.As(err, &circle) {
+			f.say("", errors.Join(problems...))
+			return sorted
+		}
+		problems = append(problems, err)
+		all = slices.DeleteFunc(all, func(d definition) bool { return slices.Contains(circle.Names, d.flow.Name) })
+	}
 }
 
 // repeats says which file counts of two that define one version: also where they say the same, since

@@ -34,6 +34,9 @@ func (s *shelf) Register(_ context.Context, file string, source []byte) error {
 	if s.flows.Find(flow.Name, flow.Version) != nil {
 		return errors.New("it is registered")
 	}
+	if err := s.flows.Admits(flow); err != nil {
+		return err
+	}
 	s.flows.Add(flow)
 	return nil
 }
@@ -110,6 +113,25 @@ func TestAFolderIsRegistered(t *testing.T) {
 			t.Errorf("%d versions are registered", n)
 		}
 	})
+	t.Run("files that order each other", func(t *testing.T) {
+		d := newDesk(t)
+		order := func(name, other string) string {
+			return fmt.Sprintf("workflow: %s\nsteps:\n- {name: s, order: %s}\n", name, other)
+		}
+		d.put("a.yaml", order("a", "w"), later())
+		d.put("w.yaml", oneStep(1, "one"), later())
+		d.looks("w: registered as version 1\na: registered as version 1\n")
+		d.put("b.yaml", order("b", "c"), later())
+		d.put("c.yaml", order("c", "b"), later())
+		d.put("w.yaml", oneStep(1, "two"), later())
+		circle := "b.yaml: these workflows order each other: b -> c -> b; none may order itself by way of others, whichever versions are named\n"
+		d.looks(circle + "w: registered as version 2, since version 1 has other content\n")
+		d.looks("")
+		d.put("c.yaml", order("c", "a"), later())
+		d.looks("c: registered as version 1\nb: registered as version 1\n")
+		d.put("c.yaml", order("c", "b"), later())
+		d.looks(circle)
+	})
 	t.Run("a file with problems", func(t *testing.T) {
 		d := newDesk(t)
 		d.put("b.yaml", "workflow: b\nsteps:\n- {nme: a}\n", later())
@@ -167,7 +189,7 @@ func TestAFolderIsRegistered(t *testing.T) {
 		d := newDesk(t)
 		d.put("a.yaml", oneStep(1, "one"), later())
 		d.put("b.yaml", oneStep(1, "one"), later())
-		d.looks("w: registered as version 1\nb.yaml: workflow w@1 stands in a.yaml too, with the same content; remove one of them\n")
+		d.looks("b.yaml: workflow w@1 stands in a.yaml too, with the same content; remove one of them\nw: registered as version 1\n")
 		d.looks("")
 		d.put("b.yaml", oneStep(1, "two"), later())
 		d.looks("b.yaml: workflow w@1 stands in a.yaml too, with another content; give one of them the next version\n")

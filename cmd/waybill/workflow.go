@@ -140,6 +140,9 @@ func newWorkflowCheck() *cobra.Command {
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		good, err := readWorkflows(cmd, files)
+		if err == nil {
+			_, err = inOrder(good)
+		}
 		if err != nil {
 			return refused(cmd, err, "correct the problems above")
 		}
@@ -153,7 +156,8 @@ func newWorkflowRegister() *cobra.Command {
 		Use: "register FILE...", Short: "Register workflows",
 		Long: `Registers workflow files. All are checked first: if one is bad, nothing is
 registered. Files of tests or agents beside them are named and passed over. A version that
-is registered never changes; registering the same again does nothing.`,
+is registered never changes; registering the same again does nothing. What orders others
+is registered behind them.`,
 		Args: takes(some),
 	}
 	server := addServer(cmd.Flags())
@@ -162,6 +166,9 @@ is registered never changes; registering the same again does nothing.`,
 		good, err := readWorkflows(cmd, files)
 		if err == nil {
 			err = contradiction(good)
+		}
+		if err == nil {
+			good, err = inOrder(good)
 		}
 		if err != nil {
 			return refused(cmd, err, "nothing was registered; correct the problems above")
@@ -181,6 +188,17 @@ is registered never changes; registering the same again does nothing.`,
 		})
 	}
 	return cmd
+}
+
+// inOrder puts definitions in an order in which they can be registered: those that others order
+// come first.
+func inOrder(all []definition) ([]definition, error) {
+	sorted, err := workflow.Sorted(all, func(d definition) *workflow.Workflow { return d.flow })
+	if circle := new(workflow.CircleError); errors.As(err, &circle) {
+		first := slices.IndexFunc(all, func(d definition) bool { return d.flow.Name == circle.Names[0] })
+		return nil, fmt.Errorf("%s: %w", all[first].file, err)
+	}
+	return sorted, err
 }
 
 // contradiction finds files that define the same version differently.
@@ -337,6 +355,14 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			row(s.Name, "-", askText(a), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
 			continue
 		}
+		if o := s.Order; o != nil {
+			timeout := "-" // never
+			if s.Timeout > 0 {
+				timeout = s.Timeout.String()
+			}
+			row(s.Name, "-", orderedText(o), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", s.Exhausted)
+			continue
+		}
 		if s.Raise != nil {
 			row(s.Name, "-", raiseText(s.Raise), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
 			continue
@@ -365,6 +391,18 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		}
 		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
 	}
+}
+
+// orderedText says which order does a step.
+func orderedText(o *workflow.Order) string {
+	text := "order of " + o.Workflow
+	if o.Version > 0 {
+		text = "order of " + workflow.ID(o.Workflow, o.Version)
+	}
+	if o.Detached {
+		text += ", whose end is not awaited"
+	}
+	return text
 }
 
 // listenText says for which signals a step waits.

@@ -54,6 +54,11 @@ func caption(s *workflow.Step) []string {
 		if s.Timeout > 0 {
 			lines = append(lines, "at most "+s.Timeout.String())
 		}
+	case s.Order != nil:
+		lines = append(lines, orderedText(s.Order))
+		if s.Timeout > 0 {
+			lines = append(lines, "at most "+s.Timeout.String())
+		}
 	case s.Raise != nil:
 		lines = append(lines, raiseText(s.Raise))
 	default:
@@ -83,6 +88,9 @@ func drawMermaid(flow *workflow.Workflow) string {
 		node := `  s%d["%s"]` // not by its name: `end` is a word of Mermaid
 		if !s.Asks() {
 			node = `  s%d(["%s"])`
+		}
+		if s.Order != nil {
+			node = `  s%d[["%s"]]`
 		}
 		if s.Raise != nil {
 			node = `  s%d{{"%s"}}`
@@ -128,6 +136,9 @@ func drawDot(flow *workflow.Workflow) string {
 		style := ""
 		if !s.Asks() {
 			style = ", style=rounded"
+		}
+		if s.Order != nil {
+			style = ", peripheries=2"
 		}
 		if s.Raise != nil {
 			style = ", shape=octagon"

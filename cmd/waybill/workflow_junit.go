@@ -51,7 +51,7 @@ func writeJUnit(path string, files []*rehearsal.File, results []*rehearsal.Resul
 				first := r.Differences[0]
 				var text bytes.Buffer
 				printDifferences(&text, r)
-				if err := printHistory(&text, r); err != nil {
+				if err := printHistories(&text, r); err != nil {
 					return err
 				}
 				c.Failure = &junitFailure{fmt.Sprintf("%s: expected %s, found %s", first.What, first.Expected, first.Found), text.String()}

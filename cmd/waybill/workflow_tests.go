@@ -119,6 +119,15 @@ type testResult struct {
 	Took        string                 `json:"took"`
 	Differences []rehearsal.Difference `json:"differences"`
 	Events      []replayedEvent        `json:"events"`
+	Children    []testChild            `json:"children"`
+}
+
+// testChild is what is printed as JSON of an order that did a step.
+type testChild struct {
+	Order  string          `json:"order"`
+	Step   string          `json:"step"`
+	State  string          `json:"state"`
+	Events []replayedEvent `json:"events"`
 }
 
 func printResults(cmd *cobra.Command, out *output, results []*rehearsal.Result, failed int, verbose bool) error {
@@ -140,7 +149,7 @@ func printResults(cmd *cobra.Command, out *output, results []*rehearsal.Result, 
 			continue
 		}
 		printDifferences(w, r)
-		if err := printHistory(w, r); err != nil {
+		if err := printHistories(w, r); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
@@ -169,12 +178,22 @@ const (
 	ofEachEnd   = 20
 )
 
-// printHistory prints what `waybill order history` would of the order. A test has no topics, so
+// printHistories prints what happened to the order, and to those that did steps.
+func printHistories(w io.Writer, r *rehearsal.Result) error {
+	err := printHistory(w, r.Happened)
+	for _, child := range r.Children {
+		fmt.Fprintf(w, "order %s, which does step %s:\n", clean(child.ID()), child.Step())
+		err = errors.Join(err, printHistory(w, child.Happened))
+	}
+	return err
+}
+
+// printHistory prints what `waybill order history` would of an order. A test has no topics, so
 // nothing is said of where replies were read.
-func printHistory(w io.Writer, r *rehearsal.Result) error {
-	history := make([]events.Event, len(r.Happened))
-	for i := range r.Happened {
-		history[i] = r.Happened[i].Event
+func printHistory(w io.Writer, happened []rehearsal.Happening) error {
+	history := make([]events.Event, len(happened))
+	for i := range happened {
+		history[i] = happened[i].Event
 		history[i].Source, history[i].AnsweredBy = "", ""
 	}
 	return printTable(w, func(row func(...any)) {
@@ -198,18 +217,30 @@ func printHistory(w io.Writer, r *rehearsal.Result) error {
 func resultOf(r *rehearsal.Result) testResult {
 	t := testResult{
 		File: r.File, Place: r.Place, Name: r.Name, Passed: len(r.Differences) == 0,
-		State: string(r.Order.State), Took: r.Took.String(), Differences: r.Differences, Events: []replayedEvent{},
+		State: string(r.Order.State), Took: r.Took.String(), Differences: r.Differences, Events: replayed(r.Happened), Children: []testChild{},
 	}
 	if t.Differences == nil {
 		t.Differences = []rehearsal.Difference{}
 	}
-	for i := range r.Happened {
-		h := &r.Happened[i]
+	for _, child := range r.Children {
+		state := ""
+		if child.Order != nil {
+			state = string(child.Order.State)
+		}
+		t.Children = append(t.Children, testChild{child.ID(), child.Step(), state, replayed(child.Happened)})
+	}
+	return t
+}
+
+func replayed(happened []rehearsal.Happening) []replayedEvent {
+	all := []replayedEvent{}
+	for i := range happened {
+		h := &happened[i]
 		e := replayedEvent{Event: json.RawMessage(h.Append(nil)), Messages: []replayedMessage{}}
 		for _, m := range h.Messages {
 			e.Messages = append(e.Messages, replayedMessage{m.Topic, string(m.Envelope.Type), m.Value})
 		}
-		t.Events = append(t.Events, e)
+		all = append(all, e)
 	}
-	return t
+	return all
 }

@@ -241,6 +241,11 @@ func (s *stage) testWorkflows() {
 		s.Errorf("bad file: %d %s (%v)", status, body, err)
 	}
 
+	status, header, body := post("workflow: w\nsteps:\n- {name: a, order: other}\n")
+	if err := json.Unmarshal([]byte(body), &p); err != nil || status != 409 || header.Get("Content-Type") != "application/problem+json" || !strings.Contains(p.Detail, "step a orders workflow other, which is not registered; register that first") {
+		s.Errorf("orders another that is not there: %d %s (%v)", status, body, err)
+	}
+
 	all, err := s.client.Workflows(s.Context())
 	if err != nil || len(all) != 1 {
 		s.Errorf("list: %s, %v", all, err)

@@ -33,7 +33,7 @@ func (s *Server) workflows(api huma.API) {
 	register(api, identity.Deployer, huma.Operation{
 		OperationID: "register-workflow", Method: http.MethodPost, Path: "/api/v1/workflows",
 		Summary: "Register a workflow", Tags: []string{"workflows"},
-		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409.",
+		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409. So is one that orders others which are not registered, or that would have orders begin others for ever.",
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusCreated,
 		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.registerWorkflow)
@@ -157,7 +157,7 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 		status = http.StatusOK
 	}
 	switch err := i.Register(ctx, flow); {
-	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease):
+	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease), errors.Is(err, workflow.ErrChild):
 		return nil, huma.Error409Conflict(err.Error())
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())

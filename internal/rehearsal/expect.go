@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/yamlfile"
 )
@@ -79,7 +80,7 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 			add(r.names(n, "failedSteps", func(e *events.Event) []string { return e.FailedSteps }))
 		}},
 		{"steps", func(n ast.Node) {
-			r.works(n, "steps", func(w work, n ast.Node) { all = append(all, r.expectWork(n, w)...) })
+			r.works(n, "steps", func(w work, _ *workflow.Step, n ast.Node) { all = append(all, r.expectWork(n, w)...) })
 		}},
 		{"statuses", func(n ast.Node) {
 			want, at := r.texts(n, "statuses", func(n ast.Node) string { return r.oneOf(n, "a status", statuses) }), placeOf(start(n))
@@ -182,11 +183,11 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 			want, at := r.value(n), placeOf(start(n))
 			add(func(r *Result) []Difference {
 				asked := r.requests[w]
-				if s := r.Order.Step(w.step); s.Approves != nil { // and sees what is shown
+				if s := r.step(w.step); s != nil && s.Approves != nil { // and sees what is shown
 					return compareJSON(at, what("input"), want, s.Input)
 				}
 				if len(asked) == 0 {
-					return []Difference{{Place: at, What: what("input"), Expected: string(want), Found: "nothing: its agent was not asked"}}
+					return []Difference{{Place: at, What: what("input"), Expected: string(want), Found: nobodyAsked}}
 				}
 				return compareJSON(at, what("input"), want, asked[len(asked)-1].Input)
 			})
@@ -197,7 +198,7 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 				if asked := r.requests[w]; len(asked) > 0 {
 					return asked[len(asked)-1].IdempotencyKey
 				}
-				return "nothing: its agent was not asked"
+				return nobodyAsked
 			}))
 		}},
 		{"output", func(n ast.Node) {
@@ -206,7 +207,7 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 			}
 			want, at := r.value(n), placeOf(start(n))
 			add(func(r *Result) []Difference {
-				if s := r.Order.Step(w.step); s != nil {
+				if s := r.step(w.step); s != nil {
 					return compareJSON(at, what("output"), want, s.Output)
 				}
 				return compareJSON(at, what("output"), want, nil)
@@ -216,9 +217,22 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 	return all
 }
 
+const nobodyAsked = "nothing: nobody was asked"
+
+// step is a step of the order, or of one that does a step; nil if that has not begun, or was rejected.
+func (r *Result) step(name string) *projections.Step {
+	of := &r.Part
+	if i := strings.LastIndex(name, "/"); i >= 0 {
+		if of, name = r.doing(name[:i]), name[i+1:]; of == nil {
+			return nil
+		}
+	}
+	return of.Order.Step(name)
+}
+
 // work is the record of a step, or of its undo. An order that was rejected has none.
 func (r *Result) work(w work) *projections.Work {
-	s := r.Order.Step(w.step)
+	s := r.step(w.step)
 	switch {
 	case s != nil && !w.undo:
 		return &s.Work
@@ -323,14 +337,26 @@ func orNothing(text string) string {
 }
 
 // waits says for what the order waits, since nothing else is to come; empty if it does not.
-func (r *Result) waits() string {
-	for i := range r.Order.Steps {
-		switch s := &r.Order.Steps[i]; s.State {
-		case projections.Listening:
-			return fmt.Sprintf("step %s listens for %s, and no signal comes", s.Name, strings.Join(s.Listens.Names, ", "))
-		case projections.Approving:
-			return fmt.Sprintf("step %s asks %s, and nobody decides", s.Name, strings.Join(s.Approves.Roles, ", "))
+func (r *Result) waits() string { return r.waiting(&r.Part) }
+
+func (r *Result) waiting(of *Part) string {
+	for i := range of.Order.Steps {
+		s := &of.Order.Steps[i]
+		name := of.path + s.Name
+		switch {
+		case s.State == projections.Listening:
+			return fmt.Sprintf("step %s listens for %s, and no signal comes", name, strings.Join(s.Listens.Names, ", "))
+		case s.State == projections.Approving:
+			return fmt.Sprintf("step %s asks %s, and nobody decides", name, strings.Join(s.Approves.Roles, ", "))
+		case s.Child == nil || s.State != projections.Running && (s.Undo == nil || s.Undo.State != projections.Running):
+			continue
 		}
+		child := r.doing(name)
+		if child == nil || child.Order.State.Final() {
+			return fmt.Sprintf("step %s waits for order %s, which does not end", name, s.Child.ID)
+		}
+		why := cmp.Or(child.Order.StandingReason(), r.waiting(child))
+		return strings.TrimSuffix(fmt.Sprintf("step %s waits for order %s, which is %s: %s", name, child.id, child.Order.State, why), ": ")
 	}
 	return ""
 }
@@ -364,7 +390,7 @@ func attempts(n int) string {
 // compareAct notes where a command was refused, or a signal changed nothing, and should not, or the
 // other way round.
 func (p *play) compareAct(a *act, happened []Happening) {
-	d := Difference{Place: a.Place, What: "do: " + cmp.Or(a.signal.Signal, a.command.Command), Expected: "is done", Found: "is done"}
+	d := Difference{Place: a.Place, What: a.what(), Expected: "is done", Found: "is done"}
 	if a.refused != "" {
 		d.Expected = "is refused: " + a.refused
 	}

@@ -1,7 +1,8 @@
 package rehearsal
 
 import (
-	"fmt"
+	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +33,8 @@ type Test struct {
 	Name  string
 
 	flow     *workflow.Workflow
-	starts   time.Time // when the order is submitted
+	others   *workflow.Set // workflows whose orders do steps for real
+	starts   time.Time     // when the order is submitted
 	input    jsontext.Value
 	deadline time.Duration // of the order, as its submission says; 0 for none
 	// submittedBy is who submitted it, empty if that is not said.
@@ -42,7 +44,8 @@ type Test struct {
 	expect      []check
 }
 
-// work is what an agent is asked for: a step, or its undo.
+// work is what an agent is asked for, or another order: a step, or its undo. The step of an order
+// that does a step has that one's name before its own, and a slash.
 type work struct {
 	step string
 	undo bool
@@ -58,7 +61,8 @@ func (w work) String() string {
 	return w.step
 }
 
-// script is how an agent answers what it is asked for, attempt by attempt. The last answer
+// script is how an agent answers what it is asked for, attempt by attempt, or what an order does that
+// does a step. The last answer
 // repeats.
 type script struct {
 	work
@@ -78,11 +82,15 @@ type answer struct {
 type act struct {
 	Place
 	after   time.Duration // since the submission
+	child   string        // the step whose order it is about; empty for the test's own
 	command events.Command
 	signal  events.Signal // instead, if it has a name
 	roles   []string      // those of whoever decides; nil for any other act
 	refused string        // a part of why it is refused, or changes nothing; empty if it must not be
 }
+
+// what names the act.
+func (a *act) what() string { return "do: " + cmp.Or(a.signal.Signal, a.command.Command) }
 
 // morning is when orders are submitted where a test does not say.
 var morning = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -92,42 +100,63 @@ var morning = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 // The error holds everything that is wrong with both, one file:line:column a line.
 func Parse(file string, source []byte) (*File, error) {
-	r := new(fileReader)
+	r := &fileReader{others: new(workflow.Set)}
 	r.File = file
 	f := &File{Name: file}
 	body := r.document(source)
 	if body == nil {
 		return nil, r.Sorted()
 	}
-	var broken error // the workflow
-	var tests ast.Node
+	var others, tests ast.Node
 	given := r.mapping(body, "a test file", []field{
-		{"workflow", func(n ast.Node) { broken = r.workflow(n) }},
+		{"workflow", func(n ast.Node) { r.flow = r.workflow(n, "workflow") }},
+		{"workflows", func(n ast.Node) { others = n }},
 		{"tests", func(n ast.Node) { tests = n }},
 	})
 	r.require(body, given, "the file", "workflow", "tests")
+	if others != nil {
+		r.workflows(others)
+	}
 	if tests != nil {
 		f.Flow, f.Tests = r.flow, r.tests(tests)
 	}
-	switch err := r.Sorted(); {
-	case broken != nil && err != nil:
-		return nil, fmt.Errorf("%w\n%w", broken, err)
-	case broken != nil:
-		return nil, broken
-	case err != nil:
-		return nil, err
+	if err := r.Sorted(); err != nil || len(r.broken) > 0 {
+		return nil, errors.Join(append(r.broken, err)...)
 	}
 	return f, nil
 }
 
 type fileReader struct {
 	reader
-	flow *workflow.Workflow // nil while it is not known, so that nothing can be said of its steps
+	flow   *workflow.Workflow // nil while it is not known, so that nothing can be said of its steps
+	others *workflow.Set      // nil while they are not known
+	broken []error            // what is wrong with workflow files
 }
 
-// workflow reads the workflow file, and returns what is wrong with that.
-func (r *fileReader) workflow(n ast.Node) error {
-	path := r.some(n, "workflow")
+// workflows reads the files of others, whose orders do steps.
+func (r *fileReader) workflows(n ast.Node) {
+	all, entries := []*workflow.Workflow{r.flow}, r.list(n, "workflows")
+	for _, entry := range entries {
+		all = append(all, r.workflow(entry, "a workflow"))
+	}
+	if slices.Contains(all, nil) {
+		r.others = nil
+		return
+	}
+	if _, err := workflow.Sorted(all, func(w *workflow.Workflow) *workflow.Workflow { return w }); err != nil {
+		r.add(start(n), "%v", err)
+	}
+	for i, flow := range all[1:] {
+		if flow.ID() == r.flow.ID() || r.others.Find(flow.Name, flow.Version) != nil {
+			r.add(start(entries[i]), "workflow %s stands in another file, too; remove one of them", flow.ID())
+		}
+		r.others.Add(flow)
+	}
+}
+
+// workflow reads a workflow file, nil if something is wrong with that.
+func (r *fileReader) workflow(n ast.Node, what string) *workflow.Workflow {
+	path := r.some(n, what)
 	if strings.TrimSpace(path) == "" {
 		return nil
 	}
@@ -139,8 +168,11 @@ func (r *fileReader) workflow(n ast.Node) error {
 		r.add(start(n), "the workflow cannot be read: %v", err)
 		return nil
 	}
-	r.flow, err = workflow.Parse(path, source)
-	return err
+	flow, err := workflow.Parse(path, source)
+	if err != nil {
+		r.broken = append(r.broken, err)
+	}
+	return flow
 }
 
 func (r *fileReader) tests(n ast.Node) (all []*Test) {
@@ -159,7 +191,7 @@ func (r *fileReader) tests(n ast.Node) (all []*Test) {
 }
 
 func (r *fileReader) test(n ast.Node) *Test {
-	t := &Test{Place: placeOf(start(n)), File: r.File, flow: r.flow, starts: morning}
+	t := &Test{Place: placeOf(start(n)), File: r.File, flow: r.flow, others: r.others, starts: morning}
 	given := r.mapping(n, "a test", []field{
 		{"name", func(n ast.Node) { t.Name, t.Place = r.some(n, "the test's name"), placeOf(start(n)) }},
 		{"starts", func(n ast.Node) { t.starts = r.time(n, "starts") }},
@@ -192,7 +224,7 @@ func (r *fileReader) time(n ast.Node, what string) time.Time {
 }
 
 // works reads a mapping whose keys are steps and undos.
-func (r *fileReader) works(n ast.Node, what string, read func(work, ast.Node)) {
+func (r *fileReader) works(n ast.Node, what string, read func(work, *workflow.Step, ast.Node)) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
 		r.add(start(n), "%s is a mapping of steps, such as reserve or reserve.undo, this is %s", what, kind(n))
@@ -201,28 +233,53 @@ func (r *fileReader) works(n ast.Node, what string, read func(work, ast.Node)) {
 	r.Entries(m, "", "", func(key string, at *token.Token, value ast.Node) {
 		var w work
 		w.step, w.undo = strings.CutSuffix(key, undoOf)
-		r.check(at, w)
-		read(w, value)
+		read(w, r.check(at, w), value)
 	})
 }
 
-// check reports work that the workflow does not have.
-func (r *fileReader) check(at *token.Token, w work) {
-	if r.flow == nil {
-		return
+// check reports work that the workflow does not have, nor those whose orders do its steps. It returns
+// the step, nil where there is none or it is not known.
+func (r *fileReader) check(at *token.Token, w work) *workflow.Step {
+	flow, of := r.flow, ""
+	for flow != nil {
+		name, on, nested := strings.Cut(w.step[len(of):], "/")
+		s, found := flow.Step(name)
+		switch {
+		case !found || !nested && w.undo && s.Undo == "" && (s.Order == nil || s.Order.Detached):
+			r.unknown(at, w, flow, of, found)
+			return nil
+		case !nested:
+			return s
+		case s.Order == nil:
+			r.add(at, "no order does step %s%s, so there is no step %s of it", of, name, quote(on))
+			return nil
+		case r.others == nil:
+			return nil
+		}
+		if flow = r.others.Find(s.Order.Workflow, s.Order.Version); flow == nil {
+			id := s.Order.Workflow
+			if s.Order.Version > 0 {
+				id = workflow.ID(id, s.Order.Version)
+			}
+			r.add(at, "step %s%s is done by an order of workflow %s, of which no file is named; add one to \"workflows\" of the file", of, name, id)
+			return nil
+		}
+		of += name + "/"
 	}
+	return nil
+}
+
+// unknown reports work that a workflow does not have, whose steps have names behind the given one.
+func (r *fileReader) unknown(at *token.Token, w work, flow *workflow.Workflow, of string, is bool) {
 	var known []string
-	for i := range r.flow.Steps {
-		s := &r.flow.Steps[i]
-		known = append(known, s.Name)
-		if s.Undo != "" {
-			known = append(known, work{s.Name, true}.String())
+	for i := range flow.Steps {
+		s := &flow.Steps[i]
+		known = append(known, of+s.Name)
+		if s.Undo != "" || s.Order != nil && !s.Order.Detached {
+			known = append(known, work{of + s.Name, true}.String())
 		}
 	}
-	if slices.Contains(known, w.String()) {
-		return
-	}
-	if r.flow.Index(w.step) >= 0 {
+	if is {
 		r.add(at, "step %s has no undo", w.step)
 		return
 	}
@@ -230,21 +287,19 @@ func (r *fileReader) check(at *token.Token, w work) {
 }
 
 func (r *fileReader) scripts(n ast.Node) (all []*script) {
-	r.works(n, "agents", func(w work, n ast.Node) {
-		if r.flow != nil {
-			if s, found := r.flow.Step(w.step); found && !s.Asks() {
-				does := "sleeps"
-				switch {
-				case s.Listen != nil:
-					does = "listens"
-				case s.Approve != nil:
-					does = "asks people"
-				case s.Raise != nil:
-					does = "raises"
-				}
-				r.add(start(n), "step %s %s, and asks no agent; remove its answers", w.step, does)
-				return
+	r.works(n, "agents", func(w work, of *workflow.Step, n ast.Node) {
+		if of != nil && !of.Asks() && of.Order == nil {
+			does := "sleeps"
+			switch {
+			case of.Listen != nil:
+				does = "listens"
+			case of.Approve != nil:
+				does = "asks people"
+			case of.Raise != nil:
+				does = "raises"
 			}
+			r.add(start(n), "step %s %s, and asks no agent; remove its answers", w.step, does)
+			return
 		}
 		s := &script{work: w}
 		entries := []ast.Node{n}
@@ -254,7 +309,11 @@ func (r *fileReader) scripts(n ast.Node) (all []*script) {
 			}
 		}
 		for _, entry := range entries {
-			s.answers = append(s.answers, r.answer(entry))
+			a := r.answer(entry)
+			if of != nil && of.Order != nil && of.Order.Detached && a.output != nil {
+				r.add(start(entry), "the end of the order that does step %s is not awaited, so it has no output here; remove it", w.step)
+			}
+			s.answers = append(s.answers, a)
 		}
 		all = append(all, s)
 	})
@@ -301,6 +360,8 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 	for _, entry := range r.list(n, "do") {
 		a := act{Place: placeOf(start(entry))}
 		c, s := &a.command, &a.signal
+		var doer *workflow.Step // that does the act's order
+		var orderAt, stepAt *token.Token
 		given := r.mapping(entry, "an act", []field{
 			{"after", func(n ast.Node) { a.after = r.duration(n, "after", 0) }},
 			{"command", func(n ast.Node) { c.Command = r.oneOf(n, "command", commands) }},
@@ -310,9 +371,12 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			{"signal", func(n ast.Node) { s.Signal = r.some(n, "signal") }},
 			{"id", func(n ast.Node) { s.ID = r.some(n, "id") }},
 			{"data", func(n ast.Node) { s.Data = r.value(n) }},
+			{"order", func(n ast.Node) {
+				a.child = r.some(n, "order")
+				doer, orderAt = r.check(start(n), work{step: a.child}), start(n)
+			}},
 			{"step", func(n ast.Node) {
-				c.Step = r.some(n, "step")
-				r.check(start(n), work{step: c.Step})
+				c.Step, stepAt = r.some(n, "step"), start(n)
 			}},
 			{"input", func(n ast.Node) { c.Input = r.value(n) }},
 			{"output", func(n ast.Node) { c.Output = r.value(n) }},
@@ -321,6 +385,15 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			{"note", func(n ast.Node) { c.Note = r.some(n, "note") }},
 			{"refused", func(n ast.Node) { a.refused = r.some(n, "refused") }},
 		})
+		flow := r.flow
+		if orderAt != nil && doer != nil {
+			if flow = r.flowOf(doer); flow == nil {
+				r.add(orderAt, "step %s is done by no order of a workflow whose file is named in \"workflows\"", a.child)
+			}
+		}
+		if stepAt != nil && (orderAt == nil || flow != nil && doer != nil) {
+			r.check(stepAt, work{step: strings.TrimPrefix(a.child+"/"+c.Step, "/")})
+		}
 		switch {
 		case given["signal"] != nil:
 			r.refuse(given, "signal", "command", "decide", "by", "roles", "step", "input", "output", "sameKey", "newKey", "note")
@@ -331,7 +404,7 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			r.refuse(given, "decision", "command", "id", "data", "input", "output", "sameKey", "newKey")
 			r.require(entry, given, "the decision", "by", "step")
 			if given["roles"] == nil {
-				a.roles = r.asked()
+				a.roles = asked(flow)
 			}
 		case given["command"] != nil:
 			r.refuse(given, "command", "id", "data", "by", "roles")
@@ -356,13 +429,21 @@ func (r *fileReader) roles(n ast.Node) (all []string) {
 	return all
 }
 
-// asked are the roles that the workflow asks, without those that it asks later.
-func (r *fileReader) asked() (all []string) {
-	if r.flow == nil {
+// flowOf is the workflow of the order that does a step for real; nil if none does.
+func (r *fileReader) flowOf(s *workflow.Step) *workflow.Workflow {
+	if s.Order == nil || r.others == nil {
 		return nil
 	}
-	for i := range r.flow.Steps {
-		if a := r.flow.Steps[i].Approve; a != nil {
+	return r.others.Find(s.Order.Workflow, s.Order.Version)
+}
+
+// asked are the roles that a workflow asks, without those that it asks later.
+func asked(flow *workflow.Workflow) (all []string) {
+	if flow == nil {
+		return nil
+	}
+	for i := range flow.Steps {
+		if a := flow.Steps[i].Approve; a != nil {
 			all = append(all, a.Roles...)
 		}
 	}

@@ -24,18 +24,33 @@ const (
 // OrderID is the id of the order in every test: the jitter of its retries follows from it.
 const OrderID = "o-1"
 
+// Part is what became of an order.
+type Part struct {
+	Order    *projections.Order
+	Happened []Happening
+
+	id   string
+	path string // before the names of its steps: that of the step which it does, and a slash
+}
+
+// ID is the order's id.
+func (p *Part) ID() string { return p.id }
+
+// Step is the step that it does, "" if none.
+func (p *Part) Step() string { return strings.TrimSuffix(p.path, "/") }
+
 // Result is what became of a test.
 type Result struct {
 	*Test
-	Order    *projections.Order
-	Happened []Happening
+	Part             // its order
+	Children []*Part // those that do steps, as they began; none that a script plays
 	// Took is how long after its submission the last thing happened to the order. What changed
 	// nothing does not count.
 	Took time.Duration
 	// Differences are what is not as it was expected; none if the test passed.
 	Differences []Difference
 
-	requests map[work][]events.Request
+	requests map[work][]events.Request // and what orders were asked that do steps
 	statuses []events.Status
 	alerts   []events.Alert
 }
@@ -54,20 +69,30 @@ type play struct {
 	inputs []input // that are still to come
 	read   int64   // how many inputs were
 	turns  int
-	stop   string // what the order is or does instead of coming to an end; empty if it came to one
+	played map[string]*playedChild // orders that scripts play, by their ids
+	stop   string                  // what the order is or does instead of coming to an end; empty if it came to one
+}
+
+// playedChild is an order that does a step and that a script plays.
+type playedChild struct {
+	work  work
+	ended bool // it has told how
 }
 
 // input is a record that somebody writes.
 type input struct {
 	at    time.Time
 	topic string
+	order string      // empty for that which does the step of an act
+	kind  events.Type // empty but for what orders tell each other
 	value []byte
-	act   *act // of an operator, or of the world
+	act   *act         // of an operator, or of the world
+	child *playedChild // that tells it
 }
 
 // Perform performs the test. It starts no goroutine, and the clock is its own.
 func (t *Test) Perform() *Result {
-	p := &play{Result: &Result{Test: t, requests: make(map[work][]events.Request)}}
+	p := &play{Result: &Result{Test: t, Part: Part{id: OrderID}, requests: make(map[work][]events.Request)}, played: make(map[string]*playedChild)}
 	var err error
 	if p.topics, err = events.NewTopics(events.DefaultNamespace); err != nil {
 		panic(err) // the default is good
@@ -75,10 +100,13 @@ func (t *Test) Perform() *Result {
 	p.env = decide.Env{
 		Now: t.starts, Instance: "test", Topics: &p.topics, Format: events.JournalFormat,
 		Workflow: func(name string, version int) *workflow.Workflow {
-			if name != t.flow.Name || version != 0 && version != t.flow.Version {
+			if name == t.flow.Name && (version == 0 || version == t.flow.Version) {
+				return t.flow
+			}
+			if t.others == nil {
 				return nil
 			}
-			return t.flow
+			return t.others.Find(name, version)
 		},
 		Refuses: func(string, int) string { return "" },
 		Away:    func(string, string, int) string { return "" },
@@ -98,7 +126,11 @@ func (t *Test) Perform() *Result {
 		if err != nil {
 			panic(err) // it was read from a file
 		}
-		p.inputs = append(p.inputs, input{t.starts.Add(a.after), topic, value, a})
+		in := input{at: t.starts.Add(a.after), topic: topic, value: value, act: a}
+		if a.child == "" {
+			in.order = OrderID
+		}
+		p.inputs = append(p.inputs, in)
 	}
 	for p.stop == "" && p.turn() {
 	}
@@ -115,12 +147,12 @@ func (p *play) submit() {
 	if err != nil {
 		panic(err) // it was read from a file
 	}
-	p.take(&input{at: p.starts, topic: p.topics.Orders, value: value})
+	p.take(&input{at: p.starts, topic: p.topics.Orders, order: OrderID, value: value})
 }
 
 // turn has the clock jump to what comes next, and decides on that: on an input, or on all whose
 // deadline has come. What comes at one moment comes in this order: replies, as they were asked
-// for, what operators do, signals, deadlines. It reports false once nothing is to come.
+// for, what operators do, signals, what orders tell each other, deadlines. It reports false once nothing is to come.
 func (p *play) turn() bool {
 	next := -1
 	for i := range p.inputs {
@@ -154,14 +186,29 @@ func (p *play) turn() bool {
 		p.take(&in)
 		return true
 	}
-	before := p.Order.Seq
+	followed := false
 	for _, d := range p.due(at) {
-		p.record(decide.Supervise(&p.env, p.Order, d.step))
+		before := d.of.Order.Seq
+		p.record(d.of, decide.Supervise(&p.env, d.of.Order, d.step))
+		followed = followed || d.of.Order.Seq > before
 	}
-	if p.Order.Seq == before {
+	if !followed {
 		panic(fmt.Sprintf("nothing follows from a deadline of the order, which is %s", p.Order.State))
 	}
 	return true
+}
+
+// parts are the orders that there are.
+func (r *Result) parts() []*Part { return append([]*Part{&r.Part}, r.Children...) }
+
+// doing is the last order that did a step, nil if there is none, or a script plays it.
+func (r *Result) doing(step string) (found *Part) {
+	for _, part := range r.parts() {
+		if part.path == step+"/" && part.Order != nil {
+			found = part
+		}
+	}
+	return found
 }
 
 // earlier says whether an input comes before another one, which was written first.
@@ -171,40 +218,62 @@ func (p *play) earlier(in, first *input) bool {
 	return cmp.Or(in.at.Compare(first.at), cmp.Compare(kind, other)) < 0
 }
 
-// deadline is when the supervisor must look at a step, or at the order.
+// deadline is when the supervisor must look at a step, or at an order.
 type deadline struct {
 	at   time.Time
+	of   *Part
 	step string // "" for the order
 }
 
 // due are the deadlines until then, all if that is zero, in the order in which a state store has
 // them.
 func (p *play) due(until time.Time) (all []deadline) {
-	add := func(at time.Time, step string) {
-		if !at.IsZero() && (until.IsZero() || !at.After(until)) {
-			all = append(all, deadline{at, step})
+	for _, part := range p.parts() {
+		o := part.Order
+		if o == nil {
+			continue
+		}
+		add := func(at time.Time, step string) {
+			if !at.IsZero() && (until.IsZero() || !at.After(until)) {
+				all = append(all, deadline{at, part, step})
+			}
+		}
+		add(o.Overdue(), "")
+		for i := range o.Steps {
+			add(o.Attention(&o.Steps[i]), o.Steps[i].Name)
 		}
 	}
-	add(p.Order.Overdue(), "")
-	for i := range p.Order.Steps {
-		add(p.Order.Attention(&p.Order.Steps[i]), p.Order.Steps[i].Name)
-	}
 	slices.SortFunc(all, func(a, b deadline) int {
-		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.step, b.step))
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.of.id, b.of.id), strings.Compare(a.step, b.step))
 	})
 	return all
 }
 
 // take decides on an input.
 func (p *play) take(in *input) {
-	record := &decide.Record{Topic: in.topic, Offset: p.read, Raw: events.Raw{Key: []byte(OrderID), Value: in.value, Written: in.at}}
+	var of *Part
+	if in.act != nil && in.act.child != "" {
+		if of = p.doing(in.act.child); of == nil {
+			p.Differences = append(p.Differences, Difference{Place: in.act.Place, What: in.act.what(), Expected: "is done", Found: "no order does step " + in.act.child})
+			return
+		}
+	} else if i := slices.IndexFunc(p.parts(), func(part *Part) bool { return part.id == in.order }); i >= 0 {
+		of = p.parts()[i]
+	}
+	record := &decide.Record{Topic: in.topic, Offset: p.read, Raw: events.Raw{Key: []byte(of.id), Value: in.value, Written: in.at}}
+	if in.kind != "" {
+		record.Headers = []events.RawHeader{{Key: events.HeaderType, Value: []byte(in.kind)}}
+	}
 	if in.act != nil && in.act.roles != nil {
 		roles := make([]string, len(in.act.roles))
 		for i, role := range in.act.roles {
 			roles[i] = events.ApproverRole(role)
 		}
 		actor := &events.Actor{Method: "key", Roles: roles, At: in.at}
-		record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: p.env.Keys.Sign(p.topics.Namespace, OrderID, in.value, actor)}}
+		record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: p.env.Keys.Sign(p.topics.Namespace, of.id, in.value, actor)}}
+	}
+	if in.child != nil {
+		in.child.ended = true
 	}
 	p.read++
 	read := decide.Read(record, &p.topics, decide.Place{Of: func([]byte) int32 { return 0 }})
@@ -212,49 +281,62 @@ func (p *play) take(in *input) {
 		p.stop = "cannot take what comes: " + read.Unreadable
 		return
 	}
-	before := len(p.Happened)
-	p.record(decide.On(&p.env, p.Order, &read))
+	before := len(of.Happened)
+	p.record(of, decide.On(&p.env, of.Order, &read))
 	if in.act != nil {
-		p.compareAct(in.act, p.Happened[before:])
+		p.compareAct(in.act, of.Happened[before:])
 	}
 }
 
-// record takes over a decision, and has agents answer what it asks of them.
-func (p *play) record(d decide.Decision) {
+// record takes over a decision, and has agents and other orders answer what it asks of them.
+func (p *play) record(of *Part, d decide.Decision) {
 	if d.Order == nil {
 		return
 	}
-	p.Order = d.Order
+	of.Order = d.Order
 	for i := range d.Messages {
-		switch m := &d.Messages[i]; m.Topic {
-		case p.topics.Journal:
+		m := &d.Messages[i]
+		if m.Topic == p.topics.Journal {
 			e := must(events.Decode[events.Event](m.Value))
-			p.Happened = append(p.Happened, Happening{Event: e})
-			if e.Type != events.ReplyDiscarded && e.Type != events.CommandRefused && e.Type != events.SignalDiscarded {
+			of.Happened = append(of.Happened, Happening{Event: e})
+			if of == &p.Part && e.Type != events.ReplyDiscarded && e.Type != events.CommandRefused && e.Type != events.SignalDiscarded {
 				p.Took = e.At.Sub(p.starts)
 			}
 			continue
-		case p.topics.Status:
-			p.statuses = append(p.statuses, must(events.Decode[events.Status](m.Value)))
-		case p.topics.Alerts:
-			p.alerts = append(p.alerts, must(events.Decode[events.Alert](m.Value)))
-		default:
-			p.ask(must(events.Decode[events.Request](m.Value)))
 		}
-		last := &p.Happened[len(p.Happened)-1]
-		last.Messages = append(last.Messages, d.Messages[i])
+		switch m.Envelope.Type {
+		case events.OrderStatus:
+			if of == &p.Part {
+				p.statuses = append(p.statuses, must(events.Decode[events.Status](m.Value)))
+			}
+		case events.AlertRaised:
+			p.alerts = append(p.alerts, must(events.Decode[events.Alert](m.Value)))
+		case events.ChildWanted:
+			p.wish(of, must(events.Decode[events.Wish](m.Value)))
+		case events.ChildReported:
+			p.tell(m.Envelope.Order, m.Envelope.Type, m.Value)
+		default:
+			p.ask(of, must(events.Decode[events.Request](m.Value)))
+		}
+		last := &of.Happened[len(of.Happened)-1]
+		last.Messages = append(last.Messages, *m)
 	}
 }
 
-// ask has an agent answer as its script says.
-func (p *play) ask(r events.Request) {
-	w := work{r.Step, r.Undo}
+// next is how what is asked for is answered, and notes that it is asked for.
+func (p *play) next(w work, r events.Request) (a answer, scripted bool) {
 	number := len(p.requests[w])
 	p.requests[w] = append(p.requests[w], r)
-	a := answer{} // completed, without output
-	if i := slices.IndexFunc(p.scripts, func(s *script) bool { return s.work == w }); i >= 0 {
-		a = p.scripts[i].answers[min(number, len(p.scripts[i].answers)-1)]
+	i := slices.IndexFunc(p.scripts, func(s *script) bool { return s.work == w })
+	if i < 0 {
+		return answer{}, false // completed, without output
 	}
+	return p.scripts[i].answers[min(number, len(p.scripts[i].answers)-1)], true
+}
+
+// ask has an agent answer as its script says.
+func (p *play) ask(of *Part, r events.Request) {
+	a, _ := p.next(work{of.path + r.Step, r.Undo}, r)
 	if a.silent {
 		return
 	}
@@ -262,7 +344,58 @@ func (p *play) ask(r events.Request) {
 	if a.fails != nil {
 		reply.Status, reply.Error = events.ReplyFailed, a.fails
 	}
-	p.inputs = append(p.inputs, input{at: p.env.Now.Add(a.after), topic: p.topics.Replies, value: reply.Append(nil)})
+	p.inputs = append(p.inputs, input{at: p.env.Now.Add(a.after), topic: p.topics.Replies, order: of.id, value: reply.Append(nil)})
+}
+
+// tell has an order hear what another tells it.
+func (p *play) tell(order string, kind events.Type, value []byte) {
+	p.inputs = append(p.inputs, input{at: p.env.Now, topic: p.topics.Internal, order: order, kind: kind, value: value})
+}
+
+// wish has the order that does a step do what it is asked for: for real where its workflow is known
+// and no script says how it ends.
+func (p *play) wish(of *Part, wish events.Wish) {
+	w := work{of.path + wish.Step, wish.Wish == events.WishUndo}
+	var a answer
+	if wish.Wish != events.WishCancel {
+		var scripted bool
+		a, scripted = p.next(w, events.Request{Order: wish.Parent, Step: wish.Step, Undo: w.undo, Input: wish.Input, IdempotencyKey: wish.Child})
+		if wish.Wish == events.WishBegin {
+			if !scripted && p.env.Workflow(wish.Workflow, wish.Version) != nil {
+				p.Children = append(p.Children, &Part{id: wish.Child, path: w.step + "/"})
+			} else {
+				p.played[wish.Child] = &playedChild{work: w}
+			}
+		}
+	}
+	child := p.played[wish.Child]
+	if child == nil {
+		p.tell(wish.Child, events.ChildWanted, wish.Append(nil))
+		return
+	}
+	report := events.Report{Parent: wish.Parent, Step: wish.Step, Child: wish.Child}
+	switch {
+	case wish.Wish == events.WishCancel && child.ended:
+		return // it told how it ended
+	case wish.Wish == events.WishCancel: // it has nothing to undo
+		p.inputs = slices.DeleteFunc(p.inputs, func(in input) bool { return in.child == child })
+		report.State, report.Error = string(projections.Cancelled), &events.Error{Code: "cancelled", Message: wish.Reason}
+	case a.silent:
+		return
+	case a.fails != nil && w.undo:
+		report.State, report.Error = string(projections.Terminated), a.fails
+	case a.fails != nil && wish.Detached:
+		report.State, report.Error = string(projections.Rejected), a.fails
+	case a.fails != nil:
+		report.State, report.Error = string(projections.Raised), a.fails
+	case w.undo:
+		report.State = string(projections.Compensated)
+	case wish.Detached:
+		report.State = string(projections.Pending)
+	default:
+		report.State, report.Output = string(projections.Processed), a.output
+	}
+	p.inputs = append(p.inputs, input{at: p.env.Now.Add(a.after), topic: p.topics.Internal, order: wish.Parent, kind: events.ChildReported, value: report.Append(nil), child: child})
 }
 
 // must is what was just decided, in its own words.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -164,7 +165,7 @@ func told(r *events.Report) *events.Error {
 	if r.Error != nil {
 		fault = *r.Error
 	}
-	fault.Message = Cut(fmt.Sprintf("order %s: %s", r.Child, fault.Message), MaxText)
+	fault.Message = Cut(strings.TrimSuffix(fmt.Sprintf("order %s: %s", r.Child, fault.Message), ": "), MaxText)
 	fault.Permanent = true
 	return &fault
 }

@@ -133,6 +133,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"sleep", "{steps: [{sleep: {no-key: 1}}]}", "/$defs/step/properties/sleep/oneOf/1"},
 	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
 	{"approve", "{steps: [{approve: {no-key: 1}}]}", "/$defs/approve"},
+	{"order", "{steps: [{order: {no-key: 1}}]}", "/$defs/step/properties/order/oneOf/1"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
@@ -223,6 +224,7 @@ func TestTheSchemaHasTheDefaultsOfTheParser(t *testing.T) {
 		{step.Properties["retry"].Ref, "{workflow: w, steps: [{name: a, agent: x, retry: {", "}}]}", 5},
 		{step.Properties["repeat"].Ref, "{workflow: w, steps: [{name: a, agent: x, repeat: {until: 'true', ", "}}]}", 2},
 		{step.Properties["approve"].Ref, "{workflow: w, steps: [{name: a, approve: {roles: [x], ", "}}]}", 1},
+		{step.Properties["order"].OneOf[1], "{workflow: w, steps: [{name: a, order: {workflow: x, ", "}}]}", 1},
 		{step.Properties["wait"].Ref, "{workflow: w, steps: [{name: a, agent: x, exhausted: wait, wait: {", "}}]}", 2},
 	} {
 		want, found := roundTrip(t, mustParse(t, c.before+c.after)), 0
@@ -252,6 +254,7 @@ func TestTheSchemaKnowsWhatKindsExclude(t *testing.T) {
 		{"listen: b", "asks nobody", kinds[0].Else.Then.Properties},
 		{"raise: {code: c}", "ends the order", kinds[1].Then.Properties},
 		{"approve: {roles: [b]}", "asks people asks no agent", kinds[2].Then.Properties},
+		{"order: b", "another order does asks no agent", kinds[3].Then.Properties},
 	} {
 		for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
 			if strings.HasPrefix(c.is, key) {
@@ -341,6 +344,17 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 			"after: [] | when: input.a | timeout: 1s",
 			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
 		},
+		{
+			"{workflow: w, steps: [{name: a, order: %s}]}",
+			"b | 7 | " + long(100) + " | {workflow: b} | {workflow: b, version: 1} | {workflow: b, version: 2147483647} | {workflow: b, await: false} | {workflow: b, await: true, replyTo: A.b_c-9} | {workflow: b, replyTo: " + long(249) + "}",
+			"B | '' | ~ | [] | b@1 | {} | " + long(101) + " | {version: 1} | {workflow: B} | {workflow: b, version: 0} | {workflow: b, version: 2147483648} | {workflow: b, version: '1'} | {workflow: b, await: 1} | {workflow: b, await: 'true'} | {workflow: b, replyTo: ''} | {workflow: b, replyTo: a b} | {workflow: b, replyTo: __a} | {workflow: b, replyTo: .} | {workflow: b, replyTo: " + long(250) + "} | {workflow: b, input: {}}",
+		},
+		{
+			"{workflow: w, steps: [{name: a, order: b, %s}]}",
+			"after: [] | when: input.a | with: input | timeout: 1s | exhausted: error | exhausted: compensate | exhausted: continue",
+			"agent: x | do: a | undo: a | undoWith: input | undo: a, undoWith: input | queue: 1s | retry: {} | repeat: {until: 'true'} | exhausted: wait | exhausted: wait, wait: {} | sleep: 1h | listen: a | approve: {roles: [b]} | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
+		},
+		{"{workflow: w, steps: [{name: a, order: {workflow: b, await: false}, %s}]}", "exhausted: continue", "timeout: 1s"},
 		{"{workflow: w, steps: [{name: a, raise: %s}]}", "{code: c} | {code: 404} | {code: a b, message: input.a, compensate: true} | {code: " + long(200) + ", compensate: false}", "c | [] | {} | {message: input.a} | {code: ''} | {code: []} | {code: c, message: 1} | {code: c, message: ''} | {code: c, compensate: 1} | {code: c, compensate: 'true'} | {code: c, undo: true} | {code: " + long(201) + "}"},
 		{
 			"{workflow: w, steps: [{name: a, raise: {code: c}, %s}]}",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -54,17 +55,19 @@ func TestLookups(t *testing.T) {
 
 // What a level added needs that level, and what was there before needs none.
 func TestLevels(t *testing.T) {
+	formats := map[int]int{3: events.SleepFormat, 4: events.SignalsFormat, 5: events.ChildrenFormat}
 	for step, level := range map[string]int{
 		"agent: phone, queue: 1h": 2, "agent: phone, timeout: 1h": 1, "agent: phone, exhausted: wait": 1, "agent: phone, with: input.error": 1,
 		"sleep: 1s": 3, "agent: phone, exhausted: continue": 3, "agent: phone, retry: {never: [a]}": 3, "agent: phone, retry: {atOnce: [a]}": 3,
 		"agent: phone, repeat: {until: 'true'}": 3, "raise: {code: a}": 4, "listen: a": 4, "agent: phone, timeout: {after: 1m, max: 1h}": 4,
+		"order: call": 5, "order: {workflow: call, await: false}": 5,
 	} {
 		flow := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, "+step+"}]}")
 		if got := flow.Level(); got != level {
 			t.Errorf("%s needs level %d, and not %d", step, level, got)
 		}
-		if got := flow.Format(); (got > 0) != (level > 2) {
-			t.Errorf("%s of level %d needs format %d", step, level, got)
+		if got, want := flow.Format(), formats[level]; got != want {
+			t.Errorf("%s of level %d needs format %d, not %d", step, level, want, got)
 		}
 	}
 	for search, level := range map[string]int{"[]": 1, "{}": 1, "[a]": 4} {
@@ -138,7 +141,7 @@ steps:
 `))
 	fmt.Println(err)
 	// Output:
-	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve" and no "raise"; add one
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, approve, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
+	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve", no "order" and no "raise"; add one
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, approve, order, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }
