@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -45,6 +46,19 @@ func (s *stage) testVersions() {
 	}
 	if _, err := s.client.Versions(s.Context(), "no/ne"); err == nil || !strings.Contains(err.Error(), "workflow no/ne is not registered") {
 		s.Errorf("of none: %v", err)
+	}
+}
+
+// An order that changes while orders are counted, and so is seen twice, counts once: as it was last.
+func TestOrdersAreCountedOnce(t *testing.T) {
+	v, counted := Versions{Versions: []Version{{Version: 1, Registered: true}}}, make(map[string]*projections.Order)
+	seen := func(id string, version int, state projections.State) *projections.Order {
+		return &projections.Order{ID: id, Version: version, State: state}
+	}
+	v.add(counted, []*projections.Order{seen("a", 1, projections.Pending), seen("b", 1, projections.Error), seen("c", 2, projections.Error)})
+	v.add(counted, []*projections.Order{seen("a", 1, projections.Error), seen("b", 1, projections.Processing)})
+	if got := fmt.Sprint(v.Versions); got != "[{1 true false false 2 1} {2 false false false 1 1}]" {
+		t.Errorf("counted are %s", got)
 	}
 }
 
