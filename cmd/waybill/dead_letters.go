@@ -42,26 +42,16 @@ that was written last. None ever leaves the list: --since says how far it goes b
 			return usageError{fmt.Errorf("--since: %w", err)}
 		}
 		return server.talk(func(client *api.Client) error {
-			all, more, err := collect(limit, func(n int, after string) ([]api.DeadLetter, string, error) {
+			return printList(cmd, out, "deadLetters", limit, func(n int, after string) ([]api.DeadLetter, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.DeadLetterPage, error) { return client.DeadLetters(cmd.Context(), f, n, after) })
-				return page.DeadLetters, page.Next, err
-			})
-			if err != nil {
-				return err
-			}
-			if err := out.print(cmd, map[string]any{"deadLetters": all}, func(row func(...any)) {
+				return page.DeadLetters, api.LeftOut{}, page.Next, err
+			}, func(row func(...any), all []api.DeadLetter) {
 				row("AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON")
 				for i := range all {
 					d := &all[i]
 					row(clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), or(d.Topic), bytesText(d.Key), short(d.Reason))
 				}
-			}); err != nil {
-				return err
-			}
-			if more {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
-			}
-			return nil
+			})
 		})
 	}
 	return cmd
