@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -91,7 +94,7 @@ func newLettersShow() *cobra.Command {
 		Args: takes(one),
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte")
+	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte; on a terminal only what is text")
 	onlyByFlag(flags, "value")
 	server := addServer(flags)
 	out := addOutput(flags)
@@ -106,7 +109,11 @@ func newLettersShow() *cobra.Command {
 				return err
 			}
 			if alone {
-				_, err := cmd.OutOrStdout().Write(plainBytes(d.Value))
+				value := plainBytes(d.Value)
+				if isTerminal(cmd.OutOrStdout()) && !printable(value) {
+					return errors.New("the value is not printable text, and a terminal might take it for what to do: write it to a file with >FILE, or print all of the dead letter with -o json, without --value")
+				}
+				_, err := cmd.OutOrStdout().Write(value)
 				return err
 			}
 			return out.print(cmd, d, func(row func(...any)) {
@@ -122,6 +129,12 @@ func newLettersShow() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// printable says that bytes are text that a terminal shows as it is.
+func printable(value []byte) bool {
+	text := strings.ReplaceAll(string(value), "\r\n", "\n")
+	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }) < 0
 }
 
 func plainBytes(b *api.Bytes) []byte {
