@@ -26,13 +26,13 @@ func newLettersList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the inputs that were put aside",
 		Long: `Lists the inputs that nobody could read, or that belong to no order, the one first
-that was written last. None ever leaves the list: --since says how far it goes back.`,
+that was put aside last. None ever leaves the list: --since says how far it goes back.`,
 		Example: `  waybill dead-letters list --since 1h
   waybill dead-letters list --topic orders --reason 'not a JSON object'`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&since, "since", "", "only what was written since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
+	flags.StringVar(&since, "since", "", "only what was put aside since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
 	flags.StringVar(&f.Reason, "reason", "", "only those whose reason has this text")
 	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands or signals")
 	flags.StringVar(&f.Order, "order", "", "only what has this order's id as its key")
@@ -117,7 +117,8 @@ func newLettersShow() *cobra.Command {
 				return err
 			}
 			return out.print(cmd, d, func(row func(...any)) {
-				row("Written", clock(d.At))
+				row("Put aside", clock(d.At))
+				row("Written", clock(d.Written))
 				row("Source", or(d.Source))
 				row("Reason", d.Reason)
 				row("Key", bytesText(d.Key))

@@ -72,10 +72,10 @@ func TestDeadLetterCommands(t *testing.T) {
 		t.Errorf("%s", c.out)
 	}
 	c = waybill(t, "", "dead-letters", "show", bad)
-	for _, want := range []string{"Source   waybill.orders/", "Reason   not a JSON object", "Key      bad\n", "Header   waybill_reason: not a JSON", "Value    " + half + "\n"} {
+	for _, want := range []string{"Put aside  20", "Written    20", "Source     waybill.orders/", "Reason     not a JSON object", "Key        bad\n", "Header     waybill_reason: not a JSON", "Value      " + half + "\n"} {
 		c.want(t, 0, want, "")
 	}
-	waybill(t, "", "dead-letters", "show", strange).want(t, 0, "Key      base64:/w==", "")
+	waybill(t, "", "dead-letters", "show", strange).want(t, 0, "Key        base64:/w==", "")
 	waybill(t, "", "dead-letters", "show", strange, "-o", "json").want(t, 0, `"base64": "/w=="`, "")
 	if c := waybill(t, "", "dead-letters", "show", bad, "--value"); c.code != 0 || c.out != half {
 		t.Errorf("%+v", c)

@@ -267,7 +267,7 @@ func (c *Client) Approvals(ctx context.Context, mine, overdue bool, limit int, a
 type LetterFilter struct {
 	// Reason is a part of the reason, Topic the input, such as orders, and Order the key.
 	Reason, Topic, Order string
-	// Since leaves out inputs that were written before.
+	// Since leaves out those that were put aside before.
 	Since time.Time
 }
 
