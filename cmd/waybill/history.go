@@ -71,12 +71,14 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 // followHistory prints what happened, and goes on with what happens until the order has ended, or
 // somebody stops it. A server that goes away is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
-	if err := there(cmd, client, id); err != nil {
-		return err
-	}
 	line, seen, columns, ended := newTimeline(), uint64(0), new(widths), false
-	for {
+	for first := true; ; first = false {
 		history, decoded, err := historyAfter(cmd, client, id, seen)
+		if err != nil && first {
+			if end := mayCome(cmd, id, err); end != nil {
+				return end
+			}
+		}
 		switch {
 		case err != nil && !passes(err):
 			return err

@@ -20,7 +20,7 @@ func (s *stage) nests() {
 		"workflow: fall\nversion: 1\nsteps: [{name: slip, agent: leak, do: fail}]\n",
 		"workflow: day\nversion: 1\nsteps: [{name: rest, order: nap}, {name: play, order: fall}]\n",
 	} {
-		if err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
+		if _, err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -48,7 +48,8 @@ func bytesOf(b []byte, size int) *Bytes {
 type DeadLetter struct {
 	Partition int32   `json:"partition" doc:"Of the dead letters: with the offset it names one"`
 	Offset    int64   `json:"offset"`
-	At        *Time   `json:"at" doc:"When the input was written"`
+	At        *Time   `json:"at" doc:"When it was put aside; when the input was written, if a release before has put it aside"`
+	Written   *Time   `json:"written" doc:"When the input was written"`
 	Topic     *string `json:"topic" doc:"On which it was"`
 	Source    *string `json:"source" doc:"topic/partition/offset where it was"`
 	Key       *Bytes  `json:"key" doc:"The id of its order, unless that is what is wrong; null for none"`
@@ -95,7 +96,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.PayloadReader, huma.Operation{
 		OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/api/v1/dead-letters",
 		Summary: "List the inputs that were put aside", Tags: []string{"dead letters"},
-		Description: "The one first that was written last; of one partition, the one that was put aside last. A page has fewer than limit, or none, where it takes long to find more: next says that more may follow. The caller must have the role for all workflows.",
+		Description: "The one first that was put aside last. A page has fewer than limit, or none, where it takes long to find more: next says that more may follow. The caller must have the role for all workflows.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listDeadLetters)
 	register(api, identity.PayloadReader, huma.Operation{
@@ -117,7 +118,7 @@ type deadLettersInput struct {
 	Reason string    `query:"reason" doc:"Only those whose reason has this text"`
 	Topic  string    `query:"topic" doc:"Only what was on this input: orders, replies, commands, signals, internal, or the whole name of the topic"`
 	Order  string    `query:"order" doc:"Only what has this key"`
-	Since  time.Time `query:"since" doc:"Only what was written since then"`
+	Since  time.Time `query:"since" doc:"Only what was put aside since then"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After  string    `query:"after" doc:"The next of the page before"`
 }
@@ -170,7 +171,7 @@ func (s *Server) useLetters(ctx context.Context) (*orchestrator.Instance, contex
 
 func deadLetterOf(d *orchestrator.DeadLetter) DeadLetter {
 	return DeadLetter{
-		Partition: d.Partition, Offset: d.Offset, At: at(d.At), Topic: text(d.Topic), Source: text(d.Source),
+		Partition: d.Partition, Offset: d.Offset, At: at(d.At), Written: at(d.Written), Topic: text(d.Topic), Source: text(d.Source),
 		Key: bytesOf(d.Key, d.KeySize), Reason: d.Reason, ValueSize: d.ValueSize,
 	}
 }

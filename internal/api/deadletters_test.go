@@ -152,7 +152,7 @@ func TestDeadLetters(t *testing.T) {
 
 	bad, nobody, strayed := s.aside("bad", 1), s.aside("nobody", 1), s.aside("strayed", 1)
 	d, headers := s.whole(bad)
-	if *d.Key.Text != "bad" || *d.Value.Text != `{"workflow":"leaky"` || d.ValueSize != 19 || headers["traceparent"] != trace || headers["waybill_reason"] != d.Reason || headers["waybill_source"] != *d.Source || *d.Topic != topics.Orders {
+	if *d.Key.Text != "bad" || *d.Value.Text != `{"workflow":"leaky"` || d.ValueSize != 19 || headers["traceparent"] != trace || headers["waybill_reason"] != d.Reason || headers["waybill_source"] != *d.Source || headers["waybill_put_aside"] != string(events.AppendTime(nil, d.At.Time)) || d.Written == nil || *d.Topic != topics.Orders {
 		t.Errorf("%+v with %v", d, headers)
 	}
 	if _, headers := s.whole(nobody); !strings.HasPrefix(headers[events.HeaderActor], `{"method":"key"`) || strings.Contains(headers[events.HeaderActor], "k.") {
