@@ -149,6 +149,6 @@ func (r *Report) Append(dst []byte) []byte {
 	o.text("child", r.Child)
 	o.text("state", r.State)
 	o.raw("output", r.Output)
-	o.fault("error", r.Error)
+	o.fault(r.Error)
 	return o.end()
 }

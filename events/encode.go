@@ -125,9 +125,9 @@ func (o *object) pairs(name string, values map[string]string) {
 	o.b = append(o.b, '}')
 }
 
-func (o *object) fault(name string, value *Error) {
+func (o *object) fault(value *Error) {
 	if value != nil {
-		o.name(name)
+		o.name("error")
 		o.b = value.Append(o.b)
 	}
 }
@@ -195,7 +195,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.truth("fixed", e.Fixed)
 	o.text("outcome", e.Outcome)
 	o.raw("output", e.Output)
-	o.fault("error", e.Error)
+	o.fault(e.Error)
 	o.faults("errors", e.Errors)
 	o.truth("uncounted", e.Uncounted)
 	o.truth("undo", e.ToUndo)
@@ -325,7 +325,7 @@ func (r *Reply) Append(dst []byte) []byte {
 	o.text("token", r.Token)
 	o.text("status", r.Status)
 	o.raw("output", r.Output)
-	o.fault("error", r.Error)
+	o.fault(r.Error)
 	return o.end()
 }
 
@@ -340,7 +340,7 @@ func (s *Status) Append(dst []byte) []byte {
 		detail := open(o.b)
 		detail.text("step", d.Step)
 		detail.text("reason", d.Reason)
-		detail.fault("error", d.Error)
+		detail.fault(d.Error)
 		detail.raw("output", d.Output)
 		detail.texts("undone", d.Undone)
 		detail.texts("notUndone", d.NotUndone)

@@ -298,14 +298,14 @@ func (s *Server) orderOf(ctx context.Context, i *orchestrator.Instance, o *proje
 		}
 		order.Steps[n].Waits = waitsOf(w)
 		if c := order.Steps[n].Child; c != nil {
-			c.look(callerOf(ctx), i)
+			look(c, i, callerOf(ctx))
 		}
 	}
 	return &struct{ Body Order }{order}, nil
 }
 
-// look says how the child stands, if that is known here, and the caller may see it.
-func (c *Child) look(caller *identity.Caller, i *orchestrator.Instance) {
+// look says how a child stands, if that is known here, and the caller may see it.
+func look(c *Child, i *orchestrator.Instance, caller *identity.Caller) {
 	if o, _, err := i.Order(c.Order); err == nil && caller.May(identity.Viewer, o.Workflow) {
 		c.ProcessState, c.Alerted = &o.State, new(o.Alert != nil)
 	}
