@@ -325,6 +325,8 @@ func detail(e *events.Event, b before) string {
 		default:
 			say("%s", text)
 		}
+	case events.OrderForgotten:
+		say("nothing is known of the order any more but how it ended")
 	case events.StepRecalled:
 		say("order %s is to undo what it did, and to end", e.Child)
 	case events.UndoOrdered:
