@@ -170,6 +170,11 @@ loan: build ## Run the loan example, in which people decide, with its agents
 	@go build -o bin/loan ./examples/loan/cmd/loan
 	@exec bin/loan -waybill bin/waybill
 
+.PHONY: trip
+trip: build ## Run the trip example, whose steps other orders do, with its agents
+	@go build -o bin/trip ./examples/trip/cmd/trip
+	@exec bin/trip -waybill bin/waybill
+
 # What the images are made of is gathered in a directory of its own, so that
 # Docker gets that and nothing else. The programs run on Linux whatever this
 # machine is, and without its C library, as all is built here. CA_BUNDLE are the certificates that they

@@ -1,4 +1,4 @@
-package main
+package beside
 
 import "os/exec"
 
