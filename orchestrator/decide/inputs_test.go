@@ -309,7 +309,7 @@ func (s *stage) told(id string, history []events.Event) error {
 		if !is || e.Type == events.InputHeld || e.Type == events.InputReleased || e.Type == events.InputDiscarded {
 			continue
 		}
-		if at >= s.passed(events.InputInternal) || seen[e.Source] {
+		if at < 0 || at >= s.passed(events.InputInternal) || seen[e.Source] {
 			return fmt.Errorf("event %d is from %s, which was not read, or left another", e.Seq, e.Source)
 		}
 		seen[e.Source] = true
@@ -331,8 +331,11 @@ func (s *stage) told(id string, history []events.Event) error {
 // fromOrder says of which record an event is that another order wrote.
 func (s *stage) fromOrder(e *events.Event) (at int64, is bool) {
 	if rest, ok := strings.CutPrefix(e.Source, s.topics.Internal+"/0/"); ok {
-		_, err := fmt.Sscan(rest, &at)
-		return at, err == nil
+		at, err := strconv.ParseInt(rest, 10, 64)
+		if err != nil {
+			at = -1
+		}
+		return at, true
 	}
 	return 0, false
 }

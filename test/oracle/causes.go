@@ -85,7 +85,7 @@ func (l *Ledger) undosFailed(e *events.Event) []Cause {
 // overdue: the order's deadline has passed, and the workflow says what is to
 // follow.
 func (l *Ledger) overdue(e *events.Event, does string) {
-	l.rule("V5", e.Error != nil && e.Error.Code == "overdue", "nothing in the workflow asks for it, and its error is %+v", e.Error)
+	l.rule("V5", e.Error != nil && e.Error.Code == "overdue" && e.Error.Permanent, "nothing in the workflow asks for it, and its error is %+v", e.Error)
 	l.rule("V5", l.Toward == "" && l.failure == nil && !l.Deadline.IsZero(), "the order's deadline is %v", l.Deadline)
 	l.rule("V5", l.flow == nil || l.flow.Overdue == does, "the workflow says otherwise")
 }

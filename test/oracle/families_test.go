@@ -160,6 +160,9 @@ func TestFamilies(t *testing.T) {
 		{"a rejection that was not asked for", booked, false, func(f family, p, c []events.Event) {
 			f["p"], f["@p/h"] = p[:1], []events.Event{{Type: events.OrderRejected, Parent: "p", ParentStep: "h", Reason: "why"}}
 		}},
+		{"a rejection of another workflow", booked, false, func(f family, p, c []events.Event) {
+			f["p"], f["@p/h"] = p[:2], []events.Event{{Type: events.OrderRejected, Parent: "p", ParentStep: "h", Reason: "why", Workflow: "bus", Version: 2}}
+		}},
 		{"another version", booked, false, func(_ family, _, c []events.Event) { c[0].Version = 1 }},
 		{"another depth", booked, false, func(_ family, _, c []events.Event) { c[0].Depth = 2 }},
 		{"another input", booked, false, func(_ family, _, c []events.Event) { c[0].Input = []byte("7") }},
