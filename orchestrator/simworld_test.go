@@ -313,7 +313,7 @@ func (s *simulation) manage(o *projections.Order) bool {
 		act(events.CommandResume)
 	case o.State == projections.Error:
 		act(events.CommandResubmit)
-		acts = append(acts, events.Command{Command: events.CommandResubmit, NewKey: true})
+		acts = append(acts, events.Command{Command: events.CommandResubmit, NewKey: true}, events.Command{Command: events.CommandResubmit, SameKey: true})
 		if step := inspect.Stumbling(o); step != "" {
 			acts = append(acts,
 				events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},

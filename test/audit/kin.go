@@ -184,7 +184,7 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	r, of := w.report, taskOf(e)
 	waits := a.kin.waits[of]
 	undone := r != nil && (r.State == "Compensated" || r.State == "Cancelled")
-	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0
+	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0 && !w.waits
 	switch e.Type {
 	case events.StepCompleted:
 		fits = fits && (r.State == "Processed" && hash(r.Output) == hash(e.Output) || r.State == "Pending")
@@ -244,7 +244,7 @@ func (s *settlement) passWords(a *account, to int64) {
 			}
 		case a.born == 0:
 			why = "begins an order, and came to nothing"
-		case w.wish.Wish == events.WishUndo && !k.toward && !k.ended, w.wish.Wish == events.WishCancel && !k.toward && !k.ended:
+		case w.wish.Wish == events.WishUndo && !k.toward, w.wish.Wish == events.WishCancel && !k.toward && !k.ended:
 			why = "has the order undone, and came to nothing"
 		}
 		if why != "" {
