@@ -60,8 +60,12 @@ const (
 	WishBegin = "begin"
 	// WishCancel undoes what a child has done that has not ended, and ends it.
 	WishCancel = "cancel"
+	// WishForget has what is known of a child that has ended be forgotten.
+	WishForget = "forget"
 	// WishUndo undoes what a child did that is Processed.
 	WishUndo = "undo"
+	// WishTell has a child tell once more how it ended, if it did: what it told may be given up.
+	WishTell = "tell"
 )
 
 // Wish is what an order asks of one that does a step of it. The record's key is Child.
@@ -70,7 +74,7 @@ type Wish struct {
 	Wish   string `json:"wish"`
 	Parent string `json:"parent"`
 	Step   string `json:"step"`
-	// Reason says why, but of [WishBegin].
+	// Reason says why, but of [WishBegin] and [WishForget].
 	Reason string `json:"reason,omitzero"`
 
 	// What follows is of [WishBegin].
@@ -145,6 +149,6 @@ func (r *Report) Append(dst []byte) []byte {
 	o.text("child", r.Child)
 	o.text("state", r.State)
 	o.raw("output", r.Output)
-	o.fault("error", r.Error)
+	o.fault(r.Error)
 	return o.end()
 }

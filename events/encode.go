@@ -125,9 +125,9 @@ func (o *object) pairs(name string, values map[string]string) {
 	o.b = append(o.b, '}')
 }
 
-func (o *object) fault(name string, value *Error) {
+func (o *object) fault(value *Error) {
 	if value != nil {
-		o.name(name)
+		o.name("error")
 		o.b = value.Append(o.b)
 	}
 }
@@ -177,6 +177,8 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("parentStep", e.ParentStep)
 	o.number("depth", int64(e.Depth))
 	o.text("child", e.Child)
+	o.number("keep", int64(e.Keep))
+	o.texts("children", e.Children)
 	o.truth("detached", e.Detached)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
@@ -193,7 +195,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.truth("fixed", e.Fixed)
 	o.text("outcome", e.Outcome)
 	o.raw("output", e.Output)
-	o.fault("error", e.Error)
+	o.fault(e.Error)
 	o.faults("errors", e.Errors)
 	o.truth("uncounted", e.Uncounted)
 	o.truth("undo", e.ToUndo)
@@ -323,7 +325,7 @@ func (r *Reply) Append(dst []byte) []byte {
 	o.text("token", r.Token)
 	o.text("status", r.Status)
 	o.raw("output", r.Output)
-	o.fault("error", r.Error)
+	o.fault(r.Error)
 	return o.end()
 }
 
@@ -338,7 +340,7 @@ func (s *Status) Append(dst []byte) []byte {
 		detail := open(o.b)
 		detail.text("step", d.Step)
 		detail.text("reason", d.Reason)
-		detail.fault("error", d.Error)
+		detail.fault(d.Error)
 		detail.raw("output", d.Output)
 		detail.texts("undone", d.Undone)
 		detail.texts("notUndone", d.NotUndone)

@@ -25,6 +25,8 @@ func TestAppendAgreesWithPackageJSON(t *testing.T) {
 	t.Run("reply", appendAgrees[events.Reply])
 	t.Run("status", appendAgrees[events.Status])
 	t.Run("alert", appendAgrees[events.Alert])
+	t.Run("wish", appendAgrees[events.Wish])
+	t.Run("report", appendAgrees[events.Report])
 }
 
 func appendAgrees[M message, P appender[M]](t *testing.T) {

@@ -35,11 +35,12 @@ const (
 	// submission, and what the workflow makes of the input to find the order by. RerunOf is
 	// the order that it does again, and Submitters those who submitted such. Since format 6.
 	// Pinned are the versions of workflows that orders have which do its steps. Of an order that does
-	// a step of another, Parent, ParentStep, Depth, and Detached. Since format 7.
+	// a step of another, Parent, ParentStep, Depth, and Detached. Keep is for how long it is
+	// known after its end. Since format 7.
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
-	// Version, ReplyTo, Digest as far as they could be read, and Parent and ParentStep of one that
-	// was to do a step of another.
+	// Version, ReplyTo, Digest as far as they could be read, Keep as its workflow says, and
+	// Parent and ParentStep of one that was to do a step of another.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
 	// the last step in the workflow file that completed and asked somebody. FailedSteps are
@@ -96,8 +97,12 @@ const (
 	// letters: one that waits and an operator gave up, one that could not wait, or
 	// one on which deciding panicked after the order had ended. Source, Reason, Count.
 	InputDiscarded Type = "waybill.input.discarded"
+	// OrderForgotten ends what is known of an order that has ended, but that there was one of its id:
+	// Children, those that did its steps, are forgotten with it. Since format 7.
+	OrderForgotten Type = "waybill.order.forgotten"
 	// OrderReported tells the order whose step this one does, or was to do, how it stands, where
-	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's.
+	// nothing of it changes: ParentStep, Parent, Reason, and Error where it is not that step's, or where
+	// it cannot do what it was asked for.
 	// Since format 7.
 	OrderReported Type = "waybill.order.reported"
 	// StatusRefused says that the caller's status topic cannot be written, so
@@ -163,8 +168,7 @@ const (
 	StepReminded Type = "waybill.step.reminded"
 	// StepOrdered has another order do the step: Step, Attempt, Child (its id), Workflow, Version
 	// where it is known, LockedBy, Detached where its end is not waited for, CompleteBy where it may
-	// not take for ever, ReplyTo, and Input where the step's is not the order's. It ends with
-	// [StepCompleted] or [StepFailed]. Since format 7.
+	// not take for ever, ReplyTo, and Input where the step's is not the order's. Since format 7.
 	StepOrdered Type = "waybill.step.ordered"
 	// StepRecalled has the order that does the step undo what it did, and end: Step, Attempt, Child,
 	// Reason. Since format 7.
@@ -184,8 +188,8 @@ const (
 	// UndoStarted begins an attempt to undo a step (C1): what [StepStarted]
 	// carries, and Outcome.
 	UndoStarted Type = "waybill.undo.started"
-	// UndoOrdered has the order that did the step undo what it did: Step, Attempt, Child, LockedBy. It
-	// ends with [UndoCompleted] or [UndoFailed]. Since format 7.
+	// UndoOrdered has the order that did the step undo what it did: Step, Attempt, Child, LockedBy.
+	// Since format 7.
 	UndoOrdered Type = "waybill.undo.ordered"
 	// UndoCompleted is to an undo what [StepCompleted] is to a step.
 	UndoCompleted Type = "waybill.undo.completed"
@@ -322,6 +326,10 @@ type Event struct {
 	ParentStep string           `json:"parentStep,omitzero"`
 	Depth      int              `json:"depth,omitzero"`
 	Child      string           `json:"child,omitzero"`
+	// Keep is for how many seconds the order is known after its end; 0 is for ever. Since format 7.
+	Keep int `json:"keep,omitzero"`
+	// Children are orders that did steps of this one. Since format 7.
+	Children []string `json:"children,omitzero"`
 	// Detached says that the parent does not wait for the end of the child. Since format 7.
 	Detached bool `json:"detached,omitzero"`
 

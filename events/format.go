@@ -67,6 +67,9 @@ const LabelsFormat = 6
 // RerunFormat is the format since which an order says which one it does again.
 const RerunFormat = 6
 
+// KeepFormat is the format since which orders that have ended leave the state store after a while.
+const KeepFormat = 7
+
 // ChildrenFormat is the format since which steps are done by other orders, and lanes tell each other
 // what becomes of them.
 const ChildrenFormat = 7

@@ -61,11 +61,12 @@ func TestPositionsSayWhatTheyDoNotKnow(t *testing.T) {
 		all   bool
 		newer string
 	}{
-		{`{}`, []int64{-1, -1, -1, -1}, false, ""},
-		{`{"orders":0,"replies":1,"commands":2,"signals":3}`, []int64{0, 1, 2, 3}, true, ""},
-		{`{"commands":2,"orders":0}`, []int64{0, -1, 2, -1}, false, ""},
-		{`{"orders":0,"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5}`, []int64{0, -1, -1, -1}, false, `"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5`},
-		{` { "timers" : 7 , "replies" : 1 , "clocks" : [ ] , "orders" : 1 , "commands" : 1 , "signals" : 1 } `, []int64{1, 1, 1, 1}, true, `"timers":7,"clocks":[ ]`},
+		{`{}`, []int64{-1, -1, -1, -1, -1}, false, ""},
+		{`{"orders":0,"replies":1,"commands":2,"signals":3,"internal":4}`, []int64{0, 1, 2, 3, 4}, true, ""},
+		{`{"orders":0,"replies":1,"commands":2,"signals":3}`, []int64{0, 1, 2, 3, -1}, false, ""},
+		{`{"commands":2,"orders":0}`, []int64{0, -1, 2, -1, -1}, false, ""},
+		{`{"orders":0,"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5}`, []int64{0, -1, -1, -1, -1}, false, `"orders/x":1,"orders/":2,"orders/02":3,"orders/-1":4,"orders/99999999999":5`},
+		{` { "timers" : 7 , "replies" : 1 , "clocks" : [ ] , "orders" : 1 , "commands" : 1 , "signals" : 1 , "internal" : 1 } `, []int64{1, 1, 1, 1, 1}, true, `"timers":7,"clocks":[ ]`},
 	} {
 		p := positions(t, c.text)
 		var at []int64

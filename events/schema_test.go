@@ -74,6 +74,21 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Signal, m.ID, m.ReplyTo = "paid", rapid.SampledFrom([]string{"", "s-1"}).Draw(t, "id"), rapid.SampledFrom([]string{"", "shop.answers"}).Draw(t, "replyTo")
 		})
 	})
+	t.Run("wish", func(t *testing.T) {
+		follows(t, "wish", appended, func(t *rapid.T, m *events.Wish) {
+			m.Child, m.Wish, m.Parent, m.Step = "@o-1/s", rapid.SampledFrom([]string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget}).Draw(t, "wish"), "o-1", "s"
+			m.Reason, m.Workflow, m.Version, m.Depth = "because", "w", version.Draw(t, "version"), rapid.IntRange(1, events.MaxDepth).Draw(t, "depth")
+			m.ReplyTo, m.Priority = rapid.SampledFrom([]string{"", "shop.status"}).Draw(t, "replyTo"), priorityOrNone.Draw(t, "priority")
+			m.Submitters = []string{"sam"}
+		})
+	})
+	t.Run("report", func(t *testing.T) {
+		follows(t, "report", appended, func(t *rapid.T, m *events.Report) {
+			m.Parent, m.Step, m.Child = "o-1", "s", "@o-1/s"
+			m.State = rapid.SampledFrom(append([]string{""}, reported...)).Draw(t, "state")
+			anyFault(t, m.Error)
+		})
+	})
 	t.Run("request", func(t *testing.T) {
 		follows(t, "request", appended, func(t *rapid.T, m *events.Request) {
 			m.Order, m.Step, m.Attempt, m.Operation = "o-1", "s", attempt.Draw(t, "attempt"), "do"
@@ -132,6 +147,8 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Listen, m.Signal = rapid.SampledFrom([]string{events.ListenOne, events.ListenAny, events.ListenAll}).Draw(t, "listen"), "paid"
 			m.Signals = append([]string{"paid"}, stepNames.Draw(t, "signals")...)
 			m.Submitters = append([]string{"sam"}, stepNames.Draw(t, "submitters")...)
+			m.Pinned, m.Parent, m.ParentStep, m.Depth, m.Child = map[string]int64{"book": 2}, "o-2", "s", rapid.IntRange(1, events.MaxDepth).Draw(t, "depth"), "@o-1/s"
+			m.Keep, m.Children = rapid.IntRange(0, 1<<40).Draw(t, "keep"), []string{"@o-1/s"}
 			m.Escalate = append([]string{"board"}, stepNames.Draw(t, "escalate")...)
 			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
 			switch m.Type {
@@ -164,8 +181,11 @@ var eventTypes = func() (all []events.Type) {
 
 var messageTypes = []events.Type{
 	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderSignal, events.OrderStatus,
-	events.WorkflowRegistered, events.WorkflowRetired,
+	events.WorkflowRegistered, events.WorkflowRetired, events.ChildWanted, events.ChildReported,
 }
+
+// reported are the states of which a report tells.
+var reported = []string{"Pending", "Rejected", "Processed", "Compensated", "Cancelled", "Raised", "Terminated"}
 
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
@@ -276,6 +296,9 @@ func TestSchemasListTheWords(t *testing.T) {
 		{"command", "command", events.Commands},
 		{"status", "status", statuses},
 		{"reply", "status", []string{events.ReplyCompleted, events.ReplyFailed, events.ReplyProgress}},
+		{"wish", "wish", []string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget}},
+		{"wish", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
+		{"report", "state", reported},
 		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
 		{"request", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 	} {
@@ -291,6 +314,8 @@ func TestSchemasRefuse(t *testing.T) {
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
 		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
+		"wish":       {`{}`, `{"child":"@o-1/s","wish":"begin","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"pause","parent":"o-1","step":"s","reason":"r"}`},
+		"report":     {`{}`, `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Error"}`, `{"parent":"o-1","step":"s","state":"Processed"}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
 		"alert":      {`{}`, `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","errors":{}}`},
@@ -312,6 +337,8 @@ func TestSchemasTakeUnknownFields(t *testing.T) {
 		"command":    `{"command":"cancel","new":1}`,
 		"request":    `{"order":"o","step":"s","attempt":1,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t","new":1}`,
 		"reply":      `{"order":"o","step":"s","attempt":1,"status":"failed","error":{"new":1},"new":1}`,
+		"wish":       `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s","reason":"r","new":1}`,
+		"report":     `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Processed","new":1}`,
 		"status":     `{"order":"o","status":"failed","at":"2026-01-02T03:04:05Z","detail":{"new":1},"new":1}`,
 		"alert":      `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","new":1}`,
 		"event":      `{"type":"waybill.order.completed","order":"o","seq":1,"at":"2026-01-02T03:04:05Z","new":1}`,
@@ -332,7 +359,7 @@ func TestDocumentation(t *testing.T) {
 	text := string(file)
 
 	t.Run("has valid examples", func(t *testing.T) {
-		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert"} {
+		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert", "wish", "report"} {
 			s, examples := schema(t, name), 0
 			_, section, _ := strings.Cut(text, "\n## "+strings.ToUpper(name[:1])+name[1:]+"\n")
 			section, _, _ = strings.Cut(section, "\n## ")
@@ -359,6 +386,7 @@ func TestDocumentation(t *testing.T) {
 		for _, message := range []reflect.Type{
 			reflect.TypeFor[events.Event](), reflect.TypeFor[events.Raw](), reflect.TypeFor[events.Submission](), reflect.TypeFor[events.Request](), reflect.TypeFor[events.Reply](),
 			reflect.TypeFor[events.Status](), reflect.TypeFor[events.Detail](), reflect.TypeFor[events.Alert](), reflect.TypeFor[events.Command](),
+			reflect.TypeFor[events.Wish](), reflect.TypeFor[events.Report](),
 		} {
 			words = append(words, jsonNames(message)...)
 		}
@@ -449,7 +477,7 @@ func TestAsyncAPI(t *testing.T) {
 	t.Run("has a schema and valid examples for every message of ours", func(t *testing.T) {
 		for name, typ := range map[string]events.Type{
 			"submission": events.OrderSubmitted, "command": events.OrderCommand, "request": events.StepRequested, "reply": events.StepReplied,
-			"status": events.OrderStatus, "alert": events.AlertRaised, "event": "waybill.journal.event",
+			"status": events.OrderStatus, "alert": events.AlertRaised, "wish": events.ChildWanted, "report": events.ChildReported, "event": "waybill.journal.event",
 		} {
 			message := doc.Components.Messages[name]
 			if message.Name != string(typ) {

@@ -47,8 +47,8 @@ const signalled = "signalId answeredBy replyTo"
 
 // Specs has a row for every type of event.
 var Specs = []Spec{
-	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor submitters pinned parent parentStep depth detached"},
-	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest parent parentStep"},
+	{Type: OrderAccepted, Always: "workflow version steps", Maybe: "input replyTo priority deadline traceparent digest labels rerunOf by actor submitters pinned parent parentStep depth detached keep"},
+	{Type: OrderRejected, Always: "reason", Maybe: "workflow version replyTo digest parent parentStep keep"},
 	{Type: OrderCompleted, Maybe: "failedSteps"},
 	{Type: OrderErrored, Always: "reason", Maybe: "step error held"},
 	{Type: OrderResubmitted, Maybe: "step input sameKey newKey kept mayHaveRun lockedBy " + acted},
@@ -65,6 +65,7 @@ var Specs = []Spec{
 	{Type: InputHeld, Needs: ARecord, Always: "source raw", Maybe: "proof"},
 	{Type: InputReleased, Needs: TheFirstInput, Always: "source"},
 	{Type: InputDiscarded, Always: "source reason", Maybe: "count"},
+	{Type: OrderForgotten, Since: 5, Maybe: "children"},
 	{Type: OrderReported, Since: 5, Always: "parent parentStep reason", Maybe: "error"},
 	{Type: StatusRefused, Always: "replyTo reason"},
 	{Type: SubmissionConflicted, Since: 2, Always: "source digest reason", Maybe: "replyTo"},

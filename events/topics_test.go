@@ -35,14 +35,14 @@ func TestTopicsFitKafka(t *testing.T) {
 	}
 }
 
-// An order's submission, the replies to it, the commands and signals about it, and its events
-// meet in one partition.
+// An order's submission, the replies to it, the commands and signals about it, what orders tell it, and its
+// events meet in one partition.
 func TestPartitionedTopics(t *testing.T) {
 	topics, err := events.NewTopics("shop")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"shop.orders", "shop.replies", "shop.commands", "shop.signals", "shop.journal"}
+	want := []string{"shop.orders", "shop.replies", "shop.commands", "shop.signals", "shop.internal", "shop.journal"}
 	if got := topics.Partitioned(); !slices.Equal(got, want) {
 		t.Errorf("partitioned alike are %v, want %v", got, want)
 	}
@@ -56,7 +56,7 @@ func TestOwnedTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, topic := range []string{
-		"waybill.orders", "waybill.replies", "waybill.commands", "waybill.signals", "waybill.journal",
+		"waybill.orders", "waybill.replies", "waybill.commands", "waybill.signals", "waybill.internal", "waybill.journal",
 		"waybill.alerts", "waybill.workflows", "waybill.dead-letters", "waybill.requests.payment",
 	} {
 		if !topics.Owns(topic) {

@@ -47,7 +47,7 @@ type catalogue struct {
 	mu      sync.Mutex
 	flows   workflow.Set
 	newer   map[string]int // level, by id, of those that this release cannot run
-	latest  map[string]int // the highest version of these, by name
+	latest  map[string]int // the highest version of these that is not retired, by name; 0 if all are
 	read    int64          // next offset of the topic
 	asked   uint64         // questions what the topic has, up to its end
 	found   uint64         // those that were answered
@@ -124,13 +124,30 @@ func (c *catalogue) takeNewer(r *kgo.Record) bool {
 		return false
 	}
 	if id := workflow.ID(name, version); c.flows.Find(name, version) == nil && c.newer[id] == 0 {
-		c.newer[id], c.latest[name] = level, max(c.latest[name], version)
+		c.newer[id] = level
+		c.findLatest(name)
 	}
 	return true
 }
 
+// findLatest finds the latest version of a name that this release cannot run.
+func (c *catalogue) findLatest(name string) {
+	delete(c.latest, name)
+	for id := range c.newer {
+		of, number, _ := strings.Cut(id, "@")
+		if of != name {
+			continue
+		}
+		version, err := strconv.Atoi(number)
+		if err != nil || c.flows.Retired(name, version) {
+			version = 0
+		}
+		c.latest[name] = max(c.latest[name], version)
+	}
+}
+
 // isNewer is the level of the language of a definition that this release cannot run, 0 for
-// any other; version 0 means the newest.
+// any other; version 0 means the newest that is not retired.
 func (c *catalogue) isNewer(name string, version int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,6 +181,7 @@ func (c *catalogue) takeRetired(r *kgo.Record) bool {
 		return false
 	}
 	c.flows.Retire(name, version, says.Retired)
+	c.findLatest(name)
 	return true
 }
 
@@ -171,6 +189,9 @@ func (c *catalogue) takeRetired(r *kgo.Record) bool {
 func (c *catalogue) retired(name string, version int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if latest, some := c.latest[name]; version == 0 && some && c.flows.Find(name, 0) == nil {
+		return latest == 0
+	}
 	return c.flows.Retired(name, version)
 }
 

@@ -160,6 +160,49 @@ func TestWorkflowsThatOrderOthers(t *testing.T) {
 	}
 }
 
+// A definition in a newer level of the language that is retired is not the newest: nothing waits for
+// the release that could run it.
+func TestNewerDefinitionsThatAreRetired(t *testing.T) {
+	topics, err := events.NewTopics("waybill")
+	must(t, err)
+	c, err := newCatalogue([]kgo.Opt{kgo.SeedBrokers("localhost:0")}, &topics, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer c.client.Close()
+	put := func(key, level, value string) {
+		c.take(&kgo.Record{Key: []byte(key), Value: []byte(value), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte(level)}}})
+	}
+	retire := func(id string, retired bool) { put(id+retiredKey, "", fmt.Sprintf(`{"retired":%t}`, retired)) }
+	expect := func(level int, retired bool) {
+		t.Helper()
+		if got := c.isNewer("tea", 0); got != level {
+			t.Errorf("the newest needs level %d, not %d", got, level)
+		}
+		if got := c.retired("tea", 0); got != retired {
+			t.Errorf("all are retired: %t", got)
+		}
+	}
+	expect(0, false)
+	put("tea@2", "6", "{}")
+	expect(6, false)
+	retire("tea@3", true) // before its definition is read
+	put("tea@3", "7", "{}")
+	put("teapot@4", "8", "{}")
+	expect(6, false)
+	if got := c.isNewer("tea", 3); got != 7 { // whoever names it waits, and it may be restored
+		t.Errorf("version 3 needs level %d", got)
+	}
+	retire("tea@2", true)
+	expect(0, true)
+	put("tea@1", "1", `{"workflow":"tea","version":1,"steps":[{"name":"boil","agent":"kettle"}]}`)
+	expect(0, false)
+	retire("tea@3", false)
+	expect(7, false)
+	retire("tea@1", true)
+	expect(7, false)
+	retire("tea@3", true)
+	expect(0, true)
+}
+
 // While the workflows topic cannot be read to its end an operator is called: once that was
 // heard, once for each outage, and only while somebody waits for it.
 func TestCatalogueThatCannotBeRead(t *testing.T) {

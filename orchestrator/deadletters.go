@@ -17,14 +17,16 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // DeadLetter is an input that was put aside, as a listing has it: without its headers and its value.
 type DeadLetter struct {
 	Partition int32
 	Offset    int64
-	// At is when the input was written.
-	At time.Time
+	// At is when it was put aside, or, in what a release before has put aside, when the input was written.
+	// Written is always the latter.
+	At, Written time.Time
 	// Source is topic/partition/offset where it was, and Topic the first of these; empty where the
 	// record does not say so.
 	Source, Topic string
@@ -46,7 +48,7 @@ func LetterOf(r *kgo.Record) DeadLetter {
 	source := decide.Cut(events.Header(r, lane.HeaderSource), maxLetterText)
 	topic, _, _ := strings.Cut(source, "/")
 	return DeadLetter{
-		Partition: r.Partition, Offset: r.Offset, At: r.Timestamp, Source: source, Topic: topic,
+		Partition: r.Partition, Offset: r.Offset, At: cmp.Or(lane.PutAside(r), r.Timestamp), Written: r.Timestamp, Source: source, Topic: topic,
 		Reason: decide.Cut(events.Header(r, lane.HeaderReason), maxLetterText),
 		// Not a part of the record, which may be large, and is not kept for it.
 		Key: slices.Clone(r.Key[:min(len(r.Key), MaxLetterKey)]), KeySize: len(r.Key), ValueSize: len(r.Value),
@@ -55,7 +57,7 @@ func LetterOf(r *kgo.Record) DeadLetter {
 
 // LetterFilter selects dead letters; what is empty selects all.
 type LetterFilter struct {
-	// Since leaves out inputs that were written before.
+	// Since leaves out those that were put aside before.
 	Since time.Time
 	// Topic is that of the input, Key its key, and Reason a part of the reason.
 	Topic, Key, Reason string
@@ -100,16 +102,19 @@ const (
 	windowRecords = 4096
 )
 
-// DeadLetters lists inputs that were put aside, the one first that was written last: at most limit of
-// them behind a place, and fewer where it takes long to find them. Of one partition, it is the one
-// first that was put aside last.
+// DeadLetters lists inputs that were put aside, the one first for which that was done last: at most limit
+// of them behind a place, and fewer where it takes long to find them.
 func (i *Instance) DeadLetters(ctx context.Context, filter *LetterFilter, after LetterPlace, limit int) (LetterPage, error) {
 	reader, err := i.readLetters(ctx)
 	if err != nil {
 		return LetterPage{}, err
 	}
 	defer reader.end()
-	starts, ends, err := i.letterOffsets(ctx, filter.Since)
+	starts, ends, err := i.letterOffsets(ctx)
+	if err != nil {
+		return LetterPage{}, err
+	}
+	written, err := i.lettersWritten(ctx, filter.Since)
 	if err != nil {
 		return LetterPage{}, err
 	}
@@ -119,7 +124,7 @@ func (i *Instance) DeadLetters(ctx context.Context, filter *LetterFilter, after 
 			end = min(end, after[p])
 		}
 		if end > starts[p] {
-			s.tails = append(s.tails, &letterTail{partition: p, start: starts[p], before: end, window: firstWindow})
+			s.tails = append(s.tails, &letterTail{partition: p, start: starts[p], written: written[p], before: end, window: firstWindow})
 		}
 	}
 	slices.SortFunc(s.tails, func(a, b *letterTail) int { return cmp.Compare(a.partition, b.partition) })
@@ -127,17 +132,10 @@ func (i *Instance) DeadLetters(ctx context.Context, filter *LetterFilter, after 
 	return s.page(ctx, limit)
 }
 
-// letterOffsets are where the partitions of the dead letters begin, or what was written since then does, and
-// where they end.
-func (i *Instance) letterOffsets(ctx context.Context, since time.Time) (starts, ends LetterPlace, err error) {
+// letterOffsets are where the partitions of the dead letters begin, and where they end.
+func (i *Instance) letterOffsets(ctx context.Context) (starts, ends LetterPlace, err error) {
 	topic := i.topics.DeadLetters
-	begin := func() (kadm.ListedOffsets, error) { return i.admin.ListStartOffsets(ctx, topic) }
-	if !since.IsZero() {
-		begin = func() (kadm.ListedOffsets, error) {
-			return i.admin.ListOffsetsAfterMilli(ctx, since.UnixMilli(), topic)
-		}
-	}
-	first, err := begin()
+	first, err := i.admin.ListStartOffsets(ctx, topic)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find where %s begins: %w", topic, err)
 	}
@@ -145,12 +143,27 @@ func (i *Instance) letterOffsets(ctx context.Context, since time.Time) (starts, 
 	if err := cmp.Or(err, first.Error(), last.Error()); err != nil {
 		return nil, nil, fmt.Errorf("find where %s begins and ends: %w", topic, err)
 	}
-	places := func(listed kadm.ListedOffsets) LetterPlace {
-		all := make(LetterPlace)
-		listed.Each(func(o kadm.ListedOffset) { all[o.Partition] = o.Offset })
-		return all
+	return letterPlace(first), letterPlace(last), nil
+}
+
+// lettersWritten are up to where the partitions have nothing of inputs that were written since then;
+// none for no time.
+func (i *Instance) lettersWritten(ctx context.Context, since time.Time) (LetterPlace, error) {
+	if since.IsZero() {
+		return nil, nil //nolint:nilnil // none are
 	}
-	return places(first), places(last), nil
+	topic := i.topics.DeadLetters
+	listed, err := i.admin.ListOffsetsAfterMilli(ctx, since.UnixMilli(), topic)
+	if err := cmp.Or(err, listed.Error()); err != nil {
+		return nil, fmt.Errorf("find what was written to %s since %s: %w", topic, since, err)
+	}
+	return letterPlace(listed), nil
+}
+
+func letterPlace(listed kadm.ListedOffsets) LetterPlace {
+	all := make(LetterPlace)
+	listed.Each(func(o kadm.ListedOffset) { all[o.Partition] = o.Offset })
+	return all
 }
 
 // letterSearch looks for a page of dead letters.
@@ -167,12 +180,27 @@ type letterSearch struct {
 }
 
 // letterTail is what is left of a partition: from start to before the offset. Found are those that were
-// read behind that and selected, the newest last.
+// read behind that and selected, the newest last. Before the offset written nothing is of an input that
+// was written since the time that is asked for.
 type letterTail struct {
 	partition     int32
 	start, before int64
+	written       int64
 	window        int
 	found         []DeadLetter
+}
+
+// letterSlack is by how much what was put aside may say that it was before what stands in front of it:
+// the partition had several owners, each with a clock of its own.
+const letterSlack = 10 * time.Minute
+
+// older says that a letter that is read from an offset on, and all in front of it, are from before since.
+// Of one that does not say when it was put aside, a release before has done that, as with all in front of it.
+func (t *letterTail) older(letter *kgo.Record, from int64, since time.Time) bool {
+	if aside := lane.PutAside(letter); !aside.IsZero() {
+		return aside.Before(since.Add(-letterSlack))
+	}
+	return from <= t.written
 }
 
 // page reads until it knows which letter is the newest of all partitions, for as many as are wanted.
@@ -218,9 +246,13 @@ func (s *letterSearch) spent() bool {
 // read reads the next window of a partition.
 func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 	from := max(t.start, t.before-int64(t.window))
-	bytes := 0
+	bytes, letters, old := 0, 0, 0
 	if err := s.reader.read(ctx, t.partition, from, t.before, func(r *kgo.Record) {
 		bytes += events.Size(r)
+		letters++
+		if t.older(r, from, s.filter.Since) {
+			old++
+		}
 		if d := LetterOf(r); s.filter.selects(&d) {
 			t.found = append(t.found, d)
 		}
@@ -230,6 +262,9 @@ func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 	s.records += int(t.before - from)
 	s.bytes += bytes
 	s.moved = s.moved || len(t.found) == 0
+	if letters > 0 && old == letters {
+		t.start = from // there is no need to read on
+	}
 	if t.before = from; bytes < smallWindow {
 		t.window = min(8*t.window, s.widest)
 	} else {
@@ -238,7 +273,7 @@ func (s *letterSearch) read(ctx context.Context, t *letterTail) error {
 	return nil
 }
 
-// newest is the partition that has found the letter that was written last, nil if none has any.
+// newest is the partition that has found the letter that was put aside last, nil if none has any.
 func (s *letterSearch) newest() (newest *letterTail) {
 	for _, t := range s.tails {
 		if len(t.found) > 0 && (newest == nil || t.found[len(t.found)-1].At.After(newest.found[len(newest.found)-1].At)) {
@@ -340,7 +375,7 @@ var ErrNoLetter = errors.New("there is no dead letter")
 
 // DeadLetter returns the whole record of a dead letter. It fails with [ErrNoLetter].
 func (i *Instance) DeadLetter(ctx context.Context, p int32, offset int64) (letter *kgo.Record, err error) {
-	starts, ends, err := i.letterOffsets(ctx, time.Time{})
+	starts, ends, err := i.letterOffsets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -415,6 +450,8 @@ func (i *Instance) replayed(letter *kgo.Record, value []byte) (*Replayed, error)
 		return nil, fmt.Errorf("%w: the dead letter comes from %q, which is no input of namespace %s: send it by a client of your own", ErrRefused, decide.Cut(topic, decide.MaxName), i.topics.Namespace)
 	case len(letter.Key) == 0:
 		return nil, fmt.Errorf("%w: the dead letter has no key, so that nobody can tell of which order it is: send it anew, with the order's id as its key", ErrRefused)
+	case topic == i.topics.Internal && value != nil:
+		return nil, fmt.Errorf("%w: orders say this to each other, and nobody else for them: put it back as it was, without a value", ErrRefused)
 	case letter.Value == nil && value == nil:
 		return nil, fmt.Errorf("%w: the dead letter has no value, as it came or because that is only at the source: give one", ErrRefused)
 	}
@@ -458,6 +495,9 @@ func (i *Instance) accepts(r *kgo.Record, replay *Replay) error {
 	case in.Command != nil:
 		by = in.Command.By
 	case r.Topic == i.topics.Orders:
+		if _, _, err := i.Order(in.Order); events.OwnID(in.Order) && errors.Is(err, projections.ErrNotFound) {
+			return fmt.Errorf("%w: it would be put aside again: %w", ErrRefused, ErrOwnID)
+		}
 		by = in.Submission.By
 	}
 	if replay.Value != nil && replay.By != "" && by != replay.By {

@@ -164,6 +164,83 @@ func TestDeadLettersAreListed(t *testing.T) {
 	})
 }
 
+// Whoever asks for what was put aside since some time has all of that, whenever it was written, and by
+// whose clock; of what a release before has put aside it goes by when that was written. What is older is
+// not read to its end.
+func TestDeadLettersSince(t *testing.T) {
+	t.Parallel()
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		l := newLetters(t, b, 3)
+		now := time.Now().Truncate(time.Millisecond)
+		ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
+		put := func(partition int32, n int, written, aside time.Time) (keys []string) {
+			t.Helper()
+			var all []*kgo.Record
+			for range n {
+				r := l.letter(partition, "orders", "why", 10)
+				r.Topic, r.Timestamp = l.instance.topics.DeadLetters, written
+				if !aside.IsZero() {
+					r.Headers = append(r.Headers, kgo.RecordHeader{Key: lane.HeaderAside, Value: events.AppendTime(nil, aside)})
+				}
+				keys, all = append([]string{string(r.Key)}, keys...), append(all, r)
+			}
+			must(t, l.client.BeginTransaction())
+			must(t, l.client.ProduceSync(t.Context(), all...).FirstErr())
+			must(t, l.client.EndTransaction(t.Context(), kgo.TryCommit))
+			return keys
+		}
+		never := time.Time{}
+		put(0, 600, ago(1), ago(120)) // by a clock that was ahead: it was put aside then
+		late := put(0, 2, ago(600), ago(3))
+		put(1, 40, ago(500), never)
+		young := put(1, 1, ago(2), never)
+		put(1, 40, ago(500), never)
+		skewed := put(2, 1, ago(400), ago(50))
+		put(2, 40, ago(400), ago(65))
+		for since, want := range map[int][]string{
+			60: slices.Concat(young, late, skewed), 40: slices.Concat(young, late), 1: nil,
+		} {
+			for _, bounds := range []letterBounds{ownLetterBounds, {records: 1, bytes: 1 << 30, time: time.Hour}} {
+				l.instance.letterBounds = bounds
+				got, pages := l.pages(10, LetterFilter{Since: ago(since)})
+				if !slices.Equal(got, want) {
+					t.Errorf("since %d minutes there are %q, want %q", since, got, want)
+				}
+				if pages > 30 { // of 684 letters, four a page
+					t.Errorf("since %d minutes it takes %d pages, each of which reads a little", since, pages)
+				}
+			}
+		}
+		l.instance.letterBounds = ownLetterBounds
+		page, err := l.instance.DeadLetters(t.Context(), &LetterFilter{Key: late[0]}, nil, 1)
+		must(t, err)
+		if d := page.Letters[0]; !d.At.Equal(ago(3)) || !d.Written.Equal(ago(600)) {
+			t.Errorf("it was put aside at %s, and written at %s", d.At, d.Written)
+		}
+	})
+}
+
+// What has the name of the header that says when a letter was put aside, and is not behind those of
+// Waybill's, is the input's.
+func TestWhenALetterSaysThatItWasPutAside(t *testing.T) {
+	at := events.Time(time.Now())
+	header := func(key, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: key, Value: []byte(value)} }
+	aside, source := header(lane.HeaderAside, string(events.AppendTime(nil, at))), header(lane.HeaderSource, "waybill.orders/0/7")
+	for _, c := range []struct {
+		headers []kgo.RecordHeader
+		want    time.Time
+	}{
+		{[]kgo.RecordHeader{source, aside}, at},
+		{[]kgo.RecordHeader{aside, source}, time.Time{}},
+		{[]kgo.RecordHeader{source, header(lane.HeaderAside, "soon")}, time.Time{}},
+		{nil, time.Time{}},
+	} {
+		if got := lane.PutAside(&kgo.Record{Headers: c.headers}); !got.Equal(c.want) {
+			t.Errorf("%v: %s", c.headers, got)
+		}
+	}
+}
+
 // A dead letter is as it is, and what is none is none.
 func TestADeadLetter(t *testing.T) {
 	t.Parallel()
@@ -301,5 +378,46 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 	}
 	if _, err := l.instance.Replay(t.Context(), &Replay{Offset: 7}); !errors.Is(err, ErrNoLetter) {
 		t.Errorf("%v", err)
+	}
+}
+
+// What orders tell each other is put back as it was, or not at all: nobody says it for them.
+func TestWhatOrdersTellEachOtherIsNotCorrected(t *testing.T) {
+	t.Parallel()
+	l := newLetters(t, kafka.Embedded(t), 2)
+	for _, c := range []struct {
+		typ        events.Type
+		key, value string
+		correct    string
+		why        string // "" if it is put back
+	}{
+		{events.ChildReported, "o-1", `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "", ""},
+		{events.ChildWanted, "@o-1/a", `{"child":"@o-1/a","wish":"undo","parent":"o-1","step":"a","reason":"r"}`, "", ""},
+		{events.ChildReported, "o-1", `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Cancelled"}`, `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "put it back as it was"},
+		{events.ChildReported, "o-1", `{`, "", "it would be put aside again: not a JSON object"},
+		{events.ChildReported, "o-1", `{`, `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "put it back as it was"},
+		{"", "o-1", `{"parent":"o-1","step":"a","child":"@o-1/a","state":"Processed"}`, "", "does not belong on"},
+	} {
+		r := l.letter(1, "internal", "why", 0)
+		r.Key, r.Value = []byte(c.key), []byte(c.value)
+		if c.typ != "" {
+			r.Headers = append(r.Headers, kgo.RecordHeader{Key: events.HeaderType, Value: []byte(c.typ)})
+		}
+		l.puts(kgo.TryCommit, r)
+		replay := &Replay{Partition: 1, Offset: r.Offset}
+		if c.correct != "" {
+			replay.Value = []byte(c.correct)
+		}
+		got, err := l.instance.Replay(t.Context(), replay)
+		switch {
+		case c.why != "":
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), c.why) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case got.Topic != l.instance.topics.Internal || got.Partition != l.instance.Partition(c.key) || string(got.Value) != c.value || events.Header(got.Record, events.HeaderType) != string(c.typ):
+			t.Errorf("%+v: %+v", c, got.Record)
+		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // asks for a new one. The result is the order's id. Where it is known who submits, that is signed, if
 // the namespace has keys. It fails with [ErrBehind] while
 // too much waits for that owner, and with [ErrTaken] where this instance knows that
-// the id is another submission's.
+// the id is another submission's, and with [ErrOwnID].
 func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, traceparent string, actor *events.Actor) (string, error) {
 	if id == "" {
 		fresh, err := events.NewOrderID()
@@ -51,8 +51,14 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	if len(value) > events.MaxValue {
 		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
-	if o, _, err := i.Order(id); err == nil && decide.Conflicts(o, s) {
+	switch o, _, err := i.Order(id); {
+	case err == nil && decide.Conflicts(o, s):
 		return "", fmt.Errorf("%w: there is an order %q", ErrTaken, id)
+	case !events.OwnID(id): // of one that is there it is a repeat
+	case errors.Is(err, projections.ErrNotFound):
+		return "", fmt.Errorf("%q: %w", id, ErrOwnID)
+	case err != nil:
+		return "", err
 	}
 	if err := i.backlog.check(i.Partition(id)); err != nil {
 		return "", err
@@ -73,6 +79,9 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 // ErrTaken says that an order of this id is there, and was made by a submission that
 // says something else.
 var ErrTaken = errors.New("the id is that of another submission")
+
+// ErrOwnID says that no submission makes an order of this id.
+var ErrOwnID = errors.New("ids that begin with " + events.ChildPrefix + " are those of orders that Waybill itself makes")
 
 // source is the ce_source of what this instance writes for a caller of the API.
 func (i *Instance) source() string { return "/waybill/" + i.topics.Namespace + "/api" }
@@ -96,7 +105,7 @@ func (i *Instance) wasRead(partition int32, m mark) (bool, error) {
 		return err == nil, err
 	}
 	_, _, err = i.store.Order(partition, m.order)
-	if errors.Is(err, projections.ErrNotFound) {
+	if errors.Is(err, projections.ErrNotFound) || errors.Is(err, projections.ErrForgotten) {
 		return false, nil
 	}
 	return err == nil, err

@@ -39,7 +39,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	const read, write, describe = kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs
 	topic, exact, prefixed := kmsg.ACLResourceTypeTopic, kmsg.ACLResourcePatternTypeLiteral, kmsg.ACLResourcePatternTypePrefixed
-	for _, name := range []string{topics.Orders, topics.Replies, topics.Commands, topics.Signals, topics.Journal, topics.Workflows, topics.Status} {
+	for _, name := range []string{topics.Orders, topics.Replies, topics.Commands, topics.Signals, topics.Internal, topics.Journal, topics.Workflows, topics.Status} {
 		allow(topic, name, exact, read, write, describe)
 	}
 	for _, name := range []string{topics.Alerts, topics.DeadLetters} {

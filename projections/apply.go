@@ -3,6 +3,7 @@ package projections
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -80,6 +81,7 @@ var effects = map[events.Type]effect{
 	events.CommandRefused:   refuse,
 
 	events.AlertRaised:    alert,
+	events.OrderForgotten: forgetOrder,
 	events.OrderReported:  report,
 	events.StatusRefused:  redirect,
 	events.ReplyDiscarded: discard,
@@ -148,7 +150,13 @@ func (o *Order) Apply(e *events.Event) error {
 	if e.Actor != nil && e.Type != events.OrderAccepted {
 		o.act(e)
 	}
+	was := o.State.Final()
 	k.does(o, step, e)
+	if is := o.State.Final(); is != was && o.Keep > 0 {
+		if o.EndedAt = (time.Time{}); is {
+			o.EndedAt = events.Time(e.At)
+		}
+	}
 	o.settle(e.LockedBy)
 	return nil
 }

@@ -55,7 +55,7 @@ func report(*Order, *Step, *events.Event) {}
 // Reports is what the order tells its parent once it has folded an event, nil if that is nothing.
 func (o *Order) Reports(e *events.Event) *events.Report {
 	parent := o.Parent
-	if e.Type == events.OrderReported && e.Error != nil { // it is no child of the one that asks
+	if e.Type == events.OrderReported && e.Error != nil { // it is no child of the one that asks, or could not decide on it
 		return &events.Report{Parent: e.Parent, Step: e.ParentStep, Child: o.ID, Error: e.Error}
 	}
 	if parent == nil {
@@ -79,8 +79,11 @@ func (o *Order) Reports(e *events.Event) *events.Report {
 			return nil
 		}
 	}
-	r.Output = o.Output()
-	if r.State != string(Processed) && r.State != string(Pending) {
+	switch r.State {
+	case string(Processed):
+		r.Output = o.Output()
+	case string(Pending):
+	default:
 		r.Error = o.failed()
 	}
 	return r
@@ -97,8 +100,8 @@ func (o *Order) failed() *events.Error {
 // ends are the codes with which a step fails whose order has ended so.
 var ends = map[State]string{Rejected: "rejected", Compensated: "compensated", Cancelled: "cancelled", Terminated: "terminated"}
 
-// since13 writes what records have since layout 13: which order it does a step of, and which
-// orders do its own.
+// since13 writes what records have since layout 13: which order it does a step of, which orders do its
+// own, and for how long it is kept.
 func (w *writer) since13(o *Order) {
 	w.truth(o.Parent != nil)
 	if p := o.Parent; p != nil {
@@ -108,6 +111,8 @@ func (w *writer) since13(o *Order) {
 		w.truth(p.Detached)
 	}
 	w.truth(o.Quiet)
+	w.int(int64(o.Keep / time.Second))
+	w.time(o.EndedAt)
 	w.uint(uint64(len(o.Pinned)))
 	for _, name := range slices.Sorted(maps.Keys(o.Pinned)) {
 		w.text(name)
@@ -127,7 +132,7 @@ func (r *reader) since13(o *Order) {
 	if r.truth() {
 		o.Parent = &Parent{r.text(), r.text(), int(r.int()), r.truth()}
 	}
-	o.Quiet = r.truth()
+	o.Quiet, o.Keep, o.EndedAt = r.truth(), time.Duration(r.int())*time.Second, r.time()
 	if n := r.count(); n > 0 {
 		o.Pinned = make(map[string]int64, n)
 		for range n {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -476,8 +477,38 @@ func (r *reader) work(k *Work) {
 	}
 }
 
+// forgottenMark begins the record of an order that is forgotten: no name of a workflow, with which
+// others begin, is so long. Whoever adds to records of orders passes over these.
+const forgottenMark = 0xff
+
+// appendForgotten appends the record of an order of which nothing is known any more but how it ended.
+func appendForgotten(dst []byte, o *Order) []byte {
+	w := writer{append(dst, forgottenMark)}
+	w.uint(uint64(slices.Index(States, o.State)))
+	w.uint(o.Seq)
+	w.text(o.Digest)
+	w.truth(o.Conflicted)
+	return w.b
+}
+
+// decodeForgotten reads what appendForgotten wrote.
+func decodeForgotten(id string, b []byte) (*Order, error) {
+	r := reader{b: b[1:]}
+	state := r.uint()
+	o := &Order{ID: id, Seq: r.uint(), Digest: r.text(), Conflicted: r.truth(), Forgotten: true}
+	if r.err != nil || state >= uint64(len(States)) {
+		return nil, fmt.Errorf("order %q: %w", id, errDamaged)
+	}
+	o.State = States[state]
+	return o, nil
+}
+
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
+	if len(b) > 0 && b[0] == forgottenMark {
+		o, err := decodeForgotten(id, b)
+		return o, nil, err
+	}
 	r := reader{b: b}
 	o := r.orderOfLayout12(id)
 	r.since13(o)

@@ -79,6 +79,13 @@ func drawOrder(t *rapid.T) *Order {
 		o.Signals = append(o.Signals, Signal{Name: text.Draw(t, "name"), ID: text.Draw(t, "id"), Source: text.Draw(t, "source"), Until: moment.Draw(t, "until")})
 	}
 	o.keyed = rapid.Bool().Draw(t, "keyed")
+	if rapid.Bool().Draw(t, "does a step of another") {
+		o.Parent = &Parent{text.Draw(t, "parent"), text.Draw(t, "step of it"), number.Draw(t, "depth"), rapid.Bool().Draw(t, "detached")}
+	}
+	o.Quiet = rapid.Bool().Draw(t, "quiet")
+	if pinned := rapid.MapOfN(text, rapid.Int64Range(0, 1<<40), 0, 3).Draw(t, "pinned"); len(pinned) > 0 {
+		o.Pinned = pinned
+	}
 	work := func() Work {
 		w := Work{
 			State: StepState(text.Draw(t, "state")), Attempt: number.Draw(t, "attempt"),
@@ -127,6 +134,9 @@ func drawOrder(t *rapid.T) *Order {
 				Left: number.Draw(t, "signals left"), Since: rapid.Uint64().Draw(t, "since"),
 			}
 			o.Steps[i].Left = time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left")) * time.Millisecond
+		}
+		if rapid.IntRange(0, 3).Draw(t, "done by another order") == 0 {
+			o.Steps[i].Child = &Child{text.Draw(t, "child"), rapid.Bool().Draw(t, "recalled")}
 		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())

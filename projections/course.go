@@ -14,7 +14,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.Input, o.ReplyTo, o.Priority = e.Input, e.ReplyTo, e.Priority
 	o.Deadline, o.Traceparent, o.Digest, o.Labels, o.RerunOf = e.Deadline, e.Traceparent, e.Digest, e.Labels, e.RerunOf
 	o.SubmittedBy, o.Submitters = e.By, e.Submitters
-	o.Pinned = e.Pinned
+	o.Pinned, o.Keep = e.Pinned, time.Duration(e.Keep)*time.Second
 	o.Parent = parentOf(e)
 	o.Quiet = o.Parent != nil && e.ReplyTo == ""
 	o.Steps = make([]Step, len(e.Steps))
@@ -26,7 +26,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 func reject(o *Order, _ *Step, e *events.Event) {
 	o.State, o.AcceptedAt = Rejected, e.At
 	o.Workflow, o.Version, o.ReplyTo, o.Reason, o.Digest = e.Workflow, e.Version, e.ReplyTo, e.Reason, e.Digest
-	o.Parent = parentOf(e)
+	o.Parent, o.Keep = parentOf(e), time.Duration(e.Keep)*time.Second
 	o.Quiet = o.Parent != nil && e.ReplyTo == ""
 }
 
@@ -42,6 +42,12 @@ func stop(o *Order, _ *Step, e *events.Event) {
 		o.disarm()
 	}
 	o.State, o.Reason = Error, e.Reason
+}
+
+// forgetOrder leaves nothing but that there was an order of this id, how it ended, and which submission made it:
+// whoever sends another under the id hears of that.
+func forgetOrder(o *Order, _ *Step, _ *events.Event) {
+	*o = Order{ID: o.ID, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
 }
 
 func turnBack(o *Order, _ *Step, e *events.Event) {

@@ -100,9 +100,18 @@ func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.
 	return b.Set(key, is, nil)
 }
 
-// mark is [asleep] of a step that sleeps, listens, asks people or is to be repeated, nil of others.
+// mark is [asleep] of a step that sleeps, listens, asks people, is to be repeated, or is done by another order,
+// nil of others.
 func (s *Step) mark() []byte {
-	if s.State.Idle() || s.State == Repeating {
+	if s.State.Idle() || s.State == Repeating || s.Child != nil {
+		return asleep
+	}
+	return nil
+}
+
+// mark is the same of an order as a whole, once it has ended.
+func (o *Order) mark() []byte {
+	if o.State.Final() {
 		return asleep
 	}
 	return nil

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -57,6 +58,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if old == nil {
 		old = &Order{}
 	}
+	if o.Forgotten {
+		return p.writeForgotten(b, w, o, old)
+	}
 	w.b = appendRecord(w.b[:0], o)
 	if err := p.writePayloads(b, w, o, old); err != nil {
 		return err
@@ -86,7 +90,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexLabels(b, p.id, o, old); err != nil {
 		return err
 	}
-	if err := p.index(b, o.ID, "", old.looked(), o.looked(), nil, nil); err != nil {
+	if err := p.index(b, o.ID, "", old.looked(), o.looked(), old.mark(), o.mark()); err != nil {
 		return err
 	}
 	for i := range o.Steps {
@@ -100,6 +104,34 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		}
 	}
 	return nil
+}
+
+// writeForgotten has nothing be left of an order but a few bytes.
+func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order) error {
+	w.b = appendForgotten(w.b[:0], o)
+	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil || old.ID == "" || old.Forgotten {
+		return err
+	}
+	for _, payload := range payloads(old) {
+		if len(payload.value()) > inlinePayload {
+			if err := b.Delete(payloadKey(p.id, o.ID, payload.step, payload.part), nil); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range old.Steps {
+		s := &old.Steps[i]
+		if err := p.index(b, o.ID, s.Name, old.Attention(s), time.Time{}, s.mark(), nil); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		b.Delete(listingKey(p.id, old), nil),
+		indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), time.Time{}),
+		indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), time.Time{}),
+		indexLabels(b, p.id, o, old),
+		p.index(b, o.ID, "", old.looked(), time.Time{}, old.mark(), nil),
+	)
 }
 
 // writePayloads adds the small payloads to the record, and the large ones that

@@ -64,7 +64,7 @@ func indexLabels(b *pebble.Batch, partition int32, o, old *Order) error {
 		if now, has := o.Labels[name]; has && now == value {
 			continue
 		}
-		if err := b.Delete(append(labelPrefix(partition, name, value), labelPlace(o)...), nil); err != nil {
+		if err := b.Delete(append(labelPrefix(partition, name, value), labelPlace(old)...), nil); err != nil {
 			return err
 		}
 	}

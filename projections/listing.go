@@ -14,6 +14,8 @@ import (
 type Filter struct {
 	State    State
 	Workflow string
+	// Open leaves out those of the workflow that have ended.
+	Open bool
 	// Step selects orders of which this step failed, or its undo.
 	Step string
 	// Labels selects orders that have all of them. They come by workflow, newest first.
@@ -149,6 +151,9 @@ func (f *Filter) ranges(partition int32) [][]byte {
 	case f.Workflow != "":
 		var each [][]byte
 		for _, state := range slices.Sorted(slices.Values(States)) {
+			if f.Open && state.Final() {
+				continue
+			}
 			each = append(each, listingPrefix(partition, state, f.Workflow))
 		}
 		return each

@@ -58,6 +58,32 @@ func TestAPageCostsSoMuch(t *testing.T) {
 	}
 }
 
+// Of the orders of a workflow those that have ended are left out, at no cost, where only open ones are
+// asked for.
+func TestOpenOrdersAreListed(t *testing.T) {
+	j := newJournal()
+	for i := range 30 {
+		id := fmt.Sprintf("o-%02d", i)
+		j.add(events.Event{Type: events.OrderAccepted, Order: id, Workflow: "flow", Version: 1, Steps: []string{"s0"}})
+		if i%3 == 0 {
+			j.add(events.Event{Type: events.OrderErrored, Order: id, Reason: "it failed"})
+		}
+		if i%2 == 0 {
+			j.add(events.Event{Type: events.OrderCancelled, Order: id})
+		}
+	}
+	j.add(events.Event{Type: events.OrderAccepted, Order: "other", Workflow: "flow-b", Version: 1, Steps: []string{"s0"}})
+	s, _ := folded(t, j)
+	ids, sizes := pages(t, s, Filter{Workflow: "flow", Open: true, Limit: 10})
+	slices.Sort(ids)
+	if len(ids) != 15 || len(slices.Compact(ids)) != 15 || ids[0] != "o-01" || !slices.Equal(sizes, []int{10, 5}) {
+		t.Errorf("listed are %q, on pages of %v", ids, sizes)
+	}
+	if ids, _ := pages(t, s, Filter{Workflow: "flow"}); len(ids) != 30 {
+		t.Errorf("all are %d", len(ids))
+	}
+}
+
 // Large records make pages of fewer orders, and none is left out.
 func TestAPageReadsSoMuch(t *testing.T) {
 	const orders, each = 50, 200 << 10

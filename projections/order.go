@@ -63,6 +63,11 @@ type Order struct {
 	Parent *Parent
 	// Quiet says that it has no status messages: they are its parent's affair.
 	Quiet bool
+	// Keep is for how long it is known after EndedAt; 0 is for ever.
+	Keep    time.Duration
+	EndedAt time.Time // zero unless it has ended, and is kept for some time only
+	// Forgotten says that nothing is known of the order any more but that it ended, and how.
+	Forgotten bool
 	// Pinned are the versions that workflows had, by their names, when the order was accepted, of
 	// those that do its steps. It is not changed in place.
 	Pinned map[string]int64
@@ -260,10 +265,22 @@ func (o *Order) Overdue() time.Time {
 // them wait did not know its workflow, and whoever does decides on them at once.
 func (o *Order) Resumes() bool { return len(o.Waiting) > 0 && o.Hold == nil && !o.State.Final() }
 
+// Forgets is when what is known of an order is forgotten, which has ended: zero for never, and for one
+// that does a step of another and is forgotten with it.
+func (o *Order) Forgets() time.Time {
+	if o.Keep == 0 || o.EndedAt.IsZero() || o.Forgotten || o.Parent != nil && !o.Parent.Detached {
+		return time.Time{}
+	}
+	return events.Time(o.EndedAt.Add(o.Keep))
+}
+
 // looked is when the supervisor must look at the order as a whole.
 func (o *Order) looked() time.Time {
 	if o.Resumes() {
 		return time.Unix(0, 0)
+	}
+	if o.State.Final() {
+		return o.Forgets()
 	}
 	return o.Overdue()
 }

@@ -10,6 +10,9 @@ import (
 // ErrNotFound says that there is no order of this id.
 var ErrNotFound = errors.New("no such order")
 
+// ErrForgotten says that an order has ended, and is not kept any more.
+var ErrForgotten = errors.New("the order has ended, and is not kept any more")
+
 // record reads an order with its payloads, and the journal offsets behind it.
 // Nil without error if there is none.
 func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []byte, error) {
@@ -28,6 +31,9 @@ func (s *Store) Showing(partition int32, id string) (*Order, error) {
 	if o == nil && err == nil {
 		err = fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
+	if err == nil && o.Forgotten {
+		return nil, forgotten(id)
+	}
 	return o, err
 }
 
@@ -40,6 +46,9 @@ func (s *Store) recordWith(r pebble.Reader, partition int32, id string, wanted f
 	o, rest, err := decodeRecord(id, b)
 	if err != nil {
 		return nil, nil, err
+	}
+	if o.Forgotten {
+		return o, nil, nil
 	}
 	sizes := reader{b: rest}
 	for _, payload := range payloads(o) {
@@ -82,11 +91,16 @@ func (s *Store) Order(partition int32, id string) (*Order, []int64, error) {
 	if o == nil {
 		return nil, nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
+	if o.Forgotten {
+		return nil, nil, forgotten(id)
+	}
 	if err := s.lockedNow(view, partition, o); err != nil {
 		return nil, nil, err
 	}
 	return o, journalOffsets(journal), nil
 }
+
+func forgotten(id string) error { return fmt.Errorf("%w: %q", ErrForgotten, id) }
 
 // Journal returns the journal offsets of an order's events. It fails with
 // [ErrNotFound].
@@ -101,6 +115,9 @@ func (s *Store) Journal(partition int32, id string) ([]int64, error) {
 	o, rest, err := decodeRecord(id, b)
 	if err != nil {
 		return nil, err
+	}
+	if o.Forgotten {
+		return nil, forgotten(id)
 	}
 	r := reader{b: rest}
 	for range payloads(o) {

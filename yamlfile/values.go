@@ -160,7 +160,7 @@ func (r *Reader) Duration(n ast.Node, what string, least, longest time.Duration,
 	if !ok {
 		return false
 	}
-	d, err := time.ParseDuration(text)
+	d, err := parseDuration(text)
 	switch _, number := strconv.ParseFloat(text, 64); {
 	case number == nil:
 		r.Add(at, "%s is %s of what? write a unit, for example 10s", what, Quote(text))
@@ -177,6 +177,24 @@ func (r *Reader) Duration(n ast.Node, what string, least, longest time.Duration,
 		return true
 	}
 	return false
+}
+
+// parseDuration is [time.ParseDuration], with days of 24 hours before all else: 30d, 1d12h.
+func parseDuration(text string) (time.Duration, error) {
+	number, rest, ok := strings.Cut(text, "d")
+	days, err := strconv.ParseUint(number, 10, 16)
+	if !ok || err != nil {
+		return time.ParseDuration(text)
+	}
+	d := time.Duration(days) * 24 * time.Hour
+	if rest == "" {
+		return d, nil
+	}
+	more, err := time.ParseDuration(rest)
+	if more < 0 {
+		err = strconv.ErrSyntax
+	}
+	return d + more, err
 }
 
 // IsScalar says whether a node is text, a number, a boolean or null, in one line. Anchors and the

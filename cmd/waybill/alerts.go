@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
@@ -22,17 +20,10 @@ func newAlerts() *cobra.Command {
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			var left leftOut
-			all, more, err := collect(limit, func(n int, after string) ([]api.Alert, string, error) {
+			return printList(cmd, out, "alerts", limit, func(n int, after string) ([]api.Alert, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.AlertPage, error) { return client.Alerts(cmd.Context(), n, after) })
-				left.note(page.LeftOut)
-				return page.Alerts, page.Next, err
-			})
-			if err != nil {
-				return err
-			}
-			left.warn(cmd)
-			if err := out.print(cmd, map[string]any{"alerts": all}, func(row func(...any)) {
+				return page.Alerts, page.LeftOut, page.Next, err
+			}, func(row func(...any), all []api.Alert) {
 				row("AT", "ORDER", "WORKFLOW", "STEP", "ALERT")
 				for i := range all {
 					a := &all[i]
@@ -44,13 +35,7 @@ func newAlerts() *cobra.Command {
 						}
 					}
 				}
-			}); err != nil {
-				return err
-			}
-			if more {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
-			}
-			return nil
+			})
 		})
 	}
 	return cmd
@@ -61,6 +46,9 @@ func alertLines(a *api.Alert) []string {
 	lines := []string{a.Reason}
 	if a.Masked {
 		lines[0] = leftOutHere
+	}
+	if a.Parent != nil {
+		lines = append(lines, "it does "+parentText(a.Parent))
 	}
 	for i := range a.Errors {
 		lines = append(lines, "error: "+placedFault(&a.Errors[i]))

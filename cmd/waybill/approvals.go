@@ -34,29 +34,16 @@ decide: waybill order decide ORDER STEP OUTCOME.`,
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			var left leftOut
-			all, more, err := collect(limit, func(n int, after string) ([]api.Approval, string, error) {
+			return printList(cmd, out, "approvals", limit, func(n int, after string) ([]api.Approval, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.ApprovalPage, error) { return client.Approvals(cmd.Context(), mine, overdue, n, after) })
-				left.note(page.LeftOut)
-				return page.Approvals, page.Next, err
-			})
-			if err != nil {
-				return err
-			}
-			left.warn(cmd)
-			if err := out.print(cmd, map[string]any{"approvals": all}, func(row func(...any)) {
+				return page.Approvals, page.LeftOut, page.Next, err
+			}, func(row func(...any), all []api.Approval) {
 				row("ORDER", "STEP", "WORKFLOW", "SINCE", "DUE", "WHO MAY", "OUTCOMES", "SAID")
 				for i := range all {
 					a := &all[i]
 					row(a.Order, a.Step, workflowID(a.Workflow, a.Version), clock(a.Since), dueText(&a.Approves), strings.Join(a.Roles, ", "), outcomesText(&a.Approves), dash(saidText(&a.Approves)))
 				}
-			}); err != nil {
-				return err
-			}
-			if more {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
-			}
-			return nil
+			})
 		})
 	}
 	return cmd

@@ -183,6 +183,20 @@ func TestDev(t *testing.T) {
 		waybill(t, "", "workflow", "show", "w@2").want(t, 1, "", "w@2 is not registered")
 		c := waybill(t, "", "workflow", "show", "w@1", "-o", "json")
 		waybill(t, c.out, "workflow", "check", "-").want(t, 0, "w@1", "")
+
+		waybill(t, "", "workflow", "retire", "w@1").want(t, 0, "retired w@1", "")
+		waybill(t, "", "workflow", "register", good).want(t, 0, "registered  w@1  "+good+"  retired\n", "good.yaml: workflow w@1 is registered, and retired: no new order may have it until waybill workflow retire w@1 --restore\n")
+		waybill(t, "", "workflow", "register", good, "-o", "json").want(t, 0, "\"retired\": [\n    \"w@1\"\n", "")
+		waybill(t, "", "workflow", "show", "w").want(t, 1, "", "workflow w is retired, in every version: name one of those that waybill workflow versions w lists")
+		waybill(t, "", "workflow", "show", "w@1").want(t, 0, "nobody", "")
+		if c := waybill(t, "", "workflow", "list"); strings.Count(c.out, "retired\n") != 1 || !strings.Contains(c.out, "nobody") {
+			t.Errorf("%s", c.out)
+		}
+		waybill(t, "", "workflow", "list", "-o", "json").want(t, 0, "\"retired\": [\n    \"w@1\"\n", "")
+		waybill(t, "", "workflow", "retire", "w@1", "--restore").want(t, 0, "restored w@1", "")
+		if c := waybill(t, "", "workflow", "register", good, "-o", "json"); c.code != 0 || c.errs != "" || strings.Contains(c.out, "retired") {
+			t.Errorf("%+v", c)
+		}
 	})
 	t.Run("giving up", func(t *testing.T) {
 		waybill(t, "", "submit", "w", "--id", "waits", "--wait", "--timeout", "300ms").want(t, 1, "", "gave up waiting for order waits")

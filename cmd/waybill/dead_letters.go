@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -23,15 +26,15 @@ func newLettersList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the inputs that were put aside",
 		Long: `Lists the inputs that nobody could read, or that belong to no order, the one first
-that was written last. None ever leaves the list: --since says how far it goes back.`,
+that was put aside last. None ever leaves the list: --since says how far it goes back.`,
 		Example: `  waybill dead-letters list --since 1h
   waybill dead-letters list --topic orders --reason 'not a JSON object'`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&since, "since", "", "only what was written since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
+	flags.StringVar(&since, "since", "", "only what was put aside since then: a time such as 2030-01-02T15:04:05Z, or how long ago, such as 1h")
 	flags.StringVar(&f.Reason, "reason", "", "only those whose reason has this text")
-	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands or signals")
+	flags.StringVar(&f.Topic, "topic", "", "only what was on this input: orders, replies, commands, signals or internal")
 	flags.StringVar(&f.Order, "order", "", "only what has this order's id as its key")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "since", "reason", "topic", "order", "limit")
@@ -42,26 +45,16 @@ that was written last. None ever leaves the list: --since says how far it goes b
 			return usageError{fmt.Errorf("--since: %w", err)}
 		}
 		return server.talk(func(client *api.Client) error {
-			all, more, err := collect(limit, func(n int, after string) ([]api.DeadLetter, string, error) {
+			return printList(cmd, out, "deadLetters", limit, func(n int, after string) ([]api.DeadLetter, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.DeadLetterPage, error) { return client.DeadLetters(cmd.Context(), f, n, after) })
-				return page.DeadLetters, page.Next, err
-			})
-			if err != nil {
-				return err
-			}
-			if err := out.print(cmd, map[string]any{"deadLetters": all}, func(row func(...any)) {
+				return page.DeadLetters, api.LeftOut{}, page.Next, err
+			}, func(row func(...any), all []api.DeadLetter) {
 				row("AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON")
 				for i := range all {
 					d := &all[i]
 					row(clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), or(d.Topic), bytesText(d.Key), short(d.Reason))
 				}
-			}); err != nil {
-				return err
-			}
-			if more {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
-			}
-			return nil
+			})
 		})
 	}
 	return cmd
@@ -101,7 +94,7 @@ func newLettersShow() *cobra.Command {
 		Args: takes(one),
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte")
+	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte; on a terminal only what is text")
 	onlyByFlag(flags, "value")
 	server := addServer(flags)
 	out := addOutput(flags)
@@ -116,11 +109,16 @@ func newLettersShow() *cobra.Command {
 				return err
 			}
 			if alone {
-				_, err := cmd.OutOrStdout().Write(plainBytes(d.Value))
+				value := plainBytes(d.Value)
+				if isTerminal(cmd.OutOrStdout()) && !printable(value) {
+					return errors.New("the value is not printable text, and a terminal might take it for what to do: write it to a file with >FILE, or print all of the dead letter with -o json, without --value")
+				}
+				_, err := cmd.OutOrStdout().Write(value)
 				return err
 			}
 			return out.print(cmd, d, func(row func(...any)) {
-				row("Written", clock(d.At))
+				row("Put aside", clock(d.At))
+				row("Written", clock(d.Written))
 				row("Source", or(d.Source))
 				row("Reason", d.Reason)
 				row("Key", bytesText(d.Key))
@@ -132,6 +130,12 @@ func newLettersShow() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// printable says that bytes are text that a terminal shows as it is.
+func printable(value []byte) bool {
+	text := strings.ReplaceAll(string(value), "\r\n", "\n")
+	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }) < 0
 }
 
 func plainBytes(b *api.Bytes) []byte {

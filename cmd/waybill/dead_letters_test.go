@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -71,10 +72,10 @@ func TestDeadLetterCommands(t *testing.T) {
 		t.Errorf("%s", c.out)
 	}
 	c = waybill(t, "", "dead-letters", "show", bad)
-	for _, want := range []string{"Source   waybill.orders/", "Reason   not a JSON object", "Key      bad\n", "Header   waybill_reason: not a JSON", "Value    " + half + "\n"} {
+	for _, want := range []string{"Put aside  20", "Written    20", "Source     waybill.orders/", "Reason     not a JSON object", "Key        bad\n", "Header     waybill_reason: not a JSON", "Value      " + half + "\n"} {
 		c.want(t, 0, want, "")
 	}
-	waybill(t, "", "dead-letters", "show", strange).want(t, 0, "Key      base64:/w==", "")
+	waybill(t, "", "dead-letters", "show", strange).want(t, 0, "Key        base64:/w==", "")
 	waybill(t, "", "dead-letters", "show", strange, "-o", "json").want(t, 0, `"base64": "/w=="`, "")
 	if c := waybill(t, "", "dead-letters", "show", bad, "--value"); c.code != 0 || c.out != half {
 		t.Errorf("%+v", c)
@@ -107,6 +108,28 @@ func TestDeadLetterCommands(t *testing.T) {
 	waybill(t, "", "dead-letters", "list", "--since", "-1h").want(t, 2, "", "--since: ")
 	waybill(t, "", "dead-letters", "list", "--limit", "-1").want(t, 2, "", "--limit -1")
 	waybill(t, "", "dead-letters").want(t, 2, "", "waybill dead-letters list|show|replay")
+}
+
+// A value that is no text comes on no terminal, byte for byte.
+func TestAValueForATerminal(t *testing.T) {
+	clearEnvironment(t)
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminal can be had: %v", err)
+	}
+	defer terminal.Close()
+	for value, harmless := range map[string]bool{
+		`{"text":"{\n\t\"ü\": 1\r\n}"}`: true, `null`: true, `{"text":"\u001b[2J"}`: false, `{"text":"a\rb"}`: false, `{"text":null,"base64":"/w=="}`: false,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"value":%s}`, value) }))
+		var errs strings.Builder
+		code := run(t.Context(), []string{"dead-letters", "show", "3/17", "--value", "--server", server.URL}, strings.NewReader(""), terminal, &errs)
+		if refused := code == 1 && strings.Contains(errs.String(), "not printable text"); refused == harmless || harmless && code != 0 {
+			t.Errorf("%s: exit code %d, %s", value, code, &errs)
+		}
+		waybill(t, "", "dead-letters", "show", "3/17", "--value", "--server", server.URL).want(t, 0, "", "") // to a file
+		server.Close()
+	}
 }
 
 // Whose signature is left out is told.

@@ -31,7 +31,7 @@ type folder struct {
 // registry is where workflows are registered.
 type registry interface {
 	Register(ctx context.Context, file string, source []byte) error
-	Registered(ctx context.Context) ([]*workflow.Workflow, error)
+	Registered(ctx context.Context) (open, retired []*workflow.Workflow, err error)
 }
 
 // watched is a file of the folder.
@@ -167,7 +167,7 @@ func (f *folder) register(ctx context.Context) bool {
 	var all []definition
 	for path, w := range f.files {
 		if w.flow != nil {
-			all = append(all, definition{path, []byte(w.source), w.flow})
+			all = append(all, definition{file: path, source: []byte(w.source), flow: w.flow})
 		}
 	}
 	slices.SortFunc(all, func(a, b definition) int {
@@ -227,36 +227,60 @@ func (d definition) repeats(first definition) error {
 
 // settle registers a workflow unless it is there: under the version that the file says, or under
 // the next one where that has other content. Of the last version of a workflow that a file has
-// the content is the newest registered one in the end, so that new orders go by the file.
+// the content is the newest registered one in the end, so that new orders go by the file: a version
+// that is retired is none that they go by, though its number is taken.
 func (f *folder) settle(ctx context.Context, d definition, last bool) error {
-	all, err := f.server.Registered(ctx)
+	open, retired, err := f.server.Registered(ctx)
 	if err != nil {
 		return err
 	}
-	var newest, same *workflow.Workflow
-	taken := false
-	for _, r := range all {
-		if r.Name != d.flow.Name {
-			continue
-		}
-		newest, taken = r, taken || r.Version == d.flow.Version
-		if r.Version >= d.flow.Version && canonical(r) == canonical(d.as(r.Version)) {
-			same = r
-		}
-	}
-	if same != nil && (!last || same == newest) {
+	now, before := d.among(open), d.among(retired)
+	if same := now.same; same != nil && (!last || same == now.newest) || !last && before.same != nil {
 		return nil
 	}
 	source, version, why := d.source, d.flow.Version, ""
-	if taken || last && newest != nil && newest.Version > version {
-		version = newest.Version + 1
-		source, why = []byte(canonical(d.as(version))), fmt.Sprintf(", since version %d has other content", newest.Version)
+	if now.taken || before.taken || last && now.newest != nil && now.newest.Version > version {
+		switch {
+		case before.same != nil:
+			why = fmt.Sprintf(", since version %d is retired", before.same.Version)
+		case now.newest != nil:
+			why = fmt.Sprintf(", since version %d has other content", now.newest.Version)
+		default:
+			why = fmt.Sprintf(", since version %d has other content, and is retired", before.newest.Version)
+		}
+		for _, taken := range []*workflow.Workflow{now.newest, before.newest} {
+			if taken != nil {
+				version = max(version, taken.Version+1)
+			}
+		}
+		source = []byte(canonical(d.as(version)))
 	}
 	if err := f.server.Register(ctx, d.file, source); err != nil {
 		return err
 	}
 	fmt.Fprintf(f.out, "%s: registered as version %d%s\n", d.flow.Name, version, why)
 	return nil
+}
+
+// namesakes are workflows of one name: the newest, the newest with the content of a file, in its version
+// or a later one, and whether one has its version.
+type namesakes struct {
+	newest, same *workflow.Workflow
+	taken        bool
+}
+
+// among finds the namesakes of the workflow among others, by name and version.
+func (d definition) among(others []*workflow.Workflow) (found namesakes) {
+	for _, r := range others {
+		if r.Name != d.flow.Name {
+			continue
+		}
+		found.newest, found.taken = r, found.taken || r.Version == d.flow.Version
+		if r.Version >= d.flow.Version && canonical(r) == canonical(d.as(r.Version)) {
+			found.same = r
+		}
+	}
+	return found
 }
 
 // as is the workflow under another version.

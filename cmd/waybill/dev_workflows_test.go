@@ -21,7 +21,16 @@ type shelf struct {
 	wrong error
 }
 
-func (s *shelf) Registered(context.Context) ([]*workflow.Workflow, error) { return s.flows.All(), nil }
+func (s *shelf) Registered(context.Context) (open, retired []*workflow.Workflow, err error) {
+	for _, flow := range s.flows.All() {
+		if s.flows.Retired(flow.Name, flow.Version) {
+			retired = append(retired, flow)
+		} else {
+			open = append(open, flow)
+		}
+	}
+	return open, retired, nil
+}
 
 func (s *shelf) Register(_ context.Context, file string, source []byte) error {
 	if s.wrong != nil {
@@ -195,6 +204,31 @@ func TestAFolderIsRegistered(t *testing.T) {
 		d.looks("b.yaml: workflow w@1 stands in a.yaml too, with another content; give one of them the next version\n")
 		d.put("b.yaml", oneStep(2, "two"), later())
 		d.looks("w: registered as version 2\n")
+	})
+	t.Run("versions that are retired", func(t *testing.T) {
+		d := newDesk(t)
+		again := func() { d.folder = newFolder(d.dir, &d.shelf, &d.out) }
+		d.put("w.yaml", oneStep(1, "one"), later())
+		d.looks("w: registered as version 1\n")
+		d.put("w.yaml", oneStep(1, "two"), later())
+		d.looks("w: registered as version 2, since version 1 has other content\n")
+		d.shelf.flows.Retire("w", 2, true)
+		d.put("w.yaml", oneStep(1, "one"), later()) // by which new orders go
+		d.looks("")
+		d.put("w.yaml", oneStep(1, "three"), later()) // the next number is taken
+		d.looks("w: registered as version 3, since version 1 has other content\n")
+		d.put("w.yaml", oneStep(1, "two"), later()) // new orders go by the file
+		d.looks("w: registered as version 4, since version 2 is retired\n")
+		again()
+		d.looks("")
+		for version := range 4 {
+			d.shelf.flows.Retire("w", version+1, true)
+		}
+		d.put("w.yaml", oneStep(1, "four"), later())
+		d.looks("w: registered as version 5, since version 4 has other content, and is retired\n")
+		d.put("v.yaml", oneStep(2, "two"), later()) // not the last that a file has
+		d.put("w.yaml", oneStep(5, "four"), later())
+		d.looks("")
 	})
 	t.Run("what cannot be registered at once", func(t *testing.T) {
 		d := newDesk(t)

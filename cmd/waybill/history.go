@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,12 +71,14 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 // followHistory prints what happened, and goes on with what happens until the order has ended, or
 // somebody stops it. A server that goes away is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
-	if err := there(cmd, client, id); err != nil {
-		return err
-	}
-	line, seen, columns := newTimeline(), uint64(0), new(widths)
-	for {
+	line, seen, columns, ended := newTimeline(), uint64(0), new(widths), false
+	for first := true; ; first = false {
 		history, decoded, err := historyAfter(cmd, client, id, seen)
+		if err != nil && first {
+			if end := mayCome(cmd, id, err); end != nil {
+				return end
+			}
+		}
 		switch {
 		case err != nil && !passes(err):
 			return err
@@ -94,7 +97,7 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.add(columns.aligned(row), decoded) }); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(decoded, ends) { // another instance may know less of it than the one that was asked before
+		if ended = over(ended, decoded); ended { // another instance may know less of it than the one that was asked before
 			return nil
 		}
 		select {
@@ -105,13 +108,18 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 	}
 }
 
-// ends says that an event is the end of its order.
-func ends(e events.Event) bool {
-	switch e.Type {
-	case events.OrderCompleted, events.OrderCompensated, events.OrderCancelled, events.OrderRejected, events.OrderRaised, events.OrderTerminated:
-		return true
+// over says whether an order has ended after the next events. One that does a step of another may go on
+// then, to undo what it did.
+func over(ended bool, next []events.Event) bool {
+	for i := range next {
+		switch next[i].Type {
+		case events.OrderCompleted, events.OrderCompensated, events.OrderCancelled, events.OrderRejected, events.OrderRaised, events.OrderTerminated:
+			ended = true
+		case events.OrderCompensating:
+			ended = false
+		}
 	}
-	return false
+	return ended
 }
 
 // widths are those of a table's columns, all but the last, so that what comes later stands below what
@@ -300,6 +308,29 @@ func detail(e *events.Event, b before) string {
 		if e.RerunOf != "" {
 			say("rerun of %s", e.RerunOf)
 		}
+		if e.Parent != "" {
+			say("does %s", parentText(&api.Parent{Order: e.Parent, Step: e.ParentStep, Detached: e.Detached}))
+		}
+		for _, name := range slices.Sorted(maps.Keys(e.Pinned)) {
+			say("%s does steps", workflowID(name, int(e.Pinned[name])))
+		}
+	case events.OrderReported:
+		say("told order %s, for its step %s", e.Parent, e.ParentStep)
+	case events.StepOrdered:
+		switch text := fmt.Sprintf("order %s of %s does it", e.Child, workflowID(e.Workflow, e.Version)); {
+		case e.Detached:
+			say("%s, and nobody waits for its end", text)
+		case !e.CompleteBy.IsZero():
+			say("%s, or is recalled after %s", text, e.CompleteBy.Sub(e.At))
+		default:
+			say("%s", text)
+		}
+	case events.OrderForgotten:
+		say("nothing is known of the order any more but how it ended")
+	case events.StepRecalled:
+		say("order %s is to undo what it did, and to end", e.Child)
+	case events.UndoOrdered:
+		say("order %s is to undo what it did", e.Child)
 	case events.OrderLabelled:
 		say("found by %s", labelsText(e.Labels))
 	case events.StepStarted, events.UndoStarted:
@@ -462,13 +493,21 @@ func detail(e *events.Event, b before) string {
 		say("from %s, as it says, at %s", e.AnsweredBy, e.Source)
 	case e.Type == events.StepHeard && e.Data == nil && e.Source != "": // who sent it may stand where it was kept
 		say("at %s", e.Source)
+	case answer && byOrder(e.Source):
+		say("its order says so, at %s", e.Source)
 	case answer && e.Source != "":
 		say("at %s, from nobody who says so", e.Source)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// answers are what follows from replies, and from signals.
+// byOrder says that an input is what an order said that does a step.
+func byOrder(source string) bool {
+	topic, _, _ := strings.Cut(source, "/")
+	return strings.HasSuffix(topic, ".internal")
+}
+
+// answers are what follows from replies, from signals, and from what orders say that do a step.
 var answers = []events.Type{
 	events.StepHeard, events.SignalKept, events.SignalDiscarded,
 	events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExtended, events.UndoCompleted, events.UndoFailed, events.UndoExtended, events.ReplyDiscarded,

@@ -31,6 +31,7 @@ const (
 	exitFailed    = 1
 	exitUsage     = 2
 	exitUndecided = 2
+	exitLate      = 3
 )
 
 // usageError is a mistake in how the program was called.
@@ -42,6 +43,11 @@ func (e usageError) Unwrap() error { return e.error }
 type undecidedError struct{ error }
 
 func (e undecidedError) Unwrap() error { return e.error }
+
+// lateError ends a command with exit code 3: the time was up that it was given.
+type lateError struct{ error }
+
+func (e lateError) Unwrap() error { return e.error }
 
 // errReported ends a command with exit code 1 after it has said why by its
 // output.
@@ -69,6 +75,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if usage := (usageError{}); errors.As(err, &usage) || !*started {
 		fmt.Fprintln(errs, "See `waybill --help`, or --help behind any command.")
 		return exitUsage
+	}
+	if late := (lateError{}); errors.As(err, &late) {
+		return exitLate
 	}
 	if undecided := (undecidedError{}); errors.As(err, &undecided) {
 		return exitUndecided

@@ -55,26 +55,35 @@ func newOrderList() *cobra.Command {
 	out := addOutput(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			var left leftOut
-			all, more, err := collect(limit, func(n int, after string) ([]api.Summary, string, error) {
+			return printList(cmd, out, "orders", limit, func(n int, after string) ([]api.Summary, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
-				left.note(page.LeftOut)
-				return page.Orders, page.Next, err
-			})
-			if err != nil {
-				return err
-			}
-			left.warn(cmd)
-			if err := out.print(cmd, map[string]any{"orders": all}, func(row func(...any)) { listOrders(row, all, len(filter.where) > 0) }); err != nil {
-				return err
-			}
-			if more {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
-			}
-			return nil
+				return page.Orders, page.LeftOut, page.Next, err
+			}, func(row func(...any), all []api.Summary) { listOrders(row, all, len(filter.where) > 0) })
 		})
 	}
 	return cmd
+}
+
+// printList prints what pages have, at most limit of it, and says what they leave out and whether there
+// is more. As JSON it stands under the key.
+func printList[T any](cmd *cobra.Command, out *output, key string, limit int, page func(n int, after string) ([]T, api.LeftOut, string, error), table func(row func(...any), all []T)) error {
+	var left leftOut
+	all, more, err := collect(limit, func(n int, after string) ([]T, string, error) {
+		items, without, next, err := page(n, after)
+		left.note(without)
+		return items, next, err
+	})
+	if err != nil {
+		return err
+	}
+	left.warn(cmd)
+	if err := out.print(cmd, map[string]any{key: all}, func(row func(...any)) { table(row, all) }); err != nil {
+		return err
+	}
+	if more {
+		fmt.Fprintln(cmd.ErrOrStderr(), "There are more; see --limit.")
+	}
+	return nil
 }
 
 // leftOut is what the pages of a listing do not have.
@@ -240,6 +249,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		if o.RerunOf != nil {
 			row("Rerun of", *o.RerunOf)
 		}
+		if o.Parent != nil {
+			row("Does", parentText(o.Parent))
+		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
 		}
@@ -263,11 +275,43 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		for i := range o.Steps {
 			s := &o.Steps[i]
 			row(s.Name, s.State, s.Attempt, failures(s.FailureCount, s.Uncounted), clock(s.CompleteBy), stepResult(s))
+			if c := s.Child; c != nil {
+				row("  order", childState(c), "", "", "", childText(c))
+			}
 			if u := s.Undo; u != nil {
 				row("  undo", u.State, u.Attempt, failures(u.FailureCount, u.Uncounted), clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 			}
 		}
 	})
+}
+
+// parentText says what an order does of another.
+func parentText(p *api.Parent) string {
+	text := fmt.Sprintf("step %s of order %s", p.Step, p.Order)
+	if p.Detached {
+		text += ", which does not wait for it"
+	}
+	return text
+}
+
+// childState is how an order stands that does a step, as far as the server knows.
+func childState(c *api.Child) string {
+	if c.ProcessState == nil {
+		return "-"
+	}
+	return string(*c.ProcessState)
+}
+
+// childText says which order does a step.
+func childText(c *api.Child) string {
+	text := c.Order
+	if c.Recalled {
+		text += "; it was recalled"
+	}
+	if c.Alerted != nil && *c.Alerted {
+		text += "; it waits for an operator: waybill order get " + c.Order
+	}
+	return text
 }
 
 // failures is how many attempts failed or expired, and how many of them the retry policy

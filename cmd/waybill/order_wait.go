@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,10 +22,15 @@ func newOrderWait() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "wait ID", Short: "Wait for an order",
-		Long: `Waits until an order has ended, or waits for an operator, prints it, and exits with
-0 only if it was Processed. With --state it waits until the order is in that state;
-the exit code is 1 once it has ended in another; one that waits for an operator is
-waited for, too. So is one that is not there yet, and a server that restarts.`,
+		Long: `Waits until an order has ended, or waits for an operator, and prints it. With --state
+it waits until the order is in that state, or has ended in another; one that waits for
+an operator is waited for, too. So is one that is not there yet, and a server that
+restarts. Exits with
+
+  0  when the order was Processed, or came to be in that state
+  1  when it ended otherwise, or waits for an operator
+  2  when that cannot be told: no server is there, or refuses; or it was stopped
+  3  when the --timeout has passed`,
 		Example: `  waybill order wait o-1 --timeout 10m
   waybill order wait o-1 --state Error`,
 		Args: takes(one),
@@ -50,19 +57,22 @@ waited for, too. So is one that is not there yet, and a server that restarts.`,
 		} else {
 			want = projections.Processed
 		}
-		return server.talk(func(client *api.Client) error {
-			if err := there(cmd, client, args[0]); err != nil {
-				return err
-			}
-			o, err := follow(ctx, client, args[0], wanted)
-			if err != nil {
-				return err
+		var otherwise error // than what was waited for
+		err := server.talk(func(client *api.Client) error {
+			o, err := follow(ctx, client, args[0], wanted, func(err error) error { return mayCome(cmd, args[0], err) })
+			switch {
+			case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+				return lateError{err}
+			case err != nil:
+				return undecidedError{err}
 			}
 			if err := printOrder(cmd, out, o); err != nil {
-				return err
+				return undecidedError{err}
 			}
-			return isNot(o, want)
+			otherwise = isNot(o, want)
+			return nil
 		})
+		return cmp.Or(err, otherwise)
 	}
 	return cmd
 }

@@ -172,7 +172,7 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 	if err := submitSurely(ctx, s.send); err != nil {
 		return err
 	}
-	o, err := follow(ctx, client, s.id, stands)
+	o, err := follow(ctx, client, s.id, stands, nil)
 	if err != nil {
 		return err
 	}
@@ -227,10 +227,9 @@ func passes(err error) bool {
 	return problem.Status >= 500 || problem.Status == http.StatusNotFound || problem.Status == http.StatusMisdirectedRequest
 }
 
-// there asks for an order once, so that who is going to wait for it learns that no server is there,
-// and is told of an order that may never be.
-func there(cmd *cobra.Command, client *api.Client, id string) error {
-	_, err := client.Order(cmd.Context(), id)
+// mayCome says of the first error of who asks for an order whether to go on: who is going to wait for
+// it learns that no server is there, and is told of an order that may never be.
+func mayCome(cmd *cobra.Command, id string, err error) error {
 	var problem *api.Problem
 	switch {
 	case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
@@ -242,11 +241,18 @@ func there(cmd *cobra.Command, client *api.Client, id string) error {
 }
 
 // follow asks for the order until it is as it is wanted. An order that is
-// not there yet and a server that restarts are waited for.
-func follow(ctx context.Context, client *api.Client, id string, wanted func(*api.Order) bool) (*api.Order, error) {
+// not there yet and a server that restarts are waited for, unless an error of the first
+// question ends that.
+func follow(ctx context.Context, client *api.Client, id string, wanted func(*api.Order) bool, ends func(error) error) (*api.Order, error) {
 	seen := "nothing was seen of it since"
 	for pause := 5 * time.Millisecond; ; pause = min(pause*3/2, 500*time.Millisecond) {
 		o, err := client.Order(ctx, id)
+		if err != nil && ends != nil && ctx.Err() == nil {
+			if end := ends(err); end != nil {
+				return nil, end
+			}
+		}
+		ends = nil
 		var problem *api.Problem
 		switch {
 		case err == nil && wanted(o):

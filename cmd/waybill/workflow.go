@@ -26,6 +26,8 @@ type definition struct {
 	file   string
 	source []byte
 	flow   *workflow.Workflow
+	// retired says that no new order may have it, though it is registered.
+	retired bool
 }
 
 // errOther says that a file is one of Waybill's, and not of a workflow.
@@ -40,7 +42,7 @@ func define(file string, source []byte) (definition, error) {
 			err = fmt.Errorf("%s: this is a file of %s, and %w; it is for waybill %s", file, what, errOther, command)
 		}
 	}
-	return definition{file, source, flow}, err
+	return definition{file: file, source: source, flow: flow}, err
 }
 
 // otherFile says what a file is of that is no workflow, and which command is for it; "" if it
@@ -156,8 +158,8 @@ func newWorkflowRegister() *cobra.Command {
 		Use: "register FILE...", Short: "Register workflows",
 		Long: `Registers workflow files. All are checked first: if one is bad, nothing is
 registered. Files of tests or agents beside them are named and passed over. A version that
-is registered never changes; registering the same again does nothing. What orders others
-is registered behind them.`,
+is registered never changes; registering the same again does nothing. One that is retired
+stays so, which is said. What orders others is registered behind them.`,
 		Args: takes(some),
 	}
 	server := addServer(cmd.Flags())
@@ -177,11 +179,16 @@ is registered behind them.`,
 			if err := conflict(cmd, client, good); err != nil {
 				return err
 			}
-			for _, d := range good {
-				if _, err := known(cmd.Context(), func() (any, error) {
-					return nil, client.Register(cmd.Context(), d.file, d.source)
-				}); err != nil {
+			for i, d := range good {
+				retired, err := known(cmd.Context(), func() (string, error) {
+					return client.Register(cmd.Context(), d.file, d.source)
+				})
+				if err != nil {
 					return fmt.Errorf("register %s: %w", d.file, err)
+				}
+				if retired != "" {
+					good[i].retired = true
+					fmt.Fprintln(cmd.ErrOrStderr(), clean(d.file+": "+retired))
 				}
 			}
 			return printDefinitions(cmd, out, "registered", good)
@@ -231,7 +238,7 @@ func conflict(cmd *cobra.Command, client *api.Client, all []definition) error {
 		return err
 	}
 	registered := make(map[string]string)
-	for _, source := range known {
+	for _, source := range known.Workflows {
 		flow, err := workflow.Registered("registered", source)
 		if err != nil {
 			return fmt.Errorf("the server has a workflow that this program cannot read; is it of another release? %w", err)
@@ -259,15 +266,29 @@ func canonical(flow *workflow.Workflow) string {
 }
 
 func printDefinitions(cmd *cobra.Command, out *output, what string, all []definition) error {
-	ids := make([]string, len(all))
+	ids, value := make([]string, len(all)), make(map[string]any)
+	var retired []string
 	for i, d := range all {
-		ids[i] = d.flow.ID()
+		if ids[i] = d.flow.ID(); d.retired {
+			retired = append(retired, ids[i])
+		}
 	}
-	return out.print(cmd, map[string]any{what: ids}, func(row func(...any)) {
+	if value[what] = ids; len(retired) > 0 {
+		value["retired"] = retired
+	}
+	return out.print(cmd, value, func(row func(...any)) {
 		for i, d := range all {
-			row(what, ids[i], d.file)
+			row(what, ids[i], d.file, retiredNote(d.retired))
 		}
 	})
+}
+
+// retiredNote says that a version is retired.
+func retiredNote(retired bool) string {
+	if retired {
+		return "retired"
+	}
+	return ""
 }
 
 func newWorkflowList() *cobra.Command {
@@ -280,20 +301,20 @@ func newWorkflowList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			flows := make([]*workflow.Workflow, len(all))
-			for i, source := range all {
+			flows := make([]*workflow.Workflow, len(all.Workflows))
+			for i, source := range all.Workflows {
 				if flows[i], err = workflow.Registered("registered", source); err != nil {
 					return fmt.Errorf("the server has a workflow that this program cannot read; is it of another release? %w", err)
 				}
 			}
-			return out.print(cmd, api.Workflows{Workflows: all}, func(row func(...any)) {
-				row("WORKFLOW", "VERSION", "STEPS", "AGENTS")
+			return out.print(cmd, all, func(row func(...any)) {
+				row("WORKFLOW", "VERSION", "STEPS", "AGENTS", "")
 				for _, flow := range flows {
 					var steps []string
 					for _, s := range flow.Steps {
 						steps = append(steps, s.Name)
 					}
-					row(flow.Name, flow.Version, short(strings.Join(steps, ",")), short(strings.Join(flow.Agents(), ",")))
+					row(flow.Name, flow.Version, short(strings.Join(steps, ",")), short(strings.Join(flow.Agents(), ",")), retiredNote(slices.Contains(all.Retired, flow.ID())))
 				}
 			})
 		})

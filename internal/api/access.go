@@ -200,6 +200,9 @@ func (s *Server) reach(ctx context.Context, i *orchestrator.Instance, id string,
 		return "", nil
 	}
 	o, _, err := i.Order(id)
+	if errors.Is(err, projections.ErrForgotten) { // nobody knows any more of which workflow it was
+		err = projections.ErrNotFound
+	}
 	if err != nil {
 		return "", s.orderError(id, "read order", err)
 	}

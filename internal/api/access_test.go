@@ -406,7 +406,7 @@ func known(t *testing.T, log *slog.Logger, may map[string]string) (s *stage, key
 	s.client = client
 	s.attach()
 	for _, name := range []string{"leaky", "other"} {
-		if err := client.Register(t.Context(), "w.yaml", []byte(strings.Replace(leaky, "leaky", name, 1))); err != nil {
+		if _, err := client.Register(t.Context(), "w.yaml", []byte(strings.Replace(leaky, "leaky", name, 1))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -505,7 +505,7 @@ func TestCallersThatAreLimited(t *testing.T) {
 	op := *s
 	op.token = keys["op"]
 
-	if err := s.client.Register(t.Context(), "w.yaml", []byte("workflow: third\nsteps: [{name: a, agent: stranger}]\n")); err != nil {
+	if _, err := s.client.Register(t.Context(), "w.yaml", []byte("workflow: third\nsteps: [{name: a, agent: stranger}]\n")); err != nil {
 		t.Fatal(err)
 	}
 	var agents Agents
@@ -585,7 +585,13 @@ func TestCallersThatAreLimited(t *testing.T) {
 			t.Errorf("workflow %s: %d %s", name, status, said)
 		}
 	}
-	if _, _, said := op.ask(request{path: "/api/v1/workflows"}); strings.Contains(said, "other") || !strings.Contains(said, "leaky") {
+	if err := s.client.Retire(t.Context(), "third", 1, true); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, said := op.ask(request{path: "/api/v1/workflows/third"}); status != 404 || !strings.Contains(said, "workflow third is not registered") {
+		t.Errorf("one that is retired, and hidden: %d %s", status, said)
+	}
+	if _, _, said := op.ask(request{path: "/api/v1/workflows"}); strings.Contains(said, "third") || strings.Contains(said, "other") || !strings.Contains(said, "leaky") {
 		t.Errorf("the workflows are %s", said)
 	}
 	for what, c := range map[string]struct {

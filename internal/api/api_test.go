@@ -185,6 +185,7 @@ func TestAPI(t *testing.T) {
 	s.with("commands in vain", (*stage).testCommandsInVain)
 	s.with("rerun", (*stage).testRerun)
 	s.with("problems of reruns", (*stage).testRerunProblems)
+	s.with("children", (*stage).testChildren)
 	s.with("release", (*stage).testRelease)
 	s.with("signals", (*stage).testSignals)
 	s.with("signals in vain", (*stage).testSignalsInVain)
@@ -246,8 +247,8 @@ func (s *stage) testWorkflows() {
 	}
 
 	all, err := s.client.Workflows(s.Context())
-	if err != nil || len(all) != 1 {
-		s.Errorf("list: %s, %v", all, err)
+	if err != nil || len(all.Workflows) != 1 {
+		s.Errorf("list: %+v, %v", all, err)
 	}
 	for path, want := range map[string]int{"": 200, "?version=1": 200, "?version=2": 404, "?version=-1": 422, "?version=x": 422} {
 		if status, _, body := s.ask(request{path: "/api/v1/workflows/order-fulfilment" + path}); status != want {
@@ -451,7 +452,7 @@ func (s *stage) testPaging() {
 
 // testSearch finds orders by labels, and by values of their input.
 func (s *stage) testSearch() {
-	if err := s.client.Register(s.Context(), "found.yaml", []byte("workflow: found\nsearch: [customer, total]\nsteps: [{name: nap, sleep: 1ms}]\n")); err != nil {
+	if _, err := s.client.Register(s.Context(), "found.yaml", []byte("workflow: found\nsearch: [customer, total]\nsteps: [{name: nap, sleep: 1ms}]\n")); err != nil {
 		s.Fatal(err)
 	}
 	for n := range 4 {
@@ -520,7 +521,7 @@ func (s *stage) testLargeHistory() {
 	for n := range 6 {
 		flow += fmt.Sprintf("- {name: s%d, agent: archive, do: fetch}\n", n)
 	}
-	if err := s.client.Register(s.Context(), "archive.yaml", []byte(flow)); err != nil {
+	if _, err := s.client.Register(s.Context(), "archive.yaml", []byte(flow)); err != nil {
 		s.Fatal(err)
 	}
 	if _, err := s.client.Submit(s.Context(), &Submission{ID: "large", Workflow: "archive"}); err != nil {

@@ -30,7 +30,7 @@ func TestApprovals(t *testing.T) {
 		"root": "roles: [admin]", "sam": "roles: [submitter, approver/clerk]", "ana": "roles: [approver/clerk]", "bob": "roles: [approver/finance], workflows: [loan]",
 		"eve": "roles: [approver/finance], workflows: [other]", "view": "roles: [viewer]", "read": "roles: [payload-reader]", "op": "roles: [operator]",
 	})
-	if err := s.client.Register(t.Context(), "loan.yaml", []byte(loan)); err != nil {
+	if _, err := s.client.Register(t.Context(), "loan.yaml", []byte(loan)); err != nil {
 		t.Fatal(err)
 	}
 	as := func(name string) *stage {

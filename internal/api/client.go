@@ -267,7 +267,7 @@ func (c *Client) Approvals(ctx context.Context, mine, overdue bool, limit int, a
 type LetterFilter struct {
 	// Reason is a part of the reason, Topic the input, such as orders, and Order the key.
 	Reason, Topic, Order string
-	// Since leaves out inputs that were written before.
+	// Since leaves out those that were put aside before.
 	Since time.Time
 }
 
@@ -297,14 +297,14 @@ func (c *Client) Replay(ctx context.Context, partition int32, offset int64, valu
 	return r, c.call(ctx, http.MethodPost, fmt.Sprintf("/api/v1/dead-letters/%d/%d/replay", partition, offset), nil, body, r)
 }
 
-// Workflows returns the registered definitions in their canonical form.
-func (c *Client) Workflows(ctx context.Context) ([]json.RawMessage, error) {
-	var all Workflows
-	err := c.call(ctx, http.MethodGet, "/api/v1/workflows", nil, nil, &all)
-	return all.Workflows, err
+// Workflows returns the registered definitions.
+func (c *Client) Workflows(ctx context.Context) (*Workflows, error) {
+	all := new(Workflows)
+	return all, c.call(ctx, http.MethodGet, "/api/v1/workflows", nil, nil, all)
 }
 
-// Workflow returns a definition in its canonical form; version 0 is the newest.
+// Workflow returns a definition in its canonical form; version 0 is the newest that is not
+// retired.
 func (c *Client) Workflow(ctx context.Context, name string, version int) (json.RawMessage, error) {
 	var definition json.RawMessage
 	err := c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name), values(map[string]string{"version": strconv.Itoa(version)}), nil, &definition)
@@ -326,9 +326,14 @@ func (c *Client) Retire(ctx context.Context, name string, version int, retired b
 	return c.call(ctx, http.MethodPost, "/api/v1/workflows/"+pathEscape(name)+"/retire", nil, body, nil)
 }
 
-// Register registers a workflow. Problems are reported under the name file.
-func (c *Client) Register(ctx context.Context, file string, source []byte) error {
-	return c.call(ctx, http.MethodPost, "/api/v1/workflows", values(map[string]string{"file": file}), source, nil)
+// Register registers a workflow. Problems are reported under the name file. If no new order may have it
+// the answer says why, else it is empty.
+func (c *Client) Register(ctx context.Context, file string, source []byte) (retired string, err error) {
+	response, err := c.do(ctx, http.MethodPost, "/api/v1/workflows", values(map[string]string{"file": file}), source)
+	if err != nil {
+		return "", err
+	}
+	return response.Header.Get(RetiredHeader), c.read(response, nil)
 }
 
 // Projection reads the projection of a partition: begin gets the partition's

@@ -270,7 +270,7 @@ func (s *Server) command(ctx context.Context, role identity.Role, id string, c *
 	if err != nil {
 		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
 	}
-	return s.orderOf(i, o)
+	return s.orderOf(ctx, i, o)
 }
 
 func (s *Server) commandError(id string, c *events.Command, err error) error {
@@ -280,7 +280,7 @@ func (s *Server) commandError(id string, c *events.Command, err error) error {
 		return s.broken(fmt.Sprintf("%s order %q", c.Command, id), err)
 	case errors.Is(err, orchestrator.ErrNoOutcome):
 		return retryUnknown(fmt.Sprintf("%v. It will be acted on; look at the order's history. "+again, err, c.ID))
-	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
+	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(id, "", err)
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))

@@ -166,7 +166,7 @@ func (s *stage) testPause() {
 		s.Error(says)
 	}
 	s.act("a%2Fb", "pause", "", 409)
-	if err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: waits\nsteps:\n- {name: a, agent: nobody, timeout: 1h}\n")); err != nil {
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: waits\nsteps:\n- {name: a, agent: nobody, timeout: 1h}\n")); err != nil {
 		s.Fatal(err)
 	}
 	if _, err := s.client.Submit(s.Context(), &Submission{ID: "pause", Workflow: "waits"}); err != nil {

@@ -48,7 +48,8 @@ func bytesOf(b []byte, size int) *Bytes {
 type DeadLetter struct {
 	Partition int32   `json:"partition" doc:"Of the dead letters: with the offset it names one"`
 	Offset    int64   `json:"offset"`
-	At        *Time   `json:"at" doc:"When the input was written"`
+	At        *Time   `json:"at" doc:"When it was put aside; when the input was written, if a release before has put it aside"`
+	Written   *Time   `json:"written" doc:"When the input was written"`
 	Topic     *string `json:"topic" doc:"On which it was"`
 	Source    *string `json:"source" doc:"topic/partition/offset where it was"`
 	Key       *Bytes  `json:"key" doc:"The id of its order, unless that is what is wrong; null for none"`
@@ -95,7 +96,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.PayloadReader, huma.Operation{
 		OperationID: "list-dead-letters", Method: http.MethodGet, Path: "/api/v1/dead-letters",
 		Summary: "List the inputs that were put aside", Tags: []string{"dead letters"},
-		Description: "The one first that was written last; of one partition, the one that was put aside last. A page has fewer than limit, or none, where it takes long to find more: next says that more may follow. The caller must have the role for all workflows.",
+		Description: "The one first that was put aside last. A page has fewer than limit, or none, where it takes long to find more: next says that more may follow. The caller must have the role for all workflows.",
 		Errors:      []int{http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.listDeadLetters)
 	register(api, identity.PayloadReader, huma.Operation{
@@ -107,7 +108,7 @@ func (s *Server) deadLetters(api huma.API) {
 	register(api, identity.Admin, huma.Operation{
 		OperationID: "replay-dead-letter", Method: http.MethodPost, Path: letterPath + "/replay",
 		Summary: "Put an input that was put aside back on its topic", Tags: []string{"dead letters"},
-		Description: "In the partition of its order, with the headers that it came with and waybill_replayed_from. Where callers are asked who they are, a submission or a command with another value must name the caller as by. The dead letter stays, and so it can be put back again: what that means is the same as sending the input twice. 409 if it would be put aside again for its form, or cannot be put back, and why; that there is no order of its id is not looked at. After 503 it may be on the topic, or get there within half a minute.",
+		Description: "In the partition of its order, with the headers that it came with and waybill_replayed_from. Where callers are asked who they are, a submission or a command with another value must name the caller as by. What orders tell each other is put back as it was, or not at all. The dead letter stays, and so it can be put back again: what that means is the same as sending the input twice. 409 if it would be put aside again for its form, or cannot be put back, and why; that there is no order of its id is not looked at. After 503 it may be on the topic, or get there within half a minute.",
 		RequestBody: &huma.RequestBody{}, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.replayDeadLetter)
@@ -115,9 +116,9 @@ func (s *Server) deadLetters(api huma.API) {
 
 type deadLettersInput struct {
 	Reason string    `query:"reason" doc:"Only those whose reason has this text"`
-	Topic  string    `query:"topic" doc:"Only what was on this input: orders, replies, commands, signals, or the whole name of the topic"`
+	Topic  string    `query:"topic" doc:"Only what was on this input: orders, replies, commands, signals, internal, or the whole name of the topic"`
 	Order  string    `query:"order" doc:"Only what has this key"`
-	Since  time.Time `query:"since" doc:"Only what was written since then"`
+	Since  time.Time `query:"since" doc:"Only what was put aside since then"`
 	Limit  int       `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	After  string    `query:"after" doc:"The next of the page before"`
 }
@@ -156,7 +157,7 @@ func inputOf(topics *events.Topics, name string) (string, error) {
 			return topic, nil
 		}
 	}
-	return "", huma.Error422UnprocessableEntity(fmt.Sprintf("topic %q is no input: use orders, replies, commands or signals", name))
+	return "", huma.Error422UnprocessableEntity(fmt.Sprintf("topic %q is no input: use orders, replies, commands, signals or internal", name))
 }
 
 // useLetters is [Server.use] for who may read what was put aside, whatever it is about: of many a dead letter
@@ -170,7 +171,7 @@ func (s *Server) useLetters(ctx context.Context) (*orchestrator.Instance, contex
 
 func deadLetterOf(d *orchestrator.DeadLetter) DeadLetter {
 	return DeadLetter{
-		Partition: d.Partition, Offset: d.Offset, At: at(d.At), Topic: text(d.Topic), Source: text(d.Source),
+		Partition: d.Partition, Offset: d.Offset, At: at(d.At), Written: at(d.Written), Topic: text(d.Topic), Source: text(d.Source),
 		Key: bytesOf(d.Key, d.KeySize), Reason: d.Reason, ValueSize: d.ValueSize,
 	}
 }

@@ -105,15 +105,18 @@ func TestDeadLetters(t *testing.T) {
 	s.outside.Produce(&kgo.Record{Topic: topics.Commands, Key: []byte("nobody"), Value: command, Headers: []kgo.RecordHeader{header(events.HeaderActor, string(signature))}})
 	s.outside.Produce(&kgo.Record{Topic: topics.Orders, Key: []byte("\xff"), Value: []byte(`{"workflow":"leaky"}`)})
 	s.outside.Produce(&kgo.Record{Topic: topics.Replies, Value: []byte("\xfe")})
-	s.until(func() bool { return len(s.listed("")) == 5 })
+	s.outside.Produce(&kgo.Record{Topic: topics.Orders, Key: []byte("@own"), Value: []byte(`{"workflow":"leaky"}`)})
+	s.until(func() bool { return len(s.listed("")) == 6 })
 	for query, want := range map[string]string{
 		"topic=orders&order=bad":                "bad",
 		"topic=" + topics.Orders + "&order=bad": "bad",
 		"reason=there%20is%20no%20order":        "nobody",
 		"topic=replies":                         "-",
 		"topic=signals":                         "",
+		"topic=internal":                        "",
 		"order=%FF":                             "/w==",
 		"reason=does%20not%20belong":            "strayed",
+		"reason=ids%20that%20begin%20with":      "@own",
 		"since=" + began.UTC().Format(time.RFC3339) + "&topic=commands": "nobody",
 		"since=2100-01-01T00:00:00Z":                                    "",
 	} {
@@ -149,7 +152,7 @@ func TestDeadLetters(t *testing.T) {
 
 	bad, nobody, strayed := s.aside("bad", 1), s.aside("nobody", 1), s.aside("strayed", 1)
 	d, headers := s.whole(bad)
-	if *d.Key.Text != "bad" || *d.Value.Text != `{"workflow":"leaky"` || d.ValueSize != 19 || headers["traceparent"] != trace || headers["waybill_reason"] != d.Reason || headers["waybill_source"] != *d.Source || *d.Topic != topics.Orders {
+	if *d.Key.Text != "bad" || *d.Value.Text != `{"workflow":"leaky"` || d.ValueSize != 19 || headers["traceparent"] != trace || headers["waybill_reason"] != d.Reason || headers["waybill_source"] != *d.Source || headers["waybill_put_aside"] != string(events.AppendTime(nil, d.At.Time)) || d.Written == nil || *d.Topic != topics.Orders {
 		t.Errorf("%+v with %v", d, headers)
 	}
 	if _, headers := s.whole(nobody); !strings.HasPrefix(headers[events.HeaderActor], `{"method":"key"`) || strings.Contains(headers[events.HeaderActor], "k.") {
@@ -178,6 +181,7 @@ func TestDeadLetters(t *testing.T) {
 	s.replays(bad, `{"value":{"workflow":"leaky"}}`, 409, `write \"by\":\"root\" into it`)
 	s.replays(bad, `{"value":{`, 400, "")
 	s.replays(strayed, "", 409, "does not belong on")
+	s.replays(s.aside("@own", 1), "", 409, "it would be put aside again: ids that begin with @ are those of orders that Waybill itself makes")
 	s.replays("/api/v1/dead-letters/0/9999", "", 404, "there is no dead letter 0/9999")
 	corrected := s.replays(bad, `{"value":{"workflow":"leaky", "by":"root"}}`, 200, `"order":"bad"`)
 	if o := s.order("bad", projections.Error); *o.SubmittedBy != "root" {

@@ -159,6 +159,8 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 			v.SetBool(true)
 		case reflect.Slice:
 			v.Set(reflect.ValueOf([]string{"x"}))
+		case reflect.Map:
+			v.Set(reflect.ValueOf(map[string]int64{"x": 7}))
 		case reflect.Struct:
 			v.Set(reflect.ValueOf(events.Time(time.Now())))
 		case reflect.Pointer: // of what is made of an access file and a token alone

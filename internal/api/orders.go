@@ -23,7 +23,7 @@ import (
 
 // Submission is the body of a request to submit an order.
 type Submission struct {
-	ID       string          `json:"id,omitempty" nullable:"true" doc:"The order id, at most 256 bytes of UTF-8; left out, a new one is made. Submitting an id again changes nothing; 409 says that the id is another submission's."`
+	ID       string          `json:"id,omitempty" nullable:"true" doc:"The order id, at most 256 bytes of UTF-8, not beginning with @; left out, a new one is made. Submitting an id again changes nothing; 409 says that the id is another submission's."`
 	Workflow string          `json:"workflow,omitempty" required:"true" minLength:"1" doc:"The workflow's name"`
 	Version  int             `json:"version,omitempty" minimum:"0" nullable:"true" doc:"Left out or 0: the newest that is registered"`
 	Input    json.RawMessage `json:"input,omitempty" doc:"What the agents work on; any JSON"`
@@ -183,6 +183,12 @@ func (s *Server) notSubmitted(id string, err error) error {
 	if errors.Is(err, orchestrator.ErrOlderRelease) {
 		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v", err))
 	}
+	if errors.Is(err, orchestrator.ErrOwnID) {
+		return huma.Error422UnprocessableEntity(fmt.Sprintf("nothing was submitted: %v; choose another id, or leave it out to get one", err), &huma.ErrorDetail{Message: orchestrator.ErrOwnID.Error(), Location: "body.id"})
+	}
+	if errors.Is(err, orchestrator.ErrElsewhere) || errors.Is(err, orchestrator.ErrUnknownYet) {
+		return s.orderError(id, "submit order", err)
+	}
 	s.log.Warn("a submission failed", "error", err)
 	return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("Kafka did not take the submission; try again with the same id, %s, which is safe", id), err))
 }
@@ -267,7 +273,7 @@ type orderInput struct {
 }
 
 func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Order }, error) {
-	i, _, done, err := s.use(ctx)
+	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -279,11 +285,11 @@ func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Or
 	if err != nil {
 		return nil, s.orderError(in.ID, "read order", err)
 	}
-	return s.orderOf(i, o)
+	return s.orderOf(ctx, i, o)
 }
 
 // orderOf is the order with what its steps wait for.
-func (s *Server) orderOf(i *orchestrator.Instance, o *projections.Order) (*struct{ Body Order }, error) {
+func (s *Server) orderOf(ctx context.Context, i *orchestrator.Instance, o *projections.Order) (*struct{ Body Order }, error) {
 	order := OrderOf(i.Partition(o.ID), o, time.Now())
 	for n := range o.Steps {
 		w, err := i.Waits(o, &o.Steps[n])
@@ -291,8 +297,18 @@ func (s *Server) orderOf(i *orchestrator.Instance, o *projections.Order) (*struc
 			return nil, s.orderError(o.ID, "read what waits of order", err)
 		}
 		order.Steps[n].Waits = waitsOf(w)
+		if c := order.Steps[n].Child; c != nil {
+			look(c, i, callerOf(ctx))
+		}
 	}
 	return &struct{ Body Order }{order}, nil
+}
+
+// look says how a child stands, if that is known here, and the caller may see it.
+func look(c *Child, i *orchestrator.Instance, caller *identity.Caller) {
+	if o, _, err := i.Order(c.Order); err == nil && caller.May(identity.Viewer, o.Workflow) {
+		c.ProcessState, c.Alerted = &o.State, new(o.Alert != nil)
+	}
 }
 
 type historyInput struct {
@@ -336,6 +352,8 @@ func (s *Server) orderError(id, doing string, err error) error {
 	switch {
 	case errors.Is(err, projections.ErrNotFound):
 		return huma.Error404NotFound(fmt.Sprintf("there is no order %q; one that was just submitted appears within moments", id))
+	case errors.Is(err, projections.ErrForgotten):
+		return huma.Error410Gone(fmt.Sprintf("order %q has ended, and is not kept any more, as its workflow says; its id stays taken, and its history is on the journal topic", id))
 	case errors.Is(err, orchestrator.ErrElsewhere):
 		return huma.NewError(http.StatusMisdirectedRequest, err.Error())
 	case errors.Is(err, orchestrator.ErrUnknownYet):

@@ -37,7 +37,7 @@ func (s *stage) dozes() {
 	s.Helper()
 	for n, search := range []string{"customer", "customer, region"} {
 		source := fmt.Sprintf("workflow: dozes\nversion: %d\nsearch: [%s]\ninput: {type: object}\nsteps: [{name: nap, sleep: 1ms}]\n", n+1, search)
-		if err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
+		if _, err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
 			s.Fatal(err)
 		}
 	}

@@ -133,7 +133,7 @@ func (s *Server) signalError(in *signalInput, err error) error {
 		return s.broken(fmt.Sprintf("signal order %q", in.ID), err)
 	case errors.Is(err, orchestrator.ErrNoAnswer):
 		return retryUnknown(err.Error() + again)
-	case errors.Is(err, projections.ErrNotFound), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
+	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(in.ID, "", err)
 	case errors.Is(err, orchestrator.ErrOlderRelease):
 		return huma.Error409Conflict(fmt.Sprintf("no signal was sent: %v", err))

@@ -20,7 +20,7 @@ import (
 // listens submits an order that listens for go, and for three of big; later it will for later.
 func (s *stage) listens(id string) {
 	s.Helper()
-	if err := s.client.Register(s.Context(), "w.yaml", []byte(`
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte(`
 workflow: listens
 steps:
   - {name: now, listen: go}
@@ -100,7 +100,7 @@ func (s *stage) testSignals() {
 	}
 	// A time of the sender's own.
 	until := events.Time(time.Now().Add(time.Hour))
-	if err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: keeps\nsteps: [{name: nap, sleep: 24h}, {name: then, listen: later}]\n")); err != nil {
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: keeps\nsteps: [{name: nap, sleep: 24h}, {name: then, listen: later}]\n")); err != nil {
 		s.Fatal(err)
 	}
 	if _, err := s.client.Submit(s.Context(), &Submission{ID: "keeps", Workflow: "keeps"}); err != nil {

@@ -22,6 +22,7 @@ type Order struct {
 	Deadline *Time           `json:"deadline"`
 	Digest   *string         `json:"digest" doc:"A fingerprint of the submission that made the order; null if that was before journal format 2"`
 	RerunOf  *string         `json:"rerunOf" doc:"The order that this one does again; null if it does none"`
+	Parent   *Parent         `json:"parent" doc:"The order of which this one does a step; null if it does none"`
 	Failure  *Fault          `json:"failure" doc:"What a step of the workflow raised; null if none did"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
 	// SubmittedBy is who submitted the order.
@@ -59,7 +60,7 @@ type Step struct {
 	Name           string                `json:"name"`
 	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,approving,timed-out,undone,raised"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
-	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt"`
+	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt; of a step that another order does, when that is recalled, null once it is"`
 	Due            *Time                 `json:"due" doc:"When the next attempt starts, while a retry is armed; past while that waits for its agent. Of a step that sleeps, when it wakes, of one that listens, when it waits no more, and of one that asks people, when it looks again; null during a pause"`
 	FailureCount   int                   `json:"failureCount" doc:"How many attempts failed or expired, in all"`
 	Uncounted      int                   `json:"uncounted" doc:"How many of failureCount the retry policy does not count: they expired while the agent gave no sign, or did not know the operation, which another instance of it may"`
@@ -73,6 +74,7 @@ type Step struct {
 	Left           *string               `json:"left" doc:"How long the step sleeps, listens or asks people on after the pause that the order is in, such as 6m30s; else null"`
 	Listens        *Listens              `json:"listens" doc:"What the step waits for; null unless it does"`
 	Approves       *Approves             `json:"approves" doc:"What the step asks people, or did; null unless it does"`
+	Child          *Child                `json:"child" doc:"The order that does the step, or did; null if there is none"`
 	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
@@ -134,6 +136,48 @@ func approvesOf(a *projections.Approval) *Approves {
 	return told
 }
 
+// Parent is the order of which another does a step.
+type Parent struct {
+	Order    string `json:"order"`
+	Step     string `json:"step"`
+	Detached bool   `json:"detached" doc:"It does not wait for the end of the other, and does not have it undone"`
+}
+
+// TransformSchema says that an order may do no step of another.
+func (Parent) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
+}
+
+func parentOf(p *projections.Parent) *Parent {
+	if p == nil {
+		return nil
+	}
+	return &Parent{p.Order, p.Step, p.Detached}
+}
+
+// Child is the order that does a step.
+type Child struct {
+	Order    string `json:"order"`
+	Recalled bool   `json:"recalled" doc:"Before it had ended, it was asked to undo what it did, and to end"`
+	// ProcessState and Alerted are of another order, which the caller may not see.
+	ProcessState *projections.State `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" doc:"As far as the instance that answers knows it; else null, as where the caller may not see that order"`
+	Alerted      *bool              `json:"alerted" doc:"Whether an alert of it is open: it waits for an operator. Null where processState is"`
+}
+
+// TransformSchema says that a step may be done by no other order.
+func (Child) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
+}
+
+func childOf(c *projections.Child) *Child {
+	if c == nil {
+		return nil
+	}
+	return &Child{Order: c.ID, Recalled: c.Recalled}
+}
+
 // KeptSignal is a signal that an order keeps for a step that will listen for it.
 type KeptSignal struct {
 	Signal string          `json:"signal"`
@@ -186,6 +230,7 @@ type Alert struct {
 	Order    string  `json:"order"`
 	Workflow string  `json:"workflow"`
 	Version  int     `json:"version"`
+	Parent   *Parent `json:"parent" doc:"The order of which this one does a step; null if it does none"`
 	Step     *string `json:"step"`
 	Reason   string  `json:"reason"`
 	Errors   []Fault `json:"errors" nullable:"false"`
@@ -241,7 +286,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		Input:   json.RawMessage(o.Input), Output: json.RawMessage(o.Output()),
 		Steps:   make([]Step, len(o.Steps)),
 		ReplyTo: text(o.ReplyTo), Deadline: at(o.Deadline), Digest: text(o.Digest), RerunOf: text(o.RerunOf),
-		Failure: (*Fault)(o.Failure), Alert: alertOf(o), SubmittedBy: text(o.SubmittedBy),
+		Parent: parentOf(o.Parent), Failure: (*Fault)(o.Failure), Alert: alertOf(o), SubmittedBy: text(o.SubmittedBy),
 	}
 	order.Signals = []KeptSignal{}
 	for i := range o.Signals {
@@ -263,7 +308,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		if l := s.Listens; s.State == projections.Listening {
 			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1)}
 		}
-		order.Steps[i].Approves = approvesOf(s.Approves)
+		order.Steps[i].Approves, order.Steps[i].Child = approvesOf(s.Approves), childOf(s.Child)
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)
 		}
@@ -317,7 +362,7 @@ func alertOf(o *projections.Order) *Alert {
 		return nil
 	}
 	a := &Alert{
-		Order: o.ID, Workflow: o.Workflow, Version: o.Version,
+		Order: o.ID, Workflow: o.Workflow, Version: o.Version, Parent: parentOf(o.Parent),
 		Step: text(o.Alert.Step), Reason: o.Alert.Reason, Action: text(o.Alert.Action), At: at(o.Alert.At),
 		Errors: make([]Fault, len(o.Alert.Errors)),
 	}

@@ -74,44 +74,48 @@ func (s *Server) listVersions(ctx context.Context, in *versionsInput) (*struct{ 
 	return out, nil
 }
 
-// count counts the open orders of each version.
+// count counts the open orders of each version. An order may change while it is at it, and come on two
+// pages: it is counted once.
 func (v *Versions) count(ctx context.Context, i *orchestrator.Instance) error {
-	counted := 0
-	for _, state := range projections.States {
-		if state.Final() {
-			continue
+	open := make(map[string]*projections.Order)
+	for filter := (projections.Filter{Workflow: v.Workflow, Open: true, Limit: 1000}); ; {
+		page, left, err := i.List(ctx, filter)
+		if err != nil {
+			return err //nolint:wrapcheck // whoever asks says for what
 		}
-		for filter := (projections.Filter{Workflow: v.Workflow, State: state, Limit: 1000}); ; {
-			page, left, err := i.List(ctx, filter)
-			if err != nil {
-				return err //nolint:wrapcheck // whoever asks says for what
-			}
-			if len(left.Elsewhere)+len(left.Unknown) > 0 { // also if they are known by the next page
-				v.LeftOut = LeftOut(left)
-			}
-			for _, o := range page.Orders {
-				v.add(o)
-			}
-			if counted += len(page.Orders); page.Next == nil {
-				break
-			}
-			if filter.After = page.Next; counted >= maxCounted {
-				v.More = true
-				return nil
-			}
+		if len(left.Elsewhere)+len(left.Unknown) > 0 { // also if they are known by the next page
+			v.LeftOut = LeftOut(left)
+		}
+		v.add(open, page.Orders)
+		if filter.After = page.Next; page.Next == nil {
+			return nil
+		}
+		if len(open) >= maxCounted {
+			v.More = true
+			return nil
 		}
 	}
-	return nil
 }
 
-// add counts an open order.
-func (v *Versions) add(o *projections.Order) {
+// add counts orders beside those that were counted, by id: each as it was last.
+func (v *Versions) add(counted map[string]*projections.Order, orders []*projections.Order) {
+	for _, o := range orders {
+		if before := counted[o.ID]; before != nil {
+			v.change(before, -1)
+		}
+		v.change(o, 1)
+		counted[o.ID] = o
+	}
+}
+
+// change counts an order, or, by -1, does so no more.
+func (v *Versions) change(o *projections.Order, by int) {
 	n := slices.IndexFunc(v.Versions, func(known Version) bool { return known.Version == o.Version })
 	if n < 0 {
 		n, v.Versions = len(v.Versions), append(v.Versions, Version{Version: o.Version})
 	}
-	v.Versions[n].Open++
+	v.Versions[n].Open += by
 	if o.State == projections.Error {
-		v.Versions[n].Error++
+		v.Versions[n].Error += by
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -13,7 +14,7 @@ func (s *stage) testVersions() {
 		return fmt.Appendf(nil, "workflow: versioned\nversion: %d\nsteps: [{name: wait, listen: go}, {name: end, agent: leak, do: fail}]\n", version)
 	}
 	for version := 1; version <= 3; version++ {
-		if err := s.client.Register(s.Context(), "w.yaml", file(version)); err != nil {
+		if _, err := s.client.Register(s.Context(), "w.yaml", file(version)); err != nil {
 			s.Fatal(err)
 		}
 		for n := range version {
@@ -48,10 +49,23 @@ func (s *stage) testVersions() {
 	}
 }
 
+// An order that changes while orders are counted, and so is seen twice, counts once: as it was last.
+func TestOrdersAreCountedOnce(t *testing.T) {
+	v, counted := Versions{Versions: []Version{{Version: 1, Registered: true}}}, make(map[string]*projections.Order)
+	seen := func(id string, version int, state projections.State) *projections.Order {
+		return &projections.Order{ID: id, Version: version, State: state}
+	}
+	v.add(counted, []*projections.Order{seen("a", 1, projections.Pending), seen("b", 1, projections.Error), seen("c", 2, projections.Error)})
+	v.add(counted, []*projections.Order{seen("a", 1, projections.Error), seen("b", 1, projections.Processing)})
+	if got := fmt.Sprint(v.Versions); got != "[{1 true false false 2 1} {2 false false false 1 1}]" {
+		t.Errorf("counted are %s", got)
+	}
+}
+
 // Nothing new begins with a version that is retired, until that is ended; what has it goes on.
 func (s *stage) testRetire() {
 	for version := 1; version <= 2; version++ {
-		if err := s.client.Register(s.Context(), "w.yaml", fmt.Appendf(nil, "workflow: retired\nversion: %d\nsteps: [{name: wait, listen: go}]\n", version)); err != nil {
+		if _, err := s.client.Register(s.Context(), "w.yaml", fmt.Appendf(nil, "workflow: retired\nversion: %d\nsteps: [{name: wait, listen: go}]\n", version)); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -91,7 +105,27 @@ func (s *stage) testRetire() {
 	if status, _, said := s.ask(request{method: "POST", path: "/api/v1/orders/retired-1/rerun", body: `{}`}); status != 409 || !strings.Contains(said, "workflow retired@2 is retired; name another version") {
 		s.Errorf("run again: %d %s", status, said)
 	}
+	said := func(version int) string {
+		s.Helper()
+		retired, err := s.client.Register(s.Context(), "w.yaml", fmt.Appendf(nil, "workflow: retired\nversion: %d\nsteps: [{name: wait, listen: go}]\n", version))
+		if err != nil {
+			s.Fatal(err)
+		}
+		return retired
+	}
+	if now, before := said(1), said(2); now != "" || before != "workflow retired@2 is registered, and retired: no new order may have it until waybill workflow retire retired@2 --restore" {
+		s.Errorf("registered again it is said %q, and %q of what is retired", now, before)
+	}
+	if all, err := s.client.Workflows(s.Context()); err != nil || fmt.Sprint(all.Retired) != "[retired@2]" {
+		s.Errorf("listed as retired are %q, %v", all.Retired, err)
+	}
 	retire(1, true)
+	if _, err := s.client.Workflow(s.Context(), "retired", 0); err == nil || !strings.Contains(err.Error(), "workflow retired is retired, in every version: name one") {
+		s.Errorf("the newest of none: %v", err)
+	}
+	if _, err := s.client.Workflow(s.Context(), "retired", 1); err != nil {
+		s.Error(err)
+	}
 	if o := submit(0, projections.Rejected); !strings.Contains(*o.Reason, "is retired, in every version") {
 		s.Error(*o.Reason)
 	}

@@ -17,7 +17,11 @@ import (
 // Workflows lists the registered definitions.
 type Workflows struct {
 	Workflows []json.RawMessage `json:"workflows" nullable:"false" doc:"In the canonical form, by name and version"`
+	Retired   []string          `json:"retired,omitempty" doc:"Those that no new order may have, as NAME@VERSION"`
 }
+
+// RetiredHeader is on the answer to a registration of what no new order may have.
+const RetiredHeader = "Waybill-Retired"
 
 func (s *Server) workflows(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
@@ -33,7 +37,7 @@ func (s *Server) workflows(api huma.API) {
 	register(api, identity.Deployer, huma.Operation{
 		OperationID: "register-workflow", Method: http.MethodPost, Path: "/api/v1/workflows",
 		Summary: "Register a workflow", Tags: []string{"workflows"},
-		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409. So is one that orders others which are not registered, or that would have orders begin others for ever.",
+		Description:  "The body is the workflow file itself, YAML or JSON, under any content type. A version that is registered never changes: registering the same again is 200, another content 409. Nor is it restored by that, if it is retired: the header Waybill-Retired says so. What orders others which are not registered, or would have orders begin others for ever, is 409, too.",
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout, DefaultStatus: http.StatusCreated,
 		Errors: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.registerWorkflow)
@@ -98,13 +102,16 @@ func (s *Server) listWorkflows(ctx context.Context, _ *struct{}) (*struct{ Body 
 			return nil, s.broken("encode workflow "+flow.ID(), err)
 		}
 		out.Body.Workflows = append(out.Body.Workflows, definition)
+		if i.Retired(flow.Name, flow.Version) {
+			out.Body.Retired = append(out.Body.Retired, flow.ID())
+		}
 	}
 	return out, nil
 }
 
 type workflowInput struct {
 	Name    string `path:"name"`
-	Version int    `query:"version" minimum:"0" doc:"Left out or 0: the newest"`
+	Version int    `query:"version" minimum:"0" doc:"Left out or 0: the newest that is not retired"`
 }
 
 func (s *Server) getWorkflow(ctx context.Context, in *workflowInput) (*struct{ Body json.RawMessage }, error) {
@@ -113,9 +120,11 @@ func (s *Server) getWorkflow(ctx context.Context, in *workflowInput) (*struct{ B
 		return nil, err
 	}
 	defer done()
-	flow := i.Workflow(in.Name, in.Version)
-	if flow == nil || !callerOf(ctx).May(identity.Viewer, in.Name) {
-		name := in.Name
+	flow, visible := i.Workflow(in.Name, in.Version), callerOf(ctx).May(identity.Viewer, in.Name)
+	switch name := in.Name; {
+	case visible && flow == nil && in.Version == 0 && i.Retired(in.Name, 0):
+		return nil, huma.Error404NotFound(fmt.Sprintf("workflow %s is retired, in every version: name one of those that waybill workflow versions %s lists", name, name))
+	case !visible || flow == nil:
 		if in.Version > 0 {
 			name = workflow.ID(in.Name, in.Version)
 		}
@@ -134,8 +143,9 @@ type registerInput struct {
 }
 
 type registerOutput struct {
-	Status int
-	Body   json.RawMessage
+	Status  int
+	Retired string `header:"Waybill-Retired" doc:"That no new order may have the version, and how that is ended; else it is missing"`
+	Body    json.RawMessage
 }
 
 func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*registerOutput, error) {
@@ -169,7 +179,11 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 	if err != nil {
 		return nil, s.broken("encode workflow "+flow.ID(), err)
 	}
-	return &registerOutput{Status: status, Body: definition}, nil
+	out := &registerOutput{Status: status, Body: definition}
+	if i.Retired(flow.Name, flow.Version) {
+		out.Retired = fmt.Sprintf("workflow %[1]s is registered, and retired: no new order may have it until waybill workflow retire %[1]s --restore", flow.ID())
+	}
+	return out, nil
 }
 
 // Register registers a workflow for the process itself.
@@ -179,14 +193,22 @@ func (s *Server) Register(ctx context.Context, file string, source []byte) error
 	return err
 }
 
-// Registered returns the registered workflows, by name and version, for the process itself.
-func (s *Server) Registered(ctx context.Context) ([]*workflow.Workflow, error) {
+// Registered returns the registered workflows for the process itself, by name and version: those that
+// new orders may have, and those that are retired.
+func (s *Server) Registered(ctx context.Context) (open, retired []*workflow.Workflow, err error) {
 	i, _, done, err := s.use(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer done()
-	return i.Workflows(), nil
+	for _, flow := range i.Workflows() {
+		if i.Retired(flow.Name, flow.Version) {
+			retired = append(retired, flow)
+		} else {
+			open = append(open, flow)
+		}
+	}
+	return open, retired, nil
 }
 
 func invalidWorkflow(err error) error {

@@ -98,11 +98,11 @@ func (d *decider) recall(t task, why string) {
 	}
 }
 
-// recallAll recalls the children of an order that is undone.
+// recallAll recalls the children of an order that is undone, but for those that are not undone with it.
 func (d *decider) recallAll() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)
-		if _, is := t.kind.(orderer); is && t.step.State == projections.Running {
+		if _, is := t.kind.(orderer); is && t.step.State == projections.Running && !t.def.Order.Detached {
 			d.recall(t, fmt.Sprintf("order %s is being undone", d.order.ID))
 		}
 	}
@@ -174,18 +174,25 @@ func told(r *events.Report) *events.Error {
 func TakeWish(env *Env, order *projections.Order, in *Input) Decision {
 	w := in.Wish
 	switch {
+	case order == nil && w.Wish == events.WishForget: // it never began
+		return Decision{}
 	case order == nil:
 		return Submit(env, nil, in)
-	case order.Parent == nil || order.Parent.Order != w.Parent || order.Parent.Step != w.Step:
+	case w.Wish == events.WishForget:
+		if p := order.Parent; p == nil || p.Order != w.Parent || p.Detached || !order.State.Final() {
+			return Decision{}
+		}
+		return forget(env, order)
+	case !doesStep(order, w):
 		d := &decider{env: env, order: order.Clone()} // its workflow does not matter
 		reason := fmt.Sprintf("the id %s is taken: it was to do step %s of order %s, and does not", w.Child, w.Step, w.Parent)
 		d.record(&events.Event{Type: events.OrderReported, Parent: w.Parent, ParentStep: w.Step, Reason: reason, Error: &events.Error{Code: events.IDTaken, Message: reason}})
 		return d.made()
-	case w.Wish == events.WishBegin:
+	case w.Wish == events.WishBegin, w.Wish == events.WishTell:
 		if !order.State.Final() && !order.Parent.Detached {
 			return Decision{} // it tells when it has ended
 		}
-		return report(env, order, "its parent asks for it once more")
+		return report(env, order, "its parent asks once more")
 	case w.Wish == events.WishUndo && order.State == projections.Processed:
 		d := newDecider(env, order)
 		d.turnBack(projections.Compensated, events.Event{Reason: w.Reason})
@@ -200,6 +207,12 @@ func TakeWish(env *Env, order *projections.Order, in *Input) Decision {
 	return d.made()
 }
 
+// doesStep says that an order does the step of which it is asked something.
+func doesStep(order *projections.Order, w *events.Wish) bool {
+	p := order.Parent
+	return p != nil && p.Order == w.Parent && p.Step == w.Step
+}
+
 // report tells the parent how the order stands.
 func report(env *Env, order *projections.Order, why string) Decision {
 	d := &decider{env: env, order: order.Clone()}
@@ -207,7 +220,37 @@ func report(env *Env, order *projections.Order, why string) Decision {
 	return d.made()
 }
 
-// wished is what the child is asked for by an event, nil if that is nothing.
+// wishes are what children are asked for by an event. An order that was held may have given up what
+// they told it, and so may its operator.
+func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
+	for _, child := range e.Children {
+		all = append(all, &events.Wish{Child: child, Wish: events.WishForget, Parent: o.ID})
+	}
+	if e.Type != events.OrderReleased {
+		if w := wished(o, e); w != nil {
+			all = append(all, w)
+		}
+		return all
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		w := &events.Wish{Wish: events.WishTell, Parent: o.ID, Step: s.Name, Reason: fmt.Sprintf("order %s was released", o.ID)}
+		switch {
+		case s.Child == nil:
+			continue
+		case s.State == projections.Running:
+			w.Child = s.Child.ID
+		case s.Undo != nil && s.Undo.State == projections.Running:
+			w.Child = events.ChildID(stepKey(o.ID, s))
+		default:
+			continue
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// wished is what a child is asked for by an event, nil if that is nothing.
 func wished(o *projections.Order, e *events.Event) *events.Wish {
 	w := &events.Wish{Child: e.Child, Parent: o.ID, Step: e.Step, Reason: e.Reason}
 	switch e.Type {

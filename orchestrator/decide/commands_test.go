@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
@@ -15,7 +17,7 @@ import (
 // check holds what stands on the stage against all rules.
 func (s *stage) check(t fataler, in *inspect.Inspector) {
 	t.Helper()
-	p := inspect.Partition{Topics: &s.topics, Skew: s.skew, Workflow: s.flows.Find, Journal: s.journal, Messages: s.messages}
+	p := inspect.Partition{Topics: &s.topics, Skew: s.skew, Workflow: s.flows.Find, Journal: s.journal, Messages: s.messages, Quiet: s.position.At(events.InputInternal) == int64(len(s.internal))}
 	if len(s.records) == 0 { // all is committed
 		p.Order = func(id string) *projections.Order { return s.of(t, id) }
 	}
@@ -53,7 +55,7 @@ var errNoMore = errors.New("whatever came before the order")
 func (s *stage) commanded(id string, history []events.Event, before int) error {
 	var left []events.Event
 	for _, e := range history {
-		if byOperator(&e) {
+		if byOperator(&e) && !s.byParent(&e) {
 			left = append(left, e)
 		}
 	}
@@ -80,6 +82,14 @@ func byOperator(e *events.Event) bool {
 		return !strings.HasPrefix(e.Reason, "when: ")
 	}
 	return false
+}
+
+// byParent says that it was the order of which it does a step that had an order end.
+func (s *stage) byParent(e *events.Event) bool {
+	return e.Type == events.OrderCompensating && slices.ContainsFunc(s.internal[:s.passed(events.InputInternal)], func(r *kgo.Record) bool {
+		w, err := events.Decode[events.Wish](r.Value)
+		return err == nil && w.Child == e.Order && w.Wish == events.WishCancel && w.Reason == e.Reason && e.By == "" && e.Command == ""
+	})
 }
 
 func (s *stage) matches(commands []command, left []events.Event) error {

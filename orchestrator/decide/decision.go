@@ -136,6 +136,9 @@ func (d *Decision) Agent(step string) string {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
+	if order != nil && order.Forgotten {
+		return afterwards(env, order, in)
+	}
 	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
 	if progress && env.Format < events.ProgressFormat { // an older release cannot read it
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("status %q has a meaning from format %d on, and the partition is of format %d", in.Reply.Status, events.ProgressFormat, env.Format)}}}
@@ -148,7 +151,7 @@ func On(env *Env, order *projections.Order, in *Input) Decision {
 			d.within(func() Decision { return On(env, d.order, in) })
 			return d.made()
 		}
-		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.waits() { // a submission changes nothing
+		if order != nil && (order.Hold != nil || newer || order.Resumes()) && in.waits(order) { // a submission changes nothing
 			if progress {
 				return meanwhile(env, order, in)
 			}
@@ -199,9 +202,10 @@ func (env *Env) count(n int) int {
 	return n + 1
 }
 
-// waits says that it waits in an order on which nothing is decided.
-func (in *Input) waits() bool {
-	return in.Reply != nil || in.Signal != nil || in.Wish != nil || in.Report != nil
+// waits says that it waits in an order on which nothing is decided. That an order is nobody's child is
+// so whatever else is decided.
+func (in *Input) waits(order *projections.Order) bool {
+	return in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }
 
 // dispatch calls the role that decides on this kind of input.

@@ -1,8 +1,10 @@
 package decide
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -17,8 +19,10 @@ import (
 func (h *historian) end(t *rapid.T) {
 	clear(h.away)
 	clear(h.silent)
+	h.mute = false
 	h.read(t)
 	h.commit(t)
+	h.passOn(t)
 	h.check(t, h.inspector)
 	// 5 steps with 3 rounds of 3 attempts each, and as much to undo them.
 	for looks := 0; ; looks++ {
@@ -34,13 +38,29 @@ func (h *historian) end(t *rapid.T) {
 		}
 		h.supervise(t, page)
 		h.commit(t)
+		h.passOn(t)
 		h.check(t, h.inspector)
 	}
 	h.rebuild(t)
 	for _, id := range h.ids() {
-		if o := h.of(t, id); !o.State.Final() && o.State != projections.Error && !o.Paused {
+		if o := h.of(t, id); !o.State.Final() && o.State != projections.Error && !o.Paused && !waitsForAnother(o) {
 			t.Fatalf("%q is %s although nothing happens any more", id, o.State)
 		}
+	}
+}
+
+// waitsForAnother says that another order does a step of the order, or undoes it.
+func waitsForAnother(o *projections.Order) bool {
+	return slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
+		return s.Child != nil && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)
+	})
+}
+
+// passOn has orders hear what they were told, until all is quiet.
+func (h *historian) passOn(t *rapid.T) {
+	for h.position.At(events.InputInternal) < int64(len(h.internal)) {
+		h.listen(t)
+		h.commit(t)
 	}
 }
 
@@ -69,7 +89,13 @@ func (h *historian) repair(t *rapid.T) {
 			break
 		}
 		if rounds > 150 {
-			t.Fatalf("no way out for %d orders", left)
+			var stories strings.Builder
+			for _, id := range h.ids() {
+				if o := h.of(t, id); !o.State.Final() {
+					fmt.Fprintf(&stories, "\n%s", inspect.Story(h.inspector.Histories[id]))
+				}
+			}
+			t.Fatalf("no way out for %d orders: %s", left, &stories)
 		}
 		h.read(t)
 		h.commit(t)

@@ -158,7 +158,7 @@ func (h *historian) obey(t *rapid.T, id string) {
 		return
 	}
 	done := func(s *projections.Step, w *projections.Work, undo bool) {
-		if w != nil && w.State == projections.Running {
+		if w != nil && w.State == projections.Running && s.Child == nil {
 			h.replies = append(h.replies, reply{id: id, written: h.now, value: events.Reply{
 				Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Token: h.tokens[work{id, s.Name, w.Attempt, undo}],
 				Status: events.ReplyCompleted, Output: []byte(`{"n":3}`),
@@ -485,7 +485,7 @@ func (h *historian) panics(t *rapid.T) {
 // refuse has Kafka take nothing for a topic, for good or for now, or everything again, or
 // nothing for agents for as long as what waits may.
 func (h *historian) refuse(t *rapid.T) {
-	topic := rapid.SampledFrom([]string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"}).Draw(t, "topic")
+	topic := rapid.SampledFrom([]string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status", "waybill.internal"}).Draw(t, "topic")
 	delete(h.refused, topic)
 	delete(h.away, topic)
 	delete(h.silent, topic)
@@ -512,7 +512,7 @@ func (h *historian) refuse(t *rapid.T) {
 }
 
 func (h *historian) permitAll() {
-	for _, topic := range []string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status"} {
+	for _, topic := range []string{"waybill.requests.a0", "waybill.requests.a1", "waybill.requests.a2", "shop.status", "waybill.internal"} {
 		delete(h.refused, topic)
 		delete(h.away, topic)
 		delete(h.silent, topic)

@@ -68,6 +68,9 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		d.holdInput(in)
 	default:
 		d.putAside(in.Record, reason)
+		if w := in.Wish; w != nil && w.Wish == events.WishUndo { // its parent waits for what does not come
+			d.record(&events.Event{Type: events.OrderReported, Parent: w.Parent, ParentStep: w.Step, Reason: reason, Error: &events.Error{Code: "internal", Message: reason}})
+		}
 	}
 	return d.made()
 }

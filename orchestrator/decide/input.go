@@ -88,7 +88,7 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 
 // OfOrder says that it is about an order that must be there.
 func (in *Input) OfOrder() bool {
-	return in.Reply != nil || in.Command != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin
+	return in.Reply != nil || in.Command != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin && in.Wish.Wish != events.WishForget
 }
 
 // find finds the partition of the order.
@@ -216,13 +216,13 @@ func (in *Input) readWish(at Place) error {
 	switch {
 	case err != nil:
 		return err
-	case wish.Child != in.Order || wish.Parent == "" || wish.Step == "":
+	case wish.Child != in.Order || wish.Parent == "" || wish.Step == "" && wish.Wish != events.WishForget:
 		return fmt.Errorf("the key names order %q, and the value order %q, for step %q of order %q", in.Order, wish.Child, wish.Step, wish.Parent)
 	}
 	switch wish.Wish {
-	case events.WishBegin, events.WishCancel, events.WishUndo:
+	case events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget:
 	default:
-		return fmt.Errorf("wish %q: it is %s, %s or %s", wish.Wish, events.WishBegin, events.WishCancel, events.WishUndo)
+		return fmt.Errorf("wish %q: there is none of this name", wish.Wish)
 	}
 	in.Wish, in.Submission = &wish, wish.Submission()
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
 )
 
@@ -18,7 +19,7 @@ import (
 func checkInputs(t fataler, s *stage, id string, history []events.Event) {
 	t.Helper()
 	_, err := tooEarly(func(before int) error { return s.replied(id, history, before) })
-	if err = cmp.Or(err, s.submitted(id, history), s.enough(id, history), s.putAside(id, history), s.signalled(id, history)); err != nil {
+	if err = cmp.Or(err, s.submitted(id, history), s.enough(id, history), s.putAside(id, history), s.signalled(id, history), s.told(id, history)); err != nil {
 		t.Fatalf("%q: %v\n%s", id, err, inspect.Story(history))
 	}
 }
@@ -27,6 +28,9 @@ func checkInputs(t fataler, s *stage, id string, history []events.Event) {
 // history begins with what it says.
 func (s *stage) submitted(id string, history []events.Event) error {
 	first := slices.IndexFunc(s.orders, func(in submission) bool { return in.id == id })
+	if history[0].Parent != "" { // which the oracle holds against what its parent asked for
+		return s.others(id, history, -1)
+	}
 	if first < 0 {
 		return errors.New("nobody submitted it")
 	}
@@ -68,8 +72,10 @@ func (s *stage) submitted(id string, history []events.Event) error {
 // event, those after it that do were dropped, and no others.
 func (s *stage) others(id string, history []events.Event, first int) error {
 	of := history[0].Digest
-	if want := s.env(id).digest(&s.orders[first].value); of != want && of != "" {
-		return fmt.Errorf("its digest is %q, and that of its submission %q", of, want)
+	if first >= 0 {
+		if want := s.env(id).digest(&s.orders[first].value); of != want && of != "" {
+			return fmt.Errorf("its digest is %q, and that of its submission %q", of, want)
+		}
 	}
 	var conflict events.Event
 	if i := slices.IndexFunc(history, func(e events.Event) bool { return e.Type == events.SubmissionConflicted }); i >= 0 {
@@ -104,6 +110,9 @@ func (s *stage) enough(id string, history []events.Event) error {
 	most := make(map[events.Type]int)
 	for i := range history {
 		most[history[i].Type] = max(most[history[i].Type], history[i].Count)
+		if history[i].Type == events.OrderForgotten {
+			return nil
+		}
 	}
 	for i := range s.replies {
 		if s.replies[i].id == id && s.dropped[fmt.Sprintf("%s/0/%d", s.topics.Replies, i)] && max(most[events.ReplyDiscarded], most[events.InputDiscarded]) < 100 {
@@ -290,13 +299,57 @@ func (s *stage) answers(history []events.Event, read map[int]*events.Reply, offs
 // quiet says whether a reply may leave no event: its agent is still at it.
 func quiet(r *events.Reply) bool { return r.Status == events.ReplyProgress }
 
+// told: what another order does for this one ends with what that one told, once, and with no other
+// record.
+func (s *stage) told(id string, history []events.Event) error {
+	seen := make(map[string]bool)
+	for i := range history {
+		e := &history[i]
+		at, is := s.fromOrder(e)
+		if !is || e.Type == events.InputHeld || e.Type == events.InputReleased || e.Type == events.InputDiscarded {
+			continue
+		}
+		if at < 0 || at >= s.passed(events.InputInternal) || seen[e.Source] {
+			return fmt.Errorf("event %d is from %s, which was not read, or left another", e.Seq, e.Source)
+		}
+		seen[e.Source] = true
+		r := s.internal[at]
+		if string(r.Key) != id || events.Type(events.Header(r, events.HeaderType)) != events.ChildReported {
+			return fmt.Errorf("event %d is from %s, which is for %q", e.Seq, e.Source, r.Key)
+		}
+		told, err := events.Decode[events.Report](r.Value)
+		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed
+		well := undo == (told.State == string(projections.Compensated) || told.State == string(projections.Cancelled)) && (undo || told.Error == nil)
+		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed
+		if err != nil || told.Step != e.Step || well == failed && !(well && e.Error.Code == events.OutputRefused) {
+			return fmt.Errorf("event %d, %s, is from %s, which says %+v, %v", e.Seq, e.Type, e.Source, told, err)
+		}
+	}
+	return nil
+}
+
+// fromOrder says of which record an event is that another order wrote.
+func (s *stage) fromOrder(e *events.Event) (at int64, is bool) {
+	if rest, ok := strings.CutPrefix(e.Source, s.topics.Internal+"/0/"); ok {
+		at, err := strconv.ParseInt(rest, 10, 64)
+		if err != nil {
+			at = -1
+		}
+		return at, true
+	}
+	return 0, false
+}
+
 // left says whether an event is what a reply leaves.
 func left(e *events.Event) bool {
+	if strings.Contains(e.Source, ".internal/") {
+		return false
+	}
 	switch e.Type {
 	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
 		return true
 	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
-		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != badExpression
+		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != badExpression && e.Error.Code != tooDeep
 	}
 	return false
 }

@@ -30,8 +30,9 @@ type recording struct {
 	ledger   *oracle.Ledger
 	find     func(name string, version int) *oracle.Flow
 	stage    *stage
-	statuses []string // the topics of the status messages
-	owners   []string // who decided each event
+	others   map[string][]events.Event // the histories of all orders
+	statuses []string                  // the topics of the status messages
+	owners   []string                  // who decided each event
 	// How many replies and commands came before the order.
 	replies, commands int
 }
@@ -40,7 +41,7 @@ type recording struct {
 // same.
 var recorded = sync.OnceValue(func() []recording {
 	var all []recording
-	for seed := range 260 {
+	for seed := range 320 {
 		all = append(all, drawn.Example(seed)...)
 	}
 	return all
@@ -67,7 +68,7 @@ var drawn = rapid.Custom(func(t *rapid.T) []recording {
 			find: func(name string, version int) *oracle.Flow {
 				return h.inspector.Definition(h.flows.Find(name, version))
 			},
-			stage: h.stage, statuses: h.inspector.Statuses[id], owners: owners[id],
+			stage: h.stage, others: h.inspector.Histories, statuses: h.inspector.Statuses[id], owners: owners[id],
 		}
 		r.replies, _ = tooEarly(func(before int) error { return h.replied(id, r.history, before) })
 		r.commands, _ = tooEarly(func(before int) error { return h.commanded(id, r.history, before) })
@@ -178,6 +179,8 @@ func (r *recording) refuse(history []events.Event) (by string) {
 		{"the messages' topics", func() { inspect.CheckTopics(v, &r.stage.topics, id, history, r.statuses) }},
 		{"the submission", func() { must(v, r.stage.submitted(id, history)) }},
 		{"the replies", func() { must(v, r.stage.replied(id, history, r.replies)) }},
+		{"what orders told", func() { must(v, r.stage.told(id, history)) }},
+		{"its family", func() { must(v, r.family(id, history)) }},
 		{"the signals", func() { must(v, r.stage.signalled(id, history)) }},
 		{"the commands", func() { must(v, r.stage.commanded(id, history, r.commands)) }},
 		{"the dead letters", func() { must(v, r.stage.putAside(id, history)) }},
@@ -192,6 +195,30 @@ func (r *recording) refuse(history []events.Event) (by string) {
 		}
 	}
 	return ""
+}
+
+// family holds a history against those of the orders that do its steps, and of the one whose step it
+// does.
+func (r *recording) family(id string, history []events.Event) error {
+	f := oracle.Families{
+		Order: func(other string) []events.Event {
+			if other == id {
+				return history
+			}
+			return r.others[other]
+		},
+		Find: r.find, Quiet: func(string) bool { return true },
+	}
+	all := []string{id, history[0].Parent}
+	for i := range history {
+		all = append(all, history[i].Child)
+	}
+	for _, member := range slices.Compact(all) {
+		if err := f.Check(member); err != nil {
+			return err //nolint:wrapcheck // a test alone asks
+		}
+	}
+	return nil
 }
 
 // pardon is a kind of mutants that may survive, and why.
@@ -226,6 +253,9 @@ var pardoned = []pardon{
 	{kind: "complete-by a moment later of ", why: "when its agent said so is on trust, if it was read later", most: 20},
 	{kind: "the step s4 in step.retried", why: "that an agent is away is on trust", most: 4},
 	{kind: "other reason of step.passed", why: "words for people"},
+	{kind: "other reason of order.reported", why: "words for people"},
+	{kind: "other reason of order.compensating", why: "words for people, where no caller hears of an order", most: 12},
+	{kind: "other reason of order.raised", why: "words for people, where no caller hears of an order", most: 4},
 	{kind: "lost signal.kept", why: "it had no data, and a step heard it when it was read", most: 4},
 	{kind: "lost signal.expired", why: "nothing waited for it any more", most: 4},
 	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline, or with another", most: 8},

@@ -28,10 +28,12 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		envelope.Type, envelope.ID = events.OrderStatus, id
 		dst = append(dst, Message{cmp.Or(to, topics.Status), envelope, m.Append(make([]byte, 0, 128)), to != ""})
 	}
-	if w := wished(o, e); w != nil {
+	for n, w := range wishes(o, e) {
 		envelope := envelope
 		envelope.Type, envelope.Order = events.ChildWanted, w.Child
-		envelope.ID += "/wish"
+		if envelope.ID += "/wish"; n > 0 {
+			envelope.ID += "/" + strconv.Itoa(n+1)
+		}
 		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(make([]byte, 0, 256+len(w.Input)))})
 	}
 	if r := o.Reports(e); r != nil {

@@ -31,7 +31,9 @@ func TestHistories(t *testing.T) {
 func (h *historian) perform(t *rapid.T) {
 	h.skew = time.Duration(rapid.SampledFrom([]int{0, 0, 500, 3_000}).Draw(t, "skew")) * time.Millisecond
 	for i := range rapid.IntRange(1, 2).Draw(t, "workflows") {
-		h.flows.Add(draw.Flow(t, i+1))
+		for _, flow := range draw.Flows(t, i+1) {
+			h.flows.Add(flow)
+		}
 	}
 	if setting := rapid.SampledFrom([]proof.Setting{"", proof.Watch, proof.Require}).Draw(t, "tokens"); setting != "" {
 		h.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, setting, nil)
@@ -53,6 +55,7 @@ func (h *historian) perform(t *rapid.T) {
 		"operate":   h.operate,
 		"signal":    h.tell,
 		"manage":    h.manage,
+		"manages":   h.manage,
 		"read":      func(t *rapid.T) { h.read(t) },
 		"supervise": h.look,
 		"commit":    func(t *rapid.T) { h.commit(t) },
@@ -64,6 +67,7 @@ func (h *historian) perform(t *rapid.T) {
 		"panic":     h.panics,
 		"refuse":    h.refuse,
 		"vanish":    h.vanish,
+		"mute":      func(t *rapid.T) { h.mute = rapid.IntRange(0, 2).Draw(t, "mute") == 0 },
 		"":          func(t *rapid.T) { h.check(t, h.inspector) },
 	}
 	if h.floods != nil {

@@ -50,7 +50,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 			Type: events.OrderAccepted, Order: id,
 			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
 			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(in.Record.header(events.HeaderTraceparent)), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
-			Pinned: d.pinned(),
+			Pinned: d.pinned(), Keep: env.keep(d.flow),
 		}
 		if w := in.Wish; w != nil {
 			e.Parent, e.ParentStep, e.Depth, e.Detached = w.Parent, w.Step, w.Depth, w.Detached
@@ -70,7 +70,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	if problem != nil {
 		e := events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
-			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo, Digest: env.digest(s),
+			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo, Digest: env.digest(s), Keep: env.keep(env.Workflow(s.Workflow, s.Version)),
 		}
 		if w := in.Wish; w != nil {
 			e.Parent, e.ParentStep = w.Parent, w.Step

@@ -30,6 +30,9 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 		d.resume()
 		return d.made()
 	}
+	if at := order.Forgets(); step == "" && !at.IsZero() && !env.Now.Before(at) {
+		return forget(env, order)
+	}
 	if step == "" {
 		if at := order.Overdue(); at.IsZero() || env.Now.Before(at) {
 			return Decision{}

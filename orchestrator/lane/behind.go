@@ -43,11 +43,11 @@ func (l *Lane) stranded(in *input) bool {
 }
 
 // stands says that an input cannot be dealt with now, nor anything behind it.
-func (l *Lane) stands(in *input) bool { return l.stranded(in) || l.why(in) != "" }
+func (l *Lane) stands(in *input) bool { return l.stranded(in) || l.unready(in) != "" }
 
-// why says why the order cannot begin yet that is to do a step of another; "" for anything else. Whoever
+// unready says why the order cannot begin yet that is to do a step of another; "" for anything else. Whoever
 // asked for it knew its workflow: it was registered before, and is read here before long.
-func (l *Lane) why(in *input) string {
+func (l *Lane) unready(in *input) string {
 	if in.Wish == nil || in.Wish.Wish != events.WishBegin || in.Unreadable != "" || l.strays(in) {
 		return ""
 	}
@@ -117,7 +117,7 @@ func (l *Lane) tellBehind(now time.Time) {
 		}
 		b.told = true
 		first := &b.inputs[0]
-		if why := l.why(first); why != "" {
+		if why := l.unready(first); why != "" {
 			l.log.Warn("inputs wait behind an order that cannot begin", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "why", why)
 			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot begin: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, why),
 				"see that the workflows topic can be read, and that an instance of a release owns the partition that runs the workflow; all goes on by itself then")

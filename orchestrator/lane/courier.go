@@ -509,7 +509,7 @@ func (l *Lane) undiverted(topic string, owed []projections.Owed) ([]projections.
 			if err != nil {
 				return nil, err
 			}
-			if order != nil && order.ReplyTo != topic && !anothers(o) {
+			if order != nil && !order.Forgotten && order.ReplyTo != topic && !anothers(o) {
 				continue
 			}
 		}

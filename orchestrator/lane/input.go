@@ -75,12 +75,27 @@ func firstWritten(r *kgo.Record) time.Time {
 	return r.Timestamp
 }
 
-// What a dead letter has besides the headers of the input, behind these: why it was put aside, and
-// topic/partition/offset where it was.
+// What a dead letter has besides the headers of the input, behind these: why it was put aside,
+// topic/partition/offset where it was, and, as its last header, when it was put aside.
 const (
 	HeaderReason = "waybill_reason"
 	HeaderSource = "waybill_source"
+	HeaderAside  = "waybill_put_aside"
 )
+
+// PutAside is when a dead letter was put aside; the zero time if it does not say so. In one of a release
+// before, what has the name of the header is the input's, and not the last.
+func PutAside(letter *kgo.Record) time.Time {
+	n := len(letter.Headers)
+	if n == 0 || letter.Headers[n-1].Key != HeaderAside {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(letter.Headers[n-1].Value))
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
 
 // putAside puts an input among the dead letters, byte for byte but for the token of a reply. What is too large
 // for that stays at its source, and the dead letter says so.
@@ -119,7 +134,8 @@ func (l *Lane) putAside(in *decide.Record, reason string) {
 	}
 	letter.Headers = append(letter.Headers,
 		kgo.RecordHeader{Key: HeaderReason, Value: []byte(reason)},
-		kgo.RecordHeader{Key: HeaderSource, Value: []byte(in.Source())})
+		kgo.RecordHeader{Key: HeaderSource, Value: []byte(in.Source())},
+		kgo.RecordHeader{Key: HeaderAside, Value: events.AppendTime(nil, l.time.Wall())})
 	l.current.add(letter)
 }
 

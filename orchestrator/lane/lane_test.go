@@ -279,6 +279,8 @@ func (s *replayed) Next(Wanted) Happened {
 // What nobody can read is put aside byte for byte, and the position moves on.
 func TestDeadLetters(t *testing.T) {
 	l, world := newLane(t)
+	now := events.Time(time.Now().Add(time.Minute))
+	l.time.Wall = func() time.Time { return now }
 	here, _ := l.keys()
 	raw := typed(l.topics.Orders, "", "\xff\x00", "\x00\xff")
 	raw.Headers = make([]kgo.RecordHeader, 1, 10) // room that nobody else may write to
@@ -292,6 +294,9 @@ func TestDeadLetters(t *testing.T) {
 	if r.Topic != l.topics.DeadLetters || !bytes.Equal(r.Key, raw.Key) || !bytes.Equal(r.Value, raw.Value) || !r.Timestamp.Equal(raw.Timestamp) ||
 		headerText(r, "colour") != "red" || headerText(r, "waybill_source") != "waybill.orders/5/7" || !strings.Contains(headerText(r, "waybill_reason"), "UTF-8") {
 		t.Errorf("%+v", r)
+	}
+	if aside := PutAside(r); !aside.Equal(now) || headerText(r, "waybill_put_aside") != string(events.AppendTime(nil, now)) {
+		t.Errorf("it was put aside at %s, and says %s", now, aside)
 	}
 	if len(raw.Headers) != 1 || raw.Headers[:2][1].Key != "" {
 		t.Error("the headers of the input were changed")

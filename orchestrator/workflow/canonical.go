@@ -13,6 +13,7 @@ type (
 		Workflow string                 `json:"workflow"`
 		Version  int                    `json:"version"`
 		Deadline *duration              `json:"deadline,omitempty"`
+		Keep     *duration              `json:"keep,omitempty"`
 		Overdue  Exhausted              `json:"overdue"`
 		Input    *Schema                `json:"input,omitempty"`
 		Search   map[string]*Expression `json:"search,omitempty"`
@@ -127,7 +128,7 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 		Workflow: w.Name, Version: w.Version, Overdue: w.Overdue, Input: w.Input,
 		Steps: make([]canonicalStep, len(w.Steps)),
 	}
-	c.Deadline = optional(w.Deadline)
+	c.Deadline, c.Keep = optional(w.Deadline), optional(w.Keep)
 	for _, m := range w.Search {
 		if c.Search == nil {
 			c.Search = make(map[string]*Expression, len(w.Search))

@@ -287,7 +287,7 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		{"%s", "{workflow: w, steps: [{name: a, agent: x}]}", "[] | text | {} | {workflow: w} | {steps: [{name: a, agent: x}]}"},
 		{"{workflow: %s, steps: [{name: a, agent: x}]}", "w-1 | 2024 | " + long(100), "W | '' | -w | w- | w_1 | [] | ~ | " + long(101)},
 		{"{workflow: w, steps: [{name: a, agent: x}], %s}", "version: 1 | version: 2147483647", "verson: 1 | version: 0 | version: 2147483648 | version: '1' | version: 1.5"},
-		{"{workflow: w, steps: [{name: a, agent: x}], deadline: %s}", "1ns | 1h30m | +.5s | 1.s | 2us3µs4μs", "0s | 10 | -1s | 1d | '' | 1h-30m | s"},
+		{"{workflow: w, steps: [{name: a, agent: x}], deadline: %s}", "1ns | 1h30m | +.5s | 1.s | 2us3µs4μs | 1d | 2d1h", "0s | 10 | -1s | 1w | 0d | 1h1d | '' | 1h-30m | s"},
 		{"{workflow: w, steps: [{name: a, agent: x}], overdue: %s}", "error | compensate", "wait | continue | ''"},
 		{"{workflow: w, steps: [{name: a, agent: x}], input: %s}", "{} | true | {type: object}", "[] | 1 | text | ~"},
 		{"{workflow: w, steps: %s}", "[{name: a, agent: x}] | " + steps(1000), steps(1001) + " | [] | {} | text | [a] | [[]]"},

@@ -82,6 +82,7 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
 		{"version", func(n ast.Node) { r.whole(n, "version", math.MaxInt32, &w.Version) }},
 		{"deadline", func(n ast.Node) { r.duration(n, "deadline", 1, &w.Deadline) }},
+		{"keep", func(n ast.Node) { r.keep(n, w) }},
 		{"overdue", func(n ast.Node) { w.Overdue = r.oneOf(n, "overdue", overdueValues) }},
 		{"input", func(n ast.Node) { w.Input = r.schema(n) }},
 		{"search", func(n ast.Node) { search = r.search(n) }},
@@ -290,6 +291,13 @@ func (r *reader) oneOf(n ast.Node, what string, allowed []string) Exhausted {
 		return ""
 	}
 	return Exhausted(value)
+}
+
+// keep reads for how long an order is known after its end.
+func (r *reader) keep(n ast.Node, w *Workflow) {
+	if r.duration(n, "keep", 1, &w.Keep) && w.Keep%time.Second != 0 {
+		r.add(start(n), "keep is %v; write whole seconds", w.Keep)
+	}
 }
 
 // timeout reads how long an attempt may take: a duration, or a mapping that says how long after

@@ -132,6 +132,9 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 	if rapid.Bool().Draw(t, "has deadline") {
 		w.Deadline = drawDuration(t, "deadline", 1, years)
 	}
+	if rapid.Bool().Draw(t, "is kept") {
+		w.Keep = time.Duration(rapid.IntRange(1, 31_536_000).Draw(t, "keep")) * time.Second
+	}
 	if rapid.Bool().Draw(t, "has schema") {
 		w.Input = drawSchema(t)
 	}
@@ -177,6 +180,11 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 	fmt.Fprintf(&b, "workflow: %q\nversion: %d\n", w.Name, w.Version)
 	if w.Deadline > 0 {
 		fmt.Fprintf(&b, "deadline: %v\n", w.Deadline)
+	}
+	if days := w.Keep / (24 * time.Hour); w.Keep > 0 && rapid.Bool().Draw(t, "in days") {
+		fmt.Fprintf(&b, "keep: %dd%v\n", days, w.Keep-days*24*time.Hour)
+	} else if w.Keep > 0 {
+		fmt.Fprintf(&b, "keep: %v\n", w.Keep)
 	}
 	if w.Overdue != workflow.ExhaustedError {
 		fmt.Fprintf(&b, "overdue: %s\n", w.Overdue)

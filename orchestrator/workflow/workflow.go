@@ -22,6 +22,9 @@ type Workflow struct {
 	// [ExhaustedCompensate].
 	Overdue Exhausted
 
+	// Keep is for how long an order is known after its end, in whole seconds; 0 is for ever.
+	Keep time.Duration
+
 	Input  *Schema // what the input of an order must be; nil when anything will do
 	Search []Mark  // what orders are found by, sorted by name, at most 16
 	Steps  []Step  // in the order of the file, at least one, at most 1000
@@ -129,7 +132,10 @@ const Level = 5
 // is registered only once every member of the group runs it.
 func (w *Workflow) Level() int {
 	level := 1
-	if len(w.Search) > 0 {
+	switch {
+	case w.Keep > 0:
+		level = 5
+	case len(w.Search) > 0:
 		level = 4
 	}
 	for i := range w.Steps {

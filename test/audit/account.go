@@ -148,6 +148,9 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		}
 	case events.SubmissionConflicted:
 		s.conflict(a, e)
+	case events.OrderForgotten: // of what comes from here on it says nothing
+		a.discarded, a.refused, a.putAside, a.unheard = maxVoid, maxVoid, maxVoid, maxVoid
+		s.watch(a)
 	default:
 		if byOperator(e) {
 			s.acted(a, e)

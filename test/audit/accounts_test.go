@@ -107,9 +107,13 @@ func (d *desk) last(topic string, p int32) *kgo.Record {
 	return nil
 }
 
-// putAside makes the dead letter of an input.
+// putAside makes the dead letter of an input, every other one as a release before did.
 func (d *desk) putAside(r *kgo.Record, reason string) {
-	d.add(d.topics.DeadLetters, 0, string(r.Key), string(r.Value), append(slices.Clone(r.Headers), header("waybill_reason", reason), header("waybill_source", placeOf(r).String()))...)
+	headers := append(slices.Clone(r.Headers), header("waybill_reason", reason), header("waybill_source", placeOf(r).String()))
+	if len(d.records[d.topics.DeadLetters])%2 == 0 {
+		headers = append(headers, header("waybill_put_aside", "2030-01-02T15:04:05Z"))
+	}
+	d.add(d.topics.DeadLetters, 0, string(r.Key), string(r.Value), headers...)
 }
 
 // forward makes the copy of an input in the partition of its order.

@@ -135,7 +135,11 @@ func (s *settlement) letter(r *kgo.Record) {
 	}
 	reason := events.Header(r, "waybill_reason")
 	lacks := func(part string) bool { return strings.Contains(reason, fmt.Sprintf(onlyAtTheSource, part)) }
-	l := letter{fingerprint: before(r, 2), valued: !lacks("value"), headed: !lacks("headers"), keyed: !lacks("key")}
+	added := 2
+	if r.Headers[len(r.Headers)-1].Key == "waybill_put_aside" { // a release before has not
+		added++
+	}
+	l := letter{fingerprint: before(r, added), valued: !lacks("value"), headed: !lacks("headers"), keyed: !lacks("key")}
 	l.written = r.Timestamp.UnixMilli() // whatever its headers say
 	l.part = !l.valued || !l.headed || !l.keyed
 	l.reason, _, _ = strings.Cut(reason, fmt.Sprintf(onlyAtTheSource, "value"))

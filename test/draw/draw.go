@@ -50,9 +50,24 @@ func Labels(t *rapid.T) map[string]*string {
 }
 
 // Flow draws a version of the workflow "flow".
-func Flow(t *rapid.T, version int) *workflow.Workflow {
+func Flow(t *rapid.T, version int) *workflow.Workflow { return flow(t, "flow", version) }
+
+// Flows draws a version of the workflow "flow", and of those whose orders do its steps, if some do. An
+// order of "leaf" may do a step of one of "sub".
+func Flows(t *rapid.T, version int) []*workflow.Workflow {
+	if rapid.IntRange(0, 3).Draw(t, "children") < 3 {
+		return []*workflow.Workflow{Flow(t, version)}
+	}
+	all := []*workflow.Workflow{flow(t, "leaf", version)}
+	if rapid.Bool().Draw(t, "grandchildren") {
+		return append(all, flow(t, "sub", version, "leaf"), flow(t, "flow", version, "sub", "leaf"))
+	}
+	return append(all, flow(t, "flow", version, "leaf"))
+}
+
+func flow(t *rapid.T, name string, version int, orders ...string) *workflow.Workflow {
 	drawing := world.Drawing{
-		Name: "flow", Version: version, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
+		Name: name, Version: version, Orders: orders, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
 		Until: time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), // around when histories begin
 	}
 	flow, err := workflow.Parse("workflow.yaml", []byte(drawing.Flow(func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) })))

@@ -36,6 +36,8 @@ type Partition struct {
 	Newer    func(version int) bool
 	Journal  []*kgo.Record
 	Messages []*kgo.Record // on all other topics
+	// Quiet says that all that orders told each other was read, and what it led to is committed.
+	Quiet bool
 	// Order returns an order's record. Nil while something is decided that is not
 	// committed.
 	Order func(id string) *projections.Order
@@ -89,7 +91,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 	messages := delivered(t, p.Messages[in.sent:], p.Topics)
 	must(t, oracle.Sort(in.Messages, p.Topics, messages))
 	for _, r := range messages {
-		fresh[string(r.Key)] = true
+		fresh[oracle.From(r)] = true
 		if events.Header(r, events.HeaderType) == string(events.OrderStatus) {
 			in.Statuses[string(r.Key)] = append(in.Statuses[string(r.Key)], r.Topic)
 		}
@@ -102,6 +104,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 		must(t, oracle.CheckMessages(in.Histories[id], in.Messages[id]))
 		CheckTopics(t, p.Topics, id, in.Histories[id], in.Statuses[id])
 	}
+	in.families(t, p)
 	for id, ledger := range in.Ledgers {
 		if p.Order != nil {
 			if err := ledger.Rest(); err != nil {
@@ -110,6 +113,21 @@ func (in *Inspector) Check(t T, p *Partition) {
 			o := p.Order(id)
 			CheckState(t, o, ledger)
 			checkNotStuck(t, o)
+		}
+	}
+}
+
+// families holds orders that do steps of others, and these, against each other.
+func (in *Inspector) families(t T, p *Partition) {
+	t.Helper()
+	f := oracle.Families{
+		Order: func(id string) []events.Event { return in.Histories[id] },
+		Find:  func(name string, version int) *oracle.Flow { return in.Definition(p.Workflow(name, version)) },
+		Quiet: func(string) bool { return p.Quiet && p.Order != nil },
+	}
+	for id, history := range in.Histories {
+		if err := f.Check(id); err != nil {
+			t.Fatalf("%v\n%s", err, Story(history))
 		}
 	}
 }
@@ -183,6 +201,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 	t.Helper()
 	var want []string
 	to := history[0].ReplyTo
+	quiet := history[0].Parent != "" && to == "" // they are its parent's affair
 	refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused })
 	for i, e := range history {
 		if e.Type == events.StatusRefused {
@@ -190,6 +209,9 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 		}
 		if e.Type == events.OrderAccepted && len(history) > i+1 && history[i+1].Type == events.StatusRefused {
 			to = "" // known when the order came
+		}
+		if quiet = quiet && e.Type != events.StatusRefused; quiet && e.Type != events.SubmissionConflicted && e.ReplyTo == "" {
+			continue
 		}
 		own, moves := to, refused
 		switch e.Type {
@@ -244,6 +266,12 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	if o == nil {
 		t.Fatalf("%q has no record", l.Order)
 	}
+	if o.Forgotten || l.Forgotten {
+		if !o.Forgotten || !l.Forgotten || o.Seq != l.Seq || string(o.State) != l.State || o.Digest != l.Digest || o.Conflicted != l.Conflicted || len(o.Steps) > 0 {
+			t.Fatalf("%q: forgotten: %t, %t; the record says %+v", o.ID, l.Forgotten, o.Forgotten, o)
+		}
+		return
+	}
 	type record struct {
 		Seq             uint64
 		State, LockedBy string
@@ -260,6 +288,9 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		Void            [5]int
 		Labels, RerunOf string
 		SubmittedBy     string
+		Parent          projections.Parent
+		Quiet           bool
+		Pinned          string
 	}
 	waiting := make([]string, len(o.Waiting))
 	for i := range o.Waiting {
@@ -272,6 +303,10 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Digest, o.Conflicted,
 		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
 		fmt.Sprintf("%q", o.Labels), o.RerunOf, strings.Join(append([]string{o.SubmittedBy}, o.Submitters...), "\n"),
+		projections.Parent{}, o.Quiet, fmt.Sprint(o.Pinned),
+	}
+	if o.Parent != nil {
+		got.Parent = *o.Parent
 	}
 	want := record{
 		l.Seq, l.State, l.LockedBy, l.Failures, l.Paused, l.Alerted, l.Toward,
@@ -280,6 +315,10 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		l.Digest, l.Conflicted,
 		[5]int{l.Discarded, l.Refused, l.PutAside, l.Unheard, l.GivenUp},
 		fmt.Sprintf("%q", l.Labels), l.RerunOf, l.SubmittedBy(),
+		projections.Parent{}, l.Quiet(), fmt.Sprint(l.Accepted().Pinned),
+	}
+	if e := l.Accepted(); e.Parent != "" {
+		want.Parent = projections.Parent{Order: e.Parent, Step: e.ParentStep, Depth: e.Depth, Detached: e.Detached}
 	}
 	if got != want {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
@@ -298,7 +337,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || !got.Wakes.Equal(want.Wakes) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
@@ -313,6 +352,13 @@ func fault(e *events.Error) events.Error {
 		return events.Error{}
 	}
 	return *e
+}
+
+func sameChild(got *projections.Child, want *oracle.Child) bool {
+	if got == nil || want == nil {
+		return (got == nil) == (want == nil)
+	}
+	return got.ID == want.ID && got.Recalled == want.Recalled
 }
 
 func sameAct(got projections.Key, want oracle.Act) bool {
@@ -346,7 +392,8 @@ func checkNotStuck(t T, o *projections.Order) {
 	switch {
 	case o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
 	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
-		return s.State == projections.Listening || s.State == projections.Approving
+		return s.State == projections.Listening || s.State == projections.Approving ||
+			s.Child != nil && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)
 	}):
 		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
 	}

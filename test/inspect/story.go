@@ -70,6 +70,10 @@ func Fields(e *events.Event) string {
 	field("child", e.Child)
 	field("parent", e.Parent)
 	field("parent-step", e.ParentStep)
+	if e.Keep > 0 {
+		fmt.Fprintf(&b, " keep=%v", time.Duration(e.Keep)*time.Second)
+	}
+	field("children", strings.Join(e.Children, ","))
 	if e.Detached {
 		b.WriteString(" detached")
 	}

@@ -36,6 +36,10 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.reminds(e, s)
 	case events.StepTimedOut:
 		l.timesOut(e, s)
+	case events.StepOrdered:
+		l.orders(e, s)
+	case events.StepRecalled:
+		l.recalls(e, s)
 	case events.StepPassed:
 		l.passesOn(e, s)
 	case events.StepRepeated:
@@ -44,6 +48,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.raises(e, s)
 	case events.StepCompleted:
 		l.ends(e, w)
+		l.told(e, s)
 		l.enough(e, s)
 		w.end(completed)
 		w.Last, s.Output, s.MayHaveRun = nil, e.Output, false
@@ -53,6 +58,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.cannotBegin(e, s, w, false)
 		} else {
 			l.ends(e, w)
+			l.told(e, s)
 			l.inVain(e, s)
 		}
 		l.fails(e, w, failed)
@@ -62,6 +68,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		s.MayHaveRun = s.MayHaveRun || l.untold(e)
 	case events.StepExpired:
 		l.ends(e, w)
+		l.rule("V2", s.Child == nil, "order %+v does it, and is recalled", s.Child)
 		l.fails(e, w, expired)
 		s.MayHaveRun = true
 	case events.StepExtended:
@@ -160,8 +167,11 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		l.rule("C1", e.Outcome == want, "its outcome is %q, and must be %q", e.Outcome, want)
 		l.start(e, s, w, true)
 		w.single = w.single || l.Format < events.KeysFormat
+	case events.UndoOrdered:
+		l.ordersUndo(e, s, w)
 	case events.UndoCompleted:
 		l.ends(e, w)
+		l.told(e, s)
 		w.Last, w.Doubtful = nil, false
 		if w.Done++; w.Done < len(s.acts()) { // the next is another matter
 			w.end(notStarted)
@@ -176,11 +186,13 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 			l.cannotBegin(e, s, w, true)
 		} else {
 			l.ends(e, w)
+			l.told(e, s)
 		}
 		l.fails(e, w, failed)
 		w.Doubtful = w.Doubtful || l.untold(e)
 	case events.UndoExpired:
 		l.ends(e, w)
+		l.rule("V2", s.Child == nil, "order %+v does it, and takes as long as it takes", s.Child)
 		l.fails(e, w, expired)
 		w.Doubtful = l.keyed
 	case events.UndoExtended:
@@ -191,7 +203,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		l.locks(e)
 		l.rule("C1", l.Toward != "", "nothing is being undone")
 		l.rule("C3", s.ran(), "the step did not run")
-		l.rule("C3", s.def == nil || s.def.Undo != "", "the step has no undo")
+		l.rule("C3", s.def == nil || s.def.undoes(), "the step has no undo")
 		l.rule("P3", w.State == notStarted || w.broken(), "it is %s", w.State)
 		w.end(skipped)
 		l.relieve(e)
@@ -331,6 +343,9 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 		}
 		l.rule("V2", w == &s.Work && (s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue)))), "it waits since %v, and may for longer", w.Due)
 		return ByWaiting
+	case "too-deep":
+		l.rule("S4", w == &s.Work && (s.def == nil || s.def.Order != nil) && l.accepted.Depth >= 8, "%d orders are above it", l.accepted.Depth)
+		return ByDepth
 	case "bad-expression":
 		// What the journal takes is not known here.
 		tooMuch := s.def != nil && s.def.Approve != nil && strings.Contains(fault.Message, "what is shown cannot be recorded")
@@ -481,10 +496,12 @@ func (l *Ledger) discarded(e *events.Event) {
 	}
 	var want string
 	switch {
-	case w == nil, !s.Asks(), e.Attempt > w.Attempt, e.Attempt < 1:
+	case w == nil, !s.Asks() || s.Child != nil, e.Attempt > w.Attempt, e.Attempt < 1:
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale
+	case s.def != nil && s.def.Order != nil && e.Reason == events.DiscardUnknownStep: // it could not begin, and would have asked no agent
+		want = e.Reason
 	case e.Reason == events.DiscardForged && w.Proof == events.ProofRequire: // whether it was is known to who has the keys
 		want = e.Reason
 	case e.Reason == events.DiscardFixed && w.State == running && w.ExtendTo.IsZero(): // that it is no answer is on trust

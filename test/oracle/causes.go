@@ -21,6 +21,7 @@ const (
 	ByWaiting    Cause = "an agent that could not be asked for too long"
 	ByExpression Cause = "an expression that fails"
 	ByDeadline   Cause = "the order's deadline"
+	ByDepth      Cause = "too many orders above it"
 	ByAbsence    Cause = "a workflow that is gone"
 	ByPanic      Cause = "a panic"
 )
@@ -84,7 +85,7 @@ func (l *Ledger) undosFailed(e *events.Event) []Cause {
 // overdue: the order's deadline has passed, and the workflow says what is to
 // follow.
 func (l *Ledger) overdue(e *events.Event, does string) {
-	l.rule("V5", e.Error != nil && e.Error.Code == "overdue", "nothing in the workflow asks for it, and its error is %+v", e.Error)
+	l.rule("V5", e.Error != nil && e.Error.Code == "overdue" && e.Error.Permanent, "nothing in the workflow asks for it, and its error is %+v", e.Error)
 	l.rule("V5", l.Toward == "" && l.failure == nil && !l.Deadline.IsZero(), "the order's deadline is %v", l.Deadline)
 	l.rule("V5", l.flow == nil || l.flow.Overdue == does, "the workflow says otherwise")
 }
@@ -108,7 +109,7 @@ func (l *Ledger) divert(e *events.Event) {
 	atOnce := l.last.Type == events.OrderAccepted && l.accepted.ReplyTo == ""
 	l.rule("P1", e.Reason != "" && e.ReplyTo != "", "%q was refused for the reason %q", e.ReplyTo, e.Reason)
 	l.rule("P1", !l.diverted && (atOnce || e.ReplyTo == l.accepted.ReplyTo), "the caller's topic is %q, refused before: %t", l.accepted.ReplyTo, l.diverted)
-	l.diverted = true
+	l.diverted, l.quiet = true, false
 }
 
 // refused: a command that could be done is done. What depends on more than the
@@ -238,7 +239,7 @@ func (l *Ledger) mayRepair(e *events.Event) bool {
 		return false
 	}
 	w := l.wanted(s)
-	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || s.def.Undo == "") {
+	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || !s.def.undoes()) {
 		return false // without the workflow nobody knows whether it has an undo
 	}
 	if !resubmit && l.Toward == "" && s.def != nil && s.def.Approve != nil {

@@ -35,13 +35,20 @@ func InOrder(records []*kgo.Record, again bool) (first []*kgo.Record, err error)
 			first = append(first, r) // it is another's, and comes when it comes
 			continue
 		}
-		if before := last[string(r.Key)]; n <= before {
-			err = errors.Join(err, fmt.Errorf("%s: order %s: the message of event %d follows that of event %d", r.Topic, r.Key, n, before))
+		from := From(r)
+		if before := last[from]; n < before || n == before && !several(r) {
+			err = errors.Join(err, fmt.Errorf("%s: order %s: the message of event %d follows that of event %d", r.Topic, from, n, before))
 		}
-		last[string(r.Key)] = n
+		last[from] = n
 		first = append(first, r)
 	}
 	return first, err
+}
+
+// several says that an event may have several messages like this one: an order that is released asks
+// each that does a step of it.
+func several(r *kgo.Record) bool {
+	return events.Type(events.Header(r, events.HeaderType)) == events.ChildWanted
 }
 
 // AtLeastOnce leaves out the status messages that the namespace's topic has though the
@@ -59,7 +66,7 @@ func AtLeastOnce(sent []*kgo.Record, status string) []*kgo.Record {
 // Number is that of the journal event from which a message follows, 0 for what is
 // about a partition.
 func Number(r *kgo.Record) int {
-	id := strings.TrimPrefix(events.Header(r, "ce_id"), string(r.Key)+"/")
+	id := strings.TrimPrefix(events.Header(r, "ce_id"), From(r)+"/")
 	digits, _, _ := strings.Cut(id, "/")
 	n, _ := strconv.Atoi(digits)
 	return n

@@ -113,9 +113,10 @@ func (l *Ledger) compensating(e *events.Event) {
 	l.rule("C1", l.Toward == "", "it began before")
 	l.rule("C3", e.End == "Compensated" || e.End == "Cancelled", "it leads to %q", e.End)
 	l.rule("P1", e.Reason != "", "it has no reason")
-	if e.End == "Compensated" { // nobody but the workflow wants that
+	if e.End == "Compensated" { // nobody but the workflow wants that, or the parent
 		l.goesOn()
 		switch s := l.Step(e.Step); {
+		case l.State == "Processed": // see turnedBack
 		case l.flow == nil:
 		case s == nil:
 			l.overdue(e, "compensate")
@@ -129,7 +130,7 @@ func (l *Ledger) compensating(e *events.Event) {
 	} else {
 		l.rule("P3", e.Step == "" && e.Error == nil, "an operator cancels, and it is about %s: %+v", e.Step, e.Error)
 	}
-	l.Toward, l.Paused, l.errored, l.Alerted = e.End, false, false, false
+	l.Toward, l.Paused, l.errored, l.Alerted, l.why = e.End, false, false, false, e.Reason
 	l.disarm()
 	l.dismiss()
 }
@@ -139,7 +140,7 @@ func (l *Ledger) mayUndo(s *Step) {
 	l.rule("C1", l.Toward != "", "nothing is being undone")
 	l.rule("C1", s.ran() && s.State != running, "the step is %s, may have run: %t", s.State, s.MayHaveRun)
 	if l.flow != nil {
-		l.rule("C1", s.def.Undo != "", "the step has no undo")
+		l.rule("C1", s.def.undoes(), "the step has no undo")
 		// A retry goes on with what has begun: an operator may have resubmitted
 		// an undo that failed for good, and so held up nothing, in between.
 		if why := l.hindrance(s); s.undoing().State == notStarted {
@@ -174,7 +175,7 @@ func (l *Ledger) compensated(e *events.Event) {
 	l.rule("C1", !l.runs(), "something still runs")
 	for _, s := range l.Steps {
 		undo := s.undoing()
-		l.rule("C1", !s.ran() || s.def == nil || s.def.Undo == "" || undo.State == skipped, "the undo of step %s is %s", s.Name, undo.State)
+		l.rule("C1", !s.ran() || s.def == nil || !s.def.undoes() || undo.State == skipped, "the undo of step %s is %s", s.Name, undo.State)
 		l.rule("C2", !undo.broken(), "the undo of step %s is %s", s.Name, undo.State)
 	}
 	l.outcome(e)
@@ -199,6 +200,7 @@ func (l *Ledger) outcome(e *events.Event) {
 // terminated: an operator, who says why, ends the order as it is. What agents were asked for
 // they may do all the same.
 func (l *Ledger) terminated(e *events.Event) {
+	l.why = e.Reason
 	l.rule("P3", e.Reason != "" && l.Format >= events.TerminateFormat, "its reason is %q, in format %d", e.Reason, l.Format)
 	l.outcome(e)
 	var open []string

@@ -18,6 +18,7 @@ type Flow struct {
 	Name     string          `json:"workflow"`
 	Version  int             `json:"version"`
 	Deadline Duration        `json:"deadline"`
+	Keep     Duration        `json:"keep"`
 	Overdue  string          `json:"overdue"`
 	Input    json.RawMessage `json:"input"` // a JSON Schema
 	// Search has expressions by which orders are found.
@@ -61,6 +62,7 @@ type FlowStep struct {
 	Listen  *FlowListen  `json:"listen"`
 	Approve *FlowApprove `json:"approve"`
 	Raise   *FlowRaise   `json:"raise"`
+	Order   *FlowOrder   `json:"order"`
 	Retry   struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`

@@ -18,7 +18,7 @@ func (l *Ledger) queue(e *events.Event) {
 	}
 	switch e.Type {
 	case events.StepExtended, events.UndoExtended: // it decides nothing
-	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused:
+	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused, events.OrderReported:
 	case events.InputDiscarded, events.InputReleased:
 	case events.OrderTerminated: // what waits is dealt with behind it
 	case events.OrderReleased:
@@ -32,7 +32,7 @@ func (l *Ledger) queue(e *events.Event) {
 // hold takes the order into Error until it is released; what was armed stays
 // armed.
 func (l *Ledger) hold(e *events.Event) {
-	l.rule("P2", e.Reason != "" && e.Error != nil && e.Error.Code == "internal", "its reason is %q, and its error is %+v", e.Reason, e.Error)
+	l.rule("P2", e.Reason != "" && e.Error != nil && e.Error.Code == "internal" && e.Error.Permanent, "its reason is %q, and its error is %+v", e.Reason, e.Error)
 	l.Blame = append(l.Blame, ByPanic)
 	l.before = before{l.errored, l.Alerted}
 	l.Held, l.errored = true, true
@@ -60,7 +60,7 @@ func (l *Ledger) input(e *events.Event) {
 	}
 	released := len(l.Waiting) > 0 && !l.Held && (e.Type == events.InputReleased || l.Waiting[0] == e.Source)
 	if e.Type == events.InputDiscarded {
-		l.count(e, &l.PutAside, released || l.last.Type == events.AlertRaised)
+		l.count(e, &l.PutAside, released || l.last.Type == events.AlertRaised || strings.Contains(e.Source, ".internal/")) // of which nobody sends many
 	}
 	if released {
 		l.rule("P3", l.Waiting[0] == e.Source, "%s has waited longer", l.Waiting[0])

@@ -33,7 +33,15 @@ type Ledger struct {
 	// failure is what a step raised, and turning says that what was done is undone next.
 	failure *events.Error
 	turning bool
-	Seq     uint64
+	// why is why it is not Processed, as its parent hears; quiet says that nobody else hears of it.
+	why   string
+	quiet bool
+	// keep is for how many seconds it is known after endedAt, 0 for ever, and Forgotten says that it is
+	// not any more.
+	keep      int
+	endedAt   time.Time
+	Forgotten bool
+	Seq       uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest     string
@@ -123,13 +131,16 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported, events.OrderForgotten}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
 	l.rule("P4", e.Seq == l.Seq+1, "it follows number %d", l.Seq)
 	l.rule("T4", first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")
-	l.rule("S2", !l.ended || slices.Contains(afterTheEnd, e.Type), "the order has ended: it is %s", l.State)
+	back := l.turnedBack(e)
+	l.rule("S2", !l.ended || back || slices.Contains(afterTheEnd, e.Type), "the order has ended: it is %s", l.State)
+	l.rule("S2", !l.Forgotten || e.Type == events.SubmissionConflicted, "the order is forgotten")
+	l.ended = l.ended && !back
 	// What stops an order calls an operator in the same breath.
 	l.rule("P2", (l.last.Type == events.OrderErrored) == (e.Type == events.AlertRaised), "it follows %s", l.last.Type)
 	l.rule("S4", !l.unmet || e.Type == events.OrderErrored && e.Error == nil && l.absent(e), "step %s completed, and what it is done for does not hold", l.last.Step)
@@ -145,7 +156,7 @@ func (l *Ledger) enter(e *events.Event) {
 	l.rises()
 	l.acted(e)
 
-	kind := string(e.Type)
+	kind, was := string(e.Type), l.ended
 	switch {
 	case strings.HasPrefix(kind, "waybill.step."), strings.HasPrefix(kind, "waybill.undo."):
 		s := l.Step(e.Step)
@@ -162,6 +173,9 @@ func (l *Ledger) enter(e *events.Event) {
 	}
 	if l.settle(e); l.ended {
 		l.Signals = nil
+		if !was {
+			l.endedAt = events.Time(e.At)
+		}
 	}
 }
 
@@ -184,7 +198,7 @@ func (l *Ledger) again(e *events.Event) {
 	case events.StepRetried, events.UndoRetried, events.StatusRefused, events.StepPassed:
 	case events.OrderErrored:
 		decided = decided && !e.Held && (e.Error == nil || !failure(&l.last))
-	case events.StepStarted, events.UndoStarted:
+	case events.StepStarted, events.UndoStarted, events.StepOrdered, events.UndoOrdered:
 		decided = decided && !failure(&l.last)
 	case events.OrderCompensating:
 		decided = decided && !failure(&l.last) && e.End == "Compensated"
@@ -234,7 +248,9 @@ func (l *Ledger) order(e *events.Event) {
 		l.accept(e)
 	case events.OrderRejected:
 		l.rule("P1", e.Reason != "", "it has no reason")
-		l.accepted.ReplyTo = e.ReplyTo
+		l.accepted.ReplyTo, l.accepted.Parent, l.accepted.ParentStep, l.why = e.ReplyTo, e.Parent, e.ParentStep, e.Reason
+		l.parent(e)
+		l.keep = e.Keep
 		l.ended, l.State, l.Digest = true, "Rejected", e.Digest
 	case events.OrderCompleted:
 		l.goesOn()
@@ -282,6 +298,10 @@ func (l *Ledger) order(e *events.Event) {
 		l.wind(e.At)
 	case events.OrderLabelled:
 		l.labels(e)
+	case events.OrderForgotten:
+		l.forgotten(e)
+	case events.OrderReported:
+		l.reported(e)
 	case events.ReplyDiscarded:
 		l.discarded(e)
 	case events.SignalKept, events.SignalExpired, events.SignalDiscarded:
@@ -298,7 +318,7 @@ func (l *Ledger) order(e *events.Event) {
 }
 
 func (l *Ledger) accept(e *events.Event) {
-	l.accepted, l.Deadline, l.Digest = *e, e.Deadline, e.Digest
+	l.accepted, l.Deadline, l.Digest, l.keep = *e, e.Deadline, e.Digest, e.Keep
 	if l.find != nil {
 		l.flow = l.find(e.Workflow, e.Version)
 		l.rule("S4", l.flow != nil, "nobody knows workflow %s@%d", e.Workflow, e.Version)
@@ -313,6 +333,9 @@ func (l *Ledger) accept(e *events.Event) {
 	l.rule("T3", len(l.Steps) > 0, "the order has no steps")
 	l.labels(e)
 	l.rerun(e)
+	l.parent(e)
+	l.pinned(e)
+	l.kept(e)
 	l.rule("V5", l.Doubted || e.Deadline.IsZero() || e.Deadline.After(e.At), "its deadline %v has passed", e.Deadline)
 }
 
@@ -439,5 +462,6 @@ func (l *Ledger) atRest() {
 		case undo.State == notStarted && undo.Due.IsZero() && s.State != running && s.toUndo():
 			l.rule("C1", l.hindrance(s) != "", "the turn of the undo of step %s has come, and it has not started", s.Name)
 		}
+		l.rule("C1", l.Toward == "" || s.State != running || s.Child == nil || s.Child.Recalled || s.Child.Detached, "order %+v is not recalled", s.Child)
 	}
 }

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -17,6 +18,9 @@ type Messages struct {
 	Requests []events.Request
 	Statuses []events.Status
 	Alerts   []events.Alert
+	// Wishes and Reports are what it told orders that do its steps, and the one of which it does one.
+	Wishes  []events.Wish
+	Reports []events.Report
 	// Traces are the trace contexts that they carry, each one once.
 	Traces []string
 	// Gone are the numbers of the events whose requests somebody deleted.
@@ -55,6 +59,20 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 				of(m.Order).Alerts = append(of(m.Order).Alerts, m)
 				of(m.Order).trace(r)
 			})
+		case events.ChildWanted:
+			var m events.Wish
+			if m, err = events.Decode[events.Wish](r.Value); err == nil {
+				of(m.Parent).Wishes = append(of(m.Parent).Wishes, m)
+				of(m.Parent).trace(r)
+				err = keyed(r, m.Child, topics)
+			}
+		case events.ChildReported:
+			var m events.Report
+			if m, err = events.Decode[events.Report](r.Value); err == nil {
+				of(m.Child).Reports = append(of(m.Child).Reports, m)
+				of(m.Child).trace(r)
+				err = keyed(r, m.Parent, topics)
+			}
 		default:
 			err = fmt.Errorf("nobody knows the type %q", kind)
 		}
@@ -63,6 +81,24 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 		}
 	}
 	return nil
+}
+
+// From is the order on account of which a message was sent.
+func From(r *kgo.Record) string {
+	switch m := string(r.Key); events.Type(events.Header(r, events.HeaderType)) {
+	case events.ChildWanted:
+		if w, err := events.Decode[events.Wish](r.Value); err == nil {
+			return w.Parent
+		}
+		return m
+	case events.ChildReported:
+		if told, err := events.Decode[events.Report](r.Value); err == nil {
+			return told.Child
+		}
+		return m
+	default:
+		return m
+	}
 }
 
 // trace notes the trace context of a message.
@@ -97,6 +133,14 @@ func repeated(r *kgo.Record, m *events.Request, topics *events.Topics) error {
 	return nil
 }
 
+// keyed says that what one order tells another goes where that is read (S3).
+func keyed(r *kgo.Record, to string, topics *events.Topics) error {
+	if string(r.Key) != to || r.Topic != topics.Internal {
+		return fmt.Errorf("S3: it has the key %q, and is for order %q", r.Key, to)
+	}
+	return nil
+}
+
 func collect[M events.Status | events.Alert](r *kgo.Record, add func(M)) error {
 	m, err := events.Decode[M](r.Value)
 	if err == nil {
@@ -116,7 +160,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	if len(history) == 0 {
 		return fmt.Errorf("messages about an order without a history: %+v", m)
 	}
-	requests, statuses, alerts := expected(history, m)
+	want := expected(history, m)
 	order := history[0].Order
 	asked := slices.Clone(m.Requests)
 	for i := range asked {
@@ -125,13 +169,10 @@ func CheckMessages(history []events.Event, m *Messages) error {
 			asked[i].Token = "some token"
 		}
 	}
-	if err := equal(order, "S3: request", asked, requests); err != nil {
-		return err
-	}
-	if err := equal(order, "P1: status", m.Statuses, statuses); err != nil {
-		return err
-	}
-	if err := equal(order, "P2: alert", m.Alerts, alerts); err != nil {
+	if err := cmp.Or(
+		equal(order, "S3: request", asked, want.Requests), equal(order, "P1: status", m.Statuses, want.Statuses), equal(order, "P2: alert", m.Alerts, want.Alerts),
+		equal(order, "S3: wish", m.Wishes, want.Wishes), equal(order, "S3: report", m.Reports, want.Reports),
+	); err != nil {
 		return err
 	}
 	for _, t := range m.Traces {
@@ -157,7 +198,7 @@ func equal[M any](order, what string, got, want []M) error {
 }
 
 // expected is what must have been sent, from the events, but for what is gone.
-func expected(history []events.Event, m *Messages) (requests []events.Request, statuses []events.Status, alerts []events.Alert) {
+func expected(history []events.Event, m *Messages) (want Messages) {
 	accepted := &history[0]
 	l := NewLedger(accepted.Order, nil)
 	for i := range history {
@@ -166,8 +207,15 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 			l.Format = events.KeysFormat - 1
 		}
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
+		want.Wishes = append(want.Wishes, l.wishes(e)...)
+		want.Wishes = append(want.Wishes, forgets(e)...)
+		if r := l.report(e); r != nil {
+			want.Reports = append(want.Reports, *r)
+		}
 		say := func(word string, d *events.Detail) {
-			statuses = append(statuses, events.Status{Order: e.Order, Status: word, At: e.At, Detail: d})
+			if !l.quiet || e.ReplyTo != "" || e.Type == events.SubmissionConflicted {
+				want.Statuses = append(want.Statuses, events.Status{Order: e.Order, Status: word, At: e.At, Detail: d})
+			}
 		}
 		switch e.Type {
 		case events.OrderAccepted:
@@ -206,21 +254,21 @@ func expected(history []events.Event, m *Messages) (requests []events.Request, s
 				say(answers[e.Type+"/"+events.Type(e.Reason)], &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason})
 			}
 		case events.AlertRaised, events.StepReminded:
-			alerts = append(alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, Reminder: e.Type == events.StepReminded, At: e.At})
+			want.Alerts = append(want.Alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, Reminder: e.Type == events.StepReminded, At: e.At})
 		case events.StepStarted, events.UndoStarted:
 			if s := l.Step(e.Step); s != nil && !slices.Contains(m.Gone, e.Seq) {
-				want := l.request(e, s)
-				if n := len(requests); l.Format < events.KeysFormat && n < len(m.Requests) && m.Requests[n].StepKey == "" {
-					want.StepKey = "" // a release that writes that format may not know it
+				asks := l.request(e, s)
+				if n := len(want.Requests); l.Format < events.KeysFormat && n < len(m.Requests) && m.Requests[n].StepKey == "" {
+					asks.StepKey = "" // a release that writes that format may not know it
 				}
 				if e.Proof != "" {
-					want.Token = "some token"
+					asks.Token = "some token"
 				}
-				requests = append(requests, want)
+				want.Requests = append(want.Requests, asks)
 			}
 		}
 	}
-	return requests, statuses, alerts
+	return want
 }
 
 // answers are what the sender of a signal is told.

@@ -200,7 +200,7 @@ var changes = []struct {
 	{"input added to", func(e *events.Event) bool {
 		was := e.Input
 		e.Input = jsontext.Value(`{"mutant":1}`)
-		return was == nil && slices.Contains([]events.Type{events.OrderAccepted, events.StepStarted, events.UndoStarted}, e.Type)
+		return was == nil && slices.Contains([]events.Type{events.OrderAccepted, events.StepStarted, events.UndoStarted, events.StepOrdered}, e.Type)
 	}},
 	{"other outcome of", func(e *events.Event) bool {
 		was := e.Outcome
@@ -252,6 +252,33 @@ var changes = []struct {
 	{"other code of", func(e *events.Event) bool { return fault(e, func(f *events.Error) { f.Code += "-mutant" }) }},
 	{"other permanence of", func(e *events.Event) bool { return fault(e, func(f *events.Error) { f.Permanent = !f.Permanent }) }},
 	{"no error of", func(e *events.Event) bool { was := e.Error; e.Error = nil; return was != nil }},
+	{"other child of", func(e *events.Event) bool { return other(&e.Child) }},
+	{"other parent of", func(e *events.Event) bool { return other(&e.Parent) }},
+	{"no parent of", func(e *events.Event) bool {
+		was := e.Parent
+		e.Parent, e.ParentStep, e.Depth, e.Detached = "", "", 0, false
+		return was != ""
+	}},
+	{"only no parent of", func(e *events.Event) bool { return empty(&e.Parent) }},
+	{"other step of the parent of", func(e *events.Event) bool { return other(&e.ParentStep) }},
+	{"no step of the parent of", func(e *events.Event) bool { return empty(&e.ParentStep) }},
+	{"deeper", func(e *events.Event) bool { e.Depth += 8; return e.Parent != "" && e.Type == events.OrderAccepted }},
+	{"no depth of", func(e *events.Event) bool { was := e.Depth; e.Depth = 0; return was > 0 }},
+	{"waited for or not", func(e *events.Event) bool {
+		e.Detached = !e.Detached
+		return e.Type == events.StepOrdered || e.Type == events.OrderAccepted && e.Parent != ""
+	}},
+	{"other version pinned by", func(e *events.Event) bool {
+		e.Pinned = maps.Clone(e.Pinned)
+		for name := range e.Pinned {
+			e.Pinned[name]++
+		}
+		return e.Pinned != nil
+	}},
+	{"more pinned by", func(e *events.Event) bool {
+		e.Pinned = map[string]int64{"mutant": 1}
+		return e.Type == events.OrderAccepted
+	}},
 	{"hold changed of", func(e *events.Event) bool { e.Held = !e.Held; return e.Type == events.OrderErrored }},
 	{"success instead of", func(e *events.Event) bool {
 		return become(e, events.StepCompleted, events.StepFailed, events.StepExpired) ||
@@ -412,12 +439,16 @@ var flowChanges = map[string]func(s *FlowStep){
 	"no input of its own":                   func(s *FlowStep) { s.With = "" },
 	"another input of the undo":             func(s *FlowStep) { s.UndoWith = `{"mutant": 1}` },
 	"an undo's input that fails":            func(s *FlowStep) { s.UndoWith = "input.no_such_member" },
+	"an order instead of an agent":          func(s *FlowStep) { s.Agent, s.Order = "", &FlowOrder{Workflow: "mutant", Await: true} },
+	"no order":                              func(s *FlowStep) { s.Order = nil },
 	"no input of the undo's own":            func(s *FlowStep) { s.UndoWith = "" },
 	"done once":                             ofRepeat(func(r *FlowRepeat) { r.Max = 1 }),
 	"done again later":                      ofRepeat(func(r *FlowRepeat) { r.Every *= 2 }),
 	"done until something else":             ofRepeat(func(r *FlowRepeat) { r.Until = "!(" + r.Until + ")" }),
 	"an undo after what is raised, or none": ofRaise(func(r *FlowRaise) { r.Compensate = !r.Compensate }),
 	"another code":                          ofRaise(func(r *FlowRaise) { r.Code += "x" }),
+	"an order of another workflow":          ofOrder(func(o *FlowOrder) { o.Workflow += "x" }),
+	"an order that is waited for, or not":   ofOrder(func(o *FlowOrder) { o.Await = !o.Await }),
 	"exhausted: continue":                   func(s *FlowStep) { s.Exhausted = "continue" },
 	"no codes of errors":                    func(s *FlowStep) { s.Retry.Never, s.Retry.AtOnce = nil, nil },
 }
@@ -438,6 +469,16 @@ func ofRepeat(change func(*FlowRepeat)) func(*FlowStep) {
 		if s.Repeat != nil {
 			s.Repeat = new(*s.Repeat)
 			change(s.Repeat)
+		}
+	}
+}
+
+// ofOrder changes which order does a step.
+func ofOrder(change func(*FlowOrder)) func(*FlowStep) {
+	return func(s *FlowStep) {
+		if s.Order != nil {
+			s.Order = new(*s.Order)
+			change(s.Order)
 		}
 	}
 }

@@ -48,6 +48,8 @@ type Step struct {
 	Left   time.Duration
 	// Listens is there once it waits for signals.
 	Listens *Listens
+	// Child is the order that does it, or did.
+	Child *Child
 	// Approves is there once it asks people.
 	Approves *Approval
 
@@ -192,5 +194,5 @@ func (s *Step) undoing() *Work {
 // toUndo says that the step is to be undone, and its undo has not ended yet,
 // well or for good.
 func (s *Step) toUndo() bool {
-	return s.def.Undo != "" && s.ran() && s.undoing().State == notStarted || s.undoing().open(s.def)
+	return s.def.undoes() && s.ran() && s.undoing().State == notStarted || s.undoing().open(s.def)
 }

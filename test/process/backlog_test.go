@@ -267,7 +267,7 @@ func (s *stage) burst(w worker, what string, orders int, timeouts ...string) *bu
 	}
 	for n, timeout := range timeouts {
 		flow := fmt.Sprintf("workflow: %[1]s-%[2]d\nsteps: [{name: only, agent: %[1]s, do: it, timeout: %[3]s}]\n", w.agent, n, timeout)
-		if err := s.instances[0].client.Register(s.Context(), "workflow.yaml", []byte(flow)); err != nil {
+		if _, err := s.instances[0].client.Register(s.Context(), "workflow.yaml", []byte(flow)); err != nil {
 			s.Fatal(err)
 		}
 		for _, i := range s.instances {

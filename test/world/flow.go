@@ -22,6 +22,7 @@ type Drawing struct {
 	Pause   time.Duration // the shortest between attempts
 	Level   int           // the newest of the language that it uses; 0, whatever there is
 	Until   time.Time     // before which some of its sleeps end, a little later
+	Orders  []string      // workflows whose orders do some of its steps
 
 	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
 }
@@ -58,6 +59,9 @@ func (d *Drawing) Flow(lot Lot) string {
 func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 	var step strings.Builder
 	name := fmt.Sprint("s", i)
+	if len(d.Orders) > 0 && lot("orders", 3) > 0 {
+		return d.order(&step, lot, name, i, reversed)
+	}
 	if i > 0 && (d.Level == 0 || d.Level >= 3) && lot("sleeps", 8) == 7 {
 		d.asleep[name] = true
 		fmt.Fprintf(&step, "  - {name: %s, sleep: %s", name, d.sleep(lot))
@@ -137,6 +141,26 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		fmt.Fprintf(&step, ", wait: {for: %s, rounds: %d}", lot.times("for", d.Pause, 1, 20), 1+lot("rounds", 2))
 	}
 	d.expressions(&step, lot, name, after, undo)
+	return step.String() + "}\n"
+}
+
+// order draws a step that another order does.
+func (d *Drawing) order(step *strings.Builder, lot Lot, name string, i int, reversed bool) string {
+	fmt.Fprintf(step, "  - {name: %s, order: ", name)
+	child, detached := lot.of("child", d.Orders...), lot("awaits", 5) == 4
+	if detached {
+		fmt.Fprintf(step, "{workflow: %s, await: false%s}", child, lot.of("tells", "", ", replyTo: shop.status"))
+	} else {
+		step.WriteString(lot.of("version", child, child, fmt.Sprintf("{workflow: %s, version: 1}", child)))
+	}
+	after := d.after(step, lot, i, reversed)
+	if !detached && lot("timed", 3) == 2 {
+		fmt.Fprintf(step, ", timeout: %s", lot.times("timeout", d.Timeout, 1, 20))
+	}
+	exhausted := lot.of("exhausted", "error", "compensate", "continue")
+	fmt.Fprintf(step, ", exhausted: %s", exhausted)
+	d.optional[name] = exhausted == "continue"
+	d.expressions(step, lot, name, after, false)
 	return step.String() + "}\n"
 }
 

@@ -187,7 +187,7 @@ var names = regexp.MustCompile(`(?m)^(workflow: |agent: |.* agent: )`)
 func (s *stage) own(file string) string { return names.ReplaceAllString(file, "${1}"+s.guest) }
 
 func (s *stage) register(ctx context.Context) error {
-	if err := s.client.Register(ctx, "workflow.yaml", []byte(s.own(string(fulfilment.Workflow)))); err != nil {
+	if _, err := s.client.Register(ctx, "workflow.yaml", []byte(s.own(string(fulfilment.Workflow)))); err != nil {
 		return err
 	}
 	files, err := workflows.ReadDir("workflows")
@@ -199,7 +199,7 @@ func (s *stage) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.client.Register(ctx, f.Name(), []byte(s.own(string(file)))); err != nil {
+		if _, err := s.client.Register(ctx, f.Name(), []byte(s.own(string(file)))); err != nil {
 			return err
 		}
 	}

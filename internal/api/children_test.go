@@ -1,0 +1,119 @@
+package api
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// nests registers workflows of which a step is done by an order of another: one that ends well, and
+// one that does not.
+func (s *stage) nests() {
+	s.Helper()
+	for _, source := range []string{
+		"workflow: nap\nversion: 1\nsteps: [{name: doze, sleep: 1ms}]\n",
+		"workflow: fall\nversion: 1\nsteps: [{name: slip, agent: leak, do: fail}]\n",
+		"workflow: day\nversion: 1\nsteps: [{name: rest, order: nap}, {name: play, order: fall}]\n",
+	} {
+		if _, err := s.client.Register(s.Context(), "w.yaml", []byte(source)); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// atRest submits an order whose second step's child waits for an operator, and returns it once that is seen.
+func (s *stage) atRest(id string) (o *Order) {
+	s.Helper()
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: id, Workflow: "day"}); err != nil {
+		s.Fatal(err)
+	}
+	s.until(func() (seen bool) {
+		var err error
+		o, err = s.client.Order(s.Context(), id)
+		return err == nil && len(o.Steps) == 2 && o.Steps[1].Child != nil && o.Steps[1].Child.Alerted != nil && *o.Steps[1].Child.Alerted
+	})
+	return o
+}
+
+// What does a step is said of the step, and whose step it does of the order, and of its alert.
+func (s *stage) testChildren() {
+	s.nests()
+	o := s.atRest("day-1")
+	rest, play := o.Steps[0].Child, o.Steps[1].Child
+	if rest.Order != "@day-1/rest" || rest.Recalled || rest.ProcessState == nil || *rest.ProcessState != projections.Processed || rest.Alerted == nil || *rest.Alerted {
+		s.Errorf("%+v", rest)
+	}
+	if play.Order != "@day-1/play" || *play.ProcessState != projections.Error || o.Parent != nil || o.Steps[1].State != projections.Running {
+		s.Errorf("%+v, %+v", play, o)
+	}
+	child := s.order("@day-1/play", projections.Error)
+	want := Parent{Order: "day-1", Step: "play"}
+	if child.Parent == nil || *child.Parent != want || child.Alert == nil || child.Alert.Parent == nil || *child.Alert.Parent != want || child.Steps[0].Child != nil {
+		s.Errorf("%+v", child)
+	}
+	page, err := s.client.Alerts(s.Context(), 100, "")
+	if n := slices.IndexFunc(page.Alerts, func(a Alert) bool { return a.Order == "@day-1/play" }); err != nil || n < 0 || page.Alerts[n].Parent == nil || *page.Alerts[n].Parent != want {
+		s.Errorf("%+v, %v", page, err)
+	}
+
+	// It is undone with its parent, and what its parent says of it is how it stands.
+	s.act("day-1", "cancel", "", http.StatusOK)
+	o = s.order("day-1", projections.Cancelled)
+	if c := o.Steps[1].Child; !c.Recalled || *c.ProcessState != projections.Cancelled || *c.Alerted {
+		s.Errorf("%+v", c)
+	}
+
+	// Such ids are for Waybill to give. Those that are there are as any: they cannot be submitted anew.
+	for _, body := range []string{`{"workflow":"nap","id":"@mine"}`, `{"workflow":"nap","id":"@day-1/other"}`} {
+		s.refusesID("/api/v1/orders", body)
+	}
+	s.refusesID("/api/v1/orders/day-1/rerun", `{"id":"@mine"}`)
+	if status, _, said := s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"day","id":"@day-1/play"}`}); status != http.StatusConflict {
+		s.Errorf("a taken id: %d %s", status, said)
+	}
+	if status, _, said := s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"fall","version":1,"id":"@day-1/play"}`}); status != http.StatusAccepted {
+		s.Errorf("the same again: %d %s", status, said)
+	}
+	r, _ := s.runAgain("@day-1%2Fplay", "", http.StatusAccepted)
+	if o := s.order(r.OrderID, projections.Error); o.Parent != nil || *o.RerunOf != "@day-1/play" {
+		s.Errorf("what does a child's work again is %+v", o)
+	}
+}
+
+// refusesID submits under an id that is not to be had.
+func (s *stage) refusesID(path, body string) {
+	s.Helper()
+	status, _, said := s.ask(request{method: "POST", path: path, body: body})
+	var p Problem
+	if err := json.Unmarshal([]byte(said), &p); err != nil || status != http.StatusUnprocessableEntity || len(p.Errors) != 1 || p.Errors[0].Location != "body.id" {
+		s.Errorf("%s: %d %s", body, status, said)
+	}
+}
+
+// Who may not see an order is told which one does a step, and not how that stands.
+func TestAChildThatIsNotSeen(t *testing.T) {
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]", "part": "roles: [viewer], workflows: [day, nap]"})
+	s.nests()
+	s.atRest("day-1")
+	own := *s
+	own.token = keys["part"]
+	status, _, said := own.ask(request{path: "/api/v1/orders/day-1"})
+	var o Order
+	if err := json.Unmarshal([]byte(said), &o); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s: %v", status, said, err)
+	}
+	if c := o.Steps[0].Child; c.ProcessState == nil || *c.ProcessState != projections.Processed {
+		t.Errorf("one that is seen: %+v", c)
+	}
+	if c := o.Steps[1].Child; c.Order != "@day-1/play" || c.ProcessState != nil || c.Alerted != nil {
+		t.Errorf("one that is not: %+v", c)
+	}
+	if c := OrderOf(0, &projections.Order{Steps: []projections.Step{{Child: &projections.Child{ID: events.ChildID("o-1/a")}}}}, o.UpdatedAt.Time).Steps[0].Child; c.Order != "@o-1/a" || c.ProcessState != nil {
+		t.Errorf("of an order as it was: %+v", c)
+	}
+}

@@ -1,0 +1,56 @@
+package decide
+
+import (
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// What a workflow says of how long its orders are known after their end.
+
+// keep is that, in seconds; 0 is for ever, as before the format that knows it.
+func (env *Env) keep(flow *workflow.Workflow) int {
+	if flow == nil || env.Format < events.KeepFormat {
+		return 0
+	}
+	return int(flow.Keep / time.Second)
+}
+
+// maxForgotten is how many orders are forgotten at most with the one whose steps they did.
+const maxForgotten = 4_000
+
+// forget has nothing be known of an order that has ended but how it did, so that its id counts on. With
+// it go those that did its steps: as long as it was known they could be undone, or looked at.
+func forget(env *Env, order *projections.Order) Decision {
+	e := events.Event{Type: events.OrderForgotten}
+	for i := range order.Steps {
+		s := &order.Steps[i]
+		if s.Child == nil {
+			continue
+		}
+		for n := range s.Resubmissions + 1 {
+			if len(e.Children) < maxForgotten {
+				e.Children = append(e.Children, events.ChildID(events.IdempotencyKey(order.ID, s.Name, n)))
+			}
+		}
+	}
+	d := &decider{env: env, order: order.Clone()} // its workflow does not matter
+	d.record(&e)
+	return d.made()
+}
+
+// afterwards decides on an input to an order of which nothing is known any more. It leaves no event, but
+// that the first submission under its id which says something else is told so.
+func afterwards(env *Env, order *projections.Order, in *Input) Decision {
+	switch {
+	case in.Wish != nil, in.Report != nil: // whoever asks or tells is forgotten, too
+		return Decision{}
+	case in.Reply != nil, in.Command != nil, in.Signal != nil:
+		return Decision{Dropped: in.Reply == nil || in.Reply.Status != events.ReplyProgress}
+	case Conflicts(order, &in.Submission):
+		return conflict(env, order, in)
+	}
+	return Decision{}
+}

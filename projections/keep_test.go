@@ -1,0 +1,116 @@
+package projections
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Of an order that is forgotten a key is left with at most 28 bytes, whatever it had before and
+// whenever that was flushed: no payload, no place in an index, nobody who looks at it.
+func TestAForgottenOrderLeavesLittle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := newJournal()
+		first := accepted("o-1", "flow")
+		first.Labels, first.Keep = map[string]string{"customer": "c-7"}, 3600
+		first.Digest = strings.Repeat("d", 22)
+		approving := of(events.StepApproving, "s0", 1)
+		approving.Roles, approving.Outcomes, approving.Input = []string{"clerk"}, []string{"yes"}, input("shown")
+		history := append([]events.Event{first, approving, started("o-1", "s1", 1, at(60)), failing(events.StepFailed, "s1", 1, "gone"),
+			{Type: events.OrderErrored, Order: "o-1", Reason: "s1 is gone"}, {Type: events.AlertRaised, Order: "o-1", Reason: "s1 is gone"}},
+			rapid.SampledFrom([][]events.Event{
+				{{Type: events.OrderTerminated, Order: "o-1", Reason: "enough"}},
+				{{Type: events.OrderCompensating, Order: "o-1", End: "Compensated", Reason: "s1"}, {Type: events.OrderCompensated, Order: "o-1"}},
+			}).Draw(t, "end")...)
+		for _, e := range history {
+			j.add(e)
+		}
+		j.add(events.Event{Type: events.OrderForgotten, Order: "o-1"})
+		s, err := Temporary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p := mustPartition(t, s)
+		for _, r := range j.records {
+			if err := p.Fold(r.offset, r.value, r.header); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.Bool().Draw(t, "flush") {
+				if err := p.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := p.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		keys := 0
+		err = s.Dump(0, func(Head) error { return nil }, func(key, value []byte) error {
+			if strings.Contains(string(key), "o-1") {
+				if keys++; len(value) > 28 {
+					t.Errorf("of %q %d bytes are left", key, len(value))
+				}
+			}
+			return nil
+		})
+		if err != nil || keys != 1 {
+			t.Errorf("%d keys are left, %v", keys, err)
+		}
+		if _, _, err := s.Order(0, "o-1"); !errors.Is(err, ErrForgotten) {
+			t.Errorf("the order: %v", err)
+		}
+		if _, err := s.Journal(0, "o-1"); !errors.Is(err, ErrForgotten) {
+			t.Errorf("its history: %v", err)
+		}
+		if _, err := s.Showing(0, "o-1"); !errors.Is(err, ErrForgotten) {
+			t.Errorf("what it shows: %v", err)
+		}
+		o, err := p.Peek("o-1")
+		if err != nil || !o.Forgotten || !o.State.Final() || o.Digest != first.Digest || o.Seq != uint64(len(history)+1) {
+			t.Errorf("its record is %+v, %v", o, err)
+		}
+		if due, err := p.Due(start.AddDate(10, 0, 0), 10); len(due) != 0 || err != nil {
+			t.Errorf("%v is due, %v", due, err)
+		}
+	})
+}
+
+// When an order is forgotten counts from its end, whatever comes after, and from its last end where an order
+// that did a step of another is undone after all. While it is kept the one that it did a step of keeps it.
+func TestWhenAnOrderIsForgotten(t *testing.T) {
+	first := accepted("o-1", "flow")
+	first.Keep = 60
+	o := record(t, first, events.Event{Type: events.OrderCompleted, At: at(10)})
+	if got := o.Forgets(); !got.Equal(at(70)) {
+		t.Errorf("it is forgotten at %v", got)
+	}
+	apply(t, o, events.Event{Type: events.OrderLabelled, At: at(20)})
+	if got := o.Forgets(); !got.Equal(at(70)) {
+		t.Errorf("once it has other labels it is forgotten at %v", got)
+	}
+	apply(t, o, events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "no more", At: at(30)})
+	if got := o.Forgets(); !got.IsZero() {
+		t.Errorf("while it is undone it is forgotten at %v", got)
+	}
+	apply(t, o, events.Event{Type: events.OrderCompensated, At: at(40)})
+	if got := o.Forgets(); !got.Equal(at(100)) {
+		t.Errorf("it is forgotten at %v", got)
+	}
+	for _, detached := range []bool{false, true} {
+		first.Parent, first.ParentStep, first.Detached = "p-1", "s0", detached
+		o := record(t, first, events.Event{Type: events.OrderCompleted, At: at(10)})
+		if got := o.Forgets(); got.Equal(at(70)) != detached || got.IsZero() == detached {
+			t.Errorf("detached: %t, it is forgotten at %v", detached, got)
+		}
+	}
+	first.Parent, first.Keep = "", 0
+	if got := record(t, first, events.Event{Type: events.OrderCompleted, At: at(10)}).Forgets(); got != (time.Time{}) {
+		t.Errorf("one that is kept for ever is forgotten at %v", got)
+	}
+}
