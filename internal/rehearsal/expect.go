@@ -352,7 +352,7 @@ func (r *Result) waiting(of *Part) string {
 			continue
 		}
 		child := r.doing(name)
-		if child == nil || child.Order.State.Final() {
+		if child == nil {
 			return fmt.Sprintf("step %s waits for order %s, which does not end", name, s.Child.ID)
 		}
 		why := cmp.Or(child.Order.StandingReason(), r.waiting(child))

@@ -69,30 +69,24 @@ type play struct {
 	inputs []input // that are still to come
 	read   int64   // how many inputs were
 	turns  int
-	played map[string]*playedChild // orders that scripts play, by their ids
-	stop   string                  // what the order is or does instead of coming to an end; empty if it came to one
-}
-
-// playedChild is an order that does a step and that a script plays.
-type playedChild struct {
-	work  work
-	ended bool // it has told how
+	played map[string]bool // the ids of orders that scripts play
+	stop   string          // what the order is or does instead of coming to an end; empty if it came to one
 }
 
 // input is a record that somebody writes.
 type input struct {
-	at    time.Time
-	topic string
-	order string      // empty for that which does the step of an act
-	kind  events.Type // empty but for what orders tell each other
-	value []byte
-	act   *act         // of an operator, or of the world
-	child *playedChild // that tells it
+	at     time.Time
+	topic  string
+	order  string      // empty for that which does the step of an act
+	kind   events.Type // empty but for what orders tell each other
+	value  []byte
+	act    *act   // of an operator, or of the world
+	played string // the order that tells it, where a script plays that
 }
 
 // Perform performs the test. It starts no goroutine, and the clock is its own.
 func (t *Test) Perform() *Result {
-	p := &play{Result: &Result{Test: t, Part: Part{id: OrderID}, requests: make(map[work][]events.Request)}, played: make(map[string]*playedChild)}
+	p := &play{Result: &Result{Test: t, Part: Part{id: OrderID}, requests: make(map[work][]events.Request)}, played: make(map[string]bool)}
 	var err error
 	if p.topics, err = events.NewTopics(events.DefaultNamespace); err != nil {
 		panic(err) // the default is good
@@ -272,9 +266,6 @@ func (p *play) take(in *input) {
 		actor := &events.Actor{Method: "key", Roles: roles, At: in.at}
 		record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: p.env.Keys.Sign(p.topics.Namespace, of.id, in.value, actor)}}
 	}
-	if in.child != nil {
-		in.child.ended = true
-	}
 	p.read++
 	read := decide.Read(record, &p.topics, decide.Place{Of: func([]byte) int32 { return 0 }})
 	if read.Unreadable != "" { // one that is too large
@@ -364,28 +355,21 @@ func (p *play) wish(of *Part, wish events.Wish) {
 			if !scripted && p.env.Workflow(wish.Workflow, wish.Version) != nil {
 				p.Children = append(p.Children, &Part{id: wish.Child, path: w.step + "/"})
 			} else {
-				p.played[wish.Child] = &playedChild{work: w}
+				p.played[wish.Child] = true
 			}
 		}
 	}
-	child := p.played[wish.Child]
-	if child == nil {
+	if !p.played[wish.Child] {
 		p.tell(wish.Child, events.ChildWanted, wish.Append(nil))
 		return
 	}
 	report := events.Report{Parent: wish.Parent, Step: wish.Step, Child: wish.Child}
 	switch {
-	case wish.Wish == events.WishCancel && child.ended:
-		return // it told how it ended
-	case wish.Wish == events.WishCancel: // it has nothing to undo
-		p.inputs = slices.DeleteFunc(p.inputs, func(in input) bool { return in.child == child })
+	case wish.Wish == events.WishCancel: // it has not told how it ended, and does not any more
+		p.inputs = slices.DeleteFunc(p.inputs, func(in input) bool { return in.played == wish.Child })
 		report.State, report.Error = string(projections.Cancelled), &events.Error{Code: "cancelled", Message: wish.Reason}
 	case a.silent:
 		return
-	case a.fails != nil && w.undo:
-		report.State, report.Error = string(projections.Terminated), a.fails
-	case a.fails != nil && wish.Detached:
-		report.State, report.Error = string(projections.Rejected), a.fails
 	case a.fails != nil:
 		report.State, report.Error = string(projections.Raised), a.fails
 	case w.undo:
@@ -395,7 +379,7 @@ func (p *play) wish(of *Part, wish events.Wish) {
 	default:
 		report.State, report.Output = string(projections.Processed), a.output
 	}
-	p.inputs = append(p.inputs, input{at: p.env.Now.Add(a.after), topic: p.topics.Internal, order: wish.Parent, kind: events.ChildReported, value: report.Append(nil), child: child})
+	p.inputs = append(p.inputs, input{at: p.env.Now.Add(a.after), topic: p.topics.Internal, order: wish.Parent, kind: events.ChildReported, value: report.Append(nil), played: wish.Child})
 }
 
 // must is what was just decided, in its own words.

@@ -172,7 +172,8 @@ func (s *Step) level() int {
 	return 1
 }
 
-// Asks says that the step asks an agent; else it sleeps, listens, asks people or raises.
+// Asks says that the step asks an agent; else it sleeps, listens, asks people, has another order do
+// it, or raises.
 func (s *Step) Asks() bool { return s.Agent != "" }
 
 // ID is the workflow's key on the workflows topic.
