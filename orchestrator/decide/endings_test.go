@@ -88,7 +88,7 @@ func (h *historian) repair(t *rapid.T) {
 		if left == 0 {
 			break
 		}
-		if rounds > 150 {
+		if rounds > 600 {
 			var stories strings.Builder
 			for _, id := range h.ids() {
 				if o := h.of(t, id); !o.State.Final() {
