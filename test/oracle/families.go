@@ -279,7 +279,10 @@ func (w *doneBy) fails(fault *events.Error, r *events.Report, toward bool) bool 
 	if w.recalled && !toward && r.State == "Cancelled" {
 		code = "timed-out"
 	}
-	says := "order " + w.child + ": " + r.Error.Message
+	says := "order " + w.child
+	if r.Error.Message != "" {
+		says += ": " + r.Error.Message
+	}
 	return fault.Code == code && (fault.Message == says || len(fault.Message) >= 1000 && strings.HasPrefix(says, fault.Message[:1000]))
 }
 
