@@ -107,6 +107,7 @@ var befalls = []string{
 	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
 	"a request had a token", "a reply was forged",
 	"a step waited until its agent had room", "an attempt did not count",
+	"an order did a step of another", "an order did a step of another, in another partition",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
@@ -127,6 +128,7 @@ var mayFail = []string{
 // decided are the types of events that lanes write.
 var decided = []events.Type{
 	events.PartitionClaimed, events.PartitionAdvanced, events.PartitionRaised, events.PartitionDelivered,
+	events.StepOrdered, events.StepRecalled, events.UndoOrdered, events.OrderReported,
 	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
 	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated, events.OrderChanged, events.OrderPaused, events.OrderResumed, events.OrderReleased,
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
@@ -267,7 +269,7 @@ type simulation struct {
 	*rapid.T
 	*simKafka
 	registered []*workflow.Workflow
-	next       *workflow.Workflow // that is registered in between, if any
+	next       []*workflow.Workflow // that are registered in between, if any
 	store      *projections.Store
 	instances  []*simInstance
 	skew       time.Duration
@@ -282,8 +284,9 @@ type simulation struct {
 	answered   map[string]bool
 	vanishing  []string // topics that come and go
 	clocks     []simClocks
-	told       map[string]bool // who was told more in the end
-	overdue    map[string]bool // what nobody had decided on when time passed last
+	told       map[string]bool           // who was told more in the end
+	histories  map[string][]events.Event // of all orders, in the end
+	overdue    map[string]bool           // what nobody had decided on when time passed last
 }
 
 // simClocks are all clocks from a time on.
@@ -317,7 +320,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 		return true
 	}
 	flows := simFlows(1)
-	s.registered = []*workflow.Workflow{flows[s.draw("workflow", 0, len(flows)-1)]}
+	s.registered = slices.Clone(flows[s.draw("workflow", 0, len(flows)-1)])
 	if s.one(2, "a second version") {
 		s.next = simFlows(2)[s.draw("the second", 0, len(flows)-1)]
 	}
@@ -347,18 +350,22 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	return s
 }
 
-// simFlows are drawn once: to compile one takes longer than a history.
-func simFlows(version int) []*workflow.Workflow { return drawnFlows()[version-1] }
+// simFlows are drawn once: to compile one takes longer than a history. Each comes with those whose
+// orders do its steps.
+func simFlows(version int) [][]*workflow.Workflow { return drawnFlows()[version-1] }
 
-var drawnFlows = sync.OnceValue(func() [2][]*workflow.Workflow {
-	var all [2][]*workflow.Workflow
+var drawnFlows = sync.OnceValue(func() [2][][]*workflow.Workflow {
+	var all [2][][]*workflow.Workflow
 	for version := range all {
 		for i := range 60 {
-			all[version] = append(all[version], rapid.Custom(func(t *rapid.T) *workflow.Workflow {
-				if i%3 == 0 {
-					return parseFlow(t, simFlow(t, version+1))
+			all[version] = append(all[version], rapid.Custom(func(t *rapid.T) []*workflow.Workflow {
+				switch i % 6 {
+				case 0:
+					return []*workflow.Workflow{parseFlow(t, simFlow(t, "flow", version+1))}
+				case 3:
+					return []*workflow.Workflow{parseFlow(t, simFlow(t, "leaf", version+1)), parseFlow(t, simFlow(t, "flow", version+1, "leaf"))}
 				}
-				return draw.Flow(t, version+1)
+				return draw.Flows(t, version+1)
 			}).Example(i))
 		}
 	}
@@ -442,7 +449,7 @@ var weights = []struct {
 	}},
 	{2, func(s *simulation, _ *simInstance) {
 		if s.next != nil {
-			s.registered, s.next = append(s.registered, s.next), nil
+			s.registered, s.next = append(s.registered, s.next...), nil
 		}
 	}},
 	{1, func(s *simulation, _ *simInstance) {
@@ -711,6 +718,11 @@ func (s *simulation) finish() {
 // submitted are the ids on a partition's orders topic.
 func (s *simulation) submitted(l *simLane) []string {
 	ids := make(map[string]bool)
+	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Internal, Partition: l.partition}).records {
+		if w, err := events.Decode[events.Wish](r.Value); err == nil && w.Wish == events.WishBegin && r.state == isCommitted && s.of.Of(r.Key) == l.partition {
+			ids[w.Child] = true
+		}
+	}
 	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Orders, Partition: l.partition}).records {
 		if _, err := events.Decode[events.Submission](r.Value); !errors.Is(err, events.ErrUnreadable) && r.state == isCommitted && s.of.Of(r.Key) == l.partition {
 			ids[string(r.Key)] = true
@@ -796,6 +808,12 @@ func (s *simulation) check() {
 		s.tell()
 		s.Fatalf(format, args...)
 	}))
+	s.histories = make(map[string][]events.Event)
+	for r := range s.read(s.topics.Journal) {
+		if e, err := events.Decode[events.Event](r.Value); err == nil && e.Order != "" {
+			s.histories[e.Order] = append(s.histories[e.Order], e)
+		}
+	}
 	for p, l := range s.instances[0].lanes {
 		s.checkPartition(int32(p), l)
 	}
@@ -923,6 +941,7 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 	written := inspect.Partition{
 		Topics: &s.topics, Skew: s.skew, Workflow: s.known().Find,
 		Newer: func(version int) bool { return version == newerLevel },
+		Quiet: true, Others: func(id string) []events.Event { return s.histories[id] },
 		Order: func(id string) *projections.Order {
 			o, err := last.state.Order(id)
 			must(s.T, err)
@@ -992,6 +1011,12 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		}
 	}
 	for id, ledger := range in.Ledgers {
+		if ledger.Accepted().Parent != "" {
+			s.count.happened("an order did a step of another")
+			if s.of.Of([]byte(ledger.Accepted().Parent)) != p {
+				s.count.happened("an order did a step of another, in another partition")
+			}
+		}
 		s.count.Ends[projections.State(ledger.State)]++
 		if ledger.Discarded >= decide.MaxVoid {
 			s.count.happened("an order discarded all that it may")
@@ -1034,7 +1059,11 @@ func (s *simulation) messages(p int32) []*simRecord {
 		}
 		for _, r := range log.records {
 			partitions := at.Topic == s.topics.Alerts && r.Key == nil // and of no order
-			if r.state == isCommitted && !partitions && s.of.Of(r.Key) == p {
+			here := s.of.Of(r.Key) == p
+			if at.Topic == s.topics.Internal { // where the lane that wrote it reads it
+				here = at.Partition == p && !audit.Forwarded(r.Record)
+			}
+			if r.state == isCommitted && !partitions && here {
 				all = append(all, r)
 			}
 		}

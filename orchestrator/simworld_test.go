@@ -313,7 +313,7 @@ func (s *simulation) manage(o *projections.Order) bool {
 		act(events.CommandResume)
 	case o.State == projections.Error:
 		act(events.CommandResubmit)
-		acts = append(acts, events.Command{Command: events.CommandResubmit, NewKey: true})
+		acts = append(acts, events.Command{Command: events.CommandResubmit, NewKey: true}, events.Command{Command: events.CommandResubmit, SameKey: true})
 		if step := inspect.Stumbling(o); step != "" {
 			acts = append(acts,
 				events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},
@@ -331,13 +331,17 @@ func (s *simulation) manage(o *projections.Order) bool {
 
 // simFlow draws a workflow. One in three gives a step an hour and no second
 // attempt: nothing that gets lost there heals by itself.
-func simFlow(t *rapid.T, version int) string {
+func simFlow(t *rapid.T, name string, version int, orders ...string) string {
 	var source strings.Builder
-	fmt.Fprintf(&source, "workflow: flow\nversion: %d\nsteps:\n", version)
+	fmt.Fprintf(&source, "workflow: %s\nversion: %d\nsteps:\n", name, version)
 	for i := range rapid.IntRange(2, 5).Draw(t, "steps") {
 		after := ""
 		if i > 0 {
 			after = fmt.Sprint("s", rapid.IntRange(0, i-1).Draw(t, "after"))
+		}
+		if len(orders) > 0 && rapid.Bool().Draw(t, "orders") {
+			fmt.Fprintf(&source, "  - {name: s%d, order: %s, after: [%s], exhausted: compensate}\n", i, rapid.SampledFrom(orders).Draw(t, "order"), after)
+			continue
 		}
 		fmt.Fprintf(&source, "  - {name: s%d, agent: a%d, after: [%s], timeout: 1h, retry: {attempts: 1}, undo: back, exhausted: %s}\n",
 			i, rapid.IntRange(0, 2).Draw(t, "agent"), after, rapid.SampledFrom([]string{"error", "compensate"}).Draw(t, "exhausted"))

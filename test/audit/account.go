@@ -44,6 +44,8 @@ type account struct {
 	putAside, unheard  int
 	freed              *waiting // the submission that was released last
 
+	kin kin // what it and others do for each other
+
 	begun map[task]int // the last attempt of each that began
 	// runs are the attempts that began last; see [Kafka.InTime].
 	runs map[task]Expiry
@@ -118,6 +120,9 @@ func taskOf(e *events.Event) task {
 
 // follows finds the input from which an event follows.
 func (s *settlement) follows(a *account, e *events.Event) {
+	if s.kindred(a, e) {
+		return
+	}
 	switch e.Type {
 	case events.OrderAccepted, events.OrderRejected:
 		s.decided(a, e)
@@ -128,7 +133,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		a.begun[taskOf(e)] = e.Attempt
 	case events.StepFailed, events.UndoFailed:
 		// One that could not even begin needs no reply.
-		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "queue-expired" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
+		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "queue-expired" && e.Error.Code != "too-deep" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
 			s.replied(a, e)
 		}
 	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:

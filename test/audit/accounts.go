@@ -66,6 +66,8 @@ type Accounts struct {
 	Acted, Refused, Repeated int
 	// Signals that a step heard, or that were kept, and those that changed nothing.
 	Heard, Unheard int
+	// What orders told each other that led to something, and that changed nothing.
+	Told, Moot int
 	// Inputs of all kinds that left no event, because their order has enough of them.
 	Dropped int
 	// Held inputs wait for the release of their order.
@@ -96,6 +98,8 @@ func (a *Accounts) Figures() []Count {
 		{"commands that came again", a.Repeated},
 		{"signals heard or kept", a.Heard},
 		{"signals discarded", a.Unheard},
+		{"words of other orders that did something", a.Told},
+		{"words of other orders that changed nothing", a.Moot},
 		{"inputs without an event", a.Dropped},
 		{"dead letters", a.PutAside},
 		{"forwarded", a.Forwarded},
@@ -124,15 +128,20 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
-		format: make(map[int32]int), full: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
+		format: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
 		s.letter(r)
 	}
-	for _, topic := range k.Topics.Inputs() {
-		for r := range k.Read(topic) {
-			s.input(r)
+	for _, begins := range []bool{true, false} { // an order first, and then what is said to it
+		for _, topic := range k.Topics.Inputs() {
+			if begins != (topic == k.Topics.Orders || topic == k.Topics.Internal) {
+				continue
+			}
+			for r := range k.Read(topic) {
+				s.input(r)
+			}
 		}
 	}
 	for r := range k.Read(k.Topics.Journal) {
@@ -161,6 +170,7 @@ type settlement struct {
 
 	format  map[int32]int               // of each partition
 	full    map[int32]map[*account]bool // the orders that drop inputs
+	talks   map[int32]map[*account]bool // the orders that others tell something
 	dropped map[int32]int               // inputs, in the transaction that is read
 	doubted bool                        // the clock by which the event was decided that is read
 }
@@ -254,6 +264,7 @@ func (s *settlement) input(r *kgo.Record) {
 		if r.Topic == s.Topics.Orders {
 			s.illegible[string(r.Key)] = true
 		}
+	case aside && events.OwnID(m.order) && m.submission != nil && strings.HasPrefix(l.reason, ownID): // others are
 	case aside && l.reason == noOrder:
 		s.orphan(r, &m)
 	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
@@ -273,6 +284,10 @@ func (m *message) early() bool { return m.command != nil || m.signal != nil }
 
 // noOrder is why a reply, a command or a signal is put aside that came before its order.
 const noOrder = "there is no order of this id"
+
+// ownID begins why a submission is put aside whose id only an order may have that does a step of
+// another.
+const ownID = "ids that begin with @ "
 
 // undecided is why a command is put aside whose order's submission waits for too long.
 const undecided = "the submission of its order is not decided: what it needs is not known yet"
@@ -324,7 +339,7 @@ func (s *settlement) sealed(partition int32, next events.Positions) {
 func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 	a := s.orders[m.order]
 	if a == nil {
-		if m.submission == nil {
+		if !m.begins() {
 			s.report("%s is of order %q, which nobody submitted", placeOf(r), m.order)
 			return
 		}
@@ -335,7 +350,7 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 		if s.Came != nil {
 			a.came = s.Came(r)
 		}
-		if !s.schematic(m.submission) {
+		if m.submission != nil && !s.schematic(m.submission) {
 			m.submission.Input = nil // its fingerprint is enough
 		}
 		s.orders[m.order] = a
@@ -354,13 +369,23 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 		}
 		m.signal.entry = in
 		a.signals[r.Offset] = m.signal
+	case m.word != nil:
+		if a.kin.words == nil {
+			a.kin.words = make(map[int64]*word)
+		}
+		m.word.entry = in
+		a.kin.words[r.Offset] = m.word
+		if s.talks[a.partition] == nil {
+			s.talks[a.partition] = make(map[*account]bool)
+		}
+		s.talks[a.partition][a] = true
 	}
 }
 
 // quiet lists the events to which no input leads.
 var quiet = map[events.Type]bool{
 	events.StepStarted: true, events.StepExpired: true, events.StepRetried: true, events.UndoExpired: true, events.UndoRetried: true,
-	events.OrderCompleted: true, events.OrderCompensated: true, events.OrderCancelled: true, events.AlertRaised: true,
+	events.AlertRaised:      true,
 	events.PartitionClaimed: true, events.PartitionAdvanced: true,
 }
 
@@ -382,6 +407,9 @@ func (s *settlement) journal(r *kgo.Record) {
 		if seal, err := events.DecodeSeal(header); err == nil && seal.Transaction > 0 {
 			s.sealed(r.Partition, seal.Next)
 			s.passed(r.Partition, &seal)
+			for a := range s.talks[r.Partition] {
+				s.passWords(a, s.next(s.Topics.Internal, seal.Next))
+			}
 		}
 		s.transaction[r.Partition]++
 	}
@@ -450,6 +478,11 @@ func (s *settlement) close() {
 	}
 	for _, a := range s.orders {
 		s.due(a, &events.Event{})
+		if a.born == 0 && len(a.submissions) == 0 {
+			s.passWords(a, math.MaxInt64)
+			continue
+		}
+		s.passWords(a, math.MaxInt64)
 		if a.born == 0 {
 			s.report("%s came to nothing", s.at(a, s.Topics.Orders, a.submissions[0].entry))
 		} else {
@@ -465,6 +498,12 @@ func (s *settlement) close() {
 		s.again(a)
 		for _, c := range a.commands {
 			s.report("%s came to nothing: %s", s.at(a, s.Topics.Commands, c.entry), &c.told)
+		}
+		for _, w := range a.kin.words {
+			s.Held++
+			if !a.held {
+				s.report("%s waits, and order %q is not held", s.at(a, s.Topics.Internal, w.entry), a.id)
+			}
 		}
 		s.Held += len(a.waiting)
 		for _, w := range a.waiting {

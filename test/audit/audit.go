@@ -122,8 +122,8 @@ func (n *namespace) books(a Audit) *Books {
 
 	var sent []*kgo.Record
 	report := n.reporting()
-	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts}) {
-		records := slices.Collect(n.records(topic))
+	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts, n.topics.Internal}) {
+		records := slices.DeleteFunc(slices.Collect(n.records(topic)), Forwarded)
 		if a.Twice && (topic == n.topics.Alerts || slices.Contains(a.Callers, topic)) {
 			records = slices.DeleteFunc(records, b.undone)
 		}
@@ -162,6 +162,15 @@ func (n *namespace) books(a Audit) *Books {
 			}
 		}
 	}
+	families := oracle.Families{
+		Order: func(id string) []events.Event { return b.Histories[id] },
+		Find:  n.flow, Quiet: func(string) bool { return a.Rest },
+	}
+	for id := range b.Histories {
+		if err := families.Check(id); err != nil {
+			n.Error(err)
+		}
+	}
 	for id := range b.Messages {
 		if id != "" && b.Histories[id] == nil {
 			n.Errorf("messages about order %q, which the journal does not have", id)
@@ -169,6 +178,9 @@ func (n *namespace) books(a Audit) *Books {
 	}
 	return b
 }
+
+// Forwarded says that a record is a copy, which a lane wrote where its order lives.
+func Forwarded(r *kgo.Record) bool { return events.Header(r, "waybill_forwarded_from") != "" }
 
 // undone says that a message tells of a decision that the journal does not have:
 // what it has as that event was decided at another time.
@@ -186,7 +198,7 @@ func (b *Books) undone(r *kgo.Record) bool {
 // has the status messages until it was refused, the namespace's has them from
 // then on, and those that were refused; and the alerts are on theirs, where Kafka's default puts their key.
 func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(topic, key string) int32) string {
-	id, seq := string(r.Key), oracle.Number(r)
+	id, seq := oracle.From(r), oracle.Number(r)
 	history := b.Histories[id]
 	if seq < 1 || seq > len(history) {
 		return "" // of a partition; or nobody's, which others find
@@ -195,6 +207,8 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 	switch e := &history[seq-1]; events.Type(events.Header(r, events.HeaderType)) {
 	case events.StepRequested:
 		want, like = topics.Requests(e.Agent), topics.Journal
+	case events.ChildWanted, events.ChildReported: // its own lane takes it from there
+		want, like = topics.Internal, topics.Journal
 	case events.AlertRaised:
 		want = topics.Alerts
 	case events.OrderStatus:

@@ -24,12 +24,20 @@ type message struct {
 	reply      *said
 	command    *told
 	signal     *heard
+	word       *word
 }
 
 func read(r *kgo.Record, topics *events.Topics) message {
 	m := message{order: string(r.Key)}
 	want := map[string]events.Type{topics.Orders: events.OrderSubmitted, topics.Replies: events.StepReplied, topics.Commands: events.OrderCommand, topics.Signals: events.OrderSignal}[r.Topic]
-	if kind := events.Type(events.Header(r, events.HeaderType)); kind != "" && kind != want {
+	kind := events.Type(events.Header(r, events.HeaderType))
+	if r.Topic == topics.Internal {
+		want = events.ChildWanted
+		if kind == events.ChildReported {
+			want = kind
+		}
+	}
+	if kind != "" && kind != want {
 		return message{unreadable: fmt.Sprintf("it is of type %q", kind)}
 	}
 	var err error
@@ -45,6 +53,8 @@ func read(r *kgo.Record, topics *events.Topics) message {
 		err = m.answer(r)
 	case events.OrderSignal:
 		err = m.hear(r)
+	case events.ChildWanted, events.ChildReported:
+		err = m.tell(r, want)
 	default:
 		err = m.operate(r)
 	}

@@ -38,6 +38,8 @@ type Partition struct {
 	Messages []*kgo.Record // on all other topics
 	// Quiet says that all that orders told each other was read, and what it led to is committed.
 	Quiet bool
+	// Others returns the history of an order in another partition, nil if there is none; it may be nil.
+	Others func(id string) []events.Event
 	// Order returns an order's record. Nil while something is decided that is not
 	// committed.
 	Order func(id string) *projections.Order
@@ -121,7 +123,12 @@ func (in *Inspector) Check(t T, p *Partition) {
 func (in *Inspector) families(t T, p *Partition) {
 	t.Helper()
 	f := oracle.Families{
-		Order: func(id string) []events.Event { return in.Histories[id] },
+		Order: func(id string) []events.Event {
+			if history := in.Histories[id]; history != nil || p.Others == nil {
+				return history
+			}
+			return p.Others(id)
+		},
 		Find:  func(name string, version int) *oracle.Flow { return in.Definition(p.Workflow(name, version)) },
 		Quiet: func(string) bool { return p.Quiet && p.Order != nil },
 	}

@@ -58,8 +58,7 @@ func (l *Ledger) orders(e *events.Event, s *Step) {
 	l.begins(e, &s.Work)
 	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
 	want := childID(l.key(s, false, s.Resubmissions))
-	l.rule("A3", e.Child == want, "order %q does it, and must be %q", e.Child, want)
-	l.rule("P4", l.Format >= events.ChildrenFormat, "another order does it, in format %d", l.Format)
+	l.rule("A3", e.Child == want && l.Format >= events.ChildrenFormat, "order %q does it, and must be %q, in format %d", e.Child, want, l.Format)
 	if s.def != nil {
 		l.ordersAsTheWorkflowSays(e, s)
 	}

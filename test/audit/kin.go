@@ -1,0 +1,256 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// word is what an order told another: one that does a step of it, or the one whose step it does.
+type word struct {
+	entry
+	wish   *events.Wish // nil for a report
+	report *events.Report
+	waits  bool // it is held
+}
+
+func (w *word) String() string {
+	if w.wish != nil {
+		return fmt.Sprintf("a wish, %s, for step %s of order %q", w.wish.Wish, w.wish.Step, w.wish.Parent)
+	}
+	return fmt.Sprintf("a report, %s, for step %s, of order %q", w.report.State, w.report.Step, w.report.Child)
+}
+
+// kin is what an order does for another, and others for it, as far as its events tell.
+type kin struct {
+	words         map[int64]*word // by offset
+	turn          int64           // the last of them that was decided on in its turn
+	waits         map[task]waitsFor
+	parent        string
+	detached      bool
+	ended, toward bool
+}
+
+// waitsFor is the order that does a step, or undoes it.
+type waitsFor struct {
+	child   string
+	attempt int
+	since   uint64 // the transaction in which it was asked
+}
+
+// tell reads what one order told another.
+func (m *message) tell(r *kgo.Record, kind events.Type) error {
+	m.word = new(word)
+	if kind == events.ChildReported {
+		told, err := events.Decode[events.Report](r.Value)
+		if err != nil {
+			return err //nolint:wrapcheck // whoever reports it says of what
+		}
+		if m.word.report = &told; told.Parent != m.order {
+			return fmt.Errorf("it is for order %q, and its key is %q", told.Parent, m.order)
+		}
+		return nil
+	}
+	wish, err := events.Decode[events.Wish](r.Value)
+	if err != nil {
+		return err //nolint:wrapcheck // as above
+	}
+	if m.word.wish = &wish; wish.Child != m.order {
+		return fmt.Errorf("it is for order %q, and its key is %q", wish.Child, m.order)
+	}
+	return nil
+}
+
+// begins says that it may begin an order.
+func (m *message) begins() bool {
+	return m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
+}
+
+// kindred holds an event against what other orders told this one. It says whether it follows from
+// that.
+func (s *settlement) kindred(a *account, e *events.Event) bool {
+	k := &a.kin
+	defer k.note(e, s.transaction[a.partition])
+	if at, err := parsePlace(e.Source); err == nil && at.topic == s.Topics.Internal {
+		s.said(a, e, at)
+		return true
+	}
+	switch e.Type {
+	case events.OrderAccepted, events.OrderRejected:
+		if e.Parent == "" {
+			return false
+		}
+		if a.born > 0 {
+			s.report("order %q: event %d is %s, and it was decided before", a.id, e.Seq, e.Type)
+		}
+		a.born, a.digest = s.transaction[a.partition], e.Digest
+		s.wished(a, e, func(w *events.Wish) bool {
+			return w.Wish == events.WishBegin && w.Parent == e.Parent && w.Step == e.ParentStep && (w.Detached == e.Detached || e.Type == events.OrderRejected)
+		})
+		return true
+	case events.OrderReported:
+		s.wished(a, e, func(w *events.Wish) bool { return w.Parent == e.Parent && w.Step == e.ParentStep })
+		return true
+	case events.OrderCompensating:
+		if k.parent == "" || e.By != "" || e.Command != "" {
+			return false
+		}
+		want := events.WishCancel
+		if k.ended {
+			want = events.WishUndo
+		}
+		return s.turns(a, want, e)
+	}
+	return false
+}
+
+// turns says that an order is undone since the one whose step it does asked for that.
+func (s *settlement) turns(a *account, want string, e *events.Event) bool {
+	fits := func(w *events.Wish) bool { return w.Wish == want && w.Reason == e.Reason }
+	if want == events.WishCancel && (e.End != "Cancelled" || !slices.ContainsFunc(a.kin.heard(), func(w *word) bool { return w.wish != nil && fits(w.wish) })) {
+		return false // somebody else wants that
+	}
+	s.wished(a, e, fits)
+	return true
+}
+
+// heard is what it was told and has led to nothing yet, in order.
+func (k *kin) heard() (all []*word) {
+	for _, w := range k.words {
+		if !w.waits {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b *word) int { return int(a.offset - b.offset) })
+	return all
+}
+
+// wished takes the first wish that fits.
+func (s *settlement) wished(a *account, e *events.Event, fits func(*events.Wish) bool) {
+	for _, w := range a.kin.heard() {
+		if w.wish == nil || !fits(w.wish) {
+			continue
+		}
+		if panicked := strings.Contains(e.Reason, "panicked"); w.aside != 0 && (!panicked || w.aside != hash([]byte(e.Reason))) {
+			s.report("%s was put aside, and led to event %d of order %q, %s", s.at(a, s.Topics.Internal, w.entry), e.Seq, a.id, e.Type)
+		} else if w.aside != 0 {
+			s.Panicked++
+		}
+		delete(a.kin.words, w.offset)
+		s.Told++
+		return
+	}
+	if e.Type == events.OrderReported && e.Error != nil && e.Error.Code == "internal" { // it was put aside
+		return
+	}
+	s.report("order %q: event %d, %s (%s), is what no other order asked for", a.id, e.Seq, e.Type, e.Reason)
+}
+
+// said holds what became of a record against it.
+func (s *settlement) said(a *account, e *events.Event, at place) {
+	w := a.kin.words[at.offset]
+	if w == nil || at.partition != a.partition {
+		s.report("order %q: event %d, %s, is of %s, where nothing is that another order told it", a.id, e.Seq, e.Type, at)
+		return
+	}
+	switch e.Type {
+	case events.InputHeld:
+		w.waits = true
+		return
+	case events.InputReleased:
+		if w.waits = false; w.aside != 0 {
+			s.report("%s was put aside, and released", at)
+		}
+		return
+	case events.InputDiscarded:
+		a.givesUp = false
+		a.putAside = max(a.putAside, e.Count)
+		if w.aside != hash([]byte(e.Reason)) {
+			s.report("%s was discarded, and no dead letter says so: %s", at, e.Reason)
+		}
+		if strings.Contains(e.Reason, "panicked") {
+			s.Panicked++
+		}
+		delete(a.kin.words, at.offset)
+		return
+	}
+	delete(a.kin.words, at.offset)
+	s.Told++
+	r, of := w.report, taskOf(e)
+	waits := a.kin.waits[of]
+	undone := r != nil && (r.State == "Compensated" || r.State == "Cancelled")
+	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0 && !w.waits
+	switch e.Type {
+	case events.StepCompleted:
+		fits = fits && (r.State == "Processed" && hash(r.Output) == hash(e.Output) || r.State == "Pending")
+	case events.StepFailed:
+		fits = fits && e.Error != nil && (r.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "timed-out") || r.Error == nil && e.Error.Code == "output-refused")
+	case events.UndoCompleted:
+		fits = fits && undone
+	case events.UndoFailed:
+		fits = fits && !undone && r.Error != nil && e.Error != nil && e.Error.Code == r.Error.Code
+	default:
+		fits = false
+	}
+	if !fits {
+		s.report("%s is %s, and led to event %d of order %q, %s: %+v", at, w, e.Seq, a.id, e.Type, e.Error)
+	}
+}
+
+// note follows what an order does, and what it waits for.
+func (k *kin) note(e *events.Event, transaction uint64) {
+	of := taskOf(e)
+	switch e.Type {
+	case events.StepOrdered, events.UndoOrdered:
+		if k.waits == nil {
+			k.waits = make(map[task]waitsFor)
+		}
+		k.waits[of] = waitsFor{e.Child, e.Attempt, transaction}
+	case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed:
+		delete(k.waits, of)
+	case events.OrderAccepted:
+		k.parent, k.detached = e.Parent, e.Detached
+	case events.OrderCompensating:
+		k.ended, k.toward = false, true
+	case events.OrderRejected, events.OrderCompleted, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
+		k.parent, k.ended = cmp.Or(k.parent, e.Parent), true
+		clear(k.waits)
+	}
+}
+
+// passWords looks at what a transaction passed of what orders told each other, and that led to
+// nothing: it must be so that it changes nothing.
+func (s *settlement) passWords(a *account, to int64) {
+	k := &a.kin
+	for _, w := range k.heard() {
+		if w.offset >= to {
+			break
+		}
+		why := ""
+		switch {
+		case w.aside != 0:
+			why = "was put aside, and the journal does not say so"
+		case w.wish == nil:
+			for of, waits := range k.waits {
+				ends := !of.undo || w.report.State != "Processed" // which is from before
+				if of.step == w.report.Step && waits.child == w.report.Child && ends && waits.since < s.transaction[a.partition] && !a.held {
+					why = "is what the order waits for, and came to nothing"
+				}
+			}
+		case a.born == 0:
+			why = "begins an order, and came to nothing"
+		case w.wish.Wish == events.WishUndo && !k.toward, w.wish.Wish == events.WishCancel && !k.toward && !k.ended:
+			why = "has the order undone, and came to nothing"
+		}
+		if why != "" {
+			s.report("%s, %s, %s", s.at(a, s.Topics.Internal, w.entry), w, why)
+		}
+		delete(k.words, w.offset)
+		s.Moot++
+	}
+}

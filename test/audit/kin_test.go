@@ -1,0 +1,142 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// word is what one order tells another, by the lane of the one: it stands in that one's partition, and
+// is forwarded if the other lives elsewhere.
+func (d *desk) word(from, to string, kind events.Type, value string) *kgo.Record {
+	r := d.inputAt(d.topics.Internal, partition(from), to, value, header(events.HeaderType, string(kind)))
+	if partition(from) != partition(to) {
+		d.forward(r, to)
+		r = d.last(d.topics.Internal, partition(to))
+	}
+	return r
+}
+
+func (d *desk) wish(child, does, step, parent, reason string) *kgo.Record {
+	return d.word(parent, child, events.ChildWanted, fmt.Sprintf(`{"child":%q,"wish":%q,"parent":%q,"step":%q,"reason":%q}`, child, does, parent, step, reason))
+}
+
+func (d *desk) told(parent, step, child, rest string) *kgo.Record {
+	return d.word(child, parent, events.ChildReported, fmt.Sprintf(`{"parent":%q,"step":%q,"child":%q,%s}`, parent, step, child, rest))
+}
+
+// kindredDesk is a namespace in which "o" has orders do its steps: one lives with it, "@o/a", and one
+// in another partition, "p@o/b".
+func kindredDesk() *desk {
+	d := emptyDesk()
+	from := func(r *kgo.Record) string { return placeOf(r).String() }
+	ordered := func(step, child string) events.Event {
+		return events.Event{Type: events.StepOrdered, Step: step, Attempt: 1, Child: child}
+	}
+	born := func(step string) events.Event {
+		return events.Event{Type: events.OrderAccepted, Workflow: "picky", Version: 1, Parent: "o", ParentStep: step, Depth: 1}
+	}
+	d.submit("o", `{"workflow":"trip","version":2}`)
+	d.log("o", events.Event{Type: events.OrderAccepted, Workflow: "trip", Version: 2}, ordered("a", "@o/a"), ordered("b", "p@o/b"))
+	d.wish("@o/a", "begin", "a", "o", "")
+	d.wish("p@o/b", "begin", "b", "o", "")
+	d.log("@o/a", born("a"))
+	d.log("p@o/b", born("b"), events.Event{Type: events.OrderCompleted})
+	// Both ended: one raised, on its own, and the other is done, and told so twice.
+	d.log("@o/a", events.Event{Type: events.OrderRaised, Error: &events.Error{Code: "no"}})
+	failed := d.told("o", "a", "@o/a", `"state":"Raised","error":{"code":"no"}`)
+	done := d.told("o", "b", "p@o/b", `"state":"Processed","output":7`)
+	d.told("o", "b", "p@o/b", `"state":"Processed","output":7`)
+	d.log("o", events.Event{Type: events.StepFailed, Step: "a", Attempt: 1, Error: &events.Error{Code: "no", Permanent: true}, Source: from(failed)},
+		events.Event{Type: events.StepCompleted, Step: "b", Attempt: 1, Output: []byte("7"), Source: from(done)},
+		events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "why"},
+		events.Event{Type: events.UndoOrdered, Step: "b", Attempt: 1, Child: "p@o/b"})
+	d.wish("p@o/b", "undo", "b", "o", "o is being undone")
+	d.log("p@o/b", events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "o is being undone"}, events.Event{Type: events.OrderCompensated})
+	undone := d.told("o", "b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
+	d.log("o", events.Event{Type: events.OrderErrored, Held: true, Reason: "deciding on it panicked"},
+		events.Event{Type: events.InputHeld, Source: from(undone), Raw: &events.Raw{Key: undone.Key, Value: undone.Value}},
+		events.Event{Type: events.AlertRaised})
+	d.command("o", `"command":"release","id":"c-1"`)
+	d.log("o", events.Event{Type: events.OrderReleased, Command: "c-1"}, events.Event{Type: events.InputReleased, Source: from(undone)},
+		events.Event{Type: events.UndoCompleted, Step: "b", Attempt: 1, Source: from(undone)}, events.Event{Type: events.OrderCompensated})
+	d.wish("p@o/b", "tell", "b", "o", "o was released")
+	d.log("p@o/b", events.Event{Type: events.OrderReported, Parent: "o", ParentStep: "b", Reason: "its parent asks once more"})
+	d.told("o", "b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
+	d.seal(0)
+	d.seal(1)
+
+	// Nobody may submit what has such an id.
+	d.putAside(d.submit("@x/y", tripOfP), ownID+"are those of others")
+	d.seal(0)
+	return d
+}
+
+func TestSettleOfChildren(t *testing.T) {
+	a, said := kindredDesk().settle(true)
+	for _, wrong := range said {
+		t.Error(wrong)
+	}
+	want := Accounts{Inputs: 19, Accepted: 1, Acted: 1, Told: 7, Moot: 2, PutAside: 1, Forwarded: 7, Panicked: 1}
+	if *a != want {
+		t.Errorf("%+v, want %+v", *a, want)
+	}
+}
+
+func TestSettleOfChildrenRefuses(t *testing.T) {
+	event := func(order string, n int, change func(*events.Event)) func(*desk) {
+		return func(d *desk) { d.change(order, n, change) }
+	}
+	lost := func(order string, n int) func(*desk) { return func(d *desk) { d.drop(order, n) } }
+	for _, test := range []struct {
+		name  string
+		wrong func(*desk)
+		says  string
+	}{
+		{"a child that was not asked for", event("@o/a", 1, func(e *events.Event) { e.ParentStep = "b" }), "is what no other order asked for"},
+		{"a child that never began", lost("@o/a", 1), "begins an order, and came to nothing"},
+		{"a child twice", func(d *desk) {
+			d.log("@o/a", events.Event{Type: events.OrderAccepted, Parent: "o", ParentStep: "a"})
+		}, "it was decided before"},
+		{"a report that came to nothing", lost("o", 5), "is what the order waits for, and came to nothing"},
+		{"an output of its own", event("o", 5, func(e *events.Event) { e.Output = []byte("8") }), "a report, Processed"},
+		{"an error of its own", event("o", 4, func(e *events.Event) { e.Error.Code = "yes" }), "a report, Raised"},
+		{"of another child", event("o", 3, func(e *events.Event) { e.Child = "p@o/c" }), "a report, Processed"},
+		{"of another attempt", event("o", 5, func(e *events.Event) { e.Attempt = 2 }), "a report, Processed"},
+		{"undone, by what failed", event("o", 13, func(e *events.Event) { e.Type = events.UndoFailed }), "a report, Compensated"},
+		{"of what is no record", event("o", 5, func(e *events.Event) { e.Source = "ns.internal/0/99" }), "where nothing is that another order told it"},
+		{"undone of its own", event("p@o/b", 3, func(e *events.Event) { e.Reason = "why" }), "is what no other order asked for"},
+		{"not undone", lost("p@o/b", 3), "has the order undone, and came to nothing"},
+		{"reported to another", event("p@o/b", 5, func(e *events.Event) { e.Parent = "q" }), "is what no other order asked for"},
+		{"still held", event("o", 12, func(e *events.Event) { e.Type, e.Source = events.StepStarted, "" }), "a report, Compensated"},
+		{"discarded without a letter", event("o", 12, func(e *events.Event) { e.Type, e.Reason = events.InputDiscarded, "why" }), "and no dead letter says so"},
+		{"put aside for nothing", func(d *desk) {
+			d.putAside(d.records[d.topics.Internal][0], "why")
+		}, "was put aside, and led to event 1"},
+		{"put aside quietly", func(d *desk) {
+			for _, r := range slices.Backward(d.records[d.topics.Internal]) {
+				if strings.Contains(string(r.Value), "Processed") && r.Partition == 0 {
+					d.putAside(r, "why")
+					return
+				}
+			}
+		}, "was put aside, and the journal does not say so"},
+		{"of a key that is not its order's", func(d *desk) {
+			d.records[d.topics.Internal][0].Key = []byte("@o/z")
+		}, "@o/z"},
+		{"submitted with such an id", func(d *desk) {
+			d.records[d.topics.DeadLetters][0].Headers[0].Value = []byte("why")
+		}, "came to nothing"},
+	} {
+		d := kindredDesk()
+		test.wrong(d)
+		if _, said := d.settle(true); len(said) == 0 || !strings.Contains(strings.Join(said, "\n"), test.says) {
+			t.Errorf("%s: %q, and it must say %q", test.name, said, test.says)
+		}
+	}
+}
