@@ -50,6 +50,7 @@ type Result struct {
 	// Differences are what is not as it was expected; none if the test passed.
 	Differences []Difference
 
+	sequence []*Part                   // whose each event is, of all
 	requests map[work][]events.Request // and what orders were asked that do steps
 	statuses []events.Status
 	alerts   []events.Alert
@@ -289,7 +290,7 @@ func (p *play) record(of *Part, d decide.Decision) {
 		m := &d.Messages[i]
 		if m.Topic == p.topics.Journal {
 			e := must(events.Decode[events.Event](m.Value))
-			of.Happened = append(of.Happened, Happening{Event: e})
+			of.Happened, p.sequence = append(of.Happened, Happening{Event: e}), append(p.sequence, of)
 			if of == &p.Part && e.Type != events.ReplyDiscarded && e.Type != events.CommandRefused && e.Type != events.SignalDiscarded {
 				p.Took = e.At.Sub(p.starts)
 			}

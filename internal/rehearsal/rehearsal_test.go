@@ -5,6 +5,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +23,13 @@ import (
 
 // TestWhatIsSaidOfOrders: whatever the workflow, the answers and the commands, what a test says
 // of its order is what the oracle makes of the events, the play ends by itself, with the order at
-// its end, with an operator or paused, and it does so each time in the same way.
+// its end, with an operator, paused, or waiting for one that does a step, and it does so each time in
+// the same way.
 func TestWhatIsSaidOfOrders(t *testing.T) {
 	states := make(map[projections.State]int)
-	late, refused, heard, decided := 0, 0, 0, 0
+	late, refused, heard, decided, children := 0, 0, 0, 0, 0
 	little := func() bool {
-		return late == 0 || refused == 0 || heard == 0 || decided == 0 || len(states) < 5
+		return late == 0 || refused == 0 || heard == 0 || decided == 0 || children == 0 || len(states) < 5
 	}
 	check := func(t *rapid.T) {
 		test := drawTest(t)
@@ -39,10 +41,11 @@ func TestWhatIsSaidOfOrders(t *testing.T) {
 		switch o := r.Order; {
 		case slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.What == "the order" }):
 			t.Fatalf("the play did not end: %v", r.Differences)
-		case !o.State.Final() && o.State != projections.Error && !o.Paused:
+		case !o.State.Final() && o.State != projections.Error && !o.Paused && !strings.Contains(r.waits(), "waits for order"):
 			t.Fatalf("the play ended, and the order is %s", o.State)
 		}
 		states[r.Order.State]++
+		children += len(r.Children)
 		late += r.Order.Discarded
 		refused += r.Order.Refused
 		if slices.ContainsFunc(r.Happened, func(h Happening) bool { return h.Type == events.StepHeard }) {
@@ -57,12 +60,17 @@ func TestWhatIsSaidOfOrders(t *testing.T) {
 		rapid.Check(t, check)
 	}
 	if little() {
-		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands, %d orders that heard a signal, %d in which somebody decided", states, late, refused, heard, decided)
+		t.Errorf("little was drawn: the states %v, %d late replies, %d refused commands, %d orders that heard a signal, %d in which somebody decided, %d that did a step", states, late, refused, heard, decided, children)
 	}
 }
 
 func drawTest(t *rapid.T) *Test {
-	test := &Test{Name: "drawn", flow: draw.Flow(t, 1), starts: inspect.Curtain}
+	flows := draw.Flows(t, 1)
+	last := len(flows) - 1
+	test := &Test{Name: "drawn", flow: flows[last], others: new(workflow.Set), starts: inspect.Curtain}
+	for _, flow := range flows[:last] {
+		test.others.Add(flow)
+	}
 	if input := rapid.SampledFrom([]string{"", `{"n":1}`, `{"n":3}`, "7"}).Draw(t, "input"); input != "" {
 		test.input = jsontext.Value(input)
 	}
@@ -133,12 +141,23 @@ func inspectResult(t *rapid.T, r *Result) {
 	}
 	claim := events.Event{Type: events.PartitionClaimed, At: r.starts, Instance: "test", Claim: "c", Partitions: 1, Format: events.JournalFormat}
 	p := &inspect.Partition{
-		Topics: &topics, Workflow: func(string, int) *workflow.Workflow { return r.flow },
+		Topics: &topics, Workflow: func(name string, version int) *workflow.Workflow {
+			if name == r.flow.Name {
+				return r.flow
+			}
+			return r.others.Find(name, version)
+		},
 		Journal: []*kgo.Record{{Topic: topics.Journal, Value: claim.Append(nil)}},
-		Order:   func(string) *projections.Order { return r.Order },
+		Order: func(id string) *projections.Order {
+			parts := r.parts()
+			return parts[slices.IndexFunc(parts, func(part *Part) bool { return part.id == id })].Order
+		},
+		Quiet: true,
 	}
-	for i := range r.Happened {
-		h := &r.Happened[i]
+	told := make(map[*Part]int)
+	for _, part := range r.sequence {
+		h := &part.Happened[told[part]]
+		told[part]++
 		p.Journal = append(p.Journal, &kgo.Record{Topic: topics.Journal, Value: h.Append(nil)})
 		for _, m := range h.Messages {
 			p.Messages = append(p.Messages, m.Envelope.Record(m.Topic, m.Value))
@@ -147,24 +166,31 @@ func inspectResult(t *rapid.T, r *Result) {
 	inspector := inspect.New()
 	inspector.Check(t, p)
 
+	var alerts, asked int
+	for _, part := range r.parts() {
+		if messages := inspector.Messages[part.id]; messages != nil {
+			alerts, asked = alerts+len(messages.Alerts), asked+len(messages.Requests)
+		}
+	}
 	messages := inspector.Messages[OrderID]
 	if messages == nil {
 		messages = new(oracle.Messages)
 	}
-	if !reflect.DeepEqual(r.alerts, messages.Alerts) || !reflect.DeepEqual(r.statuses, messages.Statuses) {
+	if len(r.Children) == 0 && !reflect.DeepEqual(r.alerts, messages.Alerts) || len(r.alerts) != alerts || !reflect.DeepEqual(r.statuses, messages.Statuses) {
 		t.Fatalf("alerts and statuses are\n%v\n%v\nand must be\n%v\n%v", r.alerts, r.statuses, messages.Alerts, messages.Statuses)
 	}
-	asked := 0
 	for w, requests := range r.requests {
-		asked += len(requests)
 		for i := range requests {
-			if requests[i].Step != w.step || requests[i].Undo != w.undo {
+			if requests[i].Step != w.step[strings.LastIndex(w.step, "/")+1:] || requests[i].Undo != w.undo {
 				t.Fatalf("a request for %v is kept as one of %v", requests[i], w)
+			}
+			if s := r.step(w.step); s == nil || s.Child == nil {
+				asked--
 			}
 		}
 	}
-	if asked != len(messages.Requests) {
-		t.Fatalf("%d requests are kept, and %d left", asked, len(messages.Requests))
+	if asked != 0 {
+		t.Fatalf("%d requests left that are not kept", asked)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -165,7 +164,11 @@ func told(r *events.Report) *events.Error {
 	if r.Error != nil {
 		fault = *r.Error
 	}
-	fault.Message = Cut(strings.TrimSuffix(fmt.Sprintf("order %s: %s", r.Child, fault.Message), ": "), MaxText)
+	says := "order " + r.Child
+	if fault.Message != "" {
+		says += ": " + fault.Message
+	}
+	fault.Message = Cut(says, MaxText)
 	fault.Permanent = true
 	return &fault
 }
