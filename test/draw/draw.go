@@ -67,7 +67,7 @@ func Flows(t *rapid.T, version int) []*workflow.Workflow {
 
 func flow(t *rapid.T, name string, version int, orders ...string) *workflow.Workflow {
 	drawing := world.Drawing{
-		Name: name, Version: version, Orders: orders, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
+		Name: name, Version: version, Orders: orders, Keeps: true, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
 		Until: time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), // around when histories begin
 	}
 	flow, err := workflow.Parse("workflow.yaml", []byte(drawing.Flow(func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) })))

@@ -23,6 +23,7 @@ type Drawing struct {
 	Level   int           // the newest of the language that it uses; 0, whatever there is
 	Until   time.Time     // before which some of its sleeps end, a little later
 	Orders  []string      // workflows whose orders do some of its steps
+	Keeps   bool          // some orders are forgotten after their end
 
 	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
 }
@@ -38,6 +39,9 @@ func (d *Drawing) Flow(lot Lot) string {
 	}
 	if lot("overdue", 2) == 1 {
 		file.WriteString("overdue: compensate\n")
+	}
+	if d.Keeps && lot("kept", 3) == 2 {
+		fmt.Fprintf(&file, "keep: %s\n", lot.of("keep", "1s", "10s", "5m"))
 	}
 	if lot("strict", 8) == 7 {
 		file.WriteString("input: {type: object}\n")
