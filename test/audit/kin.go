@@ -29,7 +29,6 @@ func (w *word) String() string {
 // kin is what an order does for another, and others for it, as far as its events tell.
 type kin struct {
 	words         map[int64]*word // by offset
-	turn          int64           // the last of them that was decided on in its turn
 	waits         map[task]waitsFor
 	parent        string
 	detached      bool

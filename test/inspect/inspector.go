@@ -304,7 +304,8 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Digest, o.Conflicted,
 		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
 		fmt.Sprintf("%q", o.Labels), o.RerunOf, strings.Join(append([]string{o.SubmittedBy}, o.Submitters...), "\n"),
-		projections.Parent{}, o.Quiet, fmt.Sprint(o.Pinned),
+		projections.Parent{},
+		o.Quiet, fmt.Sprint(o.Pinned),
 	}
 	if o.Parent != nil {
 		got.Parent = *o.Parent

@@ -63,7 +63,7 @@ func (f *Families) Check(id string) error {
 	if m.first.Parent != "" {
 		f.belongs(id, m)
 	}
-	f.follow(id, m)
+	f.follow(id)
 	f.rests(id, m)
 	if f.fault != nil {
 		return fmt.Errorf("order %q: %w", id, f.fault)
@@ -220,7 +220,7 @@ func inherits(e *events.Event, w *events.Wish, flow *Flow) bool {
 }
 
 // follow: what another order did for a step is what that one told, and told of no other step.
-func (f *Families) follow(id string, m *member) {
+func (f *Families) follow(id string) {
 	work := make(map[string]*doneBy)
 	toward := false
 	for _, e := range f.Order(id) {
