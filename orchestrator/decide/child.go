@@ -169,9 +169,15 @@ func told(r *events.Report) *events.Error {
 		says += ": " + fault.Message
 	}
 	fault.Message = Cut(says, MaxText)
-	fault.Permanent = true
+	if fault.Permanent = true; r.State != "" && slices.Contains(ownCodes, fault.Code) {
+		fault.Code = "raised-" + fault.Code
+	}
 	return &fault
 }
+
+// ownCodes are those of attempts by which it is decided what follows: what a child raised under such a name is
+// not one of them.
+var ownCodes = append([]string{events.UntilNotMet, events.BadUntil, events.UnknownOperation, timedOut, tooDeep, events.IDTaken}, unanswered...)
 
 // TakeWish decides on what the order asks of this one whose step it does, or is to do.
 func TakeWish(env *Env, order *projections.Order, in *Input) Decision {

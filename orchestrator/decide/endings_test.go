@@ -88,7 +88,7 @@ func (h *historian) repair(t *rapid.T) {
 		if left == 0 {
 			break
 		}
-		if rounds > 600 {
+		if rounds > 600 { // an order that fails has others do its steps again
 			var stories strings.Builder
 			for _, id := range h.ids() {
 				if o := h.of(t, id); !o.State.Final() {
@@ -131,7 +131,7 @@ func (h *historian) help(t *rapid.T, o *projections.Order, acts map[string]int) 
 		switch c := (events.Command{Command: events.CommandResubmit}); {
 		case n%4 == 2 && inspect.Stumbling(o) != "":
 			h.command(t, o.ID, events.Command{Command: events.CommandSkipStep, Step: inspect.Stumbling(o)})
-		case n > 8 && n%4 == 3 && o.Toward == "":
+		case (n > 8 || o.Parent != nil) && n%4 == 3 && o.Toward == "": // who asked for it asks for another
 			h.command(t, o.ID, events.Command{Command: events.CommandCancel})
 		default:
 			h.command(t, o.ID, c)

@@ -321,7 +321,8 @@ func (s *stage) told(id string, history []events.Event) error {
 		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed
 		well := undo == (told.State == string(projections.Compensated) || told.State == string(projections.Cancelled)) && (undo || told.Error == nil)
 		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed
-		if err != nil || told.Step != e.Step || well == failed && !(well && e.Error.Code == events.OutputRefused) {
+		refused := well && failed && e.Error.Code == events.OutputRefused
+		if err != nil || told.Step != e.Step || well == failed && !refused {
 			return fmt.Errorf("event %d, %s, is from %s, which says %+v, %v", e.Seq, e.Type, e.Source, told, err)
 		}
 	}

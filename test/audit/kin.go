@@ -29,7 +29,6 @@ func (w *word) String() string {
 // kin is what an order does for another, and others for it, as far as its events tell.
 type kin struct {
 	words         map[int64]*word // by offset
-	turn          int64           // the last of them that was decided on in its turn
 	waits         map[task]waitsFor
 	parent        string
 	detached      bool
@@ -189,11 +188,11 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	case events.StepCompleted:
 		fits = fits && (r.State == "Processed" && hash(r.Output) == hash(e.Output) || r.State == "Pending")
 	case events.StepFailed:
-		fits = fits && e.Error != nil && (r.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "timed-out") || r.Error == nil && e.Error.Code == "output-refused")
+		fits = fits && e.Error != nil && (r.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code || e.Error.Code == "timed-out") || r.Error == nil && e.Error.Code == "output-refused")
 	case events.UndoCompleted:
 		fits = fits && undone
 	case events.UndoFailed:
-		fits = fits && !undone && r.Error != nil && e.Error != nil && e.Error.Code == r.Error.Code
+		fits = fits && !undone && r.Error != nil && e.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code)
 	default:
 		fits = false
 	}

@@ -22,11 +22,13 @@ func (d *desk) word(from, to string, kind events.Type, value string) *kgo.Record
 	return r
 }
 
-func (d *desk) wish(child, does, step, parent, reason string) *kgo.Record {
-	return d.word(parent, child, events.ChildWanted, fmt.Sprintf(`{"child":%q,"wish":%q,"parent":%q,"step":%q,"reason":%q}`, child, does, parent, step, reason))
+func (d *desk) wish(child, does, step, reason string) {
+	const parent = "o"
+	d.word(parent, child, events.ChildWanted, fmt.Sprintf(`{"child":%q,"wish":%q,"parent":%q,"step":%q,"reason":%q}`, child, does, parent, step, reason))
 }
 
-func (d *desk) told(parent, step, child, rest string) *kgo.Record {
+func (d *desk) told(step, child, rest string) *kgo.Record {
+	const parent = "o"
 	return d.word(child, parent, events.ChildReported, fmt.Sprintf(`{"parent":%q,"step":%q,"child":%q,%s}`, parent, step, child, rest))
 }
 
@@ -43,31 +45,31 @@ func kindredDesk() *desk {
 	}
 	d.submit("o", `{"workflow":"trip","version":2}`)
 	d.log("o", events.Event{Type: events.OrderAccepted, Workflow: "trip", Version: 2}, ordered("a", "@o/a"), ordered("b", "p@o/b"))
-	d.wish("@o/a", "begin", "a", "o", "")
-	d.wish("p@o/b", "begin", "b", "o", "")
+	d.wish("@o/a", "begin", "a", "")
+	d.wish("p@o/b", "begin", "b", "")
 	d.log("@o/a", born("a"))
 	d.log("p@o/b", born("b"), events.Event{Type: events.OrderCompleted})
 	// Both ended: one raised, on its own, and the other is done, and told so twice.
 	d.log("@o/a", events.Event{Type: events.OrderRaised, Error: &events.Error{Code: "no"}})
-	failed := d.told("o", "a", "@o/a", `"state":"Raised","error":{"code":"no"}`)
-	done := d.told("o", "b", "p@o/b", `"state":"Processed","output":7`)
-	d.told("o", "b", "p@o/b", `"state":"Processed","output":7`)
+	failed := d.told("a", "@o/a", `"state":"Raised","error":{"code":"no"}`)
+	done := d.told("b", "p@o/b", `"state":"Processed","output":7`)
+	d.told("b", "p@o/b", `"state":"Processed","output":7`)
 	d.log("o", events.Event{Type: events.StepFailed, Step: "a", Attempt: 1, Error: &events.Error{Code: "no", Permanent: true}, Source: from(failed)},
 		events.Event{Type: events.StepCompleted, Step: "b", Attempt: 1, Output: []byte("7"), Source: from(done)},
 		events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "why"},
 		events.Event{Type: events.UndoOrdered, Step: "b", Attempt: 1, Child: "p@o/b"})
-	d.wish("p@o/b", "undo", "b", "o", "o is being undone")
+	d.wish("p@o/b", "undo", "b", "o is being undone")
 	d.log("p@o/b", events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "o is being undone"}, events.Event{Type: events.OrderCompensated})
-	undone := d.told("o", "b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
+	undone := d.told("b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
 	d.log("o", events.Event{Type: events.OrderErrored, Held: true, Reason: "deciding on it panicked"},
 		events.Event{Type: events.InputHeld, Source: from(undone), Raw: &events.Raw{Key: undone.Key, Value: undone.Value}},
 		events.Event{Type: events.AlertRaised})
 	d.command("o", `"command":"release","id":"c-1"`)
 	d.log("o", events.Event{Type: events.OrderReleased, Command: "c-1"}, events.Event{Type: events.InputReleased, Source: from(undone)},
 		events.Event{Type: events.UndoCompleted, Step: "b", Attempt: 1, Source: from(undone)}, events.Event{Type: events.OrderCompensated})
-	d.wish("p@o/b", "tell", "b", "o", "o was released")
+	d.wish("p@o/b", "tell", "b", "o was released")
 	d.log("p@o/b", events.Event{Type: events.OrderReported, Parent: "o", ParentStep: "b", Reason: "its parent asks once more"})
-	d.told("o", "b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
+	d.told("b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
 	d.seal(0)
 	d.seal(1)
 

@@ -209,7 +209,8 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 	var want []string
 	to := history[0].ReplyTo
 	quiet := history[0].Parent != "" && to == "" // they are its parent's affair
-	refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused })
+	// Of one that is forgotten no event says that its caller's topic was refused.
+	refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused || e.Type == events.OrderForgotten })
 	for i, e := range history {
 		if e.Type == events.StatusRefused {
 			to = ""
@@ -310,7 +311,8 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		o.Digest, o.Conflicted,
 		[5]int{o.Discarded, o.Refused, o.PutAside, o.Unheard, o.GivenUp},
 		fmt.Sprintf("%q", o.Labels), o.RerunOf, strings.Join(append([]string{o.SubmittedBy}, o.Submitters...), "\n"),
-		projections.Parent{}, o.Quiet, fmt.Sprint(o.Pinned),
+		projections.Parent{},
+		o.Quiet, fmt.Sprint(o.Pinned),
 	}
 	if o.Parent != nil {
 		got.Parent = *o.Parent

@@ -63,7 +63,7 @@ func (f *Families) Check(id string) error {
 	if m.first.Parent != "" {
 		f.belongs(id, m)
 	}
-	f.follow(id, m)
+	f.follow(id)
 	f.rests(id, m)
 	if f.fault != nil {
 		return fmt.Errorf("order %q: %w", id, f.fault)
@@ -222,7 +222,7 @@ func inherits(e *events.Event, w *events.Wish, flow *Flow) bool {
 }
 
 // follow: what another order did for a step is what that one told, and told of no other step.
-func (f *Families) follow(id string, m *member) {
+func (f *Families) follow(id string) {
 	work := make(map[string]*doneBy)
 	toward := false
 	for _, e := range f.Order(id) {
@@ -270,12 +270,21 @@ func (f *Families) follow(id string, m *member) {
 	}
 }
 
+// reservedCodes are those by which it is decided what follows from an attempt: a child may raise what it likes.
+var reservedCodes = []string{
+	"until-not-met", "bad-until", "unknown-operation", "timed-out", "too-deep", "id-taken",
+	"request-refused", "queue-expired", "bad-expression", "output-refused", "reply-too-large",
+}
+
 // fails says that a step failed with what the order told that did it.
 func (w *doneBy) fails(fault *events.Error, r *events.Report, toward bool) bool {
 	if r.Error == nil {
 		return r.State == "Processed" && fault.Code == "output-refused" // which is the other's own journal
 	}
 	code := r.Error.Code
+	if r.State != "" && slices.Contains(reservedCodes, code) {
+		code = "raised-" + code
+	}
 	if w.recalled && !toward && r.State == "Cancelled" {
 		code = "timed-out"
 	}

@@ -134,8 +134,8 @@ func withDeadline(f family) family {
 // there is a family that breaks it, and no other.
 func TestFamilies(t *testing.T) {
 	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes}
-	for name, make := range whole {
-		if _, err := withDeadline(make()).broken(true, 0); err != nil {
+	for name, begin := range whole {
+		if _, err := withDeadline(begin()).broken(true, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -275,6 +275,11 @@ var changes = []struct {
 		}
 		return e.Pinned != nil
 	}},
+	{"kept for longer than", func(e *events.Event) bool { e.Keep++; return e.Type == events.OrderAccepted }},
+	{"another forgotten with", func(e *events.Event) bool {
+		e.Children = append(slices.Clone(e.Children), "@mutant")
+		return e.Type == events.OrderForgotten
+	}},
 	{"more pinned by", func(e *events.Event) bool {
 		e.Pinned = map[string]int64{"mutant": 1}
 		return e.Type == events.OrderAccepted
