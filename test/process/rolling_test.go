@@ -59,15 +59,15 @@ func TestRollingUpgrade(t *testing.T) {
 		w.finish(r.instances[0].process)
 		w.check()
 		for n := range 5 { // of the workflow that only this release runs
-			id, s := fmt.Sprint("listens-", n), r.instances[n%len(r.instances)]
-			waybill(t, "submit", "listens", "--id", id, "--server", s.http)
-			s.until(id+" is there, and told", func() error { // as often as it takes: it has an id
-				if said, err := command(t.Context(), t, "order", "signal", id, "paid", "--id", "p-1", "--server", s.http).CombinedOutput(); err != nil {
+			id, s := fmt.Sprint("nests-", n), r.instances[n%len(r.instances)]
+			waybill(t, "submit", "nests", "--id", id, "--server", s.http)
+			s.until(id+" has begun the order that does its step, which is told", func() error { // as often as it takes: it has an id
+				if said, err := command(t.Context(), t, "order", "signal", "@"+id+"/hear", "paid", "--id", "p-1", "--server", s.http).CombinedOutput(); err != nil {
 					return fmt.Errorf("%w: %s", err, said)
 				}
 				return nil
 			})
-			s.until(id+" has heard", func() error {
+			s.until(id+" has ended with it", func() error {
 				if said, err := command(t.Context(), t, "order", "get", id, "--server", s.http).CombinedOutput(); err != nil || !strings.Contains(string(said), "Processed") {
 					return fmt.Errorf("%s (%v)", said, err)
 				}
@@ -131,16 +131,20 @@ func (r *rolling) rolls(rounds int) {
 		r.all("downgrade", r.old)
 	}
 	r.all("upgrade", "")
-	listens := filepath.Join(r.TempDir(), "listens.yaml")
-	if err := os.WriteFile(listens, []byte("workflow: listens\nsteps: [{name: hear, listen: paid}]"), 0o600); err != nil {
-		r.Fatal(err)
+	register := func(name, steps string) []string {
+		file := filepath.Join(r.TempDir(), name+".yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, "workflow: %s\nsteps: [%s]", name, steps), 0o600); err != nil {
+			r.Fatal(err)
+		}
+		return []string{"workflow", "register", file, "--server", r.instances[0].http}
 	}
-	register := []string{"workflow", "register", listens, "--server", r.instances[0].http}
-	if said, err := command(r.Context(), r.T, register...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
+	waybill(r.T, register("listens", "{name: hear, listen: paid}")...)
+	newer := register("nests", "{name: hear, order: listens}")
+	if said, err := command(r.Context(), r.T, newer...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
 	}
 	r.finish()
-	waybill(r.T, register...)
+	waybill(r.T, newer...)
 }
 
 // finish has every partition rise at once: what follows is decided, and callers' own
