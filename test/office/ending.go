@@ -87,7 +87,7 @@ func goOn(o *api.Order) string {
 		}
 	}
 	for _, s := range o.Steps {
-		if o.Toward == nil && s.State == "failed" && s.Error != nil && (s.Error.Code == events.BadUntil || s.Error.Code == events.UntilNotMet) {
+		if o.Toward == nil && s.State == "failed" && !s.Passed && s.Error != nil && (s.Error.Code == events.BadUntil || s.Error.Code == events.UntilNotMet) {
 			return fmt.Sprintf(`"command":"skip-step","step":%q`, s.Name)
 		}
 		if s.Undo != nil && s.Undo.State == "failed" && s.Undo.Error.Code == "bad-expression" {
