@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -477,13 +478,14 @@ func (r *reader) work(k *Work) {
 	}
 }
 
-// forgottenMark begins the record of an order that is forgotten: no name of a workflow, with which
-// others begin, is so long. Whoever adds to records of orders passes over these.
-const forgottenMark = 0xff
+// forgottenMark begins the record of an order that is forgotten. Others begin with the length of a workflow's name,
+// which is never so much: what a submission has for one is cut to 256 bytes. Whoever adds to records of orders
+// passes over these.
+const forgottenMark = "\xff\x7f"
 
 // appendForgotten appends the record of an order of which nothing is known any more but how it ended.
 func appendForgotten(dst []byte, o *Order) []byte {
-	w := writer{append(dst, forgottenMark)}
+	w := writer{append(dst, forgottenMark...)}
 	w.uint(uint64(slices.Index(States, o.State)))
 	w.uint(o.Seq)
 	w.text(o.Digest)
@@ -494,7 +496,7 @@ func appendForgotten(dst []byte, o *Order) []byte {
 
 // decodeForgotten reads what appendForgotten wrote.
 func decodeForgotten(id string, b []byte) (*Order, error) {
-	r := reader{b: b[1:]}
+	r := reader{b: b[len(forgottenMark):]}
 	state := r.uint()
 	o := &Order{ID: id, Seq: r.uint(), Digest: r.text(), Conflicted: r.truth(), Workflow: r.text(), Forgotten: true}
 	if r.err != nil || state >= uint64(len(States)) {
@@ -506,7 +508,7 @@ func decodeForgotten(id string, b []byte) (*Order, error) {
 
 // decodeRecord reads what appendRecord wrote, and returns the bytes after it.
 func decodeRecord(id string, b []byte) (*Order, []byte, error) {
-	if len(b) > 0 && b[0] == forgottenMark {
+	if bytes.HasPrefix(b, []byte(forgottenMark)) {
 		o, err := decodeForgotten(id, b)
 		return o, nil, err
 	}
