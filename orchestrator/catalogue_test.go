@@ -141,8 +141,15 @@ func TestWorkflowsThatOrderOthers(t *testing.T) {
 	must(t, one.Register(t.Context(), hotel))
 	must(t, one.Register(t.Context(), trip))
 	refused("{workflow: hotel, version: 2, steps: [{name: again, order: trip}]}", "hotel -> trip -> hotel")
+	if err := one.Retire(t.Context(), "hotel", 1, true); !errors.Is(err, workflow.ErrChild) || !strings.Contains(err.Error(), "trip@1 orders it") {
+		t.Errorf("what others order is retired: %v", err)
+	}
+	must(t, one.Retire(t.Context(), "trip", 1, true))
 	must(t, one.Retire(t.Context(), "hotel", 1, true))
 	must(t, one.Register(t.Context(), trip)) // as it was
+	if err := one.Retire(t.Context(), "trip", 1, false); !errors.Is(err, workflow.ErrChild) || !strings.Contains(err.Error(), "every version is retired") {
+		t.Errorf("what orders what is retired is restored: %v", err)
+	}
 	refused("{workflow: trip, version: 2, steps: [{name: stay, order: hotel}]}", "every version is retired")
 
 	for _, name := range []string{"a", "b"} {
