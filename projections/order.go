@@ -32,7 +32,8 @@ const (
 var States = []State{Pending, Processing, Processed, Error, Compensating, Compensated, Cancelled, Raised, Terminated, Rejected}
 
 // Final says that no event will follow, save discarded replies, refused commands,
-// labels, a conflict and what becomes of inputs.
+// labels, a conflict, what becomes of inputs, what a parent is told, and that the order is
+// forgotten. One that is Processed and does a step of another may be compensated all the same.
 func (s State) Final() bool {
 	return s == Processed || s == Rejected || s == Compensated || s == Cancelled || s == Raised || s == Terminated
 }

@@ -259,8 +259,11 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 	return all
 }
 
-// wished is what a child is asked for by an event, nil if that is nothing.
+// wished is what a child is asked for by an event, nil if that is nothing, as of nearly all.
 func wished(o *projections.Order, e *events.Event) *events.Wish {
+	if e.Child == "" {
+		return nil
+	}
 	w := &events.Wish{Child: e.Child, Parent: o.ID, Step: e.Step, Reason: e.Reason}
 	switch e.Type {
 	case events.StepOrdered:

@@ -10,7 +10,7 @@ import (
 )
 
 // Outbox appends to dst a journal event, and the messages that follow from it: a
-// request to an agent, a status message, an alert. They follow from the event
+// request to an agent, a status message, an alert, and what orders tell each other. They follow from the event
 // and the order alone, so a replay can say what was sent, but for the tokens of requests,
 // which follow from the namespace's keys; they may be nil.
 func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projections.Order, e *events.Event) []Message {
