@@ -34,27 +34,10 @@ func TestAForgottenOrderLeavesLittle(t *testing.T) {
 			j.add(e)
 		}
 		j.add(events.Event{Type: events.OrderForgotten, Order: "o-1"})
-		s, err := Temporary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, p := foldedInParts(t, j)
 		defer s.Close()
-		p := mustPartition(t, s)
-		for _, r := range j.records {
-			if err := p.Fold(r.offset, r.value, r.header); err != nil {
-				t.Fatal(err)
-			}
-			if rapid.Bool().Draw(t, "flush") {
-				if err := p.Flush(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if err := p.Flush(); err != nil {
-			t.Fatal(err)
-		}
 		keys := 0
-		err = s.Dump(0, func(Head) error { return nil }, func(key, value []byte) error {
+		err := s.Dump(0, func(Head) error { return nil }, func(key, value []byte) error {
 			if strings.Contains(string(key), "o-1") {
 				if keys++; len(value) > 30+len("flow") {
 					t.Errorf("of %q %d bytes are left", key, len(value))

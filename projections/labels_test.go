@@ -22,6 +22,29 @@ func labelled(id, workflow string, at time.Time, labels map[string]string) event
 	return events.Event{Type: events.OrderAccepted, Order: id, At: at, Workflow: workflow, Version: 1, Steps: []string{"s0"}, Labels: labels}
 }
 
+// foldedInParts returns a store with all of j folded, which is flushed now and then. The caller closes it.
+func foldedInParts(t *rapid.T, j *journal) (*Store, *Partition) {
+	s, err := Temporary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := mustPartition(t, s)
+	for _, r := range j.records {
+		if err := p.Fold(r.offset, r.value, r.header); err != nil {
+			t.Fatal(err)
+		}
+		if rapid.Bool().Draw(t, "flush") {
+			if err := p.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := p.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return s, p
+}
+
 // Orders are found by all of their labels, however many there are on a page: each once, by
 // workflow, the newest first.
 func TestOrdersAreFoundByTheirLabels(t *testing.T) {
@@ -47,25 +70,8 @@ func TestOrdersAreFoundByTheirLabels(t *testing.T) {
 			}
 			all = append(all, o)
 		}
-		s, err := Temporary()
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, _ := foldedInParts(t, j)
 		defer s.Close()
-		p := mustPartition(t, s)
-		for _, r := range j.records {
-			if err := p.Fold(r.offset, r.value, r.header); err != nil {
-				t.Fatal(err)
-			}
-			if rapid.Bool().Draw(t, "flush") {
-				if err := p.Flush(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if err := p.Flush(); err != nil {
-			t.Fatal(err)
-		}
 
 		f := Filter{Labels: rapid.MapOfN(name, value, 1, 3).Draw(t, "where"), Limit: rapid.IntRange(1, 5).Draw(t, "limit")}
 		f.Workflow = rapid.SampledFrom([]string{"", "flow", "hidden", "none"}).Draw(t, "workflow")
