@@ -97,8 +97,8 @@ func (o *Order) failed() *events.Error {
 // ends are the codes with which a step fails whose order has ended so.
 var ends = map[State]string{Rejected: "rejected", Compensated: "compensated", Cancelled: "cancelled", Terminated: "terminated"}
 
-// since13 writes what records have since layout 13: which order it does a step of, and which
-// orders do its own.
+// since13 writes what records have since layout 13: which order it does a step of, which
+// orders do its own, and what these emit.
 func (w *writer) since13(o *Order) {
 	w.truth(o.Parent != nil)
 	if p := o.Parent; p != nil {
@@ -120,6 +120,7 @@ func (w *writer) since13(o *Order) {
 			w.truth(c.Recalled)
 		}
 	}
+	w.emissions(o)
 }
 
 // since13 reads what the writer's since13 wrote.
@@ -140,4 +141,5 @@ func (r *reader) since13(o *Order) {
 			o.Steps[i].Child = &Child{r.text(), r.truth()}
 		}
 	}
+	r.emissions(o)
 }

@@ -128,6 +128,9 @@ func drawOrder(t *rapid.T) *Order {
 			}
 			o.Steps[i].Left = time.Duration(rapid.Int64Range(0, 1<<40).Draw(t, "left")) * time.Millisecond
 		}
+		if rapid.IntRange(0, 3).Draw(t, "emits") == 0 {
+			o.Steps[i].Emits = &Emission{text.Draw(t, "topic"), text.Draw(t, "type"), text.Draw(t, "key"), rapid.Uint64().Draw(t, "begun"), moment.Draw(t, "since")}
+		}
 		if rapid.Bool().Draw(t, "undo") {
 			o.Steps[i].Undo = new(work())
 			o.Steps[i].Undo.Done, o.Steps[i].Undo.Doubtful = number.Draw(t, "done"), rapid.Bool().Draw(t, "doubtful")

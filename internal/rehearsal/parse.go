@@ -239,6 +239,8 @@ func (r *fileReader) scripts(n ast.Node) (all []*script) {
 					does = "listens"
 				case s.Approve != nil:
 					does = "asks people"
+				case s.Emit != nil:
+					does = "emits"
 				case s.Raise != nil:
 					does = "raises"
 				}

@@ -36,6 +36,7 @@ type Result struct {
 	Differences []Difference
 
 	requests map[work][]events.Request
+	emitted  map[string][]decide.Message // by step
 	statuses []events.Status
 	alerts   []events.Alert
 }
@@ -67,7 +68,7 @@ type input struct {
 
 // Perform performs the test. It starts no goroutine, and the clock is its own.
 func (t *Test) Perform() *Result {
-	p := &play{Result: &Result{Test: t, requests: make(map[work][]events.Request)}}
+	p := &play{Result: &Result{Test: t, requests: make(map[work][]events.Request), emitted: make(map[string][]decide.Message)}}
 	var err error
 	if p.topics, err = events.NewTopics(events.DefaultNamespace); err != nil {
 		panic(err) // the default is good
@@ -219,14 +220,23 @@ func (p *play) take(in *input) {
 	}
 }
 
-// record takes over a decision, and has agents answer what it asks of them.
+// record takes over a decision, and has agents answer what it asks of them. What steps give topics is
+// acknowledged at once.
 func (p *play) record(d decide.Decision) {
 	if d.Order == nil {
 		return
 	}
 	p.Order = d.Order
+	var emits []events.Event
 	for i := range d.Messages {
-		switch m := &d.Messages[i]; m.Topic {
+		m := &d.Messages[i]
+		if m.Emits {
+			e := p.Happened[len(p.Happened)-1].Event
+			emits, p.emitted[e.Step] = append(emits, e), append(p.emitted[e.Step], *m)
+			p.left(m)
+			continue
+		}
+		switch m.Topic {
 		case p.topics.Journal:
 			e := must(events.Decode[events.Event](m.Value))
 			p.Happened = append(p.Happened, Happening{Event: e})
@@ -241,9 +251,17 @@ func (p *play) record(d decide.Decision) {
 		default:
 			p.ask(must(events.Decode[events.Request](m.Value)))
 		}
-		last := &p.Happened[len(p.Happened)-1]
-		last.Messages = append(last.Messages, d.Messages[i])
+		p.left(m)
 	}
+	for i := range emits {
+		p.record(decide.Emitted(&p.env, p.Order, emits[i].Step, emits[i].Seq, ""))
+	}
+}
+
+// left notes a message that left on account of the last event.
+func (p *play) left(m *decide.Message) {
+	last := &p.Happened[len(p.Happened)-1]
+	last.Messages = append(last.Messages, *m)
 }
 
 // ask has an agent answer as its script says.

@@ -60,6 +60,7 @@ type FlowStep struct {
 	} `json:"sleep"`
 	Listen  *FlowListen  `json:"listen"`
 	Approve *FlowApprove `json:"approve"`
+	Emit    *FlowEmit    `json:"emit"`
 	Raise   *FlowRaise   `json:"raise"`
 	Retry   struct {
 		Attempts   int      `json:"attempts"`
