@@ -40,7 +40,7 @@ type recording struct {
 // same.
 var recorded = sync.OnceValue(func() []recording {
 	var all []recording
-	for seed := range 260 {
+	for seed := range 300 {
 		all = append(all, drawn.Example(seed)...)
 	}
 	return all

@@ -52,6 +52,7 @@ func (h *historian) perform(t *rapid.T) {
 		"babble":    h.babble,
 		"operate":   h.operate,
 		"signal":    h.tell,
+		"deliver":   h.delivers,
 		"manage":    h.manage,
 		"read":      func(t *rapid.T) { h.read(t) },
 		"supervise": h.look,
