@@ -1034,7 +1034,11 @@ func (s *simulation) messages(p int32) []*simRecord {
 		}
 		for _, r := range log.records {
 			partitions := at.Topic == s.topics.Alerts && r.Key == nil // and of no order
-			if r.state == isCommitted && !partitions && s.of.Of(r.Key) == p {
+			order := r.Key
+			if oracle.Emitted(r.Record) { // by a step, under another key
+				order = events.HeaderValue(r.Record, "ce_subject")
+			}
+			if r.state == isCommitted && !partitions && s.of.Of(order) == p {
 				all = append(all, r)
 			}
 		}
