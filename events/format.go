@@ -73,3 +73,6 @@ const KeepFormat = 7
 // ChildrenFormat is the format since which steps are done by other orders, and lanes tell each other
 // what becomes of them.
 const ChildrenFormat = 7
+
+// EmitFormat is the format since which steps give topics of the user's events of theirs.
+const EmitFormat = 7

@@ -101,7 +101,7 @@ func (o *Order) failed() *events.Error {
 var ends = map[State]string{Rejected: "rejected", Compensated: "compensated", Cancelled: "cancelled", Terminated: "terminated"}
 
 // since13 writes what records have since layout 13: which order it does a step of, which orders do its
-// own, and for how long it is kept.
+// own, for how long it is kept, and what its steps emit.
 func (w *writer) since13(o *Order) {
 	w.truth(o.Parent != nil)
 	if p := o.Parent; p != nil {
@@ -125,6 +125,7 @@ func (w *writer) since13(o *Order) {
 			w.truth(c.Recalled)
 		}
 	}
+	w.emissions(o)
 }
 
 // since13 reads what the writer's since13 wrote.
@@ -145,4 +146,5 @@ func (r *reader) since13(o *Order) {
 			o.Steps[i].Child = &Child{r.text(), r.truth()}
 		}
 	}
+	r.emissions(o)
 }

@@ -102,6 +102,13 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i]), was, o.Steps[i].mark()); err != nil {
 			return err
 		}
+		var emitted *Emission
+		if i < len(old.Steps) {
+			emitted = old.Emitting(&old.Steps[i])
+		}
+		if err := p.indexEmission(b, o.ID, o.Steps[i].Name, e.offsets, emitted, o.Emitting(&o.Steps[i])); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ type recording struct {
 // same.
 var recorded = sync.OnceValue(func() []recording {
 	var all []recording
-	for seed := range 320 {
+	for seed := range 360 {
 		all = append(all, drawn.Example(seed)...)
 	}
 	return all
