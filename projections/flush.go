@@ -59,7 +59,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		old = &Order{}
 	}
 	if o.Forgotten {
-		return p.writeForgotten(b, w, o, old)
+		return p.writeForgotten(b, w, o, old, e.offsets)
 	}
 	w.b = appendRecord(w.b[:0], o)
 	if err := p.writePayloads(b, w, o, old); err != nil {
@@ -113,8 +113,9 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	return nil
 }
 
-// writeForgotten has nothing be left of an order but a few bytes.
-func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order) error {
+// writeForgotten has nothing be left of an order but a few bytes. The offsets are those of all its
+// events.
+func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, offsets []byte) error {
 	w.b = appendForgotten(w.b[:0], o)
 	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil || old.ID == "" || old.Forgotten {
 		return err
@@ -129,6 +130,9 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order) er
 	for i := range old.Steps {
 		s := &old.Steps[i]
 		if err := p.index(b, o.ID, s.Name, old.Attention(s), time.Time{}, s.mark(), nil); err != nil {
+			return err
+		}
+		if err := p.indexEmission(b, o.ID, s.Name, offsets, old.Emitting(s), nil); err != nil {
 			return err
 		}
 	}
