@@ -128,7 +128,7 @@ var mayFail = []string{
 // decided are the types of events that lanes write.
 var decided = []events.Type{
 	events.PartitionClaimed, events.PartitionAdvanced, events.PartitionRaised, events.PartitionDelivered,
-	events.StepOrdered, events.StepRecalled, events.UndoOrdered, events.OrderReported,
+	events.OrderForgotten, events.StepOrdered, events.StepRecalled, events.UndoOrdered, events.OrderReported,
 	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
 	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated, events.OrderChanged, events.OrderPaused, events.OrderResumed, events.OrderReleased,
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
@@ -751,6 +751,7 @@ func (s *simulation) pass() bool {
 				}
 			}
 			soon(o.Overdue())
+			soon(o.Forgets())
 			for i := range o.Steps {
 				at, name := o.Attention(&o.Steps[i]), o.Steps[i].Name
 				soon(at)

@@ -24,8 +24,11 @@ func TestAForgottenOrderLeavesLittle(t *testing.T) {
 		approving.Roles, approving.Outcomes, approving.Input = []string{"clerk"}, []string{"yes"}, input("shown")
 		emits := emitting("o-1", "shop.a", 1)
 		emits.Step = "s2"
-		history := append([]events.Event{first, approving, started("o-1", "s1", 1, at(60)), emits, failing(events.StepFailed, "s1", 1, "gone"),
-			{Type: events.OrderErrored, Order: "o-1", Reason: "s1 is gone"}, {Type: events.AlertRaised, Order: "o-1", Reason: "s1 is gone"}},
+		history := append([]events.Event{
+			first, approving, started("o-1", "s1", 1, at(60)), emits, failing(events.StepFailed, "s1", 1, "gone"),
+			{Type: events.OrderErrored, Order: "o-1", Reason: "s1 is gone"},
+			{Type: events.AlertRaised, Order: "o-1", Reason: "s1 is gone"},
+		},
 			rapid.SampledFrom([][]events.Event{
 				{{Type: events.OrderTerminated, Order: "o-1", Reason: "enough"}},
 				{{Type: events.OrderCompensating, Order: "o-1", End: "Compensated", Reason: "s1"}, {Type: events.OrderCompensated, Order: "o-1"}},

@@ -70,7 +70,10 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	if problem != nil {
 		e := events.Event{
 			Type: events.OrderRejected, Order: id, Reason: problem.Error(),
-			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo, Digest: env.digest(s), Keep: env.keep(env.Workflow(s.Workflow, s.Version)),
+			Workflow: s.Workflow, Version: s.Version, ReplyTo: replyTo, Digest: env.digest(s),
+		}
+		if s.Workflow != "" {
+			e.Keep = env.keep(env.Workflow(s.Workflow, s.Version))
 		}
 		if w := in.Wish; w != nil {
 			e.Parent, e.ParentStep = w.Parent, w.Step

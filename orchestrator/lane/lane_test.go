@@ -304,7 +304,7 @@ func TestDeadLetters(t *testing.T) {
 	if r := l.current.records[1]; headerText(r, "waybill_reason") != "there is no order of this id" || headerText(r, "waybill_source") != "waybill.replies/5/7" {
 		t.Errorf("%+v", r)
 	}
-	if at := l.position.String(); at != `{"orders":8,"replies":8,"commands":0,"signals":0}` {
+	if at := l.position.String(); at != `{"orders":8,"replies":8,"commands":0,"signals":0,"internal":0}` {
 		t.Errorf("the position is %+v", l.position)
 	}
 
@@ -579,7 +579,7 @@ func TestAddedPartitions(t *testing.T) {
 	command := typed(l.topics.Commands, "", here, `{"command":"pause"}`) // of an order that is not there
 	command.Partition = 29
 	must(t, l.decide(append(records, command)))
-	if at := l.position.String(); at != `{"orders":0,"replies":0,"commands":0,"signals":0,"orders/17":6,"commands/29":8}` {
+	if at := l.position.String(); at != `{"orders":0,"replies":0,"commands":0,"signals":0,"internal":0,"orders/17":6,"commands/29":8}` {
 		t.Errorf("the position is %s", at)
 	}
 	var got []string
@@ -614,7 +614,7 @@ func TestUnreadBatches(t *testing.T) {
 		t.Errorf("what else failed: %v", others)
 	}
 	must(t, l.decide(nil, unread...))
-	if at := l.position.String(); at != `{"orders":0,"replies":11,"commands":0,"signals":0}` {
+	if at := l.position.String(); at != `{"orders":0,"replies":11,"commands":0,"signals":0,"internal":0}` {
 		t.Errorf("the position is %s", at)
 	}
 	if len(l.current.records) != 1 || headerText(l.current.records[0], "waybill_source") != "waybill.replies/5/8" || !strings.Contains(headerText(l.current.records[0], "waybill_reason"), "8 to 10") {
@@ -623,7 +623,7 @@ func TestUnreadBatches(t *testing.T) {
 	last := typed(l.topics.Orders, "", "\xff", "")
 	last.Offset = 99
 	must(t, l.decide([]*kgo.Record{last}))
-	if at := l.position.String(); at != `{"orders":100,"replies":11,"commands":11,"signals":0}` || len(l.current.records) != 4 {
+	if at := l.position.String(); at != `{"orders":100,"replies":11,"commands":11,"signals":0,"internal":0}` || len(l.current.records) != 4 {
 		t.Errorf("once the orders were read the position is %s, and %d records were put aside", at, len(l.current.records))
 	}
 }

@@ -181,8 +181,9 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 	if w.Deadline > 0 {
 		fmt.Fprintf(&b, "deadline: %v\n", w.Deadline)
 	}
-	if days := w.Keep / (24 * time.Hour); w.Keep > 0 && rapid.Bool().Draw(t, "in days") {
-		fmt.Fprintf(&b, "keep: %dd%v\n", days, w.Keep-days*24*time.Hour)
+	const day = 24 * time.Hour
+	if w.Keep > 0 && rapid.Bool().Draw(t, "in days") {
+		fmt.Fprintf(&b, "keep: %dd%v\n", w.Keep/day, w.Keep%day)
 	} else if w.Keep > 0 {
 		fmt.Fprintf(&b, "keep: %v\n", w.Keep)
 	}

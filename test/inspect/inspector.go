@@ -334,7 +334,8 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		l.Digest, l.Conflicted,
 		[5]int{l.Discarded, l.Refused, l.PutAside, l.Unheard, l.GivenUp},
 		fmt.Sprintf("%q", l.Labels), l.RerunOf, l.SubmittedBy(),
-		projections.Parent{}, l.Quiet(), fmt.Sprint(l.Accepted().Pinned),
+		projections.Parent{},
+		l.Quiet(), fmt.Sprint(l.Accepted().Pinned),
 	}
 	if e := l.Accepted(); e.Parent != "" {
 		want.Parent = projections.Parent{Order: e.Parent, Step: e.ParentStep, Depth: e.Depth, Detached: e.Detached}

@@ -124,7 +124,9 @@ func (l *Ledger) told(e *events.Event, s *Step) {
 	l.rule("P4", strings.Contains(e.Source, ".internal/") && e.AnsweredBy == "", "it is from %q, %q, and another order does it", e.Source, e.AnsweredBy)
 	l.rule("A5", e.Error == nil || e.Error.Permanent, "its error is %+v", e.Error)
 	if s.Child.Detached && e.Type == events.StepCompleted {
-		var begun struct{ Order string }
+		var begun struct {
+			Order string `json:"order"`
+		}
 		err := json.Unmarshal(e.Output, &begun)
 		l.rule("S4", err == nil && begun.Order == s.Child.ID, "its output is %s, and nobody waits for order %s", e.Output, s.Child.ID)
 	}
