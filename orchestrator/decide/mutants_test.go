@@ -503,6 +503,13 @@ func disowned() (recording, []events.Event) {
 	})
 }
 
+// toldTooSoon is an order that tells the one whose step it does how it ended, and has not.
+func toldTooSoon() (recording, []events.Event) {
+	r, history := disowned()
+	history[1].Error = nil
+	return r, history
+}
+
 // flooded is an order that has one discarded reply more than there may be.
 func flooded() (recording, []events.Event) {
 	r := cancelled()
@@ -601,6 +608,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "too deep, under nobody", shallow, nil)
 	r, own = disowned()
 	needed.look(&r, "disowned", own, nil)
+	r, soon := toldTooSoon()
+	needed.look(&r, "told before its end", soon, nil)
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ {
 		for _, r := range histories {
