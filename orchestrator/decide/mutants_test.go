@@ -263,6 +263,14 @@ var pardoned = []pardon{
 	{kind: "deadline soon of order.accepted", why: "it failed at once, and its operator had it go on without its deadline, or with another", most: 8},
 	{kind: "deadline soon of order.changed", why: "its operator had it go on without it, or with another", most: 4},
 	{kind: "later deadline of order.accepted", why: "its operator gave it another before it mattered", most: 12},
+	{kind: "no count of reply.discarded", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "no count of command.refused", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "lost reply.discarded", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "rerun added to order.accepted", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "lost step.skipped", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "lost step.approving", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "lost step.listening", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "other version pinned by order.accepted", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "later deadline of order.changed", why: "its operator gave it another before it mattered", most: 8},
 }
 
