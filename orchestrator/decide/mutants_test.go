@@ -267,6 +267,8 @@ var pardoned = []pardon{
 	{kind: "no count of command.refused", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost reply.discarded", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "rerun added to order.accepted", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "no count of input.discarded", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "lost step.heard", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.skipped", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.approving", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.listening", why: "its order is forgotten, and no record says it any more", most: 8},

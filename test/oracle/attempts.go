@@ -60,6 +60,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.mayDo(e, s)
 			l.cannotBegin(e, s, w, false)
 		} else {
+			l.rule("S3", !s.Emits || e.Error == nil || e.Error.Code == eventRefused, "nobody but its topic can refuse the event, and its error is %+v", e.Error)
 			l.ends(e, w)
 			l.told(e, s)
 			l.inVain(e, s)
