@@ -40,7 +40,7 @@ const (
 	OrderAccepted Type = "waybill.order.accepted"
 	// OrderRejected says why a submission will never run: Reason, and Workflow,
 	// Version, ReplyTo, Digest as far as they could be read, Keep as its workflow says, and
-	// Parent and ParentStep of one that was to do a step of another.
+	// Parent, ParentStep and Detached of one that was to do a step of another.
 	OrderRejected Type = "waybill.order.rejected"
 	// OrderCompleted ends the order as Processed. The order's output is that of
 	// the last step in the workflow file that completed and asked somebody. FailedSteps are

@@ -166,7 +166,7 @@ func TestAddedPartitionsAreFoundBesideOneWithoutALeader(t *testing.T) {
 	b.Leaderless(t, 1, topics.Orders)
 	i := &Instance{admin: b.Admin(t), topics: topics, partitions: 1}
 	err = i.lookForStarts(t.Context())
-	for _, topic := range []string{topics.Replies, topics.Commands, topics.Signals} {
+	for _, topic := range []string{topics.Replies, topics.Commands, topics.Signals, topics.Internal} {
 		want[lane.TopicPartition{Topic: topic, Partition: 1}] = 0
 	}
 	if got := i.added.Added(); err == nil || !maps.Equal(got, want) {

@@ -442,6 +442,16 @@ func (c *catalogue) admits(flow *workflow.Workflow) error {
 	return c.flows.Admits(flow)
 }
 
+// allows says why a version is not retired, or restored.
+func (c *catalogue) allows(flow *workflow.Workflow, retired bool) error {
+	if !retired {
+		return c.admits(flow)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flows.Spares(flow)
+}
+
 // ErrUnknownWorkflow says that a version of a workflow is not registered.
 var ErrUnknownWorkflow = errors.New("it is not registered")
 
@@ -454,6 +464,11 @@ func (c *catalogue) retire(ctx context.Context, name string, version int, retire
 			return nil, ErrUnknownWorkflow
 		case c.retired(name, version) == retired:
 			return nil, nil
+		}
+		if flow := c.find(name, version); flow != nil { // others may order it by now, or still
+			if err := c.allows(flow, retired); err != nil {
+				return nil, err
+			}
 		}
 		value, err := json.Marshal(retirement{retired})
 		return c.record(events.WorkflowRetired, id+retiredKey, value), err

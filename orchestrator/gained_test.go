@@ -175,7 +175,7 @@ func (h *torn) lastSeal() (last events.Seal) {
 			must(h, err)
 			if seal.Transaction > 0 {
 				last = seal
-			} else if claim := `{"txn":0,"events":1,"next":{"orders":0,"replies":0,"commands":0`; string(header) != claim+"}}" && string(header) != claim+`,"signals":0}}` {
+			} else if claim := `{"txn":0,"events":1,"next":{"orders":0,"replies":0,"commands":0`; string(header) != claim+"}}" && string(header) != claim+`,"signals":0,"internal":0}}` {
 				h.Errorf("a claim says %s", header)
 			}
 		}

@@ -585,7 +585,7 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 	}
 	o, offsets, err := i.store.Order(p, id)
 	if err := i.tells(p, err); err != nil { // its projection may have been thrown away meanwhile
-		return nil, nil, err
+		return o, nil, err
 	}
 	return o, offsets, nil
 }

@@ -54,6 +54,8 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	switch o, _, err := i.Order(id); {
 	case err == nil && decide.Conflicts(o, s):
 		return "", fmt.Errorf("%w: there is an order %q", ErrTaken, id)
+	case errors.Is(err, projections.ErrForgotten):
+		return "", err
 	case !events.OwnID(id): // of one that is there it is a repeat
 	case errors.Is(err, projections.ErrNotFound):
 		return "", fmt.Errorf("%q: %w", id, ErrOwnID)

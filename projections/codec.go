@@ -488,6 +488,7 @@ func appendForgotten(dst []byte, o *Order) []byte {
 	w.uint(o.Seq)
 	w.text(o.Digest)
 	w.truth(o.Conflicted)
+	w.text(o.Workflow)
 	return w.b
 }
 
@@ -495,7 +496,7 @@ func appendForgotten(dst []byte, o *Order) []byte {
 func decodeForgotten(id string, b []byte) (*Order, error) {
 	r := reader{b: b[1:]}
 	state := r.uint()
-	o := &Order{ID: id, Seq: r.uint(), Digest: r.text(), Conflicted: r.truth(), Forgotten: true}
+	o := &Order{ID: id, Seq: r.uint(), Digest: r.text(), Conflicted: r.truth(), Workflow: r.text(), Forgotten: true}
 	if r.err != nil || state >= uint64(len(States)) {
 		return nil, fmt.Errorf("order %q: %w", id, errDamaged)
 	}

@@ -44,10 +44,10 @@ func stop(o *Order, _ *Step, e *events.Event) {
 	o.State, o.Reason = Error, e.Reason
 }
 
-// forgetOrder leaves nothing but that there was an order of this id, how it ended, and which submission made it:
-// whoever sends another under the id hears of that.
+// forgetOrder leaves nothing but that there was an order of this id, how it ended, of which workflow it was, and
+// which submission made it: whoever sends another under the id hears of that.
 func forgetOrder(o *Order, _ *Step, _ *events.Event) {
-	*o = Order{ID: o.ID, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
+	*o = Order{ID: o.ID, Workflow: o.Workflow, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
 }
 
 func turnBack(o *Order, _ *Step, e *events.Event) {

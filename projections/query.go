@@ -80,7 +80,7 @@ func (s *Store) recordWith(r pebble.Reader, partition int32, id string, wanted f
 
 // Order returns the state record of an order, and the journal offsets of its
 // events. While the order is locked, LockedBy is the partition's owner of now.
-// It fails with [ErrNotFound].
+// It fails with [ErrNotFound], and with [ErrForgotten], beside what is left of the order.
 func (s *Store) Order(partition int32, id string) (*Order, []int64, error) {
 	view := s.db.NewSnapshot()
 	defer view.Close()
@@ -92,7 +92,7 @@ func (s *Store) Order(partition int32, id string) (*Order, []int64, error) {
 		return nil, nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
 	if o.Forgotten {
-		return nil, nil, forgotten(id)
+		return o, nil, forgotten(id)
 	}
 	if err := s.lockedNow(view, partition, o); err != nil {
 		return nil, nil, err

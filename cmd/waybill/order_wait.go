@@ -22,7 +22,8 @@ func newOrderWait() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "wait ID", Short: "Wait for an order",
-		Long: `Waits until an order has ended, or waits for an operator, and prints it. With --state
+		Long: `Waits until an order has ended, or waits for an operator, and prints it. So does one of
+which another order does a step that waits for an operator. With --state
 it waits until the order is in that state, or has ended in another; one that waits for
 an operator is waited for, too. So is one that is not there yet, and a server that
 restarts. Exits with
@@ -83,6 +84,9 @@ func isNot(o *api.Order, want projections.State) error {
 		return nil
 	}
 	why := ""
+	if child := inErrorBelow(o); child != "" {
+		why = fmt.Sprintf(", and order %s, which does a step of it, waits for an operator: waybill order get %s", clean(child), clean(child))
+	}
 	if o.Reason != nil {
 		why = ": " + clean(*o.Reason)
 	}

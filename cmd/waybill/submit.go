@@ -212,9 +212,20 @@ func submitSurely(ctx context.Context, send func(context.Context) error) error {
 	}
 }
 
-// stands says that an order goes on by itself no more: it is final, or waits for an operator.
+// stands says that an order goes on by itself no more: it is final, or waits for an operator, as far as
+// the server knows also where that is about an order that does a step of it.
 func stands(o *api.Order) bool {
-	return o.ProcessState.Final() || o.ProcessState == projections.Error
+	return o.ProcessState.Final() || o.ProcessState == projections.Error || inErrorBelow(o) != ""
+}
+
+// inErrorBelow is an order that does a step of one, and waits for an operator; "" if none does.
+func inErrorBelow(o *api.Order) string {
+	for i := range o.Steps {
+		if c := o.Steps[i].Child; c != nil && c.ProcessState != nil && *c.ProcessState == projections.Error {
+			return c.Order
+		}
+	}
+	return ""
 }
 
 // passes says that another answer may come later to who asks for an order: it is not there yet, or

@@ -183,6 +183,9 @@ func (s *Server) notSubmitted(id string, err error) error {
 	if errors.Is(err, orchestrator.ErrOlderRelease) {
 		return huma.Error409Conflict(fmt.Sprintf("nothing was submitted: %v", err))
 	}
+	if errors.Is(err, projections.ErrForgotten) {
+		return s.orderError(id, "", err)
+	}
 	if errors.Is(err, orchestrator.ErrOwnID) {
 		return huma.Error422UnprocessableEntity(fmt.Sprintf("nothing was submitted: %v; choose another id, or leave it out to get one", err), &huma.ErrorDetail{Message: orchestrator.ErrOwnID.Error(), Location: "body.id"})
 	}

@@ -75,7 +75,7 @@ func (s *Server) retireWorkflow(ctx context.Context, in *retireInput) (*struct{}
 	switch err := i.Retire(ctx, in.Name, in.Body.Version, in.Body.Retired); {
 	case errors.Is(err, orchestrator.ErrUnknownWorkflow):
 		return nil, huma.Error404NotFound(fmt.Sprintf("workflow %s is not registered", id))
-	case errors.Is(err, orchestrator.ErrOlderRelease):
+	case errors.Is(err, orchestrator.ErrOlderRelease), errors.Is(err, workflow.ErrChild):
 		return nil, huma.Error409Conflict(err.Error())
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())

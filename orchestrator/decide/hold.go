@@ -45,7 +45,7 @@ func poisoned(env *Env, order *projections.Order, in *Input, reason string) Deci
 		d := newDecider(env, nil)
 		e := events.Event{Type: events.OrderRejected, Order: in.Order, Reason: reason} // its digest may be what panics
 		if w := in.Wish; w != nil {
-			e.Parent, e.ParentStep = w.Parent, w.Step
+			e.Parent, e.ParentStep, e.Detached = w.Parent, w.Step, w.Detached
 		}
 		d.record(&e)
 		d.aside = append(d.aside, Aside{in.Record, reason})

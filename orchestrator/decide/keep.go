@@ -18,27 +18,43 @@ func (env *Env) keep(flow *workflow.Workflow) int {
 	return int(flow.Keep / time.Second)
 }
 
-// maxForgotten is how many orders are forgotten at most with the one whose steps they did.
-const maxForgotten = 4_000
+// maxForgotten is how many bytes the ids of those have at most, as JSON in which each may take six, that are forgotten
+// with the order whose steps they did. Beyond that are orders that did steps which were resubmitted, or whose ids have
+// control characters.
+const maxForgotten = events.MaxValue
 
 // forget has nothing be known of an order that has ended but how it did, so that its id counts on. With
 // it go those that did its steps: as long as it was known they could be undone, or looked at.
 func forget(env *Env, order *projections.Order) Decision {
-	e := events.Event{Type: events.OrderForgotten}
+	e, bytes := events.Event{Type: events.OrderForgotten}, 0
 	for i := range order.Steps {
 		s := &order.Steps[i]
 		if s.Child == nil {
 			continue
 		}
 		for n := range s.Resubmissions + 1 {
-			if len(e.Children) < maxForgotten {
-				e.Children = append(e.Children, events.ChildID(events.IdempotencyKey(order.ID, s.Name, n)))
+			child := events.ChildID(events.IdempotencyKey(order.ID, s.Name, n))
+			if bytes += escaped(child); bytes <= maxForgotten {
+				e.Children = append(e.Children, child)
 			}
 		}
 	}
 	d := &decider{env: env, order: order.Clone()} // its workflow does not matter
 	d.record(&e)
 	return d.made()
+}
+
+// escaped is how many bytes a text has in a list as JSON, at most.
+func escaped(text string) int {
+	n := len(`"",`)
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			n += len(`\u0000`)
+		} else {
+			n++
+		}
+	}
+	return n
 }
 
 // afterwards decides on an input to an order of which nothing is known any more. It leaves no event, but

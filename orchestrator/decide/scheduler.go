@@ -76,7 +76,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 			e.Keep = env.keep(env.Workflow(s.Workflow, s.Version))
 		}
 		if w := in.Wish; w != nil {
-			e.Parent, e.ParentStep = w.Parent, w.Step
+			e.Parent, e.ParentStep, e.Detached = w.Parent, w.Step, w.Detached
 		}
 		d.record(&e)
 		return d.made()
@@ -239,7 +239,7 @@ func (env *Env) admit(s *events.Submission, step bool) (*workflow.Workflow, erro
 		return nil, fmt.Errorf("version %d: versions begin with 1", s.Version)
 	}
 	flow := env.Workflow(s.Workflow, s.Version)
-	if !step && env.Retired != nil && env.Retired(s.Workflow, s.Version) {
+	if env.Retired != nil && (!step || flow == nil) && env.Retired(s.Workflow, s.Version) {
 		if s.Version == 0 {
 			return nil, fmt.Errorf("workflow %s is retired, in every version; register a new one", s.Workflow)
 		}

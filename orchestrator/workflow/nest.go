@@ -67,6 +67,22 @@ func (s *Set) Admits(flow *Workflow) error {
 	return nil
 }
 
+// Spares says why a version in the set cannot be retired: a step of another that is not retired orders it,
+// and could not any more. The error is [ErrChild].
+func (s *Set) Spares(flow *Workflow) error {
+	last := !slices.ContainsFunc(s.All(), func(w *Workflow) bool {
+		return w.Name == flow.Name && w.Version != flow.Version && !s.retired[w.ID()]
+	})
+	for _, by := range s.All() {
+		for _, o := range by.Children() {
+			if o.Workflow == flow.Name && (o.Version == flow.Version || o.Version == 0 && last) && !s.retired[by.ID()] {
+				return against(fmt.Sprintf("workflow %s orders it; retire that first", by.ID()))
+			}
+		}
+	}
+	return nil
+}
+
 // lacks says what is not there of what a step orders.
 func (s *Set) lacks(o *Order) string {
 	switch id := ID(o.Workflow, o.Version); {
@@ -82,8 +98,9 @@ func (s *Set) lacks(o *Order) string {
 	return fmt.Sprintf("workflow %s, which is not registered; register that first", o.Workflow)
 }
 
-// nested returns which workflows each orders, by name, once a definition is added: what the newest
-// version of each orders, and what those versions do that steps of these name.
+// nested returns which workflows each orders, by name, once a definition is added, or restored: what the versions of
+// each order that are not retired, any of which may come to be the newest, and what those versions do
+// that steps of these name.
 func (s *Set) nested(add *Workflow) map[string][]string {
 	children := make(map[string][]string)
 	seen := make(map[string]bool)
@@ -103,9 +120,9 @@ func (s *Set) nested(add *Workflow) map[string][]string {
 		}
 	}
 	note(add)
-	for _, name := range slices.Sorted(maps.Keys(s.newest)) {
-		if newest := s.newest[name]; name != add.Name || newest.Version > add.Version {
-			note(newest)
+	for _, flow := range s.All() {
+		if !s.retired[flow.ID()] {
+			note(flow)
 		}
 	}
 	return children

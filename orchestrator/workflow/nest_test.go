@@ -64,7 +64,8 @@ func TestAdmits(t *testing.T) {
 		{[]string{"a", "b a@1", "a@2 b"}, "a -> b -> a;"}, // though a@1 orders nobody
 		{[]string{"a", "b a", "a@2 b@1"}, "a -> b -> a;"}, // though b@1 is not the newest for ever
 		{[]string{"a", "b a", "b@2", "a@2 b@1"}, "a -> b -> a;"},
-		{[]string{"a", "b a", "b@2", "a@2 b"}, ""},             // b@1 is ordered by nobody
+		{[]string{"a", "b a", "b@2", "a@2 b"}, "a -> b -> a;"}, // b@1 is ordered by nobody, and is the newest again once b@2 is retired
+		{[]string{"a", "b a", "b@2", "-b", "a@2 b"}, ""},
 		{[]string{"a", "a@3", "b a", "a@2 b"}, "a -> b -> a;"}, // also under a version that is not the newest
 		{[]string{"a", "b a", "c", "d b@1 c", "b@2", "a@2 d"}, "a -> d -> b -> a;"},
 		{[]string{"a", "b a", "-b", "a@2", "c", "a@3 c"}, ""},
@@ -126,6 +127,13 @@ func TestWhatIsAdmittedEnds(t *testing.T) {
 				continue
 			}
 			set.Add(flow)
+			if all := set.All(); rapid.Bool().Draw(t, "retires") { // or restores
+				w := rapid.SampledFrom(all).Draw(t, "which")
+				retired := set.Retired(w.Name, w.Version)
+				if !retired || set.Admits(w) == nil {
+					set.Retire(w.Name, w.Version, !retired)
+				}
+			}
 			var nest func(flow *workflow.Workflow, above []string)
 			nest = func(flow *workflow.Workflow, above []string) {
 				if slices.Contains(above, flow.Name) || len(above) > events.MaxDepth {
@@ -133,6 +141,9 @@ func TestWhatIsAdmittedEnds(t *testing.T) {
 				}
 				for _, o := range flow.Children() {
 					child := set.Find(o.Workflow, o.Version)
+					if child == nil && set.Retired(o.Workflow, o.Version) {
+						continue
+					}
 					if child == nil {
 						t.Fatalf("%s orders %v, which is not there", flow.ID(), o)
 					}
@@ -148,6 +159,36 @@ func TestWhatIsAdmittedEnds(t *testing.T) {
 	})
 	if refused == 0 {
 		t.Error("none was refused")
+	}
+}
+
+// TestSpares: what others order is not retired before they are.
+func TestSpares(t *testing.T) {
+	for _, c := range []struct {
+		flows    []string // as those of TestAdmits
+		id, want string   // which is retired, and which orders it; "" if that is none
+	}{
+		{[]string{"hotel", "trip hotel"}, "hotel", "trip@1"},
+		{[]string{"hotel", "trip hotel"}, "trip", ""},
+		{[]string{"hotel", "hotel@2", "trip hotel"}, "hotel@2", ""},
+		{[]string{"hotel", "hotel@2", "-hotel", "trip hotel"}, "hotel@2", "trip@1"},
+		{[]string{"hotel", "hotel@2", "trip hotel@1"}, "hotel", "trip@1"},
+		{[]string{"hotel", "hotel@2", "trip hotel@1"}, "hotel@2", ""},
+		{[]string{"hotel", "trip hotel", "-trip"}, "hotel", ""},
+	} {
+		var set workflow.Set
+		for _, text := range c.flows {
+			if id, retires := strings.CutPrefix(text, "-"); retires {
+				set.Retire(ordering(t, id).Name, ordering(t, id).Version, true)
+				continue
+			}
+			names := strings.Fields(text)
+			set.Add(ordering(t, names[0], names[1:]...))
+		}
+		err := set.Spares(ordering(t, c.id))
+		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, workflow.ErrChild) || !strings.Contains(got, "workflow "+c.want+" orders it")) {
+			t.Errorf("%q: %s is not retired: %v", c.flows, c.id, err)
+		}
 	}
 }
 

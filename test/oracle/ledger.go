@@ -248,7 +248,7 @@ func (l *Ledger) order(e *events.Event) {
 		l.accept(e)
 	case events.OrderRejected:
 		l.rule("P1", e.Reason != "", "it has no reason")
-		l.accepted.ReplyTo, l.accepted.Parent, l.accepted.ParentStep, l.why = e.ReplyTo, e.Parent, e.ParentStep, e.Reason
+		l.accepted.ReplyTo, l.accepted.Parent, l.accepted.ParentStep, l.accepted.Detached, l.why = e.ReplyTo, e.Parent, e.ParentStep, e.Detached, e.Reason
 		l.parent(e)
 		l.keep = e.Keep
 		l.ended, l.State, l.Digest = true, "Rejected", e.Digest
