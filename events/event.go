@@ -173,6 +173,12 @@ const (
 	// StepRecalled has the order that does the step undo what it did, and end: Step, Attempt, Child,
 	// Reason. Since format 7.
 	StepRecalled Type = "waybill.step.recalled"
+	// StepEmitting begins an attempt to give a topic of the user's an event of theirs: Step, Attempt,
+	// Topic, EventType, IdempotencyKey (which is the event's id), CompleteBy, Expires, LockedBy, Key
+	// where that is not the order's id, and Input (what the event says) where the step's is not the
+	// order's and was not recorded before. The event leaves behind the commit. The attempt completes
+	// once Kafka has acknowledged it, fails where Kafka refuses it, and expires. Since format 8.
+	StepEmitting Type = "waybill.step.emitting"
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
@@ -332,6 +338,12 @@ type Event struct {
 	Children []string `json:"children,omitzero"`
 	// Detached says that the parent does not wait for the end of the child. Since format 7.
 	Detached bool `json:"detached,omitzero"`
+
+	// Topic is one of the user's, to which an event of theirs goes, of the type EventType, and under
+	// Key where that is not the order's id. Since format 8.
+	Topic     string `json:"topic,omitzero"`
+	EventType string `json:"eventType,omitzero"`
+	Key       string `json:"key,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

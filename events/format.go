@@ -6,7 +6,7 @@ package events
 // decides as the one before. A release refuses a partition of a newer format, and
 // types of events that it does not know. A release with another input raises it too:
 // an older one would leave that input unread.
-const JournalFormat = 7
+const JournalFormat = 8
 
 // CourierFormat is the format since which status messages for callers' own topics
 // leave behind the commit, as [PartitionDelivered] tells.
@@ -73,3 +73,6 @@ const KeepFormat = 7
 // ChildrenFormat is the format since which steps are done by other orders, and lanes tell each other
 // what becomes of them.
 const ChildrenFormat = 7
+
+// EmitFormat is the format since which steps give topics of the user's events of theirs.
+const EmitFormat = 8

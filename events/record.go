@@ -25,8 +25,8 @@ type Envelope struct {
 	Type   Type
 	// ID is unique among the messages of one source.
 	ID string
-	// Order is the order id: the record's key and the ce_subject.
-	Order       string
+	// Order is the order id: the ce_subject, and the record's key where Key says no other.
+	Order, Key  string
 	Time        time.Time
 	Traceparent string
 	// Extra headers follow those of CloudEvents.
@@ -58,6 +58,9 @@ func (e *Envelope) Record(topic string, value []byte) *kgo.Record {
 	if e.Order != "" {
 		r.Key = text(e.Order)
 		headers = append(headers, kgo.RecordHeader{Key: "ce_subject", Value: r.Key})
+	}
+	if e.Key != "" {
+		r.Key = []byte(e.Key)
 	}
 	from := len(texts)
 	texts = AppendTime(texts, e.Time)

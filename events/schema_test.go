@@ -131,6 +131,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.ReplyTo, m.Priority = "shop.status", priority.Draw(t, "priority")
 			m.Step, m.Attempt, m.Agent, m.Operation = "s", attempt.Draw(t, "attempt"), "a", "do"
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
+			m.Topic, m.EventType = "shop.told", "com.acme.told"
 			m.Digest, m.Count = "6e3GCPNqqYqdFr9UAAJnMw", rapid.IntRange(0, 9).Draw(t, "count")
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
 			if m.Type == events.StepRepeated {

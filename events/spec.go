@@ -88,6 +88,7 @@ var Specs = []Spec{
 	{Type: StepReminded, Since: 4, Needs: AStep, Always: "step attempt reason action"},
 	{Type: StepOrdered, Since: 5, Needs: AStep, Always: "step attempt child workflow lockedBy", Maybe: "version detached completeBy replyTo input"},
 	{Type: StepRecalled, Since: 5, Needs: AStep, Always: "step attempt child reason"},
+	{Type: StepEmitting, Since: 6, Needs: AStep, Always: "step attempt topic eventType idempotencyKey completeBy lockedBy", Maybe: "key expires input"},
 	{Type: StepPassed, Since: 3, Needs: AStep, Always: "step attempt reason"},
 	{Type: StepRaised, Since: 4, Needs: AStep, Always: "step error"},
 	{Type: StepSkipped, Needs: AStep, Always: "step", Maybe: "output lockedBy " + acted},

@@ -86,21 +86,21 @@ func TestNewerDefinitions(t *testing.T) {
 	}
 	const tea = `{"workflow":"tea","version":%d,"steps":[{"name":"boil","agent":"kettle"}]}`
 	put("tea@1", "1", fmt.Sprintf(tea, 1))
-	put("tea@2", "6", `{"workflow":"tea","version":2,"brew":"long"}`)
-	put("tea@1", "6", fmt.Sprintf(tea, 1)) // a second time
-	put("milk@1", "7", "hello")
-	put("milk", "7", "hello")
-	put("water@0", "7", "hello")
+	put("tea@2", "7", `{"workflow":"tea","version":2,"brew":"long"}`)
+	put("tea@1", "7", fmt.Sprintf(tea, 1)) // a second time
+	put("milk@1", "8", "hello")
+	put("milk", "8", "hello")
+	put("water@0", "8", "hello")
 	expect := func(name string, version, level int) {
 		t.Helper()
 		if got := c.isNewer(name, version); got != level {
 			t.Errorf("%s@%d needs level %d, not %d", name, version, got, level)
 		}
 	}
-	for version, level := range []int{6, 0, 6, 0} {
+	for version, level := range []int{7, 0, 7, 0} {
 		expect("tea", version, level)
 	}
-	expect("milk", 0, 7)
+	expect("milk", 0, 8)
 	expect("milk", 2, 0)
 	expect("water", 0, 0)
 	if c.find("tea", 1) == nil || c.find("tea", 2) != nil {
@@ -108,9 +108,9 @@ func TestNewerDefinitions(t *testing.T) {
 	}
 	put("tea@3", "x", fmt.Sprintf(tea, 3))
 	expect("tea", 0, 0)
-	expect("tea", 2, 6)
+	expect("tea", 2, 7)
 
-	for order, why := range map[string]string{"tea": "", "{workflow: tea, version: 2}": "workflow tea is in level 6", "milk": "workflow milk is in level 7", "{workflow: milk, version: 2}": "workflow milk@2, which is not registered"} {
+	for order, why := range map[string]string{"tea": "", "{workflow: tea, version: 2}": "workflow tea is in level 7", "milk": "workflow milk is in level 8", "{workflow: milk, version: 2}": "workflow milk@2, which is not registered"} {
 		err := c.admits(parseFlow(t, "{workflow: meal, steps: [{name: serve, order: "+order+"}]}"))
 		if (err == nil) != (why == "") || err != nil && (!errors.Is(err, workflow.ErrChild) || !strings.Contains(err.Error(), why)) {
 			t.Errorf("what orders %s is refused for %v, not for %q", order, err, why)
@@ -189,7 +189,7 @@ func TestNewerDefinitionsThatAreRetired(t *testing.T) {
 		}
 	}
 	expect(0, false)
-	put("tea@2", "6", "{}")
+	put("tea@2", "7", "{}")
 	expect(6, false)
 	retire("tea@3", true) // before its definition is read
 	put("tea@3", "7", "{}")

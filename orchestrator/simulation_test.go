@@ -1060,7 +1060,11 @@ func (s *simulation) messages(p int32) []*simRecord {
 		}
 		for _, r := range log.records {
 			partitions := at.Topic == s.topics.Alerts && r.Key == nil // and of no order
-			here := s.of.Of(r.Key) == p
+			order := r.Key
+			if oracle.Emitted(r.Record) { // by a step, under another key
+				order = events.HeaderValue(r.Record, "ce_subject")
+			}
+			here := s.of.Of(order) == p
 			if at.Topic == s.topics.Internal { // where the lane that wrote it reads it
 				here = at.Partition == p && !audit.Forwarded(r.Record)
 			}

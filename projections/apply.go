@@ -26,7 +26,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go, children.go.
+// signals.go, approve.go, children.go, emit.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -55,6 +55,7 @@ var effects = map[events.Type]effect{
 	events.StepReminded:  remind,
 	events.StepOrdered:   order,
 	events.StepRecalled:  recall,
+	events.StepEmitting:  emit,
 	events.StepPassed:    passStep,
 	events.StepRaised:    raise,
 	events.StepSkipped:   skipStep,

@@ -214,6 +214,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.text(o.RerunOf)
 	w.approvals(o)
 	w.since13(o)
+	w.emissions(o)
 	return w.b
 }
 
@@ -513,12 +514,19 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 		return o, nil, err
 	}
 	r := reader{b: b}
-	o := r.orderOfLayout12(id)
-	r.since13(o)
+	o := r.orderOfLayout13(id)
+	r.emissions(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout13 reads what records of layout 13 begin with.
+func (r *reader) orderOfLayout13(id string) *Order {
+	o := r.orderOfLayout12(id)
+	r.since13(o)
+	return o
 }
 
 // orderOfLayout12 reads what records of layout 12 begin with.

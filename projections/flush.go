@@ -59,7 +59,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		old = &Order{}
 	}
 	if o.Forgotten {
-		return p.writeForgotten(b, w, o, old)
+		return p.writeForgotten(b, w, o, old, e.offsets)
 	}
 	w.b = appendRecord(w.b[:0], o)
 	if err := p.writePayloads(b, w, o, old); err != nil {
@@ -102,12 +102,20 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i]), was, o.Steps[i].mark()); err != nil {
 			return err
 		}
+		var emitted *Emission
+		if i < len(old.Steps) {
+			emitted = old.Emitting(&old.Steps[i])
+		}
+		if err := p.indexEmission(b, o.ID, o.Steps[i].Name, e.offsets, emitted, o.Emitting(&o.Steps[i])); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// writeForgotten has nothing be left of an order but a few bytes.
-func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order) error {
+// writeForgotten has nothing be left of an order but a few bytes. The offsets are those of all its
+// events.
+func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, offsets []byte) error {
 	w.b = appendForgotten(w.b[:0], o)
 	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil || old.ID == "" || old.Forgotten {
 		return err
@@ -122,6 +130,9 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order) er
 	for i := range old.Steps {
 		s := &old.Steps[i]
 		if err := p.index(b, o.ID, s.Name, old.Attention(s), time.Time{}, s.mark(), nil); err != nil {
+			return err
+		}
+		if err := p.indexEmission(b, o.ID, s.Name, offsets, old.Emitting(s), nil); err != nil {
 			return err
 		}
 	}

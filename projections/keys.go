@@ -17,6 +17,7 @@ const (
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindApproval = 'p' // milliseconds, order -> nothing: those that wait for people to decide
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
+	kindEmission = 'e' // topic NUL offset in the journal -> number of the order's event, order NUL step: the events of users' that wait for a topic
 	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
@@ -99,13 +100,31 @@ func splitOpenKey(k []byte) (OpenPlace, bool) {
 	return OpenPlace{at, string(k[head+8:])}, true
 }
 
-func owedPrefix(partition int32, topic string) []byte {
-	k := appendPrefix(make([]byte, 0, 14+len(topic)), partition, kindOwed)
+func topicPrefix(partition int32, kind byte, topic string) []byte {
+	k := appendPrefix(make([]byte, 0, 14+len(topic)), partition, kind)
 	return append(append(k, topic...), 0)
 }
 
+func topicKey(partition int32, kind byte, topic string, offset int64) []byte {
+	return binary.BigEndian.AppendUint64(topicPrefix(partition, kind, topic), uint64(offset))
+}
+
 func owedKey(partition int32, topic string, offset int64) []byte {
-	return binary.BigEndian.AppendUint64(owedPrefix(partition, topic), uint64(offset))
+	return topicKey(partition, kindOwed, topic, offset)
+}
+
+// emissionValue is that of a [kindEmission].
+func emissionValue(order, step string, seq uint64) []byte {
+	v := binary.BigEndian.AppendUint64(make([]byte, 0, 9+len(order)+len(step)), seq)
+	return append(append(append(v, order...), 0), step...)
+}
+
+func splitEmission(value []byte) (order, step string, seq uint64, ok bool) {
+	nul := bytes.LastIndexByte(value, 0)
+	if nul < 8 {
+		return "", "", 0, false
+	}
+	return string(value[8:nul]), string(value[nul+1:]), binary.BigEndian.Uint64(value), true
 }
 
 func offsetOfOwed(k []byte) int64 { return int64(binary.BigEndian.Uint64(k[len(k)-8:])) }

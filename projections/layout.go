@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 13
+const layout = 14
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -92,6 +92,8 @@ var migrations = map[int]migration{
 	}),
 	// The order's record has what 13 adds: see [writer.since13].
 	12: appended((*reader).orderOfLayout12, (*writer).since13),
+	// The order's record has what its steps emit.
+	13: appended((*reader).orderOfLayout13, (*writer).emissions),
 }
 
 // A migration rewrites all keys of one kind.
@@ -104,9 +106,12 @@ type migration struct {
 }
 
 // appended has records of orders end with more, before their payloads: what write says of the
-// order that read finds in them.
+// order that read finds in them. Of what is forgotten there is nothing more to say.
 func appended(read func(*reader, string) *Order, write func(*writer, *Order)) migration {
 	return migration{kindOrder, func(b *pebble.Batch, key, value []byte) error {
+		if bytes.HasPrefix(value, []byte(forgottenMark)) {
+			return b.Set(key, value, nil)
+		}
 		r := reader{b: value}
 		o := read(&r, "")
 		if r.err != nil {

@@ -295,10 +295,10 @@ func (o *Order) Output() jsontext.Value {
 }
 
 // Result is the output of the last step in the file that has completed, but for those that
-// sleep.
+// sleep or emit.
 func (o *Order) Result() jsontext.Value {
 	for i := range slices.Backward(o.Steps) {
-		if s := &o.Steps[i]; s.State == Completed && !s.Sleeps {
+		if s := &o.Steps[i]; s.State == Completed && !s.Sleeps && s.Emits == nil {
 			return s.Output
 		}
 	}

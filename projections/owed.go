@@ -232,11 +232,18 @@ func decodeOwed(topic string, offset int64, value []byte) (Owed, error) {
 
 // Owing returns the first topic after the last one that is owed something, as far as that
 // was flushed; "" when there is none.
-func (p *Partition) Owing(last string) (topic string, err error) {
-	all := prefix(p.id, kindOwed)
+func (p *Partition) Owing(last string) (topic string, err error) { return p.topic(kindOwed, last) }
+
+// EmittingTo returns in the same way the first topic that steps are to give events.
+func (p *Partition) EmittingTo(last string) (topic string, err error) {
+	return p.topic(kindEmission, last)
+}
+
+func (p *Partition) topic(kind byte, last string) (topic string, err error) {
+	all := prefix(p.id, kind)
 	from := all
 	if last != "" {
-		from = after(owedPrefix(p.id, last))
+		from = after(topicPrefix(p.id, kind, last))
 	}
 	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(all)})
 	if err != nil {

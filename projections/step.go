@@ -63,13 +63,17 @@ type Step struct {
 	Listens *Listen
 	// Child is the order that does the step, nil unless there is one, or was.
 	Child *Child
+	// Emits is there once the step has begun to give a topic an event of the user's: it asks no agent
+	// either.
+	Emits *Emission
 	// Approves is there once the step has begun to wait for people: it is no operation of an agent
 	// either. Its Due is when they are reminded, or it waits no more, and Left what is left of that
 	// during a pause.
 	Approves *Approval
 }
 
-// asks says that the step is an operation of an agent, as far as that is known.
+// asks says that the step is an operation of an agent, as far as that is known, or leaves something
+// behind as one does: what was emitted, and what another order did.
 func (s *Step) asks() bool { return !s.Sleeps && s.Listens == nil && s.Approves == nil }
 
 // Work is what an agent is asked for, attempt by attempt: a step, or its undo.

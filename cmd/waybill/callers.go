@@ -15,7 +15,7 @@ type callerFlags struct {
 
 func (c *callerFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.claims, "claimed-approvals", false, "take decisions of people who are not known, but say who they are; for trying things out")
-	flags.StringSliceVar(&c.topics, "reply-to-topics", nil, "topics that submissions may name as replyTo, as names of files: shop.*; without any, all but those that are Waybill's own in some namespace")
+	flags.StringSliceVar(&c.topics, "reply-to-topics", nil, "topics that submissions may name as replyTo, and steps may emit to, as names of files: shop.*; without any, all but those that are Waybill's own in some namespace")
 }
 
 // check says what is wrong with what was told.

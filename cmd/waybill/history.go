@@ -360,6 +360,11 @@ func detail(e *events.Event, b before) string {
 			say("for %s", e.Due.Sub(e.At))
 		}
 		say("until %s", events.AppendTime(nil, e.Due))
+	case events.StepEmitting:
+		say("event %s to topic %s, to be acknowledged by +%s, on %s", e.EventType, e.Topic, e.CompleteBy.Sub(e.At), e.LockedBy)
+		if e.Key != "" {
+			say("its key is %s", e.Key)
+		}
 	case events.StepListening:
 		say("for %s", listenText(&workflow.Listen{How: e.Listen, Names: e.Signals, Count: max(e.Count, 1)}))
 		if !e.Due.IsZero() {

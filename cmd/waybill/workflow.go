@@ -410,7 +410,11 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		if s.TimeoutMax > 0 {
 			timeout += ", max " + s.TimeoutMax.String()
 		}
-		row(s.Name, s.Agent, s.Do, dash(s.Undo), dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
+		agent, does := s.Agent, s.Do
+		if s.Emit != nil {
+			agent, does = "-", "emit "+emitText(s.Emit)
+		}
+		row(s.Name, agent, does, dash(s.Undo), dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
 	}
 }
 
@@ -425,6 +429,9 @@ func orderedText(o *workflow.Order) string {
 	}
 	return text
 }
+
+// emitText says which event a step gives which topic.
+func emitText(e *workflow.Emit) string { return e.Type + " to " + e.Topic }
 
 // listenText says for which signals a step waits.
 func listenText(l *workflow.Listen) string {

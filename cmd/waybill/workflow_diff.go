@@ -106,7 +106,7 @@ func spell(flow *workflow.Workflow) spelled {
 	delete(keys, "steps")
 	keys["level"] = encode(flow.Level())
 	for i := range slices.Backward(flow.Steps) {
-		if s := &flow.Steps[i]; s.Sleep == nil && s.Raise == nil {
+		if s := &flow.Steps[i]; s.Sleep == nil && s.Raise == nil && s.Emit == nil {
 			keys["output"] = encode(flow.Steps[i].Name)
 			break
 		}

@@ -59,6 +59,8 @@ func caption(s *workflow.Step) []string {
 		if s.Timeout > 0 {
 			lines = append(lines, "at most "+s.Timeout.String())
 		}
+	case s.Emit != nil:
+		lines = append(lines, "emits "+emitText(s.Emit))
 	case s.Raise != nil:
 		lines = append(lines, raiseText(s.Raise))
 	default:

@@ -183,6 +183,9 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 			want, at := r.value(n), placeOf(start(n))
 			add(func(r *Result) []Difference {
 				asked := r.requests[w]
+				if told := r.emitted[w.step]; told != nil && !w.undo { // what its event says
+					return compareJSON(at, what("input"), want, told[len(told)-1].Value)
+				}
 				if s := r.step(w.step); s != nil && s.Approves != nil { // and sees what is shown
 					return compareJSON(at, what("input"), want, s.Input)
 				}
@@ -195,6 +198,9 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 		{"key", func(n ast.Node) {
 			want := r.some(n, "key")
 			add(same(placeOf(start(n)), what("key"), want, func(r *Result) string {
+				if told := r.emitted[w.step]; told != nil && !w.undo { // the event's id
+					return told[len(told)-1].Envelope.ID
+				}
 				if asked := r.requests[w]; len(asked) > 0 {
 					return asked[len(asked)-1].IdempotencyKey
 				}

@@ -295,6 +295,8 @@ func (r *fileReader) scripts(n ast.Node) (all []*script) {
 				does = "listens"
 			case of.Approve != nil:
 				does = "asks people"
+			case of.Emit != nil:
+				does = "emits"
 			case of.Raise != nil:
 				does = "raises"
 			}

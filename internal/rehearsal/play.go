@@ -50,8 +50,9 @@ type Result struct {
 	// Differences are what is not as it was expected; none if the test passed.
 	Differences []Difference
 
-	sequence []*Part                   // whose each event is, of all
-	requests map[work][]events.Request // and what orders were asked that do steps
+	sequence []*Part                     // whose each event is, of all
+	requests map[work][]events.Request   // and what orders were asked that do steps
+	emitted  map[string][]decide.Message // by step
 	statuses []events.Status
 	alerts   []events.Alert
 }
@@ -87,7 +88,10 @@ type input struct {
 
 // Perform performs the test. It starts no goroutine, and the clock is its own.
 func (t *Test) Perform() *Result {
-	p := &play{Result: &Result{Test: t, Part: Part{id: OrderID}, requests: make(map[work][]events.Request)}, played: make(map[string]bool)}
+	p := &play{
+		Result: &Result{Test: t, Part: Part{id: OrderID}, requests: make(map[work][]events.Request), emitted: make(map[string][]decide.Message)},
+		played: make(map[string]bool),
+	}
 	var err error
 	if p.topics, err = events.NewTopics(events.DefaultNamespace); err != nil {
 		panic(err) // the default is good
@@ -280,14 +284,22 @@ func (p *play) take(in *input) {
 	}
 }
 
-// record takes over a decision, and has agents and other orders answer what it asks of them.
+// record takes over a decision, and has agents and other orders answer what it asks of them. What
+// steps give topics is acknowledged at once.
 func (p *play) record(of *Part, d decide.Decision) {
 	if d.Order == nil {
 		return
 	}
 	of.Order = d.Order
+	var emits []events.Event
 	for i := range d.Messages {
 		m := &d.Messages[i]
+		if m.Emits {
+			e := of.Happened[len(of.Happened)-1].Event
+			emits, p.emitted[of.path+e.Step] = append(emits, e), append(p.emitted[of.path+e.Step], *m)
+			of.left(m)
+			continue
+		}
 		if m.Topic == p.topics.Journal {
 			e := must(events.Decode[events.Event](m.Value))
 			of.Happened, p.sequence = append(of.Happened, Happening{Event: e}), append(p.sequence, of)
@@ -310,9 +322,17 @@ func (p *play) record(of *Part, d decide.Decision) {
 		default:
 			p.ask(of, must(events.Decode[events.Request](m.Value)))
 		}
-		last := &of.Happened[len(of.Happened)-1]
-		last.Messages = append(last.Messages, *m)
+		of.left(m)
 	}
+	for i := range emits {
+		p.record(of, decide.Emitted(&p.env, of.Order, emits[i].Step, emits[i].Seq, ""))
+	}
+}
+
+// left notes a message that left on account of the last event.
+func (p *Part) left(m *decide.Message) {
+	last := &p.Happened[len(p.Happened)-1]
+	last.Messages = append(last.Messages, *m)
 }
 
 // next is how what is asked for is answered, and notes that it is asked for.

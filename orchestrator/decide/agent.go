@@ -123,7 +123,7 @@ func Resting(topics *events.Topics, flow *workflow.Workflow, o *projections.Orde
 	for place := range flow.Steps {
 		for _, s := range []*side{doing, undoing} {
 			t := task{side: s, order: o, step: &o.Steps[place], def: &flow.Steps[place]}
-			if w := t.work(); w.Unanswered && !w.Due.IsZero() {
+			if w := t.work(); t.def.Agent != "" && w.Unanswered && !w.Due.IsZero() {
 				tell(Attempt{t.ask(topics), place, w})
 			}
 		}

@@ -97,6 +97,13 @@ func (h *historian) report(t *rapid.T) {
 	h.soon(t)
 }
 
+// delivers has Kafka acknowledge what steps give a topic, or refuse it.
+func (h *historian) delivers(t *rapid.T) {
+	refused := rapid.SampledFrom([]string{"", "", "", "there is no such topic"}).Draw(t, "refused")
+	h.deliver(t, rapid.SampledFrom(draw.Topics).Draw(t, "topic"), refused)
+	h.soon(t)
+}
+
 // labour has an agent that runs out of time say that it is still at it.
 func (h *historian) labour(t *rapid.T) {
 	var all []events.Reply
@@ -157,8 +164,11 @@ func (h *historian) obey(t *rapid.T, id string) {
 	if o == nil {
 		return
 	}
+	for _, topic := range draw.Topics {
+		h.deliver(t, topic, "")
+	}
 	done := func(s *projections.Step, w *projections.Work, undo bool) {
-		if w != nil && w.State == projections.Running && s.Child == nil {
+		if w != nil && w.State == projections.Running && s.Child == nil && s.Emits == nil {
 			h.replies = append(h.replies, reply{id: id, written: h.now, value: events.Reply{
 				Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Token: h.tokens[work{id, s.Name, w.Attempt, undo}],
 				Status: events.ReplyCompleted, Output: []byte(`{"n":3}`),

@@ -232,7 +232,24 @@ func (s *stage) replied(id string, history []events.Event, before int) error {
 	if before > len(offsets) {
 		return errNoMore
 	}
-	return s.answers(history, read, offsets[before:])
+	return s.answers(unasked(history), read, offsets[before:])
+}
+
+// unasked is a history without the ends of attempts of which nobody was asked: what steps gave topics.
+func unasked(history []events.Event) (rest []events.Event) {
+	emits := make(map[string]bool)
+	for i := range history {
+		switch e := &history[i]; e.Type {
+		case events.StepEmitting:
+			emits[e.Step] = true
+		case events.StepCompleted, events.StepFailed:
+			if emits[e.Step] {
+				continue
+			}
+		}
+		rest = append(rest, history[i])
+	}
+	return rest
 }
 
 // answers holds a history against the replies that were read, of which those at
@@ -350,7 +367,7 @@ func left(e *events.Event) bool {
 	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
 		return true
 	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
-		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != badExpression && e.Error.Code != tooDeep
+		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != eventRefused && e.Error.Code != badExpression && e.Error.Code != tooDeep
 	}
 	return false
 }

@@ -7,7 +7,7 @@ import (
 
 // A kind is what a step of one kind, or its undo, does in its own way. When its turn comes, what
 // follows once it is over, deadlines of orders, pauses and holds are the same for all kinds; retries
-// and rounds are for those that have attempts, which are operations of agents.
+// and rounds are for those that have attempts, which are operations of agents, and events of users'.
 type kind interface {
 	// begin begins the task's next attempt, or what the step has instead of attempts. It
 	// reports false when the order took another course instead.
@@ -36,6 +36,8 @@ func kindOf(def *workflow.Step, step *projections.Step) kind {
 		return approver{}
 	case def != nil && def.Order != nil, def == nil && step.Child != nil:
 		return orderer{}
+	case def != nil && def.Emit != nil, def == nil && step.Emits != nil:
+		return emitter{}
 	}
 	return agent{}
 }

@@ -18,6 +18,9 @@ type Message struct {
 	// OwnTopic says that the topic is the caller's own: since [events.CourierFormat] the
 	// message is owed to it, and not of the transaction.
 	OwnTopic bool
+	// Emits says that it is an event of the user's. It is owed as long as the attempt runs that is to
+	// give it to the topic.
+	Emits bool
 }
 
 // Owed is what the caller's own topic is owed, but for the offset of its event.

@@ -10,8 +10,8 @@ import (
 )
 
 // Outbox appends to dst a journal event, and the messages that follow from it: a
-// request to an agent, a status message, an alert, and what orders tell each other. They follow from the event
-// and the order alone, so a replay can say what was sent, but for the tokens of requests,
+// request to an agent, a status message, an event of the user's, an alert, and what orders tell
+// each other. They follow from the event and the order alone, so a replay can say what was sent, but for the tokens of requests,
 // which follow from the namespace's keys; they may be nil.
 func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projections.Order, e *events.Event) []Message {
 	envelope := events.Envelope{
@@ -26,7 +26,7 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 	if to, id, m := o.Status(e); m != nil {
 		envelope := envelope
 		envelope.Type, envelope.ID = events.OrderStatus, id
-		dst = append(dst, Message{cmp.Or(to, topics.Status), envelope, m.Append(make([]byte, 0, 128)), to != ""})
+		dst = append(dst, Message{Topic: cmp.Or(to, topics.Status), Envelope: envelope, Value: m.Append(make([]byte, 0, 128)), OwnTopic: to != ""})
 	}
 	for n, w := range wishes(o, e) {
 		envelope := envelope
@@ -43,6 +43,9 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: r.Append(make([]byte, 0, 256+len(r.Output)))})
 	}
 	switch e.Type {
+	case events.StepEmitting:
+		dst = append(dst, Emission(topics, o, o.Step(e.Step)))
+
 	case events.StepStarted, events.UndoStarted:
 		dst = append(dst, request(topics, keys, o, e, envelope))
 

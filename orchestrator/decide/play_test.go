@@ -60,6 +60,7 @@ import (
 //	refuse topic=T reason=(…)  has Kafka refuse records for a topic; limit=N only those of more bytes
 //	away topic=T reason=(…)    has Kafka not take records for a topic now, though it may later
 //	silent topic=T             has its agent give no sign while others wait for it
+//	delivered topic=T [reason=(…)]  has Kafka acknowledge what steps give a topic, or refuse it for a reason
 //	permit topic=T             ends all three
 //	keys ID ... [others=off|watch|require] [AGENT=off|watch|require]
 //	        are those of the namespace, and what replies need; - for none
@@ -243,6 +244,13 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			p.take(Undelivered(p.env(o.Order), p.of(t, o.Order), topic, reason))
 		}
 		p.print(out, p.commit(t))
+	case "delivered":
+		var topic, reason string
+		d.ScanArgs(t, "topic", &topic)
+		d.MaybeScanArgs(t, "reason", &reason)
+		p.deliver(t, topic, reason)
+		p.print(out, p.commit(t))
+		p.passOn(t, out)
 	case "permit":
 		var topic string
 		d.ScanArgs(t, "topic", &topic)
@@ -605,7 +613,11 @@ func message(r *kgo.Record) string {
 		s += "\n       " + m.Action
 		return s
 	default:
-		return string(kind)
+		s := fmt.Sprintf("%s id=%s", kind, events.Header(r, "ce_id"))
+		if subject := events.Header(r, "ce_subject"); string(r.Key) != subject {
+			s += fmt.Sprintf(" key=%s of %s", r.Key, subject)
+		}
+		return fmt.Sprintf("%s: %s", s, r.Value)
 	}
 }
 

@@ -54,6 +54,7 @@ func (h *historian) perform(t *rapid.T) {
 		"babble":    h.babble,
 		"operate":   h.operate,
 		"signal":    h.tell,
+		"deliver":   h.delivers,
 		"manage":    h.manage,
 		"manages":   h.manage,
 		"read":      func(t *rapid.T) { h.read(t) },

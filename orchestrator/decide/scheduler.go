@@ -387,7 +387,7 @@ func orOfOrder(o *projections.Order, input jsontext.Value) jsontext.Value {
 const beginsLater = "waits for a transaction of its own: the order begins much at a time"
 
 // start takes the order and begins the task's next attempt: LockedBy, CompleteBy
-// and Processing are one event (T5). One that sleeps, listens or asks people begins to, one that raises does. It
+// and Processing are one event (T5). One that sleeps, listens or asks people begins to, one that raises or emits does. It
 // reports false when the order took another course instead.
 func (d *decider) start(t task) bool {
 	if d.env.over(d.order.Overdue()) {
@@ -420,20 +420,25 @@ func (a agent) begin(d *decider, t task) bool {
 	e.Step, e.Attempt, e.LockedBy, e.Outcome = t.step.Name, work.Attempt+1, d.env.Instance, t.outcome()
 	// The key outlives the attempt, so that the service can tell a repeat (A3).
 	e.IdempotencyKey = t.key(d.env.Format)
-	completeBy := d.env.Now.Add(t.def.Timeout)
-	if at := d.order.Overdue(); !at.IsZero() && at.Before(completeBy) {
-		completeBy = at
-	}
-	e.CompleteBy = events.Time(completeBy)
-	if d.env.Skew > 0 {
-		e.Expires = events.Time(e.CompleteBy.Add(d.env.Skew))
-	}
+	d.env.limit(t, &e)
 	e.ExtendTo = d.extendTo(t, e.CompleteBy)
 	if why := d.try(&e); why != "" {
 		return d.refuse(t, &events.Error{Code: requestRefused, Message: "the attempt cannot be recorded: " + why})
 	}
 	d.begun++
 	return true
+}
+
+// limit says until when an attempt may take that begins now.
+func (env *Env) limit(t task, e *events.Event) {
+	completeBy := env.Now.Add(t.def.Timeout)
+	if at := t.order.Overdue(); !at.IsZero() && at.Before(completeBy) {
+		completeBy = at
+	}
+	e.CompleteBy = events.Time(completeBy)
+	if env.Skew > 0 {
+		e.Expires = events.Time(e.CompleteBy.Add(env.Skew))
+	}
 }
 
 // await has the supervisor begin the attempt as soon as it can be, and says why not now.

@@ -247,7 +247,7 @@ func (s *stage) take(d Decision) {
 		if r.Topic == s.topics.Journal {
 			c.journal = append(c.journal, r)
 		}
-		if m := &d.Messages[i]; m.OwnTopic && s.format >= events.CourierFormat {
+		if m := &d.Messages[i]; m.OwnTopic && !m.Emits && s.format >= events.CourierFormat {
 			s.owed = append(s.owed, owed{m.Owed(), c.journal[len(c.journal)-1]})
 		}
 		s.records = append(s.records, r)
@@ -410,6 +410,17 @@ func (s *stage) supervise(t fataler, page int) {
 			t.Fatalf("the supervisor goes in circles: %d due steps were handled before", len(due))
 		}
 	}
+}
+
+// deliver has Kafka acknowledge all that steps give a topic, or refuse it for a reason.
+func (s *stage) deliver(t fataler, topic, refused string) {
+	t.Helper()
+	must(t, s.state.Flush())
+	must(t, s.state.Emissions(topic, s.end, func(order, step string, seq uint64) (bool, error) {
+		o := s.of(t, order)
+		s.take(Emitted(s.env(order), o, step, seq, refused))
+		return true, nil
+	}))
 }
 
 // commit makes one transaction of what was decided, and returns its records.

@@ -23,13 +23,15 @@ import (
 // away takes no memory, and whoever owns the partition next goes on. The journal says
 // up to where each topic has what it is owed; it is told a moment later, so after a
 // crash a topic may be given the same once more: at least once, with the same id, and
-// for the first time in order.
+// for the first time in order. Topics of users' it gives events of theirs in the same way,
+// as [emission] says.
 type courier struct {
-	targets   map[string]*target // that are owed something
-	failing   int                // deliveries that are under way to those that failed
-	look      []string           // of which there may be something to give
-	retry     []string           // the same, of those that failed
-	unflushed bool               // what is owed is not all in the store yet
+	targets   map[destination]*target // that are owed something
+	came      []*target               // of which is to be decided what came of their last delivery
+	failing   int                     // deliveries that are under way to those that failed
+	look      []destination           // of which there may be something to give
+	retry     []destination           // the same, of those that failed
+	unflushed bool                    // what is owed is not all in the store yet
 	// Only what is before confirmed was read in the journal. Of the transactions behind
 	// it that owe something, unconfirmed are the last records.
 	confirmed   int64
@@ -44,17 +46,28 @@ type courier struct {
 
 type unconfirmed struct {
 	last   int64
-	topics []string
+	topics []destination
 }
 
-// target is a caller's own topic.
+// destination is a topic of others', for status messages or for events of users'. What one has of
+// either holds up nothing of the other.
+type destination struct {
+	topic string
+	emits bool
+}
+
+// target is a caller's own topic, or one that is given events of users'.
 type target struct {
-	topic  string
-	next   int64 // offset in the journal; what is before is delivered or refused
+	destination
+	next   int64 // offset in the journal; what is before is delivered or refused; of status messages only
 	window int   // so many messages at a time
 	busy   bool
-	looked bool      // it is among those to look at
-	oldest time.Time // message that it is owed, as far as it was looked at
+	looked bool // it is among those to look at
+	// came is what came of the last delivery of events of users', and decided of how many of them that
+	// was decided on.
+	came    *Happened
+	decided int
+	oldest  time.Time // message that it is owed, as far as it was looked at
 
 	failures int       // in a row
 	failing  time.Time // since when, by the timer
@@ -92,12 +105,14 @@ const (
 	failureProof = time.Minute
 )
 
-// Delivery is what a caller's own topic is to be given.
+// Delivery is what a caller's own topic, or another of users', is to be given.
 type Delivery struct {
 	Topic   string
 	Records []*kgo.Record
-	ends    []int64       // behind the event of each, in the journal
-	under   *atomic.Int64 // way, as one of these
+	ends    []int64    // behind the event of each, in the journal; of status messages
+	emitted []emission // whose each is, of events of users'
+
+	under *atomic.Int64 // way, as one of these
 }
 
 // Deliveries counts those that are under way.
@@ -129,8 +144,8 @@ func (l *Lane) Deliver(ctx context.Context, d *Delivery) Happened {
 	ctx, cancel := context.WithTimeout(ctx, DeliveryTimeout)
 	defer cancel()
 	taken, err := l.broker.Deliver(ctx, d.Records)
-	h := Happened{What: Delivered, Topic: d.Topic, Err: err}
-	if taken > 0 {
+	h := Happened{What: Delivered, Topic: d.Topic, Err: err, emitted: d.emitted, taken: taken}
+	if taken > 0 && d.emitted == nil {
 		h.End = d.ends[taken-1]
 	}
 	return h
@@ -209,50 +224,62 @@ func (l *Lane) isConfirmed(h Happened) error {
 // owing finds what is owed from before the takeover.
 func (l *Lane) owing() error {
 	head := l.state.Head().Offset
-	l.courier = courier{targets: make(map[string]*target), confirmed: head, diverted: head}
-	for topic := ""; ; {
-		var err error
-		if topic, err = l.state.Owing(topic); topic == "" || err != nil {
-			return err
+	l.courier = courier{targets: make(map[destination]*target), confirmed: head, diverted: head}
+	for _, emits := range []bool{false, true} {
+		next := l.state.Owing
+		if emits {
+			next = l.state.EmittingTo
 		}
-		l.owes(topic)
+		for topic := ""; ; {
+			var err error
+			if topic, err = next(topic); err != nil {
+				return err
+			}
+			if topic == "" {
+				break
+			}
+			l.owes(destination{topic, emits})
+		}
 	}
+	return nil
 }
 
 // owes has a topic looked at, if it did not fail: then it is as its turn comes. One that
 // was owed nothing for a moment goes on where it was, though the journal, or the store,
 // may not know of that yet.
-func (l *Lane) owes(topic string) {
+func (l *Lane) owes(to destination) {
 	c := &l.courier
-	if c.targets[topic] == nil {
-		t := &target{topic: topic, window: deliveredAtOnce, next: max(c.delivered[topic], l.current.delivered[topic])}
-		if l.inflight != nil {
-			t.next = max(t.next, l.inflight.delivered[topic])
+	if c.targets[to] == nil {
+		t := &target{destination: to, window: deliveredAtOnce}
+		if !to.emits {
+			t.next = max(c.delivered[to.topic], l.current.delivered[to.topic])
+			if l.inflight != nil {
+				t.next = max(t.next, l.inflight.delivered[to.topic])
+			}
 		}
-		c.targets[topic] = t
+		c.targets[to] = t
 	}
-	if c.targets[topic].failures == 0 {
-		c.looks(topic)
+	if c.targets[to].failures == 0 {
+		c.looks(c.targets[to])
 	}
 }
 
 // looks has a target looked at.
-func (c *courier) looks(topic string) {
-	t := c.targets[topic]
+func (c *courier) looks(t *target) {
 	switch {
 	case t.looked:
 		return
 	case t.failures > 0:
-		c.retry = append(c.retry, topic)
+		c.retry = append(c.retry, t.destination)
 	default:
-		c.look = append(c.look, topic)
+		c.look = append(c.look, t.destination)
 	}
 	t.looked = true
 }
 
 // owe keeps what a batch owes that was committed.
 func (l *Lane) owe(b *Batch) {
-	if len(b.owed) == 0 {
+	if len(b.owed)+len(b.emits) == 0 {
 		return
 	}
 	u := unconfirmed{last: b.last.Offset}
@@ -260,9 +287,12 @@ func (l *Lane) owe(b *Batch) {
 		o := &b.owed[i]
 		o.Offset = o.event.Offset
 		l.state.Owe(o.Owed)
-		if !slices.Contains(u.topics, o.Topic) {
-			u.topics = append(u.topics, o.Topic)
+		if to := (destination{topic: o.Topic}); !slices.Contains(u.topics, to) {
+			u.topics = append(u.topics, to)
 		}
+	}
+	for topic := range b.emits {
+		u.topics = append(u.topics, destination{topic, true})
 	}
 	l.courier.unflushed = true
 	l.courier.unconfirmed = append(l.courier.unconfirmed, u)
@@ -279,22 +309,25 @@ func (l *Lane) flush() error {
 // it there may be no room where there is some for those behind.
 func (l *Lane) deliver(b Beside) error {
 	c := &l.courier
+	if err := l.decideCame(); err != nil {
+		return err
+	}
 	retry, look := c.retry, c.look
 	c.retry, c.look = nil, nil
-	for i, topic := range retry {
+	for i, to := range retry {
 		if l.current.full() { // of what was refused
 			c.retry = append(c.retry, retry[i:]...)
 			break
 		}
-		if err := l.give(b, topic); err != nil {
+		if err := l.give(b, c.targets[to]); err != nil {
 			return err
 		}
 	}
-	for i, topic := range look {
-		t := c.targets[topic]
+	for i, to := range look {
+		t := c.targets[to]
 		if t.failures > 0 {
 			t.looked = false
-			c.looks(topic)
+			c.looks(t)
 			continue
 		}
 		_, room := l.cfg.Deliveries.room(t, c.failing)
@@ -302,7 +335,7 @@ func (l *Lane) deliver(b Beside) error {
 			c.look = append(look[i:], c.look...)
 			break
 		}
-		if err := l.give(b, topic); err != nil {
+		if err := l.give(b, t); err != nil {
 			return err
 		}
 	}
@@ -310,9 +343,8 @@ func (l *Lane) deliver(b Beside) error {
 }
 
 // give begins to give a topic what it is owed, if there is room for that.
-func (l *Lane) give(b Beside, topic string) error {
+func (l *Lane) give(b Beside, t *target) error {
 	c := &l.courier
-	t := c.targets[topic]
 	t.looked = false
 	if t.busy || l.time.Timer().Before(t.again) {
 		return nil
@@ -321,12 +353,15 @@ func (l *Lane) give(b Beside, topic string) error {
 	if !room && l.undeliverable(t) == "" {
 		return nil // it is looked at again in a while
 	}
-	owed, err := l.owed(topic, t)
+	if t.emits {
+		return l.emit(b, t, under, room)
+	}
+	owed, err := l.owed(t.topic, t)
 	if err != nil {
 		return err
 	}
 	if len(owed) == 0 {
-		delete(c.targets, topic)
+		delete(c.targets, t.destination)
 		return nil
 	}
 	t.oldest = owed[0].Time
@@ -335,23 +370,27 @@ func (l *Lane) give(b Beside, topic string) error {
 		if !room { // it was another message that waited for too long
 			return nil
 		}
-		if t.failures > 0 {
-			c.failing++
-		}
-		t.busy = true
-		under.Add(1)
-		d := l.delivery(topic, owed)
-		d.under = under
-		b.Deliver(d)
+		l.sends(b, t, l.delivery(t.topic, owed), under)
 		return nil
 	}
 	if !l.deciding(owed[0].Order) {
-		if err := l.refuse(topic, t, &owed[0], why); err != nil {
+		if err := l.refuse(t.topic, t, &owed[0], why); err != nil {
 			return err
 		}
 	}
-	c.looks(topic)
+	c.looks(t)
 	return nil
+}
+
+// sends begins a delivery, which is counted under what says under.
+func (l *Lane) sends(b Beside, t *target, d *Delivery, under *atomic.Int64) {
+	if t.failures > 0 {
+		l.courier.failing++
+	}
+	t.busy = true
+	under.Add(1)
+	d.under = under
+	b.Deliver(d)
 }
 
 // owed is the next of what a topic is owed, without what is diverted.
@@ -399,28 +438,42 @@ func (l *Lane) status(topic string, o *projections.Owed) *kgo.Record {
 }
 
 // delivered takes the outcome of a delivery.
-func (l *Lane) delivered(h Happened) {
+func (l *Lane) delivered(h Happened) error {
 	c := &l.courier
-	t, now := c.targets[h.Topic], l.time.Timer()
+	t := c.targets[destination{h.Topic, h.emitted != nil}]
+	if t.emits {
+		t.came = &h
+		c.came = append(c.came, t)
+		return l.decideCame()
+	}
+	l.over(t, &h, h.Err)
+	return nil
+}
+
+// over notes that a delivery is over, and what is wrong with the topic.
+func (l *Lane) over(t *target, h *Happened, wrong error) {
+	c := &l.courier
 	if t.busy = false; t.failures > 0 {
 		c.failing--
 	}
-	if h.End > t.next {
-		t.next = h.End
+	if h.taken > 0 && (t.emits || h.End > t.next) {
 		if t.failures > 0 && h.Err == nil {
-			l.log.Info("a caller's topic takes its status messages again", "topic", h.Topic)
+			l.log.Info("a topic takes again what it is owed", "topic", t.topic, "emitted", t.emits)
 		}
 		t.failures, t.doubt, t.window = 0, UndeliverableError{}, min(2*t.window, deliveredAtOnce)
-		c.settled(h.Topic, t.next, now)
+		if !t.emits {
+			t.next = h.End
+			c.settled(t.topic, t.next, l.time.Timer())
+		}
 	}
-	if h.Err != nil {
-		l.failed(h.Topic, t, h.Err)
+	if wrong != nil {
+		l.failed(t, wrong)
 	}
-	c.looks(h.Topic)
+	c.looks(t)
 }
 
 // failed: a topic that does not take a message is tried again, with one.
-func (l *Lane) failed(topic string, t *target, err error) {
+func (l *Lane) failed(t *target, err error) {
 	now := l.time.Timer()
 	t.window, t.why, t.failed = 1, err.Error(), now
 	refused, ok := errors.AsType[*UndeliverableError](err)
@@ -429,7 +482,7 @@ func (l *Lane) failed(topic string, t *target, err error) {
 	}
 	if t.failures++; t.failures == 1 {
 		t.failing = now
-		l.log.Warn("a caller's topic does not take its status messages, which wait", "topic", topic, "error", err)
+		l.log.Warn("a topic does not take what it is owed, which waits", "topic", t.topic, "emitted", t.emits, "error", err)
 	}
 	t.again = now.Add(min(time.Second<<min(t.failures-1, 10), deliveryPause))
 	switch {
@@ -444,14 +497,15 @@ func (l *Lane) failed(topic string, t *target, err error) {
 
 // undeliverable says why a topic will not take the first message that it is owed, ""
 // if it may: Kafka refused it, with proof, or it has waited for longer than it may, and
-// the topic failed just now. Of one that was not tried since nothing is known.
+// the topic failed just now. Of one that was not tried since nothing is known. How long
+// an event of a user's waits is its step's affair.
 func (l *Lane) undeliverable(t *target) string {
 	now, patience := l.time.Timer(), l.cfg.StatusPatience
 	if now.Before(t.refused) {
 		return t.doubt.Reason
 	}
 	failing, tried := now.Sub(t.failing), now.Sub(t.failed) <= failureProof+l.cfg.SuperviseEvery
-	if t.failures > 0 && tried && failing >= min(patience, patienceProof) && l.believed() && l.time.Wall().Sub(t.oldest) >= patience {
+	if !t.emits && t.failures > 0 && tried && failing >= min(patience, patienceProof) && l.believed() && l.time.Wall().Sub(t.oldest) >= patience {
 		return fmt.Sprintf("it took nothing for %s, and the message waits for more than %s: %s", failing.Round(time.Second), patience, t.why)
 	}
 	return ""
@@ -565,13 +619,22 @@ func (l *Lane) again() {
 			due = append(due, t)
 		}
 	}
-	soonest := func(a, b *target) int { return cmp.Or(a.again.Compare(b.again), cmp.Compare(a.topic, b.topic)) }
+	soonest := func(a, b *target) int {
+		return cmp.Or(a.again.Compare(b.again), cmp.Compare(a.topic, b.topic), cmp.Compare(bit(a.emits), bit(b.emits)))
+	}
 	slices.SortFunc(failed, soonest)
 	due = append(due, failed[:min(len(failed), failingDeliveries)]...)
 	slices.SortFunc(due, soonest)
 	for _, t := range due {
-		c.looks(t.topic)
+		c.looks(t)
 	}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // busy says whether callers are owed something, or the journal does not know yet that

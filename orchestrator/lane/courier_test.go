@@ -106,7 +106,7 @@ func (r *round) ends(topic string, taken int, err error) {
 	d := r.deliveries[i]
 	r.deliveries = slices.Delete(r.deliveries, i, i+1)
 	r.broker = takes{taken: taken, err: err}
-	r.delivered(r.Lane.Deliver(r.Context(), d))
+	must(r.T, r.delivered(r.Lane.Deliver(r.Context(), d)))
 	must(r.T, r.deliver(r))
 }
 
@@ -537,7 +537,7 @@ func TestDeliveriesAreBounded(t *testing.T) {
 	}
 	must(t, r.state.Flush())
 	r.courier.confirmed = 4
-	r.Lane.owes("shop.large")
+	r.Lane.owes(destination{topic: "shop.large"})
 	must(t, r.deliver(r))
 	r.carries("up to the message that reaches the bound", map[string]int{"shop.large": 2})
 	r.ends("shop.large", 2, nil)
@@ -806,9 +806,9 @@ func BenchmarkManyTopics(b *testing.B) {
 			for n := range int64(topics) {
 				topic := fmt.Sprint("shop.", n)
 				l.state.Owe(projections.Owed{Topic: topic, Offset: n, ID: topic, Order: topic, Time: l.time.Wall(), Value: []byte("{}")})
-				l.owes(topic)
+				l.owes(destination{topic: topic})
 				if failed {
-					t := l.courier.targets[topic]
+					t := l.courier.targets[destination{topic: topic}]
 					t.failures, t.failing = 1, l.time.Timer()
 				}
 			}

@@ -184,7 +184,7 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	l.cfg.AgentRate = cmp.Or(l.cfg.AgentRate, DefaultAgentRate)
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.agents = agents{windows: make(map[string]*window.Window), granted: make(map[string]int), expired: make(map[attempt]lost)}
-	l.courier.targets = make(map[string]*target)
+	l.courier.targets = make(map[destination]*target)
 	return l
 }
 
@@ -227,6 +227,8 @@ type Batch struct {
 	// have what they were owed before.
 	owed      []owed
 	delivered map[string]int64
+	// emits are the topics of users' that steps begin to give events of theirs.
+	emits map[string]bool
 	// told is what it says of agents: which fell silent, and which are silent no more.
 	told []*events.Event
 	// dropped is how many inputs it passes that leave no event.
@@ -247,7 +249,9 @@ type change struct {
 	journal []*kgo.Record
 }
 
-func newBatch() *Batch { return &Batch{orders: make(map[string]*change)} }
+func newBatch() *Batch {
+	return &Batch{orders: make(map[string]*change), emits: make(map[string]bool)}
+}
 
 func (b *Batch) empty() bool { return len(b.records) == 0 && !b.moved }
 func (b *Batch) full() bool  { return len(b.records) >= batchRecords || b.bytes >= batchBytes }
@@ -638,8 +642,13 @@ func (l *Lane) take(d decide.Decision) {
 	}
 	c.order = d.Order
 	l.current.waits = l.current.waits || d.Waits.Topic != ""
+	l.emitsAgain(&d)
 	for i := range d.Messages {
 		m := &d.Messages[i]
+		if m.Emits { // it is owed as long as the order says so
+			l.current.emits[m.Topic] = true
+			continue
+		}
 		if m.OwnTopic && l.format >= events.CourierFormat {
 			l.current.owed = append(l.current.owed, owed{m.Owed(), c.journal[len(c.journal)-1]})
 			continue

@@ -47,6 +47,9 @@ type Happened struct {
 	End     int64     // of the replies or of the orders; or behind what was delivered, 0 if nothing was
 	Newest  time.Time // record of the journal
 	Err     error     // of a commit or of a question, or what hangs
+
+	emitted []emission // what was to be delivered, if it is events of users'
+	taken   int        // of what was to be delivered
 }
 
 // Happening is what a lane hears of.
@@ -308,7 +311,7 @@ func (l *Lane) Run(ctx context.Context, b Beside) error {
 		case Confirmed:
 			err = l.isConfirmed(h)
 		case Delivered:
-			l.delivered(h)
+			err = l.delivered(h)
 		case Answered:
 			l.look, l.answered = true, nil
 		case Opened:

@@ -80,8 +80,10 @@ func (l *Lane) show() {
 	}
 	l.shown.Store(&all)
 	callers := make(map[string]Caller, len(l.courier.targets))
-	for topic, t := range l.courier.targets {
-		callers[topic] = Caller{Failing: t.failures > 0, Since: t.oldest}
+	for to, t := range l.courier.targets {
+		if !to.emits { // how long an event waits the orders show
+			callers[to.topic] = Caller{Failing: t.failures > 0, Since: t.oldest}
+		}
 	}
 	l.callers.Store(&callers)
 }

@@ -25,6 +25,7 @@ type (
 		Listen    *canonicalListen  `json:"listen,omitempty"`
 		Approve   *canonicalApprove `json:"approve,omitempty"`
 		Order     *canonicalOrder   `json:"order,omitempty"`
+		Emit      *canonicalEmit    `json:"emit,omitempty"`
 		Raise     *canonicalRaise   `json:"raise,omitempty"`
 		Agent     string            `json:"agent,omitempty"`
 		Do        string            `json:"do,omitempty"`
@@ -70,6 +71,12 @@ type (
 		Version  int    `json:"version,omitempty"`
 		Await    bool   `json:"await"`
 		ReplyTo  string `json:"replyTo,omitempty"`
+	}
+	canonicalEmit struct {
+		Topic string      `json:"topic"`
+		Type  string      `json:"type"`
+		Key   *Expression `json:"key,omitempty"`
+		Data  *Expression `json:"data,omitempty"`
 	}
 	canonicalRaise struct {
 		Code       string      `json:"code"`
@@ -174,6 +181,9 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 				c.Steps[i].Timeout = duration(s.Timeout)
 			}
 			continue
+		}
+		if e := s.Emit; e != nil { // it has attempts
+			c.Steps[i].Emit = &canonicalEmit{e.Topic, e.Type, e.Key, e.Data}
 		}
 		c.Steps[i].Timeout = duration(s.Timeout)
 		if s.TimeoutMax > 0 {

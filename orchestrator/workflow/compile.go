@@ -28,7 +28,7 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 	}
 	for i := range drafts {
 		d := &drafts[i]
-		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil {
+		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil && d.key == nil && d.data == nil {
 			continue
 		}
 		s := &sight{r: r, place: i, index: index, drafts: drafts, before: ancestors(graph, i)}
@@ -42,6 +42,9 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 		}
 		if d.Approve != nil {
 			d.Approve.Show = s.expression(d.show)
+		}
+		if d.Emit != nil {
+			d.Emit.Key, d.Emit.Data = s.expression(d.key), s.expression(d.data)
 		}
 		s.itself = true
 		d.UndoWith = s.expression(d.undoWith)
@@ -148,6 +151,8 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		s.report(1, 0, "%s is a text, a number, or true or false, this is of the type %s; write one of its values", key, cel.FormatCELType(t))
 	case key == "message" && !slices.Contains([]types.Kind{types.StringKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "message is a text, this is of the type %s; write one in quotes, or that the input has, or convert it with string()", cel.FormatCELType(t))
+	case s.at == s.drafts[s.place].key && !slices.Contains([]types.Kind{types.StringKind, types.DynKind}, t.Kind()):
+		s.report(1, 0, "key is a text, this is of the type %s; write one that the input has, or convert it with string()", cel.FormatCELType(t))
 	case t.TypeName() == types.OptionalType.TypeName():
 		s.report(1, 0, "%s is an optional, which has no form in JSON; end it with .orValue(...)", key)
 	case t.Kind() == types.TypeKind:
@@ -279,6 +284,8 @@ func (s *sight) attribute(name, attribute string, nameAt, at ast.Expr) {
 		s.after(at, "the step %s listens, and has no %s; write .state or .output", quote(name), attribute)
 	case s.drafts[i].Approve != nil && attribute != "state" && attribute != "output":
 		s.after(at, "the step %s asks people, and has no %s; write .state or .output", quote(name), attribute)
+	case s.drafts[i].Emit != nil && attribute == "output":
+		s.after(at, "the step %s emits, and has no output; write .state or .input", quote(name))
 	case s.drafts[i].Raise != nil && attribute != "state":
 		s.after(at, "the step %s raises, and has no %s; write .state", quote(name), attribute)
 	case attribute == "error" && s.drafts[i].Exhausted != ExhaustedContinue:

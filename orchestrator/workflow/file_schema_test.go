@@ -134,6 +134,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
 	{"approve", "{steps: [{approve: {no-key: 1}}]}", "/$defs/approve"},
 	{"order", "{steps: [{order: {no-key: 1}}]}", "/$defs/step/properties/order/oneOf/1"},
+	{"emit", "{steps: [{emit: {no-key: 1}}]}", "/$defs/emit"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
@@ -255,6 +256,7 @@ func TestTheSchemaKnowsWhatKindsExclude(t *testing.T) {
 		{"raise: {code: c}", "ends the order", kinds[1].Then.Properties},
 		{"approve: {roles: [b]}", "asks people asks no agent", kinds[2].Then.Properties},
 		{"order: b", "another order does asks no agent", kinds[3].Then.Properties},
+		{"emit: {topic: b, type: c}", "emits asks no agent", kinds[4].Then.Properties},
 	} {
 		for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
 			if strings.HasPrefix(c.is, key) {
@@ -355,6 +357,16 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 			"agent: x | do: a | undo: a | undoWith: input | undo: a, undoWith: input | queue: 1s | retry: {} | repeat: {until: 'true'} | exhausted: wait | exhausted: wait, wait: {} | sleep: 1h | listen: a | approve: {roles: [b]} | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
 		},
 		{"{workflow: w, steps: [{name: a, order: {workflow: b, await: false}, %s}]}", "exhausted: continue", "timeout: 1s"},
+		{
+			"{workflow: w, steps: [{name: a, emit: %s}]}",
+			"{topic: b, type: c} | {topic: B.c_d-9, type: com.acme.é} | {topic: 7, type: 7} | {topic: b, type: c, key: input.a, data: 1} | {topic: " + strings.Repeat("a", 249) + ", type: " + long(200) + "}",
+			"b | [] | {} | {topic: b} | {type: c} | {topic: '', type: c} | {topic: b/c, type: c} | {topic: ., type: c} | {topic: .., type: c} | {topic: __b, type: c} | {topic: b, type: ''} | {topic: b, type: c d} | {topic: b, type: waybill.c} | {topic: b, type: c, key: ''} | {topic: b, type: c, key: 1} | {topic: b, type: c, data: ''} | {topic: b, type: c, data: {}} | {topic: b, type: c, to: d} | {topic: " + strings.Repeat("a", 250) + ", type: c} | {topic: b, type: " + long(201) + "}",
+		},
+		{
+			"{workflow: w, steps: [{name: a, emit: {topic: b, type: c}, %s}]}",
+			"after: [] | when: input.a | timeout: 1s | retry: {attempts: 1} | exhausted: continue | exhausted: wait, wait: {}",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | repeat: {until: 'true'} | wait: {} | sleep: 1h | listen: a | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
+		},
 		{"{workflow: w, steps: [{name: a, raise: %s}]}", "{code: c} | {code: 404} | {code: a b, message: input.a, compensate: true} | {code: " + long(200) + ", compensate: false}", "c | [] | {} | {message: input.a} | {code: ''} | {code: []} | {code: c, message: 1} | {code: c, message: ''} | {code: c, compensate: 1} | {code: c, compensate: 'true'} | {code: c, undo: true} | {code: " + long(201) + "}"},
 		{
 			"{workflow: w, steps: [{name: a, raise: {code: c}, %s}]}",

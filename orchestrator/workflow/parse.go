@@ -65,7 +65,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough, message, show *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message, show, key, data *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -131,6 +131,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"listen", func(n ast.Node) { r.listen(n, &d) }},
 		{"approve", func(n ast.Node) { r.approve(n, &d) }},
 		{"order", func(n ast.Node) { r.order(n, &d) }},
+		{"emit", func(n ast.Node) { r.emit(n, &d) }},
 		{"raise", func(n ast.Node) { r.raise(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
 		{"do", func(n ast.Node) { d.Do, _ = r.checked(n, "do", checkOperation) }},
@@ -158,8 +159,10 @@ func (r *reader) step(n ast.Node) draft {
 		return r.approving(given, d)
 	case d.Order != nil:
 		return r.ordering(given, d)
+	case d.Emit != nil:
+		return r.emitting(given, d, wait)
 	case given != nil && given["agent"] == nil:
-		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\", no \"order\" and no \"raise\"; add one")
+		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\", no \"order\", no \"emit\" and no \"raise\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -173,20 +176,26 @@ func (r *reader) step(n ast.Node) draft {
 	if d.Exhausted == ExhaustedContinue && given["queue"] == nil {
 		d.Queue = time.Minute // what the order can do without does not hold it up
 	}
-	if d.Exhausted == ExhaustedWait {
-		d.Wait = Wait{For: 10 * time.Minute, Rounds: 3}
-	}
-	if wait != nil {
-		r.wait(wait, &d.Wait)
-		if d.Exhausted != ExhaustedWait && d.Exhausted != "" {
-			r.add(given["wait"], "wait has no effect here; write \"exhausted: wait\" beside it, or remove it")
-		}
-	}
+	r.pauses(given, &d, wait)
 	return d
 }
 
+// pauses reads how a step goes on whose attempts begin again after a pause.
+func (r *reader) pauses(given map[string]*token.Token, d *draft, wait ast.Node) {
+	if d.Exhausted == ExhaustedWait {
+		d.Wait = Wait{For: 10 * time.Minute, Rounds: 3}
+	}
+	if wait == nil {
+		return
+	}
+	r.wait(wait, &d.Wait)
+	if d.Exhausted != ExhaustedWait && d.Exhausted != "" {
+		r.add(given["wait"], "wait has no effect here; write \"exhausted: wait\" beside it, or remove it")
+	}
+}
+
 // kinds are the keys of which a step has one at most; without one it asks an agent.
-var kinds = []string{"raise", "sleep", "listen", "approve", "order"}
+var kinds = []string{"raise", "sleep", "listen", "approve", "order", "emit"}
 
 // ofAgents are the keys of steps that ask an agent.
 var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}

@@ -107,7 +107,7 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith, lasts, until, enough, message, show string
+		when, with, undoWith, lasts, until, enough, message, show, key, data string
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -136,6 +136,11 @@ func written(w *workflow.Workflow) any {
 		if s.Raise != nil {
 			steps[i].Raise = &workflow.Raise{Code: s.Raise.Code, Compensate: s.Raise.Compensate}
 			steps[i].message = text(s.Raise.Message)
+		}
+		if e := s.Emit; e != nil {
+			plain := *e
+			plain.Key, plain.Data = nil, nil
+			steps[i].Emit, steps[i].key, steps[i].data = &plain, text(e.Key), text(e.Data)
 		}
 		if a := s.Approve; a != nil {
 			plain := *a

@@ -30,7 +30,7 @@ type Workflow struct {
 	Steps  []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], a [Raise], or an [Order].
+// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], a [Raise], an [Order], or an [Emit].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
@@ -48,6 +48,10 @@ type Step struct {
 	// Order is nil unless another order does the step. Then it has a name, predecessors, a condition,
 	// With, Exhausted, and perhaps a Timeout, after which that order is cancelled; 0 is for ever.
 	Order *Order
+
+	// Emit is nil unless the step gives a topic an event. Then it has a name, predecessors, a condition,
+	// Timeout, Retry, Exhausted and Wait.
+	Emit *Emit
 
 	// Raise is nil unless the step ends the order. Then it has no more than one that sleeps.
 	Raise *Raise
@@ -126,7 +130,7 @@ func ID(name string, version int) string {
 
 // Level is the newest level of the language that this release runs. What is added to
 // the language is of the next one.
-const Level = 5
+const Level = 6
 
 // Level is the lowest level of the language that has all that the workflow uses: it
 // is registered only once every member of the group runs it.
@@ -148,7 +152,9 @@ func (w *Workflow) Level() int {
 // if all have them.
 func (w *Workflow) Format() int {
 	switch level := w.Level(); {
-	case level >= 5:
+	case level >= 6:
+		return events.EmitFormat
+	case level == 5:
 		return events.ChildrenFormat
 	case level == 4:
 		return events.SignalsFormat
@@ -160,6 +166,8 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
+	case s.Emit != nil:
+		return 6
 	case s.Order != nil:
 		return 5
 	case s.Listen != nil, s.Approve != nil, s.Raise != nil, s.TimeoutMax > 0:
@@ -173,7 +181,7 @@ func (s *Step) level() int {
 }
 
 // Asks says that the step asks an agent; else it sleeps, listens, asks people, has another order do
-// it, or raises.
+// it, emits or raises.
 func (s *Step) Asks() bool { return s.Agent != "" }
 
 // ID is the workflow's key on the workflows topic.

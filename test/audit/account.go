@@ -46,7 +46,8 @@ type account struct {
 
 	kin kin // what it and others do for each other
 
-	begun map[task]int // the last attempt of each that began
+	begun map[task]int    // the last attempt of each that began
+	emits map[string]bool // steps that asked nobody, but gave a topic an event
 	// runs are the attempts that began last; see [Kafka.InTime].
 	runs map[task]Expiry
 }
@@ -131,12 +132,23 @@ func (s *settlement) follows(a *account, e *events.Event) {
 			a.begun = make(map[task]int)
 		}
 		a.begun[taskOf(e)] = e.Attempt
+	case events.StepEmitting:
+		if a.emits == nil {
+			a.emits = make(map[string]bool)
+		}
+		a.emits[e.Step] = true
 	case events.StepFailed, events.UndoFailed:
+		if a.emits[e.Step] || e.Error != nil && e.Error.Code == "event-refused" {
+			break // no reply told of it
+		}
 		// One that could not even begin needs no reply.
 		if a.begun[taskOf(e)] == e.Attempt || e.Error == nil || e.Error.Code != "request-refused" && e.Error.Code != "queue-expired" && e.Error.Code != "too-deep" && (e.Error.Code != "bad-expression" || e.Type == events.StepFailed) {
 			s.replied(a, e)
 		}
 	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
+		if e.Type == events.StepCompleted && a.emits[e.Step] {
+			break
+		}
 		s.replied(a, e)
 	case events.OrderErrored:
 		if e.Held {

@@ -143,6 +143,7 @@ func (n *namespace) books(a Audit) *Books {
 	if err := oracle.Sort(b.Messages, n.topics, sent); err != nil {
 		n.Fatal(err)
 	}
+	n.emitted(b)
 	gone, count := a.forgotten(b.Histories, sent, n.topics)
 	b.Gone = count
 	for id, history := range b.Histories {
@@ -181,6 +182,33 @@ func (n *namespace) books(a Audit) *Books {
 
 // Forwarded says that a record is a copy, which a lane wrote where its order lives.
 func Forwarded(r *kgo.Record) bool { return events.Header(r, "waybill_forwarded_from") != "" }
+
+// emitted holds what topics of users' have of events of theirs against the histories.
+func (n *namespace) emitted(b *Books) {
+	n.Helper()
+	topics := make(map[string]bool)
+	for _, history := range b.Histories {
+		for i := range history {
+			if history[i].Type == events.StepEmitting {
+				topics[history[i].Topic] = true
+			}
+		}
+	}
+	var records []*kgo.Record
+	for topic := range topics {
+		if n.partitions[topic] == 0 {
+			continue // which has been refused
+		}
+		for r := range n.records(topic) {
+			if oracle.Emitted(r) {
+				records = append(records, r)
+			}
+		}
+	}
+	if err := oracle.CheckEmitted(b.Histories, n.topics, records); err != nil {
+		n.Error(err)
+	}
+}
 
 // undone says that a message tells of a decision that the journal does not have:
 // what it has as that event was decided at another time.

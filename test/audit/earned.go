@@ -36,7 +36,7 @@ func unearned(history []events.Event) (all []uint64) {
 			if e.Error != nil {
 				broken[task{e.Step, e.Type == events.UndoFailed || e.Type == events.UndoExpired}] = *e.Error
 			}
-		case events.StepStarted, events.StepCompleted, events.StepRepeated, events.StepSkipped:
+		case events.StepStarted, events.StepEmitting, events.StepCompleted, events.StepRepeated, events.StepSkipped:
 			delete(broken, task{e.Step, false})
 		case events.UndoStarted, events.UndoCompleted, events.UndoSkipped:
 			delete(broken, task{e.Step, true})
@@ -52,7 +52,9 @@ func unearned(history []events.Event) (all []uint64) {
 			} else if deadline := history[0].Deadline; e.Error.Code == "overdue" {
 				earned = !deadline.IsZero() && !e.At.Before(deadline)
 			} else if e.Error.Code == "bad-expression" {
-				earned = skipped || strings.HasPrefix(e.Reason, "step "+e.Step+": message ")
+				earned = skipped || slices.ContainsFunc([]string{"message", "key", "data"}, func(key string) bool {
+					return strings.HasPrefix(e.Reason, "step "+e.Step+": "+key+" ")
+				})
 			}
 			if !earned || e.Held {
 				all = append(all, e.Seq)

@@ -49,6 +49,9 @@ func Labels(t *rapid.T) map[string]*string {
 	return rapid.MapOfN(name, rapid.Ptr(rapid.SampledFrom([]string{"eu", "us", "", "\n"}), true), 0, 2).Draw(t, "labels")
 }
 
+// Topics are those to which steps give events.
+var Topics = []string{"shop.a", "shop.b"}
+
 // Flow draws a version of the workflow "flow".
 func Flow(t *rapid.T, version int) *workflow.Workflow { return flow(t, "flow", version) }
 
@@ -68,7 +71,8 @@ func Flows(t *rapid.T, version int) []*workflow.Workflow {
 func flow(t *rapid.T, name string, version int, orders ...string) *workflow.Workflow {
 	drawing := world.Drawing{
 		Name: name, Version: version, Orders: orders, Keeps: true, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
-		Until: time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), // around when histories begin
+		Until:  time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), // around when histories begin
+		Topics: Topics,
 	}
 	flow, err := workflow.Parse("workflow.yaml", []byte(drawing.Flow(func(what string, n int) int { return rapid.IntRange(0, n-1).Draw(t, what) })))
 	if err != nil {

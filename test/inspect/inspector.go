@@ -54,9 +54,10 @@ type Inspector struct {
 	Statuses  map[string][]string // the topics of each order's status messages
 	flows     map[*workflow.Workflow]*oracle.Flow
 
-	journal, sent int    // how much was read
-	owner         string // who claimed the partition last
-	format        int    // of the partition
+	emitted       []*kgo.Record // events of users'
+	journal, sent int           // how much was read
+	owner         string        // who claimed the partition last
+	format        int           // of the partition
 	// Jumps says that clocks differ and jump: an event may look older than the
 	// one before.
 	Jumps bool
@@ -90,7 +91,15 @@ func (in *Inspector) Check(t T, p *Partition) {
 		in.event(t, p, &e, oracle.Doubted(r, &e, in.Jumps))
 	}
 	in.journal = len(p.Journal)
-	messages := delivered(t, p.Messages[in.sent:], p.Topics)
+	var own []*kgo.Record // Waybill's
+	for _, r := range p.Messages[in.sent:] {
+		if oracle.Emitted(r) {
+			in.emitted = append(in.emitted, r)
+		} else {
+			own = append(own, r)
+		}
+	}
+	messages := delivered(t, own, p.Topics)
 	must(t, oracle.Sort(in.Messages, p.Topics, messages))
 	for _, r := range messages {
 		fresh[oracle.From(r)] = true
@@ -99,6 +108,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 		}
 	}
 	in.sent = len(p.Messages)
+	must(t, oracle.CheckEmitted(in.Histories, p.Topics, in.emitted))
 	for id := range fresh {
 		if m := in.Messages[id]; m != nil && in.Ledgers[id] != nil {
 			m.Old = in.Ledgers[id].Old
@@ -171,7 +181,7 @@ func CheckTimes(t T, history []events.Event, skew time.Duration, jumps bool) {
 		t.Fatalf("%q: event %d is older than the one before", e.Order, e.Seq)
 	}
 	switch e.Type {
-	case events.StepStarted, events.StepExtended, events.UndoStarted, events.UndoExtended:
+	case events.StepStarted, events.StepEmitting, events.StepExtended, events.UndoStarted, events.UndoExtended:
 		want := time.Time{}
 		if skew > 0 {
 			want = e.CompleteBy.Add(skew)
@@ -347,7 +357,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)

@@ -77,6 +77,9 @@ func Fields(e *events.Event) string {
 	if e.Detached {
 		b.WriteString(" detached")
 	}
+	field("topic", e.Topic)
+	field("event-type", e.EventType)
+	field("record-key", e.Key)
 	field("agent", e.Agent)
 	field("do", e.Operation)
 	field("key", e.IdempotencyKey)

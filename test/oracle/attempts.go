@@ -20,6 +20,9 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 	case events.StepStarted:
 		l.mayDo(e, s)
 		l.start(e, s, w, false)
+	case events.StepEmitting:
+		l.mayDo(e, s)
+		l.emits(e, s)
 	case events.StepSleeping:
 		l.sleeps(e, s)
 	case events.StepWoke:
@@ -57,6 +60,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.mayDo(e, s)
 			l.cannotBegin(e, s, w, false)
 		} else {
+			l.rule("S3", !s.Emits || e.Error == nil || e.Error.Code == eventRefused, "nobody but its topic can refuse the event, and its error is %+v", e.Error)
 			l.ends(e, w)
 			l.told(e, s)
 			l.inVain(e, s)
@@ -130,6 +134,8 @@ func (l *Ledger) given(s *Step, w *Work, undo bool) ([]byte, error) {
 	switch {
 	case !undo && s.def.Approve != nil && s.def.Approve.Show != "":
 		return l.value(s.def.Approve.Show)
+	case !undo && s.def.Emit != nil && s.def.Emit.Data != "":
+		return l.value(s.def.Emit.Data)
 	case !undo && s.def.With != "":
 		return l.value(s.def.With)
 	case undo && s.def.UndoWith != "":
@@ -248,7 +254,8 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	l.goesOn()
 	l.begins(e, w)
 	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
-	l.rule("S3", e.Agent != "" && e.Operation != "", "agent %q is asked to %q", e.Agent, e.Operation)
+	emits := e.Type == events.StepEmitting
+	l.rule("S3", (e.Agent != "" && e.Operation != "") != emits, "agent %q is asked to %q", e.Agent, e.Operation)
 	want := w.Key
 	if want == "" || w.renewed {
 		want = l.key(s, undo, w.Resubmissions)
@@ -265,6 +272,7 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 			completeBy = l.Deadline
 		}
 		l.rule("S3", e.Agent == def.Agent && e.Operation == operation, "agent %s is asked to %s", e.Agent, e.Operation)
+		l.rule("S3", emits == (def.Emit != nil) && (!emits || e.Topic == def.Emit.Topic && e.EventType == def.Emit.Type), "topic %s is given an event of type %s", e.Topic, e.EventType)
 		l.rule("S2", e.CompleteBy.Equal(events.Time(completeBy)), "its complete-by is %v, and must be %v", e.CompleteBy, completeBy)
 		l.rule("V5", w.Tried < def.Retry.Attempts, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
 		l.rule("S2", e.ExtendTo.Equal(l.extendTo(e, def, undo)), "its complete-by may be moved to %v", e.ExtendTo)
@@ -331,14 +339,19 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 			_, _, err = l.wakes(s, e.At)
 		case s.def.Raise != nil:
 			_, err = l.says(s)
+		case s.def.Emit != nil:
+			if _, err = l.emittedKey(s); err == nil || errors.Is(err, errUnjudged) {
+				_, err = l.given(s, w, undo)
+			}
 		default:
 			_, err = l.given(s, w, undo)
 		}
 	}
 	switch unjudged := s.def == nil || errors.Is(err, errUnjudged); fault.Code {
-	case requestRefused, queueExpired:
+	case requestRefused, queueExpired, eventRefused:
 		l.rule("S3", err == nil && runs || unjudged, "it was not to be asked for: it is to run: %t, %v", runs, err)
-		if fault.Code == requestRefused {
+		l.rule("S3", s.def == nil || (fault.Code == eventRefused) == (s.def.Emit != nil), "it emits, or asks an agent, and its error is %+v", fault)
+		if fault.Code != queueExpired {
 			return ByRefusal
 		}
 		l.rule("V2", w == &s.Work && (s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue)))), "it waits since %v, and may for longer", w.Due)
@@ -496,7 +509,7 @@ func (l *Ledger) discarded(e *events.Event) {
 	}
 	var want string
 	switch {
-	case w == nil, !s.Asks() || s.Child != nil, e.Attempt > w.Attempt, e.Attempt < 1:
+	case w == nil, !s.Asks() || s.Child != nil, s.Emits, s.def != nil && s.def.Emit != nil, e.Attempt > w.Attempt, e.Attempt < 1:
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale

@@ -97,7 +97,7 @@ func (w *Work) cause() Cause {
 		return w.prevented
 	case w.State == expired:
 		return BySilence
-	case w.Last.Code == "output-refused":
+	case w.Last.Code == "output-refused", w.Last.Code == eventRefused:
 		return ByRefusal
 	}
 	return ByAgent

@@ -61,6 +61,7 @@ type FlowStep struct {
 	} `json:"sleep"`
 	Listen  *FlowListen  `json:"listen"`
 	Approve *FlowApprove `json:"approve"`
+	Emit    *FlowEmit    `json:"emit"`
 	Raise   *FlowRaise   `json:"raise"`
 	Order   *FlowOrder   `json:"order"`
 	Retry   struct {

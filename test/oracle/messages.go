@@ -287,7 +287,7 @@ const statusOutput = 900_000
 func (l *Ledger) result() *events.Detail {
 	for _, s := range slices.Backward(l.Steps) {
 		switch {
-		case s.State != completed || s.Sleeps:
+		case s.State != completed || s.Sleeps || s.Emits:
 			continue
 		case len(s.Output) > statusOutput:
 			return &events.Detail{Reason: fmt.Sprintf("the output has %d bytes, and is only in the order's record", len(s.Output))}

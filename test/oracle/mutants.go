@@ -223,6 +223,18 @@ var changes = []struct {
 	{"fewer that may have run of", func(e *events.Event) bool { return fewer(&e.MayHaveRun) }},
 	{"fewer undone of", func(e *events.Event) bool { return fewer(&e.Undone) }},
 	{"fewer failed of", func(e *events.Event) bool { return fewer(&e.FailedSteps) }},
+	{"to another topic", func(e *events.Event) bool { e.Topic += "x"; return e.Type == events.StepEmitting }},
+	{"of another type", func(e *events.Event) bool { e.EventType += "x"; return e.Type == events.StepEmitting }},
+	{"under another key of the record", func(e *events.Event) bool { e.Key += "x"; return e.Type == events.StepEmitting }},
+	{"as what a topic refuses", func(e *events.Event) bool {
+		if e.Type != events.StepFailed || e.Error == nil || e.Error.Code != requestRefused {
+			return false
+		}
+		fault := *e.Error
+		fault.Code = eventRefused
+		e.Error = &fault
+		return true
+	}},
 	{"fixed or not", func(e *events.Event) bool { e.Fixed = !e.Fixed; return e.Type == events.StepSleeping }},
 	{"other signal of", func(e *events.Event) bool { return other(&e.Signal) }},
 	{"other id of", func(e *events.Event) bool {

@@ -46,6 +46,8 @@ type Step struct {
 	Sleeps bool
 	Wakes  time.Time
 	Left   time.Duration
+	// Emits says that it gives a topic an event, or did.
+	Emits bool
 	// Listens is there once it waits for signals.
 	Listens *Listens
 	// Child is the order that does it, or did.
@@ -92,7 +94,7 @@ type Act struct {
 	Input         jsontext.Value
 }
 
-// Asks says that the step is an operation of an agent.
+// Asks says that the step is an operation of an agent, or emits, which stays as it is as well.
 func (s *Step) Asks() bool { return !s.Sleeps && s.Listens == nil && s.Approves == nil }
 
 // idle says that it waits for what no agent does.
@@ -131,7 +133,7 @@ func (s *Step) undone() Act {
 }
 
 // ownCodes are those of attempts that failed without an error of their agent.
-var ownCodes = append([]string{requestRefused, queueExpired, "bad-expression"}, untoldCodes...)
+var ownCodes = append([]string{requestRefused, queueExpired, eventRefused, "bad-expression"}, untoldCodes...)
 
 // untoldCodes are those of attempts that were made, and of which it could not be said what
 // came of them.

@@ -24,8 +24,8 @@ import (
 // previous is the commit of the release before this one, and previousLevel what it knows
 // of the language of workflows.
 const (
-	previous      = "a4914a65487847345372dace97bf8c405b75d50e"
-	previousLevel = 4
+	previous      = "b019649a3aeccf5179940be7b867de5372f5e06c"
+	previousLevel = 5
 )
 
 // The data of the release before are those of this one: what was in flight goes

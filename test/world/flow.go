@@ -24,6 +24,7 @@ type Drawing struct {
 	Until   time.Time     // before which some of its sleeps end, a little later
 	Orders  []string      // workflows whose orders do some of its steps
 	Keeps   bool          // some orders are forgotten after their end
+	Topics  []string      // to which some of its steps give events; without any none does
 
 	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
 }
@@ -102,6 +103,19 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 		d.after(&step, lot, i, reversed)
 		if lot("when", 2) == 1 {
 			fmt.Fprintf(&step, ", when: '%s'", lot.of("when is", "input.n > 1", "input.n % 3 != 0", "false"))
+		}
+		return step.String() + "}\n"
+	}
+	if i > 0 && len(d.Topics) > 0 && lot("emits", 10) == 9 {
+		d.asleep[name] = true
+		exhausted := lot.of("exhausted", "error", "compensate", "continue")
+		d.optional[name] = exhausted == "continue"
+		fmt.Fprintf(&step, "  - {name: %s, emit: {topic: %s, type: com.acme.told%s%s}, timeout: %s, retry: {attempts: %d, backoff: %s}, exhausted: %s", name,
+			lot.of("topic", d.Topics...), lot.of("key", "", ", key: '\"k\"'", ", key: string(input.n)"), lot.of("data", "", ", data: input.n"),
+			lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 3), lot.times("backoff", d.Pause, 0, 6), exhausted)
+		d.after(&step, lot, i, reversed)
+		if lot("when", 6) == 5 {
+			step.WriteString(", when: 'input.n > 1'")
 		}
 		return step.String() + "}\n"
 	}

@@ -127,6 +127,8 @@ func explain(e *events.Event) (rules, text string) {
 		return "S2", fmt.Sprintf("%s: done with %s, and to be done again", what, e.Output)
 	case events.StepSleeping:
 		return "V2", fmt.Sprintf("%s: sleeps for %s", what, e.Due.Sub(e.At))
+	case events.StepEmitting:
+		return "S1 A3", fmt.Sprintf("%s: give topic %s an event %s within %s, id %s", what, e.Topic, e.EventType, e.CompleteBy.Sub(e.At), e.IdempotencyKey)
 	case events.StepWoke:
 		return "V2", what + ": it has slept"
 	case events.StepPassed:
