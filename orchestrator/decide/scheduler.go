@@ -212,7 +212,7 @@ func (env *Env) refusesStatus(topic string) string {
 	case env.Topics.Owns(topic):
 		return fmt.Sprintf("%s is Waybill's own topic", topic)
 	case events.OwnSomewhere(topic) && !slices.Contains(env.ReplyTopics, topic):
-		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it as it is with --reply-to-topics", topic)
+		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it as it is with --reply-to-topics, beside '*' for all that are not such", topic)
 	case len(env.ReplyTopics) > 0 && !slices.ContainsFunc(env.ReplyTopics, func(pattern string) bool { return matches(pattern, topic) }):
 		return fmt.Sprintf("%s is none of those that --reply-to-topics names", topic)
 	case env.Format >= events.CourierFormat:
