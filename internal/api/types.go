@@ -310,7 +310,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		}
 		order.Steps[i].Approves, order.Steps[i].Child = approvesOf(s.Approves), childOf(s.Child)
 		for j, key := range s.Earlier {
-			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)
+			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Known(), key.Resubmissions)
 		}
 	}
 	return order

@@ -302,7 +302,7 @@ func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
 		Command: rapid.SampledFrom([]string{
 			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange, events.CommandDecide,
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange, events.CommandDecide, events.CommandMigrate, events.CommandMigrate,
 		}).Draw(t, "command"),
 		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
 		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
@@ -310,6 +310,9 @@ func (h *historian) operate(t *rapid.T) {
 	}
 	if c.Command == events.CommandSkipStep || rapid.IntRange(0, 3).Draw(t, "named") == 0 {
 		c.Step = draw.Step(t)
+	}
+	if c.Command == events.CommandMigrate || c.Command == events.CommandResubmit && rapid.IntRange(0, 3).Draw(t, "as another version") == 0 {
+		c.ToVersion, c.Map = rapid.SampledFrom([]int{3, 3, 3, 1, 1, 2, 4}).Draw(t, "version"), draw.Names(t)
 	}
 	if c.Command == events.CommandLabel {
 		c.Labels = draw.Labels(t)

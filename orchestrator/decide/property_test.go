@@ -35,6 +35,9 @@ func (h *historian) perform(t *rapid.T) {
 			h.flows.Add(flow)
 		}
 	}
+	if rapid.Bool().Draw(t, "a variant") {
+		h.flows.Add(draw.Variant(t, h.flows.Find("flow", 1), 3))
+	}
 	if setting := rapid.SampledFrom([]proof.Setting{"", proof.Watch, proof.Require}).Draw(t, "tokens"); setting != "" {
 		h.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, setting, nil)
 	}
