@@ -145,12 +145,12 @@ func (l *Ledger) takesOver(s *Step, def *FlowStep, renewed bool) {
 	if before := s.def; before != nil && def != nil && (s.State != skipped || s.Attempt > 0) {
 		l.rule("P5", before.kind() == def.kind(), "step %s %s, and is to be one that %s", s.Name, before.kind(), def.kind())
 		undo := before.Undo == def.Undo && (def.Undo == "" || before.Agent == def.Agent && (before.UndoWith == "") == (def.UndoWith == "")) && before.undoes() == def.undoes()
-		l.rule("P5", undo || s.passed() && !s.ran(), "step %s is undone by %s of %s, and is to be by %s of %s", s.Name, before.Undo, before.Agent, def.Undo, def.Agent)
+		l.rule("P5", undo || s.passed() && !s.Ran(), "step %s is undone by %s of %s, and is to be by %s of %s", s.Name, before.Undo, before.Agent, def.Undo, def.Agent)
 		l.rule("P5", !open || renewed || before.asksAs(def), "step %s is %s, and is asked for something else under the same key", s.Name, s.State)
 	}
 	switch {
 	case renewed:
-		l.rule("P5", open && s.State != running && s.State != repeating && !s.ran(), "step %s is %s, and begins anew", s.Name, s.State)
+		l.rule("P5", open && s.State != running && s.State != repeating && !s.Ran(), "step %s is %s, and begins anew", s.Name, s.State)
 		s.end(notStarted)
 		s.Resubmissions++
 		s.Tried, s.NotKnown, s.Round, s.Input, s.Last, s.renewed = 0, 0, 0, nil, nil, true
