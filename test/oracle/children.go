@@ -265,7 +265,7 @@ func (l *Ledger) report(e *events.Event) *events.Report {
 // output is that of the last completed step in the file.
 func (l *Ledger) output() jsontext.Value {
 	for _, s := range slices.Backward(l.Steps) {
-		if s.State == completed && !s.Sleeps {
+		if s.State == completed && !s.Sleeps && !s.Emits {
 			return s.Output
 		}
 	}
