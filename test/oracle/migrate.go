@@ -12,8 +12,8 @@ import (
 // begun vanishes, is undone in another way, or comes after what is not done; what nobody was asked for
 // begins anew.
 func (l *Ledger) migrates(e *events.Event) {
-	l.rule("P5", l.Format >= events.MigrateFormat && e.From == l.accepted.Version && e.Version != e.From, "it is of version %d, and goes from %d to %d, in format %d", l.accepted.Version, e.From, e.Version, l.Format)
-	l.rule("P5", !l.Held && l.Toward == "" && l.failure == nil, "it is held: %t, undone: %q, has failed: %+v", l.Held, l.Toward, l.failure)
+	l.rule("P3", l.Format >= events.MigrateFormat && e.From == l.accepted.Version && e.Version != e.From, "it is of version %d, and goes from %d to %d, in format %d", l.accepted.Version, e.From, e.Version, l.Format)
+	l.rule("P3", !l.Held && l.Toward == "" && l.failure == nil, "it is held: %t, undone: %q, has failed: %+v", l.Held, l.Toward, l.failure)
 	before, was := l.flow, l.Steps
 	if l.find != nil {
 		l.flow = l.find(l.accepted.Workflow, e.Version)
@@ -41,12 +41,12 @@ func (l *Ledger) migrates(e *events.Event) {
 		l.Steps = append(l.Steps, s)
 	}
 	for _, s := range was {
-		l.rule("P5", slices.Contains(kept, s) || s.unasked() || s.State == skipped && s.Key == "" && s.Child == nil && s.Attempt == 0, "step %s is %s, and vanishes", s.Name, s.State)
+		l.rule("P3", slices.Contains(kept, s) || s.unasked() || s.State == skipped && s.Key == "" && s.Child == nil && s.Attempt == 0, "step %s is %s, and vanishes", s.Name, s.State)
 	}
 	for i, s := range l.Steps {
 		l.rule("A3", !slices.ContainsFunc(l.Steps[:i], func(other *Step) bool { return other.Known == s.Known }), "two steps are known as %s", s.Known)
 		if s.def != nil && slices.Contains(kept, s) && (s.State != skipped || s.Attempt > 0) {
-			l.rule("P5", l.ready(s), "step %s has begun, and comes after what is not done", s.Name)
+			l.rule("P3", l.ready(s), "step %s has begun, and comes after what is not done", s.Name)
 		}
 	}
 	l.migratesWhole(e, before)
@@ -143,14 +143,14 @@ func (s *Step) unasked() bool {
 func (l *Ledger) takesOver(s *Step, def *FlowStep, renewed bool) {
 	open := !s.passed() && !s.idle()
 	if before := s.def; before != nil && def != nil && (s.State != skipped || s.Attempt > 0) {
-		l.rule("P5", before.kind() == def.kind(), "step %s %s, and is to be one that %s", s.Name, before.kind(), def.kind())
+		l.rule("P3", before.kind() == def.kind(), "step %s %s, and is to be one that %s", s.Name, before.kind(), def.kind())
 		undo := before.Undo == def.Undo && (def.Undo == "" || before.Agent == def.Agent && (before.UndoWith == "") == (def.UndoWith == "")) && before.undoes() == def.undoes()
-		l.rule("P5", undo || s.passed() && !s.Ran(), "step %s is undone by %s of %s, and is to be by %s of %s", s.Name, before.Undo, before.Agent, def.Undo, def.Agent)
-		l.rule("P5", !open || renewed || before.asksAs(def), "step %s is %s, and is asked for something else under the same key", s.Name, s.State)
+		l.rule("P3", undo || s.passed() && !s.Ran(), "step %s is undone by %s of %s, and is to be by %s of %s", s.Name, before.Undo, before.Agent, def.Undo, def.Agent)
+		l.rule("P3", !open || renewed || before.asksAs(def), "step %s is %s, and is asked for something else under the same key", s.Name, s.State)
 	}
 	switch {
 	case renewed:
-		l.rule("P5", open && s.State != running && s.State != repeating && !s.Ran(), "step %s is %s, and begins anew", s.Name, s.State)
+		l.rule("P3", open && s.State != running && s.State != repeating && !s.Ran(), "step %s is %s, and begins anew", s.Name, s.State)
 		s.end(notStarted)
 		s.Resubmissions++
 		s.Tried, s.NotKnown, s.Round, s.Input, s.Last, s.renewed = 0, 0, 0, nil, nil, true

@@ -181,7 +181,7 @@ func explain(e *events.Event) (rules, text string) {
 	case events.OrderChanged:
 		return "P5", "the operator gives the order another priority or deadline: " + e.Reason
 	case events.OrderMigrated:
-		return "P5", fmt.Sprintf("the operator has the order go on as one of version %d: %s", e.Version, e.Reason)
+		return "P3", fmt.Sprintf("the operator has the order go on as one of version %d: %s", e.Version, e.Reason)
 	case events.OrderRaised:
 		return "P1", "the order is Raised: " + e.Reason
 	case events.OrderTerminated:
