@@ -141,8 +141,12 @@ func (l *Lane) tellBehind(now time.Time) {
 		b.told = true
 		first := &b.inputs[0]
 		if why := l.unready(first); why != "" {
-			l.log.Warn("inputs wait behind one about a workflow that is not known", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "why", why)
-			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d, which is for order %s: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, why),
+			l.log.Warn("inputs wait behind an order whose workflow is not known", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "why", why)
+			does := "begin"
+			if first.Command != nil {
+				does = "migrate"
+			}
+			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot %s: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, does, why),
 				"see that the workflows topic can be read, and that an instance of a release owns the partition that runs the workflow; all goes on by itself then")
 			continue
 		}

@@ -250,7 +250,7 @@ func (l *Ledger) report(e *events.Event) *events.Report {
 	if parent.Detached && l.State != "Rejected" {
 		r.State = "Pending"
 	}
-	if l.State == "Processed" {
+	if r.State == "Processed" {
 		r.Output = l.output()
 	}
 	if r.State != "Processed" && r.State != "Pending" {
