@@ -179,6 +179,7 @@ func TestAPI(t *testing.T) {
 	s.with("cancel", (*stage).testCancel)
 	s.with("terminate", (*stage).testTerminate)
 	s.with("change", (*stage).testChange)
+	s.with("migrate", (*stage).testMigrate)
 	s.with("skip-step", (*stage).testSkip)
 	s.with("pause and resume", (*stage).testPause)
 	s.with("a command twice", (*stage).testCommandTwice)

@@ -68,7 +68,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		answer = v
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
-	case Replayed, Heard, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Replayed, Heard, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}
