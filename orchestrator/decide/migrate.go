@@ -100,9 +100,10 @@ func (m *Migration) compare(env *Env, o *projections.Order, from *workflow.Workf
 		case s == nil:
 			m.New = append(m.New, def.Name)
 		default:
-			if kept[s.Name] = true; !s.Fresh() {
+			kept[s.Name] = true
+			if was, is := from.Step(s.Name); is && !s.Fresh() {
 				as = s.Known()
-				m.step(o, s, from.Steps[from.Index(s.Name)], def)
+				m.step(o, s, was, def)
 			}
 		}
 		if other, taken := known[as]; taken {
@@ -146,7 +147,7 @@ func (m *Migration) rename(o *projections.Order, names map[string]string) {
 
 // step says what forbids that one which has begun goes on as the other version defines it, or that it is
 // renewed.
-func (m *Migration) step(o *projections.Order, s *projections.Step, was workflow.Step, is *workflow.Step) {
+func (m *Migration) step(o *projections.Order, s *projections.Step, was, is *workflow.Step) {
 	if s.Gone() { // it was skipped, and stays so
 		return
 	}
@@ -155,21 +156,21 @@ func (m *Migration) step(o *projections.Order, s *projections.Step, was workflow
 			m.forbid(s.Name, "it has begun, and comes after step %s in version %d, which is not done", name, m.To)
 		}
 	}
-	if before, now := does(&was), does(is); before != now {
+	if before, now := does(was), does(is); before != now {
 		m.forbid(s.Name, "it has begun, and %s; in version %d it %s", before, m.To, now)
 		return
 	}
 	if s.Ran() || !s.Over() {
-		if before, now := undo(&was, m.names), undo(is, nil); before != now {
+		if before, now := undo(was, m.names), undo(is, nil); before != now {
 			m.forbid(s.Name, "its undo changes: it is %s, and in version %d %s", before, m.To, now)
 		}
 	}
 	if s.Over() || s.State.Idle() {
 		return
 	}
-	before, now := asksFor(&was, m.names), asksFor(is, nil)
+	before, now := asksFor(was, m.names), asksFor(is, nil)
 	switch {
-	case before == now && called(given(&was), m.names) == called(given(is), nil):
+	case before == now && called(given(was), m.names) == called(given(is), nil):
 	case s.State != projections.Running && s.State != projections.Repeating && !s.Ran():
 		m.Renewed = append(m.Renewed, is.Name)
 		return
