@@ -408,7 +408,7 @@ func (s *stage) testMigrate() {
 			s.Errorf("%s: %d %s", query, status, said)
 		}
 	}
-	if o, _ := s.act("migrate", "migrate", `{"toVersion":2,"map":{"a":"first"},"note":"better"}`, 200); o.Version != 2 || o.Steps[0].Name != "first" || *o.Steps[0].IdempotencyKey != "migrate/a" {
+	if o, _ := s.act("migrate", "migrate", `{"toVersion":2,"map":{"a":"first"},"note":"better"}`, 200); o.Version != 2 || o.Steps[0].Name != "first" || o.Steps[0].KnownAs == nil || *o.Steps[0].KnownAs != "a" || *o.Steps[0].IdempotencyKey != "migrate/a" {
 		s.Errorf("%+v", o)
 	}
 	if e := of(s.history("migrate"), events.OrderMigrated); len(e) != 1 || e[0].From != 1 || e[0].Renamed["first"] != "a" || e[0].Reason != "better" {
