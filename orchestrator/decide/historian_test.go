@@ -297,6 +297,27 @@ func (h *historian) outlive(t *rapid.T) {
 	h.soon(t)
 }
 
+// migrate has an order go on as one of the variant of its workflow, or back, with the names that its steps
+// have there.
+func (h *historian) migrate(t *rapid.T) {
+	id := h.drawLive(t)
+	o := h.of(t, id)
+	if o == nil || o.Workflow != "flow" || h.flows.Find("flow", 3) == nil {
+		t.Skip("there is no other version that would fit")
+	}
+	c := events.Command{Command: events.CommandMigrate, ToVersion: 3, By: "ana"}
+	if o.Version == 3 {
+		c.ToVersion = 1
+	}
+	for old, name := range map[string]string{"s0": "r0", "r0": "s0"} {
+		if flow := h.flows.Find("flow", c.ToVersion); o.Step(old) != nil && flow != nil && flow.Index(name) >= 0 {
+			c.Map = map[string]string{old: name}
+		}
+	}
+	h.command(t, id, c)
+	h.soon(t)
+}
+
 // operate sends a command, with a sense or without.
 func (h *historian) operate(t *rapid.T) {
 	c := events.Command{

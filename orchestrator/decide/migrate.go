@@ -96,10 +96,9 @@ func (m *Migration) compare(env *Env, o *projections.Order, from *workflow.Workf
 		def := &m.flow.Steps[i]
 		s := projections.Before(o.Steps, m.Renamed, def.Name)
 		as := def.Name
-		switch {
-		case s == nil:
+		if s == nil {
 			m.New = append(m.New, def.Name)
-		default:
+		} else {
 			kept[s.Name] = true
 			if was, is := from.Step(s.Name); is && !s.Fresh() {
 				as = s.Known()

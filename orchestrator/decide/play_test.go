@@ -443,7 +443,7 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			c.value.ToVersion, _ = strconv.Atoi(value)
 		case "map":
 			c.value.Map = make(map[string]string)
-			for _, pair := range strings.Fields(value) {
+			for pair := range strings.FieldsSeq(value) {
 				old, name, _ := strings.Cut(pair, "=")
 				c.value.Map[old] = name
 			}

@@ -59,6 +59,7 @@ func (h *historian) perform(t *rapid.T) {
 		"signal":    h.tell,
 		"deliver":   h.delivers,
 		"manage":    h.manage,
+		"migrate":   h.migrate,
 		"manages":   h.manage,
 		"read":      func(t *rapid.T) { h.read(t) },
 		"supervise": h.look,

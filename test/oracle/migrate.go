@@ -1,8 +1,10 @@
 package oracle
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -13,7 +15,10 @@ import (
 // begins anew.
 func (l *Ledger) migrates(e *events.Event) {
 	l.rule("P3", l.Format >= events.MigrateFormat && e.From == l.accepted.Version && e.Version != e.From, "it is of version %d, and goes from %d to %d, in format %d", l.accepted.Version, e.From, e.Version, l.Format)
-	l.rule("P3", !l.Held && l.Toward == "" && l.failure == nil, "it is held: %t, undone: %q, has failed: %+v", l.Held, l.Toward, l.failure)
+	var wrong []string // what forbids it
+	if l.Held || l.Toward != "" || l.failure != nil {
+		wrong = append(wrong, "the order is held, is being undone, or has failed")
+	}
 	before, was := l.flow, l.Steps
 	if l.find != nil {
 		l.flow = l.find(l.accepted.Workflow, e.Version)
@@ -34,21 +39,28 @@ func (l *Ledger) migrates(e *events.Event) {
 			s = &Step{Name: name, Known: name, Work: Work{State: notStarted, Attempt: s.Attempt, Failures: s.Failures, Uncounted: s.Uncounted, Input: s.Input}}
 		default:
 			kept = append(kept, s)
-			l.takesOver(s, def, slices.Contains(e.Renewed, name))
+			if why := l.takesOver(s, def, slices.Contains(e.Renewed, name)); why != "" {
+				wrong = append(wrong, fmt.Sprintf("step %s is %s, and %s", s.Name, s.State, why))
+			}
 			s.Name = name
 		}
 		s.def = def
 		l.Steps = append(l.Steps, s)
 	}
 	for _, s := range was {
-		l.rule("P3", slices.Contains(kept, s) || s.unasked() || s.State == skipped && s.Key == "" && s.Child == nil && s.Attempt == 0, "step %s is %s, and vanishes", s.Name, s.State)
-	}
-	for i, s := range l.Steps {
-		l.rule("A3", !slices.ContainsFunc(l.Steps[:i], func(other *Step) bool { return other.Known == s.Known }), "two steps are known as %s", s.Known)
-		if s.def != nil && slices.Contains(kept, s) && (s.State != skipped || s.Attempt > 0) {
-			l.rule("P3", l.ready(s), "step %s has begun, and comes after what is not done", s.Name)
+		if !slices.Contains(kept, s) && !s.unasked() && (s.State != skipped || s.Key != "" || s.Child != nil || s.Attempt > 0) {
+			wrong = append(wrong, fmt.Sprintf("step %s is %s, and vanishes", s.Name, s.State))
 		}
 	}
+	for i, s := range l.Steps {
+		if slices.ContainsFunc(l.Steps[:i], func(other *Step) bool { return other.Known == s.Known }) {
+			wrong = append(wrong, "two steps are known as "+s.Known)
+		}
+		if s.def != nil && slices.Contains(kept, s) && (s.State != skipped || s.Attempt > 0) && !l.ready(s) {
+			wrong = append(wrong, "step "+s.Name+" has begun, and comes after what is not done")
+		}
+	}
+	l.rule("P3", len(wrong) == 0, "%s", strings.Join(wrong, "; "))
 	l.migratesWhole(e, before)
 }
 
@@ -138,19 +150,26 @@ func (s *Step) unasked() bool {
 	return s.Key == "" && s.Child == nil && (s.State == notStarted || s.State == failed)
 }
 
-// takesOver holds for a step that has begun: what it does and its undo stay. One that is renewed failed,
-// and begins anew under a new key.
-func (l *Ledger) takesOver(s *Step, def *FlowStep, renewed bool) {
+// takesOver says what is wrong with a step that has begun: what it does and its undo stay. One that is
+// renewed failed, and begins anew under a new key.
+func (l *Ledger) takesOver(s *Step, def *FlowStep, renewed bool) (wrong string) {
 	open := !s.passed() && !s.idle()
 	if before := s.def; before != nil && def != nil && (s.State != skipped || s.Attempt > 0) {
-		l.rule("P3", before.kind() == def.kind(), "step %s %s, and is to be one that %s", s.Name, before.kind(), def.kind())
 		undo := before.Undo == def.Undo && (def.Undo == "" || before.Agent == def.Agent && (before.UndoWith == "") == (def.UndoWith == "")) && before.undoes() == def.undoes()
-		l.rule("P3", undo || s.passed() && !s.Ran(), "step %s is undone by %s of %s, and is to be by %s of %s", s.Name, before.Undo, before.Agent, def.Undo, def.Agent)
-		l.rule("P3", !open || renewed || before.asksAs(def), "step %s is %s, and is asked for something else under the same key", s.Name, s.State)
+		switch {
+		case before.kind() != def.kind():
+			wrong = "does something else"
+		case !undo && (!s.passed() || s.Ran()):
+			wrong = "is to be undone otherwise"
+		case open && !renewed && !before.asksAs(def):
+			wrong = "is asked for something else under the same key"
+		}
 	}
 	switch {
 	case renewed:
-		l.rule("P3", open && s.State != running && s.State != repeating && !s.Ran(), "step %s is %s, and begins anew", s.Name, s.State)
+		if !open || s.State == running || s.State == repeating || s.Ran() {
+			wrong = "begins anew"
+		}
 		s.end(notStarted)
 		s.Resubmissions++
 		s.Tried, s.NotKnown, s.Round, s.Input, s.Last, s.renewed = 0, 0, 0, nil, nil, true
@@ -158,6 +177,7 @@ func (l *Ledger) takesOver(s *Step, def *FlowStep, renewed bool) {
 		s.Input = l.accepted.Input
 	}
 	s.armed = s.broken()
+	return wrong
 }
 
 // asksAs says that two definitions of a step ask for the same.
