@@ -60,6 +60,16 @@ func (l *Ledger) migrates(e *events.Event) {
 			wrong = append(wrong, "step "+s.Name+" has begun, and comes after what is not done")
 		}
 	}
+	if before != nil && l.flow != nil {
+		own := func(labels map[string]string) map[string]string {
+			labels = maps.Clone(labels)
+			maps.DeleteFunc(labels, func(name, _ string) bool { return before.Search[name] != "" || l.flow.Search[name] != "" })
+			return labels
+		}
+		if !maps.Equal(own(e.Labels), own(l.Labels)) {
+			wrong = append(wrong, fmt.Sprintf("its labels were %q, and are %q", l.Labels, e.Labels))
+		}
+	}
 	l.rule("P3", len(wrong) == 0, "%s", strings.Join(wrong, "; "))
 	l.migratesWhole(e, before)
 }
