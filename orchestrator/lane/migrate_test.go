@@ -23,11 +23,15 @@ func TestWhatMigratesWaitsForAnotherAgent(t *testing.T) {
 	a := newAsking(t, 2)
 	a.world.flows.Add(parseFlow(t, "{workflow: call, version: 2, steps: [{name: call, agent: mail}]}"))
 	phone, mail := a.topics.Requests("phone"), a.topics.Requests("mail")
-	a.world.away[phone] = "it does not exist"
+	a.world.away[phone], a.world.away[mail] = "it does not exist", "neither does it"
 	id := a.like(`{"workflow":"call","version":1}`)
 	a.look(0)
 	a.leaves(0, 1)
 	a.migrate(id, 2, "")
+	a.look(0)
+	a.leaves(0, 1)
+	delete(a.world.away, mail)
+	a.look(time.Second)
 	a.leaves(0, 0)
 	if o := a.order(id); o.State != projections.Processing || a.away.topics[phone] != nil || a.agents.window(a.Lane, mail).Out() != 1 || a.agents.window(a.Lane, phone).Out() != 0 {
 		t.Errorf("it is %s: %+v", o.State, o.Steps)
