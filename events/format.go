@@ -76,3 +76,6 @@ const ChildrenFormat = 7
 
 // EmitFormat is the format since which steps give topics of the user's events of theirs.
 const EmitFormat = 8
+
+// MigrateFormat is the format since which orders go on as ones of another version of their workflow.
+const MigrateFormat = 8

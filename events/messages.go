@@ -224,13 +224,15 @@ const (
 	CommandTerminate = "terminate"
 	// CommandChange gives the order another priority, or another deadline.
 	CommandChange = "change"
+	// CommandMigrate has the order go on as one of another version of its workflow.
+	CommandMigrate = "migrate"
 	// CommandDecide says what somebody decides whom a step asks.
 	CommandDecide = "decide"
 )
 
 // Commands lists what a [Command] may ask for.
 var Commands = []string{
-	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandDecide,
+	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide,
 }
 
 // Command is an operator's act on an order. The record's key is the order id.
@@ -260,6 +262,10 @@ type Command struct {
 	Priority   Priority  `json:"priority,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"`
 	NoDeadline bool      `json:"noDeadline,omitzero"`
+	// ToVersion is the version of its workflow as one of which the order goes on: it migrates, and so it
+	// does before it is resubmitted. Map has the names that steps have there, by those that they have now.
+	ToVersion int               `json:"toVersion,omitzero"`
+	Map       map[string]string `json:"map,omitempty"`
 	// By says who acts, and Note why.
 	By   string `json:"by,omitzero"`
 	Note string `json:"note,omitzero"`

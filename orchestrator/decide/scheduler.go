@@ -42,13 +42,9 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		d.flow, problem = env.admit(s, in.Wish != nil)
 	}
 	if problem == nil {
-		names := make([]string, len(d.flow.Steps))
-		for i := range d.flow.Steps {
-			names[i] = d.flow.Steps[i].Name
-		}
 		e := events.Event{
 			Type: events.OrderAccepted, Order: id,
-			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
+			Workflow: d.flow.Name, Version: d.flow.Version, Steps: stepsOf(d.flow), Input: s.Input,
 			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(in.Record.header(events.HeaderTraceparent)), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
 			Pinned: d.pinned(), Keep: env.keep(d.flow),
 		}
@@ -86,6 +82,15 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	d.advance()
 	return d.made()
+}
+
+// stepsOf names the steps of a workflow.
+func stepsOf(flow *workflow.Workflow) []string {
+	names := make([]string, len(flow.Steps))
+	for i := range flow.Steps {
+		names[i] = flow.Steps[i].Name
+	}
+	return names
 }
 
 // Undelivered decides on a status message that a caller's own topic does not take: the
@@ -495,7 +500,7 @@ func (d *decider) proofOf(in *Input) (says Proof, forged bool) {
 		return "", false
 	}
 	r, keys := in.Reply, d.env.Keys
-	step := d.order.Step(r.Step)
+	step := d.order.Known(r.Step)
 	if step == nil {
 		return "", false
 	}
