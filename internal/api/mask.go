@@ -143,7 +143,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,
 		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
-		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed,
+		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
 	}
 	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded { // its reasons are a few words of ours
 		m.Reason = e.Reason
