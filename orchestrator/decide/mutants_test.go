@@ -273,6 +273,7 @@ var pardoned = []pardon{
 	{kind: "no count of input.discarded", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.heard", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.sleeping", why: "its order is forgotten, and no record says it any more", most: 8},
+	{kind: "lost step.timed-out", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.skipped", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.approving", why: "its order is forgotten, and no record says it any more", most: 8},
 	{kind: "lost step.listening", why: "its order is forgotten, and no record says it any more", most: 8},
