@@ -76,3 +76,6 @@ const ChildrenFormat = 7
 
 // EmitFormat is the format since which steps give topics of the user's events of theirs.
 const EmitFormat = 8
+
+// SchedulesFormat is the format since which schedules begin orders.
+const SchedulesFormat = 8

@@ -39,6 +39,28 @@ type Schedule struct {
 	ReplyTo  string            `json:"replyTo,omitzero"`
 }
 
+// Append appends the schedule's JSON.
+func (s *Schedule) Append(dst []byte) []byte {
+	o := open(dst)
+	o.text("cron", s.Cron)
+	o.text("every", s.Every)
+	o.text("zone", s.Zone)
+	o.time("start", s.Start)
+	o.time("end", s.End)
+	o.text("jitter", s.Jitter)
+	o.text("overlap", s.Overlap)
+	o.text("catchUp", s.CatchUp)
+	o.text("window", s.Window)
+	o.name("workflow")
+	o.b = appendText(o.b, s.Workflow)
+	o.number("version", int64(s.Version))
+	o.raw("input", s.Input)
+	o.text("priority", string(s.Priority))
+	o.pairs("labels", s.Labels)
+	o.text("replyTo", s.ReplyTo)
+	return o.end()
+}
+
 // What becomes of a tick while an order of one before has not ended.
 const (
 	OverlapSkip     = "skip"         // it begins none

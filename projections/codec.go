@@ -214,7 +214,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.text(o.RerunOf)
 	w.approvals(o)
 	w.since13(o)
-	w.emissions(o)
+	w.since14(o)
 	return w.b
 }
 
@@ -515,7 +515,7 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 	}
 	r := reader{b: b}
 	o := r.orderOfLayout13(id)
-	r.emissions(o)
+	r.since14(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}

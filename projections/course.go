@@ -16,7 +16,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.SubmittedBy, o.Submitters = e.By, e.Submitters
 	o.Pinned, o.Keep = e.Pinned, time.Duration(e.Keep)*time.Second
 	o.Parent = parentOf(e)
-	o.Quiet = o.Parent != nil && e.ReplyTo == ""
+	o.Quiet = o.quiet()
 	o.Steps = make([]Step, len(e.Steps))
 	for i, name := range e.Steps {
 		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
@@ -27,7 +27,7 @@ func reject(o *Order, _ *Step, e *events.Event) {
 	o.State, o.AcceptedAt = Rejected, e.At
 	o.Workflow, o.Version, o.ReplyTo, o.Reason, o.Digest = e.Workflow, e.Version, e.ReplyTo, e.Reason, e.Digest
 	o.Parent, o.Keep = parentOf(e), time.Duration(e.Keep)*time.Second
-	o.Quiet = o.Parent != nil && e.ReplyTo == ""
+	o.Quiet = o.quiet()
 }
 
 func end(as State) effect {

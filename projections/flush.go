@@ -70,7 +70,11 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		return err
 	}
 
-	if e.stored == nil || old.State != o.State {
+	if o.Schedule != nil {
+		if err := p.indexSchedule(b, o, old); err != nil {
+			return err
+		}
+	} else if e.stored == nil || old.State != o.State {
 		if e.stored != nil {
 			if err := b.Delete(listingKey(p.id, old), nil); err != nil {
 				return err

@@ -92,8 +92,8 @@ var migrations = map[int]migration{
 	}),
 	// The order's record has what 13 adds: see [writer.since13].
 	12: appended((*reader).orderOfLayout12, (*writer).since13),
-	// The order's record has what its steps emit.
-	13: appended((*reader).orderOfLayout13, (*writer).emissions),
+	// The order's record has what its steps emit, and may be a schedule.
+	13: appended((*reader).orderOfLayout13, (*writer).since14),
 }
 
 // A migration rewrites all keys of one kind.

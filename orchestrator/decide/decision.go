@@ -210,6 +210,9 @@ func (in *Input) waits(order *projections.Order) bool {
 
 // dispatch calls the role that decides on this kind of input.
 func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
+	if order != nil && order.Schedule != nil || order == nil && in.Applies() {
+		return arrange(env, order, in)
+	}
 	switch {
 	case in.Reply != nil:
 		return TakeReply(env, order, in)

@@ -39,7 +39,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		}
 	}
 	if problem == nil {
-		d.flow, problem = env.admit(s, in.Wish != nil)
+		d.flow, problem = env.admit(s, in.Wish != nil && events.ScheduleOf(in.Wish.Parent) == "")
 	}
 	if problem == nil {
 		names := make([]string, len(d.flow.Steps))
@@ -293,6 +293,8 @@ func (d *decider) labels(s *events.Submission) map[string]string {
 // or undoes them, or ends the order.
 func (d *decider) advance() {
 	switch o := d.order; {
+	case o.Schedule != nil:
+		d.tick()
 	case o.State == projections.Error || o.State.Final() || o.Paused:
 	case o.Failure != nil && o.Toward == "":
 		d.raised()

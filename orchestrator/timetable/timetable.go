@@ -239,9 +239,6 @@ func (t *Timetable) first(local time.Time) time.Time {
 
 // Begins is when the order of a tick is to begin, whose id says how much of the jitter it has.
 func (t *Timetable) Begins(id string, tick time.Time) time.Time {
-	if t.Jitter == 0 {
-		return tick
-	}
 	h := fnv.New64a()
 	h.Write([]byte(id))
 	x := h.Sum64() // the upper bits hardly differ between short texts: mix them
