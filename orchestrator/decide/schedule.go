@@ -23,6 +23,9 @@ const countAtOnce = 100_000
 func arrange(env *Env, order *projections.Order, in *Input) Decision {
 	switch {
 	case in.Command != nil:
+		if order == nil && env.Format < events.SchedulesFormat { // an older release could not read what follows
+			return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("schedules are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.SchedulesFormat, env.Format)}}}
+		}
 		if order == nil {
 			order = &projections.Order{ID: in.Order, Schedule: new(projections.Schedule)}
 		}
@@ -31,8 +34,12 @@ func arrange(env *Env, order *projections.Order, in *Input) Decision {
 		d := newDecider(env, order)
 		d.ended(in)
 		return d.made()
+	case in.Reply == nil && in.Signal == nil && in.Wish == nil:
+		return submittedOwn(in)
 	}
-	return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("%s is the schedule %s, and no order", in.Order, events.ScheduleOf(in.Order))}}}
+	d := newDecider(env, order)
+	d.putAside(in.Record, fmt.Sprintf("%s is the schedule %s, and no order", in.Order, events.ScheduleOf(in.Order)))
+	return d.made()
 }
 
 // CheckSchedule says what is wrong with a schedule, nil if nothing, but for what only those know who have the
@@ -93,8 +100,6 @@ func (d *decider) operateSchedule(c *events.Command, act events.Event) (refusal 
 		return fmt.Sprintf("it is a schedule, and no order: it can be applied, paused, resumed and deleted, and released once it is held, which %s is not", Cut(c.Command, MaxName))
 	}
 	switch {
-	case d.env.Format < events.SchedulesFormat:
-		return fmt.Sprintf("the partition is of format %d, which has no schedules: finish the upgrade (waybill upgrade finish), and send the command again", d.env.Format)
 	case d.env.Doubted:
 		return fmt.Sprintf("which ticks have passed is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
 	case c.Command == events.CommandApply:
@@ -105,6 +110,7 @@ func (d *decider) operateSchedule(c *events.Command, act events.Event) (refusal 
 		d.replace()
 		act.Type = events.ScheduleDeleted
 		d.record(&act)
+		d.resume()
 		return ""
 	case o.Hold != nil:
 		return fmt.Sprintf("the schedule is held, and nothing is done to it before its release: waybill order release %s; or apply another, or delete it", quote(o.ID))
@@ -154,6 +160,7 @@ func (d *decider) apply(says *events.Schedule, act events.Event) (refusal string
 		act.Due = s.Begins
 	}
 	d.record(&act)
+	d.resume()
 	return ""
 }
 

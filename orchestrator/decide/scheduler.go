@@ -27,7 +27,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	case order != nil:
 		return Decision{}
 	case in.Wish == nil && events.OwnID(id) && env.Format >= events.ChildrenFormat:
-		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("ids that begin with %s are those of orders that Waybill itself makes; choose another", events.ChildPrefix)}}}
+		return submittedOwn(in)
 	case in.Wish != nil:
 		s = env.inherited(s)
 	}
@@ -86,6 +86,11 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	d.advance()
 	return d.made()
+}
+
+// submittedOwn puts a submission aside of an id that no submission makes an order of.
+func submittedOwn(in *Input) Decision {
+	return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("ids that begin with %s are those of orders that Waybill itself makes; choose another", events.ChildPrefix)}}}
 }
 
 // Undelivered decides on a status message that a caller's own topic does not take: the

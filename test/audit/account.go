@@ -434,7 +434,8 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
 		return true
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
@@ -446,6 +447,9 @@ func byOperator(e *events.Event) bool {
 
 // acted holds what an operator did against the command that asked for it.
 func (s *settlement) acted(a *account, e *events.Event) {
+	if a.born == 0 { // it is applied
+		a.born = s.transaction[a.partition]
+	}
 	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
@@ -505,6 +509,10 @@ var does = map[events.Type]string{
 	events.OrderChanged:      events.CommandChange,
 	events.OrderTerminated:   events.CommandTerminate,
 	events.StepDecided:       events.CommandDecide,
+	events.ScheduleApplied:   events.CommandApply,
+	events.ScheduleDeleted:   events.CommandDelete,
+	events.SchedulePaused:    events.CommandPause,
+	events.ScheduleResumed:   events.CommandResume,
 }
 
 // other says what an event has that its command has not.
