@@ -2,10 +2,13 @@ package projections
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
@@ -68,6 +71,31 @@ func TestAForgottenOrderLeavesLittle(t *testing.T) {
 			t.Errorf("%v is due, %v", due, err)
 		}
 	})
+}
+
+// No new layout makes an order of what is forgotten: its record stays as it is.
+func TestForgottenOrdersAreMigrated(t *testing.T) {
+	j := newJournal()
+	j.claim("i-1", 1, events.JournalFormat)
+	j.add(accepted("o-1", "flow"), events.Event{Type: events.OrderForgotten, Order: "o-1"})
+	dir, states := written(t, j)
+	for from := 13; from < layout; from++ {
+		db, err := pebble.Open(dir, options(vfs.Default, silent))
+		must(t, err)
+		b := db.NewBatch()
+		must(t, (&meta{Identity: identity, Layout: from}).write(b))
+		must(t, b.Commit(pebble.Sync))
+		must(t, db.Close())
+		s := mustOpen(t, dir)
+		partition(t, s, 0)
+		if got, want := dump(t, s, 0), states[j.end-1]; !maps.Equal(got, want) {
+			t.Errorf("a store of layout %d has %q, not %q", from, got, want)
+		}
+		if _, _, err := s.Order(0, "o-1"); !errors.Is(err, ErrForgotten) {
+			t.Errorf("the order of a store of layout %d: %v", from, err)
+		}
+		must(t, s.Close())
+	}
 }
 
 // When an order is forgotten counts from its end, whatever comes after, and from its last end where an order

@@ -123,11 +123,14 @@ func (n *namespace) books(a Audit) *Books {
 	var sent []*kgo.Record
 	report := n.reporting()
 	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts, n.topics.Internal}) {
-		records := slices.DeleteFunc(slices.Collect(n.records(topic)), Forwarded)
-		if a.Twice && (topic == n.topics.Alerts || slices.Contains(a.Callers, topic)) {
+		callers := slices.Contains(a.Callers, topic)
+		records := slices.DeleteFunc(slices.Collect(n.records(topic)), func(r *kgo.Record) bool {
+			return Forwarded(r) || callers && oracle.Emitted(r)
+		})
+		if a.Twice && (topic == n.topics.Alerts || callers) {
 			records = slices.DeleteFunc(records, b.undone)
 		}
-		records, err := oracle.InOrder(records, slices.Contains(a.Callers, topic))
+		records, err := oracle.InOrder(records, callers)
 		if err != nil {
 			n.Error(err)
 		}

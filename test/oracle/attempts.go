@@ -208,7 +208,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 	case events.UndoSkipped:
 		l.locks(e)
 		l.rule("C1", l.Toward != "", "nothing is being undone")
-		l.rule("C3", s.ran(), "the step did not run")
+		l.rule("C3", s.Ran(), "the step did not run")
 		l.rule("C3", s.def == nil || s.def.undoes(), "the step has no undo")
 		l.rule("P3", w.State == notStarted || w.broken(), "it is %s", w.State)
 		w.end(skipped)

@@ -253,7 +253,7 @@ func (l *Ledger) mayRepair(e *events.Event) bool {
 		return false
 	}
 	w := l.wanted(s)
-	if l.Toward != "" && !resubmit && (!s.ran() || s.def == nil || !s.def.undoes()) {
+	if l.Toward != "" && !resubmit && (!s.Ran() || s.def == nil || !s.def.undoes()) {
 		return false // without the workflow nobody knows whether it has an undo
 	}
 	if !resubmit && l.Toward == "" && s.def != nil && s.def.Approve != nil {

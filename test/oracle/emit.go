@@ -31,12 +31,11 @@ const eventRefused = "event-refused"
 func (l *Ledger) emits(e *events.Event, s *Step) {
 	l.start(e, s, &s.Work, false)
 	s.Emits = true
-	l.rule("P4", l.Format >= events.EmitFormat, "an event is given in format %d", l.Format)
 	if s.def == nil {
 		return
 	}
 	key, err := l.emittedKey(s)
-	l.rule("S3", errors.Is(err, errUnjudged) || err == nil && e.Key == key, "its key is %q, and must be %q, %v", e.Key, key, err)
+	l.rule("S3", l.Format >= events.EmitFormat && (errors.Is(err, errUnjudged) || err == nil && e.Key == key), "its key is %q, and must be %q, %v, in format %d", e.Key, key, err, l.Format)
 }
 
 // emittedKey is the key of a step's event, "" where that is the order's id.

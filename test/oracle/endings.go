@@ -138,7 +138,7 @@ func (l *Ledger) compensating(e *events.Event) {
 // mayUndo holds where an undo begins.
 func (l *Ledger) mayUndo(s *Step) {
 	l.rule("C1", l.Toward != "", "nothing is being undone")
-	l.rule("C1", s.ran() && s.State != running, "the step is %s, may have run: %t", s.State, s.MayHaveRun)
+	l.rule("C1", s.Ran() && s.State != running, "the step is %s, may have run: %t", s.State, s.MayHaveRun)
 	if l.flow != nil {
 		l.rule("C1", s.def.undoes(), "the step has no undo")
 		// A retry goes on with what has begun: an operator may have resubmitted
@@ -175,7 +175,7 @@ func (l *Ledger) compensated(e *events.Event) {
 	l.rule("C1", !l.runs(), "something still runs")
 	for _, s := range l.Steps {
 		undo := s.undoing()
-		l.rule("C1", !s.ran() || s.def == nil || !s.def.undoes() || undo.State == skipped, "the undo of step %s is %s", s.Name, undo.State)
+		l.rule("C1", !s.Ran() || s.def == nil || !s.def.undoes() || undo.State == skipped, "the undo of step %s is %s", s.Name, undo.State)
 		l.rule("C2", !undo.broken(), "the undo of step %s is %s", s.Name, undo.State)
 	}
 	l.outcome(e)
@@ -189,7 +189,7 @@ func (l *Ledger) outcome(e *events.Event) {
 		switch {
 		case s.State == undone:
 			done = append(done, s.Name)
-		case s.ran():
+		case s.Ran():
 			not = append(not, s.Name)
 		}
 	}

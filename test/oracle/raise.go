@@ -76,7 +76,7 @@ func (l *Ledger) raised(e *events.Event) {
 	l.rule("P1", e.Reason != "", "it has no reason")
 	var not []string
 	for _, s := range l.Steps {
-		if s.ran() {
+		if s.Ran() {
 			not = append(not, s.Name)
 		}
 	}

@@ -182,8 +182,8 @@ func (s *Step) passed() bool {
 	return s.State == completed || s.State == skipped || s.State == timedOut || s.Passed
 }
 
-// ran says that the step completed, or may have run, and is not undone.
-func (s *Step) ran() bool { return s.State != undone && len(s.acts()) > 0 }
+// Ran says that the step completed, or may have run, and is not undone.
+func (s *Step) Ran() bool { return s.State != undone && len(s.acts()) > 0 }
 
 // undoing returns the record of the step's undo.
 func (s *Step) undoing() *Work {
@@ -196,5 +196,5 @@ func (s *Step) undoing() *Work {
 // toUndo says that the step is to be undone, and its undo has not ended yet,
 // well or for good.
 func (s *Step) toUndo() bool {
-	return s.def.undoes() && s.ran() && s.undoing().State == notStarted || s.undoing().open(s.def)
+	return s.def.undoes() && s.Ran() && s.undoing().State == notStarted || s.undoing().open(s.def)
 }

@@ -124,6 +124,9 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 			Name: fmt.Sprintf("drawn-%d", n), Version: 1, Agents: []string{"drawn-0", "drawn-1", "drawn-2"},
 			Timeout: 250 * time.Millisecond, Pause: 50 * time.Millisecond, Level: level, Until: time.Now().Add(time.Minute),
 		}
+		if level == 0 {
+			drawing.Topics = []string{w.caller}
+		}
 		source := drawing.Flow(func(_ string, n int) int { return by.IntN(n) })
 		t.Log(source)
 		registerSource(t, http, source)

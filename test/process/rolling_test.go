@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
@@ -58,6 +61,14 @@ func TestRollingUpgrade(t *testing.T) {
 		r.rolls(rounds)
 		w.finish(r.instances[0].process)
 		w.check()
+		kafka, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer kafka.Close()
+		if _, err := kadm.NewClient(kafka).CreateTopic(t.Context(), 2, 1, nil, told); err != nil {
+			t.Fatal(err)
+		}
 		for n := range 5 { // of the workflow that only this release runs
 			id, s := fmt.Sprint("nests-", n), r.instances[n%len(r.instances)]
 			waybill(t, "submit", "nests", "--id", id, "--server", s.http)
@@ -89,6 +100,9 @@ func TestRollingUpgrade(t *testing.T) {
 		{Name: "times", Value: times},
 	})
 }
+
+// told is the topic that a step of the workflow that only this release runs gives an event.
+const told = "rolling.told"
 
 func total(claims map[int32][]time.Time) (n int) {
 	for _, of := range claims {
@@ -139,7 +153,7 @@ func (r *rolling) rolls(rounds int) {
 		return []string{"workflow", "register", file, "--server", r.instances[0].http}
 	}
 	waybill(r.T, register("listens", "{name: hear, listen: paid}")...)
-	newer := register("nests", "{name: hear, order: listens}")
+	newer := register("nests", "{name: hear, order: listens}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}")
 	if said, err := command(r.Context(), r.T, newer...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
 	}
