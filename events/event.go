@@ -227,7 +227,7 @@ const (
 
 	// ScheduleApplied has a schedule be as it says from here on: Schedule, Incarnation, Next (its first
 	// tick) and Due (when that begins an order, where it has a jitter), By, Actor, Reason, Command. This
-	// and those below are of a schedule, whose id is in Order: see [ScheduleID]. Since format 8.
+	// and those below are of schedules: see [ScheduleID]. Since format 8.
 	ScheduleApplied Type = "waybill.schedule.applied"
 	// SchedulePaused has it take no tick: By, Actor, Reason, Command. Since format 8.
 	SchedulePaused Type = "waybill.schedule.paused"
