@@ -192,6 +192,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.orders(api)
 	s.commands(api)
 	s.signals(api)
+	s.schedules(api)
 	s.reruns(api)
 	s.workflows(api)
 	s.alerts(api)
