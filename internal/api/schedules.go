@@ -22,15 +22,15 @@ import (
 
 // ScheduleSpec is what a schedule says.
 type ScheduleSpec struct {
-	Cron    string     `json:"cron,omitempty" doc:"When: five fields, minute hour day-of-month month day-of-week, or six with seconds before them. This, or every"`
-	Every   string     `json:"every,omitempty" doc:"A duration of whole seconds, for example 90m or 1d, from start on, or else from 1970. This, or cron"`
-	Zone    string     `json:"zone,omitempty" doc:"The zone of cron, by its name in the IANA database; left out, UTC"`
-	Start   *Time `json:"start,omitempty" doc:"The first time at which it may begin an order"`
-	End     *Time `json:"end,omitempty" doc:"The last time at which it may begin one"`
-	Jitter  string     `json:"jitter,omitempty" doc:"By how much an order begins later than its tick, at most"`
-	Overlap string     `json:"overlap,omitempty" enum:"skip,queue-one,queue,cancel-other,allow" doc:"What becomes of a tick while an order of one before has not ended; left out, skip"`
-	CatchUp string     `json:"catchUp,omitempty" enum:"none,latest,all" doc:"What becomes of ticks that nobody took in time; left out, none"`
-	Window  string     `json:"window,omitempty" doc:"How late an order may begin; left out, a day"`
+	Cron    string `json:"cron,omitempty" doc:"When: five fields, minute hour day-of-month month day-of-week, or six with seconds before them. This, or every"`
+	Every   string `json:"every,omitempty" doc:"A duration of whole seconds, for example 90m or 1d, from start on, or else from 1970. This, or cron"`
+	Zone    string `json:"zone,omitempty" doc:"The zone of cron, by its name in the IANA database; left out, UTC"`
+	Start   *Time  `json:"start,omitempty" doc:"The first time at which it may begin an order"`
+	End     *Time  `json:"end,omitempty" doc:"The last time at which it may begin one"`
+	Jitter  string `json:"jitter,omitempty" doc:"By how much an order begins later than its tick, at most"`
+	Overlap string `json:"overlap,omitempty" enum:"skip,queue-one,queue,cancel-other,allow" doc:"What becomes of a tick while an order of one before has not ended; left out, skip"`
+	CatchUp string `json:"catchUp,omitempty" enum:"none,latest,all" doc:"What becomes of ticks that nobody took in time; left out, none"`
+	Window  string `json:"window,omitempty" doc:"How late an order may begin; left out, a day"`
 
 	Workflow string            `json:"workflow" doc:"That of the orders that it begins"`
 	Version  int               `json:"version,omitempty" minimum:"1" doc:"Left out, the newest when an order begins"`
@@ -74,12 +74,12 @@ type Schedule struct {
 	ScheduleSpec
 	Incarnation int        `json:"incarnation" doc:"How many there were of the name with this one"`
 	AppliedBy   *string    `json:"appliedBy" doc:"Who applied it last, if that was said"`
-	AppliedAt   *Time  `json:"appliedAt" doc:"When the incarnation was applied first"`
+	AppliedAt   *Time      `json:"appliedAt" doc:"When the incarnation was applied first"`
 	Paused      bool       `json:"paused"`
 	Held        bool       `json:"held" doc:"Deciding on it panicked: release it as an order, under its id, @ and its name"`
-	Next        *Time `json:"next" doc:"The first tick that is not decided on; null if there is none"`
-	Begins      *Time `json:"begins" doc:"When that begins its order, with its jitter"`
-	Last        *Time `json:"last" doc:"The last tick that was decided on"`
+	Next        *Time      `json:"next" doc:"The first tick that is not decided on; null if there is none"`
+	Begins      *Time      `json:"begins" doc:"When that begins its order, with its jitter"`
+	Last        *Time      `json:"last" doc:"The last tick that was decided on"`
 	Started     int        `json:"started" doc:"How many ticks began an order, of this incarnation"`
 	Skipped     int        `json:"skipped" doc:"How many began none"`
 	Open        []OpenTick `json:"open" nullable:"false" doc:"Its orders that have not ended, for all that it was told"`
@@ -88,9 +88,9 @@ type Schedule struct {
 
 // OpenTick is a tick whose order has not ended.
 type OpenTick struct {
-	Tick     *Time `json:"tick"`
-	Order    string    `json:"order"`
-	Recalled bool      `json:"recalled,omitzero" doc:"It was asked to undo what it did, and to end"`
+	Tick     *Time  `json:"tick"`
+	Order    string `json:"order"`
+	Recalled bool   `json:"recalled,omitzero" doc:"It was asked to undo what it did, and to end"`
 }
 
 // SchedulePage is a part of the schedules.
@@ -107,9 +107,9 @@ type Ticks struct {
 
 // NextTick is one that is to come.
 type NextTick struct {
-	Tick   *Time `json:"tick"`
-	Begins *Time `json:"begins" doc:"When it begins its order, with its jitter"`
-	Order  string    `json:"order" doc:"The id of that order"`
+	Tick   *Time  `json:"tick"`
+	Begins *Time  `json:"begins" doc:"When it begins its order, with its jitter"`
+	Order  string `json:"order" doc:"The id of that order"`
 }
 
 func (s *Schedule) mask() { s.Input, s.Labels, s.Masked = nil, nil, true }
@@ -164,7 +164,7 @@ func (s *Server) schedules(api huma.API) {
 		Description:  "It is there from then on, or changed; what waits goes on to, if its ticks stay the same." + answers,
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 	}, func(ctx context.Context, in *struct {
-		scheduleCommand
+		ScheduleCommand
 		Body Application
 	},
 	) (*struct{ Body Schedule }, error) {
@@ -174,7 +174,7 @@ func (s *Server) schedules(api huma.API) {
 		}
 		c := in.Body.Act.command()
 		c.Command, c.Schedule = events.CommandApply, says
-		return s.commandSchedule(ctx, &in.scheduleCommand, &c)
+		return s.commandSchedule(ctx, &in.ScheduleCommand, &c)
 	}, identity.Submitter)
 	for _, a := range []struct{ name, method, path, summary, description string }{
 		{events.CommandPause, http.MethodPost, "/pause", "Let a schedule begin no orders", "Orders that have begun go on."},
@@ -186,7 +186,7 @@ func (s *Server) schedules(api huma.API) {
 			Summary: a.summary, Description: a.description + answers, Tags: []string{"schedules"}, Errors: acts,
 			MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		}, func(ctx context.Context, in *struct {
-			scheduleCommand
+			ScheduleCommand
 			Body *Act
 		},
 		) (*struct{ Body Schedule }, error) {
@@ -195,28 +195,30 @@ func (s *Server) schedules(api huma.API) {
 				c = in.Body.command()
 			}
 			c.Command = a.name
-			return s.commandSchedule(ctx, &in.scheduleCommand, &c)
+			return s.commandSchedule(ctx, &in.ScheduleCommand, &c)
 		})
 	}
 }
 
-type scheduleName struct {
+// ScheduleName is the name in the path.
+type ScheduleName struct {
 	Name string `path:"name" maxLength:"100" pattern:"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$"`
 }
 
-type scheduleCommand struct {
-	scheduleName
+// ScheduleCommand is what all commands on schedules take besides a body.
+type ScheduleCommand struct {
+	ScheduleName
 	Key  string `header:"Idempotency-Key" doc:"At most 256 bytes, as of commands on orders"`
 	from string
 }
 
 // Resolve notes where the request came from.
-func (in *scheduleCommand) Resolve(c huma.Context) []error {
+func (in *ScheduleCommand) Resolve(c huma.Context) []error {
 	in.from = hostOf(c)
 	return nil
 }
 
-var _ huma.Resolver = (*scheduleCommand)(nil)
+var _ huma.Resolver = (*ScheduleCommand)(nil)
 
 // schedule is one that the caller may do to what takes the role. Of one that it may not see it says what it
 // says of one that is not there.
@@ -240,7 +242,7 @@ func noSchedule(name string) error {
 
 // commandSchedule has a command done to a schedule, which takes the role of an operator for its workflow, and
 // for the one that it is to have that of a submitter, too.
-func (s *Server) commandSchedule(ctx context.Context, in *scheduleCommand, c *events.Command) (*struct{ Body Schedule }, error) {
+func (s *Server) commandSchedule(ctx context.Context, in *ScheduleCommand, c *events.Command) (*struct{ Body Schedule }, error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -309,7 +311,7 @@ func (s *Server) listSchedules(ctx context.Context, in *struct {
 	return out, nil
 }
 
-func (s *Server) getSchedule(ctx context.Context, in *scheduleName) (*struct{ Body Schedule }, error) {
+func (s *Server) getSchedule(ctx context.Context, in *ScheduleName) (*struct{ Body Schedule }, error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -323,9 +325,9 @@ func (s *Server) getSchedule(ctx context.Context, in *scheduleName) (*struct{ Bo
 }
 
 func (s *Server) previewSchedule(ctx context.Context, in *struct {
-	scheduleName
-	After *time.Time `query:"after" doc:"Left out, now"`
-	Count int        `query:"count" minimum:"1" maximum:"1000" default:"10"`
+	ScheduleName
+	After time.Time `query:"after" doc:"Left out, now"`
+	Count int       `query:"count" minimum:"1" maximum:"1000" default:"10"`
 },
 ) (*struct{ Body Ticks }, error) {
 	i, ctx, done, err := s.use(ctx)
@@ -337,9 +339,9 @@ func (s *Server) previewSchedule(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	after := time.Now()
-	if in.After != nil {
-		after = *in.After
+	after := in.After
+	if after.IsZero() {
+		after = time.Now()
 	}
 	ticks, err := PreviewOf(in.Name, o.Schedule.Incarnation, o.Schedule.Says, after, in.Count)
 	if err != nil {
