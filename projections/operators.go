@@ -59,7 +59,7 @@ func label(o *Order, _ *Step, e *events.Event) { o.Labels = e.Labels }
 
 func refuse(o *Order, _ *Step, e *events.Event) {
 	if o.Seq == 1 { // nothing else begins so: it was to be applied
-		o.Schedule = new(Schedule)
+		o.Schedule, o.Quiet = new(Schedule), true
 	}
 	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)
 }

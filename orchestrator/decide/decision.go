@@ -205,6 +205,9 @@ func (env *Env) count(n int) int {
 // waits says that it waits in an order on which nothing is decided. That an order is nobody's child is
 // so whatever else is decided.
 func (in *Input) waits(order *projections.Order) bool {
+	if order.Schedule != nil { // nothing comes of any other
+		return in.Report != nil
+	}
 	return in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }
 

@@ -52,6 +52,11 @@ var drawn = rapid.Custom(func(t *rapid.T) []recording {
 	h := &historian{stage: newStage(t), inspector: inspect.New()}
 	defer func() { h.close() }()
 	h.perform(t)
+	return h.record(t)
+})
+
+// record is all that was recorded of each order.
+func (h *historian) record(t *rapid.T) []recording {
 	owners, owner := make(map[string][]string), ""
 	for _, r := range h.journal {
 		e, err := events.Decode[events.Event](r.Value)
@@ -75,13 +80,13 @@ var drawn = rapid.Custom(func(t *rapid.T) []recording {
 		all = append(all, r)
 	}
 	return all
-})
+}
 
 // TestHistoriesGoDeep: whatever an orchestrator can write into a journal, and
 // every end of an order, comes up in what [TestHistories] draws.
 func TestHistoriesGoDeep(t *testing.T) {
 	counts := make(map[string]int)
-	all := recorded()
+	all := slices.Concat(recorded(), kept())
 	for _, r := range all {
 		for i := range r.history {
 			e := &r.history[i]
@@ -621,6 +626,11 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "disowned", own, nil)
 	r, soon := toldTooSoon()
 	needed.look(&r, "told before its end", soon, nil)
+	for _, r := range kept() {
+		if events.ScheduleOf(r.ledger.Order) != "" && len(r.history) <= 40 {
+			needed.lookAll(&r)
+		}
+	}
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ {
 		for _, r := range histories {

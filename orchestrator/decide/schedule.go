@@ -37,7 +37,7 @@ func arrange(env *Env, order *projections.Order, in *Input) Decision {
 	case in.Reply == nil && in.Signal == nil && in.Wish == nil:
 		return submittedOwn(in)
 	}
-	d := newDecider(env, order)
+	d := &decider{env: env, order: order.Clone()}
 	d.putAside(in.Record, fmt.Sprintf("%s is the schedule %s, and no order", in.Order, events.ScheduleOf(in.Order)))
 	return d.made()
 }

@@ -138,7 +138,7 @@ var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, e
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
 	if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
-		first, l.Schedule = true, new(Schedule)
+		first, l.Schedule, l.quiet = true, new(Schedule), true
 	}
 	l.rule("P4", e.Seq == l.Seq+1, "it follows number %d", l.Seq)
 	l.rule("T4", first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")

@@ -81,7 +81,7 @@ func (l *Ledger) applied(e *events.Event, s *Schedule) {
 	l.rule("V2", e.Next.IsZero() || !e.Next.Before(e.Schedule.Start) && (e.Schedule.End.IsZero() || !e.Next.After(e.Schedule.End)), "its next tick is %v, between %v and %v", e.Next, e.Schedule.Start, e.Schedule.End)
 	s.Says, s.Incarnation, s.By = e.Schedule, e.Incarnation, e.By
 	s.goOn(e)
-	l.quiet, l.Refused = true, 0
+	l.Refused = 0
 	l.Held, l.errored, l.Alerted = false, false, false
 }
 
