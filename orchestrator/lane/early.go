@@ -2,6 +2,7 @@ package lane
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -14,24 +15,31 @@ import (
 // the orders have been read up to where they ended when it came. Its position
 // does not move meanwhile: if the lane ends, it is read again.
 //
-// Where they end Kafka is asked beside the loop: only commands and signals wait for the answer.
+// Where they end Kafka is asked beside the loop: only commands and signals wait for the answer. A
+// submission that was acknowledged may stand behind a transaction of somebody's that is open, and
+// cannot be read before that ends. So the orders end where nothing is written yet, and what can be
+// read of them is asked again and again.
 // Nobody may wait for long behind a command for what may never be an order, be it that
-// the submission is parked or that Kafka does not answer: see [earlyLongest].
+// the submission is parked or cannot be read, or that Kafka does not answer: see [earlyLongest].
 type early struct {
 	inputs []input // each with since when it waits
 	// asks says that Kafka is to be asked for the first of them, asking that it is being
-	// asked, rests that it failed to answer since the last tick.
+	// asked, rests that it is not before the next tick.
 	asks, asking, rests bool
 	asked               time.Time // when it was last
-	covers              int       // of the inputs, the first, were there then
-	until               int64     // where the orders ended, for these
+	covers              int       // of the inputs, the first, were there when it was first asked for them
+	first               time.Time // when that was
+	last                int64     // where the orders ended then
+	until               int64     // how far of that they could be read at the last answer
+	open                bool      // so far they had been read, then
 	failed              time.Time // when it was last in vain
 	strayed             time.Time // until when one that strays was the first of them
 }
 
 // earlyLongest is how long a submission is parked before commands for its order do not
 // wait for it any more: they are put aside. It is how long Kafka may take to say where the
-// orders end, too; a command for which it was asked after so long, and in vain, is put aside.
+// orders end, too; a command for which it was asked after so long, and in vain, is put aside. So is
+// one for which so long nothing can be read of the orders that are there.
 const earlyLongest = 10 * time.Second
 
 // queues are those of commands and of signals: neither waits for the other.
@@ -96,8 +104,15 @@ func (l *Lane) mayCome(e *early) (bool, error) {
 		return true, nil
 	case in.Unreadable != "":
 		return false, nil
+	case e.covers > 0 && l.ordersRead() >= e.last:
+		return false, nil
+	case e.covers > 0 && l.ordersRead() < e.until:
+		return true, nil
+	case e.covers > 0 && e.open && e.asked.Sub(e.first) >= earlyLongest:
+		in.Unreadable = fmt.Sprintf("there is no order of this id so far, and its submission may stand behind a transaction that is open: of partition %d of %s nothing can be read from offset %d on",
+			l.partition, l.topics.Orders, e.until)
+		return false, nil
 	case e.covers > 0:
-		return l.ordersRead() < e.until, nil
 	case min(e.failed.Sub(in.parked), e.failed.Sub(e.strayed)) >= earlyLongest:
 		in.Unreadable = "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
 		return false, nil
@@ -146,7 +161,10 @@ func (l *Lane) askOrders(b Beside) {
 	asks := false
 	for _, e := range l.queues() {
 		if e.asks {
-			e.asks, e.asking, e.asked, e.covers = false, true, l.time.Timer(), len(e.inputs)
+			e.asks, e.asking, e.asked = false, true, l.time.Timer()
+			if e.covers == 0 {
+				e.covers, e.first, e.last = len(e.inputs), e.asked, -1
+			}
 			asks = true
 		}
 	}
@@ -155,12 +173,15 @@ func (l *Lane) askOrders(b Beside) {
 	}
 }
 
-// AskOrders asks Kafka where the orders end, as far as they can be read.
+// AskOrders asks Kafka where the orders end, and how far they can be read.
 func (l *Lane) AskOrders(ctx context.Context) Happened {
 	ctx, cancel := context.WithTimeout(ctx, earlyLongest)
 	defer cancel()
-	end, err := l.broker.End(ctx, TopicPartition{l.topics.Orders, l.partition}, true)
-	return Happened{What: OrdersTold, End: end, Err: err}
+	h, orders := Happened{What: OrdersTold}, TopicPartition{l.topics.Orders, l.partition}
+	if h.Last, h.Err = l.broker.End(ctx, orders, false); h.Err == nil {
+		h.End, h.Err = l.broker.End(ctx, orders, true)
+	}
+	return h
 }
 
 // ordersTold takes the answer. What was not answered is asked again at the next tick.
@@ -170,10 +191,14 @@ func (l *Lane) ordersTold(h Happened) {
 		if !e.asking {
 			continue
 		}
-		e.asking, e.until = false, h.End
-		if e.rests = h.Err != nil; e.rests {
+		if e.asking = false; h.Err != nil {
 			l.log.Debug("cannot see where the orders end", "error", h.Err)
-			e.covers, e.failed = 0, e.asked
+			e.rests, e.covers, e.failed = true, 0, e.asked
+			continue
 		}
+		if e.last < 0 {
+			e.last = h.Last
+		}
+		e.until, e.open, e.rests = h.End, h.End <= l.ordersRead(), h.End < e.last
 	}
 }

@@ -89,6 +89,86 @@ func TestCommandsWaitEachForItsOwnOrder(t *testing.T) {
 	c.expects("the third came", 0, c.ids[2:3], c.ids[:2])
 }
 
+// openEnd is a broker of whose orders not all can be read, since a transaction is open.
+type openEnd struct {
+	Broker
+	readable, last *int64
+}
+
+func (b openEnd) End(_ context.Context, _ TopicPartition, committed bool) (int64, error) {
+	if committed {
+		return *b.readable, nil
+	}
+	return *b.last, nil
+}
+
+// A submission that was acknowledged may stand behind a transaction that is open: a command for it waits
+// until that has ended, and no longer than for what never comes.
+func TestCommandsBehindAnOpenTransaction(t *testing.T) {
+	readable, last := int64(0), int64(3)
+	begin := func() *commanded {
+		readable, last = 0, 3
+		c := newCommanded(t)
+		c.broker = openEnd{readable: &readable, last: &last}
+		c.pauses(c.ids[0], c.ids[1])
+		c.asksForOrders(t)
+		c.expects("nothing can be read", 2, nil, nil)
+		return c
+	}
+	again := func(c *commanded, after time.Duration) {
+		t.Helper()
+		c.now = c.now.Add(after)
+		c.early.rests = false
+		must(t, c.supervise())
+		c.asksForOrders(t)
+	}
+	t.Run("that ends", func(t *testing.T) {
+		c := begin()
+		if c.early.asks {
+			t.Error("it asks again and again")
+		}
+		again(c, earlyLongest-time.Second)
+		c.expects("it is still open", 2, nil, nil)
+		readable, last = 9, 9
+		again(c, time.Second)
+		c.expects("they can be read", 2, nil, nil)
+		c.now = c.now.Add(time.Hour)
+		c.reads(c.ids[0], `{"workflow":"order"}`) // at 1
+		c.expects("the first came", 1, c.ids[:1], nil)
+		c.reads(c.ids[8], `{"workflow":"order"}`) // at 2, where they ended
+		c.expects("the second was not there", 0, c.ids[:1], c.ids[1:2])
+		if why := headerText(c.current.records[len(c.current.records)-1], HeaderReason); !strings.HasSuffix(why, "there is no order of this id") {
+			t.Errorf("it was put aside: %s", why)
+		}
+	})
+	t.Run("that stays open", func(t *testing.T) {
+		c := begin()
+		c.pauses(c.ids[2])
+		again(c, earlyLongest)
+		c.expects("the third is asked for on its own", 1, nil, c.ids[:2])
+		for _, r := range c.current.records {
+			if why := headerText(r, HeaderReason); r.Topic == c.topics.DeadLetters && !strings.Contains(why, "open: of partition 5 of waybill.orders nothing can be read from offset 0 on") {
+				t.Errorf("it was put aside: %s", why)
+			}
+		}
+		again(c, time.Second)
+		c.expects("and waits as long", 1, nil, c.ids[:2])
+		again(c, earlyLongest)
+		c.expects("the third is put aside, too", 0, nil, c.ids[:3])
+	})
+	t.Run("that is reached late", func(t *testing.T) {
+		c := begin()
+		readable = 2
+		again(c, earlyLongest)
+		c.reads(c.ids[8], `{"workflow":"order"}`) // at 1
+		c.expects("what is behind it may be readable by now", 2, nil, nil)
+		readable = 3
+		again(c, 0)
+		c.reads(c.ids[1], `{"workflow":"order"}`) // at 2
+		c.expects("the second came", 0, c.ids[1:2], c.ids[:1])
+	})
+}
+
 // noEnd is a broker whose orders have no leader.
 type noEnd struct{ Broker }
 

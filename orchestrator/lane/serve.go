@@ -44,7 +44,8 @@ type Happened struct {
 	What    Happening
 	Fetches kgo.Fetches
 	Topic   string    // to which something was to be delivered
-	End     int64     // of the replies or of the orders; or behind what was delivered, 0 if nothing was
+	End     int64     // of the replies, or of what can be read of the orders; or behind what was delivered, 0 if nothing was
+	Last    int64     // of the orders
 	Newest  time.Time // record of the journal
 	Err     error     // of a commit or of a question, or what hangs
 

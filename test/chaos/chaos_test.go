@@ -254,7 +254,7 @@ func (r *run) instance(name string, network network, kafka string) *instance {
 	}
 	i.args = []string{
 		"serve", "--id", name, "--brokers", kafka, "--namespace", r.topics.Namespace, "--data-dir", i.dir,
-		"--http-addr", i.http, "--session-timeout", r.session.String(), "--clock-skew", allowance.String(),
+		"--http-addr", i.http, "--session-timeout", r.session.String(), "--clock-skew", allowance.String(), "--claimed-approvals",
 	}
 	client, err := api.NewClient(i.http)
 	if err != nil {

@@ -116,7 +116,7 @@ func (r *run) check(f *findings) {
 		if why := events.Header(dead, "waybill_reason"); strings.HasPrefix(why, "the batch with the offsets ") {
 			f.zeros++
 		} else {
-			rules.Errorf("a dead letter, because %s", why)
+			rules.Errorf("a dead letter, because %s: %s, %s %s", why, events.Header(dead, "waybill_source"), dead.Key, dead.Value)
 		}
 	}
 	if f.zeros > r.zeroed {
@@ -136,7 +136,7 @@ func (r *run) check(f *findings) {
 	}
 	for id := range f.books.Histories {
 		f.diverted += f.books.Count(id, func(e *events.Event) bool { return e.Type == events.StatusRefused })
-		if !submitted[id] {
+		if !submitted[id] && f.books.Histories[id][0].Parent == "" { // whose wishes the audit knows
 			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
 		}
 	}

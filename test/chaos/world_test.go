@@ -49,7 +49,21 @@ steps:
   - {name: patient, agent: gamma, do: patient, undo: un-patient, timeout: 10s, retry: {attempts: 2, backoff: 500ms}, exhausted: compensate}
 `,
 	world.Sure("chaos-4", "alpha", "beta", "gamma"),
+	// What its steps wait for may not come, but what its children do must.
+	`
+workflow: chaos-5
+steps:
+  - {name: paid, listen: paid, timeout: 5s}
+  - {name: agreed, approve: {roles: [clerk], count: 2, due: 1s, escalate: [board]}, timeout: 5s, after: []}
+  - {name: near, order: chaos-0, exhausted: compensate, after: [paid]}
+  - {name: far, order: chaos-4, exhausted: continue, after: [paid, agreed]}
+  - {name: tell, emit: {topic: chaos-caller, type: com.acme.told, data: steps.near.output}, timeout: 1m, exhausted: continue, after: [near, far]}
+  - {name: last, agent: alpha, do: last, undo: un-last, timeout: 2s, exhausted: compensate}
+`,
 }
+
+// hearing is the number of the workflow whose orders listen.
+const hearing = 5
 
 // sdkAgent serves a queue as programs do that use the SDK.
 func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
@@ -105,9 +119,15 @@ func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error
 		_, err := r.instances[n/7%int64(len(r.instances))].client.Submit(ctx, &api.Submission{ID: world.OrderID(n), Workflow: flow, Input: json.RawMessage(input), ReplyTo: replyTo})
 		return err
 	}
-	return client.ProduceSync(ctx, &kgo.Record{
+	err := client.ProduceSync(ctx, &kgo.Record{
 		Topic: r.topics.Orders, Key: []byte(world.OrderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s,"replyTo":%q}`, flow, input, replyTo),
 	}).FirstErr()
+	if err != nil || n%int64(len(r.flows)) != hearing {
+		return err
+	}
+	paid := kgo.Record{Topic: r.topics.Signals, Key: []byte(world.OrderID(n)), Value: []byte(`{"signal":"paid","id":"p-1","data":1}`)}
+	twice := paid
+	return client.ProduceSync(ctx, []*kgo.Record{&paid, &twice}[:n%3]...).FirstErr() // or once, or never
 }
 
 // operate interferes with some orders until ctx ends.

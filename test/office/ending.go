@@ -18,17 +18,22 @@ type Ending struct {
 	Office *Office
 	Open   []string             // the orders that have not ended
 	told   map[string]time.Time // when each had last changed when an operator acted on it
+	seen   map[string]bool      // the orders that do steps of others
 }
 
-// Look looks at the orders that are open, and acts on those that wait for it. It
+// Look looks at the orders that are open, and at those that do their steps, and acts on those that wait for it. It
 // returns nil once all have ended.
 func (e *Ending) Look(ctx context.Context) error {
 	if e.told == nil {
-		e.told = make(map[string]time.Time)
+		e.told, e.seen = make(map[string]time.Time), make(map[string]bool)
 	}
 	var first error
+	var children []string
 	e.Open = slices.DeleteFunc(e.Open, func(id string) bool {
 		o, err := e.Client.Order(ctx, id)
+		if err == nil {
+			children = append(children, e.children(o)...)
+		}
 		switch {
 		case err == nil && o.ProcessState.Final():
 			return true
@@ -45,10 +50,22 @@ func (e *Ending) Look(ctx context.Context) error {
 		}
 		return false
 	})
+	e.Open = append(e.Open, children...)
 	if len(e.Open) > 0 {
 		return fmt.Errorf("%d orders have not ended; %w", len(e.Open), first)
 	}
 	return nil
+}
+
+// children are the orders that do steps of o and that nobody has looked at yet.
+func (e *Ending) children(o *api.Order) (all []string) {
+	for _, s := range o.Steps {
+		if c := s.Child; c != nil && !e.seen[c.Order] {
+			e.seen[c.Order] = true
+			all = append(all, c.Order)
+		}
+	}
+	return all
 }
 
 // asks is the step of an order that waits for people, "" if none does.

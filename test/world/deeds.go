@@ -29,17 +29,17 @@ func (s *Service) Compare(b *audit.Books) (lost, doubled []string) {
 func compare(history []events.Event, steps []*oracle.Step, keys, deeds map[string]bool) (lost, doubled []string) {
 	order := history[0].Order
 	asked := make(map[string]string) // the key of each attempt
-	known, emits := make(map[string]bool), make(map[string]bool)
+	known, agentless := make(map[string]bool), make(map[string]bool)
 	attempt := func(e *events.Event, undo bool) string { return fmt.Sprintf("%s %d", deed(e.Step, undo), e.Attempt) }
 	for i := range history {
 		switch e := &history[i]; e.Type {
 		case events.StepStarted, events.UndoStarted:
 			asked[attempt(e, e.Type == events.UndoStarted)] = e.IdempotencyKey
 			known[e.IdempotencyKey] = true
-		case events.StepEmitting: // which no agent does
-			emits[e.Step] = true
+		case events.StepEmitting, events.StepOrdered: // which no agent does
+			agentless[e.Step] = true
 		case events.StepCompleted, events.StepRepeated, events.UndoCompleted:
-			if key := asked[attempt(e, e.Type == events.UndoCompleted)]; !keys[key] && !emits[e.Step] {
+			if key := asked[attempt(e, e.Type == events.UndoCompleted)]; !keys[key] && !agentless[e.Step] {
 				lost = append(lost, fmt.Sprintf("order %s: event %d says that %s completed under key %q, and no agent did it", order, e.Seq, e.Step, key))
 			}
 		}
@@ -51,7 +51,8 @@ func compare(history []events.Event, steps []*oracle.Step, keys, deeds map[strin
 	}
 	for _, s := range steps {
 		switch done, undone := deeds["do "+s.Name], deeds["undo "+s.Name]; {
-		case s.State == "completed" && !done && s.Asks() && !s.Emits:
+		case agentless[s.Name]:
+		case s.State == "completed" && !done && s.Asks():
 			lost = append(lost, fmt.Sprintf("order %s says that step %s was done, and no agent did it", order, s.Name))
 		case s.State == "undone" && !undone:
 			lost = append(lost, fmt.Sprintf("order %s says that step %s was undone, and no agent undid it", order, s.Name))
