@@ -65,9 +65,9 @@ func (m *message) tell(r *kgo.Record, kind events.Type) error {
 	return nil
 }
 
-// begins says that it may begin an order, or a schedule.
+// begins says that it may begin an order, or is for a schedule, which a command begins that is read later.
 func (m *message) begins() bool {
-	return m.command != nil && m.command.do == events.CommandApply && events.ScheduleOf(m.order) != "" || m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
+	return m.command != nil && m.command.do == events.CommandApply && events.ScheduleOf(m.order) != "" || m.word != nil && m.word.report != nil && events.ScheduleOf(m.order) != "" || m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
 }
 
 // kindred holds an event against what other orders told this one. It says whether it follows from
