@@ -69,8 +69,8 @@ func (k *timekeeper) perform(t *rapid.T) {
 		"live":      k.live,
 		"lives":     k.live,
 		"punctual":  k.punctual,
-		"look":      k.look,
-		"supervise": k.look,
+		"look":      k.watch,
+		"watch":     k.watch,
 		"wait":      func(t *rapid.T) { k.wait(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond) },
 		"away":      func(t *rapid.T) { k.wait(time.Duration(rapid.IntRange(60, 600).Draw(t, "s")) * time.Second) },
 		"crash":     k.fall,
@@ -115,6 +115,18 @@ func (k *timekeeper) apply(t *rapid.T) {
 	k.soon(t)
 }
 
+// watch supervises until nothing more comes of it, which takes a few looks where many orders begin.
+func (k *timekeeper) watch(t *rapid.T) {
+	for range 10 {
+		n := len(k.records)
+		k.state.Rescan()
+		if k.supervise(t, page); len(k.records) == n {
+			return
+		}
+	}
+	t.Fatalf("something is decided at %v again and again", k.now)
+}
+
 // curse has deciding on a schedule panic, or heals it.
 func (k *timekeeper) curse(t *rapid.T) {
 	if clear(k.cursed); rapid.IntRange(0, 2).Draw(t, "panics") == 0 {
@@ -149,6 +161,7 @@ func (k *timekeeper) rest(t *rapid.T) {
 			}
 		}
 		k.supervise(t, page)
+		busy = busy || len(k.records) > 0
 		k.commit(t)
 		k.check(t, k.inspector)
 		if !busy {
