@@ -526,6 +526,12 @@ func toldTooSoon() (recording, []events.Event) {
 	return r, history
 }
 
+// noSchedule is an order that is paused as a schedule is.
+func noSchedule() (recording, []events.Event) {
+	r := cancelled()
+	return r, append(r.history[:2:2], events.Event{Type: events.SchedulePaused, Order: "o", Seq: 3, At: inspect.Curtain})
+}
+
 // flooded is an order that has one discarded reply more than there may be.
 func flooded() (recording, []events.Event) {
 	r := cancelled()
@@ -626,6 +632,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "disowned", own, nil)
 	r, soon := toldTooSoon()
 	needed.look(&r, "told before its end", soon, nil)
+	r, paused := noSchedule()
+	needed.look(&r, "a schedule that is none", paused, nil)
 	for _, r := range kept() {
 		if events.ScheduleOf(r.ledger.Order) != "" && len(r.history) <= 40 {
 			needed.lookAll(&r)

@@ -36,10 +36,9 @@ func isSchedule(id string) bool { return strings.HasPrefix(id, "@") && !strings.
 // scheduled takes the events of a schedule.
 func (l *Ledger) scheduled(e *events.Event) {
 	s := l.Schedule
-	if l.rule("T4", s != nil && isSchedule(l.Order), "it is no schedule"); s == nil {
+	if l.rule("T4", s != nil && isSchedule(l.Order) && l.Format >= events.SchedulesFormat, "it is no schedule, or in format %d", l.Format); s == nil {
 		return
 	}
-	l.rule("P4", l.Format >= events.SchedulesFormat, "in format %d there are none", l.Format)
 	if e.Type == events.ScheduleApplied {
 		l.applied(e, s)
 		return
