@@ -20,7 +20,7 @@ import (
 // cannot be read before that ends. So the orders end where nothing is written yet, and what can be
 // read of them is asked again and again.
 // Nobody may wait for long behind a command for what may never be an order, be it that
-// the submission is parked or cannot be read, or that Kafka does not answer: see [earlyLongest].
+// the submission is parked or cannot be read, or that Kafka does not answer: see [earlyLongest] and [openLongest].
 type early struct {
 	inputs []input // each with since when it waits
 	// asks says that Kafka is to be asked for the first of them, asking that it is being
@@ -38,9 +38,13 @@ type early struct {
 
 // earlyLongest is how long a submission is parked before commands for its order do not
 // wait for it any more: they are put aside. It is how long Kafka may take to say where the
-// orders end, too; a command for which it was asked after so long, and in vain, is put aside. So is
-// one for which so long nothing can be read of the orders that are there.
+// orders end, too; a command for which it was asked after so long, and in vain, is put aside.
 const earlyLongest = 10 * time.Second
+
+// openLongest is how long nothing can be read of the orders that are there, before commands for
+// which they may stand there are put aside: a transaction whose producer died is ended by Kafka
+// after a minute by most clients' default, and some seconds.
+const openLongest = 90 * time.Second
 
 // queues are those of commands and of signals: neither waits for the other.
 func (l *Lane) queues() [2]*early { return [2]*early{&l.early, &l.earlySignals} }
@@ -108,7 +112,7 @@ func (l *Lane) mayCome(e *early) (bool, error) {
 		return false, nil
 	case e.covers > 0 && l.ordersRead() < e.until:
 		return true, nil
-	case e.covers > 0 && e.open && e.asked.Sub(e.first) >= earlyLongest:
+	case e.covers > 0 && e.open && e.asked.Sub(e.first) >= openLongest:
 		in.Unreadable = fmt.Sprintf("there is no order of this id so far, and its submission may stand behind a transaction that is open: of partition %d of %s nothing can be read from offset %d on",
 			l.partition, l.topics.Orders, e.until)
 		return false, nil

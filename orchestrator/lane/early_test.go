@@ -127,7 +127,7 @@ func TestCommandsBehindAnOpenTransaction(t *testing.T) {
 		if c.early.asks {
 			t.Error("it asks again and again")
 		}
-		again(c, earlyLongest-time.Second)
+		again(c, openLongest-time.Second)
 		c.expects("it is still open", 2, nil, nil)
 		readable, last = 9, 9
 		again(c, time.Second)
@@ -144,7 +144,7 @@ func TestCommandsBehindAnOpenTransaction(t *testing.T) {
 	t.Run("that stays open", func(t *testing.T) {
 		c := begin()
 		c.pauses(c.ids[2])
-		again(c, earlyLongest)
+		again(c, openLongest)
 		c.expects("the third is asked for on its own", 1, nil, c.ids[:2])
 		for _, r := range c.current.records {
 			if why := headerText(r, HeaderReason); r.Topic == c.topics.DeadLetters && !strings.Contains(why, "open: of partition 5 of waybill.orders nothing can be read from offset 0 on") {
@@ -153,13 +153,13 @@ func TestCommandsBehindAnOpenTransaction(t *testing.T) {
 		}
 		again(c, time.Second)
 		c.expects("and waits as long", 1, nil, c.ids[:2])
-		again(c, earlyLongest)
+		again(c, openLongest)
 		c.expects("the third is put aside, too", 0, nil, c.ids[:3])
 	})
 	t.Run("that is reached late", func(t *testing.T) {
 		c := begin()
 		readable = 2
-		again(c, earlyLongest)
+		again(c, openLongest)
 		c.reads(c.ids[8], `{"workflow":"order"}`) // at 1
 		c.expects("what is behind it may be readable by now", 2, nil, nil)
 		readable = 3
