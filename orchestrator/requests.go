@@ -199,7 +199,7 @@ var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is
 // the context's error alone the command may be on Kafka, and is then acted on.
 func (i *Instance) Command(ctx context.Context, id string, c *events.Command, actor *events.Actor) error {
 	o, _, err := i.Order(id)
-	if begins(c, id) {
+	if appliesTo(c, id) {
 		if err := i.written(ctx, events.SchedulesFormat); err != nil {
 			return fmt.Errorf("schedules: %w", err)
 		}
@@ -236,8 +236,8 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 	return err
 }
 
-// begins says that a command may begin a schedule.
-func begins(c *events.Command, id string) bool {
+// appliesTo says that a command may begin a schedule.
+func appliesTo(c *events.Command, id string) bool {
 	return c.Command == events.CommandApply && events.ScheduleOf(id) != ""
 }
 
@@ -265,7 +265,7 @@ func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *eve
 		}
 		read := head.Next.At(events.InputCommands) > r.Offset
 		o, _, err := i.Order(id)
-		if begins(c, id) && errors.Is(err, projections.ErrNotFound) {
+		if appliesTo(c, id) && errors.Is(err, projections.ErrNotFound) {
 			if read {
 				return refusedFor("it was put aside; its dead letter says why")
 			}

@@ -70,4 +70,3 @@ func (r *Reader) appendText(b []byte, text string) []byte {
 }
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
-
