@@ -635,7 +635,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	r, paused := noSchedule()
 	needed.look(&r, "a schedule that is none", paused, nil)
 	for _, r := range kept() {
-		if events.ScheduleOf(r.ledger.Order) != "" && len(r.history) <= 40 {
+		if events.ScheduleOf(r.ledger.Order) != "" && len(r.history) <= 30 {
 			needed.lookAll(&r)
 		}
 	}

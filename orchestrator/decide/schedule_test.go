@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -232,7 +231,7 @@ func (k *timekeeper) goOver(t *rapid.T, e *events.Event, table *timetable.Timeta
 // kept are some histories of schedules and their orders, always the same.
 var kept = sync.OnceValue(func() []recording {
 	var all []recording
-	for seed := range 150 {
+	for seed := range 60 {
 		all = append(all, timed.Example(seed)...)
 	}
 	return all
@@ -245,14 +244,61 @@ var timed = rapid.Custom(func(t *rapid.T) []recording {
 	return k.record(t)
 })
 
-func BenchmarkAYearOfSeconds(b *testing.B) {
-	table, err := timetable.Of(&events.Schedule{Cron: "* * * * * *", Zone: "Europe/Berlin", Workflow: "w"})
-	if err != nil {
-		b.Fatal(err)
+// By whatever clock a schedule is applied, no tick comes again: of the same incarnation it would begin the same order.
+func TestAScheduleIsAppliedByASlowerClock(t *testing.T) {
+	s := newStage(t)
+	defer s.close()
+	s.flows.Add(parseFlow(t, "workflow: flow\nsteps: [{name: a, agent: a0}]"))
+	s.takeOver(t, "i-1")
+	apply := func(every string) *projections.Schedule {
+		s.commands = append(s.commands, command{id: "@a", value: events.Command{Command: events.CommandApply, Schedule: &events.Schedule{Every: every, Workflow: "flow"}}})
+		s.read(t)
+		s.commit(t)
+		return s.of(t, "@a").Schedule
 	}
-	at := time.Unix(0, 0)
-	for b.Loop() {
-		at = table.Next(at)
+	apply("1s")
+	s.now = s.now.Add(time.Second)
+	s.supervise(t, page)
+	s.commit(t)
+	last := s.now
+	s.now = s.now.Add(-time.Minute)
+	if is := apply("2s"); !is.Last.Equal(last) || !is.Next.After(last) {
+		t.Errorf("the last tick is %v, and the next %v", is.Last, is.Next)
 	}
-	_ = fmt.Sprint(at)
+}
+
+// While the clock is in doubt no tick is decided on, and nothing about which ticks have passed.
+func TestASchedulesClockIsInDoubt(t *testing.T) {
+	s := newStage(t)
+	defer s.close()
+	s.flows.Add(parseFlow(t, "workflow: flow\nsteps: [{name: a, agent: a0}]"))
+	s.takeOver(t, "i-1")
+	s.commands = append(s.commands, command{id: "@a", value: events.Command{Command: events.CommandApply, Schedule: &events.Schedule{Every: "1s", Workflow: "flow"}}})
+	s.read(t)
+	s.commit(t)
+	s.now = s.now.Add(time.Second)
+	s.supervise(t, page)
+	s.commit(t)
+	o := s.of(t, "@a")
+	env := s.env("@a")
+	env.Doubted, env.Now = true, s.now.Add(time.Hour)
+	for _, name := range []string{events.CommandApply, events.CommandPause, events.CommandDelete} {
+		in := s.input(s.topics.Commands, 1, "@a", nil, s.now)
+		in.Command = &events.Command{Command: name, Schedule: o.Schedule.Says}
+		d := On(env, o, &in)
+		if e, err := events.Decode[events.Event](d.Messages[0].Value); err != nil || len(d.Messages) != 1 || e.Type != events.CommandRefused {
+			t.Errorf("%s: %+v, %v", name, e, err)
+		}
+	}
+	in := s.input(s.topics.Internal, 1, "@a", nil, s.now)
+	in.Report = &events.Report{Parent: "@a", Step: events.TickText(o.Schedule.Open[0].At), Child: o.Schedule.Open[0].Order, State: "Processed"}
+	d := On(env, o, &in)
+	if len(d.Messages) != 1 || len(d.Order.Schedule.Open) != 0 || !d.Order.Schedule.Last.Equal(o.Schedule.Last) {
+		t.Errorf("the end of an order: %d messages, %+v", len(d.Messages), d.Order.Schedule)
+	}
+	// What ended by a clock that was ahead is no reason to begin nothing until then.
+	env.Doubted, env.Now = false, s.now.Add(2*time.Second)
+	if d := Supervise(env, d.Order, ""); d.Order == nil || d.Order.Schedule.Started != 2 {
+		t.Errorf("then it is %+v", d.Order)
+	}
 }

@@ -21,8 +21,6 @@ func (l *Ledger) queue(e *events.Event) {
 	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused, events.OrderReported:
 	case events.InputDiscarded, events.InputReleased:
 	case events.ScheduleApplied, events.ScheduleDeleted: // they end the hold
-	case events.ScheduleSkipped: // which these do not begin
-		l.rule("P2", !l.Held || e.Reason == events.SkippedReplaced, "it is held")
 	case events.OrderTerminated: // what waits is dealt with behind it
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")

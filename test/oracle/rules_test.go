@@ -71,7 +71,7 @@ func TestRulesNameTheirRequirements(t *testing.T) {
 		"V2": 21, "V3": 8, "V4": 5, "V5": 27, "V6": 1,
 		"T1": 2, "T3": 2, "T4": 18, "T5": 9,
 		"C1": 18, "C2": 5, "C3": 8,
-		"P1": 9, "P2": 14, "P3": 31, "P4": 21, "P5": 1,
+		"P1": 9, "P2": 13, "P3": 31, "P4": 21, "P5": 1,
 
 		"again": 1, "asked": 2, "begins": 4, "causes": 1, "count": 4, "ends": 7, "free": 2, "goesOn": 15, "keys": 1, "locks": 5, "mayUndo": 4,
 		"overdue": 2, "passes": 1, "prevented": 2, "queue": 1, "refused": 1, "undosFailed": 1,
