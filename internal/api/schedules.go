@@ -172,7 +172,7 @@ func (s *Server) schedules(api huma.API) {
 		if err := decide.CheckSchedule(says); err != nil {
 			return nil, huma.Error422UnprocessableEntity(err.Error(), &huma.ErrorDetail{Message: err.Error(), Location: "body"})
 		}
-		c := in.Body.Act.command()
+		c := in.Body.command()
 		c.Command, c.Schedule = events.CommandApply, says
 		return s.commandSchedule(ctx, &in.ScheduleCommand, &c)
 	}, identity.Submitter)

@@ -41,7 +41,7 @@ const (
 	searchYears = 12  // for the next time of a cron: 29 February comes after eight years, if a century ends
 )
 
-var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Extended).WithMaxSearchYears(searchYears)
+var parser = cron.MustNewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom | cron.Extended).WithMaxSearchYears(searchYears)
 
 // Of is the timetable of a schedule, or what is wrong with that.
 func Of(s *events.Schedule) (*Timetable, error) {

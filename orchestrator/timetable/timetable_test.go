@@ -95,7 +95,7 @@ func TestNextAgainstEveryMinute(t *testing.T) {
 		z := rapid.SampledFrom(zones).Draw(t, "zone")
 		minutes := rapid.SliceOfNDistinct(rapid.IntRange(0, 59), 1, 3, rapid.ID).Draw(t, "minutes")
 		var hours []int
-		hour := "*"
+		var hour string
 		if elapsed := rapid.Bool().Draw(t, "elapsed"); elapsed {
 			step := rapid.IntRange(1, 6).Draw(t, "step")
 			for h := 0; h < 24; h += step {
