@@ -45,9 +45,14 @@ func stop(o *Order, _ *Step, e *events.Event) {
 }
 
 // forgetOrder leaves nothing but that there was an order of this id, how it ended, of which workflow it was, and
-// which submission made it: whoever sends another under the id hears of that.
+// which submission made it: whoever sends another under the id hears of that. Of one that a schedule began nothing
+// need be left, since no tick comes again.
 func forgetOrder(o *Order, _ *Step, _ *events.Event) {
-	*o = Order{ID: o.ID, Workflow: o.Workflow, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
+	parent := o.Parent
+	if parent != nil && !parent.IsSchedule() {
+		parent = nil
+	}
+	*o = Order{Parent: parent, ID: o.ID, Workflow: o.Workflow, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
 }
 
 func turnBack(o *Order, _ *Step, e *events.Event) {

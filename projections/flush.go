@@ -117,11 +117,17 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	return nil
 }
 
-// writeForgotten has nothing be left of an order but a few bytes. The offsets are those of all its
-// events.
+// writeForgotten has nothing be left of an order but a few bytes, and of one that a schedule began nothing.
+// The offsets are those of all its events.
 func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, offsets []byte) error {
-	w.b = appendForgotten(w.b[:0], o)
-	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil || old.ID == "" || old.Forgotten {
+	var err error
+	if o.Parent != nil {
+		err = b.Delete(orderKey(p.id, o.ID), nil)
+	} else {
+		w.b = appendForgotten(w.b[:0], o)
+		err = b.Set(orderKey(p.id, o.ID), w.b, nil)
+	}
+	if err != nil || old.ID == "" || old.Forgotten {
 		return err
 	}
 	for _, payload := range payloads(old) {

@@ -3,6 +3,7 @@ package projections
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -174,4 +175,31 @@ func TestWhenAScheduleWaits(t *testing.T) {
 			t.Errorf("%q: %+v", overlap, o.Schedule)
 		}
 	}
+}
+
+// Of an order that a schedule began nothing is left once it is forgotten, whenever that was flushed: a schedule of
+// every second does not fill the store.
+func TestOfAForgottenTickNothingIsLeft(t *testing.T) {
+	j := newJournal()
+	j.add(applied("a"))
+	tick(j, "a", 1, true)
+	id := events.TickID("a", 1, at(60))
+	first := accepted(id, "flow")
+	first.Parent, first.ParentStep, first.Keep = "@a", events.TickText(at(60)), 60
+	first.Labels = map[string]string{"schedule": "a"}
+	j.add(first, started(id, "s0", 1, at(90)))
+	j.add(done(id, "s0"), started(id, "s1", 1, at(90)), done(id, "s1"), events.Event{Type: events.OrderCompleted, Order: id})
+	j.add(events.Event{Type: events.OrderForgotten, Order: id})
+	rapid.Check(t, func(rt *rapid.T) {
+		s, p := foldedInParts(rt, j)
+		defer s.Close()
+		for key := range dump(t, s, 0) {
+			if strings.Contains(key, id) {
+				t.Errorf("%q is left", key)
+			}
+		}
+		if o, err := p.Order(id); o != nil || err != nil {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
 }

@@ -15,6 +15,7 @@ import (
 // account is that of one order: the inputs that have led to nothing yet, each
 // topic's in order.
 type account struct {
+	gone        bool // a schedule began it, and it is forgotten: nothing is left of it
 	id          string
 	partition   int32
 	first       *submission // nil once it was decided
@@ -167,6 +168,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		s.conflict(a, e)
 	case events.OrderForgotten: // of what comes from here on it says nothing
 		a.discarded, a.refused, a.putAside, a.unheard = maxVoid, maxVoid, maxVoid, maxVoid
+		a.gone = events.ScheduleOf(a.kin.parent) != ""
 		s.watch(a)
 	default:
 		if byOperator(e) {

@@ -323,6 +323,7 @@ func (s *settlement) sealed(partition int32, next events.Positions) {
 		switch {
 		case o.offset >= s.next(o.topic, next):
 			left = append(left, o)
+		case o.gone: // nothing is known of it
 		case o.born > 0 && o.born < s.transaction[partition]:
 			s.report("%s was put aside: %s, and the journal has it", o.place, noOrder)
 		}
