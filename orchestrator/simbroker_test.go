@@ -339,31 +339,35 @@ func (b *simBroker) leaderless() (unseen []lane.TopicPartition) {
 }
 
 // Deliver: any part of it may be written, whatever is answered.
-func (b *simBroker) Deliver(_ context.Context, records []*kgo.Record) (taken int, err error) {
+func (b *simBroker) Deliver(_ context.Context, records []*kgo.Record) (untaken []error) {
+	untaken = make([]error, len(records))
 	size := 0
 	for _, r := range records {
 		size += events.Size(r) + simRecordSize
 	}
 	if limit := b.limits[records[0].Topic]; limit > 0 && size > limit {
 		b.in.step()
-		return 0, &lane.UndeliverableError{Reason: cluster.Refusal(records[0].Topic, kerr.MessageTooLarge), Message: true, Batch: len(records) > 1}
+		refused := &lane.UndeliverableError{Reason: cluster.Refusal(records[0].Topic, kerr.MessageTooLarge), Message: true, Batch: len(records) > 1}
+		return slices.Repeat([]error{refused}, len(records))
 	}
 	for i, r := range records {
 		b.in.step()
 		if err := b.gone[r.Topic]; err != nil {
 			b.count.happened("a delivery was refused")
-			return i, &lane.UndeliverableError{Reason: err.Error()}
+			untaken[i] = &lane.UndeliverableError{Reason: err.Error()}
+			continue
 		}
 		if b.fault(20, "a delivery is not taken") {
-			return i, errNoAnswer
+			untaken[i] = errNoAnswer
+			continue // one of another partition may be
 		}
 		b.append(&kgo.Record{Topic: r.Topic, Partition: b.place(r).Partition, Key: r.Key, Value: r.Value, Headers: r.Headers}, isCommitted)
 		if b.fault(20, "a delivery is not answered") {
-			return i, errNoAnswer
+			untaken[i] = errNoAnswer
 		}
 	}
 	b.in.step()
-	return len(records), nil
+	return untaken
 }
 
 func (b *simBroker) Slots(context.Context) (have [lane.Slots]lane.Transaction, err error) {

@@ -89,11 +89,11 @@ func (p *Partition) indexEmission(b *pebble.Batch, order, step string, offsets [
 	return b.Set(k, emissionValue(order, step, now.Seq), nil)
 }
 
-// Emissions tells of the steps that are to give a topic an event, and of the number of the event with
-// which the attempt began, as far as that was flushed, in the order of the journal up to an offset,
-// until it is told to stop.
-func (p *Partition) Emissions(topic string, to int64, tell func(order, step string, seq uint64) (more bool, err error)) (err error) {
-	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: topicKey(p.id, kindEmission, topic, 0), UpperBound: topicKey(p.id, kindEmission, topic, to)})
+// Emissions tells of the steps that are to give a topic an event, of the number of the event with
+// which the attempt began, and of its offset in the journal, as far as that was flushed, in the order of
+// the journal from one offset up to another, until it is told to stop.
+func (p *Partition) Emissions(topic string, from, to int64, tell func(order, step string, seq uint64, offset int64) (more bool, err error)) (err error) {
+	it, err := p.store.db.NewIter(&pebble.IterOptions{LowerBound: topicKey(p.id, kindEmission, topic, from), UpperBound: topicKey(p.id, kindEmission, topic, to)})
 	if err != nil {
 		return damage(err)
 	}
@@ -111,7 +111,7 @@ func (p *Partition) Emissions(topic string, to int64, tell func(order, step stri
 		if !ok {
 			return fmt.Errorf("%w: what is emitted to topic %q: %x", errDamaged, topic, value)
 		}
-		if more, err := tell(order, step, seq); !more || err != nil {
+		if more, err := tell(order, step, seq, offsetOfOwed(it.Key())); !more || err != nil {
 			return err
 		}
 	}

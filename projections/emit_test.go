@@ -33,14 +33,14 @@ func TestWhatIsToBeEmitted(t *testing.T) {
 		j.add(batch...)
 		must(t, fold(p, j.records[from:]))
 	}
-	wants := func(what, topic string, to int64, want ...string) {
+	wants := func(what, topic string, from, to int64, want ...string) {
 		t.Helper()
 		must(t, p.Flush())
 		var have []string
-		must(t, p.Emissions(topic, to, func(order, step string, seq uint64) (bool, error) {
+		must(t, p.Emissions(topic, from, to, func(order, step string, seq uint64, offset int64) (bool, error) {
 			o, err := p.Order(order)
 			must(t, err)
-			if e := o.Emitting(o.Step(step)); e == nil || e.Topic != topic || e.Type != "com.acme.shipped" || e.Key != "ada" || e.At.IsZero() || e.Seq != seq {
+			if e := o.Emitting(o.Step(step)); e == nil || e.Topic != topic || e.Type != "com.acme.shipped" || e.Key != "ada" || e.At.IsZero() || e.Seq != seq || offset < from || offset >= to {
 				t.Errorf("%s: order %s emits %+v", what, order, e)
 			}
 			have = append(have, order)
@@ -51,9 +51,10 @@ func TestWhatIsToBeEmitted(t *testing.T) {
 		}
 	}
 	const end = 1_000
-	wants("all", "shop.a", end, "o-3", "o-1", "o-4")
-	wants("up to one", "shop.a", first, "o-3")
-	wants("another", "shop.b", end, "o-2")
+	wants("all", "shop.a", 0, end, "o-3", "o-1", "o-4")
+	wants("up to one", "shop.a", 0, first, "o-3")
+	wants("from one on", "shop.a", first, end, "o-1", "o-4")
+	wants("another", "shop.b", 0, end, "o-2")
 	for _, want := range []string{"shop.a", "shop.b", ""} {
 		last := map[string]string{"shop.a": "", "shop.b": "shop.a", "": "shop.b"}[want]
 		if topic, err := p.EmittingTo(last); topic != want || err != nil {
@@ -65,10 +66,10 @@ func TestWhatIsToBeEmitted(t *testing.T) {
 		events.Event{Type: events.StepExpired, Order: "o-1", Step: "s0", Attempt: 1, Error: &events.Error{Code: "expired"}},
 		events.Event{Type: events.OrderErrored, Order: "o-4", Reason: "because", Held: true},
 		events.Event{Type: events.OrderTerminated, Order: "o-2", Reason: "because"})
-	wants("what is over, or held", "shop.a", end)
-	wants("terminated", "shop.b", end)
+	wants("what is over, or held", "shop.a", 0, end)
+	wants("terminated", "shop.b", 0, end)
 	more(events.Event{Type: events.OrderReleased, Order: "o-4"}, emitting("o-1", "shop.a", 2))
-	wants("released, and tried again", "shop.a", end, "o-4", "o-1")
+	wants("released, and tried again", "shop.a", 0, end, "o-4", "o-1")
 
 	o, err := p.Order("o-3")
 	must(t, err)

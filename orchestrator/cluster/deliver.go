@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,16 +143,16 @@ func (d *couriers) ends(topic string, late, knows bool) {
 	}
 }
 
-func (k *broker) Deliver(ctx context.Context, records []*kgo.Record) (taken int, err error) {
+func (k *broker) Deliver(ctx context.Context, records []*kgo.Record) []error {
 	client, err := k.commonCourier()
 	if err != nil {
-		return 0, fmt.Errorf("make a client: %w", err)
+		return slices.Repeat([]error{fmt.Errorf("make a client: %w", err)}, len(records))
 	}
 	topic, began := records[0].Topic, time.Now()
 	if k.couriers.begins(topic) {
 		if client, err = k.courier(); err != nil {
 			k.couriers.ends(topic, true, false)
-			return 0, fmt.Errorf("make a client: %w", err)
+			return slices.Repeat([]error{fmt.Errorf("make a client: %w", err)}, len(records))
 		}
 		defer client.Close()
 	} else {
@@ -159,29 +160,40 @@ func (k *broker) Deliver(ctx context.Context, records []*kgo.Record) (taken int,
 		ctx, cancel = context.WithTimeout(ctx, inTime)
 		defer cancel()
 	}
-	taken, err = deliver(ctx, client, records)
-	refused, ok := errors.AsType[*lane.UndeliverableError](err)
-	late := err != nil && !ok || time.Since(began) > inTime
-	k.couriers.ends(topic, late, !late && (err == nil || refused.Message))
-	return taken, err
+	untaken := deliver(ctx, client, records)
+	late, knows := time.Since(began) > inTime, true
+	for _, err := range untaken {
+		if refused, ok := errors.AsType[*lane.UndeliverableError](err); ok {
+			knows = knows && refused.Message
+		} else {
+			late = late || err != nil
+		}
+	}
+	k.couriers.ends(topic, late, !late && knows)
+	return untaken
 }
 
-func deliver(ctx context.Context, client *kgo.Client, records []*kgo.Record) (taken int, err error) {
+func deliver(ctx context.Context, client *kgo.Client, records []*kgo.Record) (untaken []error) {
 	results := client.ProduceSync(ctx, records...)
 	failed := make(map[*kgo.Record]error, len(records)) // they are in the order of their partitions
 	for _, r := range results {
 		failed[r.Record] = r.Err
 	}
 	for i, r := range records {
-		if err := failed[r]; err != nil {
-			if reason := Refusal(r.Topic, err); reason != "" {
-				message := TooLarge(err) || Invalid(err)
-				err = &lane.UndeliverableError{Reason: reason, Message: message, Batch: message && len(records) > 1}
-			}
-			return i, err
+		err := failed[r]
+		if err == nil {
+			continue
 		}
+		if reason := Refusal(r.Topic, err); reason != "" {
+			message := TooLarge(err) || Invalid(err)
+			err = &lane.UndeliverableError{Reason: reason, Message: message, Batch: message && len(records) > 1}
+		}
+		if untaken == nil {
+			untaken = make([]error, len(records))
+		}
+		untaken[i] = err
 	}
-	return len(records), nil
+	return untaken
 }
 
 // TooLarge says that Kafka does not take a record, or a batch, of such a size.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestWhatAMessageIsRefusedFor(t *testing.T) {
 				return refuses(q.(*kmsg.ProduceRequest), code), nil, true
 			})
 			for n, records := range map[int][]*kgo.Record{1: {record("strict")}, 2: {record("strict"), record("strict")}} {
-				_, err := k.Deliver(t.Context(), records)
+				err := k.Deliver(t.Context(), records)[0]
 				refused, ok := errors.AsType[*lane.UndeliverableError](err)
 				if !ok || refused.Message != message || refused.Batch != (message && n == 2) {
 					t.Errorf("%d at a time: %+v", n, err)
@@ -82,10 +83,48 @@ func callers(t *testing.T, names ...string) (*kafka.Broker, *broker) {
 	return b, k
 }
 
+// One partition of a topic that takes nothing, or refuses what is too large, keeps nothing from the others,
+// and it is said of each record.
+func TestDeliveriesToATopicOfWhichOnePartitionTakesNothing(t *testing.T) {
+	for _, code := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.MessageTooLarge} {
+		t.Run(code.Message, func(t *testing.T) {
+			b, k := callers(t)
+			_, err := b.Admin(t).CreateTopic(t.Context(), 4, 1, nil, "shop")
+			must(t, err)
+			b.Fake.ControlKey(int16(kmsg.Produce), func(q kmsg.Request) (kmsg.Response, error, bool) {
+				b.Fake.KeepControl()
+				r, answer := q.(*kmsg.ProduceRequest), refuses(q.(*kmsg.ProduceRequest), code)
+				for i := range r.Topics {
+					for j := range r.Topics[i].Partitions {
+						if p := r.Topics[i].Partitions[j].Partition; p != 0 {
+							answer.Topics[i].Partitions[j].ErrorCode = 0
+						}
+					}
+				}
+				return answer, nil, true
+			})
+			var records []*kgo.Record
+			for i := range 32 {
+				r := record("shop")
+				r.Key = []byte(strconv.Itoa(i))
+				records = append(records, r)
+			}
+			untaken, on := k.Deliver(t.Context(), records), make(map[int32]int)
+			for i, r := range records {
+				if on[r.Partition]++; (untaken[i] != nil) != (r.Partition == 0) {
+					t.Errorf("record %d on partition %d: %v", i, r.Partition, untaken[i])
+				}
+			}
+			if len(on) != 4 {
+				t.Errorf("the records are on the partitions %v", on)
+			}
+		})
+	}
+}
+
 func (k *broker) delivers(t *testing.T, topic string) error {
 	t.Helper()
-	_, err := k.Deliver(t.Context(), []*kgo.Record{record(topic)})
-	return err
+	return errors.Join(k.Deliver(t.Context(), []*kgo.Record{record(topic)})...)
 }
 
 // What all replicas have is delivered, and nothing less: the journal is told of it, and nobody

@@ -45,6 +45,9 @@ type Env struct {
 	// if it would. Away says why it would not take one of order now, though it may later.
 	Refuses func(topic string, size int) string
 	Away    func(order, topic string, size int) string
+	// Untaken says why a topic took no event of a user's just now, "" if it did, or nothing is known.
+	// Nil knows of none.
+	Untaken func(topic string) string
 	// ReplyTopics are patterns of the topics that submissions may name for their status
 	// messages, as [path.Match] has them. None means all that are not Waybill's own by their
 	// names, of whichever namespace.

@@ -68,9 +68,13 @@ func notTaken(topic, why string) *events.Error {
 }
 
 func (emitter) timeOver(d *decider, t task) {
-	d.end(t, events.Event{Type: t.expired, Error: &events.Error{
-		Code: "expired", Message: "Kafka has not acknowledged the event by " + string(events.AppendTime(nil, t.work().CompleteBy)),
-	}})
+	message := "Kafka has not acknowledged the event by " + string(events.AppendTime(nil, t.work().CompleteBy))
+	if untaken := d.env.Untaken; untaken != nil {
+		if why := untaken(t.step.Emits.Topic); why != "" {
+			message = Cut(message+"; the last try for its topic ended with: "+why, MaxText)
+		}
+	}
+	d.end(t, events.Event{Type: t.expired, Error: &events.Error{Code: "expired", Message: message}})
 }
 
 // Emission is what a step is to give a topic, which is not of the transaction: that of its last attempt.

@@ -416,7 +416,7 @@ func (s *stage) supervise(t fataler, page int) {
 func (s *stage) deliver(t fataler, topic, refused string) {
 	t.Helper()
 	must(t, s.state.Flush())
-	must(t, s.state.Emissions(topic, s.end, func(order, step string, seq uint64) (bool, error) {
+	must(t, s.state.Emissions(topic, 0, s.end, func(order, step string, seq uint64, _ int64) (bool, error) {
 		o := s.of(t, order)
 		s.take(Emitted(s.env(order), o, step, seq, refused))
 		return true, nil

@@ -50,7 +50,7 @@ type Broker interface {
 	// Deliver writes records of one topic outside of any transaction, in their order, and
 	// says how many from the first were taken. What Kafka refuses for what it is fails
 	// with a [UndeliverableError]. After any other error they may have been written, too.
-	Deliver(ctx context.Context, records []*kgo.Record) (taken int, err error)
+	Deliver(ctx context.Context, records []*kgo.Record) []error
 	// Slots are the producer ids and epochs of the partition's slots, as Kafka knows
 	// them.
 	Slots(ctx context.Context) ([Slots]Transaction, error)

@@ -27,6 +27,7 @@ import (
 // as [emission] says.
 type courier struct {
 	targets   map[destination]*target // that are owed something
+	past      map[string]*target      // that are owed no events of users' now
 	came      []*target               // of which is to be decided what came of their last delivery
 	failing   int                     // deliveries that are under way to those that failed
 	look      []destination           // of which there may be something to give
@@ -45,8 +46,9 @@ type courier struct {
 }
 
 type unconfirmed struct {
-	last   int64
-	topics []destination
+	last     int64
+	topics   []destination
+	released []string // topics that are owed again what they were before
 }
 
 // destination is a topic of others', for status messages or for events of users'. What one has of
@@ -59,7 +61,7 @@ type destination struct {
 // target is a caller's own topic, or one that is given events of users'.
 type target struct {
 	destination
-	next   int64 // offset in the journal; what is before is delivered or refused; of status messages only
+	next   int64 // offset in the journal; what is before is delivered or refused, or is left behind
 	window int   // so many messages at a time
 	busy   bool
 	looked bool // it is among those to look at
@@ -67,6 +69,7 @@ type target struct {
 	// was decided on.
 	came    *Happened
 	decided int
+	left    leftBehind
 	oldest  time.Time // message that it is owed, as far as it was looked at
 
 	failures int       // in a row
@@ -100,6 +103,9 @@ const (
 	// patienceProof is for how long this owner itself must have failed, before the age
 	// of a message counts: nobody may have tried before.
 	patienceProof = time.Hour
+	// How long an event of a user's waits is short, and nobody else takes it: a topic that takes none is
+	// tried again after eventPause at the latest, and given eventsAtOnce.
+	eventPause, eventsAtOnce = 2 * time.Second, 256
 	// failureProof is for how long after it failed a topic counts as one that takes nothing.
 	// By then it was looked at: after its pause, at the next tick.
 	failureProof = time.Minute
@@ -143,10 +149,20 @@ func (l *Lane) Deliver(ctx context.Context, d *Delivery) Happened {
 	defer d.under.Add(-1)
 	ctx, cancel := context.WithTimeout(ctx, DeliveryTimeout)
 	defer cancel()
-	taken, err := l.broker.Deliver(ctx, d.Records)
-	h := Happened{What: Delivered, Topic: d.Topic, Err: err, emitted: d.emitted, taken: taken}
-	if taken > 0 && d.emitted == nil {
-		h.End = d.ends[taken-1]
+	h := Happened{What: Delivered, Topic: d.Topic, emitted: d.emitted, untaken: l.broker.Deliver(ctx, d.Records)}
+	for _, err := range h.untaken {
+		switch {
+		case err == nil && (h.Err == nil || d.emitted != nil):
+			h.taken++
+		case h.Err == nil:
+			h.Err = err
+		}
+	}
+	if h.untaken == nil {
+		h.taken = len(d.Records)
+	}
+	if h.taken > 0 && d.emitted == nil {
+		h.End = d.ends[h.taken-1]
 	}
 	return h
 }
@@ -217,6 +233,11 @@ func (l *Lane) isConfirmed(h Happened) error {
 		for _, topic := range c.unconfirmed[0].topics {
 			l.owes(topic)
 		}
+		for _, topic := range c.unconfirmed[0].released {
+			t := c.targets[destination{topic, true}]
+			t.left.adds(0)
+			t.left.again = time.Time{}
+		}
 	}
 	return nil
 }
@@ -224,7 +245,7 @@ func (l *Lane) isConfirmed(h Happened) error {
 // owing finds what is owed from before the takeover.
 func (l *Lane) owing() error {
 	head := l.state.Head().Offset
-	l.courier = courier{targets: make(map[destination]*target), confirmed: head, diverted: head}
+	l.courier = courier{targets: make(map[destination]*target), past: make(map[string]*target), confirmed: head, diverted: head}
 	for _, emits := range []bool{false, true} {
 		next := l.state.Owing
 		if emits {
@@ -249,13 +270,14 @@ func (l *Lane) owing() error {
 // may not know of that yet.
 func (l *Lane) owes(to destination) {
 	c := &l.courier
-	if c.targets[to] == nil {
-		t := &target{destination: to, window: deliveredAtOnce}
-		if !to.emits {
-			t.next = max(c.delivered[to.topic], l.current.delivered[to.topic])
-			if l.inflight != nil {
-				t.next = max(t.next, l.inflight.delivered[to.topic])
-			}
+	switch t := c.targets[to]; {
+	case t != nil:
+	case to.emits:
+		c.targets[to] = l.emitsTo(to)
+	default:
+		t = &target{destination: to, window: deliveredAtOnce, next: max(c.delivered[to.topic], l.current.delivered[to.topic])}
+		if l.inflight != nil {
+			t.next = max(t.next, l.inflight.delivered[to.topic])
 		}
 		c.targets[to] = t
 	}
@@ -291,8 +313,11 @@ func (l *Lane) owe(b *Batch) {
 			u.topics = append(u.topics, to)
 		}
 	}
-	for topic := range b.emits {
+	for topic, released := range b.emits {
 		u.topics = append(u.topics, destination{topic, true})
+		if released {
+			u.released = append(u.released, topic)
+		}
 	}
 	l.courier.unflushed = true
 	l.courier.unconfirmed = append(l.courier.unconfirmed, u)
@@ -446,12 +471,12 @@ func (l *Lane) delivered(h Happened) error {
 		c.came = append(c.came, t)
 		return l.decideCame()
 	}
-	l.over(t, &h, h.Err)
+	l.over(t, &h, h.Err, false)
 	return nil
 }
 
-// over notes that a delivery is over, and what is wrong with the topic.
-func (l *Lane) over(t *target, h *Happened, wrong error) {
+// over notes that a delivery is over, what is wrong with the topic, and whether it may take others.
+func (l *Lane) over(t *target, h *Happened, wrong error, others bool) {
 	c := &l.courier
 	if t.busy = false; t.failures > 0 {
 		c.failing--
@@ -460,38 +485,48 @@ func (l *Lane) over(t *target, h *Happened, wrong error) {
 		if t.failures > 0 && h.Err == nil {
 			l.log.Info("a topic takes again what it is owed", "topic", t.topic, "emitted", t.emits)
 		}
-		t.failures, t.doubt, t.window = 0, UndeliverableError{}, min(2*t.window, deliveredAtOnce)
+		if t.failures > 0 {
+			t.left.again = time.Time{}
+		}
+		t.failures, t.doubt, t.why, t.window = 0, UndeliverableError{}, "", min(2*t.window, t.most())
 		if !t.emits {
 			t.next = h.End
 			c.settled(t.topic, t.next, l.time.Timer())
 		}
 	}
 	if wrong != nil {
-		l.failed(t, wrong)
+		l.failed(t, wrong, others)
 	}
 	c.looks(t)
 }
 
-// failed: a topic that does not take a message is tried again, with one.
-func (l *Lane) failed(t *target, err error) {
+// failed: a topic that does not take a message is tried again, with one, unless it may take others.
+func (l *Lane) failed(t *target, err error, others bool) {
 	now := l.time.Timer()
-	t.window, t.why, t.failed = 1, err.Error(), now
+	t.why, t.failed = err.Error(), now
 	refused, ok := errors.AsType[*UndeliverableError](err)
-	if ok && refused.Batch {
+	if others && !(ok && refused.Batch) {
+		return
+	}
+	if t.window = 1; ok && refused.Batch {
 		return // alone it may be taken
+	}
+	pause, lasts := deliveryPause, refusalLasts
+	if t.emits {
+		pause, lasts = eventPause, refusalProof
 	}
 	if t.failures++; t.failures == 1 {
 		t.failing = now
 		l.log.Warn("a topic does not take what it is owed, which waits", "topic", t.topic, "emitted", t.emits, "error", err)
 	}
-	t.again = now.Add(min(time.Second<<min(t.failures-1, 10), deliveryPause))
+	t.again = now.Add(min(time.Second<<min(t.failures-1, 10), pause))
 	switch {
 	case !ok:
 		t.doubt = UndeliverableError{}
 	case t.doubt != *refused:
 		t.doubt, t.doubted = *refused, now
 	case now.Sub(t.doubted) > refusalProof:
-		t.refused, t.again = now.Add(refusalLasts), now
+		t.refused, t.again = now.Add(lasts), now
 	}
 }
 

@@ -117,7 +117,13 @@ type takes struct {
 	err   error
 }
 
-func (b takes) Deliver(context.Context, []*kgo.Record) (int, error) { return b.taken, b.err }
+func (b takes) Deliver(_ context.Context, records []*kgo.Record) []error {
+	untaken := make([]error, len(records))
+	for i := range records[b.taken:] {
+		untaken[b.taken+i] = b.err
+	}
+	return untaken
+}
 
 // tries has time pass, and the courier look again.
 func (r *round) tries(after time.Duration) {

@@ -1,7 +1,9 @@
 package lane
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +44,14 @@ func (r *round) emits(topic string, n int) (orders []string) {
 	r.commits()
 	r.confirmed()
 	return orders
+}
+
+// submits has an order of a workflow begin.
+func (r *round) submits(flow, id string) {
+	r.Helper()
+	r.take(decide.Submit(r.env(), nil, &decide.Input{Record: new(decide.Record), Order: id, Submission: events.Submission{Workflow: flow}}))
+	r.commits()
+	r.confirmed()
 }
 
 // told are the events of the last batch of a type: the orders that have them, in turn.
@@ -150,6 +160,7 @@ func TestEventsForATopicThatDoesNotExist(t *testing.T) {
 	r.commits()
 	r.is("tried again", r.told(events.StepEmitting), orders)
 	r.confirmed()
+	r.tries(0)
 	r.carries("given once more", map[string]int{"shop.gone": 3})
 	r.is("with the same ids", ids(r.deliveries[0].Records), []string{"o-0001/tell", "o-0002/tell", "o-0003/tell"})
 	r.ends("shop.gone", 3, nil)
@@ -225,39 +236,148 @@ func TestAnEventThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// A thousand orders give a topic an event: each once, in their order, a part of them at a time, and
-// what is not taken of a part comes again.
+// A thousand orders give a topic an event: each once, in their order, a part of them at a time. What is
+// not taken of a part is given again after what is behind it.
 func TestAThousandOrdersEmit(t *testing.T) {
 	r := newEmitter(t, "shop.a")
 	orders := r.emits("shop.a", 1_000)
 	var given, completed []string
-	for n := 0; len(r.deliveries) > 0; n++ {
+	for n := 0; len(given) < len(orders); n++ {
+		if len(r.deliveries) == 0 {
+			r.tries(eventPause)
+		}
 		records := r.deliveries[0].Records
-		if len(r.deliveries) > 1 || len(records) > deliveredAtOnce {
+		if len(r.deliveries) > 1 || len(records) > eventsAtOnce {
 			t.Fatalf("%d deliveries, of %d", len(r.deliveries), len(records))
 		}
 		taken, err := len(records), error(nil)
-		if n == 3 {
+		if n == 1 {
 			taken, err = 10, errAway
 		}
 		given = append(given, ids(records[:taken])...)
 		r.ends("shop.a", taken, err)
-		if err != nil {
-			r.tries(time.Second)
-		}
-		if n%4 == 0 { // the others are decided on while it commits, or wait
+		if n%2 == 0 { // the others are decided on while it commits, or wait
 			r.commits()
 			completed = append(completed, r.told(events.OrderCompleted)...)
 		}
 	}
-	r.commits()
-	completed = append(completed, r.told(events.OrderCompleted)...)
-	want := make([]string, len(orders))
-	for i, id := range orders {
-		want[i] = id + "/tell"
+	for len(completed) < len(orders) {
+		must(t, r.deliver(r))
+		r.commits()
+		if len(r.committed) == 0 {
+			t.Fatalf("of %d orders %d completed", len(orders), len(completed))
+		}
+		completed = append(completed, r.told(events.OrderCompleted)...)
+	}
+	want := make([]string, 0, len(orders))
+	at := slices.Concat(orders[:eventsAtOnce+10], orders[2*eventsAtOnce:], orders[eventsAtOnce+10:2*eventsAtOnce])
+	for _, id := range at {
+		want = append(want, id+"/tell")
 	}
 	r.is("given", given, want)
-	r.is("completed", completed, orders)
+	r.is("completed", completed, at)
+	r.tries(eventPause)
+	if r.courier.busy() {
+		t.Errorf("something is left: %+v", r.courier)
+	}
+}
+
+// somePartitions is a topic of which a partition takes nothing.
+type somePartitions struct {
+	Broker
+	dead  func(id string) bool
+	given map[string]int
+}
+
+func (b somePartitions) Deliver(_ context.Context, records []*kgo.Record) []error {
+	untaken := make([]error, len(records))
+	for i, r := range records {
+		if id := headerText(r, "ce_id"); b.dead(id) {
+			untaken[i] = errAway
+		} else {
+			b.given[id]++
+		}
+	}
+	return untaken
+}
+
+// Events of which one partition of their topic takes nothing keep none from the others, each of which is given
+// once; they are tried again, and taken once it is back.
+func TestEventsOfADeadPartition(t *testing.T) {
+	r := newEmitter(t, "shop.a")
+	dead := true
+	b := somePartitions{given: make(map[string]int), dead: func(id string) bool { return dead && strings.HasSuffix(id, "4/tell") }}
+	var orders, completed []string
+	second := func(n int) {
+		orders = append(orders, r.emits("shop.a", n)...)
+		for again := true; again; again = len(r.committed) > 0 {
+			for len(r.deliveries) > 0 {
+				d := r.deliveries[0]
+				r.deliveries = r.deliveries[1:]
+				r.broker = b
+				must(t, r.delivered(r.Lane.Deliver(r.Context(), d)))
+				must(t, r.deliver(r))
+			}
+			r.commits()
+			completed = append(completed, r.told(events.OrderCompleted)...)
+			r.confirmed()
+		}
+		r.tries(time.Second)
+	}
+	for range 30 { // less than their timeout
+		second(50)
+	}
+	if len(completed) != len(orders)*9/10 {
+		t.Errorf("of %d orders %d completed", len(orders), len(completed))
+	}
+	dead = false
+	for range 4 {
+		second(0)
+	}
+	if len(completed) != len(orders) || r.courier.busy() {
+		t.Errorf("of %d orders %d completed; something is left: %t", len(orders), len(completed), r.courier.busy())
+	}
+	for id, n := range b.given {
+		if n != 1 {
+			t.Errorf("%s was given %d times", id, n)
+		}
+	}
+}
+
+// A topic that is well again is tried before long, whatever its past: an attempt that has five seconds is
+// given, and one that is not says why.
+func TestEventsForATopicThatIsBack(t *testing.T) {
+	r := newEmitter(t, "shop.away")
+	r.world.(*still).flows.Add(parseFlow(t, "{workflow: quick, steps: [{name: tell, emit: {topic: shop.away, type: t}, timeout: 5s, retry: {attempts: 1}}]}"))
+	orders := r.emits("shop.away", 1)
+	for range 6 {
+		r.ends("shop.away", 0, errAway)
+		r.tries(eventPause)
+	}
+	r.submits("quick", "q-1")
+	for range 3 { // both have their turn, one after the other
+		r.ends("shop.away", 0, errAway)
+		r.tries(eventPause)
+	}
+	r.looks(t)
+	r.commits()
+	r.is("expired", r.told(events.StepExpired), []string{"q-1"})
+	if got := r.written(r.topics.Journal, events.StepExpired); !strings.Contains(got[0], "the last try for its topic ended with: "+errAway.Error()) {
+		t.Errorf("it says %s", got[0])
+	}
+	r.submits("quick", "q-2")
+	var completed []string
+	for range 3 {
+		if len(r.deliveries) > 0 {
+			r.ends("shop.away", len(r.deliveries[0].Records), nil)
+		}
+		r.commits()
+		completed = append(completed, r.told(events.OrderCompleted)...)
+		r.confirmed()
+		r.tries(eventPause)
+	}
+	slices.Sort(completed)
+	r.is("completed", completed, append(orders, "q-2"))
 }
 
 // Kafka acknowledges an event after its attempt expired: that changes nothing, and leaves no event. The

@@ -184,7 +184,7 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	l.cfg.AgentRate = cmp.Or(l.cfg.AgentRate, DefaultAgentRate)
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.agents = agents{windows: make(map[string]*window.Window), granted: make(map[string]int), expired: make(map[attempt]lost)}
-	l.courier.targets = make(map[destination]*target)
+	l.courier.targets, l.courier.past = make(map[destination]*target), make(map[string]*target)
 	return l
 }
 
@@ -503,6 +503,7 @@ func (l *Lane) env() *decide.Env {
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
 		},
+		Untaken:     l.untaken,
 		ReplyTopics: l.cfg.ReplyTopics,
 		Keys:        l.namespaceKeys(),
 		Claims:      l.cfg.Claims,
@@ -650,7 +651,7 @@ func (l *Lane) take(d decide.Decision) {
 	for i := range d.Messages {
 		m := &d.Messages[i]
 		if m.Emits { // it is owed as long as the order says so
-			l.current.emits[m.Topic] = true
+			l.current.emits[m.Topic] = l.current.emits[m.Topic]
 			continue
 		}
 		if m.OwnTopic && l.format >= events.CourierFormat {

@@ -50,7 +50,8 @@ type Happened struct {
 	Err     error     // of a commit or of a question, or what hangs
 
 	emitted []emission // what was to be delivered, if it is events of users'
-	taken   int        // of what was to be delivered
+	untaken []error    // why, of each, nil if it was taken; nil if all were
+	taken   int        // of what was to be delivered: the first, or of events of users' how many
 }
 
 // Happening is what a lane hears of.
