@@ -117,9 +117,9 @@ func (k *timekeeper) apply(t *rapid.T) {
 // watch supervises until nothing more comes of it, which takes a few looks where many orders begin.
 func (k *timekeeper) watch(t *rapid.T) {
 	for range 10 {
-		n := len(k.records)
+		k.commit(t)
 		k.state.Rescan()
-		if k.supervise(t, page); len(k.records) == n {
+		if k.supervise(t, page); len(k.records) == 0 {
 			return
 		}
 	}
