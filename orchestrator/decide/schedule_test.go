@@ -19,17 +19,32 @@ import (
 // that there was began one order, or none for a reason, once.
 func TestScheduleHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		k := newTimekeeper(t)
+		k := newTimekeeper(t, inspect.Curtain, "*/7 * * * * *", "0 * * * *", "5,10 0-59/2 12 * * *")
+		defer func() { k.close() }()
+		k.perform(t)
+	})
+}
+
+// TestScheduleHistoriesWhereClocksAreSet: the same in a night in which clocks are set forward, or back, while now and
+// then nobody is there for minutes.
+func TestScheduleHistoriesWhereClocksAreSet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		set := rapid.SampledFrom([]time.Time{time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC), time.Date(2026, 10, 25, 1, 0, 0, 0, time.UTC)}).Draw(t, "set")
+		k := newTimekeeper(t, set.Add(-2*time.Minute), "*/7 * * * * *", "0 58,59,0,1 2,3 * * *", "*/10 * 2 * * *", "0 * */2 * * *")
 		defer func() { k.close() }()
 		k.perform(t)
 	})
 }
 
 // timekeeper draws what happens to schedules, on the stage of a historian.
-type timekeeper struct{ *historian }
+type timekeeper struct {
+	*historian
+	crons []string
+}
 
-func newTimekeeper(t *rapid.T) *timekeeper {
-	k := &timekeeper{&historian{stage: newStage(t), inspector: inspect.New()}}
+func newTimekeeper(t *rapid.T, now time.Time, crons ...string) *timekeeper {
+	k := &timekeeper{&historian{stage: newStage(t), inspector: inspect.New()}, crons}
+	k.now = now
 	k.flows.Add(parseFlow(t, "workflow: flow\nsteps:\n  - {name: a, agent: a0, undo: b, timeout: 10s, retry: {attempts: 2}}\n"))
 	k.takeOver(t, "i-1")
 	k.apply(t)
@@ -98,7 +113,7 @@ func (k *timekeeper) drawOf(t *rapid.T) string {
 func (k *timekeeper) apply(t *rapid.T) {
 	s := &events.Schedule{Workflow: rapid.SampledFrom([]string{"flow", "flow", "flow", "flow", "none"}).Draw(t, "workflow")}
 	if rapid.Bool().Draw(t, "cron") {
-		s.Cron = rapid.SampledFrom([]string{"*/7 * * * * *", "0 * * * *", "5,10 0-59/2 12 * * *"}).Draw(t, "when")
+		s.Cron = rapid.SampledFrom(k.crons).Draw(t, "when")
 		s.Zone = rapid.SampledFrom([]string{"", "Europe/Berlin"}).Draw(t, "zone")
 	} else {
 		s.Every = rapid.SampledFrom([]string{"1s", "5s", "20s", "1m30s"}).Draw(t, "every")
@@ -238,7 +253,7 @@ var kept = sync.OnceValue(func() []recording {
 })
 
 var timed = rapid.Custom(func(t *rapid.T) []recording {
-	k := newTimekeeper(t)
+	k := newTimekeeper(t, inspect.Curtain, "*/7 * * * * *", "0 * * * *", "5,10 0-59/2 12 * * *")
 	defer func() { k.close() }()
 	k.perform(t)
 	return k.record(t)
@@ -300,5 +315,39 @@ func TestASchedulesClockIsInDoubt(t *testing.T) {
 	env.Doubted, env.Now = false, s.now.Add(2*time.Second)
 	if d := Supervise(env, d.Order, ""); d.Order == nil || d.Order.Schedule.Started != 2 {
 		t.Errorf("then it is %+v", d.Order)
+	}
+}
+
+// A schedule of every second, whose workflow keeps its orders for some minutes, fills no store: after hours that
+// has about as many keys and bytes as after a few minutes more than orders are kept for.
+func TestAStoreDoesNotGrowWithTicks(t *testing.T) {
+	s := newStage(t)
+	defer s.close()
+	s.flows.Add(parseFlow(t, "workflow: flow\nkeep: 3m\nsteps: [{name: nap, sleep: 100ms}]"))
+	s.takeOver(t, "i-1")
+	s.commands = append(s.commands, command{id: "@a", value: events.Command{Command: events.CommandApply, Schedule: &events.Schedule{Every: "1s", Workflow: "flow", Overlap: events.OverlapAllow}}})
+	size := func() (keys, bytes int) {
+		must(t, s.state.Flush())
+		for key, value := range dump(t, s.store) {
+			keys, bytes = keys+1, bytes+len(key)+len(value)
+		}
+		return keys, bytes
+	}
+	var keys, bytes int
+	const seconds = 6 * 60 * 60
+	for n := range seconds {
+		s.read(t)
+		s.commit(t)
+		s.supervise(t, page)
+		s.commit(t)
+		if s.now = s.now.Add(time.Second); n == 6*60 {
+			keys, bytes = size()
+		}
+	}
+	if more, many := size(); more > keys+keys/10 || many > bytes+bytes/10 {
+		t.Errorf("it has %d keys, and %d bytes; before there were %d and %d", more, many, keys, bytes)
+	}
+	if is := s.of(t, "@a").Schedule; is.Started < seconds-2 || is.Skipped > 0 {
+		t.Errorf("%+v", is)
 	}
 }

@@ -200,7 +200,7 @@ func (t *Timetable) shown(after time.Time) time.Time {
 		if from, _ = t.wall(set); t.cron.Next(from.Add(-time.Second)).Equal(from) {
 			return set.UTC()
 		}
-		after = set
+		after = set.UTC()
 	}
 }
 

@@ -144,6 +144,9 @@ func TestNextAgainstEveryMinute(t *testing.T) {
 		for next := tt.Next(from); !next.After(to); next = tt.Next(next) {
 			have = append(have, next)
 		}
+		if slices.ContainsFunc(have, func(at time.Time) bool { return at.Location() != time.UTC }) {
+			t.Fatalf("not all are in UTC: %v", have)
+		}
 		if !slices.EqualFunc(have, want, time.Time.Equal) {
 			t.Fatalf("%s in %s ticks at\n%v, not at\n%v", cron, z.zone, have, want)
 		}
