@@ -119,7 +119,7 @@ func (w *Wish) Append(dst []byte) []byte {
 	o.text("replyTo", w.ReplyTo)
 	o.text("priority", string(w.Priority))
 	o.time("deadline", w.Deadline)
-	o.labels(w.Labels)
+	o.pairs("labels", w.Labels)
 	o.texts("submitters", w.Submitters)
 	o.text("by", w.By)
 	return o.end()

@@ -30,7 +30,7 @@ func (s *Submission) Digest() string {
 	}
 	if len(s.Labels) > 0 {
 		o := object{b: b}
-		o.labels(s.Labels)
+		o.pairs("labels", s.Labels)
 		b = o.b
 	}
 	if s.RerunOf != "" { // its name tells it from what a label says

@@ -108,11 +108,11 @@ func (o *object) offsets(name string, values map[string]int64) {
 	o.b = all.end()
 }
 
-func (o *object) labels(values map[string]string) {
+func (o *object) pairs(name string, values map[string]string) {
 	if len(values) == 0 {
 		return
 	}
-	o.name("labels")
+	o.name(name)
 	o.b = append(o.b, '{')
 	for i, key := range slices.Sorted(maps.Keys(values)) {
 		if i > 0 {
@@ -167,7 +167,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.time("deadline", e.Deadline)
 	o.text("traceparent", e.Traceparent)
 	o.text("digest", e.Digest)
-	o.labels(e.Labels)
+	o.pairs("labels", e.Labels)
 	o.text("rerunOf", e.RerunOf)
 	o.texts("submitters", e.Submitters)
 	if len(e.Pinned) > 0 {
@@ -180,6 +180,9 @@ func (e *Event) Append(dst []byte) []byte {
 	o.number("keep", int64(e.Keep))
 	o.texts("children", e.Children)
 	o.truth("detached", e.Detached)
+	o.number("from", int64(e.From))
+	o.pairs("renamed", e.Renamed)
+	o.texts("renewed", e.Renewed)
 	o.text("topic", e.Topic)
 	o.text("eventType", e.EventType)
 	o.text("key", e.Key)

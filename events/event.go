@@ -72,6 +72,13 @@ const (
 	// which is there for the normal and for none: Priority, Deadline, By, Actor, Reason,
 	// Command. Since format 6.
 	OrderChanged Type = "waybill.order.changed"
+	// OrderMigrated has the order go on as one of another version of its workflow: From, Version, Steps
+	// (all that it has from here on), Renamed (what some of them were called, by their names), Renewed
+	// (those that failed, and are asked for something else, under a new idempotency key), Deadline,
+	// Labels, Pinned and Keep, as they are from here on. Steps that are not named have not begun, and are
+	// dropped. By, Actor, Reason, Command, and Operation where another act than a migration is behind it.
+	// Since format 8.
+	OrderMigrated Type = "waybill.order.migrated"
 	// OrderTerminated ends the order as Terminated, by an operator's act: what was done stays as
 	// it is. Undone, NotUndone, and MayHaveRun: of these steps nobody knows whether they ran, or
 	// were undone. By, Actor, Reason, Command. Since format 6.
@@ -362,6 +369,12 @@ type Event struct {
 	Children []string `json:"children,omitzero"`
 	// Detached says that the parent does not wait for the end of the child. Since format 7.
 	Detached bool `json:"detached,omitzero"`
+
+	// From is the version that the order had, Renamed what steps were called, by the names that they
+	// have, and Renewed names steps: see [OrderMigrated]. Since format 8.
+	From    int               `json:"from,omitzero"`
+	Renamed map[string]string `json:"renamed,omitempty"`
+	Renewed []string          `json:"renewed,omitzero"`
 
 	// Topic is one of the user's, to which an event of theirs goes, of the type EventType, and under
 	// Key where that is not the order's id. Since format 8.

@@ -79,3 +79,6 @@ const EmitFormat = 8
 
 // SchedulesFormat is the format since which schedules begin orders.
 const SchedulesFormat = 8
+
+// MigrateFormat is the format since which orders go on as ones of another version of their workflow.
+const MigrateFormat = 8

@@ -224,6 +224,8 @@ const (
 	CommandTerminate = "terminate"
 	// CommandChange gives the order another priority, or another deadline.
 	CommandChange = "change"
+	// CommandMigrate has the order go on as one of another version of its workflow.
+	CommandMigrate = "migrate"
 	// CommandDecide says what somebody decides whom a step asks.
 	CommandDecide = "decide"
 
@@ -235,7 +237,7 @@ const (
 
 // Commands lists what a [Command] may ask for.
 var Commands = []string{
-	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandDecide, CommandApply, CommandDelete,
+	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide, CommandApply, CommandDelete,
 }
 
 // Command is an operator's act on an order, or on a schedule. The record's key is the order id, or the
@@ -266,6 +268,10 @@ type Command struct {
 	Priority   Priority  `json:"priority,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"`
 	NoDeadline bool      `json:"noDeadline,omitzero"`
+	// ToVersion is the version of its workflow as one of which the order goes on: it migrates, and so it
+	// does before it is resubmitted. Map has the names that steps have there, by those that they have now.
+	ToVersion int               `json:"toVersion,omitzero"`
+	Map       map[string]string `json:"map,omitempty"`
 	// Schedule is what one is to be that is applied.
 	Schedule *Schedule `json:"schedule,omitzero"`
 	// By says who acts, and Note why.

@@ -56,7 +56,7 @@ func (s *Schedule) Append(dst []byte) []byte {
 	o.number("version", int64(s.Version))
 	o.raw("input", s.Input)
 	o.text("priority", string(s.Priority))
-	o.labels(s.Labels)
+	o.pairs("labels", s.Labels)
 	o.text("replyTo", s.ReplyTo)
 	return o.end()
 }

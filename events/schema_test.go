@@ -61,6 +61,8 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			switch m.Command {
 			case events.CommandTerminate:
 				m.Note = "because"
+			case events.CommandMigrate:
+				m.ToVersion = 2
 			case events.CommandDecide:
 				m.Step, m.Outcome, m.By = "s", "approved", "ana"
 			}
@@ -68,6 +70,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 				anySchedule(t, &m.Schedule)
 			}
 			m.NewKey = m.NewKey && !m.SameKey
+			m.ToVersion = max(m.ToVersion, rapid.IntRange(0, 3).Draw(t, "toVersion"))
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
 			m.Priority = priorityOrNone.Draw(t, "priority")
 		})
@@ -135,6 +138,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Step, m.Attempt, m.Agent, m.Operation = "s", attempt.Draw(t, "attempt"), "a", "do"
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
 			m.Topic, m.EventType = "shop.told", "com.acme.told"
+			m.From, m.Renamed, m.Renewed = rapid.IntRange(1, 9).Draw(t, "from"), map[string]string{"s": "r"}, []string{"s"}
 			m.Digest, m.Count = "6e3GCPNqqYqdFr9UAAJnMw", rapid.IntRange(0, 9).Draw(t, "count")
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
 			if m.Type == events.StepRepeated {

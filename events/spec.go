@@ -59,6 +59,7 @@ var Specs = []Spec{
 	{Type: OrderRaised, Since: 4, Always: "step reason error", Maybe: "notUndone"},
 	{Type: OrderTerminated, Since: 4, Always: "reason", Maybe: "undone notUndone mayHaveRun by actor command"},
 	{Type: OrderChanged, Since: 4, Maybe: "priority deadline " + acted},
+	{Type: OrderMigrated, Since: 6, Always: "from version steps", Maybe: "renamed renewed deadline labels pinned keep operation " + acted},
 	{Type: OrderPaused, Maybe: acted},
 	{Type: OrderResumed, Maybe: acted},
 	{Type: OrderLabelled, Since: 4, Maybe: "labels " + acted},

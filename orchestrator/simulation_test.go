@@ -130,7 +130,7 @@ var decided = []events.Type{
 	events.PartitionClaimed, events.PartitionAdvanced, events.PartitionRaised, events.PartitionDelivered,
 	events.OrderForgotten, events.StepOrdered, events.StepRecalled, events.UndoOrdered, events.OrderReported,
 	events.OrderAccepted, events.OrderRejected, events.OrderCompleted, events.OrderErrored, events.OrderResubmitted,
-	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated, events.OrderChanged, events.OrderPaused, events.OrderResumed, events.OrderReleased,
+	events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated, events.OrderChanged, events.OrderMigrated, events.OrderPaused, events.OrderResumed, events.OrderReleased,
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
 	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepRaised, events.StepExtended, events.UndoExtended,
@@ -320,9 +320,13 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 		return true
 	}
 	flows := simFlows(1)
-	s.registered = slices.Clone(flows[s.draw("workflow", 0, len(flows)-1)])
+	first := s.draw("workflow", 0, len(flows)-1)
+	s.registered = slices.Clone(flows[first])
 	if s.one(2, "a second version") {
 		s.next = simFlows(2)[s.draw("the second", 0, len(flows)-1)]
+		if s.flip("a variant") { // to which orders may migrate
+			s.next = drawnVariants()[first]
+		}
 	}
 	s.stamps = s.flip("stamps")
 	s.skew = time.Duration(of(s, "skew", 0, 0, 500, 3_000)) * time.Millisecond
@@ -368,6 +372,14 @@ var drawnFlows = sync.OnceValue(func() [2][][]*workflow.Workflow {
 				return draw.Flows(t, version+1)
 			}).Example(i))
 		}
+	}
+	return all
+})
+
+// drawnVariants are second versions of those workflows, each as whoever improves it makes one.
+var drawnVariants = sync.OnceValue(func() (all [][]*workflow.Workflow) {
+	for i, flows := range simFlows(1) {
+		all = append(all, []*workflow.Workflow{rapid.Custom(func(t *rapid.T) *workflow.Workflow { return draw.Variant(t, flows[len(flows)-1], 2) }).Example(i)})
 	}
 	return all
 })

@@ -263,7 +263,7 @@ func (s *simulation) agree() (found bool) {
 func (s *simulation) operate() {
 	c := events.Command{
 		Command: of(s, "command", events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, "repeat"),
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandRelease, events.CommandLabel, events.CommandTerminate, events.CommandChange, events.CommandMigrate, "repeat"),
 		By:      of(s, "by", "ana", ""),
 		Note:    of(s, "note", "why not", ""),
 		Discard: s.flip("discard"), SameKey: s.one(4, "sameKey"), NewKey: s.one(4, "newKey"),
@@ -276,6 +276,9 @@ func (s *simulation) operate() {
 	}
 	if c.Command == events.CommandSkipStep || s.one(4, "named") {
 		c.Step = draw.Step(s.T)
+	}
+	if c.Command == events.CommandMigrate || c.Command == events.CommandResubmit && s.one(8, "as another version") {
+		c.ToVersion, c.Map = of(s, "to", 2, 2, 2, 1, 3), draw.Names(s.T)
 	}
 	if c.Command == events.CommandLabel {
 		c.Labels = draw.Labels(s.T)

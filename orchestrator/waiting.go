@@ -49,7 +49,7 @@ func (i *Instance) Waits(o *projections.Order, s *projections.Step) (*Waits, err
 	}
 	w := &Waits{Since: due, Agent: def.Agent, SilentSince: silent}
 	if l := i.members.lanes()[p]; l != nil {
-		if n, found := l.Before(o.ID, s.Name); found {
+		if n, found := l.Before(o.ID, s.Known()); found {
 			w.Place = &Place{n, l.Agents()[def.Agent]}
 		}
 	}

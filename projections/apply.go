@@ -26,7 +26,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go, children.go, emit.go, schedules.go.
+// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -76,6 +76,7 @@ var effects = map[events.Type]effect{
 
 	events.OrderResubmitted: resubmit,
 	events.OrderChanged:     change,
+	events.OrderMigrated:    migrateOrder,
 	events.OrderPaused:      pause,
 	events.OrderResumed:     resume,
 	events.OrderLabelled:    label,

@@ -55,5 +55,5 @@ func (s *Step) doubt() {
 // it has one key, whatever keys its step has had.
 func (s *Step) undoneAsOne(order string) bool {
 	return s.Resubmissions > 0 && s.Undoing() == nil &&
-		s.Undo.IdempotencyKey == events.UndoKey(events.IdempotencyKey(order, s.Name, 0), s.Undo.Resubmissions)
+		s.Undo.IdempotencyKey == events.UndoKey(events.IdempotencyKey(order, s.Known(), 0), s.Undo.Resubmissions)
 }

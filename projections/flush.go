@@ -97,24 +97,45 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := p.index(b, o.ID, "", old.looked(), o.looked(), old.mark(), o.mark()); err != nil {
 		return err
 	}
+	for i := range old.Steps { // what a migration left out
+		if s := &old.Steps[i]; o.at(i, s.Known()) == nil {
+			if err := p.indexStep(b, s.Known(), e.offsets, old, o, s, nil); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range o.Steps {
-		var before time.Time
-		var was []byte
-		if i < len(old.Steps) {
-			before, was = old.Attention(&old.Steps[i]), old.Steps[i].mark()
-		}
-		if err := p.index(b, o.ID, o.Steps[i].Name, before, o.Attention(&o.Steps[i]), was, o.Steps[i].mark()); err != nil {
-			return err
-		}
-		var emitted *Emission
-		if i < len(old.Steps) {
-			emitted = old.Emitting(&old.Steps[i])
-		}
-		if err := p.indexEmission(b, o.ID, o.Steps[i].Name, e.offsets, emitted, o.Emitting(&o.Steps[i])); err != nil {
+		s := &o.Steps[i]
+		if err := p.indexStep(b, s.Known(), e.offsets, old, o, old.at(i, s.Known()), s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// at is the step that is known by that name, at place i unless a migration moved it.
+func (o *Order) at(i int, known string) *Step {
+	if i < len(o.Steps) && o.Steps[i].Known() == known {
+		return &o.Steps[i]
+	}
+	return o.Known(known)
+}
+
+// indexStep moves a step in the indexes of deadlines and of what is emitted; nil is none.
+func (p *Partition) indexStep(b *pebble.Batch, known string, offsets []byte, old, o *Order, before, now *Step) error {
+	var from, to time.Time
+	var was, is []byte
+	var emitted, emits *Emission
+	if before != nil {
+		from, was, emitted = old.Attention(before), before.mark(), old.Emitting(before)
+	}
+	if now != nil {
+		to, is, emits = o.Attention(now), now.mark(), o.Emitting(now)
+	}
+	if err := p.index(b, o.ID, known, from, to, was, is); err != nil {
+		return err
+	}
+	return p.indexEmission(b, o.ID, known, offsets, emitted, emits)
 }
 
 // writeForgotten has nothing be left of an order but a few bytes, and of one that a schedule began nothing.
@@ -139,10 +160,7 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 	}
 	for i := range old.Steps {
 		s := &old.Steps[i]
-		if err := p.index(b, o.ID, s.Name, old.Attention(s), time.Time{}, s.mark(), nil); err != nil {
-			return err
-		}
-		if err := p.indexEmission(b, o.ID, s.Name, offsets, old.Emitting(s), nil); err != nil {
+		if err := p.indexStep(b, s.Known(), offsets, old, o, s, nil); err != nil {
 			return err
 		}
 	}
@@ -179,8 +197,8 @@ func (p *Partition) writePayloads(b *pebble.Batch, w *writer, o, old *Order) err
 			return err
 		}
 	}
-	for _, payload := range passing(old) { // released, or discarded, or heard
-		if len(payload.value()) <= inlinePayload || payload.among(is, len(is)) != nil {
+	for i, payload := range was { // released, or discarded, or heard, or left out by a migration
+		if len(payload.value()) <= inlinePayload || payload.among(is, i) != nil {
 			continue
 		}
 		if err := b.Delete(payloadKey(p.id, o.ID, payload.step, payload.part), nil); err != nil {

@@ -92,7 +92,7 @@ var migrations = map[int]migration{
 	}),
 	// The order's record has what 13 adds: see [writer.since13].
 	12: appended((*reader).orderOfLayout12, (*writer).since13),
-	// The order's record has what its steps emit, and may be a schedule.
+	// The order's record has what 14 adds: see [writer.since14].
 	13: appended((*reader).orderOfLayout13, (*writer).since14),
 }
 

@@ -73,7 +73,7 @@ var commands = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
-	events.StepDecided: events.CommandDecide, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete,
+	events.StepDecided: events.CommandDecide, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete,
 	events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 }
 
@@ -91,7 +91,7 @@ func (o *Order) act(e *events.Event) {
 		o.Acts = o.Acts[n:]
 	}
 	does := commands[e.Type]
-	if e.Type == events.CommandRefused {
+	if e.Operation != "" {
 		does = e.Operation
 	}
 	o.Acts = append(slices.Clip(o.Acts), Act{e.Command, Asked(does, e.Step, e.Outcome, e.By), e.Actor.At})

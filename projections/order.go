@@ -204,6 +204,17 @@ func (o *Order) Step(name string) *Step {
 	return nil
 }
 
+// Known returns the record of the step that is known outside by that name, nil if there is none: see
+// [Step.Known].
+func (o *Order) Known(name string) *Step {
+	for i := range o.Steps {
+		if o.Steps[i].Known() == name {
+			return &o.Steps[i]
+		}
+	}
+	return nil
+}
+
 // CompleteBy is the earliest complete-by of the order's steps and undos that run, start of a
 // retry that is armed for later than now, or end of a sleep, or of a wait for signals; zero if there is none. What could
 // have begun by now, and waits for its agent, has no complete-by yet.

@@ -65,14 +65,15 @@ func payloads(o *Order) []payload {
 	all = append(all, payload{"", "", &o.Input})
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		undo := payload{s.Name, ":undo", nil}
+		name := s.Known()
+		undo := payload{name, ":undo", nil}
 		if s.Undo != nil {
 			undo.at = &s.Undo.Input
 		}
-		all = append(all, payload{s.Name, "", &s.Output}, payload{s.Name, ":input", &s.Input}, undo)
+		all = append(all, payload{name, "", &s.Output}, payload{name, ":input", &s.Input}, undo)
 		for j := range s.Earlier {
 			key := &s.Earlier[j]
-			all = append(all, payload{s.Name, ":input:" + strconv.Itoa(key.Resubmissions), &key.Input})
+			all = append(all, payload{name, ":input:" + strconv.Itoa(key.Resubmissions), &key.Input})
 		}
 	}
 	return append(all, passing(o)...)

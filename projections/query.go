@@ -25,7 +25,7 @@ func (s *Store) Showing(partition int32, id string) (*Order, error) {
 	view := s.db.NewSnapshot()
 	defer view.Close()
 	o, _, err := s.recordWith(view, partition, id, func(o *Order, p *payload) bool {
-		step := o.Step(p.step)
+		step := o.Known(p.step)
 		return step != nil && p.at == &step.Input && step.State == Approving
 	})
 	if o == nil && err == nil {

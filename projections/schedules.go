@@ -134,9 +134,8 @@ func recallTick(o *Order, _ *Step, e *events.Event) {
 	}
 }
 
-// since14 writes what records have since layout 14: what steps emit, and that they are of a schedule.
-func (w *writer) since14(o *Order) {
-	w.emissions(o)
+// schedule writes that a record is of a schedule, and how that stands.
+func (w *writer) schedule(o *Order) {
 	s := o.Schedule
 	if w.truth(s != nil); s == nil {
 		return
@@ -161,9 +160,8 @@ func (w *writer) since14(o *Order) {
 	w.uint(uint64(s.Skipped))
 }
 
-// since14 reads what the writer's since14 wrote.
-func (r *reader) since14(o *Order) {
-	r.emissions(o)
+// schedule reads what the writer's schedule wrote.
+func (r *reader) schedule(o *Order) {
 	if !r.truth() {
 		return
 	}

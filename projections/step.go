@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -35,6 +36,9 @@ func (s StepState) Idle() bool { return s == Sleeping || s == Listening || s == 
 // Step is the state record of one step.
 type Step struct {
 	Name string
+	// Alias is the name under which it is known outside, if that is another: to agents, to orders that do
+	// it, and in idempotency keys. See [Step.Known].
+	Alias string
 	Work
 	Output jsontext.Value
 	// Unknown says that an attempt expired without an answer and none completed
@@ -70,6 +74,20 @@ type Step struct {
 	// either. Its Due is when they are reminded, or it waits no more, and Left what is left of that
 	// during a pause.
 	Approves *Approval
+}
+
+// Known is the name under which a step is known outside, which no migration changes: to agents, to
+// orders that do it, and in idempotency keys.
+func (s *Step) Known() string { return cmp.Or(s.Alias, s.Name) }
+
+// Fresh says that nobody was asked for the step, and nothing is known of it that a migration must keep.
+func (s *Step) Fresh() bool {
+	return s.IdempotencyKey == "" && s.Child == nil && (s.State == NotStarted || s.State == Failed)
+}
+
+// Gone says that the step may be left out of the order: nobody knows of it.
+func (s *Step) Gone() bool {
+	return s.Fresh() || s.State == Skipped && s.IdempotencyKey == "" && s.Child == nil && s.Attempt == 0
 }
 
 // asks says that the step is an operation of an agent, as far as that is known, or leaves something

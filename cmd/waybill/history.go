@@ -423,6 +423,14 @@ func detail(e *events.Event, b before) string {
 		} else {
 			say("deadline %s", events.AppendTime(nil, e.Deadline))
 		}
+	case events.OrderMigrated:
+		say("from version %d to %d", e.From, e.Version)
+		for _, name := range slices.Sorted(maps.Keys(e.Renamed)) {
+			say("%s is called %s", e.Renamed[name], name)
+		}
+		if len(e.Renewed) > 0 {
+			say("begins anew: %s", strings.Join(e.Renewed, ", "))
+		}
 	case events.OrderRaised:
 		if len(e.NotUndone) > 0 {
 			say("not undone: %s", strings.Join(e.NotUndone, ", "))

@@ -71,6 +71,44 @@ func TestOperator(t *testing.T) {
 		c.want(t, 0, "undone: -; not undone: reserve; by ", "")
 		waybill(t, "", "order", "list", "--state", "Terminated").want(t, 0, "o-t", "")
 	})
+	t.Run("migrate", func(t *testing.T) {
+		for version, steps := range []string{"", "{name: a, agent: nobody, timeout: 1h}, {name: b, agent: nobody}", "{name: first, agent: nobody, do: a, timeout: 1h}, {name: c, agent: nobody}"} {
+			if version > 0 {
+				waybill(t, "", "workflow", "register", write(t, "m.yaml", fmt.Sprintf("workflow: m\nversion: %d\nsteps: [%s]\n", version, steps))).want(t, 0, "m@", "")
+			}
+		}
+		for _, id := range []string{"m-1", "m-2", "m-3"} {
+			waybill(t, "", "submit", "m", "--version", "1", "--id", id).want(t, 0, id, "")
+			eventually(t, id, "Processing")
+		}
+		c := waybill(t, "", "order", "migrate", "m-1", "--to", "2", "--dry-run")
+		c.want(t, 1, "forbidden: it has begun (it is running), and version 2 has no step of that name", "what forbids it is listed")
+		c.want(t, 1, "0 of 1 orders can migrate", "")
+		waybill(t, "", "order", "migrate", "m-1", "--to", "2").want(t, 1, "", "order m-1 was not migrated: step a: it has begun")
+		c = waybill(t, "", "order", "migrate", "m-1", "m-2", "--to", "2", "--map", "a=first", "--dry-run")
+		c.want(t, 0, "2 of 2 orders can migrate to version 2", "")
+		c.want(t, 0, "m-2    1     first  is what a is called", "")
+		c.want(t, 0, "m-2    1     c      new", "")
+		c.want(t, 0, "m-2    1     b      dropped", "")
+		c = waybill(t, "", "order", "migrate", "--workflow", "m", "--to", "2", "--map", "a=first", "--dry-run", "-o", "json")
+		c.want(t, 0, `"canMigrate": 3`, "")
+		waybill(t, "", "order", "get", "m-1").want(t, 0, "m@1", "") // nothing has happened
+		waybill(t, "", "order", "migrate", "m-1", "--to", "2", "--map", "a=first", "--note", "better", "--by", "ann").want(t, 0, "m@2", "")
+		waybill(t, "", "order", "history", "m-1").want(t, 0, "from version 1 to 2; a is called first; by ann, as the sender claims; better", "")
+		c = waybill(t, "", "order", "migrate", "--workflow", "m", "--to", "2", "--map", "a=first", "--yes")
+		c.want(t, 1, "the order is of version 2 already", "1 of 3 orders could not be migrated")
+		c.want(t, 1, "Done       2", "")
+		waybill(t, "", "workflow", "versions", "m").want(t, 0, "", "")
+
+		declined(t, "o-v")
+		waybill(t, "", "order", "resubmit", "o-v", "--to-version", "9").want(t, 1, "", "as one of version 9: workflow order-fulfilment@9 is not registered")
+		waybill(t, "", "order", "cancel", "o-v").want(t, 0, "", "")
+		waybill(t, "", "order", "migrate", "--workflow", "m").want(t, 2, "", "--to")
+		waybill(t, "", "order", "migrate", "m-1", "--to", "0").want(t, 2, "", "versions begin with 1")
+		waybill(t, "", "order", "migrate", "m-1", "--to", "2", "--map", "a").want(t, 2, "", "write OLD=NEW")
+		waybill(t, "", "order", "resubmit", "m-1", "--map", "a=b").want(t, 2, "", "--to-version")
+		waybill(t, "", "order", "migrate", "m-1", "--to", "2", "--state", "Error").want(t, 2, "", "chooses among many orders")
+	})
 	t.Run("skip-step", func(t *testing.T) {
 		declined(t, "o-3")
 		waybill(t, "", "order", "skip-step", "o-3", "--step", "charge", "--step-output", `{"payment":"cash"}`).want(t, 0, "skipped", "")

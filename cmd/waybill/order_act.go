@@ -32,6 +32,10 @@ type act struct {
 	// the command can do something, as far as the listing tells. Orders whose
 	// state was named are meant whatever that state is.
 	fits func(o *api.Summary, named bool) bool
+	// several says that more than one order may be named.
+	several bool
+	// foresee prints what would become of orders, where that can be said before.
+	foresee func(*cobra.Command, *api.Client, []string, *events.Command, *output) error
 	// flags adds what only this command takes, and returns what reads it.
 	flags func(*pflag.FlagSet) func(*cobra.Command, *events.Command) error
 }
@@ -56,9 +60,14 @@ idempotency key; what nobody answered, or had retries left, keeps the one that i
 has, so that nothing is done twice. --same-key and --new-key decide for all. A new
 --input for what keeps its key needs one of them: a service that remembers the key
 answers for the input of before. The alert of an order says what keeps its key, and
-what may have run and gets another: that may run twice.`,
+what may have run and gets another: that may run twice.
+
+With --to-version the order goes on as one of another version of its workflow, as by
+"waybill order migrate", and is resubmitted as that: both, or neither. --step is as
+that version calls it.`,
 		example: `  waybill order resubmit o-1 --note 'the card was exchanged'
   waybill order resubmit o-1 --step charge --input '{"card":"4711"}'
+  waybill order resubmit o-1 --to-version 3 --note 'version 2 asks for the wrong amount'
   waybill order resubmit --workflow order-fulfilment --step charge --note 'the bank is back'`,
 		flags: resubmitFlags,
 	},
@@ -118,6 +127,26 @@ That is for what begins from then on: an attempt that runs keeps its complete-by
 		flags: changeFlags,
 	},
 	{
+		command: events.CommandMigrate, did: "migrated", several: true, foresee: foresee,
+		short: "Have orders go on as ones of another version of their workflow",
+		long: `Has an order go on as one of another version of its workflow. An attempt that runs
+goes on as it was asked: under the name and the idempotency key by which its agent
+knows it, and with its input. What has not begun, and limits and the deadline of the
+workflow, are those of the other version. Orders that do steps of this one keep their
+versions. A step that has begun and is called something else there is named with --map.
+What failed with nothing in doubt, and is asked for something else there, begins anew.
+
+It is forbidden where a step that has begun vanishes, does something else, is undone
+otherwise, or comes after what is not done; of an order that has ended, is held, or is
+being undone. --dry-run names every order and step, and all that forbids it, and exits
+with 1 if anything does. What has changed since is found out when the order migrates.`,
+		example: `  waybill order migrate o-1 o-2 --to 3 --map charge=pay --dry-run
+  waybill order migrate o-1 --to 3 --map charge=pay --note 'version 2 checks nothing'
+  waybill order migrate --workflow order-fulfilment --to 3 --yes`,
+		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
+		flags: migrateFlags("to"),
+	},
+	{
 		command: events.CommandTerminate, did: "terminated", mustSay: true,
 		short: "End orders at once, and undo nothing",
 		long: `Terminates an order in any state that is not final, also one that is held, or
@@ -163,7 +192,11 @@ func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) e
 	flags.BoolVar(&sameKey, "same-key", false, "go on with the idempotency keys of before, also where an error was answered")
 	flags.BoolVar(&newKey, "new-key", false, "go on with new idempotency keys, also where nobody answered; what may have run is undone under both")
 	onlyByFlag(flags, "input", "same-key", "new-key")
+	version := migrateFlags("to-version")(flags)
 	return func(cmd *cobra.Command, c *events.Command) (err error) {
+		if err := version(cmd, c); err != nil {
+			return err
+		}
 		if c.SameKey, c.NewKey = sameKey, newKey; sameKey && newKey {
 			return usageError{errors.New("--same-key and --new-key: use one of the two")}
 		}
@@ -229,8 +262,8 @@ func skipFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error
 
 func newOrderAct(a *act) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: a.command + " [ID]", Short: a.short, Long: a.long + fmt.Sprintf(actsOnMany, a.chosen()), Example: a.example,
-		Args: takes(func(n int) bool { return n <= 1 }),
+		Use: a.use(), Short: a.short, Long: a.long + fmt.Sprintf(actsOnMany, a.chosen()), Example: a.example,
+		Args: takes(func(n int) bool { return a.several || n <= 1 }),
 	}
 	flags := cmd.Flags()
 	c := events.Command{Command: a.command}
@@ -266,8 +299,8 @@ func newOrderAct(a *act) *cobra.Command {
 			return err
 		}
 		return server.talk(func(client *api.Client) error {
-			if len(args) == 0 {
-				return many.run(cmd, client, &c, out)
+			if len(args) != 1 || many.dryRun {
+				return many.run(cmd, client, args, &c, out)
 			}
 			o, err := actOn(cmd.Context(), cmd.Context(), client, args[0], &c)
 			if err != nil {
@@ -277,6 +310,13 @@ func newOrderAct(a *act) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+func (a *act) use() string {
+	if a.several {
+		return a.command + " [ID]..."
+	}
+	return a.command + " [ID]"
 }
 
 // check says what is wrong with how the command was called.
@@ -298,10 +338,16 @@ func (a *act) check(cmd *cobra.Command, args []string, many *bulk) error {
 		}
 		return many.check()
 	}
-	if err := events.CheckOrderID(args[0]); err != nil {
-		return err
+	for _, id := range args {
+		if err := events.CheckOrderID(id); err != nil {
+			return err
+		}
 	}
-	if flag := given("state", "workflow", "where", "dry-run"); flag != "" {
+	chooses := []string{"state", "workflow", "where"}
+	if a.foresee == nil {
+		chooses = append(chooses, "dry-run")
+	}
+	if flag := given(chooses...); flag != "" {
 		return fmt.Errorf("%s chooses among many orders, and an order was named; leave one of them out", flag)
 	}
 	if flag := given("step"); flag != "" && !a.takesStep {

@@ -58,12 +58,26 @@ type bulkFailure struct {
 	Reason  string `json:"reason"`
 }
 
-func (b *bulk) run(cmd *cobra.Command, client *api.Client, command *events.Command, out *output) error {
-	matched, left, err := b.snapshot(cmd.Context(), client)
+func (b *bulk) run(cmd *cobra.Command, client *api.Client, named []string, command *events.Command, out *output) error {
+	var matched []api.Summary
+	var left leftOut
+	var err error
+	if len(named) > 0 {
+		matched, err = those(cmd.Context(), client, named)
+	} else {
+		matched, left, err = b.snapshot(cmd.Context(), client)
+	}
 	if err != nil {
 		return err
 	}
 	left.warn(cmd)
+	if b.dryRun && b.act.foresee != nil {
+		ids := make([]string, len(matched))
+		for i := range matched {
+			ids[i] = matched[i].OrderID
+		}
+		return b.act.foresee(cmd, client, ids, command, out)
+	}
 	if b.dryRun {
 		return out.print(cmd, map[string]any{"matched": len(matched), "orders": matched}, func(row func(...any)) {
 			row(fmt.Sprintf("%d orders would be %s.", len(matched), b.act.did))

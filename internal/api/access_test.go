@@ -522,11 +522,15 @@ func TestCallersThatAreLimited(t *testing.T) {
 		}
 		body := map[string]string{
 			"skip-step-order": `{"step":"second"}`, "signal-order": `{"signal":"go"}`, "label-order": `{"labels":{"a":"b"}}`,
-			"terminate-order": `{"note":"enough"}`, "decide-order": `{"step":"s","outcome":"approved"}`, "change-order": `{"priority":"low"}`,
+			"terminate-order": `{"note":"enough"}`, "decide-order": `{"step":"s","outcome":"approved"}`, "change-order": `{"priority":"low"}`, "migrate-order": `{"toVersion":2}`,
 		}[o.id]
 		answers := map[string]string{}
 		for _, id := range []string{"hidden-0", "nothing"} {
-			status, _, said := op.ask(request{method: o.method, path: strings.Replace(o.path, "{id}", id, 1), body: body})
+			path := strings.Replace(o.path, "{id}", id, 1)
+			if o.id == "get-migration" {
+				path += "?to=2"
+			}
+			status, _, said := op.ask(request{method: o.method, path: path, body: body})
 			if status != http.StatusNotFound {
 				t.Errorf("%s of %s: %d %s", o.id, id, status, said)
 			}

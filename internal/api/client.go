@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -374,6 +375,21 @@ func (c *Client) Workflow(ctx context.Context, name string, version int) (json.R
 func (c *Client) Versions(ctx context.Context, name string) (*Versions, error) {
 	v := new(Versions)
 	return v, c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name)+"/versions", nil, nil, v)
+}
+
+// Migration says what would become of an order that goes on as one of another version of its workflow, in
+// which its steps have the names that names has by those of now.
+func (c *Client) Migration(ctx context.Context, id string, version int, names map[string]string) (*Migration, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"to": {strconv.Itoa(version)}}
+	for _, old := range slices.Sorted(maps.Keys(names)) {
+		query.Add("map", old+"="+names[old])
+	}
+	m := new(Migration)
+	return m, c.call(ctx, http.MethodGet, path+"/migration", query, nil, m)
 }
 
 // Retire lets no new order have a version of a workflow, or ends that.

@@ -33,6 +33,9 @@ type Resubmission struct {
 	Input   json.RawMessage `json:"input,omitempty" doc:"Replaces the input of the step; any JSON, null too. Left out, it stays as it is. For a step that keeps its idempotency key, with sameKey or newKey"`
 	SameKey bool            `json:"sameKey,omitempty" nullable:"true" doc:"Go on with the idempotency keys of before, also where an error was answered"`
 	NewKey  bool            `json:"newKey,omitempty" nullable:"true" doc:"Go on with new idempotency keys, also where nobody answered; what may have run is undone under both. Not together with sameKey"`
+
+	ToVersion int               `json:"toVersion,omitempty" minimum:"0" nullable:"true" doc:"The order goes on as one of this version of its workflow, as by migrate, and is resubmitted as that: both, or neither. Left out or 0, it keeps its version. step is as that version calls it"`
+	Map       map[string]string `json:"map,omitempty" nullable:"true" doc:"With toVersion, as of migrate"`
 }
 
 // Skip is the body of skip-step.
@@ -80,6 +83,7 @@ func (a *Act) command() events.Command { return events.Command{By: a.By, Note: a
 func (r *Resubmission) command() events.Command {
 	c := r.Act.command()
 	c.Step, c.Input, c.SameKey, c.NewKey = r.Step, jsontext.Value(r.Input), r.SameKey, r.NewKey
+	c.ToVersion, c.Map = r.ToVersion, r.Map
 	return c
 }
 
@@ -142,6 +146,8 @@ func (s *Server) commands(api huma.API) {
 		"For an order on which deciding panicked. It is again what it was before, and the inputs that wait are decided in order; if one panics again, the order is held again.", false)
 	command[Change](s, api, events.CommandChange, "Change the priority or the deadline of an order",
 		"For what begins from then on: an attempt that runs keeps its complete-by.", true)
+	command[Migrating](s, api, events.CommandMigrate, "Have an order go on as one of another version of its workflow",
+		"An attempt that runs goes on as it was asked, under the name and the idempotency key by which its agent knows it; what has not begun, and limits and the deadline of the workflow, are those of the other version. Orders that do steps of this one keep their versions. All that forbids it is in the answer: get-migration says so before.", true)
 	command[Decision](s, api, events.CommandDecide, "Decide what a step asks",
 		"For a step that waits for people. The caller must have one of the roles that it asks, for the order's workflow, and neither have submitted the order, or one that it does again, nor have decided before. Its note has at most 1024 bytes. Instances have keys of the namespace, so that the owner of the order knows who decides; without these only an owner with --claimed-approvals takes it.", true)
 	command[Termination](s, api, events.CommandTerminate, "End an order at once, and undo nothing",

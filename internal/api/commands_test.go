@@ -372,3 +372,46 @@ func TestCommandErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// P3: an order goes on as one of another version of its workflow, and what forbids that is said before.
+func (s *stage) testMigrate() {
+	for version, steps := range map[int]string{1: "{name: a, agent: stranger, timeout: 1h}, {name: b, agent: stranger}", 2: "{name: first, agent: stranger, do: a, timeout: 1h}, {name: c, agent: stranger}"} {
+		if _, err := s.client.Register(s.Context(), "w.yaml", fmt.Appendf(nil, "workflow: migrates\nversion: %d\nsteps: [%s]\n", version, steps)); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "migrate", Workflow: "migrates", Version: 1}); err != nil {
+		s.Fatal(err)
+	}
+	s.order("migrate", projections.Processing)
+	plan, err := s.client.Migration(s.Context(), "migrate", 2, nil)
+	if err != nil || len(plan.Forbids) != 1 || plan.Forbids[0].Step == nil || *plan.Forbids[0].Step != "a" || len(plan.Steps) > 0 {
+		s.Fatalf("%+v, %v", plan, err)
+	}
+	s.act("migrate", "migrate", `{"toVersion":2}`, 409)
+	s.act("migrate", "migrate", `{}`, 422)
+	s.act("migrate", "migrate", `{"toVersion":0}`, 422)
+	s.act("migrate", "resubmit", `{"toVersion":2}`, 409)
+	plan, err = s.client.Migration(s.Context(), "migrate", 2, map[string]string{"a": "first"})
+	if err != nil || len(plan.Forbids) > 0 {
+		s.Fatalf("%+v, %v", plan, err)
+	}
+	var changes []string
+	for _, step := range plan.Steps {
+		changes = append(changes, step.Step+" "+step.Change)
+	}
+	if got := strings.Join(changes, ", "); got != "first renamed, c new, b dropped" || *plan.Steps[0].Was != "a" {
+		s.Errorf("it becomes %s", got)
+	}
+	for _, query := range []string{"", "?to=0", "?to=2&map=a", "?to=2&map=a=b&map=a=c"} {
+		if status, _, said := s.ask(request{path: "/api/v1/orders/migrate/migration" + query}); status != 422 {
+			s.Errorf("%s: %d %s", query, status, said)
+		}
+	}
+	if o, _ := s.act("migrate", "migrate", `{"toVersion":2,"map":{"a":"first"},"note":"better"}`, 200); o.Version != 2 || o.Steps[0].Name != "first" || o.Steps[0].KnownAs == nil || *o.Steps[0].KnownAs != "a" || *o.Steps[0].IdempotencyKey != "migrate/a" {
+		s.Errorf("%+v", o)
+	}
+	if e := of(s.history("migrate"), events.OrderMigrated); len(e) != 1 || e[0].From != 1 || e[0].Renamed["first"] != "a" || e[0].Reason != "better" {
+		s.Errorf("%+v", e)
+	}
+}

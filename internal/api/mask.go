@@ -79,7 +79,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		answer = v
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
-	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}
@@ -155,6 +155,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
 		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next,
+		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed,
 	}
 	if says := e.Schedule; says != nil {
 		m.Schedule = new(*says)

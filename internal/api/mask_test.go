@@ -161,7 +161,9 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 		case reflect.Slice:
 			v.Set(reflect.ValueOf([]string{"x"}))
 		case reflect.Map:
-			v.Set(reflect.ValueOf(map[string]int64{"x": 7}))
+			m := reflect.MakeMap(v.Type())
+			m.SetMapIndex(reflect.ValueOf("x"), reflect.Zero(v.Type().Elem()))
+			v.Set(m)
 		case reflect.Struct:
 			v.Set(reflect.ValueOf(events.Time(time.Now())))
 		case reflect.Pointer:

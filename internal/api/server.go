@@ -191,6 +191,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	api.UseMiddleware(s.authorise(api))
 	s.orders(api)
 	s.commands(api)
+	s.migrations(api)
 	s.signals(api)
 	s.schedules(api)
 	s.reruns(api)

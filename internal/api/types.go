@@ -58,6 +58,7 @@ type Summary struct {
 // Step is the state record of one step of an order.
 type Step struct {
 	Name           string                `json:"name"`
+	KnownAs        *string               `json:"knownAs" doc:"Under which name agents, and orders that do it, know the step, where that is another since the order migrated; null if it is not"`
 	State          projections.StepState `json:"state" enum:"not-started,running,completed,failed,expired,skipped,sleeping,repeating,listening,approving,timed-out,undone,raised"`
 	Attempt        int                   `json:"attempt" doc:"0 before the first"`
 	CompleteBy     *Time                 `json:"completeBy" doc:"The end of the running attempt; of a step that another order does, when that is recalled, null once it is"`
@@ -297,7 +298,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		order.Steps[i] = Step{
-			Name: s.Name, State: s.State, Attempt: s.Attempt,
+			Name: s.Name, KnownAs: text(s.Alias), State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount, Uncounted: s.Uncounted,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
 			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
@@ -310,7 +311,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		}
 		order.Steps[i].Approves, order.Steps[i].Child = approvesOf(s.Approves), childOf(s.Child)
 		for j, key := range s.Earlier {
-			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Name, key.Resubmissions)
+			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Known(), key.Resubmissions)
 		}
 	}
 	return order

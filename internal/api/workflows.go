@@ -167,7 +167,7 @@ func (s *Server) registerWorkflow(ctx context.Context, in *registerInput) (*regi
 		status = http.StatusOK
 	}
 	switch err := i.Register(ctx, flow); {
-	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease), errors.Is(err, workflow.ErrChild):
+	case errors.Is(err, orchestrator.ErrConflict), errors.Is(err, orchestrator.ErrOlderRelease), errors.Is(err, workflow.ErrChild), errors.Is(err, orchestrator.ErrTopic):
 		return nil, huma.Error409Conflict(err.Error())
 	case errors.Is(err, orchestrator.ErrUnsettled):
 		return nil, retryUnknown(err.Error())

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ type Attempt struct {
 // UnderWay tells of each attempt of an order, of a step or an undo, that is with its
 // agent.
 func UnderWay(topics *events.Topics, flow *workflow.Workflow, o *projections.Order, tell func(Attempt)) {
-	moves(topics, flow, nil, o, nil, tell)
+	moves(topics, nil, nil, flow, o, nil, tell)
 }
 
 // UnderWay tells of each attempt of the order that is with its agent, as far as the decision needed
@@ -133,10 +134,23 @@ func Resting(topics *events.Topics, flow *workflow.Workflow, o *projections.Orde
 // Moves tells of each attempt that was with its agent before the decision, and is not any
 // more, and of each that is now.
 func (d *Decision) Moves(topics *events.Topics, before *projections.Order, ended, began func(Attempt)) {
-	moves(topics, d.flow, before, d.Order, ended, began)
+	moves(topics, cmp.Or(d.before, d.flow), before, d.flow, d.Order, ended, began)
 }
 
-func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projections.Order, ended, began func(Attempt)) {
+// moves tells what moved between an order as it was, of one workflow, and as it is, of another if it has
+// migrated. What goes on is asked for as the other says, then, and ends to begin anew.
+func moves(topics *events.Topics, flow *workflow.Workflow, before *projections.Order, to *workflow.Workflow, after *projections.Order, ended, began func(Attempt)) {
+	tell := func(flow *workflow.Workflow, o *projections.Order, place int, s *side, w *projections.Work, say func(Attempt)) {
+		if w != nil {
+			t := task{side: s, order: o, step: &o.Steps[place], def: &flow.Steps[place]}
+			say(Attempt{t.ask(topics), place, w})
+		}
+	}
+	if flow != to {
+		each(flow, before, func(place int, s *side, w *projections.Work) { tell(flow, before, place, s, w, ended) })
+		each(to, after, func(place int, s *side, w *projections.Work) { tell(to, after, place, s, w, began) })
+		return
+	}
 	if flow == nil {
 		return
 	}
@@ -146,14 +160,20 @@ func moves(topics *events.Topics, flow *workflow.Workflow, before, after *projec
 			if was != nil && is != nil && was.Attempt == is.Attempt {
 				continue
 			}
-			tell := func(o *projections.Order, w *projections.Work, to func(Attempt)) {
-				if w != nil {
-					t := task{side: s, order: o, step: &o.Steps[place], def: &flow.Steps[place]}
-					to(Attempt{t.ask(topics), place, w})
-				}
-			}
-			tell(before, was, ended)
-			tell(after, is, began)
+			tell(flow, before, place, s, was, ended)
+			tell(flow, after, place, s, is, began)
+		}
+	}
+}
+
+// each tells of each attempt of an order that is with its agent, where the workflow is known.
+func each(flow *workflow.Workflow, o *projections.Order, tell func(place int, s *side, w *projections.Work)) {
+	if flow == nil {
+		return
+	}
+	for place := range flow.Steps {
+		for _, s := range []*side{doing, undoing} {
+			tell(place, s, running(flow, o, place, s))
 		}
 	}
 }
@@ -239,7 +259,7 @@ func request(topics *events.Topics, keys *proof.Keys, o *projections.Order, e *e
 	m := requested(o, e)
 	m.ReplyTo = topics.Replies
 	if e.Proof != "" {
-		m.Token = keys.Token(&proof.Attempt{Namespace: topics.Namespace, Order: o.ID, Step: e.Step, Number: e.Attempt, Undo: m.Undo, Agent: e.Agent})
+		m.Token = keys.Token(&proof.Attempt{Namespace: topics.Namespace, Order: o.ID, Step: m.Step, Number: e.Attempt, Undo: m.Undo, Agent: e.Agent})
 	}
 	envelope.Type = events.StepRequested
 	envelope.ID += "/request"
@@ -247,7 +267,7 @@ func request(topics *events.Topics, keys *proof.Keys, o *projections.Order, e *e
 	header := func(key string, value []byte) {
 		envelope.Extra = append(envelope.Extra, events.RawHeader{Key: key, Value: value})
 	}
-	header("ce_step", []byte(e.Step))
+	header("ce_step", []byte(m.Step))
 	header("ce_attempt", strconv.AppendInt(nil, int64(e.Attempt), 10))
 	header("ce_completeby", events.AppendTime(nil, e.CompleteBy))
 	header("ce_idempotencykey", []byte(e.IdempotencyKey))
@@ -265,7 +285,7 @@ func request(topics *events.Topics, keys *proof.Keys, o *projections.Order, e *e
 func requested(o *projections.Order, e *events.Event) events.Request {
 	step := o.Step(e.Step)
 	m := events.Request{
-		Order: o.ID, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
+		Order: o.ID, Step: step.Known(), Attempt: e.Attempt, Operation: e.Operation,
 		CompleteBy: e.CompleteBy, ExtendTo: e.ExtendTo, IdempotencyKey: e.IdempotencyKey,
 		Input: inputOf(o, step),
 	}

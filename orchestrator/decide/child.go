@@ -246,7 +246,7 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 	}
 	for i := range o.Steps {
 		s := &o.Steps[i]
-		w := &events.Wish{Wish: events.WishTell, Parent: o.ID, Step: s.Name, Reason: fmt.Sprintf("order %s was released", o.ID)}
+		w := &events.Wish{Wish: events.WishTell, Parent: o.ID, Step: s.Known(), Reason: fmt.Sprintf("order %s was released", o.ID)}
 		switch {
 		case s.Child == nil:
 			continue
@@ -267,7 +267,7 @@ func wished(o *projections.Order, e *events.Event) *events.Wish {
 	if e.Child == "" {
 		return nil
 	}
-	w := &events.Wish{Child: e.Child, Parent: o.ID, Step: e.Step, Reason: e.Reason}
+	w := &events.Wish{Child: e.Child, Parent: o.ID, Step: o.Step(e.Step).Known(), Reason: e.Reason}
 	switch e.Type {
 	case events.StepOrdered:
 		w.Wish, w.Detached, w.Depth = events.WishBegin, e.Detached, above(o)+1

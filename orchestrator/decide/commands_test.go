@@ -74,9 +74,9 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
 		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
-		return true
+		return e.Type != events.OrderMigrated || e.Operation == "" // with it comes the resubmission
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
 	case events.StepSkipped:
@@ -124,6 +124,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandRelease:   {events.OrderReleased},
 			events.CommandTerminate: {events.OrderTerminated},
 			events.CommandChange:    {events.OrderChanged},
+			events.CommandMigrate:   {events.OrderMigrated},
 			events.CommandLabel:     {events.OrderLabelled},
 			events.CommandDecide:    {events.StepDecided},
 		}[c.Command]
@@ -190,6 +191,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		return e.Reason == c.Note && string(e.Schedule.Append(nil)) == string(c.Schedule.Append(nil))
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
+	case events.OrderMigrated:
+		return e.Reason == c.Note && e.Version == c.ToVersion
 	case events.OrderChanged:
 		return e.Reason == c.Note && (c.Priority == "" || e.Priority == c.Priority) && (c.Deadline.IsZero() || e.Deadline.Equal(c.Deadline)) && (!c.NoDeadline || e.Deadline.IsZero())
 	}

@@ -114,16 +114,21 @@ type Decision struct {
 	// See [On].
 	Panic string
 
-	flow *workflow.Workflow // of the order, as far as it was needed
-	load load
+	flow   *workflow.Workflow // of the order, as far as it was needed
+	before *workflow.Workflow // the one that it had, if it has migrated
+	load   load
 }
 
-// Agent is that of a step of the order, empty if the decision did not need to know.
-func (d *Decision) Agent(step string) string {
-	if d.flow == nil {
+// Migrated says that the order goes on as one of another version of its workflow.
+func (d *Decision) Migrated() bool { return d.before != nil }
+
+// Agent is that of the step of the order which is known outside by that name, empty if the decision did
+// not need to know.
+func (d *Decision) Agent(o *projections.Order, known string) string {
+	if d.flow == nil || o == nil || o.Known(known) == nil {
 		return ""
 	}
-	def, _ := d.flow.Step(step)
+	def, _ := d.flow.Step(o.Known(known).Name)
 	if def == nil {
 		return ""
 	}
@@ -306,6 +311,7 @@ type decider struct {
 	env   *Env
 	order *projections.Order // a working copy
 	flow  *workflow.Workflow // nil while it is not needed or not known
+	was   *workflow.Workflow // before the order migrated, nil if it did not
 	out   []Message
 	aside []Aside
 	load
@@ -338,7 +344,7 @@ func (d *decider) made() Decision {
 		return Decision{Aside: d.aside, Waits: d.waits, Dropped: d.dropped, flow: d.flow}
 	}
 	d.dear = d.dear || d.shared.Dear()
-	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Waits: d.waits, Dropped: d.dropped, Panic: d.panic, flow: cmp.Or(d.flow, d.inner), load: d.load}
+	return Decision{Order: d.order, Messages: d.out, Aside: d.aside, Waits: d.waits, Dropped: d.dropped, Panic: d.panic, flow: cmp.Or(d.flow, d.inner), before: d.was, load: d.load}
 }
 
 // within takes over what is decided on the order as it is here.
@@ -351,6 +357,9 @@ func (d *decider) within(decide func() Decision) {
 		return
 	}
 	d.load, d.inner = more.load, cmp.Or(more.flow, d.inner)
+	if more.before != nil {
+		d.flow, d.was = more.flow, more.before
+	}
 	if more.Waits.Topic != "" {
 		d.waits = more.Waits
 	}
@@ -395,13 +404,16 @@ func estimate(e *events.Event) int {
 	if e.Raw != nil {
 		size += len(e.Raw.Append(nil))
 	}
-	for _, names := range [][]string{e.Steps, e.Signals, e.Submitters, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun, e.Roles, e.Escalate, e.Outcomes} {
+	for _, names := range [][]string{e.Steps, e.Signals, e.Submitters, e.Undone, e.NotUndone, e.FailedSteps, e.Kept, e.MayHaveRun, e.Renewed, e.Roles, e.Escalate, e.Outcomes} {
 		for _, name := range names {
 			size += len(name) + len(`"",`)
 		}
 	}
 	for name := range e.Pinned {
 		size += len(name) + len(`"":2147483647,`)
+	}
+	for name, before := range e.Renamed {
+		size += len(name) + len(before) + len(`"":"",`)
 	}
 	for name, value := range e.Labels {
 		size += len(name) + 2*len(value) + len(`"":"",`) // quotes in it are escaped

@@ -54,6 +54,12 @@ func (emitter) begin(d *decider, t task) bool {
 	return true
 }
 
+// RefusesEvent says why no step may give a topic events of the user's, whatever Kafka would say, "" if one
+// may. The patterns are those of [Env.ReplyTopics].
+func RefusesEvent(topics *events.Topics, patterns []string, topic string) string {
+	return (&Env{Topics: topics, ReplyTopics: patterns, Format: events.EmitFormat}).refusesEvent(topic)
+}
+
 // refusesEvent says why no event of the user's can go to a topic: those of orchestrators are not
 // theirs, and what may be named for status messages may be for these.
 func (env *Env) refusesEvent(topic string) string {

@@ -297,12 +297,33 @@ func (h *historian) outlive(t *rapid.T) {
 	h.soon(t)
 }
 
+// migrate has an order go on as one of the variant of its workflow, or back, with the names that its steps
+// have there.
+func (h *historian) migrate(t *rapid.T) {
+	id := h.drawLive(t)
+	o := h.of(t, id)
+	if o == nil || o.Workflow != "flow" || h.flows.Find("flow", 3) == nil {
+		t.Skip("there is no other version that would fit")
+	}
+	c := events.Command{Command: events.CommandMigrate, ToVersion: 3, By: "ana"}
+	if o.Version == 3 {
+		c.ToVersion = 1
+	}
+	for old, name := range map[string]string{"s0": "r0", "r0": "s0"} {
+		if flow := h.flows.Find("flow", c.ToVersion); o.Step(old) != nil && flow != nil && flow.Index(name) >= 0 {
+			c.Map = map[string]string{old: name}
+		}
+	}
+	h.command(t, id, c)
+	h.soon(t)
+}
+
 // operate sends a command, with a sense or without.
 func (h *historian) operate(t *rapid.T) {
 	c := events.Command{
 		Command: rapid.SampledFrom([]string{
 			events.CommandCancel, events.CommandResubmit, events.CommandResubmit, events.CommandSkipStep, events.CommandSkipStep,
-			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange, events.CommandDecide,
+			events.CommandPause, events.CommandResume, events.CommandRelease, events.CommandLabel, "repeat", events.CommandTerminate, events.CommandChange, events.CommandDecide, events.CommandMigrate, events.CommandMigrate,
 		}).Draw(t, "command"),
 		ID:   rapid.SampledFrom([]string{"", "", "c-1", "c-2", "c-3"}).Draw(t, "id"),
 		By:   rapid.SampledFrom([]string{"ana", ""}).Draw(t, "by"),
@@ -310,6 +331,9 @@ func (h *historian) operate(t *rapid.T) {
 	}
 	if c.Command == events.CommandSkipStep || rapid.IntRange(0, 3).Draw(t, "named") == 0 {
 		c.Step = draw.Step(t)
+	}
+	if c.Command == events.CommandMigrate || c.Command == events.CommandResubmit && rapid.IntRange(0, 3).Draw(t, "as another version") == 0 {
+		c.ToVersion, c.Map = rapid.SampledFrom([]int{3, 3, 3, 1, 1, 2, 4}).Draw(t, "version"), draw.Names(t)
 	}
 	if c.Command == events.CommandLabel {
 		c.Labels = draw.Labels(t)

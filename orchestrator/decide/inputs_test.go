@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/inspect"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // checkInputs holds a history against the order's submission, its replies, and
@@ -235,7 +236,7 @@ func (s *stage) replied(id string, history []events.Event, before int) error {
 	if before > len(offsets) {
 		return errNoMore
 	}
-	return s.answers(unasked(history), read, offsets[before:])
+	return s.answers(unasked(oracle.AsKnown(history)), read, offsets[before:])
 }
 
 // unasked is a history without the ends of attempts of which nobody was asked: what steps gave topics.
@@ -323,6 +324,7 @@ func quiet(r *events.Reply) bool { return r.Status == events.ReplyProgress }
 // record.
 func (s *stage) told(id string, history []events.Event) error {
 	seen := make(map[string]bool)
+	history = oracle.AsKnown(history)
 	for i := range history {
 		e := &history[i]
 		at, is := s.fromOrder(e)

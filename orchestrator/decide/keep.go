@@ -33,7 +33,7 @@ func forget(env *Env, order *projections.Order) Decision {
 			continue
 		}
 		for n := range s.Resubmissions + 1 {
-			child := events.ChildID(events.IdempotencyKey(order.ID, s.Name, n))
+			child := events.ChildID(events.IdempotencyKey(order.ID, s.Known(), n))
 			if bytes += escaped(child); bytes <= maxForgotten {
 				e.Children = append(e.Children, child)
 			}

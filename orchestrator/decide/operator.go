@@ -84,8 +84,10 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return d.terminate(act)
 	case events.CommandChange:
 		return d.change(c, act)
+	case events.CommandMigrate:
+		return d.migrate(c, act)
 	case events.CommandResubmit:
-		return d.resubmit(c, act)
+		return d.resubmitAs(c, act)
 	case events.CommandSkipStep:
 		return d.skip(c, act)
 	case events.CommandPause:
@@ -355,7 +357,7 @@ func (d *decider) goOn() {
 // action tells an operator what can be done about an order in Error.
 func (d *decider) action(step string) string {
 	id, skip := quote(d.order.ID), ""
-	if i := place(d.order, step); i >= 0 && (d.flow == nil || d.flow.Steps[i].Approve == nil) {
+	if s := d.order.Step(step); s != nil && (d.flow == nil || d.flow.Steps[place(d.order, s.Known())].Approve == nil) {
 		skip = fmt.Sprintf("; or pass over it: waybill order skip-step %s --step %s", id, step)
 	}
 	again := "waybill order resubmit " + id + d.keeping()

@@ -39,8 +39,8 @@ import (
 //	reply ID step=NAME attempt=N [undo] failed [code=] [permanent]
 //	        written=12:00:05 gives the record another time than now, from=SOURCE says who answers,
 //	        token repeats that of the request, token=TEXT is another
-//	cancel, resubmit, skip-step, pause, resume, label, release, terminate, change, decide
-//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [new-key] [discard] [by=NAME] [note=(…)] [id=ID]
+//	cancel, resubmit, skip-step, pause, resume, label, release, terminate, change, migrate, decide
+//	        ID [step=NAME] [input=JSON] [output=JSON] [same-key] [new-key] [to=VERSION] [map=(OLD=NEW ...)] [discard] [by=NAME] [note=(…)] [id=ID]
 //	        are an operator's commands; signed=12:00:05 says that an instance knew who gave it, then,
 //	        by a key with the role operator, or with roles=(…); signed-by=ID that this key of the namespace says so
 //	        times=N has an input of any kind come so often; of what is recorded the first and
@@ -154,7 +154,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			p.signals = append(p.signals, s)
 		}
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandDecide, events.CommandApply, events.CommandDelete, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandMigrate, events.CommandDecide, events.CommandApply, events.CommandDelete, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
@@ -445,6 +445,14 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			c.value.SameKey = true
 		case "new-key":
 			c.value.NewKey = true
+		case "to":
+			c.value.ToVersion, _ = strconv.Atoi(value)
+		case "map":
+			c.value.Map = make(map[string]string)
+			for pair := range strings.FieldsSeq(value) {
+				old, name, _ := strings.Cut(pair, "=")
+				c.value.Map[old] = name
+			}
 		case "discard":
 			c.value.Discard = true
 		case "priority":

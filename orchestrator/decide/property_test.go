@@ -35,6 +35,9 @@ func (h *historian) perform(t *rapid.T) {
 			h.flows.Add(flow)
 		}
 	}
+	if rapid.Bool().Draw(t, "a variant") {
+		h.flows.Add(draw.Variant(t, h.flows.Find("flow", 1), 3))
+	}
 	if setting := rapid.SampledFrom([]proof.Setting{"", proof.Watch, proof.Require}).Draw(t, "tokens"); setting != "" {
 		h.keys = proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, setting, nil)
 	}
@@ -56,6 +59,7 @@ func (h *historian) perform(t *rapid.T) {
 		"signal":    h.tell,
 		"deliver":   h.delivers,
 		"manage":    h.manage,
+		"migrate":   h.migrate,
 		"manages":   h.manage,
 		"read":      func(t *rapid.T) { h.read(t) },
 		"supervise": h.look,

@@ -42,13 +42,9 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		d.flow, problem = env.admit(s, in.Wish != nil && events.ScheduleOf(in.Wish.Parent) == "")
 	}
 	if problem == nil {
-		names := make([]string, len(d.flow.Steps))
-		for i := range d.flow.Steps {
-			names[i] = d.flow.Steps[i].Name
-		}
 		e := events.Event{
 			Type: events.OrderAccepted, Order: id,
-			Workflow: d.flow.Name, Version: d.flow.Version, Steps: names, Input: s.Input,
+			Workflow: d.flow.Name, Version: d.flow.Version, Steps: stepsOf(d.flow), Input: s.Input,
 			ReplyTo: replyTo, Priority: s.Priority, Deadline: d.deadline(s), Traceparent: traced(in.Record.header(events.HeaderTraceparent)), Digest: env.digest(s), Labels: d.labels(s), RerunOf: s.RerunOf,
 			Pinned: d.pinned(), Keep: env.keep(d.flow),
 		}
@@ -91,6 +87,15 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 // submittedOwn puts a submission aside of an id that no submission makes an order of.
 func submittedOwn(in *Input) Decision {
 	return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("ids that begin with %s are those of orders that Waybill itself makes; choose another", events.ChildPrefix)}}}
+}
+
+// stepsOf names the steps of a workflow.
+func stepsOf(flow *workflow.Workflow) []string {
+	names := make([]string, len(flow.Steps))
+	for i := range flow.Steps {
+		names[i] = flow.Steps[i].Name
+	}
+	return names
 }
 
 // Undelivered decides on a status message that a caller's own topic does not take: the
@@ -217,7 +222,7 @@ func (env *Env) refusesStatus(topic string) string {
 	case env.Topics.Owns(topic):
 		return fmt.Sprintf("%s is Waybill's own topic", topic)
 	case events.OwnSomewhere(topic) && !slices.Contains(env.ReplyTopics, topic):
-		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it as it is with --reply-to-topics", topic)
+		return fmt.Sprintf("%s is another namespace's own topic by its name; if it is not, name it as it is with --reply-to-topics, beside '*' for all that are not such", topic)
 	case len(env.ReplyTopics) > 0 && !slices.ContainsFunc(env.ReplyTopics, func(pattern string) bool { return matches(pattern, topic) }):
 		return fmt.Sprintf("%s is none of those that --reply-to-topics names", topic)
 	case env.Format >= events.CourierFormat:
@@ -502,7 +507,7 @@ func (d *decider) proofOf(in *Input) (says Proof, forged bool) {
 		return "", false
 	}
 	r, keys := in.Reply, d.env.Keys
-	step := d.order.Step(r.Step)
+	step := d.order.Known(r.Step)
 	if step == nil {
 		return "", false
 	}

@@ -66,11 +66,11 @@ func (d *decider) due(i int) task {
 	return d.task(i, doing)
 }
 
-// place is that of a step in the order and in its workflow, -1 if there is none of
-// that name.
+// place is that of the step in the order and in its workflow which is known outside by that name, -1
+// if there is none: see [projections.Step.Known].
 func place(o *projections.Order, step string) int {
 	for i := range o.Steps {
-		if o.Steps[i].Name == step {
+		if o.Steps[i].Known() == step {
 			return i
 		}
 	}
@@ -93,7 +93,7 @@ func (t task) work() *projections.Work {
 func (t task) key(format int) string {
 	work := t.work()
 	if !t.undo {
-		return events.RepeatKey(t.order.ID, t.step.Name, t.step.Repeats, work.Resubmissions)
+		return events.RepeatKey(t.order.ID, t.step.Known(), t.step.Repeats, work.Resubmissions)
 	}
 	if key := t.firstKey(work.Resubmissions); format < events.KeysFormat || work.IdempotencyKey == key {
 		return key
@@ -107,7 +107,7 @@ func stepKey(order string, s *projections.Step) string {
 	if earlier := s.Undoing(); earlier != nil {
 		number = earlier.Resubmissions
 	}
-	return events.IdempotencyKey(order, s.Name, number)
+	return events.IdempotencyKey(order, s.Known(), number)
 }
 
 // turn says what an undo takes back next, of a step that may have run under several keys.
@@ -122,9 +122,9 @@ func (t task) turn() string {
 // many resubmissions.
 func (t task) firstKey(resubmissions int) string {
 	if t.undo {
-		return events.UndoKey(events.IdempotencyKey(t.order.ID, t.step.Name, 0), resubmissions)
+		return events.UndoKey(events.IdempotencyKey(t.order.ID, t.step.Known(), 0), resubmissions)
 	}
-	return events.IdempotencyKey(t.order.ID, t.step.Name, resubmissions)
+	return events.IdempotencyKey(t.order.ID, t.step.Known(), resubmissions)
 }
 
 // outcome is what an undo is told of its step; of a step there is nothing to tell.

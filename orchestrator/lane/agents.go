@@ -116,7 +116,7 @@ func (l *Lane) excuses(o *projections.Order, ask *decide.Ask, at *projections.Wo
 		}
 	})
 	for i := range o.Steps {
-		own := step{o.ID, o.Steps[i].Name}
+		own := step{o.ID, o.Steps[i].Known()}
 		if t, waits := l.away.steps[own]; waits && t.topic == ask.Topic || l.agents.resting[own] == w {
 			others--
 		}
@@ -130,18 +130,32 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 	clear(a.granted)
 	l.stepsAside(d.Order)
 	a.restless(d.Order)
+	var goesOn map[attempt]time.Time // when those were asked that are with their agents while the order migrates
+	if d.Migrated() {
+		l.linesUpAnew(before)
+		goesOn = make(map[attempt]time.Time)
+	}
 	d.Moves(l.topics, before, func(was decide.Attempt) {
+		if which := attemptOf(before, &was); d.Migrated() {
+			goesOn[which], _ = a.asked(which, &was)
+		}
 		l.ended(before, &was, now)
+		if d.Migrated() {
+			return
+		}
 		if s := &d.Order.Steps[was.Place]; a.input == nil && d.Order.Hold == nil && armed(s, was.Undo) {
-			a.rests(step{d.Order.ID, s.Name}, a.window(l, was.Topic))
+			a.rests(step{d.Order.ID, s.Known()}, a.window(l, was.Topic))
 		}
 	}, func(is decide.Attempt) {
 		which := attemptOf(d.Order, &is)
-		if cut(d.Order, &is) {
+		if at, before := goesOn[which]; before || cut(d.Order, &is) {
+			if !before {
+				at = now
+			}
 			if a.left == nil {
 				a.left = make(map[attempt]time.Time)
 			}
-			a.left[which] = now
+			a.left[which] = at
 		}
 		asked, _ := a.asked(which, &is)
 		if asked.Before(a.began) { // the clock was set back: what leaves from now on is the lane's own
@@ -187,7 +201,7 @@ func (a *agents) restless(o *projections.Order) {
 	}
 	for i := range o.Steps {
 		if s := &o.Steps[i]; o.Hold != nil || !armed(s, false) && !armed(s, true) {
-			a.rested(step{o.ID, s.Name})
+			a.rested(step{o.ID, s.Known()})
 		}
 	}
 }
@@ -207,7 +221,7 @@ func cut(o *projections.Order, at *decide.Attempt) bool {
 }
 
 func attemptOf(o *projections.Order, at *decide.Attempt) attempt {
-	return attempt{step{o.ID, o.Steps[at.Place].Name}, at.Undo, at.Work.Attempt}
+	return attempt{step{o.ID, o.Steps[at.Place].Known()}, at.Undo, at.Work.Attempt}
 }
 
 // ended tells a window of an attempt that is not under way any more.
@@ -253,10 +267,10 @@ func (l *Lane) heard(in *input, o *projections.Order, d *decide.Decision) {
 	if !late && len(a.expired)+len(l.silences.of) == 0 {
 		return
 	}
-	if d.Discarded == events.DiscardForged || l.saysNothing(in, d) {
+	if d.Discarded == events.DiscardForged || l.saysNothing(in, o, d) {
 		return
 	}
-	topic := l.topics.Requests(d.Agent(r.Step))
+	topic := l.topics.Requests(d.Agent(o, r.Step))
 	if o != nil {
 		which := attempt{step{o.ID, r.Step}, r.Undo, r.Attempt}
 		if of, known := a.expired[which]; known {
@@ -406,7 +420,7 @@ func (l *Lane) inherit() error {
 		}
 		decide.Resting(l.topics, flow, o, func(at decide.Attempt) {
 			if w := a.window(l, at.Topic); w.Away() {
-				a.rests(step{o.ID, o.Steps[at.Place].Name}, w)
+				a.rests(step{o.ID, o.Steps[at.Place].Known()}, w)
 			}
 		})
 	}

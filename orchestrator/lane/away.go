@@ -68,7 +68,7 @@ func (a *away) waits(s step) bool {
 	return waits
 }
 
-// step names one of an order; empty, its deadline.
+// step names one of an order, as it is known outside; empty, its deadline.
 type step struct{ order, name string }
 
 // line is what waits for an agent: undos first, then by the priority of their orders,

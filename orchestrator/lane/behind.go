@@ -10,7 +10,7 @@ import (
 )
 
 // behind are the inputs of a partition of which the first is to be forwarded to where
-// nothing can be written now, or is to begin an order of a workflow that is not known yet, and the
+// nothing can be written now, or is about a workflow that is not known yet, and the
 // others came after it. They wait, and so does what
 // is not read yet of their partition; all else goes on. A reply or command that passed them would
 // be done, and recorded, again if they are read again. What strays among the lane's own
@@ -45,9 +45,12 @@ func (l *Lane) stranded(in *input) bool {
 // stands says that an input cannot be dealt with now, nor anything behind it.
 func (l *Lane) stands(in *input) bool { return l.stranded(in) || l.unready(in) != "" }
 
-// unready says why the order cannot begin yet that is to do a step of another; "" for anything else. Whoever
-// asked for it knew its workflow: it was registered before, and is read here before long.
+// unready says why the order cannot begin yet that is to do a step of another, or go on as one of another
+// version of its workflow; "" for anything else. Whoever asked for it knew its workflow: it was registered before, and is read here before long.
 func (l *Lane) unready(in *input) string {
+	if in.Command != nil && in.Unreadable == "" && !l.strays(in) {
+		return l.unknown(in)
+	}
 	if in.Wish == nil || in.Wish.Wish != events.WishBegin || in.Unreadable != "" || l.strays(in) {
 		return ""
 	}
@@ -68,6 +71,26 @@ func (l *Lane) unready(in *input) string {
 		return fmt.Sprintf("its workflow, %s, is not known here, and the workflows cannot be read to their end", decide.Cut(s.Workflow, decide.MaxName))
 	}
 	return ""
+}
+
+// unknown says why a command waits: whoever has an order go on as one of another version of its workflow
+// may know that before it is read here. "" for any other.
+func (l *Lane) unknown(in *input) string {
+	version := in.Command.ToVersion
+	if version <= 0 {
+		return ""
+	}
+	order, err := l.order(in.Order)
+	if order == nil || err != nil || order.State.Final() || l.world.Workflow(order.Workflow, version) != nil || l.newer(order.Workflow, version) > 0 {
+		return ""
+	}
+	if in.sought == 0 {
+		in.sought = l.world.Seek()
+	}
+	if l.world.Found(in.sought) {
+		return ""
+	}
+	return fmt.Sprintf("version %d of its workflow, %s, is not known here, and the workflows cannot be read to their end", version, order.Workflow)
 }
 
 // stays keeps an input that cannot be forwarded, or is behind one, and says whether it
@@ -118,8 +141,12 @@ func (l *Lane) tellBehind(now time.Time) {
 		b.told = true
 		first := &b.inputs[0]
 		if why := l.unready(first); why != "" {
-			l.log.Warn("inputs wait behind an order that cannot begin", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "why", why)
-			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot begin: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, why),
+			l.log.Warn("inputs wait behind an order whose workflow is not known", "topic", b.at.Topic, "partition", b.at.Partition, "offset", first.record.Offset, "why", why)
+			does := "begin"
+			if first.Command != nil {
+				does = "migrate"
+			}
+			l.alert("behind/", fmt.Sprintf("what comes on partition %d of %s waits behind offset %d: order %s cannot %s: %s", b.at.Partition, b.at.Topic, first.record.Offset, first.Order, does, why),
 				"see that the workflows topic can be read, and that an instance of a release owns the partition that runs the workflow; all goes on by itself then")
 			continue
 		}

@@ -86,7 +86,7 @@ func (l *Lane) stepsAside(o *projections.Order) {
 		return
 	}
 	for i := range o.Steps {
-		s := step{o.ID, o.Steps[i].Name}
+		s := step{o.ID, o.Steps[i].Known()}
 		t, waits := l.away.steps[s]
 		if !waits {
 			continue
@@ -96,6 +96,17 @@ func (l *Lane) stepsAside(o *projections.Order) {
 			continue
 		}
 		l.away.ranks(t, o.Priority)
+	}
+}
+
+// linesUpAnew takes what an order waits for out of its lines: it migrates, and may wait for another
+// agent. What is to be asked for again is found anew.
+func (l *Lane) linesUpAnew(o *projections.Order) {
+	for i := range o.Steps {
+		if s := (step{o.ID, o.Steps[i].Known()}); l.away.waits(s) {
+			l.dequeue(s)
+			l.rescan()
+		}
 	}
 }
 

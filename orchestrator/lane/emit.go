@@ -20,7 +20,7 @@ import (
 
 // emission is an attempt that is to give a topic an event.
 type emission struct {
-	order, step string
+	order, step string // by the name under which it is known
 	seq         uint64 // of the event with which it began
 	at          int64  // where that stands in the journal
 }
@@ -105,7 +105,7 @@ func (l *Lane) toEmit(topic string, from, to int64, limit int) (*Delivery, error
 		if o == nil || err != nil {
 			return err == nil, err
 		}
-		s := o.Step(step)
+		s := o.Known(step)
 		if s == nil || !decide.Emits(env, o, s) || s.Emits.Seq != seq { // it is over; the next may not be in the journal yet
 			return true, nil
 		}

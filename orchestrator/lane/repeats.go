@@ -82,8 +82,8 @@ func (l *Lane) repeats(in *input, order *projections.Order, d *decide.Decision) 
 
 // saysNothing says that a reply is no sign of its agent, which must repeat its token: this
 // one does not repeat that of the attempt that it names, whichever that is.
-func (l *Lane) saysNothing(in *input, d *decide.Decision) bool {
-	agent, keys, r := d.Agent(in.Reply.Step), l.namespaceKeys(), in.Reply
+func (l *Lane) saysNothing(in *input, o *projections.Order, d *decide.Decision) bool {
+	agent, keys, r := d.Agent(o, in.Reply.Step), l.namespaceKeys(), in.Reply
 	if d.Proof == decide.ProofRepeated || keys.Setting(agent) != proof.Require {
 		return false
 	}

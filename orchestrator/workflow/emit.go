@@ -14,7 +14,7 @@ import (
 // Emit is an event of the user's that a step gives a topic of theirs.
 type Emit struct {
 	Topic string
-	Type  string      // of the CloudEvent, 1 to 256 bytes
+	Type  string      // of the CloudEvent, 1 to 200 bytes
 	Key   *Expression // a text, the record's key; nil for the order's id
 	Data  *Expression // what the event says; nil for the order's input
 }
@@ -51,7 +51,7 @@ func checkEventType(name string) error {
 	switch err := checkOperation(name); {
 	case err != nil:
 		return err
-	case strings.HasPrefix(name, ownTypes):
+	case strings.HasPrefix(strings.ToLower(name), ownTypes):
 		return fmt.Errorf("%s is one of Waybill's own, which begin with %s; choose another", quote(name), ownTypes)
 	}
 	return nil

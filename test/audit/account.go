@@ -10,6 +10,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
+	"github.com/waybill-dev/waybill/test/oracle"
 )
 
 // account is that of one order: the inputs that have led to nothing yet, each
@@ -27,6 +28,7 @@ type account struct {
 	signals     map[int64]*heard // by offset
 	signal      int64            // the last of them that was decided on in its turn
 
+	names   oracle.Names
 	last    string    // the id of the last command that was dealt with
 	held    bool      // deciding on it panicked, and nobody has released it
 	waiting []waiting // the inputs that are held
@@ -439,6 +441,8 @@ func byOperator(e *events.Event) bool {
 	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
 		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
 		return true
+	case events.OrderMigrated:
+		return e.Operation == "" // else another act is behind it, which follows
 	case events.OrderCompensating:
 		return e.End == "Cancelled"
 	case events.StepSkipped:
@@ -509,6 +513,7 @@ var does = map[events.Type]string{
 	events.OrderLabelled:     events.CommandLabel,
 	events.OrderReleased:     events.CommandRelease,
 	events.OrderChanged:      events.CommandChange,
+	events.OrderMigrated:     events.CommandMigrate,
 	events.OrderTerminated:   events.CommandTerminate,
 	events.StepDecided:       events.CommandDecide,
 	events.ScheduleApplied:   events.CommandApply,
@@ -543,6 +548,8 @@ func (c *told) other(e *events.Event) string {
 		return "another key"
 	case e.Type == events.OrderChanged && (c.priority != "" && e.Priority != c.priority || !c.deadline.IsZero() && !e.Deadline.Equal(c.deadline) || c.noDeadline && !e.Deadline.IsZero()):
 		return "another change"
+	case e.Type == events.OrderMigrated && (e.Version != c.version || !renames(e.Renamed, c.names)):
+		return "another version, or other names"
 	case (e.Type == events.StepDecided || e.Type == events.CommandRefused) && e.Outcome != c.outcome:
 		return "another outcome"
 	case e.Type == events.StepSkipped && hash(e.Output) != c.output:
@@ -551,6 +558,21 @@ func (c *told) other(e *events.Event) string {
 		return "other labels"
 	}
 	return ""
+}
+
+// renames says whether an order calls its steps as was wanted; that some keep their names need not be said.
+func renames(renamed, names map[string]string) bool {
+	for old, name := range names {
+		if old != name && renamed[name] != old {
+			return false
+		}
+	}
+	for name, old := range renamed {
+		if names[old] != name {
+			return false
+		}
+	}
+	return true
 }
 
 // changed says whether an order has labels that were to be set, and none of those to be removed.

@@ -446,8 +446,9 @@ func (s *settlement) event(r *kgo.Record) {
 	}
 	s.doubted = oracle.Doubted(r, &e, s.Jumps)
 	s.due(a, &e)
-	s.attempted(a, &e, r.Offset)
-	s.follows(a, &e)
+	as := a.names.Of(&e)
+	s.attempted(a, as, r.Offset)
+	s.follows(a, as)
 }
 
 // raised follows the format of a partition.

@@ -171,6 +171,8 @@ type told struct {
 	priority               events.Priority
 	deadline               time.Time
 	noDeadline             bool
+	version                int
+	names                  map[string]string
 }
 
 func (c *told) String() string { return fmt.Sprintf("command %q, %s %s", c.id, c.do, c.step) }
@@ -186,7 +188,7 @@ func (m *message) operate(r *kgo.Record) error {
 	m.command = &told{
 		do: cut(value.Command, nameLength), id: cut(value.ID, nameLength), step: cut(value.Step, nameLength), by: cut(value.By, nameLength),
 		note: cut(value.Note, textLength), input: hash(value.Input), output: hash(value.Output), sameKey: value.SameKey, newKey: value.NewKey, discard: value.Discard, labels: value.Labels,
-		outcome: cut(value.Outcome, nameLength), priority: value.Priority, deadline: events.Time(value.Deadline), noDeadline: value.NoDeadline,
+		outcome: cut(value.Outcome, nameLength), priority: value.Priority, deadline: events.Time(value.Deadline), noDeadline: value.NoDeadline, version: value.ToVersion, names: value.Map,
 	}
 	return nil
 }

@@ -2,7 +2,11 @@
 package draw
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -79,4 +83,68 @@ func flow(t *rapid.T, name string, version int, orders ...string) *workflow.Work
 		t.Fatalf("%v", err)
 	}
 	return flow
+}
+
+// Variant draws another version of a workflow, as whoever improves one makes it: a step is called
+// something else, is new, or is left out, and limits change.
+func Variant(t *rapid.T, of *workflow.Workflow, version int) *workflow.Workflow {
+	canonical, err := of.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flow struct {
+		Steps []map[string]any `json:"steps"`
+	}
+	all := make(map[string]any)
+	if err := cmp.Or(json.Unmarshal(canonical, &flow), json.Unmarshal(canonical, &all)); err != nil {
+		t.Fatal(err)
+	}
+	one := func(n int, what string) bool { return rapid.IntRange(0, n-1).Draw(t, what) == 0 }
+	last := len(flow.Steps) - 1
+	others, err := json.Marshal(flow.Steps[:last])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named := strings.Contains(string(others), flow.Steps[last]["name"].(string)); last > 0 && !named && one(3, "the last step is left out") { //nolint:forcetypeassert // each has one
+		flow.Steps = flow.Steps[:last]
+	}
+	if one(3, "a step is new") {
+		flow.Steps = append(flow.Steps, map[string]any{"name": "added", "agent": "a0", "after": []string{flow.Steps[0]["name"].(string)}}) //nolint:forcetypeassert // each has one
+	}
+	for _, s := range flow.Steps {
+		if s["agent"] != nil && one(4, "its timeout changes") {
+			s["timeout"] = "700ms"
+		}
+		if s["agent"] != nil && one(6, "it asks for something else") {
+			s["do"] = "other"
+		}
+		if s["with"] != nil && one(4, "it is given something else") {
+			s["with"] = "1"
+		}
+	}
+	all["version"], all["steps"] = version, flow.Steps
+	if one(4, "another deadline") {
+		all["deadline"] = "20s"
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed := string(text)
+	if one(2, "a step is called something else") { // of which no name is a part of another word
+		renamed = stepZero.ReplaceAllString(renamed, "${1}r0${2}")
+	}
+	variant, err := workflow.Parse("workflow.yaml", []byte(renamed))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, renamed)
+	}
+	return variant
+}
+
+// stepZero is where the name of the first step stands.
+var stepZero = regexp.MustCompile(`(\b)s0(\b)`)
+
+// Names draws what steps may be called in a [Variant].
+func Names(t *rapid.T) map[string]string {
+	return rapid.SampledFrom([]map[string]string{nil, nil, {"s0": "r0"}, {"s0": "r0"}, {"r0": "s0"}, {"s1": "s0", "s0": "s1"}}).Draw(t, "names")
 }

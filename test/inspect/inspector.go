@@ -113,7 +113,9 @@ func (in *Inspector) Check(t T, p *Partition) {
 		if m := in.Messages[id]; m != nil && in.Ledgers[id] != nil {
 			m.Old = in.Ledgers[id].Old
 		}
-		must(t, oracle.CheckMessages(in.Histories[id], in.Messages[id]))
+		if err := oracle.CheckMessages(in.Histories[id], in.Messages[id]); err != nil {
+			t.Fatalf("%v\n%s", err, Story(in.Histories[id]))
+		}
 		CheckTopics(t, p.Topics, id, in.Histories[id], in.Statuses[id])
 	}
 	in.families(t, p)

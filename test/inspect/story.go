@@ -55,6 +55,13 @@ func Fields(e *events.Event) string {
 			field(name, Clock(value))
 		}
 	}
+	if e.From > 0 {
+		fmt.Fprintf(&b, " from=%d to=%d", e.From, e.Version)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Renamed)) {
+		fmt.Fprintf(&b, " renamed=%s/%s", e.Renamed[name], name)
+	}
+	field("renewed", strings.Join(e.Renewed, ","))
 	field("steps", strings.Join(e.Steps, ","))
 	field("input", string(e.Input))
 	field("reply-to", e.ReplyTo)

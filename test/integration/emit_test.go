@@ -1,10 +1,14 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 	"github.com/waybill-dev/waybill/test/waybill"
@@ -77,4 +81,19 @@ steps:
 			}
 		}
 	})
+}
+
+// A workflow that emits where it may not is not registered: each of its orders would fail.
+func TestWhereStepsMayNotEmit(t *testing.T) {
+	w := newWorld(t, kafka.Embedded(t))
+	i := w.Run("i-1", t.TempDir())
+	for topic, why := range map[string]string{w.Topics.Status: "Waybill's own", w.Topics.Orders: "Waybill's own", "other.replies": "--reply-to-topics, beside '*'"} {
+		flow, err := workflow.Parse("workflow.yaml", []byte("{workflow: tale, steps: [{name: tell, emit: {topic: "+topic+", type: t}}]}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Register(t.Context(), flow); !errors.Is(err, orchestrator.ErrTopic) || !strings.Contains(err.Error(), why) {
+			t.Errorf("to %s: %v", topic, err)
+		}
+	}
 }

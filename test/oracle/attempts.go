@@ -274,7 +274,7 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 		l.rule("S3", e.Agent == def.Agent && e.Operation == operation, "agent %s is asked to %s", e.Agent, e.Operation)
 		l.rule("S3", emits == (def.Emit != nil) && (!emits || e.Topic == def.Emit.Topic && e.EventType == def.Emit.Type), "topic %s is given an event of type %s", e.Topic, e.EventType)
 		l.rule("S2", e.CompleteBy.Equal(events.Time(completeBy)), "its complete-by is %v, and must be %v", e.CompleteBy, completeBy)
-		l.rule("V5", w.Tried < def.Retry.Attempts, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
+		l.rule("V5", w.Tried < def.Retry.Attempts || s.armed, "%d attempts of this round failed, of %d", w.Tried, def.Retry.Attempts)
 		l.rule("S2", e.ExtendTo.Equal(l.extendTo(e, def, undo)), "its complete-by may be moved to %v", e.ExtendTo)
 		l.asked(e, s, w, undo)
 	}
@@ -378,7 +378,7 @@ func (l *Ledger) key(s *Step, undo bool, resubmissions int) string {
 		}
 		return key
 	}
-	key := l.Order + "/" + s.Name
+	key := l.Order + "/" + s.Known
 	if s.Repeats > 0 && !undo {
 		key += fmt.Sprintf(":r%d", s.Repeats+1)
 	}
@@ -500,7 +500,7 @@ func (l *Ledger) awaits(e *events.Event, s *Step, w *Work) {
 // discarded: a reply that counts is not discarded, and the reason is the right
 // one.
 func (l *Ledger) discarded(e *events.Event) {
-	s := l.Step(e.Step)
+	s := l.known(e.Step)
 	var w *Work
 	if s != nil {
 		if w = &s.Work; e.ToUndo {

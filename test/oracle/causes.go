@@ -149,6 +149,9 @@ func (l *Ledger) refused(e *events.Event) {
 	case events.CommandDecide:
 		earned = l.Format < events.ApproveFormat || l.undecided(e)
 	case events.CommandResubmit, events.CommandSkipStep:
+		if strings.HasPrefix(e.Reason, "as one of version ") { // which one the event does not say
+			break
+		}
 		if strings.Contains(e.Reason, "keeps its idempotency key") {
 			earned = l.keepsOne()
 			break
@@ -191,7 +194,7 @@ var asked = map[events.Type]string{
 	events.OrderCompensating: events.CommandCancel, events.OrderResubmitted: events.CommandResubmit, events.StepSkipped: events.CommandSkipStep,
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
-	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
+	events.OrderChanged: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.OrderTerminated: events.CommandTerminate,
 	events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 	events.StepDecided: events.CommandDecide,
 }
@@ -199,7 +202,7 @@ var asked = map[events.Type]string{
 // operation is what the command asked for that is behind an event.
 func operation(e *events.Event) string {
 	does := e.Operation
-	if e.Type != events.CommandRefused {
+	if does == "" || e.Type != events.CommandRefused && e.Type != events.OrderMigrated {
 		does = asked[e.Type]
 	}
 	switch does {

@@ -205,7 +205,7 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 			child = childID(l.key(s, false, s.undone().Resubmissions))
 		}
 		if child != "" {
-			all = append(all, events.Wish{Wish: "tell", Child: child, Parent: e.Order, Step: s.Name, Reason: "order " + e.Order + " was released"})
+			all = append(all, events.Wish{Wish: "tell", Child: child, Parent: e.Order, Step: s.Known, Reason: "order " + e.Order + " was released"})
 		}
 	}
 	return all
@@ -213,7 +213,10 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 
 // wish is what a child is asked for by an event, nil if that is nothing.
 func (l *Ledger) wish(e *events.Event) *events.Wish {
-	w := &events.Wish{Child: e.Child, Parent: e.Order, Step: e.Step, Reason: e.Reason}
+	w := &events.Wish{Child: e.Child, Parent: e.Order, Reason: e.Reason}
+	if s := l.Step(e.Step); s != nil {
+		w.Step = s.Known
+	}
 	switch e.Type {
 	case events.StepOrdered:
 		w.Wish, w.Detached, w.Depth = "begin", e.Detached, l.accepted.Depth+1
@@ -250,7 +253,7 @@ func (l *Ledger) report(e *events.Event) *events.Report {
 	if parent.Detached && l.State != "Rejected" {
 		r.State = "Pending"
 	}
-	if l.State == "Processed" && !isSchedule(parent.Parent) {
+	if r.State == "Processed" && !isSchedule(parent.Parent) {
 		r.Output = l.output()
 	}
 	if r.State != "Processed" && r.State != "Pending" {
@@ -265,7 +268,7 @@ func (l *Ledger) report(e *events.Event) *events.Report {
 // output is that of the last completed step in the file.
 func (l *Ledger) output() jsontext.Value {
 	for _, s := range slices.Backward(l.Steps) {
-		if s.State == completed && !s.Sleeps {
+		if s.State == completed && !s.Sleeps && !s.Emits {
 			return s.Output
 		}
 	}

@@ -95,10 +95,11 @@ func (f *Families) member(id string) *member {
 	said := expected(history, new(Messages))
 	m := &member{first: &history[0], wishes: said.Wishes, reports: said.Reports, work: make(map[string]*doneBy)}
 	l := NewLedger(id, nil)
+	var names Names
 	for i := range history {
 		e := &history[i]
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
-		m.note(e)
+		m.note(names.Of(e))
 	}
 	m.State, m.toward = l.State, l.Toward
 	if l.Schedule != nil {
@@ -231,7 +232,7 @@ func inherits(e *events.Event, w *events.Wish, flow *Flow) bool {
 func (f *Families) follow(id string) {
 	work := make(map[string]*doneBy)
 	toward := false
-	for _, e := range f.Order(id) {
+	for _, e := range AsKnown(f.Order(id)) {
 		w := work[e.Step]
 		switch e.Type {
 		case events.ScheduleEnded:

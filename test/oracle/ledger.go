@@ -292,6 +292,8 @@ func (l *Ledger) order(e *events.Event) {
 		l.raised(e)
 	case events.OrderChanged:
 		l.changed(e)
+	case events.OrderMigrated:
+		l.migrates(e)
 	case events.OrderTerminated:
 		l.terminated(e)
 	case events.OrderPaused:
@@ -335,7 +337,7 @@ func (l *Ledger) accept(e *events.Event) {
 		l.flow = nil
 	}
 	for _, name := range e.Steps {
-		l.Steps = append(l.Steps, &Step{Name: name, Work: Work{State: notStarted}, def: l.flow.step(name)})
+		l.Steps = append(l.Steps, &Step{Name: name, Known: name, Work: Work{State: notStarted}, def: l.flow.step(name)})
 	}
 	l.rule("T3", len(l.Steps) > 0, "the order has no steps")
 	l.labels(e)

@@ -306,7 +306,7 @@ func outcome(e *events.Event) *events.Detail {
 // request is what the attempt that starts asks of its agent.
 func (l *Ledger) request(e *events.Event, s *Step) events.Request {
 	m := events.Request{
-		Order: e.Order, Step: e.Step, Attempt: e.Attempt, Operation: e.Operation,
+		Order: e.Order, Step: s.Known, Attempt: e.Attempt, Operation: e.Operation,
 		CompleteBy: e.CompleteBy, ExtendTo: e.ExtendTo, IdempotencyKey: e.IdempotencyKey, Input: l.accepted.Input,
 	}
 	if s.Input != nil {

@@ -185,6 +185,11 @@ var changes = []struct {
 		e.Priority += "x"
 		return e.Type == events.OrderChanged
 	}},
+	{"no new names of", func(e *events.Event) bool {
+		renamed := len(e.Renamed) > 0
+		e.Renamed = nil
+		return renamed
+	}},
 	{"next round of", func(e *events.Event) bool {
 		e.Round++
 		return e.Type == events.StepRetried || e.Type == events.UndoRetried

@@ -29,6 +29,8 @@ const (
 // Step is what the events say of a step.
 type Step struct {
 	Name string
+	// Known is the name under which agents, and orders that do it, know it: that of its first request.
+	Known string
 	Work
 	// MayHaveRun says that an attempt expired, or its answer was no good, and none
 	// completed since.
@@ -54,6 +56,9 @@ type Step struct {
 	Child *Child
 	// Approves is there once it asks people.
 	Approves *Approval
+
+	// armed says that an attempt was armed as another version of the workflow has it.
+	armed bool
 
 	def *FlowStep // nil if it is not known
 }

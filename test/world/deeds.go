@@ -28,6 +28,7 @@ func (s *Service) Compare(b *audit.Books) (lost, doubled []string) {
 
 func compare(history []events.Event, steps []*oracle.Step, keys, deeds map[string]bool) (lost, doubled []string) {
 	order := history[0].Order
+	history = oracle.AsKnown(history)
 	asked := make(map[string]string) // the key of each attempt
 	known, agentless := make(map[string]bool), make(map[string]bool)
 	attempt := func(e *events.Event, undo bool) string { return fmt.Sprintf("%s %d", deed(e.Step, undo), e.Attempt) }
@@ -50,8 +51,8 @@ func compare(history []events.Event, steps []*oracle.Step, keys, deeds map[strin
 		}
 	}
 	for _, s := range steps {
-		switch done, undone := deeds["do "+s.Name], deeds["undo "+s.Name]; {
-		case agentless[s.Name]:
+		switch done, undone := deeds["do "+s.Known], deeds["undo "+s.Known]; {
+		case agentless[s.Known]:
 		case s.State == "completed" && !done && s.Asks():
 			lost = append(lost, fmt.Sprintf("order %s says that step %s was done, and no agent did it", order, s.Name))
 		case s.State == "undone" && !undone:

@@ -96,7 +96,7 @@ func TestCompare(t *testing.T) {
 		for i := range test.calls {
 			s.call(&test.calls[i])
 		}
-		step := &oracle.Step{Name: "a", Work: oracle.Work{State: test.state}}
+		step := &oracle.Step{Name: "a", Known: "a", Work: oracle.Work{State: test.state}}
 		if test.undo != "" {
 			step.Undo = &oracle.Work{State: test.undo}
 		}

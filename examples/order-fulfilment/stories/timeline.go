@@ -180,6 +180,8 @@ func explain(e *events.Event) (rules, text string) {
 		return "C3 P1", "the order is Cancelled; " + outcome(e)
 	case events.OrderChanged:
 		return "P5", "the operator gives the order another priority or deadline: " + e.Reason
+	case events.OrderMigrated:
+		return "P3", fmt.Sprintf("the operator has the order go on as one of version %d: %s", e.Version, e.Reason)
 	case events.OrderRaised:
 		return "P1", "the order is Raised: " + e.Reason
 	case events.OrderTerminated:

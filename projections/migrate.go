@@ -1,0 +1,87 @@
+package projections
+
+import (
+	"slices"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// migrateOrder has the order go on as one of another version of its workflow. What began goes on as it was
+// asked: with its input, and known outside as before. What nobody was asked for begins anew.
+func migrateOrder(o *Order, _ *Step, e *events.Event) {
+	was := o.Steps
+	o.Version, o.Deadline, o.Labels, o.Pinned, o.Keep = e.Version, e.Deadline, e.Labels, e.Pinned, time.Duration(e.Keep)*time.Second
+	o.Steps = make([]Step, len(e.Steps))
+	for i, name := range e.Steps {
+		before := Before(was, e.Renamed, name)
+		switch {
+		case before == nil:
+			o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
+		case before.Fresh():
+			o.Steps[i] = Step{Name: name, Work: Work{
+				State: NotStarted, Attempt: before.Attempt, FailureCount: before.FailureCount, Uncounted: before.Uncounted, Input: before.Input,
+			}}
+		default:
+			o.Steps[i] = *before
+			o.Steps[i].migrate(o, name, slices.Contains(e.Renewed, name))
+		}
+		if o.Alert != nil && before != nil && o.Alert.Step == before.Name && before.Name != name {
+			alert := *o.Alert
+			alert.Step = name
+			o.Alert = &alert
+		}
+	}
+}
+
+// Before is the step that has a name in the version to which the order migrates, nil if it is new there.
+func Before(steps []Step, renamed map[string]string, name string) *Step {
+	old, is := renamed[name]
+	if !is {
+		for _, other := range renamed {
+			if other == name { // which is called something else
+				return nil
+			}
+		}
+		old = name
+	}
+	if i := slices.IndexFunc(steps, func(s Step) bool { return s.Name == old }); i >= 0 {
+		return &steps[i]
+	}
+	return nil
+}
+
+// migrate gives a step that has begun its name in another version. One that is renewed begins anew.
+func (s *Step) migrate(o *Order, name string, renew bool) {
+	if s.Alias = s.Known(); s.Alias == name {
+		s.Alias = ""
+	}
+	s.Name = name
+	switch {
+	case renew:
+		s.end(NotStarted, nil)
+		s.Resubmissions++
+		s.Tried, s.NotKnown, s.Round, s.Input = 0, 0, 0, nil
+	case !s.Over() && !s.State.Idle() && s.Input == nil: // what the other version says is for what begins
+		s.Input = o.Input
+	}
+}
+
+// since14 writes what records have since layout 14: what steps emitted last, by which names they are
+// known, and that they are of a schedule.
+func (w *writer) since14(o *Order) {
+	w.emissions(o)
+	for i := range o.Steps {
+		w.text(o.Steps[i].Alias)
+	}
+	w.schedule(o)
+}
+
+// since14 reads what the writer's since14 wrote.
+func (r *reader) since14(o *Order) {
+	r.emissions(o)
+	for i := range o.Steps {
+		o.Steps[i].Alias = r.text()
+	}
+	r.schedule(o)
+}
