@@ -132,10 +132,9 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 	const canary = "canary"
 	fill := events.Event{
 		Type: events.StepCompleted, Order: "o-1", Seq: 1, At: time.Now(), Input: jsontext.Value(`"canary"`), Output: jsontext.Value(`"canary"`),
-		Error: &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary},
-		Key:      canary,
 		Schedule: &events.Schedule{Workflow: "w", Input: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}},
-		Raw:      &events.Raw{Key: []byte(canary), Value: []byte(canary), Headers: []events.RawHeader{{Key: canary, Value: []byte(canary)}}},
+		Error:    &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary,
+		Raw: &events.Raw{Key: []byte(canary), Value: []byte(canary), Headers: []events.RawHeader{{Key: canary, Value: []byte(canary)}}},
 	}
 	masked, err := maskedEvent(fill.Append(nil))
 	if err != nil {
