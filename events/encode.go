@@ -186,6 +186,14 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("topic", e.Topic)
 	o.text("eventType", e.EventType)
 	o.text("key", e.Key)
+	if e.Schedule != nil {
+		o.name("schedule")
+		o.b = e.Schedule.Append(o.b)
+	}
+	o.number("incarnation", int64(e.Incarnation))
+	o.time("tick", e.Tick)
+	o.time("last", e.Last)
+	o.time("next", e.Next)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)

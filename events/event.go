@@ -232,6 +232,30 @@ const (
 	// Signal constants, Source, AnsweredBy, ReplyTo, Count. Since format 6.
 	SignalDiscarded Type = "waybill.signal.discarded"
 
+	// ScheduleApplied has a schedule be as it says from here on: Schedule, Incarnation, Next (its first
+	// tick) and Due (when that begins an order, where it has a jitter), By, Actor, Reason, Command. This
+	// and those below are of schedules: see [ScheduleID]. Since format 8.
+	ScheduleApplied Type = "waybill.schedule.applied"
+	// SchedulePaused has it take no tick: By, Actor, Reason, Command. Since format 8.
+	SchedulePaused Type = "waybill.schedule.paused"
+	// ScheduleResumed ends the pause. The ticks until then are skipped. By, Actor, Reason, Command.
+	// Since format 8.
+	ScheduleResumed Type = "waybill.schedule.resumed"
+	// ScheduleDeleted has there be no schedule of the name any more: By, Actor, Reason, Command. The
+	// next has another incarnation. Since format 8.
+	ScheduleDeleted Type = "waybill.schedule.deleted"
+	// ScheduleStarted begins an order: Tick, Child (its id), Workflow, Next and Due of the tick that
+	// follows. Since format 8.
+	ScheduleStarted Type = "waybill.schedule.started"
+	// ScheduleSkipped passes over ticks that follow each other and begin no order for one reason: Tick (the first),
+	// Last, Count, Reason (one of the Skipped constants), Next and Due. Since format 8.
+	ScheduleSkipped Type = "waybill.schedule.skipped"
+	// ScheduleEnded says that an order has ended that it began: Tick, Child, End (its state) and Error
+	// as far as it has told them, Source. Since format 8.
+	ScheduleEnded Type = "waybill.schedule.ended"
+	// ScheduleRecalled has such an order be cancelled: Tick, Child, Reason. Since format 8.
+	ScheduleRecalled Type = "waybill.schedule.recalled"
+
 	// AlertRaised calls an operator (P2): Reason, Errors, Action (what to do),
 	// and Step where there is one.
 	AlertRaised Type = "waybill.alert.raised"
@@ -357,6 +381,15 @@ type Event struct {
 	Topic     string `json:"topic,omitzero"`
 	EventType string `json:"eventType,omitzero"`
 	Key       string `json:"key,omitzero"`
+
+	// Schedule is what a schedule says, and Incarnation how many there were of its name with this one. Tick
+	// is a time at which it begins an order, or the first of several, Last the last of them, and Next the
+	// one that comes after. Since format 8.
+	Schedule    *Schedule `json:"schedule,omitzero"`
+	Incarnation int       `json:"incarnation,omitzero"`
+	Tick        time.Time `json:"tick,omitzero"`
+	Last        time.Time `json:"last,omitzero"`
+	Next        time.Time `json:"next,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

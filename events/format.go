@@ -77,5 +77,8 @@ const ChildrenFormat = 7
 // EmitFormat is the format since which steps give topics of the user's events of theirs.
 const EmitFormat = 8
 
+// SchedulesFormat is the format since which schedules begin orders.
+const SchedulesFormat = 8
+
 // MigrateFormat is the format since which orders go on as ones of another version of their workflow.
 const MigrateFormat = 8

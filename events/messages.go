@@ -228,14 +228,20 @@ const (
 	CommandMigrate = "migrate"
 	// CommandDecide says what somebody decides whom a step asks.
 	CommandDecide = "decide"
+
+	// CommandApply has a schedule be as Schedule says, CommandDelete has there be none. A schedule is
+	// paused and resumed as an order is.
+	CommandApply  = "apply"
+	CommandDelete = "delete"
 )
 
 // Commands lists what a [Command] may ask for.
 var Commands = []string{
-	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide,
+	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide, CommandApply, CommandDelete,
 }
 
-// Command is an operator's act on an order. The record's key is the order id.
+// Command is an operator's act on an order, or on a schedule. The record's key is the order id, or the
+// [ScheduleID].
 type Command struct {
 	Command string `json:"command"`
 	// ID makes a command that is sent twice act once. Optional; an order
@@ -266,6 +272,8 @@ type Command struct {
 	// does before it is resubmitted. Map has the names that steps have there, by those that they have now.
 	ToVersion int               `json:"toVersion,omitzero"`
 	Map       map[string]string `json:"map,omitempty"`
+	// Schedule is what one is to be that is applied.
+	Schedule *Schedule `json:"schedule,omitzero"`
 	// By says who acts, and Note why.
 	By   string `json:"by,omitzero"`
 	Note string `json:"note,omitzero"`

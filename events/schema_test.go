@@ -66,6 +66,9 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			case events.CommandDecide:
 				m.Step, m.Outcome, m.By = "s", "approved", "ana"
 			}
+			if m.Schedule != nil || m.Command == events.CommandApply {
+				anySchedule(t, &m.Schedule)
+			}
 			m.NewKey = m.NewKey && !m.SameKey
 			m.ToVersion = max(m.ToVersion, rapid.IntRange(0, 3).Draw(t, "toVersion"))
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
@@ -156,7 +159,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Keep, m.Children = rapid.IntRange(0, 1<<40).Draw(t, "keep"), []string{"@o-1/s"}
 			m.Escalate = append([]string{"board"}, stepNames.Draw(t, "escalate")...)
 			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
+			m.Incarnation, m.Tick, m.Last, m.Next = 1, m.At, m.At, m.At
+			anySchedule(t, &m.Schedule)
 			switch m.Type {
+			case events.ScheduleSkipped:
+				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
 			case events.StepDecided:
 				m.By = "ana"
 			case events.StepReminded:
@@ -175,6 +182,18 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			anyFaults(t, m.Errors)
 		})
 	})
+}
+
+// anySchedule makes a schedule one that can be applied, as far as a schema knows.
+func anySchedule(t *rapid.T, s **events.Schedule) {
+	if *s == nil {
+		*s = new(events.Schedule)
+	}
+	m := *s
+	m.Workflow, m.Version, m.Priority, m.Labels = "w", version.Draw(t, "version of its orders"), priority.Draw(t, "priority of its orders"), map[string]string{"team": "a"}
+	m.Overlap = rapid.SampledFrom([]string{"", events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow}).Draw(t, "overlap")
+	m.CatchUp = rapid.SampledFrom([]string{"", events.CatchUpNone, events.CatchUpLatest, events.CatchUpAll}).Draw(t, "catch up")
+	m.Start, m.End = moment.Draw(t, "start"), moment.Draw(t, "end")
 }
 
 var eventTypes = func() (all []events.Type) {
@@ -318,7 +337,7 @@ func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
-		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`},
+		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`, `{"command":"apply"}`, `{"command":"apply","schedule":{"cron":"* * * * *"}}`, `{"command":"apply","schedule":{"every":"1h","workflow":"w","overlap":"wait"}}`},
 		"wish":       {`{}`, `{"child":"@o-1/s","wish":"begin","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"pause","parent":"o-1","step":"s","reason":"r"}`},
 		"report":     {`{}`, `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Error"}`, `{"parent":"o-1","step":"s","state":"Processed"}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
@@ -391,7 +410,7 @@ func TestDocumentation(t *testing.T) {
 		for _, message := range []reflect.Type{
 			reflect.TypeFor[events.Event](), reflect.TypeFor[events.Raw](), reflect.TypeFor[events.Submission](), reflect.TypeFor[events.Request](), reflect.TypeFor[events.Reply](),
 			reflect.TypeFor[events.Status](), reflect.TypeFor[events.Detail](), reflect.TypeFor[events.Alert](), reflect.TypeFor[events.Command](),
-			reflect.TypeFor[events.Wish](), reflect.TypeFor[events.Report](),
+			reflect.TypeFor[events.Wish](), reflect.TypeFor[events.Report](), reflect.TypeFor[events.Schedule](),
 		} {
 			words = append(words, jsonNames(message)...)
 		}

@@ -34,6 +34,7 @@ const (
 	AHold              // the order is held
 	ARecord            // Raw, in the event itself
 	TheFirstInput      // Source names the input that has waited longest
+	ASchedule          // it is that of a schedule which is there
 )
 
 // What an operator's act carries as far as the command had it.
@@ -107,6 +108,14 @@ var Specs = []Spec{
 	{Type: SignalKept, Since: 4, Always: "signal source due", Maybe: "data " + signalled},
 	{Type: SignalExpired, Since: 4, Always: "signal source", Maybe: "signalId"},
 	{Type: SignalDiscarded, Since: 4, Always: "signal source reason count", Maybe: signalled},
+	{Type: ScheduleApplied, Since: 6, Always: "schedule incarnation", Maybe: "next due " + acted},
+	{Type: SchedulePaused, Since: 6, Needs: ASchedule, Maybe: acted},
+	{Type: ScheduleResumed, Since: 6, Needs: ASchedule, Maybe: acted},
+	{Type: ScheduleDeleted, Since: 6, Needs: ASchedule, Maybe: acted},
+	{Type: ScheduleStarted, Since: 6, Needs: ASchedule, Always: "tick child workflow", Maybe: "next due"},
+	{Type: ScheduleSkipped, Since: 6, Needs: ASchedule, Always: "tick last count reason", Maybe: "next due"},
+	{Type: ScheduleEnded, Since: 6, Needs: ASchedule, Always: "tick child source", Maybe: "end error"},
+	{Type: ScheduleRecalled, Since: 6, Needs: ASchedule, Always: "tick child reason"},
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},

@@ -30,19 +30,21 @@ const (
 )
 
 // History returns the events of an order behind a number, from the journal, in
-// order (P4): at most limit of them, and fewer where they are large. It fails with
+// order (P4): at most limit of them, and fewer where they are large. Of a schedule it begins with one of the
+// last hundred and more. It fails with
 // [projections.ErrNotFound], [ErrElsewhere], [ErrUnknownYet] and [ErrSilent].
 func (i *Instance) History(ctx context.Context, id string, after uint64, limit int) (_ HistoryPage, err error) {
 	p, err := i.kept(id)
 	if err != nil {
 		return HistoryPage{}, err
 	}
-	offsets, err := i.store.Journal(p, id)
+	without, offsets, err := i.store.Journal(p, id)
 	if err := i.tells(p, err); err != nil { // its projection may have been thrown away meanwhile
 		return HistoryPage{}, err
 	}
 	// Events are numbered from 1, without gaps.
-	offsets = offsets[min(after, uint64(len(offsets))):]
+	after = max(after, without)
+	offsets = offsets[min(after-without, uint64(len(offsets))):]
 	last := after + uint64(len(offsets))
 	offsets = offsets[:min(limit, len(offsets))]
 	if len(offsets) == 0 {

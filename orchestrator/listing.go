@@ -31,6 +31,21 @@ func (i *Instance) Alerts(ctx context.Context, after *projections.OpenPlace, lim
 	})
 }
 
+// SchedulePage is a part of the schedules that there are.
+type SchedulePage struct {
+	Schedules []*projections.Order
+	Next      []byte // where the next page begins, nil when there is none
+}
+
+// Schedules returns a page of the schedules that the instance knows, behind the place after unless that is nil, and
+// what is left out. It fails as [Instance.List] does.
+func (i *Instance) Schedules(ctx context.Context, after []byte, limit int, visible func(workflow string) bool) (SchedulePage, LeftOut, error) {
+	return listed(i, func(without []int32) (page SchedulePage, err error) {
+		page.Schedules, page.Next, err = i.store.Schedules(ctx, i.partitions, without, after, limit, visible)
+		return page, err
+	})
+}
+
 // Approvals returns in the same way a page of the orders that wait for people who decide.
 func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
 	return listed(i, func(without []int32) (projections.OpenPage, error) {

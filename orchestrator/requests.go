@@ -200,7 +200,7 @@ var ErrRefused = errors.New("refused")
 var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is not known yet")
 
 // Command puts an operator's command on Kafka, and returns nil once the order's
-// owner did it. It gives the command an id if it has none. Where it is known who gave it, it is
+// owner did it; of [events.CommandApply] there need be no schedule yet. It gives the command an id if it has none. Where it is known who gave it, it is
 // signed, if the namespace has keys. It fails with
 // [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
 // there is no order of this id, with [ErrElsewhere] and [ErrUnknownYet] when this
@@ -208,6 +208,14 @@ var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is
 // the context's error alone the command may be on Kafka, and is then acted on.
 func (i *Instance) Command(ctx context.Context, id string, c *events.Command, actor *events.Actor) error {
 	o, _, err := i.Order(id)
+	if appliesTo(c, id) {
+		if err := i.written(ctx, events.SchedulesFormat); err != nil {
+			return fmt.Errorf("schedules: %w", err)
+		}
+		if errors.Is(err, projections.ErrNotFound) {
+			o, err = new(projections.Order), nil
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -237,6 +245,11 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 	return err
 }
 
+// appliesTo says that a command may begin a schedule.
+func appliesTo(c *events.Command, id string) bool {
+	return c.Command == events.CommandApply && events.ScheduleOf(id) != ""
+}
+
 // sign says in an envelope who is the author of what it is around, if that is known, and the
 // namespace has keys.
 func (i *Instance) sign(envelope *events.Envelope, value []byte, actor *events.Actor) {
@@ -259,11 +272,17 @@ func (i *Instance) outcome(ctx context.Context, r *kgo.Record, id string, c *eve
 		if err != nil {
 			return err
 		}
+		read := head.Next.At(events.InputCommands) > r.Offset
 		o, _, err := i.Order(id)
+		if appliesTo(c, id) && errors.Is(err, projections.ErrNotFound) {
+			if read {
+				return refusedFor("it was put aside; its dead letter says why")
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		read := head.Next.At(events.InputCommands) > r.Offset
 		switch {
 		case o.Command == c.ID && (read || first != c.ID): // else what it says may be of the one before
 			return refusedFor(o.Refusal)

@@ -26,7 +26,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go, children.go, migrate.go, emit.go.
+// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -90,6 +90,15 @@ var effects = map[events.Type]effect{
 
 	events.SubmissionConflicted: conflict,
 
+	events.ScheduleApplied:  applySchedule,
+	events.SchedulePaused:   pauseSchedule,
+	events.ScheduleResumed:  resumeSchedule,
+	events.ScheduleDeleted:  deleteSchedule,
+	events.ScheduleStarted:  startTick,
+	events.ScheduleSkipped:  skipTicks,
+	events.ScheduleEnded:    endTick,
+	events.ScheduleRecalled: recallTick,
+
 	events.SignalKept:      keepSignal,
 	events.SignalExpired:   expireSignal,
 	events.SignalDiscarded: discardSignal,
@@ -140,6 +149,10 @@ func (o *Order) Apply(e *events.Event) error {
 	case events.TheFirstInput:
 		if !o.first(e.Source) {
 			return fmt.Errorf("%w: order %q: %s of %q, which does not wait", ErrGap, e.Order, e.Type, e.Source)
+		}
+	case events.ASchedule:
+		if o.Schedule == nil || o.Schedule.Says == nil {
+			return fmt.Errorf("%w: %q: %s, and there is no schedule", ErrGap, e.Order, e.Type)
 		}
 	case events.Nothing:
 	}

@@ -10,7 +10,7 @@ import (
 
 // Orders that do a step of another: its children.
 
-// Parent is the order of which this one does a step.
+// Parent is the order of which this one does a step, or the schedule that began it for a tick.
 type Parent struct {
 	Order, Step string
 	// Depth is how many orders there are above this one.
@@ -25,6 +25,12 @@ type Child struct {
 	// Recalled says that it was asked to undo what it did, before it had ended.
 	Recalled bool
 }
+
+// IsSchedule says that the order is one that a schedule began, which waits for nothing but its end.
+func (p *Parent) IsSchedule() bool { return events.ScheduleOf(p.Order) != "" }
+
+// quiet says that status messages are the affair of the one whose step the order does.
+func (o *Order) quiet() bool { return o.Parent != nil && o.ReplyTo == "" && !o.Parent.IsSchedule() }
 
 func parentOf(e *events.Event) *Parent {
 	if e.Parent == "" {
@@ -81,7 +87,9 @@ func (o *Order) Reports(e *events.Event) *events.Report {
 	}
 	switch r.State {
 	case string(Processed):
-		r.Output = o.Output()
+		if !parent.IsSchedule() {
+			r.Output = o.Output()
+		}
 	case string(Pending):
 	default:
 		r.Error = o.failed()

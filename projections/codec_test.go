@@ -146,6 +146,18 @@ func drawOrder(t *rapid.T) *Order {
 			o.Steps[i].Undo.Done, o.Steps[i].Undo.Doubtful = number.Draw(t, "done"), rapid.Bool().Draw(t, "doubtful")
 		}
 	}
+	if rapid.IntRange(0, 3).Draw(t, "is a schedule") == 0 {
+		o.Schedule = &Schedule{
+			Incarnation: number.Draw(t, "incarnation"), AppliedBy: text.Draw(t, "applied by"), Next: moment.Draw(t, "next"), Begins: moment.Draw(t, "begins"), Last: moment.Draw(t, "last"),
+			Free: moment.Draw(t, "free"), Resumed: moment.Draw(t, "resumed"), Started: number.Draw(t, "started"), Skipped: number.Draw(t, "skipped"),
+		}
+		if rapid.Bool().Draw(t, "is there") {
+			o.Schedule.Says = &events.Schedule{Every: "1h", Workflow: rapid.StringMatching("[a-z]*").Draw(t, "workflow"), Start: moment.Draw(t, "start"), Input: []byte(`{"a":1,"a":2}`)}
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "open") {
+			o.Schedule.Open = append(o.Schedule.Open, Tick{moment.Draw(t, "tick"), text.Draw(t, "order"), rapid.Bool().Draw(t, "recalled")})
+		}
+	}
 	return o
 }
 

@@ -16,7 +16,7 @@ func accept(o *Order, _ *Step, e *events.Event) {
 	o.SubmittedBy, o.Submitters = e.By, e.Submitters
 	o.Pinned, o.Keep = e.Pinned, time.Duration(e.Keep)*time.Second
 	o.Parent = parentOf(e)
-	o.Quiet = o.Parent != nil && e.ReplyTo == ""
+	o.Quiet = o.quiet()
 	o.Steps = make([]Step, len(e.Steps))
 	for i, name := range e.Steps {
 		o.Steps[i] = Step{Name: name, Work: Work{State: NotStarted}}
@@ -27,7 +27,7 @@ func reject(o *Order, _ *Step, e *events.Event) {
 	o.State, o.AcceptedAt = Rejected, e.At
 	o.Workflow, o.Version, o.ReplyTo, o.Reason, o.Digest = e.Workflow, e.Version, e.ReplyTo, e.Reason, e.Digest
 	o.Parent, o.Keep = parentOf(e), time.Duration(e.Keep)*time.Second
-	o.Quiet = o.Parent != nil && e.ReplyTo == ""
+	o.Quiet = o.quiet()
 }
 
 func end(as State) effect {
@@ -45,9 +45,14 @@ func stop(o *Order, _ *Step, e *events.Event) {
 }
 
 // forgetOrder leaves nothing but that there was an order of this id, how it ended, of which workflow it was, and
-// which submission made it: whoever sends another under the id hears of that.
+// which submission made it: whoever sends another under the id hears of that. Of one that a schedule began nothing
+// need be left, since no tick comes again.
 func forgetOrder(o *Order, _ *Step, _ *events.Event) {
-	*o = Order{ID: o.ID, Workflow: o.Workflow, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
+	parent := o.Parent
+	if parent != nil && !parent.IsSchedule() {
+		parent = nil
+	}
+	*o = Order{Parent: parent, ID: o.ID, Workflow: o.Workflow, State: o.State, Seq: o.Seq, Digest: o.Digest, Conflicted: o.Conflicted, Forgotten: true, vocabulary: o.vocabulary}
 }
 
 func turnBack(o *Order, _ *Step, e *events.Event) {

@@ -109,9 +109,9 @@ func (s *Step) mark() []byte {
 	return nil
 }
 
-// mark is the same of an order as a whole, once it has ended.
+// mark is the same of an order as a whole, once it has ended, and of a schedule.
 func (o *Order) mark() []byte {
-	if o.State.Final() {
+	if o.State.Final() || o.Schedule != nil {
 		return asleep
 	}
 	return nil

@@ -70,7 +70,11 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		return err
 	}
 
-	if e.stored == nil || old.State != o.State {
+	if o.Schedule != nil {
+		if err := p.indexSchedule(b, o, old); err != nil {
+			return err
+		}
+	} else if e.stored == nil || old.State != o.State {
 		if e.stored != nil {
 			if err := b.Delete(listingKey(p.id, old), nil); err != nil {
 				return err
@@ -134,11 +138,17 @@ func (p *Partition) indexStep(b *pebble.Batch, known string, offsets []byte, old
 	return p.indexEmission(b, o.ID, known, offsets, emitted, emits)
 }
 
-// writeForgotten has nothing be left of an order but a few bytes. The offsets are those of all its
-// events.
+// writeForgotten has nothing be left of an order but a few bytes, and of one that a schedule began nothing.
+// The offsets are those of all its events.
 func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, offsets []byte) error {
-	w.b = appendForgotten(w.b[:0], o)
-	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil || old.ID == "" || old.Forgotten {
+	var err error
+	if o.Parent != nil {
+		err = b.Delete(orderKey(p.id, o.ID), nil)
+	} else {
+		w.b = appendForgotten(w.b[:0], o)
+		err = b.Set(orderKey(p.id, o.ID), w.b, nil)
+	}
+	if err != nil || old.ID == "" || old.Forgotten {
 		return err
 	}
 	for _, payload := range payloads(old) {

@@ -36,9 +36,11 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 		before := e.size()
 		e.order = u.Order
 		p.bytes += e.size() - before
-		for _, offset := range u.Offsets {
+		for n, offset := range u.Offsets {
 			e.offsets = appendOffset(e.offsets, e.lastOffset, offset)
-			e.lastOffset = offset
+			if e.lastOffset = offset; u.Order.Schedule != nil {
+				e.offsets = recent(e.offsets, u.Order.Seq-uint64(len(u.Offsets)-1-n))
+			}
 		}
 		if !e.dirty {
 			e.dirty = true

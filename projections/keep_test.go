@@ -57,7 +57,7 @@ func TestAForgottenOrderLeavesLittle(t *testing.T) {
 		if _, _, err := s.Order(0, "o-1"); !errors.Is(err, ErrForgotten) {
 			t.Errorf("the order: %v", err)
 		}
-		if _, err := s.Journal(0, "o-1"); !errors.Is(err, ErrForgotten) {
+		if _, _, err := s.Journal(0, "o-1"); !errors.Is(err, ErrForgotten) {
 			t.Errorf("its history: %v", err)
 		}
 		if _, err := s.Showing(0, "o-1"); !errors.Is(err, ErrForgotten) {

@@ -20,6 +20,7 @@ const (
 	kindEmission = 'e' // topic NUL offset in the journal -> number of the order's event, order NUL step: the events of users' that wait for a topic
 	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
+	kindSchedule = 't' // name -> nothing: the schedules that there are
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 

@@ -67,13 +67,14 @@ func (s *Step) migrate(o *Order, name string, renew bool) {
 	}
 }
 
-// since14 writes what records have since layout 14: what steps emitted last, and by which names they are
-// known.
+// since14 writes what records have since layout 14: what steps emitted last, by which names they are
+// known, and that they are of a schedule.
 func (w *writer) since14(o *Order) {
 	w.emissions(o)
 	for i := range o.Steps {
 		w.text(o.Steps[i].Alias)
 	}
+	w.schedule(o)
 }
 
 // since14 reads what the writer's since14 wrote.
@@ -82,4 +83,5 @@ func (r *reader) since14(o *Order) {
 	for i := range o.Steps {
 		o.Steps[i].Alias = r.text()
 	}
+	r.schedule(o)
 }

@@ -58,6 +58,9 @@ func resume(o *Order, _ *Step, e *events.Event) {
 func label(o *Order, _ *Step, e *events.Event) { o.Labels = e.Labels }
 
 func refuse(o *Order, _ *Step, e *events.Event) {
+	if o.Seq == 1 { // nothing else begins so: it was to be applied
+		o.Schedule, o.Quiet = new(Schedule), true
+	}
 	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)
 }
 
@@ -70,7 +73,8 @@ var commands = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
-	events.StepDecided: events.CommandDecide, events.OrderMigrated: events.CommandMigrate,
+	events.StepDecided: events.CommandDecide, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete,
+	events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 }
 
 // act keeps a command whose author is known.

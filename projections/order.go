@@ -64,6 +64,8 @@ type Order struct {
 	Parent *Parent
 	// Quiet says that it has no status messages: they are its parent's affair.
 	Quiet bool
+	// Schedule is there if this is no order, but the record of a schedule.
+	Schedule *Schedule
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
 	EndedAt time.Time // zero unless it has ended, and is kept for some time only
@@ -186,6 +188,9 @@ func (o *Order) Clone() *Order {
 			c.Steps[i].Undo = new(*undo)
 		}
 	}
+	if s := o.Schedule; s != nil {
+		c.Schedule = new(*s)
+	}
 	return &c
 }
 
@@ -280,7 +285,7 @@ func (o *Order) Resumes() bool { return len(o.Waiting) > 0 && o.Hold == nil && !
 // Forgets is when what is known of an order is forgotten, which has ended: zero for never, and for one
 // that does a step of another and is forgotten with it.
 func (o *Order) Forgets() time.Time {
-	if o.Keep == 0 || o.EndedAt.IsZero() || o.Forgotten || o.Parent != nil && !o.Parent.Detached {
+	if o.Keep == 0 || o.EndedAt.IsZero() || o.Forgotten || o.Parent != nil && !o.Parent.Detached && !o.Parent.IsSchedule() {
 		return time.Time{}
 	}
 	return events.Time(o.EndedAt.Add(o.Keep))
@@ -293,6 +298,9 @@ func (o *Order) looked() time.Time {
 	}
 	if o.State.Final() {
 		return o.Forgets()
+	}
+	if o.Schedule != nil {
+		return o.Ticks()
 	}
 	return o.Overdue()
 }

@@ -102,22 +102,22 @@ func (s *Store) Order(partition int32, id string) (*Order, []int64, error) {
 
 func forgotten(id string) error { return fmt.Errorf("%w: %q", ErrForgotten, id) }
 
-// Journal returns the journal offsets of an order's events. It fails with
-// [ErrNotFound].
-func (s *Store) Journal(partition int32, id string) ([]int64, error) {
+// Journal returns the journal offsets of an order's events, but for the first so many of a schedule,
+// which are in the journal alone. It fails with [ErrNotFound].
+func (s *Store) Journal(partition int32, id string) (without uint64, _ []int64, err error) {
 	b, err := s.get(s.db, orderKey(partition, id))
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if b == nil {
-		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+		return 0, nil, fmt.Errorf("%w: %q", ErrNotFound, id)
 	}
 	o, rest, err := decodeRecord(id, b)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	if o.Forgotten {
-		return nil, forgotten(id)
+		return 0, nil, forgotten(id)
 	}
 	r := reader{b: rest}
 	for range payloads(o) {
@@ -126,9 +126,10 @@ func (s *Store) Journal(partition int32, id string) ([]int64, error) {
 		}
 	}
 	if r.err != nil {
-		return nil, fmt.Errorf("order %q: %w", id, r.err)
+		return 0, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
-	return journalOffsets(r.b), nil
+	offsets := journalOffsets(r.b)
+	return o.Seq - uint64(len(offsets)), offsets, nil
 }
 
 func (s *Store) lockedNow(r pebble.Reader, partition int32, o *Order) error {

@@ -160,7 +160,7 @@ func (r *Reader) Duration(n ast.Node, what string, least, longest time.Duration,
 	if !ok {
 		return false
 	}
-	d, err := parseDuration(text)
+	d, err := ParseDuration(text)
 	switch _, number := strconv.ParseFloat(text, 64); {
 	case number == nil:
 		r.Add(at, "%s is %s of what? write a unit, for example 10s", what, Quote(text))
@@ -179,8 +179,8 @@ func (r *Reader) Duration(n ast.Node, what string, least, longest time.Duration,
 	return false
 }
 
-// parseDuration is [time.ParseDuration], with days of 24 hours before all else: 30d, 1d12h.
-func parseDuration(text string) (time.Duration, error) {
+// ParseDuration is [time.ParseDuration], with days of 24 hours before all else: 30d, 1d12h.
+func ParseDuration(text string) (time.Duration, error) {
 	number, rest, ok := strings.Cut(text, "d")
 	days, err := strconv.ParseUint(number, 10, 16)
 	if !ok || err != nil {

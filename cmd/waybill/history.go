@@ -314,6 +314,23 @@ func detail(e *events.Event, b before) string {
 		for _, name := range slices.Sorted(maps.Keys(e.Pinned)) {
 			say("%s does steps", workflowID(name, int(e.Pinned[name])))
 		}
+	case events.ScheduleApplied:
+		say("incarnation %d, %s", e.Incarnation, whenText(e.Schedule))
+		nextTick(say, e)
+	case events.ScheduleStarted:
+		say("tick %s begins order %s", events.TickText(e.Tick), e.Child)
+		nextTick(say, e)
+	case events.ScheduleSkipped:
+		if e.Count > 1 {
+			say("%d ticks from %s to %s", e.Count, events.TickText(e.Tick), events.TickText(e.Last))
+		} else {
+			say("tick %s", events.TickText(e.Tick))
+		}
+		nextTick(say, e)
+	case events.ScheduleEnded:
+		say("order %s of tick %s: %s", e.Child, events.TickText(e.Tick), cmp.Or(e.End, "it is of somebody else"))
+	case events.ScheduleRecalled:
+		say("order %s of tick %s", e.Child, events.TickText(e.Tick))
 	case events.OrderReported:
 		say("told order %s, for its step %s", e.Parent, e.ParentStep)
 	case events.StepOrdered:

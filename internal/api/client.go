@@ -229,6 +229,65 @@ func (c *Client) Command(ctx context.Context, id string, command *events.Command
 	return &o, c.read(response, &o)
 }
 
+// Schedules returns a page of the schedules.
+func (c *Client) Schedules(ctx context.Context, limit int, after string) (*SchedulePage, error) {
+	var page SchedulePage
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/schedules", values(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
+}
+
+// Schedule returns a schedule, and how it stands.
+func (c *Client) Schedule(ctx context.Context, name string) (*Schedule, error) {
+	s := new(Schedule)
+	return s, c.call(ctx, http.MethodGet, schedulePath(name), nil, nil, s)
+}
+
+// Preview returns the next ticks of a schedule behind a time; a zero time is now.
+func (c *Client) Preview(ctx context.Context, name string, after time.Time, count int) (*Ticks, error) {
+	query := map[string]string{"count": strconv.Itoa(count)}
+	if !after.IsZero() {
+		query["after"] = after.UTC().Format(time.RFC3339Nano)
+	}
+	t := new(Ticks)
+	return t, c.call(ctx, http.MethodGet, schedulePath(name)+"/preview", values(query), nil, t)
+}
+
+// Apply has a schedule be as it is given. Under its key the command acts once.
+func (c *Client) Apply(ctx context.Context, name, key string, s *Application) (*Schedule, error) {
+	body, err := encode(s, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode the schedule: %w", err)
+	}
+	return c.schedule(ctx, http.MethodPut, schedulePath(name), key, body)
+}
+
+// ActOnSchedule pauses, resumes or deletes a schedule. Under its key the command acts once.
+func (c *Client) ActOnSchedule(ctx context.Context, name, key, command string, act *Act) (*Schedule, error) {
+	body, err := encode(act)
+	if err != nil {
+		return nil, fmt.Errorf("encode the command: %w", err)
+	}
+	if command == events.CommandDelete {
+		return c.schedule(ctx, http.MethodDelete, schedulePath(name), key, body)
+	}
+	return c.schedule(ctx, http.MethodPost, schedulePath(name)+"/"+command, key, body)
+}
+
+func schedulePath(name string) string { return "/api/v1/schedules/" + pathEscape(name) }
+
+func (c *Client) schedule(ctx context.Context, method, path, key string, body []byte) (*Schedule, error) {
+	request, err := c.request(ctx, method, path, nil, body)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Idempotency-Key", key)
+	response, err := c.send(request)
+	if err != nil {
+		return nil, err
+	}
+	s := new(Schedule)
+	return s, c.read(response, s)
+}
+
 // Signal tells an order what happened, and returns what became of the signal. With an ID it may be
 // repeated until that is known.
 func (c *Client) Signal(ctx context.Context, id string, signal *Signal) (*Heard, error) {
@@ -474,7 +533,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
-	if method == http.MethodPost {
+	if method != http.MethodGet {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	return request, nil

@@ -239,15 +239,33 @@ func (s *Server) command(ctx context.Context, role identity.Role, id string, c *
 	if _, err := s.reach(ctx, i, id, role); err != nil {
 		return nil, err
 	}
+	if err := s.act(ctx, i, id, c, func() string {
+		o, _, err := i.Order(id)
+		if err != nil { // the command fails for the same reason
+			return ""
+		}
+		return o.Workflow
+	}); err != nil {
+		return nil, err
+	}
+	o, _, err := i.Order(id)
+	if err != nil {
+		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
+	}
+	return s.orderOf(ctx, i, o)
+}
+
+// act has a command done to what is of a workflow.
+func (s *Server) act(ctx context.Context, i *orchestrator.Instance, id string, c *events.Command, workflow func() string) error {
 	if len(c.ID) > maxKey {
-		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("the Idempotency-Key has %d bytes; at most %d are allowed", len(c.ID), maxKey))
+		return huma.Error422UnprocessableEntity(fmt.Sprintf("the Idempotency-Key has %d bytes; at most %d are allowed", len(c.ID), maxKey))
 	}
 	value, err := c.Encode()
 	if err != nil {
-		return nil, huma.Error422UnprocessableEntity("the command cannot be written as JSON", err)
+		return huma.Error422UnprocessableEntity("the command cannot be written as JSON", err)
 	}
 	if len(value) > events.MaxValue {
-		return nil, huma.Error413RequestEntityTooLarge(fmt.Sprintf("the command has %d bytes; at most %d are allowed: keep large data elsewhere and pass a reference to it", len(value), events.MaxValue))
+		return huma.Error413RequestEntityTooLarge(fmt.Sprintf("the command has %d bytes; at most %d are allowed: keep large data elsewhere and pass a reference to it", len(value), events.MaxValue))
 	}
 	if c.ID == "" {
 		c.ID = uuid.NewString()
@@ -257,26 +275,16 @@ func (s *Server) command(ctx context.Context, role identity.Role, id string, c *
 	bounded, leave, err := s.shares.join(bounded, awaited{"command", i.Partition(id)})
 	if err != nil {
 		if _, _, none := i.Order(id); none != nil {
-			return nil, s.commandError(id, c, none)
+			return s.commandError(id, c, none)
 		}
-		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
+		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no command was sent: %v; try again later", err)))
 	}
-	err = i.Command(bounded, id, c, actor(ctx, func() string {
-		o, _, err := i.Order(id)
-		if err != nil { // the command fails for the same reason
-			return ""
-		}
-		return o.Workflow
-	}))
+	err = i.Command(bounded, id, c, actor(ctx, workflow))
 	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
 	if err != nil {
-		return nil, s.commandError(id, c, err)
+		return s.commandError(id, c, err)
 	}
-	o, _, err := i.Order(id)
-	if err != nil {
-		return nil, s.commandError(id, c, fmt.Errorf("%w: %w", orchestrator.ErrNoOutcome, err))
-	}
-	return s.orderOf(ctx, i, o)
+	return nil
 }
 
 func (s *Server) commandError(id string, c *events.Command, err error) error {
@@ -288,6 +296,8 @@ func (s *Server) commandError(id string, c *events.Command, err error) error {
 		return retryUnknown(fmt.Sprintf("%v. It will be acted on; look at the order's history. "+again, err, c.ID))
 	case errors.Is(err, projections.ErrNotFound), errors.Is(err, projections.ErrForgotten), errors.Is(err, orchestrator.ErrElsewhere), errors.Is(err, orchestrator.ErrUnknownYet):
 		return s.orderError(id, "", err)
+	case errors.Is(err, orchestrator.ErrOlderRelease):
+		return huma.Error409Conflict(err.Error())
 	case errors.Is(err, orchestrator.ErrRefused):
 		return huma.Error409Conflict(strings.TrimPrefix(err.Error(), orchestrator.ErrRefused.Error()+": "))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

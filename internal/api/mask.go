@@ -49,6 +49,17 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				maskVerdicts(a.Decisions)
 			}
 		}
+	case Schedule:
+		if hidden(v.Workflow) {
+			v.mask()
+		}
+		answer = v
+	case SchedulePage:
+		for n := range v.Schedules {
+			if sc := &v.Schedules[n]; hidden(sc.Workflow) {
+				sc.mask()
+			}
+		}
 	case History:
 		if hidden(v.workflow) {
 			for n := range v.Events {
@@ -68,7 +79,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		answer = v
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
-	case Replayed, Heard, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}
@@ -144,8 +155,13 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
+		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next,
 	}
-	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded { // its reasons are a few words of ours
+	if says := e.Schedule; says != nil {
+		m.Schedule = new(*says)
+		m.Schedule.Input, m.Schedule.Labels = nil, nil
+	}
+	if e.Type == events.ReplyDiscarded || e.Type == events.SignalDiscarded || e.Type == events.ScheduleSkipped { // its reasons are a few words of ours
 		m.Reason = e.Reason
 	}
 	masked := m.Append(nil)

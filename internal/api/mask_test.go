@@ -132,7 +132,8 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 	const canary = "canary"
 	fill := events.Event{
 		Type: events.StepCompleted, Order: "o-1", Seq: 1, At: time.Now(), Input: jsontext.Value(`"canary"`), Output: jsontext.Value(`"canary"`),
-		Error: &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary,
+		Schedule: &events.Schedule{Workflow: "w", Input: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}},
+		Error:    &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary,
 		Raw: &events.Raw{Key: []byte(canary), Value: []byte(canary), Headers: []events.RawHeader{{Key: canary, Value: []byte(canary)}}},
 	}
 	masked, err := maskedEvent(fill.Append(nil))
@@ -165,7 +166,12 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 			v.Set(m)
 		case reflect.Struct:
 			v.Set(reflect.ValueOf(events.Time(time.Now())))
-		case reflect.Pointer: // of what is made of an access file and a token alone
+		case reflect.Pointer:
+			if v.Type() == reflect.TypeFor[*events.Schedule]() {
+				v.Set(reflect.ValueOf(&events.Schedule{Every: "1h", Workflow: "w", ReplyTo: "t"}))
+				break
+			}
+			// Of what is made of an access file and a token alone.
 			v.Set(reflect.ValueOf(&events.Actor{Method: "oidc", Issuer: "x", Roles: []string{"x"}, At: events.Time(time.Now())}))
 		default:
 			t.Errorf("%s: say whether it has a payload", field.Name)

@@ -193,6 +193,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.commands(api)
 	s.migrations(api)
 	s.signals(api)
+	s.schedules(api)
 	s.reruns(api)
 	s.workflows(api)
 	s.alerts(api)

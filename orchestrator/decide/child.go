@@ -232,6 +232,9 @@ func report(env *Env, order *projections.Order, why string) Decision {
 // wishes are what children are asked for by an event. An order that was held may have given up what
 // they told it, and so may its operator.
 func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
+	if o.Schedule != nil {
+		return scheduleWishes(o, e)
+	}
 	for _, child := range e.Children {
 		all = append(all, &events.Wish{Child: child, Wish: events.WishForget, Parent: o.ID})
 	}

@@ -74,7 +74,8 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
 		return e.Type != events.OrderMigrated || e.Operation == "" // with it comes the resubmission
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -116,8 +117,10 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandCancel:    {events.OrderCompensating},
 			events.CommandResubmit:  {events.OrderResubmitted},
 			events.CommandSkipStep:  {events.StepSkipped, events.UndoSkipped},
-			events.CommandPause:     {events.OrderPaused},
-			events.CommandResume:    {events.OrderResumed},
+			events.CommandPause:     {events.OrderPaused, events.SchedulePaused},
+			events.CommandResume:    {events.OrderResumed, events.ScheduleResumed},
+			events.CommandApply:     {events.ScheduleApplied},
+			events.CommandDelete:    {events.ScheduleDeleted},
 			events.CommandRelease:   {events.OrderReleased},
 			events.CommandTerminate: {events.OrderTerminated},
 			events.CommandChange:    {events.OrderChanged},
@@ -184,6 +187,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 				return false
 			}
 		}
+	case events.ScheduleApplied:
+		return e.Reason == c.Note && string(e.Schedule.Append(nil)) == string(c.Schedule.Append(nil))
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
 	case events.OrderMigrated:

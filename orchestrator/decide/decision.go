@@ -213,11 +213,17 @@ func (env *Env) count(n int) int {
 // waits says that it waits in an order on which nothing is decided. That an order is nobody's child is
 // so whatever else is decided.
 func (in *Input) waits(order *projections.Order) bool {
+	if order.Schedule != nil { // nothing comes of any other
+		return in.Report != nil
+	}
 	return in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }
 
 // dispatch calls the role that decides on this kind of input.
 func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
+	if order != nil && order.Schedule != nil || order == nil && in.Applies() {
+		return arrange(env, order, in)
+	}
 	switch {
 	case in.Reply != nil:
 		return TakeReply(env, order, in)

@@ -447,7 +447,9 @@ func (h *historian) next(t *rapid.T) (first time.Time, ok bool) {
 	}
 	for id := range h.inspector.Ledgers {
 		o := h.of(t, id)
-		look(o.Overdue())
+		if look(o.Overdue()); o.Schedule != nil {
+			look(o.Ticks())
+		}
 		for i := range o.Steps {
 			at := o.Attention(&o.Steps[i])
 			if flow := h.flows.Find(o.Workflow, o.Version); h.waits && flow != nil && !o.Running() && !at.IsZero() && !at.After(h.now) {

@@ -41,6 +41,9 @@ func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
 // poisoned decides what becomes of an order, and of the input, if there is one,
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
+	if order == nil && in.Applies() {
+		return Decision{Aside: []Aside{{in.Record, reason}}}
+	}
 	if order == nil {
 		d := newDecider(env, nil)
 		e := events.Event{Type: events.OrderRejected, Order: in.Order, Reason: reason} // its digest may be what panics

@@ -86,9 +86,14 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 	return in
 }
 
+// Applies says that it may begin a schedule.
+func (in *Input) Applies() bool {
+	return in.Command != nil && in.Command.Command == events.CommandApply && events.ScheduleOf(in.Order) != ""
+}
+
 // OfOrder says that it is about an order that must be there.
 func (in *Input) OfOrder() bool {
-	return in.Reply != nil || in.Command != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin && in.Wish.Wish != events.WishForget
+	return in.Reply != nil || in.Command != nil && !in.Applies() || in.Signal != nil || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin && in.Wish.Wish != events.WishForget
 }
 
 // find finds the partition of the order.

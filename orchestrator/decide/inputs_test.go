@@ -32,6 +32,9 @@ func (s *stage) submitted(id string, history []events.Event) error {
 	if history[0].Parent != "" { // which the oracle holds against what its parent asked for
 		return s.others(id, history, -1)
 	}
+	if kind := history[0].Type; kind != events.OrderAccepted && kind != events.OrderRejected {
+		return nil // a command applied a schedule
+	}
 	if first < 0 {
 		return errors.New("nobody submitted it")
 	}
@@ -337,6 +340,12 @@ func (s *stage) told(id string, history []events.Event) error {
 			return fmt.Errorf("event %d is from %s, which is for %q", e.Seq, e.Source, r.Key)
 		}
 		told, err := events.Decode[events.Report](r.Value)
+		if e.Type == events.ScheduleEnded {
+			if err != nil || told.Step != events.TickText(e.Tick) || told.Child != e.Child || told.State != e.End {
+				return fmt.Errorf("event %d, %s, is from %s, which says %+v, %v", e.Seq, e.Type, e.Source, told, err)
+			}
+			continue
+		}
 		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed
 		well := undo == (told.State == string(projections.Compensated) || told.State == string(projections.Cancelled)) && (undo || told.Error == nil)
 		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed

@@ -54,6 +54,11 @@ var drawn = rapid.Custom(func(t *rapid.T) []recording {
 	h := &historian{stage: newStage(t), inspector: inspect.New()}
 	defer func() { h.close() }()
 	h.perform(t)
+	return h.record(t)
+})
+
+// record is all that was recorded of each order.
+func (h *historian) record(t *rapid.T) []recording {
 	owners, owner := make(map[string][]string), ""
 	for _, r := range h.journal {
 		e, err := events.Decode[events.Event](r.Value)
@@ -77,13 +82,13 @@ var drawn = rapid.Custom(func(t *rapid.T) []recording {
 		all = append(all, r)
 	}
 	return all
-})
+}
 
 // TestHistoriesGoDeep: whatever an orchestrator can write into a journal, and
 // every end of an order, comes up in what [TestHistories] draws.
 func TestHistoriesGoDeep(t *testing.T) {
 	counts := make(map[string]int)
-	all := recorded()
+	all := slices.Concat(recorded(), kept())
 	for _, r := range all {
 		for i := range r.history {
 			e := &r.history[i]
@@ -525,6 +530,12 @@ func toldTooSoon() (recording, []events.Event) {
 	return r, history
 }
 
+// noSchedule is an order that is paused as a schedule is.
+func noSchedule() (recording, []events.Event) {
+	r := cancelled()
+	return r, append(r.history[:2:2], events.Event{Type: events.SchedulePaused, Order: "o", Seq: 3, At: inspect.Curtain})
+}
+
 // flooded is an order that has one discarded reply more than there may be.
 func flooded() (recording, []events.Event) {
 	r := cancelled()
@@ -625,6 +636,13 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "disowned", own, nil)
 	r, soon := toldTooSoon()
 	needed.look(&r, "told before its end", soon, nil)
+	r, paused := noSchedule()
+	needed.look(&r, "a schedule that is none", paused, nil)
+	for _, r := range kept() {
+		if events.ScheduleOf(r.ledger.Order) != "" && len(r.history) <= 30 {
+			needed.lookAll(&r)
+		}
+	}
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ {
 		for _, r := range histories {

@@ -40,8 +40,11 @@ func Operate(env *Env, order *projections.Order, in *Input) Decision {
 		return d.made()
 	}
 	// What every act carries: who, why, and by which command.
-	act := events.Event{By: c.By, Actor: actor, Reason: c.Note, Command: c.ID}
-	if why := d.operate(c, act); why != "" {
+	act, operate := events.Event{By: c.By, Actor: actor, Reason: c.Note, Command: c.ID}, d.operate
+	if order.Schedule != nil {
+		operate = d.operateSchedule
+	}
+	if why := operate(c, act); why != "" {
 		d.refuseCommand(c, actor, why)
 	}
 	return d.made()
@@ -111,6 +114,8 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return d.label(c, act)
 	case events.CommandDecide:
 		return d.decide(c, act)
+	case events.CommandApply, events.CommandDelete:
+		return fmt.Sprintf("it is an order; only a schedule can be asked to %s", c.Command)
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
 }

@@ -45,6 +45,7 @@ import (
 //	        by a key with the role operator, or with roles=(…); signed-by=ID that this key of the namespace says so
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
+//	apply @NAME, delete @NAME  are those on a schedule, which stands below as JSON; it is paused and resumed as an order is
 //	signal ID NAME [id=] [data=JSON] [keep-until=12:00:30] [reply-to=TOPIC] [from=SOURCE]
 //	        is what the world tells the order; size=N has data of so many bytes, and an id that ends
 //	        with % has a number of its own each time
@@ -153,7 +154,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			p.signals = append(p.signals, s)
 		}
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandMigrate, events.CommandDecide, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandMigrate, events.CommandDecide, events.CommandApply, events.CommandDelete, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
@@ -417,6 +418,11 @@ func today(t *testing.T, text string) time.Time {
 func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 	c := command{id: d.CmdArgs[0].Key}
 	c.value.Command = d.Cmd
+	if d.Cmd == events.CommandApply && d.Input != "" {
+		says, err := events.Decode[events.Schedule]([]byte(d.Input))
+		must(t, err)
+		c.value.Schedule = &says
+	}
 	signed, by, roles := time.Time{}, p.keys, []string{"operator"}
 	for _, arg := range d.CmdArgs[1:] {
 		value := strings.Join(arg.Vals, " ")
@@ -636,6 +642,10 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		}
 		return s
 	}
+	if s := o.Schedule; s != nil {
+		printSchedule(out, o, s)
+		return
+	}
 	completeBy := "none"
 	if at := o.CompleteBy(now); !at.IsZero() {
 		completeBy = inspect.Clock(at)
@@ -691,6 +701,19 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 	}
 	for i := range o.Waiting {
 		fmt.Fprintf(out, "  waiting: %s\n", o.Waiting[i].Source)
+	}
+}
+
+func printSchedule(out *strings.Builder, o *projections.Order, s *projections.Schedule) {
+	fmt.Fprintf(out, "incarnation=%d is there=%t paused=%t started=%d skipped=%d\n", s.Incarnation, s.Says != nil, o.Paused, s.Started, s.Skipped)
+	if !s.Next.IsZero() {
+		fmt.Fprintf(out, "  next=%s begins=%s last=%s\n", inspect.Clock(s.Next), inspect.Clock(s.Begins), inspect.Clock(s.Last))
+	}
+	for _, t := range s.Open {
+		fmt.Fprintf(out, "  open: %s recalled=%t\n", t.Order, t.Recalled)
+	}
+	if o.Hold != nil {
+		fmt.Fprintf(out, "  held: %s\n", o.Reason)
 	}
 }
 

@@ -27,7 +27,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	case order != nil:
 		return Decision{}
 	case in.Wish == nil && events.OwnID(id) && env.Format >= events.ChildrenFormat:
-		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("ids that begin with %s are those of orders that Waybill itself makes; choose another", events.ChildPrefix)}}}
+		return submittedOwn(in)
 	case in.Wish != nil:
 		s = env.inherited(s)
 	}
@@ -39,7 +39,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		}
 	}
 	if problem == nil {
-		d.flow, problem = env.admit(s, in.Wish != nil)
+		d.flow, problem = env.admit(s, in.Wish != nil && events.ScheduleOf(in.Wish.Parent) == "")
 	}
 	if problem == nil {
 		e := events.Event{
@@ -82,6 +82,11 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	d.advance()
 	return d.made()
+}
+
+// submittedOwn puts a submission aside of an id that no submission makes an order of.
+func submittedOwn(in *Input) Decision {
+	return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("ids that begin with %s are those of orders that Waybill itself makes; choose another", events.ChildPrefix)}}}
 }
 
 // stepsOf names the steps of a workflow.
@@ -298,6 +303,8 @@ func (d *decider) labels(s *events.Submission) map[string]string {
 // or undoes them, or ends the order.
 func (d *decider) advance() {
 	switch o := d.order; {
+	case o.Schedule != nil:
+		d.tick()
 	case o.State == projections.Error || o.State.Final() || o.Paused:
 	case o.Failure != nil && o.Toward == "":
 		d.raised()

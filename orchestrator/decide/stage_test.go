@@ -315,14 +315,14 @@ func (s *stage) read(t fataler) {
 		s.position.Set(events.InputCommands, at+1)
 		s.moved = true
 		o := s.of(t, in.id)
-		if o == nil {
-			s.unknown = append(s.unknown, in.id)
-			continue
-		}
 		value, err := in.value.Encode()
 		must(t, err)
 		read := s.input(s.topics.Commands, at, in.id, value, s.now)
 		read.Command = &in.value
+		if o == nil && read.OfOrder() {
+			s.unknown = append(s.unknown, in.id)
+			continue
+		}
 		if in.actor != nil {
 			read.Record.Headers = []events.RawHeader{{Key: events.HeaderActor, Value: in.actor}}
 		}

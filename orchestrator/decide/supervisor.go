@@ -23,6 +23,10 @@ func Supervise(env *Env, order *projections.Order, step string) Decision {
 
 func supervise(env *Env, order *projections.Order, step string) Decision {
 	switch {
+	case order.Schedule != nil && !order.Resumes():
+		d := newDecider(env, order)
+		d.tick()
+		return d.made()
 	case env.newer(order):
 		return Decision{}
 	case order.Resumes(): // and is looked at again

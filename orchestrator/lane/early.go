@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 )
 
@@ -78,7 +79,7 @@ func (l *Lane) tooEarly(in *input) (bool, error) {
 		return false, nil
 	}
 	if len(e.inputs) == 0 {
-		if in.Command == nil && in.Signal == nil || l.strays(in) {
+		if in.Command == nil && in.Signal == nil || l.strays(in) || events.ScheduleOf(in.Order) != "" {
 			return false, nil
 		}
 		if order, err := l.order(in.Order); order != nil || err != nil {
@@ -96,7 +97,7 @@ func (l *Lane) mayCome(e *early) (bool, error) {
 	if l.strays(in) {
 		return l.stranded(in), nil
 	}
-	if in.Command == nil && in.Signal == nil {
+	if in.Command == nil && in.Signal == nil || events.ScheduleOf(in.Order) != "" { // no submission makes a schedule
 		return false, nil
 	}
 	if order, err := l.order(in.Order); order != nil || err != nil {

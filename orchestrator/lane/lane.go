@@ -592,7 +592,11 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		return err
 	}
 	if order == nil && in.OfOrder() {
-		l.putAside(in.Record, "there is no order of this id")
+		what := "order of this id"
+		if events.ScheduleOf(in.Order) != "" {
+			what = "schedule of this name"
+		}
+		l.putAside(in.Record, "there is no "+what)
 		return nil
 	}
 	env.Full = l.full()

@@ -16,6 +16,7 @@ import (
 // account is that of one order: the inputs that have led to nothing yet, each
 // topic's in order.
 type account struct {
+	gone        bool // a schedule began it, and it is forgotten: nothing is left of it
 	id          string
 	partition   int32
 	first       *submission // nil once it was decided
@@ -169,6 +170,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		s.conflict(a, e)
 	case events.OrderForgotten: // of what comes from here on it says nothing
 		a.discarded, a.refused, a.putAside, a.unheard = maxVoid, maxVoid, maxVoid, maxVoid
+		a.gone = events.ScheduleOf(a.kin.parent) != ""
 		s.watch(a)
 	default:
 		if byOperator(e) {
@@ -436,7 +438,8 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused:
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
 		return true
 	case events.OrderMigrated:
 		return e.Operation == "" // else another act is behind it, which follows
@@ -450,6 +453,9 @@ func byOperator(e *events.Event) bool {
 
 // acted holds what an operator did against the command that asked for it.
 func (s *settlement) acted(a *account, e *events.Event) {
+	if a.born == 0 { // it is applied
+		a.born = s.transaction[a.partition]
+	}
 	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false
 	}
@@ -510,6 +516,10 @@ var does = map[events.Type]string{
 	events.OrderMigrated:     events.CommandMigrate,
 	events.OrderTerminated:   events.CommandTerminate,
 	events.StepDecided:       events.CommandDecide,
+	events.ScheduleApplied:   events.CommandApply,
+	events.ScheduleDeleted:   events.CommandDelete,
+	events.SchedulePaused:    events.CommandPause,
+	events.ScheduleResumed:   events.CommandResume,
 }
 
 // other says what an event has that its command has not.

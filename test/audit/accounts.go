@@ -265,7 +265,7 @@ func (s *settlement) input(r *kgo.Record) {
 			s.illegible[string(r.Key)] = true
 		}
 	case aside && events.OwnID(m.order) && m.submission != nil && strings.HasPrefix(l.reason, ownID): // others are
-	case aside && l.reason == noOrder:
+	case aside && (l.reason == noOrder || l.reason == noSchedule):
 		s.orphan(r, &m)
 	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
 	case aside && l.reason == undecided && m.early() && s.orders[m.order] != nil:
@@ -284,6 +284,9 @@ func (m *message) early() bool { return m.command != nil || m.signal != nil }
 
 // noOrder is why a reply, a command or a signal is put aside that came before its order.
 const noOrder = "there is no order of this id"
+
+// noSchedule is why one is put aside that is for a schedule which was not applied.
+const noSchedule = "there is no schedule of this name"
 
 // ownID begins why a submission is put aside whose id only an order may have that does a step of
 // another.
@@ -323,6 +326,7 @@ func (s *settlement) sealed(partition int32, next events.Positions) {
 		switch {
 		case o.offset >= s.next(o.topic, next):
 			left = append(left, o)
+		case o.gone: // nothing is known of it
 		case o.born > 0 && o.born < s.transaction[partition]:
 			s.report("%s was put aside: %s, and the journal has it", o.place, noOrder)
 		}

@@ -65,9 +65,9 @@ func (m *message) tell(r *kgo.Record, kind events.Type) error {
 	return nil
 }
 
-// begins says that it may begin an order.
+// begins says that it may begin an order, or is for a schedule, which a command begins that is read later.
 func (m *message) begins() bool {
-	return m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
+	return m.command != nil && m.command.do == events.CommandApply && events.ScheduleOf(m.order) != "" || m.word != nil && m.word.report != nil && events.ScheduleOf(m.order) != "" || m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
 }
 
 // kindred holds an event against what other orders told this one. It says whether it follows from
@@ -185,6 +185,8 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	undone := r != nil && (r.State == "Compensated" || r.State == "Cancelled")
 	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0 && !w.waits
 	switch e.Type {
+	case events.ScheduleEnded:
+		fits = r != nil && r.Step == events.TickText(e.Tick) && r.Child == e.Child && r.State == e.End && w.aside == 0 && !w.waits
 	case events.StepCompleted:
 		fits = fits && (r.State == "Processed" && hash(r.Output) == hash(e.Output) || r.State == "Pending")
 	case events.StepFailed:

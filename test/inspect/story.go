@@ -84,6 +84,15 @@ func Fields(e *events.Event) string {
 	if e.Detached {
 		b.WriteString(" detached")
 	}
+	if e.Schedule != nil {
+		field("schedule", string(e.Schedule.Append(nil)))
+	}
+	if e.Incarnation > 0 {
+		fmt.Fprintf(&b, " incarnation=%d", e.Incarnation)
+	}
+	at("tick", e.Tick)
+	at("last", e.Last)
+	at("next", e.Next)
 	field("topic", e.Topic)
 	field("event-type", e.EventType)
 	field("record-key", e.Key)

@@ -122,6 +122,19 @@ func (l *Ledger) refused(e *events.Event) {
 		return
 	}
 	earned := true
+	if l.Schedule != nil {
+		there := l.Schedule.Says != nil && !l.Doubted
+		switch e.Operation {
+		case events.CommandPause:
+			earned = !there || l.Paused
+		case events.CommandResume:
+			earned = !there || !l.Paused
+		case events.CommandDelete:
+			earned = !there
+		}
+		l.rule("P3", earned, "the schedule is there, paused: %t, and %s could be done: %s", l.Paused, e.Operation, e.Reason)
+		return
+	}
 	switch e.Operation {
 	case events.CommandCancel:
 		earned = l.Toward != ""
@@ -182,6 +195,7 @@ var asked = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.OrderTerminated: events.CommandTerminate,
+	events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 	events.StepDecided: events.CommandDecide,
 }
 

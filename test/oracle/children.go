@@ -134,12 +134,12 @@ func (l *Ledger) told(e *events.Event, s *Step) {
 
 // parent: an order that does a step of another says of which, and others say nothing of the kind.
 func (l *Ledger) parent(e *events.Event) {
-	if l.quiet = e.Parent != "" && e.ReplyTo == ""; e.Parent == "" {
+	if l.quiet = e.Parent != "" && e.ReplyTo == "" && !isSchedule(e.Parent); e.Parent == "" {
 		l.rule("P4", e.ParentStep == "" && e.Depth == 0 && !e.Detached, "it does step %s of none, at depth %d", e.ParentStep, e.Depth)
 		return
 	}
 	l.rule("P4", l.Format >= events.ChildrenFormat && e.ParentStep != "" && strings.HasPrefix(l.Order, "@"), "it does step %q of %s, in format %d", e.ParentStep, e.Parent, l.Format)
-	l.rule("S4", e.Type != events.OrderAccepted || e.Depth >= 1 && e.Depth <= 8, "it has the depth %d", e.Depth)
+	l.rule("S4", e.Type != events.OrderAccepted || (e.Depth >= 1) != isSchedule(e.Parent) && e.Depth <= 8, "it has the depth %d", e.Depth)
 }
 
 // Accepted is how the order began.
@@ -162,7 +162,7 @@ func (l *Ledger) pinned(e *events.Event) {
 
 // turnedBack says that an order which was Processed undoes what it did, since its parent is undone.
 func (l *Ledger) turnedBack(e *events.Event) bool {
-	return e.Type == events.OrderCompensating && l.State == "Processed" && l.accepted.Parent != "" && !l.accepted.Detached &&
+	return e.Type == events.OrderCompensating && l.State == "Processed" && l.accepted.Parent != "" && !l.accepted.Detached && !isSchedule(l.accepted.Parent) &&
 		e.End == "Compensated" && e.Step == "" && e.Error == nil
 }
 
@@ -186,6 +186,9 @@ var childCodes = map[string]string{"Rejected": "rejected", "Compensated": "compe
 // wishes are what children are asked for by an event. What they told an order may have been given up
 // while it was held.
 func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
+	if l.Schedule != nil {
+		return l.scheduleWishes(e)
+	}
 	if e.Type != events.OrderReleased {
 		if w := l.wish(e); w != nil {
 			all = append(all, *w)
@@ -250,7 +253,7 @@ func (l *Ledger) report(e *events.Event) *events.Report {
 	if parent.Detached && l.State != "Rejected" {
 		r.State = "Pending"
 	}
-	if r.State == "Processed" {
+	if r.State == "Processed" && !isSchedule(parent.Parent) {
 		r.Output = l.output()
 	}
 	if r.State != "Processed" && r.State != "Pending" {

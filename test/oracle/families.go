@@ -37,9 +37,10 @@ type member struct {
 	passed  []string // the steps of which an operator passed over the undo
 	State   string
 	toward  string
-	lost    bool // something that it was told waits, or was given up since its release
-	asks    bool // it asked again, and was not held since
-	deaf    bool // something that it was asked for was given up
+	lost    bool   // something that it was told waits, or was given up since its release
+	asks    bool   // it asked again, and was not held since
+	deaf    bool   // something that it was asked for was given up
+	open    []Tick // of a schedule: its orders that have not ended, for all that it knows
 }
 
 // doneBy is which order does a step, or undoes it.
@@ -101,6 +102,9 @@ func (f *Families) member(id string) *member {
 		m.note(names.Of(e))
 	}
 	m.State, m.toward = l.State, l.Toward
+	if l.Schedule != nil {
+		m.open = l.Schedule.Open
+	}
 	m.lost = m.lost || len(l.Waiting) > 0
 	f.known[id] = m
 	return m
@@ -111,6 +115,8 @@ func (m *member) note(e *events.Event) {
 	switch e.Type {
 	case events.StepOrdered:
 		m.work[e.Step] = &doneBy{child: e.Child, runs: true, detached: e.Detached}
+		m.asked = append(m.asked, e.Child)
+	case events.ScheduleStarted:
 		m.asked = append(m.asked, e.Child)
 	case events.StepRecalled:
 		w.recalled = true
@@ -163,7 +169,7 @@ func (f *Families) belongs(id string, m *member) {
 	history := f.Order(id)
 	for i := range history {
 		switch e := &history[i]; {
-		case e.Type == events.OrderForgotten && !m.first.Detached:
+		case e.Type == events.OrderForgotten && !m.first.Detached && !isSchedule(m.first.Parent):
 			f.rule("C3", slices.ContainsFunc(parent.wishes, func(w events.Wish) bool { return w.Child == id && w.Wish == "forget" }), "it is forgotten, and order %q is not", m.first.Parent)
 		case e.Type != events.OrderCompensating:
 		case slices.ContainsFunc(history[:i], func(e events.Event) bool { return e.Type == events.OrderCompleted }):
@@ -229,6 +235,12 @@ func (f *Families) follow(id string) {
 	for _, e := range AsKnown(f.Order(id)) {
 		w := work[e.Step]
 		switch e.Type {
+		case events.ScheduleEnded:
+			child := f.member(e.Child)
+			f.rule("S2", child != nil && slices.ContainsFunc(child.reports, func(r events.Report) bool {
+				return r.Parent == id && r.Step == e.Tick.UTC().Format(time.RFC3339) && r.State == e.End
+			}), "order %q did not tell that it is %q", e.Child, e.End)
+			continue
 		case events.StepOrdered:
 			work[e.Step] = &doneBy{child: e.Child, runs: true}
 			continue
@@ -318,6 +330,11 @@ func (f *Families) rests(id string, m *member) {
 		}
 		f.rule("V2", !w.detached, "step %s waits for order %q, whose end it does not wait for", step, w.child)
 		f.rule("C1", !w.recalled && !w.undoes || child.deaf || child.toward != "", "order %q was asked to undo what it did, and is %s", w.child, child.State)
+	}
+	for _, t := range m.open {
+		if child := f.member(t.Order); quiet(t.Order, child) {
+			f.rule("V2", child.is(id, t.At.UTC().Format(time.RFC3339)) && !ended(child), "it waits for order %q, which has ended, or is not there", t.Order)
+		}
 	}
 	if m.State != "Compensated" && m.State != "Cancelled" {
 		return

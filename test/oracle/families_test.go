@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -126,14 +127,41 @@ func (f family) broken(quiet bool, pardoned int) (line int, why error) {
 }
 
 func withDeadline(f family) family {
-	f["@p/h"][0].Deadline = after(61)
+	for _, history := range f {
+		if history[0].Parent != "" {
+			history[0].Deadline = history[0].At.Add(time.Minute)
+		}
+	}
 	return f
+}
+
+// scheduledOnes are a schedule and the order of its tick.
+func scheduledOnes() family {
+	tick := after(0)
+	text := tick.UTC().Format(time.RFC3339)
+	child := "@a/1/" + text
+	return family{
+		"@a": {
+			{Type: events.ScheduleApplied, At: after(0), Incarnation: 1, Schedule: &events.Schedule{Every: "1h", Workflow: "book"}, Next: tick, By: "ann"},
+			{Type: events.ScheduleStarted, At: after(1), Tick: tick, Child: child, Workflow: "book", Next: tick.Add(time.Hour)},
+			{Type: events.ScheduleEnded, At: after(4), Tick: tick, Child: child, End: "Processed", Source: "waybill.internal/0/1"},
+		},
+		child: {
+			{
+				Type: events.OrderAccepted, At: after(1), Workflow: "book", Version: 2, Steps: []string{"x"}, Parent: "@a", ParentStep: text, By: "ann",
+				Labels: map[string]string{"schedule": "a", "tick": text},
+			},
+			{Type: events.StepStarted, At: after(1), Step: "x", Attempt: 1, Agent: "a", Operation: "x", IdempotencyKey: child + "/x", CompleteBy: after(9), LockedBy: "i-2"},
+			{Type: events.StepCompleted, At: after(2), Step: "x", Attempt: 1},
+			{Type: events.OrderCompleted, At: after(2)},
+		},
+	}.number()
 }
 
 // TestFamilies: orders that do steps of others and these are held against each other. For every rule
 // there is a family that breaks it, and no other.
 func TestFamilies(t *testing.T) {
-	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes}
+	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes, "scheduled": scheduledOnes}
 	for name, begin := range whole {
 		if _, err := withDeadline(begin()).broken(true, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -189,6 +217,8 @@ func TestFamilies(t *testing.T) {
 		{"waiting for what is not there", booked, true, func(f family, p, _ []events.Event) { f["p"] = p[:2]; delete(f, "@p/h") }},
 		{"waiting for what it does not wait for", detachedOnes, true, func(f family, p, _ []events.Event) { f["p"] = p[:2] }},
 		{"deaf to its recall", recalledOnes, true, func(f family, p, c []events.Event) { f["p"], f["@p/h"] = p[:4], c[:3] }},
+		{"ended as nobody told", scheduledOnes, false, func(f family, _, _ []events.Event) { f["@a"][2].End = "Rejected" }},
+		{"waiting for the order of a tick that has ended", scheduledOnes, true, func(f family, _, _ []events.Event) { f["@a"] = f["@a"][:2] }},
 		{"not undone", booked, true, func(f family, p, c []events.Event) {
 			f["p"], f["@p/h"] = append(p[:4:4], events.Event{Type: events.OrderCancelled, NotUndone: []string{"h"}}), c[:4]
 		}},

@@ -20,6 +20,7 @@ func (l *Ledger) queue(e *events.Event) {
 	case events.StepExtended, events.UndoExtended: // it decides nothing
 	case events.InputHeld, events.CommandRefused, events.SubmissionConflicted, events.AlertRaised, events.StatusRefused, events.OrderReported:
 	case events.InputDiscarded, events.InputReleased:
+	case events.ScheduleApplied, events.ScheduleDeleted: // they end the hold
 	case events.OrderTerminated: // what waits is dealt with behind it
 	case events.OrderReleased:
 		l.rule("P3", l.Held, "the order is not held")
@@ -68,7 +69,7 @@ func (l *Ledger) input(e *events.Event) {
 		return
 	}
 	l.rule("P3", e.Type == events.InputDiscarded, "it does not wait")
-	l.rule("P3", l.Held || l.ended || len(l.Waiting) > 0 && strings.Contains(e.Reason, "cannot wait"), "the order is %s", l.State)
+	l.rule("P3", l.Held || l.ended || l.Schedule != nil || len(l.Waiting) > 0 && strings.Contains(e.Reason, "cannot wait"), "the order is %s", l.State)
 	l.rule("P3", !l.seen[e.Source], "%s was held, or discarded, before", e.Source)
 	l.rule("P4", e.Reason != "", "it has no reason")
 	l.seen[e.Source] = true

@@ -23,7 +23,7 @@ func (l *Ledger) kept(e *events.Event) {
 // another goes with that one; it says who goes with it.
 func (l *Ledger) forgotten(e *events.Event) {
 	l.rule("T1", l.ended && !l.Forgotten, "it is %s, forgotten: %t", l.State, l.Forgotten)
-	if child := l.accepted.Parent != "" && !l.accepted.Detached; !child {
+	if child := l.accepted.Parent != "" && !l.accepted.Detached && !isSchedule(l.accepted.Parent); !child {
 		l.rule("V2", l.keep > 0 && !e.At.Before(l.endedAt.Add(time.Duration(l.keep)*time.Second)), "it ended at %v, and is known for %d s after that", l.endedAt, l.keep)
 	}
 	var children []string

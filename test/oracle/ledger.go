@@ -41,7 +41,9 @@ type Ledger struct {
 	keep      int
 	endedAt   time.Time
 	Forgotten bool
-	Seq       uint64
+	// Schedule is there if this is no order, but a schedule.
+	Schedule *Schedule
+	Seq      uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest     string
@@ -135,6 +137,9 @@ var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, e
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
+	if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
+		first, l.Schedule, l.quiet = true, new(Schedule), true
+	}
 	l.rule("P4", e.Seq == l.Seq+1, "it follows number %d", l.Seq)
 	l.rule("T4", first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")
 	back := l.turnedBack(e)
@@ -158,6 +163,8 @@ func (l *Ledger) enter(e *events.Event) {
 
 	kind, was := string(e.Type), l.ended
 	switch {
+	case strings.HasPrefix(kind, "waybill.schedule."):
+		l.scheduled(e)
 	case strings.HasPrefix(kind, "waybill.step."), strings.HasPrefix(kind, "waybill.undo."):
 		s := l.Step(e.Step)
 		if l.rule("T3", s != nil, "the order has no such step"); s == nil {
@@ -433,7 +440,7 @@ func (l *Ledger) Rest() error {
 	l.rule("T4", l.Seq > 0, "it has no events")
 	l.rule("P2", l.last.Type != events.OrderErrored, "it is in Error, and nobody was called")
 	l.rule("P3", l.Held || len(l.Waiting) == 0, "%s waits, and the order was released", strings.Join(l.Waiting, ", "))
-	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 {
+	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil {
 		l.atRest()
 	}
 	if l.fault != nil {

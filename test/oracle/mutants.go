@@ -270,6 +270,54 @@ var changes = []struct {
 	{"other permanence of", func(e *events.Event) bool { return fault(e, func(f *events.Error) { f.Permanent = !f.Permanent }) }},
 	{"no error of", func(e *events.Event) bool { was := e.Error; e.Error = nil; return was != nil }},
 	{"other child of", func(e *events.Event) bool { return other(&e.Child) }},
+	{"other tick of", func(e *events.Event) bool { return later(&e.Tick) }},
+	{"no tick of", func(e *events.Event) bool { return nothing(&e.Tick) }},
+	{"other last of", func(e *events.Event) bool { return later(&e.Last) }},
+	{"other next of", func(e *events.Event) bool { return later(&e.Next) }},
+	{"long ago next of", func(e *events.Event) bool {
+		is := !e.Next.IsZero()
+		e.Next = time.Unix(1, 0).UTC()
+		return is
+	}},
+	{"no next of", func(e *events.Event) bool { return nothing(&e.Next) }},
+	{"begins before", func(e *events.Event) bool {
+		e.Due = e.Next.Add(-time.Second)
+		return !e.Next.IsZero()
+	}},
+	{"next after the end of", func(e *events.Event) bool {
+		if e.Schedule == nil {
+			return false
+		}
+		says := *e.Schedule
+		says.End = e.Next.Add(-time.Second)
+		e.Schedule = &says
+		return true
+	}},
+	{"other incarnation of", func(e *events.Event) bool { e.Incarnation++; return e.Incarnation > 1 }},
+	{"other overlap of", func(e *events.Event) bool {
+		if e.Schedule == nil {
+			return false
+		}
+		says := *e.Schedule
+		says.Overlap = map[string]string{"allow": "skip"}[says.Overlap]
+		e.Schedule = &says
+		return true
+	}},
+	{"other kind of overlap of", func(e *events.Event) bool {
+		if e.Schedule == nil {
+			return false
+		}
+		says := *e.Schedule
+		says.Overlap = map[string]string{"cancel-other": "allow", "": "cancel-other"}[says.Overlap]
+		e.Schedule = &says
+		return true
+	}},
+	{"one more of", func(e *events.Event) bool { e.Count++; return e.Type == events.ScheduleSkipped }},
+	{"other workflow in", func(e *events.Event) bool { return e.Type == events.ScheduleStarted && other(&e.Workflow) }},
+	{"other reason why skipped of", func(e *events.Event) bool {
+		e.Reason = map[string]string{"overlap": "missed", "missed": "overlap", "paused": "too-many", "too-many": "paused", "replaced": "paused"}[e.Reason]
+		return e.Type == events.ScheduleSkipped
+	}},
 	{"other parent of", func(e *events.Event) bool { return other(&e.Parent) }},
 	{"no parent of", func(e *events.Event) bool {
 		was := e.Parent
@@ -344,6 +392,12 @@ func empty(text *string) bool {
 	was := *text
 	*text = ""
 	return was != ""
+}
+
+func nothing(at *time.Time) bool {
+	was := *at
+	*at = time.Time{}
+	return !was.IsZero()
 }
 
 func later(at *time.Time) bool {

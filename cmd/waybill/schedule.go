@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/orchestrator/timetable"
+)
+
+func newSchedule() *cobra.Command {
+	return group("schedule", "Begin orders at times",
+		newScheduleApply(), newScheduleList(), newScheduleShow(), newSchedulePreview(),
+		newScheduleAct(events.CommandPause, "Let a schedule begin no orders", `Pauses a schedule: it begins no orders until it is resumed, and the ticks of the pause
+are skipped. Orders that have begun go on.`, "paused"),
+		newScheduleAct(events.CommandResume, "Let a paused schedule go on", `Ends the pause of a schedule. Its orders that have not ended are asked to tell once more
+how they stand, in case what they told was lost.`, "resumed"),
+		newScheduleAct(events.CommandDelete, "Have there be no schedule of a name any more", `Deletes a schedule. Orders that have begun go on. One of the same name that is applied
+later is another: its orders have other ids.`, "deleted"),
+	)
+}
+
+// scheduleAuthor is who acts on a schedule, and why.
+func scheduleAuthor(flags *pflag.FlagSet, act *api.Act) {
+	flags.StringVar(&act.Note, "note", "", "why; it stands in the schedule's history")
+	flags.StringVar(&act.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
+	onlyByFlag(flags, "note")
+}
+
+// actOnSchedule asks again for a while where it is not known what became of the command: under its key it
+// acts once.
+func actOnSchedule(ctx context.Context, server *serverFlags, act *api.Act, do func(client *api.Client, key string) (*api.Schedule, error)) (s *api.Schedule, err error) {
+	key := uuid.NewString()
+	err = server.talk(func(client *api.Client) error {
+		if act.By == "" && !server.named() {
+			act.By = whoami()
+		}
+		s, err = repeat(ctx, func() (*api.Schedule, error) { return do(client, key) }, func(err error) bool {
+			problem, answered := errors.AsType[*api.Problem](err)
+			return answered && problem.Status == http.StatusServiceUnavailable
+		})
+		return err
+	})
+	return s, err
+}
+
+// scheduleFile reads a file with a schedule, - being standard input, and says all that is wrong with it.
+func scheduleFile(cmd *cobra.Command, file string) (name string, s *events.Schedule, err error) {
+	var source []byte
+	if file == "-" {
+		source, err = io.ReadAll(cmd.InOrStdin())
+	} else {
+		source, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("read the schedule: %w", err)
+	}
+	if name, s, err = timetable.Parse(file, source); err != nil {
+		return "", nil, err //nolint:wrapcheck // it says where
+	}
+	if err := decide.CheckSchedule(s); err != nil {
+		return "", nil, fmt.Errorf("%s: schedule %s: %w", file, name, err)
+	}
+	return name, s, nil
+}
+
+func newScheduleApply() *cobra.Command {
+	var act api.Act
+	cmd := &cobra.Command{
+		Use: "apply FILE", Short: "Have a schedule be as a file says",
+		Long: `Has a schedule be as a file says, be it new or another than before: docs/schedules.md
+has the keys. What waits goes on to, if the ticks stay the same; doing it again changes
+nothing. - is standard input.`,
+		Example: `  waybill schedule preview nightly.yaml
+  waybill schedule apply nightly.yaml --note 'as agreed with accounting'`,
+		Args: takes(one),
+	}
+	scheduleAuthor(cmd.Flags(), &act)
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name, says, err := scheduleFile(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		s, err := actOnSchedule(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+			return client.Apply(cmd.Context(), name, key, &api.Application{Act: act, ScheduleSpec: api.SpecOf(says)})
+		})
+		if err != nil {
+			return err
+		}
+		return out.print(cmd, s, func(row func(...any)) { row("applied", name+",", "next tick", clock(s.Next)) })
+	}
+	return cmd
+}
+
+func newScheduleAct(command, short, long, did string) *cobra.Command {
+	var act api.Act
+	cmd := &cobra.Command{Use: command + " NAME", Short: short, Long: long, Args: takes(one)}
+	scheduleAuthor(cmd.Flags(), &act)
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		s, err := actOnSchedule(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+			return client.ActOnSchedule(cmd.Context(), args[0], key, command, &act)
+		})
+		if err != nil {
+			return err
+		}
+		return out.print(cmd, s, func(row func(...any)) { row(did, args[0]) })
+	}
+	return cmd
+}
+
+func newScheduleList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List schedules", Args: cobra.NoArgs}
+	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most; 0 means all")
+	onlyByFlag(cmd.Flags(), "limit")
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return server.talk(func(client *api.Client) error {
+			return printList(cmd, out, "schedules", limit, func(n int, after string) ([]api.Schedule, api.LeftOut, string, error) {
+				page, err := known(cmd.Context(), func() (*api.SchedulePage, error) { return client.Schedules(cmd.Context(), n, after) })
+				return page.Schedules, page.LeftOut, page.Next, err
+			}, func(row func(...any), all []api.Schedule) {
+				row("SCHEDULE", "WHEN", "WORKFLOW", "NEXT", "OPEN", "STARTED", "SKIPPED", "")
+				for i := range all {
+					s := &all[i]
+					row(s.Name, whenText(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), workflowID(s.Workflow, s.Version), clock(s.Next), len(s.Open), s.Started, s.Skipped, scheduleState(s))
+				}
+			})
+		})
+	}
+	return cmd
+}
+
+// scheduleState is why a schedule begins nothing, as far as it can be told.
+func scheduleState(s *api.Schedule) string {
+	switch {
+	case s.Held:
+		return "held"
+	case s.Paused:
+		return "paused"
+	case s.Next == nil:
+		return "over"
+	}
+	return ""
+}
+
+// whenText says when a schedule begins orders.
+func whenText(s *events.Schedule) string {
+	if s.Every != "" {
+		return "every " + s.Every
+	}
+	return strings.TrimSpace(s.Cron + " " + s.Zone)
+}
+
+// nextTick says which tick follows.
+func nextTick(say func(format string, args ...any), e *events.Event) {
+	switch {
+	case e.Next.IsZero():
+		say("no other follows")
+	case !e.Due.IsZero():
+		say("next %s, which begins %s later", events.TickText(e.Next), e.Due.Sub(e.Next))
+	default:
+		say("next %s", events.TickText(e.Next))
+	}
+}
+
+func newScheduleShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Show a schedule, and how it stands",
+		Long: `Shows a schedule, and how it stands. What became of its ticks is its history:
+waybill order history @NAME.`,
+		Args: takes(one),
+	}
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return server.talk(func(client *api.Client) error {
+			s, err := known(cmd.Context(), func() (*api.Schedule, error) { return client.Schedule(cmd.Context(), args[0]) })
+			if err != nil {
+				return err
+			}
+			return printSchedule(cmd, out, s)
+		})
+	}
+	return cmd
+}
+
+func printSchedule(cmd *cobra.Command, out *output, s *api.Schedule) error {
+	return out.print(cmd, s, func(row func(...any)) {
+		row("Schedule", s.Name)
+		row("Incarnation", s.Incarnation)
+		if state := scheduleState(s); state != "" {
+			row("State", state)
+		}
+		row("When", whenText(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}))
+		for _, of := range []struct{ name, value string }{
+			{"Start", clock(s.Start)}, {"End", clock(s.End)}, {"Jitter", s.Jitter}, {"Overlap", s.Overlap}, {"Catch-up", s.CatchUp}, {"Window", s.Window},
+		} {
+			if of.value != "" && of.value != "-" {
+				row(of.name, of.value)
+			}
+		}
+		row("Workflow", workflowID(s.Workflow, s.Version))
+		row("Input", short(payload(s.Input)))
+		if len(s.Labels) > 0 {
+			row("Labels", labelsText(s.Labels))
+		}
+		if s.Masked {
+			row("Masked", leftOutHere)
+		}
+		row("Applied by", or(s.AppliedBy))
+		row("Next", clock(s.Next))
+		if s.Begins != nil && s.Next != nil && !s.Begins.Equal(s.Next.Time) {
+			row("Begins", clock(s.Begins))
+		}
+		row("Last", clock(s.Last))
+		row("Started", s.Started)
+		row("Skipped", s.Skipped)
+		for _, t := range s.Open {
+			text := t.Order
+			if t.Recalled {
+				text += "; it was recalled"
+			}
+			row("Open", text)
+		}
+	})
+}
+
+func newSchedulePreview() *cobra.Command {
+	var count int
+	var after string
+	cmd := &cobra.Command{
+		Use: "preview FILE|NAME", Short: "Show the next ticks of a schedule",
+		Long: `Shows the next ticks of a schedule: that of a file, of which nothing is applied and
+no server asked, or one that is there. A name that holds a dot or a slash is a file.`,
+		Example: `  waybill schedule preview nightly.yaml --count 5 --after 2026-10-24T00:00:00Z`,
+		Args:    takes(one),
+	}
+	cmd.Flags().IntVar(&count, "count", 10, "how many at most")
+	cmd.Flags().StringVar(&after, "after", "", "those after this time, as 2026-11-25T18:00:00Z (default: now)")
+	onlyByFlag(cmd.Flags(), "count", "after")
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var from time.Time
+		if after != "" {
+			var err error
+			if from, err = time.Parse(time.RFC3339, after); err != nil {
+				return usageError{fmt.Errorf("--after: %q is no time; write it as 2026-11-25T18:00:00Z", after)}
+			}
+		}
+		if count < 1 || count > 1000 {
+			return usageError{fmt.Errorf("--count is from 1 to 1000, this is %d", count)}
+		}
+		show := func(ticks *api.Ticks) error {
+			return out.print(cmd, ticks, func(row func(...any)) {
+				row("TICK", "BEGINS", "ORDER")
+				for _, t := range ticks.Ticks {
+					row(clock(t.Tick), clock(t.Begins), t.Order)
+				}
+			})
+		}
+		if args[0] != "-" && !strings.ContainsAny(args[0], `./\`) {
+			return server.talk(func(client *api.Client) error {
+				ticks, err := known(cmd.Context(), func() (*api.Ticks, error) { return client.Preview(cmd.Context(), args[0], from, count) })
+				if err != nil {
+					return err
+				}
+				return show(ticks)
+			})
+		}
+		name, says, err := scheduleFile(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		if from.IsZero() {
+			from = time.Now()
+		}
+		ticks, err := api.PreviewOf(name, 1, says, from, count)
+		if err != nil {
+			return err //nolint:wrapcheck // it was checked
+		}
+		return show(&ticks)
+	}
+	return cmd
+}

@@ -1,0 +1,400 @@
+package decide
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/timetable"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// punctual is how late a tick may be decided on that somebody took in time.
+const punctual = time.Minute
+
+// A decision counts so many ticks at most, each of which takes a moment. The supervisor counts the others.
+const countAtOnce = 100_000
+
+// arrange decides on an input to a schedule, which need not be there if it is applied.
+func arrange(env *Env, order *projections.Order, in *Input) Decision {
+	switch {
+	case in.Command != nil:
+		if order == nil && env.Format < events.SchedulesFormat { // an older release could not read what follows
+			return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("schedules are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.SchedulesFormat, env.Format)}}}
+		}
+		if order == nil {
+			order = &projections.Order{ID: in.Order, Schedule: new(projections.Schedule)}
+		}
+		return Operate(env, order, in)
+	case in.Report != nil:
+		d := newDecider(env, order)
+		d.ended(in)
+		return d.made()
+	case in.Reply == nil && in.Signal == nil && in.Wish == nil:
+		return submittedOwn(in)
+	}
+	d := &decider{env: env, order: order.Clone()}
+	d.putAside(in.Record, fmt.Sprintf("%s is the schedule %s, and no order", in.Order, events.ScheduleOf(in.Order)))
+	return d.made()
+}
+
+// CheckSchedule says what is wrong with a schedule, nil if nothing, but for what only those know who have the
+// workflows.
+func CheckSchedule(s *events.Schedule) error {
+	if _, err := timetable.Of(s); err != nil {
+		return err
+	}
+	switch s.Overlap {
+	case "", events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow:
+	default:
+		return fmt.Errorf("overlap is %q; it is skip, queue-one, queue, cancel-other or allow", Cut(s.Overlap, MaxName))
+	}
+	switch s.CatchUp {
+	case "", events.CatchUpNone, events.CatchUpLatest, events.CatchUpAll:
+	default:
+		return fmt.Errorf("catchUp is %q; it is none, latest or all", Cut(s.CatchUp, MaxName))
+	}
+	if s.Workflow == "" {
+		return errors.New("no workflow is named whose orders it begins; set workflow")
+	}
+	if s.Version < 0 {
+		return fmt.Errorf("version %d: versions begin with 1", s.Version)
+	}
+	if err := checkPriority(s.Priority); err != nil {
+		return err
+	}
+	for _, name := range []string{events.ScheduleLabel, events.TickLabel} {
+		if _, taken := s.Labels[name]; taken {
+			return fmt.Errorf("the label %s says which tick began an order; choose another name", name)
+		}
+	}
+	if err := events.CheckLabels(labelled(s, "", time.Time{})); err != nil {
+		return err
+	}
+	if size := len(s.Append(nil)); size > events.MaxSchedule {
+		return fmt.Errorf("it has %d bytes; at most %d are allowed: keep large data elsewhere, and pass a reference to it", size, events.MaxSchedule)
+	}
+	return nil
+}
+
+// labelled are the labels of an order of a schedule.
+func labelled(s *events.Schedule, name string, tick time.Time) map[string]string {
+	labels := make(map[string]string, len(s.Labels)+2)
+	maps.Copy(labels, s.Labels)
+	labels[events.ScheduleLabel], labels[events.TickLabel] = name, events.TickText(tick)
+	return labels
+}
+
+// operateSchedule does to a schedule what a command asks for, or says why that is not possible.
+func (d *decider) operateSchedule(c *events.Command, act events.Event) (refusal string) {
+	o, s := d.order, d.order.Schedule
+	switch c.Command {
+	case events.CommandApply, events.CommandDelete, events.CommandPause, events.CommandResume:
+	case events.CommandRelease:
+		return d.release(c, act)
+	default:
+		return fmt.Sprintf("it is a schedule, and no order: it can be applied, paused, resumed and deleted, and released once it is held, which %s is not", Cut(c.Command, MaxName))
+	}
+	switch {
+	case d.env.Doubted:
+		return fmt.Sprintf("which ticks have passed is not known while the clocks of instance %s and of Kafka differ; send the command again when the clock is right", d.env.Instance)
+	case c.Command == events.CommandApply:
+		return d.apply(c.Schedule, act)
+	case s.Says == nil:
+		return "there is no schedule of this name"
+	case c.Command == events.CommandDelete:
+		d.replace()
+		act.Type = events.ScheduleDeleted
+		d.record(&act)
+		d.resume()
+		return ""
+	case o.Hold != nil:
+		return fmt.Sprintf("the schedule is held, and nothing is done to it before its release: waybill order release %s; or apply another, or delete it", quote(o.ID))
+	case c.Command == events.CommandPause && o.Paused:
+		return "the schedule is paused already"
+	case c.Command == events.CommandResume && !o.Paused:
+		return "the schedule is not paused"
+	}
+	if act.Type = events.SchedulePaused; c.Command == events.CommandResume {
+		act.Type = events.ScheduleResumed
+	}
+	d.record(&act)
+	d.tick()
+	return ""
+}
+
+// apply has the schedule be as it says from here on: what was due before is not begun by it.
+func (d *decider) apply(says *events.Schedule, act events.Event) (refusal string) {
+	if says == nil {
+		return "nothing says what the schedule is to be"
+	}
+	if err := CheckSchedule(says); err != nil {
+		return err.Error()
+	}
+	if d.env.Workflow(says.Workflow, says.Version) == nil {
+		name := says.Workflow
+		if says.Version > 0 {
+			name = workflow.ID(says.Workflow, says.Version)
+		}
+		return fmt.Sprintf("workflow %s is not registered; register it first", Cut(name, MaxName))
+	}
+	s := d.order.Schedule
+	act.Type, act.Schedule, act.Incarnation = events.ScheduleApplied, says, s.Incarnation
+	if s.Says == nil {
+		act.Incarnation++
+	}
+	table, _ := timetable.Of(says) // it was checked
+	k := &ticks{decider: d, schedule: s, table: table, incarnation: act.Incarnation}
+	from := s.Last // no tick begins two orders
+	if s.Says == nil || !sameTicks(s.Says, says) {
+		d.replace()
+		if d.env.Now.After(from) {
+			from = d.env.Now
+		}
+		k.upcoming(&act, from)
+	} else if act.Next = s.Next; !s.Begins.Equal(s.Next) {
+		act.Due = s.Begins
+	}
+	d.record(&act)
+	d.resume()
+	return ""
+}
+
+// sameTicks says that two schedules differ in nothing by which ticks are found: those that wait go on to.
+func sameTicks(a, b *events.Schedule) bool {
+	return a.Cron == b.Cron && a.Every == b.Every && a.Zone == b.Zone && a.Jitter == b.Jitter && a.Start.Equal(b.Start) && a.End.Equal(b.End)
+}
+
+// replaceAtMost bounds how many events say what becomes of ticks that nobody will decide on.
+const replaceAtMost = 10
+
+// replace passes over what is due, and was not decided on: the ticks of a timetable that is there no more.
+func (d *decider) replace() {
+	s := d.order.Schedule
+	if s.Says == nil || d.order.Hold != nil {
+		return
+	}
+	k := d.ticks()
+	for range replaceAtMost {
+		if s.Next.IsZero() || s.Next.After(d.env.Now) {
+			return
+		}
+		k.skip(k.run(func(t time.Time) bool { return !t.After(d.env.Now) }), events.SkippedReplaced)
+	}
+}
+
+// ended takes that an order of the schedule has ended, and goes on with what waits for that.
+func (d *decider) ended(in *Input) {
+	s, r := d.order.Schedule, in.Report
+	for _, t := range s.Open {
+		if t.Order != r.Child || events.TickText(t.At) != r.Step {
+			continue
+		}
+		d.record(&events.Event{Type: events.ScheduleEnded, Tick: t.At, Child: t.Order, End: r.State, Error: r.Error, Source: in.Record.Source()})
+		if !d.env.Doubted {
+			d.tick()
+		}
+		return
+	}
+}
+
+// tick decides on the ticks that are due, one after the other.
+func (d *decider) tick() {
+	if d.order.Schedule.Says == nil || d.order.Hold != nil {
+		return
+	}
+	k := d.ticks()
+	for at := d.order.Ticks(); !at.IsZero() && !d.env.Now.Before(at) && !d.spent(); at = d.order.Ticks() {
+		k.decide()
+	}
+}
+
+// ticks are those of a schedule.
+type ticks struct {
+	*decider
+	schedule    *projections.Schedule // the decider's
+	table       *timetable.Timetable
+	incarnation int
+}
+
+func (d *decider) ticks() *ticks {
+	s := d.order.Schedule
+	table, err := timetable.Of(s.Says)
+	if err != nil { // it was checked, where zones were known that are not here: the schedule is held
+		panic(fmt.Sprintf("the schedule cannot be read by this instance: %v", err))
+	}
+	return &ticks{d, s, table, s.Incarnation}
+}
+
+// dueAs is what a tick is that was not decided on.
+type dueAs int
+
+const (
+	ahead  dueAs = iota // it is not due
+	paused              // it was, before the schedule was resumed
+	busy                // it was, before the end of an order
+	late                // it was, and nobody took it in time
+	onTime
+)
+
+func (k *ticks) id(tick time.Time) string {
+	return events.TickID(events.ScheduleOf(k.order.ID), k.incarnation, tick)
+}
+
+// begins is when a tick begins its order.
+func (k *ticks) begins(tick time.Time) time.Time {
+	if k.table.Jitter == 0 {
+		return tick
+	}
+	return k.table.Begins(k.id(tick), tick)
+}
+
+// is what a tick is now. An end of a time that is still to come is of a clock that was wrong.
+func (k *ticks) is(tick time.Time) dueAs {
+	at, now := k.begins(tick), k.env.Now
+	switch s := k.schedule; {
+	case now.Before(at):
+		return ahead
+	case at.Before(s.Resumed):
+		return paused
+	case at.Before(s.Free) && !s.Free.After(now) && s.Says.Overlap != events.OverlapAllow:
+		return busy
+	case now.Sub(at) > punctual:
+		return late
+	}
+	return onTime
+}
+
+// old says that an order of a tick would begin later than the schedule wants.
+func (k *ticks) old(tick time.Time) bool {
+	return k.env.Now.Sub(k.begins(tick)) > k.table.Window
+}
+
+// run is ticks that follow each other, from the next that is not decided on.
+type run struct {
+	first, last time.Time
+	count       int
+	before      time.Time // the last but one
+	next        time.Time // what follows
+}
+
+// run are the ticks, from the first on, which are so; there is one.
+func (k *ticks) run(so func(time.Time) bool) run {
+	first := k.schedule.Next
+	r := run{first: first, last: first, count: 1, next: k.table.Next(first)}
+	for !r.next.IsZero() && so(r.next) {
+		if r.count == countAtOnce {
+			k.dear = true
+			break
+		}
+		r.before, r.last, r.next = r.last, r.next, k.table.Next(r.next)
+		r.count++
+	}
+	return r
+}
+
+// alike are the ticks from the first on that are the same.
+func (k *ticks) alike() run {
+	as := k.is(k.schedule.Next)
+	return k.run(func(t time.Time) bool { return k.is(t) == as })
+}
+
+// skip passes over ticks.
+func (k *ticks) skip(r run, why string) {
+	e := events.Event{Type: events.ScheduleSkipped, Tick: r.first, Last: r.last, Count: r.count, Reason: why}
+	k.upcoming(&e, r.last)
+	k.record(&e)
+}
+
+// butLast passes over ticks but for the last, and for that, too, if another is due behind it. It says
+// whether it did: if not, it is one, and the last that is due.
+func (k *ticks) butLast(r run, why string) bool {
+	switch {
+	case !r.next.IsZero() && k.is(r.next) != ahead:
+	case r.count == 1:
+		return false
+	default:
+		r.last, r.count = r.before, r.count-1
+	}
+	k.skip(r, why)
+	return true
+}
+
+// upcoming says in an event which tick follows one, and when that begins its order.
+func (k *ticks) upcoming(e *events.Event, after time.Time) {
+	if e.Next = k.table.Next(after); e.Next.IsZero() {
+		return
+	}
+	if at := k.begins(e.Next); !at.Equal(e.Next) {
+		e.Due = at
+	}
+}
+
+// decide decides on the next tick, which is due, and on those that follow as far as what becomes of them
+// is the same.
+func (k *ticks) decide() {
+	s := k.schedule
+	overlap, catchUp := cmp.Or(s.Says.Overlap, events.OverlapSkip), cmp.Or(s.Says.CatchUp, events.CatchUpNone)
+	as, open := k.is(s.Next), len(s.Open)
+	switch {
+	case as == paused:
+		k.skip(k.alike(), events.SkippedPaused)
+	case open >= events.MaxOpen:
+		k.skip(k.run(func(t time.Time) bool { return k.is(t) != ahead }), events.SkippedTooMany)
+	case open > 0 && overlap == events.OverlapCancel:
+		for _, t := range s.Open {
+			if !t.Recalled {
+				k.record(&events.Event{Type: events.ScheduleRecalled, Tick: t.At, Child: t.Order, Reason: fmt.Sprintf("schedule %s begins its next order", events.ScheduleOf(k.order.ID))})
+			}
+		}
+	case as == busy && overlap == events.OverlapSkip:
+		k.skip(k.alike(), events.SkippedOverlap)
+	case as == busy && overlap == events.OverlapCancel && k.butLast(k.alike(), events.SkippedOverlap):
+	case as == late && catchUp == events.CatchUpNone:
+		k.skip(k.alike(), events.SkippedMissed)
+	case as == late && catchUp == events.CatchUpLatest && k.butLast(k.alike(), events.SkippedMissed):
+	case k.old(s.Next):
+		k.skip(k.run(func(t time.Time) bool { return k.is(t) == as && k.old(t) }), events.SkippedMissed)
+	case as == onTime && overlap == events.OverlapCancel && k.butLast(k.alike(), events.SkippedOverlap):
+	default:
+		k.start()
+		if as == busy && overlap == events.OverlapQueueOne && !s.Next.IsZero() && k.is(s.Next) == busy {
+			k.skip(k.alike(), events.SkippedOverlap)
+		}
+	}
+}
+
+// start has the next tick begin an order.
+func (k *ticks) start() {
+	s := k.schedule
+	e := events.Event{Type: events.ScheduleStarted, Tick: s.Next, Child: k.id(s.Next), Workflow: s.Says.Workflow}
+	k.upcoming(&e, s.Next)
+	k.record(&e)
+	k.begun++
+}
+
+// scheduleWishes are what the orders of a schedule are asked for by an event: as those that do steps. One
+// that was resumed asks them to tell once more whether they ended: what they told may be given up.
+func scheduleWishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
+	s := o.Schedule
+	w := events.Wish{Child: e.Child, Parent: o.ID, Step: events.TickText(e.Tick), Reason: e.Reason}
+	switch e.Type {
+	case events.ScheduleStarted:
+		says := s.Says
+		w.Wish, w.Workflow, w.Version, w.Input, w.ReplyTo = events.WishBegin, says.Workflow, says.Version, says.Input, says.ReplyTo
+		w.Priority, w.Labels, w.By = says.Priority, labelled(says, events.ScheduleOf(o.ID), e.Tick), s.AppliedBy
+		return []*events.Wish{&w}
+	case events.ScheduleRecalled:
+		w.Wish = events.WishCancel
+		return []*events.Wish{&w}
+	case events.ScheduleResumed, events.OrderReleased:
+		for _, t := range s.Open {
+			all = append(all, &events.Wish{Child: t.Order, Wish: events.WishTell, Parent: o.ID, Step: events.TickText(t.At), Reason: "the schedule was resumed"})
+		}
+	}
+	return all
+}

@@ -1,0 +1,285 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Schedules, which begin orders. Each has a record as orders do, and a history.
+
+// Schedule is what a schedule says, and how far it is.
+type Schedule struct {
+	// Says is what was applied, nil if there is no schedule of the name: it was deleted, or could not be
+	// applied. It is not changed in place.
+	Says *events.Schedule
+	// Incarnation is how many there were of the name with this one.
+	Incarnation int
+	// AppliedBy is who applied it, as far as that was said.
+	AppliedBy string
+	// Next is the first tick that is not decided on, zero if there is none, Begins when it begins its
+	// order, and Last the last tick that was decided on.
+	Next, Begins, Last time.Time
+	// Open are its orders that have not ended, oldest first. It is not changed in place.
+	Open []Tick
+	// Free is when the last of them ended, and Resumed when it was resumed: what was due before did not
+	// begin then for that reason.
+	Free, Resumed time.Time
+	// Started and Skipped count its ticks since it was applied first.
+	Started, Skipped int
+}
+
+// Tick is a tick that began an order.
+type Tick struct {
+	At    time.Time
+	Order string // its id
+	// Recalled says that it was asked to undo what it did, and end.
+	Recalled bool
+}
+
+// Waits says that ticks wait for the end of an order, whatever time it is.
+func (s *Schedule) Waits() bool {
+	switch {
+	case len(s.Open) == 0:
+		return false
+	case s.Says.Overlap == events.OverlapAllow:
+		return false
+	case s.Says.Overlap == events.OverlapCancel:
+		return !slices.ContainsFunc(s.Open, func(t Tick) bool { return !t.Recalled })
+	}
+	return true
+}
+
+// Ticks is when the supervisor must look at a schedule: zero while its ticks wait for the end of an
+// order, so that it costs nothing then.
+func (o *Order) Ticks() time.Time {
+	s := o.Schedule
+	if s.Says == nil || o.Paused || o.Hold != nil || s.Waits() {
+		return time.Time{}
+	}
+	return s.Begins
+}
+
+// goOn has the schedule go on with the tick that follows.
+func (s *Schedule) goOn(e *events.Event) {
+	if s.Next, s.Begins = e.Next, e.Next; !e.Due.IsZero() {
+		s.Begins = e.Due
+	}
+}
+
+func applySchedule(o *Order, _ *Step, e *events.Event) {
+	if o.Schedule == nil {
+		o.Schedule = new(Schedule)
+	}
+	s := o.Schedule
+	if s.Says == nil {
+		o.AcceptedAt = e.At
+	}
+	s.Says, s.Incarnation, s.AppliedBy = e.Schedule, e.Incarnation, e.By
+	s.goOn(e)
+	o.Workflow, o.Version, o.Quiet, o.Refused = e.Schedule.Workflow, e.Schedule.Version, true, 0
+	o.goOnAsSchedule()
+}
+
+func deleteSchedule(o *Order, _ *Step, _ *events.Event) {
+	o.Schedule = &Schedule{Incarnation: o.Schedule.Incarnation}
+	o.Paused = false
+	o.goOnAsSchedule()
+}
+
+// goOnAsSchedule ends a hold: what panicked is gone.
+func (o *Order) goOnAsSchedule() {
+	if o.Hold != nil {
+		o.State, o.Reason, o.Alert, o.Hold = Pending, "", nil, nil
+	}
+}
+
+func pauseSchedule(o *Order, _ *Step, _ *events.Event) { o.Paused = true }
+
+func resumeSchedule(o *Order, _ *Step, e *events.Event) {
+	o.Paused, o.Schedule.Resumed = false, events.Time(e.At)
+}
+
+func startTick(o *Order, _ *Step, e *events.Event) {
+	s := o.Schedule
+	s.Last, s.Started = e.Tick, s.Started+1
+	s.Open = append(slices.Clip(s.Open), Tick{At: e.Tick, Order: e.Child})
+	s.goOn(e)
+}
+
+func skipTicks(o *Order, _ *Step, e *events.Event) {
+	s := o.Schedule
+	s.Last, s.Skipped = e.Last, s.Skipped+e.Count
+	s.goOn(e)
+}
+
+func endTick(o *Order, _ *Step, e *events.Event) {
+	s := o.Schedule
+	s.Open = slices.DeleteFunc(slices.Clone(s.Open), func(t Tick) bool { return t.Order == e.Child })
+	if len(s.Open) == 0 {
+		s.Open, s.Free = nil, events.Time(e.At)
+	}
+}
+
+func recallTick(o *Order, _ *Step, e *events.Event) {
+	s := o.Schedule
+	s.Open = slices.Clone(s.Open)
+	for i := range s.Open {
+		s.Open[i].Recalled = s.Open[i].Recalled || s.Open[i].Order == e.Child
+	}
+}
+
+// schedule writes that a record is of a schedule, and how that stands.
+func (w *writer) schedule(o *Order) {
+	s := o.Schedule
+	if w.truth(s != nil); s == nil {
+		return
+	}
+	says := ""
+	if s.Says != nil {
+		says = string(s.Says.Append(nil))
+	}
+	w.text(says)
+	w.uint(uint64(s.Incarnation))
+	w.text(s.AppliedBy)
+	for _, at := range []time.Time{s.Next, s.Begins, s.Last, s.Free, s.Resumed} {
+		w.time(at)
+	}
+	w.uint(uint64(len(s.Open)))
+	for _, t := range s.Open {
+		w.time(t.At)
+		w.text(t.Order)
+		w.truth(t.Recalled)
+	}
+	w.uint(uint64(s.Started))
+	w.uint(uint64(s.Skipped))
+}
+
+// schedule reads what the writer's schedule wrote.
+func (r *reader) schedule(o *Order) {
+	if !r.truth() {
+		return
+	}
+	s := new(Schedule)
+	if says := r.text(); says != "" {
+		decoded, err := events.Decode[events.Schedule]([]byte(says))
+		if err != nil && r.err == nil {
+			r.err = fmt.Errorf("%w: %v", errDamaged, err)
+		}
+		s.Says = &decoded
+	}
+	s.Incarnation, s.AppliedBy = int(r.uint()), r.text()
+	for _, at := range []*time.Time{&s.Next, &s.Begins, &s.Last, &s.Free, &s.Resumed} {
+		*at = r.time()
+	}
+	if n := r.count(); n > 0 {
+		s.Open = make([]Tick, n)
+		for i := range s.Open {
+			s.Open[i] = Tick{r.time(), r.text(), r.truth()}
+		}
+	}
+	s.Started, s.Skipped = int(r.uint()), int(r.uint())
+	o.Schedule = s
+}
+
+// A schedule's record has the offsets of its last events only: of keptEvents at least, and less than
+// twice as many. Its history goes on in the journal.
+const keptEvents = 100
+
+// recent takes away the offsets that a schedule's record does not have any more, once its event of the
+// number seq is among them. It depends on nothing else, so that equal states have equal bytes.
+func recent(offsets []byte, seq uint64) []byte {
+	if seq < 2*keptEvents || seq%keptEvents != 0 {
+		return offsets
+	}
+	all := journalOffsets(offsets)
+	var kept []byte
+	var last int64
+	for _, offset := range all[max(0, len(all)-keptEvents):] {
+		kept = appendOffset(kept, last, offset)
+		last = offset
+	}
+	return kept
+}
+
+func scheduleKey(partition int32, name string) []byte {
+	return append(appendPrefix(make([]byte, 0, 5+len(name)), partition, kindSchedule), name...)
+}
+
+// indexSchedule has a schedule be in the list of them while there is one.
+func (p *Partition) indexSchedule(b *pebble.Batch, o, old *Order) error {
+	was := old.Schedule != nil && old.Schedule.Says != nil
+	key := scheduleKey(p.id, events.ScheduleOf(o.ID))
+	switch is := o.Schedule.Says != nil; {
+	case is == was:
+		return nil
+	case is:
+		return b.Set(key, nil, nil)
+	default:
+		return b.Delete(key, nil)
+	}
+}
+
+// Schedules returns the records of schedules of all partitions below partitions but for those without, by
+// partition and name, at most limit of them, behind the place after, and the place behind which there
+// may be more, nil at the end. Those of workflows that are not visible are passed over; nil means that
+// all are. It ends with ctx.
+func (s *Store) Schedules(ctx context.Context, partitions int32, without []int32, after []byte, limit int, visible func(workflow string) bool) (all []*Order, next []byte, err error) {
+	read := s.summaries()
+	defer read.view.Close()
+	for p := range partitions {
+		if slices.Contains(without, p) {
+			continue
+		}
+		all, next, err = read.schedules(ctx, p, after, limit, visible, all)
+		if next != nil || err != nil {
+			return all, next, err
+		}
+	}
+	return all, nil, nil
+}
+
+func (r *summaries) schedules(ctx context.Context, p int32, place []byte, limit int, visible func(workflow string) bool, all []*Order) (_ []*Order, next []byte, err error) {
+	from := prefix(p, kindSchedule)
+	end := after(from)
+	if slices.Compare(place, end) >= 0 {
+		return all, nil, nil
+	}
+	if slices.Compare(place, from) > 0 {
+		from = place
+	}
+	it, err := r.view.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
+	if err != nil {
+		return nil, nil, damage(err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = damage(closing)
+		}
+	}()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		if len(all) == limit || r.enough() {
+			return all, slices.Clone(it.Key()), nil
+		}
+		r.keys++
+		o, err := r.order(p, events.ScheduleID(string(it.Key()[5:])))
+		if err != nil {
+			return nil, nil, err
+		}
+		if o.Schedule == nil || o.Schedule.Says == nil {
+			return nil, nil, fmt.Errorf("%w: %q is listed as a schedule, and is none", errDamaged, o.ID)
+		}
+		if visible == nil || visible(o.Workflow) {
+			all = append(all, o)
+		}
+	}
+	return all, nil, it.Error()
+}

@@ -1,0 +1,205 @@
+package projections
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// applied is a schedule of every minute.
+func applied(name string) events.Event {
+	return events.Event{
+		Type: events.ScheduleApplied, Order: events.ScheduleID(name), Incarnation: 1, Next: at(60),
+		Schedule: &events.Schedule{Every: "1m", Workflow: "flow"},
+	}
+}
+
+// tick begins an order, and has it end if it is to.
+func tick(j *journal, name string, n int, ends bool) {
+	id := events.ScheduleID(name)
+	child := events.TickID(name, 1, at(60*n))
+	j.add(events.Event{Type: events.ScheduleStarted, Order: id, Workflow: "flow", Tick: at(60 * n), Child: child, Next: at(60 * (n + 1))})
+	if ends {
+		j.add(events.Event{Type: events.ScheduleEnded, Order: id, Tick: at(60 * n), Child: child, End: "Processed", Source: "waybill.internal/0/7"})
+	}
+}
+
+// However often a schedule has ticked, its record has the size of before, and the last of its history; and it
+// is the same, whenever it was flushed.
+func TestTheRecordOfAScheduleDoesNotGrow(t *testing.T) {
+	const ticks = 1_000
+	j := newJournal()
+	j.add(applied("a"))
+	for n := range ticks {
+		tick(j, "a", n+1, true)
+	}
+	var first string
+	rapid.Check(t, func(rt *rapid.T) {
+		s, p := foldedInParts(rt, j)
+		defer s.Close()
+		value, err := s.get(s.db, orderKey(0, "@a"))
+		must(t, err)
+		if first == "" {
+			first = string(value)
+		}
+		if len(value) > 1_000 || string(value) != first {
+			t.Errorf("the record has %d bytes, the same as before: %t", len(value), string(value) == first)
+		}
+		without, offsets, err := s.Journal(0, "@a")
+		must(t, err)
+		if n := len(offsets); n < keptEvents || n >= 2*keptEvents || without+uint64(n) != 2*ticks+1 || offsets[n-1] != j.records[len(j.records)-1].offset || offsets[0] != j.records[without].offset {
+			t.Errorf("it has %d offsets, %v, behind %d events", n, offsets, without)
+		}
+		if o, err := p.Peek("@a"); err != nil || o.Schedule.Started != ticks || len(o.Schedule.Open) != 0 {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
+}
+
+// A schedule is listed while there is one, apart from orders, and looked at when its next tick is due, unless it is
+// paused or an order is in its way.
+func TestSchedulesAreListedAndLookedAt(t *testing.T) {
+	j := newJournal()
+	j.add(accepted("o-1", "flow"))
+	for _, name := range []string{"c", "a", "b"} {
+		j.add(applied(name))
+	}
+	j.add(events.Event{Type: events.CommandRefused, Order: "@none", Reason: "no", Operation: "apply"})
+	j.add(events.Event{Type: events.SchedulePaused, Order: "@b"})
+	tick(j, "c", 1, false)
+	s, p := folded(t, j)
+
+	names := func(limit int, visible func(string) bool) (all []string) {
+		var after []byte
+		for {
+			page, next, err := s.Schedules(t.Context(), 1, nil, after, limit, visible)
+			must(t, err)
+			for _, o := range page {
+				all = append(all, o.ID)
+			}
+			if after = next; next == nil {
+				return all
+			}
+		}
+	}
+	for _, limit := range []int{1, 2, 100} {
+		if all := names(limit, nil); fmt.Sprint(all) != "[@a @b @c]" {
+			t.Errorf("%q, %d at a time", all, limit)
+		}
+	}
+	if all := names(1, func(string) bool { return false }); len(all) > 0 {
+		t.Errorf("%q are visible", all)
+	}
+	page, err := s.List(t.Context(), 1, Filter{})
+	must(t, err)
+	if len(page.Orders) != 1 || page.Orders[0].ID != "o-1" {
+		t.Errorf("as orders are listed %v", page.Orders)
+	}
+	if due := look(t, p, at(3600), 10); fmt.Sprint(due) != "[@a  60]" {
+		t.Errorf("%q is due", due)
+	}
+
+	j.add(events.Event{Type: events.ScheduleDeleted, Order: "@a"})
+	must(t, fold(p, j.records[len(j.records)-1:]))
+	must(t, p.Flush())
+	if all := names(100, nil); fmt.Sprint(all) != "[@b @c]" {
+		t.Errorf("%q are left", all)
+	}
+	if o, err := p.Order("@a"); err != nil || o.Schedule.Says != nil || o.Schedule.Incarnation != 1 {
+		t.Errorf("%+v, %v", o.Schedule, err)
+	}
+	p.Rescan()
+	if due := look(t, p, at(3600), 10); len(due) != 0 {
+		t.Errorf("%q is due", due)
+	}
+}
+
+// What follows no schedule shows that the journal lost something.
+func TestEventsOfNoSchedule(t *testing.T) {
+	for _, history := range [][]events.Event{
+		{{Type: events.SchedulePaused, Order: "@a"}},
+		{accepted("o-1", "flow"), {Type: events.SchedulePaused, Order: "o-1"}},
+		{applied("a"), {Type: events.ScheduleDeleted, Order: "@a"}, {Type: events.ScheduleStarted, Order: "@a"}},
+	} {
+		o, err := &Order{}, error(nil)
+		for i := range history {
+			history[i].Seq = uint64(i + 1)
+			if err = o.Apply(&history[i]); i < len(history)-1 && err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !errors.Is(err, ErrGap) {
+			t.Errorf("%v: %v", history[len(history)-1].Type, err)
+		}
+	}
+}
+
+// The order of a tick is forgotten when its workflow says so, and tells what becomes of it as others do.
+func TestAnOrderOfATickIsNobodysChild(t *testing.T) {
+	first := accepted("@a/1/x", "flow")
+	first.Parent, first.ParentStep, first.Keep = "@a", "x", 60
+	o := record(t, first)
+	if o.Quiet {
+		t.Error("it tells nobody")
+	}
+	e := events.Event{Type: events.OrderCompleted, At: at(10)}
+	apply(t, o, e)
+	if got := o.Forgets(); !got.Equal(at(70)) {
+		t.Errorf("it is forgotten at %v", got)
+	}
+	if r := o.Reports(&e); r == nil || r.Parent != "@a" || r.Step != "x" || r.State != "Processed" || r.Output != nil {
+		t.Errorf("it tells %+v", r)
+	}
+}
+
+// A schedule waits for as long as its orders are in the way.
+func TestWhenAScheduleWaits(t *testing.T) {
+	for overlap, want := range map[string]bool{"": true, events.OverlapQueue: true, events.OverlapAllow: false, events.OverlapCancel: false} {
+		first := applied("a")
+		first.Schedule.Overlap = overlap
+		o := record(t, first, events.Event{Type: events.ScheduleStarted, Order: "@a", Tick: at(60), Child: "@a/1/x", Next: at(120)})
+		if waits := o.Schedule.Waits(); waits != want || o.Ticks().IsZero() != want {
+			t.Errorf("%q waits: %t, until %v", overlap, waits, o.Ticks())
+		}
+		apply(t, o, events.Event{Type: events.ScheduleRecalled, Order: "@a", Tick: at(60), Child: "@a/1/x", Reason: "r"})
+		if waits := o.Schedule.Waits(); waits != (overlap != events.OverlapAllow) {
+			t.Errorf("%q waits once it was recalled: %t", overlap, waits)
+		}
+		apply(t, o, events.Event{Type: events.ScheduleEnded, Order: "@a", Tick: at(60), Child: "@a/1/x", At: at(90)})
+		if o.Schedule.Waits() || !o.Ticks().Equal(at(120)) || !o.Schedule.Free.Equal(at(90)) {
+			t.Errorf("%q: %+v", overlap, o.Schedule)
+		}
+	}
+}
+
+// Of an order that a schedule began nothing is left once it is forgotten, whenever that was flushed: a schedule of
+// every second does not fill the store.
+func TestOfAForgottenTickNothingIsLeft(t *testing.T) {
+	j := newJournal()
+	j.add(applied("a"))
+	tick(j, "a", 1, true)
+	id := events.TickID("a", 1, at(60))
+	first := accepted(id, "flow")
+	first.Parent, first.ParentStep, first.Keep = "@a", events.TickText(at(60)), 60
+	first.Labels = map[string]string{"schedule": "a"}
+	j.add(first, started(id, "s0", 1, at(90)))
+	j.add(done(id, "s0"), started(id, "s1", 1, at(90)), done(id, "s1"), events.Event{Type: events.OrderCompleted, Order: id})
+	j.add(events.Event{Type: events.OrderForgotten, Order: id})
+	rapid.Check(t, func(rt *rapid.T) {
+		s, p := foldedInParts(rt, j)
+		defer s.Close()
+		for key := range dump(t, s, 0) {
+			if strings.Contains(key, id) {
+				t.Errorf("%q is left", key)
+			}
+		}
+		if o, err := p.Order(id); o != nil || err != nil {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package oracle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Schedule is what begins orders at times.
+type Schedule struct {
+	Says        *events.Schedule // nil while there is none of the name
+	Incarnation int
+	By          string
+	// Next is the tick that nothing was decided on, and Begins when it begins its order.
+	Next, Begins, Last time.Time
+	Open               []Tick
+	// Free is when the last of these ended, Resumed when it was resumed.
+	Free, Resumed    time.Time
+	Started, Skipped int
+}
+
+// Tick is one that began an order which has not ended.
+type Tick struct {
+	At       time.Time
+	Order    string
+	Recalled bool
+}
+
+// isSchedule says that an id is that of a schedule: others that begin so hold a slash.
+func isSchedule(id string) bool { return strings.HasPrefix(id, "@") && !strings.Contains(id, "/") }
+
+// scheduled takes the events of a schedule.
+func (l *Ledger) scheduled(e *events.Event) {
+	s := l.Schedule
+	if l.rule("T4", s != nil && isSchedule(l.Order) && l.Format >= events.SchedulesFormat, "it is no schedule, or in format %d", l.Format); s == nil {
+		return
+	}
+	if e.Type == events.ScheduleApplied {
+		l.applied(e, s)
+		return
+	}
+	if l.rule("P3", s.Says != nil, "there is no schedule of the name"); s.Says == nil {
+		return
+	}
+	switch e.Type {
+	case events.SchedulePaused:
+		l.rule("P3", !l.Paused, "it is paused")
+		l.Paused = true
+	case events.ScheduleResumed:
+		l.rule("P3", l.Paused, "it is not paused")
+		l.Paused, s.Resumed = false, events.Time(e.At)
+	case events.ScheduleDeleted:
+		l.Schedule = &Schedule{Incarnation: s.Incarnation}
+		l.Paused, l.Held, l.errored, l.Alerted = false, false, false, false
+	case events.ScheduleStarted:
+		l.ticks(e, s)
+		l.starts(e, s)
+	case events.ScheduleSkipped:
+		l.ticks(e, s)
+		l.skips(e, s)
+	case events.ScheduleEnded, events.ScheduleRecalled:
+		l.ofTick(e, s)
+	default:
+		l.rule("P4", false, "nobody knows this event")
+	}
+}
+
+// applied: another incarnation begins only once the one before was deleted. No tick comes again.
+func (l *Ledger) applied(e *events.Event, s *Schedule) {
+	want := s.Incarnation
+	if s.Says == nil {
+		want++
+	}
+	l.rule("T4", e.Incarnation == want, "its incarnation is %d, and must be %d", e.Incarnation, want)
+	l.rule("T4", e.Next.IsZero() || e.Next.After(s.Last), "its next tick is %v, and it has decided on %v", e.Next, s.Last)
+	l.rule("V2", e.Next.IsZero() || !e.Next.Before(e.Schedule.Start) && (e.Schedule.End.IsZero() || !e.Next.After(e.Schedule.End)), "its next tick is %v, between %v and %v", e.Next, e.Schedule.Start, e.Schedule.End)
+	s.Says, s.Incarnation, s.By = e.Schedule, e.Incarnation, e.By
+	s.goOn(e)
+	l.Refused = 0
+	l.Held, l.errored, l.Alerted = false, false, false
+}
+
+func (s *Schedule) goOn(e *events.Event) {
+	if s.Next, s.Begins = e.Next, e.Next; !e.Due.IsZero() {
+		s.Begins = e.Due
+	}
+}
+
+// ticks: each is decided on once, in their order, and none is left out.
+func (l *Ledger) ticks(e *events.Event, s *Schedule) {
+	last := e.Last
+	if e.Type == events.ScheduleStarted {
+		last = e.Tick
+	}
+	l.rule("T4", !e.Tick.IsZero() && e.Tick.Equal(s.Next), "it is about tick %v, and the next is %v", e.Tick, s.Next)
+	l.rule("T4", e.Next.IsZero() || e.Next.After(last), "the next after %v is %v", last, e.Next)
+	l.rule("V2", e.Due.IsZero() || e.Due.After(e.Next), "tick %v begins at %v", e.Next, e.Due)
+	l.rule("V2", e.Type == events.ScheduleSkipped && e.Reason == events.SkippedReplaced || l.Doubted || !e.At.Before(s.Begins), "the tick begins at %v", s.Begins)
+	if every, err := time.ParseDuration(s.Says.Every); err == nil && !e.Next.IsZero() {
+		l.rule("T4", e.Next.Sub(last) == every, "the next after %v is %v, and there is one every %v", last, e.Next, every)
+		l.rule("T4", e.Count == 0 || last.Sub(e.Tick) == time.Duration(e.Count-1)*every, "from %v to %v are %d, every %v", e.Tick, last, e.Count, every)
+	}
+	l.rule("P3", !l.Paused || e.Reason == events.SkippedReplaced, "it is paused")
+}
+
+// starts: an order begins, unless one before has not ended and the schedule says that it is in the way.
+func (l *Ledger) starts(e *events.Event, s *Schedule) {
+	id := fmt.Sprintf("%s/%d/%s", l.Order, s.Incarnation, e.Tick.UTC().Format(time.RFC3339))
+	l.rule("A3", e.Child == id, "its order is %s, and must be %s", e.Child, id)
+	l.rule("S4", e.Workflow == s.Says.Workflow, "its order is of workflow %s", e.Workflow)
+	l.rule("S1", len(s.Open) == 0 || s.Says.Overlap == events.OverlapAllow && len(s.Open) < events.MaxOpen, "%d orders have not ended, and it says %q", len(s.Open), s.Says.Overlap)
+	s.Last, s.Started = e.Tick, s.Started+1
+	s.Open = append(s.Open, Tick{At: e.Tick, Order: e.Child})
+	s.goOn(e)
+}
+
+// skips: that none begins has a reason, which is so.
+func (l *Ledger) skips(e *events.Event, s *Schedule) {
+	l.rule("T4", e.Count >= 1 && (e.Count == 1) == e.Last.Equal(e.Tick) && !e.Last.Before(e.Tick), "from %v to %v are %d", e.Tick, e.Last, e.Count)
+	holds := false
+	switch e.Reason {
+	case events.SkippedOverlap:
+		holds = s.Says.Overlap != events.OverlapAllow && s.Says.Overlap != events.OverlapQueue && (e.Tick.Before(s.Free) || s.Says.Overlap == events.OverlapCancel)
+	case events.SkippedMissed:
+		holds = e.At.Sub(e.Tick) > time.Minute || s.Says.Window != ""
+	case events.SkippedPaused:
+		holds = e.Tick.Before(s.Resumed)
+	case events.SkippedTooMany:
+		holds = len(s.Open) >= events.MaxOpen
+	case events.SkippedReplaced:
+		holds = !e.Last.After(e.At)
+	}
+	l.rule("P1", l.Doubted || holds, "the reason %q does not hold", e.Reason)
+	s.Last, s.Skipped = e.Last, s.Skipped+e.Count
+	s.goOn(e)
+}
+
+// ofTick: what is said of an order is of one that has not ended.
+func (l *Ledger) ofTick(e *events.Event, s *Schedule) {
+	i := slices.IndexFunc(s.Open, func(t Tick) bool { return t.Order == e.Child && t.At.Equal(e.Tick) })
+	if l.rule("S2", i >= 0, "order %s of tick %v is not open", e.Child, e.Tick); i < 0 {
+		return
+	}
+	if e.Type == events.ScheduleRecalled {
+		l.rule("S2", !s.Open[i].Recalled, "order %s was recalled before", e.Child)
+		l.rule("S4", s.Says.Overlap == events.OverlapCancel, "it says %q", s.Says.Overlap)
+		s.Open = slices.Clone(s.Open)
+		s.Open[i].Recalled = true
+		return
+	}
+	l.rule("P4", strings.Contains(e.Source, ".internal/"), "it is from %q", e.Source)
+	if s.Open = slices.Delete(slices.Clone(s.Open), i, i+1); len(s.Open) == 0 {
+		s.Open, s.Free = nil, events.Time(e.At)
+	}
+}
+
+// scheduleWishes are what the orders of a schedule are asked for by an event.
+func (l *Ledger) scheduleWishes(e *events.Event) (all []events.Wish) {
+	s := l.Schedule
+	w := events.Wish{Child: e.Child, Parent: e.Order, Step: e.Tick.UTC().Format(time.RFC3339), Reason: e.Reason}
+	switch e.Type {
+	case events.ScheduleStarted:
+		w.Wish, w.Workflow, w.Version, w.Input, w.ReplyTo = "begin", s.Says.Workflow, s.Says.Version, s.Says.Input, s.Says.ReplyTo
+		w.Priority, w.By = s.Says.Priority, s.By
+		w.Labels = map[string]string{"schedule": e.Order[1:], "tick": w.Step}
+		maps.Copy(w.Labels, s.Says.Labels)
+		all = append(all, w)
+	case events.ScheduleRecalled:
+		w.Wish = "cancel"
+		all = append(all, w)
+	case events.ScheduleResumed, events.OrderReleased:
+		for _, t := range s.Open {
+			all = append(all, events.Wish{Child: t.Order, Wish: "tell", Parent: e.Order, Step: t.At.UTC().Format(time.RFC3339), Reason: "the schedule was resumed"})
+		}
+	}
+	return all
+}
