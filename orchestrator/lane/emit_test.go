@@ -280,6 +280,10 @@ func TestAThousandOrdersEmit(t *testing.T) {
 	if r.courier.busy() {
 		t.Errorf("something is left: %+v", r.courier)
 	}
+	r.emits("shop.a", 1)
+	if from := r.courier.targets[destination{"shop.a", true}].next; from < 1_000 {
+		t.Errorf("it looks from %d on, though all before is given", from)
+	}
 }
 
 // somePartitions is a topic of which a partition takes nothing.
