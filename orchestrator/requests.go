@@ -219,6 +219,11 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 	if err != nil {
 		return err
 	}
+	if c.ToVersion > 0 { // a release of before would resubmit the order as it is
+		if err := i.written(ctx, events.MigrateFormat); err != nil {
+			return fmt.Errorf("another version: %w", err)
+		}
+	}
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}

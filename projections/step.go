@@ -82,7 +82,7 @@ func (s *Step) Known() string { return cmp.Or(s.Alias, s.Name) }
 
 // Fresh says that nobody was asked for the step, and nothing is known of it that a migration must keep.
 func (s *Step) Fresh() bool {
-	return s.IdempotencyKey == "" && s.Child == nil && (s.State == NotStarted || s.State == Failed)
+	return s.IdempotencyKey == "" && s.Child == nil && (s.State == NotStarted || s.State == Failed) && !s.Passed
 }
 
 // Gone says that the step may be left out of the order: nobody knows of it.

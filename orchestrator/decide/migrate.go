@@ -173,8 +173,10 @@ func (m *Migration) step(o *projections.Order, s *projections.Step, was, is *wor
 	case s.State != projections.Running && s.State != projections.Repeating && !s.Ran():
 		m.Renewed = append(m.Renewed, is.Name)
 		return
+	case before != now && s.State == projections.Running:
+		m.forbid(s.Name, "it is %s: it is %s, and in version %d %s; wait until it is done", s.State, before, m.To, now)
 	case before != now:
-		m.forbid(s.Name, "it is %s, and nobody can say that it did not run; it is %s, and in version %d %s: wait until it is done, or pass over it first (waybill order skip-step %s --step %s)", s.State, before, m.To, now, quote(o.ID), s.Name)
+		m.forbid(s.Name, "it is %s, and nobody can say that it did not run; it is %s, and in version %d %s: pass over it first (waybill order skip-step %s --step %s)", s.State, before, m.To, now, quote(o.ID), s.Name)
 	}
 	if given(is) != nil && s.Input == nil && o.Input == nil {
 		m.forbid(s.Name, "it is %s, and was asked for with no input, and version %d gives it one: wait until it is done", s.State, m.To)

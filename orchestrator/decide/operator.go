@@ -168,6 +168,16 @@ func (d *decider) lifts(command string) bool {
 	return false
 }
 
+// renewed says that the step for which the order stands in Error begins anew, in the version to which it
+// migrated since.
+func (d *decider) renewed() bool {
+	if d.order.Alert == nil {
+		return false
+	}
+	s := d.order.Step(d.order.Alert.Step)
+	return s != nil && s.State == projections.NotStarted && s.IdempotencyKey != ""
+}
+
 // resubmit lets what failed begin again (P3).
 func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string) {
 	o := d.order
@@ -193,6 +203,9 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if act.Step == "" {
 			act.Step = d.sleeper()
 		}
+		if act.Step == "" && d.renewed() {
+			act.Step = o.Alert.Step
+		}
 		if act.Step == "" {
 			return "no step failed; name the one that the input is for"
 		}
@@ -215,7 +228,8 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if t.def.Approve != nil && !t.undo && c.Input != nil && (o.Alert == nil || o.Alert.Step != t.step.Name) {
 			return fmt.Sprintf("what those see who decide on %v is what the workflow shows; an operator says it where that cannot be evaluated", t)
 		}
-		if begins := c.Input != nil && work.State == projections.NotStarted && !t.undo; !work.Broken() && !begins {
+		begins := work.State == projections.NotStarted && !t.undo && (c.Input != nil || d.renewed() && o.Alert.Step == t.step.Name)
+		if !work.Broken() && !begins {
 			if work.Passed {
 				return fmt.Sprintf("the order went on without %v; only what it waits for can be resubmitted", t)
 			}

@@ -105,7 +105,7 @@ func (l *Lane) decideDue(env *decide.Env, s step) (d decide.Decision, err error)
 	if order == nil {
 		return d, fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)
 	}
-	if step := order.Step(s.name); !l.agents.waited && step != nil && order.Attention(step).After(l.due.at) {
+	if step := order.Known(s.name); !l.agents.waited && step != nil && order.Attention(step).After(l.due.at) {
 		return d, nil // what began since the look: its reply may be behind the end
 	}
 	if why, _ := l.halves.held(ofDue(s.order)); why != "" {

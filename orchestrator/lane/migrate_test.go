@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -129,5 +130,30 @@ func TestAVersionThatIsNotReadYetIsSought(t *testing.T) {
 	must(t, c.decideOn(c.rest))
 	if o := c.current.orders[c.ids[0]].order; len(c.behind) != 0 || o.Refusal == "" {
 		t.Errorf("%+v: %q", c.behind, o.Refusal)
+	}
+}
+
+// A reply with a token, and a deadline, are of the step as its agent knows it: what the namespace's keys say of
+// the reply is counted, and what began since the look at deadlines does not expire.
+func TestStepsOfOtherNamesAreWatched(t *testing.T) {
+	keys := proof.New([]proof.Key{{ID: "k", Secret: []byte("s")}}, proof.Watch, nil)
+	a := newAsking(t, 2)
+	a.cfg.Keys = func() *proof.Keys { return keys }
+	a.world.flows.Add(parseFlow(t, "{workflow: call, version: 2, steps: [{name: ring, agent: phone, do: call, undo: hang-up, timeout: 50s, after: []}]}"))
+	id := a.like(`{"workflow":"call","version":1}`)
+	a.migrate(id, 2, `,"map":{"call":"ring"}`)
+
+	a.agents.waited = false
+	a.due.at = a.now // the look was before the attempt's end
+	a.now = a.now.Add(time.Hour)
+	if d, err := a.decideDue(a.env(), step{id, "call"}); err != nil || d.Order != nil {
+		t.Errorf("its deadline is decided on: %+v, %v", d, err)
+	}
+
+	must(t, a.decide([]*kgo.Record{typed(a.topics.Replies, "", id, fmt.Sprintf(`{"order":%q,"step":"call","attempt":1,"status":"completed"}`, id))}))
+	missing := uint64(0)
+	a.cfg.Repeats.Each(func(_ string, is Repeat) { missing += is.Missing })
+	if missing != 1 || a.order(id).Step("ring").State != projections.Completed {
+		t.Errorf("%d replies had no token; the step is %s", missing, a.order(id).Step("ring").State)
 	}
 }

@@ -53,12 +53,15 @@ func (l *Lane) repeats(in *input, order *projections.Order, d *decide.Decision) 
 	if d.Proof == "" {
 		return
 	}
-	step := order.Step(in.Reply.Step)
+	step := order.Known(in.Reply.Step)
+	if step == nil {
+		return
+	}
 	work := &step.Work
 	if in.Reply.Undo {
 		work = step.Undo
 	}
-	if work.State != projections.Running { // it was answered, or expired
+	if work == nil || work.State != projections.Running { // it was answered, or expired
 		return
 	}
 	agent := work.Agent

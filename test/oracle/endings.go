@@ -88,7 +88,7 @@ func (l *Ledger) resubmit(e *events.Event) {
 			s.MayHaveRun = false
 		}
 		if s.Name == e.Step {
-			l.rule("P3", w.broken() || e.Input != nil && w.State == notStarted && l.Toward == "", "step %s is %s", s.Name, w.State)
+			l.rule("P3", w.broken() || (e.Input != nil || w.Key != "") && w.State == notStarted && l.Toward == "", "step %s is %s", s.Name, w.State)
 			if e.Input != nil {
 				w.Input = e.Input
 			}

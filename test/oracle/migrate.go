@@ -42,10 +42,12 @@ func (l *Ledger) migrates(e *events.Event) {
 			if why := l.takesOver(s, def, slices.Contains(e.Renewed, name)); why != "" {
 				wrong = append(wrong, fmt.Sprintf("step %s is %s, and %s", s.Name, s.State, why))
 			}
-			s.Name = name
 		}
 		s.def = def
 		l.Steps = append(l.Steps, s)
+	}
+	for i, name := range e.Steps { // once all were found by the names of before
+		l.Steps[i].Name = name
 	}
 	for _, s := range was {
 		if !slices.Contains(kept, s) && !s.unasked() && (s.State != skipped || s.Key != "" || s.Child != nil || s.Attempt > 0) {
@@ -157,7 +159,7 @@ func AsKnown(history []events.Event) []events.Event {
 
 // unasked says that nobody was asked for the step.
 func (s *Step) unasked() bool {
-	return s.Key == "" && s.Child == nil && (s.State == notStarted || s.State == failed)
+	return s.Key == "" && s.Child == nil && (s.State == notStarted || s.State == failed) && !s.Passed
 }
 
 // takesOver says what is wrong with a step that has begun: what it does and its undo stay. One that is
