@@ -30,6 +30,7 @@ type Schedule struct {
 	// Free is when the last of them ended, and Resumed when it was resumed: what was due before did not
 	// begin then for that reason.
 	Free, Resumed time.Time
+	PausedAt      time.Time // when it was paused last
 	// Started and Skipped count its ticks since it was applied first.
 	Started, Skipped int
 }
@@ -99,7 +100,9 @@ func (o *Order) goOnAsSchedule() {
 	}
 }
 
-func pauseSchedule(o *Order, _ *Step, _ *events.Event) { o.Paused = true }
+func pauseSchedule(o *Order, _ *Step, e *events.Event) {
+	o.Paused, o.Schedule.PausedAt = true, events.Time(e.At)
+}
 
 func resumeSchedule(o *Order, _ *Step, e *events.Event) {
 	o.Paused, o.Schedule.Resumed = false, events.Time(e.At)
@@ -147,7 +150,7 @@ func (w *writer) schedule(o *Order) {
 	w.text(says)
 	w.uint(uint64(s.Incarnation))
 	w.text(s.AppliedBy)
-	for _, at := range []time.Time{s.Next, s.Begins, s.Last, s.Free, s.Resumed} {
+	for _, at := range []time.Time{s.Next, s.Begins, s.Last, s.Free, s.Resumed, s.PausedAt} {
 		w.time(at)
 	}
 	w.uint(uint64(len(s.Open)))
@@ -174,7 +177,7 @@ func (r *reader) schedule(o *Order) {
 		s.Says = &decoded
 	}
 	s.Incarnation, s.AppliedBy = int(r.uint()), r.text()
-	for _, at := range []*time.Time{&s.Next, &s.Begins, &s.Last, &s.Free, &s.Resumed} {
+	for _, at := range []*time.Time{&s.Next, &s.Begins, &s.Last, &s.Free, &s.Resumed, &s.PausedAt} {
 		*at = r.time()
 	}
 	if n := r.count(); n > 0 {

@@ -259,7 +259,7 @@ func (k *ticks) is(tick time.Time) dueAs {
 	switch s := k.schedule; {
 	case now.Before(at):
 		return ahead
-	case at.Before(s.Resumed):
+	case !at.Before(s.PausedAt) && at.Before(s.Resumed):
 		return paused
 	case at.Before(s.Free) && !s.Free.After(now) && s.Says.Overlap != events.OverlapAllow:
 		return busy
@@ -345,20 +345,20 @@ func (k *ticks) decide() {
 		k.skip(k.alike(), events.SkippedPaused)
 	case open >= events.MaxOpen:
 		k.skip(k.run(func(t time.Time) bool { return k.is(t) != ahead }), events.SkippedTooMany)
+	case as == busy && overlap == events.OverlapSkip:
+		k.skip(k.alike(), events.SkippedOverlap)
+	case as == late && catchUp == events.CatchUpNone:
+		k.skip(k.alike(), events.SkippedMissed)
+	case as == late && catchUp == events.CatchUpLatest && k.butLast(k.alike(), events.SkippedMissed):
+	case k.old(s.Next):
+		k.skip(k.run(func(t time.Time) bool { return k.is(t) == as && k.old(t) }), events.SkippedMissed)
 	case open > 0 && overlap == events.OverlapCancel:
 		for _, t := range s.Open {
 			if !t.Recalled {
 				k.record(&events.Event{Type: events.ScheduleRecalled, Tick: t.At, Child: t.Order, Reason: fmt.Sprintf("schedule %s begins its next order", events.ScheduleOf(k.order.ID))})
 			}
 		}
-	case as == busy && overlap == events.OverlapSkip:
-		k.skip(k.alike(), events.SkippedOverlap)
 	case as == busy && overlap == events.OverlapCancel && k.butLast(k.alike(), events.SkippedOverlap):
-	case as == late && catchUp == events.CatchUpNone:
-		k.skip(k.alike(), events.SkippedMissed)
-	case as == late && catchUp == events.CatchUpLatest && k.butLast(k.alike(), events.SkippedMissed):
-	case k.old(s.Next):
-		k.skip(k.run(func(t time.Time) bool { return k.is(t) == as && k.old(t) }), events.SkippedMissed)
 	case as == onTime && overlap == events.OverlapCancel && k.butLast(k.alike(), events.SkippedOverlap):
 	default:
 		k.start()

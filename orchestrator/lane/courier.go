@@ -505,7 +505,7 @@ func (l *Lane) failed(t *target, err error, others bool) {
 	now := l.time.Timer()
 	t.why, t.failed = err.Error(), now
 	refused, ok := errors.AsType[*UndeliverableError](err)
-	if others && !(ok && refused.Batch) {
+	if others && (!ok || !refused.Batch) {
 		return
 	}
 	if t.window = 1; ok && refused.Batch {

@@ -182,7 +182,7 @@ func (l *Lane) decideCame() error {
 			}
 		}
 		c.came, t.came, t.decided = c.came[1:], nil, 0
-		wrong, others := l.leaves(t, h)
+		others, wrong := l.leaves(t, h)
 		l.over(t, h, wrong, others)
 	}
 	return nil
@@ -200,10 +200,9 @@ func (h *Happened) outcome(i int) (over bool, refused string) {
 	return true, r.Reason
 }
 
-// leaves goes on behind what was delivered, and leaves what was not taken to the next round. It says what
-// was wrong with that, and whether the topic may take others: it took some, or what it did not take was left
-// before. What was refused among others is the next, alone.
-func (l *Lane) leaves(t *target, h *Happened) (wrong error, others bool) {
+// leaves goes on behind what was delivered, and leaves what was not taken to the next round. It says whether
+// the topic may take others (it took some, or what it did not take was left before), and what was wrong. What was refused among others is the next, alone.
+func (l *Lane) leaves(t *target, h *Happened) (others bool, wrong error) {
 	next := h.emitted[len(h.emitted)-1].at + 1
 	had := t.left.first >= 0
 	for i, e := range h.emitted {
@@ -223,7 +222,7 @@ func (l *Lane) leaves(t *target, h *Happened) (wrong error, others bool) {
 	_, ofTopic := errors.AsType[*UndeliverableError](wrong)
 	others = h.taken > 0 || t.failures == 0 && !ofTopic && h.emitted[0].at < t.next
 	t.passes(h.emitted[0].at, next)
-	return wrong, others
+	return others, wrong
 }
 
 // decideEmitted decides on an attempt whose event its topic has, or refuses.

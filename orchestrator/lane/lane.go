@@ -651,7 +651,9 @@ func (l *Lane) take(d decide.Decision) {
 	for i := range d.Messages {
 		m := &d.Messages[i]
 		if m.Emits { // it is owed as long as the order says so
-			l.current.emits[m.Topic] = l.current.emits[m.Topic]
+			if _, noted := l.current.emits[m.Topic]; !noted {
+				l.current.emits[m.Topic] = false
+			}
 			continue
 		}
 		if m.OwnTopic && l.format >= events.CourierFormat {

@@ -385,7 +385,7 @@ func checkSchedule(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	got, want := *o.Schedule, projections.Schedule{
 		Says: l.Schedule.Says, Incarnation: l.Schedule.Incarnation, AppliedBy: l.Schedule.By, Next: l.Schedule.Next, Begins: l.Schedule.Begins, Last: l.Schedule.Last,
-		Free: l.Schedule.Free, Resumed: l.Schedule.Resumed, Started: l.Schedule.Started, Skipped: l.Schedule.Skipped,
+		Free: l.Schedule.Free, Resumed: l.Schedule.Resumed, PausedAt: l.Schedule.PausedAt, Started: l.Schedule.Started, Skipped: l.Schedule.Skipped,
 	}
 	for _, open := range l.Schedule.Open {
 		want.Open = append(want.Open, projections.Tick{At: open.At, Order: open.Order, Recalled: open.Recalled})

@@ -18,8 +18,9 @@ type Schedule struct {
 	// Next is the tick that nothing was decided on, and Begins when it begins its order.
 	Next, Begins, Last time.Time
 	Open               []Tick
-	// Free is when the last of these ended, Resumed when it was resumed.
+	// Free is when the last of these ended, Resumed when it was resumed, and PausedAt when it was paused last.
 	Free, Resumed    time.Time
+	PausedAt         time.Time
 	Started, Skipped int
 }
 
@@ -49,7 +50,7 @@ func (l *Ledger) scheduled(e *events.Event) {
 	switch e.Type {
 	case events.SchedulePaused:
 		l.rule("P3", !l.Paused, "it is paused")
-		l.Paused = true
+		l.Paused, s.PausedAt = true, events.Time(e.At)
 	case events.ScheduleResumed:
 		l.rule("P3", l.Paused, "it is not paused")
 		l.Paused, s.Resumed = false, events.Time(e.At)
