@@ -137,7 +137,7 @@ func zone(name string) (*time.Location, error) {
 // A cron with fixed hours ticks once for each local time that it names: where clocks are set back, when
 // that comes first, and where clocks are set forward over it, right after that. One whose hour is * or
 // begins so, as */2, ticks whenever clocks say a time that it names, and an interval whenever that has
-// elapsed. So it is with Vixie cron.
+// elapsed.
 func (t *Timetable) Next(after time.Time) time.Time {
 	if !t.start.IsZero() && after.Before(t.start) {
 		after = t.start.Add(-1)
