@@ -385,7 +385,8 @@ type simWorld struct {
 }
 
 func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
-	if _, file, _, _ := runtime.Caller(1); w.b.in.poisoned && filepath.Base(file) != "behind.go" { // which decides nothing
+	_, file, _, _ := runtime.Caller(1)
+	if decides := !slices.Contains([]string{"behind.go", "parked.go"}, filepath.Base(file)); w.b.in.poisoned && decides {
 		panic("poisoned")
 	}
 	flows := &w.b.in.instance.flows
