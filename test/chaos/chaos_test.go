@@ -152,6 +152,7 @@ func TestChaos(t *testing.T) {
 	for _, what := range slices.Sorted(maps.Keys(f.said)) {
 		t.Logf("%6d times: %s", f.said[what], what)
 	}
+	f.fail(r)
 }
 
 // prepare builds the program, and starts Kafka and all that stands around it.

@@ -155,6 +155,10 @@ func (r *run) check(f *findings) {
 	for _, m := range f.books.Messages {
 		f.requests += len(m.Requests)
 	}
+}
+
+// fail says what was wrong, at the end, where who reads what failed begins.
+func (f *findings) fail(r *run) {
 	for what, all := range map[string][]string{"lost": f.lost, "doubled": f.doubled, "stuck": f.stuck, "a rule is broken": f.broken} {
 		for n, said := range all {
 			if n == 20 {
