@@ -186,6 +186,8 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("topic", e.Topic)
 	o.text("eventType", e.EventType)
 	o.text("key", e.Key)
+	o.number("item", int64(e.Item))
+	o.number("atOnce", int64(e.AtOnce))
 	if e.Schedule != nil {
 		o.name("schedule")
 		o.b = e.Schedule.Append(o.b)

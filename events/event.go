@@ -177,8 +177,8 @@ const (
 	// where it is known, LockedBy, Detached where its end is not waited for, CompleteBy where it may
 	// not take for ever, ReplyTo, and Input where the step's is not the order's. Since format 7.
 	StepOrdered Type = "waybill.step.ordered"
-	// StepRecalled has the order that does the step undo what it did, and end: Step, Attempt, Child,
-	// Reason. Since format 7.
+	// StepRecalled has the order that does the step undo what it did, and end, or those that do its
+	// items: Step, Attempt, Child unless it has items, Reason. Since format 7.
 	StepRecalled Type = "waybill.step.recalled"
 	// StepEmitting begins an attempt to give a topic of the user's an event of theirs: Step, Attempt,
 	// Topic, EventType, IdempotencyKey (which is the event's id), CompleteBy, Expires, LockedBy, Key
@@ -186,6 +186,26 @@ const (
 	// order's and was not recorded before. The event leaves behind the commit. The attempt completes
 	// once Kafka has acknowledged it, fails where Kafka refuses it, and expires. Since format 8.
 	StepEmitting Type = "waybill.step.emitting"
+	// StepItemized has orders do the step, one for each item of a list: Step, Attempt, Workflow,
+	// Version where it is known, LockedBy, CompleteBy where it may not take for ever, Count (how many
+	// items there are, none if there is none), and Input (the list) where it was not recorded before. A
+	// resubmission has those done anew that failed. Since format 8.
+	StepItemized Type = "waybill.step.itemized"
+	// ItemsOrdered has orders do the next items that are to be done, or of the undo with ToUndo undo
+	// those that were done last: Step, Attempt, Item (the first), Count, LockedBy. Since format 8.
+	ItemsOrdered Type = "waybill.items.ordered"
+	// ItemCompleted says that an item is done, or undone with ToUndo: Step, Attempt, Item, Output,
+	// Source. Since format 8.
+	ItemCompleted Type = "waybill.item.completed"
+	// ItemFailed says that an item failed, or with ToUndo its undo: Step, Attempt, Item, Error, Source.
+	// Since format 8.
+	ItemFailed Type = "waybill.item.failed"
+	// ItemsForgotten says that the orders are forgotten which did some items: Step, Item (the first),
+	// Count. Since format 8.
+	ItemsForgotten Type = "waybill.items.forgotten"
+	// StepPaced says how many items of a step may be under way at a time from here on: Step, AtOnce,
+	// By, Actor, Reason, Command. Since format 8.
+	StepPaced Type = "waybill.step.paced"
 	// StepPassed has the order go on without a step that failed for good: Step, Attempt, Reason.
 	// Since format 5.
 	StepPassed Type = "waybill.step.passed"
@@ -382,6 +402,10 @@ type Event struct {
 	EventType string `json:"eventType,omitzero"`
 	Key       string `json:"key,omitzero"`
 
+	// Item is the number of an item of a step, from 1 on, and AtOnce how many of them may be under way
+	// at a time. Since format 8.
+	Item   int `json:"item,omitzero"`
+	AtOnce int `json:"atOnce,omitzero"`
 	// Schedule is what a schedule says, and Incarnation how many there were of its name with this one. Tick
 	// is a time at which it begins an order, or the first of several, Last the last of them, and Next the
 	// one that comes after. Since format 8.
@@ -419,7 +443,7 @@ type Event struct {
 	// expired, its agent gave no sign at all, and others waited for it; or its agent did not know the
 	// operation.
 	Uncounted bool `json:"uncounted,omitzero"`
-	// ToUndo says that a discarded reply was one to an undo.
+	// ToUndo says that a discarded reply was one to an undo, or that an item is undone.
 	ToUndo bool   `json:"undo,omitzero"`
 	Reason string `json:"reason,omitzero"`
 	// Count says how many of its type the order has with this one, since format 2.

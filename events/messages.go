@@ -268,6 +268,8 @@ type Command struct {
 	Priority   Priority  `json:"priority,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"`
 	NoDeadline bool      `json:"noDeadline,omitzero"`
+	// AtOnce is how many items of Step are to be under way at a time. Since format 8.
+	AtOnce int `json:"atOnce,omitzero"`
 	// ToVersion is the version of its workflow as one of which the order goes on: it migrates, and so it
 	// does before it is resubmitted. Map has the names that steps have there, by those that they have now.
 	ToVersion int               `json:"toVersion,omitzero"`

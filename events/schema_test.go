@@ -72,7 +72,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.NewKey = m.NewKey && !m.SameKey
 			m.ToVersion = max(m.ToVersion, rapid.IntRange(0, 3).Draw(t, "toVersion"))
 			m.Labels = rapid.MapOfN(rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,3}[a-z0-9])?`), rapid.Ptr(text, true), 1, 3).Draw(t, "labels")
-			m.Priority = priorityOrNone.Draw(t, "priority")
+			m.Priority, m.AtOnce = priorityOrNone.Draw(t, "priority"), rapid.IntRange(0, events.MaxAtOnce).Draw(t, "atOnce")
 		})
 	})
 	t.Run("signal", func(t *testing.T) {
@@ -137,11 +137,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.ReplyTo, m.Priority = "shop.status", priority.Draw(t, "priority")
 			m.Step, m.Attempt, m.Agent, m.Operation = "s", attempt.Draw(t, "attempt"), "a", "do"
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
-			m.Topic, m.EventType = "shop.told", "com.acme.told"
+			m.Topic, m.EventType, m.Item, m.AtOnce = "shop.told", "com.acme.told", 1, 10
 			m.From, m.Renamed, m.Renewed = rapid.IntRange(1, 9).Draw(t, "from"), map[string]string{"s": "r"}, []string{"s"}
 			m.Digest, m.Count = "6e3GCPNqqYqdFr9UAAJnMw", rapid.IntRange(0, 9).Draw(t, "count")
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
-			if m.Type == events.StepRepeated {
+			if m.Type == events.StepRepeated || m.Type == events.ItemsOrdered || m.Type == events.ItemsForgotten {
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
 			}
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")

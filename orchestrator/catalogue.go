@@ -154,6 +154,7 @@ func (c *catalogue) isNewer(name string, version int) int {
 	if len(c.newer) == 0 {
 		return 0
 	}
+	name, _, _ = strings.Cut(name, workflow.Inner)
 	if version == 0 {
 		version = c.latest[name]
 		if known := c.flows.Find(name, 0); known != nil && known.Version > version {

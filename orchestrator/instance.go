@@ -590,6 +590,16 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 	return o, offsets, nil
 }
 
+// Items are those of a step of an order: see [projections.Store.Items]. It fails as [Instance.Order] does.
+func (i *Instance) Items(id, step string, behind, limit int, failed bool) ([]projections.Item, error) {
+	p, err := i.kept(id)
+	if err != nil {
+		return nil, err
+	}
+	all, err := i.store.Items(p, id, step, behind, limit, failed)
+	return all, i.tells(p, err)
+}
+
 // kept returns the partition of an order. It fails with [ErrElsewhere] if it is not kept
 // here, and with [ErrUnknownYet].
 func (i *Instance) kept(id string) (int32, error) {

@@ -343,6 +343,15 @@ func simFlow(t *rapid.T, name string, version int, orders ...string) string {
 			after = fmt.Sprint("s", rapid.IntRange(0, i-1).Draw(t, "after"))
 		}
 		if len(orders) > 0 && rapid.Bool().Draw(t, "orders") {
+			if rapid.IntRange(0, 2).Draw(t, "itemized") == 2 {
+				by := "order: " + rapid.SampledFrom(orders).Draw(t, "order")
+				if rapid.Bool().Draw(t, "inner") {
+					by = "steps: [{name: inner, agent: a0, timeout: 1h, retry: {attempts: 1}, undo: back}]"
+				}
+				fmt.Fprintf(&source, "  - {name: s%d, each: {items: '[1, 2, 3, 4, 5]', %s, atOnce: %d, tolerate: %d, onFailure: %s}, after: [%s], exhausted: compensate}\n", i, by,
+					rapid.IntRange(1, 4).Draw(t, "at once"), rapid.IntRange(0, 2).Draw(t, "tolerate"), rapid.SampledFrom([]string{"stop", "finish"}).Draw(t, "on failure"), after)
+				continue
+			}
 			fmt.Fprintf(&source, "  - {name: s%d, order: %s, after: [%s], exhausted: compensate}\n", i, rapid.SampledFrom(orders).Draw(t, "order"), after)
 			continue
 		}

@@ -56,6 +56,8 @@ var effects = map[events.Type]effect{
 	events.StepOrdered:   order,
 	events.StepRecalled:  recall,
 	events.StepEmitting:  emit,
+	events.StepItemized:  itemize,
+	events.StepPaced:     paceStep,
 	events.StepPassed:    passStep,
 	events.StepRaised:    raise,
 	events.StepSkipped:   skipStep,
@@ -68,6 +70,11 @@ var effects = map[events.Type]effect{
 	events.UndoExtended:  extendUndo,
 	events.UndoRetried:   retryUndo,
 	events.UndoSkipped:   skipUndo,
+
+	events.ItemsOrdered:   orderItems,
+	events.ItemCompleted:  completeItem,
+	events.ItemFailed:     failItem,
+	events.ItemsForgotten: forgetItems,
 
 	events.OrderReleased:  release,
 	events.InputHeld:      keepInput,

@@ -50,6 +50,10 @@ func recall(_ *Order, s *Step, _ *events.Event) {
 	if s.Child != nil { // which every journal has
 		s.Child = &Child{s.Child.ID, true}
 	}
+	if s.Each != nil {
+		x := s.edit()
+		x.Recalled = true
+	}
 	s.CompleteBy = time.Time{}
 }
 

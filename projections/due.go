@@ -103,7 +103,7 @@ func (p *Partition) index(b *pebble.Batch, order, step string, before, now time.
 // mark is [asleep] of a step that sleeps, listens, asks people, is to be repeated, or is done by another order,
 // nil of others.
 func (s *Step) mark() []byte {
-	if s.State.Idle() || s.State == Repeating || s.Child != nil {
+	if s.State.Idle() || s.State == Repeating || s.Child != nil || s.Each != nil {
 		return asleep
 	}
 	return nil

@@ -32,6 +32,9 @@ func (p *Partition) Flush() error {
 		return fmt.Errorf("write the state store: %w", err)
 	}
 	for _, e := range p.dirty {
+		p.bytes -= e.size()
+		e.order = e.order.written()
+		p.bytes += e.size()
 		e.stored, e.dirty = e.order, false
 		if e.order.State.Final() {
 			p.drop(e)
@@ -65,7 +68,11 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := p.writePayloads(b, w, o, old); err != nil {
 		return err
 	}
-	w.b = append(w.b, e.offsets...)
+	offsets, err := p.writeItems(b, w, e, old)
+	if err != nil {
+		return err
+	}
+	w.b = append(w.b, offsets...)
 	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil {
 		return err
 	}
@@ -150,6 +157,11 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 	}
 	if err != nil || old.ID == "" || old.Forgotten {
 		return err
+	}
+	if old.itemized() {
+		if err := p.forgetItems(b, o.ID); err != nil {
+			return err
+		}
 	}
 	for _, payload := range payloads(old) {
 		if len(payload.value()) > inlinePayload {

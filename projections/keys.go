@@ -18,6 +18,7 @@ const (
 	kindApproval = 'p' // milliseconds, order -> nothing: those that wait for people to decide
 	kindOwed     = 'c' // topic NUL offset in the journal -> a status message that waits for a caller's own topic
 	kindEmission = 'e' // topic NUL offset in the journal -> number of the order's event, order NUL step: the events of users' that wait for a topic
+	kindItems    = 'i' // length of the order's id, order, then 'p' step NUL page -> states of items, 'r' step NUL item -> how it ended, or 's' NUL number -> journal offsets that are not in the record
 	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
 	kindSchedule = 't' // name -> nothing: the schedules that there are

@@ -75,6 +75,7 @@ func (w *writer) since14(o *Order) {
 		w.text(o.Steps[i].Alias)
 	}
 	w.schedule(o)
+	w.items(o)
 }
 
 // since14 reads what the writer's since14 wrote.
@@ -84,4 +85,5 @@ func (r *reader) since14(o *Order) {
 		o.Steps[i].Alias = r.text()
 	}
 	r.schedule(o)
+	r.items(o)
 }

@@ -29,6 +29,9 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 		if w.Broken() {
 			w.State, w.Tried, w.NotKnown, w.Round = NotStarted, 0, 0, 0
 			s.RepeatsBefore = s.Repeats
+			if s.Each != nil {
+				s.again(w == s.Undo)
+			}
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if o.keyed && w == s.Undo && s.undoneAsOne(o.ID) {
 					s.doubt()
@@ -73,7 +76,7 @@ var commands = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
-	events.StepDecided: events.CommandDecide, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete,
+	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete,
 	events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 }
 

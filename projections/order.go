@@ -296,13 +296,21 @@ func (o *Order) looked() time.Time {
 	if o.Resumes() {
 		return time.Unix(0, 0)
 	}
-	if o.State.Final() {
+	switch {
+	case o.Forgetting():
+		return time.Unix(0, 0)
+	case o.State.Final():
 		return o.Forgets()
 	}
 	if o.Schedule != nil {
 		return o.Ticks()
 	}
 	return o.Overdue()
+}
+
+// Forgetting says that an order is being forgotten, and orders that did items of its steps were already.
+func (o *Order) Forgetting() bool {
+	return o.State.Final() && slices.ContainsFunc(o.Steps, func(s Step) bool { return s.Each != nil && s.Each.Forgotten > 0 })
 }
 
 // Output is the output of a processed order; see [Order.Result].

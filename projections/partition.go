@@ -49,6 +49,7 @@ type entry struct {
 	// [appendOffset].
 	offsets    []byte
 	lastOffset int64
+	apart      int // how many bytes of them are not in the record
 	dirty      bool
 }
 
@@ -104,6 +105,9 @@ func (p *Partition) load(id string) (*entry, error) {
 		return nil, err
 	}
 	e := &entry{order: o, stored: o, offsets: offsets, lastOffset: lastOffset(offsets)}
+	if o.itemized() {
+		e.apart = len(offsets) / offsetsAtOnce * offsetsAtOnce
+	}
 	p.keep(id, e)
 	return e, nil
 }
@@ -117,7 +121,7 @@ func (e *entry) size() int {
 	n := 512 + len(e.order.Input)
 	for i := range e.order.Steps {
 		s := &e.order.Steps[i]
-		n += 384 + len(s.Output) + len(s.Input)
+		n += 384 + len(s.Output) + len(s.Input) + s.Each.size()
 		if s.Undo != nil {
 			n += 256 + len(s.Undo.Input)
 		}

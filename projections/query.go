@@ -16,7 +16,15 @@ var ErrForgotten = errors.New("the order has ended, and is not kept any more")
 // record reads an order with its payloads, and the journal offsets behind it.
 // Nil without error if there is none.
 func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []byte, error) {
-	return s.recordWith(r, partition, id, func(*Order, *payload) bool { return true })
+	o, offsets, err := s.recordWith(r, partition, id, func(*Order, *payload) bool { return true })
+	if err != nil || o == nil || !o.itemized() {
+		return o, offsets, err
+	}
+	if err := s.readItems(r, partition, o); err != nil {
+		return nil, nil, err
+	}
+	apart, err := s.offsetsApart(r, partition, o)
+	return o, append(apart, offsets...), err
 }
 
 // Showing returns the state record of an order, of its payloads with what its steps show alone that
@@ -105,7 +113,9 @@ func forgotten(id string) error { return fmt.Errorf("%w: %q", ErrForgotten, id) 
 // Journal returns the journal offsets of an order's events, but for the first so many of a schedule,
 // which are in the journal alone. It fails with [ErrNotFound].
 func (s *Store) Journal(partition int32, id string) (without uint64, _ []int64, err error) {
-	b, err := s.get(s.db, orderKey(partition, id))
+	view := s.db.NewSnapshot()
+	defer view.Close()
+	b, err := s.get(view, orderKey(partition, id))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -128,7 +138,11 @@ func (s *Store) Journal(partition int32, id string) (without uint64, _ []int64, 
 	if r.err != nil {
 		return 0, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
-	offsets := journalOffsets(r.b)
+	apart, err := s.offsetsApart(view, partition, o)
+	if err != nil {
+		return 0, nil, err
+	}
+	offsets := journalOffsets(append(apart, r.b...))
 	return o.Seq - uint64(len(offsets)), offsets, nil
 }
 

@@ -70,6 +70,9 @@ type Step struct {
 	// Emits is there once the step has begun to give a topic an event of the user's: it asks no agent
 	// either.
 	Emits *Emission
+	// Each is there once the step has begun to be done for each item of a list, which is its input: it
+	// asks no agent either.
+	Each *Each
 	// Approves is there once the step has begun to wait for people: it is no operation of an agent
 	// either. Its Due is when they are reminded, or it waits no more, and Left what is left of that
 	// during a pause.
@@ -82,12 +85,12 @@ func (s *Step) Known() string { return cmp.Or(s.Alias, s.Name) }
 
 // Fresh says that nobody was asked for the step, and nothing is known of it that a migration must keep.
 func (s *Step) Fresh() bool {
-	return s.IdempotencyKey == "" && s.Child == nil && (s.State == NotStarted || s.State == Failed) && !s.Passed
+	return s.IdempotencyKey == "" && s.Child == nil && s.Each == nil && (s.State == NotStarted || s.State == Failed) && !s.Passed
 }
 
 // Gone says that the step may be left out of the order: nobody knows of it.
 func (s *Step) Gone() bool {
-	return s.Fresh() || s.State == Skipped && s.IdempotencyKey == "" && s.Child == nil && s.Attempt == 0
+	return s.Fresh() || s.State == Skipped && s.IdempotencyKey == "" && s.Child == nil && s.Each == nil && s.Attempt == 0
 }
 
 // asks says that the step is an operation of an agent, as far as that is known, or leaves something
@@ -198,7 +201,12 @@ func (s *Step) Ran() bool {
 }
 
 // ranNow says that the step completed or may have run under its present key.
-func (s *Step) ranNow() bool { return s.State == Completed && s.asks() || s.Repeats > 0 || s.Unknown }
+func (s *Step) ranNow() bool {
+	if s.Each != nil {
+		return s.Each.Done > 0 || s.Each.NotUndone > 0 || s.Undo != nil && s.Undo.State == Running
+	}
+	return s.State == Completed && s.asks() || s.Repeats > 0 || s.Unknown
+}
 
 // Undoing is the earlier key under which the step is undone now, or is next, nil for its
 // present one: the newest comes first.

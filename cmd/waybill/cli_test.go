@@ -316,7 +316,7 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		{[]string{"ordr"}, 2, "unknown command"},
-		{[]string{"order"}, 2, "waybill order get|list|history|wait|signal|decide|cancel|resubmit|skip-step|pause|resume"},
+		{[]string{"order"}, 2, "waybill order get|list|items|history|wait|signal|decide|cancel|resubmit|skip-step|pause|resume"},
 		{[]string{"order", "gte"}, 2, "unknown command"},
 		{[]string{"order", "get"}, 2, "waybill order get ID"},
 		{[]string{"order", "get", "a", "b"}, 2, "waybill order get ID"},

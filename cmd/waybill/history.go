@@ -344,7 +344,29 @@ func detail(e *events.Event, b before) string {
 		}
 	case events.OrderForgotten:
 		say("nothing is known of the order any more but how it ended")
+	case events.StepItemized:
+		say("%s, each by an order of %s", several(e.Count, "item", "items"), workflowID(e.Workflow, e.Version))
+	case events.ItemsOrdered:
+		switch what := several(e.Count, "item", "items"); {
+		case e.ToUndo:
+			say("%s to be undone, item %d first", what, e.Item)
+		default:
+			say("%s begun, item %d first", what, e.Item)
+		}
+	case events.ItemCompleted, events.ItemFailed:
+		say("item %d", e.Item)
+		if e.ToUndo {
+			say("of its undo")
+		}
+	case events.ItemsForgotten:
+		say("nothing is known any more of %s from item %d on", several(e.Count, "item", "items"), e.Item)
+	case events.StepPaced:
+		say("at most %s at a time", several(e.AtOnce, "item", "items"))
 	case events.StepRecalled:
+		if e.Child == "" {
+			say("no further item begins, and those under way are to undo what they did")
+			break
+		}
 		say("order %s is to undo what it did, and to end", e.Child)
 	case events.UndoOrdered:
 		say("order %s is to undo what it did", e.Child)

@@ -15,7 +15,7 @@ import (
 )
 
 func newOrder() *cobra.Command {
-	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderHistory(), newOrderWait(), newOrderSignal(), newOrderDecide()}
+	commands := []*cobra.Command{newOrderGet(), newOrderList(), newOrderItems(), newOrderHistory(), newOrderWait(), newOrderSignal(), newOrderDecide()}
 	for _, a := range acts {
 		commands = append(commands, newOrderAct(a))
 	}
@@ -278,6 +278,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			if c := s.Child; c != nil {
 				row("  order", childState(c), "", "", "", childText(c))
 			}
+			if n := s.Items; n != nil {
+				row("  items", "", "", "", "", itemsText(n))
+			}
 			if u := s.Undo; u != nil {
 				row("  undo", u.State, u.Attempt, failures(u.FailureCount, u.Uncounted), clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 			}
@@ -310,6 +313,26 @@ func childText(c *api.Child) string {
 	}
 	if c.Alerted != nil && *c.Alerted {
 		text += "; it waits for an operator: waybill order get " + c.Order
+	}
+	return text
+}
+
+// itemsText says how it stands with the items of a step.
+func itemsText(n *api.Items) string {
+	text := fmt.Sprintf("%d of %d completed", n.Completed, n.Count)
+	for _, of := range []struct {
+		count int
+		what  string
+	}{{n.Failed, "failed"}, {n.Running, "under way"}, {n.Undone, "undone"}, {n.NotUndone, "not undone"}} {
+		if of.count > 0 {
+			text += fmt.Sprintf(", %d %s", of.count, of.what)
+		}
+	}
+	if n.AtOnce != nil {
+		text += fmt.Sprintf("; at most %d at a time", *n.AtOnce)
+	}
+	if n.Recalled {
+		text += "; recalled"
 	}
 	return text
 }

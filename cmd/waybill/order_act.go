@@ -116,12 +116,15 @@ letters instead.`,
 		flags: releaseFlags,
 	},
 	{
-		command: events.CommandChange, did: "changed",
-		short: "Give orders another priority or deadline",
+		command: events.CommandChange, did: "changed", takesStep: true,
+		short: "Give orders another priority or deadline, or their steps another pace",
 		long: `Gives an order that has not ended another priority, or another deadline, or none.
-That is for what begins from then on: an attempt that runs keeps its complete-by.`,
+That is for what begins from then on: an attempt that runs keeps its complete-by.
+With --step and --at-once it says how many items of a step may be under way at a
+time.`,
 		example: `  waybill order change o-1 --priority high --deadline +2h --note 'the customer waits'
   waybill order change o-1 --deadline none
+  waybill order change o-1 --step pay --at-once 50
   waybill order change --workflow order-fulfilment --priority low`,
 		fits:  func(o *api.Summary, named bool) bool { return named || !o.ProcessState.Final() },
 		flags: changeFlags,
@@ -210,14 +213,23 @@ func resubmitFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) e
 func changeFlags(flags *pflag.FlagSet) func(*cobra.Command, *events.Command) error {
 	priority := oneOf{allowed: []string{"high", "normal", "low"}}
 	var deadline string
+	var atOnce int
+	flags.IntVar(&atOnce, "at-once", 0, "how many items of the step may be under way at a time")
 	flags.Var(&priority, "priority", "which orders go first when agents are short")
 	flags.StringVar(&deadline, "deadline", "", "when the order must be done: a time such as 2030-01-02T15:04:05Z, from now on such as +2h, or none")
-	onlyByFlag(flags, "deadline")
+	onlyByFlag(flags, "deadline", "at-once")
 	return func(_ *cobra.Command, c *events.Command) error {
-		c.Priority = events.Priority(priority.value)
+		c.Priority, c.AtOnce = events.Priority(priority.value), atOnce
+		if atOnce == 0 {
+			c.Step = "" // it chooses orders
+		}
 		switch after, relative := strings.CutPrefix(deadline, "+"); {
+		case atOnce != 0 && (c.Step == "" || deadline != "" || c.Priority != ""):
+			return usageError{errors.New("--at-once needs --step, and goes with no other change")}
+		case atOnce != 0:
+			return nil
 		case deadline == "" && c.Priority == "":
-			return usageError{errors.New("say what is to be changed, with --priority or --deadline")}
+			return usageError{errors.New("say what is to be changed, with --priority, --deadline, or --step and --at-once")}
 		case deadline == "":
 		case deadline == "none":
 			c.NoDeadline = true

@@ -54,6 +54,11 @@ func caption(s *workflow.Step) []string {
 		if s.Timeout > 0 {
 			lines = append(lines, "at most "+s.Timeout.String())
 		}
+	case s.Each != nil:
+		lines = append(lines, eachText(s.Each))
+		if s.Timeout > 0 {
+			lines = append(lines, "at most "+s.Timeout.String())
+		}
 	case s.Order != nil:
 		lines = append(lines, orderedText(s.Order))
 		if s.Timeout > 0 {
@@ -91,7 +96,7 @@ func drawMermaid(flow *workflow.Workflow) string {
 		if !s.Asks() {
 			node = `  s%d(["%s"])`
 		}
-		if s.Order != nil {
+		if s.Order != nil || s.Each != nil {
 			node = `  s%d[["%s"]]`
 		}
 		if s.Raise != nil {
@@ -139,7 +144,7 @@ func drawDot(flow *workflow.Workflow) string {
 		if !s.Asks() {
 			style = ", style=rounded"
 		}
-		if s.Order != nil {
+		if s.Order != nil || s.Each != nil {
 			style = ", peripheries=2"
 		}
 		if s.Raise != nil {
@@ -161,3 +166,16 @@ func drawDot(flow *workflow.Workflow) string {
 
 // dotText also keeps what looks like an entity of HTML as it is written.
 var dotText = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;")
+
+// eachText says what a step is done for, and by whom.
+func eachText(e *workflow.Each) string {
+	by := "an order of " + e.Order.Workflow
+	if e.Steps != nil {
+		names := make([]string, len(e.Steps.Steps))
+		for i := range e.Steps.Steps {
+			names[i] = e.Steps.Steps[i].Name
+		}
+		by = strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("each of %s: %s", e.Items, by)
+}

@@ -75,6 +75,8 @@ type Change struct {
 	Act
 	Priority   events.Priority `json:"priority,omitempty" enum:"high,normal,low" nullable:"true" doc:"Left out, it stays as it is"`
 	Deadline   *time.Time      `json:"deadline,omitempty" nullable:"true" doc:"When the order must be done. Left out, it stays as it is"`
+	Step       string          `json:"step,omitempty" nullable:"true" doc:"The step that atOnce is for"`
+	AtOnce     int             `json:"atOnce,omitempty" minimum:"1" maximum:"1000" nullable:"true" doc:"How many items of the step may be under way at a time. Not together with priority, deadline and noDeadline"`
 	NoDeadline bool            `json:"noDeadline,omitempty" nullable:"true" doc:"The order has no deadline any more. Not together with deadline"`
 }
 
@@ -105,7 +107,7 @@ func (t *Termination) command() events.Command { return events.Command{By: t.By,
 
 func (ch *Change) command() events.Command {
 	c := ch.Act.command()
-	c.Priority, c.NoDeadline = ch.Priority, ch.NoDeadline
+	c.Priority, c.NoDeadline, c.Step, c.AtOnce = ch.Priority, ch.NoDeadline, ch.Step, ch.AtOnce
 	if ch.Deadline != nil {
 		c.Deadline = events.Time(*ch.Deadline)
 	}

@@ -49,6 +49,11 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 				maskVerdicts(a.Decisions)
 			}
 		}
+	case ItemPage:
+		if hidden(v.workflow) {
+			v.mask()
+		}
+		answer = v
 	case Schedule:
 		if hidden(v.Workflow) {
 			v.mask()
@@ -154,6 +159,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,
 		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
+		Item: e.Item, AtOnce: e.AtOnce,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
 		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next,
 	}

@@ -107,6 +107,7 @@ func (s *Server) orders(api huma.API) {
 		Description: "In order. A page has fewer than limit where events are large, though more follow: next says so.",
 		Errors:      []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getHistory)
+	s.items(api)
 }
 
 type submitInput struct {

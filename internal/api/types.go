@@ -76,6 +76,7 @@ type Step struct {
 	Listens        *Listens              `json:"listens" doc:"What the step waits for; null unless it does"`
 	Approves       *Approves             `json:"approves" doc:"What the step asks people, or did; null unless it does"`
 	Child          *Child                `json:"child" doc:"The order that does the step, or did; null if there is none"`
+	Items          *Items                `json:"items" doc:"How it stands with the items of a list for each of which the step is done; null if there are none"`
 	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
@@ -309,7 +310,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		if l := s.Listens; s.State == projections.Listening {
 			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1)}
 		}
-		order.Steps[i].Approves, order.Steps[i].Child = approvesOf(s.Approves), childOf(s.Child)
+		order.Steps[i].Approves, order.Steps[i].Child, order.Steps[i].Items = approvesOf(s.Approves), childOf(s.Child), itemsOf(s.Each)
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Known(), key.Resubmissions)
 		}

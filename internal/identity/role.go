@@ -79,6 +79,7 @@ func (g *Grant) has(role Role) bool {
 
 // covers says whether the grant is for a workflow.
 func (g *Grant) covers(workflow string) bool {
+	workflow, _, _ = strings.Cut(workflow, "/") // steps that do items are of their workflow
 	return len(g.Workflows) == 0 || slices.ContainsFunc(g.Workflows, func(pattern string) bool {
 		ok, err := path.Match(pattern, workflow)
 		return ok && err == nil // the file has no other patterns

@@ -354,6 +354,12 @@ func (r *Result) waiting(of *Part) string {
 			return fmt.Sprintf("step %s listens for %s, and no signal comes", name, strings.Join(s.Listens.Names, ", "))
 		case s.State == projections.Approving:
 			return fmt.Sprintf("step %s asks %s, and nobody decides", name, strings.Join(s.Approves.Roles, ", "))
+		case s.Each != nil && len(s.Each.Running) > 0:
+			first := s.Each.Running[0]
+			if child := r.doing(of.path + events.ItemStep(s.Name, first)); child != nil {
+				return fmt.Sprintf("item %d of step %s waits for order %s, which is %s: %s", first, name, child.id, child.Order.State, cmp.Or(child.Order.StandingReason(), r.waiting(child)))
+			}
+			return fmt.Sprintf("step %s waits for its item %d, which does not end", name, first)
 		case s.Child == nil || s.State != projections.Running && (s.Undo == nil || s.Undo.State != projections.Running):
 			continue
 		}
@@ -376,7 +382,7 @@ func (p *play) judge() {
 		p.Differences = append(p.Differences, check(p.Result)...)
 	}
 	for _, s := range p.scripts {
-		if used := len(p.requests[s.work]); used < len(s.answers) {
+		if used := p.used(s.work); used < len(s.answers) {
 			p.Differences = append(p.Differences, Difference{
 				Place: s.answers[used].Place, What: "agents." + s.String(),
 				Expected: "at least " + attempts(len(s.answers)) + ", as there are answers", Found: attempts(used),

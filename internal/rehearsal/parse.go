@@ -243,23 +243,31 @@ func (r *fileReader) check(at *token.Token, w work) *workflow.Step {
 	flow, of := r.flow, ""
 	for flow != nil {
 		name, on, nested := strings.Cut(w.step[len(of):], "/")
-		s, found := flow.Step(name)
+		s, found := flow.Step(itemOf.ReplaceAllString(name, ""))
+		if found && s.Each == nil {
+			s, found = flow.Step(name)
+		}
 		switch {
-		case !found || !nested && w.undo && s.Undo == "" && (s.Order == nil || s.Order.Detached):
+		case !found || !nested && w.undo && s.Undo == "" && (s.Order == nil || s.Order.Detached) && s.Each == nil:
 			r.unknown(at, w, flow, of, found)
 			return nil
 		case !nested:
 			return s
-		case s.Order == nil:
+		case s.Each != nil && s.Each.Steps != nil:
+			flow = s.Each.Steps
+			of += name + "/"
+			continue
+		case s.Ordered() == nil:
 			r.add(at, "no order does step %s%s, so there is no step %s of it", of, name, quote(on))
 			return nil
 		case r.others == nil:
 			return nil
 		}
-		if flow = r.others.Find(s.Order.Workflow, s.Order.Version); flow == nil {
-			id := s.Order.Workflow
-			if s.Order.Version > 0 {
-				id = workflow.ID(id, s.Order.Version)
+		o := s.Ordered()
+		if flow = r.others.Find(o.Workflow, o.Version); flow == nil {
+			id := o.Workflow
+			if o.Version > 0 {
+				id = workflow.ID(id, o.Version)
 			}
 			r.add(at, "step %s%s is done by an order of workflow %s, of which no file is named; add one to \"workflows\" of the file", of, name, id)
 			return nil
@@ -275,7 +283,7 @@ func (r *fileReader) unknown(at *token.Token, w work, flow *workflow.Workflow, o
 	for i := range flow.Steps {
 		s := &flow.Steps[i]
 		known = append(known, of+s.Name)
-		if s.Undo != "" || s.Order != nil && !s.Order.Detached {
+		if s.Undo != "" || s.Order != nil && !s.Order.Detached || s.Each != nil {
 			known = append(known, work{of + s.Name, true}.String())
 		}
 	}
@@ -288,7 +296,7 @@ func (r *fileReader) unknown(at *token.Token, w work, flow *workflow.Workflow, o
 
 func (r *fileReader) scripts(n ast.Node) (all []*script) {
 	r.works(n, "agents", func(w work, of *workflow.Step, n ast.Node) {
-		if of != nil && !of.Asks() && of.Order == nil {
+		if of != nil && !of.Asks() && of.Order == nil && of.Each == nil {
 			does := "sleeps"
 			switch {
 			case of.Listen != nil:

@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -96,14 +97,13 @@ func (t *Test) Perform() *Result {
 	if p.topics, err = events.NewTopics(events.DefaultNamespace); err != nil {
 		panic(err) // the default is good
 	}
+	own := new(workflow.Set) // the workflow, and its steps that do items
+	own.Add(t.flow)
 	p.env = decide.Env{
 		Now: t.starts, Instance: "test", Topics: &p.topics, Format: events.JournalFormat,
 		Workflow: func(name string, version int) *workflow.Workflow {
-			if name == t.flow.Name && (version == 0 || version == t.flow.Version) {
-				return t.flow
-			}
-			if t.others == nil {
-				return nil
+			if flow := own.Find(name, version); flow != nil || t.others == nil {
+				return flow
 			}
 			return t.others.Find(name, version)
 		},
@@ -339,12 +339,29 @@ func (p *Part) left(m *decide.Message) {
 func (p *play) next(w work, r events.Request) (a answer, scripted bool) {
 	number := len(p.requests[w])
 	p.requests[w] = append(p.requests[w], r)
-	i := slices.IndexFunc(p.scripts, func(s *script) bool { return s.work == w })
+	is := func(w work) func(*script) bool { return func(s *script) bool { return s.work == w } }
+	i := slices.IndexFunc(p.scripts, is(w))
+	if i < 0 { // what is said of all items
+		i = slices.IndexFunc(p.scripts, is(work{itemOf.ReplaceAllString(w.step, ""), w.undo}))
+	}
 	if i < 0 {
 		return answer{}, false // completed, without output
 	}
 	return p.scripts[i].answers[min(number, len(p.scripts[i].answers)-1)], true
 }
+
+// used is how many attempts there were of some work, or of that of all items.
+func (p *play) used(of work) (n int) {
+	for w, requests := range p.requests {
+		if w == of || of == (work{itemOf.ReplaceAllString(w.step, ""), w.undo}) {
+			n += len(requests)
+		}
+	}
+	return n
+}
+
+// itemOf is what the name of a step has behind it that does one item of a list.
+var itemOf = regexp.MustCompile(`:i[1-9][0-9]*`)
 
 // ask has an agent answer as its script says.
 func (p *play) ask(of *Part, r events.Request) {

@@ -16,6 +16,8 @@ func (d *decider) change(c *events.Command, act events.Event) (refusal string) {
 	switch {
 	case d.env.Format < events.ChangeFormat:
 		return fmt.Sprintf("an order is changed from format %d on, and its partition is in format %d: finish the upgrade (waybill upgrade finish), and send the command again", events.ChangeFormat, d.env.Format)
+	case c.AtOnce != 0:
+		return d.pace(c, act)
 	case c.Priority == "" && !deadline && !c.NoDeadline:
 		return "nothing is to be changed; say which priority or which deadline it is to have, or none (noDeadline)"
 	case deadline && c.NoDeadline:

@@ -92,6 +92,12 @@ func (orderer) timeOver(d *decider, t task) {
 
 // recall has the child undo what it did, and end.
 func (d *decider) recall(t task, why string) {
+	if each := t.step.Each; each != nil {
+		if !each.Recalled {
+			d.record(&events.Event{Type: events.StepRecalled, Step: t.step.Name, Attempt: t.step.Attempt, Reason: why})
+		}
+		return
+	}
 	if c := t.step.Child; !c.Recalled {
 		d.record(&events.Event{Type: events.StepRecalled, Step: t.step.Name, Attempt: t.step.Attempt, Child: c.ID, Reason: why})
 	}
@@ -101,7 +107,8 @@ func (d *decider) recall(t task, why string) {
 func (d *decider) recallAll() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)
-		if _, is := t.kind.(orderer); is && t.step.State == projections.Running && !t.def.Order.Detached {
+		_, items := t.kind.(itemizer)
+		if _, is := t.kind.(orderer); t.step.State == projections.Running && (items || is && !t.def.Order.Detached) {
 			d.recall(t, fmt.Sprintf("order %s is being undone", d.order.ID))
 		}
 	}
@@ -110,6 +117,9 @@ func (d *decider) recallAll() {
 // TakeReport decides on what an order that does a step of this one tells: how it ended. What is
 // told of no step, or once more, changes nothing, and leaves no event. The order must exist.
 func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
+	if step, n, is := events.ItemOf(in.Report.Step); is && !order.State.Final() {
+		return takeItem(env, order, in, step, n)
+	}
 	d, r := newDecider(env, order), in.Report
 	i := place(order, r.Step)
 	if i < 0 || order.State.Final() {
@@ -177,7 +187,7 @@ func told(r *events.Report) *events.Error {
 
 // ownCodes are those of attempts by which it is decided what follows: what a child raised under such a name is
 // not one of them.
-var ownCodes = append([]string{events.UntilNotMet, events.BadUntil, events.UnknownOperation, timedOut, tooDeep, events.IDTaken}, unanswered...)
+var ownCodes = append([]string{events.UntilNotMet, events.BadUntil, events.UnknownOperation, timedOut, tooDeep, events.IDTaken, events.ItemsFailed}, unanswered...)
 
 // TakeWish decides on what the order asks of this one whose step it does, or is to do.
 func TakeWish(env *Env, order *projections.Order, in *Input) Decision {
@@ -239,6 +249,9 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 		all = append(all, &events.Wish{Child: child, Wish: events.WishForget, Parent: o.ID})
 	}
 	if e.Type != events.OrderReleased {
+		if e.Child == "" {
+			return append(all, itemWishes(o, e)...)
+		}
 		if w := wished(o, e); w != nil {
 			all = append(all, w)
 		}
@@ -248,6 +261,11 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 		s := &o.Steps[i]
 		w := &events.Wish{Wish: events.WishTell, Parent: o.ID, Step: s.Known(), Reason: fmt.Sprintf("order %s was released", o.ID)}
 		switch {
+		case s.Each != nil:
+			for _, n := range s.Each.Running {
+				all = append(all, itemWish(o, s, n, events.WishTell, w.Reason))
+			}
+			continue
 		case s.Child == nil:
 			continue
 		case s.State == projections.Running:
@@ -270,15 +288,14 @@ func wished(o *projections.Order, e *events.Event) *events.Wish {
 	w := &events.Wish{Child: e.Child, Parent: o.ID, Step: o.Step(e.Step).Known(), Reason: e.Reason}
 	switch e.Type {
 	case events.StepOrdered:
-		w.Wish, w.Detached, w.Depth = events.WishBegin, e.Detached, above(o)+1
+		w.Wish, w.Detached = events.WishBegin, e.Detached
 		w.Workflow, w.Version, w.ReplyTo = e.Workflow, e.Version, e.ReplyTo
-		w.Input, w.Priority, w.Labels = inputOf(o, o.Step(e.Step)), o.Priority, o.Labels
-		w.By, w.Submitters = o.SubmittedBy, o.Submitters
-		w.Deadline = o.Deadline
+		w.Input = inputOf(o, o.Step(e.Step))
+		inherit(w, o)
 	case events.StepRecalled:
 		w.Wish = events.WishCancel
 	case events.UndoOrdered:
-		w.Wish, w.Reason = events.WishUndo, fmt.Sprintf("order %s is being undone", o.ID)
+		w.Wish, w.Reason = events.WishUndo, undoReason(o)
 	default:
 		return nil
 	}

@@ -74,7 +74,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepPaced, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
 		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
 		return e.Type != events.OrderMigrated || e.Operation == "" // with it comes the resubmission
 	case events.OrderCompensating:
@@ -123,7 +123,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandDelete:    {events.ScheduleDeleted},
 			events.CommandRelease:   {events.OrderReleased},
 			events.CommandTerminate: {events.OrderTerminated},
-			events.CommandChange:    {events.OrderChanged},
+			events.CommandChange:    {events.OrderChanged, events.StepPaced},
 			events.CommandMigrate:   {events.OrderMigrated},
 			events.CommandLabel:     {events.OrderLabelled},
 			events.CommandDecide:    {events.StepDecided},
@@ -191,6 +191,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		return e.Reason == c.Note && string(e.Schedule.Append(nil)) == string(c.Schedule.Append(nil))
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
+	case events.StepPaced:
+		return e.Reason == c.Note && e.Step == c.Step && e.AtOnce == c.AtOnce
 	case events.OrderMigrated:
 		return e.Reason == c.Note && e.Version == c.ToVersion
 	case events.OrderChanged:

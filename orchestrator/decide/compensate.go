@@ -31,6 +31,12 @@ func (d *decider) lock() string {
 // every error that occurred (C2).
 func (d *decider) compensate() {
 	d.recallAll()
+	d.idle()
+	for i := range d.order.Steps {
+		if t := d.task(i, undoing); t.step.Each != nil && t.work().State == projections.Running {
+			d.undoItems(t)
+		}
+	}
 	ready, done := compensation.Next(d.order, d.flow, hasUndo)
 	was := d.order.Seq
 	for _, i := range ready {

@@ -52,7 +52,7 @@ func (h *historian) end(t *rapid.T) {
 // waitsForAnother says that another order does a step of the order, or undoes it.
 func waitsForAnother(o *projections.Order) bool {
 	return slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
-		return s.Child != nil && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)
+		return (s.Child != nil || s.Each != nil) && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)
 	})
 }
 

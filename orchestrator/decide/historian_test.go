@@ -384,6 +384,9 @@ func (h *historian) manage(t *rapid.T) {
 		commands = []events.Command{{Command: events.CommandLabel, Labels: draw.Labels(t)}}
 	}
 	for i := range o.Steps {
+		if o.Steps[i].Each != nil {
+			commands = append(commands, events.Command{Command: events.CommandChange, Step: o.Steps[i].Name, AtOnce: 1 + len(h.commands)%3})
+		}
 		if o.Steps[i].State == projections.Approving {
 			c := h.decision(t, events.Command{Command: events.CommandDecide, Step: o.Steps[i].Name, ID: fmt.Sprint("d-", len(h.commands))})
 			commands = []events.Command{c}
@@ -393,7 +396,8 @@ func (h *historian) manage(t *rapid.T) {
 		commands = append(commands[:1], events.Command{Command: events.CommandResubmit}, events.Command{Command: events.CommandResubmit, SameKey: true}, events.Command{Command: events.CommandResubmit, NewKey: true})
 		if step := inspect.Stumbling(o); step != "" {
 			commands = append(commands, events.Command{Command: events.CommandSkipStep, Step: step, Output: []byte(`7`)},
-				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`{"n":8}`)})
+				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`{"n":8}`)},
+				events.Command{Command: events.CommandResubmit, Step: step, Input: []byte(`[{"n":8},7]`)})
 		}
 		if o.Toward != "" {
 			commands = commands[1:]

@@ -239,14 +239,15 @@ func (s *stage) replied(id string, history []events.Event, before int) error {
 	return s.answers(unasked(oracle.AsKnown(history)), read, offsets[before:])
 }
 
-// unasked is a history without the ends of attempts of which nobody was asked: what steps gave topics.
+// unasked is a history without the ends of attempts of which nobody was asked: what steps gave topics,
+// and what was done for items.
 func unasked(history []events.Event) (rest []events.Event) {
 	emits := make(map[string]bool)
 	for i := range history {
 		switch e := &history[i]; e.Type {
-		case events.StepEmitting:
+		case events.StepEmitting, events.StepItemized:
 			emits[e.Step] = true
-		case events.StepCompleted, events.StepFailed:
+		case events.StepCompleted, events.StepFailed, events.UndoCompleted, events.UndoFailed:
 			if emits[e.Step] {
 				continue
 			}
@@ -346,11 +347,15 @@ func (s *stage) told(id string, history []events.Event) error {
 			}
 			continue
 		}
-		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed
+		step := e.Step
+		if e.Item > 0 {
+			step = events.ItemStep(e.Step, e.Item)
+		}
+		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed || e.ToUndo
 		well := undo == (told.State == string(projections.Compensated) || told.State == string(projections.Cancelled)) && (undo || told.Error == nil)
-		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed
+		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed || e.Type == events.ItemFailed
 		refused := well && failed && e.Error.Code == events.OutputRefused
-		if err != nil || told.Step != e.Step || well == failed && !refused {
+		if err != nil || told.Step != step || well == failed && !refused {
 			return fmt.Errorf("event %d, %s, is from %s, which says %+v, %v", e.Seq, e.Type, e.Source, told, err)
 		}
 	}

@@ -26,6 +26,10 @@ const maxForgotten = events.MaxValue
 // forget has nothing be known of an order that has ended but how it did, so that its id counts on. With
 // it go those that did its steps: as long as it was known they could be undone, or looked at.
 func forget(env *Env, order *projections.Order) Decision {
+	d := &decider{env: env, order: order.Clone()} // its workflow does not matter
+	if d.forgetsItems() {
+		return d.made()
+	}
 	e, bytes := events.Event{Type: events.OrderForgotten}, 0
 	for i := range order.Steps {
 		s := &order.Steps[i]
@@ -39,7 +43,6 @@ func forget(env *Env, order *projections.Order) Decision {
 			}
 		}
 	}
-	d := &decider{env: env, order: order.Clone()} // its workflow does not matter
 	d.record(&e)
 	return d.made()
 }

@@ -36,6 +36,8 @@ func kindOf(def *workflow.Step, step *projections.Step) kind {
 		return approver{}
 	case def != nil && def.Order != nil, def == nil && step.Child != nil:
 		return orderer{}
+	case def != nil && def.Each != nil, def == nil && step.Each != nil:
+		return itemizer{}
 	case def != nil && def.Emit != nil, def == nil && step.Emits != nil:
 		return emitter{}
 	}

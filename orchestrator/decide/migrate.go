@@ -197,6 +197,8 @@ func does(s *workflow.Step) string {
 		return "asks people"
 	case s.Order != nil:
 		return "is done by another order"
+	case s.Each != nil:
+		return "is done for each item of a list"
 	case s.Emit != nil:
 		return "emits an event"
 	case s.Raise != nil:
@@ -212,6 +214,8 @@ func undo(s *workflow.Step, names map[string]string) string {
 		return "none"
 	case s.Order != nil:
 		return "that of the order that does it"
+	case s.Each != nil:
+		return "that of the orders that do its items"
 	case s.UndoWith != nil:
 		return fmt.Sprintf("%s of agent %s with %s", s.Undo, s.Agent, called(s.UndoWith, names))
 	}
@@ -225,6 +229,10 @@ func asksFor(s *workflow.Step, names map[string]string) string {
 		return "an order of " + workflow.ID(s.Order.Workflow, s.Order.Version)
 	case s.Order != nil:
 		return "an order of " + s.Order.Workflow
+	case s.Each != nil && s.Each.Steps != nil:
+		return "its own steps for each item"
+	case s.Each != nil:
+		return "orders of " + s.Each.Order.Workflow + " for each item"
 	case s.Emit != nil:
 		return strings.TrimSpace(fmt.Sprintf("event %s on topic %s %s", s.Emit.Type, s.Emit.Topic, called(s.Emit.Key, names)))
 	}

@@ -431,6 +431,10 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			c.value.Command = value
 		case "step":
 			c.value.Step = value
+		case "at-once":
+			n, err := strconv.Atoi(value)
+			must(t, err)
+			c.value.AtOnce = n
 		case "outcome":
 			c.value.Outcome = value
 		case "roles":
@@ -673,6 +677,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		}
 		if s.Output != nil {
 			fmt.Fprintf(out, " output=%s", s.Output)
+		}
+		if e := s.Each; e != nil {
+			fmt.Fprintf(out, " items=%d completed=%d failed=%d undone=%d not-undone=%d running=%v", e.Count, e.Done, e.Failed, e.Undone, e.NotUndone, e.Running)
 		}
 		if s.Undo != nil {
 			fmt.Fprint(out, "; undo:")

@@ -63,6 +63,7 @@ func (d *decider) failure() events.Event {
 
 // raised ends the order that failed, once nothing runs.
 func (d *decider) raised() {
+	d.idle()
 	if d.order.Running() {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -172,7 +173,7 @@ func (env *Env) inherited(s *events.Submission) *events.Submission {
 // pinned are the versions of the workflows whose orders will do steps of this one: the newest of
 // now, where the file names none.
 func (d *decider) pinned() (versions map[string]int64) {
-	for _, child := range d.flow.Children() {
+	for _, child := range d.flow.Ordered() {
 		if child.Version > 0 {
 			continue
 		}
@@ -249,6 +250,9 @@ func (env *Env) admit(s *events.Submission, step bool) (*workflow.Workflow, erro
 		return nil, fmt.Errorf("version %d: versions begin with 1", s.Version)
 	}
 	flow := env.Workflow(s.Workflow, s.Version)
+	if !step && strings.Contains(s.Workflow, workflow.Inner) {
+		flow = nil // it does items, and nobody else orders it
+	}
 	if env.Retired != nil && (!step || flow == nil) && env.Retired(s.Workflow, s.Version) {
 		if s.Version == 0 {
 			return nil, fmt.Errorf("workflow %s is retired, in every version; register a new one", s.Workflow)
@@ -330,6 +334,12 @@ func (d *decider) schedule() {
 			}
 			open++
 			switch {
+			case s.State == projections.Running && s.Each != nil: // some may have ended while nothing began
+				if t := d.task(i, doing); d.endItems(t) {
+					return
+				} else {
+					d.orderItems(t)
+				}
 			case s.State == projections.Repeating && s.Due.IsZero(): // an operator had it wait
 				if !d.start(d.task(i, doing)) {
 					return

@@ -34,7 +34,7 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 		d.resume()
 		return d.made()
 	}
-	if at := order.Forgets(); step == "" && !at.IsZero() && !env.Now.Before(at) {
+	if at := order.Forgets(); step == "" && (order.Forgetting() || !at.IsZero() && !env.Now.Before(at)) {
 		return forget(env, order)
 	}
 	if step == "" {

@@ -25,6 +25,7 @@ type (
 		Listen    *canonicalListen  `json:"listen,omitempty"`
 		Approve   *canonicalApprove `json:"approve,omitempty"`
 		Order     *canonicalOrder   `json:"order,omitempty"`
+		Each      *canonicalEach    `json:"each,omitempty"`
 		Emit      *canonicalEmit    `json:"emit,omitempty"`
 		Raise     *canonicalRaise   `json:"raise,omitempty"`
 		Agent     string            `json:"agent,omitempty"`
@@ -133,7 +134,7 @@ func (l *Listen) canonical() *canonicalListen {
 func (w *Workflow) MarshalJSON() ([]byte, error) {
 	c := canonicalWorkflow{
 		Workflow: w.Name, Version: w.Version, Overdue: w.Overdue, Input: w.Input,
-		Steps: make([]canonicalStep, len(w.Steps)),
+		Steps: canonicalSteps(w.Steps),
 	}
 	c.Deadline, c.Keep = optional(w.Deadline), optional(w.Keep)
 	for _, m := range w.Search {
@@ -142,8 +143,13 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 		}
 		c.Search[m.Name] = m.Value
 	}
-	for i, s := range w.Steps {
-		c.Steps[i] = canonicalStep{
+	return json.Marshal(c)
+}
+
+func canonicalSteps(all []Step) []canonicalStep {
+	steps := make([]canonicalStep, len(all))
+	for i, s := range all {
+		steps[i] = canonicalStep{
 			Name: s.Name, Agent: s.Agent, Do: s.Do, Undo: s.Undo,
 			After: append([]string{}, s.After...), // [], never null
 			When:  s.When, With: s.With, UndoWith: s.UndoWith,
@@ -151,45 +157,52 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			Exhausted: s.Exhausted,
 		}
 		if raise := s.Raise; raise != nil {
-			c.Steps[i].Raise = &canonicalRaise{raise.Code, raise.Message, raise.Compensate}
+			steps[i].Raise = &canonicalRaise{raise.Code, raise.Message, raise.Compensate}
 			continue
 		}
 		if sleep := s.Sleep; sleep != nil {
-			c.Steps[i].Sleep = &canonicalSleep{Until: sleep.Until}
+			steps[i].Sleep = &canonicalSleep{Until: sleep.Until}
 			switch {
 			case sleep.Lasts != nil:
-				c.Steps[i].Sleep.For = sleep.Lasts
+				steps[i].Sleep.For = sleep.Lasts
 			case sleep.For > 0:
-				c.Steps[i].Sleep.For = duration(sleep.For)
+				steps[i].Sleep.For = duration(sleep.For)
 			}
 			continue
 		}
 		if l, a := s.Listen, s.Approve; l != nil || a != nil {
 			if l != nil {
-				c.Steps[i].Listen = l.canonical()
+				steps[i].Listen = l.canonical()
 			} else {
-				c.Steps[i].Approve = &canonicalApprove{a.Roles, a.Outcomes, a.Count, optional(a.Due), a.Escalate, a.Show}
+				steps[i].Approve = &canonicalApprove{a.Roles, a.Outcomes, a.Count, optional(a.Due), a.Escalate, a.Show}
 			}
 			if s.Timeout > 0 {
-				c.Steps[i].Timeout = duration(s.Timeout)
+				steps[i].Timeout = duration(s.Timeout)
 			}
 			continue
 		}
 		if o := s.Order; o != nil {
-			c.Steps[i].Order = &canonicalOrder{o.Workflow, o.Version, !o.Detached, o.ReplyTo}
+			steps[i].Order = &canonicalOrder{o.Workflow, o.Version, !o.Detached, o.ReplyTo}
 			if s.Timeout > 0 {
-				c.Steps[i].Timeout = duration(s.Timeout)
+				steps[i].Timeout = duration(s.Timeout)
+			}
+			continue
+		}
+		if e := s.Each; e != nil {
+			steps[i].Each = e.canonical()
+			if s.Timeout > 0 {
+				steps[i].Timeout = duration(s.Timeout)
 			}
 			continue
 		}
 		if e := s.Emit; e != nil { // it has attempts
-			c.Steps[i].Emit = &canonicalEmit{e.Topic, e.Type, e.Key, e.Data}
+			steps[i].Emit = &canonicalEmit{e.Topic, e.Type, e.Key, e.Data}
 		}
-		c.Steps[i].Timeout = duration(s.Timeout)
+		steps[i].Timeout = duration(s.Timeout)
 		if s.TimeoutMax > 0 {
-			c.Steps[i].Timeout = canonicalTimeout{duration(s.Timeout), duration(s.TimeoutMax)}
+			steps[i].Timeout = canonicalTimeout{duration(s.Timeout), duration(s.TimeoutMax)}
 		}
-		c.Steps[i].Retry = &canonicalRetry{
+		steps[i].Retry = &canonicalRetry{
 			Attempts:   s.Retry.Attempts,
 			Backoff:    duration(s.Retry.Backoff),
 			Multiplier: s.Retry.Multiplier,
@@ -199,11 +212,11 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 			AtOnce:     s.Retry.AtOnce,
 		}
 		if s.Exhausted == ExhaustedWait {
-			c.Steps[i].Wait = &canonicalWait{For: duration(s.Wait.For), Rounds: s.Wait.Rounds}
+			steps[i].Wait = &canonicalWait{For: duration(s.Wait.For), Rounds: s.Wait.Rounds}
 		}
 		if s.Repeat != nil {
-			c.Steps[i].Repeat = &canonicalRepeat{s.Repeat.Until, duration(s.Repeat.Every), s.Repeat.Max}
+			steps[i].Repeat = &canonicalRepeat{s.Repeat.Until, duration(s.Repeat.Every), s.Repeat.Max}
 		}
 	}
-	return json.Marshal(c)
+	return steps
 }

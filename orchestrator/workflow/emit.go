@@ -86,11 +86,13 @@ func (r *reader) emitting(given map[string]*token.Token, d draft, wait ast.Node)
 // Topics are those of the user's to which steps of the workflow give events, each once.
 func (w *Workflow) Topics() (topics []string) {
 	seen := make(map[string]bool)
-	for i := range w.Steps {
-		if e := w.Steps[i].Emit; e != nil && !seen[e.Topic] {
-			seen[e.Topic] = true
-			topics = append(topics, e.Topic)
+	w.inners(func(w *Workflow) {
+		for i := range w.Steps {
+			if e := w.Steps[i].Emit; e != nil && !seen[e.Topic] {
+				seen[e.Topic] = true
+				topics = append(topics, e.Topic)
+			}
 		}
-	}
+	})
 	return topics
 }

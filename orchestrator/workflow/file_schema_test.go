@@ -134,6 +134,8 @@ var mappings = []struct{ what, source, pointer string }{
 	{"listen", "{steps: [{listen: {no-key: 1}}]}", "/$defs/step/properties/listen/oneOf/1"},
 	{"approve", "{steps: [{approve: {no-key: 1}}]}", "/$defs/approve"},
 	{"order", "{steps: [{order: {no-key: 1}}]}", "/$defs/step/properties/order/oneOf/1"},
+	{"each", "{steps: [{each: {no-key: 1}}]}", "/$defs/each"},
+	{"order", "{steps: [{each: {order: {no-key: 1}}}]}", "/$defs/each/properties/order/oneOf/1"},
 	{"emit", "{steps: [{emit: {no-key: 1}}]}", "/$defs/emit"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
@@ -256,7 +258,8 @@ func TestTheSchemaKnowsWhatKindsExclude(t *testing.T) {
 		{"raise: {code: c}", "ends the order", kinds[1].Then.Properties},
 		{"approve: {roles: [b]}", "asks people asks no agent", kinds[2].Then.Properties},
 		{"order: b", "another order does asks no agent", kinds[3].Then.Properties},
-		{"emit: {topic: b, type: c}", "emits asks no agent", kinds[4].Then.Properties},
+		{"each: {items: input, order: b}", "asks no agent itself", kinds[4].Then.Properties},
+		{"emit: {topic: b, type: c}", "emits asks no agent", kinds[5].Then.Properties},
 	} {
 		for _, key := range keysOf(t, "a step", "{steps: [{no-key: 1}]}") {
 			if strings.HasPrefix(c.is, key) {

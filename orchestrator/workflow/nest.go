@@ -45,12 +45,18 @@ func (s *Set) Admits(flow *Workflow) error {
 	if round := wayRound(below, flow.Name); round != nil {
 		return &CircleError{round}
 	}
-	for i := range flow.Steps {
-		if o := flow.Steps[i].Order; o != nil {
-			if why := s.lacks(o); why != "" {
-				return against(fmt.Sprintf("step %s orders %s", flow.Steps[i].Name, why))
+	var lacking error
+	flow.inners(func(w *Workflow) {
+		for i := range w.Steps {
+			if o := w.Steps[i].Ordered(); o != nil && lacking == nil {
+				if why := s.lacks(o); why != "" {
+					lacking = against(fmt.Sprintf("step %s orders %s", w.Steps[i].Name, why))
+				}
 			}
 		}
+	})
+	if lacking != nil {
+		return lacking
 	}
 	above := make(map[string][]string)
 	for _, name := range slices.Sorted(maps.Keys(below)) {

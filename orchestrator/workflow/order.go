@@ -60,14 +60,37 @@ func (r *reader) ordering(given map[string]*token.Token, d draft) draft {
 	return d
 }
 
-// Children are the workflows whose orders do steps of this one, each once, by name and version.
+// Children are the workflows whose orders do steps of this one, or items of them, each once, by name and
+// version. Of steps that do items they are those of the steps.
 func (w *Workflow) Children() (all []Order) {
-	for i := range w.Steps {
-		if o := w.Steps[i].Order; o != nil {
-			if child := (Order{Workflow: o.Workflow, Version: o.Version}); !slices.Contains(all, child) {
+	w.inners(func(w *Workflow) {
+		for _, child := range w.Ordered() {
+			if !slices.Contains(all, child) {
 				all = append(all, child)
 			}
 		}
+	})
+	return all
+}
+
+// Ordered are of Children those that steps of the workflow itself order, in the order of the file.
+func (w *Workflow) Ordered() (all []Order) {
+	for i := range w.Steps {
+		if o := w.Steps[i].Ordered(); o != nil {
+			all = append(all, Order{Workflow: o.Workflow, Version: o.Version})
+		}
 	}
 	return all
+}
+
+// Ordered is of which workflow the orders are that do the step, or its items, nil if none does, or the
+// file has the steps that do.
+func (s *Step) Ordered() *Order {
+	switch {
+	case s.Each != nil && s.Each.Steps == nil:
+		return &s.Each.Order
+	case s.Each != nil:
+		return nil
+	}
+	return s.Order
 }

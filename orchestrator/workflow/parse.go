@@ -55,6 +55,7 @@ func parseFile(file string, source []byte, registered bool) (*Workflow, error) {
 type reader struct {
 	problems
 	registered bool
+	inside     bool   // whether the steps do an item of another
 	constants  Shared // what expressions that are the same for all orders cost
 }
 
@@ -65,7 +66,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough, message, show, key, data *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message, show, key, data, items *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -95,6 +96,7 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 	for i := range drafts {
 		w.Steps = append(w.Steps, drafts[i].Step)
 	}
+	w.nameInner()
 	return w
 }
 
@@ -124,6 +126,9 @@ func (r *reader) step(n ast.Node) draft {
 		Retry:     Retry{Attempts: 3, Backoff: time.Second, Multiplier: 2, Max: 30 * time.Second},
 		Exhausted: ExhaustedError,
 	}}
+	if r.inside { // what failed is done anew as a whole
+		d.Exhausted = ExhaustedCompensate
+	}
 	var wait ast.Node
 	given := r.mapping(n, "a step", []field{
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
@@ -131,6 +136,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"listen", func(n ast.Node) { r.listen(n, &d) }},
 		{"approve", func(n ast.Node) { r.approve(n, &d) }},
 		{"order", func(n ast.Node) { r.order(n, &d) }},
+		{"each", func(n ast.Node) { r.each(n, &d) }},
 		{"emit", func(n ast.Node) { r.emit(n, &d) }},
 		{"raise", func(n ast.Node) { r.raise(n, &d) }},
 		{"agent", func(n ast.Node) { d.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
@@ -159,10 +165,12 @@ func (r *reader) step(n ast.Node) draft {
 		return r.approving(given, d)
 	case d.Order != nil:
 		return r.ordering(given, d)
+	case d.Each != nil:
+		return r.itemized(given, d)
 	case d.Emit != nil:
 		return r.emitting(given, d, wait)
 	case given != nil && given["agent"] == nil:
-		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\", no \"order\", no \"emit\" and no \"raise\"; add one")
+		r.add(start(n), "the step has no \"agent\", no \"sleep\", no \"listen\", no \"approve\", no \"order\", no \"each\", no \"emit\" and no \"raise\"; add one")
 	}
 	if given["do"] == nil {
 		d.Do = d.Name
@@ -195,7 +203,7 @@ func (r *reader) pauses(given map[string]*token.Token, d *draft, wait ast.Node) 
 }
 
 // kinds are the keys of which a step has one at most; without one it asks an agent.
-var kinds = []string{"raise", "sleep", "listen", "approve", "order", "emit"}
+var kinds = []string{"raise", "sleep", "listen", "approve", "order", "each", "emit"}
 
 // ofAgents are the keys of steps that ask an agent.
 var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}

@@ -107,7 +107,8 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith, lasts, until, enough, message, show, key, data string
+		when, with, undoWith, lasts, until, enough, message, show, key, data, items string
+		inner                                                                       any
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -141,6 +142,14 @@ func written(w *workflow.Workflow) any {
 			plain := *e
 			plain.Key, plain.Data = nil, nil
 			steps[i].Emit, steps[i].key, steps[i].data = &plain, text(e.Key), text(e.Data)
+		}
+		if e := s.Each; e != nil {
+			plain := *e
+			if e.Steps != nil {
+				steps[i].inner = written(e.Steps)
+			}
+			plain.Items, plain.Steps = nil, nil
+			steps[i].Each, steps[i].items = &plain, text(e.Items)
 		}
 		if a := s.Approve; a != nil {
 			plain := *a

@@ -9,7 +9,7 @@ import (
 )
 
 // expressionKeys are the keys of a step whose values are expressions.
-var expressionKeys = []string{"when", "with", "undoWith", "until", "for", "message", "key", "data"}
+var expressionKeys = []string{"when", "with", "undoWith", "until", "for", "message", "key", "data", "items"}
 
 // scalar is the text of an expression, and where its parts stand in the file.
 type scalar struct {

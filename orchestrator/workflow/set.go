@@ -35,12 +35,16 @@ func (s *Set) Add(flow *Workflow) {
 	}
 }
 
-// Find returns a definition, version 0 meaning the newest that is not retired; nil if there is none.
+// Find returns a definition, version 0 meaning the newest that is not retired; nil if there is none. By
+// the name of a step behind that of a workflow, as in payout/pay, it finds the steps that do an item.
 func (s *Set) Find(name string, version int) *Workflow {
 	if n := s.newest[name]; version == 0 || n != nil && n.Version == version {
 		return n
 	}
-	return s.flows[ID(name, version)]
+	if flow := s.flows[ID(name, version)]; flow != nil {
+		return flow
+	}
+	return s.inner(name, version)
 }
 
 // Retire has nothing new begin with a version, or ends that.

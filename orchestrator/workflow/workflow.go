@@ -30,7 +30,7 @@ type Workflow struct {
 	Steps  []Step  // in the order of the file, at least one, at most 1000
 }
 
-// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], a [Raise], an [Order], or an [Emit].
+// Step is one operation asked of one agent, a [Sleep], a [Listen], an [Approve], a [Raise], an [Order], an [Each], or an [Emit].
 type Step struct {
 	Name string // unique in the workflow, of the same form as the workflow's
 
@@ -48,6 +48,11 @@ type Step struct {
 	// Order is nil unless another order does the step. Then it has a name, predecessors, a condition,
 	// With, Exhausted, and perhaps a Timeout, after which that order is cancelled; 0 is for ever.
 	Order *Order
+
+	// Each is nil unless the step is done for each item of a list. Then it has a name, predecessors, a
+	// condition, Exhausted, and perhaps a Timeout, after which the orders that do items are cancelled; 0 is
+	// for ever.
+	Each *Each
 
 	// Emit is nil unless the step gives a topic an event. Then it has a name, predecessors, a condition,
 	// Timeout, Retry, Exhausted and Wait.
@@ -71,7 +76,7 @@ type Step struct {
 	// what the step got.
 	When, With, UndoWith *Expression
 
-	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen, Approve or Order
+	Timeout time.Duration // an attempt's complete-by is its start plus this; more than 0, but with Listen, Approve, Order or Each
 	// TimeoutMax is how long an attempt may take whose agent says from time to time that it is
 	// still at it: then its complete-by is that plus Timeout. 0 if its complete-by stays, else
 	// longer than Timeout by a quarter of it at least.
@@ -166,7 +171,7 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
-	case s.Emit != nil:
+	case s.Emit != nil, s.Each != nil:
 		return 6
 	case s.Order != nil:
 		return 5
@@ -180,7 +185,7 @@ func (s *Step) level() int {
 	return 1
 }
 
-// Asks says that the step asks an agent; else it sleeps, listens, asks people, has another order do
+// Asks says that the step asks an agent; else it sleeps, listens, asks people, has other orders do
 // it, emits or raises.
 func (s *Step) Asks() bool { return s.Agent != "" }
 
@@ -213,11 +218,13 @@ func (w *Workflow) Index(name string) int {
 func (w *Workflow) Agents() []string {
 	var agents []string
 	seen := make(map[string]bool)
-	for i := range w.Steps {
-		if agent := w.Steps[i].Agent; agent != "" && !seen[agent] {
-			seen[agent] = true
-			agents = append(agents, agent)
+	w.inners(func(w *Workflow) {
+		for i := range w.Steps {
+			if agent := w.Steps[i].Agent; agent != "" && !seen[agent] {
+				seen[agent] = true
+				agents = append(agents, agent)
+			}
 		}
-	}
+	})
 	return slices.Clip(agents)
 }

@@ -61,7 +61,7 @@ func TestLevels(t *testing.T) {
 		"sleep: 1s": 3, "agent: phone, exhausted: continue": 3, "agent: phone, retry: {never: [a]}": 3, "agent: phone, retry: {atOnce: [a]}": 3,
 		"agent: phone, repeat: {until: 'true'}": 3, "raise: {code: a}": 4, "listen: a": 4, "agent: phone, timeout: {after: 1m, max: 1h}": 4,
 		"order: call": 5, "order: {workflow: call, await: false}": 5,
-		"emit: {topic: a, type: t}": 6,
+		"emit: {topic: a, type: t}": 6, "each: {items: input, order: call}": 6, "each: {items: input, steps: [{name: a, agent: b}]}": 6,
 	} {
 		flow := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, "+step+"}]}")
 		if got := flow.Level(); got != level {
@@ -142,7 +142,7 @@ steps:
 `))
 	fmt.Println(err)
 	// Output:
-	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve", no "order", no "emit" and no "raise"; add one
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, approve, order, emit, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
+	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve", no "order", no "each", no "emit" and no "raise"; add one
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, approve, order, each, emit, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

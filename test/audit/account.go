@@ -141,7 +141,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		}
 		a.emits[e.Step] = true
 	case events.StepFailed, events.UndoFailed:
-		if a.emits[e.Step] || e.Error != nil && e.Error.Code == "event-refused" {
+		if a.emits[e.Step] || a.kin.rounds[e.Step] > 0 || e.Error != nil && e.Error.Code == "event-refused" {
 			break // no reply told of it
 		}
 		// One that could not even begin needs no reply.
@@ -149,7 +149,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 			s.replied(a, e)
 		}
 	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
-		if e.Type == events.StepCompleted && a.emits[e.Step] {
+		if e.Type == events.StepCompleted && a.emits[e.Step] || e.Type != events.ReplyDiscarded && a.kin.rounds[e.Step] > 0 {
 			break
 		}
 		s.replied(a, e)
@@ -438,7 +438,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 // byOperator says whether an event is what a command left.
 func byOperator(e *events.Event) bool {
 	switch e.Type {
-	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
+	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepPaced, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
 		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
 		return true
 	case events.OrderMigrated:
@@ -513,6 +513,7 @@ var does = map[events.Type]string{
 	events.OrderLabelled:     events.CommandLabel,
 	events.OrderReleased:     events.CommandRelease,
 	events.OrderChanged:      events.CommandChange,
+	events.StepPaced:         events.CommandChange,
 	events.OrderMigrated:     events.CommandMigrate,
 	events.OrderTerminated:   events.CommandTerminate,
 	events.StepDecided:       events.CommandDecide,

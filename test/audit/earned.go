@@ -36,7 +36,7 @@ func unearned(history []events.Event) (all []uint64) {
 			if e.Error != nil {
 				broken[task{e.Step, e.Type == events.UndoFailed || e.Type == events.UndoExpired}] = *e.Error
 			}
-		case events.StepStarted, events.StepEmitting, events.StepCompleted, events.StepRepeated, events.StepSkipped:
+		case events.StepStarted, events.StepEmitting, events.StepItemized, events.StepCompleted, events.StepRepeated, events.StepSkipped:
 			delete(broken, task{e.Step, false})
 		case events.UndoStarted, events.UndoCompleted, events.UndoSkipped:
 			delete(broken, task{e.Step, true})

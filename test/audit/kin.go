@@ -28,6 +28,7 @@ func (w *word) String() string {
 
 // kin is what an order does for another, and others for it, as far as its events tell.
 type kin struct {
+	rounds        map[string]int  // of the steps that have items, how often it was begun with them
 	words         map[int64]*word // by offset
 	waits         map[task]waitsFor
 	parent        string
@@ -182,6 +183,9 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	s.Told++
 	r, of := w.report, taskOf(e)
 	waits := a.kin.waits[of]
+	if e.Item > 0 {
+		e, waits = a.item(e, r)
+	}
 	undone := r != nil && (r.State == "Compensated" || r.State == "Cancelled")
 	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0 && !w.waits
 	switch e.Type {
@@ -203,10 +207,38 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	}
 }
 
+// item is the end of an item of a step as that of a step which one order does, and which that is: of each of
+// its rounds the item may have had one.
+func (a *account) item(e *events.Event, r *events.Report) (*events.Event, waitsFor) {
+	one := *e
+	one.Step = events.ItemStep(e.Step, e.Item)
+	switch {
+	case e.Type == events.ItemCompleted && e.ToUndo:
+		one.Type = events.UndoCompleted
+	case e.Type == events.ItemCompleted:
+		one.Type = events.StepCompleted
+	case e.ToUndo:
+		one.Type = events.UndoFailed
+	default:
+		one.Type = events.StepFailed
+	}
+	for n := range a.kin.rounds[e.Step] {
+		if child := events.ChildID(events.IdempotencyKey(a.id, one.Step, n)); r != nil && child == r.Child {
+			return &one, waitsFor{child: child, attempt: e.Attempt}
+		}
+	}
+	return &one, waitsFor{}
+}
+
 // note follows what an order does, and what it waits for.
 func (k *kin) note(e *events.Event, transaction uint64) {
 	of := taskOf(e)
 	switch e.Type {
+	case events.StepItemized:
+		if k.rounds == nil {
+			k.rounds = make(map[string]int)
+		}
+		k.rounds[e.Step]++
 	case events.StepOrdered, events.UndoOrdered:
 		if k.waits == nil {
 			k.waits = make(map[task]waitsFor)

@@ -364,7 +364,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) || !sameItems(got.Each, want.Items) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)
@@ -409,6 +409,19 @@ func sameChild(got *projections.Child, want *oracle.Child) bool {
 	return got.ID == want.ID && got.Recalled == want.Recalled
 }
 
+// sameItems says that the record has the items that the events say, each in its state.
+func sameItems(got *projections.Each, want *oracle.Items) bool {
+	if got == nil || want == nil {
+		return (got == nil) == (want == nil)
+	}
+	for i := range want.All {
+		if got.State(i+1).String() != want.All[i].State {
+			return false
+		}
+	}
+	return got.Count == len(want.All) && got.Recalled == want.Recalled && got.AtOnce == want.AtOnce && slices.Equal(got.Running, want.Running)
+}
+
 func sameAct(got projections.Key, want oracle.Act) bool {
 	return got.Resubmissions == want.Resubmissions && string(got.Input) == string(want.Input)
 }
@@ -441,7 +454,7 @@ func checkNotStuck(t T, o *projections.Order) {
 	case o == nil, o.Schedule != nil, o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
 	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
 		return s.State == projections.Listening || s.State == projections.Approving ||
-			s.Child != nil && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)
+			(s.Child != nil || s.Each != nil) && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)
 	}):
 		t.Fatalf("%q: stuck in silence: %+v", o.ID, o)
 	}

@@ -84,6 +84,12 @@ func Fields(e *events.Event) string {
 	if e.Detached {
 		b.WriteString(" detached")
 	}
+	if e.Item > 0 {
+		fmt.Fprintf(&b, " item=%d", e.Item)
+	}
+	if e.AtOnce > 0 {
+		fmt.Fprintf(&b, " at-once=%d", e.AtOnce)
+	}
 	if e.Schedule != nil {
 		field("schedule", string(e.Schedule.Append(nil)))
 	}
@@ -114,6 +120,9 @@ func Fields(e *events.Event) string {
 	field("id", e.SignalID)
 	field("data", string(e.Data))
 	if (e.Type == events.StepListening || e.Type == events.StepApproving) && e.Count > 0 {
+		fmt.Fprintf(&b, " count=%d", e.Count)
+	}
+	if e.Type == events.StepItemized || e.Type == events.ItemsOrdered || e.Type == events.ItemsForgotten {
 		fmt.Fprintf(&b, " count=%d", e.Count)
 	}
 	if e.Type == events.StepRepeated {

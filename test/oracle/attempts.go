@@ -41,6 +41,10 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		l.timesOut(e, s)
 	case events.StepOrdered:
 		l.orders(e, s)
+	case events.StepItemized:
+		l.itemize(e, s)
+	case events.StepPaced:
+		l.paced(e, s)
 	case events.StepRecalled:
 		l.recalls(e, s)
 	case events.StepPassed:
@@ -52,6 +56,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 	case events.StepCompleted:
 		l.ends(e, w)
 		l.told(e, s)
+		l.itemsEnded(e, s)
 		l.enough(e, s)
 		w.end(completed)
 		w.Last, s.Output, s.MayHaveRun = nil, e.Output, false
@@ -63,6 +68,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 			l.rule("S3", !s.Emits || e.Error == nil || e.Error.Code == eventRefused, "nobody but its topic can refuse the event, and its error is %+v", e.Error)
 			l.ends(e, w)
 			l.told(e, s)
+			l.itemsEnded(e, s)
 			l.inVain(e, s)
 		}
 		l.fails(e, w, failed)
@@ -136,6 +142,8 @@ func (l *Ledger) given(s *Step, w *Work, undo bool) ([]byte, error) {
 		return l.value(s.def.Approve.Show)
 	case !undo && s.def.Emit != nil && s.def.Emit.Data != "":
 		return l.value(s.def.Emit.Data)
+	case !undo && s.def.Each != nil:
+		return l.list(s.def.Each.Items)
 	case !undo && s.def.With != "":
 		return l.value(s.def.With)
 	case undo && s.def.UndoWith != "":
@@ -178,6 +186,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 	case events.UndoCompleted:
 		l.ends(e, w)
 		l.told(e, s)
+		l.itemsUndone(e, s)
 		w.Last, w.Doubtful = nil, false
 		if w.Done++; w.Done < len(s.acts()) { // the next is another matter
 			w.end(notStarted)
@@ -193,6 +202,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		} else {
 			l.ends(e, w)
 			l.told(e, s)
+			l.itemsUndone(e, s)
 		}
 		l.fails(e, w, failed)
 		w.Doubtful = w.Doubtful || l.untold(e)
@@ -357,7 +367,7 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 		l.rule("V2", w == &s.Work && (s.def == nil || s.def.Queue > 0 && !w.Due.IsZero() && !e.At.Before(w.Due.Add(time.Duration(s.def.Queue)))), "it waits since %v, and may for longer", w.Due)
 		return ByWaiting
 	case "too-deep":
-		l.rule("S4", w == &s.Work && (s.def == nil || s.def.Order != nil) && l.accepted.Depth >= 8, "%d orders are above it", l.accepted.Depth)
+		l.rule("S4", w == &s.Work && (s.def == nil || s.def.Order != nil || s.def.Each != nil) && l.accepted.Depth >= 8, "%d orders are above it", l.accepted.Depth)
 		return ByDepth
 	case "bad-expression":
 		// What the journal takes is not known here.
@@ -509,7 +519,7 @@ func (l *Ledger) discarded(e *events.Event) {
 	}
 	var want string
 	switch {
-	case w == nil, !s.Asks() || s.Child != nil, s.Emits, s.def != nil && s.def.Emit != nil, e.Attempt > w.Attempt, e.Attempt < 1:
+	case w == nil, !s.Asks() || s.Child != nil || s.Items != nil, s.def != nil && s.def.Each != nil, s.Emits, s.def != nil && s.def.Emit != nil, e.Attempt > w.Attempt, e.Attempt < 1:
 		want = events.DiscardUnknownStep
 	case e.Attempt < w.Attempt:
 		want = events.DiscardStale

@@ -160,7 +160,8 @@ func (l *Ledger) refused(e *events.Event) {
 			earned = l.Doubted && l.errored && l.Toward == "" && !l.Deadline.IsZero()
 			break
 		}
-		earned = strings.Contains(e.Reason, "registered") || l.flow == nil && strings.Contains(e.Reason, "people decide it") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
+		items := l.Step(e.Step)
+		earned = strings.Contains(e.Reason, "registered") || items != nil && items.Items != nil && strings.Contains(e.Reason, "that it began with") || items != nil && items.def != nil && items.def.Each != nil && strings.Contains(e.Reason, "is a list of its items") || l.flow == nil && strings.Contains(e.Reason, "people decide it") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
 			l.hasAllKeys() && strings.Contains(e.Reason, "sameKey") || !l.mayRepair(e)
 	}
 	l.rule("P3", earned, "the order is %s, and %s could be done: %s", l.State, e.Operation, e.Reason)
@@ -196,7 +197,7 @@ var asked = map[events.Type]string{
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.OrderTerminated: events.CommandTerminate,
 	events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
-	events.StepDecided: events.CommandDecide,
+	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange,
 }
 
 // operation is what the command asked for that is behind an event.

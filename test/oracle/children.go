@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -31,7 +32,9 @@ type Child struct {
 }
 
 // undoes says that what the step did is undone with the rest.
-func (s *FlowStep) undoes() bool { return s.Undo != "" || s.Order != nil && s.Order.Await }
+func (s *FlowStep) undoes() bool {
+	return s.Undo != "" || s.Order != nil && s.Order.Await || s.Each != nil
+}
 
 // longestChild is how long an id may be, in bytes, before its end gives way to a hash of the key.
 const longestChild = 200
@@ -91,6 +94,13 @@ func (l *Ledger) ordersAsTheWorkflowSays(e *events.Event, s *Step) {
 // recalls: a child is asked to end, once, whose time is over, or whose parent is being undone. Who
 // waits for no end waits for none then.
 func (l *Ledger) recalls(e *events.Event, s *Step) {
+	if s.Items != nil {
+		l.rule("S2", s.State == running && !s.Items.Recalled && e.Attempt == s.Attempt && e.Child == "", "it is %s, attempt %d, recalled before: %t", s.State, s.Attempt, s.Items.Recalled)
+		l.rule("V2", l.Toward != "" || !s.CompleteBy.IsZero() && !e.At.Before(s.CompleteBy), "it has time until %v", s.CompleteBy)
+		l.rule("P1", e.Reason != "", "it has no reason")
+		s.Items.Recalled, s.CompleteBy = true, time.Time{}
+		return
+	}
 	l.rule("S2", s.State == running && s.Child != nil && e.Attempt == s.Attempt && e.Child == s.Child.ID, "it is %s, attempt %d, by %+v", s.State, s.Attempt, s.Child)
 	if s.Child == nil {
 		return
@@ -155,7 +165,8 @@ func (l *Ledger) pinned(e *events.Event) {
 	}
 	for name := range e.Pinned {
 		l.rule("S4", slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
-			return s.Order != nil && s.Order.Workflow == name && s.Order.Version == 0
+			return s.Order != nil && s.Order.Workflow == name && s.Order.Version == 0 ||
+				s.Each != nil && s.Each.Order != nil && s.Each.Order.Workflow == name && s.Each.Order.Version == 0
 		}), "it pins %s, which does no step", name)
 	}
 }
@@ -193,9 +204,15 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 		if w := l.wish(e); w != nil {
 			all = append(all, *w)
 		}
-		return all
+		return append(all, l.itemWishes(e)...)
 	}
 	for _, s := range l.Steps {
+		if s.Items != nil {
+			for _, n := range s.Items.Running {
+				all = append(all, events.Wish{Wish: "tell", Child: s.Items.All[n-1].Order, Parent: e.Order, Step: fmt.Sprintf("%s:i%d", s.Known, n), Reason: "order " + e.Order + " was released"})
+			}
+			continue
+		}
 		child := ""
 		switch {
 		case s.Child == nil:
@@ -213,15 +230,18 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 
 // wish is what a child is asked for by an event, nil if that is nothing.
 func (l *Ledger) wish(e *events.Event) *events.Wish {
+	if e.Child == "" {
+		return nil
+	}
 	w := &events.Wish{Child: e.Child, Parent: e.Order, Reason: e.Reason}
 	if s := l.Step(e.Step); s != nil {
 		w.Step = s.Known
 	}
 	switch e.Type {
 	case events.StepOrdered:
-		w.Wish, w.Detached, w.Depth = "begin", e.Detached, l.accepted.Depth+1
+		w.Wish, w.Detached = "begin", e.Detached
 		w.Workflow, w.Version, w.ReplyTo = e.Workflow, e.Version, e.ReplyTo
-		w.Priority, w.Labels, w.By, w.Submitters, w.Deadline = l.accepted.Priority, l.Labels, l.accepted.By, l.accepted.Submitters, l.Deadline
+		l.inherit(w)
 		if s := l.Step(e.Step); s != nil {
 			w.Input = l.inputOf(s)
 		}

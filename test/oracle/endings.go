@@ -96,6 +96,7 @@ func (l *Ledger) resubmit(e *events.Event) {
 		if w.broken() {
 			w.State, w.Tried, w.NotKnown, w.Round, w.Due = notStarted, 0, 0, 0, time.Time{}
 			s.RepeatsBefore = s.Repeats
+			s.redo(w == s.Undo)
 			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if l.keyed && w == s.Undo && w.single {
 					s.doubtAll()

@@ -99,7 +99,9 @@ func (f *Families) member(id string) *member {
 	for i := range history {
 		e := &history[i]
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
-		m.note(names.Of(e))
+		for _, one := range l.single(names.Of(e)) {
+			m.note(&one)
+		}
 	}
 	m.State, m.toward = l.State, l.Toward
 	if l.Schedule != nil {
@@ -119,9 +121,13 @@ func (m *member) note(e *events.Event) {
 	case events.ScheduleStarted:
 		m.asked = append(m.asked, e.Child)
 	case events.StepRecalled:
-		w.recalled = true
+		if w != nil {
+			w.recalled = true
+		}
 	case events.UndoOrdered:
-		w.child, w.undoes = e.Child, true
+		if w != nil {
+			w.child, w.undoes = e.Child, true
+		}
 	case events.StepCompleted, events.StepFailed:
 		if w != nil {
 			w.runs = false
@@ -232,7 +238,14 @@ func inherits(e *events.Event, w *events.Wish, flow *Flow) bool {
 func (f *Families) follow(id string) {
 	work := make(map[string]*doneBy)
 	toward := false
-	for _, e := range AsKnown(f.Order(id)) {
+	var all []events.Event
+	l := NewLedger(id, nil)
+	known := AsKnown(f.Order(id))
+	for i, e := range f.Order(id) {
+		_ = l.Add(&e)
+		all = append(all, l.single(&known[i])...)
+	}
+	for _, e := range all {
 		w := work[e.Step]
 		switch e.Type {
 		case events.ScheduleEnded:
@@ -248,7 +261,9 @@ func (f *Families) follow(id string) {
 			work[e.Step] = &doneBy{child: e.Child, undoes: true}
 			continue
 		case events.StepRecalled:
-			w.recalled = true
+			if w != nil {
+				w.recalled = true
+			}
 			continue
 		case events.OrderCompensating:
 			toward = true

@@ -64,6 +64,7 @@ type FlowStep struct {
 	Emit    *FlowEmit    `json:"emit"`
 	Raise   *FlowRaise   `json:"raise"`
 	Order   *FlowOrder   `json:"order"`
+	Each    *FlowEach    `json:"each"`
 	Retry   struct {
 		Attempts   int      `json:"attempts"`
 		Backoff    Duration `json:"backoff"`
@@ -135,7 +136,13 @@ func Flows(records []*kgo.Record) (func(name string, version int) *Flow, error) 
 			flows[f.Name+"@0"] = f
 		}
 	}
-	return func(name string, version int) *Flow { return flows[fmt.Sprintf("%s@%d", name, version)] }, nil
+	find := func(name string, version int) *Flow { return flows[fmt.Sprintf("%s@%d", name, version)] }
+	return func(name string, version int) *Flow {
+		if f := find(name, version); f != nil {
+			return f
+		}
+		return inner(find, name, version)
+	}, nil
 }
 
 // Retired says of versions of workflows whether nothing new was to begin with them at some time, by

@@ -133,7 +133,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported, events.OrderForgotten}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported, events.ItemsForgotten, events.OrderForgotten}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -163,6 +163,12 @@ func (l *Ledger) enter(e *events.Event) {
 
 	kind, was := string(e.Type), l.ended
 	switch {
+	case strings.HasPrefix(kind, "waybill.item"):
+		s := l.Step(e.Step)
+		if l.rule("T3", s != nil, "the order has no such step"); s == nil {
+			return
+		}
+		l.item(e, s)
 	case strings.HasPrefix(kind, "waybill.schedule."):
 		l.scheduled(e)
 	case strings.HasPrefix(kind, "waybill.step."), strings.HasPrefix(kind, "waybill.undo."):
@@ -205,7 +211,7 @@ func (l *Ledger) again(e *events.Event) {
 	case events.StepRetried, events.UndoRetried, events.StatusRefused, events.StepPassed:
 	case events.OrderErrored:
 		decided = decided && !e.Held && (e.Error == nil || !failure(&l.last))
-	case events.StepStarted, events.UndoStarted, events.StepOrdered, events.UndoOrdered:
+	case events.StepStarted, events.UndoStarted, events.StepEmitting, events.StepOrdered, events.UndoOrdered, events.StepItemized, events.ItemsOrdered:
 		decided = decided && !failure(&l.last)
 	case events.OrderCompensating:
 		decided = decided && !failure(&l.last) && e.End == "Compensated"
@@ -470,6 +476,10 @@ func (l *Ledger) atRest() {
 			l.rule("C2", undo.spent(s.def) || !undo.Due.IsZero(), "the undo of step %s is %s, and nobody tries it again", s.Name, undo.State)
 		case undo.State == notStarted && undo.Due.IsZero() && s.State != running && s.toUndo():
 			l.rule("C1", l.hindrance(s) != "", "the turn of the undo of step %s has come, and it has not started", s.Name)
+		}
+		l.rule("C1", l.Toward == "" || s.State != running || s.Items == nil || s.Items.Recalled, "the items %+v are not recalled", s.Items)
+		if s.Items != nil && (s.State == running || s.undoing().State == running) {
+			l.rule("V2", len(s.Items.Running) > 0, "none of the items of step %s is under way", s.Name)
 		}
 		l.rule("C1", l.Toward == "" || s.State != running || s.Child == nil || s.Child.Recalled || s.Child.Detached, "order %+v is not recalled", s.Child)
 	}

@@ -56,6 +56,8 @@ type Step struct {
 	Child *Child
 	// Approves is there once it asks people.
 	Approves *Approval
+	// Items are there once it is done for each of them.
+	Items *Items
 
 	// armed says that an attempt was armed as another version of the workflow has it.
 	armed bool
@@ -111,6 +113,9 @@ func (w *Work) idle() bool {
 func (s *Step) acts() []Act {
 	var all []Act
 	switch {
+	case s.Items != nil && s.Items.count(completed)+s.Items.count(undoing)+s.Items.count(notUndone) > 0:
+		all = append(all, Act{s.Resubmissions, events.OutcomeCompleted, s.Input})
+	case s.Items != nil:
 	case s.State == completed && s.Asks(), s.Repeats > 0:
 		all = append(all, Act{s.Resubmissions, events.OutcomeCompleted, s.Input})
 	case s.MayHaveRun:

@@ -164,6 +164,9 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 
 // order draws a step that another order does.
 func (d *Drawing) order(step *strings.Builder, lot Lot, name string, i int, reversed bool) string {
+	if (d.Level == 0 || d.Level >= 6) && lot("itemized", 3) == 2 {
+		return d.each(step, lot, name, i, reversed)
+	}
 	fmt.Fprintf(step, "  - {name: %s, order: ", name)
 	child, detached := lot.of("child", d.Orders...), lot("awaits", 5) == 4
 	if detached {
@@ -179,6 +182,30 @@ func (d *Drawing) order(step *strings.Builder, lot Lot, name string, i int, reve
 	fmt.Fprintf(step, ", exhausted: %s", exhausted)
 	d.optional[name] = exhausted == "continue"
 	d.expressions(step, lot, name, after, false)
+	return step.String() + "}\n"
+}
+
+// each draws a step that is done for each item of a list, which may be empty, or none.
+func (d *Drawing) each(step *strings.Builder, lot Lot, name string, i int, reversed bool) string {
+	fmt.Fprintf(step, "  - {name: %s, each: {items: '%s', ", name,
+		lot.of("items", `[input, {"n": 2}, {"n": 3}]`, `[{"n": 1}, input, 7, null]`, `[input]`, `[]`, `input.list`))
+	if lot("inner", 3) == 2 {
+		fmt.Fprintf(step, "steps: [{name: inner, agent: %s, timeout: %s, retry: {attempts: %d, backoff: %s}, undo: back, exhausted: %s}]", lot.of("agent", d.Agents...),
+			lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 2), lot.times("backoff", d.Pause, 0, 6), lot.of("inner exhausted", "compensate", "error"))
+	} else {
+		fmt.Fprintf(step, "order: %s", lot.of("child", d.Orders...))
+	}
+	fmt.Fprintf(step, ", atOnce: %d, tolerate: %s, onFailure: %s}", 1+lot("at once", 3), lot.of("tolerate", "0", "1", "50%"), lot.of("on failure", "stop", "finish"))
+	d.after(step, lot, i, reversed)
+	if lot("timed", 3) == 2 {
+		fmt.Fprintf(step, ", timeout: %s", lot.times("timeout", d.Timeout, 1, 20))
+	}
+	exhausted := lot.of("exhausted", "error", "compensate", "continue")
+	d.optional[name] = exhausted == "continue"
+	fmt.Fprintf(step, ", exhausted: %s", exhausted)
+	if lot("when", 6) == 5 {
+		step.WriteString(", when: 'input.n > 1'")
+	}
 	return step.String() + "}\n"
 }
 

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+func newOrderItems() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "items ID STEP", Short: "List the items of a step",
+		Long: `Lists the items of a step that is done for each item of a list: how each stands, or
+ended, which order does it, and its output or error. Items are counted from 1.`,
+		Example: `  waybill order items o-1 pay --failed
+  waybill order items o-1 pay --limit 0 -o json`,
+		Args: takes(two),
+	}
+	var failed bool
+	var limit int
+	flags := cmd.Flags()
+	flags.BoolVar(&failed, "failed", false, "only those that failed, or whose undo did")
+	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
+	onlyByFlag(flags, "failed", "limit")
+	server := addServer(flags)
+	out := addOutput(flags)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return server.talk(func(client *api.Client) error {
+			return printList(cmd, out, "items", limit, func(n int, after string) ([]api.Item, api.LeftOut, string, error) {
+				page, err := known(cmd.Context(), func() (*api.ItemPage, error) {
+					return client.Items(cmd.Context(), args[0], args[1], failed, n, after)
+				})
+				if err != nil {
+					return nil, api.LeftOut{}, "", err
+				}
+				return page.Items, api.LeftOut{}, page.Next, nil
+			}, listItems)
+		})
+	}
+	return cmd
+}
+
+func listItems(row func(...any), all []api.Item) {
+	row("ITEM", "STATE", "ORDER", "RESULT")
+	for i := range all {
+		item, text := &all[i], ""
+		if text = short(payload(item.Output)); item.Error != nil {
+			text = short(faultText(item.Error))
+		}
+		row(item.Item, item.State, dash(or(item.Order)), text)
+	}
+}

@@ -1,0 +1,345 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// itemizer is the [kind] of a step that is done for each item of a list, each by an order of its own, so
+// many at a time. The step runs until all have ended, or none is begun any more and those under way have. It
+// is undone by having the orders undo what they did, those that ended last first.
+type itemizer struct{}
+
+func (itemizer) hasUndo(*workflow.Step) bool { return true }
+
+func (itemizer) remedy(t task) string {
+	return fmt.Sprintf("give the step its items: waybill order resubmit %s --step %s --input '[...]'", quote(t.order.ID), t.step.Name)
+}
+
+// itemsAtOnce is how many items one event orders at most: each is a message to another order.
+const itemsAtOnce = 100
+
+// begin begins with the items, or with those that failed, or has what was done be undone.
+func (itemizer) begin(d *decider, t task) bool {
+	if t.undo {
+		d.undoItems(t)
+		return true
+	}
+	def, again := t.def.Each, t.step.Each != nil
+	e := events.Event{
+		Type: events.StepItemized, Step: t.step.Name, Attempt: t.step.Attempt + 1, LockedBy: d.env.Instance,
+		Workflow: def.Order.Workflow, Version: cmp.Or(def.Order.Version, int(d.order.Pinned[def.Order.Workflow])),
+	}
+	if t.def.Timeout > 0 {
+		e.CompleteBy = events.Time(d.env.Now.Add(t.def.Timeout))
+	}
+	if above(d.order) >= events.MaxDepth {
+		return d.refuse(t, &events.Error{Code: tooDeep, Message: fmt.Sprintf("%d orders are above this one, each of which does a step of another; no more may be", events.MaxDepth)})
+	}
+	if again {
+		e.Workflow, e.Version, e.Count = t.step.Each.Workflow, t.step.Each.Version, t.step.Each.Count
+	} else {
+		list := t.step.Input // of an operator
+		if list == nil {
+			var err error
+			if list, err = def.List(t.scope()); err != nil {
+				return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
+			}
+			e.Input = list
+		}
+		n, ok := projections.Elements(list)
+		switch {
+		case !ok:
+			return d.refuse(t, &events.Error{Code: badExpression, Message: fmt.Sprintf("items %s: it is a list, this is %s", strconv.Quote(def.Items.String()), Cut(string(list), 100))})
+		case n > events.MaxItems:
+			return d.refuse(t, &events.Error{Code: badExpression, Message: fmt.Sprintf("items %s: there are %d; at most %d are allowed", strconv.Quote(def.Items.String()), n, events.MaxItems)})
+		}
+		e.Count = n
+	}
+	size := estimate(&e) + len(t.step.Input)
+	for name, value := range d.order.Labels {
+		size += 2 * (len(name) + len(value))
+	}
+	if why := cmp.Or(d.env.Refuses(d.env.Topics.Internal, size), d.env.Refuses(d.env.Topics.Journal, size)); why != "" {
+		return d.refuse(t, &events.Error{Code: requestRefused, Message: "its items cannot be asked for: " + why})
+	}
+	d.record(&e)
+	d.begun++
+	if e.Count == 0 {
+		d.endItems(t)
+		return false // what follows has begun
+	}
+	d.orderItems(t)
+	return true
+}
+
+// atOnce is how many items of the step may be under way.
+func (t task) atOnce() int { return cmp.Or(t.step.Each.AtOnce, t.def.Each.AtOnce) }
+
+// orderItems has the next items be done, as many as may be.
+func (d *decider) orderItems(t task) {
+	for each := t.step.Each; !d.stops(t); each = t.step.Each {
+		n := min(t.atOnce()-len(each.Running), each.Left(), itemsAtOnce)
+		if n <= 0 || d.spent() && len(each.Running) > 0 {
+			return
+		}
+		d.record(&events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: t.step.Attempt, Item: each.Next(), Count: n, LockedBy: d.env.Instance})
+		d.begun += n
+	}
+}
+
+// undoItems has what was done last be undone, as much as may be.
+func (d *decider) undoItems(t task) {
+	for each := t.step.Each; ; each = t.step.Each {
+		n := min(t.atOnce()-len(each.Running), each.Done, itemsAtOnce)
+		if n <= 0 || d.spent() && len(each.Running) > 0 {
+			return
+		}
+		attempt := t.work().Attempt
+		if t.work().State != projections.Running {
+			attempt++
+		}
+		d.record(&events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: attempt, ToUndo: true, Item: each.NextUndo(), Count: n, LockedBy: d.env.Instance})
+		d.begun += n
+	}
+}
+
+// stops says that no further item is begun.
+func (d *decider) stops(t task) bool {
+	each := t.step.Each
+	return each.Recalled || unwanted(d.order) || !t.def.Each.Finish && each.Failed > t.def.Each.Tolerates(each.Count)
+}
+
+// idle ends steps of which no item is under way, and none will be: while nothing could begin those ended
+// that were.
+func (d *decider) idle() {
+	for i := range d.order.Steps {
+		t := d.task(i, doing)
+		if _, is := t.kind.(itemizer); is && t.step.State == projections.Running && len(t.step.Each.Running) == 0 {
+			e := d.itemsEnd(t)
+			e.Step, e.Attempt = t.step.Name, t.step.Attempt
+			d.record(&e)
+		}
+	}
+}
+
+// endItems ends the step if all of its items have ended that will.
+func (d *decider) endItems(t task) (ended bool) {
+	each := t.step.Each
+	if len(each.Running) > 0 || t.def == nil || each.Left() > 0 && !d.stops(t) {
+		return false
+	}
+	d.end(t, d.itemsEnd(t))
+	return true
+}
+
+// itemsEnd is how the step ends of which no item is under way.
+func (d *decider) itemsEnd(t task) events.Event {
+	each := t.step.Each
+	if each.Left() == 0 && (each.Failed == 0 || !each.Recalled && !unwanted(d.order) && t.def != nil && each.Failed <= t.def.Each.Tolerates(each.Count)) {
+		return events.Event{Type: events.StepCompleted, Output: itemsOutput(each)}
+	}
+	fault := events.Error{Code: events.ItemsFailed, Permanent: true}
+	switch {
+	case unwanted(d.order):
+		fault.Code, fault.Message = string(projections.Cancelled), fmt.Sprintf("%d of %d items were done", each.Done, each.Count)
+	case each.Recalled:
+		fault.Code, fault.Message = timedOut, fmt.Sprintf("%d of %d items were done in time", each.Done, each.Count)
+	default:
+		fault.Message = fmt.Sprintf("%d of %d items failed, and %d may", each.Failed, each.Count, t.def.Each.Tolerates(each.Count))
+	}
+	if len(each.Failures) > 0 {
+		first := (*projections.ItemFailure)(&each.Failures[0])
+		fault.Message += fmt.Sprintf("; the first was item %d: %s", first.Item, (&events.Error{Code: first.Code, Message: first.Message}).Text())
+	}
+	fault.Message = Cut(fault.Message, MaxText)
+	return events.Event{Type: events.StepFailed, Error: &fault}
+}
+
+// itemsOutput is the output of a step whose items have ended: how many there are, and what came of them, the
+// first failures, and what the items made of it, where all of that fits.
+func itemsOutput(each *projections.Each) jsontext.Value {
+	b := fmt.Appendf(nil, `{"items":%d,"completed":%d,"failed":%d`, each.Count, each.Done, each.Failed)
+	for i := range each.Failures {
+		f := &each.Failures[i]
+		if b = append(b, ','); i == 0 {
+			b = append(b, `"failures":[`...)
+		}
+		b = append(strconv.AppendInt(append(b, `{"item":`...), int64(f.Item), 10), `,"error":`...)
+		b = append((&events.Error{Code: f.Code, Message: f.Message}).Append(b), '}')
+	}
+	if len(each.Failures) > 0 {
+		b = append(b, ']')
+	}
+	outputs := each.Outputs()
+	for i, output := range outputs {
+		if b = append(b, ','); i == 0 {
+			b = append(b, `"outputs":[`...)
+		}
+		if output == nil {
+			output = jsontext.Value("null")
+		}
+		b = append(b, output...)
+	}
+	if outputs != nil {
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}
+
+// timeOver recalls the orders that do items, and begins no further one. The step ends once they have.
+func (itemizer) timeOver(d *decider, t task) {
+	d.recall(t, fmt.Sprintf("%v of order %s has taken until %s, and may not take longer", t, t.order.ID, events.AppendTime(nil, t.work().CompleteBy)))
+	d.endItems(t)
+}
+
+// takeItem decides on what an order tells that does an item, or was to undo it.
+func takeItem(env *Env, order *projections.Order, in *Input, step string, n int) Decision {
+	r := in.Report
+	i := place(order, step)
+	if i < 0 || order.Steps[i].Each == nil || n > order.Steps[i].Each.Count || r.Child != order.ItemOrder(&order.Steps[i], n) {
+		return Decision{}
+	}
+	d := newDecider(env, order)
+	t := d.task(i, doing)
+	e := events.Event{Type: events.ItemCompleted, Step: t.step.Name, Item: n, Source: in.Record.Source()}
+	switch state := projections.State(r.State); t.step.Each.State(n) {
+	case projections.ItemUndoing:
+		t = d.task(i, undoing)
+		e.ToUndo = true
+		switch state {
+		case projections.Processed: // from before
+			return Decision{}
+		case projections.Compensated, projections.Cancelled:
+		default:
+			e.Type, e.Error = events.ItemFailed, told(r)
+		}
+	case projections.ItemRunning:
+		if e.Output = r.Output; state != projections.Processed {
+			e.Type, e.Output, e.Error = events.ItemFailed, nil, told(r)
+		}
+		if t.step.Each.Recalled && d.order.Toward == "" && state == projections.Cancelled {
+			e.Error.Code = timedOut
+		}
+	default:
+		return Decision{}
+	}
+	if t.work().State != projections.Running {
+		return Decision{}
+	}
+	e.Attempt = t.work().Attempt
+	if why := d.try(&e); why != "" {
+		e.Type, e.Output, e.Error = events.ItemFailed, nil, refusedOutput(why)
+		d.record(&e)
+	}
+	switch {
+	case !t.undo:
+		if !d.endItems(t) {
+			d.advance()
+		}
+	case len(t.step.Each.Running) > 0 || t.step.Each.Done > 0:
+		d.advance()
+	case t.step.Each.NotUndone > 0:
+		d.end(t, events.Event{Type: events.UndoFailed, Error: &events.Error{
+			Code: events.ItemsFailed, Message: fmt.Sprintf("%d of %d items were not undone", t.step.Each.NotUndone, t.step.Each.NotUndone+t.step.Each.Undone), Permanent: true,
+		}})
+	default:
+		d.end(t, events.Event{Type: events.UndoCompleted})
+	}
+	return d.made()
+}
+
+// itemWish is what the order is asked for that does an item.
+func itemWish(o *projections.Order, s *projections.Step, n int, wish, reason string) *events.Wish {
+	return &events.Wish{Child: o.ItemOrder(s, n), Wish: wish, Parent: o.ID, Step: events.ItemStep(s.Known(), n), Reason: reason}
+}
+
+// itemWishes are what the orders that do items are asked for by an event.
+func itemWishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
+	s := o.Step(e.Step)
+	if s == nil || s.Each == nil {
+		return nil
+	}
+	running := s.Each.Running
+	switch {
+	case e.Type == events.StepRecalled:
+		for _, n := range running {
+			all = append(all, itemWish(o, s, n, events.WishCancel, e.Reason))
+		}
+	case e.Type == events.ItemsForgotten:
+		for n := e.Item; n < e.Item+e.Count && n <= s.Each.Count; n++ {
+			for round := range s.Each.Rounds(n) {
+				all = append(all, &events.Wish{Child: events.ChildID(events.IdempotencyKey(o.ID, events.ItemStep(s.Known(), n), round)), Wish: events.WishForget, Parent: o.ID})
+			}
+		}
+	case e.Type == events.ItemsOrdered && e.ToUndo:
+		for _, n := range running[max(0, len(running)-e.Count):] {
+			all = append(all, itemWish(o, s, n, events.WishUndo, undoReason(o)))
+		}
+	case e.Type == events.ItemsOrdered:
+		s.Each.Begun(s.Input, func(n int, value jsontext.Value) {
+			w := itemWish(o, s, n, events.WishBegin, "")
+			w.Workflow, w.Version, w.Input = s.Each.Workflow, s.Each.Version, value
+			inherit(w, o)
+			all = append(all, w)
+		})
+	}
+	return all
+}
+
+// inherit has an order that is to begin have what it has of the one whose step it does.
+func inherit(w *events.Wish, o *projections.Order) {
+	w.Depth, w.Priority, w.Labels = above(o)+1, o.Priority, o.Labels
+	w.By, w.Submitters = o.SubmittedBy, o.Submitters
+	w.Deadline = o.Deadline
+}
+
+func undoReason(o *projections.Order) string { return fmt.Sprintf("order %s is being undone", o.ID) }
+
+// forgottenAtOnce is how many orders that did items are forgotten in one decision.
+const forgottenAtOnce = 1000
+
+// forgetsItems has the next orders be forgotten that did items of an order which is to be. It says whether
+// there were any.
+func (d *decider) forgetsItems() bool {
+	for i := range d.order.Steps {
+		s := &d.order.Steps[i]
+		if s.Each != nil && s.Each.Forgotten < s.Each.Count {
+			d.record(&events.Event{Type: events.ItemsForgotten, Step: s.Name, Item: s.Each.Forgotten + 1, Count: min(forgottenAtOnce, s.Each.Count-s.Each.Forgotten)})
+			return true
+		}
+	}
+	return false
+}
+
+// pace changes how many items of a step are under way at a time.
+func (d *decider) pace(c *events.Command, act events.Event) (refusal string) {
+	s := d.order.Step(c.Step)
+	switch {
+	case d.env.Format < events.EachFormat:
+		return fmt.Sprintf("steps have items from format %d on, and the partition is of format %d: finish the upgrade (waybill upgrade finish), and send the command again", events.EachFormat, d.env.Format)
+	case c.Priority != "" || !c.Deadline.IsZero() || c.NoDeadline:
+		return "a step is to be changed, and the order as a whole; send two commands"
+	case c.Step == "":
+		return "no step is named; name the one whose items are meant (step)"
+	case c.AtOnce < 1 || c.AtOnce > events.MaxAtOnce:
+		return fmt.Sprintf("%d items at a time; use 1 to %d", c.AtOnce, events.MaxAtOnce)
+	case s == nil:
+		return fmt.Sprintf("the order has no step %q; its steps are %s", Cut(c.Step, MaxName), d.stepNames())
+	case s.Each == nil:
+		return fmt.Sprintf("step %s has no items, or has not begun with them", c.Step)
+	case d.flow == nil:
+		return "its workflow is not registered any more; register it again first"
+	}
+	act.Type, act.Step, act.AtOnce = events.StepPaced, c.Step, c.AtOnce
+	d.record(&act)
+	d.advance()
+	return ""
+}

@@ -1,0 +1,228 @@
+package decide
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+)
+
+// errand is an order that has a step with items, and the partition that it is of.
+type errand struct {
+	env         *Env
+	store       *projections.Store
+	state       *projections.Partition
+	order       *projections.Order
+	record      *Record
+	begun       []string // items, in the order in which they were ordered
+	most        int      // messages of one decision
+	transaction uint64
+	end         int64
+}
+
+// newErrand begins with so many items.
+func newErrand(t testing.TB, items int) *errand {
+	t.Helper()
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	flow := parseFlow(t, `
+workflow: payout
+keep: 1h
+steps:
+  - {name: pay, each: {items: input, order: payment, atOnce: 10, tolerate: '10%', onFailure: finish}}
+`)
+	r := &errand{record: &Record{Topic: topics.Internal}}
+	r.record.Written = inspect.Curtain
+	r.env = &Env{
+		Now: inspect.Curtain, Instance: "i-1", Topics: &topics, Format: events.JournalFormat,
+		Workflow: func(string, int) *workflow.Workflow { return flow },
+		Refuses:  func(string, int) string { return "" },
+		Away:     func(string, string, int) string { return "" },
+	}
+	r.store, err = projections.Temporary()
+	must(t, err)
+	t.Cleanup(func() { must(t, r.store.Close()) })
+	r.state, err = r.store.Partition(0)
+	must(t, err)
+	r.state.Raise(events.JournalFormat)
+	list := "[" + strings.TrimSuffix(strings.Repeat("12345,", items), ",") + "]"
+	r.take(t, On(r.env, nil, &Input{Record: r.record, Order: "o-1", Submission: events.Submission{Workflow: "payout", Input: []byte(list)}}))
+	return r
+}
+
+// take commits a decision, and flushes it, as a lane does that has nothing else to do.
+func (r *errand) take(t testing.TB, d Decision) {
+	t.Helper()
+	if d.Order == nil {
+		t.Fatal("nothing was decided")
+	}
+	r.order = d.Order
+	u := projections.Update{Order: d.Order}
+	r.most = max(r.most, len(d.Messages))
+	for i := range d.Messages {
+		switch m := &d.Messages[i]; m.Topic {
+		case r.env.Topics.Journal:
+			u.Offsets = append(u.Offsets, r.end)
+			r.end++
+		case r.env.Topics.Internal:
+			w, err := events.Decode[events.Wish](m.Value)
+			must(t, err)
+			if w.Wish == events.WishForget {
+				continue
+			}
+			if w.Wish == events.WishBegin && string(w.Input) != "12345" {
+				t.Fatalf("%s gets %s", w.Child, w.Input)
+			}
+			r.begun = append(r.begun, w.Step)
+		}
+	}
+	r.transaction++
+	must(t, r.state.Commit(events.Seal{Transaction: r.transaction}, r.end, []projections.Update{u}))
+	must(t, r.state.Flush())
+	r.env.Reuse(d.Messages)
+}
+
+// next has the item that was ordered first end. Of a hundred items so many fail.
+func (r *errand) next(t testing.TB, state projections.State, failing int) {
+	t.Helper()
+	step := r.begun[0]
+	r.begun = r.begun[1:]
+	_, n, _ := events.ItemOf(step)
+	report := &events.Report{Parent: "o-1", Step: step, Child: r.order.ItemOrder(r.order.Step("pay"), n), State: string(state), Output: []byte(`{"paid":true}`)}
+	if state == projections.Processed && n%100 < failing {
+		report.State, report.Output, report.Error = string(projections.Raised), nil, &events.Error{Code: "no-account", Message: "there is no such account"}
+	}
+	order, err := r.state.Order("o-1")
+	must(t, err)
+	r.record.Offset++
+	r.take(t, On(r.env, order, &Input{Record: r.record, Order: "o-1", Report: report}))
+}
+
+// An order has 1,500 items, of which some fail and are resubmitted; it is undone, and forgotten. Whoever reads its
+// record finds what those have who decided on it, whenever that is, and how each item ended.
+func TestItemsFromBeginningToEnd(t *testing.T) {
+	const items = 1_500
+	r := newErrand(t, items)
+	look := func() {
+		t.Helper()
+		stored, offsets, err := r.store.Order(0, "o-1")
+		must(t, err)
+		folded, err := r.state.Order("o-1")
+		must(t, err)
+		if !reflect.DeepEqual(stored.Steps, folded.Steps) {
+			t.Fatalf("the store has\n %+v\n and was folded\n %+v", stored.Steps[0].Each, folded.Steps[0].Each)
+		}
+		if len(offsets) != int(stored.Seq) || offsets[len(offsets)-1] != r.end-1 {
+			t.Fatalf("%d events at %d offsets up to %d", stored.Seq, len(offsets), r.end)
+		}
+	}
+	for n := 0; len(r.begun) > 0; n++ {
+		if r.next(t, projections.Processed, 20); n%97 == 0 {
+			look()
+		}
+	}
+	if each := r.order.Steps[0].Each; r.order.State != projections.Error || each.Done != items-items/5 || each.Failed != items/5 || len(each.Failures) != projections.MaxFailures {
+		t.Fatalf("it is %s with %+v", r.order.State, each)
+	}
+	look()
+	all := 0
+	for behind := 0; ; {
+		page, err := r.store.Items(0, "o-1", "pay", behind, 70, true)
+		must(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, i := range page {
+			if i.State != projections.ItemDidFail || i.Error == nil || i.Error.Code != "no-account" || i.Number%100 >= 20 || i.Order != fmt.Sprintf("@o-1/pay:i%d", i.Number) {
+				t.Fatalf("an item is %+v", i)
+			}
+		}
+		all += len(page)
+		behind = page[len(page)-1].Number
+	}
+	if all != items/5 {
+		t.Errorf("%d items failed", all)
+	}
+
+	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-1"}}))
+	for len(r.begun) > 0 {
+		r.next(t, projections.Processed, 10)
+	}
+	look()
+	if each := r.order.Steps[0].Each; r.order.State != projections.Processed || each.Failed != items/10 || each.Done != items-items/10 {
+		t.Fatalf("it is %s with %+v", r.order.State, each)
+	}
+	found, err := r.store.Items(0, "o-1", "pay", 9, 2, false)
+	must(t, err)
+	if got := fmt.Sprint(found[0].State, found[0].Order, string(found[0].Output), found[1].Number); got != `completed@o-1/pay:i10:2{"paid":true}11` {
+		t.Errorf("item 10 is %s", got)
+	}
+
+	r.env.Now = r.env.Now.Add(2 * 60 * 60e9)
+	for n := 0; !r.order.Forgotten; n++ {
+		r.take(t, Supervise(r.env, r.order, ""))
+		if due, err := r.state.Due(r.env.Now, 10); err != nil || len(due) != 1 && !r.order.Forgotten {
+			t.Fatalf("%d deadlines are due, and it is forgotten: %t, %v", len(due), r.order.Forgotten, err)
+		}
+		r.state.Rescan()
+	}
+	left := 0
+	must(t, r.store.Dump(0, func(projections.Head) error { return nil }, func([]byte, []byte) error { left++; return nil }))
+	if left != 2 {
+		t.Errorf("%d keys are left", left)
+	}
+	if r.most > 3*forgottenAtOnce {
+		t.Errorf("one decision has %d messages", r.most)
+	}
+}
+
+// What was done last is undone first, so many at a time.
+func TestItemsAreUndone(t *testing.T) {
+	const items = 40
+	r := newErrand(t, items)
+	for range 25 {
+		r.next(t, projections.Processed, 0)
+	}
+	done := r.begun
+	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandCancel, ID: "c-1"}}))
+	r.begun = done // they are asked to end, and have
+	for range done {
+		r.next(t, projections.Processed, 0)
+	}
+	if len(r.begun) != 10 || r.begun[0] != "pay:i35" || r.begun[9] != "pay:i26" {
+		t.Fatalf("undone are %v", r.begun)
+	}
+	for len(r.begun) > 0 {
+		r.next(t, projections.Compensated, 0)
+	}
+	if each := r.order.Steps[0].Each; r.order.State != projections.Cancelled || each.Undone != 35 || each.Done != 0 {
+		t.Fatalf("it is %s with %+v", r.order.State, each)
+	}
+}
+
+// BenchmarkItem decides on one item that ended, and on the next that begins, commits and flushes: once for each
+// of so many.
+func BenchmarkItem(b *testing.B) {
+	for _, items := range []int{10, 1_000, 100_000} {
+		b.Run(fmt.Sprint(items), func(b *testing.B) {
+			b.ReportAllocs()
+			b.StopTimer()
+			for n := 0; n < b.N; {
+				r := newErrand(b, items)
+				b.StartTimer()
+				for len(r.begun) > 0 && n < b.N {
+					r.next(b, projections.Processed, 3)
+					n++
+				}
+				b.StopTimer()
+				must(b, r.store.Close())
+				r.store, _ = projections.Temporary()
+			}
+		})
+	}
+}
