@@ -13,7 +13,9 @@ import (
 // Topics are read side by side, so a command may come first though it was sent
 // after the submission was acknowledged. It waits, and those behind it, until
 // the orders have been read up to where they ended when it came. Its position
-// does not move meanwhile: if the lane ends, it is read again.
+// does not move meanwhile: if the lane ends, it is read again. One that strays waits
+// alike: by a client's partitioner that is not ours, its order's submission strays
+// here, too, and is to be where both belong before it.
 //
 // Where they end Kafka is asked beside the loop: only commands and signals wait for the answer. A
 // submission that was acknowledged may stand behind a transaction of somebody's that is open, and
@@ -33,7 +35,7 @@ type early struct {
 	until               int64     // how far of that they could be read at the last answer
 	open                bool      // so far they had been read, then
 	failed              time.Time // when it was last in vain
-	strayed             time.Time // until when one that strays was the first of them
+	stranded            time.Time // until when the first of them could not be forwarded
 }
 
 // earlyLongest is how long a submission is parked before commands for its order do not
@@ -60,17 +62,6 @@ func (l *Lane) earlyOf(topic string) *early {
 	return nil
 }
 
-// waitsFor says whether a command, or a signal, waits for a submission that is parked. If that is
-// parked for too long, nothing can be done with it.
-func (l *Lane) waitsFor(in *input) bool {
-	since, parked := l.parked.orders[in.Order]
-	if parked && l.time.Timer().Sub(since) >= earlyLongest {
-		in.Unreadable = "the submission of its order is not decided: what it needs is not known yet"
-		return false
-	}
-	return parked
-}
-
 // tooEarly holds a command, or a signal, of which the order is not known so far, and those behind
 // it.
 func (l *Lane) tooEarly(in *input) (bool, error) {
@@ -79,10 +70,7 @@ func (l *Lane) tooEarly(in *input) (bool, error) {
 		return false, nil
 	}
 	if len(e.inputs) == 0 {
-		if in.Command == nil && in.Signal == nil || l.strays(in) || events.ScheduleOf(in.Order) != "" {
-			return false, nil
-		}
-		if order, err := l.order(in.Order); order != nil || err != nil {
+		if follows, err := l.follows(in); !follows || err != nil {
 			return false, err
 		}
 	}
@@ -91,38 +79,60 @@ func (l *Lane) tooEarly(in *input) (bool, error) {
 	return true, nil
 }
 
-// mayCome says whether something may still come that the first of them waits for.
+// follows says whether the submission of an input's order may stand unread before it.
+func (l *Lane) follows(in *input) (bool, error) {
+	switch {
+	case in.Unreadable != "" || events.ScheduleOf(in.Order) != "": // no submission makes a schedule
+		return false, nil
+	case l.strays(in):
+		return true, nil
+	case in.Command == nil && in.Signal == nil:
+		return false, nil
+	}
+	order, err := l.order(in.Order)
+	return order == nil && err == nil, err
+}
+
+// mayCome says whether something may still come that the first of them waits for. One that strays
+// goes on where it belongs in any case.
 func (l *Lane) mayCome(e *early) (bool, error) {
 	in := &e.inputs[0]
-	if l.strays(in) {
-		return l.stranded(in), nil
+	if l.stranded(in) {
+		e.stranded = l.time.Timer()
+		return true, nil
 	}
-	if in.Command == nil && in.Signal == nil || events.ScheduleOf(in.Order) != "" { // no submission makes a schedule
-		return false, nil
-	}
-	if order, err := l.order(in.Order); order != nil || err != nil {
+	if follows, err := l.follows(in); !follows || err != nil {
 		return false, err
 	}
+	wait, why := l.stillEarly(e, in)
+	if !l.strays(in) {
+		in.Unreadable = why
+	}
+	return wait, nil
+}
+
+// stillEarly says whether the first of them waits longer, and why not, if that is no answer to whether its
+// order's submission comes.
+func (l *Lane) stillEarly(e *early, in *input) (wait bool, why string) {
+	since, parked := l.parked.orders[in.Order]
 	switch {
-	case l.waitsFor(in) || e.asking:
-		return true, nil
-	case in.Unreadable != "":
-		return false, nil
+	case parked && l.time.Timer().Sub(since) >= earlyLongest:
+		return false, "the submission of its order is not decided: what it needs is not known yet"
+	case parked || e.asking:
+		return true, ""
 	case e.covers > 0 && l.ordersRead() >= e.last:
-		return false, nil
+		return false, ""
 	case e.covers > 0 && l.ordersRead() < e.until:
-		return true, nil
+		return true, ""
 	case e.covers > 0 && e.open && e.asked.Sub(e.first) >= openLongest:
-		in.Unreadable = fmt.Sprintf("there is no order of this id so far, and its submission may stand behind a transaction that is open: of partition %d of %s nothing can be read from offset %d on",
+		return false, fmt.Sprintf("there is no order of this id so far, and its submission may stand behind a transaction that is open: of partition %d of %s nothing can be read from offset %d on",
 			l.partition, l.topics.Orders, e.until)
-		return false, nil
 	case e.covers > 0:
-	case min(e.failed.Sub(in.parked), e.failed.Sub(e.strayed)) >= earlyLongest:
-		in.Unreadable = "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
-		return false, nil
+	case min(e.failed.Sub(in.parked), e.failed.Sub(e.stranded)) >= earlyLongest:
+		return false, "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
 	}
 	e.asks = !e.rests
-	return true, nil
+	return true, ""
 }
 
 // retryEarly decides on the commands and signals that waited long enough.
@@ -140,9 +150,6 @@ func (l *Lane) retry(env *decide.Env, e *early) error {
 		first := &e.inputs[0]
 		wait, err := l.mayCome(e)
 		if err == nil && !wait {
-			if l.strays(first) {
-				e.strayed = l.time.Timer()
-			}
 			e.inputs, e.covers = e.inputs[1:], max(0, e.covers-1)
 			if len(e.inputs) == 0 {
 				e.inputs = nil // and what they take

@@ -255,6 +255,8 @@ func TestATopicIsPausedWhileSomethingWaits(t *testing.T) {
 // A command that strays, and cannot be forwarded by now, waits behind another, too.
 func TestAStrayCommandBehindAnother(t *testing.T) {
 	c := newCommanded(t)
+	end := int64(1)
+	c.broker = movingEnd{at: &end}
 	_, elsewhere := c.keys()
 	c.pauses(c.ids[0], elsewhere)
 	c.world.away[c.topics.Commands] = "no leader"
@@ -262,7 +264,53 @@ func TestAStrayCommandBehindAnother(t *testing.T) {
 	c.expects("it cannot be written there", 1, c.ids[:1], nil)
 	clear(c.world.away)
 	must(t, c.supervise())
-	c.expects("it can", 0, c.ids[:1], nil)
+	c.expects("it can", 1, c.ids[:1], nil)
+	c.asksForOrders(t)
+	c.expects("no submission of its order is to come", 0, c.ids[:1], nil)
+}
+
+// A client whose partitioner is not ours puts the submission, and what it sends once that is acknowledged, into
+// another partition. There they are read side by side; what comes of them is in turn.
+func TestAStrayCommandFollowsItsOrder(t *testing.T) {
+	_, elsewhere := newCommanded(t).keys()
+	forwarded := func(c *commanded) (topics []string) {
+		for _, r := range c.current.records {
+			if string(r.Key) == elsewhere {
+				topics = append(topics, r.Topic)
+			}
+		}
+		return topics
+	}
+	t.Run("that comes", func(t *testing.T) {
+		c := newCommanded(t)
+		end := int64(3)
+		c.broker = movingEnd{at: &end}
+		c.pauses(elsewhere, c.ids[0])
+		c.asksForOrders(t)
+		c.expects("its order is not read", 2, nil, nil)
+		c.reads(c.ids[0], `{"workflow":"order"}`)
+		c.expects("another is", 2, nil, nil)
+		c.reads(elsewhere, `{"workflow":"order"}`)
+		c.expects("it is", 0, c.ids[:1], nil)
+		if got, want := forwarded(c), []string{c.topics.Orders, c.topics.Commands}; !slices.Equal(got, want) {
+			t.Errorf("forwarded to %q instead of %q", got, want)
+		}
+	})
+	t.Run("behind what stays open", func(t *testing.T) {
+		c := newCommanded(t)
+		readable, last := int64(0), int64(3)
+		c.broker = openEnd{readable: &readable, last: &last}
+		c.pauses(elsewhere)
+		c.asksForOrders(t)
+		c.expects("nothing can be read", 1, nil, nil)
+		c.now, c.early.rests = c.now.Add(openLongest), false
+		must(t, c.supervise())
+		c.asksForOrders(t)
+		c.expects("it is not put aside: its order may be known where it belongs", 0, nil, nil)
+		if got, want := forwarded(c), []string{c.topics.Commands}; !slices.Equal(got, want) {
+			t.Errorf("forwarded to %q instead of %q", got, want)
+		}
+	})
 }
 
 // What a command has waited behind one that strays is nothing that Kafka was asked for in vain.
@@ -279,7 +327,7 @@ func TestACommandThatWaitedBehindAStrayOne(t *testing.T) {
 	clear(c.world.away)
 	must(t, c.supervise())
 	c.asksForOrders(t)
-	c.expects("asked once", 1, c.ids[:1], nil)
+	c.expects("asked once", 2, c.ids[:1], nil)
 	c.now, c.early.rests = c.now.Add(earlyLongest), false
 	must(t, c.supervise())
 	c.asksForOrders(t)

@@ -462,9 +462,9 @@ func TestADeadLetterIsRefused(t *testing.T) {
 	c.brings(c.topics.Orders, elsewhere, "poison")
 	c.brings(c.topics.Orders, elsewhere, "good")
 	c.brings(c.topics.Replies, "\xff", "poison")
-	c.brings(c.topics.Commands, elsewhere, "forward")
+	c.brings(c.topics.Replies, elsewhere, "forward")
 	c.refuses = func(r *kgo.Record) error {
-		if string(r.Value) == "poison" || string(r.Value) == "forward" && r.Topic == c.topics.Commands {
+		if string(r.Value) == "poison" || string(r.Value) == "forward" && r.Topic == c.topics.Replies {
 			return kerr.InvalidRecord
 		}
 		return nil
@@ -479,7 +479,7 @@ func TestADeadLetterIsRefused(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{
 		`waybill.dead-letters "" of waybill.orders/5/0`, `waybill.dead-letters "" of waybill.replies/5/0`,
-		`waybill.dead-letters "forward" of waybill.commands/5/0`, `waybill.orders "good" of `,
+		`waybill.dead-letters "forward" of waybill.replies/5/1`, `waybill.orders "good" of `,
 	}; !slices.Equal(got, want) {
 		t.Errorf("written: %q", got)
 	}

@@ -41,6 +41,7 @@ type findings struct {
 	woken, reached                  zombies
 	early                           int            // attempts that expired early by a clock beyond the allowance
 	zeros                           int            // batches that nobody could read
+	overtook                        int            // signals that came before their order, from another partition
 	diverted                        int            // orders whose caller's topic was given up
 	undone                          map[int32]bool // partitions of which something was decided again
 	unknown                         int            // commits whose outcome was unknown
@@ -112,10 +113,16 @@ func (r *run) check(f *findings) {
 	for _, wrong := range f.books.Unearned() {
 		rules.Error(wrong)
 	}
+	first := r.placed(brokers)
 	for _, dead := range oracle.Read(r.T, brokers, r.topics.DeadLetters) {
-		if why := events.Header(dead, "waybill_reason"); strings.HasPrefix(why, "the batch with the offsets ") {
+		why := events.Header(dead, "waybill_reason")
+		submission, known := first[string(dead.Key)]
+		switch source := cmp.Or(events.Header(dead, "waybill_forwarded_from"), events.Header(dead, "waybill_source")); {
+		case strings.HasPrefix(why, "the batch with the offsets "):
 			f.zeros++
-		} else {
+		case strings.HasPrefix(source, r.topics.Signals+"/") && known && overtook(source, submission):
+			f.overtook++
+		default:
 			rules.Errorf("a dead letter, because %s: %s, %s %s", why, events.Header(dead, "waybill_source"), dead.Key, dead.Value)
 		}
 	}
@@ -168,6 +175,24 @@ func (f *findings) fail(r *run) {
 			r.Errorf("%s: %s", what, said)
 		}
 	}
+}
+
+// placed is the partition into which its submitter put each order.
+func (r *run) placed(brokers []string) map[string]int32 {
+	first := make(map[string]int32)
+	for _, record := range oracle.Read(r.T, brokers, r.topics.Orders) {
+		if events.Header(record, "waybill_forwarded_from") == "" {
+			first[string(record.Key)] = record.Partition
+		}
+	}
+	return first
+}
+
+// overtook says whether what stood there may have come before the submission of its order, which stood in
+// a partition that is read by another lane, or was added.
+func overtook(source string, submission int32) bool {
+	parts := strings.Split(source, "/")
+	return submission >= partitions || parts[len(parts)-2] != strconv.Itoa(int(submission))
 }
 
 // owners reads how often partitions were claimed, and wants that every attempt

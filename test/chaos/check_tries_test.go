@@ -42,3 +42,16 @@ func TestHowWrongClocksAre(t *testing.T) {
 		}
 	}
 }
+
+// A signal follows the submission of its order where one lane reads both, and neither came on a partition that was added.
+func TestWhatMayOvertake(t *testing.T) {
+	for _, test := range []struct {
+		source     string
+		submission int32
+		may        bool
+	}{{"chaos.signals/5/3", 5, false}, {"chaos.signals/5/3", 8, true}, {"chaos.signals/12/3", 12, true}} {
+		if may := overtook(test.source, test.submission); may != test.may {
+			t.Errorf("%s, and the submission came in %d: %t", test.source, test.submission, may)
+		}
+	}
+}

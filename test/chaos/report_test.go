@@ -67,6 +67,7 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "messages to callers and alerts that came twice, since Kafka lost the end of a transaction", Value: len(f.books.Repeated)},
 		{Name: "callers' topics that were given up", Value: f.diverted},
 		{Name: "batches that took too much memory, and were put aside", Value: f.zeros},
+		{Name: "signals that overtook their order from another partition, and were put aside", Value: f.overtook},
 		{Name: "partitions that were added to each input", Value: r.widened},
 		{Name: "requests that were deleted with their topic", Value: f.books.Gone},
 		{Name: "calls of the agents' services", Value: r.service.Calls()},
