@@ -42,8 +42,9 @@ ended, which order does it, and its output or error. Items are counted from 1.`,
 func listItems(row func(...any), all []api.Item) {
 	row("ITEM", "STATE", "ORDER", "RESULT")
 	for i := range all {
-		item, text := &all[i], ""
-		if text = short(payload(item.Output)); item.Error != nil {
+		item := &all[i]
+		text := short(payload(item.Output))
+		if item.Error != nil {
 			text = short(faultText(item.Error))
 		}
 		row(item.Item, item.State, dash(or(item.Order)), text)
