@@ -104,9 +104,11 @@ const (
 	outputBytes = 64 << 10
 )
 
-// outcome is how an item ended, which is not written yet. The next is of one that ended before.
+// outcome is how an item ended, or with undo its undo, which is not written yet. The next is of one that ended
+// before.
 type outcome struct {
 	item  int
+	undo  bool
 	value []byte
 	next  *outcome
 }
@@ -310,7 +312,7 @@ func completeItem(_ *Order, s *Step, e *events.Event) {
 		x.set(n, i)
 		x.last, x.undoing = n, n
 		x.Done++
-		x.keep(n, itemOutcome(e))
+		x.keep(e)
 		if x.listed() {
 			x.outputBytes += len(e.Output)
 			x.output(n, e.Output)
@@ -328,6 +330,7 @@ func failItem(_ *Order, s *Step, e *events.Event) {
 		x.rest(n, ItemUndoFailed)
 		x.NotUndone++
 		s.undoing().keep(e)
+		x.keep(e)
 	case !e.ToUndo && s.Each.stands(n, ItemRunning):
 		x := s.edit()
 		x.rest(n, ItemDidFail)
@@ -335,7 +338,7 @@ func failItem(_ *Order, s *Step, e *events.Event) {
 		if e.Error != nil && len(x.Failures) < MaxFailures {
 			x.Failures = append(slices.Clip(x.Failures), ItemFailure{n, e.Error.Code, brief(e.Error.Message)})
 		}
-		x.keep(n, itemOutcome(e))
+		x.keep(e)
 	}
 }
 
@@ -358,10 +361,10 @@ func (x *edit) drop() {
 	}
 }
 
-// keep has how an item ended be written.
-func (x *edit) keep(n int, value []byte) {
-	x.fresh = &outcome{n, value, x.fresh}
-	x.freshBytes += 64 + len(value)
+// keep has how an item ended, or its undo failed, be written.
+func (x *edit) keep(e *events.Event) {
+	x.fresh = &outcome{e.Item, e.ToUndo, itemOutcome(e), x.fresh}
+	x.freshBytes += 64 + len(x.fresh.value)
 }
 
 func paceStep(_ *Order, s *Step, e *events.Event) {

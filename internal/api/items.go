@@ -52,7 +52,7 @@ type Item struct {
 	State  string          `json:"state" enum:"not-started,running,completed,failed,undoing,undone,undo-failed"`
 	Order  *string         `json:"order" doc:"The order that does it, or did last; null if none was asked to"`
 	Output json.RawMessage `json:"output" doc:"Of one that completed"`
-	Error  *Fault          `json:"error" doc:"Of one that failed"`
+	Error  *Fault          `json:"error" doc:"Of one that failed, or whose undo did"`
 }
 
 // ItemPage is a page of the items of a step.

@@ -329,10 +329,15 @@ const forgottenAtOnce = 1000
 func (d *decider) forgetsItems() bool {
 	for i := range d.order.Steps {
 		s := &d.order.Steps[i]
-		if s.Each != nil && s.Each.Forgotten < s.Each.Count {
-			d.record(&events.Event{Type: events.ItemsForgotten, Step: s.Name, Item: s.Each.Forgotten + 1, Count: min(forgottenAtOnce, s.Each.Count-s.Each.Forgotten)})
-			return true
+		if s.Each == nil || s.Each.Forgotten == s.Each.Count {
+			continue
 		}
+		e := events.Event{Type: events.ItemsForgotten, Step: s.Name, Item: s.Each.Forgotten + 1}
+		for orders := 0; orders < forgottenAtOnce && s.Each.Forgotten+e.Count < s.Each.Count; e.Count++ {
+			orders += s.Each.Rounds(e.Item + e.Count)
+		}
+		d.record(&e)
+		return true
 	}
 	return false
 }

@@ -62,7 +62,7 @@ func inner(find func(name string, version int) *Flow, name string, version int) 
 	if s == nil || s.Each == nil || s.Each.Order != nil {
 		return nil
 	}
-	return &Flow{Name: name, Version: version, Overdue: "error", Steps: s.Each.Steps}
+	return &Flow{Name: name, Version: version, Overdue: "compensate", Steps: s.Each.Steps}
 }
 
 // Items are those of a step.
