@@ -150,6 +150,10 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	}
 
 	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-1"}}))
+	earlier := &events.Report{Parent: "o-1", Step: r.begun[0], Child: events.ChildID("o-1/" + r.begun[0]), State: string(projections.Processed)}
+	if d := On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Report: earlier}); d.Order != nil {
+		t.Errorf("what the order of the round before tells once more ends %s", earlier.Step)
+	}
 	for len(r.begun) > 0 {
 		r.next(t, projections.Processed, 10)
 	}
