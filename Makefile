@@ -175,6 +175,11 @@ trip: build ## Run the trip example, whose steps other orders do, with its agent
 	@go build -o bin/trip ./examples/trip/cmd/trip
 	@exec bin/trip -waybill bin/waybill
 
+.PHONY: payout
+payout: build ## Run the payout example: 10,000 payments, of which some fail and are made anew
+	@go build -o bin/payout ./examples/payout/cmd/payout
+	@exec bin/payout -waybill bin/waybill
+
 # What the images are made of is gathered in a directory of its own, so that
 # Docker gets that and nothing else. The programs run on Linux whatever this
 # machine is, and without its C library, as all is built here. CA_BUNDLE are the certificates that they

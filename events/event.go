@@ -192,7 +192,8 @@ const (
 	// resubmission has those done anew that failed. Since format 8.
 	StepItemized Type = "waybill.step.itemized"
 	// ItemsOrdered has orders do the next items that are to be done, or of the undo with ToUndo undo
-	// those that were done last: Step, Attempt, Item (the first), Count, LockedBy. Since format 8.
+	// those that were done last: Step, Attempt, Item (the first), Count, LockedBy, and Due where
+	// others are ordered at once, in a decision of their own. Since format 8.
 	ItemsOrdered Type = "waybill.items.ordered"
 	// ItemCompleted says that an item is done, or undone with ToUndo: Step, Attempt, Item, Output,
 	// Source. Since format 8.

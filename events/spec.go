@@ -92,7 +92,7 @@ var Specs = []Spec{
 	{Type: StepRecalled, Since: 5, Needs: AStep, Always: "step attempt reason", Maybe: "child"},
 	{Type: StepEmitting, Since: 6, Needs: AStep, Always: "step attempt topic eventType idempotencyKey completeBy lockedBy", Maybe: "key expires input"},
 	{Type: StepItemized, Since: 6, Needs: AStep, Always: "step attempt workflow lockedBy", Maybe: "version completeBy count input"},
-	{Type: ItemsOrdered, Since: 6, Needs: AStep, Always: "step attempt item count lockedBy", Maybe: "undo"},
+	{Type: ItemsOrdered, Since: 6, Needs: AStep, Always: "step attempt item count lockedBy", Maybe: "undo due"},
 	{Type: ItemCompleted, Since: 6, Needs: AStep, Always: "step attempt item source", Maybe: "output undo"},
 	{Type: ItemFailed, Since: 6, Needs: AStep, Always: "step attempt item error source", Maybe: "undo"},
 	{Type: ItemsForgotten, Since: 6, Needs: AStep, Always: "step item count"},

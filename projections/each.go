@@ -2,6 +2,7 @@ package projections
 
 import (
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -52,7 +53,7 @@ type page struct {
 // Each is the state record of a step's items. What is of single items is in pages, which events share:
 // it is changed as a whole, never in place.
 type Each struct {
-	Workflow string // of the orders that do them
+	Workflow string // of the orders that do those which are ordered
 	Version  int
 	Count    int // how many items there are
 	// AtOnce is how many may be under way at a time as an operator says, 0 for as many as the workflow
@@ -103,9 +104,11 @@ const (
 	outputBytes = 64 << 10
 )
 
-// outcome is how an item ended, which is not written yet. The next is of one that ended before.
+// outcome is how an item ended, or with undo its undo, which is not written yet. The next is of one that ended
+// before.
 type outcome struct {
 	item  int
+	undo  bool
 	value []byte
 	next  *outcome
 }
@@ -174,21 +177,24 @@ type edit struct {
 	was []*page
 }
 
+// edit changes what an event is about: what is ordered next is decided anew.
 func (s *Step) edit() *edit {
 	e := *s.Each
 	x := &edit{&e, e.pages}
 	e.pages = slices.Clone(e.pages)
-	s.Each = &e
+	s.Each, s.Due = &e, time.Time{}
+	if s.Undo != nil {
+		s.Undo.Due = time.Time{}
+	}
 	return x
 }
 
 func (x *edit) set(n int, as item) {
 	n--
 	i := n / pageItems
-	switch p := x.pages[i]; {
-	case p == nil:
+	if p := x.pages[i]; p == nil {
 		x.pages[i] = new(page)
-	case p == x.was[i]:
+	} else if p == x.was[i] {
 		c := *p
 		x.pages[i] = &c
 	}
@@ -233,6 +239,8 @@ func (e *Each) stands(n int, in ItemState) bool {
 func itemize(_ *Order, s *Step, e *events.Event) {
 	s.start(e)
 	if s.Each != nil {
+		x := s.edit()
+		x.Workflow, x.Version = e.Workflow, e.Version
 		return
 	}
 	s.Each = &Each{Workflow: e.Workflow, Version: e.Version, Count: e.Count, pages: make([]*page, (e.Count+pageItems-1)/pageItems)}
@@ -246,9 +254,11 @@ func orderItems(_ *Order, s *Step, e *events.Event) {
 	x := s.edit()
 	x.Running = slices.Clip(x.Running)
 	if e.ToUndo {
-		if undo := s.undoing(); undo.State != Running {
+		undo := s.undoing()
+		if undo.State != Running {
 			undo.start(e)
 		}
+		undo.Due = e.Due
 		for range e.Count {
 			n := x.NextUndo()
 			if n == 0 {
@@ -263,6 +273,7 @@ func orderItems(_ *Order, s *Step, e *events.Event) {
 		return
 	}
 	x.passedBefore, x.atBefore = x.passed, x.at
+	s.Due = e.Due
 	for left := e.Count; left > 0 && x.passed < x.Count; {
 		_, next, ok := element(s.Input, x.at)
 		if !ok {
@@ -301,7 +312,7 @@ func completeItem(_ *Order, s *Step, e *events.Event) {
 		x.set(n, i)
 		x.last, x.undoing = n, n
 		x.Done++
-		x.keep(n, itemOutcome(e))
+		x.keep(e)
 		if x.listed() {
 			x.outputBytes += len(e.Output)
 			x.output(n, e.Output)
@@ -319,6 +330,7 @@ func failItem(_ *Order, s *Step, e *events.Event) {
 		x.rest(n, ItemUndoFailed)
 		x.NotUndone++
 		s.undoing().keep(e)
+		x.keep(e)
 	case !e.ToUndo && s.Each.stands(n, ItemRunning):
 		x := s.edit()
 		x.rest(n, ItemDidFail)
@@ -326,7 +338,7 @@ func failItem(_ *Order, s *Step, e *events.Event) {
 		if e.Error != nil && len(x.Failures) < MaxFailures {
 			x.Failures = append(slices.Clip(x.Failures), ItemFailure{n, e.Error.Code, brief(e.Error.Message)})
 		}
-		x.keep(n, itemOutcome(e))
+		x.keep(e)
 	}
 }
 
@@ -349,10 +361,10 @@ func (x *edit) drop() {
 	}
 }
 
-// keep has how an item ended be written.
-func (x *edit) keep(n int, value []byte) {
-	x.fresh = &outcome{n, value, x.fresh}
-	x.freshBytes += 64 + len(value)
+// keep has how an item ended, or its undo failed, be written.
+func (x *edit) keep(e *events.Event) {
+	x.fresh = &outcome{e.Item, e.ToUndo, itemOutcome(e), x.fresh}
+	x.freshBytes += 64 + len(x.fresh.value)
 }
 
 func paceStep(_ *Order, s *Step, e *events.Event) {

@@ -20,6 +20,7 @@ const (
 	tagPage     = 'p'
 	tagFailures = 'f'
 	tagOutcome  = 'r'
+	tagUndo     = 'u'
 	tagOffsets  = 's'
 )
 
@@ -154,13 +155,14 @@ func (p *Partition) writeItems(b *pebble.Batch, w *writer, e *entry, old *Order)
 				return nil, err
 			}
 		}
-		seen := make(map[int]bool)
+		seen := make(map[string]bool)
 		for f := each.fresh; f != nil && f != was.fresh; f = f.next {
-			if seen[f.item] { // what came later counts
+			key := itemsKey(p.id, o.ID, outcomeTag(f.undo), o.Steps[i].Known(), f.item)
+			if seen[string(key)] { // what came later counts
 				continue
 			}
-			seen[f.item] = true
-			if err := b.Set(itemsKey(p.id, o.ID, tagOutcome, o.Steps[i].Known(), f.item), f.value, nil); err != nil {
+			seen[string(key)] = true
+			if err := b.Set(key, f.value, nil); err != nil {
 				return nil, err
 			}
 		}
@@ -172,6 +174,13 @@ func (p *Partition) writeItems(b *pebble.Batch, w *writer, e *entry, old *Order)
 		e.apart += offsetsAtOnce
 	}
 	return e.offsets[e.apart:], nil
+}
+
+func outcomeTag(undo bool) byte {
+	if undo {
+		return tagUndo
+	}
+	return tagOutcome
 }
 
 // writeFailures adds to b the first failures of a step's items.
@@ -309,7 +318,7 @@ type Item struct {
 	State  ItemState
 	Order  string         // that does it, empty if it was not ordered yet
 	Output jsontext.Value // of one that completed
-	Error  *events.Error  // of one that failed
+	Error  *events.Error  // of one that failed, or whose undo did
 }
 
 // Items are those of a step behind one, at most so many, and if failed is wanted those alone that failed, or
@@ -343,7 +352,7 @@ func (s *Store) Items(partition int32, id, step string, behind, limit int, faile
 			i.Order = o.ItemOrder(of, n)
 		}
 		if i.State != ItemToDo && i.State != ItemRunning {
-			value, err := s.get(view, itemsKey(partition, id, tagOutcome, of.Known(), n))
+			value, err := s.get(view, itemsKey(partition, id, outcomeTag(i.State == ItemUndoFailed), of.Known(), n))
 			if err != nil {
 				return nil, err
 			}

@@ -123,8 +123,8 @@ type Work struct {
 	// CompleteBy may be moved.
 	ExtendTo          time.Time
 	Timeout, Extended time.Duration
-	// Due is when the next attempt starts, or a sleep ends. Zero unless a retry is armed, or the
-	// step sleeps.
+	// Due is when the next attempt starts, further items are ordered, or a sleep ends. Zero unless a
+	// retry is armed, items are left to another decision, or the step sleeps.
 	Due            time.Time
 	IdempotencyKey string
 	// Proof says that the last attempt's request had a token, and whether the reply must
@@ -172,9 +172,9 @@ func (w *Work) Ends() time.Time {
 func (w *Work) FirstCompleteBy() time.Time { return w.CompleteBy.Add(-w.Extended) }
 
 // deadline is the time at which the supervisor must look: the end of the
-// running attempt or of a sleep, the start of an armed retry, else zero.
+// running attempt or of a sleep, the start of an armed retry or of items, else zero.
 func (w *Work) deadline() time.Time {
-	if w.State == Running {
+	if w.State == Running && w.Due.IsZero() {
 		return w.Ends()
 	}
 	return w.Due

@@ -319,22 +319,23 @@ func childText(c *api.Child) string {
 
 // itemsText says how it stands with the items of a step.
 func itemsText(n *api.Items) string {
-	text := fmt.Sprintf("%d of %d completed", n.Completed, n.Count)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d of %d completed", n.Completed, n.Count)
 	for _, of := range []struct {
 		count int
 		what  string
 	}{{n.Failed, "failed"}, {n.Running, "under way"}, {n.Undone, "undone"}, {n.NotUndone, "not undone"}} {
 		if of.count > 0 {
-			text += fmt.Sprintf(", %d %s", of.count, of.what)
+			fmt.Fprintf(&text, ", %d %s", of.count, of.what)
 		}
 	}
 	if n.AtOnce != nil {
-		text += fmt.Sprintf("; at most %d at a time", *n.AtOnce)
+		fmt.Fprintf(&text, "; at most %d at a time", *n.AtOnce)
 	}
 	if n.Recalled {
-		text += "; recalled"
+		text.WriteString("; recalled")
 	}
-	return text
+	return text.String()
 }
 
 // failures is how many attempts failed or expired, and how many of them the retry policy

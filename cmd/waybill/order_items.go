@@ -10,7 +10,8 @@ func newOrderItems() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "items ID STEP", Short: "List the items of a step",
 		Long: `Lists the items of a step that is done for each item of a list: how each stands, or
-ended, which order does it, and its output or error. Items are counted from 1.`,
+ended, which order does it, and its output or error; of one under way, whether its
+order waits for an operator. Items are counted from 1.`,
 		Example: `  waybill order items o-1 pay --failed
   waybill order items o-1 pay --limit 0 -o json`,
 		Args: takes(two),
@@ -42,9 +43,13 @@ ended, which order does it, and its output or error. Items are counted from 1.`,
 func listItems(row func(...any), all []api.Item) {
 	row("ITEM", "STATE", "ORDER", "RESULT")
 	for i := range all {
-		item, text := &all[i], ""
-		if text = short(payload(item.Output)); item.Error != nil {
+		item := &all[i]
+		text := short(payload(item.Output))
+		switch {
+		case item.Error != nil:
 			text = short(faultText(item.Error))
+		case item.Alerted != nil && *item.Alerted:
+			text = "it waits for an operator: waybill order get " + or(item.Order)
 		}
 		row(item.Item, item.State, dash(or(item.Order)), text)
 	}

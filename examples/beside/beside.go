@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,8 +26,8 @@ type Dev struct {
 	Stdout, Stderr io.Writer
 }
 
-// Run runs Waybill until ctx ends, and once it is ready, which is told, the agents.
-func (d *Dev) Run(ctx context.Context, ready func()) error {
+// Run runs Waybill until ctx ends, and once it is ready the agents, and beside them what then is to be done.
+func (d *Dev) Run(ctx context.Context, then func(context.Context) error) error {
 	said := &watched{to: d.Stdout, ready: make(chan struct{})}
 	return fulfilment.Together(ctx,
 		func(ctx context.Context) error {
@@ -45,8 +46,13 @@ func (d *Dev) Run(ctx context.Context, ready func()) error {
 			case <-ctx.Done():
 				return nil
 			}
-			ready()
-			return d.serve(ctx)
+			return fulfilment.Together(ctx, d.serve, func(ctx context.Context) error {
+				err := then(ctx)
+				if err == nil {
+					<-ctx.Done()
+				}
+				return err
+			})
 		})
 }
 
@@ -63,9 +69,26 @@ func (d *Dev) serve(ctx context.Context) error {
 	return fulfilment.Together(ctx, all...)
 }
 
+// Do shows a command of Waybill's, and does it.
+func (d *Dev) Do(ctx context.Context, args ...string) error {
+	if d.HTTP != usualHTTP {
+		args = append(args, "--server", "http://"+d.HTTP)
+	}
+	fmt.Fprintf(d.Stdout, "\n$ waybill %s\n", strings.Join(args, " "))
+	command := exec.CommandContext(ctx, d.Waybill, args...)
+	command.Stdout, command.Stderr = d.Stdout, d.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("waybill %s: %w", args[0], err)
+	}
+	return nil
+}
+
+// usualHTTP is where commands look for a server.
+const usualHTTP = "127.0.0.1:8080"
+
 // Server is what commands must say to reach it.
 func (d *Dev) Server() string {
-	if d.HTTP == "127.0.0.1:8080" {
+	if d.HTTP == usualHTTP {
 		return ""
 	}
 	return " --server http://" + d.HTTP

@@ -9,10 +9,3 @@
 //
 // runs all of it on this machine, with people who have keys of their own.
 package loan
-
-import _ "embed"
-
-// Workflow is the definition, as it stands in workflow.yaml.
-//
-//go:embed workflow.yaml
-var Workflow []byte

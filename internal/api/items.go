@@ -48,11 +48,14 @@ func itemsOf(e *projections.Each) *Items {
 
 // Item is one item of a step.
 type Item struct {
-	Item   int             `json:"item" doc:"Its number, from 1 on"`
-	State  string          `json:"state" enum:"not-started,running,completed,failed,undoing,undone,undo-failed"`
-	Order  *string         `json:"order" doc:"The order that does it, or did last; null if none was asked to"`
-	Output json.RawMessage `json:"output" doc:"Of one that completed"`
-	Error  *Fault          `json:"error" doc:"Of one that failed"`
+	Item  int     `json:"item" doc:"Its number, from 1 on"`
+	State string  `json:"state" enum:"not-started,running,completed,failed,undoing,undone,undo-failed"`
+	Order *string `json:"order" doc:"The order that does it, or did last; null if none was asked to"`
+	// ProcessState and Alerted are of another order, which the caller may not see.
+	ProcessState *projections.State `json:"processState" enum:"Pending,Processing,Processed,Error,Compensating,Compensated,Cancelled,Raised,Terminated,Rejected" doc:"Of the order of one under way, as far as the instance that answers knows it; else null, as where the caller may not see that order"`
+	Alerted      *bool              `json:"alerted" doc:"Whether an alert of it is open: it waits for an operator. Null where processState is"`
+	Output       json.RawMessage    `json:"output" doc:"Of one that completed"`
+	Error        *Fault             `json:"error" doc:"Of one that failed, or whose undo did"`
 }
 
 // ItemPage is a page of the items of a step.
@@ -105,6 +108,11 @@ func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body I
 	out := &struct{ Body ItemPage }{ItemPage{Items: make([]Item, len(all)), workflow: workflow}}
 	for n, item := range all {
 		out.Body.Items[n] = Item{Item: item.Number, State: item.State.String(), Order: text(item.Order), Output: json.RawMessage(item.Output), Error: (*Fault)(item.Error)}
+		if item.State == projections.ItemRunning || item.State == projections.ItemUndoing {
+			c := Child{Order: item.Order}
+			look(&c, i, callerOf(ctx))
+			out.Body.Items[n].ProcessState, out.Body.Items[n].Alerted = c.ProcessState, c.Alerted
+		}
 	}
 	if len(all) == in.Limit {
 		out.Body.Next = strconv.Itoa(all[len(all)-1].Number)

@@ -44,7 +44,7 @@ func (itemizer) begin(d *decider, t task) bool {
 		return d.refuse(t, &events.Error{Code: tooDeep, Message: fmt.Sprintf("%d orders are above this one, each of which does a step of another; no more may be", events.MaxDepth)})
 	}
 	if again {
-		e.Workflow, e.Version, e.Count = t.step.Each.Workflow, t.step.Each.Version, t.step.Each.Count
+		e.Count = t.step.Each.Count
 	} else {
 		list := t.step.Input // of an operator
 		if list == nil {
@@ -85,30 +85,43 @@ func (t task) atOnce() int { return cmp.Or(t.step.Each.AtOnce, t.def.Each.AtOnce
 
 // orderItems has the next items be done, as many as may be.
 func (d *decider) orderItems(t task) {
-	for each := t.step.Each; !d.stops(t); each = t.step.Each {
-		n := min(t.atOnce()-len(each.Running), each.Left(), itemsAtOnce)
-		if n <= 0 || d.spent() && len(each.Running) > 0 {
-			return
-		}
-		d.record(&events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: t.step.Attempt, Item: each.Next(), Count: n, LockedBy: d.env.Instance})
-		d.begun += n
+	for more := true; more && !d.stops(t); {
+		each := t.step.Each
+		e := events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: t.step.Attempt, Item: each.Next(), LockedBy: d.env.Instance}
+		more = d.orderSome(t, &e, each.Left())
 	}
 }
 
 // undoItems has what was done last be undone, as much as may be.
 func (d *decider) undoItems(t task) {
-	for each := t.step.Each; ; each = t.step.Each {
-		n := min(t.atOnce()-len(each.Running), each.Done, itemsAtOnce)
-		if n <= 0 || d.spent() && len(each.Running) > 0 {
-			return
-		}
-		attempt := t.work().Attempt
+	for more := true; more; {
+		each, attempt := t.step.Each, t.work().Attempt
 		if t.work().State != projections.Running {
 			attempt++
 		}
-		d.record(&events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: attempt, ToUndo: true, Item: each.NextUndo(), Count: n, LockedBy: d.env.Instance})
-		d.begun += n
+		e := events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: attempt, ToUndo: true, Item: each.NextUndo(), LockedBy: d.env.Instance}
+		more = d.orderSome(t, &e, each.Done)
 	}
+}
+
+// orderSome has the next items be done, or undone, of so many that are left, and says whether others follow in
+// this decision. Where it has begun enough they are due at once, in one of their own.
+func (d *decider) orderSome(t task, e *events.Event, left int) (more bool) {
+	room := min(t.atOnce()-len(t.step.Each.Running), left)
+	e.Count = min(room, itemsAtOnce)
+	spent := d.spent()
+	if spent {
+		e.Count = min(room, 1)
+	}
+	if room <= 0 || spent && !t.work().Due.IsZero() {
+		return false
+	}
+	if room > e.Count {
+		e.Due = events.Time(d.env.Now)
+	}
+	d.record(e)
+	d.begun += e.Count
+	return !spent && !d.spent()
 }
 
 // stops says that no further item is begun.
@@ -156,7 +169,7 @@ func (d *decider) itemsEnd(t task) events.Event {
 		fault.Message = fmt.Sprintf("%d of %d items failed, and %d may", each.Failed, each.Count, t.def.Each.Tolerates(each.Count))
 	}
 	if len(each.Failures) > 0 {
-		first := (*projections.ItemFailure)(&each.Failures[0])
+		first := &each.Failures[0]
 		fault.Message += fmt.Sprintf("; the first was item %d: %s", first.Item, (&events.Error{Code: first.Code, Message: first.Message}).Text())
 	}
 	fault.Message = Cut(fault.Message, MaxText)
@@ -194,8 +207,13 @@ func itemsOutput(each *projections.Each) jsontext.Value {
 	return append(b, '}')
 }
 
-// timeOver recalls the orders that do items, and begins no further one. The step ends once they have.
+// timeOver has the next items be done, or undone, if the step has not taken too long. Else it recalls the
+// orders that do items, and begins no further one. The step ends once they have.
 func (itemizer) timeOver(d *decider, t task) {
+	if at := t.work().Ends(); at.IsZero() || d.env.Now.Before(at) {
+		d.advance()
+		return
+	}
 	d.recall(t, fmt.Sprintf("%v of order %s has taken until %s, and may not take longer", t, t.order.ID, events.AppendTime(nil, t.work().CompleteBy)))
 	d.endItems(t)
 }
@@ -311,10 +329,15 @@ const forgottenAtOnce = 1000
 func (d *decider) forgetsItems() bool {
 	for i := range d.order.Steps {
 		s := &d.order.Steps[i]
-		if s.Each != nil && s.Each.Forgotten < s.Each.Count {
-			d.record(&events.Event{Type: events.ItemsForgotten, Step: s.Name, Item: s.Each.Forgotten + 1, Count: min(forgottenAtOnce, s.Each.Count-s.Each.Forgotten)})
-			return true
+		if s.Each == nil || s.Each.Forgotten == s.Each.Count {
+			continue
 		}
+		e := events.Event{Type: events.ItemsForgotten, Step: s.Name, Item: s.Each.Forgotten + 1}
+		for orders := 0; orders < forgottenAtOnce && s.Each.Forgotten+e.Count < s.Each.Count; e.Count++ {
+			orders += s.Each.Rounds(e.Item + e.Count)
+		}
+		d.record(&e)
+		return true
 	}
 	return false
 }

@@ -25,8 +25,8 @@ type errand struct {
 	end         int64
 }
 
-// newErrand begins with so many items.
-func newErrand(t testing.TB, items int) *errand {
+// newErrand begins with so many items, of which ten are under way at a time, unless more of the workflow is said.
+func newErrand(t testing.TB, items int, says ...string) *errand {
 	t.Helper()
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
@@ -34,7 +34,7 @@ func newErrand(t testing.TB, items int) *errand {
 workflow: payout
 keep: 1h
 steps:
-  - {name: pay, each: {items: input, order: payment, atOnce: 10, tolerate: '10%', onFailure: finish}}
+  - {name: pay, each: {items: input, order: payment, tolerate: '10%', onFailure: finish`+strings.Join(append([]string{"}"}, says...), "")+`}
 `)
 	r := &errand{record: &Record{Topic: topics.Internal}}
 	r.record.Written = inspect.Curtain
@@ -150,6 +150,10 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	}
 
 	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-1"}}))
+	earlier := &events.Report{Parent: "o-1", Step: r.begun[0], Child: events.ChildID("o-1/" + r.begun[0]), State: string(projections.Processed)}
+	if d := On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Report: earlier}); d.Order != nil {
+		t.Errorf("what the order of the round before tells once more ends %s", earlier.Step)
+	}
 	for len(r.begun) > 0 {
 		r.next(t, projections.Processed, 10)
 	}
@@ -176,7 +180,7 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	if left != 2 {
 		t.Errorf("%d keys are left", left)
 	}
-	if r.most > 3*forgottenAtOnce {
+	if r.most > forgottenAtOnce+10 {
 		t.Errorf("one decision has %d messages", r.most)
 	}
 }
@@ -197,11 +201,24 @@ func TestItemsAreUndone(t *testing.T) {
 	if len(r.begun) != 10 || r.begun[0] != "pay:i35" || r.begun[9] != "pay:i26" {
 		t.Fatalf("undone are %v", r.begun)
 	}
+	r.next(t, projections.Terminated, 0) // which an operator gave up
 	for len(r.begun) > 0 {
 		r.next(t, projections.Compensated, 0)
 	}
-	if each := r.order.Steps[0].Each; r.order.State != projections.Cancelled || each.Undone != 35 || each.Done != 0 {
+	if each := r.order.Steps[0].Each; r.order.State != projections.Error || each.Undone != 34 || each.NotUndone != 1 || each.Done != 0 {
 		t.Fatalf("it is %s with %+v", r.order.State, each)
+	}
+	failed, err := r.store.Items(0, "o-1", "pay", 30, 10, true)
+	must(t, err)
+	if len(failed) != 1 || failed[0].State != projections.ItemUndoFailed || failed[0].Error == nil || failed[0].Error.Message != "order @o-1/pay:i35: the order gave no reason" {
+		t.Fatalf("not undone are %+v", failed)
+	}
+	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-2"}}))
+	r.next(t, projections.Compensated, 0)
+	undone, err := r.store.Items(0, "o-1", "pay", 34, 1, false)
+	must(t, err)
+	if r.order.State != projections.Cancelled || undone[0].State != projections.ItemUndone || undone[0].Error != nil || undone[0].Output == nil {
+		t.Fatalf("it is %s with %+v", r.order.State, undone)
 	}
 }
 
@@ -225,4 +242,66 @@ func BenchmarkItem(b *testing.B) {
 			}
 		})
 	}
+}
+
+// As many items are under way as may be, also where that is more than one decision orders, whatever they wait for.
+func TestMoreItemsThanADecisionOrders(t *testing.T) {
+	r := newErrand(t, 1_000, ", timeout: 1h")
+	paced := func(n int) {
+		t.Helper()
+		r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandChange, ID: fmt.Sprint(n), Step: "pay", AtOnce: n}}))
+	}
+	due := func() (all []projections.Due) {
+		t.Helper()
+		all, err := r.state.Due(r.env.Now, 10)
+		must(t, err)
+		return all
+	}
+	fill := func(want int) {
+		t.Helper()
+		for range 20 {
+			for _, at := range due() {
+				r.take(t, Supervise(r.env, r.order, at.Step))
+			}
+		}
+		if got := len(r.order.Steps[0].Each.Running); got != want || len(due()) != 0 {
+			t.Fatalf("%d items are under way, and may be %d", got, want)
+		}
+	}
+	if len(r.begun) != 10 || len(due()) != 0 {
+		t.Fatalf("under way are %v", r.begun)
+	}
+	paced(350)
+	if len(r.begun) != 110 {
+		t.Errorf("%d items are under way after one decision", len(r.begun))
+	}
+	paced(20) // and none is due any more
+	fill(110)
+	paced(350)
+	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandPause, ID: "p"}}))
+	fill(210)
+	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResume, ID: "r"}}))
+	fill(350)
+	for range 350 {
+		r.next(t, projections.Processed, 0)
+	}
+	fill(350)
+	r.env.Now = r.env.Now.Add(60 * 60e9)
+	fill(350)
+	if !r.order.Steps[0].Each.Recalled {
+		t.Fatal("it has taken an hour, and nothing is recalled")
+	}
+	r.begun = r.begun[:350]
+	for range 350 {
+		r.next(t, projections.Cancelled, 0)
+	}
+	if r.order.State != projections.Error {
+		t.Fatalf("it is %s", r.order.State)
+	}
+	r.begun = nil
+	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandCancel, ID: "c"}}))
+	if len(r.begun) != 100 {
+		t.Errorf("%d items are undone in one decision", len(r.begun))
+	}
+	fill(350)
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -473,7 +474,7 @@ func (h *historian) next(t *rapid.T) (first time.Time, ok bool) {
 func (h *historian) look(t *rapid.T) {
 	committed := len(h.records) == 0
 	h.supervise(t, page)
-	if !committed {
+	if !committed || slices.ContainsFunc(h.ids(), func(id string) bool { return h.of(t, id).Forgetting() }) { // its items come first
 		return
 	}
 	n, waits := len(h.records), h.waits // also what is not committed yet

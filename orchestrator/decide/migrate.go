@@ -229,10 +229,8 @@ func asksFor(s *workflow.Step, names map[string]string) string {
 		return "an order of " + workflow.ID(s.Order.Workflow, s.Order.Version)
 	case s.Order != nil:
 		return "an order of " + s.Order.Workflow
-	case s.Each != nil && s.Each.Steps != nil:
-		return "its own steps for each item"
-	case s.Each != nil:
-		return "orders of " + s.Each.Order.Workflow + " for each item"
+	case s.Each != nil: // those that run go on, and those that failed are done anew as the other version says
+		return "an order for each item"
 	case s.Emit != nil:
 		return strings.TrimSpace(fmt.Sprintf("event %s on topic %s %s", s.Emit.Type, s.Emit.Topic, called(s.Emit.Key, names)))
 	}

@@ -335,11 +335,11 @@ func (d *decider) schedule() {
 			open++
 			switch {
 			case s.State == projections.Running && s.Each != nil: // some may have ended while nothing began
-				if t := d.task(i, doing); d.endItems(t) {
+				t := d.task(i, doing)
+				if d.endItems(t) {
 					return
-				} else {
-					d.orderItems(t)
 				}
+				d.orderItems(t)
 			case s.State == projections.Repeating && s.Due.IsZero(): // an operator had it wait
 				if !d.start(d.task(i, doing)) {
 					return

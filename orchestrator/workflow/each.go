@@ -83,13 +83,14 @@ func (r *reader) itemOrder(n ast.Node, e *Each) {
 }
 
 // inner reads steps that do an item. They see the item as their input, and nothing else of the order. One of
-// them that has nothing left to try fails the item, of which all is undone, where the file says nothing else.
+// them that has nothing left to try fails the item, of which all is undone, where the file says nothing else; so does the
+// deadline of the order: it is done anew as a whole.
 func (r *reader) inner(n ast.Node) *Workflow {
 	defer func(was bool) { r.inside = was }(r.inside)
 	r.inside = true
 	drafts := r.steps(n)
 	r.expressions(drafts, r.resolve(drafts))
-	w := &Workflow{Overdue: ExhaustedError}
+	w := &Workflow{Overdue: ExhaustedCompensate}
 	for i := range drafts {
 		w.Steps = append(w.Steps, drafts[i].Step)
 	}

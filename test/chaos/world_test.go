@@ -57,7 +57,18 @@ steps:
   - {name: agreed, approve: {roles: [clerk], count: 2, due: 1s, escalate: [board]}, timeout: 5s, after: []}
   - {name: near, order: chaos-0, exhausted: compensate, after: [paid]}
   - {name: far, order: chaos-4, exhausted: continue, after: [paid, agreed]}
-  - {name: tell, emit: {topic: chaos-caller, type: com.acme.told, data: steps.near.output}, timeout: 1m, exhausted: continue, after: [near, far]}
+  - name: many
+    each:
+      items: '[1, 2, 3, 4].map(i, {"n": input.n + i})'
+      steps:
+        - {name: pay, agent: beta, do: charge, undo: refund, timeout: 2s, retry: {attempts: 2, backoff: 100ms}}
+        - {name: send, agent: gamma, do: ship, timeout: 2s, retry: {attempts: 2, backoff: 100ms}}
+      atOnce: 2
+      tolerate: 50%
+      onFailure: finish
+    exhausted: compensate
+    after: [paid]
+  - {name: tell, emit: {topic: chaos-caller, type: com.acme.told, data: steps.near.output}, timeout: 1m, exhausted: continue, after: [near, far, many]}
   - {name: last, agent: alpha, do: last, undo: un-last, timeout: 2s, exhausted: compensate}
 `,
 }

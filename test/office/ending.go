@@ -29,10 +29,12 @@ func (e *Ending) Look(ctx context.Context) error {
 	}
 	var first error
 	var children []string
+	open := slices.Clone(e.Open)
 	e.Open = slices.DeleteFunc(e.Open, func(id string) bool {
 		o, err := e.Client.Order(ctx, id)
 		if err == nil {
 			children = append(children, e.children(o)...)
+			children = append(children, e.items(ctx, o, open)...)
 		}
 		switch {
 		case err == nil && o.ProcessState.Final():
@@ -63,6 +65,25 @@ func (e *Ending) children(o *api.Order) (all []string) {
 		if c := s.Child; c != nil && !e.seen[c.Order] {
 			e.seen[c.Order] = true
 			all = append(all, c.Order)
+		}
+	}
+	return all
+}
+
+// items are the orders that do items of o's steps and that are not looked at.
+func (e *Ending) items(ctx context.Context, o *api.Order, open []string) (all []string) {
+	for i := range o.Steps {
+		if n := o.Steps[i].Items; n == nil || n.Running == 0 {
+			continue
+		}
+		page, err := e.Client.Items(ctx, o.OrderID, o.Steps[i].Name, false, 1000, "")
+		if err != nil {
+			continue // it is looked at again
+		}
+		for _, item := range page.Items {
+			if (item.State == "running" || item.State == "undoing") && !slices.Contains(open, *item.Order) {
+				all = append(all, *item.Order)
+			}
 		}
 	}
 	return all

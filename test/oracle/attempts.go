@@ -78,7 +78,7 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		s.MayHaveRun = s.MayHaveRun || l.untold(e)
 	case events.StepExpired:
 		l.ends(e, w)
-		l.rule("V2", s.Child == nil, "order %+v does it, and is recalled", s.Child)
+		l.rule("V2", s.Child == nil && s.Items == nil, "other orders do it, and are recalled")
 		l.fails(e, w, expired)
 		s.MayHaveRun = true
 	case events.StepExtended:

@@ -98,7 +98,7 @@ func (l *Ledger) recalls(e *events.Event, s *Step) {
 		l.rule("S2", s.State == running && !s.Items.Recalled && e.Attempt == s.Attempt && e.Child == "", "it is %s, attempt %d, recalled before: %t", s.State, s.Attempt, s.Items.Recalled)
 		l.rule("V2", l.Toward != "" || !s.CompleteBy.IsZero() && !e.At.Before(s.CompleteBy), "it has time until %v", s.CompleteBy)
 		l.rule("P1", e.Reason != "", "it has no reason")
-		s.Items.Recalled, s.CompleteBy = true, time.Time{}
+		s.Items.Recalled, s.CompleteBy, s.Due = true, time.Time{}, time.Time{}
 		return
 	}
 	l.rule("S2", s.State == running && s.Child != nil && e.Attempt == s.Attempt && e.Child == s.Child.ID, "it is %s, attempt %d, by %+v", s.State, s.Attempt, s.Child)

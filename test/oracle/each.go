@@ -62,7 +62,7 @@ func inner(find func(name string, version int) *Flow, name string, version int) 
 	if s == nil || s.Each == nil || s.Each.Order != nil {
 		return nil
 	}
-	return &Flow{Name: name, Version: version, Overdue: "error", Steps: s.Each.Steps}
+	return &Flow{Name: name, Version: version, Overdue: "compensate", Steps: s.Each.Steps}
 }
 
 // Items are those of a step.
@@ -116,12 +116,13 @@ func (l *Ledger) itemize(e *events.Event, s *Step) {
 		}
 		err := json.Unmarshal(input, &list)
 		l.rule("S3", err == nil && len(list) == e.Count && len(list) <= events.MaxItems, "it has %d items, and its list has %d: %v", e.Count, len(list), err)
-		s.Items = &Items{Workflow: e.Workflow, Version: e.Version, All: make([]Item, len(list))}
+		s.Items = &Items{All: make([]Item, len(list))}
 		for i := range list {
 			s.Items.All[i] = Item{State: notStarted, value: list[i]}
 		}
 	}
-	l.rule("S3", e.Count == len(s.Items.All) && (!again || e.Input == nil && e.Workflow == s.Items.Workflow && e.Version == s.Items.Version), "it has %d items, by orders of %s@%d, and had %+v", e.Count, e.Workflow, e.Version, s.Items)
+	l.rule("S3", e.Count == len(s.Items.All) && (!again || e.Input == nil), "it has %d items, and had %+v", e.Count, s.Items)
+	s.Items.Workflow, s.Items.Version = e.Workflow, e.Version
 	if def := s.def; def != nil {
 		l.itemizesAsTheWorkflowSays(e, s, again)
 	}
@@ -249,6 +250,19 @@ func (l *Ledger) ordersItems(e *events.Event, s *Step, w *Work) {
 	}
 	items.latest = next
 	items.Running = append(items.Running, next...)
+	w.Due = e.Due
+	if s.def != nil {
+		l.rule("S1", e.Due.IsZero() != s.room(e.ToUndo) && (e.Due.IsZero() || e.Due.Equal(events.Time(e.At))), "others are ordered at %v", e.Due)
+	}
+}
+
+// room says that further items of the step may be under way than are, and that there are some.
+func (s *Step) room(undo bool) bool {
+	from := notStarted
+	if undo {
+		from = completed
+	}
+	return len(s.Items.Running) < s.atOnce() && s.Items.count(from) > 0
 }
 
 // itemKey is the key of an item of a step, as docs/messages.md spells it.
@@ -270,6 +284,7 @@ func (l *Ledger) itemEnds(e *events.Event, s *Step, w *Work) {
 		return
 	}
 	items.Running = slices.Delete(items.Running, i, i+1)
+	w.Due = time.Time{}
 	item := &items.All[e.Item-1]
 	switch {
 	case e.Type == events.ItemCompleted && e.ToUndo:
@@ -303,9 +318,13 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 	l.rule("S4", (e.Type == events.StepCompleted) == good, "%d of its items failed, %d were not done, and %d may fail", bad, open, s.tolerates())
 	if e.Type == events.StepCompleted {
 		var says struct {
-			Items, Completed, Failed int
-			Failures                 []struct{ Item int }
-			Outputs                  []jsontext.Value
+			Items     int `json:"items"`
+			Completed int `json:"completed"`
+			Failed    int `json:"failed"`
+			Failures  []struct {
+				Item int `json:"item"`
+			} `json:"failures"`
+			Outputs []jsontext.Value `json:"outputs"`
 		}
 		err := json.Unmarshal(e.Output, &says)
 		l.rule("S4", err == nil && says.Items == len(items.All) && says.Completed == items.count(completed) && says.Failed == bad && len(says.Failures) == min(bad, 100) && (says.Outputs == nil || len(says.Outputs) == len(items.All)), "it says %s", e.Output)
@@ -335,7 +354,10 @@ func (l *Ledger) itemsUndone(e *events.Event, s *Step) {
 func (l *Ledger) paced(e *events.Event, s *Step) {
 	l.rule("P3", s.Items != nil && e.AtOnce > 0 && e.AtOnce <= 1000, "it may have %d items under way at a time, and has %+v", e.AtOnce, s.Items)
 	if s.Items != nil {
-		s.Items.AtOnce = e.AtOnce
+		s.Items.AtOnce, s.Due = e.AtOnce, time.Time{}
+		if s.Undo != nil {
+			s.Undo.Due = time.Time{}
+		}
 	}
 }
 

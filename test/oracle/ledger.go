@@ -480,6 +480,11 @@ func (l *Ledger) atRest() {
 		l.rule("C1", l.Toward == "" || s.State != running || s.Items == nil || s.Items.Recalled, "the items %+v are not recalled", s.Items)
 		if s.Items != nil && (s.State == running || s.undoing().State == running) {
 			l.rule("V2", len(s.Items.Running) > 0, "none of the items of step %s is under way", s.Name)
+			w, undo := &s.Work, s.State != running
+			if undo {
+				w = s.Undo
+			}
+			l.rule("S1", s.def == nil || !s.room(undo) || !undo && l.stops(s) || !w.Due.IsZero(), "further items of step %s could be under way, and nobody orders them", s.Name)
 		}
 		l.rule("C1", l.Toward == "" || s.State != running || s.Child == nil || s.Child.Recalled || s.Child.Detached, "order %+v is not recalled", s.Child)
 	}

@@ -50,7 +50,7 @@ func (l *Ledger) migrates(e *events.Event) {
 		l.Steps[i].Name = name
 	}
 	for _, s := range was {
-		if !slices.Contains(kept, s) && !s.unasked() && (s.State != skipped || s.Key != "" || s.Child != nil || s.Attempt > 0) {
+		if !slices.Contains(kept, s) && !s.unasked() && (s.State != skipped || s.Key != "" || s.Child != nil || s.Items != nil || s.Attempt > 0) {
 			wrong = append(wrong, fmt.Sprintf("step %s is %s, and vanishes", s.Name, s.State))
 		}
 	}
@@ -127,7 +127,7 @@ func (n *Names) Of(e *events.Event) *events.Event {
 	case events.OrderMigrated:
 		rename(n.known, e.Renamed)
 		return e
-	case events.StepStarted, events.StepOrdered, events.StepEmitting:
+	case events.StepStarted, events.StepOrdered, events.StepEmitting, events.StepItemized:
 		if n.known == nil {
 			n.known = make(map[string]string)
 		}
@@ -135,7 +135,8 @@ func (n *Names) Of(e *events.Event) *events.Event {
 			n.known[e.Step] = e.Step
 		}
 	case events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExpired, events.StepExtended, events.StepRecalled,
-		events.UndoStarted, events.UndoOrdered, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoExtended:
+		events.UndoStarted, events.UndoOrdered, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoExtended,
+		events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten:
 	default:
 		return e
 	}
@@ -159,7 +160,7 @@ func AsKnown(history []events.Event) []events.Event {
 
 // unasked says that nobody was asked for the step.
 func (s *Step) unasked() bool {
-	return s.Key == "" && s.Child == nil && (s.State == notStarted || s.State == failed) && !s.Passed
+	return s.Key == "" && s.Child == nil && s.Items == nil && (s.State == notStarted || s.State == failed) && !s.Passed
 }
 
 // takesOver says what is wrong with a step that has begun: what it does and its undo stay. One that is

@@ -3,48 +3,31 @@
 package process
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
-	"github.com/waybill-dev/waybill/test/child"
 )
 
 // P3: the loan example is run by one command, and goes as its README tells: nobody grants a loan
 // of his own, one person does not twice, and two do.
 func TestTheLoanExample(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "loan")
-	if said, err := exec.Command("go", "build", "-o", program, "github.com/waybill-dev/waybill/examples/loan/cmd/loan").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	workflows, err := filepath.Abs("../../examples/loan")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, http := filepath.Join(t.TempDir(), "data"), child.FreeAddress(t)
-	dev := command(context.Background(), t) // as one of Waybill's, but for the program
-	waybill := dev.Path
-	dev.Path, dev.Args = program, []string{program, "-waybill", waybill, "-data", data, "-workflows", workflows, "-kafka-addr", child.FreeAddress(t), "-http-addr", http}
-	loan := startCommand(t, "loan", dev)
-	t.Cleanup(loan.stop) // it stops what it started
-	loan.says("The people have keys")
+	loan := runExample(t, "loan", "The people have keys")
 
 	// as runs a command in the name of somebody.
 	as := func(name string, args ...string) (string, error) {
-		said, err := command(t.Context(), t, append(args, "--token-file", filepath.Join(data, name+".key"), "--server", "http://"+http)...).CombinedOutput()
+		said, err := command(t.Context(), t, append(args, "--token-file", filepath.Join(loan.data, name+".key"), "--server", "http://"+loan.http)...).CombinedOutput()
 		return string(said), err
 	}
-	key, err := os.ReadFile(filepath.Join(data, "sam.key"))
+	key, err := os.ReadFile(filepath.Join(loan.data, "sam.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sam, err := api.NewClient("http://"+http, api.WithToken(strings.TrimSpace(string(key))))
+	sam, err := api.NewClient("http://"+loan.http, api.WithToken(strings.TrimSpace(string(key))))
 	if err != nil {
 		t.Fatal(err)
 	}

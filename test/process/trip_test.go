@@ -3,39 +3,21 @@
 package process
 
 import (
-	"context"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
-	"github.com/waybill-dev/waybill/test/child"
 )
 
 // The trip example is run by one command, and goes as its README tells: what other orders have booked
 // is undone as a whole when there is no car.
 func TestTheTripExample(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "trip")
-	if said, err := exec.Command("go", "build", "-o", program, "github.com/waybill-dev/waybill/examples/trip/cmd/trip").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
-	workflows, err := filepath.Abs("../../examples/trip")
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, http := filepath.Join(t.TempDir(), "data"), child.FreeAddress(t)
-	dev := command(context.Background(), t) // as one of Waybill's, but for the program
-	waybill := dev.Path
-	dev.Path, dev.Args = program, []string{program, "-waybill", waybill, "-data", data, "-workflows", workflows, "-kafka-addr", child.FreeAddress(t), "-http-addr", http}
-	trip := startCommand(t, "trip", dev)
-	t.Cleanup(trip.stop) // it stops what it started
-	trip.says("Ctrl-C stops it")
+	trip := runExample(t, "trip", "Ctrl-C stops it")
 
-	client, err := api.NewClient("http://" + http)
+	client, err := api.NewClient("http://" + trip.http)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +36,7 @@ func TestTheTripExample(t *testing.T) {
 	}
 	submit := func(order, car string) {
 		t.Helper()
-		said, err := command(t.Context(), t, "submit", "trip", "--id", order, "--server", "http://"+http,
+		said, err := command(t.Context(), t, "submit", "trip", "--id", order, "--server", "http://"+trip.http,
 			"--input", fmt.Sprintf(`{"customer":"c-7","to":"LIS","nights":2,"car":%q}`, car)).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, said)

@@ -37,7 +37,7 @@ func compare(history []events.Event, steps []*oracle.Step, keys, deeds map[strin
 		case events.StepStarted, events.UndoStarted:
 			asked[attempt(e, e.Type == events.UndoStarted)] = e.IdempotencyKey
 			known[e.IdempotencyKey] = true
-		case events.StepEmitting, events.StepOrdered: // which no agent does
+		case events.StepEmitting, events.StepOrdered, events.StepItemized: // which no agent does
 			agentless[e.Step] = true
 		case events.StepCompleted, events.StepRepeated, events.UndoCompleted:
 			if key := asked[attempt(e, e.Type == events.UndoCompleted)]; !keys[key] && !agentless[e.Step] {

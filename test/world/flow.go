@@ -41,7 +41,7 @@ func (d *Drawing) Flow(lot Lot) string {
 	if lot("overdue", 2) == 1 {
 		file.WriteString("overdue: compensate\n")
 	}
-	if d.Keeps && lot("kept", 3) == 2 {
+	if d.Keeps && (lot("kept", 3) == 2 || len(d.Orders) > 0 && lot("family", 2) == 1) { // items are forgotten rarely enough
 		fmt.Fprintf(&file, "keep: %s\n", lot.of("keep", "1s", "10s", "5m"))
 	}
 	if lot("strict", 8) == 7 {
@@ -164,7 +164,7 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 
 // order draws a step that another order does.
 func (d *Drawing) order(step *strings.Builder, lot Lot, name string, i int, reversed bool) string {
-	if (d.Level == 0 || d.Level >= 6) && lot("itemized", 3) == 2 {
+	if (d.Level == 0 || d.Level >= 6) && lot("itemized", 2) == 1 {
 		return d.each(step, lot, name, i, reversed)
 	}
 	fmt.Fprintf(step, "  - {name: %s, order: ", name)

@@ -30,12 +30,17 @@ const (
 )
 
 // people makes a key for each of the staff, NAME.key, the access file that knows them, and the
-// keys of the namespace, unless they are there.
-func people(dir string) error {
+// keys of the namespace, unless they are there. It says what Waybill is told of them.
+func people(dir string) (args []string, err error) {
+	args = []string{"--access", filepath.Join(dir, accessFile), "--namespace-keys", filepath.Join(dir, namespaceFile)}
 	// The access file comes last: where it is, all is.
 	if _, err := os.Stat(filepath.Join(dir, accessFile)); !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return args, err
 	}
+	return args, makePeople(dir)
+}
+
+func makePeople(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

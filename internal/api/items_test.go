@@ -1,0 +1,67 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// How each item of a step stands is told page by page, and of which the order waits for an operator.
+func (s *stage) testItems() {
+	s.nests()
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte(`
+workflow: week
+version: 1
+steps:
+  - {name: rest, each: {items: '[1, 2, 3]', order: nap}}
+  - {name: play, each: {items: '[1, 2, 3]', steps: [{name: slip, agent: leak, do: fail}], atOnce: 2, onFailure: finish}}
+  - {name: fall, each: {items: '[1, 2, 3]', order: fall, atOnce: 2}, after: [rest]}
+`)); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "w-1", Workflow: "week"}); err != nil {
+		s.Fatal(err)
+	}
+	list := func(step string, failed bool, limit int, after string) (all string, next string) {
+		page, err := s.client.Items(s.Context(), "w-1", step, failed, limit, after)
+		if err != nil {
+			return err.Error(), ""
+		}
+		for i := range page.Items {
+			item := &page.Items[i]
+			all += fmt.Sprintf("%d %s", item.Item, item.State)
+			if item.ProcessState != nil {
+				all += fmt.Sprintf(" %s %t", *item.ProcessState, *item.Alerted)
+			}
+			if item.Error != nil {
+				all += " " + item.Error.Code
+			}
+			all += "; "
+		}
+		return all, page.Next
+	}
+	s.until(func() bool {
+		failed, _ := list("play", true, 100, "")
+		waits, _ := list("fall", false, 100, "")
+		return failed == "1 failed compensated; 2 failed compensated; 3 failed compensated; " && waits == "1 running Error true; 2 running Error true; 3 not-started; "
+	})
+	if all, next := list("rest", false, 2, ""); all != "1 completed; 2 completed; " || next != "2" {
+		s.Errorf("the first page is %s, and the next is behind %q", all, next)
+	}
+	if all, next := list("rest", false, 2, "2"); all != "3 completed; " || next != "" {
+		s.Errorf("the second page is %s, and the next is behind %q", all, next)
+	}
+	for path, want := range map[string]int{
+		"/api/v1/orders/w-1/steps/none/items": http.StatusNotFound, "/api/v1/orders/w-2/steps/rest/items": http.StatusNotFound,
+		"/api/v1/orders/w-1/steps/rest/items?limit=1001": http.StatusUnprocessableEntity, "/api/v1/orders/w-1/steps/rest/items?after=x": http.StatusUnprocessableEntity,
+	} {
+		if status, _, said := s.ask(request{path: path}); status != want {
+			s.Errorf("%s: %d %s", path, status, said)
+		}
+	}
+	o, err := s.client.Order(s.Context(), "w-1")
+	if err != nil || o.ProcessState != projections.Error || o.Steps[1].Items.Failed != 3 || o.Steps[2].Items.Running != 2 || o.Steps[2].Items.AtOnce != nil {
+		s.Errorf("%+v: %v", o, err)
+	}
+}
