@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -26,6 +27,7 @@ type Store struct {
 	db      *pebble.DB
 	lock    *pebble.Lock // nil in memory
 	damaged *damaged
+	log     pebbleLog
 	// partitions is how many writers share the memory.
 	partitions atomic.Int32
 	known      sync.Map // of partitions; see [Store.Known]
@@ -87,7 +89,7 @@ func Temporary() (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a store in memory: %w", err)
 	}
-	return &Store{db: db, damaged: d}, nil
+	return &Store{db: db, damaged: d, log: pebbleLog{slog.New(slog.DiscardHandler)}}, nil
 }
 
 func options(fs vfs.FS, log *slog.Logger) *pebble.Options {
@@ -132,7 +134,7 @@ func open(dir string, id Identity, log *slog.Logger) (_ *Store, err error) {
 		}
 	}()
 
-	s := &Store{db: db, lock: lock, damaged: d}
+	s := &Store{db: db, lock: lock, damaged: d, log: pebbleLog{log}}
 	have, err := s.get(db, metaKey)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
@@ -163,7 +165,22 @@ func (s *Store) begin(id Identity) error {
 	if err := (&meta{Identity: id, Layout: layout}).write(b); err != nil {
 		return err
 	}
-	if err := b.Commit(pebble.Sync); err != nil {
+	return s.commit(b, pebble.Sync)
+}
+
+// commit writes a batch. Where Pebble's log cannot be written, for one, since the disk is full, Pebble panics under
+// its locks, and nobody can write or close the store any more.
+func (s *Store) commit(b *pebble.Batch, how *pebble.WriteOptions) error {
+	defer func() {
+		v := recover()
+		if err, is := v.(error); is && !errors.As(err, new(runtime.Error)) {
+			s.log.Fatalf("%v", err)
+		}
+		if v != nil {
+			panic(v)
+		}
+	}()
+	if err := b.Commit(how); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
 	}
 	return nil
@@ -226,7 +243,9 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 }
 
 // Fatalf must not return: Pebble calls it when it can neither go on nor report
-// an error, for example when its log cannot be written any more.
+// an error, for example when its log cannot be written any more. The process ends as if
+// it were killed, which loses nothing: all is in the journal.
 func (l pebbleLog) Fatalf(format string, args ...any) {
-	panic("state store: " + fmt.Sprintf(format, args...))
+	l.log.Error("the state store cannot be written, and the process ends: see that its disk has room and takes what is written, and start it again", "error", fmt.Sprintf(format, args...))
+	os.Exit(1)
 }
