@@ -33,7 +33,6 @@ type Backfill struct {
 	Left       int
 	AtOnce     int
 	Open       []Tick
-	replaced   bool // by other ticks: no more of these begin orders
 }
 
 // Tick is one that began an order which has not ended.
@@ -119,12 +118,8 @@ func (l *Ledger) ofBackfill(e *events.Event, s *Schedule) {
 		l.rule("S4", e.Workflow == s.Says.Workflow, "its order is of workflow %s", e.Workflow)
 		l.rule("T4", e.Tick.Equal(b.Next) && e.Due.IsZero(), "it is about tick %v, and the next is %v", e.Tick, b.Next)
 		l.rule("T4", e.Next.IsZero() == (b.Left == 1) && (e.Next.IsZero() || e.Next.After(e.Tick)) && !e.Next.After(b.Last), "the next after %v is %v, and %d are left until %v", e.Tick, e.Next, b.Left-1, b.Last)
-		l.rule("T4", !b.replaced, "the schedule has other ticks")
 		l.rule("S1", len(b.Open) < b.AtOnce, "%d orders of the backfill have not ended", len(b.Open))
 		l.rule("P3", !l.Paused, "it is paused")
-		if every, err := time.ParseDuration(s.Says.Every); err == nil && !e.Next.IsZero() {
-			l.rule("T4", e.Next.Sub(e.Tick) == every, "the next after %v is %v, and there is one every %v", e.Tick, e.Next, every)
-		}
 		s.Started++
 		b.Next, b.Left, b.Open = e.Next, b.Left-1, append(slices.Clone(b.Open), Tick{At: e.Tick, Order: e.Child})
 	case events.ScheduleSkipped:
@@ -162,12 +157,6 @@ func (l *Ledger) applied(e *events.Event, s *Schedule) {
 	l.rule("T4", e.Incarnation == want, "its incarnation is %d, and must be %d", e.Incarnation, want)
 	l.rule("T4", e.Next.IsZero() || e.Next.After(s.Last), "its next tick is %v, and it has decided on %v", e.Next, s.Last)
 	l.rule("V2", e.Next.IsZero() || !e.Next.Before(e.Schedule.Start) && (e.Schedule.End.IsZero() || !e.Next.After(e.Schedule.End)), "its next tick is %v, between %v and %v", e.Next, e.Schedule.Start, e.Schedule.End)
-	if s.Says != nil && (s.Says.Cron != e.Schedule.Cron || s.Says.Every != e.Schedule.Every || s.Says.Zone != e.Schedule.Zone) {
-		s.Backfills = slices.Clone(s.Backfills)
-		for i := range s.Backfills {
-			s.Backfills[i].replaced = true
-		}
-	}
 	s.Says, s.Incarnation, s.By = e.Schedule, e.Incarnation, e.By
 	s.goOn(e)
 	l.Refused = 0
