@@ -196,6 +196,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.time("tick", e.Tick)
 	o.time("last", e.Last)
 	o.time("next", e.Next)
+	o.number("backfill", int64(e.Backfill))
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)

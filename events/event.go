@@ -266,14 +266,18 @@ const (
 	// next has another incarnation. Since format 8.
 	ScheduleDeleted Type = "waybill.schedule.deleted"
 	// ScheduleStarted begins an order: Tick, Child (its id), Workflow, Next and Due of the tick that
-	// follows. Since format 8.
+	// follows, Backfill. Since format 8.
 	ScheduleStarted Type = "waybill.schedule.started"
 	// ScheduleSkipped passes over ticks that follow each other and begin no order for one reason: Tick (the first),
-	// Last, Count, Reason (one of the Skipped constants), Next and Due. Since format 8.
+	// Last, Count, Reason (one of the Skipped constants), Next and Due, Backfill. Since format 8.
 	ScheduleSkipped Type = "waybill.schedule.skipped"
 	// ScheduleEnded says that an order has ended that it began: Tick, Child, End (its state) and Error
-	// as far as it has told them, Source. Since format 8.
+	// as far as it has told them, Source, Backfill. Since format 8.
 	ScheduleEnded Type = "waybill.schedule.ended"
+	// ScheduleBackfilled has ticks that have passed begin orders: Backfill (its number), Tick (the first), Last,
+	// Count, AtOnce (how many of its orders may be open), By, Actor, Reason, Command. What becomes of each is
+	// said as of other ticks, with Backfill. Since format 8.
+	ScheduleBackfilled Type = "waybill.schedule.backfilled"
 	// ScheduleRecalled has such an order be cancelled: Tick, Child, Reason. Since format 8.
 	ScheduleRecalled Type = "waybill.schedule.recalled"
 
@@ -404,7 +408,7 @@ type Event struct {
 	Key       string `json:"key,omitzero"`
 
 	// Item is the number of an item of a step, from 1 on, and AtOnce how many of them may be under way
-	// at a time. Since format 8.
+	// at a time, or orders of a backfill. Since format 8.
 	Item   int `json:"item,omitzero"`
 	AtOnce int `json:"atOnce,omitzero"`
 	// Schedule is what a schedule says, and Incarnation how many there were of its name with this one. Tick
@@ -415,6 +419,9 @@ type Event struct {
 	Tick        time.Time `json:"tick,omitzero"`
 	Last        time.Time `json:"last,omitzero"`
 	Next        time.Time `json:"next,omitzero"`
+	// Backfill is the number of the backfill whose tick it is, from 1 on in each incarnation; 0 is that of
+	// the schedule itself. Since format 8.
+	Backfill int `json:"backfill,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

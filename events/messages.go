@@ -233,11 +233,13 @@ const (
 	// paused and resumed as an order is.
 	CommandApply  = "apply"
 	CommandDelete = "delete"
+	// CommandBackfill has ticks of a schedule begin orders that have passed, be it that they did before.
+	CommandBackfill = "backfill"
 )
 
 // Commands lists what a [Command] may ask for.
 var Commands = []string{
-	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide, CommandApply, CommandDelete,
+	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide, CommandApply, CommandDelete, CommandBackfill,
 }
 
 // Command is an operator's act on an order, or on a schedule. The record's key is the order id, or the
@@ -268,7 +270,8 @@ type Command struct {
 	Priority   Priority  `json:"priority,omitzero"`
 	Deadline   time.Time `json:"deadline,omitzero"`
 	NoDeadline bool      `json:"noDeadline,omitzero"`
-	// AtOnce is how many items of Step are to be under way at a time. Since format 8.
+	// AtOnce is how many items of Step are to be under way at a time, or how many orders of a backfill; 0 there
+	// is one. Since format 8.
 	AtOnce int `json:"atOnce,omitzero"`
 	// ToVersion is the version of its workflow as one of which the order goes on: it migrates, and so it
 	// does before it is resubmitted. Map has the names that steps have there, by those that they have now.
@@ -276,6 +279,9 @@ type Command struct {
 	Map       map[string]string `json:"map,omitempty"`
 	// Schedule is what one is to be that is applied.
 	Schedule *Schedule `json:"schedule,omitzero"`
+	// From and To are the first and the last time that a backfill is about.
+	From time.Time `json:"from,omitzero"`
+	To   time.Time `json:"to,omitzero"`
 	// By says who acts, and Note why.
 	By   string `json:"by,omitzero"`
 	Note string `json:"note,omitzero"`

@@ -82,20 +82,25 @@ const (
 	SkippedOverlap  = "overlap"  // an order of one before had not ended
 	SkippedMissed   = "missed"   // nobody took it in time
 	SkippedPaused   = "paused"   // the schedule was paused
-	SkippedReplaced = "replaced" // another was applied, or it was deleted, before it was decided on
+	SkippedReplaced = "replaced" // one with other ticks was applied, or it was deleted, before it was decided on
 	SkippedTooMany  = "too-many" // [MaxOpen] orders had not ended
 )
 
 // MaxOpen is how many orders of a schedule may be there that have not ended.
 const MaxOpen = 100
 
+// MaxBackfills is how many backfills of a schedule may be there that have not ended.
+const MaxBackfills = 10
+
 // MaxSchedule is the largest schedule, in bytes of JSON.
 const MaxSchedule = 64 << 10
 
-// ScheduleLabel and TickLabel are the labels of an order that a schedule began: its name, and the tick.
+// ScheduleLabel and TickLabel are the labels of an order that a schedule began: its name, and the tick. BackfillLabel
+// is that of one which a backfill began: its number.
 const (
 	ScheduleLabel = "schedule"
 	TickLabel     = "tick"
+	BackfillLabel = "backfill"
 )
 
 // maxScheduleName is the longest name of a schedule, in bytes.
@@ -134,4 +139,9 @@ func TickText(tick time.Time) string { return tick.UTC().Format(time.RFC3339) }
 // TickID is the id of the order that a tick begins.
 func TickID(schedule string, incarnation int, tick time.Time) string {
 	return fmt.Sprintf("%s/%d/%s", ScheduleID(schedule), incarnation, TickText(tick))
+}
+
+// BackfillID is the id of the order that a tick begins in a backfill.
+func BackfillID(schedule string, incarnation int, tick time.Time, backfill int) string {
+	return fmt.Sprintf("%s/%d", TickID(schedule, incarnation, tick), backfill)
 }

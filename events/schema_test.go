@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -65,6 +66,8 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 				m.ToVersion = 2
 			case events.CommandDecide:
 				m.Step, m.Outcome, m.By = "s", "approved", "ana"
+			case events.CommandBackfill:
+				m.From, m.To = time.Unix(60, 0), time.Unix(120, 0)
 			}
 			if m.Schedule != nil || m.Command == events.CommandApply {
 				anySchedule(t, &m.Schedule)
@@ -159,10 +162,10 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Keep, m.Children = rapid.IntRange(0, 1<<40).Draw(t, "keep"), []string{"@o-1/s"}
 			m.Escalate = append([]string{"board"}, stepNames.Draw(t, "escalate")...)
 			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
-			m.Incarnation, m.Tick, m.Last, m.Next = 1, m.At, m.At, m.At
+			m.Incarnation, m.Tick, m.Last, m.Next, m.Backfill = 1, m.At, m.At, m.At, 1
 			anySchedule(t, &m.Schedule)
 			switch m.Type {
-			case events.ScheduleSkipped:
+			case events.ScheduleSkipped, events.ScheduleBackfilled:
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
 			case events.StepDecided:
 				m.By = "ana"

@@ -118,9 +118,10 @@ var Specs = []Spec{
 	{Type: SchedulePaused, Since: 6, Needs: ASchedule, Maybe: acted},
 	{Type: ScheduleResumed, Since: 6, Needs: ASchedule, Maybe: acted},
 	{Type: ScheduleDeleted, Since: 6, Needs: ASchedule, Maybe: acted},
-	{Type: ScheduleStarted, Since: 6, Needs: ASchedule, Always: "tick child workflow", Maybe: "next due"},
-	{Type: ScheduleSkipped, Since: 6, Needs: ASchedule, Always: "tick last count reason", Maybe: "next due"},
-	{Type: ScheduleEnded, Since: 6, Needs: ASchedule, Always: "tick child source", Maybe: "end error"},
+	{Type: ScheduleStarted, Since: 6, Needs: ASchedule, Always: "tick child workflow", Maybe: "next due backfill"},
+	{Type: ScheduleSkipped, Since: 6, Needs: ASchedule, Always: "tick last count reason", Maybe: "next due backfill"},
+	{Type: ScheduleEnded, Since: 6, Needs: ASchedule, Always: "tick child source", Maybe: "end error backfill"},
+	{Type: ScheduleBackfilled, Since: 6, Needs: ASchedule, Always: "backfill tick last count atOnce", Maybe: acted},
 	{Type: ScheduleRecalled, Since: 6, Needs: ASchedule, Always: "tick child reason"},
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 

@@ -97,14 +97,15 @@ var effects = map[events.Type]effect{
 
 	events.SubmissionConflicted: conflict,
 
-	events.ScheduleApplied:  applySchedule,
-	events.SchedulePaused:   pauseSchedule,
-	events.ScheduleResumed:  resumeSchedule,
-	events.ScheduleDeleted:  deleteSchedule,
-	events.ScheduleStarted:  startTick,
-	events.ScheduleSkipped:  skipTicks,
-	events.ScheduleEnded:    endTick,
-	events.ScheduleRecalled: recallTick,
+	events.ScheduleApplied:    applySchedule,
+	events.SchedulePaused:     pauseSchedule,
+	events.ScheduleResumed:    resumeSchedule,
+	events.ScheduleDeleted:    deleteSchedule,
+	events.ScheduleStarted:    startTick,
+	events.ScheduleSkipped:    skipTicks,
+	events.ScheduleBackfilled: backfillTicks,
+	events.ScheduleEnded:      endTick,
+	events.ScheduleRecalled:   recallTick,
 
 	events.SignalKept:      keepSignal,
 	events.SignalExpired:   expireSignal,

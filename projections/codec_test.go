@@ -150,12 +150,16 @@ func drawOrder(t *rapid.T) *Order {
 		o.Schedule = &Schedule{
 			Incarnation: number.Draw(t, "incarnation"), AppliedBy: text.Draw(t, "applied by"), Next: moment.Draw(t, "next"), Begins: moment.Draw(t, "begins"), Last: moment.Draw(t, "last"),
 			Free: moment.Draw(t, "free"), Resumed: moment.Draw(t, "resumed"), Started: number.Draw(t, "started"), Skipped: number.Draw(t, "skipped"),
+			Backfilled: number.Draw(t, "backfilled"),
 		}
 		if rapid.Bool().Draw(t, "is there") {
 			o.Schedule.Says = &events.Schedule{Every: "1h", Workflow: rapid.StringMatching("[a-z]*").Draw(t, "workflow"), Start: moment.Draw(t, "start"), Input: []byte(`{"a":1,"a":2}`)}
 		}
 		for range rapid.IntRange(0, 3).Draw(t, "open") {
 			o.Schedule.Open = append(o.Schedule.Open, Tick{moment.Draw(t, "tick"), text.Draw(t, "order"), rapid.Bool().Draw(t, "recalled")})
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "backfills") {
+			o.Schedule.Backfills = append(o.Schedule.Backfills, Backfill{number.Draw(t, "number"), moment.Draw(t, "from"), moment.Draw(t, "to"), number.Draw(t, "left"), number.Draw(t, "at once"), o.Schedule.Open})
 		}
 	}
 	return o

@@ -76,7 +76,7 @@ var commands = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
-	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete,
+	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.ScheduleBackfilled: events.CommandBackfill,
 	events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 }
 

@@ -31,9 +31,26 @@ type Schedule struct {
 	// begin then for that reason.
 	Free, Resumed time.Time
 	PausedAt      time.Time // when it was paused last
-	// Started and Skipped count its ticks since it was applied first.
+	// Started and Skipped count its ticks since it was applied first, with those of backfills.
 	Started, Skipped int
+	// Backfilled is how many backfills there were, and Backfills are those that have not ended. It is not
+	// changed in place.
+	Backfilled int
+	Backfills  []Backfill
 }
+
+// Backfill is ticks that have passed, and begin orders now.
+type Backfill struct {
+	Number int
+	// Next is the first tick that has begun none yet, zero behind the Last; Left is how many there are.
+	Next, Last time.Time
+	Left       int
+	AtOnce     int    // how many of its orders may be open
+	Open       []Tick // as of [Schedule]
+}
+
+// Room says that its next tick can begin an order.
+func (b *Backfill) Room() bool { return !b.Next.IsZero() && len(b.Open) < b.AtOnce }
 
 // Tick is a tick that began an order.
 type Tick struct {
@@ -60,7 +77,15 @@ func (s *Schedule) Waits() bool {
 // order, so that it costs nothing then.
 func (o *Order) Ticks() time.Time {
 	s := o.Schedule
-	if s.Says == nil || o.Paused || o.Hold != nil || s.Waits() {
+	if s.Says == nil || o.Paused || o.Hold != nil {
+		return time.Time{}
+	}
+	for i := range s.Backfills {
+		if b := &s.Backfills[i]; b.Room() {
+			return b.Next // it has passed
+		}
+	}
+	if s.Waits() {
 		return time.Time{}
 	}
 	return s.Begins
@@ -110,22 +135,72 @@ func resumeSchedule(o *Order, _ *Step, e *events.Event) {
 
 func startTick(o *Order, _ *Step, e *events.Event) {
 	s := o.Schedule
-	s.Last, s.Started = e.Tick, s.Started+1
+	s.Started++
+	if e.Backfill > 0 {
+		s.backfill(e.Backfill, func(b *Backfill) {
+			if b.Next, b.Left = e.Next, b.Left-1; e.Next.IsZero() {
+				b.Left = 0
+			}
+			b.Open = append(slices.Clip(b.Open), Tick{At: e.Tick, Order: e.Child})
+		})
+		return
+	}
+	s.Last = e.Tick
 	s.Open = append(slices.Clip(s.Open), Tick{At: e.Tick, Order: e.Child})
 	s.goOn(e)
 }
 
 func skipTicks(o *Order, _ *Step, e *events.Event) {
 	s := o.Schedule
-	s.Last, s.Skipped = e.Last, s.Skipped+e.Count
+	s.Skipped += e.Count
+	if e.Backfill > 0 {
+		s.backfill(e.Backfill, func(b *Backfill) { b.Next, b.Left = time.Time{}, 0 })
+		return
+	}
+	s.Last = e.Last
 	s.goOn(e)
+}
+
+func backfillTicks(o *Order, _ *Step, e *events.Event) {
+	s := o.Schedule
+	s.Backfilled = e.Backfill
+	s.Backfills = append(slices.Clip(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce})
+}
+
+// backfill changes one, which leaves once all of its ticks have begun orders and these have ended.
+func (s *Schedule) backfill(number int, change func(*Backfill)) {
+	s.Backfills = slices.Clone(s.Backfills)
+	for i := range s.Backfills {
+		if b := &s.Backfills[i]; b.Number == number {
+			if change(b); b.Next.IsZero() && len(b.Open) == 0 {
+				s.Backfills = slices.Delete(s.Backfills, i, i+1)
+			}
+			break
+		}
+	}
+	if len(s.Backfills) == 0 {
+		s.Backfills = nil
+	}
+}
+
+// without are the ticks but for that of an order; nil if there is no other.
+func without(open []Tick, order string) []Tick {
+	open = slices.DeleteFunc(slices.Clone(open), func(t Tick) bool { return t.Order == order })
+	if len(open) == 0 {
+		return nil
+	}
+	return open
 }
 
 func endTick(o *Order, _ *Step, e *events.Event) {
 	s := o.Schedule
-	s.Open = slices.DeleteFunc(slices.Clone(s.Open), func(t Tick) bool { return t.Order == e.Child })
-	if len(s.Open) == 0 {
-		s.Open, s.Free = nil, events.Time(e.At)
+	if e.Backfill > 0 {
+		s.backfill(e.Backfill, func(b *Backfill) { b.Open = without(b.Open, e.Child) })
+		return
+	}
+	s.Open = without(s.Open, e.Child)
+	if s.Open == nil {
+		s.Free = events.Time(e.At)
 	}
 }
 
@@ -153,14 +228,29 @@ func (w *writer) schedule(o *Order) {
 	for _, at := range []time.Time{s.Next, s.Begins, s.Last, s.Free, s.Resumed, s.PausedAt} {
 		w.time(at)
 	}
-	w.uint(uint64(len(s.Open)))
-	for _, t := range s.Open {
+	w.ticks(s.Open)
+	w.uint(uint64(s.Started))
+	w.uint(uint64(s.Skipped))
+	w.uint(uint64(s.Backfilled))
+	w.uint(uint64(len(s.Backfills)))
+	for i := range s.Backfills {
+		b := &s.Backfills[i]
+		w.uint(uint64(b.Number))
+		w.time(b.Next)
+		w.time(b.Last)
+		w.uint(uint64(b.Left))
+		w.uint(uint64(b.AtOnce))
+		w.ticks(b.Open)
+	}
+}
+
+func (w *writer) ticks(open []Tick) {
+	w.uint(uint64(len(open)))
+	for _, t := range open {
 		w.time(t.At)
 		w.text(t.Order)
 		w.truth(t.Recalled)
 	}
-	w.uint(uint64(s.Started))
-	w.uint(uint64(s.Skipped))
 }
 
 // schedule reads what the writer's schedule wrote.
@@ -180,14 +270,25 @@ func (r *reader) schedule(o *Order) {
 	for _, at := range []*time.Time{&s.Next, &s.Begins, &s.Last, &s.Free, &s.Resumed, &s.PausedAt} {
 		*at = r.time()
 	}
+	s.Open = r.ticks()
+	s.Started, s.Skipped, s.Backfilled = int(r.uint()), int(r.uint()), int(r.uint())
 	if n := r.count(); n > 0 {
-		s.Open = make([]Tick, n)
-		for i := range s.Open {
-			s.Open[i] = Tick{r.time(), r.text(), r.truth()}
+		s.Backfills = make([]Backfill, n)
+		for i := range s.Backfills {
+			s.Backfills[i] = Backfill{Number: int(r.uint()), Next: r.time(), Last: r.time(), Left: int(r.uint()), AtOnce: int(r.uint()), Open: r.ticks()}
 		}
 	}
-	s.Started, s.Skipped = int(r.uint()), int(r.uint())
 	o.Schedule = s
+}
+
+func (r *reader) ticks() (open []Tick) {
+	if n := r.count(); n > 0 {
+		open = make([]Tick, n)
+		for i := range open {
+			open[i] = Tick{r.time(), r.text(), r.truth()}
+		}
+	}
+	return open
 }
 
 // A schedule's record has the offsets of its last events only: of keptEvents at least, and less than

@@ -317,16 +317,18 @@ func detail(e *events.Event, b before) string {
 	case events.ScheduleApplied:
 		say("incarnation %d, %s", e.Incarnation, whenText(e.Schedule))
 		nextTick(say, e)
+	case events.ScheduleBackfilled:
+		say("backfill %d: %d ticks from %s to %s, %d at a time", e.Backfill, e.Count, events.TickText(e.Tick), events.TickText(e.Last), e.AtOnce)
 	case events.ScheduleStarted:
 		say("tick %s begins order %s", events.TickText(e.Tick), e.Child)
-		nextTick(say, e)
+		ofBackfill(say, e)
 	case events.ScheduleSkipped:
 		if e.Count > 1 {
 			say("%d ticks from %s to %s", e.Count, events.TickText(e.Tick), events.TickText(e.Last))
 		} else {
 			say("tick %s", events.TickText(e.Tick))
 		}
-		nextTick(say, e)
+		ofBackfill(say, e)
 	case events.ScheduleEnded:
 		say("order %s of tick %s: %s", e.Child, events.TickText(e.Tick), cmp.Or(e.End, "it is of somebody else"))
 	case events.ScheduleRecalled:

@@ -27,6 +27,7 @@ func newSchedule() *cobra.Command {
 are skipped. Orders that have begun go on.`, "paused"),
 		newScheduleAct(events.CommandResume, "Let a paused schedule go on", `Ends the pause of a schedule. Its orders that have not ended are asked to tell once more
 how they stand, in case what they told was lost.`, "resumed"),
+		newScheduleBackfill(),
 		newScheduleAct(events.CommandDelete, "Have there be no schedule of a name any more", `Deletes a schedule. Orders that have begun go on. One of the same name that is applied
 later is another: its orders have other ids.`, "deleted"),
 	)
@@ -124,6 +125,70 @@ func newScheduleAct(command, short, long, did string) *cobra.Command {
 	return cmd
 }
 
+func newScheduleBackfill() *cobra.Command {
+	var act api.Act
+	var from, to string
+	var atOnce int
+	cmd := &cobra.Command{
+		Use: "backfill NAME --from TIME --to TIME", Short: "Have ticks begin orders that have passed",
+		Long: `Has the ticks of a schedule begin orders that have passed, from one time to another: those
+that began none, and once more those that did. They begin in turn, one after the other or
+so many at a time, beside what the schedule begins by itself. The label backfill has the
+number: waybill order list --where schedule=NAME --where backfill=N.`,
+		Example: `  waybill schedule preview nightly-bill --after 2026-11-01T00:00:00Z
+  waybill schedule backfill nightly-bill --from 2026-11-01T00:00:00Z --to 2026-11-07T00:00:00Z --at-once 5`,
+		Args: takes(one),
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the first time whose ticks are meant, as 2026-11-01T00:00:00Z")
+	cmd.Flags().StringVar(&to, "to", "", "the last, which has passed")
+	cmd.Flags().IntVar(&atOnce, "at-once", 1, "how many of its orders may be open, 1 to 100")
+	onlyByFlag(cmd.Flags(), "from", "to", "at-once")
+	scheduleAuthor(cmd.Flags(), &act)
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		request := api.BackfillRequest{AtOnce: atOnce}
+		for _, flag := range []struct {
+			name, text string
+			to         *time.Time
+		}{{"from", from, &request.From}, {"to", to, &request.To}} {
+			var err error
+			if *flag.to, err = timeFlag(flag.name, flag.text); err != nil {
+				return err
+			}
+		}
+		if atOnce < 1 || atOnce > events.MaxOpen {
+			return usageError{fmt.Errorf("--at-once is from 1 to %d, this is %d", events.MaxOpen, atOnce)}
+		}
+		s, err := actOnSchedule(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+			request.Act = act
+			return client.Backfill(cmd.Context(), args[0], key, &request)
+		})
+		if err != nil {
+			return err
+		}
+		return out.print(cmd, s, func(row func(...any)) {
+			row("backfill", s.Backfilled, "of", args[0], "begins")
+			if s.Paused {
+				row("the schedule is paused: it begins once it is resumed")
+			}
+		})
+	}
+	return cmd
+}
+
+// timeFlag is the time that a flag gives.
+func timeFlag(name, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, usageError{fmt.Errorf("--%s is missing; give a time, as 2026-11-25T18:00:00Z", name)}
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, usageError{fmt.Errorf("--%s: %q is no time; write it as 2026-11-25T18:00:00Z", name, text)}
+	}
+	return at, nil
+}
+
 func newScheduleList() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{Use: "list", Short: "List schedules", Args: cobra.NoArgs}
@@ -167,6 +232,15 @@ func whenText(s *events.Schedule) string {
 		return "every " + s.Every
 	}
 	return strings.TrimSpace(s.Cron + " " + s.Zone)
+}
+
+// ofBackfill says of which backfill a tick is, or which follows it.
+func ofBackfill(say func(format string, args ...any), e *events.Event) {
+	if e.Backfill > 0 {
+		say("backfill %d", e.Backfill)
+		return
+	}
+	nextTick(say, e)
 }
 
 // nextTick says which tick follows.
@@ -240,6 +314,9 @@ func printSchedule(cmd *cobra.Command, out *output, s *api.Schedule) error {
 			}
 			row("Open", text)
 		}
+		for _, b := range s.Backfills {
+			row("Backfill", fmt.Sprintf("%d: %d of %d orders at a time have not ended, %d ticks are left until %s", b.Number, len(b.Open), b.AtOnce, b.Left, clock(b.Last)))
+		}
 	})
 }
 
@@ -262,8 +339,8 @@ no server asked, or one that is there. A name that holds a dot or a slash is a f
 		var from time.Time
 		if after != "" {
 			var err error
-			if from, err = time.Parse(time.RFC3339, after); err != nil {
-				return usageError{fmt.Errorf("--after: %q is no time; write it as 2026-11-25T18:00:00Z", after)}
+			if from, err = timeFlag("after", after); err != nil {
+				return err
 			}
 		}
 		if count < 1 || count > 1000 {

@@ -272,6 +272,15 @@ func (c *Client) ActOnSchedule(ctx context.Context, name, key, command string, a
 	return c.schedule(ctx, http.MethodPost, schedulePath(name)+"/"+command, key, body)
 }
 
+// Backfill has ticks of a schedule begin orders that have passed. Under its key the command acts once.
+func (c *Client) Backfill(ctx context.Context, name, key string, r *BackfillRequest) (*Schedule, error) {
+	body, err := encode(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode the command: %w", err)
+	}
+	return c.schedule(ctx, http.MethodPost, schedulePath(name)+"/backfill", key, body)
+}
+
 func schedulePath(name string) string { return "/api/v1/schedules/" + pathEscape(name) }
 
 func (c *Client) schedule(ctx context.Context, method, path, key string, body []byte) (*Schedule, error) {

@@ -161,7 +161,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
 		Item: e.Item, AtOnce: e.AtOnce,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
-		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next,
+		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next, Backfill: e.Backfill,
 	}
 	if says := e.Schedule; says != nil {
 		m.Schedule = new(*says)

@@ -36,7 +36,7 @@ type ScheduleSpec struct {
 	Version  int               `json:"version,omitempty" minimum:"1" doc:"Left out, the newest when an order begins"`
 	Input    json.RawMessage   `json:"input,omitempty" doc:"Of each order; any JSON"`
 	Priority events.Priority   `json:"priority,omitempty" enum:"high,normal,low"`
-	Labels   map[string]string `json:"labels,omitempty" maxProperties:"14" doc:"Of each order, besides schedule and tick"`
+	Labels   map[string]string `json:"labels,omitempty" maxProperties:"13" doc:"Of each order, besides schedule, tick and backfill"`
 	ReplyTo  string            `json:"replyTo,omitempty" doc:"The topic for status messages"`
 }
 
@@ -83,7 +83,27 @@ type Schedule struct {
 	Started     int        `json:"started" doc:"How many ticks began an order, of this incarnation"`
 	Skipped     int        `json:"skipped" doc:"How many began none"`
 	Open        []OpenTick `json:"open" nullable:"false" doc:"Its orders that have not ended, for all that it was told"`
+	Backfilled  int        `json:"backfilled" doc:"How many backfills there were, of this incarnation"`
+	Backfills   []Backfill `json:"backfills" nullable:"false" doc:"Those that have not ended"`
 	Masked      bool       `json:"masked,omitzero" doc:"The input and the labels of its orders are left out: they take the role payload-reader"`
+}
+
+// Backfill is ticks that have passed, and begin orders now.
+type Backfill struct {
+	Number int        `json:"number"`
+	Next   *Time      `json:"next" doc:"The first tick that has begun none yet; null if all have"`
+	Last   *Time      `json:"last"`
+	Left   int        `json:"left" doc:"How many have begun none yet"`
+	AtOnce int        `json:"atOnce" doc:"How many of its orders may be open"`
+	Open   []OpenTick `json:"open" nullable:"false" doc:"Its orders that have not ended"`
+}
+
+// BackfillRequest is the body with which ticks that have passed are had begin orders.
+type BackfillRequest struct {
+	Act
+	From   time.Time `json:"from" doc:"The first time whose ticks are meant"`
+	To     time.Time `json:"to" doc:"The last, which has passed"`
+	AtOnce int       `json:"atOnce,omitempty" minimum:"1" maximum:"100" doc:"How many of its orders may be open; left out, one"`
 }
 
 // OpenTick is a tick whose order has not ended.
@@ -118,12 +138,21 @@ func scheduleOf(o *projections.Order) Schedule {
 	s := o.Schedule
 	out := Schedule{
 		Name: events.ScheduleOf(o.ID), ScheduleSpec: SpecOf(s.Says), Incarnation: s.Incarnation, AppliedBy: text(s.AppliedBy), AppliedAt: at(o.AcceptedAt),
-		Paused: o.Paused, Held: o.Hold != nil, Next: at(s.Next), Begins: at(s.Begins), Last: at(s.Last), Started: s.Started, Skipped: s.Skipped, Open: []OpenTick{},
+		Paused: o.Paused, Held: o.Hold != nil, Next: at(s.Next), Begins: at(s.Begins), Last: at(s.Last), Started: s.Started, Skipped: s.Skipped, Open: openTicks(s.Open),
+		Backfilled: s.Backfilled, Backfills: []Backfill{},
 	}
-	for _, t := range s.Open {
-		out.Open = append(out.Open, OpenTick{at(t.At), t.Order, t.Recalled})
+	for _, b := range s.Backfills {
+		out.Backfills = append(out.Backfills, Backfill{b.Number, at(b.Next), at(b.Last), b.Left, b.AtOnce, openTicks(b.Open)})
 	}
 	return out
+}
+
+func openTicks(open []projections.Tick) []OpenTick {
+	all := []OpenTick{}
+	for _, t := range open {
+		all = append(all, OpenTick{at(t.At), t.Order, t.Recalled})
+	}
+	return all
 }
 
 // PreviewOf are the first ticks of a schedule behind a time, at most so many.
@@ -176,6 +205,20 @@ func (s *Server) schedules(api huma.API) {
 		c.Command, c.Schedule = events.CommandApply, says
 		return s.commandSchedule(ctx, &in.ScheduleCommand, &c)
 	}, identity.Submitter)
+	register(api, identity.Operator, huma.Operation{
+		OperationID: "backfill-schedule", Method: http.MethodPost, Path: "/api/v1/schedules/{name}/backfill",
+		Summary: "Have ticks of a schedule begin orders that have passed", Tags: []string{"schedules"}, Errors: acts,
+		Description:  "Whatever became of them: they begin once more, in turn, under other ids." + answers,
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+	}, func(ctx context.Context, in *struct {
+		ScheduleCommand
+		Body BackfillRequest
+	},
+	) (*struct{ Body Schedule }, error) {
+		c := in.Body.command()
+		c.Command, c.From, c.To, c.AtOnce = events.CommandBackfill, events.Time(in.Body.From), events.Time(in.Body.To), in.Body.AtOnce
+		return s.commandSchedule(ctx, &in.ScheduleCommand, &c)
+	})
 	for _, a := range []struct{ name, method, path, summary, description string }{
 		{events.CommandPause, http.MethodPost, "/pause", "Let a schedule begin no orders", "Orders that have begun go on."},
 		{events.CommandResume, http.MethodPost, "/resume", "Let a paused schedule go on", "The ticks of the pause are skipped."},

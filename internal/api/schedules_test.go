@@ -147,6 +147,28 @@ func TestSchedules(t *testing.T) {
 	if o.Parent == nil || o.Parent.Order != "@a" || o.Labels["schedule"] != "a" || sc2.Open[0].Tick.Sub(o.AcceptedAt.Time) > time.Minute {
 		t.Errorf("%+v", o)
 	}
+	// What has passed begins orders beside.
+	to := time.Now().Add(-time.Second)
+	backfill := BackfillRequest{From: to.Add(-4 * time.Second), To: to, AtOnce: 2, Act: Act{Note: "the machine was down"}}
+	for range 2 { // under one key it acts once
+		if sc2, err = client.Backfill(t.Context(), "a", "k-1", &backfill); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sc2.Backfilled != 1 || len(sc2.Backfills) != 1 || len(sc2.Backfills[0].Open) != 2 || sc2.Backfills[0].Left != 2 || sc2.Backfills[0].AtOnce != 2 {
+		t.Errorf("%+v", sc2)
+	}
+	if o := s.order(sc2.Backfills[0].Open[0].Order, projections.Pending); o.Parent == nil || o.Parent.Order != "@a" || o.Labels["backfill"] != "1" {
+		t.Errorf("%+v", o)
+	}
+	backfill.To = to.Add(time.Hour)
+	if _, err := client.Backfill(t.Context(), "a", "k-2", &backfill); err == nil || !strings.Contains(err.Error(), "has not passed") {
+		t.Errorf("of what has not passed: %v", err)
+	}
+	s.schedules("POST", "/a/backfill", `{"from":"2026-01-01T00:00:00Z"}`, http.StatusUnprocessableEntity)
+	s.token = keys["view"]
+	s.schedules("POST", "/a/backfill", `{"from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"}`, http.StatusForbidden)
+	s.token = keys["root"]
 	for _, name := range all {
 		s.schedules("DELETE", "/"+name, "", http.StatusOK)
 	}

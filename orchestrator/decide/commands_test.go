@@ -75,7 +75,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 func byOperator(e *events.Event) bool {
 	switch e.Type {
 	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepPaced, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
-		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled:
 		return e.Type != events.OrderMigrated || e.Operation == "" // with it comes the resubmission
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -121,6 +121,7 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandResume:    {events.OrderResumed, events.ScheduleResumed},
 			events.CommandApply:     {events.ScheduleApplied},
 			events.CommandDelete:    {events.ScheduleDeleted},
+			events.CommandBackfill:  {events.ScheduleBackfilled},
 			events.CommandRelease:   {events.OrderReleased},
 			events.CommandTerminate: {events.OrderTerminated},
 			events.CommandChange:    {events.OrderChanged, events.StepPaced},

@@ -114,7 +114,7 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return d.label(c, act)
 	case events.CommandDecide:
 		return d.decide(c, act)
-	case events.CommandApply, events.CommandDelete:
+	case events.CommandApply, events.CommandDelete, events.CommandBackfill:
 		return fmt.Sprintf("it is an order; only a schedule can be asked to %s", c.Command)
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))

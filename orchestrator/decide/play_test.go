@@ -154,7 +154,7 @@ func (p *play) perform(t *testing.T, d *datadriven.TestData, out *strings.Builde
 			p.signals = append(p.signals, s)
 		}
 		p.act(t, out)
-	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandMigrate, events.CommandDecide, events.CommandApply, events.CommandDelete, "command":
+	case events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandLabel, events.CommandRelease, events.CommandTerminate, events.CommandChange, events.CommandMigrate, events.CommandDecide, events.CommandApply, events.CommandDelete, events.CommandBackfill, "command":
 		p.commands = append(p.commands, slices.Repeat([]command{p.command(t, d)}, times(t, d))...)
 		p.act(t, out)
 	case "curse":
@@ -435,6 +435,10 @@ func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 			n, err := strconv.Atoi(value)
 			must(t, err)
 			c.value.AtOnce = n
+		case "from":
+			c.value.From = today(t, value)
+		case "until":
+			c.value.To = today(t, value)
 		case "outcome":
 			c.value.Outcome = value
 		case "roles":
@@ -718,6 +722,9 @@ func printSchedule(out *strings.Builder, o *projections.Order, s *projections.Sc
 	}
 	for _, t := range s.Open {
 		fmt.Fprintf(out, "  open: %s recalled=%t\n", t.Order, t.Recalled)
+	}
+	for _, b := range s.Backfills {
+		fmt.Fprintf(out, "  backfill %d: next=%s last=%s left=%d open=%d of %d\n", b.Number, inspect.Clock(b.Next), inspect.Clock(b.Last), b.Left, len(b.Open), b.AtOnce)
 	}
 	if o.Hold != nil {
 		fmt.Fprintf(out, "  held: %s\n", o.Reason)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -67,12 +68,12 @@ func CheckSchedule(s *events.Schedule) error {
 	if err := checkPriority(s.Priority); err != nil {
 		return err
 	}
-	for _, name := range []string{events.ScheduleLabel, events.TickLabel} {
+	for _, name := range []string{events.ScheduleLabel, events.TickLabel, events.BackfillLabel} {
 		if _, taken := s.Labels[name]; taken {
 			return fmt.Errorf("the label %s says which tick began an order; choose another name", name)
 		}
 	}
-	if err := events.CheckLabels(labelled(s, "", time.Time{})); err != nil {
+	if err := events.CheckLabels(labelled(s, "", time.Time{}, 1)); err != nil {
 		return err
 	}
 	if size := len(s.Append(nil)); size > events.MaxSchedule {
@@ -81,11 +82,15 @@ func CheckSchedule(s *events.Schedule) error {
 	return nil
 }
 
-// labelled are the labels of an order of a schedule.
-func labelled(s *events.Schedule, name string, tick time.Time) map[string]string {
-	labels := make(map[string]string, len(s.Labels)+2)
+// labelled are the labels of an order of a schedule, begun by the backfill of a number, or by 0, the schedule
+// itself.
+func labelled(s *events.Schedule, name string, tick time.Time, backfill int) map[string]string {
+	labels := make(map[string]string, len(s.Labels)+3)
 	maps.Copy(labels, s.Labels)
 	labels[events.ScheduleLabel], labels[events.TickLabel] = name, events.TickText(tick)
+	if backfill > 0 {
+		labels[events.BackfillLabel] = strconv.Itoa(backfill)
+	}
 	return labels
 }
 
@@ -93,11 +98,11 @@ func labelled(s *events.Schedule, name string, tick time.Time) map[string]string
 func (d *decider) operateSchedule(c *events.Command, act events.Event) (refusal string) {
 	o, s := d.order, d.order.Schedule
 	switch c.Command {
-	case events.CommandApply, events.CommandDelete, events.CommandPause, events.CommandResume:
+	case events.CommandApply, events.CommandDelete, events.CommandPause, events.CommandResume, events.CommandBackfill:
 	case events.CommandRelease:
 		return d.release(c, act)
 	default:
-		return fmt.Sprintf("it is a schedule, and no order: it can be applied, paused, resumed and deleted, and released once it is held, which %s is not", Cut(c.Command, MaxName))
+		return fmt.Sprintf("it is a schedule, and no order: it can be applied, paused, resumed, backfilled and deleted, and released once it is held, which %s is not", Cut(c.Command, MaxName))
 	}
 	switch {
 	case d.env.Doubted:
@@ -107,13 +112,17 @@ func (d *decider) operateSchedule(c *events.Command, act events.Event) (refusal 
 	case s.Says == nil:
 		return "there is no schedule of this name"
 	case c.Command == events.CommandDelete:
-		d.replace()
+		if d.replace(); o.Hold == nil {
+			d.endBackfills()
+		}
 		act.Type = events.ScheduleDeleted
 		d.record(&act)
 		d.resume()
 		return ""
 	case o.Hold != nil:
 		return fmt.Sprintf("the schedule is held, and nothing is done to it before its release: waybill order release %s; or apply another, or delete it", quote(o.ID))
+	case c.Command == events.CommandBackfill:
+		return d.backfill(c, act)
 	case c.Command == events.CommandPause && o.Paused:
 		return "the schedule is paused already"
 	case c.Command == events.CommandResume && !o.Paused:
@@ -150,7 +159,8 @@ func (d *decider) apply(says *events.Schedule, act events.Event) (refusal string
 	table, _ := timetable.Of(says) // it was checked
 	k := &ticks{decider: d, schedule: s, table: table, incarnation: act.Incarnation}
 	from := s.Last // no tick begins two orders
-	if s.Says == nil || !sameTicks(s.Says, says) {
+	other := s.Says == nil || !sameTicks(s.Says, says)
+	if other {
 		d.replace()
 		if d.env.Now.After(from) {
 			from = d.env.Now
@@ -159,7 +169,9 @@ func (d *decider) apply(says *events.Schedule, act events.Event) (refusal string
 	} else if act.Next = s.Next; !s.Begins.Equal(s.Next) {
 		act.Due = s.Begins
 	}
-	d.record(&act)
+	if d.record(&act); other {
+		d.endBackfills()
+	}
 	d.resume()
 	return ""
 }
@@ -187,14 +199,76 @@ func (d *decider) replace() {
 	}
 }
 
+// backfill has ticks begin orders that have passed.
+func (d *decider) backfill(c *events.Command, act events.Event) (refusal string) {
+	s, from, to := d.order.Schedule, events.Time(c.From), events.Time(c.To)
+	switch {
+	case from.IsZero() || to.IsZero():
+		return "the first and the last time are missing whose ticks are meant (from, to)"
+	case to.Before(from):
+		return fmt.Sprintf("it ends at %s, before it begins, at %s", events.TickText(to), events.TickText(from))
+	case to.After(d.env.Now):
+		return fmt.Sprintf("it ends at %s, which has not passed: those ticks begin their orders by themselves", events.TickText(to))
+	case c.AtOnce < 0 || c.AtOnce > events.MaxOpen:
+		return fmt.Sprintf("%d orders at a time; use 1 to %d", c.AtOnce, events.MaxOpen)
+	case len(s.Backfills) >= events.MaxBackfills:
+		return fmt.Sprintf("%d backfills have not ended, and no more may be; send the command again when one has", len(s.Backfills))
+	}
+	k := d.ticks()
+	act.Type, act.Backfill, act.AtOnce = events.ScheduleBackfilled, s.Backfilled+1, cmp.Or(c.AtOnce, 1)
+	for tick := k.table.Next(from.Add(-1)); !tick.IsZero() && !tick.After(to); tick = k.table.Next(tick) {
+		if act.Last = tick; act.Count == 0 {
+			act.Tick = tick
+		}
+		if act.Count++; act.Count > countAtOnce {
+			return fmt.Sprintf("from %s on there are %d ticks until %s, and at most %[2]d are backfilled at a time; send several commands", events.TickText(from), countAtOnce, events.TickText(tick))
+		}
+	}
+	if act.Count == 0 {
+		return fmt.Sprintf("the schedule has no tick from %s to %s", events.TickText(from), events.TickText(to))
+	}
+	d.dear = d.dear || act.Count > countAtOnce/10
+	d.record(&act)
+	d.tick()
+	return ""
+}
+
+// endBackfills has no more ticks of them begin orders: those of a timetable that is there no more.
+func (d *decider) endBackfills() {
+	for _, b := range d.order.Schedule.Backfills {
+		if !b.Next.IsZero() {
+			d.record(&events.Event{Type: events.ScheduleSkipped, Backfill: b.Number, Tick: b.Next, Last: b.Last, Count: b.Left, Reason: events.SkippedReplaced})
+		}
+	}
+}
+
+// openTick is an order that has not ended, of the schedule itself or of a backfill.
+type openTick struct {
+	projections.Tick
+	backfill int
+}
+
+// open are all orders of a schedule that have not ended.
+func open(s *projections.Schedule) (all []openTick) {
+	for _, t := range s.Open {
+		all = append(all, openTick{t, 0})
+	}
+	for _, b := range s.Backfills {
+		for _, t := range b.Open {
+			all = append(all, openTick{t, b.Number})
+		}
+	}
+	return all
+}
+
 // ended takes that an order of the schedule has ended, and goes on with what waits for that.
 func (d *decider) ended(in *Input) {
-	s, r := d.order.Schedule, in.Report
-	for _, t := range s.Open {
+	r := in.Report
+	for _, t := range open(d.order.Schedule) {
 		if t.Order != r.Child || events.TickText(t.At) != r.Step {
 			continue
 		}
-		d.record(&events.Event{Type: events.ScheduleEnded, Tick: t.At, Child: t.Order, End: r.State, Error: r.Error, Source: in.Record.Source()})
+		d.record(&events.Event{Type: events.ScheduleEnded, Backfill: t.backfill, Tick: t.At, Child: t.Order, End: r.State, Error: r.Error, Source: in.Record.Source()})
 		if !d.env.Doubted {
 			d.tick()
 		}
@@ -202,15 +276,36 @@ func (d *decider) ended(in *Input) {
 	}
 }
 
-// tick decides on the ticks that are due, one after the other.
+// tick decides on the ticks that are due, one after the other; those of the schedule itself first.
 func (d *decider) tick() {
-	if d.order.Schedule.Says == nil || d.order.Hold != nil {
+	s := d.order.Schedule
+	if s.Says == nil || d.order.Hold != nil || d.order.Paused {
 		return
 	}
 	k := d.ticks()
-	for at := d.order.Ticks(); !at.IsZero() && !d.env.Now.Before(at) && !d.spent(); at = d.order.Ticks() {
+	for !s.Waits() && !s.Begins.IsZero() && !d.env.Now.Before(s.Begins) && !d.spent() {
 		k.decide()
 	}
+	for i := 0; i < len(s.Backfills) && !d.spent(); {
+		if b := s.Backfills[i]; b.Room() {
+			k.fill(&b)
+		} else {
+			i++
+		}
+	}
+}
+
+// fill has the next tick of a backfill begin an order. It has no jitter.
+func (k *ticks) fill(b *projections.Backfill) {
+	e := events.Event{
+		Type: events.ScheduleStarted, Backfill: b.Number, Tick: b.Next, Workflow: k.schedule.Says.Workflow,
+		Child: events.BackfillID(events.ScheduleOf(k.order.ID), k.incarnation, b.Next, b.Number),
+	}
+	if next := k.table.Next(b.Next); !next.After(b.Last) {
+		e.Next = next
+	}
+	k.record(&e)
+	k.begun++
 }
 
 // ticks are those of a schedule.
@@ -386,13 +481,13 @@ func scheduleWishes(o *projections.Order, e *events.Event) (all []*events.Wish) 
 	case events.ScheduleStarted:
 		says := s.Says
 		w.Wish, w.Workflow, w.Version, w.Input, w.ReplyTo = events.WishBegin, says.Workflow, says.Version, says.Input, says.ReplyTo
-		w.Priority, w.Labels, w.By = says.Priority, labelled(says, events.ScheduleOf(o.ID), e.Tick), s.AppliedBy
+		w.Priority, w.Labels, w.By = says.Priority, labelled(says, events.ScheduleOf(o.ID), e.Tick, e.Backfill), s.AppliedBy
 		return []*events.Wish{&w}
 	case events.ScheduleRecalled:
 		w.Wish = events.WishCancel
 		return []*events.Wish{&w}
 	case events.ScheduleResumed, events.OrderReleased:
-		for _, t := range s.Open {
+		for _, t := range open(s) {
 			all = append(all, &events.Wish{Child: t.Order, Wish: events.WishTell, Parent: o.ID, Step: events.TickText(t.At), Reason: "the schedule was resumed"})
 		}
 	}

@@ -75,6 +75,7 @@ func (k *timekeeper) perform(t *rapid.T) {
 		"resume":   say(events.CommandResume),
 		"resumes":  say(events.CommandResume),
 		"delete":   say(events.CommandDelete),
+		"backfill": k.backfill,
 		"release":  say(events.CommandRelease),
 		"cancel":   func(t *rapid.T) { k.command(t, k.drawOf(t), events.Command{Command: events.CommandCancel}); k.soon(t) },
 		"babble":   func(t *rapid.T) { k.signals = append(k.signals, signal{id: id(t), value: events.Signal{Signal: "go"}}) },
@@ -126,6 +127,16 @@ func (k *timekeeper) apply(t *rapid.T) {
 		s.Start, s.End = events.Time(k.now.Add(10*time.Second)), events.Time(k.now.Add(5*time.Minute))
 	}
 	k.command(t, rapid.SampledFrom(schedules).Draw(t, "schedule"), events.Command{Command: events.CommandApply, Schedule: s, By: "ana"})
+	k.soon(t)
+}
+
+// backfill has ticks begin orders that have passed, or not all of which have.
+func (k *timekeeper) backfill(t *rapid.T) {
+	to := k.now.Add(time.Duration(rapid.IntRange(-60, 2).Draw(t, "to")) * time.Second)
+	k.command(t, rapid.SampledFrom(schedules).Draw(t, "schedule"), events.Command{
+		Command: events.CommandBackfill, From: to.Add(-time.Duration(rapid.IntRange(-1, 40).Draw(t, "from")) * time.Second), To: to,
+		AtOnce: rapid.SampledFrom([]int{0, 0, 1, 3, 100, 101}).Draw(t, "at once"), ID: rapid.SampledFrom([]string{"", "b-1"}).Draw(t, "id"),
+	})
 	k.soon(t)
 }
 
@@ -194,8 +205,17 @@ func (k *timekeeper) account(t *rapid.T) {
 	for _, id := range schedules {
 		var table *timetable.Timetable
 		var next time.Time
+		backfills := make(map[int]time.Time) // the next tick of each
 		for _, e := range k.inspector.Histories[id] {
 			switch e.Type {
+			case events.ScheduleDeleted:
+				clear(backfills)
+			case events.ScheduleBackfilled:
+				k.goOver(t, &events.Event{Order: id, Seq: e.Seq, Tick: e.Tick, Next: table.Next(e.Last)}, table, e.Tick, e.Last, e.Count)
+				if table.Next(e.Tick.Add(-time.Second)) != e.Tick {
+					t.Fatalf("%s: %v is no tick", id, e.Tick)
+				}
+				backfills[e.Backfill] = e.Tick
 			case events.ScheduleApplied:
 				var err error
 				table, err = timetable.Of(e.Schedule)
@@ -212,8 +232,18 @@ func (k *timekeeper) account(t *rapid.T) {
 					t.Fatalf("%s: tick %v began order %s before", id, e.Tick, e.Child)
 				}
 				began[e.Child] = true
+				if e.Backfill > 0 {
+					if !e.Tick.Equal(backfills[e.Backfill]) || !e.Next.IsZero() && !e.Next.Equal(table.Next(e.Tick)) {
+						t.Fatalf("%s: backfill %d goes over %v to %v, and was at %v", id, e.Backfill, e.Tick, e.Next, backfills[e.Backfill])
+					}
+					backfills[e.Backfill] = e.Next
+					continue
+				}
 				next = k.goOver(t, &e, table, next, e.Tick, 1)
 			case events.ScheduleSkipped:
+				if e.Backfill > 0 {
+					continue
+				}
 				next = k.goOver(t, &e, table, next, e.Last, e.Count)
 			}
 		}

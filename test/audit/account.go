@@ -439,7 +439,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 func byOperator(e *events.Event) bool {
 	switch e.Type {
 	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepPaced, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
-		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed:
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled:
 		return true
 	case events.OrderMigrated:
 		return e.Operation == "" // else another act is behind it, which follows
@@ -504,23 +504,24 @@ func (s *settlement) again(a *account) {
 
 // does is what commands lead to.
 var does = map[events.Type]string{
-	events.OrderCompensating: events.CommandCancel,
-	events.OrderResubmitted:  events.CommandResubmit,
-	events.StepSkipped:       events.CommandSkipStep,
-	events.UndoSkipped:       events.CommandSkipStep,
-	events.OrderPaused:       events.CommandPause,
-	events.OrderResumed:      events.CommandResume,
-	events.OrderLabelled:     events.CommandLabel,
-	events.OrderReleased:     events.CommandRelease,
-	events.OrderChanged:      events.CommandChange,
-	events.StepPaced:         events.CommandChange,
-	events.OrderMigrated:     events.CommandMigrate,
-	events.OrderTerminated:   events.CommandTerminate,
-	events.StepDecided:       events.CommandDecide,
-	events.ScheduleApplied:   events.CommandApply,
-	events.ScheduleDeleted:   events.CommandDelete,
-	events.SchedulePaused:    events.CommandPause,
-	events.ScheduleResumed:   events.CommandResume,
+	events.OrderCompensating:  events.CommandCancel,
+	events.OrderResubmitted:   events.CommandResubmit,
+	events.StepSkipped:        events.CommandSkipStep,
+	events.UndoSkipped:        events.CommandSkipStep,
+	events.OrderPaused:        events.CommandPause,
+	events.OrderResumed:       events.CommandResume,
+	events.OrderLabelled:      events.CommandLabel,
+	events.OrderReleased:      events.CommandRelease,
+	events.OrderChanged:       events.CommandChange,
+	events.StepPaced:          events.CommandChange,
+	events.OrderMigrated:      events.CommandMigrate,
+	events.OrderTerminated:    events.CommandTerminate,
+	events.StepDecided:        events.CommandDecide,
+	events.ScheduleApplied:    events.CommandApply,
+	events.ScheduleDeleted:    events.CommandDelete,
+	events.ScheduleBackfilled: events.CommandBackfill,
+	events.SchedulePaused:     events.CommandPause,
+	events.ScheduleResumed:    events.CommandResume,
 }
 
 // other says what an event has that its command has not.

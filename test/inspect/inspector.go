@@ -386,13 +386,21 @@ func checkSchedule(t T, o *projections.Order, l *oracle.Ledger) {
 	got, want := *o.Schedule, projections.Schedule{
 		Says: l.Schedule.Says, Incarnation: l.Schedule.Incarnation, AppliedBy: l.Schedule.By, Next: l.Schedule.Next, Begins: l.Schedule.Begins, Last: l.Schedule.Last,
 		Free: l.Schedule.Free, Resumed: l.Schedule.Resumed, PausedAt: l.Schedule.PausedAt, Started: l.Schedule.Started, Skipped: l.Schedule.Skipped,
+		Open: openTicks(l.Schedule.Open), Backfilled: l.Schedule.Backfilled,
 	}
-	for _, open := range l.Schedule.Open {
-		want.Open = append(want.Open, projections.Tick{At: open.At, Order: open.Order, Recalled: open.Recalled})
+	for _, b := range l.Schedule.Backfills {
+		want.Backfills = append(want.Backfills, projections.Backfill{Number: b.Number, Next: b.Next, Last: b.Last, Left: b.Left, AtOnce: b.AtOnce, Open: openTicks(b.Open)})
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%q: the record of the schedule says\n %+v, and must say\n %+v", o.ID, got, want)
 	}
+}
+
+func openTicks(open []oracle.Tick) (all []projections.Tick) {
+	for _, t := range open {
+		all = append(all, projections.Tick{At: t.At, Order: t.Order, Recalled: t.Recalled})
+	}
+	return all
 }
 
 func fault(e *events.Error) events.Error {

@@ -96,6 +96,9 @@ func Fields(e *events.Event) string {
 	if e.Incarnation > 0 {
 		fmt.Fprintf(&b, " incarnation=%d", e.Incarnation)
 	}
+	if e.Backfill > 0 {
+		fmt.Fprintf(&b, " backfill=%d", e.Backfill)
+	}
 	at("tick", e.Tick)
 	at("last", e.Last)
 	at("next", e.Next)

@@ -196,7 +196,7 @@ var asked = map[events.Type]string{
 	events.UndoSkipped: events.CommandSkipStep, events.OrderPaused: events.CommandPause, events.OrderResumed: events.CommandResume,
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.OrderTerminated: events.CommandTerminate,
-	events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
+	events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.ScheduleBackfilled: events.CommandBackfill, events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange,
 }
 

@@ -105,7 +105,7 @@ func (f *Families) member(id string) *member {
 	}
 	m.State, m.toward = l.State, l.Toward
 	if l.Schedule != nil {
-		m.open = l.Schedule.Open
+		m.open = l.Schedule.unended()
 	}
 	m.lost = m.lost || len(l.Waiting) > 0
 	f.known[id] = m

@@ -22,6 +22,17 @@ type Schedule struct {
 	Free, Resumed    time.Time
 	PausedAt         time.Time
 	Started, Skipped int
+	Backfilled       int
+	Backfills        []Backfill // that have not ended
+}
+
+// Backfill is ticks of before that begin orders. Left counts those from Next on, which is zero behind the Last.
+type Backfill struct {
+	Number     int
+	Next, Last time.Time
+	Left       int
+	AtOnce     int
+	Open       []Tick
 }
 
 // Tick is one that began an order which has not ended.
@@ -57,17 +68,84 @@ func (l *Ledger) scheduled(e *events.Event) {
 	case events.ScheduleDeleted:
 		l.Schedule = &Schedule{Incarnation: s.Incarnation}
 		l.Paused, l.Held, l.errored, l.Alerted = false, false, false, false
-	case events.ScheduleStarted:
-		l.ticks(e, s)
-		l.starts(e, s)
-	case events.ScheduleSkipped:
-		l.ticks(e, s)
-		l.skips(e, s)
-	case events.ScheduleEnded, events.ScheduleRecalled:
+	case events.ScheduleBackfilled:
+		l.backfilled(e, s)
+	case events.ScheduleStarted, events.ScheduleSkipped, events.ScheduleEnded:
+		switch {
+		case e.Backfill > 0:
+			l.ofBackfill(e, s)
+		case e.Type == events.ScheduleStarted:
+			l.ticks(e, s)
+			l.starts(e, s)
+		case e.Type == events.ScheduleSkipped:
+			l.ticks(e, s)
+			l.skips(e, s)
+		default:
+			l.ofTick(e, s)
+		}
+	case events.ScheduleRecalled:
 		l.ofTick(e, s)
 	default:
 		l.rule("P4", false, "nobody knows this event")
 	}
+}
+
+// backfilled: its ticks have passed, and it has a number of its own.
+func (l *Ledger) backfilled(e *events.Event, s *Schedule) {
+	l.rule("A3", e.Backfill == s.Backfilled+1, "its number is %d, and %d were there", e.Backfill, s.Backfilled)
+	l.rule("V2", l.Doubted || !e.Tick.After(e.Last) && !e.Last.After(e.At), "it is about ticks from %v to %v, at %v", e.Tick, e.Last, e.At)
+	l.rule("T4", e.Count >= 1 && (e.Count == 1) == e.Last.Equal(e.Tick), "from %v to %v are %d", e.Tick, e.Last, e.Count)
+	l.rule("P3", e.AtOnce >= 1 && e.AtOnce <= events.MaxOpen && len(s.Backfills) < events.MaxBackfills && !l.Held, "%d at once, beside %d backfills", e.AtOnce, len(s.Backfills))
+	if every, err := time.ParseDuration(s.Says.Every); err == nil {
+		l.rule("T4", e.Last.Sub(e.Tick) == time.Duration(e.Count-1)*every, "from %v to %v are %d, every %v", e.Tick, e.Last, e.Count, every)
+	}
+	s.Backfilled = e.Backfill
+	s.Backfills = append(slices.Clone(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce})
+}
+
+// ofBackfill: each tick begins one order, in turn, so many at a time, unless it is there no more.
+func (l *Ledger) ofBackfill(e *events.Event, s *Schedule) {
+	i := slices.IndexFunc(s.Backfills, func(b Backfill) bool { return b.Number == e.Backfill })
+	if l.rule("T4", i >= 0, "there is no backfill %d", e.Backfill); i < 0 {
+		return
+	}
+	s.Backfills = slices.Clone(s.Backfills)
+	b := &s.Backfills[i]
+	switch e.Type {
+	case events.ScheduleStarted:
+		id := fmt.Sprintf("%s/%d/%s/%d", l.Order, s.Incarnation, e.Tick.UTC().Format(time.RFC3339), b.Number)
+		l.rule("A3", e.Child == id, "its order is %s, and must be %s", e.Child, id)
+		l.rule("S4", e.Workflow == s.Says.Workflow, "its order is of workflow %s", e.Workflow)
+		l.rule("T4", e.Tick.Equal(b.Next) && e.Due.IsZero(), "it is about tick %v, and the next is %v", e.Tick, b.Next)
+		l.rule("T4", e.Next.IsZero() == (b.Left == 1) && (e.Next.IsZero() || e.Next.After(e.Tick)) && !e.Next.After(b.Last), "the next after %v is %v, and %d are left until %v", e.Tick, e.Next, b.Left-1, b.Last)
+		l.rule("S1", len(b.Open) < b.AtOnce, "%d orders of the backfill have not ended", len(b.Open))
+		l.rule("P3", !l.Paused, "it is paused")
+		s.Started++
+		b.Next, b.Left, b.Open = e.Next, b.Left-1, append(slices.Clone(b.Open), Tick{At: e.Tick, Order: e.Child})
+	case events.ScheduleSkipped:
+		l.rule("P1", e.Reason == events.SkippedReplaced && e.Tick.Equal(b.Next) && e.Last.Equal(b.Last) && e.Count == b.Left && e.Next.IsZero(), "%d are left from %v to %v", b.Left, b.Next, b.Last)
+		s.Skipped += e.Count
+		b.Next, b.Left = time.Time{}, 0
+	default:
+		n := slices.IndexFunc(b.Open, func(t Tick) bool { return t.Order == e.Child && t.At.Equal(e.Tick) })
+		if l.rule("S2", n >= 0, "order %s of tick %v is not open", e.Child, e.Tick); n < 0 {
+			return
+		}
+		l.rule("P4", strings.Contains(e.Source, ".internal/"), "it is from %q", e.Source)
+		b.Open = slices.Delete(slices.Clone(b.Open), n, n+1)
+	}
+	if b.Next.IsZero() && len(b.Open) == 0 {
+		s.Backfills = slices.Delete(s.Backfills, i, i+1)
+	}
+}
+
+// unended are all of its orders that have not ended.
+func (s *Schedule) unended() []Tick {
+	all := slices.Clone(s.Open)
+	for _, b := range s.Backfills {
+		all = append(all, b.Open...)
+	}
+	return all
 }
 
 // applied: another incarnation begins only once the one before was deleted. No tick comes again.
@@ -168,13 +246,16 @@ func (l *Ledger) scheduleWishes(e *events.Event) (all []events.Wish) {
 		w.Wish, w.Workflow, w.Version, w.Input, w.ReplyTo = "begin", s.Says.Workflow, s.Says.Version, s.Says.Input, s.Says.ReplyTo
 		w.Priority, w.By = s.Says.Priority, s.By
 		w.Labels = map[string]string{"schedule": e.Order[1:], "tick": w.Step}
+		if e.Backfill > 0 {
+			w.Labels["backfill"] = fmt.Sprint(e.Backfill)
+		}
 		maps.Copy(w.Labels, s.Says.Labels)
 		all = append(all, w)
 	case events.ScheduleRecalled:
 		w.Wish = "cancel"
 		all = append(all, w)
 	case events.ScheduleResumed, events.OrderReleased:
-		for _, t := range s.Open {
+		for _, t := range s.unended() {
 			all = append(all, events.Wish{Child: t.Order, Wish: "tell", Parent: e.Order, Step: t.At.UTC().Format(time.RFC3339), Reason: "the schedule was resumed"})
 		}
 	}
