@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"unicode"
 
+	"github.com/goccy/go-graphviz"
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -17,21 +20,26 @@ func newWorkflowGraph() *cobra.Command {
 		Long: `Prints which steps come after which, as text that others draw: Mermaid, which
 GitHub and many editors show, or that of Graphviz:
 
-  waybill workflow graph FILE --format dot | dot -Tsvg > workflow.svg`,
+  waybill workflow graph FILE --format dot | dot -Tpng > workflow.png
+
+--format svg is a drawing that browsers show, made by Graphviz, which is part of this program.`,
 		Args: takes(one),
 	}
-	format := oneOf{"mermaid", []string{"mermaid", "dot"}}
-	cmd.Flags().Var(&format, "format", "whose text to print")
+	format := oneOf{"mermaid", []string{"mermaid", "dot", "svg"}}
+	cmd.Flags().Var(&format, "format", "whose text to print, or svg, a drawing")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		good, err := readDefinitions(cmd, files)
 		if err != nil {
 			return refused(cmd, err, "correct the problems above")
 		}
-		draw := drawMermaid
-		if format.value == "dot" {
-			draw = drawDot
+		switch format.value {
+		case "svg":
+			return drawSVG(cmd.Context(), cmd.OutOrStdout(), good[0].flow)
+		case "dot":
+			_, err = io.WriteString(cmd.OutOrStdout(), drawDot(good[0].flow))
+		default:
+			_, err = io.WriteString(cmd.OutOrStdout(), drawMermaid(good[0].flow))
 		}
-		_, err = io.WriteString(cmd.OutOrStdout(), draw(good[0].flow))
 		return err
 	}
 	return cmd
@@ -162,6 +170,24 @@ func drawDot(flow *workflow.Workflow) string {
 		}
 	}
 	return b.String() + "}\n"
+}
+
+// drawSVG has Graphviz draw it.
+func drawSVG(ctx context.Context, w io.Writer, flow *workflow.Workflow) (err error) {
+	g, err := graphviz.New(ctx)
+	if err != nil {
+		return fmt.Errorf("start Graphviz: %w", err)
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	graph, err := graphviz.ParseBytes([]byte(drawDot(flow)))
+	if err != nil {
+		return fmt.Errorf("draw the workflow: %w", err)
+	}
+	defer func() { err = errors.Join(err, graph.Close()) }()
+	if err := g.Render(ctx, graph, graphviz.SVG, w); err != nil {
+		return fmt.Errorf("draw the workflow: %w", err)
+	}
+	return nil
 }
 
 // dotText also keeps what looks like an entity of HTML as it is written.
