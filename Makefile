@@ -175,6 +175,11 @@ trip: build ## Run the trip example, whose steps other orders do, with its agent
 	@go build -o bin/trip ./examples/trip/cmd/trip
 	@exec bin/trip -waybill bin/waybill
 
+.PHONY: subscription
+subscription: build ## Run the subscription example, which a schedule renews until a signal ends it
+	@go build -o bin/subscription ./examples/subscription/cmd/subscription
+	@exec bin/subscription -waybill bin/waybill
+
 .PHONY: payout
 payout: build ## Run the payout example: 10,000 payments, of which some fail and are made anew
 	@go build -o bin/payout ./examples/payout/cmd/payout

@@ -1,0 +1,48 @@
+//go:build unix
+
+package process
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// The subscription example is run by one command, and goes as its README tells: it renews by a schedule of its own
+// until a signal ends it, and with it the schedule.
+func TestTheSubscriptionExample(t *testing.T) {
+	example := runExample(t, "subscription", "Ctrl-C stops it")
+	client, err := api.NewClient("http://" + example.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	submission := &api.Submission{ID: "s-1", Workflow: "subscription", Input: []byte(`{"customer":"c-7","plan":"gold","every":"1s"}`)}
+	example.until("it is submitted", func() error { _, err := client.Submit(t.Context(), submission); return err })
+	example.until("it is renewed three times", func() error {
+		page, err := client.Orders(t.Context(), api.Filter{Workflow: "renewal", State: string(projections.Processed)}, 100, "")
+		if err == nil && len(page.Orders) < 3 {
+			err = fmt.Errorf("it was %d times", len(page.Orders))
+		}
+		return err
+	})
+	example.until("it is cancelled", func() error {
+		_, err := client.Signal(t.Context(), "s-1", &api.Signal{Signal: "cancel", ID: "c-1"})
+		return err
+	})
+	example.until("it is over", func() error {
+		o, err := client.Order(t.Context(), "s-1")
+		if err == nil && o.ProcessState != projections.Processed {
+			err = fmt.Errorf("it is %s", o.ProcessState)
+		}
+		return err
+	})
+	_, err = client.Schedule(t.Context(), "subscription-s-1")
+	if problem, answered := errors.AsType[*api.Problem](err); !answered || problem.Status != http.StatusNotFound {
+		t.Errorf("its schedule: %v", err)
+	}
+}
