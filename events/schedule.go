@@ -84,6 +84,7 @@ const (
 	SkippedPaused   = "paused"   // the schedule was paused
 	SkippedReplaced = "replaced" // one with other ticks was applied, or it was deleted, before it was decided on
 	SkippedTooMany  = "too-many" // [MaxOpen] orders had not ended
+	SkippedRejected = "rejected" // an order of its backfill before was Rejected, as it would be
 )
 
 // MaxOpen is how many orders of a schedule may be there that have not ended.

@@ -159,7 +159,10 @@ func drawOrder(t *rapid.T) *Order {
 			o.Schedule.Open = append(o.Schedule.Open, Tick{moment.Draw(t, "tick"), text.Draw(t, "order"), rapid.Bool().Draw(t, "recalled")})
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "backfills") {
-			o.Schedule.Backfills = append(o.Schedule.Backfills, Backfill{number.Draw(t, "number"), moment.Draw(t, "from"), moment.Draw(t, "to"), number.Draw(t, "left"), number.Draw(t, "at once"), o.Schedule.Open})
+			o.Schedule.Backfills = append(o.Schedule.Backfills, Backfill{number.Draw(t, "number"), moment.Draw(t, "from"), moment.Draw(t, "to"), number.Draw(t, "left"), number.Draw(t, "at once"), text.Draw(t, "by"), o.Schedule.Open})
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "commands") {
+			o.Schedule.Commands = append(o.Schedule.Commands, text.Draw(t, "command"))
 		}
 	}
 	return o

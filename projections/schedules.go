@@ -37,7 +37,12 @@ type Schedule struct {
 	// changed in place.
 	Backfilled int
 	Backfills  []Backfill
+	// Commands are the ids of those that asked for backfills, the last [keptCommands]. Not changed in place.
+	Commands []string
 }
+
+// keptCommands bounds [Schedule.Commands].
+const keptCommands = 100
 
 // Backfill is ticks that have passed, and begin orders now.
 type Backfill struct {
@@ -46,6 +51,7 @@ type Backfill struct {
 	Next, Last time.Time
 	Left       int
 	AtOnce     int    // how many of its orders may be open
+	By         string // who commanded it, as far as that was said
 	Open       []Tick // as of [Schedule]
 }
 
@@ -82,7 +88,7 @@ func (o *Order) Ticks() time.Time {
 	}
 	for i := range s.Backfills {
 		if b := &s.Backfills[i]; b.Room() {
-			return b.Next // it has passed
+			return time.Unix(0, 0) // it has passed
 		}
 	}
 	if s.Waits() {
@@ -164,7 +170,10 @@ func skipTicks(o *Order, _ *Step, e *events.Event) {
 func backfillTicks(o *Order, _ *Step, e *events.Event) {
 	s := o.Schedule
 	s.Backfilled = e.Backfill
-	s.Backfills = append(slices.Clip(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce})
+	s.Backfills = append(slices.Clip(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce, By: e.By})
+	if e.Command != "" {
+		s.Commands = append(slices.Clone(s.Commands[max(0, len(s.Commands)-keptCommands+1):]), e.Command)
+	}
 }
 
 // backfill changes one, which leaves once all of its ticks have begun orders and these have ended.
@@ -240,7 +249,12 @@ func (w *writer) schedule(o *Order) {
 		w.time(b.Last)
 		w.uint(uint64(b.Left))
 		w.uint(uint64(b.AtOnce))
+		w.text(b.By)
 		w.ticks(b.Open)
+	}
+	w.uint(uint64(len(s.Commands)))
+	for _, id := range s.Commands {
+		w.text(id)
 	}
 }
 
@@ -275,7 +289,13 @@ func (r *reader) schedule(o *Order) {
 	if n := r.count(); n > 0 {
 		s.Backfills = make([]Backfill, n)
 		for i := range s.Backfills {
-			s.Backfills[i] = Backfill{Number: int(r.uint()), Next: r.time(), Last: r.time(), Left: int(r.uint()), AtOnce: int(r.uint()), Open: r.ticks()}
+			s.Backfills[i] = Backfill{Number: int(r.uint()), Next: r.time(), Last: r.time(), Left: int(r.uint()), AtOnce: int(r.uint()), By: r.text(), Open: r.ticks()}
+		}
+	}
+	if n := r.count(); n > 0 {
+		s.Commands = make([]string, n)
+		for i := range s.Commands {
+			s.Commands[i] = r.text()
 		}
 	}
 	o.Schedule = s

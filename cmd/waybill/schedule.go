@@ -205,12 +205,21 @@ func newScheduleList() *cobra.Command {
 				row("SCHEDULE", "WHEN", "WORKFLOW", "NEXT", "OPEN", "STARTED", "SKIPPED", "")
 				for i := range all {
 					s := &all[i]
-					row(s.Name, whenText(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), workflowID(s.Workflow, s.Version), clock(s.Next), len(s.Open), s.Started, s.Skipped, scheduleState(s))
+					row(s.Name, whenText(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), workflowID(s.Workflow, s.Version), clock(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s))
 				}
 			})
 		})
 	}
 	return cmd
+}
+
+// openOrders is how many orders of a schedule have not ended, with those of backfills.
+func openOrders(s *api.Schedule) int {
+	n := len(s.Open)
+	for _, b := range s.Backfills {
+		n += len(b.Open)
+	}
+	return n
 }
 
 // scheduleState is why a schedule begins nothing, as far as it can be told.
@@ -316,6 +325,9 @@ func printSchedule(cmd *cobra.Command, out *output, s *api.Schedule) error {
 		}
 		for _, b := range s.Backfills {
 			row("Backfill", fmt.Sprintf("%d: %d of %d orders at a time have not ended, %d ticks are left until %s", b.Number, len(b.Open), b.AtOnce, b.Left, clock(b.Last)))
+			for _, t := range b.Open {
+				row("Open", t.Order)
+			}
 		}
 	})
 }

@@ -3,6 +3,8 @@ package subscription
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +20,7 @@ type Subscription struct {
 	Customer string `json:"customer"`
 	Plan     string `json:"plan"`
 	Every    string `json:"every"`
+	Start    string `json:"start"` // when it is renewed first
 }
 
 // Renewals say which schedule begins them.
@@ -52,12 +55,17 @@ func does() agents.Operation {
 	})
 }
 
-func schedule(order string) string { return "subscription-" + order }
+// schedule is the name of that of an order, whose id may be of other letters, and longer.
+func schedule(order string) string {
+	sum := sha256.Sum256([]byte(order))
+	return "subscription-" + hex.EncodeToString(sum[:6])
+}
 
 // begin applies the schedule of the order. Asked again, it does so again, which changes nothing (A3).
 func (b *Billing) begin(ctx context.Context, r agents.Request[Subscription]) (Renewals, error) {
 	s := map[string]any{
-		"every": r.Input.Every, "workflow": "renewal", "by": "billing", "note": "order " + r.Order,
+		"every": r.Input.Every, "start": r.Input.Start, "catchUp": "latest", "overlap": "queue", "window": "30d",
+		"workflow": "renewal", "by": "billing", "note": "order " + r.Order,
 		"input": map[string]string{"customer": r.Input.Customer, "plan": r.Input.Plan},
 	}
 	return Renewals{Schedule: schedule(r.Order)}, b.ask(ctx, http.MethodPut, r.Order, s)
@@ -96,7 +104,7 @@ func (b *Billing) ask(ctx context.Context, method, order string, what any) error
 	switch {
 	case answer.StatusCode == http.StatusOK, answer.StatusCode == http.StatusNotFound && method == http.MethodDelete:
 		return nil
-	case answer.StatusCode == http.StatusConflict || answer.StatusCode == http.StatusUnprocessableEntity:
+	case answer.StatusCode == http.StatusUnprocessableEntity:
 		return agents.Permanent("no-schedule", fmt.Errorf("%s", said))
 	}
 	return fmt.Errorf("%s: %s", answer.Status, said)

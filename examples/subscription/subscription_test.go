@@ -30,8 +30,12 @@ func TestWhatTheServerSays(t *testing.T) {
 		status          int
 		good, permanent bool
 	}{
-		{http.MethodPut, 200, true, false}, {http.MethodPut, 404, false, false}, {http.MethodPut, 409, false, true},
-		{http.MethodPut, 422, false, true}, {http.MethodPut, 503, false, false}, {http.MethodDelete, 404, true, false},
+		{http.MethodPut, 200, true, false},
+		{http.MethodPut, 404, false, false},
+		{http.MethodPut, 409, false, false},
+		{http.MethodPut, 422, false, true},
+		{http.MethodPut, 503, false, false},
+		{http.MethodDelete, 404, true, false},
 	} {
 		status = test.status
 		err := billing.ask(t.Context(), test.method, "s-1", nil)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -199,6 +200,9 @@ func (d *decider) replace() {
 	}
 }
 
+// backfillAtMost is how many ticks one command has begin orders: counting them takes a moment.
+const backfillAtMost = 10_000
+
 // backfill has ticks begin orders that have passed.
 func (d *decider) backfill(c *events.Command, act events.Event) (refusal string) {
 	s, from, to := d.order.Schedule, events.Time(c.From), events.Time(c.To)
@@ -209,6 +213,10 @@ func (d *decider) backfill(c *events.Command, act events.Event) (refusal string)
 		return fmt.Sprintf("it ends at %s, before it begins, at %s", events.TickText(to), events.TickText(from))
 	case to.After(d.env.Now):
 		return fmt.Sprintf("it ends at %s, which has not passed: those ticks begin their orders by themselves", events.TickText(to))
+	case !s.Next.IsZero() && !to.Before(s.Next):
+		return fmt.Sprintf("it ends at %s, and on its own ticks from %s on the schedule has not decided yet; end before", events.TickText(to), events.TickText(s.Next))
+	case c.ID != "" && slices.Contains(s.Commands, c.ID):
+		return "a backfill was commanded under this id before, and acts once; give another its own id"
 	case c.AtOnce < 0 || c.AtOnce > events.MaxOpen:
 		return fmt.Sprintf("%d orders at a time; use 1 to %d", c.AtOnce, events.MaxOpen)
 	case len(s.Backfills) >= events.MaxBackfills:
@@ -220,14 +228,15 @@ func (d *decider) backfill(c *events.Command, act events.Event) (refusal string)
 		if act.Last = tick; act.Count == 0 {
 			act.Tick = tick
 		}
-		if act.Count++; act.Count > countAtOnce {
-			return fmt.Sprintf("from %s on there are %d ticks until %s, and at most %[2]d are backfilled at a time; send several commands", events.TickText(from), countAtOnce, events.TickText(tick))
+		if act.Count++; act.Count > backfillAtMost {
+			d.dear = true
+			return fmt.Sprintf("from %s on there are %d ticks before %s, and at most %[2]d are backfilled at a time; send several commands", events.TickText(from), backfillAtMost, events.TickText(tick))
 		}
 	}
 	if act.Count == 0 {
 		return fmt.Sprintf("the schedule has no tick from %s to %s", events.TickText(from), events.TickText(to))
 	}
-	d.dear = d.dear || act.Count > countAtOnce/10
+	d.dear = d.dear || act.Count > backfillAtMost/10
 	d.record(&act)
 	d.tick()
 	return ""
@@ -236,9 +245,13 @@ func (d *decider) backfill(c *events.Command, act events.Event) (refusal string)
 // endBackfills has no more ticks of them begin orders: those of a timetable that is there no more.
 func (d *decider) endBackfills() {
 	for _, b := range d.order.Schedule.Backfills {
-		if !b.Next.IsZero() {
-			d.record(&events.Event{Type: events.ScheduleSkipped, Backfill: b.Number, Tick: b.Next, Last: b.Last, Count: b.Left, Reason: events.SkippedReplaced})
-		}
+		d.endBackfill(&b, events.SkippedReplaced)
+	}
+}
+
+func (d *decider) endBackfill(b *projections.Backfill, why string) {
+	if !b.Next.IsZero() {
+		d.record(&events.Event{Type: events.ScheduleSkipped, Backfill: b.Number, Tick: b.Next, Last: b.Last, Count: b.Left, Reason: why})
 	}
 }
 
@@ -269,6 +282,11 @@ func (d *decider) ended(in *Input) {
 			continue
 		}
 		d.record(&events.Event{Type: events.ScheduleEnded, Backfill: t.backfill, Tick: t.At, Child: t.Order, End: r.State, Error: r.Error, Source: in.Record.Source()})
+		for _, b := range d.order.Schedule.Backfills {
+			if b.Number == t.backfill && r.State == string(projections.Rejected) { // as the others would be
+				d.endBackfill(&b, events.SkippedRejected)
+			}
+		}
 		if !d.env.Doubted {
 			d.tick()
 		}
@@ -481,6 +499,11 @@ func scheduleWishes(o *projections.Order, e *events.Event) (all []*events.Wish) 
 	case events.ScheduleStarted:
 		says := s.Says
 		w.Wish, w.Workflow, w.Version, w.Input, w.ReplyTo = events.WishBegin, says.Workflow, says.Version, says.Input, says.ReplyTo
+		for _, b := range s.Backfills {
+			if b.Number == e.Backfill && b.By != "" {
+				w.Submitters = []string{b.By} // who had it begin
+			}
+		}
 		w.Priority, w.Labels, w.By = says.Priority, labelled(says, events.ScheduleOf(o.ID), e.Tick, e.Backfill), s.AppliedBy
 		return []*events.Wish{&w}
 	case events.ScheduleRecalled:

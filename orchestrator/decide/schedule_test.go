@@ -381,3 +381,23 @@ func TestAStoreDoesNotGrowWithTicks(t *testing.T) {
 		t.Errorf("%+v", is)
 	}
 }
+
+// Whoever has ticks begin orders that have passed may not approve what these ask for, as whoever submitted them.
+func TestWhoBackfillsHasSubmitted(t *testing.T) {
+	s := newStage(t)
+	defer s.close()
+	s.flows.Add(parseFlow(t, "workflow: flow\nsteps: [{name: a, agent: a0}]"))
+	s.takeOver(t, "i-1")
+	s.commands = append(s.commands,
+		command{id: "@a", value: events.Command{Command: events.CommandApply, Schedule: &events.Schedule{Every: "1s", Workflow: "flow"}, By: "bob"}},
+		command{id: "@a", value: events.Command{Command: events.CommandBackfill, From: s.now.Add(-time.Second), To: s.now, By: "ana"}})
+	for range 3 {
+		s.read(t)
+		s.commit(t)
+	}
+	open := s.of(t, "@a").Schedule.Backfills[0].Open
+	o := s.of(t, open[0].Order)
+	if !o.Submitted("ana") || !o.Submitted("bob") || o.Submitted("eve") {
+		t.Errorf("it was submitted by %q, and %q", o.SubmittedBy, o.Submitters)
+	}
+}

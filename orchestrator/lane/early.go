@@ -115,6 +115,10 @@ func (l *Lane) mayCome(e *early) (bool, error) {
 // order's submission comes.
 func (l *Lane) stillEarly(e *early, in *input) (wait bool, why string) {
 	since, parked := l.parked.orders[in.Order]
+	longest := openLongest
+	if l.strays(in) { // it goes on in any case, and where it belongs it is waited for again
+		longest = earlyLongest
+	}
 	switch {
 	case parked && l.time.Timer().Sub(since) >= earlyLongest:
 		return false, "the submission of its order is not decided: what it needs is not known yet"
@@ -124,7 +128,7 @@ func (l *Lane) stillEarly(e *early, in *input) (wait bool, why string) {
 		return false, ""
 	case e.covers > 0 && l.ordersRead() < e.until:
 		return true, ""
-	case e.covers > 0 && e.open && e.asked.Sub(e.first) >= openLongest:
+	case e.covers > 0 && e.open && e.asked.Sub(e.first) >= longest:
 		return false, fmt.Sprintf("there is no order of this id so far, and its submission may stand behind a transaction that is open: of partition %d of %s nothing can be read from offset %d on",
 			l.partition, l.topics.Orders, e.until)
 	case e.covers > 0:

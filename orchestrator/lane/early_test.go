@@ -303,7 +303,7 @@ func TestAStrayCommandFollowsItsOrder(t *testing.T) {
 		c.pauses(elsewhere)
 		c.asksForOrders(t)
 		c.expects("nothing can be read", 1, nil, nil)
-		c.now, c.early.rests = c.now.Add(openLongest), false
+		c.now, c.early.rests = c.now.Add(earlyLongest), false
 		must(t, c.supervise())
 		c.asksForOrders(t)
 		c.expects("it is not put aside: its order may be known where it belongs", 0, nil, nil)

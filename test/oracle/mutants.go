@@ -317,7 +317,7 @@ var changes = []struct {
 	{"fewer at once of", func(e *events.Event) bool { e.AtOnce--; return e.Type == events.ScheduleBackfilled && e.AtOnce > 0 }},
 	{"other workflow in", func(e *events.Event) bool { return e.Type == events.ScheduleStarted && other(&e.Workflow) }},
 	{"other reason why skipped of", func(e *events.Event) bool {
-		e.Reason = map[string]string{"overlap": "missed", "missed": "overlap", "paused": "too-many", "too-many": "paused", "replaced": "paused"}[e.Reason]
+		e.Reason = map[string]string{"overlap": "missed", "missed": "overlap", "paused": "too-many", "too-many": "paused", "replaced": "paused", "rejected": "paused"}[e.Reason]
 		return e.Type == events.ScheduleSkipped
 	}},
 	{"other parent of", func(e *events.Event) bool { return other(&e.Parent) }},

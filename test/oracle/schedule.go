@@ -24,6 +24,7 @@ type Schedule struct {
 	Started, Skipped int
 	Backfilled       int
 	Backfills        []Backfill // that have not ended
+	Commands         []string   // that asked for them, the last hundred
 }
 
 // Backfill is ticks of before that begin orders. Left counts those from Next on, which is zero behind the Last.
@@ -32,6 +33,7 @@ type Backfill struct {
 	Next, Last time.Time
 	Left       int
 	AtOnce     int
+	By         string
 	Open       []Tick
 }
 
@@ -95,12 +97,18 @@ func (l *Ledger) backfilled(e *events.Event, s *Schedule) {
 	l.rule("A3", e.Backfill == s.Backfilled+1, "its number is %d, and %d were there", e.Backfill, s.Backfilled)
 	l.rule("V2", l.Doubted || !e.Tick.After(e.Last) && !e.Last.After(e.At), "it is about ticks from %v to %v, at %v", e.Tick, e.Last, e.At)
 	l.rule("T4", e.Count >= 1 && (e.Count == 1) == e.Last.Equal(e.Tick), "from %v to %v are %d", e.Tick, e.Last, e.Count)
+	l.rule("T4", s.Next.IsZero() || e.Last.Before(s.Next), "it is about ticks until %v, and nothing was decided on those from %v on", e.Last, s.Next)
 	l.rule("P3", e.AtOnce >= 1 && e.AtOnce <= events.MaxOpen && len(s.Backfills) < events.MaxBackfills && !l.Held, "%d at once, beside %d backfills", e.AtOnce, len(s.Backfills))
 	if every, err := time.ParseDuration(s.Says.Every); err == nil {
 		l.rule("T4", e.Last.Sub(e.Tick) == time.Duration(e.Count-1)*every, "from %v to %v are %d, every %v", e.Tick, e.Last, e.Count, every)
 	}
 	s.Backfilled = e.Backfill
-	s.Backfills = append(slices.Clone(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce})
+	s.Backfills = append(slices.Clone(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce, By: e.By})
+	if e.Command != "" {
+		l.rule("P3", !slices.Contains(s.Commands, e.Command), "command %q had it do so before", e.Command)
+		s.Commands = append(slices.Clone(s.Commands), e.Command)
+		s.Commands = s.Commands[max(0, len(s.Commands)-100):]
+	}
 }
 
 // ofBackfill: each tick begins one order, in turn, so many at a time, unless it is there no more.
@@ -123,7 +131,7 @@ func (l *Ledger) ofBackfill(e *events.Event, s *Schedule) {
 		s.Started++
 		b.Next, b.Left, b.Open = e.Next, b.Left-1, append(slices.Clone(b.Open), Tick{At: e.Tick, Order: e.Child})
 	case events.ScheduleSkipped:
-		l.rule("P1", e.Reason == events.SkippedReplaced && e.Tick.Equal(b.Next) && e.Last.Equal(b.Last) && e.Count == b.Left && e.Next.IsZero(), "%d are left from %v to %v", b.Left, b.Next, b.Last)
+		l.rule("P1", (e.Reason == events.SkippedReplaced || e.Reason == events.SkippedRejected) && e.Tick.Equal(b.Next) && e.Last.Equal(b.Last) && e.Count == b.Left && e.Next.IsZero(), "%d are left from %v to %v", b.Left, b.Next, b.Last)
 		s.Skipped += e.Count
 		b.Next, b.Left = time.Time{}, 0
 	default:
@@ -248,6 +256,11 @@ func (l *Ledger) scheduleWishes(e *events.Event) (all []events.Wish) {
 		w.Labels = map[string]string{"schedule": e.Order[1:], "tick": w.Step}
 		if e.Backfill > 0 {
 			w.Labels["backfill"] = fmt.Sprint(e.Backfill)
+		}
+		for _, b := range s.Backfills {
+			if b.Number == e.Backfill && b.By != "" {
+				w.Submitters = []string{b.By}
+			}
 		}
 		maps.Copy(w.Labels, s.Says.Labels)
 		all = append(all, w)

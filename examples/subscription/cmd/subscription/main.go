@@ -19,8 +19,8 @@ func main() {
 		fmt.Fprintf(d.Stdout, `
 Try, in another terminal:
 
-  waybill submit subscription --id s-1 --input '{"customer":"c-7","plan":"gold","every":"5s"}'%[1]s
-  waybill schedule show subscription-s-1%[1]s
+  waybill submit subscription --id s-1 --input '{"customer":"c-7","plan":"gold","every":"5s","start":"'$(date -u +%%Y-%%m-%%dT%%H:%%M:%%SZ)'"}'%[1]s
+  waybill schedule list%[1]s
   waybill order list --where customer=c-7%[1]s
   waybill order signal s-1 cancel --id c-1%[1]s
   waybill order get s-1%[1]s
