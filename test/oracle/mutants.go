@@ -314,7 +314,11 @@ var changes = []struct {
 	}},
 	{"one more of", func(e *events.Event) bool { e.Count++; return e.Type == events.ScheduleSkipped }},
 	{"too many at once of", func(e *events.Event) bool { e.AtOnce = events.MaxOpen + 1; return e.Type == events.ScheduleBackfilled }},
-	{"fewer at once of", func(e *events.Event) bool { e.AtOnce--; return e.Type == events.ScheduleBackfilled && e.AtOnce > 0 }},
+	{"one at once of", func(e *events.Event) bool {
+		was := e.AtOnce
+		e.AtOnce = 1
+		return e.Type == events.ScheduleBackfilled && was > 1
+	}},
 	{"other workflow in", func(e *events.Event) bool { return e.Type == events.ScheduleStarted && other(&e.Workflow) }},
 	{"other reason why skipped of", func(e *events.Event) bool {
 		e.Reason = map[string]string{"overlap": "missed", "missed": "overlap", "paused": "too-many", "too-many": "paused", "replaced": "paused", "rejected": "paused"}[e.Reason]
