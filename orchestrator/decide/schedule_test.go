@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -279,7 +280,38 @@ var kept = sync.OnceValue(func() []recording {
 	for seed := range 60 {
 		all = append(all, timed.Example(seed)...)
 	}
-	return all
+	return append(all, backfilled.Example(0)...)
+})
+
+// backfilled is a schedule some of whose ticks began orders when they had passed, all of which have ended.
+var backfilled = rapid.Custom(func(t *rapid.T) []recording {
+	k := newTimekeeper(t, inspect.Curtain, "0 * * * *")
+	defer func() { k.close() }()
+	settle := func() {
+		k.read(t)
+		k.commit(t)
+		k.check(t, k.inspector)
+	}
+	k.command(t, "@b", events.Command{Command: events.CommandApply, Schedule: &events.Schedule{Every: "1m", Workflow: "flow", Overlap: events.OverlapAllow}, By: "bob"})
+	for n, atOnce := range []int{2, 3} {
+		k.command(t, "@b", events.Command{Command: events.CommandBackfill, From: k.now.Add(-4 * time.Minute), To: k.now, AtOnce: atOnce, By: "ana", ID: fmt.Sprint("b-", n)})
+	}
+	for range 20 {
+		settle()
+		for _, id := range k.ids() {
+			if o := k.of(t, id); o.Schedule == nil && !o.State.Final() {
+				k.obey(t, id)
+			}
+		}
+		settle()
+		k.supervise(t, page)
+		k.commit(t)
+		k.wait(time.Second)
+	}
+	if s := k.of(t, "@b").Schedule; s.Backfilled != 2 || len(s.Backfills) > 0 {
+		t.Fatalf("not all of them have ended: %+v", s)
+	}
+	return k.record(t)
 })
 
 var timed = rapid.Custom(func(t *rapid.T) []recording {

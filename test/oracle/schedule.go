@@ -95,7 +95,6 @@ func (l *Ledger) scheduled(e *events.Event) {
 // backfilled: its ticks have passed, and it has a number of its own.
 func (l *Ledger) backfilled(e *events.Event, s *Schedule) {
 	l.rule("A3", e.Backfill == s.Backfilled+1, "its number is %d, and %d were there", e.Backfill, s.Backfilled)
-	l.rule("V2", l.Doubted || !e.Tick.After(e.Last) && !e.Last.After(e.At), "it is about ticks from %v to %v, at %v", e.Tick, e.Last, e.At)
 	l.rule("T4", e.Count >= 1 && (e.Count == 1) == e.Last.Equal(e.Tick), "from %v to %v are %d", e.Tick, e.Last, e.Count)
 	l.rule("T4", s.Next.IsZero() || e.Last.Before(s.Next), "it is about ticks until %v, and nothing was decided on those from %v on", e.Last, s.Next)
 	l.rule("P3", e.AtOnce >= 1 && e.AtOnce <= events.MaxOpen && len(s.Backfills) < events.MaxBackfills && !l.Held, "%d at once, beside %d backfills", e.AtOnce, len(s.Backfills))
@@ -105,7 +104,6 @@ func (l *Ledger) backfilled(e *events.Event, s *Schedule) {
 	s.Backfilled = e.Backfill
 	s.Backfills = append(slices.Clone(s.Backfills), Backfill{Number: e.Backfill, Next: e.Tick, Last: e.Last, Left: e.Count, AtOnce: e.AtOnce, By: e.By})
 	if e.Command != "" {
-		l.rule("P3", !slices.Contains(s.Commands, e.Command), "command %q had it do so before", e.Command)
 		s.Commands = append(slices.Clone(s.Commands), e.Command)
 		s.Commands = s.Commands[max(0, len(s.Commands)-100):]
 	}
