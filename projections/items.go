@@ -265,7 +265,7 @@ type outcomeOf struct {
 }
 
 func readOutcome(value []byte) (told outcomeOf, err error) {
-	if err := json.Unmarshal(value, &told); err != nil {
+	if err := json.Unmarshal(value, &told, jsontext.AllowDuplicateNames(true)); err != nil { // as events are read
 		return told, fmt.Errorf("%w: %v", errDamaged, err)
 	}
 	return told, nil
