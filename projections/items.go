@@ -343,7 +343,7 @@ func (s *Store) Items(partition int32, id, step string, behind, limit int, faile
 		return nil, err
 	}
 	each, all := of.Each, []Item{}
-	for n := behind + 1; n <= each.Count && len(all) < limit; n++ {
+	for n := max(0, min(behind, each.Count)) + 1; n <= each.Count && len(all) < limit; n++ {
 		i := Item{Number: n, State: each.State(n)}
 		if failed && i.State != ItemDidFail && i.State != ItemUndoFailed {
 			continue

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -148,6 +149,11 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	}
 	if all != items/5 {
 		t.Errorf("%d items failed", all)
+	}
+	for _, behind := range []int{items, items + 1, math.MaxInt} {
+		if page, err := r.store.Items(0, "o-1", "pay", behind, 70, false); len(page) != 0 || err != nil {
+			t.Errorf("behind item %d are %+v, %v", behind, page, err)
+		}
 	}
 
 	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-1"}}))
