@@ -136,8 +136,8 @@ func (p *Partition) writeItems(b *pebble.Batch, w *writer, e *entry, old *Order)
 			continue
 		}
 		var was Each
-		if i < len(old.Steps) && old.Steps[i].Each != nil {
-			was = *old.Steps[i].Each
+		if before := old.at(i, o.Steps[i].Known()); before != nil && before.Each != nil {
+			was = *before.Each
 		}
 		for n, page := range each.pages {
 			if page == nil || n < len(was.pages) && was.pages[n] == page {
