@@ -291,6 +291,7 @@ func (d *decider) keys(act *events.Event, renew bool) (refusal string) {
 	for i := range d.order.Steps {
 		switch t := d.wanted(i); {
 		case !t.work().Broken():
+		case t.step.Each != nil && !t.undo: // other orders do its items anew
 		case !renew && t.keeps():
 			act.Kept = append(act.Kept, t.step.Name)
 		case !t.step.Unknown || t.undo || t.def.Repeat != nil: // which nothing undoes

@@ -303,7 +303,7 @@ func (l *Ledger) itemEnds(e *events.Event, s *Step, w *Work) {
 }
 
 // itemsEnded: a step ends once its items have, or none is under way and no further one may begin. It
-// completed if no more failed than may.
+// completed if no more failed than may, and what came of them can be recorded.
 func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 	items := s.Items
 	if items == nil {
@@ -315,6 +315,9 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 		return
 	}
 	good := open == 0 && (bad == 0 || !items.Recalled && l.Toward == "" && l.failure == nil && bad <= s.tolerates())
+	if good && e.Type == events.StepFailed && e.Error != nil && e.Error.Code == "output-refused" {
+		return // what came of them cannot be recorded
+	}
 	l.rule("S4", (e.Type == events.StepCompleted) == good, "%d of its items failed, %d were not done, and %d may fail", bad, open, s.tolerates())
 	if e.Type == events.StepCompleted {
 		var says struct {
