@@ -204,17 +204,17 @@ func (x *edit) set(n int, as item) {
 // listed says that the record has the outputs of the items: they are few, and short.
 func (e *Each) listed() bool { return e.Count <= maxOutputs && e.outputBytes <= outputBytes }
 
-// Outputs are those of the items, in their order, nil of one that has none; nil if none has one, or they are
-// too many or too long to have in one place.
-func (e *Each) Outputs() (all []jsontext.Value) {
+// Outputs are those of the items, in their order, nil of one that has none; nil if they are too many or too
+// long to have in one place.
+func (e *Each) Outputs() []jsontext.Value {
+	if !e.listed() {
+		return nil
+	}
+	all := make([]jsontext.Value, e.Count)
 	for i, p := range e.pages {
-		if p == nil || p.outputs == nil || !e.listed() {
-			continue
+		if p != nil && p.outputs != nil {
+			copy(all[i*pageItems:], p.outputs)
 		}
-		if all == nil {
-			all = make([]jsontext.Value, e.Count)
-		}
-		copy(all[i*pageItems:], p.outputs)
 	}
 	return all
 }

@@ -136,8 +136,8 @@ func (p *Partition) writeItems(b *pebble.Batch, w *writer, e *entry, old *Order)
 			continue
 		}
 		var was Each
-		if i < len(old.Steps) && old.Steps[i].Each != nil {
-			was = *old.Steps[i].Each
+		if before := old.at(i, o.Steps[i].Known()); before != nil && before.Each != nil {
+			was = *before.Each
 		}
 		for n, page := range each.pages {
 			if page == nil || n < len(was.pages) && was.pages[n] == page {
@@ -265,7 +265,7 @@ type outcomeOf struct {
 }
 
 func readOutcome(value []byte) (told outcomeOf, err error) {
-	if err := json.Unmarshal(value, &told); err != nil {
+	if err := json.Unmarshal(value, &told, jsontext.AllowDuplicateNames(true)); err != nil { // as events are read
 		return told, fmt.Errorf("%w: %v", errDamaged, err)
 	}
 	return told, nil
@@ -343,7 +343,7 @@ func (s *Store) Items(partition int32, id, step string, behind, limit int, faile
 		return nil, err
 	}
 	each, all := of.Each, []Item{}
-	for n := behind + 1; n <= each.Count && len(all) < limit; n++ {
+	for n := max(0, min(behind, each.Count)) + 1; n <= each.Count && len(all) < limit; n++ {
 		i := Item{Number: n, State: each.State(n)}
 		if failed && i.State != ItemDidFail && i.State != ItemUndoFailed {
 			continue

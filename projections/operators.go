@@ -32,7 +32,8 @@ func resubmit(o *Order, _ *Step, e *events.Event) {
 			if s.Each != nil {
 				s.again(w == s.Undo)
 			}
-			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
+			// An order that did an item has ended: what is done anew is by another, whatever keys are wanted.
+			if items := s.Each != nil && w == &s.Work; items || !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if o.keyed && w == s.Undo && s.undoneAsOne(o.ID) {
 					s.doubt()
 				}

@@ -88,7 +88,7 @@ type itemsInput struct {
 	Step   string `path:"step" doc:"The name of the step"`
 	Failed bool   `query:"failed" doc:"Only those that failed, or whose undo did"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	After  int    `query:"after" minimum:"0" doc:"The next of the page before: the number of its last item"`
+	After  int    `query:"after" minimum:"0" maximum:"100000" doc:"The next of the page before: the number of its last item"`
 }
 
 func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body ItemPage }, error) {

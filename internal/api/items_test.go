@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -52,9 +53,13 @@ steps:
 	if all, next := list("rest", false, 2, "2"); all != "3 completed; " || next != "" {
 		s.Errorf("the second page is %s, and the next is behind %q", all, next)
 	}
+	if all, next := list("rest", false, 2, fmt.Sprint(events.MaxItems)); all != "" || next != "" {
+		s.Errorf("behind the last page is %s, and the next is behind %q", all, next)
+	}
 	for path, want := range map[string]int{
 		"/api/v1/orders/w-1/steps/none/items": http.StatusNotFound, "/api/v1/orders/w-2/steps/rest/items": http.StatusNotFound,
 		"/api/v1/orders/w-1/steps/rest/items?limit=1001": http.StatusUnprocessableEntity, "/api/v1/orders/w-1/steps/rest/items?after=x": http.StatusUnprocessableEntity,
+		"/api/v1/orders/w-1/steps/rest/items?after=-1": http.StatusUnprocessableEntity, "/api/v1/orders/w-1/steps/rest/items?after=9223372036854775807": http.StatusUnprocessableEntity,
 	} {
 		if status, _, said := s.ask(request{path: path}); status != want {
 			s.Errorf("%s: %d %s", path, status, said)

@@ -179,29 +179,27 @@ func (d *decider) itemsEnd(t task) events.Event {
 // itemsOutput is the output of a step whose items have ended: how many there are, and what came of them, the
 // first failures, and what the items made of it, where all of that fits.
 func itemsOutput(each *projections.Each) jsontext.Value {
-	b := fmt.Appendf(nil, `{"items":%d,"completed":%d,"failed":%d`, each.Count, each.Done, each.Failed)
+	b := fmt.Appendf(nil, `{"items":%d,"completed":%d,"failed":%d,"failures":[`, each.Count, each.Done, each.Failed)
 	for i := range each.Failures {
 		f := &each.Failures[i]
-		if b = append(b, ','); i == 0 {
-			b = append(b, `"failures":[`...)
+		if i > 0 {
+			b = append(b, ',')
 		}
 		b = append(strconv.AppendInt(append(b, `{"item":`...), int64(f.Item), 10), `,"error":`...)
 		b = append((&events.Error{Code: f.Code, Message: f.Message}).Append(b), '}')
 	}
-	if len(each.Failures) > 0 {
-		b = append(b, ']')
-	}
-	outputs := each.Outputs()
-	for i, output := range outputs {
-		if b = append(b, ','); i == 0 {
-			b = append(b, `"outputs":[`...)
+	b = append(b, ']')
+	if outputs := each.Outputs(); outputs != nil {
+		b = append(b, `,"outputs":[`...)
+		for i, output := range outputs {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if output == nil {
+				output = jsontext.Value("null")
+			}
+			b = append(b, output...)
 		}
-		if output == nil {
-			output = jsontext.Value("null")
-		}
-		b = append(b, output...)
-	}
-	if outputs != nil {
 		b = append(b, ']')
 	}
 	return append(b, '}')

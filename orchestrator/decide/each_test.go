@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ type errand struct {
 	order       *projections.Order
 	record      *Record
 	begun       []string // items, in the order in which they were ordered
+	output      string   // of an item
 	most        int      // messages of one decision
 	transaction uint64
 	end         int64
@@ -36,7 +38,7 @@ keep: 1h
 steps:
   - {name: pay, each: {items: input, order: payment, tolerate: '10%', onFailure: finish`+strings.Join(append([]string{"}"}, says...), "")+`}
 `)
-	r := &errand{record: &Record{Topic: topics.Internal}}
+	r := &errand{record: &Record{Topic: topics.Internal}, output: `{"paid":true}`}
 	r.record.Written = inspect.Curtain
 	r.env = &Env{
 		Now: inspect.Curtain, Instance: "i-1", Topics: &topics, Format: events.JournalFormat,
@@ -93,7 +95,7 @@ func (r *errand) next(t testing.TB, state projections.State, failing int) {
 	step := r.begun[0]
 	r.begun = r.begun[1:]
 	_, n, _ := events.ItemOf(step)
-	report := &events.Report{Parent: "o-1", Step: step, Child: r.order.ItemOrder(r.order.Step("pay"), n), State: string(state), Output: []byte(`{"paid":true}`)}
+	report := &events.Report{Parent: "o-1", Step: step, Child: r.order.ItemOrder(r.order.Step("pay"), n), State: string(state), Output: []byte(r.output)}
 	if state == projections.Processed && n%100 < failing {
 		report.State, report.Output, report.Error = string(projections.Raised), nil, &events.Error{Code: "no-account", Message: "there is no such account"}
 	}
@@ -147,6 +149,11 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	}
 	if all != items/5 {
 		t.Errorf("%d items failed", all)
+	}
+	for _, behind := range []int{items, items + 1, math.MaxInt} {
+		if page, err := r.store.Items(0, "o-1", "pay", behind, 70, false); len(page) != 0 || err != nil {
+			t.Errorf("behind item %d are %+v, %v", behind, page, err)
+		}
 	}
 
 	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-1"}}))
@@ -219,6 +226,24 @@ func TestItemsAreUndone(t *testing.T) {
 	must(t, err)
 	if r.order.State != projections.Cancelled || undone[0].State != projections.ItemUndone || undone[0].Error != nil || undone[0].Output == nil {
 		t.Fatalf("it is %s with %+v", r.order.State, undone)
+	}
+}
+
+// What an item has as its output is read as it was taken: with names that come twice.
+func TestAnItemsOutputIsReadAsItWasTaken(t *testing.T) {
+	const twice = `{"a":1,"a":{"b":2,"b":3}}`
+	r := newErrand(t, 2)
+	r.output = twice
+	r.next(t, projections.Processed, 0)
+	order, _, err := r.store.Order(0, "o-1")
+	must(t, err)
+	if all := order.Steps[0].Each.Outputs(); len(all) != 2 || string(all[0]) != twice {
+		t.Errorf("the record has %s", all)
+	}
+	items, err := r.store.Items(0, "o-1", "pay", 0, 10, false)
+	must(t, err)
+	if len(items) != 2 || string(items[0].Output) != twice {
+		t.Errorf("the items are %+v", items)
 	}
 }
 

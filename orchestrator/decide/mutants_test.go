@@ -503,7 +503,7 @@ func tolerated() (recording, []events.Event, func(string, int) *oracle.Flow) {
 		{Type: events.StepItemized, Step: "a", Attempt: 1, Workflow: "/a", Input: list, Count: 1, LockedBy: "i-1"},
 		{Type: events.ItemsOrdered, Step: "a", Attempt: 1, Item: 1, Count: 1, LockedBy: "i-1"},
 		{Type: events.ItemFailed, Step: "a", Attempt: 1, Item: 1, Source: "waybill.internal/0/0", Error: &events.Error{Code: "no", Permanent: true}},
-		{Type: events.StepCompleted, Step: "a", Attempt: 1, Output: []byte(`{"items":1,"completed":0,"failed":1,"failures":[{"item":1}]}`)},
+		{Type: events.StepCompleted, Step: "a", Attempt: 1, Output: []byte(`{"items":1,"completed":0,"failed":1,"failures":[{"item":1}],"outputs":[null]}`)},
 	}
 	for i := range history {
 		history[i].Order, history[i].Seq, history[i].At = "o", uint64(i+1), inspect.Curtain

@@ -226,10 +226,10 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 			return why
 		}
 		if c.Input != nil && t.step.Each != nil {
-			return fmt.Sprintf("the items of step %s are those that it began with; resubmit it without an input, and those that failed are done anew", c.Step)
+			return fmt.Sprintf("the items of step %s are those that it began with; resubmit it without an input, and those that failed are done anew", t.step.Name)
 		}
 		if n, list := projections.Elements(c.Input); t.def.Each != nil && c.Input != nil && (!list || n > events.MaxItems) {
-			return fmt.Sprintf("the input of step %s is a list of its items, of at most %d", c.Step, events.MaxItems)
+			return fmt.Sprintf("the input of step %s is a list of its items, of at most %d", t.step.Name, events.MaxItems)
 		}
 		if t.def.Approve != nil && !t.undo && c.Input != nil && (o.Alert == nil || o.Alert.Step != t.step.Name) {
 			return fmt.Sprintf("what those see who decide on %v is what the workflow shows; an operator says it where that cannot be evaluated", t)
@@ -291,6 +291,7 @@ func (d *decider) keys(act *events.Event, renew bool) (refusal string) {
 	for i := range d.order.Steps {
 		switch t := d.wanted(i); {
 		case !t.work().Broken():
+		case t.step.Each != nil && !t.undo: // other orders do its items anew
 		case !renew && t.keeps():
 			act.Kept = append(act.Kept, t.step.Name)
 		case !t.step.Unknown || t.undo || t.def.Repeat != nil: // which nothing undoes

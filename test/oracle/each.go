@@ -76,6 +76,7 @@ type Items struct {
 
 	completed []int // in this order
 	latest    []int // those that were ordered by the last event
+	bytes     int   // of all outputs
 	forgotten int
 }
 
@@ -84,7 +85,8 @@ type Item struct {
 	State string
 	Order string // that does it
 	round int
-	value jsontext.Value
+
+	value, output jsontext.Value
 }
 
 func (i *Items) count(state string) (n int) {
@@ -290,7 +292,8 @@ func (l *Ledger) itemEnds(e *events.Event, s *Step, w *Work) {
 	case e.Type == events.ItemCompleted && e.ToUndo:
 		item.State = undone
 	case e.Type == events.ItemCompleted:
-		item.State = completed
+		item.State, item.output = completed, e.Output
+		items.bytes += len(e.Output)
 		items.completed = append(items.completed, e.Item)
 	case e.ToUndo:
 		item.State = notUndone
@@ -303,7 +306,7 @@ func (l *Ledger) itemEnds(e *events.Event, s *Step, w *Work) {
 }
 
 // itemsEnded: a step ends once its items have, or none is under way and no further one may begin. It
-// completed if no more failed than may.
+// completed if no more failed than may, and what came of them can be recorded.
 func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 	items := s.Items
 	if items == nil {
@@ -315,6 +318,9 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 		return
 	}
 	good := open == 0 && (bad == 0 || !items.Recalled && l.Toward == "" && l.failure == nil && bad <= s.tolerates())
+	if good && e.Type == events.StepFailed && e.Error != nil && e.Error.Code == "output-refused" {
+		return // what came of them cannot be recorded
+	}
 	l.rule("S4", (e.Type == events.StepCompleted) == good, "%d of its items failed, %d were not done, and %d may fail", bad, open, s.tolerates())
 	if e.Type == events.StepCompleted {
 		var says struct {
@@ -327,7 +333,7 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 			Outputs []jsontext.Value `json:"outputs"`
 		}
 		err := json.Unmarshal(e.Output, &says)
-		l.rule("S4", err == nil && says.Items == len(items.All) && says.Completed == items.count(completed) && says.Failed == bad && len(says.Failures) == min(bad, 100) && (says.Outputs == nil || len(says.Outputs) == len(items.All)), "it says %s", e.Output)
+		l.rule("S4", err == nil && says.Items == len(items.All) && says.Completed == items.count(completed) && says.Failed == bad && says.Failures != nil && len(says.Failures) == min(bad, 100) && items.are(says.Outputs), "it says %s", e.Output)
 		return
 	}
 	codes := []string{"items-failed"}
@@ -338,6 +344,16 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 		codes = []string{"timed-out"}
 	}
 	l.rule("A5", e.Error != nil && e.Error.Permanent && slices.Contains(codes, e.Error.Code), "its error is %+v", e.Error)
+}
+
+// are says that a step has these outputs of its items: all, if they are few and short, else none.
+func (i *Items) are(outputs []jsontext.Value) bool {
+	if len(i.All) > 1000 || i.bytes > 64<<10 {
+		return outputs == nil
+	}
+	return outputs != nil && slices.EqualFunc(i.All, outputs, func(item Item, output jsontext.Value) bool {
+		return string(output) == string(item.output) || item.output == nil && string(output) == "null"
+	})
 }
 
 // itemsUndone: the undo of a step ends once that of its items has.

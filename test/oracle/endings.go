@@ -57,6 +57,7 @@ func (l *Ledger) keys(e *events.Event) {
 	for _, s := range l.Steps {
 		switch w := l.wanted(s); {
 		case l.Format < events.KeysFormat || e.SameKey || !w.broken():
+		case s.Items != nil && w == &s.Work: // other orders do its items anew, whatever keys are wanted
 		case s.def == nil && slices.Contains(e.Kept, s.Name), s.def != nil && !e.NewKey && !w.answered(s.def):
 			kept = append(kept, s.Name)
 		// What may be done again and again never says so; without the workflow nobody can tell.
@@ -97,7 +98,7 @@ func (l *Ledger) resubmit(e *events.Event) {
 			w.State, w.Tried, w.NotKnown, w.Round, w.Due = notStarted, 0, 0, 0, time.Time{}
 			s.RepeatsBefore = s.Repeats
 			s.redo(w == s.Undo)
-			if !e.SameKey && !slices.Contains(e.Kept, s.Name) {
+			if items := s.Items != nil && w == &s.Work; items || !e.SameKey && !slices.Contains(e.Kept, s.Name) {
 				if l.keyed && w == s.Undo && w.single {
 					s.doubtAll()
 					w.single = false
