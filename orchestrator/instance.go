@@ -591,13 +591,13 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 }
 
 // Items are those of a step of an order: see [projections.Store.Items]. It fails as [Instance.Order] does.
-func (i *Instance) Items(id, step string, behind, limit int, failed bool) ([]projections.Item, error) {
+func (i *Instance) Items(id, step string, behind, limit int, failed bool) (all []projections.Item, next int, err error) {
 	p, err := i.kept(id)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	all, err := i.store.Items(p, id, step, behind, limit, failed)
-	return all, i.tells(p, err)
+	all, next, err = i.store.Items(p, id, step, behind, limit, failed)
+	return all, next, i.tells(p, err)
 }
 
 // kept returns the partition of an order. It fails with [ErrElsewhere] if it is not kept

@@ -321,29 +321,49 @@ type Item struct {
 	Error  *events.Error  // of one that failed, or whose undo did
 }
 
-// Items are those of a step behind one, at most so many, and if failed is wanted those alone that failed, or
-// whose undo did. It fails with [ErrNotFound] if there is no such order, or its step has no items.
-func (s *Store) Items(partition int32, id, step string, behind, limit int, failed bool) ([]Item, error) {
+// NoItemsError says that an order has no such step, or that the step has no items, so far at least.
+type NoItemsError struct {
+	Order, Step string
+	There       bool // the step is
+}
+
+func (e *NoItemsError) Error() string {
+	if e.There {
+		return fmt.Sprintf("step %s of order %q has no items (yet)", e.Step, e.Order)
+	}
+	return fmt.Sprintf("order %q has no step %q", e.Order, e.Step)
+}
+
+// itemsBytes ends a page of items once how they ended has so many.
+const itemsBytes = 4 << 20
+
+// Items are those of a step behind one, at most so many, and fewer where what came of them is large, and if failed is
+// wanted those alone that failed, or whose undo did; next is the last of them, if others may follow, else 0. It fails with
+// [ErrNotFound] if there is no such order, and with a [NoItemsError].
+func (s *Store) Items(partition int32, id, step string, behind, limit int, failed bool) (all []Item, next int, err error) {
 	view := s.db.NewSnapshot()
 	defer view.Close()
 	o, _, err := s.recordWith(view, partition, id, func(*Order, *payload) bool { return false })
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case o == nil:
-		return nil, fmt.Errorf("%w: %q", ErrNotFound, id)
+		return nil, 0, fmt.Errorf("%w: %q", ErrNotFound, id)
 	case o.Forgotten:
-		return nil, forgotten(id)
+		return nil, 0, forgotten(id)
 	}
 	of := o.Step(step)
 	if of == nil || of.Each == nil {
-		return nil, fmt.Errorf("%w: step %q of order %q has no items", ErrNotFound, step, id)
+		return nil, 0, &NoItemsError{id, step, of != nil}
 	}
 	if err := s.readItems(view, partition, o); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	each, all := of.Each, []Item{}
-	for n := max(0, min(behind, each.Count)) + 1; n <= each.Count && len(all) < limit; n++ {
+	each, bytes := of.Each, 0
+	for n := max(0, min(behind, each.Count)) + 1; n <= each.Count; n++ {
+		if len(all) >= limit || bytes >= itemsBytes {
+			return all, n - 1, nil
+		}
 		i := Item{Number: n, State: each.State(n)}
 		if failed && i.State != ItemDidFail && i.State != ItemUndoFailed {
 			continue
@@ -354,17 +374,18 @@ func (s *Store) Items(partition int32, id, step string, behind, limit int, faile
 		if i.State != ItemToDo && i.State != ItemRunning {
 			value, err := s.get(view, itemsKey(partition, id, outcomeTag(i.State == ItemUndoFailed), of.Known(), n))
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			told, err := readOutcome(value)
 			if err != nil {
-				return nil, fmt.Errorf("order %q, item %d of step %s: %w", id, n, step, err)
+				return nil, 0, fmt.Errorf("order %q, item %d of step %s: %w", id, n, step, err)
 			}
 			i.Output, i.Error = told.Output, told.Error
+			bytes += len(value)
 		}
 		all = append(all, i)
 	}
-	return all, nil
+	return all, 0, nil
 }
 
 // ItemOrder is the id of the order that does an item of a step, or did last.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
@@ -78,7 +79,7 @@ func (s *Server) items(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-items", Method: http.MethodGet, Path: "/api/v1/orders/{id}/steps/{step}/items",
 		Summary: "List the items of a step", Tags: []string{"orders"},
-		Description: "Of a step that is done for each item of a list: how each stands, or ended, in the order of the list.",
+		Description: "Of a step that is done for each item of a list: how each stands, or ended, in the order of the list. A page has fewer than the limit where that is large: next says whether others follow.",
 		Errors:      []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.listItems)
 }
@@ -88,7 +89,7 @@ type itemsInput struct {
 	Step   string `path:"step" doc:"The name of the step"`
 	Failed bool   `query:"failed" doc:"Only those that failed, or whose undo did"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	After  int    `query:"after" minimum:"0" maximum:"100000" doc:"The next of the page before: the number of its last item"`
+	After  int    `query:"after" minimum:"0" maximum:"100000" doc:"The next of the page before: the number of an item"`
 }
 
 func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body ItemPage }, error) {
@@ -101,8 +102,10 @@ func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body I
 	if err != nil {
 		return nil, err
 	}
-	all, err := i.Items(in.ID, in.Step, in.After, in.Limit, in.Failed)
-	if err != nil {
+	all, next, err := i.Items(in.ID, in.Step, in.After, in.Limit, in.Failed)
+	if none := (*projections.NoItemsError)(nil); errors.As(err, &none) {
+		return nil, huma.Error404NotFound(none.Error())
+	} else if err != nil {
 		return nil, s.orderError(in.ID, "read the items of order", err)
 	}
 	out := &struct{ Body ItemPage }{ItemPage{Items: make([]Item, len(all)), workflow: workflow}}
@@ -114,8 +117,8 @@ func (s *Server) listItems(ctx context.Context, in *itemsInput) (*struct{ Body I
 			out.Body.Items[n].ProcessState, out.Body.Items[n].Alerted = c.ProcessState, c.Alerted
 		}
 	}
-	if len(all) == in.Limit {
-		out.Body.Next = strconv.Itoa(all[len(all)-1].Number)
+	if next > 0 {
+		out.Body.Next = strconv.Itoa(next)
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
@@ -18,6 +19,7 @@ steps:
   - {name: rest, each: {items: '[1, 2, 3]', order: nap}}
   - {name: play, each: {items: '[1, 2, 3]', steps: [{name: slip, agent: leak, do: fail}], atOnce: 2, onFailure: finish}}
   - {name: fall, each: {items: '[1, 2, 3]', order: fall, atOnce: 2}, after: [rest]}
+  - {name: late, each: {items: '[1]', order: nap}, after: [fall]}
 `)); err != nil {
 		s.Fatal(err)
 	}
@@ -55,6 +57,14 @@ steps:
 	}
 	if all, next := list("rest", false, 2, fmt.Sprint(events.MaxItems)); all != "" || next != "" {
 		s.Errorf("behind the last page is %s, and the next is behind %q", all, next)
+	}
+	if all, next := list("rest", false, 3, ""); all != "1 completed; 2 completed; 3 completed; " || next != "" {
+		s.Errorf("all are %s, and the next is behind %q", all, next)
+	}
+	for step, want := range map[string]string{"none": `order "w-1" has no step "none"`, "late": `step late of order "w-1" has no items (yet)`} {
+		if all, _ := list(step, false, 2, ""); !strings.Contains(all, want) {
+			s.Errorf("items of step %s: %s", step, all)
+		}
 	}
 	for path, want := range map[string]int{
 		"/api/v1/orders/w-1/steps/none/items": http.StatusNotFound, "/api/v1/orders/w-2/steps/rest/items": http.StatusNotFound,

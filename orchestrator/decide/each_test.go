@@ -134,7 +134,7 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	look()
 	all := 0
 	for behind := 0; ; {
-		page, err := r.store.Items(0, "o-1", "pay", behind, 70, true)
+		page, next, err := r.store.Items(0, "o-1", "pay", behind, 70, true)
 		must(t, err)
 		if len(page) == 0 {
 			break
@@ -145,13 +145,15 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 			}
 		}
 		all += len(page)
-		behind = page[len(page)-1].Number
+		if behind = next; next == 0 {
+			break
+		}
 	}
 	if all != items/5 {
 		t.Errorf("%d items failed", all)
 	}
 	for _, behind := range []int{items, items + 1, math.MaxInt} {
-		if page, err := r.store.Items(0, "o-1", "pay", behind, 70, false); len(page) != 0 || err != nil {
+		if page, _, err := r.store.Items(0, "o-1", "pay", behind, 70, false); len(page) != 0 || err != nil {
 			t.Errorf("behind item %d are %+v, %v", behind, page, err)
 		}
 	}
@@ -168,7 +170,7 @@ func TestItemsFromBeginningToEnd(t *testing.T) {
 	if each := r.order.Steps[0].Each; r.order.State != projections.Processed || each.Failed != items/10 || each.Done != items-items/10 {
 		t.Fatalf("it is %s with %+v", r.order.State, each)
 	}
-	found, err := r.store.Items(0, "o-1", "pay", 9, 2, false)
+	found, _, err := r.store.Items(0, "o-1", "pay", 9, 2, false)
 	must(t, err)
 	if got := fmt.Sprint(found[0].State, found[0].Order, string(found[0].Output), found[1].Number); got != `completed@o-1/pay:i10:2{"paid":true}11` {
 		t.Errorf("item 10 is %s", got)
@@ -215,14 +217,14 @@ func TestItemsAreUndone(t *testing.T) {
 	if each := r.order.Steps[0].Each; r.order.State != projections.Error || each.Undone != 34 || each.NotUndone != 1 || each.Done != 0 {
 		t.Fatalf("it is %s with %+v", r.order.State, each)
 	}
-	failed, err := r.store.Items(0, "o-1", "pay", 30, 10, true)
+	failed, _, err := r.store.Items(0, "o-1", "pay", 30, 10, true)
 	must(t, err)
 	if len(failed) != 1 || failed[0].State != projections.ItemUndoFailed || failed[0].Error == nil || failed[0].Error.Message != "order @o-1/pay:i35: the order gave no reason" {
 		t.Fatalf("not undone are %+v", failed)
 	}
 	r.take(t, On(r.env, r.order, &Input{Record: r.record, Order: "o-1", Command: &events.Command{Command: events.CommandResubmit, ID: "c-2"}}))
 	r.next(t, projections.Compensated, 0)
-	undone, err := r.store.Items(0, "o-1", "pay", 34, 1, false)
+	undone, _, err := r.store.Items(0, "o-1", "pay", 34, 1, false)
 	must(t, err)
 	if r.order.State != projections.Cancelled || undone[0].State != projections.ItemUndone || undone[0].Error != nil || undone[0].Output == nil {
 		t.Fatalf("it is %s with %+v", r.order.State, undone)
@@ -240,10 +242,31 @@ func TestAnItemsOutputIsReadAsItWasTaken(t *testing.T) {
 	if all := order.Steps[0].Each.Outputs(); len(all) != 2 || string(all[0]) != twice {
 		t.Errorf("the record has %s", all)
 	}
-	items, err := r.store.Items(0, "o-1", "pay", 0, 10, false)
+	items, _, err := r.store.Items(0, "o-1", "pay", 0, 10, false)
 	must(t, err)
 	if len(items) != 2 || string(items[0].Output) != twice {
 		t.Errorf("the items are %+v", items)
+	}
+}
+
+// A page of items ends where what came of them is large, and says where the next one begins.
+func TestAPageOfLargeItems(t *testing.T) {
+	r := newErrand(t, 10)
+	r.output = `"` + strings.Repeat("x", 1<<20) + `"`
+	for range 6 {
+		r.next(t, projections.Processed, 0)
+	}
+	var pages []string
+	for behind := 0; ; {
+		page, next, err := r.store.Items(0, "o-1", "pay", behind, 1000, false)
+		must(t, err)
+		pages = append(pages, fmt.Sprint(len(page), next))
+		if behind = next; next == 0 {
+			break
+		}
+	}
+	if got := strings.Join(pages, ", "); got != "4 4, 6 0" {
+		t.Errorf("the pages are %s", got)
 	}
 }
 
