@@ -343,6 +343,9 @@ func (s *settlement) sealed(partition int32, next events.Positions) {
 func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 	a := s.orders[m.order]
 	if a == nil {
+		if m.forgets() {
+			return // what it would be done to never began
+		}
 		if !m.begins() {
 			s.report("%s is of order %q, which nobody submitted", placeOf(r), m.order)
 			return

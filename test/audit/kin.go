@@ -71,6 +71,11 @@ func (m *message) begins() bool {
 	return m.command != nil && m.command.do == events.CommandApply && events.ScheduleOf(m.order) != "" || m.word != nil && m.word.report != nil && events.ScheduleOf(m.order) != "" || m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
 }
 
+// forgets says that an order is to be forgotten with the one whose step it did, or would have done.
+func (m *message) forgets() bool {
+	return m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishForget
+}
+
 // kindred holds an event against what other orders told this one. It says whether it follows from
 // that.
 func (s *settlement) kindred(a *account, e *events.Event) bool {

@@ -70,6 +70,7 @@ func kindredDesk() *desk {
 	d.wish("p@o/b", "tell", "b", "o was released")
 	d.log("p@o/b", events.Event{Type: events.OrderReported, Parent: "o", ParentStep: "b", Reason: "its parent asks once more"})
 	d.told("b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
+	d.wish("@o/a:2", "forget", "", "") // a resubmission came to nothing
 	d.seal(0)
 	d.seal(1)
 
@@ -84,7 +85,7 @@ func TestSettleOfChildren(t *testing.T) {
 	for _, wrong := range said {
 		t.Error(wrong)
 	}
-	want := Accounts{Inputs: 19, Accepted: 1, Acted: 1, Told: 7, Moot: 2, PutAside: 1, Forwarded: 7, Panicked: 1}
+	want := Accounts{Inputs: 20, Accepted: 1, Acted: 1, Told: 7, Moot: 2, PutAside: 1, Forwarded: 7, Panicked: 1}
 	if *a != want {
 		t.Errorf("%+v, want %+v", *a, want)
 	}
