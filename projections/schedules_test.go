@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -202,4 +203,18 @@ func TestOfAForgottenTickNothingIsLeft(t *testing.T) {
 			t.Errorf("%+v, %v", o, err)
 		}
 	})
+}
+
+// A backfill with room is looked at at once, however long ago its ticks were: times before 1970 have no place in the
+// index of deadlines.
+func TestABackfillIsLookedAt(t *testing.T) {
+	long := time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)
+	backfill := events.Event{Type: events.ScheduleBackfilled, Order: "@a", Backfill: 1, Tick: long, Last: long, Count: 1, AtOnce: 1}
+	if o := record(t, applied("a"), backfill); !o.Ticks().Equal(time.Unix(0, 0)) {
+		t.Errorf("it is looked at at %v", o.Ticks())
+	}
+	begun := events.Event{Type: events.ScheduleStarted, Order: "@a", Backfill: 1, Tick: long, Child: "@a/1/x/1", Workflow: "flow"}
+	if o := record(t, applied("a"), backfill, begun); !o.Ticks().Equal(at(60)) {
+		t.Errorf("then it is looked at at %v", o.Ticks())
+	}
 }
