@@ -493,11 +493,18 @@ func (c *catalogue) record(kind events.Type, key string, value []byte) *kgo.Reco
 func (c *catalogue) exclusively(ctx context.Context, follows func() (*kgo.Record, error)) error {
 	for {
 		err := c.tryExclusively(ctx, follows)
-		if !errors.Is(err, kerr.ProducerFenced) && !errors.Is(err, kerr.InvalidProducerEpoch) {
+		if !outrun(err) {
 			return err
 		}
 		c.log.Info("another registration came in between; trying again")
 	}
+}
+
+// outrun says that a producer failed because another was made of its transactional id. To a commit
+// that comes right behind that Kafka answers with the state of the transaction: it was aborted, and
+// the answer to a commit that is asked for twice looks like that (KIP-890).
+func outrun(err error) bool {
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch) || errors.Is(err, kerr.InvalidTxnState)
 }
 
 func (c *catalogue) tryExclusively(ctx context.Context, follows func() (*kgo.Record, error)) error {

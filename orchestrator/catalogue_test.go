@@ -167,6 +167,37 @@ func TestWorkflowsThatOrderOthers(t *testing.T) {
 	}
 }
 
+// Another registration that begins right before the commit of one has Kafka abort it, and say
+// what state that left: it is made anew.
+func TestARegistrationThatIsOutrun(t *testing.T) {
+	b := kafka.Embedded(t)
+	topics := onePartition(t, b)
+	i, _ := runs(t, b, Config{ID: "i-1", Namespace: topics.Namespace})
+	oracle.Until(t, "ready", i.Ready)
+	commits := 0
+	b.Fake.ControlKey(int16(kmsg.EndTxn), func(q kmsg.Request) (kmsg.Response, error, bool) {
+		b.Fake.KeepControl()
+		if id := q.(*kmsg.EndTxnRequest).TransactionalID; id != topics.Namespace+"-workflows" {
+			return nil, nil, false
+		}
+		if commits++; commits == 1 {
+			b.Fake.SleepControl(func() {
+				other, _, err := i.catalogue.registrar(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				other.Close()
+			})
+		}
+		return nil, nil, false
+	})
+	must(t, i.Register(t.Context(), parseFlow(t, "{workflow: a, steps: [{name: s, agent: x}]}")))
+	if commits != 2 || i.catalogue.find("a", 1) == nil {
+		t.Errorf("%d commits, and the workflow is %v", commits, i.catalogue.find("a", 1))
+	}
+}
+
 // A definition in a newer level of the language that is retired is not the newest: nothing waits for
 // the release that could run it.
 func TestNewerDefinitionsThatAreRetired(t *testing.T) {
