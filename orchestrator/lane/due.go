@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -101,6 +102,9 @@ func (l *Lane) decideDue(env *decide.Env, s step) (d decide.Decision, err error)
 	order, err := l.order(s.order)
 	if err != nil {
 		return d, err
+	}
+	if order == nil && events.OwnID(s.order) { // a schedule began it; it was forgotten since the look, which leaves nothing
+		return d, nil
 	}
 	if order == nil {
 		return d, fmt.Errorf("%w: a deadline of order %q, which is not there", projections.ErrDamaged, s.order)

@@ -1,12 +1,14 @@
 package lane
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // A command on a schedule waits for no submission, which never makes one: applied is what is not there, and all else
@@ -36,4 +38,17 @@ func TestCommandsOnSchedulesWaitForNothing(t *testing.T) {
 	// Behind one that waits for its order it waits, as all commands of the partition do.
 	c.pauses(c.ids[0], here[1])
 	c.expects("behind another", 2, nil, here[:1])
+}
+
+// V2: an order that a schedule began may have been forgotten, with nothing left of it, since it was found that it is due:
+// that is no damage. A deadline of another order that is not there is.
+func TestWhatIsDueWasForgotten(t *testing.T) {
+	c := newCommanded(t)
+	id := events.TickID("often", 1, c.now)
+	if d, err := c.decideDue(c.env(), step{order: id}); err != nil || d.Order != nil {
+		t.Errorf("of %s: %+v, %v", id, d, err)
+	}
+	if _, err := c.decideDue(c.env(), step{order: "o-1"}); !errors.Is(err, projections.ErrDamaged) {
+		t.Errorf("of an order that never was: %v", err)
+	}
 }
