@@ -137,6 +137,8 @@ var decided = []events.Type{
 	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted,
+	events.ScheduleApplied, events.SchedulePaused, events.ScheduleResumed, events.ScheduleDeleted, events.ScheduleBackfilled,
+	events.ScheduleStarted, events.ScheduleSkipped, events.ScheduleEnded, events.ScheduleRecalled,
 }
 
 // enough histories for everything to come up.
@@ -278,6 +280,7 @@ type simulation struct {
 	calm       bool
 	rough      int // one in so many ends of instances happens
 	agentRate  float64
+	schedules  bool
 	keys       *proof.Keys // of the namespace; nil if it has none
 	settings   []proof.Setting
 	commands   int
@@ -334,7 +337,7 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 	if s.mayAlter { // else nobody can end what hangs of an id that has run out
 		s.epochs = of[int16](s, "epochs", 1<<14, 1<<14, 5)
 	}
-	s.rough = of(s, "rough", 1, 4, 16)
+	s.rough, s.schedules = of(s, "rough", 1, 4, 16), s.one(3, "schedules")
 	s.agentRate = of(s, "agents are believed to take so many a second", 0, 2, 0.5)
 	s.settings = of(s, "agents may answer without a token", nil, []proof.Setting{proof.Off, proof.Watch, proof.Require}, []proof.Setting{proof.Require})
 	s.demand()
@@ -410,6 +413,7 @@ var weights = []struct {
 	{2, func(s *simulation, _ *simInstance) { s.operate() }},
 	{3, func(s *simulation, _ *simInstance) { s.signal(draw.Order(s.T)) }},
 	{1, func(s *simulation, _ *simInstance) { s.decide(draw.Order(s.T), draw.Step(s.T)) }},
+	{3, func(s *simulation, _ *simInstance) { s.arrange() }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
@@ -704,6 +708,7 @@ func (s *simulation) finish() {
 		}
 		left := s.serve()
 		left = s.agree() || left
+		left = s.retire() || left
 		if !left {
 			left = s.pass()
 		}
@@ -740,6 +745,11 @@ func (s *simulation) submitted(l *simLane) []string {
 			ids[string(r.Key)] = true
 		}
 	}
+	for _, id := range scheduled {
+		if o, err := l.state.Order(id); err == nil && o != nil && s.of.Of([]byte(id)) == l.partition {
+			ids[id] = true
+		}
+	}
 	return slices.Sorted(maps.Keys(ids))
 }
 
@@ -761,6 +771,10 @@ func (s *simulation) pass() bool {
 				if !at.IsZero() && (first.IsZero() || at.Before(first)) {
 					first = at
 				}
+			}
+			if o.Schedule != nil {
+				soon(o.Ticks())
+				continue
 			}
 			soon(o.Overdue())
 			soon(o.Forgets())
@@ -1024,6 +1038,12 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		}
 	}
 	for id, ledger := range in.Ledgers {
+		if ledger.Schedule != nil {
+			if says := written.Order(id).Schedule.Says; says != nil && says.End.IsZero() {
+				s.Fatalf("schedule %q goes on for ever", id)
+			}
+			continue
+		}
 		if ledger.Accepted().Parent != "" {
 			s.count.happened("an order did a step of another")
 			if s.of.Of([]byte(ledger.Accepted().Parent)) != p {
@@ -1046,7 +1066,7 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 				s.Fatalf("order %q came into Error by nobody's doing, but by %s", id, cause)
 			}
 		}
-		if o := written.Order(id); !o.State.Final() {
+		if o := written.Order(id); o != nil && !o.State.Final() { // of what a schedule began nothing is left
 			s.Fatalf("order %q is %s although all was done", id, o.State)
 		}
 	}

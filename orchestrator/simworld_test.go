@@ -299,13 +299,61 @@ func (s *simulation) command(id string, c events.Command) {
 	s.input(s.topics.Commands, events.OrderCommand, id, value, s.now)
 }
 
+// scheduled are the ids of the schedules.
+var scheduled = []string{"@nightly", "@often"}
+
+// arrange has somebody do something to a schedule.
+func (s *simulation) arrange() {
+	if !s.schedules {
+		return
+	}
+	c := events.Command{Command: of(s, "act", events.CommandApply, events.CommandApply, events.CommandPause, events.CommandResume, events.CommandBackfill, events.CommandBackfill, events.CommandDelete)}
+	switch c.Command {
+	case events.CommandApply:
+		every := s.draw("every", 2, 30)
+		says := events.Schedule{
+			Every: fmt.Sprintf("%ds", every), Workflow: of(s, "workflow", "flow", "flow", "flow", "none"), Version: of(s, "version", 0, 1, 1),
+			Input:   []byte(`{"n":3}`),
+			Overlap: of(s, "overlap", "", events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow),
+			CatchUp: of(s, "catch-up", "", events.CatchUpLatest, events.CatchUpAll), Jitter: of(s, "jitter", "", "", "2s"), Window: of(s, "window", "", "", "20s"),
+		}
+		if says.Overlap == events.OverlapAllow || s.flip("it ends") { // else a clock that jumps would begin a hundred orders
+			says.End = s.now.Add(time.Duration(s.draw("ticks", 0, 6)*every) * time.Second).Truncate(time.Second)
+		}
+		c.Schedule = &says
+	case events.CommandBackfill:
+		c.To = s.now.Add(-time.Duration(s.draw("until", 0, 60)) * time.Second)
+		c.From, c.AtOnce = c.To.Add(-time.Duration(s.draw("from", 0, 15))*time.Second), s.draw("at once", 0, 2)
+	}
+	id := of(s, "schedule", scheduled...)
+	if s.command(id, c); c.Command == events.CommandPause && s.flip("and resumed") {
+		s.command(id, events.Command{Command: events.CommandResume})
+	}
+}
+
+// retire deletes schedules that would go on for ever. It says whether there was one.
+func (s *simulation) retire() (found bool) {
+	for _, l := range s.instances[0].lanes {
+		for _, id := range s.submitted(l) {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			if o == nil || o.Schedule == nil || o.Schedule.Says == nil || !o.Schedule.Says.End.IsZero() && !o.Paused && o.Hold == nil {
+				continue
+			}
+			found = true
+			s.command(id, events.Command{Command: events.CommandDelete})
+		}
+	}
+	return found
+}
+
 // manage has an operator see to an order that waits for one. It says whether
 // there was anything to do.
 func (s *simulation) manage(o *projections.Order) bool {
 	var acts []events.Command
 	act := func(command string) { acts = append(acts, events.Command{Command: command}) }
 	switch {
-	case o.State.Final():
+	case o.State.Final(), o.Schedule != nil:
 		return false
 	case o.Hold != nil:
 		act(events.CommandRelease)

@@ -455,6 +455,9 @@ func byOperator(e *events.Event) bool {
 func (s *settlement) acted(a *account, e *events.Event) {
 	if a.born == 0 { // it is applied
 		a.born = s.transaction[a.partition]
+		for len(a.commands) > 0 && a.commands[0].aside != 0 { // deciding on it panicked, and there was no schedule to be held
+			a.commands = a.commands[1:]
+		}
 	}
 	if e.Type == events.OrderReleased || e.Type == events.OrderTerminated {
 		a.held = false

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,7 +129,8 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
-		format: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
+		tooNew: make(map[int32][]place),
+		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -167,12 +169,15 @@ type settlement struct {
 	orders       map[string]*account
 	illegible    map[string]bool // ids under which something stands on the orders that cannot be read
 	orphans      map[int32][]orphan
+	tooNew       map[int32][]place // schedules that were put aside, since their partition was of an older format
 
-	format  map[int32]int               // of each partition
-	full    map[int32]map[*account]bool // the orders that drop inputs
-	talks   map[int32]map[*account]bool // the orders that others tell something
-	dropped map[int32]int               // inputs, in the transaction that is read
-	doubted bool                        // the clock by which the event was decided that is read
+	format map[int32]int // of each partition
+	// decidedIn is the format that it had when the transaction began that is read.
+	decidedIn map[int32]int
+	full      map[int32]map[*account]bool // the orders that drop inputs
+	talks     map[int32]map[*account]bool // the orders that others tell something
+	dropped   map[int32]int               // inputs, in the transaction that is read
+	doubted   bool                        // the clock by which the event was decided that is read
 }
 
 // readPositions reads how far the inputs were read. What comes to the journal
@@ -267,6 +272,8 @@ func (s *settlement) input(r *kgo.Record) {
 	case aside && events.OwnID(m.order) && m.submission != nil && strings.HasPrefix(l.reason, ownID): // others are
 	case aside && (l.reason == noOrder || l.reason == noSchedule):
 		s.orphan(r, &m)
+	case aside && m.command != nil && m.command.do == events.CommandApply && strings.HasPrefix(l.reason, olderFormat):
+		s.tooNew[r.Partition] = append(s.tooNew[r.Partition], at)
 	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
 	case aside && l.reason == undecided && m.early() && s.orders[m.order] != nil:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{s.orders[m.order], at})
@@ -287,6 +294,9 @@ const noOrder = "there is no order of this id"
 
 // noSchedule is why one is put aside that is for a schedule which was not applied.
 const noSchedule = "there is no schedule of this name"
+
+// olderFormat begins why a schedule is put aside that was not in the partition's format yet.
+const olderFormat = "schedules are of format "
 
 // ownID begins why a submission is put aside whose id only an order may have that does a step of
 // another.
@@ -311,7 +321,7 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	case m.submission != nil:
 		s.report("%s was put aside: %s", placeOf(r), noOrder)
 	case a == nil: // and never will be
-	case m.early() && s.Came != nil && a.came < s.Came(r):
+	case m.early() && events.ScheduleOf(m.order) == "" && s.Came != nil && a.came < s.Came(r): // others wait for nothing
 		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
 	default:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, placeOf(r)})
@@ -321,6 +331,13 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 // sealed looks at the inputs that a transaction passed: to those that found no
 // order none can have been there before it.
 func (s *settlement) sealed(partition int32, next events.Positions) {
+	s.tooNew[partition] = slices.DeleteFunc(s.tooNew[partition], func(at place) bool {
+		passed := at.offset < s.next(at.topic, next)
+		if passed && s.decidedIn[partition] >= events.SchedulesFormat {
+			s.report("%s was put aside, and the partition was of format %d", at, s.decidedIn[partition])
+		}
+		return passed
+	})
 	left := s.orphans[partition][:0]
 	for _, o := range s.orphans[partition] {
 		switch {
@@ -419,6 +436,7 @@ func (s *settlement) journal(r *kgo.Record) {
 			}
 		}
 		s.transaction[r.Partition]++
+		s.decidedIn[r.Partition] = s.format[r.Partition]
 	}
 }
 
