@@ -136,7 +136,8 @@ var decided = []events.Type{
 	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepRaised, events.StepExtended, events.UndoExtended,
 	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
-	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted,
+	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted, events.OrderLabelled,
+	events.StepItemized, events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten, events.StepPaced, events.StepEmitting,
 	events.ScheduleApplied, events.SchedulePaused, events.ScheduleResumed, events.ScheduleDeleted, events.ScheduleBackfilled,
 	events.ScheduleStarted, events.ScheduleSkipped, events.ScheduleEnded, events.ScheduleRecalled,
 }
@@ -580,6 +581,11 @@ func (s *simulation) see(in *simInstance) {
 		if in.up && l.state != nil {
 			if o, err := l.state.Order(draw.Order(s.T)); err == nil && o != nil {
 				s.manage(o)
+				for i := range o.Steps {
+					if step := &o.Steps[i]; step.Each != nil && step.State == projections.Running {
+						s.command(o.ID, events.Command{Command: events.CommandChange, Step: step.Name, AtOnce: s.draw("at once", 1, 4)})
+					}
+				}
 			}
 		}
 	}
