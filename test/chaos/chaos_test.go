@@ -121,6 +121,7 @@ func TestChaos(t *testing.T) {
 	r.submit(agents)
 	var operators sync.WaitGroup
 	operators.Go(func() { r.operate(troubled, agents) })
+	r.applySchedules(troubled, &operators)
 	r.began = time.Now()
 	r.inflict(t.Context(), r.began)
 	rest()
@@ -133,7 +134,7 @@ func TestChaos(t *testing.T) {
 	r.setClocks()
 	r.allReady()
 	t.Logf("all instances are ready %s after the last fault", time.Since(r.calm).Round(100*time.Millisecond))
-	f := new(findings)
+	f := &findings{skipped: make(map[string]int)}
 	r.finish(agents, f)
 	r.ended = time.Now()
 	r.check(f)
@@ -285,7 +286,7 @@ func (r *run) verify(i *instance) {
 }
 
 func (r *run) register() {
-	for n, source := range r.flows {
+	for n, source := range append(slices.Clip(r.flows), tickFlow) {
 		file := filepath.Join(r.dir, fmt.Sprintf("flow-%d.yaml", n))
 		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 			r.Fatal(err)

@@ -42,6 +42,8 @@ type findings struct {
 	early                           int            // attempts that expired early by a clock beyond the allowance
 	zeros                           int            // batches that nobody could read
 	overtook                        int            // signals that came before their order, from another partition
+	ticked, begun                   int            // ticks of schedules, and those that began an order
+	skipped                         map[string]int // the others, by why
 	diverted                        int            // orders whose caller's topic was given up
 	undone                          map[int32]bool // partitions of which something was decided again
 	unknown                         int            // commits whose outcome was unknown
@@ -73,6 +75,7 @@ func (r *run) finish(ctx context.Context, f *findings) {
 			break
 		}
 	}
+	r.pauseSchedules(ctx)
 	for _, id := range ending.Open {
 		f.stuck = append(f.stuck, "order "+id+" has not ended")
 	}
@@ -143,7 +146,7 @@ func (r *run) check(f *findings) {
 	}
 	for id := range f.books.Histories {
 		f.diverted += f.books.Count(id, func(e *events.Event) bool { return e.Type == events.StatusRefused })
-		if !submitted[id] && f.books.Histories[id][0].Parent == "" { // whose wishes the audit knows
+		if !submitted[id] && f.books.Histories[id][0].Parent == "" && events.ScheduleOf(id) == "" { // whose wishes the audit knows
 			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
 		}
 	}
@@ -157,6 +160,7 @@ func (r *run) check(f *findings) {
 			}
 		}
 	}
+	r.ticks(f)
 	lost, doubled := r.service.Compare(f.books)
 	f.lost, f.doubled = append(f.lost, lost...), append(f.doubled, doubled...)
 	for _, m := range f.books.Messages {

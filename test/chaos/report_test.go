@@ -69,6 +69,8 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "batches that took too much memory, and were put aside", Value: f.zeros},
 		{Name: "signals that overtook their order from another partition, and were put aside", Value: f.overtook},
 		{Name: "partitions that were added to each input", Value: r.widened},
+		{Name: "ticks of schedules", Value: f.ticked},
+		{Name: "ticks that began an order", Value: f.begun},
 		{Name: "requests that were deleted with their topic", Value: f.books.Gone},
 		{Name: "calls of the agents' services", Value: r.service.Calls()},
 		{Name: "commands of operators", Value: r.office.Count()},

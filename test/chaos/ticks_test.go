@@ -1,0 +1,114 @@
+//go:build unix
+
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// tickFlow is the workflow of the orders that schedules begin. They are forgotten soon.
+const tickFlow = `
+workflow: chaos-tick
+keep: 20s
+steps:
+  - {name: tick, agent: alpha, do: quick, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: continue}
+`
+
+// overlaps are those of the schedules, each of which ticks every second.
+var overlaps = []string{events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow}
+
+func scheduleName(overlap string) string { return "every-second-" + overlap }
+
+// applySchedules has orders begin every second, as soon as that is not refused: an owner whose clock is far off
+// does not know what time it is. What is applied twice changes nothing.
+func (r *run) applySchedules(ctx context.Context, operators *sync.WaitGroup) {
+	for n, overlap := range overlaps {
+		operators.Go(func() {
+			for i := n; ctx.Err() == nil; i++ {
+				short, cancel := context.WithTimeout(ctx, 2*time.Second)
+				_, err := r.instances[i%instances].client.Apply(short, scheduleName(overlap), "", &api.Application{ScheduleSpec: api.ScheduleSpec{
+					Every: "1s", Overlap: overlap, CatchUp: events.CatchUpAll, Workflow: "chaos-tick",
+				}})
+				if cancel(); err == nil {
+					break
+				}
+				hold(ctx, 100*time.Millisecond)
+			}
+		})
+	}
+}
+
+// pauseSchedules has none begin any more, and waits until all that they began have ended.
+func (r *run) pauseSchedules(ctx context.Context) {
+	client, deadline := r.instances[0].client, time.Now().Add(endPatience)
+	for _, overlap := range overlaps {
+		name := scheduleName(overlap)
+		for {
+			s, err := client.Schedule(ctx, name)
+			if problem := new(api.Problem); errors.As(err, &problem) && problem.Status == http.StatusNotFound {
+				break
+			}
+			if err == nil && s.Paused && len(s.Open) == 0 {
+				break
+			}
+			if err == nil && !s.Paused {
+				_, err = client.ActOnSchedule(ctx, name, "", events.CommandPause, &api.Act{By: "chaos"})
+			}
+			if time.Now().After(deadline) {
+				r.Errorf("schedule %s does not come to rest: %+v, %v", name, s, err)
+				return
+			}
+			hold(ctx, 100*time.Millisecond)
+		}
+	}
+}
+
+// ticks holds what schedules decided against the clock: each second has one tick, which began one order, or none
+// for a reason.
+func (r *run) ticks(f *findings) {
+	for _, overlap := range overlaps {
+		id := events.ScheduleID(scheduleName(overlap))
+		history := f.books.Histories[id]
+		first := slices.IndexFunc(history, func(e events.Event) bool { return e.Type == events.ScheduleApplied })
+		if first < 0 {
+			continue // it was refused as long as there were faults
+		}
+		history = history[first:]
+		next := history[0].Next
+		for i := range history {
+			switch e := &history[i]; e.Type {
+			case events.ScheduleStarted:
+				f.begun++
+				if child := f.books.Histories[e.Child]; len(child) == 0 || child[0].Parent != id {
+					f.lost = append(f.lost, fmt.Sprintf("tick %s of %s began no order", events.TickText(e.Tick), id))
+				}
+			case events.ScheduleSkipped:
+				f.skipped[e.Reason] += e.Count
+			default:
+				continue
+			}
+			next = history[i].Next
+		}
+		decided := int(next.Sub(history[0].Next) / time.Second)
+		if paused := history[len(history)-1].At; next.Before(r.calm) {
+			f.stuck = append(f.stuck, fmt.Sprintf("schedule %s decided on ticks until %s, and was paused at %s", id, events.TickText(next), events.TickText(paused)))
+		}
+		f.ticked += decided
+	}
+	all := f.begun
+	for _, n := range f.skipped {
+		all += n
+	}
+	if all != f.ticked {
+		f.broken = append(f.broken, fmt.Sprintf("of %d ticks %d began an order, or none for a reason", f.ticked, all))
+	}
+}
