@@ -28,7 +28,7 @@ func (p *Partition) Flush() error {
 	if err := b.Set(prefix(p.id, kindHead), w.b, nil); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
 	}
-	if err := p.store.commit(b, pebble.NoSync); err != nil {
+	if err := p.store.log.commit(b, pebble.NoSync); err != nil {
 		return err
 	}
 	for _, e := range p.dirty {

@@ -42,7 +42,7 @@ func fill(t *testing.T, dir string) {
 	for range 1_000 {
 		b := s.db.NewBatch()
 		must(t, b.Set([]byte("key"), make([]byte, 1<<10), nil))
-		must(t, s.commit(b, pebble.NoSync))
+		must(t, s.log.commit(b, pebble.NoSync))
 		<-slowly.C // Pebble writes its log meanwhile
 	}
 	t.Error("it takes everything")

@@ -181,7 +181,7 @@ func migrate(db *pebble.DB, m *meta, to int, how map[int]migration, atOnce int, 
 		began, from := time.Now(), m.From
 		log.Info("the state store is brought to another layout", "from", from, "to", m.Layout)
 		for m.From != 0 {
-			if err := how[m.From].some(db, m, atOnce); err != nil {
+			if err := how[m.From].some(db, m, atOnce, pebbleLog{log}); err != nil {
 				return err
 			}
 		}
@@ -191,7 +191,7 @@ func migrate(db *pebble.DB, m *meta, to int, how map[int]migration, atOnce int, 
 }
 
 // some rewrites the keys that come next, at most so many.
-func (mg migration) some(db *pebble.DB, m *meta, atOnce int) (err error) {
+func (mg migration) some(db *pebble.DB, m *meta, atOnce int, log pebbleLog) (err error) {
 	it, err := db.NewIter(&pebble.IterOptions{UpperBound: metaKey})
 	if err != nil {
 		return damage(err)
@@ -235,8 +235,5 @@ func (mg migration) some(db *pebble.DB, m *meta, atOnce int) (err error) {
 	if err := m.write(b); err != nil {
 		return err
 	}
-	if err := b.Commit(sync); err != nil {
-		return fmt.Errorf("write the state store: %w", err)
-	}
-	return nil
+	return log.commit(b, sync)
 }

@@ -151,8 +151,13 @@ func (p *Partition) drop(e *entry) {
 func (p *Partition) Reset() error {
 	p.store.known.Delete(p.id)
 	from := prefix(p.id, 0)
-	if err := p.store.db.DeleteRange(from, after(from[:4]), pebble.Sync); err != nil {
+	b := p.store.db.NewBatch()
+	defer b.Close()
+	if err := b.DeleteRange(from, after(from[:4]), nil); err != nil {
 		return fmt.Errorf("write the state store: %w", err)
+	}
+	if err := p.store.log.commit(b, pebble.Sync); err != nil {
+		return err
 	}
 	*p = Partition{store: p.store, id: p.id, orders: make(map[string]*entry)}
 	p.Rescan()

@@ -165,16 +165,16 @@ func (s *Store) begin(id Identity) error {
 	if err := (&meta{Identity: id, Layout: layout}).write(b); err != nil {
 		return err
 	}
-	return s.commit(b, pebble.Sync)
+	return s.log.commit(b, pebble.Sync)
 }
 
 // commit writes a batch. Where Pebble's log cannot be written, for one, since the disk is full, Pebble panics under
 // its locks, and nobody can write or close the store any more.
-func (s *Store) commit(b *pebble.Batch, how *pebble.WriteOptions) error {
+func (l pebbleLog) commit(b *pebble.Batch, how *pebble.WriteOptions) error {
 	defer func() {
 		v := recover()
 		if err, is := v.(error); is && !errors.As(err, new(runtime.Error)) {
-			s.log.Fatalf("%v", err)
+			l.Fatalf("%v", err)
 		}
 		if v != nil {
 			panic(v)
