@@ -342,6 +342,9 @@ const (
 // replaced another instance of it may: see [ReplacedFormat].
 const UnknownOperation = "unknown-operation"
 
+// EventRefused is the code of an attempt whose event its topic does not take.
+const EventRefused = "event-refused"
+
 // Codes of attempts that ended with an answer that was no good. The agent may have done
 // what it was asked for.
 const (

@@ -3,6 +3,7 @@ package rehearsal
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +75,10 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 			want, at := r.value(n), placeOf(start(n))
 			add(func(r *Result) []Difference { return compareJSON(at, "output", want, r.Order.Output()) })
 		}},
+		{"labels", func(n ast.Node) {
+			want, at := r.pairs(n, "labels"), placeOf(start(n))
+			add(same(at, "labels", listed(want), func(r *Result) string { return listed(r.Order.Labels) }))
+		}},
 		{"undone", func(n ast.Node) { add(r.names(n, "undone", func(e *events.Event) []string { return e.Undone })) }},
 		{"notUndone", func(n ast.Node) { add(r.names(n, "notUndone", func(e *events.Event) []string { return e.NotUndone })) }},
 		{"failedSteps", func(n ast.Node) {
@@ -110,6 +115,15 @@ func (r *fileReader) expect(n ast.Node) (all []check) {
 	})
 	r.require(n, given, "expect", "state")
 	return all
+}
+
+// listed are labels as the command line writes them.
+func listed(labels map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		all = append(all, name+"="+labels[name])
+	}
+	return join(all)
 }
 
 // statuses are the words of all status messages that a test can see: nobody submits twice.
@@ -182,7 +196,7 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 		{"input", func(n ast.Node) {
 			want, at := r.value(n), placeOf(start(n))
 			add(func(r *Result) []Difference {
-				asked := r.requests[w]
+				asked := r.asked(w)
 				if told := r.emitted[w.step]; told != nil && !w.undo { // what its event says
 					return compareJSON(at, what("input"), want, told[len(told)-1].Value)
 				}
@@ -201,7 +215,7 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 				if told := r.emitted[w.step]; told != nil && !w.undo { // the event's id
 					return told[len(told)-1].Envelope.ID
 				}
-				if asked := r.requests[w]; len(asked) > 0 {
+				if asked := r.asked(w); len(asked) > 0 {
 					return asked[len(asked)-1].IdempotencyKey
 				}
 				return nobodyAsked
@@ -224,6 +238,14 @@ func (r *fileReader) expectWork(n ast.Node, w work) (all []check) {
 }
 
 const nobodyAsked = "nothing: nobody was asked"
+
+// asked are the requests of a step, or of its undo: agents know one that a migration renamed by the name that it had.
+func (r *Result) asked(w work) []events.Request {
+	if s := r.step(w.step); s != nil {
+		w.step = w.step[:strings.LastIndex(w.step, "/")+1] + s.Known()
+	}
+	return r.requests[w]
+}
 
 // step is a step of the order, or of one that does a step; nil if that has not begun, or was rejected.
 func (r *Result) step(name string) *projections.Step {

@@ -39,6 +39,7 @@ type Test struct {
 	deadline time.Duration // of the order, as its submission says; 0 for none
 	// submittedBy is who submitted it, empty if that is not said.
 	submittedBy string
+	labels      map[string]string
 	scripts     []*script // as the file has them
 	acts        []act
 	expect      []check
@@ -74,8 +75,10 @@ type answer struct {
 	Place
 	silent bool // nobody answers
 	after  time.Duration
-	output jsontext.Value
-	fails  *events.Error // nil where the attempt completes
+	// progress is how often the agent says meanwhile that it is still at it; 0 is never.
+	progress time.Duration
+	output   jsontext.Value
+	fails    *events.Error // nil where the attempt completes
 }
 
 // act is what an operator does, or what the world tells the order.
@@ -198,6 +201,12 @@ func (r *fileReader) test(n ast.Node) *Test {
 		{"input", func(n ast.Node) { t.input = r.value(n) }},
 		{"deadline", func(n ast.Node) { t.deadline = r.duration(n, "deadline", 1) }},
 		{"submittedBy", func(n ast.Node) { t.submittedBy = r.some(n, "submittedBy") }},
+		{"labels", func(n ast.Node) {
+			t.labels = r.pairs(n, "labels")
+			if err := events.CheckLabels(t.labels); err != nil {
+				r.add(start(n), "%v", err)
+			}
+		}},
 		{"agents", func(n ast.Node) { t.scripts = r.scripts(n) }},
 		{"do", func(n ast.Node) { t.acts = r.acts(n) }},
 		{"expect", func(n ast.Node) { t.expect = r.expect(n) }},
@@ -243,9 +252,9 @@ func (r *fileReader) check(at *token.Token, w work) *workflow.Step {
 	flow, of := r.flow, ""
 	for flow != nil {
 		name, on, nested := strings.Cut(w.step[len(of):], "/")
-		s, found := flow.Step(itemOf.ReplaceAllString(name, ""))
+		s, found := r.step(flow, itemOf.ReplaceAllString(name, ""))
 		if found && s.Each == nil {
-			s, found = flow.Step(name)
+			s, found = r.step(flow, name)
 		}
 		switch {
 		case !found || !nested && w.undo && s.Undo == "" && (s.Order == nil || s.Order.Detached) && s.Each == nil:
@@ -277,6 +286,19 @@ func (r *fileReader) check(at *token.Token, w work) *workflow.Step {
 	return nil
 }
 
+// step is a step of a workflow, or else of another version of it, to which an order may migrate.
+func (r *fileReader) step(flow *workflow.Workflow, name string) (*workflow.Step, bool) {
+	if s, found := flow.Step(name); found || r.others == nil {
+		return s, found
+	}
+	for _, other := range r.others.All() {
+		if s, found := other.Step(name); found && other.Name == flow.Name {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
 // unknown reports work that a workflow does not have, whose steps have names behind the given one.
 func (r *fileReader) unknown(at *token.Token, w work, flow *workflow.Workflow, of string, is bool) {
 	var known []string
@@ -296,15 +318,13 @@ func (r *fileReader) unknown(at *token.Token, w work, flow *workflow.Workflow, o
 
 func (r *fileReader) scripts(n ast.Node) (all []*script) {
 	r.works(n, "agents", func(w work, of *workflow.Step, n ast.Node) {
-		if of != nil && !of.Asks() && of.Order == nil && of.Each == nil {
+		if of != nil && !of.Asks() && of.Order == nil && of.Each == nil && of.Emit == nil {
 			does := "sleeps"
 			switch {
 			case of.Listen != nil:
 				does = "listens"
 			case of.Approve != nil:
 				does = "asks people"
-			case of.Emit != nil:
-				does = "emits"
 			case of.Raise != nil:
 				does = "raises"
 			}
@@ -323,6 +343,14 @@ func (r *fileReader) scripts(n ast.Node) (all []*script) {
 			if of != nil && of.Order != nil && of.Order.Detached && a.output != nil {
 				r.add(start(entry), "the end of the order that does step %s is not awaited, so it has no output here; remove it", w.step)
 			}
+			switch {
+			case of == nil || of.Emit == nil:
+			case a.output != nil || a.after > 0 || a.progress > 0 || a.fails != nil && (a.fails.Code != events.EventRefused || a.fails.Permanent):
+				r.add(start(entry), "step %s emits: its topic takes the event ({}), refuses it (fails: %s), or does not answer (silent)", w.step, events.EventRefused)
+			}
+			if a.progress > 0 && of != nil && !of.Asks() {
+				r.add(start(entry), "no agent does step %s, and nobody says that he is still at it; remove \"progress\"", w.step)
+			}
 			s.answers = append(s.answers, a)
 		}
 		all = append(all, s)
@@ -340,7 +368,13 @@ func (r *fileReader) answer(n ast.Node) answer {
 		{"output", func(n ast.Node) { a.output = r.value(n) }},
 		{"fails", func(n ast.Node) { a.fails = r.fault(n) }},
 		{"after", func(n ast.Node) { a.after = r.duration(n, "after", 0) }},
+		{"progress", func(n ast.Node) { a.progress = r.duration(n, "progress", 1) }},
 	})
+	if at := given["progress"]; at != nil && a.progress >= a.after {
+		r.add(at, "the agent answers after %v, and has no time to say that it is still at it; set \"after\" to more than \"progress\"", a.after)
+	} else if at != nil && a.after/a.progress > mostTurns {
+		r.add(at, "the agent says more than %d times that it is still at it; set \"progress\" to more", mostTurns)
+	}
 	if given["output"] != nil && given["fails"] != nil {
 		r.add(given["output"], "what fails has no output; remove this, or \"fails\"")
 	}
@@ -364,7 +398,7 @@ func (r *fileReader) fault(n ast.Node) *events.Error {
 
 // commands are those that operators can give in a test. What a release is for, a panic, does
 // not happen in one.
-var commands = []string{events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandTerminate}
+var commands = []string{events.CommandCancel, events.CommandResubmit, events.CommandSkipStep, events.CommandPause, events.CommandResume, events.CommandTerminate, events.CommandMigrate}
 
 func (r *fileReader) acts(n ast.Node) (all []act) {
 	for _, entry := range r.list(n, "do") {
@@ -390,6 +424,8 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			}},
 			{"input", func(n ast.Node) { c.Input = r.value(n) }},
 			{"output", func(n ast.Node) { c.Output = r.value(n) }},
+			{"toVersion", func(n ast.Node) { c.ToVersion = r.count(n, "toVersion") }},
+			{"map", func(n ast.Node) { c.Map = r.pairs(n, "map") }},
 			{"sameKey", func(n ast.Node) { c.SameKey = r.truth(n, "sameKey") }},
 			{"newKey", func(n ast.Node) { c.NewKey = r.truth(n, "newKey") }},
 			{"note", func(n ast.Node) { c.Note = r.some(n, "note") }},
@@ -406,23 +442,47 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 		}
 		switch {
 		case given["signal"] != nil:
-			r.refuse(given, "signal", "command", "decide", "by", "roles", "step", "input", "output", "sameKey", "newKey", "note")
+			r.refuse(given, "signal", "command", "decide", "by", "roles", "step", "input", "output", "toVersion", "map", "sameKey", "newKey", "note")
 			if err := decide.CheckSignal(s); err != nil && strings.TrimSpace(s.Signal) != "" {
 				r.add(given["signal"], "%v", err)
 			}
 		case given["decide"] != nil:
-			r.refuse(given, "decision", "command", "id", "data", "input", "output", "sameKey", "newKey")
+			r.refuse(given, "decision", "command", "id", "data", "input", "output", "toVersion", "map", "sameKey", "newKey")
 			r.require(entry, given, "the decision", "by", "step")
 			if given["roles"] == nil {
 				a.roles = asked(flow)
 			}
 		case given["command"] != nil:
 			r.refuse(given, "command", "id", "data", "by", "roles")
+			r.version(given["toVersion"], flow, c.ToVersion)
 		case given != nil:
 			r.add(start(entry), "the act has no \"command\", no \"decide\" and no \"signal\"; add one")
 		}
 		all = append(all, a)
 	}
+	return all
+}
+
+// version reports a version to which an order cannot migrate here, since no file has it.
+func (r *fileReader) version(at *token.Token, flow *workflow.Workflow, version int) {
+	if at != nil && flow != nil && r.others != nil && version > 0 && version != flow.Version && r.others.Find(flow.Name, version) == nil {
+		r.add(at, "no file is named of %s; add one to \"workflows\" of the file", workflow.ID(flow.Name, version))
+	}
+}
+
+// pairs reads a mapping of texts.
+func (r *fileReader) pairs(n ast.Node, what string) map[string]string {
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
+		r.add(start(n), "%s is a mapping of texts, this is %s", what, kind(n))
+		return nil
+	}
+	all := make(map[string]string)
+	r.Entries(m, "", "", func(key string, _ *token.Token, value ast.Node) {
+		if text, ok := r.text(value, key); ok {
+			all[key] = text
+		}
+	})
 	return all
 }
 

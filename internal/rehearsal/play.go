@@ -138,7 +138,7 @@ func (t *Test) Perform() *Result {
 }
 
 func (p *play) submit() {
-	s := events.Submission{Workflow: p.flow.Name, Input: p.input, By: p.submittedBy}
+	s := events.Submission{Workflow: p.flow.Name, Input: p.input, By: p.submittedBy, Labels: p.labels}
 	if p.deadline > 0 {
 		s.Deadline = events.Time(p.starts.Add(p.deadline))
 	}
@@ -285,7 +285,7 @@ func (p *play) take(in *input) {
 }
 
 // record takes over a decision, and has agents and other orders answer what it asks of them. What
-// steps give topics is acknowledged at once.
+// steps give topics is acknowledged, or refused, at once.
 func (p *play) record(of *Part, d decide.Decision) {
 	if d.Order == nil {
 		return
@@ -325,7 +325,16 @@ func (p *play) record(of *Part, d decide.Decision) {
 		of.left(m)
 	}
 	for i := range emits {
-		p.record(of, decide.Emitted(&p.env, of.Order, emits[i].Step, emits[i].Seq, ""))
+		e, why := &emits[i], ""
+		step := of.path + e.Step
+		a, _ := p.scripted(work{step: step}, len(p.emitted[step])-1)
+		if a.silent {
+			continue
+		}
+		if a.fails != nil {
+			why = cmp.Or(a.fails.Message, "the test says so")
+		}
+		p.record(of, decide.Emitted(&p.env, of.Order, e.Step, e.Seq, why))
 	}
 }
 
@@ -339,6 +348,11 @@ func (p *Part) left(m *decide.Message) {
 func (p *play) next(w work, r events.Request) (a answer, scripted bool) {
 	number := len(p.requests[w])
 	p.requests[w] = append(p.requests[w], r)
+	return p.scripted(w, number)
+}
+
+// scripted is how an attempt is answered, of which there were so many before.
+func (p *play) scripted(w work, number int) (a answer, scripted bool) {
 	is := func(w work) func(*script) bool { return func(s *script) bool { return s.work == w } }
 	i := slices.IndexFunc(p.scripts, is(w))
 	if i < 0 { // what is said of all items
@@ -357,6 +371,11 @@ func (p *play) used(of work) (n int) {
 			n += len(requests)
 		}
 	}
+	for step, told := range p.emitted {
+		if of == (work{step: step}) || of == (work{step: itemOf.ReplaceAllString(step, "")}) {
+			n += len(told)
+		}
+	}
 	return n
 }
 
@@ -369,7 +388,11 @@ func (p *play) ask(of *Part, r events.Request) {
 	if a.silent {
 		return
 	}
-	reply := events.Reply{Order: r.Order, Step: r.Step, Attempt: r.Attempt, Undo: r.Undo, Status: events.ReplyCompleted, Output: a.output}
+	reply := events.Reply{Order: r.Order, Step: r.Step, Attempt: r.Attempt, Undo: r.Undo, Status: events.ReplyProgress}
+	for at := a.progress; at > 0 && at < a.after; at += a.progress {
+		p.inputs = append(p.inputs, input{at: p.env.Now.Add(at), topic: p.topics.Replies, order: of.id, value: reply.Append(nil)})
+	}
+	reply.Status, reply.Output = events.ReplyCompleted, a.output
 	if a.fails != nil {
 		reply.Status, reply.Error = events.ReplyFailed, a.fails
 	}

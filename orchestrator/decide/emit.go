@@ -23,9 +23,6 @@ func (emitter) remedy(t task) string {
 	return fmt.Sprintf("if it is what the event says that cannot be made, say it: waybill order resubmit %s --step %s --input JSON", quote(t.order.ID), t.step.Name)
 }
 
-// eventRefused is the code of an attempt whose event its topic does not take.
-const eventRefused = "event-refused"
-
 func (emitter) begin(d *decider, t task) bool {
 	def, work := t.def.Emit, t.work()
 	e := events.Event{
@@ -48,7 +45,7 @@ func (emitter) begin(d *decider, t task) bool {
 	}
 	d.env.limit(t, &e)
 	if why := d.try(&e); why != "" {
-		return d.refuse(t, &events.Error{Code: eventRefused, Message: "the event cannot be recorded: " + why})
+		return d.refuse(t, &events.Error{Code: events.EventRefused, Message: "the event cannot be recorded: " + why})
 	}
 	d.begun++
 	return true
@@ -70,7 +67,7 @@ func (env *Env) refusesEvent(topic string) string {
 }
 
 func notTaken(topic, why string) *events.Error {
-	return &events.Error{Code: eventRefused, Message: Cut(fmt.Sprintf("topic %s does not take the event: %s", topic, why), MaxText)}
+	return &events.Error{Code: events.EventRefused, Message: Cut(fmt.Sprintf("topic %s does not take the event: %s", topic, why), MaxText)}
 }
 
 func (emitter) timeOver(d *decider, t task) {

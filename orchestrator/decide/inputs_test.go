@@ -383,7 +383,7 @@ func left(e *events.Event) bool {
 	case events.StepCompleted, events.StepRepeated, events.StepExtended, events.UndoCompleted, events.UndoExtended, events.ReplyDiscarded:
 		return true
 	case events.StepFailed, events.UndoFailed: // and not because it could not even begin
-		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != eventRefused && e.Error.Code != badExpression && e.Error.Code != tooDeep
+		return e.Error == nil || e.Error.Code != requestRefused && e.Error.Code != queueExpired && e.Error.Code != events.EventRefused && e.Error.Code != badExpression && e.Error.Code != tooDeep
 	}
 	return false
 }

@@ -315,7 +315,7 @@ func (t task) keeps() bool {
 
 // unanswered are the codes of attempts that failed without an error of their agent: it
 // was not asked, or did what it was asked for and said so in a reply that was no good.
-var unanswered = []string{requestRefused, queueExpired, eventRefused, badExpression, events.OutputRefused, events.ReplyTooLarge}
+var unanswered = []string{requestRefused, queueExpired, events.EventRefused, badExpression, events.OutputRefused, events.ReplyTooLarge}
 
 // skippable are the states in which nobody works on a step that is to be done.
 var skippable = []projections.StepState{projections.NotStarted, projections.Sleeping, projections.Listening, projections.Repeating}
