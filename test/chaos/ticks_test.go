@@ -99,7 +99,8 @@ func (r *run) ticks(f *findings) {
 			next = history[i].Next
 		}
 		decided := int(next.Sub(history[0].Next) / time.Second)
-		if paused := history[len(history)-1].At; next.Before(r.calm) {
+		// Those of a queue wait for the end of the order before, however many they are.
+		if paused := history[len(history)-1].At; next.Before(r.calm) && overlap != events.OverlapQueue {
 			f.stuck = append(f.stuck, fmt.Sprintf("schedule %s decided on ticks until %s, and was paused at %s", id, events.TickText(next), events.TickText(paused)))
 		}
 		f.ticked += decided
