@@ -160,6 +160,7 @@ func TestPagesAreWithinBounds(t *testing.T) {
 		{output: pageOf(2, ""), full: true, code: events.TooManyItems, says: "with its 2 items there are 100001"},
 		{output: pageOf(events.MaxPageItems, "old"), full: true, again: true},
 		{output: pageOf(3, ""), full: true, again: true, code: events.BadPage, says: "it has 3 items, and had 10000 before"},
+		{output: pageOf(events.MaxPageItems+1, ""), full: true, again: true, code: events.BadPage, says: "it has 10001 items, and had 10000 before"},
 		{output: pageOf(0, "c"), empty: events.MaxEmptyPages - 1},
 		{output: pageOf(0, "c"), empty: events.MaxEmptyPages, code: events.EmptyPages, says: "101 pages in a row have no item"},
 		{output: pageOf(0, ""), empty: events.MaxEmptyPages},
@@ -231,7 +232,10 @@ func TestAShareIsOneOfAllItems(t *testing.T) {
 		for range 10 {
 			r.next(t, projections.Raised, 0)
 		}
-		if r.order.State != c.state {
+		if !c.last {
+			r.tell(t, pageOf(10, "d"))
+		}
+		if r.order.State != c.state || len(r.begun) != len(r.order.Steps[0].Each.Running) || (len(r.begun) == 10) == c.last {
 			t.Errorf("with the last page: %t, it is %s", c.last, r.order.State)
 		}
 	}
