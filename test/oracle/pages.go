@@ -48,7 +48,7 @@ type Pages struct {
 	hand, forgotten int
 }
 
-// pageOf is the page that the events of now are about, which has so many items: again says that it was had before.
+// pageOf are the items of a page, none if it was not had before.
 func (i *Items) pageOf(page int) (items []*Item) {
 	for n := range i.All {
 		if i.All[n].page == page {
