@@ -64,7 +64,8 @@ const (
 	WishForget = "forget"
 	// WishUndo undoes what a child did that is Processed.
 	WishUndo = "undo"
-	// WishTell has a child tell once more how it ended, if it did: what it told may be given up.
+	// WishTell has a child tell once more how it ended, if it did: what it told may be given up, or a page of items
+	// be needed again.
 	WishTell = "tell"
 )
 

@@ -188,6 +188,8 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("key", e.Key)
 	o.number("item", int64(e.Item))
 	o.number("atOnce", int64(e.AtOnce))
+	o.number("page", int64(e.Page))
+	o.text("cursor", e.Cursor)
 	if e.Schedule != nil {
 		o.name("schedule")
 		o.b = e.Schedule.Append(o.b)

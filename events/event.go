@@ -189,7 +189,9 @@ const (
 	// StepItemized has orders do the step, one for each item of a list: Step, Attempt, Workflow,
 	// Version where it is known, LockedBy, CompleteBy where it may not take for ever, Count (how many
 	// items there are, none if there is none), and Input (the list) where it was not recorded before. A
-	// resubmission has those done anew that failed. Since format 8.
+	// resubmission has those done anew that failed. Where an agent lists the items page by page: Agent,
+	// Operation, Count (how many are known so far), and Input (what the agent gets) where that is not the order's
+	// and was not recorded before. Since format 8.
 	StepItemized Type = "waybill.step.itemized"
 	// ItemsOrdered has orders do the next items that are to be done, or of the undo with ToUndo undo
 	// those that were done last: Step, Attempt, Item (the first), Count, LockedBy, and Due where
@@ -204,6 +206,19 @@ const (
 	// ItemsForgotten says that the orders are forgotten which did some items: Step, Item (the first),
 	// Count. Since format 8.
 	ItemsForgotten Type = "waybill.items.forgotten"
+	// PageOrdered has an order ask for the next page of a step's items: Step, Attempt, Page (its number), LockedBy,
+	// Workflow and Version. Without these that order, which has ended, is to tell once more what the page has: some of
+	// its items are done anew. Since format 8.
+	PageOrdered Type = "waybill.page.ordered"
+	// PageCompleted says what a page has: Step, Attempt, Page, Source, Input (a list of items), Count (how many
+	// that are, none if there is none), and Cursor where another page follows. Since format 8.
+	PageCompleted Type = "waybill.page.completed"
+	// PageFailed says that a page is not there, or not as one must be: Step, Attempt, Page, Error, Source. Since
+	// format 8.
+	PageFailed Type = "waybill.page.failed"
+	// PagesForgotten says that the orders are forgotten which asked for some pages: Step, Page (the first),
+	// Count. Since format 8.
+	PagesForgotten Type = "waybill.pages.forgotten"
 	// StepPaced says how many items of a step may be under way at a time from here on: Step, AtOnce,
 	// By, Actor, Reason, Command. Since format 8.
 	StepPaced Type = "waybill.step.paced"
@@ -414,6 +429,10 @@ type Event struct {
 	// at a time, or orders of a backfill. Since format 8.
 	Item   int `json:"item,omitzero"`
 	AtOnce int `json:"atOnce,omitzero"`
+	// Page is the number of a page of a step's items, from 1 on, in the order in which they are asked for, and
+	// Cursor where the next one begins: at most [MaxCursor] bytes.
+	Page   int    `json:"page,omitzero"`
+	Cursor string `json:"cursor,omitzero"`
 	// Schedule is what a schedule says, and Incarnation how many there were of its name with this one. Tick
 	// is a time at which it begins an order, or the first of several, Last the last of them, and Next the
 	// one that comes after. Since format 8.

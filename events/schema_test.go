@@ -140,11 +140,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.ReplyTo, m.Priority = "shop.status", priority.Draw(t, "priority")
 			m.Step, m.Attempt, m.Agent, m.Operation = "s", attempt.Draw(t, "attempt"), "a", "do"
 			m.IdempotencyKey, m.LockedBy, m.Reason = "o-1/s", "i-1", "because"
-			m.Topic, m.EventType, m.Item, m.AtOnce = "shop.told", "com.acme.told", 1, 10
+			m.Topic, m.EventType, m.Item, m.AtOnce, m.Page, m.Cursor = "shop.told", "com.acme.told", 1, 10, 1, "c"
 			m.From, m.Renamed, m.Renewed = rapid.IntRange(1, 9).Draw(t, "from"), map[string]string{"s": "r"}, []string{"s"}
 			m.Digest, m.Count = "6e3GCPNqqYqdFr9UAAJnMw", rapid.IntRange(0, 9).Draw(t, "count")
 			m.CompleteBy, m.Due = moment.Draw(t, "completeBy"), moment.Draw(t, "due")
-			if m.Type == events.StepRepeated || m.Type == events.ItemsOrdered || m.Type == events.ItemsForgotten {
+			if m.Type == events.StepRepeated || m.Type == events.ItemsOrdered || m.Type == events.ItemsForgotten || m.Type == events.PagesForgotten {
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
 			}
 			m.Round, m.Outcome = rapid.IntRange(0, 9).Draw(t, "round"), outcome.Draw(t, "outcome")

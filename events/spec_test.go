@@ -23,7 +23,7 @@ var whole = func() events.Event {
 	return events.Event{
 		Order: "o-1", Seq: 1, At: at,
 		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Digest: "d", Labels: map[string]string{"a": "b"}, RerunOf: "o-0",
-		From: 1, Renamed: map[string]string{"a": "b"}, Renewed: []string{"a"}, Topic: "shop.a", EventType: "com.acme.a", Key: "k", Item: 1, AtOnce: 2,
+		From: 1, Renamed: map[string]string{"a": "b"}, Renewed: []string{"a"}, Topic: "shop.a", EventType: "com.acme.a", Key: "k", Item: 1, AtOnce: 2, Page: 1, Cursor: "c",
 		Schedule: &events.Schedule{Every: "1h", Workflow: "w"}, Incarnation: 1, Tick: at, Last: at, Next: at, Backfill: 1,
 		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, ExtendTo: at, LockedBy: "i", Proof: "watch", Due: at, Round: 1, Fixed: true,
 		Outcome: events.OutcomeUnknown, Output: []byte("2"), Error: &events.Error{Code: "c"}, Errors: []events.Error{{Code: "c"}},
@@ -129,7 +129,7 @@ func TestEveryTypeHasARow(t *testing.T) {
 
 // A vocabulary that was released never changes: a new type has Since of the next.
 func TestVocabulariesNeverChange(t *testing.T) {
-	types := []int{32, 1, 2, 4, 16, 5, 17} // of each vocabulary
+	types := []int{32, 1, 2, 4, 16, 5, 21} // of each vocabulary
 	var have []int
 	for _, spec := range events.Specs {
 		for len(have) <= spec.Since {

@@ -186,6 +186,8 @@ func (s *simulation) reply(r events.Reply) {
 	if s.one(5, "failed") {
 		r.Status = events.ReplyFailed
 		r.Error = of(s, "error", nil, &events.Error{Code: "busy"}, &events.Error{Code: "busy"}, &events.Error{Code: "gone", Permanent: true}, &events.Error{Code: "unknown-operation", Permanent: true})
+	} else if r.Step == "page" { // the cursor is another for each
+		r.Output = of(s, "page", []byte(`{"items":[1]}`), []byte(`{"items":[],"cursor":null}`), fmt.Appendf(nil, `{"items":[1,2,3],"cursor":%q}`, r.Order), []byte(`{"n":3}`))
 	} else if output := of(s, "output", `{"n":3}`, `{"n":3}`, `{"n":4}`, "null", ""); output != "" {
 		r.Output = []byte(output)
 	}
@@ -396,7 +398,8 @@ func simFlow(t *rapid.T, name string, version int, orders ...string) string {
 				if rapid.Bool().Draw(t, "inner") {
 					by = "steps: [{name: inner, agent: a0, timeout: 1h, retry: {attempts: 1}, undo: back}]"
 				}
-				fmt.Fprintf(&source, "  - {name: s%d, each: {items: '[1, 2, 3, 4, 5]', %s, atOnce: %d, tolerate: %d, onFailure: %s}, after: [%s], exhausted: compensate}\n", i, by,
+				items := rapid.SampledFrom([]string{"'[1, 2, 3, 4, 5]'", "{agent: a1, do: list, timeout: 1h, retry: {attempts: 1}}"}).Draw(t, "items")
+				fmt.Fprintf(&source, "  - {name: s%d, each: {items: %s, %s, atOnce: %d, tolerate: %d, onFailure: %s}, after: [%s], exhausted: compensate}\n", i, items, by,
 					rapid.IntRange(1, 4).Draw(t, "at once"), rapid.IntRange(0, 2).Draw(t, "tolerate"), rapid.SampledFrom([]string{"stop", "finish"}).Draw(t, "on failure"), after)
 				continue
 			}

@@ -26,7 +26,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go.
+// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go, each.go, pages.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -75,6 +75,11 @@ var effects = map[events.Type]effect{
 	events.ItemCompleted:  completeItem,
 	events.ItemFailed:     failItem,
 	events.ItemsForgotten: forgetItems,
+
+	events.PageOrdered:    orderPage,
+	events.PageCompleted:  completePage,
+	events.PageFailed:     failPage,
+	events.PagesForgotten: forgetPages,
 
 	events.OrderReleased:  release,
 	events.InputHeld:      keepInput,

@@ -42,6 +42,8 @@ type item struct {
 	round uint32
 	// before is the item that completed before this one did, 0 if this one was the first.
 	before uint32
+	// page is that of which the item is, 0 if they do not come page by page.
+	page uint32
 }
 
 type page struct {
@@ -55,7 +57,9 @@ type page struct {
 type Each struct {
 	Workflow string // of the orders that do those which are ordered
 	Version  int
-	Count    int // how many items there are
+	Count    int // how many items there are, of pages so far
+	// Pages is nil unless an agent lists the items, page by page.
+	Pages *Pages
 	// AtOnce is how many may be under way at a time as an operator says, 0 for as many as the workflow
 	// says.
 	AtOnce   int
@@ -73,7 +77,7 @@ type Each struct {
 	// outputBytes are those of the items' outputs, as long as the record has them: see [Each.Outputs].
 	outputBytes int
 	// passed are as many of the first items as have their turn behind them in this round, and at is
-	// where in the list those end. Before the last that were ordered it was passedBefore and atBefore.
+	// where in the list those end, or in that of the page at hand. Before the last that were ordered it was passedBefore and atBefore.
 	passed, passedBefore int
 	at, atBefore         int
 	// last is the item that completed last, and undoing the first of those that completed before the
@@ -157,8 +161,18 @@ func (e *Each) skipUndone(n int) int {
 	return n
 }
 
-// Begun calls tell with each item that was ordered last, and with what it is in the list.
-func (e *Each) Begun(list jsontext.Value, tell func(n int, value jsontext.Value)) {
+// list is what the items are of which the next are, or were last, ordered.
+func (s *Step) list() jsontext.Value {
+	if p := s.Each.Pages; p != nil {
+		return p.list
+	}
+	return s.Input
+}
+
+// Begun calls tell with each item that was ordered last, by an event that was just applied, and with what it is in
+// the list.
+func (s *Step) Begun(tell func(n int, value jsontext.Value)) {
+	e, list := s.Each, s.list()
 	at := e.atBefore
 	for n := e.passedBefore + 1; n <= e.passed; n++ {
 		value, next, ok := element(list, at)
@@ -182,6 +196,10 @@ func (s *Step) edit() *edit {
 	e := *s.Each
 	x := &edit{&e, e.pages}
 	e.pages = slices.Clone(e.pages)
+	if p := e.Pages; p != nil && p.hand > 0 && e.Ready(1) == 0 { // what it had is ordered
+		had := x.page()
+		had.hand, had.list = 0, nil
+	}
 	s.Each, s.Due = &e, time.Time{}
 	if s.Undo != nil {
 		s.Undo.Due = time.Time{}
@@ -244,6 +262,9 @@ func itemize(_ *Order, s *Step, e *events.Event) {
 		return
 	}
 	s.Each = &Each{Workflow: e.Workflow, Version: e.Version, Count: e.Count, pages: make([]*page, (e.Count+pageItems-1)/pageItems)}
+	if e.Agent != "" {
+		s.Each.Pages = new(Pages)
+	}
 }
 
 // orderItems takes the next items, or of the undo the last.
@@ -275,13 +296,13 @@ func orderItems(_ *Order, s *Step, e *events.Event) {
 	x.passedBefore, x.atBefore = x.passed, x.at
 	s.Due = e.Due
 	for left := e.Count; left > 0 && x.passed < x.Count; {
-		_, next, ok := element(s.Input, x.at)
+		_, next, ok := element(s.list(), x.at)
 		if !ok {
 			break
 		}
 		x.passed, x.at = x.passed+1, next
 		if x.State(x.passed) == ItemToDo {
-			x.set(x.passed, item{state: ItemRunning, round: uint32(s.Resubmissions) + 1})
+			x.set(x.passed, item{state: ItemRunning, round: uint32(s.Resubmissions) + 1, page: x.item(x.passed).page})
 			x.Running = append(x.Running, x.passed)
 			left--
 		}
@@ -391,6 +412,10 @@ func (s *Step) again(undo bool) {
 	} else {
 		x.Failed, x.Failures, x.Recalled = 0, nil, false
 		x.passed, x.passedBefore, x.at, x.atBefore = 0, 0, 0, 0
+		if x.Pages != nil {
+			p := x.page()
+			p.Error, p.Empty, p.hand, p.list = nil, 0, 0, nil
+		}
 	}
 	for p := range x.pages {
 		if x.pages[p] == nil {
@@ -431,10 +456,10 @@ func (e *Each) size() int {
 	if e == nil {
 		return 0
 	}
-	n := 256 + 8*len(e.pages) + 8*len(e.Running) + e.freshBytes
+	n := 256 + 8*len(e.pages) + 8*len(e.Running) + e.freshBytes + e.Pages.size()
 	for _, p := range e.pages {
 		if p != nil {
-			n += pageItems * 12
+			n += pageItems * 16
 		}
 		if p != nil && p.outputs != nil {
 			n += pageItems * 24

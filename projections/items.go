@@ -57,6 +57,7 @@ func (w *writer) items(o *Order) {
 		for _, n := range e.Running {
 			w.uint(uint64(n))
 		}
+		w.paging(e.Pages)
 	}
 }
 
@@ -80,6 +81,7 @@ func (r *reader) items(o *Order) {
 		for j := range e.Running {
 			e.Running[j] = int(r.uint())
 		}
+		e.Pages = r.paging()
 		e.pages = make([]*page, (e.Count+pageItems-1)/pageItems)
 		o.Steps[i].Each = e
 	}
@@ -92,6 +94,7 @@ func appendPage(dst []byte, p *page) []byte {
 		w.b = append(w.b, byte(p.items[i].state))
 		w.uint(uint64(p.items[i].round))
 		w.uint(uint64(p.items[i].before))
+		w.uint(uint64(p.items[i].page))
 	}
 	return w.b
 }
@@ -103,7 +106,7 @@ func decodePage(b []byte) (*page, error) {
 		if state == nil || state[0] >= byte(itemStates) {
 			return nil, errDamaged
 		}
-		p.items[i] = item{ItemState(state[0]), uint32(r.uint()), uint32(r.uint())}
+		p.items[i] = item{ItemState(state[0]), uint32(r.uint()), uint32(r.uint()), uint32(r.uint())}
 	}
 	if r.err != nil || len(r.b) > 0 {
 		return nil, errDamaged

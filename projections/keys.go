@@ -12,7 +12,7 @@ import (
 const (
 	kindHead     = 'h' // the partition's Head
 	kindOrder    = 'o' // order -> record
-	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input", ":undo" or ":input:" number -> large output, input, undo's input, input under an earlier key; order NUL ":held:" source -> large input that waits
+	kindPayload  = 'v' // order NUL -> large input; order NUL step, "", ":input", ":undo", ":page" or ":input:" number -> large output, input, undo's input, items at hand, input under an earlier key; order NUL ":held:" source -> large input that waits
 	kindDeadline = 'd' // milliseconds, order NUL step -> nothing, or that it is asleep; without a step the order's own
 	kindAlert    = 'a' // inverted milliseconds, order -> nothing: the open alerts
 	kindApproval = 'p' // milliseconds, order -> nothing: those that wait for people to decide

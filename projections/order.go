@@ -308,9 +308,12 @@ func (o *Order) looked() time.Time {
 	return o.Overdue()
 }
 
-// Forgetting says that an order is being forgotten, and orders that did items of its steps were already.
+// Forgetting says that an order is being forgotten, and orders that did items of its steps, or asked for them, were
+// already.
 func (o *Order) Forgetting() bool {
-	return o.State.Final() && slices.ContainsFunc(o.Steps, func(s Step) bool { return s.Each != nil && s.Each.Forgotten > 0 })
+	return o.State.Final() && slices.ContainsFunc(o.Steps, func(s Step) bool {
+		return s.Each != nil && (s.Each.Forgotten > 0 || s.Each.Pages != nil && s.Each.Pages.Forgotten > 0)
+	})
 }
 
 // Output is the output of a processed order; see [Order.Result].

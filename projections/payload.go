@@ -58,7 +58,7 @@ func passing(o *Order) (all []payload) {
 	return all
 }
 
-// payloads lists the order's input, of each step the output, the input, the undo's input
+// payloads lists the order's input, of each step the output, the input, the undo's input, the items at hand of a page
 // and the inputs under earlier keys, the inputs that wait, and the signals that are kept.
 func payloads(o *Order) []payload {
 	all := make([]payload, 0, 1+3*len(o.Steps)+len(o.Waiting)+len(o.Signals))
@@ -71,6 +71,9 @@ func payloads(o *Order) []payload {
 			undo.at = &s.Undo.Input
 		}
 		all = append(all, payload{name, "", &s.Output}, payload{name, ":input", &s.Input}, undo)
+		if s.Each != nil && s.Each.Pages != nil {
+			all = append(all, payload{name, ":page", &s.Each.Pages.list})
+		}
 		for j := range s.Earlier {
 			key := &s.Earlier[j]
 			all = append(all, payload{name, ":input:" + strconv.Itoa(key.Resubmissions), &key.Input})

@@ -347,6 +347,10 @@ func detail(e *events.Event, b before) string {
 	case events.OrderForgotten:
 		say("nothing is known of the order any more but how it ended")
 	case events.StepItemized:
+		if e.Agent != "" {
+			say("%s, which %s/%s lists page by page, each by an order of %s", several(e.Count, "item so far", "items so far"), e.Agent, e.Operation, workflowID(e.Workflow, e.Version))
+			break
+		}
 		say("%s, each by an order of %s", several(e.Count, "item", "items"), workflowID(e.Workflow, e.Version))
 	case events.ItemsOrdered:
 		switch what := several(e.Count, "item", "items"); {
@@ -360,6 +364,20 @@ func detail(e *events.Event, b before) string {
 		if e.ToUndo {
 			say("of its undo")
 		}
+	case events.PageOrdered:
+		if e.Workflow == "" {
+			say("page %d once more, of which items are done anew", e.Page)
+			break
+		}
+		say("page %d", e.Page)
+	case events.PageCompleted:
+		if say("page %d: %s", e.Page, several(e.Count, "item", "items")); e.Cursor != "" {
+			say("the next begins at %s", e.Cursor)
+		}
+	case events.PageFailed:
+		say("page %d", e.Page)
+	case events.PagesForgotten:
+		say("nothing is known any more of %s from page %d on", several(e.Count, "page", "pages"), e.Page)
 	case events.ItemsForgotten:
 		say("nothing is known any more of %s from item %d on", several(e.Count, "item", "items"), e.Item)
 	case events.StepPaced:

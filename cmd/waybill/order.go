@@ -320,7 +320,12 @@ func childText(c *api.Child) string {
 // itemsText says how it stands with the items of a step.
 func itemsText(n *api.Items) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d of %d completed", n.Completed, n.Count)
+	if fmt.Fprintf(&text, "%d of %d completed", n.Completed, n.Count); n.Pages != nil {
+		fmt.Fprintf(&text, " of %s", several(*n.Pages, "page", "pages"))
+	}
+	if n.More {
+		text.WriteString(", more to come")
+	}
 	for _, of := range []struct {
 		count int
 		what  string

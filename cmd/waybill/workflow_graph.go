@@ -203,5 +203,8 @@ func eachText(e *workflow.Each) string {
 		}
 		by = strings.Join(names, ", ")
 	}
+	if e.Pages != nil {
+		return fmt.Sprintf("each that %s/%s lists: %s", e.Pages.Steps[0].Agent, e.Pages.Steps[0].Do, by)
+	}
 	return fmt.Sprintf("each of %s: %s", e.Items, by)
 }

@@ -24,6 +24,8 @@ type Items struct {
 	Undone    int    `json:"undone"`
 	NotUndone int    `json:"notUndone" doc:"Of how many the undo failed"`
 	AtOnce    *int   `json:"atOnce" doc:"How many may be under way at a time as an operator said; null for as many as the workflow says"`
+	Pages     *int   `json:"pages" doc:"How many pages of them the agent was asked for that lists them; null if none does"`
+	More      bool   `json:"more" doc:"The last page is not known yet: count and the others are of those known so far"`
 	Recalled  bool   `json:"recalled" doc:"No further one begins, and those under way were asked to undo what they did"`
 }
 
@@ -43,6 +45,9 @@ func itemsOf(e *projections.Each) *Items {
 	}
 	if e.AtOnce > 0 {
 		items.AtOnce = &e.AtOnce
+	}
+	if p := e.Pages; p != nil {
+		items.Pages, items.More = &p.Asked, !p.Last
 	}
 	return items
 }

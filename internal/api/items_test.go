@@ -79,4 +79,24 @@ steps:
 	if err != nil || o.ProcessState != projections.Error || o.Steps[1].Items.Failed != 3 || o.Steps[2].Items.Running != 2 || o.Steps[2].Items.AtOnce != nil {
 		s.Errorf("%+v: %v", o, err)
 	}
+
+	// Of items that an agent lists it is told of how many pages they are, and that the last is not known.
+	if _, err := s.client.Register(s.Context(), "l.yaml", []byte(`
+workflow: listed
+version: 1
+steps:
+  - {name: pick, each: {items: {agent: leak, do: fail}, order: nap}}
+`)); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "w-3", Workflow: "listed"}); err != nil {
+		s.Fatal(err)
+	}
+	s.until(func() bool {
+		o, err = s.client.Order(s.Context(), "w-3")
+		return err == nil && o.ProcessState == projections.Error
+	})
+	if step := o.Steps[0]; step.Error.Code != events.NoPage || *step.Items.Pages != 1 || !step.Items.More || step.Items.Count != 0 {
+		s.Errorf("%+v, %+v", step.Error, step.Items)
+	}
 }

@@ -159,7 +159,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,
 		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
-		Item: e.Item, AtOnce: e.AtOnce,
+		Item: e.Item, AtOnce: e.AtOnce, Page: e.Page,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
 		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next, Backfill: e.Backfill,
 	}

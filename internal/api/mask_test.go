@@ -127,13 +127,13 @@ func TestPayloadsAreMasked(t *testing.T) {
 
 // Every field of an event is known to have a payload or to have none.
 func TestWhatOfAnEventIsAPayload(t *testing.T) {
-	payloads := []string{"Input", "Output", "Error", "Errors", "Reason", "Action", "Raw", "Digest", "Data", "Labels", "Key"}
+	payloads := []string{"Input", "Output", "Error", "Errors", "Reason", "Action", "Raw", "Digest", "Data", "Labels", "Key", "Cursor"}
 	ofPartitions := []string{"Instance", "Claim", "Partitions", "Format", "Delivered", "Silent"}
 	const canary = "canary"
 	fill := events.Event{
 		Type: events.StepCompleted, Order: "o-1", Seq: 1, At: time.Now(), Input: jsontext.Value(`"canary"`), Output: jsontext.Value(`"canary"`),
 		Schedule: &events.Schedule{Workflow: "w", Input: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}},
-		Error:    &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary,
+		Error:    &events.Error{Code: canary, Message: canary, Step: canary}, Errors: []events.Error{{Message: canary}}, Reason: canary, Action: canary, Digest: canary, Data: jsontext.Value(`"canary"`), Labels: map[string]string{canary: canary}, Key: canary, Cursor: canary,
 		Raw: &events.Raw{Key: []byte(canary), Value: []byte(canary), Headers: []events.RawHeader{{Key: canary, Value: []byte(canary)}}},
 	}
 	masked, err := maskedEvent(fill.Append(nil))

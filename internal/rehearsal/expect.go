@@ -382,6 +382,12 @@ func (r *Result) waiting(of *Part) string {
 				return fmt.Sprintf("item %d of step %s waits for order %s, which is %s: %s", first, name, child.id, child.Order.State, cmp.Or(child.Order.StandingReason(), r.waiting(child)))
 			}
 			return fmt.Sprintf("step %s waits for its item %d, which does not end", name, first)
+		case s.Each != nil && s.Each.Busy():
+			asked := s.Each.Pages.Running
+			if child := r.doing(of.path + events.PageStep(s.Name, asked)); child != nil {
+				return fmt.Sprintf("step %s waits for page %d of its items, and order %s is %s: %s", name, asked, child.id, child.Order.State, cmp.Or(child.Order.StandingReason(), r.waiting(child)))
+			}
+			return fmt.Sprintf("step %s waits for page %d of its items, which does not come", name, asked)
 		case s.Child == nil || s.State != projections.Running && (s.Undo == nil || s.Undo.State != projections.Running):
 			continue
 		}

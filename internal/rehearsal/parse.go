@@ -52,6 +52,9 @@ type work struct {
 	undo bool
 }
 
+// pagesOf follows the name of a step where the pages of its items are meant.
+const pagesOf = ".items"
+
 // undoOf follows the name of a step where its undo is meant: names of steps hold no dots.
 const undoOf = ".undo"
 
@@ -252,6 +255,11 @@ func (r *fileReader) check(at *token.Token, w work) *workflow.Step {
 	flow, of := r.flow, ""
 	for flow != nil {
 		name, on, nested := strings.Cut(w.step[len(of):], "/")
+		if list, is := strings.CutSuffix(name, pagesOf); is && !nested && !w.undo {
+			if s, found := r.step(flow, list); found && s.Each != nil && s.Each.Pages != nil {
+				return &s.Each.Pages.Steps[0]
+			}
+		}
 		s, found := r.step(flow, itemOf.ReplaceAllString(name, ""))
 		if found && s.Each == nil {
 			s, found = r.step(flow, name)
@@ -305,6 +313,9 @@ func (r *fileReader) unknown(at *token.Token, w work, flow *workflow.Workflow, o
 	for i := range flow.Steps {
 		s := &flow.Steps[i]
 		known = append(known, of+s.Name)
+		if s.Each != nil && s.Each.Pages != nil {
+			known = append(known, of+s.Name+pagesOf)
+		}
 		if s.Undo != "" || s.Order != nil && !s.Order.Detached || s.Each != nil {
 			known = append(known, work{of + s.Name, true}.String())
 		}

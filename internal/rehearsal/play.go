@@ -358,6 +358,9 @@ func (p *play) scripted(w work, number int) (a answer, scripted bool) {
 	if i < 0 { // what is said of all items
 		i = slices.IndexFunc(p.scripts, is(work{itemOf.ReplaceAllString(w.step, ""), w.undo}))
 	}
+	if i < 0 && strings.HasSuffix(w.step, pagesOf) {
+		return answer{output: []byte(`{"items":[]}`)}, false
+	}
 	if i < 0 {
 		return answer{}, false // completed, without output
 	}
@@ -382,9 +385,12 @@ func (p *play) used(of work) (n int) {
 // itemOf is what the name of a step has behind it that does one item of a list.
 var itemOf = regexp.MustCompile(`:i[1-9][0-9]*`)
 
+// page is what the name of a step has behind it whose agent is asked for a page of its items.
+var page = regexp.MustCompile(`:p[1-9][0-9]*/page$`)
+
 // ask has an agent answer as its script says.
 func (p *play) ask(of *Part, r events.Request) {
-	a, _ := p.next(work{of.path + r.Step, r.Undo}, r)
+	a, _ := p.next(work{page.ReplaceAllString(of.path+r.Step, pagesOf), r.Undo}, r)
 	if a.silent {
 		return
 	}

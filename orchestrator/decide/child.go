@@ -120,6 +120,9 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 	if step, n, is := events.ItemOf(in.Report.Step); is && !order.State.Final() {
 		return takeItem(env, order, in, step, n)
 	}
+	if step, n, is := events.PageOf(in.Report.Step); is && !order.State.Final() {
+		return takePage(env, order, in, step, n)
+	}
 	d, r := newDecider(env, order), in.Report
 	i := place(order, r.Step)
 	if i < 0 || order.State.Final() {
@@ -187,7 +190,7 @@ func told(r *events.Report) *events.Error {
 
 // ownCodes are those of attempts by which it is decided what follows: what a child raised under such a name is
 // not one of them.
-var ownCodes = append([]string{events.UntilNotMet, events.BadUntil, events.UnknownOperation, timedOut, tooDeep, events.IDTaken, events.ItemsFailed}, unanswered...)
+var ownCodes = append([]string{events.UntilNotMet, events.BadUntil, events.UnknownOperation, timedOut, tooDeep, events.IDTaken, events.ItemsFailed, events.NoPage, events.BadPage, events.CursorRepeated, events.EmptyPages, events.TooManyItems, events.TooManyPages}, unanswered...)
 
 // TakeWish decides on what the order asks of this one whose step it does, or is to do.
 func TakeWish(env *Env, order *projections.Order, in *Input) Decision {
@@ -264,6 +267,9 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 		case s.Each != nil:
 			for _, n := range s.Each.Running {
 				all = append(all, itemWish(o, s, n, events.WishTell, w.Reason))
+			}
+			if p := s.Each.Pages; p != nil && p.Running > 0 {
+				all = append(all, pageWish(o, s, p.Running, events.WishTell, w.Reason))
 			}
 			continue
 		case s.Child == nil:

@@ -20,6 +20,9 @@ type itemizer struct{}
 func (itemizer) hasUndo(*workflow.Step) bool { return true }
 
 func (itemizer) remedy(t task) string {
+	if t.def.Each.Pages != nil {
+		return fmt.Sprintf("give the step what its agent gets: waybill order resubmit %s --step %s --input JSON", quote(t.order.ID), t.step.Name)
+	}
 	return fmt.Sprintf("give the step its items: waybill order resubmit %s --step %s --input '[...]'", quote(t.order.ID), t.step.Name)
 }
 
@@ -43,9 +46,18 @@ func (itemizer) begin(d *decider, t task) bool {
 	if above(d.order) >= events.MaxDepth {
 		return d.refuse(t, &events.Error{Code: tooDeep, Message: fmt.Sprintf("%d orders are above this one, each of which does a step of another; no more may be", events.MaxDepth)})
 	}
-	if again {
+	switch {
+	case again:
 		e.Count = t.step.Each.Count
-	} else {
+	case def.Pages != nil:
+		if def.With != nil && t.step.Input == nil {
+			input, err := def.With.Value(t.scope())
+			if err != nil {
+				return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
+			}
+			e.Input = input
+		}
+	default:
 		list := t.step.Input // of an operator
 		if list == nil {
 			var err error
@@ -64,16 +76,18 @@ func (itemizer) begin(d *decider, t task) bool {
 		e.Count = n
 	}
 	size := estimate(&e) + len(t.step.Input)
-	for name, value := range d.order.Labels {
-		size += 2 * (len(name) + len(value))
+	if pages := def.Pages; pages != nil {
+		e.Agent, e.Operation = pages.Steps[0].Agent, pages.Steps[0].Do
+		if size += cursorSize; e.Input == nil && t.step.Input == nil {
+			size += len(t.order.Input)
+		}
 	}
-	if why := cmp.Or(d.env.Refuses(d.env.Topics.Internal, size), d.env.Refuses(d.env.Topics.Journal, size)); why != "" {
+	if why := d.refusesItems(size); why != "" {
 		return d.refuse(t, &events.Error{Code: requestRefused, Message: "its items cannot be asked for: " + why})
 	}
 	d.record(&e)
 	d.begun++
-	if e.Count == 0 {
-		d.endItems(t)
+	if d.endItems(t) {
 		return false // what follows has begun
 	}
 	d.orderItems(t)
@@ -83,12 +97,17 @@ func (itemizer) begin(d *decider, t task) bool {
 // atOnce is how many items of the step may be under way.
 func (t task) atOnce() int { return cmp.Or(t.step.Each.AtOnce, t.def.Each.AtOnce) }
 
-// orderItems has the next items be done, as many as may be.
+// orderItems has the next items be done, as many as may be, and once all are under way that are known the next page be
+// asked for.
 func (d *decider) orderItems(t task) {
 	for more := true; more && !d.stops(t); {
 		each := t.step.Each
+		if page, again := each.NextPage(); page > 0 {
+			d.orderPage(t, page, again)
+			return
+		}
 		e := events.Event{Type: events.ItemsOrdered, Step: t.step.Name, Attempt: t.step.Attempt, Item: each.Next(), LockedBy: d.env.Instance}
-		more = d.orderSome(t, &e, each.Left())
+		more = d.orderSome(t, &e, each.Ready(t.atOnce()))
 	}
 }
 
@@ -127,7 +146,7 @@ func (d *decider) orderSome(t task, e *events.Event, left int) (more bool) {
 // stops says that no further item is begun.
 func (d *decider) stops(t task) bool {
 	each := t.step.Each
-	return each.Recalled || unwanted(d.order) || !t.def.Each.Finish && each.Failed > t.def.Each.Tolerates(each.Count)
+	return each.Recalled || unwanted(d.order) || !t.def.Each.Finish && (each.Failed > t.tolerates() || each.Pages != nil && each.Pages.Error != nil)
 }
 
 // idle ends steps of which no item is under way, and none will be: while nothing could begin those ended
@@ -135,7 +154,7 @@ func (d *decider) stops(t task) bool {
 func (d *decider) idle() {
 	for i := range d.order.Steps {
 		t := d.task(i, doing)
-		if _, is := t.kind.(itemizer); is && t.step.State == projections.Running && len(t.step.Each.Running) == 0 {
+		if _, is := t.kind.(itemizer); is && t.step.State == projections.Running && !t.step.Each.Busy() {
 			e := d.itemsEnd(t)
 			e.Step, e.Attempt = t.step.Name, t.step.Attempt
 			d.record(&e)
@@ -146,7 +165,7 @@ func (d *decider) idle() {
 // endItems ends the step if all of its items have ended that will.
 func (d *decider) endItems(t task) (ended bool) {
 	each := t.step.Each
-	if len(each.Running) > 0 || t.def == nil || each.Left() > 0 && !d.stops(t) {
+	if each.Busy() || t.def == nil || each.Open() && !d.stops(t) {
 		return false
 	}
 	d.end(t, d.itemsEnd(t))
@@ -156,17 +175,23 @@ func (d *decider) endItems(t task) (ended bool) {
 // itemsEnd is how the step ends of which no item is under way.
 func (d *decider) itemsEnd(t task) events.Event {
 	each := t.step.Each
-	if each.Left() == 0 && (each.Failed == 0 || !each.Recalled && !unwanted(d.order) && t.def != nil && each.Failed <= t.def.Each.Tolerates(each.Count)) {
+	all := each.Left() == 0 && (each.Pages == nil || each.Pages.Last && each.Pages.Error == nil)
+	if all && (each.Failed == 0 || !each.Recalled && !unwanted(d.order) && t.def != nil && each.Failed <= t.tolerates()) {
 		return events.Event{Type: events.StepCompleted, Output: itemsOutput(each)}
 	}
-	fault := events.Error{Code: events.ItemsFailed, Permanent: true}
+	fault, known := events.Error{Code: events.ItemsFailed, Permanent: true}, strconv.Itoa(each.Count)
+	if each.Pages != nil && !each.Pages.Last {
+		known = "the first " + known
+	}
 	switch {
 	case unwanted(d.order):
-		fault.Code, fault.Message = string(projections.Cancelled), fmt.Sprintf("%d of %d items were done", each.Done, each.Count)
+		fault.Code, fault.Message = string(projections.Cancelled), fmt.Sprintf("%d of %s items were done", each.Done, known)
 	case each.Recalled:
-		fault.Code, fault.Message = timedOut, fmt.Sprintf("%d of %d items were done in time", each.Done, each.Count)
+		fault.Code, fault.Message = timedOut, fmt.Sprintf("%d of %s items were done in time", each.Done, known)
+	case each.Pages != nil && each.Pages.Error != nil:
+		return events.Event{Type: events.StepFailed, Error: each.Pages.Error}
 	default:
-		fault.Message = fmt.Sprintf("%d of %d items failed, and %d may", each.Failed, each.Count, t.def.Each.Tolerates(each.Count))
+		fault.Message = fmt.Sprintf("%d of %s items failed, and %d may", each.Failed, known, t.tolerates())
 	}
 	if len(each.Failures) > 0 {
 		first := &each.Failures[0]
@@ -289,6 +314,9 @@ func itemWishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 		for _, n := range running {
 			all = append(all, itemWish(o, s, n, events.WishCancel, e.Reason))
 		}
+		all = append(all, pageWishes(o, s, e)...)
+	case e.Page > 0:
+		all = pageWishes(o, s, e)
 	case e.Type == events.ItemsForgotten:
 		for n := e.Item; n < e.Item+e.Count && n <= s.Each.Count; n++ {
 			for round := range s.Each.Rounds(n) {
@@ -300,7 +328,7 @@ func itemWishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 			all = append(all, itemWish(o, s, n, events.WishUndo, undoReason(o)))
 		}
 	case e.Type == events.ItemsOrdered:
-		s.Each.Begun(s.Input, func(n int, value jsontext.Value) {
+		s.Begun(func(n int, value jsontext.Value) {
 			w := itemWish(o, s, n, events.WishBegin, "")
 			w.Workflow, w.Version, w.Input = s.Each.Workflow, s.Each.Version, value
 			inherit(w, o)
@@ -322,12 +350,19 @@ func undoReason(o *projections.Order) string { return fmt.Sprintf("order %s is b
 // forgottenAtOnce is how many orders that did items are forgotten in one decision.
 const forgottenAtOnce = 1000
 
-// forgetsItems has the next orders be forgotten that did items of an order which is to be. It says whether
+// forgetsItems has the next orders be forgotten that did items of an order which is to be, or asked for them. It says whether
 // there were any.
 func (d *decider) forgetsItems() bool {
 	for i := range d.order.Steps {
 		s := &d.order.Steps[i]
-		if s.Each == nil || s.Each.Forgotten == s.Each.Count {
+		if s.Each == nil {
+			continue
+		}
+		if p := s.Each.Pages; p != nil && p.Forgotten < p.Asked {
+			d.record(&events.Event{Type: events.PagesForgotten, Step: s.Name, Page: p.Forgotten + 1, Count: min(forgottenAtOnce, p.Asked-p.Forgotten)})
+			return true
+		}
+		if s.Each.Forgotten == s.Each.Count {
 			continue
 		}
 		e := events.Event{Type: events.ItemsForgotten, Step: s.Name, Item: s.Each.Forgotten + 1}

@@ -22,6 +22,7 @@ type errand struct {
 	record      *Record
 	begun       []string // items, in the order in which they were ordered
 	output      string   // of an item
+	forgotten   int      // orders
 	most        int      // messages of one decision
 	transaction uint64
 	end         int64
@@ -30,14 +31,21 @@ type errand struct {
 // newErrand begins with so many items, of which ten are under way at a time, unless more of the workflow is said.
 func newErrand(t testing.TB, items int, says ...string) *errand {
 	t.Helper()
-	topics, err := events.NewTopics(events.DefaultNamespace)
-	must(t, err)
-	flow := parseFlow(t, `
+	list := "[" + strings.TrimSuffix(strings.Repeat("12345,", items), ",") + "]"
+	return newErrandOf(t, `
 workflow: payout
 keep: 1h
 steps:
   - {name: pay, each: {items: input, order: payment, tolerate: '10%', onFailure: finish`+strings.Join(append([]string{"}"}, says...), "")+`}
-`)
+`, []byte(list))
+}
+
+// newErrandOf begins an order of a workflow.
+func newErrandOf(t testing.TB, source string, input []byte) *errand {
+	t.Helper()
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	flow := parseFlow(t, source)
 	r := &errand{record: &Record{Topic: topics.Internal}, output: `{"paid":true}`}
 	r.record.Written = inspect.Curtain
 	r.env = &Env{
@@ -52,8 +60,7 @@ steps:
 	r.state, err = r.store.Partition(0)
 	must(t, err)
 	r.state.Raise(events.JournalFormat)
-	list := "[" + strings.TrimSuffix(strings.Repeat("12345,", items), ",") + "]"
-	r.take(t, On(r.env, nil, &Input{Record: r.record, Order: "o-1", Submission: events.Submission{Workflow: "payout", Input: []byte(list)}}))
+	r.take(t, On(r.env, nil, &Input{Record: r.record, Order: "o-1", Submission: events.Submission{Workflow: "payout", Input: input}}))
 	return r
 }
 
@@ -75,6 +82,10 @@ func (r *errand) take(t testing.TB, d Decision) {
 			w, err := events.Decode[events.Wish](m.Value)
 			must(t, err)
 			if w.Wish == events.WishForget {
+				r.forgotten++
+				continue
+			}
+			if _, _, asks := events.PageOf(w.Step); asks {
 				continue
 			}
 			if w.Wish == events.WishBegin && string(w.Input) != "12345" {

@@ -168,11 +168,15 @@ func (h *historian) obey(t *rapid.T, id string) {
 	for _, topic := range draw.Topics {
 		h.deliver(t, topic, "")
 	}
+	output := []byte(`{"n":3}`)
+	if step, page, is := events.PageOf(parentStep(o)); is && step != "" {
+		output = []byte(pagesDrawn[min(page, 2)])
+	}
 	done := func(s *projections.Step, w *projections.Work, undo bool) {
 		if w != nil && w.State == projections.Running && s.Child == nil && s.Emits == nil {
 			h.replies = append(h.replies, reply{id: id, written: h.now, value: events.Reply{
 				Order: id, Step: s.Name, Attempt: w.Attempt, Undo: undo, Token: h.tokens[work{id, s.Name, w.Attempt, undo}],
-				Status: events.ReplyCompleted, Output: []byte(`{"n":3}`),
+				Status: events.ReplyCompleted, Output: output,
 			}})
 		}
 	}
@@ -180,6 +184,17 @@ func (h *historian) obey(t *rapid.T, id string) {
 		done(&o.Steps[i], &o.Steps[i].Work, false)
 		done(&o.Steps[i], o.Steps[i].Undo, true)
 	}
+}
+
+// pagesDrawn are pages of items that an agent lists, which end, go on, go round in a circle, or are none.
+var pagesDrawn = []string{`{"items":7}`, `{"items": [{"n":1}, 7],"cursor":"c-1"}`, `{"cursor":null,"items":[null]}`, `{"items":[],"cursor":"c-2"}`, `{"items":[1,2,3],"cursor":"c-3"}`}
+
+// parentStep is what an order does for another, empty if it does nothing.
+func parentStep(o *projections.Order) string {
+	if o.Parent == nil {
+		return ""
+	}
+	return o.Parent.Step
 }
 
 // flood sends an order one reply, or one command, again and again, and one more input
@@ -238,6 +253,9 @@ func (h *historian) drawReply(t *rapid.T, r events.Reply) reply {
 	default:
 		r.Status = events.ReplyCompleted
 		r.Output = []byte(rapid.SampledFrom([]string{"", `{ "ok":true}`, `"x"`, pill, "null"}).Draw(t, "output"))
+		if o := h.of(t, r.Order); o != nil && strings.Contains(parentStep(o), ":p") {
+			r.Output = []byte(rapid.SampledFrom(pagesDrawn).Draw(t, "page"))
+		}
 	}
 	skew := time.Duration(rapid.SampledFrom([]int{-2_000, -1, 0, 0, 1, 2_000}).Draw(t, "skew")) * time.Millisecond
 	value, err := events.Decode[events.Reply](r.Append(nil))

@@ -351,10 +351,13 @@ func (s *stage) told(id string, history []events.Event) error {
 		if e.Item > 0 {
 			step = events.ItemStep(e.Step, e.Item)
 		}
+		if e.Page > 0 {
+			step = events.PageStep(e.Step, e.Page)
+		}
 		undo := e.Type == events.UndoCompleted || e.Type == events.UndoFailed || e.ToUndo
 		well := undo == (told.State == string(projections.Compensated) || told.State == string(projections.Cancelled)) && (undo || told.Error == nil)
-		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed || e.Type == events.ItemFailed
-		refused := well && failed && e.Error.Code == events.OutputRefused
+		failed := e.Type == events.StepFailed || e.Type == events.UndoFailed || e.Type == events.ItemFailed || e.Type == events.PageFailed
+		refused := well && failed && (e.Error.Code == events.OutputRefused || e.Type == events.PageFailed && e.Error.Code != events.NoPage)
 		if err != nil || told.Step != step || well == failed && !refused {
 			return fmt.Errorf("event %d, %s, is from %s, which says %+v, %v", e.Seq, e.Type, e.Source, told, err)
 		}

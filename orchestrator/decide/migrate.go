@@ -197,6 +197,8 @@ func does(s *workflow.Step) string {
 		return "asks people"
 	case s.Order != nil:
 		return "is done by another order"
+	case s.Each != nil && s.Each.Pages != nil:
+		return "is done for each item that an agent lists"
 	case s.Each != nil:
 		return "is done for each item of a list"
 	case s.Emit != nil:

@@ -41,7 +41,7 @@ type recording struct {
 // same.
 var recorded = sync.OnceValue(func() []recording {
 	var all []recording
-	for _, seeds := range [][2]int{{40, 90}, {1160, 1300}, {1380, 1400}, {1475, 1670}} {
+	for _, seeds := range [][2]int{{40, 90}, {1160, 1300}, {1380, 1400}, {1475, 1670}, {1840, 1841}} {
 		for seed := seeds[0]; seed < seeds[1]; seed++ {
 			all = append(all, drawn.Example(seed)...)
 		}
@@ -494,7 +494,7 @@ func unkept() (r recording, histories [][]events.Event) {
 // tolerated is an order whose step completes though more of its items failed than may.
 func tolerated() (recording, []events.Event, func(string, int) *oracle.Flow) {
 	r := cancelled()
-	each := &oracle.FlowEach{Items: "input", AtOnce: 1, OnFailure: "stop"}
+	each := &oracle.FlowEach{Items: oracle.FlowItems{List: "input"}, AtOnce: 1, OnFailure: "stop"}
 	flow := &oracle.Flow{Steps: []oracle.FlowStep{{Name: "a", Each: each, Exhausted: "error"}}}
 	accepted, list := r.history[0], []byte("[1]")
 	accepted.Input = list
@@ -509,6 +509,109 @@ func tolerated() (recording, []events.Event, func(string, int) *oracle.Flow) {
 		history[i].Order, history[i].Seq, history[i].At = "o", uint64(i+1), inspect.Curtain
 	}
 	return r, history, func(string, int) *oracle.Flow { return flow }
+}
+
+// paged is an order that has a step whose items an agent lists: one fails, and so does a page, what failed is done anew,
+// and those are forgotten that did all that.
+func paged(t *testing.T) recording {
+	each := &oracle.FlowEach{Items: oracle.FlowItems{Agent: &oracle.FlowStep{Name: "page", Agent: "x", Do: "list"}}, AtOnce: 2, OnFailure: "stop"}
+	flow := &oracle.Flow{Name: "w", Version: 1, Steps: []oracle.FlowStep{{Name: "a", Each: each, Exhausted: "error"}}}
+	r := cancelled()
+	r.find = func(string, int) *oracle.Flow { return flow }
+	r.history = r.history[:1]
+	r.history[0].Workflow, r.history[0].Version = "w", 1
+	attempt := 1
+	e := func(kind events.Type, more events.Event) {
+		more.Type, more.Order, more.Seq, more.At = kind, "o", uint64(len(r.history)+1), inspect.Curtain
+		switch kind {
+		case events.StepItemized, events.PageOrdered, events.ItemsOrdered:
+			more.LockedBy = "i-1"
+		case events.PageCompleted, events.PageFailed, events.ItemCompleted, events.ItemFailed:
+			more.Source = fmt.Sprint("waybill.internal/0/", more.Seq)
+		}
+		if more.Step == "" && !strings.HasPrefix(string(kind), "waybill.order.") {
+			more.Step = "a"
+		}
+		if more.Step == "a" && !strings.Contains(string(kind), "forgotten") && kind != events.AlertRaised && kind != events.OrderErrored {
+			more.Attempt = attempt
+		}
+		r.history = append(r.history, more)
+	}
+	gone := &events.Error{Code: "page-failed", Message: "page 3: gone", Permanent: true}
+	told := *gone
+	told.Step, told.Attempt = "a", 1
+	e(events.StepItemized, events.Event{Workflow: "w/a", Version: 1, Agent: "x", Operation: "list"})
+	e(events.PageOrdered, events.Event{Page: 1, Workflow: "w/a:pages", Version: 1})
+	e(events.PageCompleted, events.Event{Page: 1, Input: []byte("[1,2]"), Count: 2, Cursor: "c-1"})
+	e(events.ItemsOrdered, events.Event{Item: 1, Count: 2})
+	e(events.PageOrdered, events.Event{Page: 2, Workflow: "w/a:pages", Version: 1})
+	e(events.ItemCompleted, events.Event{Item: 1})
+	e(events.PageCompleted, events.Event{Page: 2, Input: []byte("[]"), Cursor: "c-2"})
+	e(events.PageOrdered, events.Event{Page: 3, Workflow: "w/a:pages", Version: 1})
+	e(events.PageFailed, events.Event{Page: 3, Error: gone})
+	e(events.ItemFailed, events.Event{Item: 2, Error: &events.Error{Code: "no", Permanent: true}})
+	e(events.StepFailed, events.Event{Error: gone})
+	e(events.OrderErrored, events.Event{Step: "a", Reason: "why", Error: gone})
+	e(events.AlertRaised, events.Event{Reason: "why", Action: "do", Errors: []events.Error{told}})
+	e(events.OrderResubmitted, events.Event{})
+	attempt = 2
+	e(events.StepItemized, events.Event{Workflow: "w/a", Version: 1, Agent: "x", Operation: "list", Count: 2})
+	e(events.PageOrdered, events.Event{Page: 1})
+	e(events.PageCompleted, events.Event{Page: 1, Input: []byte("[1,2]"), Count: 2})
+	e(events.ItemsOrdered, events.Event{Item: 2, Count: 1})
+	e(events.PageOrdered, events.Event{Page: 4, Workflow: "w/a:pages", Version: 1})
+	e(events.PageCompleted, events.Event{Page: 4, Input: []byte("[3]"), Count: 1})
+	e(events.ItemsOrdered, events.Event{Item: 3, Count: 1})
+	e(events.ItemCompleted, events.Event{Item: 2})
+	e(events.ItemCompleted, events.Event{Item: 3})
+	e(events.StepCompleted, events.Event{Output: []byte(`{"items":3,"completed":3,"failed":0,"failures":[],"outputs":[null,null,null]}`)})
+	e(events.OrderCompleted, events.Event{})
+	e(events.PagesForgotten, events.Event{Page: 1, Count: 4})
+	e(events.ItemsForgotten, events.Event{Item: 1, Count: 3})
+	l := oracle.NewLedger("o", r.find)
+	for i := range r.history {
+		l.Owner = "i-1"
+		must(t, l.Add(&r.history[i]))
+	}
+	must(t, l.Rest())
+	return r
+}
+
+// pagedWrong are such histories that break a rule, each in another way.
+func pagedWrong(r *recording) (all [][]events.Event) {
+	change := func(at int, how func(e *events.Event)) {
+		h := slices.Clone(r.history[:at+1])
+		how(&h[at])
+		all = append(all, h)
+	}
+	for i := range r.history {
+		switch e := &r.history[i]; e.Type {
+		case events.PageOrdered:
+			change(i, func(e *events.Event) { e.Page += 5 })
+			change(i, func(e *events.Event) { e.Workflow = "other" })
+			change(i, func(e *events.Event) { e.LockedBy = "" })
+			change(i, func(e *events.Event) { e.Attempt++ })
+			change(i, func(e *events.Event) { e.Version++ })
+		case events.PageCompleted:
+			change(i, func(e *events.Event) { e.Page += 5 })
+			change(i, func(e *events.Event) { e.Count++ })
+			change(i, func(e *events.Event) { e.Source = "waybill.replies/0/1" })
+			change(i, func(e *events.Event) { e.Input, e.Count = []byte("[7]"), 1 })
+			change(i, func(e *events.Event) { e.Cursor = "c-1" })
+			change(i, func(e *events.Event) { e.Cursor = strings.Repeat("x", events.MaxCursor+1) })
+			change(i, func(e *events.Event) { e.Attempt++ })
+		case events.PageFailed:
+			change(i, func(e *events.Event) { e.Error = &events.Error{Code: "other", Permanent: true} })
+			change(i, func(e *events.Event) { e.Page += 5 })
+		case events.PagesForgotten:
+			change(i, func(e *events.Event) { e.Count++ })
+		case events.StepItemized:
+			change(i, func(e *events.Event) { e.Operation = "other" })
+			change(i, func(e *events.Event) { e.Agent = "" })
+			change(i, func(e *events.Event) { e.Count++ })
+		}
+	}
+	return all
 }
 
 // decidedByWhoSubmitted is an order in which somebody decides who submitted it.
@@ -671,6 +774,11 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	}
 	r, more, find := tolerated()
 	needed.look(&r, "more failed than may", more, find)
+	r = paged(t)
+	needed.lookAll(&r)
+	for _, hand := range pagedWrong(&r) {
+		needed.look(&r, "pages by hand", hand, r.find)
+	}
 	r, own := decidedByWhoSubmitted()
 	needed.look(&r, "decided by who submitted it", own, nil)
 	r, passed := passedBy()

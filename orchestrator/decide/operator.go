@@ -228,7 +228,7 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if c.Input != nil && t.step.Each != nil {
 			return fmt.Sprintf("the items of step %s are those that it began with; resubmit it without an input, and those that failed are done anew", t.step.Name)
 		}
-		if n, list := projections.Elements(c.Input); t.def.Each != nil && c.Input != nil && (!list || n > events.MaxItems) {
+		if n, list := projections.Elements(c.Input); t.def.Each != nil && t.def.Each.Pages == nil && c.Input != nil && (!list || n > events.MaxItems) {
 			return fmt.Sprintf("the input of step %s is a list of its items, of at most %d", t.step.Name, events.MaxItems)
 		}
 		if t.def.Approve != nil && !t.undo && c.Input != nil && (o.Alert == nil || o.Alert.Step != t.step.Name) {

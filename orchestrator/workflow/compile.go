@@ -28,7 +28,7 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 	}
 	for i := range drafts {
 		d := &drafts[i]
-		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil && d.key == nil && d.data == nil && d.items == nil {
+		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil && d.key == nil && d.data == nil && d.items == nil && d.listed == nil {
 			continue
 		}
 		s := &sight{r: r, place: i, index: index, drafts: drafts, before: ancestors(graph, i)}
@@ -47,7 +47,7 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 			d.Emit.Key, d.Emit.Data = s.expression(d.key), s.expression(d.data)
 		}
 		if d.Each != nil {
-			d.Each.Items = s.expression(d.items)
+			d.Each.Items, d.Each.With = s.expression(d.items), s.expression(d.listed)
 		}
 		s.itself = true
 		d.UndoWith = s.expression(d.undoWith)

@@ -15,7 +15,12 @@ import (
 
 // Each has a step be done for each item of a list, by an order for each, whose input the item is.
 type Each struct {
-	Items *Expression // a list of at most 100,000
+	Items *Expression // a list of at most 100,000; nil if an agent lists the items
+	// Pages is nil unless an agent lists the items, page by page. It has one step, which asks for a page, and the
+	// name of this workflow and of the step. With is what the agent gets beside the cursor, nil for the input of
+	// the order.
+	Pages *Workflow
+	With  *Expression
 	// Order is of the workflow that does an item: one that is registered, or Steps, which have the name of
 	// this workflow and of the step.
 	Order Order
@@ -35,6 +40,9 @@ func (e *Each) Tolerates(items int) int { return e.Tolerate + e.TolerateShare*it
 // The error says why the expression failed, in at most 1 KiB.
 func (e *Each) List(s Scope) (jsontext.Value, error) { return e.Items.Value(s) }
 
+// pages follows the name of a step in that of the workflow whose orders ask for the pages of its items.
+const pages = ":pages"
+
 // Inner separates the name of a workflow from that of its step whose items the inner one does. No
 // workflow that is registered has it in its name.
 const Inner = "/"
@@ -50,7 +58,7 @@ func (r *reader) each(n ast.Node, d *draft) {
 	e := &Each{AtOnce: 10}
 	d.Each = e
 	given := r.mapping(n, "each", []field{
-		{"items", func(n ast.Node) { d.items = r.scalar(n, "items", "items: 'input.rows'") }},
+		{"items", func(n ast.Node) { r.items(n, d) }},
 		{"order", func(n ast.Node) { r.itemOrder(n, e) }},
 		{"steps", func(n ast.Node) { e.Steps = r.inner(n) }},
 		{"atOnce", func(n ast.Node) { r.whole(n, "atOnce", events.MaxAtOnce, &e.AtOnce) }},
@@ -67,6 +75,27 @@ func (r *reader) each(n ast.Node, d *draft) {
 	case order != nil && steps != nil:
 		r.add(steps, "the order of another workflow does an item, or steps do; remove \"order\" or \"steps\"")
 	}
+}
+
+// items reads for what a step is done: an expression that is a list, or a mapping that says which agent lists the
+// items, page by page.
+func (r *reader) items(n ast.Node, d *draft) {
+	if _, ok := n.(*ast.MappingNode); !ok {
+		d.items = r.scalar(n, "items", "items: 'input.rows'")
+		return
+	}
+	s := initial()
+	s.Name, s.Exhausted = "page", ExhaustedCompensate
+	given := r.mapping(n, "items", []field{
+		{"agent", func(n ast.Node) { s.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
+		{"do", func(n ast.Node) { s.Do, _ = r.checked(n, "do", checkOperation) }},
+		{"with", func(n ast.Node) { d.listed = r.scalar(n, "with", "with: '{\"since\": input.since}'") }},
+		{"timeout", func(n ast.Node) { r.timeout(n, &s) }},
+		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &s.Queue) }},
+		{"retry", func(n ast.Node) { r.retry(n, &s.Retry) }},
+	})
+	r.require(n, given, "items", "agent", "do")
+	d.Each.Pages = &Workflow{Overdue: ExhaustedCompensate, Steps: []Step{s}}
 }
 
 // itemOrder reads of which workflow the orders are that do the items: its name, or a mapping.
@@ -130,9 +159,13 @@ func (r *reader) itemized(given map[string]*token.Token, d draft) draft {
 	return d
 }
 
-// nameInner gives the steps that do items the name and the version under which they are found.
+// nameInner gives the steps that do items, and those that ask for them, the name and the version under which they
+// are found.
 func (w *Workflow) nameInner() {
 	for i := range w.Steps {
+		if e := w.Steps[i].Each; e != nil && e.Pages != nil {
+			e.Pages.Name, e.Pages.Version = w.Name+Inner+w.Steps[i].Name+pages, w.Version
+		}
 		if e := w.Steps[i].Each; e != nil && e.Steps != nil {
 			e.Steps.Name, e.Steps.Version = w.Name+Inner+w.Steps[i].Name, w.Version
 			e.Order = Order{Workflow: e.Steps.Name, Version: w.Version}
@@ -141,18 +174,22 @@ func (w *Workflow) nameInner() {
 	}
 }
 
-// inners calls tell with the workflow, and with all that do items of its steps.
+// inners calls tell with the workflow, and with all that ask for the items of its steps, or do them.
 func (w *Workflow) inners(tell func(*Workflow)) {
 	tell(w)
 	for i := range w.Steps {
+		if e := w.Steps[i].Each; e != nil && e.Pages != nil {
+			tell(e.Pages)
+		}
 		if e := w.Steps[i].Each; e != nil && e.Steps != nil {
 			e.Steps.inners(tell)
 		}
 	}
 }
 
-// inner finds steps of a workflow in the set that do items, nil if there are none of this name.
+// inner finds steps of a workflow in the set that do items, or that ask for them, nil if there are none of this name.
 func (s *Set) inner(name string, version int) *Workflow {
+	name, asks := strings.CutSuffix(name, pages)
 	i := strings.LastIndex(name, Inner)
 	if i < 0 || version == 0 {
 		return nil
@@ -161,19 +198,32 @@ func (s *Set) inner(name string, version int) *Workflow {
 	if outer == nil {
 		return nil
 	}
-	if step, ok := outer.Step(name[i+1:]); ok && step.Each != nil {
-		return step.Each.Steps
+	step, ok := outer.Step(name[i+1:])
+	switch {
+	case !ok || step.Each == nil:
+		return nil
+	case asks:
+		return step.Each.Pages
 	}
-	return nil
+	return step.Each.Steps
 }
 
 type canonicalEach struct {
-	Items     *Expression     `json:"items"`
+	Items     any             `json:"items"` // an expression, or canonicalPages
 	Order     *canonicalItems `json:"order,omitempty"`
 	Steps     []canonicalStep `json:"steps,omitempty"`
 	AtOnce    int             `json:"atOnce"`
 	Tolerate  any             `json:"tolerate"`
 	OnFailure string          `json:"onFailure"`
+}
+
+type canonicalPages struct {
+	Agent   string          `json:"agent"`
+	Do      string          `json:"do"`
+	With    *Expression     `json:"with,omitempty"`
+	Timeout any             `json:"timeout"`
+	Queue   *duration       `json:"queue,omitempty"`
+	Retry   *canonicalRetry `json:"retry"`
 }
 
 type canonicalItems struct {
@@ -183,6 +233,10 @@ type canonicalItems struct {
 
 func (e *Each) canonical() *canonicalEach {
 	c := &canonicalEach{Items: e.Items, AtOnce: e.AtOnce, Tolerate: e.Tolerate, OnFailure: onFailureStop}
+	if e.Pages != nil {
+		asks := canonicalSteps(e.Pages.Steps)[0]
+		c.Items = canonicalPages{asks.Agent, asks.Do, e.With, asks.Timeout, asks.Queue, asks.Retry}
+	}
 	if e.TolerateShare > 0 {
 		c.Tolerate = fmt.Sprintf("%d%%", e.TolerateShare)
 	}

@@ -136,6 +136,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"order", "{steps: [{order: {no-key: 1}}]}", "/$defs/step/properties/order/oneOf/1"},
 	{"each", "{steps: [{each: {no-key: 1}}]}", "/$defs/each"},
 	{"order", "{steps: [{each: {order: {no-key: 1}}}]}", "/$defs/each/properties/order/oneOf/1"},
+	{"items", "{steps: [{each: {items: {no-key: 1}}}]}", "/$defs/each/properties/items/oneOf/1"},
 	{"emit", "{steps: [{emit: {no-key: 1}}]}", "/$defs/emit"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
@@ -338,6 +339,11 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 			"{workflow: w, steps: [{name: a, listen: b, %s}]}",
 			"after: [] | when: input.a | timeout: 1s",
 			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
+		},
+		{
+			"{workflow: w, steps: [{name: a, each: {order: b, items: %s}}]}",
+			"input.a | {agent: x, do: list} | {agent: 7, do: 7, with: input, timeout: 1s, queue: 1s, retry: {}} | {agent: x, do: list, timeout: {after: 1s, max: 2s}}",
+			"{} | [a] | {agent: x} | {do: list} | {agent: x, do: list, undo: a} | {agent: x, do: a b} | {agent: x, do: list, timeout: 0s} | {agent: x, do: list, exhausted: continue} | {agent: x, do: list, with: {}}",
 		},
 		{
 			"{workflow: w, steps: [{name: a, approve: %s}]}",

@@ -66,7 +66,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough, message, show, key, data, items *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message, show, key, data, items, listed *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -120,12 +120,17 @@ func (r *reader) steps(n ast.Node) []draft {
 	return drafts
 }
 
-func (r *reader) step(n ast.Node) draft {
-	d := draft{at: start(n), chain: true, Step: Step{
+// initial is a step of which the file says nothing.
+func initial() Step {
+	return Step{
 		Timeout:   30 * time.Second,
 		Retry:     Retry{Attempts: 3, Backoff: time.Second, Multiplier: 2, Max: 30 * time.Second},
 		Exhausted: ExhaustedError,
-	}}
+	}
+}
+
+func (r *reader) step(n ast.Node) draft {
+	d := draft{at: start(n), chain: true, Step: initial()}
 	if r.inside { // what failed is done anew as a whole
 		d.Exhausted = ExhaustedCompensate
 	}

@@ -107,8 +107,8 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith, lasts, until, enough, message, show, key, data, items string
-		inner                                                                       any
+		when, with, undoWith, lasts, until, enough, message, show, key, data, items, listed string
+		inner, pages                                                                        any
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -148,8 +148,11 @@ func written(w *workflow.Workflow) any {
 			if e.Steps != nil {
 				steps[i].inner = written(e.Steps)
 			}
-			plain.Items, plain.Steps = nil, nil
-			steps[i].Each, steps[i].items = &plain, text(e.Items)
+			if e.Pages != nil {
+				steps[i].pages = written(e.Pages)
+			}
+			plain.Items, plain.With, plain.Pages, plain.Steps = nil, nil, nil, nil
+			steps[i].Each, steps[i].items, steps[i].listed = &plain, text(e.Items), text(e.With)
 		}
 		if a := s.Approve; a != nil {
 			plain := *a

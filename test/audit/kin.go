@@ -191,6 +191,11 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	if e.Item > 0 {
 		e, waits = a.item(e, r)
 	}
+	if e.Page > 0 {
+		one := *e
+		one.Step = events.PageStep(e.Step, e.Page)
+		e, waits = &one, waitsFor{child: events.ChildID(events.IdempotencyKey(a.id, one.Step, 0)), attempt: e.Attempt}
+	}
 	undone := r != nil && (r.State == "Compensated" || r.State == "Cancelled")
 	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0 && !w.waits
 	switch e.Type {
@@ -198,6 +203,10 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 		fits = r != nil && r.Step == events.TickText(e.Tick) && r.Child == e.Child && r.State == e.End && w.aside == 0 && !w.waits
 	case events.StepCompleted:
 		fits = fits && (r.State == "Processed" && hash(r.Output) == hash(e.Output) || r.State == "Pending")
+	case events.PageCompleted:
+		fits = fits && r.State == "Processed"
+	case events.PageFailed:
+		fits = fits && (r.State == "Processed") != (e.Error.Code == events.NoPage)
 	case events.StepFailed:
 		fits = fits && e.Error != nil && (r.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code || e.Error.Code == "timed-out") || r.Error == nil && e.Error.Code == "output-refused")
 	case events.UndoCompleted:

@@ -74,7 +74,7 @@ func Flows(t *rapid.T, version int) []*workflow.Workflow {
 
 func flow(t *rapid.T, name string, version int, orders ...string) *workflow.Workflow {
 	drawing := world.Drawing{
-		Name: name, Version: version, Orders: orders, Keeps: true, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
+		Name: name, Version: version, Orders: orders, Keeps: true, Pages: true, Agents: []string{"a0", "a1", "a2"}, Timeout: 500 * time.Millisecond, Pause: 500 * time.Millisecond,
 		Until:  time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC), // around when histories begin
 		Topics: Topics,
 	}

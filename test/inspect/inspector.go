@@ -427,7 +427,14 @@ func sameItems(got *projections.Each, want *oracle.Items) bool {
 			return false
 		}
 	}
-	return got.Count == len(want.All) && got.Recalled == want.Recalled && got.AtOnce == want.AtOnce && slices.Equal(got.Running, want.Running)
+	return samePages(got.Pages, want.Pages) && got.Count == len(want.All) && got.Recalled == want.Recalled && got.AtOnce == want.AtOnce && slices.Equal(got.Running, want.Running)
+}
+
+func samePages(got *projections.Pages, want *oracle.Pages) bool {
+	if got == nil || want == nil {
+		return (got == nil) == (want == nil)
+	}
+	return got.Asked == want.Asked && got.Running == want.Running && got.Cursor == want.Cursor && got.Last == want.Last && got.Empty == want.Empty && fault(got.Error) == fault(want.Error)
 }
 
 func sameAct(got projections.Key, want oracle.Act) bool {

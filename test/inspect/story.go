@@ -90,6 +90,10 @@ func Fields(e *events.Event) string {
 	if e.AtOnce > 0 {
 		fmt.Fprintf(&b, " at-once=%d", e.AtOnce)
 	}
+	if e.Page > 0 {
+		fmt.Fprintf(&b, " page=%d", e.Page)
+	}
+	field("cursor", e.Cursor)
 	if e.Schedule != nil {
 		field("schedule", string(e.Schedule.Append(nil)))
 	}
@@ -125,7 +129,7 @@ func Fields(e *events.Event) string {
 	if (e.Type == events.StepListening || e.Type == events.StepApproving) && e.Count > 0 {
 		fmt.Fprintf(&b, " count=%d", e.Count)
 	}
-	if e.Type == events.StepItemized || e.Type == events.ItemsOrdered || e.Type == events.ItemsForgotten {
+	if e.Type == events.StepItemized || e.Type == events.ItemsOrdered || e.Type == events.ItemsForgotten || e.Type == events.PageCompleted || e.Type == events.PagesForgotten {
 		fmt.Fprintf(&b, " count=%d", e.Count)
 	}
 	if e.Type == events.StepRepeated {

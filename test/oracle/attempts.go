@@ -142,8 +142,10 @@ func (l *Ledger) given(s *Step, w *Work, undo bool) ([]byte, error) {
 		return l.value(s.def.Approve.Show)
 	case !undo && s.def.Emit != nil && s.def.Emit.Data != "":
 		return l.value(s.def.Emit.Data)
-	case !undo && s.def.Each != nil:
-		return l.list(s.def.Each.Items)
+	case !undo && s.def.Each != nil && s.def.Each.Items.Agent == nil:
+		return l.list(s.def.Each.Items.List)
+	case !undo && s.def.Each != nil && s.def.Each.Items.Agent.With != "":
+		return l.value(s.def.Each.Items.Agent.With)
 	case !undo && s.def.With != "":
 		return l.value(s.def.With)
 	case undo && s.def.UndoWith != "":

@@ -164,7 +164,7 @@ func (l *Ledger) refused(e *events.Event) {
 		if i := slices.IndexFunc(l.Steps, func(s *Step) bool { return l.wanted(s).broken() }); e.Step == "" && i >= 0 && l.failed() == 1 {
 			items = l.Steps[i] // which is meant
 		}
-		earned = strings.Contains(e.Reason, "registered") || items != nil && items.Items != nil && strings.Contains(e.Reason, "that it began with") || items != nil && items.def != nil && items.def.Each != nil && strings.Contains(e.Reason, "is a list of its items") || l.flow == nil && strings.Contains(e.Reason, "people decide it") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
+		earned = strings.Contains(e.Reason, "registered") || items != nil && items.Items != nil && strings.Contains(e.Reason, "that it began with") || items != nil && items.def != nil && items.def.Each != nil && items.def.Each.Items.Agent == nil && strings.Contains(e.Reason, "is a list of its items") || l.flow == nil && strings.Contains(e.Reason, "people decide it") || strings.Contains(e.Reason, "recorded") || strings.Contains(e.Reason, "newKey") ||
 			l.hasAllKeys() && strings.Contains(e.Reason, "sameKey") || !l.mayRepair(e)
 	}
 	l.rule("P3", earned, "the order is %s, and %s could be done: %s", l.State, e.Operation, e.Reason)

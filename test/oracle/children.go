@@ -211,6 +211,9 @@ func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
 			for _, n := range s.Items.Running {
 				all = append(all, events.Wish{Wish: "tell", Child: s.Items.All[n-1].Order, Parent: e.Order, Step: fmt.Sprintf("%s:i%d", s.Known, n), Reason: "order " + e.Order + " was released"})
 			}
+			if p := s.Items.Pages; p != nil && p.Running > 0 {
+				all = append(all, l.pageWish(s, p.Running, "tell", "order "+e.Order+" was released"))
+			}
 			continue
 		}
 		child := ""

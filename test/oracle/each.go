@@ -16,7 +16,7 @@ import (
 
 // FlowEach says for which items a step is done, by the orders of which workflow, and how.
 type FlowEach struct {
-	Items string `json:"items"`
+	Items FlowItems `json:"items"`
 	Order *struct {
 		Workflow string `json:"workflow"`
 		Version  int    `json:"version"`
@@ -57,9 +57,14 @@ func inner(find func(name string, version int) *Flow, name string, version int) 
 	if i < 0 {
 		return nil
 	}
-	outer := find(name[:i], version)
-	s := outer.step(name[i+1:])
-	if s == nil || s.Each == nil || s.Each.Order != nil {
+	step, asks := strings.CutSuffix(name[i+1:], ":pages")
+	s := find(name[:i], version).step(step)
+	switch {
+	case s == nil || s.Each == nil:
+		return nil
+	case asks:
+		return asksForPages(name, version, s)
+	case s.Each.Order != nil:
 		return nil
 	}
 	return &Flow{Name: name, Version: version, Overdue: "compensate", Steps: s.Each.Steps}
@@ -70,6 +75,7 @@ type Items struct {
 	Workflow string
 	Version  int
 	All      []Item
+	Pages    *Pages // nil unless an agent lists them
 	Recalled bool
 	AtOnce   int   // that an operator wants, else 0
 	Running  []int // numbers, in the order in which they were ordered
@@ -85,6 +91,7 @@ type Item struct {
 	State string
 	Order string // that does it
 	round int
+	page  int // that it is of, else 0
 
 	value, output jsontext.Value
 }
@@ -110,7 +117,9 @@ func (l *Ledger) itemize(e *events.Event, s *Step) {
 	l.begins(e, &s.Work)
 	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
 	again := s.Items != nil
-	if !again {
+	if !again && e.Agent != "" {
+		s.Items = &Items{Pages: new(Pages)}
+	} else if !again {
 		var list []jsontext.Value
 		input := e.Input
 		if input == nil {
@@ -123,7 +132,7 @@ func (l *Ledger) itemize(e *events.Event, s *Step) {
 			s.Items.All[i] = Item{State: notStarted, value: list[i]}
 		}
 	}
-	l.rule("S3", e.Count == len(s.Items.All) && (!again || e.Input == nil), "it has %d items, and had %+v", e.Count, s.Items)
+	l.rule("S3", e.Count == len(s.Items.All) && (!again || e.Input == nil) && (e.Agent != "") == (s.Items.Pages != nil), "it has %d items, and had %+v", e.Count, s.Items)
 	s.Items.Workflow, s.Items.Version = e.Workflow, e.Version
 	if def := s.def; def != nil {
 		l.itemizesAsTheWorkflowSays(e, s, again)
@@ -138,6 +147,9 @@ func (l *Ledger) itemize(e *events.Event, s *Step) {
 func (l *Ledger) itemizesAsTheWorkflowSays(e *events.Event, s *Step, again bool) {
 	if l.rule("S4", s.def.Each != nil && l.Format >= events.EachFormat, "the workflow has no items for it, in format %d", l.Format); s.def.Each == nil {
 		return
+	}
+	if asks := s.def.Each.Items.Agent; asks != nil {
+		l.rule("S4", e.Agent == asks.Agent && e.Operation == asks.Do, "agent %s lists its items by %s, and it must be agent %s, by %s", e.Agent, e.Operation, asks.Agent, asks.Do)
 	}
 	name, version := l.flow.orders(s.def, l.accepted.Pinned)
 	l.rule("S4", e.Workflow == name && e.Version == version, "orders of %s@%d do its items, and must be of %s@%d", e.Workflow, e.Version, name, version)
@@ -176,12 +188,16 @@ func (s *Step) atOnce() int {
 
 // tolerates is how many of the step's items may fail.
 func (s *Step) tolerates() int {
-	return s.def.Each.Tolerate.count + s.def.Each.Tolerate.share*len(s.Items.All)/100
+	all := len(s.Items.All)
+	if s.Items.more() { // there may be as many as may be
+		all = events.MaxItems
+	}
+	return s.def.Each.Tolerate.count + s.def.Each.Tolerate.share*all/100
 }
 
 // stops says that no further item begins.
 func (l *Ledger) stops(s *Step) bool {
-	return s.Items.Recalled || l.Toward != "" || l.failure != nil || s.def != nil && s.def.Each.OnFailure == "stop" && s.Items.count(failed) > s.tolerates()
+	return s.Items.Recalled || l.Toward != "" || l.failure != nil || s.def != nil && s.def.Each.OnFailure == "stop" && (s.Items.count(failed) > s.tolerates() || s.Items.Pages != nil && s.Items.Pages.Error != nil)
 }
 
 // item takes the events of a step's items.
@@ -204,6 +220,8 @@ func (l *Ledger) item(e *events.Event, s *Step) {
 		s.Items.forgotten = e.Item + e.Count - 1
 	case events.ItemCompleted, events.ItemFailed:
 		l.itemEnds(e, s, w)
+	case events.PageOrdered, events.PageCompleted, events.PageFailed, events.PagesForgotten:
+		l.page(e, s)
 	default:
 		l.rule("P4", false, "nobody knows this event")
 	}
@@ -235,7 +253,7 @@ func (l *Ledger) ordersItems(e *events.Event, s *Step, w *Work) {
 		}
 	} else {
 		for i := range items.All {
-			if len(next) < e.Count && items.All[i].State == from {
+			if len(next) < e.Count && items.atHand(&items.All[i]) {
 				next = append(next, i+1)
 			}
 		}
@@ -260,11 +278,11 @@ func (l *Ledger) ordersItems(e *events.Event, s *Step, w *Work) {
 
 // room says that further items of the step may be under way than are, and that there are some.
 func (s *Step) room(undo bool) bool {
-	from := notStarted
+	left := s.Items.left()
 	if undo {
-		from = completed
+		left = s.Items.count(completed)
 	}
-	return len(s.Items.Running) < s.atOnce() && s.Items.count(from) > 0
+	return len(s.Items.Running) < s.atOnce() && left > 0
 }
 
 // itemKey is the key of an item of a step, as docs/messages.md spells it.
@@ -313,11 +331,13 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 		return
 	}
 	open, bad := items.count(notStarted), items.count(failed)
-	l.rule("S2", len(items.Running) == 0 && (open == 0 || l.stops(s)), "items %v are under way, and %d are to be done", items.Running, open)
+	known := open == 0 && (items.Pages == nil || items.Pages.Last && items.Pages.Error == nil)
+	l.rule("S2", len(items.Running) == 0 && (known || l.stops(s) || items.Pages != nil && items.Pages.Error != nil && items.left() == 0), "items %v are under way, and %d are to be done, %+v", items.Running, open, items.Pages)
 	if s.def == nil {
 		return
 	}
-	good := open == 0 && (bad == 0 || !items.Recalled && l.Toward == "" && l.failure == nil && bad <= s.tolerates())
+	l.rule("S2", items.Pages == nil || items.Pages.Running == 0, "a page is under way: %+v", items.Pages)
+	good := known && (bad == 0 || !items.Recalled && l.Toward == "" && l.failure == nil && bad <= s.tolerates())
 	if good && e.Type == events.StepFailed && e.Error != nil && e.Error.Code == "output-refused" {
 		return // what came of them cannot be recorded
 	}
@@ -342,6 +362,8 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 		codes = []string{"Cancelled"}
 	case items.Recalled:
 		codes = []string{"timed-out"}
+	case items.Pages != nil && items.Pages.Error != nil:
+		codes = []string{items.Pages.Error.Code}
 	}
 	l.rule("A5", e.Error != nil && e.Error.Permanent && slices.Contains(codes, e.Error.Code), "its error is %+v", e.Error)
 }
@@ -387,6 +409,9 @@ func (s *Step) redo(undo bool) {
 		from, to = notUndone, completed
 	} else {
 		s.Items.Recalled = false
+		if p := s.Items.Pages; p != nil {
+			p.Error, p.Empty, p.hand = nil, 0, 0
+		}
 	}
 	for i := range s.Items.All {
 		if s.Items.All[i].State == from {
@@ -409,6 +434,9 @@ func (l *Ledger) itemWishes(e *events.Event) (all []events.Wish) {
 		for _, n := range s.Items.Running {
 			all = append(all, wish(n, "cancel", e.Reason))
 		}
+		all = append(all, l.pageWishes(e, s)...)
+	case events.PageOrdered, events.PagesForgotten:
+		all = l.pageWishes(e, s)
 	case events.ItemsForgotten:
 		for n := e.Item; n < e.Item+e.Count; n++ {
 			for round := range s.Items.All[n-1].round + 1 {
@@ -451,6 +479,13 @@ func (l *Ledger) single(e *events.Event) (all []events.Event) {
 		one.Type, one.Step, one.Child = as, fmt.Sprintf("%s:i%d", s.Known, n), s.Items.All[n-1].Order
 		all = append(all, one)
 	}
+	if e.Page > 0 {
+		one := *e
+		if one.Step, one.Child = fmt.Sprintf("%s:p%d", s.Known, e.Page), childID(l.pageKey(s, e.Page)); e.Type == events.PageOrdered {
+			one.Type = events.StepOrdered
+		}
+		return []events.Event{one}
+	}
 	switch {
 	case e.Type == events.ItemsOrdered:
 		for _, n := range s.Items.latest {
@@ -463,6 +498,11 @@ func (l *Ledger) single(e *events.Event) (all []events.Event) {
 	case e.Type == events.StepRecalled:
 		for _, n := range s.Items.Running {
 			each(n, events.StepRecalled)
+		}
+		if p := s.Items.Pages; p != nil && p.Running > 0 {
+			one := *e
+			one.Step, one.Child = fmt.Sprintf("%s:p%d", s.Known, p.Running), childID(l.pageKey(s, p.Running))
+			all = append(all, one)
 		}
 	case e.Type == events.ItemCompleted && e.ToUndo:
 		each(e.Item, events.UndoCompleted)

@@ -128,7 +128,7 @@ func (m *member) note(e *events.Event) {
 		if w != nil {
 			w.child, w.undoes = e.Child, true
 		}
-	case events.StepCompleted, events.StepFailed:
+	case events.StepCompleted, events.StepFailed, events.PageCompleted, events.PageFailed:
 		if w != nil {
 			w.runs = false
 		}
@@ -283,6 +283,12 @@ func (f *Families) follow(id string) {
 			f.rule("S4", told(func(r *events.Report) bool {
 				return r.State == "Processed" && string(r.Output) == string(e.Output) || r.State == "Pending"
 			}), "step %s completed, and order %q did not tell so: %s", e.Step, w.child, e.Output)
+		case events.PageCompleted:
+			f.rule("S4", told(func(r *events.Report) bool { return r.State == "Processed" && lists(&e, r.Output) }), "%s is there, and order %q did not tell so: %s", e.Step, w.child, e.Input)
+		case events.PageFailed:
+			f.rule("A5", e.Error != nil && told(func(r *events.Report) bool {
+				return (r.State == "Processed") != (e.Error.Code == "page-failed") && (r.Error == nil || strings.Contains(e.Error.Message, "order "+w.child))
+			}), "%s failed, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
 		case events.StepFailed:
 			f.rule("A5", e.Error != nil && told(func(r *events.Report) bool { return w.fails(e.Error, r, toward) }), "step %s failed, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
 		case events.UndoCompleted:
@@ -301,6 +307,7 @@ func (f *Families) follow(id string) {
 // reservedCodes are those by which it is decided what follows from an attempt: a child may raise what it likes.
 var reservedCodes = []string{
 	"until-not-met", "bad-until", "unknown-operation", "timed-out", "too-deep", "id-taken",
+	"page-failed", "bad-page", "cursor-repeated", "empty-pages", "too-many-items", "too-many-pages",
 	"request-refused", "queue-expired", "bad-expression", "output-refused", "reply-too-large",
 }
 
@@ -356,7 +363,7 @@ func (f *Families) rests(id string, m *member) {
 	}
 	for _, name := range m.asked {
 		child := f.member(name)
-		if child == nil || child.first.Parent != id || child.first.Detached || slices.Contains(m.passed, child.first.ParentStep) || !quiet(name, child) {
+		if child == nil || child.first.Parent != id || child.first.Detached || isPage(child.first.ParentStep) || slices.Contains(m.passed, child.first.ParentStep) || !quiet(name, child) {
 			continue
 		}
 		f.rule("C3", ended(child) && child.State != "Processed", "it is %s, and order %q, which did its step %s, is %s", m.State, name, child.first.ParentStep, child.State)

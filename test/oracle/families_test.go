@@ -158,10 +158,31 @@ func scheduledOnes() family {
 	}.number()
 }
 
+// listedOnes are a family of which a child asks for a page of the items that an agent lists.
+func listedOnes() family {
+	return family{
+		"p": {
+			{Type: events.OrderAccepted, At: after(0), Workflow: "trip", Version: 1, Steps: []string{"h"}, By: "ann"},
+			{Type: events.StepItemized, At: after(0), Step: "h", Attempt: 1, Workflow: "book", Version: 2, Agent: "a", Operation: "list", LockedBy: "i-1"},
+			{Type: events.PageOrdered, At: after(0), Step: "h", Attempt: 1, Page: 1, Workflow: "trip/h:pages", Version: 1, LockedBy: "i-1"},
+			{Type: events.PageCompleted, At: after(3), Step: "h", Attempt: 1, Page: 1, Input: []byte("[]"), Source: "waybill.internal/0/1"},
+			{Type: events.StepCompleted, At: after(3), Step: "h", Attempt: 1, Output: []byte(`{"items":0}`)},
+			{Type: events.OrderCompensating, At: after(4), End: "Cancelled", Reason: "why"},
+			{Type: events.OrderCancelled, At: after(6)},
+		},
+		"@p/h:p1": {
+			{Type: events.OrderAccepted, At: after(1), Workflow: "trip/h:pages", Version: 1, Steps: []string{"page"}, Input: []byte("{}"), Parent: "p", ParentStep: "h:p1", Depth: 1, By: "ann"},
+			{Type: events.StepStarted, At: after(1), Step: "page", Attempt: 1, Agent: "a", Operation: "list", IdempotencyKey: "@p/h:p1/page", CompleteBy: after(9), LockedBy: "i-2"},
+			{Type: events.StepCompleted, At: after(2), Step: "page", Attempt: 1, Output: []byte(`{"items":[],"cursor":null}`)},
+			{Type: events.OrderCompleted, At: after(2)},
+		},
+	}.number()
+}
+
 // TestFamilies: orders that do steps of others and these are held against each other. For every rule
 // there is a family that breaks it, and no other.
 func TestFamilies(t *testing.T) {
-	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes, "scheduled": scheduledOnes}
+	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes, "scheduled": scheduledOnes, "listed": listedOnes}
 	for name, begin := range whole {
 		if _, err := withDeadline(begin()).broken(true, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -219,6 +240,12 @@ func TestFamilies(t *testing.T) {
 		{"deaf to its recall", recalledOnes, true, func(f family, p, c []events.Event) { f["p"], f["@p/h"] = p[:4], c[:3] }},
 		{"ended as nobody told", scheduledOnes, false, func(f family, _, _ []events.Event) { f["@a"][2].End = "Rejected" }},
 		{"waiting for the order of a tick that has ended", scheduledOnes, true, func(f family, _, _ []events.Event) { f["@a"] = f["@a"][:2] }},
+		{"another page", listedOnes, false, func(_ family, p, _ []events.Event) { p[3].Input = []byte("[1]") }},
+		{"another cursor", listedOnes, false, func(_ family, p, _ []events.Event) { p[3].Cursor = "c" }},
+		{"a page that is there", listedOnes, false, func(f family, p, _ []events.Event) {
+			p[3] = events.Event{Type: events.PageFailed, At: after(3), Step: "h", Attempt: 1, Page: 1, Source: "waybill.internal/0/1", Error: &events.Error{Code: "page-failed", Message: "page 1: order @p/h:p1: gone", Permanent: true}}
+			f["p"] = p[:4]
+		}},
 		{"not undone", booked, true, func(f family, p, c []events.Event) {
 			f["p"], f["@p/h"] = append(p[:4:4], events.Event{Type: events.OrderCancelled, NotUndone: []string{"h"}}), c[:4]
 		}},

@@ -133,7 +133,7 @@ func (l *Ledger) rule(id string, holds bool, format string, args ...any) {
 }
 
 // afterTheEnd lists what may happen to an order that has ended.
-var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported, events.ItemsForgotten, events.OrderForgotten}
+var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, events.CommandRefused, events.OrderLabelled, events.SubmissionConflicted, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.OrderReported, events.ItemsForgotten, events.PagesForgotten, events.OrderForgotten}
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
@@ -163,7 +163,7 @@ func (l *Ledger) enter(e *events.Event) {
 
 	kind, was := string(e.Type), l.ended
 	switch {
-	case strings.HasPrefix(kind, "waybill.item"):
+	case strings.HasPrefix(kind, "waybill.item"), strings.HasPrefix(kind, "waybill.page"):
 		s := l.Step(e.Step)
 		if l.rule("T3", s != nil, "the order has no such step"); s == nil {
 			return
@@ -211,7 +211,7 @@ func (l *Ledger) again(e *events.Event) {
 	case events.StepRetried, events.UndoRetried, events.StatusRefused, events.StepPassed:
 	case events.OrderErrored:
 		decided = decided && !e.Held && (e.Error == nil || !failure(&l.last))
-	case events.StepStarted, events.UndoStarted, events.StepEmitting, events.StepOrdered, events.UndoOrdered, events.StepItemized, events.ItemsOrdered:
+	case events.StepStarted, events.UndoStarted, events.StepEmitting, events.StepOrdered, events.UndoOrdered, events.StepItemized, events.ItemsOrdered, events.PageOrdered:
 		decided = decided && !failure(&l.last)
 	case events.OrderCompensating:
 		decided = decided && !failure(&l.last) && e.End == "Compensated"
@@ -479,12 +479,14 @@ func (l *Ledger) atRest() {
 		}
 		l.rule("C1", l.Toward == "" || s.State != running || s.Items == nil || s.Items.Recalled, "the items %+v are not recalled", s.Items)
 		if s.Items != nil && (s.State == running || s.undoing().State == running) {
-			l.rule("V2", len(s.Items.Running) > 0, "none of the items of step %s is under way", s.Name)
+			asks := s.Items.Pages != nil && s.Items.Pages.Running > 0
+			l.rule("V2", len(s.Items.Running) > 0 || asks, "none of the items of step %s is under way, nor a page", s.Name)
 			w, undo := &s.Work, s.State != running
 			if undo {
 				w = s.Undo
 			}
 			l.rule("S1", s.def == nil || !s.room(undo) || !undo && l.stops(s) || !w.Due.IsZero(), "further items of step %s could be under way, and nobody orders them", s.Name)
+			l.rule("S1", s.def == nil || undo || asks || s.Items.left() > 0 || l.stops(s) || !s.Items.more(), "nobody asks for the next page of the items of step %s", s.Name)
 		}
 		l.rule("C1", l.Toward == "" || s.State != running || s.Child == nil || s.Child.Recalled || s.Child.Detached, "order %+v is not recalled", s.Child)
 	}

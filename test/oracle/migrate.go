@@ -136,7 +136,8 @@ func (n *Names) Of(e *events.Event) *events.Event {
 		}
 	case events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExpired, events.StepExtended, events.StepRecalled,
 		events.UndoStarted, events.UndoOrdered, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoExtended,
-		events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten:
+		events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten,
+		events.PageOrdered, events.PageCompleted, events.PageFailed, events.PagesForgotten:
 	default:
 		return e
 	}

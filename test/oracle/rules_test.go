@@ -66,17 +66,17 @@ func TestRulesNameTheirRequirements(t *testing.T) {
 	// Who removes one says so here. That each that is left is needed is known to
 	// TestEveryRuleIsNeeded, in package orchestrator.
 	want := map[string]int{
-		"S1": 24, "S2": 31, "S3": 15, "S4": 29,
-		"A3": 8, "A4": 1, "A5": 8,
+		"S1": 27, "S2": 34, "S3": 19, "S4": 33,
+		"A3": 8, "A4": 1, "A5": 9,
 		"V2": 23, "V3": 8, "V4": 5, "V5": 29, "V6": 1,
-		"T1": 2, "T3": 3, "T4": 24, "T5": 11,
-		"C1": 20, "C2": 6, "C3": 9,
-		"P1": 11, "P2": 13, "P3": 36, "P4": 24, "P5": 1,
+		"T1": 2, "T3": 3, "T4": 24, "T5": 12,
+		"C1": 20, "C2": 6, "C3": 10,
+		"P1": 11, "P2": 13, "P3": 36, "P4": 25, "P5": 1,
 
-		"again": 1, "asked": 3, "begins": 6, "causes": 1, "count": 4, "ends": 7, "free": 2, "goesOn": 17, "keys": 1, "locks": 5, "mayUndo": 5,
+		"again": 1, "asked": 3, "begins": 6, "causes": 1, "count": 4, "ends": 7, "free": 2, "goesOn": 18, "keys": 1, "locks": 5, "mayUndo": 5,
 		"overdue": 2, "passes": 1, "prevented": 2, "queue": 1, "refused": 1, "undosFailed": 1,
 
-		"families S4": 1, "families A5": 1, "families V2": 3, "families S2": 1, "families T4": 2, "families C1": 4, "families C2": 1, "families C3": 2,
+		"families S4": 2, "families A5": 2, "families V2": 3, "families S2": 1, "families T4": 2, "families C1": 4, "families C2": 1, "families C3": 2,
 	}
 	if !maps.Equal(rules, want) {
 		t.Errorf("there are the rules %v, and must be %v", rules, want)

@@ -24,6 +24,7 @@ type Drawing struct {
 	Until   time.Time     // before which some of its sleeps end, a little later
 	Orders  []string      // workflows whose orders do some of its steps
 	Keeps   bool          // some orders are forgotten after their end
+	Pages   bool          // an agent lists the items of some steps, page by page
 	Topics  []string      // to which some of its steps give events; without any none does
 
 	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
@@ -187,8 +188,11 @@ func (d *Drawing) order(step *strings.Builder, lot Lot, name string, i int, reve
 
 // each draws a step that is done for each item of a list, which may be empty, or none.
 func (d *Drawing) each(step *strings.Builder, lot Lot, name string, i int, reversed bool) string {
-	fmt.Fprintf(step, "  - {name: %s, each: {items: '%s', ", name,
-		lot.of("items", `[input, {"n": 2}, {"n": 3}]`, `[{"n": 1}, input, 7, null]`, `[input]`, `[]`, `input.list`))
+	items := lot.of("items", `'[input, {"n": 2}, {"n": 3}]'`, `'[{"n": 1}, input, 7, null]'`, `'[input]'`, `'[]'`, `'input.list'`)
+	if d.Pages && items == `'[input]'` { // no draw of its own, so that other histories stay what they are
+		items = fmt.Sprintf("{agent: %s, do: list, with: input.n, timeout: %s, retry: {attempts: 2, backoff: %s}}", d.Agents[0], 4*d.Timeout, d.Pause)
+	}
+	fmt.Fprintf(step, "  - {name: %s, each: {items: %s, ", name, items)
 	if lot("inner", 3) == 2 {
 		fmt.Fprintf(step, "steps: [{name: inner, agent: %s, timeout: %s, retry: {attempts: %d, backoff: %s}, undo: back, exhausted: %s}]", lot.of("agent", d.Agents...),
 			lot.times("timeout", d.Timeout, 1, 10), 1+lot("attempts", 2), lot.times("backoff", d.Pause, 0, 6), lot.of("inner exhausted", "compensate", "error"))
