@@ -128,7 +128,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
-		format: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
+		format: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -171,6 +171,7 @@ type settlement struct {
 	format  map[int32]int               // of each partition
 	full    map[int32]map[*account]bool // the orders that drop inputs
 	talks   map[int32]map[*account]bool // the orders that others tell something
+	back    map[gave]bool               // signals under keys that went back
 	dropped map[int32]int               // inputs, in the transaction that is read
 	doubted bool                        // the clock by which the event was decided that is read
 }
@@ -265,6 +266,7 @@ func (s *settlement) input(r *kgo.Record) {
 			s.illegible[string(r.Key)] = true
 		}
 	case aside && events.OwnID(m.order) && m.submission != nil && strings.HasPrefix(l.reason, ownID): // others are
+	case aside && m.signal != nil && m.signal.keyed && strings.HasPrefix(l.reason, tooOld): // before the upgrade was finished
 	case aside && (l.reason == noOrder || l.reason == noSchedule):
 		s.orphan(r, &m)
 	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
@@ -287,6 +289,9 @@ const noOrder = "there is no order of this id"
 
 // noSchedule is why one is put aside that is for a schedule which was not applied.
 const noSchedule = "there is no schedule of this name"
+
+// tooOld begins why a signal with a key is put aside by a partition whose format has none.
+const tooOld = "signals under keys are of format 8, "
 
 // ownID begins why a submission is put aside whose id only an order may have that does a step of
 // another.
@@ -381,6 +386,9 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 			a.kin.words = make(map[int64]*word)
 		}
 		m.word.entry = in
+		if w := m.word.want; w != nil && w.Want == events.WantUnheard {
+			s.back[gave{w.Correlation, w.Given}] = true
+		}
 		a.kin.words[r.Offset] = m.word
 		if s.talks[a.partition] == nil {
 			s.talks[a.partition] = make(map[*account]bool)
@@ -488,6 +496,7 @@ func (s *settlement) close() {
 		s.due(a, &events.Event{})
 		if a.born == 0 && len(a.submissions) == 0 {
 			s.passWords(a, math.MaxInt64)
+			s.closeSignals(a)
 			continue
 		}
 		s.passWords(a, math.MaxInt64)
