@@ -245,6 +245,8 @@ func (e *Event) Append(dst []byte) []byte {
 	o.text("signal", e.Signal)
 	o.text("signalId", e.SignalID)
 	o.raw("data", e.Data)
+	o.text("waiter", e.Waiter)
+	o.count("wait", e.Wait)
 	o.truth("held", e.Held)
 	o.text("source", e.Source)
 	if e.Raw != nil {

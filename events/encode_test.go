@@ -27,6 +27,8 @@ func TestAppendAgreesWithPackageJSON(t *testing.T) {
 	t.Run("alert", appendAgrees[events.Alert])
 	t.Run("wish", appendAgrees[events.Wish])
 	t.Run("report", appendAgrees[events.Report])
+	t.Run("want", appendAgrees[events.Want])
+	t.Run("pass", appendAgrees[events.Pass])
 }
 
 func appendAgrees[M message, P appender[M]](t *testing.T) {

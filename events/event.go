@@ -154,7 +154,8 @@ const (
 	// Since format 5.
 	StepRepeated Type = "waybill.step.repeated"
 	// StepListening has a step wait for signals: Step, Attempt, Listen, Signals, Count where it
-	// waits for several of one, and Due where it does not wait for ever. Since format 6.
+	// waits for several of one, Due where it does not wait for ever, and Key where it hears those under
+	// a key. Since format 6.
 	StepListening Type = "waybill.step.listening"
 	// StepHeard gives a step that waits a signal: Step, Attempt, Signal, SignalID, Data unless
 	// the signal was kept, Source, AnsweredBy, ReplyTo. Once the step waits for no other it is
@@ -255,18 +256,36 @@ const (
 	// Command, and LockedBy while another undo still runs.
 	UndoSkipped Type = "waybill.undo.skipped"
 
+	// WaitBegan has a step of an order wait for signals under a key: Waiter, Step, Wait, Signal, Key, Source.
+	// This and the others of waits are of correlations: see [CorrelationID]. Since format 8.
+	WaitBegan Type = "waybill.wait.began"
+	// WaitEnded says that it waits no more: Waiter, Wait, Source. A signal that was given to it is for
+	// others again. Since format 8.
+	WaitEnded Type = "waybill.wait.ended"
+	// WaitRefused says that a step may not wait, since as many do as may: Waiter, Step, Wait, Signal, Key,
+	// Reason, Source. Since format 8.
+	WaitRefused Type = "waybill.wait.refused"
+
 	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, ToUndo,
 	// Reason, one of the Discard constants, Count, AnsweredBy, Source.
 	ReplyDiscarded Type = "waybill.reply.discarded"
 	// SignalKept keeps a signal for a step that has not begun to wait for it: Signal, SignalID,
-	// Data, Due (until when it is kept), Source, AnsweredBy, ReplyTo. Since format 6.
+	// Data unless it was given before, Due (until when it is kept), Source, AnsweredBy, ReplyTo, and Key of
+	// one under a key. Since format 6.
 	SignalKept Type = "waybill.signal.kept"
 	// SignalExpired gives up a signal that was kept for as long as it was to be: Signal, SignalID,
 	// Source. Since format 6.
 	SignalExpired Type = "waybill.signal.expired"
 	// SignalDiscarded records a signal that changed nothing: Signal, SignalID, Reason, one of the
-	// Signal constants, Source, AnsweredBy, ReplyTo, Count. Since format 6.
+	// Signal constants, Source, AnsweredBy, ReplyTo, Count, and Key of one under a key. Since format 6.
 	SignalDiscarded Type = "waybill.signal.discarded"
+	// SignalGiven gives a signal under a key to a wait: Signal, SignalID, Key, Data unless it was kept or
+	// given before, Due (until when it is kept if it comes back), Source, AnsweredBy, ReplyTo, Waiter, Step,
+	// Wait. Since format 8.
+	SignalGiven Type = "waybill.signal.given"
+	// SignalMatched says that the wait to which it was given has heard it: Signal, SignalID, Source, Waiter,
+	// Step, Wait. Since format 8.
+	SignalMatched Type = "waybill.signal.matched"
 
 	// ScheduleApplied has a schedule be as it says from here on: Schedule, Incarnation, Next (its first
 	// tick) and Due (when that begins an order, where it has a jitter), By, Actor, Reason, Command. This
@@ -338,6 +357,7 @@ const (
 	SignalUnheard  = "unheard"   // no step of the order waits for one of this name
 	SignalTooMany  = "too-many"  // as many are kept as may be, or as many bytes, or as many were given up
 	SignalTooLarge = "too-large" // with it the output of a step that waits, or will, would be too large
+	SignalGivenUp  = "given-up"  // of one under a key: the order to which it was given could not decide on it
 )
 
 // How a step listens.
@@ -420,7 +440,8 @@ type Event struct {
 	Renewed []string          `json:"renewed,omitzero"`
 
 	// Topic is one of the user's, to which an event of theirs goes, of the type EventType, and under
-	// Key where that is not the order's id. Since format 8.
+	// Key where that is not the order's id. Of signals Key is that under which they are waited for. Since
+	// format 8.
 	Topic     string `json:"topic,omitzero"`
 	EventType string `json:"eventType,omitzero"`
 	Key       string `json:"key,omitzero"`
@@ -519,6 +540,10 @@ type Event struct {
 	Signal   string         `json:"signal,omitzero"`
 	SignalID string         `json:"signalId,omitzero"`
 	Data     jsontext.Value `json:"data,omitzero"`
+	// Waiter is the order whose step waits for a signal under a key, and Wait the number of its event with
+	// which that began. Since format 8.
+	Waiter string `json:"waiter,omitzero"`
+	Wait   uint64 `json:"wait,omitzero"`
 
 	// Held says that the order's inputs wait from here on.
 	Held bool `json:"held,omitzero"`

@@ -77,6 +77,9 @@ const ChildrenFormat = 7
 // EmitFormat is the format since which steps give topics of the user's events of theirs.
 const EmitFormat = 8
 
+// SignalKeysFormat is the format since which steps wait for signals under keys of the business.
+const SignalKeysFormat = 8
+
 // EachFormat is the format since which steps are done for each item of a list.
 const EachFormat = 8
 

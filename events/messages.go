@@ -186,12 +186,15 @@ type Alert struct {
 }
 
 // Signal tells an order what happened in the world, for a step that waits for it. The record's
-// key is the order id.
+// key is the order id, or, of one with a Key, whatever its sender likes.
 type Signal struct {
 	// Signal is its name.
 	Signal string `json:"signal"`
-	// ID makes a signal that is sent twice act once, as long as the order exists. Where it has
-	// none, every record is another signal.
+	// Key is that of the business under which steps wait for it, empty if it is for the order that the
+	// record's key names.
+	Key string `json:"key,omitzero"`
+	// ID makes a signal that is sent twice act once, as long as the order exists, or, of one with a Key, for
+	// as long as it would be kept. Where it has none, every record is another signal.
 	ID   string         `json:"id,omitzero"`
 	Data jsontext.Value `json:"data,omitzero"`
 	// KeepUntil is how long it is kept for a step that does not wait for it yet; zero means

@@ -98,6 +98,17 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			anyFault(t, m.Error)
 		})
 	})
+	t.Run("want", func(t *testing.T) {
+		follows(t, "want", appended, func(t *rapid.T, m *events.Want) {
+			m.Correlation, m.Want = "@k/signal.paid", rapid.SampledFrom(wanted).Draw(t, "want")
+			m.Signal, m.Key, m.Order, m.Step, m.Wait = "paid", "k", "o-1", "s", 3
+		})
+	})
+	t.Run("pass", func(t *testing.T) {
+		follows(t, "pass", appended, func(t *rapid.T, m *events.Pass) {
+			m.Order, m.Step, m.Wait, m.Correlation, m.Signal, m.Key = "o-1", "s", 3, "@k/signal.paid", "paid", "k"
+		})
+	})
 	t.Run("request", func(t *testing.T) {
 		follows(t, "request", appended, func(t *rapid.T, m *events.Request) {
 			m.Order, m.Step, m.Attempt, m.Operation = "o-1", "s", attempt.Draw(t, "attempt"), "do"
@@ -156,6 +167,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			}
 			m.Source, m.Delivered = "waybill.replies/0/7", map[string]int64{"shop.status": 7}
 			m.Listen, m.Signal = rapid.SampledFrom([]string{events.ListenOne, events.ListenAny, events.ListenAll}).Draw(t, "listen"), "paid"
+			m.SignalID, m.Key, m.Waiter, m.Wait = "s-1", "k", "o-3", rapid.Uint64Range(1, 9).Draw(t, "wait")
 			m.Signals = append([]string{"paid"}, stepNames.Draw(t, "signals")...)
 			m.Submitters = append([]string{"sam"}, stepNames.Draw(t, "submitters")...)
 			m.Pinned, m.Parent, m.ParentStep, m.Depth, m.Child = map[string]int64{"book": 2}, "o-2", "s", rapid.IntRange(1, events.MaxDepth).Draw(t, "depth"), "@o-1/s"
@@ -208,7 +220,7 @@ var eventTypes = func() (all []events.Type) {
 
 var messageTypes = []events.Type{
 	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderSignal, events.OrderStatus,
-	events.WorkflowRegistered, events.WorkflowRetired, events.ChildWanted, events.ChildReported,
+	events.WorkflowRegistered, events.WorkflowRetired, events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed,
 }
 
 // reported are the states of which a report tells.
@@ -219,6 +231,8 @@ var statuses = []string{
 	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusRaised, events.StatusTerminated, events.StatusConflict,
 	events.StatusMatched, events.StatusKept, events.StatusRepeated, events.StatusLate, events.StatusDeclined,
 }
+
+var wanted = []string{events.WantAwait, events.WantWithdraw, events.WantHeard, events.WantUnheard}
 
 var (
 	version        = rapid.IntRange(0, 9)
@@ -326,6 +340,7 @@ func TestSchemasListTheWords(t *testing.T) {
 		{"wish", "wish", []string{events.WishBegin, events.WishCancel, events.WishUndo, events.WishTell, events.WishForget}},
 		{"wish", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 		{"report", "state", reported},
+		{"want", "want", wanted},
 		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
 		{"request", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 	} {
@@ -342,6 +357,8 @@ func TestSchemasRefuse(t *testing.T) {
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
 		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`, `{"command":"apply"}`, `{"command":"apply","schedule":{"cron":"* * * * *"}}`, `{"command":"apply","schedule":{"every":"1h","workflow":"w","overlap":"wait"}}`},
 		"wish":       {`{}`, `{"child":"@o-1/s","wish":"begin","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"pause","parent":"o-1","step":"s","reason":"r"}`},
+		"want":       {`{}`, `{"correlation":"@k/signal.paid","want":"forget","signal":"paid","key":"k","order":"o-1","step":"s","wait":3}`, `{"correlation":"@k/signal.paid","want":"await","signal":"paid","key":"k","order":"o-1","step":"s"}`},
+		"pass":       {`{}`, `{"order":"o-1","step":"s","wait":0,"correlation":"@k/signal.paid","signal":"paid","key":"k"}`},
 		"report":     {`{}`, `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Error"}`, `{"parent":"o-1","step":"s","state":"Processed"}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
@@ -365,6 +382,8 @@ func TestSchemasTakeUnknownFields(t *testing.T) {
 		"request":    `{"order":"o","step":"s","attempt":1,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t","new":1}`,
 		"reply":      `{"order":"o","step":"s","attempt":1,"status":"failed","error":{"new":1},"new":1}`,
 		"wish":       `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s","reason":"r","new":1}`,
+		"want":       `{"correlation":"@k/signal.paid","want":"await","signal":"paid","key":"k","order":"o-1","step":"s","wait":3,"new":1}`,
+		"pass":       `{"order":"o-1","step":"s","wait":3,"correlation":"@k/signal.paid","signal":"paid","key":"k","new":1}`,
 		"report":     `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Processed","new":1}`,
 		"status":     `{"order":"o","status":"failed","at":"2026-01-02T03:04:05Z","detail":{"new":1},"new":1}`,
 		"alert":      `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","new":1}`,
@@ -386,7 +405,7 @@ func TestDocumentation(t *testing.T) {
 	text := string(file)
 
 	t.Run("has valid examples", func(t *testing.T) {
-		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert", "wish", "report"} {
+		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert", "wish", "report", "signal", "want", "pass"} {
 			s, examples := schema(t, name), 0
 			_, section, _ := strings.Cut(text, "\n## "+strings.ToUpper(name[:1])+name[1:]+"\n")
 			section, _, _ = strings.Cut(section, "\n## ")
@@ -504,7 +523,7 @@ func TestAsyncAPI(t *testing.T) {
 	t.Run("has a schema and valid examples for every message of ours", func(t *testing.T) {
 		for name, typ := range map[string]events.Type{
 			"submission": events.OrderSubmitted, "command": events.OrderCommand, "request": events.StepRequested, "reply": events.StepReplied,
-			"status": events.OrderStatus, "alert": events.AlertRaised, "wish": events.ChildWanted, "report": events.ChildReported, "event": "waybill.journal.event",
+			"status": events.OrderStatus, "alert": events.AlertRaised, "wish": events.ChildWanted, "report": events.ChildReported, "signal": events.OrderSignal, "want": events.SignalWanted, "pass": events.SignalPassed, "event": "waybill.journal.event",
 		} {
 			message := doc.Components.Messages[name]
 			if message.Name != string(typ) {

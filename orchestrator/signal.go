@@ -8,6 +8,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // ErrNoAnswer says that a signal is on Kafka, and will act, and that it is not known what became of
@@ -23,10 +24,32 @@ func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*ev
 	if err != nil {
 		return nil, err
 	}
+	return i.signal(ctx, id, o.Seq, s, events.SignalsFormat)
+}
+
+// SignalKey is [Instance.Signal] for a signal with a key. What became of it the key's home knows, once the
+// order has told it to which it was given.
+func (i *Instance) SignalKey(ctx context.Context, s *events.Signal) (*events.Event, error) {
+	if err := events.CheckSignalKey(s.Key); err != nil {
+		return nil, fmt.Errorf("%w: the signal's key: %w", ErrRefused, err)
+	}
+	id, after := events.CorrelationID(s.Signal, s.Key), uint64(0)
+	switch o, _, err := i.Order(id); {
+	case err == nil, errors.Is(err, projections.ErrForgotten):
+		after = o.Seq
+	case !errors.Is(err, projections.ErrNotFound):
+		return nil, err
+	}
+	return i.signal(ctx, id, after, s, events.SignalKeysFormat)
+}
+
+// signal puts a signal on Kafka, and waits for the event behind the one of the number after that says what
+// became of it.
+func (i *Instance) signal(ctx context.Context, id string, after uint64, s *events.Signal, format int) (*events.Event, error) {
 	if err := decide.CheckSignal(s); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if err := i.written(ctx, events.SignalsFormat); err != nil { // nobody reads it until then
+	if err := i.written(ctx, format); err != nil { // nobody reads it until then
 		return nil, err
 	}
 	value, err := s.Encode()
@@ -44,10 +67,10 @@ func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*ev
 	}
 	r := envelope.Record(i.topics.Signals, value)
 	if err := i.put(ctx, r); err != nil {
-		return nil, fmt.Errorf("put the signal for order %q on Kafka: %w", id, err)
+		return nil, fmt.Errorf("put the signal for %q on Kafka: %w", id, err)
 	}
 	source := (&decide.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}).Source()
-	after := o.Seq
+	given := false
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
 		head, err := i.store.Head(r.Partition)
 		if err != nil {
@@ -56,11 +79,17 @@ func (i *Instance) Signal(ctx context.Context, id string, s *events.Signal) (*ev
 		if head.Next.At(events.InputSignals) <= r.Offset {
 			continue
 		}
-		e, err := i.find(ctx, id, after, func(e *events.Event) bool { return e.Source == source })
-		if err != nil {
+		e, err := i.find(ctx, id, after, func(e *events.Event) bool {
+			is := e.Source == source
+			given = given || is && e.Type == events.SignalGiven // the order has not told what it did with it
+			return is && e.Type != events.SignalGiven
+		})
+		switch {
+		case err != nil && (s.Key == "" || !errors.Is(err, projections.ErrNotFound)): // as of a key of which nothing is known
 			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		case e != nil || !given:
+			return e, nil
 		}
-		return e, nil
 	}
 	return nil, fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
 }

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -107,7 +108,7 @@ var befalls = []string{
 	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
 	"a request had a token", "a reply was forged",
 	"a step waited until its agent had room", "an attempt did not count",
-	"an order did a step of another", "an order did a step of another, in another partition",
+	"signals under a key", "an order did a step of another", "an order did a step of another, in another partition",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
@@ -134,7 +135,7 @@ var decided = []events.Type{
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
 	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepRaised, events.StepExtended, events.UndoExtended,
-	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded,
+	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded, events.SignalGiven, events.SignalMatched, events.WaitBegan, events.WaitEnded,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted, events.OrderLabelled,
 	events.StepItemized, events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten, events.StepPaced, events.StepEmitting,
@@ -376,9 +377,35 @@ var drawnFlows = sync.OnceValue(func() [2][][]*workflow.Workflow {
 				return draw.Flows(t, version+1)
 			}).Example(i))
 		}
+		for _, text := range keyedFlows {
+			flow, err := workflow.Parse("keyed", fmt.Appendf(nil, text, version+1))
+			if err != nil {
+				panic(err)
+			}
+			for range 5 {
+				all[version] = append(all[version], []*workflow.Workflow{flow})
+			}
+		}
 	}
 	return all
 })
+
+// keyedFlows have steps that listen under keys of the business.
+var keyedFlows = []string{`
+workflow: flow
+version: %d
+steps:
+  - {name: s0, listen: go, key: '"1"', timeout: 8s}
+  - {name: s1, agent: a0, timeout: 1s}
+  - {name: s2, listen: {any: [go, stop]}, key: '"2"', timeout: 5s}
+`, `
+workflow: flow
+version: %d
+steps:
+  - {name: s0, listen: {all: [go, stop]}, key: '"1"', timeout: 10s}
+  - {name: s1, listen: {one: go, count: 2}, key: '"2"', timeout: 3s, after: []}
+  - {name: s2, agent: a0, timeout: 1s, exhausted: compensate}
+`}
 
 // drawnVariants are second versions of those workflows, each as whoever improves it makes one.
 var drawnVariants = sync.OnceValue(func() (all [][]*workflow.Workflow) {
@@ -759,6 +786,16 @@ func (s *simulation) submitted(l *simLane) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
+// simHomes are those of the keys under which signals are sent.
+var simHomes = func() (all []string) {
+	for _, signal := range []string{"go", "stop", "other"} {
+		for _, key := range []string{"1", "2"} {
+			all = append(all, events.CorrelationID(signal, key))
+		}
+	}
+	return all
+}()
+
 // pass lets time go on to the next deadline. It says whether there is one. What stands still
 // although it is due waits for an agent, as the lane can tell: who was due when time passed last is
 // decided on by now, or has a place in a line.
@@ -766,17 +803,24 @@ func (s *simulation) pass() bool {
 	var first time.Time
 	in := s.instances[0]
 	now, overdue := s.now.Add(in.offset), make(map[string]bool)
+	soon := func(at time.Time) {
+		if !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
 	for _, l := range in.lanes {
+		for _, id := range simHomes {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			if o != nil && o.Correlation != nil {
+				soon(o.Lapses())
+			}
+		}
 		for _, id := range s.submitted(l) {
 			o, err := l.state.Order(id)
 			must(s.T, err)
 			if o == nil {
 				continue
-			}
-			soon := func(at time.Time) {
-				if !at.IsZero() && (first.IsZero() || at.Before(first)) {
-					first = at
-				}
 			}
 			if o.Schedule != nil {
 				soon(o.Ticks())
@@ -1056,6 +1100,18 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 				s.count.happened("an order did a step of another, in another partition")
 			}
 		}
+		if home := cmp.Or(ledger.Correlation, new(oracle.Correlation)); events.IsCorrelation(id) {
+			s.count.happened("signals under a key")
+			for _, w := range home.Waits {
+				s.Fatalf("%q: %+v waits although all was done", id, w)
+			}
+			for source, u := range home.Under {
+				if u.Given || !u.Told {
+					s.Fatalf("%q: %s is %+v although all was done", id, source, u)
+				}
+			}
+			continue
+		}
 		s.count.Ends[projections.State(ledger.State)]++
 		if ledger.Discarded >= decide.MaxVoid {
 			s.count.happened("an order discarded all that it may")
@@ -1104,7 +1160,7 @@ func (s *simulation) messages(p int32) []*simRecord {
 			}
 			here := s.of.Of(order) == p
 			if at.Topic == s.topics.Internal { // where the lane that wrote it reads it
-				here = at.Partition == p && !audit.Forwarded(r.Record)
+				here = at.Partition == p && !audit.Forwarded(r.Record) && !audit.Returned(r.Record)
 			}
 			if r.state == isCommitted && !partitions && here {
 				all = append(all, r)

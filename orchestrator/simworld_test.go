@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/draw"
 	"github.com/waybill-dev/waybill/test/inspect"
@@ -215,10 +217,20 @@ func (s *simulation) flood() {
 	}
 }
 
+// keyed says that steps may listen under keys.
+func (s *simulation) keyed() bool {
+	return slices.ContainsFunc(s.registered, func(flow *workflow.Workflow) bool {
+		return slices.ContainsFunc(flow.Steps, func(step workflow.Step) bool { return step.Listen != nil && step.Listen.Key != nil })
+	})
+}
+
 // signal sends signals, to orders that listen or not.
 func (s *simulation) signal(id string) {
 	for range s.draw("signals", 1, 3) {
 		m := draw.Signal(s.T)
+		if s.keyed() && s.one(1, "under a key") {
+			m.Key = of(s, "key", "1", "2")
+		}
 		if s.flip("kept for a moment") {
 			m.KeepUntil = s.now.Add(time.Duration(s.draw("kept", -100, 1_000)) * time.Millisecond)
 		}

@@ -26,7 +26,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go, each.go, pages.go.
+// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go, each.go, pages.go, correlation.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -112,6 +112,12 @@ var effects = map[events.Type]effect{
 	events.ScheduleEnded:      endTick,
 	events.ScheduleRecalled:   recallTick,
 
+	events.WaitBegan:     beginWait,
+	events.WaitEnded:     endWait,
+	events.WaitRefused:   refuseWait,
+	events.SignalGiven:   giveSignal,
+	events.SignalMatched: matchSignal,
+
 	events.SignalKept:      keepSignal,
 	events.SignalExpired:   expireSignal,
 	events.SignalDiscarded: discardSignal,
@@ -186,6 +192,7 @@ func (o *Order) Apply(e *events.Event) error {
 		}
 	}
 	o.settle(e.LockedBy)
+	o.unlisten()
 	return nil
 }
 

@@ -251,7 +251,7 @@ func (r *reader) signals(o *Order) {
 		if !r.truth() {
 			continue
 		}
-		l := &Listen{r.text(), r.texts(), int(r.int()), r.uint()}
+		l := &Listen{How: r.text(), Names: r.texts(), Left: int(r.int()), Since: r.uint()}
 		o.Steps[i].Listens, o.Steps[i].Left = l, time.Duration(r.int())*time.Millisecond
 	}
 	o.Unheard, o.GivenUp = int(r.int()), int(r.int())

@@ -81,7 +81,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		if err := p.indexSchedule(b, o, old); err != nil {
 			return err
 		}
-	} else if e.stored == nil || old.State != o.State {
+	} else if o.Correlation == nil && (e.stored == nil || old.State != o.State) {
 		if e.stored != nil {
 			if err := b.Delete(listingKey(p.id, old), nil); err != nil {
 				return err

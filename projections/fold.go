@@ -37,9 +37,13 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 		e.order = u.Order
 		p.bytes += e.size() - before
 		for n, offset := range u.Offsets {
+			seq := u.Order.Seq - uint64(len(u.Offsets)-1-n)
+			if c := u.Order.Correlation; c != nil && seq == c.First { // of what was before nothing is known
+				e.offsets, e.lastOffset = nil, 0
+			}
 			e.offsets = appendOffset(e.offsets, e.lastOffset, offset)
-			if e.lastOffset = offset; u.Order.Schedule != nil {
-				e.offsets = recent(e.offsets, u.Order.Seq-uint64(len(u.Offsets)-1-n))
+			if e.lastOffset = offset; u.Order.Schedule != nil || u.Order.Correlation != nil {
+				e.offsets = recent(e.offsets, seq)
 			}
 		}
 		if !e.dirty {

@@ -68,7 +68,7 @@ func (s *Step) migrate(o *Order, name string, renew bool) {
 }
 
 // since14 writes what records have since layout 14: what steps emitted last, by which names they are
-// known, and that they are of a schedule.
+// known, that they are of a schedule or of a correlation, and under which keys steps listen.
 func (w *writer) since14(o *Order) {
 	w.emissions(o)
 	for i := range o.Steps {
@@ -76,6 +76,7 @@ func (w *writer) since14(o *Order) {
 	}
 	w.schedule(o)
 	w.items(o)
+	w.correlation(o)
 }
 
 // since14 reads what the writer's since14 wrote.
@@ -86,4 +87,5 @@ func (r *reader) since14(o *Order) {
 	}
 	r.schedule(o)
 	r.items(o)
+	r.correlation(o)
 }

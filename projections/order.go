@@ -66,6 +66,8 @@ type Order struct {
 	Quiet bool
 	// Schedule is there if this is no order, but the record of a schedule.
 	Schedule *Schedule
+	// Correlation is there if this is no order, but the record of a key under which steps wait for signals.
+	Correlation *Correlation
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
 	EndedAt time.Time // zero unless it has ended, and is kept for some time only
@@ -191,6 +193,9 @@ func (o *Order) Clone() *Order {
 	if s := o.Schedule; s != nil {
 		c.Schedule = new(*s)
 	}
+	if k := o.Correlation; k != nil {
+		c.Correlation = new(*k)
+	}
 	return &c
 }
 
@@ -302,8 +307,11 @@ func (o *Order) looked() time.Time {
 	case o.State.Final():
 		return o.Forgets()
 	}
-	if o.Schedule != nil {
+	switch {
+	case o.Schedule != nil:
 		return o.Ticks()
+	case o.Correlation != nil:
+		return o.Lapses()
 	}
 	return o.Overdue()
 }

@@ -136,6 +136,12 @@ func (e *entry) size() int {
 			n += 64 + len(header.Key) + len(header.Value)
 		}
 	}
+	for i := range e.order.Signals {
+		n += 128 + len(e.order.Signals[i].Data)
+	}
+	if c := e.order.Correlation; c != nil {
+		n += 128 * len(c.Waits)
+	}
 	return n
 }
 

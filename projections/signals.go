@@ -18,15 +18,22 @@ type Listen struct {
 	Names []string // of the signals that are still waited for
 	Left  int      // how many of one name are; 0 unless several were
 	Since uint64   // the number of the event with which it began
+	// Key is that of the business under which it hears signals, empty if it hears those for its order.
+	// Ended is then the number of the event with which it ended, 0 before that.
+	Key   string
+	Ended uint64
 }
 
 // Signal is one that an order keeps for a step that will wait for it, or whose id it remembers.
 type Signal struct {
 	Name, ID string // the id is empty if it has none
-	// Source is where it was, as long as it is kept, and Until is how long that is.
+	// Source is where it was, as long as it is kept, and Until is how long that is. A correlation
+	// remembers the id until then, too.
 	Source string
 	Until  time.Time
 	Data   jsontext.Value // nil once it is not kept any more
+	// Under is of one that a correlation keeps, or has given to a wait; else nil. It is not changed in place.
+	Under *Under
 }
 
 // Kept says that no step has heard the signal so far.
@@ -37,14 +44,68 @@ func (o *Order) KnowsSignal(name, id string) bool {
 	return id != "" && slices.ContainsFunc(o.Signals, func(s Signal) bool { return s.ID == id && s.Name == name })
 }
 
-// Wants says that the step waits for a signal of this name.
+// Wants says that the step waits for a signal of this name that is for its order.
 func (s *Step) Wants(signal string) bool {
-	return s.State == Listening && slices.Contains(s.Listens.Names, signal)
+	return s.State == Listening && s.Listens.Key == "" && slices.Contains(s.Listens.Names, signal)
+}
+
+// Awaits says that the step waits for a signal of this name under a key, since the event of that number.
+func (s *Step) Awaits(signal string, since uint64) bool {
+	return s.State == Listening && s.Listens.Key != "" && s.Listens.Since == since && slices.Contains(s.Listens.Names, signal)
 }
 
 func listen(_ *Order, s *Step, e *events.Event) {
-	s.State, s.Attempt, s.Due = Listening, e.Attempt, e.Due
-	s.Listens = &Listen{e.Listen, e.Signals, e.Count, e.Seq}
+	s.State, s.Attempt, s.Due, s.Output = Listening, e.Attempt, e.Due, nil
+	s.Listens = &Listen{How: e.Listen, Names: e.Signals, Left: e.Count, Since: e.Seq, Key: e.Key}
+}
+
+// unlisten notes with which event steps ended to wait under a key, whatever it was that ended them.
+func (o *Order) unlisten() {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		if l := s.Listens; l != nil && l.Key != "" && l.Ended == 0 && s.State != Listening {
+			ended := *l
+			ended.Ended = o.Seq
+			s.Listens = &ended
+		}
+	}
+}
+
+// Wants is what the order tells the homes of keys once it has folded an event: where a step began to
+// wait, has heard, or waits no more.
+func (o *Order) Wants(e *events.Event) (all []*events.Want) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		l := s.Listens
+		if l == nil || l.Key == "" {
+			continue
+		}
+		say := func(want, signal string) *events.Want {
+			w := &events.Want{Correlation: events.CorrelationID(signal, l.Key), Want: want, Signal: signal, Key: l.Key, Order: o.ID, Step: s.Known(), Wait: l.Since}
+			all = append(all, w)
+			return w
+		}
+		its := e.Step == s.Name
+		if e.Type == events.StepListening && its {
+			for _, name := range l.Names {
+				say(events.WantAwait, name)
+			}
+		}
+		heard := e.Type == events.StepHeard && its
+		if heard {
+			w := say(events.WantHeard, e.Signal)
+			w.SignalID, w.Over = e.SignalID, !s.Awaits(e.Signal, l.Since)
+		}
+		if l.Ended != e.Seq {
+			continue
+		}
+		for _, name := range l.Names {
+			if !heard || name != e.Signal {
+				say(events.WantWithdraw, name)
+			}
+		}
+	}
+	return all
 }
 
 // hear gives a step the signal, which the event has, unless it was kept. What the step has
@@ -85,17 +146,28 @@ func hear(o *Order, s *Step, e *events.Event) {
 func timeOut(_ *Order, s *Step, _ *events.Event) { s.end(TimedOut, nil) }
 
 func keepSignal(o *Order, _ *Step, e *events.Event) {
-	o.Signals = append(slices.Clip(o.Signals), Signal{e.Signal, e.SignalID, e.Source, e.Due, e.Data})
+	if o.Correlation != nil || e.Key != "" {
+		o.keepUnder(e)
+		return
+	}
+	o.Signals = append(slices.Clip(o.Signals), Signal{Name: e.Signal, ID: e.SignalID, Source: e.Source, Until: e.Due, Data: e.Data})
 }
 
 func expireSignal(o *Order, _ *Step, e *events.Event) {
-	o.GivenUp++
+	if o.Correlation == nil {
+		o.GivenUp++
+	}
 	if i := o.kept(e.Source); i >= 0 {
 		o.Signals = slices.Delete(slices.Clone(o.Signals), i, i+1)
 	}
 }
 
-func discardSignal(o *Order, _ *Step, e *events.Event) { o.Unheard = max(o.Unheard, e.Count) }
+func discardSignal(o *Order, _ *Step, e *events.Event) {
+	o.Unheard = max(o.Unheard, e.Count)
+	if o.Correlation != nil || e.Key != "" {
+		o.discardUnder(e)
+	}
+}
 
 // kept is the place of the signal that is kept from source, -1 if none is.
 func (o *Order) kept(source string) int {

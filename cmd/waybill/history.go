@@ -426,6 +426,9 @@ func detail(e *events.Event, b before) string {
 		}
 	case events.StepListening:
 		say("for %s", listenText(&workflow.Listen{How: e.Listen, Names: e.Signals, Count: max(e.Count, 1)}))
+		if e.Key != "" {
+			say("under key %s", e.Key)
+		}
 		if !e.Due.IsZero() {
 			say("until %s", events.AppendTime(nil, e.Due))
 		}
@@ -434,6 +437,12 @@ func detail(e *events.Event, b before) string {
 		if e.Type == events.SignalKept {
 			say("until %s", events.AppendTime(nil, e.Due))
 		}
+	case events.SignalGiven, events.SignalMatched:
+		say("%s, order %s, step %s, which waits since its event %d", signalText(e.Signal, e.SignalID), e.Waiter, e.Step, e.Wait)
+	case events.WaitBegan, events.WaitRefused:
+		say("order %s, step %s, since its event %d, for signal %s under key %s", e.Waiter, e.Step, e.Wait, e.Signal, e.Key)
+	case events.WaitEnded:
+		say("order %s, since its event %d", e.Waiter, e.Wait)
 	case events.StepApproving:
 		say("%s", askText(&workflow.Approve{Roles: e.Roles, Outcomes: e.Outcomes, Count: max(e.Count, 1), Escalate: e.Escalate}))
 		if !e.Remind.IsZero() {
@@ -581,7 +590,7 @@ func byOrder(source string) bool {
 
 // answers are what follows from replies, from signals, and from what orders say that do a step.
 var answers = []events.Type{
-	events.StepHeard, events.SignalKept, events.SignalDiscarded,
+	events.StepHeard, events.SignalKept, events.SignalDiscarded, events.SignalGiven,
 	events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExtended, events.UndoCompleted, events.UndoFailed, events.UndoExtended, events.ReplyDiscarded,
 }
 

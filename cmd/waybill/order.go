@@ -395,6 +395,9 @@ func sleeps(s *api.Step) string {
 // listens says for what a step does, and until when.
 func listens(s *api.Step) string {
 	text := "for " + listenText(&workflow.Listen{How: s.Listens.How, Names: s.Listens.Signals, Count: s.Listens.Left})
+	if s.Listens.Key != nil {
+		text += ", under key " + *s.Listens.Key
+	}
 	if s.Due != nil || s.Left != nil {
 		text += ", " + sleeps(s)
 	}

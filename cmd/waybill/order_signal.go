@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,9 +16,6 @@ import (
 )
 
 func newOrderSignal() *cobra.Command {
-	var s api.Signal
-	var data string
-	var keep time.Duration
 	cmd := &cobra.Command{
 		Use:   "signal ORDER SIGNAL",
 		Short: "Tell an order what happened",
@@ -31,6 +29,39 @@ Without an --id the signal gets one of its own.`,
   waybill order signal o-1 paid --id payment-4711 --data @payment.json --keep 24h`,
 		Args: takes(two),
 	}
+	return signals(cmd, func(ctx context.Context, client *api.Client, args []string, s *api.Signal) (*api.Heard, error) {
+		s.Signal = args[1]
+		return client.Signal(ctx, args[0], s)
+	})
+}
+
+func newSignal() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "signal KEY SIGNAL",
+		Short: "Tell whoever waits under a key what happened",
+		Long: `Tells what happened in the world, and prints what became of that. Of the steps that
+listen for the signal under the key the one hears it that has listened longest
+(matched); while none does it is kept (kept). What came before under the same --id
+acts once (repeated), for as long as it would be kept. The exit code is 1 where the
+signal changes nothing: late, declined, unrecorded, dead-letter.
+
+KEY is that of the business, such as a payment's reference: an order is told by its
+id with "waybill order signal". Without an --id the signal gets one of its own. The history of a key is that of an order:
+waybill order history @KEY/signal.SIGNAL`,
+		Example: `  waybill signal ref-7 payment --data '{"amount":12}'
+  waybill order history @ref-7/signal.payment`,
+		Args: takes(two),
+	}
+	return signals(cmd, func(ctx context.Context, client *api.Client, args []string, s *api.Signal) (*api.Heard, error) {
+		return client.SignalKey(ctx, &api.KeySignal{Signal: args[1], Key: args[0], ID: s.ID, Data: s.Data, KeepUntil: s.KeepUntil, ReplyTo: s.ReplyTo})
+	})
+}
+
+// signals has a command send a signal, and print what became of it.
+func signals(cmd *cobra.Command, send func(context.Context, *api.Client, []string, *api.Signal) (*api.Heard, error)) *cobra.Command {
+	var s api.Signal
+	var data string
+	var keep time.Duration
 	flags := cmd.Flags()
 	flags.StringVar(&s.ID, "id", "", "of the signal: sent again under the same one it acts once (default: a new one)")
 	flags.StringVar(&data, "data", "", "what the signal says: JSON, @FILE, or - for standard input")
@@ -40,7 +71,6 @@ Without an --id the signal gets one of its own.`,
 	out := addOutput(flags)
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s.Signal = args[1]
 		if keep < 0 {
 			return usageError{fmt.Errorf("--keep: %s is negative", keep)}
 		}
@@ -58,7 +88,7 @@ Without an --id the signal gets one of its own.`,
 			s.ID = uuid.NewString()
 		}
 		return server.talk(func(client *api.Client) error {
-			h, err := client.Signal(cmd.Context(), args[0], &s)
+			h, err := send(cmd.Context(), client, args, &s)
 			var problem *api.Problem
 			if errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable {
 				return fmt.Errorf("%w; it can be sent again with --id %s", err, s.ID)
@@ -80,7 +110,10 @@ Without an --id the signal gets one of its own.`,
 }
 
 func heardText(h *api.Heard) string {
-	if h.Step != nil {
+	switch {
+	case h.Order != nil && h.Step != nil:
+		return h.Outcome + ": step " + *h.Step + " of order " + *h.Order + " heard it"
+	case h.Step != nil:
 		return h.Outcome + ": step " + *h.Step + " heard it"
 	}
 	return h.Outcome
@@ -100,9 +133,11 @@ func whyUnheard(h *api.Heard) string {
 	case events.SignalUnheard:
 		return "no step of the order listens for a signal of this name"
 	case events.SignalTooMany:
-		return "the order keeps no more signals: it keeps 100, or 1 MiB of them, or gave up 100 before that nothing heard in time"
+		return "no more signals are kept: 100 are, or 1 MiB of them, or the order gave up 100 before that nothing heard in time"
 	case events.SignalTooLarge:
 		return "with it the output of the step that listens would be too large, at most 1 MiB"
+	case events.SignalGivenUp:
+		return "the order to which it was given could not decide on it, and an operator gave it up, or it could not wait; it is among the dead letters"
 	}
 	return *h.Reason
 }

@@ -190,6 +190,7 @@ func TestAPI(t *testing.T) {
 	s.with("items", (*stage).testItems)
 	s.with("release", (*stage).testRelease)
 	s.with("signals", (*stage).testSignals)
+	s.with("signals under keys", (*stage).testSignalKeys)
 	s.with("signals in vain", (*stage).testSignalsInVain)
 	s.with("problems of signals", (*stage).testSignalProblems)
 	s.with("orders at a step", (*stage).testListStep)
@@ -703,7 +704,7 @@ func (s *stage) testOpenAPI() {
 		"get /api/v1/workflows/{name}/versions", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders", "post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide",
 		"post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/migrate", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",
 		"post /api/v1/orders/{id}/resume", "post /api/v1/orders/{id}/signals", "post /api/v1/orders/{id}/skip-step", "post /api/v1/orders/{id}/terminate", "post /api/v1/partitions/{partition}/skip-lost", "post /api/v1/schedules/{name}/backfill", "post /api/v1/schedules/{name}/pause",
-		"post /api/v1/schedules/{name}/resume", "post /api/v1/upgrade/finish", "post /api/v1/workflows", "post /api/v1/workflows/{name}/retire", "put /api/v1/schedules/{name}",
+		"post /api/v1/schedules/{name}/resume", "post /api/v1/signals", "post /api/v1/upgrade/finish", "post /api/v1/workflows", "post /api/v1/workflows/{name}/retire", "put /api/v1/schedules/{name}",
 	}
 	if !slices.Equal(routes, want) || !strings.HasPrefix(spec.OpenAPI, "3.") {
 		s.Errorf("OpenAPI %s: %q", spec.OpenAPI, routes)

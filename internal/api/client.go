@@ -312,6 +312,16 @@ func (c *Client) Signal(ctx context.Context, id string, signal *Signal) (*Heard,
 	return h, c.call(ctx, http.MethodPost, path+"/signals", nil, body, h)
 }
 
+// SignalKey tells whoever waits under a key what happened, as [Client.Signal] does an order.
+func (c *Client) SignalKey(ctx context.Context, signal *KeySignal) (*Heard, error) {
+	body, err := encode(signal)
+	if err != nil {
+		return nil, fmt.Errorf("encode the signal: %w", err)
+	}
+	h := new(Heard)
+	return h, c.call(ctx, http.MethodPost, "/api/v1/signals", nil, body, h)
+}
+
 // Alerts returns a page of the open alerts.
 func (c *Client) Alerts(ctx context.Context, limit int, after string) (*AlertPage, error) {
 	var page AlertPage

@@ -157,7 +157,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, FailedSteps: e.FailedSteps, Held: e.Held, Source: e.Source,
 		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,
-		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, RerunOf: e.RerunOf, Submitters: e.Submitters,
+		Listen: e.Listen, Signals: e.Signals, Signal: e.Signal, SignalID: e.SignalID, Waiter: e.Waiter, Wait: e.Wait, RerunOf: e.RerunOf, Submitters: e.Submitters,
 		Pinned: e.Pinned, Parent: e.Parent, ParentStep: e.ParentStep, Depth: e.Depth, Child: e.Child, Detached: e.Detached, Keep: e.Keep, Children: e.Children,
 		Item: e.Item, AtOnce: e.AtOnce, Page: e.Page,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,

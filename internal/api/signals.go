@@ -27,6 +27,22 @@ type Signal struct {
 	ReplyTo   string          `json:"replyTo,omitempty" nullable:"true" doc:"A topic of the sender's own, on which it is told the same as by the answer"`
 }
 
+// KeySignal is the body of a request to tell whoever waits under a key what happened.
+type KeySignal struct {
+	Signal    string          `json:"signal" pattern:"^[a-zA-Z0-9._-]+$" maxLength:"100" doc:"The signal's name, for which steps listen"`
+	Key       string          `json:"key" minLength:"1" maxLength:"200" doc:"That of the business under which they do"`
+	ID        string          `json:"id,omitempty" nullable:"true" maxLength:"200" doc:"Makes a signal that is sent twice act once, for as long as it would be kept; left out, every request is another signal"`
+	Data      json.RawMessage `json:"data,omitempty" doc:"What the signal says; any JSON"`
+	KeepUntil *time.Time      `json:"keepUntil,omitempty" nullable:"true" doc:"How long it is kept for a step that does not listen yet; left out, seven days"`
+	ReplyTo   string          `json:"replyTo,omitempty" nullable:"true" doc:"A topic of the sender's own, on which it is told the same as by the answer"`
+}
+
+func (s *KeySignal) message() events.Signal {
+	m := (&Signal{s.Signal, s.ID, s.Data, s.KeepUntil, s.ReplyTo}).message()
+	m.Key = s.Key
+	return m
+}
+
 func (s *Signal) message() events.Signal {
 	m := events.Signal{Signal: s.Signal, ID: s.ID, Data: jsontext.Value(s.Data), ReplyTo: s.ReplyTo}
 	if s.KeepUntil != nil {
@@ -38,9 +54,10 @@ func (s *Signal) message() events.Signal {
 // Heard is what became of a signal.
 type Heard struct {
 	Outcome string  `json:"outcome" enum:"matched,kept,repeated,late,declined,held,dead-letter,unrecorded" doc:"matched: a step waited for it; kept: a step will; repeated: it came before; late: nothing waits for it, nor will; declined: it is too much; held: the order is held, and decides on it once it is released; dead-letter: it could not wait for that, and the history says why; unrecorded: it changed nothing, and the order has recorded a hundred of its like"`
+	Order   *string `json:"order" doc:"Whose step heard it, of a signal with a key; else null"`
 	Step    *string `json:"step" doc:"Which step heard it; null if none did"`
-	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many or too-large; else null"`
-	Seq     *uint64 `json:"seq" doc:"The number of the order's event that says so; null where the order has recorded so many signals that changed nothing that it records no other"`
+	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many, too-large or given-up; else null"`
+	Seq     *uint64 `json:"seq" doc:"The number of the event that says so, of the order, or of the key's history; null where the order has recorded so many signals that changed nothing that it records no other"`
 }
 
 func (s *Server) signals(api huma.API) {
@@ -51,6 +68,43 @@ func (s *Server) signals(api huma.API) {
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.signal)
+	register(api, identity.Submitter, huma.Operation{
+		OperationID: "signal-key", Method: http.MethodPost, Path: "/api/v1/signals",
+		Summary: "Tell whoever waits under a key what happened", Tags: []string{"orders"},
+		Description:  fmt.Sprintf("Of the steps that listen for the signal under the key the one hears it that has listened longest; while none does it is kept. Answers with what became of it once the order has told that. After %s without an answer it answers with 503; the signal acts all the same, once it is on Kafka, and repeating it with the same id is safe. A key does not say of which workflow the orders are, so it takes the role for all of them.", commandTimeout),
+		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
+		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.signalKey)
+}
+
+func (s *Server) signalKey(ctx context.Context, in *struct{ Body KeySignal }) (*struct{ Body Heard }, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if c := callerOf(ctx); !c.Everywhere(identity.Submitter) {
+		return nil, huma.Error403Forbidden(forbidden(c, identity.Submitter) + ", for all workflows")
+	}
+	m := in.Body.message()
+	id := events.CorrelationID(m.Signal, m.Key)
+	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	bounded, leave, err := s.shares.join(bounded, awaited{"signal", i.Partition(id)})
+	if err != nil {
+		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("no signal was sent: %v; try again later", err)))
+	}
+	e, err := i.SignalKey(bounded, &m)
+	leave(err == nil || errors.Is(err, orchestrator.ErrRefused))
+	said := &signalInput{ID: id, Body: Signal{Signal: m.Signal, ID: m.ID}}
+	if err != nil {
+		return nil, s.signalError(said, err)
+	}
+	o, _, err := i.Order(id)
+	if err != nil && e == nil {
+		return nil, s.signalError(said, fmt.Errorf("%w: %w", orchestrator.ErrNoAnswer, err))
+	}
+	return &struct{ Body Heard }{heardAs(e, o, &m)}, nil
 }
 
 type signalInput struct {
@@ -105,6 +159,8 @@ func heardAs(e *events.Event, o *projections.Order, m *events.Signal) Heard {
 	switch e.Type {
 	case events.StepHeard:
 		h.Outcome, h.Step = events.StatusMatched, &e.Step
+	case events.SignalMatched:
+		h.Outcome, h.Order, h.Step = events.StatusMatched, &e.Waiter, &e.Step
 	case events.SignalKept:
 		h.Outcome = events.StatusKept
 	case events.InputHeld:

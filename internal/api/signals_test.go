@@ -116,6 +116,58 @@ func (s *stage) testSignals() {
 	}
 }
 
+// S1: whoever tells what happened under a key hears what became of it, and in whose order.
+func (s *stage) testSignalKeys() {
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: keyed\nsteps: [{name: paid, listen: {one: payment, count: 2}, key: input.ref}, {name: nap, sleep: 24h}]\n")); err != nil {
+		s.Fatal(err)
+	}
+	tells := func(body string) string {
+		status, _, answer := s.ask(request{method: "POST", path: "/api/v1/signals", body: body})
+		var h Heard
+		if status != 200 || json.Unmarshal([]byte(answer), &h) != nil {
+			s.Fatalf("%d: %s", status, answer)
+		}
+		text := h.Outcome
+		for _, of := range []*string{h.Order, h.Step, h.Reason} {
+			if of != nil {
+				text += " " + *of
+			}
+		}
+		return text
+	}
+	large := strings.Repeat("x", 600<<10)
+	check := func(body, want string) {
+		if got := tells(body); got != want {
+			s.Errorf("%.80s: %s, and not %s", body, got, want)
+		}
+	}
+	check(`{"signal":"payment","key":"a/ref 7","id":"p-1","data":1}`, "kept")
+	check(`{"signal":"payment","key":"a/ref 7","id":"p-1"}`, "repeated repeated")
+	check(`{"signal":"payment","key":"a/ref 7","keepUntil":"2020-01-02T03:04:05Z"}`, "late late")
+	if _, err := s.client.Submit(s.Context(), &Submission{ID: "keyed", Workflow: "keyed", Input: json.RawMessage(`{"ref":"a/ref 7"}`)}); err != nil {
+		s.Fatal(err)
+	}
+	s.order("keyed", projections.Pending)
+	home := events.CorrelationID("payment", "a/ref 7")
+	for len(of(s.history(home), events.SignalMatched)) == 0 {
+		if s.Context().Err() != nil {
+			s.Fatal("what was kept is not heard")
+		}
+	}
+	o, err := s.client.Order(s.Context(), "keyed")
+	if err != nil {
+		s.Fatal(err)
+	}
+	if l := o.Steps[0].Listens; l == nil || l.Key == nil || *l.Key != "a/ref 7" || l.Left != 1 {
+		s.Errorf("it listens %+v", l)
+	}
+	check(`{"signal":"payment","key":"a/ref 7","id":"p-2","data":"`+large+`"}`, "matched keyed paid")
+	check(`{"signal":"payment","key":"a/ref 7","id":"p-2"}`, "repeated repeated")
+	if status, _, answer := s.ask(request{method: "POST", path: "/api/v1/signals", body: `{"signal":"payment","key":""}`}); status != 422 {
+		s.Errorf("no key: %d %s", status, answer)
+	}
+}
+
 // Whoever tells an order something that changes nothing hears so, however many did before; the
 // order's history does not grow with them.
 func (s *stage) testSignalsInVain() {

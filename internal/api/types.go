@@ -89,6 +89,7 @@ type Listens struct {
 	How     string   `json:"how" enum:"one,any,all" doc:"one signal, or several of one name; the first of several; or all of them"`
 	Signals []string `json:"signals" nullable:"false" doc:"The names of the signals that it still waits for"`
 	Left    int      `json:"left" doc:"How many signals of the name it still waits for"`
+	Key     *string  `json:"key" doc:"That of the business under which it hears them; null if it hears those for its order"`
 }
 
 // TransformSchema says that a step may not listen.
@@ -308,7 +309,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			order.Steps[i].Left = new(s.Left.String())
 		}
 		if l := s.Listens; s.State == projections.Listening {
-			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1)}
+			order.Steps[i].Listens = &Listens{l.How, l.Names, max(l.Left, 1), text(l.Key)}
 		}
 		order.Steps[i].Approves, order.Steps[i].Child, order.Steps[i].Items = approvesOf(s.Approves), childOf(s.Child), itemsOf(s.Each)
 		for j, key := range s.Earlier {

@@ -424,6 +424,7 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 			{"by", func(n ast.Node) { c.By = r.some(n, "by") }},
 			{"roles", func(n ast.Node) { a.roles = r.roles(n) }},
 			{"signal", func(n ast.Node) { s.Signal = r.some(n, "signal") }},
+			{"key", func(n ast.Node) { s.Key = r.some(n, "key") }},
 			{"id", func(n ast.Node) { s.ID = r.some(n, "id") }},
 			{"data", func(n ast.Node) { s.Data = r.value(n) }},
 			{"order", func(n ast.Node) {
@@ -454,17 +455,20 @@ func (r *fileReader) acts(n ast.Node) (all []act) {
 		switch {
 		case given["signal"] != nil:
 			r.refuse(given, "signal", "command", "decide", "by", "roles", "step", "input", "output", "toVersion", "map", "sameKey", "newKey", "note")
+			if given["key"] != nil {
+				r.refuse(given, "signal with a key", "order")
+			}
 			if err := decide.CheckSignal(s); err != nil && strings.TrimSpace(s.Signal) != "" {
 				r.add(given["signal"], "%v", err)
 			}
 		case given["decide"] != nil:
-			r.refuse(given, "decision", "command", "id", "data", "input", "output", "toVersion", "map", "sameKey", "newKey")
+			r.refuse(given, "decision", "command", "key", "id", "data", "input", "output", "toVersion", "map", "sameKey", "newKey")
 			r.require(entry, given, "the decision", "by", "step")
 			if given["roles"] == nil {
 				a.roles = asked(flow)
 			}
 		case given["command"] != nil:
-			r.refuse(given, "command", "id", "data", "by", "roles")
+			r.refuse(given, "command", "key", "id", "data", "by", "roles")
 			r.version(given["toVersion"], flow, c.ToVersion)
 		case given != nil:
 			r.add(start(entry), "the act has no \"command\", no \"decide\" and no \"signal\"; add one")

@@ -72,8 +72,9 @@ type play struct {
 	inputs []input // that are still to come
 	read   int64   // how many inputs were
 	turns  int
-	played map[string]bool // the ids of orders that scripts play
-	stop   string          // what the order is or does instead of coming to an end; empty if it came to one
+	played map[string]bool  // the ids of orders that scripts play
+	homes  map[string]*Part // of keys under which steps listen, by their ids
+	stop   string           // what the order is or does instead of coming to an end; empty if it came to one
 }
 
 // input is a record that somebody writes.
@@ -91,7 +92,7 @@ type input struct {
 func (t *Test) Perform() *Result {
 	p := &play{
 		Result: &Result{Test: t, Part: Part{id: OrderID}, requests: make(map[work][]events.Request), emitted: make(map[string][]decide.Message)},
-		played: make(map[string]bool),
+		played: make(map[string]bool), homes: make(map[string]*Part),
 	}
 	var err error
 	if p.topics, err = events.NewTopics(events.DefaultNamespace); err != nil {
@@ -126,7 +127,10 @@ func (t *Test) Perform() *Result {
 			panic(err) // it was read from a file
 		}
 		in := input{at: t.starts.Add(a.after), topic: topic, value: value, act: a}
-		if a.child == "" {
+		switch {
+		case a.signal.Key != "":
+			in.order = events.CorrelationID(a.signal.Signal, a.signal.Key)
+		case a.child == "":
 			in.order = OrderID
 		}
 		p.inputs = append(p.inputs, in)
@@ -258,6 +262,9 @@ func (p *play) take(in *input) {
 		}
 	} else if i := slices.IndexFunc(p.parts(), func(part *Part) bool { return part.id == in.order }); i >= 0 {
 		of = p.parts()[i]
+	} else if of = p.homes[in.order]; of == nil {
+		of = &Part{id: in.order}
+		p.homes[in.order] = of
 	}
 	record := &decide.Record{Topic: in.topic, Offset: p.read, Raw: events.Raw{Key: []byte(of.id), Value: in.value, Written: in.at}}
 	if in.kind != "" {
@@ -288,6 +295,10 @@ func (p *play) take(in *input) {
 // steps give topics is acknowledged, or refused, at once.
 func (p *play) record(of *Part, d decide.Decision) {
 	if d.Order == nil {
+		for i := range d.Messages { // what goes back to its sender
+			m := &d.Messages[i]
+			p.tell(m.Envelope.Order, m.Envelope.Type, m.Value)
+		}
 		return
 	}
 	of.Order = d.Order
@@ -302,7 +313,9 @@ func (p *play) record(of *Part, d decide.Decision) {
 		}
 		if m.Topic == p.topics.Journal {
 			e := must(events.Decode[events.Event](m.Value))
-			of.Happened, p.sequence = append(of.Happened, Happening{Event: e}), append(p.sequence, of)
+			if of.Happened = append(of.Happened, Happening{Event: e}); p.homes[of.id] == nil {
+				p.sequence = append(p.sequence, of)
+			}
 			if of == &p.Part && e.Type != events.ReplyDiscarded && e.Type != events.CommandRefused && e.Type != events.SignalDiscarded {
 				p.Took = e.At.Sub(p.starts)
 			}
@@ -317,7 +330,7 @@ func (p *play) record(of *Part, d decide.Decision) {
 			p.alerts = append(p.alerts, must(events.Decode[events.Alert](m.Value)))
 		case events.ChildWanted:
 			p.wish(of, must(events.Decode[events.Wish](m.Value)))
-		case events.ChildReported:
+		case events.ChildReported, events.SignalWanted, events.SignalPassed:
 			p.tell(m.Envelope.Order, m.Envelope.Type, m.Value)
 		default:
 			p.ask(of, must(events.Decode[events.Request](m.Value)))

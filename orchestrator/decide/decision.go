@@ -144,7 +144,7 @@ func (d *Decision) Agent(o *projections.Order, known string) string {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
-	if order != nil && order.Forgotten {
+	if order != nil && order.Forgotten && !events.IsCorrelation(order.ID) && in.Pass == nil {
 		return afterwards(env, order, in)
 	}
 	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
@@ -194,8 +194,8 @@ func (d *Decision) void(in *Input, order *projections.Order) bool {
 		return order.Discarded >= MaxVoid
 	case events.CommandRefused: // who sent one on which deciding panicked hears of it
 		return order.Refused >= MaxVoid && len(d.Aside) == 0
-	case events.SignalDiscarded:
-		return order.Unheard >= MaxVoid
+	case events.SignalDiscarded: // what an order gave back was kept until then
+		return order.Unheard >= MaxVoid && in.Want == nil
 	case events.InputDiscarded: // the dead letter stays
 		return order.PutAside >= MaxVoid && (in.Reply != nil || in.Signal != nil)
 	}
@@ -213,14 +213,20 @@ func (env *Env) count(n int) int {
 // waits says that it waits in an order on which nothing is decided. That an order is nobody's child is
 // so whatever else is decided.
 func (in *Input) waits(order *projections.Order) bool {
-	if order.Schedule != nil { // nothing comes of any other
+	switch {
+	case order.Schedule != nil: // nothing comes of any other
 		return in.Report != nil
+	case order.Correlation != nil:
+		return in.Want != nil || in.Signal != nil && in.Signal.Key != ""
 	}
-	return in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
+	return in.Pass != nil || in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }
 
 // dispatch calls the role that decides on this kind of input.
 func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
+	if events.IsCorrelation(in.Order) {
+		return correlate(env, order, in)
+	}
 	if order != nil && order.Schedule != nil || order == nil && in.Applies() {
 		return arrange(env, order, in)
 	}
@@ -235,6 +241,8 @@ func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 		return TakeWish(env, order, in)
 	case in.Report != nil:
 		return TakeReport(env, order, in)
+	case in.Pass != nil:
+		return takePass(env, order, in)
 	}
 	if order != nil && Conflicts(order, &in.Submission) {
 		return conflict(env, order, in)
@@ -354,6 +362,7 @@ func (d *decider) within(decide func() Decision) {
 	more := decide()
 	d.aside, d.dropped = append(d.aside, more.Aside...), d.dropped || more.Dropped
 	if d.env.load = outer; more.Order == nil {
+		d.out = append(d.out, more.Messages...) // what goes back to others
 		return
 	}
 	d.load, d.inner = more.load, cmp.Or(more.flow, d.inner)

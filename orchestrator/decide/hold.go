@@ -41,7 +41,7 @@ func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
 // poisoned decides what becomes of an order, and of the input, if there is one,
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
-	if order == nil && in.Applies() {
+	if order == nil && (in.Applies() || in.Pass != nil) || in != nil && events.IsCorrelation(in.Order) && (order == nil || order.Forgotten) {
 		return Decision{Aside: []Aside{{in.Record, reason}}}
 	}
 	if order == nil {
@@ -125,6 +125,9 @@ func (d *decider) holdInput(in *Input) Proof {
 func (d *decider) putAside(r *Record, reason string) {
 	d.record(&events.Event{Type: events.InputDiscarded, Source: r.Source(), Reason: reason, Count: d.env.count(d.order.PutAside)})
 	d.aside = append(d.aside, Aside{r, reason})
+	if p := passOf(r, d.env.Topics); p != nil && p.Refused == "" { // others may wait for it
+		d.out = append(d.out, returned(d.env, p, r, events.SignalGivenUp))
+	}
 }
 
 // release has an order that is held go on, and decides on what waited.

@@ -22,6 +22,8 @@ type Input struct {
 	Signal     *events.Signal    // nil for anything else
 	Wish       *events.Wish      // nil for anything else
 	Report     *events.Report    // nil for anything else
+	Want       *events.Want      // nil for anything else
+	Pass       *events.Pass      // nil for anything else
 	Submission events.Submission // that of a Wish, too
 	Problem    error             // why the submission must be rejected
 
@@ -77,6 +79,10 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 		err = in.readWish(at)
 	case r.Topic == topics.Internal && kind == events.ChildReported:
 		err = in.readReport(at)
+	case r.Topic == topics.Internal && kind == events.SignalWanted:
+		err = in.readWant(at)
+	case r.Topic == topics.Internal && kind == events.SignalPassed:
+		err = in.readPass(at)
 	default:
 		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
 	}
@@ -93,7 +99,7 @@ func (in *Input) Applies() bool {
 
 // OfOrder says that it is about an order that must be there.
 func (in *Input) OfOrder() bool {
-	return in.Reply != nil || in.Command != nil && !in.Applies() || in.Signal != nil || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin && in.Wish.Wish != events.WishForget
+	return in.Reply != nil || in.Command != nil && !in.Applies() || in.Signal != nil && in.Signal.Key == "" || in.Report != nil || in.Wish != nil && in.Wish.Wish != events.WishBegin && in.Wish.Wish != events.WishForget
 }
 
 // find finds the partition of the order.
@@ -195,21 +201,63 @@ func depth(value []byte) (deepest int) {
 // maxSignalID is the longest id of a signal, in bytes. It is kept as long as its order.
 const maxSignalID = 200
 
+// readSignal reads a signal. One with a key belongs to the home of that, whatever the record's key is.
 func (in *Input) readSignal(at Place) error {
+	var signal events.Signal
+	var wrong error
+	if size := len(in.Record.Value); size > events.MaxValue {
+		wrong = fmt.Errorf("the signal has %d bytes; at most %d are allowed", size, events.MaxValue)
+	} else if signal, wrong = events.Decode[events.Signal](in.Record.Value); wrong == nil {
+		wrong = CheckSignal(&signal)
+	}
+	if signal.Key != "" {
+		if wrong != nil {
+			return wrong
+		}
+		in.Order = events.CorrelationID(signal.Signal, signal.Key)
+	}
 	if err := in.find(at); err != nil || in.Partition != at.Here {
 		return err
 	}
-	if size := len(in.Record.Value); size > events.MaxValue {
-		return fmt.Errorf("the signal has %d bytes; at most %d are allowed", size, events.MaxValue)
+	if wrong != nil {
+		return wrong
 	}
-	signal, err := events.Decode[events.Signal](in.Record.Value)
+	in.Signal = &signal
+	return nil
+}
+
+func (in *Input) readWant(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	want, err := events.Decode[events.Want](in.Record.Value)
+	switch {
+	case err != nil:
+		return err
+	case want.Correlation != in.Order || want.Correlation != events.CorrelationID(want.Signal, want.Key) || want.Order == "" || want.Wait == 0:
+		return fmt.Errorf("the key names %q, and the value %q, for wait %d of order %q", in.Order, want.Correlation, want.Wait, want.Order)
+	}
+	switch want.Want {
+	case events.WantAwait, events.WantWithdraw, events.WantHeard, events.WantUnheard:
+	default:
+		return fmt.Errorf("want %q: there is none of this name", want.Want)
+	}
+	in.Want = &want
+	return nil
+}
+
+func (in *Input) readPass(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	pass, err := events.Decode[events.Pass](in.Record.Value)
 	if err != nil {
 		return err
 	}
-	if err := CheckSignal(&signal); err != nil {
-		return err
+	if pass.Order != in.Order || pass.Correlation != events.CorrelationID(pass.Signal, pass.Key) {
+		return fmt.Errorf("the key names order %q, and the value order %q, of %q", in.Order, pass.Order, pass.Correlation)
 	}
-	in.Signal = &signal
+	in.Pass = &pass
 	return nil
 }
 
@@ -252,6 +300,11 @@ func (in *Input) readReport(at Place) error {
 func CheckSignal(s *events.Signal) error {
 	if err := workflow.CheckSignal(s.Signal); err != nil {
 		return fmt.Errorf("the signal's name %w", err)
+	}
+	if s.Key != "" {
+		if err := events.CheckSignalKey(s.Key); err != nil {
+			return fmt.Errorf("the signal's key: %w", err)
+		}
 	}
 	if depth(s.Data) > maxDepth {
 		return fmt.Errorf("the signal's data are nested more than %d deep", maxDepth)

@@ -179,6 +179,9 @@ func (s *stage) signalled(id string, history []events.Event) error {
 			continue
 		}
 		at, err := strconv.Atoi(rest)
+		if err == nil && at < len(s.signals) && s.signals[at].value.Key != "" && s.signals[at].id != id && e.Type == events.StepHeard { // its home gave it
+			continue
+		}
 		if err != nil || at >= len(s.signals) || s.signals[at].id != id {
 			return fmt.Errorf("event %d is from %s, which is no signal for it", e.Seq, e.Source)
 		}
@@ -196,7 +199,9 @@ func (s *stage) signalled(id string, history []events.Event) error {
 		case events.SignalKept:
 			kept[at] = true
 			until := in.KeepUntil
-			if until.IsZero() {
+			if until.IsZero() && e.Data == nil && in.Data != nil { // it came back
+				until = e.Due
+			} else if until.IsZero() {
 				until = e.At.Add(events.SignalKeep)
 			}
 			if !e.Due.Equal(until) {
@@ -207,7 +212,11 @@ func (s *stage) signalled(id string, history []events.Event) error {
 				return fmt.Errorf("event %d has the data of %s: %t, which was kept: %t", e.Seq, e.Source, e.Data != nil, kept[at])
 			}
 		}
-		if e.Signal != in.Signal || e.SignalID != in.ID || e.Data != nil && string(e.Data) != string(in.Data) || e.ReplyTo != "" && e.ReplyTo != in.ReplyTo {
+		known := in.ID
+		if in.Key != "" && known == "" {
+			known = e.Source
+		}
+		if e.Signal != in.Signal || e.SignalID != known || e.Data != nil && string(e.Data) != string(in.Data) || e.ReplyTo != "" && e.ReplyTo != in.ReplyTo {
 			return fmt.Errorf("event %d is of the signal %+v, and says %+v", e.Seq, in, e)
 		}
 	}
@@ -337,6 +346,12 @@ func (s *stage) told(id string, history []events.Event) error {
 		}
 		seen[e.Source] = true
 		r := s.internal[at]
+		if kind := events.Type(events.Header(r, events.HeaderType)); kind == events.SignalWanted || kind == events.SignalPassed {
+			if string(r.Key) != id || kind == events.SignalPassed && e.Type != events.StepFailed || kind == events.SignalWanted && !strings.HasPrefix(string(e.Type), "waybill.wait.") {
+				return fmt.Errorf("event %d, %s, is from %s, which is for %q", e.Seq, e.Type, e.Source, r.Key)
+			}
+			continue
+		}
 		if string(r.Key) != id || events.Type(events.Header(r, events.HeaderType)) != events.ChildReported {
 			return fmt.Errorf("event %d is from %s, which is for %q", e.Seq, e.Source, r.Key)
 		}

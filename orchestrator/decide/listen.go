@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -10,13 +11,13 @@ import (
 	"github.com/waybill-dev/waybill/projections"
 )
 
-// listener is the [kind] of a step that waits for signals. Like one that sleeps it has no attempts,
+// listener is the [kind] of a step that waits for signals, those for its order or those under a key. Like one that sleeps it has no attempts,
 // and nothing to undo. Its time-out is an end like others: what comes after it sees which it was.
 type listener struct{}
 
 func (listener) hasUndo(*workflow.Step) bool { return false }
 
-// begin begins to wait, and takes what was kept for the step.
+// begin begins to wait, and takes what was kept for the step. What is kept under a key its home has.
 func (listener) begin(d *decider, t task) bool {
 	l := t.def.Listen
 	e := events.Event{Type: events.StepListening, Step: t.step.Name, Attempt: t.step.Attempt + 1, Listen: l.How, Signals: l.Names}
@@ -25,6 +26,15 @@ func (listener) begin(d *decider, t task) bool {
 	}
 	if t.def.Timeout > 0 {
 		e.Due = events.Time(d.env.Now.Add(t.def.Timeout))
+	}
+	if l.Key != nil {
+		key, err := l.KeyOf(t.scope())
+		if err != nil {
+			return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
+		}
+		e.Key = key
+		d.record(&e)
+		return true
 	}
 	d.record(&e)
 	d.giveUpKept()
@@ -41,8 +51,10 @@ func (listener) timeOver(d *decider, t task) {
 	d.advance()
 }
 
-// remedy is never asked for: a listener has no expressions.
-func (listener) remedy(task) string { return "" }
+// remedy is about the key, which no command gives.
+func (listener) remedy(t task) string {
+	return fmt.Sprintf("have it go on with a version of its workflow that says another key: waybill order migrate %s --to VERSION", quote(t.order.ID))
+}
 
 // What an order keeps of signals that no step waits for yet.
 const (
@@ -148,7 +160,7 @@ func (d *decider) willWait(signal string) bool {
 		if d.order.Steps[i].State != projections.NotStarted {
 			continue
 		}
-		if d.flow == nil || d.flow.Steps[i].Listen != nil && slices.Contains(d.flow.Steps[i].Listen.Names, signal) {
+		if d.flow == nil || d.flow.Steps[i].Listen != nil && d.flow.Steps[i].Listen.Key == nil && slices.Contains(d.flow.Steps[i].Listen.Names, signal) {
 			return true
 		}
 	}

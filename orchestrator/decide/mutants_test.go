@@ -88,7 +88,7 @@ func (h *historian) record(t *rapid.T) []recording {
 // every end of an order, comes up in what [TestHistories] draws.
 func TestHistoriesGoDeep(t *testing.T) {
 	counts := make(map[string]int)
-	all := slices.Concat(recorded(), kept())
+	all := slices.Concat(recorded(), kept(), switched())
 	for _, r := range all {
 		for i := range r.history {
 			e := &r.history[i]
@@ -789,10 +789,24 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "disowned", own, nil)
 	r, soon := toldTooSoon()
 	needed.look(&r, "told before its end", soon, nil)
+	r, miscounts := miscounted()
+	for _, history := range miscounts {
+		needed.look(&r, "miscounted", history, nil)
+	}
+	r, mistakes, find := mistaken()
+	for _, history := range mistakes {
+		needed.look(&r, "mistaken", history, nil)
+		needed.look(&r, "mistaken", history, find)
+	}
 	r, paused := noSchedule()
 	needed.look(&r, "a schedule that is none", paused, nil)
 	for _, r := range kept() {
 		if events.ScheduleOf(r.ledger.Order) != "" && len(r.history) <= 30 {
+			needed.lookAll(&r)
+		}
+	}
+	for _, r := range switched() {
+		if len(r.history) <= 15 {
 			needed.lookAll(&r)
 		}
 	}

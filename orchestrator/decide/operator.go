@@ -44,6 +44,9 @@ func Operate(env *Env, order *projections.Order, in *Input) Decision {
 	if order.Schedule != nil {
 		operate = d.operateSchedule
 	}
+	if order.Correlation != nil {
+		operate = d.operateCorrelation
+	}
 	if why := operate(c, act); why != "" {
 		d.refuseCommand(c, actor, why)
 	}

@@ -42,6 +42,20 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		envelope.ID += "/report"
 		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: r.Append(make([]byte, 0, 256+len(r.Output)))})
 	}
+	for n, w := range o.Wants(e) {
+		envelope := envelope
+		envelope.Type, envelope.Order = events.SignalWanted, w.Correlation
+		if envelope.ID += "/want"; n > 0 {
+			envelope.ID += "/" + strconv.Itoa(n+1)
+		}
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(make([]byte, 0, 512))})
+	}
+	if p := o.Passes(e); p != nil {
+		envelope := envelope
+		envelope.Type, envelope.Order = events.SignalPassed, p.Order
+		envelope.ID += "/pass"
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: p.Append(make([]byte, 0, 512+len(p.Data)))})
+	}
 	switch e.Type {
 	case events.StepEmitting:
 		dst = append(dst, Emission(topics, o, o.Step(e.Step)))

@@ -46,6 +46,7 @@ import (
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
 //	apply @NAME, delete @NAME  are those on a schedule, which stands below as JSON; it is paused and resumed as an order is
+//	signal by-key NAME key=KEY [as below]
 //	signal ID NAME [id=] [data=JSON] [keep-until=12:00:30] [reply-to=TOPIC] [from=SOURCE]
 //	        is what the world tells the order; size=N has data of so many bytes, and an id that ends
 //	        with % has a number of its own each time
@@ -392,6 +393,9 @@ func (p *play) signal(t *testing.T, d *datadriven.TestData) signal {
 	s := signal{id: d.CmdArgs[0].Key}
 	s.value.Signal = d.CmdArgs[1].Key
 	var data, until string
+	if d.MaybeScanArgs(t, "key", &s.value.Key) {
+		s.id = events.CorrelationID(s.value.Signal, s.value.Key)
+	}
 	d.MaybeScanArgs(t, "id", &s.value.ID)
 	if d.MaybeScanArgs(t, "data", &data) {
 		s.value.Data = []byte(data)
@@ -622,6 +626,19 @@ func message(r *kgo.Record) string {
 			s += " error=" + m.Error.Text()
 		}
 		return s
+	case events.SignalWanted:
+		m, _ := events.Decode[events.Want](r.Value)
+		s := fmt.Sprintf("%s of wait %d of %s, step %s", m.Want, m.Wait, m.Order, m.Step)
+		if m.SignalID != "" {
+			s += fmt.Sprintf(": %s over=%t given=%d %s", m.SignalID, m.Over, m.Given, m.Reason)
+		}
+		return s
+	case events.SignalPassed:
+		m, _ := events.Decode[events.Pass](r.Value)
+		if m.Refused != "" {
+			return fmt.Sprintf("wait %d of step %s is refused", m.Wait, m.Step)
+		}
+		return fmt.Sprintf("%s %s for wait %d of step %s, given=%d data=%s", m.Signal, m.SignalID, m.Wait, m.Step, m.Given, m.Data)
 	case events.AlertRaised:
 		m, _ := events.Decode[events.Alert](r.Value)
 		s := "alert"
@@ -669,6 +686,11 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 	if o.RerunOf != "" {
 		fmt.Fprintf(out, "  rerun of: %s\n", o.RerunOf)
 	}
+	if c := o.Correlation; c != nil {
+		for _, w := range c.Waits {
+			fmt.Fprintf(out, "  wait %d of %s, step %s, given=%d\n", w.Number, w.Order, w.Step, w.Given)
+		}
+	}
 	for i := range o.Steps {
 		s := &o.Steps[i]
 		fmt.Fprintf(out, "  %s:", s.Name)
@@ -701,7 +723,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		fmt.Fprintf(out, "  alert open since %s\n", inspect.Clock(o.Alert.At))
 	}
 	for i := range o.Signals {
-		if s := &o.Signals[i]; s.Kept() {
+		if s := &o.Signals[i]; s.Kept() && s.Under != nil && s.Under.Given > 0 {
+			fmt.Fprintf(out, "  signal %s %s given by event %d\n", s.Name, s.ID, s.Under.Given)
+		} else if s.Kept() {
 			fmt.Fprintf(out, "  signal %s %s kept until %s: %s\n", s.Name, s.ID, inspect.Clock(s.Until), s.Data)
 		} else {
 			fmt.Fprintf(out, "  signal %s %s acted\n", s.Name, s.ID)

@@ -309,6 +309,7 @@ func (d *decider) advance() {
 	switch o := d.order; {
 	case o.Schedule != nil:
 		d.tick()
+	case o.Correlation != nil: // which has nothing ahead
 	case o.State == projections.Error || o.State.Final() || o.Paused:
 	case o.Failure != nil && o.Toward == "":
 		d.raised()

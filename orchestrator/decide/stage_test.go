@@ -233,6 +233,9 @@ func (s *stage) takeIn(d Decision, in *Input) {
 
 func (s *stage) take(d Decision) {
 	if d.Order == nil {
+		for i := range d.Messages { // what goes back to its sender
+			s.records = append(s.records, recordFor(&d.Messages[i]))
+		}
 		return
 	}
 	c := s.changes[d.Order.ID]
@@ -360,7 +363,7 @@ func (s *stage) hear(t fataler) {
 		s.position.Set(events.InputSignals, at+1)
 		s.moved = true
 		o := s.of(t, in.id)
-		if o == nil {
+		if o == nil && in.value.Key == "" {
 			s.unknown = append(s.unknown, in.id)
 			s.unheard = append(s.unheard, fmt.Sprintf("%s/0/%d", s.topics.Signals, at))
 			continue

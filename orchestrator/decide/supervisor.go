@@ -23,6 +23,8 @@ func Supervise(env *Env, order *projections.Order, step string) Decision {
 
 func supervise(env *Env, order *projections.Order, step string) Decision {
 	switch {
+	case order.Correlation != nil && !order.Resumes():
+		return lapse(env, order)
 	case order.Schedule != nil && !order.Resumes():
 		d := newDecider(env, order)
 		d.tick()

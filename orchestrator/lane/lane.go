@@ -630,6 +630,9 @@ func (l *Lane) take(d decide.Decision) {
 		l.putAside(aside.Record, aside.Reason)
 	}
 	if d.Order == nil {
+		for i := range d.Messages { // what goes back to its sender
+			l.write(&d.Messages[i])
+		}
 		clear(l.agents.granted)
 		return
 	}
@@ -660,13 +663,18 @@ func (l *Lane) take(d decide.Decision) {
 			l.current.owed = append(l.current.owed, owed{m.Owed(), c.journal[len(c.journal)-1]})
 			continue
 		}
-		r := m.Envelope.Record(m.Topic, m.Value)
-		r.Partition = l.partition
-		if r.Topic == l.topics.Journal {
+		if r := l.write(m); r.Topic == l.topics.Journal {
 			c.journal = append(c.journal, r)
 		}
-		l.current.add(r)
 	}
+}
+
+// write adds a message to the batch, in the lane's partition.
+func (l *Lane) write(m *decide.Message) *kgo.Record {
+	r := m.Envelope.Record(m.Topic, m.Value)
+	r.Partition = l.partition
+	l.current.add(r)
+	return r
 }
 
 // prepare has Kafka asked what the decisions on a batch, and on what is parked, need to
@@ -749,8 +757,12 @@ func (l *Lane) forward(in *input) {
 		l.putAside(in.Record, "it is in the wrong partition, and cannot be forwarded: "+why)
 		return
 	}
+	key := r.Key // which need not be the order's id
+	if len(key) == 0 {
+		key = []byte(in.Order)
+	}
 	l.current.add(&kgo.Record{
-		Topic: r.Topic, Partition: in.Partition, Key: []byte(in.Order), Value: r.Value, Timestamp: l.notAhead(r.Timestamp),
+		Topic: r.Topic, Partition: in.Partition, Key: key, Value: r.Value, Timestamp: l.notAhead(r.Timestamp),
 		Headers: append(r.Headers[:len(r.Headers):len(r.Headers)],
 			kgo.RecordHeader{Key: headerWritten, Value: events.AppendTime(nil, in.Record.Written)},
 			kgo.RecordHeader{Key: headerForwarded, Value: []byte(in.Record.Source())}),

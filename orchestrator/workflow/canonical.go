@@ -23,6 +23,7 @@ type (
 		Name      string            `json:"name"`
 		Sleep     *canonicalSleep   `json:"sleep,omitempty"`
 		Listen    *canonicalListen  `json:"listen,omitempty"`
+		Key       *Expression       `json:"key,omitempty"`
 		Approve   *canonicalApprove `json:"approve,omitempty"`
 		Order     *canonicalOrder   `json:"order,omitempty"`
 		Each      *canonicalEach    `json:"each,omitempty"`
@@ -172,7 +173,7 @@ func canonicalSteps(all []Step) []canonicalStep {
 		}
 		if l, a := s.Listen, s.Approve; l != nil || a != nil {
 			if l != nil {
-				steps[i].Listen = l.canonical()
+				steps[i].Listen, steps[i].Key = l.canonical(), l.Key
 			} else {
 				steps[i].Approve = &canonicalApprove{a.Roles, a.Outcomes, a.Count, optional(a.Due), a.Escalate, a.Show}
 			}

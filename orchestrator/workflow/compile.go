@@ -46,6 +46,9 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 		if d.Emit != nil {
 			d.Emit.Key, d.Emit.Data = s.expression(d.key), s.expression(d.data)
 		}
+		if d.Listen != nil {
+			d.Listen.Key = s.expression(d.key)
+		}
 		if d.Each != nil {
 			d.Each.Items, d.Each.With = s.expression(d.items), s.expression(d.listed)
 		}
@@ -156,6 +159,7 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		s.report(1, 0, "message is a text, this is of the type %s; write one in quotes, or that the input has, or convert it with string()", cel.FormatCELType(t))
 	case key == "items" && !slices.Contains([]types.Kind{types.ListKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "items is a list, this is of the type %s; write one that the input has, or [a, b]", cel.FormatCELType(t))
+	case s.at == s.drafts[s.place].key && s.drafts[s.place].Listen != nil && slices.Contains([]types.Kind{types.IntKind, types.UintKind}, t.Kind()):
 	case s.at == s.drafts[s.place].key && !slices.Contains([]types.Kind{types.StringKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "key is a text, this is of the type %s; write one that the input has, or convert it with string()", cel.FormatCELType(t))
 	case t.TypeName() == types.OptionalType.TypeName():

@@ -1,8 +1,13 @@
 package workflow
 
 import (
+	"fmt"
+	"math"
 	"slices"
+	"strconv"
 
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
@@ -14,11 +19,40 @@ type Listen struct {
 	How   string   // [events.ListenOne], [events.ListenAny] or [events.ListenAll]
 	Names []string // of the signals, sorted: one with [events.ListenOne], else 1 to 100
 	Count int      // how many signals of the name with [events.ListenOne], 1 to 100; else 1
+	// Key is a text, or a number: that of the business under which the step hears them; nil if it hears
+	// those for its order.
+	Key *Expression
 }
 
-// Listens says that some step waits for signals of this name.
+// KeyOf is the key under which the step hears signals.
+//
+// The error says why the expression failed, in at most 1 KiB.
+func (l *Listen) KeyOf(s Scope) (key string, err error) {
+	err = l.Key.evaluate(s, func(v ref.Val) error {
+		switch v := v.(type) {
+		case types.String:
+			key = string(v)
+		case types.Int:
+			key = strconv.FormatInt(int64(v), 10)
+		case types.Uint:
+			key = strconv.FormatUint(uint64(v), 10)
+		case types.Double:
+			if key = strconv.FormatFloat(float64(v), 'f', -1, 64); math.Trunc(float64(v)) != float64(v) || math.Abs(float64(v)) >= 1<<53 {
+				return fmt.Errorf("it is a text or a whole number, this is %s", key)
+			}
+		default:
+			return fmt.Errorf("it is a text or a whole number, this is %s", describe(v))
+		}
+		return events.CheckSignalKey(key)
+	})
+	return key, err
+}
+
+// Listens says that some step waits for signals of this name that are for its order.
 func (w *Workflow) Listens(signal string) bool {
-	return slices.ContainsFunc(w.Steps, func(s Step) bool { return s.Listen != nil && slices.Contains(s.Listen.Names, signal) })
+	return slices.ContainsFunc(w.Steps, func(s Step) bool {
+		return s.Listen != nil && s.Listen.Key == nil && slices.Contains(s.Listen.Names, signal)
+	})
 }
 
 // maxSignals is how many signals a step may wait for.

@@ -139,6 +139,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"name", func(n ast.Node) { d.Name, d.at = r.checked(n, "the step's name", checkName) }},
 		{"sleep", func(n ast.Node) { r.sleep(n, &d) }},
 		{"listen", func(n ast.Node) { r.listen(n, &d) }},
+		{"key", func(n ast.Node) { d.key = r.scalar(n, "key", "key: 'input.reference'") }},
 		{"approve", func(n ast.Node) { r.approve(n, &d) }},
 		{"order", func(n ast.Node) { r.order(n, &d) }},
 		{"each", func(n ast.Node) { r.each(n, &d) }},
@@ -159,6 +160,10 @@ func (r *reader) step(n ast.Node) draft {
 		{"wait", func(n ast.Node) { wait = n }},
 	})
 	r.require(n, given, "the step", "name")
+	if at := given["key"]; at != nil && d.Listen == nil {
+		r.add(at, "a key is that under which a step hears signals; write it beside \"listen\", or remove it")
+		d.key = nil
+	}
 	switch {
 	case d.Raise != nil:
 		return r.raises(given, d)

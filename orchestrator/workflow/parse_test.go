@@ -138,6 +138,11 @@ func written(w *workflow.Workflow) any {
 			steps[i].Raise = &workflow.Raise{Code: s.Raise.Code, Compensate: s.Raise.Compensate}
 			steps[i].message = text(s.Raise.Message)
 		}
+		if l := s.Listen; l != nil && l.Key != nil {
+			plain := *l
+			plain.Key = nil
+			steps[i].Listen, steps[i].key = &plain, text(l.Key)
+		}
 		if e := s.Emit; e != nil {
 			plain := *e
 			plain.Key, plain.Data = nil, nil

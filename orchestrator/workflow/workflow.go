@@ -171,7 +171,7 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
-	case s.Emit != nil, s.Each != nil:
+	case s.Emit != nil, s.Each != nil, s.Listen != nil && s.Listen.Key != nil:
 		return 6
 	case s.Order != nil:
 		return 5

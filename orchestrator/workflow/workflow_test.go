@@ -143,6 +143,6 @@ steps:
 	fmt.Println(err)
 	// Output:
 	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve", no "order", no "each", no "emit" and no "raise"; add one
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, approve, order, each, emit, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, key, approve, order, each, emit, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

@@ -158,7 +158,13 @@ func (s *settlement) follows(a *account, e *events.Event) {
 			a.held = true
 			s.Panicked++
 		}
-	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded:
+	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded, events.SignalGiven, events.SignalMatched:
+		if e.Type == events.StepHeard && s.wasPassed(a, e) {
+			return
+		}
+		if e.Type == events.SignalMatched {
+			s.wasHeard(a, e)
+		}
 		if !s.signalled(a, e) {
 			s.report("order %q: event %d, %s, is of %q, which is no signal", a.id, e.Seq, e.Type, e.Source)
 		}
@@ -168,7 +174,12 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		}
 	case events.SubmissionConflicted:
 		s.conflict(a, e)
-	case events.OrderForgotten: // of what comes from here on it says nothing
+	case events.OrderForgotten:
+		if events.IsCorrelation(a.id) { // it may begin anew
+			a.unheard, a.putAside, a.refused = 0, 0, 0
+			break
+		}
+		// Of what comes from here on it says nothing.
 		a.discarded, a.refused, a.putAside, a.unheard = maxVoid, maxVoid, maxVoid, maxVoid
 		a.gone = events.ScheduleOf(a.kin.parent) != ""
 		s.watch(a)

@@ -130,7 +130,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		tooNew: make(map[int32][]place),
-		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int),
+		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -169,13 +169,14 @@ type settlement struct {
 	orders       map[string]*account
 	illegible    map[string]bool // ids under which something stands on the orders that cannot be read
 	orphans      map[int32][]orphan
-	tooNew       map[int32][]place // schedules that were put aside, since their partition was of an older format
+	tooNew       map[int32][]place // what was put aside since the partition was of an older format
 
 	format map[int32]int // of each partition
 	// decidedIn is the format that it had when the transaction began that is read.
 	decidedIn map[int32]int
 	full      map[int32]map[*account]bool // the orders that drop inputs
 	talks     map[int32]map[*account]bool // the orders that others tell something
+	back      map[gave]bool               // signals under keys that went back
 	dropped   map[int32]int               // inputs, in the transaction that is read
 	doubted   bool                        // the clock by which the event was decided that is read
 }
@@ -272,7 +273,8 @@ func (s *settlement) input(r *kgo.Record) {
 	case aside && events.OwnID(m.order) && m.submission != nil && strings.HasPrefix(l.reason, ownID): // others are
 	case aside && (l.reason == noOrder || l.reason == noSchedule):
 		s.orphan(r, &m)
-	case aside && m.command != nil && m.command.do == events.CommandApply && strings.HasPrefix(l.reason, olderFormat):
+	case aside && m.command != nil && m.command.do == events.CommandApply && strings.HasPrefix(l.reason, "schedules"+olderFormat),
+		aside && m.signal != nil && m.signal.keyed && strings.HasPrefix(l.reason, "signals under keys"+olderFormat):
 		s.tooNew[r.Partition] = append(s.tooNew[r.Partition], at)
 	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
 	case aside && l.reason == undecided && m.early() && s.orders[m.order] != nil:
@@ -295,8 +297,8 @@ const noOrder = "there is no order of this id"
 // noSchedule is why one is put aside that is for a schedule which was not applied.
 const noSchedule = "there is no schedule of this name"
 
-// olderFormat begins why a schedule is put aside that was not in the partition's format yet.
-const olderFormat = "schedules are of format "
+// olderFormat is why something is put aside that the partition's format does not have yet.
+const olderFormat = " are of format 8, "
 
 // ownID begins why a submission is put aside whose id only an order may have that does a step of
 // another.
@@ -398,6 +400,9 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 			a.kin.words = make(map[int64]*word)
 		}
 		m.word.entry = in
+		if w := m.word.want; w != nil && w.Want == events.WantUnheard {
+			s.back[gave{w.Correlation, w.Given}] = true
+		}
 		a.kin.words[r.Offset] = m.word
 		if s.talks[a.partition] == nil {
 			s.talks[a.partition] = make(map[*account]bool)
@@ -506,6 +511,7 @@ func (s *settlement) close() {
 		s.due(a, &events.Event{})
 		if a.born == 0 && len(a.submissions) == 0 {
 			s.passWords(a, math.MaxInt64)
+			s.closeSignals(a)
 			continue
 		}
 		s.passWords(a, math.MaxInt64)

@@ -125,7 +125,7 @@ func (n *namespace) books(a Audit) *Books {
 	for _, topic := range slices.Concat(n.requestTopics(), a.Callers, []string{n.topics.Status, n.topics.Alerts, n.topics.Internal}) {
 		callers := slices.Contains(a.Callers, topic)
 		records := slices.DeleteFunc(slices.Collect(n.records(topic)), func(r *kgo.Record) bool {
-			return Forwarded(r) || callers && oracle.Emitted(r)
+			return Forwarded(r) || callers && oracle.Emitted(r) || Returned(r)
 		})
 		if a.Twice && (topic == n.topics.Alerts || callers) {
 			records = slices.DeleteFunc(records, b.undone)
@@ -183,6 +183,12 @@ func (n *namespace) books(a Audit) *Books {
 	return b
 }
 
+// Returned says that a record is a signal under a key that goes back: it follows from what was read, and from no
+// event.
+func Returned(r *kgo.Record) bool {
+	return events.Type(events.Header(r, events.HeaderType)) == events.SignalWanted && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
+}
+
 // Forwarded says that a record is a copy, which a lane wrote where its order lives.
 func Forwarded(r *kgo.Record) bool { return events.Header(r, "waybill_forwarded_from") != "" }
 
@@ -238,7 +244,7 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 	switch e := &history[seq-1]; events.Type(events.Header(r, events.HeaderType)) {
 	case events.StepRequested:
 		want, like = topics.Requests(e.Agent), topics.Journal
-	case events.ChildWanted, events.ChildReported: // its own lane takes it from there
+	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed: // its own lane takes it from there
 		want, like = topics.Internal, topics.Journal
 	case events.AlertRaised:
 		want = topics.Alerts

@@ -16,11 +16,24 @@ type word struct {
 	entry
 	wish   *events.Wish // nil for a report
 	report *events.Report
+	want   *events.Want // of the homes of keys
+	pass   *events.Pass
 	waits  bool // it is held
 }
 
+// gave is the event of the home of a key that gave a signal.
+type gave struct {
+	home string
+	seq  uint64
+}
+
 func (w *word) String() string {
-	if w.wish != nil {
+	switch {
+	case w.want != nil:
+		return fmt.Sprintf("%s of signal %s, %q, of wait %d of order %q", w.want.Want, w.want.Signal, w.want.SignalID, w.want.Wait, w.want.Order)
+	case w.pass != nil:
+		return fmt.Sprintf("signal %s, %q, for wait %d", w.pass.Signal, w.pass.SignalID, w.pass.Wait)
+	case w.wish != nil:
 		return fmt.Sprintf("a wish, %s, for step %s of order %q", w.wish.Wish, w.wish.Step, w.wish.Parent)
 	}
 	return fmt.Sprintf("a report, %s, for step %s, of order %q", w.report.State, w.report.Step, w.report.Child)
@@ -46,6 +59,20 @@ type waitsFor struct {
 // tell reads what one order told another.
 func (m *message) tell(r *kgo.Record, kind events.Type) error {
 	m.word = new(word)
+	switch kind {
+	case events.SignalWanted:
+		want, err := events.Decode[events.Want](r.Value)
+		if m.word.want = &want; err == nil && want.Correlation != m.order {
+			err = fmt.Errorf("it is for %q, and its key is %q", want.Correlation, m.order)
+		}
+		return err //nolint:wrapcheck // whoever reports it says of what
+	case events.SignalPassed:
+		pass, err := events.Decode[events.Pass](r.Value)
+		if m.word.pass = &pass; err == nil && pass.Order != m.order {
+			err = fmt.Errorf("it is for order %q, and its key is %q", pass.Order, m.order)
+		}
+		return err //nolint:wrapcheck // as above
+	}
 	if kind == events.ChildReported {
 		told, err := events.Decode[events.Report](r.Value)
 		if err != nil {
@@ -68,6 +95,9 @@ func (m *message) tell(r *kgo.Record, kind events.Type) error {
 
 // begins says that it may begin an order, or is for a schedule, which a command begins that is read later.
 func (m *message) begins() bool {
+	if m.signal != nil && m.signal.keyed || m.word != nil && m.word.want != nil {
+		return true
+	}
 	return m.command != nil && m.command.do == events.CommandApply && events.ScheduleOf(m.order) != "" || m.word != nil && m.word.report != nil && events.ScheduleOf(m.order) != "" || m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
 }
 
@@ -186,6 +216,12 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	}
 	delete(a.kin.words, at.offset)
 	s.Told++
+	if w.want != nil || w.pass != nil {
+		if !w.led(e) {
+			s.report("%s is %s, and led to event %d of %q, %s", at, w, e.Seq, a.id, e.Type)
+		}
+		return
+	}
 	r, of := w.report, taskOf(e)
 	waits := a.kin.waits[of]
 	if e.Item > 0 {
@@ -219,6 +255,48 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	if !fits {
 		s.report("%s is %s, and led to event %d of order %q, %s: %+v", at, w, e.Seq, a.id, e.Type, e.Error)
 	}
+}
+
+// led says whether an event of a home, or of an order, is what it leads to.
+func (w *word) led(e *events.Event) bool {
+	if w.pass != nil {
+		return e.Type == events.StepFailed && w.pass.Refused != "" && e.Error != nil && e.Error.Code == events.TooManyWaits && e.Step == w.pass.Step
+	}
+	its := e.Waiter == w.want.Order && e.Wait == w.want.Wait
+	switch w.want.Want {
+	case events.WantAwait:
+		return its && (e.Type == events.WaitBegan || e.Type == events.WaitRefused)
+	case events.WantHeard:
+		return its && e.Type == events.WaitEnded && w.want.Over
+	default:
+		return its && e.Type == events.WaitEnded
+	}
+}
+
+// wasPassed finds the word with which an order got a signal under a key that it has heard.
+func (s *settlement) wasPassed(a *account, e *events.Event) bool {
+	for _, w := range a.kin.heard() {
+		if p := w.pass; p != nil && p.Refused == "" && p.Source == e.Source && p.SignalID == e.SignalID && p.Step == e.Step && hash(p.Data) == hash(e.Data) && w.aside == 0 {
+			delete(a.kin.words, w.offset)
+			s.Told++
+			return true
+		}
+	}
+	return false
+}
+
+// wasHeard finds the word with which an order said that it heard a signal.
+func (s *settlement) wasHeard(a *account, e *events.Event) {
+	for _, w := range a.kin.heard() {
+		if k := w.want; k != nil && k.Want == events.WantHeard && k.Order == e.Waiter && k.Wait == e.Wait && k.SignalID == e.SignalID {
+			if !k.Over { // else the wait ends by it
+				delete(a.kin.words, w.offset)
+				s.Told++
+			}
+			return
+		}
+	}
+	s.report("%q: event %d: order %q did not say that it heard signal %q", a.id, e.Seq, e.Waiter, e.SignalID)
 }
 
 // item is the end of an item of a step as that of a step which one order does, and which that is: of each of
@@ -280,6 +358,14 @@ func (s *settlement) passWords(a *account, to int64) {
 		}
 		why := ""
 		switch {
+		case w.want != nil:
+			if w.want.Want == events.WantAwait || w.want.Want == events.WantHeard {
+				why = "came to nothing"
+			}
+		case w.pass != nil:
+			if w.aside == 0 && !s.back[gave{w.pass.Correlation, w.pass.Given}] {
+				why = "was not heard, and did not go back"
+			}
 		case w.aside != 0:
 			why = "was put aside, and the journal does not say so"
 		case w.wish == nil:

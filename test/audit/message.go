@@ -33,9 +33,12 @@ func read(r *kgo.Record, topics *events.Topics) message {
 	kind := events.Type(events.Header(r, events.HeaderType))
 	if r.Topic == topics.Internal {
 		want = events.ChildWanted
-		if kind == events.ChildReported {
+		if kind == events.ChildReported || kind == events.SignalWanted || kind == events.SignalPassed {
 			want = kind
 		}
+	}
+	if want == events.OrderSignal {
+		m.order = homeOf(r)
 	}
 	if kind != "" && kind != want {
 		return message{unreadable: fmt.Sprintf("it is of type %q", kind)}
@@ -53,14 +56,16 @@ func read(r *kgo.Record, topics *events.Topics) message {
 		err = m.answer(r)
 	case events.OrderSignal:
 		err = m.hear(r)
-	case events.ChildWanted, events.ChildReported:
+	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed:
 		err = m.tell(r, want)
 	default:
 		err = m.operate(r)
 	}
 	if err != nil {
 		m.unreadable = err.Error()
-		m.order = string(r.Key)
+		if m.order = string(r.Key); want == events.OrderSignal && homeOf(r) != m.order { // it is read wherever it is
+			m.order = ""
+		}
 	}
 	return m
 }

@@ -17,9 +17,18 @@ type heard struct {
 	name, id, replyTo string
 	data              uint64
 	waits, kept       bool
+	keyed             bool // it is for whoever waits under its key
 }
 
 func (h *heard) String() string { return fmt.Sprintf("signal %s %q", h.name, h.id) }
+
+// homeOf is the record to which a signal belongs: that of its key, or its order.
+func homeOf(r *kgo.Record) string {
+	if value, err := events.Decode[events.Signal](r.Value); err == nil && value.Key != "" && len(r.Value) <= events.MaxValue {
+		return events.CorrelationID(value.Signal, value.Key)
+	}
+	return string(r.Key)
+}
 
 var signalForm = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 
@@ -34,7 +43,13 @@ func (m *message) hear(r *kgo.Record) error {
 	if !signalForm.MatchString(value.Signal) || len(value.ID) > 200 {
 		return errors.New("it has no name, or its id is too long")
 	}
-	m.signal = &heard{name: value.Signal, id: value.ID, replyTo: value.ReplyTo, data: hash(value.Data)}
+	if value.Key != "" && events.CheckSignalKey(value.Key) != nil {
+		return errors.New("its key is too long")
+	}
+	m.signal = &heard{name: value.Signal, id: value.ID, replyTo: value.ReplyTo, data: hash(value.Data), keyed: value.Key != ""}
+	if m.signal.keyed && value.ID == "" {
+		m.signal.id = placeOf(r).String()
+	}
 	return nil
 }
 
@@ -82,9 +97,21 @@ func (s *settlement) signalled(a *account, e *events.Event) bool {
 		return true
 	case events.SignalExpired:
 		delete(a.signals, at.offset)
-	case events.SignalKept:
+	case events.SignalGiven:
+		if !h.kept {
+			s.Heard++
+		}
 		h.kept = true
-		s.Heard++
+	case events.SignalMatched:
+		a.unheard = 0
+		delete(a.signals, at.offset)
+	case events.SignalKept:
+		if !h.kept || e.Data != nil {
+			s.Heard++
+		}
+		if h.kept = true; h.keyed {
+			a.unheard = 0
+		}
 	case events.SignalDiscarded:
 		s.Unheard++
 		a.unheard = max(a.unheard, e.Count)

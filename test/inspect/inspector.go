@@ -221,7 +221,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 	var want []string
 	to := history[0].ReplyTo
 	ofSchedule := events.ScheduleOf(history[0].Parent) != ""
-	quiet := history[0].Parent != "" && to == "" && !ofSchedule || events.ScheduleOf(id) != "" // they are its parent's affair
+	quiet := history[0].Parent != "" && to == "" && !ofSchedule || events.ScheduleOf(id) != "" || events.IsCorrelation(id) // they are its parent's affair
 	// Of one that is forgotten no event says that its caller's topic was refused.
 	refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused || e.Type == events.OrderForgotten })
 	for i, e := range history {
@@ -350,6 +350,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 		t.Fatalf("%q: the record says\n %+v, and must say\n %+v", o.ID, got, want)
 	}
 	checkSchedule(t, o, l)
+	checkCorrelation(t, o, l)
 	var kept []oracle.Signal
 	for _, s := range o.Signals {
 		if s.Kept() {
@@ -393,6 +394,47 @@ func checkSchedule(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("%q: the record of the schedule says\n %+v, and must say\n %+v", o.ID, got, want)
+	}
+}
+
+// checkCorrelation checks that the record of a correlation says what the events say.
+func checkCorrelation(t T, o *projections.Order, l *oracle.Ledger) {
+	t.Helper()
+	if o.Correlation == nil || l.Correlation == nil {
+		if (o.Correlation == nil) != (l.Correlation == nil) {
+			t.Fatalf("%q: a correlation: %t", o.ID, o.Correlation != nil)
+		}
+		return
+	}
+	var got, want []string
+	for _, w := range o.Correlation.Waits {
+		source := ""
+		if i := o.Given(w.Given); i >= 0 {
+			source = o.Signals[i].Source
+		}
+		got = append(got, fmt.Sprint(w.Order, w.Step, w.Number, source))
+	}
+	for _, s := range o.Signals {
+		if s.Kept() {
+			got = append(got, fmt.Sprint(s.Source, s.Under.Given > 0, s.Under.Told))
+		} else {
+			got = append(got, fmt.Sprint(s.ID, s.Until))
+		}
+	}
+	for _, w := range l.Correlation.Waits {
+		want = append(want, fmt.Sprint(w.Order, w.Step, w.Number, w.Source))
+	}
+	for _, s := range l.Signals {
+		u := l.Correlation.Under[s.Source]
+		want = append(want, fmt.Sprint(s.Source, u.Given, u.Told))
+	}
+	for _, once := range l.Correlation.Once {
+		want = append(want, fmt.Sprint(once.ID, once.Until))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) || o.Correlation.Key != l.Correlation.Key || o.Correlation.Signal != l.Correlation.Signal {
+		t.Fatalf("%q: the record of the correlation says\n %q, and must say\n %q", o.ID, got, want)
 	}
 }
 
@@ -466,7 +508,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 func checkNotStuck(t T, o *projections.Order) {
 	t.Helper()
 	switch {
-	case o == nil, o.Schedule != nil, o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
+	case o == nil, o.Schedule != nil, o.Correlation != nil || o.Forgotten, o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
 	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
 		return s.State == projections.Listening || s.State == projections.Approving ||
 			(s.Child != nil || s.Each != nil) && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)

@@ -126,6 +126,10 @@ func Fields(e *events.Event) string {
 	field("signal", e.Signal)
 	field("id", e.SignalID)
 	field("data", string(e.Data))
+	field("waiter", e.Waiter)
+	if e.Wait > 0 {
+		fmt.Fprintf(&b, " wait=%d", e.Wait)
+	}
 	if (e.Type == events.StepListening || e.Type == events.StepApproving) && e.Count > 0 {
 		fmt.Fprintf(&b, " count=%d", e.Count)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
+	"github.com/waybill-dev/waybill/test/waybill"
 )
 
 // S1, T4: signals before a step listens and after, each twice, while the partition changes its owner and the
@@ -70,5 +71,87 @@ steps:
 		if told[events.StatusKept] != n/2 || told[events.StatusMatched] != n/2 || told[events.StatusRepeated] != n {
 			t.Errorf("the sender was told %v", told)
 		}
+	})
+}
+
+// S1, T4: signals under keys of the business, half of them before somebody waits and half after, each twice, on
+// whatever partition its sender's key has, while the partitions change their owner and that has lost its store:
+// each acts on one wait, in the order in which they came, and its sender is told what became of it.
+func TestSignalsUnderKeysActOnce(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		i := w.Run("i-1", t.TempDir())
+		const keys, each = 50, 8
+		w.Register(i, fmt.Sprintf(`
+workflow: collect
+steps:
+  - {name: all, listen: {one: item, count: %d}, key: input.ref}
+`, each))
+		sender := w.Caller("bank")
+		key := func(k int) string { return fmt.Sprintf("ref-%d", k) }
+		id := func(k int) string { return fmt.Sprintf("o-%d", k) }
+		home := func(k int) string { return events.CorrelationID("item", key(k)) }
+		send := func(k, n int) {
+			for range 2 {
+				w.Produce(&kgo.Record{Topic: w.Topics.Signals, Key: []byte(key(k)), Value: fmt.Appendf(nil, `{"signal":"item","key":%q,"id":"i-%d","data":%d,"replyTo":%q}`, key(k), n, n, sender.Topic)})
+			}
+		}
+		for n := range each / 2 {
+			for k := range keys {
+				send(k, n)
+			}
+		}
+		homes := make(map[int32]bool)
+		for k := range keys {
+			w.order(i, home(k), func(o *projections.Order) bool { return len(o.Signals) == each/2 && o.Unheard == 1 })
+			homes[i.Partition(home(k))] = true
+			w.Submit(id(k), fmt.Sprintf(`{"workflow":"collect","input":{"ref":%q}}`, key(k)))
+		}
+		if len(homes) != waybill.Partitions {
+			t.Errorf("the homes are in %d partitions", len(homes))
+		}
+		i.Stop()
+		i = w.Run("i-2", t.TempDir())
+		for k := range keys {
+			w.order(i, id(k), func(o *projections.Order) bool { return len(o.Signals) == each/2 })
+		}
+		for n := each / 2; n < each; n++ {
+			for k := range keys {
+				send(k, n)
+			}
+			if n == each*3/4 {
+				i.Stop()
+				i = w.Run("i-3", t.TempDir())
+			}
+		}
+		var want []string
+		for n := range each {
+			want = append(want, fmt.Sprint(n))
+		}
+		for k := range keys {
+			o := w.order(i, id(k), in(projections.Processed))
+			if got := string(o.Step("all").Output); got != "["+strings.Join(want, ",")+"]" {
+				t.Errorf("under %s was heard %s", key(k), got)
+			}
+			w.order(i, home(k), func(o *projections.Order) bool { return len(o.Correlation.Waits) == 0 && len(o.Signals) == each })
+		}
+		// What comes while the order has not said that it heard the one before is kept until then.
+		w.until("all answers", func() error {
+			told, seen := make(map[string]int), make(map[string]bool)
+			for _, r := range w.read(sender.Topic) {
+				s, err := events.Decode[events.Status](r.Value)
+				if err != nil {
+					return err
+				}
+				if at := events.Header(r, "ce_id"); !seen[at] { // they come at least once
+					seen[at] = true
+					told[s.Status]++
+				}
+			}
+			if told[events.StatusKept]+told[events.StatusMatched] != keys*each || told[events.StatusKept] < keys*each/2 || told[events.StatusRepeated] != keys*each || len(told) > 3 {
+				return fmt.Errorf("the sender was told %v", told)
+			}
+			return nil
+		})
 	})
 }

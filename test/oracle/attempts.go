@@ -61,15 +61,18 @@ func (l *Ledger) step(e *events.Event, s *Step) {
 		w.end(completed)
 		w.Last, s.Output, s.MayHaveRun = nil, e.Output, false
 	case events.StepFailed:
-		if w.State != running { // it could not even begin
-			l.mayDo(e, s)
-			l.cannotBegin(e, s, w, false)
-		} else {
+		switch w.State {
+		case listening:
+			l.rule("S2", s.Listens.Key != "" && e.Attempt == s.Attempt && e.Error != nil && e.Error.Code == events.TooManyWaits && e.Error.Permanent && strings.Contains(e.Source, ".internal/"), "it listens under %q, and fails with %+v", s.Listens.Key, e.Error)
+		case running:
 			l.rule("S3", !s.Emits || e.Error == nil || e.Error.Code == eventRefused, "nobody but its topic can refuse the event, and its error is %+v", e.Error)
 			l.ends(e, w)
 			l.told(e, s)
 			l.itemsEnded(e, s)
 			l.inVain(e, s)
+		default: // it could not even begin
+			l.mayDo(e, s)
+			l.cannotBegin(e, s, w, false)
 		}
 		l.fails(e, w, failed)
 		if e.Output != nil {
@@ -351,6 +354,8 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 			_, _, err = l.wakes(s, e.At)
 		case s.def.Raise != nil:
 			_, err = l.says(s)
+		case s.def.Key != "":
+			_, err = l.waitKey(s)
 		case s.def.Emit != nil:
 			if _, err = l.emittedKey(s); err == nil || errors.Is(err, errUnjudged) {
 				_, err = l.given(s, w, undo)

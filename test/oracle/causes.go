@@ -121,6 +121,9 @@ func (l *Ledger) refused(e *events.Event) {
 	if l.ended || l.Held || l.Newer || len(l.Waiting) > 0 || strings.Contains(e.Reason, "panicked") || l.stale(e) {
 		return
 	}
+	if l.Correlation != nil { // which is none
+		return
+	}
 	earned := true
 	if l.Schedule != nil {
 		there := l.Schedule.Says != nil && !l.Doubted

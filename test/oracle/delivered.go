@@ -46,9 +46,10 @@ func InOrder(records []*kgo.Record, again bool) (first []*kgo.Record, err error)
 }
 
 // several says that an event may have several messages like this one: an order that is released asks
-// each that does a step of it.
+// each that does a step of it, and one that ends tells the homes of several keys.
 func several(r *kgo.Record) bool {
-	return events.Type(events.Header(r, events.HeaderType)) == events.ChildWanted
+	kind := events.Type(events.Header(r, events.HeaderType))
+	return kind == events.ChildWanted || kind == events.SignalWanted
 }
 
 // AtLeastOnce leaves out the status messages that the namespace's topic has though the

@@ -44,6 +44,7 @@ type FlowListen struct {
 // FlowStep is a step of a [Flow].
 type FlowStep struct {
 	Name      string   `json:"name"`
+	Key       string   `json:"key"` // under which a step listens
 	Agent     string   `json:"agent"`
 	Do        string   `json:"do"`
 	Undo      string   `json:"undo"`

@@ -43,7 +43,9 @@ type Ledger struct {
 	Forgotten bool
 	// Schedule is there if this is no order, but a schedule.
 	Schedule *Schedule
-	Seq      uint64
+	// Correlation is there if this is no order, but has the signals of a key.
+	Correlation *Correlation
+	Seq         uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest     string
@@ -140,6 +142,10 @@ func (l *Ledger) enter(e *events.Event) {
 	if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
 		first, l.Schedule, l.quiet = true, new(Schedule), true
 	}
+	if l.Correlation == nil && correlation.MatchString(l.Order) && e.Type != events.OrderForgotten {
+		first, l.Correlation, l.quiet, l.Forgotten = l.Seq == 0, new(Correlation), true, false
+		l.rule("T4", e.Type == events.WaitBegan || e.Type == events.SignalKept || e.Type == events.SignalDiscarded, "nothing begins so")
+	}
 	l.rule("P4", e.Seq == l.Seq+1, "it follows number %d", l.Seq)
 	l.rule("T4", first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")
 	back := l.turnedBack(e)
@@ -171,6 +177,8 @@ func (l *Ledger) enter(e *events.Event) {
 		l.item(e, s)
 	case strings.HasPrefix(kind, "waybill.schedule."):
 		l.scheduled(e)
+	case l.Correlation != nil && (strings.HasPrefix(kind, "waybill.signal.") || strings.HasPrefix(kind, "waybill.wait.") || e.Type == events.OrderForgotten):
+		l.correlated(e)
 	case strings.HasPrefix(kind, "waybill.step."), strings.HasPrefix(kind, "waybill.undo."):
 		s := l.Step(e.Step)
 		if l.rule("T3", s != nil, "the order has no such step"); s == nil {
@@ -446,7 +454,7 @@ func (l *Ledger) Rest() error {
 	l.rule("T4", l.Seq > 0, "it has no events")
 	l.rule("P2", l.last.Type != events.OrderErrored, "it is in Error, and nobody was called")
 	l.rule("P3", l.Held || len(l.Waiting) == 0, "%s waits, and the order was released", strings.Join(l.Waiting, ", "))
-	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil {
+	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && !correlation.MatchString(l.Order) {
 		l.atRest()
 	}
 	if l.fault != nil {

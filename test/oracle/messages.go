@@ -21,6 +21,10 @@ type Messages struct {
 	// Wishes and Reports are what it told orders that do its steps, and the one of which it does one.
 	Wishes  []events.Wish
 	Reports []events.Report
+	// Wants are what it told the homes of keys, but for what it gave back, and Passes what such a home told
+	// orders.
+	Wants  []events.Want
+	Passes []events.Pass
 	// Traces are the trace contexts that they carry, each one once.
 	Traces []string
 	// Gone are the numbers of the events whose requests somebody deleted.
@@ -73,6 +77,21 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 				of(m.Child).trace(r)
 				err = keyed(r, m.Parent, topics)
 			}
+		case events.SignalWanted:
+			var m events.Want
+			if m, err = events.Decode[events.Want](r.Value); err == nil {
+				if err = keyed(r, m.Correlation, topics); m.Want != events.WantUnheard { // which follows from no event
+					of(m.Order).Wants = append(of(m.Order).Wants, m)
+					of(m.Order).trace(r)
+				}
+			}
+		case events.SignalPassed:
+			var m events.Pass
+			if m, err = events.Decode[events.Pass](r.Value); err == nil {
+				of(m.Correlation).Passes = append(of(m.Correlation).Passes, m)
+				of(m.Correlation).trace(r)
+				err = keyed(r, m.Order, topics)
+			}
 		default:
 			err = fmt.Errorf("nobody knows the type %q", kind)
 		}
@@ -94,6 +113,16 @@ func From(r *kgo.Record) string {
 	case events.ChildReported:
 		if told, err := events.Decode[events.Report](r.Value); err == nil {
 			return told.Child
+		}
+		return m
+	case events.SignalWanted:
+		if w, err := events.Decode[events.Want](r.Value); err == nil {
+			return w.Order
+		}
+		return m
+	case events.SignalPassed:
+		if p, err := events.Decode[events.Pass](r.Value); err == nil {
+			return p.Correlation
 		}
 		return m
 	default:
@@ -172,6 +201,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 	if err := cmp.Or(
 		equal(order, "S3: request", asked, want.Requests), equal(order, "P1: status", m.Statuses, want.Statuses), equal(order, "P2: alert", m.Alerts, want.Alerts),
 		equal(order, "S3: wish", m.Wishes, want.Wishes), equal(order, "S3: report", m.Reports, want.Reports),
+		equal(order, "S3: want", m.Wants, want.Wants), equal(order, "S3: pass", m.Passes, want.Passes),
 	); err != nil {
 		return err
 	}
@@ -207,7 +237,12 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 		if l.Format = events.JournalFormat; e.Seq <= m.Old {
 			l.Format = events.KeysFormat - 1
 		}
+		before := l.waits()
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
+		want.Wants = append(want.Wants, l.wants(e, before)...)
+		if p := l.pass(e); p != nil {
+			want.Passes = append(want.Passes, *p)
+		}
 		want.Wishes = append(want.Wishes, l.wishes(e)...)
 		want.Wishes = append(want.Wishes, forgets(e)...)
 		if r := l.report(e); r != nil {
@@ -276,7 +311,7 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 var answers = map[events.Type]string{
 	events.StepHeard + "/": events.StatusMatched, events.SignalKept + "/": events.StatusKept,
 	events.SignalDiscarded + "/repeated": events.StatusRepeated, events.SignalDiscarded + "/late": events.StatusLate, events.SignalDiscarded + "/unheard": events.StatusLate,
-	events.SignalDiscarded + "/too-many": events.StatusDeclined, events.SignalDiscarded + "/too-large": events.StatusDeclined,
+	events.SignalDiscarded + "/given-up": events.StatusDeclined, events.SignalDiscarded + "/too-many": events.StatusDeclined, events.SignalDiscarded + "/too-large": events.StatusDeclined,
 }
 
 // statusOutput is the largest output that a status message repeats.

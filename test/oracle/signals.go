@@ -17,6 +17,7 @@ type Listens struct {
 	Left  int      // how many of one name are
 	Since uint64   // its event
 	many  bool     // of one name
+	Key   string   // that under which it hears them, empty if it hears those for its order
 	heard []heard
 }
 
@@ -48,9 +49,14 @@ func (l *Ledger) listens(e *events.Event, s *Step) {
 		how, names, count := s.def.Listen.says()
 		l.rule("S4", e.Listen == how && slices.Equal(e.Signals, names) && max(e.Count, 1) == count, "it waits for %s of %s, %d times", e.Listen, e.Signals, e.Count)
 		l.rule("V2", e.Due.Equal(due), "it waits until %v, and must until %v", e.Due, due)
+		key := ""
+		if s.def.Key != "" {
+			key, err = l.waitKey(s)
+		}
+		l.rule("S4", err == nil && e.Key == key || errors.Is(err, errUnjudged), "its key is %q, and must be %q: %v", e.Key, key, err)
 	}
-	s.State, s.Attempt, s.Due = listening, e.Attempt, e.Due
-	s.Listens = &Listens{How: e.Listen, Names: e.Signals, Left: max(e.Count, 1), Since: e.Seq, many: e.Count > 1}
+	s.State, s.Attempt, s.Due, s.Output = listening, e.Attempt, e.Due, nil
+	s.Listens = &Listens{How: e.Listen, Names: e.Signals, Left: max(e.Count, 1), Since: e.Seq, many: e.Count > 1, Key: e.Key}
 }
 
 // says is what a step of a workflow waits for, nothing if it does not listen.
@@ -80,10 +86,11 @@ func (l *Ledger) hears(e *events.Event, s *Step) {
 		data = kept.Data
 		l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 	} else {
+		l.rule("A3", s.Listens.Key == "" || e.SignalID != "", "it has no id")
 		l.rule("T4", !l.knows(e.Signal, e.SignalID), "signal %s is kept, with the id %q", e.Signal, e.SignalID)
 	}
 	for _, other := range l.Steps {
-		l.rule("S1", other.State != listening || other == s || !slices.Contains(other.Listens.Names, e.Signal) || other.Listens.Since > s.Listens.Since, "step %s has waited longer for %s", other.Name, e.Signal)
+		l.rule("S1", s.Listens.Key != "" || other.State != listening || other.Listens.Key != "" || other == s || !slices.Contains(other.Listens.Names, e.Signal) || other.Listens.Since > s.Listens.Since, "step %s has waited longer for %s", other.Name, e.Signal)
 	}
 	if e.SignalID != "" {
 		l.once = append(l.once, [2]string{e.Signal, e.SignalID})
@@ -180,7 +187,7 @@ func (l *Ledger) earned(e *events.Event) bool {
 	case events.SignalUnheard:
 		return !known && !l.ended && (l.flow == nil || !slices.ContainsFunc(l.flow.Steps, func(s FlowStep) bool {
 			_, names, _ := s.Listen.says()
-			return slices.Contains(names, e.Signal)
+			return s.Key == "" && slices.Contains(names, e.Signal)
 		}))
 	case events.SignalLate:
 		return !known && (l.ended || !l.attends(e.Signal, listening))
@@ -199,12 +206,12 @@ func (l *Ledger) attends(signal, state string) bool {
 		case s.State != state:
 			return false
 		case state == listening:
-			return slices.Contains(s.Listens.Names, signal)
+			return s.Listens.Key == "" && slices.Contains(s.Listens.Names, signal)
 		case s.def == nil:
 			return true
 		}
 		_, names, _ := s.def.Listen.says()
-		return slices.Contains(names, signal)
+		return s.def.Key == "" && slices.Contains(names, signal)
 	})
 }
 

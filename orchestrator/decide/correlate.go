@@ -1,0 +1,292 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// A key of the business under which steps of orders wait for signals has a home, a correlation: a record
+// beside the orders. It has who waits, and what is kept, and gives each signal to one wait at a time: that of
+// the longest waiting, which hears it, or has it come back.
+
+// correlate decides on an input to a correlation, which need not be there.
+func correlate(env *Env, order *projections.Order, in *Input) Decision {
+	switch there := order != nil && order.Correlation != nil; {
+	case in.Command != nil && there:
+		return Operate(env, order, in)
+	case in.Signal != nil && in.Signal.Key != "", in.Want != nil:
+	case in.Command == nil && in.Reply == nil && in.Signal == nil && in.Wish == nil && in.Report == nil && in.Pass == nil:
+		return submittedOwn(in)
+	case !there:
+		return Decision{Aside: []Aside{{in.Record, "there is no order of this id"}}}
+	default:
+		d := &decider{env: env, order: order.Clone(), load: env.load}
+		d.putAside(in.Record, in.Order+" has the signals of a key, and is no order")
+		return d.made()
+	}
+	if env.Format < events.SignalKeysFormat { // an older release could not read what follows
+		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals under keys are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.SignalKeysFormat, env.Format)}}}
+	}
+	if order == nil {
+		order = &projections.Order{ID: in.Order}
+	}
+	d := &decider{env: env, order: order.Clone(), load: env.load}
+	if in.Signal != nil {
+		d.signalled(in)
+	} else {
+		d.told(in)
+	}
+	return d.made()
+}
+
+// operateCorrelation does to a correlation what a command asks for, or says why that is not possible.
+func (d *decider) operateCorrelation(c *events.Command, act events.Event) (refusal string) {
+	if c.Command != events.CommandRelease {
+		return fmt.Sprintf("it has the signals of a key, and is no order: it can be released once it is held, and not %s", Cut(c.Command, MaxName))
+	}
+	return d.release(c, act)
+}
+
+// signalled takes a signal: it is given to the wait that has waited longest, or kept, or changes nothing.
+func (d *decider) signalled(in *Input) {
+	s := in.Signal
+	e := events.Event{
+		Signal: s.Signal, SignalID: cmp.Or(s.ID, in.Record.Source()), Key: s.Key, Data: s.Data, ReplyTo: s.ReplyTo,
+		Source: in.Record.Source(), AnsweredBy: in.Record.header(events.HeaderSource),
+	}
+	if e.ReplyTo != "" && (e.ReplyTo == d.env.Topics.Status || d.env.refusesStatus(e.ReplyTo) != "") {
+		e.ReplyTo = ""
+	}
+	if d.order.Correlation != nil {
+		d.expire()
+	}
+	if e.Due = events.Time(s.KeepUntil); e.Due.IsZero() {
+		e.Due = events.Time(d.env.Now.Add(events.SignalKeep))
+	}
+	kept, bytes := 1, len(s.Data)
+	for i := range d.order.Signals {
+		if k := &d.order.Signals[i]; k.Kept() {
+			kept, bytes = kept+1, bytes+len(k.Data)
+		}
+	}
+	var why string
+	switch {
+	case d.acted(e.SignalID):
+		why = events.SignalRepeated
+	case d.env.over(e.Due):
+		why = events.SignalLate
+	case !fits(new(projections.Step), s.Data):
+		why = events.SignalTooLarge
+	case kept > maxKept || bytes > keptBytes:
+		why = events.SignalTooMany
+	case d.place(e):
+		return
+	default:
+		why = events.SignalTooLarge
+	}
+	d.discardSignal(e, why)
+}
+
+// acted says that a signal of an id is kept, or acted, and is remembered.
+func (d *decider) acted(id string) bool {
+	for i := range d.order.Signals {
+		if s := &d.order.Signals[i]; s.ID == id && (s.Kept() || !d.env.over(s.Until)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *decider) discardSignal(e events.Event, why string) {
+	e.Type, e.Reason, e.Count, e.Data, e.Due = events.SignalDiscarded, why, d.order.Unheard+1, nil, time.Time{}
+	d.record(&e)
+}
+
+// place gives a signal to the wait that has waited longest, but for those that have one. While there is none it
+// keeps it, unless it did. It says whether it could.
+func (d *decider) place(e events.Event) bool {
+	c, kept := d.order.Correlation, d.keptAt(e.Source)
+	free := -1
+	if c != nil {
+		free = c.Free()
+	}
+	if free < 0 {
+		e.Type = events.SignalKept
+		return kept >= 0 && d.order.Signals[kept].Under.Told || d.try(&e) == ""
+	}
+	w := c.Waits[free]
+	e.Type, e.Waiter, e.Step, e.Wait = events.SignalGiven, w.Order, w.Step, w.Number
+	size := estimate(&e)
+	if kept >= 0 {
+		size += len(d.order.Signals[kept].Data)
+	}
+	return d.env.Refuses(d.env.Topics.Internal, size) == "" && d.try(&e) == ""
+}
+
+func (d *decider) keptAt(source string) int {
+	for i := range d.order.Signals {
+		if s := &d.order.Signals[i]; s.Kept() && s.Source == source {
+			return i
+		}
+	}
+	return -1
+}
+
+// hand gives what is given to nobody to those who wait, the oldest first. What came back, and nobody waits
+// for, is kept.
+func (d *decider) hand() {
+	d.expire()
+	for _, s := range d.order.Signals { // the list changes, and not in place
+		if !s.Kept() || s.Under.Given > 0 {
+			continue
+		}
+		e := events.Event{Signal: s.Name, SignalID: s.ID, Key: d.order.Correlation.Key, Source: s.Source, Due: s.Until, AnsweredBy: s.Under.AnsweredBy, ReplyTo: s.Under.ReplyTo}
+		if !d.place(e) {
+			d.discardSignal(e, events.SignalTooLarge)
+		}
+	}
+}
+
+// expire gives up what was kept for as long as it was to be. Whoever was not told yet hears that it is late.
+func (d *decider) expire() {
+	for _, s := range d.order.Signals {
+		switch {
+		case !s.Kept() || s.Under.Given > 0 || !d.env.over(s.Until):
+		case s.Under.Told:
+			d.record(&events.Event{Type: events.SignalExpired, Signal: s.Name, SignalID: s.ID, Source: s.Source})
+		default:
+			d.discardSignal(events.Event{Signal: s.Name, SignalID: s.ID, Key: d.order.Correlation.Key, Source: s.Source, AnsweredBy: s.Under.AnsweredBy, ReplyTo: s.Under.ReplyTo}, events.SignalLate)
+		}
+	}
+}
+
+// told takes what an order says of a wait. What it says twice, or of none, changes nothing.
+func (d *decider) told(in *Input) {
+	w, c := in.Want, d.order.Correlation
+	wait, signal := -1, -1
+	if c != nil {
+		if wait = c.Wait(w.Order, w.Wait); wait >= 0 {
+			signal = d.order.Given(c.Waits[wait].Given)
+		}
+	}
+	e := events.Event{Waiter: w.Order, Step: w.Step, Wait: w.Wait, Signal: w.Signal, Key: w.Key, Source: in.Record.Source()}
+	switch {
+	case w.Want == events.WantAwait:
+		switch {
+		case wait >= 0:
+			return
+		case c != nil && len(c.Waits) >= events.MaxWaits:
+			e.Type, e.Reason = events.WaitRefused, fmt.Sprintf("%d steps wait for signal %s under this key, and no more may", events.MaxWaits, w.Signal)
+			d.record(&e)
+			return
+		}
+		e.Type = events.WaitBegan
+		d.record(&e)
+	case wait < 0:
+		return
+	case w.Want == events.WantWithdraw:
+		d.endWait(e)
+	case signal < 0 || d.order.Signals[signal].ID != w.SignalID:
+		return
+	case w.Want == events.WantHeard:
+		s := d.order.Signals[signal]
+		d.record(&events.Event{Type: events.SignalMatched, Signal: s.Name, SignalID: s.ID, Source: s.Source, Waiter: w.Order, Step: w.Step, Wait: w.Wait})
+		if w.Over {
+			d.endWait(e)
+		}
+	case w.Given != c.Waits[wait].Given:
+		return
+	case w.Reason == "":
+		d.endWait(e)
+	default:
+		s := d.order.Signals[signal]
+		d.discardSignal(events.Event{Signal: s.Name, SignalID: s.ID, Key: w.Key, Source: s.Source, AnsweredBy: s.Under.AnsweredBy, ReplyTo: s.Under.ReplyTo}, w.Reason)
+	}
+	d.hand()
+}
+
+func (d *decider) endWait(e events.Event) {
+	d.record(&events.Event{Type: events.WaitEnded, Waiter: e.Waiter, Wait: e.Wait, Source: e.Source})
+}
+
+// lapse gives up what was kept for as long as it was to be, and forgets a correlation of which nothing need be
+// known any more.
+func lapse(env *Env, order *projections.Order) Decision {
+	if at := order.Lapses(); at.IsZero() || env.Now.Before(at) {
+		return Decision{}
+	}
+	d := &decider{env: env, order: order.Clone(), load: env.load}
+	d.expire()
+	if idle, _ := order.Idle(); idle {
+		d.record(&events.Event{Type: events.OrderForgotten})
+	}
+	return d.made()
+}
+
+// takePass takes a signal under a key for a step that waits for it, or that its wait is refused. What no
+// step hears goes back, and leaves no event: the order need not be there.
+func takePass(env *Env, order *projections.Order, in *Input) Decision {
+	p := in.Pass
+	back := func(why string) Decision {
+		if p.Refused != "" {
+			return Decision{}
+		}
+		return Decision{Messages: []Message{returned(env, p, in.Record, why)}}
+	}
+	if order == nil || order.Forgotten || order.State.Final() {
+		return back("")
+	}
+	i := place(order, p.Step)
+	if i < 0 || !order.Steps[i].Awaits(p.Signal, p.Wait) || order.Steps[i].Listens.Key != p.Key {
+		return back("")
+	}
+	if order.KnowsSignal(p.Signal, p.SignalID) {
+		return back(events.SignalRepeated)
+	}
+	step := &order.Steps[i]
+	d := newDecider(env, order)
+	if p.Refused != "" {
+		d.record(&events.Event{Type: events.StepFailed, Step: step.Name, Attempt: step.Attempt, Error: &events.Error{Code: events.TooManyWaits, Message: p.Refused, Permanent: true}, Source: in.Record.Source()})
+		d.repair(d.task(i, doing))
+		return d.made()
+	}
+	e := events.Event{
+		Type: events.StepHeard, Step: step.Name, Attempt: step.Attempt, Signal: p.Signal, SignalID: p.SignalID, Data: p.Data,
+		Source: p.Source, AnsweredBy: p.AnsweredBy, ReplyTo: p.ReplyTo,
+	}
+	if !fits(step, p.Data) || d.try(&e) != "" {
+		return back(events.SignalTooLarge)
+	}
+	if d.order.Steps[i].Over() {
+		d.advance()
+	}
+	return d.made()
+}
+
+// passOf is the signal under a key that a record is, nil if it is none.
+func passOf(r *Record, topics *events.Topics) *events.Pass {
+	if r.Topic != topics.Internal || events.Type(r.header(events.HeaderType)) != events.SignalPassed {
+		return nil
+	}
+	p, err := events.Decode[events.Pass](r.Value)
+	if err != nil {
+		return nil
+	}
+	return &p
+}
+
+// returned is the message with which a signal under a key goes back that r is. It follows from that alone.
+func returned(env *Env, p *events.Pass, r *Record, why string) Message {
+	w := events.Want{
+		Correlation: p.Correlation, Want: events.WantUnheard, Signal: p.Signal, Key: p.Key, Order: p.Order, Step: p.Step, Wait: p.Wait,
+		SignalID: p.SignalID, Given: p.Given, Reason: why,
+	}
+	return Message{
+		Topic: env.Topics.Internal, Value: w.Append(nil),
+		Envelope: events.Envelope{Source: "/waybill/" + env.Topics.Namespace, Type: events.SignalWanted, ID: r.Source() + "/back", Order: p.Correlation, Time: env.Now},
+	}
+}
