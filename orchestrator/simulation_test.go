@@ -444,6 +444,7 @@ var weights = []struct {
 	{3, func(s *simulation, _ *simInstance) { s.arrange() }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
+	{1, func(s *simulation, in *simInstance) { s.pace(in) }},
 	{2, func(s *simulation, _ *simInstance) { s.endCaller() }},
 	{1, func(s *simulation, _ *simInstance) {
 		if s.fault(4, "agents must repeat more") {
@@ -608,11 +609,6 @@ func (s *simulation) see(in *simInstance) {
 		if in.up && l.state != nil {
 			if o, err := l.state.Order(draw.Order(s.T)); err == nil && o != nil {
 				s.manage(o)
-				for i := range o.Steps {
-					if step := &o.Steps[i]; step.Each != nil && step.State == projections.Running {
-						s.command(o.ID, events.Command{Command: events.CommandChange, Step: step.Name, AtOnce: s.draw("at once", 1, 4)})
-					}
-				}
 			}
 		}
 	}

@@ -324,7 +324,7 @@ func (s *simulation) arrange() {
 	c := events.Command{Command: of(s, "act", events.CommandApply, events.CommandApply, events.CommandPause, events.CommandResume, events.CommandBackfill, events.CommandBackfill, events.CommandDelete)}
 	switch c.Command {
 	case events.CommandApply:
-		every := s.draw("every", 2, 30)
+		every := s.draw("every", 10, 60) // so that nothing is to do between
 		says := events.Schedule{
 			Every: fmt.Sprintf("%ds", every), Workflow: of(s, "workflow", "flow", "flow", "flow", "none"), Version: of(s, "version", 0, 1, 1),
 			Input:   []byte(`{"n":3}`),
@@ -337,11 +337,29 @@ func (s *simulation) arrange() {
 		c.Schedule = &says
 	case events.CommandBackfill:
 		c.To = s.now.Add(-time.Duration(s.draw("until", 0, 60)) * time.Second)
-		c.From, c.AtOnce = c.To.Add(-time.Duration(s.draw("from", 0, 15))*time.Second), s.draw("at once", 0, 2)
+		c.From, c.AtOnce = c.To.Add(-time.Duration(s.draw("from", 0, 90))*time.Second), s.draw("at once", 0, 2)
 	}
 	id := of(s, "schedule", scheduled...)
 	if s.command(id, c); c.Command == events.CommandPause && s.flip("and resumed") {
 		s.command(id, events.Command{Command: events.CommandResume})
+	}
+}
+
+// pace has as many items of steps be under way at a time as an operator says, where some are.
+func (s *simulation) pace(in *simInstance) {
+	for _, l := range in.lanes {
+		if !in.up || l.state == nil {
+			continue
+		}
+		for _, id := range s.submitted(l) {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			for i := 0; o != nil && i < len(o.Steps); i++ {
+				if step := &o.Steps[i]; step.Each != nil && step.State == projections.Running {
+					s.command(id, events.Command{Command: events.CommandChange, Step: step.Name, AtOnce: s.draw("at once", 1, 4)})
+				}
+			}
+		}
 	}
 }
 
