@@ -51,7 +51,7 @@ func newOwner(t *testing.T, pages ...string) *owner {
 		o.listed = append(o.listed, r.URL.RawQuery)
 		fmt.Fprint(w, o.pages[page])
 	})
-	mux.HandleFunc("POST /api/v1/orders/{id}/{command}", func(w http.ResponseWriter, r *http.Request) {
+	act := func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
 		s := sent{command: r.PathValue("command"), key: r.Header.Get("Idempotency-Key")}
 		if err := json.NewDecoder(r.Body).Decode(&s.body); err != nil {
@@ -66,7 +66,9 @@ func newOwner(t *testing.T, pages ...string) *owner {
 		} else {
 			done(id, w)
 		}
-	})
+	}
+	mux.HandleFunc("POST /api/v1/orders/{id}/{command}", act)
+	mux.HandleFunc("POST /api/v1/signals", act) // whose order nobody knows
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	o.url = server.URL

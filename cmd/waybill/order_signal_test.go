@@ -24,7 +24,9 @@ func TestSignal(t *testing.T) {
 		{`{"outcome":"held","step":null,"reason":null,"seq":7}`, "held\n", "", exitDone},
 		{`{"outcome":"late","step":null,"reason":"late","seq":7}`, "late\n", nothing + "nothing listens for it any more\n", 1},
 		{`{"outcome":"late","step":null,"reason":"unheard","seq":7}`, "late\n", nothing + "no step of the order listens for a signal of this name\n", 1},
-		{`{"outcome":"declined","step":null,"reason":"too-many","seq":7}`, "declined\n", nothing + "the order keeps no more signals: it keeps 100, or 1 MiB of them, or gave up 100 before that nothing heard in time\n", 1},
+		{`{"outcome":"declined","step":null,"reason":"too-many","seq":7}`, "declined\n", nothing + "no more signals are kept: 100 are, or 1 MiB of them, or the order gave up 100 before that nothing heard in time\n", 1},
+		{`{"outcome":"matched","order":"o-2","step":"paid","reason":null,"seq":7}`, "matched: step paid of order o-2 heard it\n", "", exitDone},
+		{`{"outcome":"declined","step":null,"reason":"given-up","seq":7}`, "declined\n", nothing + "the order to which it was given could not decide on it, and an operator gave it up, or it could not wait; it is among the dead letters\n", 1},
 		{`{"outcome":"declined","step":null,"reason":"too-large","seq":7}`, "declined\n", nothing + "with it the output of the step that listens would be too large, at most 1 MiB\n", 1},
 		{`{"outcome":"declined","step":null,"reason":"send it again later","seq":7}`, "declined\n", nothing + "send it again later\n", 1},
 		{`{"outcome":"dead-letter","step":null,"reason":null,"seq":7}`, "dead-letter\n", nothing + "it is among the dead letters, and the order's history says why\n", 1},
@@ -68,6 +70,12 @@ func TestWhatASignalSays(t *testing.T) {
 	if keep := until.Sub(before); err != nil || keep < 24*time.Hour || second["data"] != nil {
 		t.Errorf("%v: %v", second, err)
 	}
+
+	waybill(t, "", "signal", "ref 7", "payment", "--id", "p-1", "--data", "12").want(t, 0, "kept", "")
+	if s := o.asked[""][0]; fmt.Sprint(s.body) != "map[data:12 id:p-1 key:ref 7 signal:payment]" {
+		t.Errorf("%+v", s)
+	}
+	waybill(t, "", "signal", "payment").want(t, exitUsage, "", "usage: waybill signal KEY SIGNAL")
 
 	// As long as nobody knows what became of it, it says how to go on.
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 503, "nobody knows yet") }
