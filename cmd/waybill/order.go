@@ -321,7 +321,7 @@ func childText(c *api.Child) string {
 func itemsText(n *api.Items) string {
 	var text strings.Builder
 	if fmt.Fprintf(&text, "%d of %d completed", n.Completed, n.Count); n.Pages != nil {
-		fmt.Fprintf(&text, " of %s", several(*n.Pages, "page", "pages"))
+		fmt.Fprintf(&text, ", %s asked for", several(*n.Pages, "page", "pages"))
 	}
 	if n.More {
 		text.WriteString(", more to come")

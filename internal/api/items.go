@@ -25,7 +25,7 @@ type Items struct {
 	NotUndone int    `json:"notUndone" doc:"Of how many the undo failed"`
 	AtOnce    *int   `json:"atOnce" doc:"How many may be under way at a time as an operator said; null for as many as the workflow says"`
 	Pages     *int   `json:"pages" doc:"How many pages of them the agent was asked for that lists them; null if none does"`
-	More      bool   `json:"more" doc:"The last page is not known yet: count and the others are of those known so far"`
+	More      bool   `json:"more" doc:"The step goes on, and the last page is not known yet: count and the others are of those known so far"`
 	Recalled  bool   `json:"recalled" doc:"No further one begins, and those under way were asked to undo what they did"`
 }
 
@@ -35,7 +35,8 @@ func (Items) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
 	return s
 }
 
-func itemsOf(e *projections.Each) *Items {
+func itemsOf(s *projections.Step) *Items {
+	e := s.Each
 	if e == nil {
 		return nil
 	}
@@ -47,7 +48,7 @@ func itemsOf(e *projections.Each) *Items {
 		items.AtOnce = &e.AtOnce
 	}
 	if p := e.Pages; p != nil {
-		items.Pages, items.More = &p.Asked, !p.Last
+		items.Pages, items.More = &p.Asked, !p.Last && s.State == projections.Running
 	}
 	return items
 }

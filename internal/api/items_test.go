@@ -80,7 +80,7 @@ steps:
 		s.Errorf("%+v: %v", o, err)
 	}
 
-	// Of items that an agent lists it is told of how many pages they are, and that the last is not known.
+	// Of items that an agent lists it is told of how many pages were asked for; none is to come of a step that has failed.
 	if _, err := s.client.Register(s.Context(), "l.yaml", []byte(`
 workflow: listed
 version: 1
@@ -96,7 +96,7 @@ steps:
 		o, err = s.client.Order(s.Context(), "w-3")
 		return err == nil && o.ProcessState == projections.Error
 	})
-	if step := o.Steps[0]; step.Error.Code != events.NoPage || *step.Items.Pages != 1 || !step.Items.More || step.Items.Count != 0 {
+	if step := o.Steps[0]; step.Error.Code != events.NoPage || *step.Items.Pages != 1 || step.Items.More || step.Items.Count != 0 {
 		s.Errorf("%+v, %+v", step.Error, step.Items)
 	}
 }

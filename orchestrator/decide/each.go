@@ -188,10 +188,13 @@ func (d *decider) itemsEnd(t task) events.Event {
 		fault.Code, fault.Message = string(projections.Cancelled), fmt.Sprintf("%d of %s items were done", each.Done, known)
 	case each.Recalled:
 		fault.Code, fault.Message = timedOut, fmt.Sprintf("%d of %s items were done in time", each.Done, known)
-	case each.Pages != nil && each.Pages.Error != nil:
+	case each.Pages != nil && each.Pages.Error != nil && each.Failed <= t.tolerates():
 		return events.Event{Type: events.StepFailed, Error: each.Pages.Error}
 	default:
 		fault.Message = fmt.Sprintf("%d of %s items failed, and %d may", each.Failed, known, t.tolerates())
+		if each.Pages != nil && each.Pages.Error != nil {
+			fault.Message += "; " + each.Pages.Error.Message
+		}
 	}
 	if len(each.Failures) > 0 {
 		first := &each.Failures[0]

@@ -228,7 +228,7 @@ func (d *decider) resubmit(c *events.Command, act events.Event) (refusal string)
 		if why := checkMessage(t, c.Input); why != "" {
 			return why
 		}
-		if c.Input != nil && t.step.Each != nil {
+		if each := t.step.Each; c.Input != nil && each != nil && (each.Pages == nil || each.Count > 0 || each.Pages.Cursor != "") {
 			return fmt.Sprintf("the items of step %s are those that it began with; resubmit it without an input, and those that failed are done anew", t.step.Name)
 		}
 		if n, list := projections.Elements(c.Input); t.def.Each != nil && t.def.Each.Pages == nil && c.Input != nil && (!list || n > events.MaxItems) {

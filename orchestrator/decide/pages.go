@@ -3,6 +3,9 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -67,27 +70,29 @@ func readPage(each *projections.Each, r *events.Report, e *events.Event) *events
 	bad := func(format string, args ...any) *events.Error {
 		return &events.Error{Code: events.BadPage, Message: fmt.Sprintf(format, args...) + "; " + form}
 	}
-	var page struct {
-		Items  jsontext.Value `json:"items"`
-		Cursor jsontext.Value `json:"cursor"`
-	}
+	var page map[string]jsontext.Value
 	if r.Output.Kind() != '{' || json.Unmarshal(r.Output, &page, jsontext.AllowDuplicateNames(true)) != nil {
 		return bad("it is %s", cmp.Or(Cut(string(r.Output), 100), "nothing"))
 	}
-	n, list := projections.Elements(page.Items)
-	if !list {
-		return bad("its items are a list, this is %s", cmp.Or(Cut(string(page.Items), 100), "nothing"))
+	for _, name := range slices.Sorted(maps.Keys(page)) { // a cursor that is misspelt would make this the last page
+		if name != "items" && name != "cursor" {
+			return bad("it has a member %s", Cut(strconv.Quote(name), 100))
+		}
 	}
-	switch e.Input, e.Count = page.Items, n; page.Cursor.Kind() {
+	n, list := projections.Elements(page["items"])
+	if !list {
+		return bad("its items are a list, this is %s", cmp.Or(Cut(string(page["items"]), 100), "nothing"))
+	}
+	switch e.Input, e.Count = page["items"], n; page["cursor"].Kind() {
 	case 0, 'n':
 	case '"':
-		cursor, err := jsontext.AppendUnquote(nil, page.Cursor)
+		cursor, err := jsontext.AppendUnquote(nil, page["cursor"])
 		if err != nil {
 			return bad("its cursor cannot be read: %v", err)
 		}
 		e.Cursor = string(cursor)
 	default:
-		return bad("its cursor is a text, this is %s", Cut(string(page.Cursor), 100))
+		return bad("its cursor is a text, this is %s", Cut(string(page["cursor"]), 100))
 	}
 	pages := each.Pages
 	switch had := each.PageItems(e.Page); {
@@ -102,7 +107,7 @@ func readPage(each *projections.Each, r *events.Report, e *events.Event) *events
 	case n > events.MaxItems-each.Count:
 		return &events.Error{Code: events.TooManyItems, Message: fmt.Sprintf("with its %d items there are %d; at most %d are allowed: have several orders do them", n, each.Count+n, events.MaxItems)}
 	case pages.Repeats(e.Cursor):
-		return &events.Error{Code: events.CursorRepeated, Message: fmt.Sprintf("its cursor, %s, is that of a page before, so the same would come again and again; answer with where the next page begins, and no cursor on the last page", Cut(e.Cursor, 100))}
+		return &events.Error{Code: events.CursorRepeated, Message: fmt.Sprintf("its cursor, %s, is that of a page before, so the same would come again and again, and some may have been done twice; answer with where the next page begins, and no cursor on the last page", Cut(e.Cursor, 100))}
 	case n == 0 && e.Cursor != "" && pages.Empty >= events.MaxEmptyPages:
 		return &events.Error{Code: events.EmptyPages, Message: fmt.Sprintf("%d pages in a row have no item; look for some before you answer, and answer without a cursor if there are none", events.MaxEmptyPages+1)}
 	case e.Cursor != "" && e.Page >= events.MaxPages:

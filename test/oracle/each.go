@@ -362,7 +362,7 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 		codes = []string{"Cancelled"}
 	case items.Recalled:
 		codes = []string{"timed-out"}
-	case items.Pages != nil && items.Pages.Error != nil:
+	case items.Pages != nil && items.Pages.Error != nil && (s.def == nil || items.count(failed) <= s.tolerates()):
 		codes = []string{items.Pages.Error.Code}
 	}
 	l.rule("A5", e.Error != nil && e.Error.Permanent && slices.Contains(codes, e.Error.Code), "its error is %+v", e.Error)
