@@ -330,6 +330,8 @@ func (a *said) other(e *events.Event) string {
 			return "another output"
 		}
 		return "" // what the step is done for does not hold
+	case e.Type == events.StepFailed && a.large && e.Error != nil && e.Error.Code == "output-refused" && e.Error.Permanent:
+		return "" // it is nested too deeply, or does not fit
 	case completed != (a.fault == nil):
 		return "another status"
 	case completed && hash(e.Output) != a.output:

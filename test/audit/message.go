@@ -112,6 +112,8 @@ type said struct {
 	token   string
 	// progress says that its agent is still at it: it may leave no event.
 	progress bool
+	// large says that its output may be refused: one of fewer bytes fits, and is not nested too deeply.
+	large bool
 }
 
 func (a *said) String() string {
@@ -151,7 +153,7 @@ func (m *message) answer(r *kgo.Record) error {
 	case len(r.Value) > events.MaxValue:
 		m.reply.fault = &events.Error{Code: "reply-too-large", Permanent: true}
 	case value.Status == events.ReplyCompleted:
-		m.reply.output = hash(value.Output)
+		m.reply.output, m.reply.large = hash(value.Output), len(value.Output) > 2_000
 	case value.Error == nil:
 		m.reply.fault = &events.Error{Code: "error", Message: "the agent gave no reason"}
 	default:
