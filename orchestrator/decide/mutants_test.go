@@ -515,6 +515,7 @@ func tolerated() (recording, []events.Event, func(string, int) *oracle.Flow) {
 // and those are forgotten that did all that.
 func paged(t *testing.T) recording {
 	each := &oracle.FlowEach{Items: oracle.FlowItems{Agent: &oracle.FlowStep{Name: "page", Agent: "x", Do: "list"}}, AtOnce: 2, OnFailure: "stop"}
+	must(t, each.Tolerate.UnmarshalJSON([]byte("1")))
 	flow := &oracle.Flow{Name: "w", Version: 1, Steps: []oracle.FlowStep{{Name: "a", Each: each, Exhausted: "error"}}}
 	r := cancelled()
 	r.find = func(string, int) *oracle.Flow { return flow }
