@@ -52,6 +52,8 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	switch o, _, err := i.Order(id); {
+	case events.IsCorrelation(id):
+		return "", fmt.Errorf("%q: %w", id, ErrOwnID)
 	case err == nil && decide.Conflicts(o, s):
 		return "", fmt.Errorf("%w: there is an order %q", ErrTaken, id)
 	case errors.Is(err, projections.ErrForgotten):

@@ -87,8 +87,13 @@ func (i *Instance) signal(ctx context.Context, id string, after uint64, s *event
 		switch {
 		case err != nil && (s.Key == "" || !errors.Is(err, projections.ErrNotFound)): // as of a key of which nothing is known
 			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
-		case e != nil || !given:
+		case e != nil:
 			return e, nil
+		case !given:
+			if without, _, err := i.store.Journal(r.Partition, id); err == nil && without > after {
+				return nil, fmt.Errorf("%w: so much came under its key meanwhile that its history has no more of it", ErrNoAnswer)
+			}
+			return nil, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,9 +40,23 @@ type Signal struct {
 // Kept says that no step has heard the signal so far.
 func (s *Signal) Kept() bool { return s.Source != "" }
 
-// KnowsSignal says that a signal of this name is kept, or acted, under an id. None is known without one.
-func (o *Order) KnowsSignal(name, id string) bool {
-	return id != "" && slices.ContainsFunc(o.Signals, func(s Signal) bool { return s.ID == id && s.Name == name })
+// KnowsSignal says that a signal of this name is kept, or acted, under an id, among those for the order, or under a
+// key. None is known without an id.
+func (o *Order) KnowsSignal(name, key, id string) bool {
+	if id == "" {
+		return false
+	}
+	id = idUnder(key, id)
+	return slices.ContainsFunc(o.Signals, func(s Signal) bool { return s.ID == id && s.Name == name })
+}
+
+// idUnder is how the id of a signal is remembered that was under a key, if that is not empty: under another key it
+// is another signal.
+func idUnder(key, id string) string {
+	if key == "" {
+		return id
+	}
+	return strconv.Quote(key) + " " + id
 }
 
 // Wants says that the step waits for a signal of this name that is for its order.
@@ -116,11 +131,11 @@ func hear(o *Order, s *Step, e *events.Event) {
 		data = o.Signals[i].Data
 		o.Signals = slices.Delete(slices.Clone(o.Signals), i, i+1)
 	}
-	if e.SignalID != "" {
-		o.Signals = append(slices.Clip(o.Signals), Signal{Name: e.Signal, ID: e.SignalID})
-	}
 	if s.Listens == nil {
 		return // which no journal has
+	}
+	if e.SignalID != "" {
+		o.Signals = append(slices.Clip(o.Signals), Signal{Name: e.Signal, ID: idUnder(s.Listens.Key, e.SignalID)})
 	}
 	l := *s.Listens
 	done := true

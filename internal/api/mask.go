@@ -104,6 +104,9 @@ func (o *Order) mask() {
 	for i := range o.Steps {
 		st := &o.Steps[i]
 		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)
+		if st.Listens != nil {
+			st.Listens.Key = nil
+		}
 		if st.Approves != nil {
 			maskVerdicts(st.Approves.Decisions)
 		}

@@ -148,7 +148,7 @@ func (s *Server) signal(ctx context.Context, in *signalInput) (*struct{ Body Hea
 func heardAs(e *events.Event, o *projections.Order, m *events.Signal) Heard {
 	switch {
 	case e != nil:
-	case o.KnowsSignal(m.Signal, m.ID):
+	case o.KnowsSignal(m.Signal, "", m.ID):
 		return Heard{Outcome: events.StatusRepeated}
 	case o.State.Final():
 		return Heard{Outcome: events.StatusLate}

@@ -69,9 +69,16 @@ func (d *decider) signalled(in *Input) {
 	}
 	kept, bytes := 1, len(s.Data)
 	for i := range d.order.Signals {
-		if k := &d.order.Signals[i]; k.Kept() {
-			kept, bytes = kept+1, bytes+len(k.Data)
+		k := &d.order.Signals[i]
+		if !k.Kept() {
+			continue
 		}
+		if bytes += len(k.Data); k.Under.Given == 0 {
+			kept++
+		}
+	}
+	if c := d.order.Correlation; c != nil && c.Free() >= 0 { // it is not kept
+		kept = 0
 	}
 	var why string
 	switch {
@@ -188,7 +195,7 @@ func (d *decider) told(in *Input) {
 		d.record(&e)
 	case wait < 0:
 		return
-	case w.Want == events.WantWithdraw:
+	case w.Want == events.WantWithdraw, signal < 0 && w.Want == events.WantHeard && w.Over: // what was given up, and put back
 		d.endWait(e)
 	case signal < 0 || d.order.Signals[signal].ID != w.SignalID:
 		return
@@ -244,7 +251,7 @@ func takePass(env *Env, order *projections.Order, in *Input) Decision {
 	if i < 0 || !order.Steps[i].Awaits(p.Signal, p.Wait) || order.Steps[i].Listens.Key != p.Key {
 		return back("")
 	}
-	if order.KnowsSignal(p.Signal, p.SignalID) {
+	if order.KnowsSignal(p.Signal, p.Key, p.SignalID) {
 		return back(events.SignalRepeated)
 	}
 	step := &order.Steps[i]

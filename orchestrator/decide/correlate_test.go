@@ -699,3 +699,15 @@ func TestSignalsUnderKeysWaitForTheFormat(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// T4: a signal with a key that is given no id has where it stands as its id: no sender gives that to another.
+func TestNoIDIsThatOfAnother(t *testing.T) {
+	for id, fine := range map[string]bool{"": true, "tx/7/b": true, "a/1/2/3": true, "waybill.signals/0/7": false, "x/12/0": false} {
+		s := events.Signal{Signal: "paid", Key: "k", ID: id}
+		if err := CheckSignal(&s); (err == nil) != fine {
+			t.Errorf("id %q: %v", id, err)
+		}
+		s.Key = ""
+		must(t, CheckSignal(&s))
+	}
+}

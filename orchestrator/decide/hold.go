@@ -107,8 +107,12 @@ func (d *decider) holdInput(in *Input) Proof {
 		size += recordOf(&d.order.Waiting[i]).Size()
 	}
 	var why string
+	most := maxWaiting
+	if in.Want != nil { // whoever waits would not know that what it says is lost
+		most = 4 * events.MaxWaits
+	}
 	switch n := len(d.order.Waiting); {
-	case n >= maxWaiting:
+	case n >= most:
 		why = fmt.Sprintf("%d inputs wait, and no more may", n)
 	case size > waitingBytes:
 		why = fmt.Sprintf("with it %d bytes would wait; at most %d may", size, waitingBytes)

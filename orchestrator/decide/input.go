@@ -3,6 +3,7 @@ package decide
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
@@ -210,6 +211,9 @@ func (in *Input) readSignal(at Place) error {
 	} else if signal, wrong = events.Decode[events.Signal](in.Record.Value); wrong == nil {
 		wrong = CheckSignal(&signal)
 	}
+	if wrong != nil && len(in.Record.Key) == 0 { // it may be one with a key, which needs none here
+		return wrong
+	}
 	if signal.Key != "" {
 		if wrong != nil {
 			return wrong
@@ -304,6 +308,9 @@ func CheckSignal(s *events.Signal) error {
 	if s.Key != "" {
 		if err := events.CheckSignalKey(s.Key); err != nil {
 			return fmt.Errorf("the signal's key: %w", err)
+		}
+		if parts := strings.Split(s.ID, "/"); len(parts) == 3 && strings.Trim(parts[1]+parts[2], "0123456789") == "" {
+			return fmt.Errorf("the signal's id is %q, as one has that is given none; choose another", Cut(s.ID, MaxName))
 		}
 	}
 	if depth(s.Data) > maxDepth {

@@ -88,7 +88,7 @@ func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
 	if !o.State.Final() {
 		d.giveUpKept()
 	}
-	if o.KnowsSignal(s.Signal, s.ID) {
+	if o.KnowsSignal(s.Signal, "", s.ID) {
 		return events.SignalRepeated
 	}
 	if o.State.Final() {

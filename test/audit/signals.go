@@ -30,6 +30,9 @@ func homeOf(r *kgo.Record) string {
 	return string(r.Key)
 }
 
+// placeForm is where something stands.
+var placeForm = regexp.MustCompile(`^[^/]*/[0-9]*/[0-9]*$`)
+
 var signalForm = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 
 func (m *message) hear(r *kgo.Record) error {
@@ -43,8 +46,8 @@ func (m *message) hear(r *kgo.Record) error {
 	if !signalForm.MatchString(value.Signal) || len(value.ID) > 200 {
 		return errors.New("it has no name, or its id is too long")
 	}
-	if value.Key != "" && events.CheckSignalKey(value.Key) != nil {
-		return errors.New("its key is too long")
+	if value.Key != "" && (events.CheckSignalKey(value.Key) != nil || placeForm.MatchString(value.ID)) {
+		return errors.New("its key is too long, or its id that of one which has none")
 	}
 	m.signal = &heard{name: value.Signal, id: value.ID, replyTo: value.ReplyTo, data: hash(value.Data), keyed: value.Key != ""}
 	if m.signal.keyed && value.ID == "" {

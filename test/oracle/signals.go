@@ -3,6 +3,7 @@ package oracle
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -87,13 +88,13 @@ func (l *Ledger) hears(e *events.Event, s *Step) {
 		l.Signals = slices.Delete(slices.Clone(l.Signals), i, i+1)
 	} else {
 		l.rule("A3", s.Listens.Key == "" || e.SignalID != "", "it has no id")
-		l.rule("T4", !l.knows(e.Signal, e.SignalID), "signal %s is kept, with the id %q", e.Signal, e.SignalID)
+		l.rule("T4", !l.knows(e.Signal, under(s.Listens.Key, e.SignalID)), "signal %s is kept, with the id %q", e.Signal, e.SignalID)
 	}
 	for _, other := range l.Steps {
 		l.rule("S1", s.Listens.Key != "" || other.State != listening || other.Listens.Key != "" || other == s || !slices.Contains(other.Listens.Names, e.Signal) || other.Listens.Since > s.Listens.Since, "step %s has waited longer for %s", other.Name, e.Signal)
 	}
 	if e.SignalID != "" {
-		l.once = append(l.once, [2]string{e.Signal, e.SignalID})
+		l.once = append(l.once, [2]string{e.Signal, under(s.Listens.Key, e.SignalID)})
 	}
 	w := s.Listens
 	w.heard = append(w.heard, heard{e.Signal, json.RawMessage(data)})
@@ -218,6 +219,14 @@ func (l *Ledger) attends(signal, state string) bool {
 // keeps is the place of a signal that is kept, -1 if none is from there.
 func (l *Ledger) keeps(source string) int {
 	return slices.IndexFunc(l.Signals, func(s Signal) bool { return s.Source == source })
+}
+
+// under is the id of a signal that is one of those under a key, if there is one.
+func under(key, id string) string {
+	if key == "" || id == "" {
+		return id
+	}
+	return fmt.Sprintf("%q under %q", id, key)
 }
 
 // knows says that a signal of this name and id acted, or is kept.
