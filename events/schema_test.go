@@ -179,6 +179,8 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			switch m.Type {
 			case events.ScheduleSkipped, events.ScheduleBackfilled:
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
+			case events.PageCompleted: // which has a list, be it empty
+				m.Input = jsontext.Value(`[1]`)
 			case events.StepDecided:
 				m.By = "ana"
 			case events.StepReminded:
