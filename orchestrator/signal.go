@@ -70,7 +70,7 @@ func (i *Instance) signal(ctx context.Context, id string, after uint64, s *event
 		return nil, fmt.Errorf("put the signal for %q on Kafka: %w", id, err)
 	}
 	source := (&decide.Record{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}).Source()
-	given := false
+	seen, given, cut := after, false, false
 	for wait := time.Millisecond; pause(ctx, wait); wait = min(2*wait, 100*time.Millisecond) {
 		head, err := i.store.Head(r.Partition)
 		if err != nil {
@@ -79,7 +79,8 @@ func (i *Instance) signal(ctx context.Context, id string, after uint64, s *event
 		if head.Next.At(events.InputSignals) <= r.Offset {
 			continue
 		}
-		e, err := i.find(ctx, id, after, func(e *events.Event) bool {
+		e, err := i.find(ctx, id, seen, func(e *events.Event) bool {
+			cut, seen = cut || e.Seq > seen+1, e.Seq // of a key's home the last hundred events and more are there
 			is := e.Source == source
 			given = given || is && e.Type == events.SignalGiven // the order has not told what it did with it
 			return is && e.Type != events.SignalGiven
@@ -89,10 +90,9 @@ func (i *Instance) signal(ctx context.Context, id string, after uint64, s *event
 			return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 		case e != nil:
 			return e, nil
+		case cut:
+			return nil, fmt.Errorf("%w: so much came under its key meanwhile that its history has no more of it", ErrNoAnswer)
 		case !given:
-			if without, _, err := i.store.Journal(r.Partition, id); err == nil && without > after {
-				return nil, fmt.Errorf("%w: so much came under its key meanwhile that its history has no more of it", ErrNoAnswer)
-			}
 			return nil, nil
 		}
 	}

@@ -711,3 +711,63 @@ func TestNoIDIsThatOfAnother(t *testing.T) {
 		must(t, CheckSignal(&s))
 	}
 }
+
+// S1: what is on its way to steps keeps nobody else who waits from a signal, however many these are.
+func TestWhatIsOnItsWayIsNotKept(t *testing.T) {
+	const home = "@k/signal.pay"
+	w, tell := desk(t)
+	for n := range 150 {
+		tell(events.Want{Want: events.WantAwait, Signal: "pay", Key: "k", Order: fmt.Sprint("o-", n), Step: "a", Wait: 2})
+	}
+	for n := range 150 {
+		if tell(events.Signal{Signal: "pay", Key: "k", ID: fmt.Sprint(n)}); w.last(home).Type != events.SignalGiven {
+			t.Fatalf("signal %d: %+v", n, w.last(home))
+		}
+	}
+	for n := range 101 {
+		tell(events.Signal{Signal: "pay", Key: "k", ID: fmt.Sprint("more-", n)})
+	}
+	if e := w.last(home); e.Reason != events.SignalTooMany || w.history[home][len(w.history[home])-2].Type != events.SignalKept {
+		t.Errorf("where nobody waits: %+v", e)
+	}
+}
+
+// S3: a home that is held loses nothing of what those who wait tell it, though no more signals wait there than inputs of an
+// order that is held.
+func TestAHeldHomeIsTold(t *testing.T) {
+	const home = "@k/signal.pay"
+	w, tell := desk(t)
+	await := func(n int) {
+		tell(events.Want{Want: events.WantAwait, Signal: "pay", Key: "k", Order: fmt.Sprint("o-", n), Step: "a", Wait: 2})
+	}
+	await(0)
+	w.records[home] = Hold(w.env(home), w.records[home], nil, "so it is").Order
+	for n := range maxWaiting + 1 {
+		tell(events.Signal{Signal: "pay", Key: "k", ID: fmt.Sprint(n)})
+	}
+	if e := w.last(home); e.Type != events.InputDiscarded {
+		t.Fatalf("a signal too many: %+v", e)
+	}
+	for n := range 150 {
+		if await(n + 1); w.last(home).Type != events.InputHeld {
+			t.Fatalf("wait %d: %+v", n+1, w.last(home))
+		}
+	}
+	d := Operate(w.env(home), w.records[home], &Input{Record: &Record{}, Order: home, Command: &events.Command{Command: events.CommandRelease}})
+	if n := len(d.Order.Correlation.Waits); n != 151 || len(d.Order.Waiting) > 0 {
+		t.Errorf("released it has %d waits, and %d inputs wait", n, len(d.Order.Waiting))
+	}
+}
+
+// S2: who has heard what was given up, since its dead letter was put back, waits no more.
+func TestWhoHeardWaitsNoMore(t *testing.T) {
+	const home = "@k/signal.pay"
+	w, tell := desk(t)
+	tell(events.Want{Want: events.WantAwait, Signal: "pay", Key: "k", Order: "o", Step: "a", Wait: 2})
+	tell(events.Signal{Signal: "pay", Key: "k", ID: "s"})
+	tell(events.Want{Want: events.WantUnheard, Signal: "pay", Key: "k", Order: "o", Step: "a", Wait: 2, SignalID: "s", Given: 2, Reason: events.SignalGivenUp})
+	tell(events.Want{Want: events.WantHeard, Signal: "pay", Key: "k", Order: "o", Step: "a", Wait: 2, SignalID: "s", Over: true})
+	if e := w.last(home); e.Type != events.WaitEnded {
+		t.Errorf("%+v", e)
+	}
+}

@@ -37,9 +37,10 @@ func (l *Listen) KeyOf(s Scope) (key string, err error) {
 		case types.Uint:
 			key = strconv.FormatUint(uint64(v), 10)
 		case types.Double:
-			if key = strconv.FormatFloat(float64(v), 'f', -1, 64); math.Trunc(float64(v)) != float64(v) || math.Abs(float64(v)) >= 1<<53 {
-				return fmt.Errorf("it is a text or a whole number, this is %s", key)
+			if math.Trunc(float64(v)) != float64(v) || math.Abs(float64(v)) >= 1<<53 {
+				return fmt.Errorf("it is a text, or a whole number below 2^53, this is %s", strconv.FormatFloat(float64(v), 'f', -1, 64))
 			}
+			key = strconv.FormatInt(int64(v), 10)
 		default:
 			return fmt.Errorf("it is a text or a whole number, this is %s", describe(v))
 		}
