@@ -73,12 +73,9 @@ func (d *decider) signalled(in *Input) {
 		if !k.Kept() {
 			continue
 		}
-		if bytes += len(k.Data); k.Under.Given == 0 {
+		if bytes += len(k.Data); k.Under.Given == 0 { // then nobody waits who has none
 			kept++
 		}
-	}
-	if c := d.order.Correlation; c != nil && c.Free() >= 0 { // it is not kept
-		kept = 0
 	}
 	var why string
 	switch {
