@@ -96,6 +96,7 @@ func TestInputsAndFormat(t *testing.T) {
 		6: {"orders", "replies", "commands", "signals"},
 		7: {"orders", "replies", "commands", "signals", "internal"},
 		8: {"orders", "replies", "commands", "signals", "internal"},
+		9: {"orders", "replies", "commands", "signals", "internal"},
 	}
 	if want := of[events.JournalFormat]; !slices.Equal(events.InputNames(), want) {
 		t.Errorf("format %d has the inputs %q, and this release reads %q", events.JournalFormat, want, events.InputNames())

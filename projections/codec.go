@@ -215,6 +215,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.approvals(o)
 	w.since13(o)
 	w.since14(o)
+	w.since15(o)
 	return w.b
 }
 
@@ -514,12 +515,19 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 		return o, nil, err
 	}
 	r := reader{b: b}
-	o := r.orderOfLayout13(id)
-	r.since14(o)
+	o := r.orderOfLayout14(id)
+	r.since15(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout14 reads what records of layout 14 begin with.
+func (r *reader) orderOfLayout14(id string) *Order {
+	o := r.orderOfLayout13(id)
+	r.since14(o)
+	return o
 }
 
 // orderOfLayout13 reads what records of layout 13 begin with.

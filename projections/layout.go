@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 14
+const layout = 15
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -94,6 +94,8 @@ var migrations = map[int]migration{
 	12: appended((*reader).orderOfLayout12, (*writer).since13),
 	// The order's record has what 14 adds: see [writer.since14].
 	13: appended((*reader).orderOfLayout13, (*writer).since14),
+	// The order's record has what 15 adds: see [writer.since15].
+	14: appended((*reader).orderOfLayout14, (*writer).since15),
 }
 
 // A migration rewrites all keys of one kind.
