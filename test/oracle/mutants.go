@@ -26,11 +26,13 @@ type Mutant struct {
 }
 
 // Mutants does to each event of a history whatever can be done to it: what holds
-// histories against rules must refuse the result.
+// histories against rules must refuse the result. The next has the place of the one
+// before.
 func Mutants(history []events.Event) iter.Seq[Mutant] {
 	return func(yield func(Mutant) bool) {
+		place := make([]events.Event, 0, len(history)+1)
 		for i := range history {
-			for kind, mutated := range mutate(history, i) {
+			for kind, mutated := range mutate(history, i, place) {
 				for n := range mutated {
 					mutated[n].Seq = uint64(n + 1)
 				}
@@ -42,22 +44,21 @@ func Mutants(history []events.Event) iter.Seq[Mutant] {
 	}
 }
 
-func mutate(history []events.Event, i int) iter.Seq2[string, []events.Event] {
+func mutate(history []events.Event, i int, place []events.Event) iter.Seq2[string, []events.Event] {
+	// with is the history with these events instead of those from i to j.
+	with := func(j int, instead ...events.Event) []events.Event {
+		return append(append(append(place[:0], history[:i]...), instead...), history[j:]...)
+	}
 	return func(yield func(string, []events.Event) bool) {
 		e := history[i]
-		if !yield("lost", slices.Delete(slices.Clone(history), i, i+1)) ||
-			!yield("twice", slices.Insert(slices.Clone(history), i, e)) {
+		if !yield("lost", with(i+1)) || !yield("twice", with(i+1, e, e)) {
 			return
 		}
-		if i+1 < len(history) {
-			swapped := slices.Clone(history)
-			swapped[i], swapped[i+1] = swapped[i+1], swapped[i]
-			if !yield("too late", swapped) {
-				return
-			}
+		if i+1 < len(history) && !yield("too late", with(i+2, history[i+1], e)) {
+			return
 		}
 		for kind, more := range sequels(&e) {
-			if !yield(kind, slices.Insert(slices.Clone(history), i+1, more)) {
+			if !yield(kind, with(i+1, e, more)) {
 				return
 			}
 		}
@@ -66,22 +67,21 @@ func mutate(history []events.Event, i int) iter.Seq2[string, []events.Event] {
 			for k := range j {
 				first = first && (history[k].Type != foreign.Type || history[k].Step != foreign.Step)
 			}
-			if first && j != i && !yield("another "+short(foreign.Type)+" before", slices.Insert(slices.Clone(history), i, foreign)) {
+			if first && j != i && !yield("another "+short(foreign.Type)+" before", with(i, foreign)) {
 				return
 			}
 		}
 		for _, name := range history[0].Steps {
 			if e.Step != "" && e.Step != name {
-				changed := slices.Clone(history)
-				changed[i].Step = name
-				if !yield("the step "+name+" in", changed) {
+				changed := e
+				changed.Step = name
+				if !yield("the step "+name+" in", with(i+1, changed)) {
 					return
 				}
 			}
 		}
 		for _, c := range changes {
-			changed := slices.Clone(history)
-			if c.make(&changed[i]) && !yield(c.kind, changed) {
+			if changed := e; c.make(&changed) && !yield(c.kind, with(i+1, changed)) {
 				return
 			}
 		}

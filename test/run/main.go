@@ -78,23 +78,30 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	return runParts(parts, func(p part) error { return p.test(ctx, r) })
 }
 
-// runParts runs all parts, whatever became of the ones before.
+// runParts runs all parts, whatever became of the ones before: two side by side, but for those that
+// run alone.
 func runParts(parts []part, test func(part) error) error {
-	var beside sync.WaitGroup
+	var all sync.WaitGroup
 	var failed atomic.Bool
+	places := make(chan struct{}, 2)
 	for _, p := range parts {
-		run := func() {
+		takes := 1
+		if p.alone {
+			takes = cap(places)
+		}
+		for range takes {
+			places <- struct{}{}
+		}
+		all.Go(func() {
 			if test(p) != nil {
 				failed.Store(true)
 			}
-		}
-		if p.beside {
-			beside.Go(run)
-		} else {
-			run()
-		}
+			for range takes {
+				<-places
+			}
+		})
 	}
-	beside.Wait()
+	all.Wait()
 	if failed.Load() {
 		return errFailed
 	}
