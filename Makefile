@@ -90,7 +90,7 @@ performance: build ## Measure Waybill at every load; writes docs/performance.md
 # and the page is made of all that are there. PART=fuzz runs one, PART=none
 # makes the page again. The numbers say how often, and so how long.
 RESULTS ?= $(CURDIR)/docs/reliability
-PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight outage backlog
+PART ?= simulation chaos-1 chaos-3 takeover upgrade kills dev disk fuzz damage torn flight sleepers outage backlog
 HISTORIES ?= 1000000
 FUZZED ?= 1000000
 HANDOVERS ?= 10
@@ -100,6 +100,7 @@ DEV_KILLS ?= 100
 FILLS ?= 20
 SPOILED ?= 5000
 IN_FLIGHT ?= 1000000
+SLEEPERS ?= 1000000
 OUTAGES ?= 30s,5m
 
 .PHONY: reliability
@@ -113,7 +114,7 @@ measured := WAYBILL_RESULTS=$(RESULTS) go test -count=1 -v -timeout 0
 
 .PHONY: reliability-none reliability-simulation reliability-chaos-1 reliability-chaos-3 reliability-takeover reliability-upgrade
 .PHONY: reliability-kills reliability-dev reliability-disk reliability-fuzz reliability-damage reliability-torn
-.PHONY: reliability-flight reliability-outage reliability-backlog
+.PHONY: reliability-flight reliability-sleepers reliability-outage reliability-backlog
 reliability-none:
 reliability-simulation:
 	WAYBILL_HISTORIES=$(HISTORIES) $(measured) -run '^TestSimulation$$' ./orchestrator
@@ -139,6 +140,8 @@ reliability-torn:
 	$(measured) -run '^TestTornJournal$$' ./orchestrator
 reliability-flight:
 	WAYBILL_IN_FLIGHT=$(IN_FLIGHT) $(measured) -run '^TestOrdersInFlight$$' ./test/process
+reliability-sleepers:
+	WAYBILL_SLEEPERS=$(SLEEPERS) $(measured) -run '^TestOrdersThatSleep$$' ./test/process
 reliability-outage:
 	WAYBILL_OUTAGES=$(OUTAGES) $(measured) -run '^TestABrokerThatGoesAwayAndComesBack$$' ./test/integration
 reliability-backlog:

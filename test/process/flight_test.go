@@ -139,7 +139,10 @@ func (f *flight) submit(id string) {
 		f.hasty++
 	}
 	// What differs from order to order cannot be compressed away.
-	value := fmt.Appendf(nil, `{"workflow":%q,"input":{"customer":%q,"total":42}}`, workflow, rand.Text())
+	f.produce(id, fmt.Appendf(nil, `{"workflow":%q,"input":{"customer":%q,"total":42}}`, workflow, rand.Text()))
+}
+
+func (f *flight) produce(id string, value []byte) {
 	f.client.Produce(f.Context(), &kgo.Record{Topic: f.cluster.topics.Orders, Key: []byte(id), Value: value}, func(r *kgo.Record, err error) {
 		if err != nil {
 			f.Errorf("submit %s: %v", id, err)

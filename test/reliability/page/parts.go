@@ -103,6 +103,12 @@ answer for some of the orders, ` + "`waybill replay --verify`" + ` rebuilds and 
 messages of every order are held against what was submitted. Memory is what Linux says of the process.`,
 	},
 	{
+		"sleepers", "Orders that sleep",
+		`One instance of ` + "`waybill serve`" + ` on Apache Kafka, 16 partitions, and a great many orders that sleep for a month. Before they come, while they
+sleep, and after the instance was killed, 2,000 orders come, 200 a second, that wake after two seconds each: what these take of a
+processor, and how late they wake, follows from what is due, and not from what sleeps. Nobody else wakes.`,
+	},
+	{
 		"outage", "Kafka away for minutes",
 		`One instance on the only broker of an Apache Kafka, which is stopped in good order while 500 orders of two and more steps
 are under way, and started again with its data. 500 more are submitted while it is away, and 500 once it is back. Half of them
