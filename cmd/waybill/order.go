@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -290,6 +291,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 
 // parentText says what an order does of another.
 func parentText(p *api.Parent) string {
+	if events.IsCorrelation(p.Order) {
+		return fmt.Sprintf("what a signal says, event %s of %s", p.Step, p.Order)
+	}
 	text := fmt.Sprintf("step %s of order %s", p.Step, p.Order)
 	if p.Detached {
 		text += ", which does not wait for it"

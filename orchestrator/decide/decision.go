@@ -38,6 +38,8 @@ type Env struct {
 	// Newer is the level of the language of a definition that this release cannot run,
 	// 0 for any other. Nil says so of all.
 	Newer func(name string, version int) int
+	// Starts finds the workflow whose orders a signal of that name starts, nil if it starts none. Nil knows of none.
+	Starts func(signal string) *workflow.Workflow
 	// Retired says that nothing new begins with a version of a workflow; with version 0, with none
 	// of that name. Nil says so of none.
 	Retired func(name string, version int) bool
@@ -195,7 +197,7 @@ func (d *Decision) void(in *Input, order *projections.Order) bool {
 	case events.CommandRefused: // who sent one on which deciding panicked hears of it
 		return order.Refused >= MaxVoid && len(d.Aside) == 0
 	case events.SignalDiscarded: // what an order gave back was kept until then
-		return order.Unheard >= MaxVoid && in.Want == nil
+		return order.Unheard >= MaxVoid && in.Want == nil && in.Report == nil
 	case events.InputDiscarded: // the dead letter stays
 		return order.PutAside >= MaxVoid && (in.Reply != nil || in.Signal != nil)
 	}
@@ -217,7 +219,7 @@ func (in *Input) waits(order *projections.Order) bool {
 	case order.Schedule != nil: // nothing comes of any other
 		return in.Report != nil
 	case order.Correlation != nil:
-		return in.Want != nil || in.Signal != nil && in.Signal.Key != ""
+		return in.Want != nil || in.Report != nil || in.Signal != nil && in.Signal.Key != ""
 	}
 	return in.Pass != nil || in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }

@@ -499,6 +499,7 @@ func (l *Lane) env() *decide.Env {
 		Workflow: l.world.Workflow,
 		Newer:    l.newer,
 		Retired:  l.world.Retired,
+		Starts:   l.world.Starts,
 		Refuses:  l.refuses,
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
