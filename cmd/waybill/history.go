@@ -309,7 +309,7 @@ func detail(e *events.Event, b before) string {
 			say("rerun of %s", e.RerunOf)
 		}
 		if e.Parent != "" {
-			say("does %s", parentText(&api.Parent{Order: e.Parent, Step: e.ParentStep, Detached: e.Detached}))
+			say("%s", doesText(&api.Parent{Order: e.Parent, Step: e.ParentStep, Detached: e.Detached}))
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.Pinned)) {
 			say("%s does steps", workflowID(name, int(e.Pinned[name])))

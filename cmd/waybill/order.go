@@ -250,8 +250,12 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		if o.RerunOf != nil {
 			row("Rerun of", *o.RerunOf)
 		}
-		if o.Parent != nil {
-			row("Does", parentText(o.Parent))
+		switch p := o.Parent; {
+		case p == nil:
+		case events.IsCorrelation(p.Order):
+			row("Started by", "event "+p.Step+" of "+p.Order)
+		default:
+			row("Does", parentText(p))
 		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
@@ -289,11 +293,16 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 	})
 }
 
+// doesText says where an order comes from that nobody submitted.
+func doesText(p *api.Parent) string {
+	if events.IsCorrelation(p.Order) {
+		return fmt.Sprintf("was started by a signal, event %s of %s", p.Step, p.Order)
+	}
+	return "does " + parentText(p)
+}
+
 // parentText says what an order does of another.
 func parentText(p *api.Parent) string {
-	if events.IsCorrelation(p.Order) {
-		return fmt.Sprintf("what a signal says, event %s of %s", p.Step, p.Order)
-	}
 	text := fmt.Sprintf("step %s of order %s", p.Step, p.Order)
 	if p.Detached {
 		text += ", which does not wait for it"

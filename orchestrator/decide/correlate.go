@@ -39,7 +39,7 @@ func correlate(env *Env, order *projections.Order, in *Input) Decision {
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals under keys are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.SignalKeysFormat, env.Format)}}}
 	}
 	if in.Signal != nil && env.Format < events.StartFormat && env.Starts != nil && env.Starts(in.Signal.Signal) != nil && (!there || order.Correlation.Free() < 0) {
-		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals start orders from format %d on, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.StartFormat, env.Format)}}}
+		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals that start orders are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.StartFormat, env.Format)}}}
 	}
 	if order == nil {
 		order = &projections.Order{ID: in.Order}
@@ -75,7 +75,7 @@ func (d *decider) signalled(in *Input) {
 		d.expire()
 	}
 	if e.Due = events.Time(s.KeepUntil); e.Due.IsZero() {
-		e.Due = events.Time(d.env.Now.Add(events.SignalKeep))
+		e.Due = events.Time(d.env.keepUntil())
 	}
 	kept, bytes, starting := 1, len(s.Data), 0
 	for i := range d.order.Signals {

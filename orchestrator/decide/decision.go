@@ -58,6 +58,8 @@ type Env struct {
 	Keys *proof.Keys
 	// Claims says that people decide who are not known, but claim to be somebody.
 	Claims bool
+	// SignalKeep is how long a signal is kept that does not say how long; 0 is [events.SignalKeep].
+	SignalKeep time.Duration
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
 	// Excuses says that an attempt of an order which expires uses up none of its retry
@@ -75,6 +77,11 @@ type Env struct {
 	room  []Message
 	// load is that of the decision within which another is made.
 	load load
+}
+
+// keepUntil is until when a signal is kept that does not say so.
+func (env *Env) keepUntil() time.Time {
+	return env.Now.Add(cmp.Or(env.SignalKeep, events.SignalKeep))
 }
 
 // over says that a time is set, and has come for all that is known.
