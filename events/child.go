@@ -94,6 +94,8 @@ type Wish struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Submitters []string          `json:"submitters,omitzero"`
 	By         string            `json:"by,omitzero"`
+	// Key is that of the signal which starts the child, empty if none does. Since format 9.
+	Key string `json:"key,omitzero"`
 }
 
 // Submission is what [WishBegin] asks for.
@@ -123,6 +125,7 @@ func (w *Wish) Append(dst []byte) []byte {
 	o.pairs("labels", w.Labels)
 	o.texts("submitters", w.Submitters)
 	o.text("by", w.By)
+	o.text("key", w.Key)
 	return o.end()
 }
 

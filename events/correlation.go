@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -75,6 +76,13 @@ func CorrelationID(signal, key string) string {
 		n--
 	}
 	return ChildPrefix + key[:n] + "~" + hex.EncodeToString(sum[:childHash]) + keyedByCut + signal
+}
+
+// StartedID is the id of the order that the event of a number of a correlation begins: @ref-7/signal.payment/order.3.
+// No other record has it: what is behind the last slash of another's has no dot, or a tilde, or begins as a
+// correlation's.
+func StartedID(correlation string, number uint64) string {
+	return correlation + "/order." + strconv.FormatUint(number, 10)
 }
 
 // IsCorrelation says that an id is of a correlation.

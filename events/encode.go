@@ -369,6 +369,7 @@ func (s *Status) Append(dst []byte) []byte {
 		detail.texts("failedSteps", d.FailedSteps)
 		detail.text("signal", d.Signal)
 		detail.text("signalId", d.SignalID)
+		detail.text("child", d.Child)
 		o.b = detail.end()
 	}
 	return o.end()

@@ -277,7 +277,8 @@ const (
 	// Source. Since format 6.
 	SignalExpired Type = "waybill.signal.expired"
 	// SignalDiscarded records a signal that changed nothing: Signal, SignalID, Reason, one of the
-	// Signal constants, Source, AnsweredBy, ReplyTo, Count, and Key of one under a key. Since format 6.
+	// Signal constants, Source, AnsweredBy, ReplyTo, Count, and Key of one under a key; Child and Error of one
+	// whose order was rejected. Since format 6.
 	SignalDiscarded Type = "waybill.signal.discarded"
 	// SignalGiven gives a signal under a key to a wait: Signal, SignalID, Key, Data unless it was kept or
 	// given before, Due (until when it is kept if it comes back), Source, AnsweredBy, ReplyTo, Waiter, Step,
@@ -286,6 +287,12 @@ const (
 	// SignalMatched says that the wait to which it was given has heard it: Signal, SignalID, Source, Waiter,
 	// Step, Wait. Since format 8.
 	SignalMatched Type = "waybill.signal.matched"
+	// SignalOrdered has a signal under a key for which no step waits begin an order: Signal, SignalID, Key, Data
+	// unless it was given before, Due (until when its id is remembered), Source, AnsweredBy, ReplyTo, Child (the
+	// order), Workflow, Version. Since format 9.
+	SignalOrdered Type = "waybill.signal.ordered"
+	// SignalStarted says that the order has begun: Signal, SignalID, Source, ReplyTo, Child. Since format 9.
+	SignalStarted Type = "waybill.signal.started"
 
 	// ScheduleApplied has a schedule be as it says from here on: Schedule, Incarnation, Next (its first
 	// tick) and Due (when that begins an order, where it has a jitter), By, Actor, Reason, Command. This
@@ -358,6 +365,7 @@ const (
 	SignalTooMany  = "too-many"  // as many are kept as may be, or as many bytes, or as many were given up
 	SignalTooLarge = "too-large" // with it the output of a step that waits, or will, would be too large
 	SignalGivenUp  = "given-up"  // of one under a key: the order to which it was given could not decide on it
+	SignalRejected = "rejected"  // of one under a key: the order that it would have started was rejected
 )
 
 // How a step listens.

@@ -80,6 +80,9 @@ const EmitFormat = 8
 // SignalKeysFormat is the format since which steps wait for signals under keys of the business.
 const SignalKeysFormat = 8
 
+// StartFormat is the format since which signals under keys start orders.
+const StartFormat = 9
+
 // EachFormat is the format since which steps are done for each item of a list.
 const EachFormat = 8
 

@@ -129,6 +129,7 @@ const (
 	// StatusMatched and those below answer a signal, on the topic that it names. They say nothing of
 	// the order.
 	StatusMatched  = "matched"  // a step waited for it
+	StatusStarted  = "started"  // it started an order
 	StatusKept     = "kept"     // a step will wait for it
 	StatusRepeated = "repeated" // it came before, and acted then, or is kept
 	StatusLate     = "late"     // nothing waits for it, nor will
@@ -147,7 +148,7 @@ type Status struct {
 // for whoever sent that, and says nothing of the order.
 func (s *Status) Answers() bool {
 	switch s.Status {
-	case StatusConflict, StatusMatched, StatusKept, StatusRepeated, StatusLate, StatusDeclined:
+	case StatusConflict, StatusMatched, StatusKept, StatusRepeated, StatusLate, StatusDeclined, StatusStarted:
 		return true
 	}
 	return false
@@ -170,6 +171,8 @@ type Detail struct {
 	// Signal and SignalID say which signal the status answers.
 	Signal   string `json:"signal,omitzero"`
 	SignalID string `json:"signalId,omitzero"`
+	// Child is the order that the signal started, or would have started.
+	Child string `json:"child,omitzero"`
 }
 
 // Alert calls an operator to an order that cannot go on by itself (P2).

@@ -231,7 +231,7 @@ var reported = []string{"Pending", "Rejected", "Processed", "Compensated", "Canc
 var statuses = []string{
 	events.StatusReceived, events.StatusRejected, events.StatusCompleted, events.StatusFailed,
 	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusRaised, events.StatusTerminated, events.StatusConflict,
-	events.StatusMatched, events.StatusKept, events.StatusRepeated, events.StatusLate, events.StatusDeclined,
+	events.StatusMatched, events.StatusKept, events.StatusRepeated, events.StatusLate, events.StatusDeclined, events.StatusStarted,
 }
 
 var wanted = []string{events.WantAwait, events.WantWithdraw, events.WantHeard, events.WantUnheard}

@@ -219,6 +219,13 @@ func (c *catalogue) find(name string, version int) *workflow.Workflow {
 	return c.flows.Find(name, version)
 }
 
+// starts returns the definition whose orders a signal starts, nil if none is known so far.
+func (c *catalogue) starts(signal string) *workflow.Workflow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flows.Starts(signal)
+}
+
 // all returns the definitions, by name and version.
 func (c *catalogue) all() []*workflow.Workflow {
 	c.mu.Lock()
@@ -431,7 +438,7 @@ func (c *catalogue) register(ctx context.Context, flow *workflow.Workflow) error
 }
 
 // admits says why a definition that is not known cannot be registered, as to others whose orders do
-// its steps. What those do that this release cannot run is not known here.
+// its steps, or are started by the same signal. What those do that this release cannot run is not known here.
 func (c *catalogue) admits(flow *workflow.Workflow) error {
 	for _, o := range flow.Children() {
 		if level := c.isNewer(o.Workflow, o.Version); level > 0 {

@@ -74,6 +74,9 @@ type Config struct {
 	// ClaimedApprovals says that people decide who are not known, but claim to be somebody. Without
 	// it their decisions are refused.
 	ClaimedApprovals bool
+	// SignalKeep is how long a signal is kept, and its id counts under a key, if its sender does not say; 0 is
+	// [events.SignalKeep]. It counts for what is decided on from then on: the journal says until when.
+	SignalKeep time.Duration
 	// Keys returns the keys of the namespace as they are now; nil if there are none. The
 	// program makes them of a file.
 	Keys func() *proof.Keys
@@ -292,7 +295,7 @@ func (i *Instance) laneConfig() lane.Config {
 	return lane.Config{
 		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Keys: i.cfg.Keys,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
-		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics, Claims: i.cfg.ClaimedApprovals,
+		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics, Claims: i.cfg.ClaimedApprovals, SignalKeep: i.cfg.SignalKeep,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},
 	}
 }

@@ -18,6 +18,8 @@ func (w *knowledge) Workflow(name string, version int) *workflow.Workflow {
 	return w.catalogue.find(name, version)
 }
 
+func (w *knowledge) Starts(signal string) *workflow.Workflow { return w.catalogue.starts(signal) }
+
 func (w *knowledge) Newer(name string, version int) int { return w.catalogue.isNewer(name, version) }
 
 func (w *knowledge) Retired(name string, version int) bool {

@@ -82,8 +82,8 @@ func (i *Instance) signal(ctx context.Context, id string, after uint64, s *event
 		e, err := i.find(ctx, id, seen, func(e *events.Event) bool {
 			cut, seen = cut || e.Seq > seen+1, e.Seq // of a key's home the last hundred events and more are there
 			is := e.Source == source
-			given = given || is && e.Type == events.SignalGiven // the order has not told what it did with it
-			return is && e.Type != events.SignalGiven
+			given = given || is && (e.Type == events.SignalGiven || e.Type == events.SignalOrdered) // the order has not told what it did with it
+			return is && e.Type != events.SignalGiven && e.Type != events.SignalOrdered
 		})
 		switch {
 		case err != nil && (s.Key == "" || !errors.Is(err, projections.ErrNotFound)): // as of a key of which nothing is known

@@ -403,6 +403,10 @@ func (w *simWorld) Workflow(name string, version int) *workflow.Workflow {
 // newerLevel is that of the second workflow, for an instance that runs the first alone.
 const newerLevel = 2
 
+func (w *simWorld) Starts(signal string) *workflow.Workflow {
+	return w.b.in.instance.flows.Starts(signal)
+}
+
 func (*simWorld) Retired(string, int) bool { return false }
 
 func (w *simWorld) Newer(name string, version int) int {

@@ -135,7 +135,7 @@ var decided = []events.Type{
 	events.InputHeld, events.InputReleased, events.InputDiscarded, events.StatusRefused, events.CommandRefused,
 	events.StepStarted, events.StepCompleted, events.StepFailed, events.StepExpired, events.StepRetried, events.StepSkipped,
 	events.StepRepeated, events.StepSleeping, events.StepWoke, events.StepPassed, events.StepRaised, events.StepExtended, events.UndoExtended,
-	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded, events.SignalGiven, events.SignalMatched, events.WaitBegan, events.WaitEnded,
+	events.StepListening, events.StepHeard, events.StepTimedOut, events.StepApproving, events.StepDecided, events.StepReminded, events.SignalKept, events.SignalExpired, events.SignalDiscarded, events.SignalGiven, events.SignalMatched, events.SignalOrdered, events.SignalStarted, events.WaitBegan, events.WaitEnded,
 	events.UndoStarted, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoRetried, events.UndoSkipped,
 	events.ReplyDiscarded, events.AlertRaised, events.SubmissionConflicted, events.OrderLabelled,
 	events.StepItemized, events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten, events.StepPaced, events.StepEmitting,
@@ -390,8 +390,23 @@ var drawnFlows = sync.OnceValue(func() [2][][]*workflow.Workflow {
 	return all
 })
 
-// keyedFlows have steps that listen under keys of the business.
+// keyedFlows have steps that listen under keys of the business, or orders that signals start under them.
 var keyedFlows = []string{`
+workflow: flow
+version: %d
+start: {signal: other, key: input.n}
+steps:
+  - {name: s0, agent: a0, undo: u, timeout: 1s}
+  - {name: s1, listen: go, key: '"1"', timeout: 8s}
+`, `
+workflow: flow
+version: %d
+keep: 10s
+start: stop
+steps:
+  - {name: s0, listen: {any: [go, stop]}, key: '"2"', timeout: 5s}
+  - {name: s1, agent: a0, timeout: 1s}
+`, `
 workflow: flow
 version: %d
 steps:

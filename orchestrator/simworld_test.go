@@ -217,10 +217,10 @@ func (s *simulation) flood() {
 	}
 }
 
-// keyed says that steps may listen under keys.
+// keyed says that steps may listen under keys, or that signals under them start orders.
 func (s *simulation) keyed() bool {
 	return slices.ContainsFunc(s.registered, func(flow *workflow.Workflow) bool {
-		return slices.ContainsFunc(flow.Steps, func(step workflow.Step) bool { return step.Listen != nil && step.Listen.Key != nil })
+		return flow.Start != nil || slices.ContainsFunc(flow.Steps, func(step workflow.Step) bool { return step.Listen != nil && step.Listen.Key != nil })
 	})
 }
 

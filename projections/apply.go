@@ -117,6 +117,8 @@ var effects = map[events.Type]effect{
 	events.WaitRefused:   refuseWait,
 	events.SignalGiven:   giveSignal,
 	events.SignalMatched: matchSignal,
+	events.SignalOrdered: orderSignal,
+	events.SignalStarted: matchSignal,
 
 	events.SignalKept:      keepSignal,
 	events.SignalExpired:   expireSignal,

@@ -10,7 +10,8 @@ import (
 
 // Orders that do a step of another: its children.
 
-// Parent is the order of which this one does a step, or the schedule that began it for a tick.
+// Parent is the order of which this one does a step, or the schedule that began it for a tick, or the
+// correlation whose signal did.
 type Parent struct {
 	Order, Step string
 	// Depth is how many orders there are above this one.
@@ -30,7 +31,12 @@ type Child struct {
 func (p *Parent) IsSchedule() bool { return events.ScheduleOf(p.Order) != "" }
 
 // quiet says that status messages are the affair of the one whose step the order does.
-func (o *Order) quiet() bool { return o.Parent != nil && o.ReplyTo == "" && !o.Parent.IsSchedule() }
+func (o *Order) quiet() bool {
+	return o.Parent != nil && o.ReplyTo == "" && !o.Parent.IsSchedule() && !o.Parent.IsCorrelation()
+}
+
+// IsCorrelation says that a signal under a key started the order, which is nobody's child otherwise.
+func (p *Parent) IsCorrelation() bool { return events.IsCorrelation(p.Order) }
 
 func parentOf(e *events.Event) *Parent {
 	if e.Parent == "" {

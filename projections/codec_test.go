@@ -78,6 +78,17 @@ func drawOrder(t *rapid.T) *Order {
 	for range rapid.IntRange(0, 3).Draw(t, "signals") {
 		o.Signals = append(o.Signals, Signal{Name: text.Draw(t, "name"), ID: text.Draw(t, "id"), Source: text.Draw(t, "source"), Until: moment.Draw(t, "until")})
 	}
+	if rapid.IntRange(0, 3).Draw(t, "has the signals of a key") == 0 {
+		o.Correlation = &Correlation{Signal: text.Draw(t, "signal"), Key: text.Draw(t, "its key"), First: rapid.Uint64().Draw(t, "first")}
+		for range rapid.IntRange(0, 2).Draw(t, "waits") {
+			o.Correlation.Waits = append(o.Correlation.Waits, Wait{text.Draw(t, "waiter"), text.Draw(t, "its step"), rapid.Uint64().Draw(t, "number"), rapid.Uint64().Draw(t, "its signal")})
+		}
+		for i := range o.Signals {
+			if rapid.Bool().Draw(t, "is under it") {
+				o.Signals[i].Under = &Under{rapid.Uint64().Draw(t, "given"), rapid.Bool().Draw(t, "starts"), rapid.Bool().Draw(t, "told"), text.Draw(t, "answered by"), text.Draw(t, "told at")}
+			}
+		}
+	}
 	o.keyed = rapid.Bool().Draw(t, "keyed")
 	if rapid.Bool().Draw(t, "does a step of another") {
 		o.Parent = &Parent{text.Draw(t, "parent"), text.Draw(t, "step of it"), number.Draw(t, "depth"), rapid.Bool().Draw(t, "detached")}

@@ -31,8 +31,10 @@ type Wait struct {
 
 // Under is how a signal stands that a correlation keeps.
 type Under struct {
-	// Given is the number of the event that gave it to a wait, 0 while it is given to none.
-	Given uint64
+	// Given is the number of the event that gave it to a wait, or has it begin an order, 0 while it is given to
+	// none. Starts says that it begins an order.
+	Given  uint64
+	Starts bool
 	// Told says that its sender was told that it is kept.
 	Told                bool
 	AnsweredBy, ReplyTo string
@@ -48,7 +50,7 @@ func (c *Correlation) Wait(order string, number uint64) int {
 	return slices.IndexFunc(c.Waits, func(w Wait) bool { return w.Order == order && w.Number == number })
 }
 
-// Given is the place of the signal that the event of a number gave to a wait, -1 if there is none.
+// Given is the place of the signal that the event of a number gave to a wait, or had begin an order, -1 if there is none.
 func (o *Order) Given(number uint64) int {
 	return slices.IndexFunc(o.Signals, func(s Signal) bool { return number > 0 && s.Under != nil && s.Under.Given == number })
 }
@@ -170,7 +172,13 @@ func giveSignal(o *Order, _ *Step, e *events.Event) {
 	}
 }
 
-// matchSignal remembers the id.
+// orderSignal has the signal begin an order.
+func orderSignal(o *Order, _ *Step, e *events.Event) {
+	o.correlates(e)
+	o.change(o.under(e), func(u *Under) { u.Given, u.Starts = e.Seq, true })
+}
+
+// matchSignal remembers the id. So it is with one that started an order.
 func matchSignal(o *Order, _ *Step, e *events.Event) {
 	o.correlates(e)
 	o.Unheard = 0
@@ -287,7 +295,7 @@ func (r *reader) correlation(o *Order) {
 	}
 	for i := range o.Signals {
 		if r.truth() {
-			o.Signals[i].Under = &Under{r.uint(), r.truth(), r.text(), r.text()}
+			o.Signals[i].Under = &Under{Given: r.uint(), Told: r.truth(), AnsweredBy: r.text(), ReplyTo: r.text()}
 		}
 	}
 	o.Correlation = c

@@ -90,8 +90,20 @@ func (r *reader) since14(o *Order) {
 	r.correlation(o)
 }
 
-// since15 writes what records have since layout 15.
-func (w *writer) since15(*Order) {}
+// since15 writes what records have since layout 15: which signals begin orders.
+func (w *writer) since15(o *Order) {
+	for i := range o.Signals {
+		if u := o.Signals[i].Under; u != nil {
+			w.truth(u.Starts)
+		}
+	}
+}
 
 // since15 reads what the writer's since15 wrote.
-func (r *reader) since15(*Order) {}
+func (r *reader) since15(o *Order) {
+	for i := range o.Signals {
+		if u := o.Signals[i].Under; u != nil {
+			u.Starts = r.truth()
+		}
+	}
+}

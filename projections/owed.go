@@ -40,7 +40,7 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 	// answer tells the sender of a signal, if it wants to know.
 	answer := func(word string) {
 		if to = e.ReplyTo; to != "" {
-			say(word, &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason})
+			say(word, &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason, Error: e.Error, Child: e.Child})
 		}
 	}
 	switch e.Type {
@@ -73,6 +73,8 @@ func (o *Order) Status(e *events.Event) (to, id string, m *events.Status) {
 		say(events.StatusConflict, &events.Detail{Reason: e.Reason})
 	case events.StepHeard:
 		answer(events.StatusMatched)
+	case events.SignalStarted:
+		answer(events.StatusStarted)
 	case events.SignalKept:
 		answer(events.StatusKept)
 	case events.SignalDiscarded:

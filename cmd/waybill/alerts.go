@@ -48,7 +48,7 @@ func alertLines(a *api.Alert) []string {
 		lines[0] = leftOutHere
 	}
 	if a.Parent != nil {
-		lines = append(lines, "it does "+parentText(a.Parent))
+		lines = append(lines, "it "+doesText(a.Parent))
 	}
 	for i := range a.Errors {
 		lines = append(lines, "error: "+placedFault(&a.Errors[i]))

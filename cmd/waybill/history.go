@@ -309,7 +309,7 @@ func detail(e *events.Event, b before) string {
 			say("rerun of %s", e.RerunOf)
 		}
 		if e.Parent != "" {
-			say("does %s", parentText(&api.Parent{Order: e.Parent, Step: e.ParentStep, Detached: e.Detached}))
+			say("%s", doesText(&api.Parent{Order: e.Parent, Step: e.ParentStep, Detached: e.Detached}))
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.Pinned)) {
 			say("%s does steps", workflowID(name, int(e.Pinned[name])))
@@ -437,6 +437,13 @@ func detail(e *events.Event, b before) string {
 		if e.Type == events.SignalKept {
 			say("until %s", events.AppendTime(nil, e.Due))
 		}
+		if e.Child != "" {
+			say("order %s", e.Child)
+		}
+	case events.SignalOrdered:
+		say("%s begins order %s of workflow %s", signalText(e.Signal, e.SignalID), e.Child, workflow.ID(e.Workflow, e.Version))
+	case events.SignalStarted:
+		say("%s, order %s", signalText(e.Signal, e.SignalID), e.Child)
 	case events.SignalGiven, events.SignalMatched:
 		say("%s, order %s, step %s, which waits since its event %d", signalText(e.Signal, e.SignalID), e.Waiter, e.Step, e.Wait)
 	case events.WaitBegan, events.WaitRefused:
@@ -590,7 +597,7 @@ func byOrder(source string) bool {
 
 // answers are what follows from replies, from signals, and from what orders say that do a step.
 var answers = []events.Type{
-	events.StepHeard, events.SignalKept, events.SignalDiscarded, events.SignalGiven,
+	events.StepHeard, events.SignalKept, events.SignalDiscarded, events.SignalGiven, events.SignalOrdered,
 	events.StepCompleted, events.StepRepeated, events.StepFailed, events.StepExtended, events.UndoCompleted, events.UndoFailed, events.UndoExtended, events.ReplyDiscarded,
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -249,8 +250,12 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		if o.RerunOf != nil {
 			row("Rerun of", *o.RerunOf)
 		}
-		if o.Parent != nil {
-			row("Does", parentText(o.Parent))
+		switch p := o.Parent; {
+		case p == nil:
+		case events.IsCorrelation(p.Order):
+			row("Started by", "event "+p.Step+" of "+p.Order)
+		default:
+			row("Does", parentText(p))
 		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
@@ -286,6 +291,14 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			}
 		}
 	})
+}
+
+// doesText says where an order comes from that nobody submitted.
+func doesText(p *api.Parent) string {
+	if events.IsCorrelation(p.Order) {
+		return fmt.Sprintf("was started by a signal, event %s of %s", p.Step, p.Order)
+	}
+	return "does " + parentText(p)
 }
 
 // parentText says what an order does of another.

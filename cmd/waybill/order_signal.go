@@ -38,12 +38,14 @@ Without an --id the signal gets one of its own.`,
 func newSignal() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "signal KEY SIGNAL",
-		Short: "Tell whoever waits under a key what happened",
+		Short: "Tell whoever waits under a key what happened, or start an order",
 		Long: `Tells what happened in the world, and prints what became of that. Of the steps that
 listen for the signal under the key the one hears it that has listened longest
-(matched); while none does it is kept (kept). What came before under the same --id
+(matched); while none does it starts an order of the workflow whose "start" says so
+(started), or is kept (kept). What came before under the same --id
 acts once (repeated), for as long as it would be kept. The exit code is 1 where the
-signal changes nothing: late, declined, unrecorded, dead-letter.
+signal changes nothing: late, declined, unrecorded, dead-letter. An order that would have
+been started and was rejected says why.
 
 KEY is that of the business, such as a payment's reference: an order is told by its
 id with "waybill order signal". Without an --id the signal gets one of its own. The history of a key is that of an order:
@@ -100,7 +102,7 @@ func signals(cmd *cobra.Command, send func(context.Context, *api.Client, []strin
 				return err
 			}
 			switch h.Outcome {
-			case events.StatusMatched, events.StatusKept, events.StatusRepeated, "held":
+			case events.StatusMatched, events.StatusStarted, events.StatusKept, events.StatusRepeated, "held":
 				return nil
 			}
 			return fmt.Errorf("the signal changed nothing: %s", whyUnheard(h))
@@ -111,6 +113,8 @@ func signals(cmd *cobra.Command, send func(context.Context, *api.Client, []strin
 
 func heardText(h *api.Heard) string {
 	switch {
+	case h.Outcome == events.StatusStarted && h.Order != nil:
+		return h.Outcome + ": order " + *h.Order
 	case h.Order != nil && h.Step != nil:
 		return h.Outcome + ": step " + *h.Step + " of order " + *h.Order + " heard it"
 	case h.Step != nil:
@@ -136,6 +140,10 @@ func whyUnheard(h *api.Heard) string {
 		return "no more signals are kept: 100 are, or 1 MiB of them, or the order gave up 100 before that nothing heard in time"
 	case events.SignalTooLarge:
 		return "with it the output of the step that listens would be too large, at most 1 MiB"
+	case events.SignalRejected:
+		if h.Order != nil && h.Error != nil {
+			return fmt.Sprintf("order %s, which it would have started, was rejected: %s", *h.Order, h.Error.Message)
+		}
 	case events.SignalGivenUp:
 		return "the order to which it was given could not decide on it, and an operator gave it up, or it could not wait; it is among the dead letters"
 	}

@@ -353,6 +353,9 @@ func newWorkflowShow() *cobra.Command {
 func showWorkflow(row func(...any), flow *workflow.Workflow) {
 	row("Workflow", flow.Name)
 	row("Version", flow.Version)
+	if s := flow.Start; s != nil {
+		row("Starts", "on signal "+startText(s))
+	}
 	row()
 	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "QUEUE", "RETRY", "EXHAUSTED")
 	for _, s := range flow.Steps {
@@ -416,6 +419,14 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		}
 		row(s.Name, agent, does, dash(s.Undo), dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
 	}
+}
+
+// startText says which signal starts an order.
+func startText(s *workflow.Start) string {
+	if s.Key == nil {
+		return s.Signal + ", under any key"
+	}
+	return s.Signal + ", under the key " + s.Key.String()
 }
 
 // orderedText says which order does a step.

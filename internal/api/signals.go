@@ -53,10 +53,11 @@ func (s *Signal) message() events.Signal {
 
 // Heard is what became of a signal.
 type Heard struct {
-	Outcome string  `json:"outcome" enum:"matched,kept,repeated,late,declined,held,dead-letter,unrecorded" doc:"matched: a step waited for it; kept: a step will; repeated: it came before; late: nothing waits for it, nor will; declined: it is too much; held: the order is held, and decides on it once it is released; dead-letter: it could not wait for that, and the history says why; unrecorded: it changed nothing, and the order has recorded a hundred of its like"`
-	Order   *string `json:"order" doc:"Whose step heard it, of a signal with a key; else null"`
+	Outcome string  `json:"outcome" enum:"matched,started,kept,repeated,late,declined,held,dead-letter,unrecorded" doc:"matched: a step waited for it; started: it started an order; kept: a step will; repeated: it came before; late: nothing waits for it, nor will; declined: it is too much, or the order that it would have started was rejected; held: the order is held, and decides on it once it is released; dead-letter: it could not wait for that, and the history says why; unrecorded: it changed nothing, and the order has recorded a hundred of its like"`
+	Order   *string `json:"order" doc:"Whose step heard it, of a signal with a key, or which it started, or would have; else null"`
 	Step    *string `json:"step" doc:"Which step heard it; null if none did"`
-	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many, too-large or given-up; else null"`
+	Reason  *string `json:"reason" doc:"Why it changed nothing: repeated, late, unheard, too-many, too-large, given-up or rejected; else null"`
+	Error   *Fault  `json:"error" doc:"Why the order was rejected that it would have started; else null"`
 	Seq     *uint64 `json:"seq" doc:"The number of the event that says so, of the order, or of the key's history; null where the order has recorded so many signals that changed nothing that it records no other"`
 }
 
@@ -71,7 +72,7 @@ func (s *Server) signals(api huma.API) {
 	register(api, identity.Submitter, huma.Operation{
 		OperationID: "signal-key", Method: http.MethodPost, Path: "/api/v1/signals",
 		Summary: "Tell whoever waits under a key what happened", Tags: []string{"orders"},
-		Description:  fmt.Sprintf("Of the steps that listen for the signal under the key the one hears it that has listened longest; while none does it is kept. Answers with what became of it once the order has told that. After %s without an answer it answers with 503; the signal acts all the same, once it is on Kafka, and repeating it with the same id is safe. A key does not say of which workflow the orders are, so it takes the role for all of them.", commandTimeout),
+		Description:  fmt.Sprintf("Of the steps that listen for the signal under the key the one hears it that has listened longest; while none does it starts an order of the workflow that says so, or is kept. Answers with what became of it once the order has told that. After %s without an answer it answers with 503; the signal acts all the same, once it is on Kafka, and repeating it with the same id is safe. A key does not say of which workflow the orders are, so it takes the role for all of them.", commandTimeout),
 		MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
 		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
 	}, s.signalKey)
@@ -161,6 +162,8 @@ func heardAs(e *events.Event, o *projections.Order, m *events.Signal) Heard {
 		h.Outcome, h.Step = events.StatusMatched, &e.Step
 	case events.SignalMatched:
 		h.Outcome, h.Order, h.Step = events.StatusMatched, &e.Waiter, &e.Step
+	case events.SignalStarted:
+		h.Outcome, h.Order = events.StatusStarted, &e.Child
 	case events.SignalKept:
 		h.Outcome = events.StatusKept
 	case events.InputHeld:
@@ -169,6 +172,9 @@ func heardAs(e *events.Event, o *projections.Order, m *events.Signal) Heard {
 		h.Outcome = "dead-letter"
 	default:
 		h.Outcome, h.Reason = events.StatusDeclined, &e.Reason
+		if e.Child != "" {
+			h.Order, h.Error = &e.Child, (*Fault)(e.Error)
+		}
 		switch e.Reason {
 		case events.SignalRepeated:
 			h.Outcome = events.StatusRepeated

@@ -163,6 +163,20 @@ func (s *stage) testSignalKeys() {
 	}
 	check(`{"signal":"payment","key":"a/ref 7","id":"p-2","data":"`+large+`"}`, "matched keyed paid")
 	check(`{"signal":"payment","key":"a/ref 7","id":"p-2"}`, "repeated repeated")
+	// One for which nobody waits starts an order of the workflow that says so, and of no second one.
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: claim\nstart: {signal: claimed, key: input.policy}\nsteps: [{name: nap, sleep: 24h}]\n")); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.client.Register(s.Context(), "w.yaml", []byte("workflow: other\nstart: claimed\nsteps: [{name: nap, sleep: 24h}]\n")); !strings.Contains(fmt.Sprint(err), "signal claimed starts orders of workflow claim@1 already") {
+		s.Errorf("another workflow of the same signal: %v", err)
+	}
+	check(`{"signal":"claimed","key":"p-7","id":"c-1","data":{"policy":"p-7"}}`, "started @p-7/signal.claimed/order.1")
+	check(`{"signal":"claimed","key":"p-7","id":"c-1","data":{"policy":"p-7"}}`, "repeated repeated")
+	check(`{"signal":"claimed","key":"p-7","data":{"policy":"p-8"}}`, "declined @p-7/signal.claimed/order.4 rejected")
+	o, err = s.client.Order(s.Context(), "@p-7/signal.claimed/order.1")
+	if err != nil || o.Workflow != "claim" || string(o.Input) != `{"policy":"p-7"}` || o.Parent == nil || o.Parent.Order != "@p-7/signal.claimed" {
+		s.Errorf("the order that was started is %+v, %v", o, err)
+	}
 	if status, _, answer := s.ask(request{method: "POST", path: "/api/v1/signals", body: `{"signal":"payment","key":""}`}); status != 422 {
 		s.Errorf("no key: %d %s", status, answer)
 	}

@@ -40,6 +40,7 @@ type Test struct {
 	// submittedBy is who submitted it, empty if that is not said.
 	submittedBy string
 	labels      map[string]string
+	startKey    string    // of the signal that starts the order instead of a submission; empty if there is one
 	scripts     []*script // as the file has them
 	acts        []act
 	expect      []check
@@ -202,6 +203,7 @@ func (r *fileReader) test(n ast.Node) *Test {
 		{"name", func(n ast.Node) { t.Name, t.Place = r.some(n, "the test's name"), placeOf(start(n)) }},
 		{"starts", func(n ast.Node) { t.starts = r.time(n, "starts") }},
 		{"input", func(n ast.Node) { t.input = r.value(n) }},
+		{"startKey", func(n ast.Node) { t.startKey = r.startKey(n) }},
 		{"deadline", func(n ast.Node) { t.deadline = r.duration(n, "deadline", 1) }},
 		{"submittedBy", func(n ast.Node) { t.submittedBy = r.some(n, "submittedBy") }},
 		{"labels", func(n ast.Node) {
@@ -215,7 +217,24 @@ func (r *fileReader) test(n ast.Node) *Test {
 		{"expect", func(n ast.Node) { t.expect = r.expect(n) }},
 	})
 	r.require(n, given, "the test", "name", "expect")
+	for _, key := range []string{"deadline", "submittedBy", "labels"} {
+		if at := given[key]; at != nil && given["startKey"] != nil {
+			r.add(at, "a signal starts the order, which has no %q; remove this, or startKey", key)
+		}
+	}
 	return t
+}
+
+// startKey reads the key under which a signal starts the order.
+func (r *fileReader) startKey(n ast.Node) string {
+	key := r.some(n, "startKey")
+	if err := events.CheckSignalKey(key); err != nil && key != "" {
+		r.add(start(n), "startKey: %v", err)
+	}
+	if r.flow != nil && r.flow.Start == nil {
+		r.add(start(n), "no signal starts orders of workflow %s, which has no \"start\"; remove this", r.flow.ID())
+	}
+	return key
 }
 
 func (r *fileReader) time(n ast.Node, what string) time.Time {

@@ -22,7 +22,7 @@ const (
 	longest   = 100 * 365 * 24 * time.Hour
 )
 
-// OrderID is the id of the order in every test: the jitter of its retries follows from it.
+// OrderID is the id of the order in every test that submits one: the jitter of its retries follows from it.
 const OrderID = "o-1"
 
 // Part is what became of an order.
@@ -108,6 +108,12 @@ func (t *Test) Perform() *Result {
 			}
 			return t.others.Find(name, version)
 		},
+		Starts: func(signal string) *workflow.Workflow {
+			if flow := own.Starts(signal); flow != nil || t.others == nil {
+				return flow
+			}
+			return t.others.Starts(signal)
+		},
 		Refuses: func(string, int) string { return "" },
 		Away:    func(string, string, int) string { return "" },
 		Keys:    proof.New([]proof.Key{{ID: "test", Secret: []byte("test")}}, proof.Off, nil), // by which people are known
@@ -131,7 +137,7 @@ func (t *Test) Perform() *Result {
 		case a.signal.Key != "":
 			in.order = events.CorrelationID(a.signal.Signal, a.signal.Key)
 		case a.child == "":
-			in.order = OrderID
+			in.order = p.id
 		}
 		p.inputs = append(p.inputs, in)
 	}
@@ -142,6 +148,10 @@ func (t *Test) Perform() *Result {
 }
 
 func (p *play) submit() {
+	if p.startKey != "" {
+		p.start()
+		return
+	}
 	s := events.Submission{Workflow: p.flow.Name, Input: p.input, By: p.submittedBy, Labels: p.labels}
 	if p.deadline > 0 {
 		s.Deadline = events.Time(p.starts.Add(p.deadline))
@@ -151,6 +161,23 @@ func (p *play) submit() {
 		panic(err) // it was read from a file
 	}
 	p.take(&input{at: p.starts, topic: p.topics.Orders, order: OrderID, value: value})
+}
+
+// start has a signal start the order. Its first events come before all else.
+func (p *play) start() {
+	s := events.Signal{Signal: p.flow.Start.Signal, Key: p.startKey, Data: p.input}
+	value, err := s.Encode()
+	if err != nil {
+		panic(err) // it was read from a file
+	}
+	home := events.CorrelationID(s.Signal, s.Key)
+	p.id = events.StartedID(home, 1)
+	p.take(&input{at: p.starts, topic: p.topics.Signals, order: home, value: value})
+	for p.Order == nil && len(p.inputs) > 0 {
+		in := p.inputs[0]
+		p.inputs = p.inputs[1:]
+		p.take(&in)
+	}
 }
 
 // turn has the clock jump to what comes next, and decides on that: on an input, or on all whose
@@ -426,6 +453,15 @@ func (p *play) tell(order string, kind events.Type, value []byte) {
 // wish has the order that does a step do what it is asked for: for real where its workflow is known
 // and no script says how it ends.
 func (p *play) wish(of *Part, wish events.Wish) {
+	if events.IsCorrelation(of.id) { // of the orders that signals start only the test's is there
+		if wish.Child == p.id {
+			p.tell(wish.Child, events.ChildWanted, wish.Append(nil))
+			return
+		}
+		report := events.Report{Parent: wish.Parent, Step: wish.Step, Child: wish.Child, State: string(projections.Pending)}
+		p.tell(wish.Parent, events.ChildReported, report.Append(nil))
+		return
+	}
 	w := work{of.path + wish.Step, wish.Wish == events.WishUndo}
 	var a answer
 	if wish.Wish != events.WishCancel {

@@ -248,6 +248,9 @@ func wishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 	if o.Schedule != nil {
 		return scheduleWishes(o, e)
 	}
+	if o.Correlation != nil {
+		return startWishes(o, e)
+	}
 	for _, child := range e.Children {
 		all = append(all, &events.Wish{Child: child, Wish: events.WishForget, Parent: o.ID})
 	}

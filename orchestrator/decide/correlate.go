@@ -3,9 +3,11 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -15,10 +17,15 @@ import (
 
 // correlate decides on an input to a correlation, which need not be there.
 func correlate(env *Env, order *projections.Order, in *Input) Decision {
-	switch there := order != nil && order.Correlation != nil; {
+	there := order != nil && order.Correlation != nil
+	switch {
 	case in.Command != nil && there:
 		return Operate(env, order, in)
 	case in.Signal != nil && in.Signal.Key != "", in.Want != nil:
+	case in.Report != nil && there:
+		d := &decider{env: env, order: order.Clone(), load: env.load}
+		d.began(in.Report)
+		return d.made()
 	case in.Command == nil && in.Reply == nil && in.Signal == nil && in.Wish == nil && in.Report == nil && in.Pass == nil:
 		return submittedOwn(in)
 	case !there:
@@ -30,6 +37,9 @@ func correlate(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	if env.Format < events.SignalKeysFormat { // an older release could not read what follows
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals under keys are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.SignalKeysFormat, env.Format)}}}
+	}
+	if in.Signal != nil && env.Format < events.StartFormat && env.Starts != nil && env.Starts(in.Signal.Signal) != nil && (!there || order.Correlation.Free() < 0) {
+		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("signals that start orders are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.StartFormat, env.Format)}}}
 	}
 	if order == nil {
 		order = &projections.Order{ID: in.Order}
@@ -65,16 +75,20 @@ func (d *decider) signalled(in *Input) {
 		d.expire()
 	}
 	if e.Due = events.Time(s.KeepUntil); e.Due.IsZero() {
-		e.Due = events.Time(d.env.Now.Add(events.SignalKeep))
+		e.Due = events.Time(d.env.keepUntil())
 	}
-	kept, bytes := 1, len(s.Data)
+	kept, bytes, starting := 1, len(s.Data), 0
 	for i := range d.order.Signals {
 		k := &d.order.Signals[i]
 		if !k.Kept() {
 			continue
 		}
-		if bytes += len(k.Data); k.Under.Given == 0 { // then nobody waits who has none
+		bytes += len(k.Data)
+		switch {
+		case k.Under.Given == 0: // then nobody waits who has none
 			kept++
+		case k.Under.Starts:
+			starting++
 		}
 	}
 	var why string
@@ -85,7 +99,7 @@ func (d *decider) signalled(in *Input) {
 		why = events.SignalLate
 	case !fits(new(projections.Step), s.Data):
 		why = events.SignalTooLarge
-	case kept > maxKept || bytes > keptBytes:
+	case kept > maxKept || bytes > keptBytes || starting >= maxStarting:
 		why = events.SignalTooMany
 	case d.place(e):
 		return
@@ -110,17 +124,27 @@ func (d *decider) discardSignal(e events.Event, why string) {
 	d.record(&e)
 }
 
+// maxStarting is how many signals of a name under a key may be about to start orders.
+const maxStarting = 1000
+
 // place gives a signal to the wait that has waited longest, but for those that have one. While there is none it
-// keeps it, unless it did. It says whether it could.
+// starts an order with it, if it is of a name that does, and was not kept before; else it keeps it, unless it
+// did. It says whether it could.
 func (d *decider) place(e events.Event) bool {
 	c, kept := d.order.Correlation, d.keptAt(e.Source)
 	free := -1
 	if c != nil {
 		free = c.Free()
 	}
-	if free < 0 {
+	switch {
+	case free >= 0:
+	case kept >= 0 && d.order.Signals[kept].Under.Told:
+		return true
+	case d.starts(e.Signal) != nil:
+		return d.startWith(e, kept)
+	default:
 		e.Type = events.SignalKept
-		return kept >= 0 && d.order.Signals[kept].Under.Told || d.try(&e) == ""
+		return d.try(&e) == ""
 	}
 	w := c.Waits[free]
 	e.Type, e.Waiter, e.Step, e.Wait = events.SignalGiven, w.Order, w.Step, w.Number
@@ -129,6 +153,69 @@ func (d *decider) place(e events.Event) bool {
 		size += len(d.order.Signals[kept].Data)
 	}
 	return d.env.Refuses(d.env.Topics.Internal, size) == "" && d.try(&e) == ""
+}
+
+func (d *decider) starts(signal string) *workflow.Workflow {
+	if d.env.Starts == nil || d.env.Format < events.StartFormat {
+		return nil
+	}
+	return d.env.Starts(signal)
+}
+
+// startWith begins an order whose input is what a signal says, which was given before if it has a place. It says whether it could.
+func (d *decider) startWith(e events.Event, kept int) bool {
+	flow := d.starts(e.Signal)
+	e.Type, e.Workflow, e.Version, e.Child = events.SignalOrdered, flow.Name, flow.Version, events.StartedID(d.order.ID, d.order.Seq+1)
+	size := estimate(&e)
+	if kept >= 0 {
+		size += len(d.order.Signals[kept].Data)
+	}
+	return d.env.Refuses(d.env.Topics.Internal, size) == "" && d.try(&e) == ""
+}
+
+// began takes what an order tells that a signal was to start: that it has begun, or cannot. What is told once
+// more changes nothing.
+func (d *decider) began(r *events.Report) {
+	number, _ := strconv.ParseUint(r.Step, 10, 64) // else it is 0, which no event has
+	i := d.order.Given(number)
+	if i < 0 || !d.order.Signals[i].Under.Starts || r.Child != events.StartedID(d.order.ID, number) {
+		return
+	}
+	s := d.order.Signals[i]
+	e := events.Event{Signal: s.Name, SignalID: s.ID, Source: s.Source, Child: r.Child, ReplyTo: s.Under.ReplyTo}
+	if r.State == string(projections.Pending) {
+		e.Type = events.SignalStarted
+		d.record(&e)
+		return
+	}
+	e.Key, e.AnsweredBy, e.Error = d.order.Correlation.Key, s.Under.AnsweredBy, r.Error
+	d.discardSignal(e, events.SignalRejected)
+}
+
+// startWishes are what orders are asked for that signals start: to begin, and once the home was released, to tell
+// once more whether they did: what they told may be given up.
+func startWishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
+	wish := func(s *projections.Signal) *events.Wish {
+		n := s.Under.Given
+		w := &events.Wish{Child: events.StartedID(o.ID, n), Parent: o.ID, Step: strconv.FormatUint(n, 10)}
+		all = append(all, w)
+		return w
+	}
+	switch e.Type {
+	case events.SignalOrdered:
+		if i := o.Given(e.Seq); i >= 0 {
+			w := wish(&o.Signals[i])
+			w.Wish, w.Detached, w.Workflow, w.Version, w.Input, w.Key = events.WishBegin, true, e.Workflow, e.Version, o.Signals[i].Data, e.Key
+		}
+	case events.OrderReleased:
+		for i := range o.Signals {
+			if s := &o.Signals[i]; s.Kept() && s.Under.Starts {
+				w := wish(s)
+				w.Wish, w.Reason = events.WishTell, "the home of the key was released"
+			}
+		}
+	}
+	return all
 }
 
 func (d *decider) keptAt(source string) int {

@@ -28,7 +28,7 @@ func TestCorrelationHistories(t *testing.T) {
 	never := func() []string {
 		return slices.DeleteFunc([]string{
 			"waybill.signal.given", "waybill.signal.matched", "waybill.signal.kept", "waybill.signal.expired", "waybill.wait.began", "waybill.wait.ended",
-			"waybill.order.forgotten", "repeated", "late", "given-up", "came back", "given again",
+			"waybill.signal.ordered", "waybill.signal.started", "waybill.order.forgotten", "rejected", "started what came back", "repeated", "late", "given-up", "came back", "given again",
 		}, func(what string) bool { return seen[what] > 0 })
 	}
 	for rounds := 0; rounds == 0 || rounds < 20 && len(never()) > 0 && !t.Failed(); rounds++ { // what happens seldom takes some
@@ -72,6 +72,19 @@ steps:
   - {name: d, listen: {one: box, count: 2}, key: input.l, after: []}
 `
 
+// starters are workflows whose orders signals start: of one all that come, of the other those that no step hears.
+var starters = []string{`
+workflow: begun
+start: {signal: new, key: input.k}
+steps:
+  - {name: a, listen: pay, key: input.k, timeout: 100s}
+`, `
+workflow: greets
+start: box
+steps:
+  - {name: a, sleep: 10s}
+`}
+
 func newSwitchboard(t *rapid.T, seen map[string]int) *switchboard {
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
@@ -82,6 +95,13 @@ func newSwitchboard(t *rapid.T, seen map[string]int) *switchboard {
 	flow, err := workflow.Parse("waits", []byte(listeners))
 	must(t, err)
 	w.flows.Add(flow)
+	for i, starter := range starters {
+		if i == 0 || rapid.Bool().Draw(t, "what nobody waits for starts an order") {
+			flow, err := workflow.Parse("starts", []byte(starter))
+			must(t, err)
+			w.flows.Add(flow)
+		}
+	}
 	return w
 }
 
@@ -102,7 +122,8 @@ func (w *switchboard) env(id string) *Env {
 			}
 			return w.flows.Find(name, version)
 		},
-		Away: func(_, _ string, _ int) string { return "" },
+		Starts: w.flows.Starts,
+		Away:   func(_, _ string, _ int) string { return "" },
 		Refuses: func(string, int) string {
 			if w.cursed[id] && events.IsCorrelation(id) && !panicked { // else it could not be held either
 				panicked = true
@@ -121,6 +142,9 @@ func (w *switchboard) take(t *rapid.T, part int32, d Decision) {
 			e, err := events.Decode[events.Event](m.Value)
 			must(t, err)
 			w.history[e.Order] = append(w.history[e.Order], e)
+			if e.Type == events.OrderAccepted && e.Parent != "" {
+				w.orders = append(w.orders, e.Order)
+			}
 			w.seen[string(e.Type)]++
 			w.seen[e.Reason]++
 			must(t, e.Check())
@@ -258,8 +282,11 @@ func (w *switchboard) perform(t *rapid.T) {
 // signal has somebody send a signal, and the home read it.
 func (w *switchboard) signal(t *rapid.T) {
 	v := events.Signal{
-		Signal: rapid.SampledFrom([]string{"pay", "box"}).Draw(t, "name"), Key: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "key"),
+		Signal: rapid.SampledFrom([]string{"pay", "box", "pay", "box", "new"}).Draw(t, "name"), Key: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "key"),
 		ID: rapid.SampledFrom([]string{"", "", "x", "y", "z"}).Draw(t, "id"), Data: []byte("1"), ReplyTo: "told",
+	}
+	if v.Signal == "new" {
+		v.Data = []byte(`{"k":"` + rapid.SampledFrom([]string{"1", "2"}).Draw(t, "k") + `"}`)
 	}
 	if s := rapid.SampledFrom([]int{0, 0, -1, 1, 50}).Draw(t, "keep"); s != 0 {
 		v.KeepUntil = w.now.Add(time.Duration(s) * time.Second)
@@ -300,7 +327,11 @@ func (w *switchboard) check(t *rapid.T) {
 			e := &history[i]
 			must(t, ledger.Add(e))
 			must(t, o.Apply(e))
-			if e.Type != events.StepHeard {
+			if e.Type == events.SignalOrdered {
+				if e.Data == nil {
+					w.seen["started what came back"]++
+				}
+			} else if e.Type != events.StepHeard {
 				continue
 			}
 			if by := heard[e.Source]; by != "" {
@@ -379,13 +410,18 @@ func (w *switchboard) rest(t *rapid.T) {
 				if given[e.Source] > 0 {
 					w.seen["came back"]++
 				}
-			case events.SignalMatched, events.SignalExpired, events.SignalDiscarded:
+			case events.SignalMatched, events.SignalStarted, events.SignalExpired, events.SignalDiscarded:
 				if ends[e.Source] != "" {
 					t.Fatalf("%s has ended twice: %s, and event %d of %s", e.Source, ends[e.Source], e.Seq, id)
 				}
 				ends[e.Source] = string(e.Type)
+				if order := w.records[e.Child]; e.Child != "" && (order == nil || !order.Forgotten && (order.Parent == nil || (order.State == projections.Rejected) != (e.Type == events.SignalDiscarded))) {
+					t.Fatalf("event %d of %s, %s: order %q is %+v", e.Seq, id, e.Type, e.Child, order)
+				}
 				if e.Type == events.SignalMatched {
 					matched[e.Source] = e.Waiter
+				}
+				if e.Type == events.SignalMatched || e.Type == events.SignalStarted {
 					sent := w.signals[slices.IndexFunc(w.signals, func(s sent) bool { return s.source == e.Source })]
 					if until, was := acted[e.SignalID]; was && e.At.Before(until) {
 						t.Fatalf("%s: id %q acted twice", id, e.SignalID)
@@ -451,7 +487,7 @@ var switched = sync.OnceValue(func() (all []recording) {
 		w.perform(t)
 		return w
 	})
-	find := waitsFlow()
+	find := waitsFlows()
 	for seed := range 60 {
 		w := drawn.Example(seed)
 		for _, id := range slices.Sorted(maps.Keys(w.history)) {
@@ -465,26 +501,23 @@ var switched = sync.OnceValue(func() (all []recording) {
 	return append(all, crowded())
 })
 
-// waitsFlow finds the workflow of a switchboard, for the oracle.
-func waitsFlow() func(string, int) *oracle.Flow {
-	parsed, err := workflow.Parse("waits", []byte(listeners))
-	if err != nil {
-		panic(err)
-	}
-	canonical, err := parsed.MarshalJSON()
-	if err != nil {
-		panic(err)
-	}
-	flow, err := oracle.ReadFlow(canonical)
-	if err != nil {
-		panic(err)
-	}
-	return func(name string, _ int) *oracle.Flow {
-		if name != "waits" {
-			return nil
+// waitsFlows finds the workflows of a switchboard, for the oracle.
+func waitsFlows() func(string, int) *oracle.Flow {
+	flows := make(map[string]*oracle.Flow)
+	for _, source := range append(slices.Clone(starters), listeners) {
+		parsed, err := workflow.Parse("flow", []byte(source))
+		if err != nil {
+			panic(err)
 		}
-		return flow
+		canonical, err := parsed.MarshalJSON()
+		if err != nil {
+			panic(err)
+		}
+		if flows[parsed.Name], err = oracle.ReadFlow(canonical); err != nil {
+			panic(err)
+		}
 	}
+	return func(name string, _ int) *oracle.Flow { return flows[name] }
 }
 
 // miscounted are correlations for which too many wait, or one is refused for nothing, or which keep what has
@@ -533,9 +566,11 @@ func desk(t *testing.T) (*switchboard, func(value any, more ...func(*Record)) De
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(t, err)
 	w := &switchboard{now: inspect.Curtain, topics: topics, records: make(map[string]*projections.Order), history: make(map[string][]events.Event), seen: make(map[string]int)}
-	flow, err := workflow.Parse("waits", []byte(listeners))
-	must(t, err)
-	w.flows.Add(flow)
+	for _, source := range []string{listeners, starters[0]} {
+		flow, err := workflow.Parse("waits", []byte(source))
+		must(t, err)
+		w.flows.Add(flow)
+	}
 	offset := int64(0)
 	return w, func(value any, more ...func(*Record)) Decision {
 		t.Helper()
@@ -546,6 +581,8 @@ func desk(t *testing.T) (*switchboard, func(value any, more ...func(*Record)) De
 		case events.Want:
 			v.Correlation = events.CorrelationID(v.Signal, v.Key)
 			r.Key, r.Value = []byte(v.Correlation), v.Append(nil)
+		case events.Report:
+			r.Key, r.Value, kind = []byte(v.Parent), v.Append(nil), events.ChildReported
 		case events.Pass:
 			v.Correlation = events.CorrelationID(v.Signal, v.Key)
 			r.Key, r.Value, kind = []byte(v.Order), v.Append(nil), events.SignalPassed
@@ -769,5 +806,43 @@ func TestWhoHeardWaitsNoMore(t *testing.T) {
 	tell(events.Want{Want: events.WantHeard, Signal: "pay", Key: "k", Order: "o", Step: "a", Wait: 2, SignalID: "s", Over: true})
 	if e := w.last(home); e.Type != events.WaitEnded {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Of a thousand signals that are about to start orders the next is declined. However many orders are rejected, the
+// home says so of each, and nothing of them is left.
+func TestSignalsThatStartAreBounded(t *testing.T) {
+	const home = "@k/signal.new"
+	w, tell := desk(t)
+	for range maxStarting + 1 {
+		tell(events.Signal{Signal: "new", Key: "k", Data: []byte(`{"k":"k"}`)})
+	}
+	if e := w.last(home); e.Type != events.SignalDiscarded || e.Reason != events.SignalTooMany || len(w.records[home].Signals) != maxStarting {
+		t.Fatalf("one more than may start orders: %+v", e)
+	}
+	for n := range uint64(maxStarting) {
+		tell(events.Report{Parent: home, Step: fmt.Sprint(n + 1), Child: events.StartedID(home, n+1), State: "Rejected", Error: &events.Error{Code: "rejected"}})
+	}
+	if e := w.last(home); e.Reason != events.SignalRejected || e.Seq != 2*maxStarting+1 || len(w.records[home].Signals) != 0 {
+		t.Fatalf("they are rejected: %+v, and %d are left", e, len(w.records[home].Signals))
+	}
+	tell(events.Report{Parent: home, Step: "1", Child: events.StartedID(home, 1), State: "Pending"})
+	tell(events.Report{Parent: home, Step: "none", Child: events.StartedID(home, 0), State: "Pending"})
+	if e := w.last(home); e.Seq != 2*maxStarting+1 {
+		t.Errorf("what is told twice, or of nothing: %+v", e)
+	}
+}
+
+// How long a signal is kept whose sender does not say is what the instance is told.
+func TestHowLongSignalsAreKept(t *testing.T) {
+	for keep, want := range map[time.Duration]time.Duration{0: events.SignalKeep, time.Hour: time.Hour} {
+		w, _ := desk(t)
+		env := w.env("@k/signal.pay")
+		env.SignalKeep = keep
+		r := &Record{Topic: w.topics.Signals, Raw: events.Raw{Value: []byte(`{"signal":"pay","key":"k"}`)}}
+		in := Read(r, &w.topics, Place{Of: func([]byte) int32 { return 0 }})
+		if d := On(env, nil, &in); !d.Order.Signals[0].Until.Equal(w.now.Add(want)) {
+			t.Errorf("%v: it is kept until %v, and it is %v", keep, d.Order.Signals[0].Until, w.now)
+		}
 	}
 }

@@ -38,6 +38,8 @@ type Env struct {
 	// Newer is the level of the language of a definition that this release cannot run,
 	// 0 for any other. Nil says so of all.
 	Newer func(name string, version int) int
+	// Starts finds the workflow whose orders a signal of that name starts, nil if it starts none. Nil knows of none.
+	Starts func(signal string) *workflow.Workflow
 	// Retired says that nothing new begins with a version of a workflow; with version 0, with none
 	// of that name. Nil says so of none.
 	Retired func(name string, version int) bool
@@ -56,6 +58,8 @@ type Env struct {
 	Keys *proof.Keys
 	// Claims says that people decide who are not known, but claim to be somebody.
 	Claims bool
+	// SignalKeep is how long a signal is kept that does not say how long; 0 is [events.SignalKeep].
+	SignalKeep time.Duration
 	// Room says whether an agent may be asked for more now. Nil says so of all.
 	Room func(*Ask) bool
 	// Excuses says that an attempt of an order which expires uses up none of its retry
@@ -73,6 +77,11 @@ type Env struct {
 	room  []Message
 	// load is that of the decision within which another is made.
 	load load
+}
+
+// keepUntil is until when a signal is kept that does not say so.
+func (env *Env) keepUntil() time.Time {
+	return env.Now.Add(cmp.Or(env.SignalKeep, events.SignalKeep))
 }
 
 // over says that a time is set, and has come for all that is known.
@@ -195,7 +204,7 @@ func (d *Decision) void(in *Input, order *projections.Order) bool {
 	case events.CommandRefused: // who sent one on which deciding panicked hears of it
 		return order.Refused >= MaxVoid && len(d.Aside) == 0
 	case events.SignalDiscarded: // what an order gave back was kept until then
-		return order.Unheard >= MaxVoid && in.Want == nil
+		return order.Unheard >= MaxVoid && in.Want == nil && in.Report == nil
 	case events.InputDiscarded: // the dead letter stays
 		return order.PutAside >= MaxVoid && (in.Reply != nil || in.Signal != nil)
 	}
@@ -217,7 +226,7 @@ func (in *Input) waits(order *projections.Order) bool {
 	case order.Schedule != nil: // nothing comes of any other
 		return in.Report != nil
 	case order.Correlation != nil:
-		return in.Want != nil || in.Signal != nil && in.Signal.Key != ""
+		return in.Want != nil || in.Report != nil || in.Signal != nil && in.Signal.Key != ""
 	}
 	return in.Pass != nil || in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }

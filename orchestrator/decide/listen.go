@@ -131,7 +131,7 @@ func (d *decider) hear(s *events.Signal, e events.Event) (discarded string) {
 		return events.SignalLate
 	}
 	if until.IsZero() {
-		until = d.env.Now.Add(events.SignalKeep)
+		until = d.env.keepUntil()
 	}
 	e.Type, e.Due = events.SignalKept, events.Time(until)
 	if d.try(&e) != "" {

@@ -42,6 +42,9 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	if problem == nil {
 		d.flow, problem = env.admit(s, in.Wish != nil && events.ScheduleOf(in.Wish.Parent) == "")
 	}
+	if problem == nil && in.Wish != nil && in.Wish.Key != "" {
+		problem = d.flow.Start.Fits(in.Wish.Key, workflow.Scope{Input: s.Input, Shared: &d.shared})
+	}
 	if problem == nil {
 		e := events.Event{
 			Type: events.OrderAccepted, Order: id,

@@ -165,6 +165,12 @@ func (s *stage) env(order string) *Env {
 			}
 			return s.flows.Find(name, version)
 		},
+		Starts: func(signal string) *workflow.Workflow {
+			if s.cursed[order] {
+				panic("cursed")
+			}
+			return s.flows.Starts(signal)
+		},
 		Away:    func(_, topic string, _ int) string { return s.away[topic].why },
 		Excuses: func(_ *projections.Order, ask *Ask, _ *projections.Work) bool { return s.silent[ask.Topic] },
 		Refuses: func(topic string, size int) string {

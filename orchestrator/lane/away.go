@@ -237,12 +237,17 @@ func (a *away) open(at time.Time) {
 }
 
 // opens is how long it takes until time makes room at an agent for which some wait, 0 if
-// it makes none.
+// it makes none; or until it is looked whether the workflows were read on which a signal waits.
 func (l *Lane) opens() time.Duration {
+	soon := l.seeksAgain()
 	if l.away.again.IsZero() {
-		return 0
+		return soon
 	}
-	return max(1, l.away.again.Sub(l.time.Wall()))
+	room := max(1, l.away.again.Sub(l.time.Wall()))
+	if soon > 0 {
+		return min(room, soon)
+	}
+	return room
 }
 
 // admit decides on what waited for agents that can be asked now.

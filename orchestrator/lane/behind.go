@@ -51,6 +51,9 @@ func (l *Lane) unready(in *input) string {
 	if in.Command != nil && in.Unreadable == "" && !l.strays(in) {
 		return l.unknown(in)
 	}
+	if in.Signal != nil {
+		return l.startless(in)
+	}
 	if in.Wish == nil || in.Wish.Wish != events.WishBegin || in.Unreadable != "" || l.strays(in) {
 		return ""
 	}
@@ -93,6 +96,37 @@ func (l *Lane) unknown(in *input) string {
 	return fmt.Sprintf("version %d of its workflow, %s, is not known here, and the workflows cannot be read to their end", version, order.Workflow)
 }
 
+// startless says why a signal waits for which nobody does: whoever sent it may know of a workflow whose orders it
+// starts before that is read here. It waits for a moment, not for as long as the workflows cannot be read:
+// what it says is of no use to anybody meanwhile. "" for any other.
+func (l *Lane) startless(in *input) string {
+	s := in.Signal
+	if s.Key == "" || in.Unreadable != "" || l.strays(in) || l.format < events.StartFormat || l.world.Starts(s.Signal) != nil {
+		return ""
+	}
+	if home, err := l.order(in.Order); err != nil || home != nil && home.Correlation != nil && home.Correlation.Free() >= 0 {
+		return ""
+	}
+	if in.sought == 0 {
+		in.sought, in.parked = l.world.Seek(), l.time.Timer()
+	}
+	if l.world.Found(in.sought) || l.time.Timer().Sub(in.parked) >= earlyLongest {
+		return ""
+	}
+	return fmt.Sprintf("nobody can tell whether signal %s starts an order: the workflows cannot be read to their end", s.Signal)
+}
+
+// seeksAgain is how long it takes until it is looked whether a signal that is the first behind which others wait
+// starts an order, 0 if there is none: soon at first, since senders wait for their answers.
+func (l *Lane) seeksAgain() time.Duration {
+	for i := range l.behind {
+		if in := &l.behind[i].inputs[0]; in.Signal != nil && in.sought > 0 {
+			return max(2*time.Millisecond, l.time.Timer().Sub(in.parked)/2)
+		}
+	}
+	return 0
+}
+
 // stays keeps an input that cannot be forwarded, or is behind one, and says whether it
 // did.
 func (l *Lane) stays(in *input) bool {
@@ -103,6 +137,9 @@ func (l *Lane) stays(in *input) bool {
 	i := slices.IndexFunc(l.behind, func(b behind) bool { return b.at == at })
 	switch {
 	case i >= 0:
+		if in.Signal != nil {
+			l.startless(in) // so that it is sought at once what others behind it need, too
+		}
 	case !l.stands(in):
 		return false
 	default:

@@ -130,6 +130,8 @@ type World interface {
 	// Newer is the level of the language of a definition that this release cannot run, 0
 	// for any other.
 	Newer(name string, version int) int
+	// Starts finds the workflow whose orders a signal under a key starts, nil if none is known so far.
+	Starts(signal string) *workflow.Workflow
 	// Retired says that nothing new begins with a version; with version 0, with none of that name.
 	Retired(name string, version int) bool
 	// RequestTopics are the queues of all agents that some workflow names.

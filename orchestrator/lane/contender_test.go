@@ -85,6 +85,7 @@ type nowhere struct{}
 
 func (nowhere) Workflow(string, int) *workflow.Workflow               { return nil }
 func (nowhere) Retired(string, int) bool                              { return false }
+func (nowhere) Starts(string) *workflow.Workflow                      { return nil }
 func (nowhere) Newer(string, int) int                                 { return 0 }
 func (nowhere) RequestTopics() []string                               { return nil }
 func (nowhere) CatchUp(context.Context) error                         { return nil }

@@ -53,6 +53,8 @@ type Config struct {
 	ReplyTopics []string
 	// Claims says that people decide who are not known, but claim to be somebody.
 	Claims bool
+	// SignalKeep is how long a signal is kept that does not say how long; 0 is [events.SignalKeep].
+	SignalKeep time.Duration
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none: then the namespace's has it.
 	StatusPatience time.Duration
@@ -499,6 +501,7 @@ func (l *Lane) env() *decide.Env {
 		Workflow: l.world.Workflow,
 		Newer:    l.newer,
 		Retired:  l.world.Retired,
+		Starts:   l.world.Starts,
 		Refuses:  l.refuses,
 		Away: func(order, topic string, size int) string {
 			return l.unwritableAt(TopicPartition{topic, l.partition}, order, size)
@@ -507,6 +510,7 @@ func (l *Lane) env() *decide.Env {
 		ReplyTopics: l.cfg.ReplyTopics,
 		Keys:        l.namespaceKeys(),
 		Claims:      l.cfg.Claims,
+		SignalKeep:  l.cfg.SignalKeep,
 
 		Room:    l.room,
 		Excuses: l.excuses,

@@ -36,7 +36,7 @@ type Wanted struct {
 	Look     bool            // at the deadlines, if nothing else is there
 	Stop     bool            // nothing is being committed, so it may be told to stop
 	Answered <-chan struct{} // what closes it; nil if nothing waits for it
-	Opens    time.Duration   // until an agent has room for what waits; 0 if time makes none
+	Opens    time.Duration   // until an agent has room for what waits, or it is to be looked again at what was sought; 0 if time makes none
 }
 
 // Happened is one thing that a lane was waiting for.

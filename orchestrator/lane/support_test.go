@@ -48,6 +48,8 @@ func (w *still) Workflow(name string, version int) *workflow.Workflow {
 	return w.flows.Find(name, version)
 }
 
+func (w *still) Starts(signal string) *workflow.Workflow { return w.flows.Starts(signal) }
+
 func (w *still) Retired(name string, version int) bool { return w.flows.Retired(name, version) }
 
 func (w *still) Newer(name string, _ int) int { return w.newer[name] }

@@ -15,6 +15,7 @@ type (
 		Deadline *duration              `json:"deadline,omitempty"`
 		Keep     *duration              `json:"keep,omitempty"`
 		Overdue  Exhausted              `json:"overdue"`
+		Start    *canonicalStart        `json:"start,omitempty"`
 		Input    *Schema                `json:"input,omitempty"`
 		Search   map[string]*Expression `json:"search,omitempty"`
 		Steps    []canonicalStep        `json:"steps"`
@@ -42,6 +43,10 @@ type (
 		Exhausted Exhausted         `json:"exhausted,omitempty"`
 		Wait      *canonicalWait    `json:"wait,omitempty"`
 		Repeat    *canonicalRepeat  `json:"repeat,omitempty"`
+	}
+	canonicalStart struct {
+		Signal string      `json:"signal"`
+		Key    *Expression `json:"key,omitempty"`
 	}
 	canonicalRepeat struct {
 		Until *Expression `json:"until"`
@@ -136,6 +141,9 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 	c := canonicalWorkflow{
 		Workflow: w.Name, Version: w.Version, Overdue: w.Overdue, Input: w.Input,
 		Steps: canonicalSteps(w.Steps),
+	}
+	if w.Start != nil {
+		c.Start = &canonicalStart{w.Start.Signal, w.Start.Key}
 	}
 	c.Deadline, c.Keep = optional(w.Deadline), optional(w.Keep)
 	for _, m := range w.Search {

@@ -89,7 +89,7 @@ type sight struct {
 	drafts   []draft
 	before   []bool // which steps surely come before; nil where that is not known
 	itself   bool   // whether the expression may look at its own step
-	searches bool   // whether it is of search, and sees the input alone
+	searches bool   // whether it is of search, or of start, and sees the input alone
 
 	info   *ast.SourceInfo
 	names  []string        // of the steps that it looks at
@@ -258,7 +258,7 @@ func (s *sight) step(variable ast.NavigableExpr) {
 	of, name, nameAt := member(variable)
 	switch {
 	case s.searches:
-		s.at0(variable, "no step has run when an order is found; search sees the input alone, for example input.customer")
+		s.at0(variable, "no step has run when %s is evaluated; it sees the input alone, for example input.customer", s.at.key)
 		return
 	case of == nil:
 		s.at0(variable, "steps is used as a whole; name a step, for example %s", exampleStep)

@@ -137,6 +137,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"each", "{steps: [{each: {no-key: 1}}]}", "/$defs/each"},
 	{"order", "{steps: [{each: {order: {no-key: 1}}}]}", "/$defs/each/properties/order/oneOf/1"},
 	{"items", "{steps: [{each: {items: {no-key: 1}}}]}", "/$defs/each/properties/items/oneOf/1"},
+	{"start", "{start: {no-key: 1}}", "/properties/start/oneOf/1"},
 	{"emit", "{steps: [{emit: {no-key: 1}}]}", "/$defs/emit"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},

@@ -35,9 +35,12 @@ func (e *CircleError) Error() string {
 func (*CircleError) Is(target error) bool { return target == ErrChild }
 
 // Admits says why a definition that is not in the set cannot be added: it names others that are not
-// there, or are retired, or they order each other, or are nested too deeply. The error is
-// [ErrChild].
+// there, or are retired, or they order each other, or are nested too deeply, or another's orders are started
+// by the signal that would start its own. The error is [ErrChild].
 func (s *Set) Admits(flow *Workflow) error {
+	if err := s.shares(flow); err != nil {
+		return err
+	}
 	if len(flow.Children()) == 0 {
 		return nil // nothing is nested that was not
 	}

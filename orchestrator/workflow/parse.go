@@ -79,12 +79,14 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 	w := &Workflow{Version: 1, Overdue: ExhaustedError}
 	var drafts []draft
 	var search []marked
+	var startKey *scalar
 	given := r.mapping(body, "a workflow", []field{
 		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
 		{"version", func(n ast.Node) { r.whole(n, "version", math.MaxInt32, &w.Version) }},
 		{"deadline", func(n ast.Node) { r.duration(n, "deadline", 1, &w.Deadline) }},
 		{"keep", func(n ast.Node) { r.keep(n, w) }},
 		{"overdue", func(n ast.Node) { w.Overdue = r.oneOf(n, "overdue", overdueValues) }},
+		{"start", func(n ast.Node) { w.Start, startKey = r.start(n) }},
 		{"input", func(n ast.Node) { w.Input = r.schema(n) }},
 		{"search", func(n ast.Node) { search = r.search(n) }},
 		{"steps", func(n ast.Node) { drafts = r.steps(n) }},
@@ -93,6 +95,9 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 	graph := r.resolve(drafts)
 	r.expressions(drafts, graph)
 	w.Search = r.compiled(search)
+	if startKey != nil {
+		w.Start.Key = (&sight{r: r, drafts: make([]draft, 1), searches: true}).expression(startKey)
+	}
 	for i := range drafts {
 		w.Steps = append(w.Steps, drafts[i].Step)
 	}

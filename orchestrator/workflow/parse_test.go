@@ -121,7 +121,11 @@ func written(w *workflow.Workflow) any {
 	if w.Input != nil {
 		input = w.Input.String()
 	}
-	plain.Input, plain.Search, plain.Steps = nil, nil, nil
+	starts := "none"
+	if s := w.Start; s != nil {
+		starts = s.Signal + " " + text(s.Key)
+	}
+	plain.Input, plain.Start, plain.Search, plain.Steps = nil, nil, nil, nil
 	var search []string
 	for _, m := range w.Search {
 		search = append(search, m.Name+": "+text(m.Value))
@@ -169,7 +173,7 @@ func written(w *workflow.Workflow) any {
 			steps[i].enough = text(s.Repeat.Until)
 		}
 	}
-	return []any{plain, input, search, steps}
+	return []any{plain, input, starts, search, steps}
 }
 
 // roundTrip returns the canonical form, having checked that it means the same.

@@ -138,6 +138,10 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 	if rapid.Bool().Draw(t, "has schema") {
 		w.Input = drawSchema(t)
 	}
+	starts := rapid.SampledFrom([]string{"null", "go", "{signal: stop.it}", "{signal: go, key: 'input.a'}"}).Draw(t, "start")
+	if starts != "null" {
+		w.Start = mustParse(t, "{workflow: w, steps: [{name: s, agent: a}], start: "+starts+"}").Start
+	}
 	marks := rapid.SampledFrom([]string{"", "[a]", "{b: 'string(input.b)', a: input.a}"}).Draw(t, "search")
 	w.Search = mustParse(t, "{workflow: w, steps: [{name: s, agent: a}], search: "+cmp.Or(marks, "[]")+"}").Search
 	for _, name := range rapid.SliceOfNDistinct(names, 1, 6, rapid.ID).Draw(t, "names") {
@@ -192,6 +196,13 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 	}
 	if w.Input != nil {
 		fmt.Fprintf(&b, "input: %v\n", w.Input)
+	}
+	if s := w.Start; s != nil && s.Key == nil && rapid.Bool().Draw(t, "the signal alone") {
+		fmt.Fprintf(&b, "start: %s\n", s.Signal)
+	} else if s != nil && s.Key == nil {
+		fmt.Fprintf(&b, "start: {signal: '%s'}\n", s.Signal)
+	} else if s != nil {
+		fmt.Fprintf(&b, "start: {key: '%s', signal: %s}\n", s.Key, s.Signal)
 	}
 	if len(w.Search) > 0 {
 		b.WriteString("search:\n")

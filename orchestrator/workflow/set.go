@@ -14,6 +14,7 @@ type Set struct {
 	// retired are the ids of versions with which nothing begins any more.
 	retired map[string]bool
 	agents  []string
+	starts  map[string]*Workflow // whose orders a signal starts, by its name; nil while that is not known
 }
 
 // Add adds a definition, unless the set has that version.
@@ -24,7 +25,7 @@ func (s *Set) Add(flow *Workflow) {
 	if s.flows[flow.ID()] != nil {
 		return
 	}
-	s.flows[flow.ID()] = flow
+	s.flows[flow.ID()], s.starts = flow, nil
 	if n := s.newest[flow.Name]; !s.retired[flow.ID()] && (n == nil || n.Version < flow.Version) {
 		s.newest[flow.Name] = flow
 	}
@@ -55,6 +56,7 @@ func (s *Set) Retire(name string, version int, retired bool) {
 	if s.retired[ID(name, version)] = retired; s.newest == nil {
 		return
 	}
+	s.starts = nil
 	delete(s.newest, name)
 	for _, flow := range s.flows {
 		if n := s.newest[name]; flow.Name == name && !s.retired[flow.ID()] && (n == nil || n.Version < flow.Version) {

@@ -25,6 +25,9 @@ type Workflow struct {
 	// Keep is for how long an order is known after its end, in whole seconds; 0 is for ever.
 	Keep time.Duration
 
+	// Start is nil unless a signal starts orders, too.
+	Start *Start
+
 	Input  *Schema // what the input of an order must be; nil when anything will do
 	Search []Mark  // what orders are found by, sorted by name, at most 16
 	Steps  []Step  // in the order of the file, at least one, at most 1000
@@ -142,6 +145,8 @@ const Level = 7
 func (w *Workflow) Level() int {
 	level := 1
 	switch {
+	case w.Start != nil:
+		level = 7
 	case w.Keep > 0:
 		level = 5
 	case len(w.Search) > 0:
@@ -157,7 +162,9 @@ func (w *Workflow) Level() int {
 // if all have them.
 func (w *Workflow) Format() int {
 	switch level := w.Level(); {
-	case level >= 6:
+	case level >= 7:
+		return events.StartFormat
+	case level == 6:
 		return events.EmitFormat
 	case level == 5:
 		return events.ChildrenFormat

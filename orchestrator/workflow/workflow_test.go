@@ -71,6 +71,10 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s of level %d needs format %d, not %d", step, level, want, got)
 		}
 	}
+	starts := mustParse(t, "{workflow: ping, start: a, search: [b], keep: 1h, steps: [{name: mail, agent: office}]}")
+	if starts.Level() != 7 || starts.Format() != events.StartFormat {
+		t.Errorf("start needs level 7 and format %d, not %d and %d", events.StartFormat, starts.Level(), starts.Format())
+	}
 	for search, level := range map[string]int{"[]": 1, "{}": 1, "[a]": 4} {
 		if got := mustParse(t, "{workflow: ping, search: "+search+", steps: [{name: mail, agent: office}]}").Level(); got != level {
 			t.Errorf("search: %s needs level %d, and not %d", search, level, got)

@@ -158,12 +158,15 @@ func (s *settlement) follows(a *account, e *events.Event) {
 			a.held = true
 			s.Panicked++
 		}
-	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded, events.SignalGiven, events.SignalMatched:
+	case events.StepHeard, events.SignalKept, events.SignalExpired, events.SignalDiscarded, events.SignalGiven, events.SignalMatched, events.SignalOrdered, events.SignalStarted:
 		if e.Type == events.StepHeard && s.wasPassed(a, e) {
 			return
 		}
 		if e.Type == events.SignalMatched {
 			s.wasHeard(a, e)
+		}
+		if e.Type == events.SignalStarted || e.Type == events.SignalDiscarded && e.Child != "" {
+			s.hasBegun(a, e)
 		}
 		if !s.signalled(a, e) {
 			s.report("order %q: event %d, %s, is of %q, which is no signal", a.id, e.Seq, e.Type, e.Source)

@@ -129,7 +129,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		read: make(map[int32]events.Positions), upTo: make(map[int32]int64), transaction: make(map[int32]uint64),
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
-		tooNew: make(map[int32][]place),
+		tooNew: make(map[int32][]newer),
 		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool),
 	}
 	s.readPositions()
@@ -169,7 +169,7 @@ type settlement struct {
 	orders       map[string]*account
 	illegible    map[string]bool // ids under which something stands on the orders that cannot be read
 	orphans      map[int32][]orphan
-	tooNew       map[int32][]place // what was put aside since the partition was of an older format
+	tooNew       map[int32][]newer // what was put aside since the partition was of an older format
 
 	format map[int32]int // of each partition
 	// decidedIn is the format that it had when the transaction began that is read.
@@ -275,7 +275,9 @@ func (s *settlement) input(r *kgo.Record) {
 		s.orphan(r, &m)
 	case aside && m.command != nil && m.command.do == events.CommandApply && strings.HasPrefix(l.reason, "schedules"+olderFormat),
 		aside && m.signal != nil && m.signal.keyed && strings.HasPrefix(l.reason, "signals under keys"+olderFormat):
-		s.tooNew[r.Partition] = append(s.tooNew[r.Partition], at)
+		s.tooNew[r.Partition] = append(s.tooNew[r.Partition], newer{at, events.SchedulesFormat})
+	case aside && m.signal != nil && m.signal.keyed && strings.HasPrefix(l.reason, "signals that start orders are of format 9, "):
+		s.tooNew[r.Partition] = append(s.tooNew[r.Partition], newer{at, events.StartFormat})
 	case aside && l.reason == undecided && m.early() && s.illegible[m.order] && s.orders[m.order] == nil: // and never will be
 	case aside && l.reason == undecided && m.early() && s.orders[m.order] != nil:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{s.orders[m.order], at})
@@ -311,6 +313,12 @@ const undecided = "the submission of its order is not decided: what it needs is 
 // submission is still to come.
 const untold = "nobody can tell whether the submission of its order is still to come: where the orders end is not known"
 
+// newer is an input that a partition's format does not have before a later one.
+type newer struct {
+	place
+	format int
+}
+
 // orphan is an input of an order that was not there yet, but was there later.
 type orphan struct {
 	*account
@@ -333,10 +341,10 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 // sealed looks at the inputs that a transaction passed: to those that found no
 // order none can have been there before it.
 func (s *settlement) sealed(partition int32, next events.Positions) {
-	s.tooNew[partition] = slices.DeleteFunc(s.tooNew[partition], func(at place) bool {
-		passed := at.offset < s.next(at.topic, next)
-		if passed && s.decidedIn[partition] >= events.SchedulesFormat {
-			s.report("%s was put aside, and the partition was of format %d", at, s.decidedIn[partition])
+	s.tooNew[partition] = slices.DeleteFunc(s.tooNew[partition], func(n newer) bool {
+		passed := n.offset < s.next(n.topic, next)
+		if passed && s.decidedIn[partition] >= n.format {
+			s.report("%s was put aside, and the partition was of format %d", n.place, s.decidedIn[partition])
 		}
 		return passed
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -96,6 +97,9 @@ func (m *message) tell(r *kgo.Record, kind events.Type) error {
 // begins says that it may begin an order, or is for a schedule, which a command begins that is read later.
 func (m *message) begins() bool {
 	if m.signal != nil && m.signal.keyed || m.word != nil && m.word.want != nil {
+		return true
+	}
+	if m.word != nil && m.word.report != nil && events.IsCorrelation(m.order) {
 		return true
 	}
 	return m.command != nil && m.command.do == events.CommandApply && events.ScheduleOf(m.order) != "" || m.word != nil && m.word.report != nil && events.ScheduleOf(m.order) != "" || m.submission != nil || m.word != nil && m.word.wish != nil && m.word.wish.Wish == events.WishBegin
@@ -299,6 +303,18 @@ func (s *settlement) wasHeard(a *account, e *events.Event) {
 	s.report("%q: event %d: order %q did not say that it heard signal %q", a.id, e.Seq, e.Waiter, e.SignalID)
 }
 
+// hasBegun finds the word with which an order told that a signal started it, or that it was rejected.
+func (s *settlement) hasBegun(a *account, e *events.Event) {
+	for _, w := range a.kin.heard() {
+		if r := w.report; r != nil && w.aside == 0 && r.Child == e.Child && (r.State == "Pending") == (e.Type == events.SignalStarted) {
+			delete(a.kin.words, w.offset)
+			s.Told++
+			return
+		}
+	}
+	s.report("%q: event %d, %s: order %q did not tell so", a.id, e.Seq, e.Type, e.Child)
+}
+
 // item is the end of an item of a step as that of a step which one order does, and which that is: of each of
 // its rounds the item may have had one.
 func (a *account) item(e *events.Event, r *events.Report) (*events.Event, waitsFor) {
@@ -331,6 +347,17 @@ func (k *kin) note(e *events.Event, transaction uint64) {
 			k.rounds = make(map[string]int)
 		}
 		k.rounds[e.Step]++
+	case events.SignalOrdered:
+		if k.waits == nil {
+			k.waits = make(map[task]waitsFor)
+		}
+		k.waits[task{step: strconv.FormatUint(e.Seq, 10)}] = waitsFor{child: e.Child, since: transaction}
+	case events.SignalStarted, events.SignalDiscarded:
+		for of, w := range k.waits {
+			if e.Child != "" && w.child == e.Child {
+				delete(k.waits, of)
+			}
+		}
 	case events.StepOrdered, events.UndoOrdered:
 		if k.waits == nil {
 			k.waits = make(map[task]waitsFor)

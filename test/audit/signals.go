@@ -100,12 +100,12 @@ func (s *settlement) signalled(a *account, e *events.Event) bool {
 		return true
 	case events.SignalExpired:
 		delete(a.signals, at.offset)
-	case events.SignalGiven:
+	case events.SignalGiven, events.SignalOrdered:
 		if !h.kept {
 			s.Heard++
 		}
 		h.kept = true
-	case events.SignalMatched:
+	case events.SignalMatched, events.SignalStarted:
 		a.unheard = 0
 		delete(a.signals, at.offset)
 	case events.SignalKept:

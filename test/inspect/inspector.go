@@ -220,8 +220,8 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 	t.Helper()
 	var want []string
 	to := history[0].ReplyTo
-	ofSchedule := events.ScheduleOf(history[0].Parent) != ""
-	quiet := history[0].Parent != "" && to == "" && !ofSchedule || events.ScheduleOf(id) != "" || events.IsCorrelation(id) // they are its parent's affair
+	begun := events.ScheduleOf(history[0].Parent) != "" || events.IsCorrelation(history[0].Parent)
+	quiet := history[0].Parent != "" && to == "" && !begun || events.ScheduleOf(id) != "" || events.IsCorrelation(id) // they are its parent's affair
 	// Of one that is forgotten no event says that its caller's topic was refused.
 	refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused || e.Type == events.OrderForgotten })
 	for i, e := range history {
@@ -240,7 +240,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 			events.OrderCompensating, events.OrderCompensated, events.OrderCancelled, events.OrderRaised, events.OrderTerminated:
 		case events.SubmissionConflicted: // its sender is told, and not the order's caller
 			own, moves = e.ReplyTo, true
-		case events.StepHeard, events.SignalKept, events.SignalDiscarded: // as above, if it wants to be
+		case events.StepHeard, events.SignalKept, events.SignalStarted, events.SignalDiscarded: // as above, if it wants to be
 			if e.ReplyTo == "" {
 				continue
 			}
@@ -416,7 +416,11 @@ func checkCorrelation(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for _, s := range o.Signals {
 		if s.Kept() {
-			got = append(got, fmt.Sprint(s.Source, s.Under.Given > 0, s.Under.Told))
+			starts := ""
+			if s.Under.Starts {
+				starts = events.StartedID(o.ID, s.Under.Given)
+			}
+			got = append(got, fmt.Sprint(s.Source, s.Under.Given > 0, s.Under.Told, starts))
 		} else {
 			got = append(got, fmt.Sprint(s.ID, s.Until))
 		}
@@ -426,7 +430,7 @@ func checkCorrelation(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for _, s := range l.Signals {
 		u := l.Correlation.Under[s.Source]
-		want = append(want, fmt.Sprint(s.Source, u.Given, u.Told))
+		want = append(want, fmt.Sprint(s.Source, u.Given, u.Told, u.Starts))
 	}
 	for _, once := range l.Correlation.Once {
 		want = append(want, fmt.Sprint(once.ID, once.Until))

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -153,5 +154,79 @@ steps:
 			}
 			return nil
 		})
+	})
+}
+
+// S1, T4: signals under keys, each sent twice, start orders, one each, while the partitions change their owner and
+// that has lost its store, and Kafka's transactions end in the middle. Their senders are told which.
+func TestSignalsStartOrdersOnce(t *testing.T) {
+	kafka.Each(t, func(t *testing.T, b *kafka.Broker) {
+		w := newWorld(t, b)
+		i := w.Run("i-1", t.TempDir())
+		const keys, each = 40, 4
+		w.Register(i, `
+workflow: claim
+start: {signal: claimed, key: input.policy}
+steps:
+  - {name: told, listen: paid, key: 'input.policy + "/" + string(input.n)'}
+`)
+		sender := w.Caller("mail")
+		key := func(k int) string { return fmt.Sprintf("p-%d", k) }
+		send := func(k, n int) {
+			for range 2 {
+				w.Produce(&kgo.Record{Topic: w.Topics.Signals, Key: []byte("any"), Value: fmt.Appendf(nil, `{"signal":"claimed","key":%q,"id":"c-%d","data":{"policy":%q,"n":%d},"replyTo":%q}`, key(k), n, key(k), n, sender.Topic)})
+			}
+		}
+		for n := range each {
+			for k := range keys {
+				send(k, n)
+			}
+			if n < 2 {
+				i.Stop()
+				i = w.Run(fmt.Sprintf("i-%d", n+2), t.TempDir())
+			}
+		}
+		// Each key's home has begun as many orders as there were signals, and knows of each that it has.
+		for k := range keys {
+			w.order(i, events.CorrelationID("claimed", key(k)), func(o *projections.Order) bool {
+				return len(o.Signals) == each && !slices.ContainsFunc(o.Signals, func(s projections.Signal) bool { return s.Kept() })
+			})
+		}
+		orders := make(map[string]bool)
+		w.until("all answers", func() error {
+			told, seen := make(map[string]int), make(map[string]bool)
+			for _, r := range w.read(sender.Topic) {
+				s, err := events.Decode[events.Status](r.Value)
+				if err != nil {
+					return err
+				}
+				if at := events.Header(r, "ce_id"); !seen[at] { // they come at least once
+					seen[at] = true
+					if told[s.Status]++; s.Status == events.StatusStarted {
+						orders[s.Detail.Child] = true
+					}
+				}
+			}
+			if told[events.StatusStarted] != keys*each || told[events.StatusRepeated] != keys*each || len(told) > 2 || len(orders) != keys*each {
+				return fmt.Errorf("the sender was told %v, of %d orders", told, len(orders))
+			}
+			return nil
+		})
+		inputs := make(map[string]int)
+		for id := range orders {
+			inputs[string(w.order(i, id, in(projections.Pending)).Input)]++
+		}
+		if len(inputs) != keys*each {
+			t.Errorf("orders have the inputs %v", inputs)
+		}
+		accepted := 0
+		for _, r := range w.read(w.Topics.Journal) {
+			if events.Header(r, events.HeaderType) == string(events.OrderAccepted) {
+				accepted++
+			}
+		}
+		if accepted != keys*each {
+			t.Errorf("%d orders were accepted", accepted)
+		}
 	})
 }

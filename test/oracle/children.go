@@ -144,12 +144,12 @@ func (l *Ledger) told(e *events.Event, s *Step) {
 
 // parent: an order that does a step of another says of which, and others say nothing of the kind.
 func (l *Ledger) parent(e *events.Event) {
-	if l.quiet = e.Parent != "" && e.ReplyTo == "" && !isSchedule(e.Parent); e.Parent == "" {
+	if l.quiet = e.Parent != "" && e.ReplyTo == "" && !isSchedule(e.Parent) && !correlation.MatchString(e.Parent); e.Parent == "" {
 		l.rule("P4", e.ParentStep == "" && e.Depth == 0 && !e.Detached, "it does step %s of none, at depth %d", e.ParentStep, e.Depth)
 		return
 	}
 	l.rule("P4", l.Format >= events.ChildrenFormat && e.ParentStep != "" && strings.HasPrefix(l.Order, "@"), "it does step %q of %s, in format %d", e.ParentStep, e.Parent, l.Format)
-	l.rule("S4", e.Type != events.OrderAccepted || (e.Depth >= 1) != isSchedule(e.Parent) && e.Depth <= 8, "it has the depth %d", e.Depth)
+	l.rule("S4", e.Type != events.OrderAccepted || (e.Depth >= 1) != (isSchedule(e.Parent) || correlation.MatchString(e.Parent)) && e.Depth <= 8, "it has the depth %d", e.Depth)
 }
 
 // Accepted is how the order began.
@@ -197,8 +197,11 @@ var childCodes = map[string]string{"Rejected": "rejected", "Compensated": "compe
 // wishes are what children are asked for by an event. What they told an order may have been given up
 // while it was held.
 func (l *Ledger) wishes(e *events.Event) (all []events.Wish) {
-	if l.Schedule != nil {
+	switch {
+	case l.Schedule != nil:
 		return l.scheduleWishes(e)
+	case l.Correlation != nil:
+		return l.startWishes(e)
 	}
 	if e.Type != events.OrderReleased {
 		if w := l.wish(e); w != nil {

@@ -29,7 +29,10 @@ type Wait struct {
 }
 
 // Under is how a signal stands.
-type Under struct{ Given, Told bool }
+type Under struct {
+	Given, Told bool
+	Starts      string // the order that it begins
+}
 
 // Once is an id that acts once until a time.
 type Once struct {
@@ -70,6 +73,10 @@ func (l *Ledger) correlated(e *events.Event) {
 		l.gives(e)
 	case events.SignalMatched:
 		l.matches(e)
+	case events.SignalOrdered:
+		l.startsOrder(e)
+	case events.SignalStarted:
+		l.started(e)
 	case events.SignalKept:
 		l.keepsUnder(e)
 	case events.SignalExpired:
@@ -169,6 +176,58 @@ func (l *Ledger) gives(e *events.Event) {
 	}
 }
 
+// startsOrder: a signal for which nobody waits begins an order, of the workflow that says so. One that was kept, and
+// whose sender knows, does not.
+func (l *Ledger) startsOrder(e *events.Event) {
+	c := l.Correlation
+	l.rule("S1", c.free() < 0, "order %+v waits", c.Waits)
+	l.enters(e)
+	u := c.Under[e.Source]
+	l.rule("T4", !u.Given && !u.Told, "it is given to another, or was kept: %+v", u)
+	l.rule("V2", l.Doubted || e.Due.After(e.At), "it is kept until %v", e.Due)
+	want := fmt.Sprintf("%s/order.%d", l.Order, e.Seq)
+	l.rule("A3", e.Child == want && l.Format >= events.StartFormat, "it begins order %q, and must begin %q, in format %d", e.Child, want, l.Format)
+	if l.find != nil {
+		flow := l.find(e.Workflow, e.Version)
+		l.rule("S4", e.Version > 0 && flow != nil && flow.Start != nil && flow.Start.Signal == e.Signal, "workflow %s@%d does not say so", e.Workflow, e.Version)
+	}
+	c.set(e.Source, Under{Given: true, Starts: e.Child})
+}
+
+// started: the order has begun.
+func (l *Ledger) started(e *events.Event) {
+	i := l.keeps(e.Source)
+	if l.rule("S2", i >= 0 && e.Child != "" && l.Correlation.Under[e.Source].Starts == e.Child, "it was to begin %q", l.Correlation.Under[e.Source].Starts); i >= 0 {
+		l.rule("T4", l.Signals[i].Name == e.Signal && l.Signals[i].ID == e.SignalID, "%+v began it", l.Signals[i])
+		l.remembers(i, e)
+	}
+}
+
+// startWishes are what the orders are asked for by an event that signals begin.
+func (l *Ledger) startWishes(e *events.Event) (all []events.Wish) {
+	wish := func(s *Signal) events.Wish {
+		child := l.Correlation.Under[s.Source].Starts
+		return events.Wish{Child: child, Parent: e.Order, Step: child[strings.LastIndexByte(child, '.')+1:]}
+	}
+	switch e.Type {
+	case events.SignalOrdered:
+		if i := l.keeps(e.Source); i >= 0 {
+			w := wish(&l.Signals[i])
+			w.Wish, w.Detached, w.Workflow, w.Version, w.Input, w.Key = "begin", true, e.Workflow, e.Version, l.Signals[i].Data, e.Key
+			all = append(all, w)
+		}
+	case events.OrderReleased:
+		for i := range l.Signals {
+			if s := &l.Signals[i]; l.Correlation.Under[s.Source].Starts != "" {
+				w := wish(s)
+				w.Wish, w.Reason = "tell", "the home of the key was released"
+				all = append(all, w)
+			}
+		}
+	}
+	return all
+}
+
 // matches: the order has heard what was given to it.
 func (l *Ledger) matches(e *events.Event) {
 	c, w, i := l.Correlation, l.Correlation.wait(e), l.keeps(e.Source)
@@ -177,6 +236,12 @@ func (l *Ledger) matches(e *events.Event) {
 	}
 	s := l.Signals[i]
 	l.rule("T4", s.Name == e.Signal && s.ID == e.SignalID, "%+v was given", s)
+	l.remembers(i, e)
+}
+
+// remembers has the id of a signal that acted act no more.
+func (l *Ledger) remembers(i int, e *events.Event) {
+	c, s := l.Correlation, l.Signals[i]
 	l.leaves(i)
 	c.Once = append(slices.DeleteFunc(c.Once, func(o Once) bool { return !o.Until.After(events.Time(e.At)) }), Once{s.ID, s.Until})
 	c.Once = c.Once[max(0, len(c.Once)-tooMany):]
@@ -201,7 +266,11 @@ func (l *Ledger) discardsUnder(e *events.Event) {
 	l.rule("P4", strings.Count(e.Source, "/") == 2, "it is from %q", e.Source)
 	l.rule("P4", e.Count == l.Unheard+1, "it is number %d, and follows number %d", e.Count, l.Unheard)
 	l.Unheard = e.Count
-	given := i >= 0 && c.Under[e.Source].Given
+	given, starts := i >= 0 && c.Under[e.Source].Given, ""
+	if given {
+		starts = c.Under[e.Source].Starts
+	}
+	given = given && starts == ""
 	holds := false
 	switch e.Reason {
 	case events.SignalRepeated:
@@ -209,9 +278,11 @@ func (l *Ledger) discardsUnder(e *events.Event) {
 	case events.SignalLate:
 		holds = i < 0 || !c.Under[e.Source].Given && !c.Under[e.Source].Told && !e.At.Before(l.Signals[i].Until)
 	case events.SignalTooLarge:
-		holds = i < 0 || given || c.free() >= 0
+		holds = i < 0 || given || c.free() >= 0 || !c.Under[e.Source].Told && starts == ""
 	case events.SignalGivenUp:
 		holds = given
+	case events.SignalRejected:
+		holds = starts != "" && e.Child == starts && e.Error != nil
 	case events.SignalTooMany:
 		holds = i < 0 && len(l.Signals) > 0
 	}

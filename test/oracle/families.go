@@ -37,10 +37,11 @@ type member struct {
 	passed  []string // the steps of which an operator passed over the undo
 	State   string
 	toward  string
-	lost    bool   // something that it was told waits, or was given up since its release
-	asks    bool   // it asked again, and was not held since
-	deaf    bool   // something that it was asked for was given up
-	open    []Tick // of a schedule: its orders that have not ended, for all that it knows
+	lost    bool     // something that it was told waits, or was given up since its release
+	asks    bool     // it asked again, and was not held since
+	deaf    bool     // something that it was asked for was given up
+	open    []Tick   // of a schedule: its orders that have not ended, for all that it knows
+	starts  []string // of the home of a key: the orders that signals begin, and that have not told so
 }
 
 // doneBy is which order does a step, or undoes it.
@@ -107,6 +108,13 @@ func (f *Families) member(id string) *member {
 	if l.Schedule != nil {
 		m.open = l.Schedule.unended()
 	}
+	if l.Correlation != nil {
+		for i := range l.Signals {
+			if child := l.Correlation.Under[l.Signals[i].Source].Starts; child != "" {
+				m.starts = append(m.starts, child)
+			}
+		}
+	}
 	m.lost = m.lost || len(l.Waiting) > 0
 	f.known[id] = m
 	return m
@@ -118,7 +126,7 @@ func (m *member) note(e *events.Event) {
 	case events.StepOrdered:
 		m.work[e.Step] = &doneBy{child: e.Child, runs: true, detached: e.Detached}
 		m.asked = append(m.asked, e.Child)
-	case events.ScheduleStarted:
+	case events.ScheduleStarted, events.SignalOrdered:
 		m.asked = append(m.asked, e.Child)
 	case events.StepRecalled:
 		if w != nil {
@@ -254,6 +262,15 @@ func (f *Families) follow(id string) {
 				return r.Parent == id && r.Step == e.Tick.UTC().Format(time.RFC3339) && r.State == e.End
 			}), "order %q did not tell that it is %q", e.Child, e.End)
 			continue
+		case events.SignalStarted, events.SignalDiscarded:
+			if e.Child == "" {
+				continue
+			}
+			child := f.member(e.Child)
+			f.rule("S2", child != nil && slices.ContainsFunc(child.reports, func(r events.Report) bool {
+				return r.Parent == id && e.Child == id+"/order."+r.Step && (r.State == "Pending") == (e.Type == events.SignalStarted)
+			}), "order %q did not tell so: %s", e.Child, e.Type)
+			continue
 		case events.StepOrdered:
 			work[e.Step] = &doneBy{child: e.Child, runs: true}
 			continue
@@ -357,6 +374,9 @@ func (f *Families) rests(id string, m *member) {
 		if child := f.member(t.Order); quiet(t.Order, child) {
 			f.rule("V2", child.is(id, t.At.UTC().Format(time.RFC3339)) && !ended(child), "it waits for order %q, which has ended, or is not there", t.Order)
 		}
+	}
+	for _, order := range m.starts {
+		f.rule("V2", !quiet(order, f.member(order)), "it waits for order %q to begin", order)
 	}
 	if m.State != "Compensated" && m.State != "Cancelled" {
 		return

@@ -158,6 +158,24 @@ func scheduledOnes() family {
 	}.number()
 }
 
+// startedOnes are the home of a key and the order that a signal started.
+func startedOnes() family {
+	home := "@k/signal.go"
+	child := home + "/order.1"
+	return family{
+		home: {
+			{Type: events.SignalOrdered, At: after(0), Signal: "go", SignalID: "s", Key: "k", Source: "waybill.signals/0/1", Due: after(99), Child: child, Workflow: "book", Version: 2},
+			{Type: events.SignalStarted, At: after(2), Signal: "go", SignalID: "s", Source: "waybill.signals/0/1", Child: child},
+		},
+		child: {
+			{Type: events.OrderAccepted, At: after(1), Workflow: "book", Version: 2, Steps: []string{"x"}, Parent: home, ParentStep: "1", Detached: true},
+			{Type: events.StepStarted, At: after(1), Step: "x", Attempt: 1, Agent: "a", Operation: "x", IdempotencyKey: child + "/x", CompleteBy: after(9), LockedBy: "i-2"},
+			{Type: events.StepCompleted, At: after(2), Step: "x", Attempt: 1},
+			{Type: events.OrderCompleted, At: after(2)},
+		},
+	}.number()
+}
+
 // listedOnes are a family of which a child asks for a page of the items that an agent lists.
 func listedOnes() family {
 	return family{
@@ -182,7 +200,7 @@ func listedOnes() family {
 // TestFamilies: orders that do steps of others and these are held against each other. For every rule
 // there is a family that breaks it, and no other.
 func TestFamilies(t *testing.T) {
-	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes, "scheduled": scheduledOnes, "listed": listedOnes}
+	whole := map[string]func() family{"booked": booked, "recalled": recalledOnes, "overdue": overdueOnes, "stuck": stuckOnes, "detached": detachedOnes, "forgotten": forgottenOnes, "scheduled": scheduledOnes, "started": startedOnes, "listed": listedOnes}
 	for name, begin := range whole {
 		if _, err := withDeadline(begin()).broken(true, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -240,6 +258,10 @@ func TestFamilies(t *testing.T) {
 		{"deaf to its recall", recalledOnes, true, func(f family, p, c []events.Event) { f["p"], f["@p/h"] = p[:4], c[:3] }},
 		{"ended as nobody told", scheduledOnes, false, func(f family, _, _ []events.Event) { f["@a"][2].End = "Rejected" }},
 		{"waiting for the order of a tick that has ended", scheduledOnes, true, func(f family, _, _ []events.Event) { f["@a"] = f["@a"][:2] }},
+		{"begun as nobody told", startedOnes, false, func(f family, _, _ []events.Event) {
+			f["@k/signal.go"][1].Type = events.SignalDiscarded
+		}},
+		{"waiting for an order to begin that did", startedOnes, true, func(f family, _, _ []events.Event) { f["@k/signal.go"] = f["@k/signal.go"][:1] }},
 		{"another page", listedOnes, false, func(_ family, p, _ []events.Event) { p[3].Input = []byte("[1]") }},
 		{"another cursor", listedOnes, false, func(_ family, p, _ []events.Event) { p[3].Cursor = "c" }},
 		{"a page that is there", listedOnes, false, func(f family, p, _ []events.Event) {

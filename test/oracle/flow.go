@@ -23,7 +23,14 @@ type Flow struct {
 	Input    json.RawMessage `json:"input"` // a JSON Schema
 	// Search has expressions by which orders are found.
 	Search map[string]string `json:"search"`
+	Start  *FlowStart        `json:"start"`
 	Steps  []FlowStep        `json:"steps"`
+}
+
+// FlowStart is the signal that starts orders, and the key under which it may.
+type FlowStart struct {
+	Signal string `json:"signal"`
+	Key    string `json:"key"`
 }
 
 // FlowRepeat says until when a step is done again, and how often.

@@ -144,7 +144,7 @@ func (l *Ledger) enter(e *events.Event) {
 	}
 	if l.Correlation == nil && correlation.MatchString(l.Order) && e.Type != events.OrderForgotten {
 		first, l.Correlation, l.quiet, l.Forgotten = l.Seq == 0, new(Correlation), true, false
-		l.rule("T4", e.Type == events.WaitBegan || e.Type == events.SignalKept || e.Type == events.SignalDiscarded, "nothing begins so")
+		l.rule("T4", e.Type == events.WaitBegan || e.Type == events.SignalKept || e.Type == events.SignalOrdered || e.Type == events.SignalDiscarded, "nothing begins so")
 	}
 	l.rule("P4", e.Seq == l.Seq+1, "it follows number %d", l.Seq)
 	l.rule("T4", first == (l.Seq == 0), "an order begins with its acceptance or its rejection, and has one")

@@ -285,9 +285,9 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 			say(events.StatusTerminated, detail)
 		case events.SubmissionConflicted:
 			say(events.StatusConflict, &events.Detail{Reason: e.Reason})
-		case events.StepHeard, events.SignalKept, events.SignalDiscarded:
+		case events.StepHeard, events.SignalKept, events.SignalStarted, events.SignalDiscarded:
 			if e.ReplyTo != "" {
-				say(answers[e.Type+"/"+events.Type(e.Reason)], &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason})
+				say(answers[e.Type+"/"+events.Type(e.Reason)], &events.Detail{Signal: e.Signal, SignalID: e.SignalID, Step: e.Step, Reason: e.Reason, Error: e.Error, Child: e.Child})
 			}
 		case events.AlertRaised, events.StepReminded:
 			want.Alerts = append(want.Alerts, events.Alert{Order: e.Order, Step: e.Step, Reason: e.Reason, Errors: append([]events.Error{}, e.Errors...), Action: e.Action, Reminder: e.Type == events.StepReminded, At: e.At})
@@ -309,7 +309,7 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 
 // answers are what the sender of a signal is told.
 var answers = map[events.Type]string{
-	events.StepHeard + "/": events.StatusMatched, events.SignalKept + "/": events.StatusKept,
+	events.StepHeard + "/": events.StatusMatched, events.SignalKept + "/": events.StatusKept, events.SignalStarted + "/": events.StatusStarted, events.SignalDiscarded + "/rejected": events.StatusDeclined,
 	events.SignalDiscarded + "/repeated": events.StatusRepeated, events.SignalDiscarded + "/late": events.StatusLate, events.SignalDiscarded + "/unheard": events.StatusLate,
 	events.SignalDiscarded + "/given-up": events.StatusDeclined, events.SignalDiscarded + "/too-many": events.StatusDeclined, events.SignalDiscarded + "/too-large": events.StatusDeclined,
 }
