@@ -278,18 +278,18 @@ const (
 	SignalExpired Type = "waybill.signal.expired"
 	// SignalDiscarded records a signal that changed nothing: Signal, SignalID, Reason, one of the
 	// Signal constants, Source, AnsweredBy, ReplyTo, Count, and Key of one under a key; Child and Error of one
-	// whose order was rejected. Since format 6.
+	// whose order was rejected, and Child of one that is repeated while it is to start that. Since format 6.
 	SignalDiscarded Type = "waybill.signal.discarded"
 	// SignalGiven gives a signal under a key to a wait: Signal, SignalID, Key, Data unless it was kept or
 	// given before, Due (until when it is kept if it comes back), Source, AnsweredBy, ReplyTo, Waiter, Step,
-	// Wait. Since format 8.
+	// Wait, By. Since format 8.
 	SignalGiven Type = "waybill.signal.given"
 	// SignalMatched says that the wait to which it was given has heard it: Signal, SignalID, Source, Waiter,
 	// Step, Wait. Since format 8.
 	SignalMatched Type = "waybill.signal.matched"
 	// SignalOrdered has a signal under a key for which no step waits begin an order: Signal, SignalID, Key, Data
 	// unless it was given before, Due (until when its id is remembered), Source, AnsweredBy, ReplyTo, Child (the
-	// order), Workflow, Version. Since format 9.
+	// order), Workflow, Version, By. Since format 9.
 	SignalOrdered Type = "waybill.signal.ordered"
 	// SignalStarted says that the order has begun: Signal, SignalID, Source, ReplyTo, Child. Since format 9.
 	SignalStarted Type = "waybill.signal.started"

@@ -205,6 +205,8 @@ type Signal struct {
 	KeepUntil time.Time `json:"keepUntil,omitzero"`
 	// ReplyTo is a topic on which its sender is told what became of it, by a [Status].
 	ReplyTo string `json:"replyTo,omitzero"`
+	// By says who sends it, which is a claim. It is the submitter of an order that the signal starts. Since format 9.
+	By string `json:"by,omitzero"`
 }
 
 // SignalKeep is how long a signal is kept that does not say how long.

@@ -85,7 +85,7 @@ func drawOrder(t *rapid.T) *Order {
 		}
 		for i := range o.Signals {
 			if rapid.Bool().Draw(t, "is under it") {
-				o.Signals[i].Under = &Under{rapid.Uint64().Draw(t, "given"), rapid.Bool().Draw(t, "starts"), rapid.Bool().Draw(t, "told"), text.Draw(t, "answered by"), text.Draw(t, "told at")}
+				o.Signals[i].Under = &Under{rapid.Uint64().Draw(t, "given"), rapid.Bool().Draw(t, "starts"), rapid.Bool().Draw(t, "told"), text.Draw(t, "answered by"), text.Draw(t, "told at"), text.Draw(t, "sent by")}
 			}
 		}
 	}

@@ -38,6 +38,7 @@ type Under struct {
 	// Told says that its sender was told that it is kept.
 	Told                bool
 	AnsweredBy, ReplyTo string
+	By                  string // who sent it, as far as it said so
 }
 
 // Free is the place of the wait that has waited longest, but for those that have a signal; -1 if there is none.
@@ -151,7 +152,7 @@ func (o *Order) under(e *events.Event) int {
 	}
 	o.Signals = append(slices.Clip(o.Signals), Signal{
 		Name: e.Signal, ID: e.SignalID, Source: e.Source, Until: e.Due, Data: e.Data,
-		Under: &Under{AnsweredBy: e.AnsweredBy, ReplyTo: e.ReplyTo},
+		Under: &Under{AnsweredBy: e.AnsweredBy, ReplyTo: e.ReplyTo, By: e.By},
 	})
 	return len(o.Signals) - 1
 }

@@ -90,11 +90,12 @@ func (r *reader) since14(o *Order) {
 	r.correlation(o)
 }
 
-// since15 writes what records have since layout 15: which signals begin orders.
+// since15 writes what records have since layout 15: which signals begin orders, and who sent them.
 func (w *writer) since15(o *Order) {
 	for i := range o.Signals {
 		if u := o.Signals[i].Under; u != nil {
 			w.truth(u.Starts)
+			w.text(u.By)
 		}
 	}
 }
@@ -103,7 +104,7 @@ func (w *writer) since15(o *Order) {
 func (r *reader) since15(o *Order) {
 	for i := range o.Signals {
 		if u := o.Signals[i].Under; u != nil {
-			u.Starts = r.truth()
+			u.Starts, u.By = r.truth(), r.text()
 		}
 	}
 }

@@ -334,7 +334,11 @@ func detail(e *events.Event, b before) string {
 	case events.ScheduleRecalled:
 		say("order %s of tick %s", e.Child, events.TickText(e.Tick))
 	case events.OrderReported:
-		say("told order %s, for its step %s", e.Parent, e.ParentStep)
+		if events.IsCorrelation(e.Parent) {
+			say("told %s, whose event %s began it", e.Parent, e.ParentStep)
+		} else {
+			say("told order %s, for its step %s", e.Parent, e.ParentStep)
+		}
 	case events.StepOrdered:
 		switch text := fmt.Sprintf("order %s of %s does it", e.Child, workflowID(e.Workflow, e.Version)); {
 		case e.Detached:

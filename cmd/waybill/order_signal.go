@@ -115,6 +115,8 @@ func heardText(h *api.Heard) string {
 	switch {
 	case h.Outcome == events.StatusStarted && h.Order != nil:
 		return h.Outcome + ": order " + *h.Order
+	case h.Outcome == events.StatusRepeated && h.Order != nil:
+		return h.Outcome + ": it is to start order " + *h.Order + ", which may still be rejected"
 	case h.Order != nil && h.Step != nil:
 		return h.Outcome + ": step " + *h.Step + " of order " + *h.Order + " heard it"
 	case h.Step != nil:
@@ -137,9 +139,9 @@ func whyUnheard(h *api.Heard) string {
 	case events.SignalUnheard:
 		return "no step of the order listens for a signal of this name"
 	case events.SignalTooMany:
-		return "no more signals are kept: 100 are, or 1 MiB of them, or the order gave up 100 before that nothing heard in time"
+		return "no more signals are kept: 100 are, or 1 MiB of them, or the order gave up 100 before that nothing heard in time; or as many are under way, 1 MiB of them or 1,000 that are to start orders"
 	case events.SignalTooLarge:
-		return "with it the output of the step that listens would be too large, at most 1 MiB"
+		return "it is too large for the step that listens, whose output has at most 1 MiB, or for the order that it would start"
 	case events.SignalRejected:
 		if h.Order != nil && h.Error != nil {
 			return fmt.Sprintf("order %s, which it would have started, was rejected: %s", *h.Order, h.Error.Message)

@@ -88,6 +88,7 @@ func (s *Server) signalKey(ctx context.Context, in *struct{ Body KeySignal }) (*
 		return nil, huma.Error403Forbidden(forbidden(c, identity.Submitter) + ", for all workflows")
 	}
 	m := in.Body.message()
+	m.By = callerOf(ctx).Subject
 	id := events.CorrelationID(m.Signal, m.Key)
 	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

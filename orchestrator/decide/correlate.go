@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,6 +69,9 @@ func (d *decider) signalled(in *Input) {
 		Signal: s.Signal, SignalID: cmp.Or(s.ID, in.Record.Source()), Key: s.Key, Data: s.Data, ReplyTo: s.ReplyTo,
 		Source: in.Record.Source(), AnsweredBy: in.Record.header(events.HeaderSource),
 	}
+	if d.env.Format >= events.StartFormat {
+		e.By = Cut(s.By, MaxName)
+	}
 	if e.ReplyTo != "" && (e.ReplyTo == d.env.Topics.Status || d.env.refusesStatus(e.ReplyTo) != "") {
 		e.ReplyTo = ""
 	}
@@ -77,29 +81,17 @@ func (d *decider) signalled(in *Input) {
 	if e.Due = events.Time(s.KeepUntil); e.Due.IsZero() {
 		e.Due = events.Time(d.env.keepUntil())
 	}
-	kept, bytes, starting := 1, len(s.Data), 0
-	for i := range d.order.Signals {
-		k := &d.order.Signals[i]
-		if !k.Kept() {
-			continue
-		}
-		bytes += len(k.Data)
-		switch {
-		case k.Under.Given == 0: // then nobody waits who has none
-			kept++
-		case k.Under.Starts:
-			starting++
-		}
-	}
 	var why string
-	switch {
-	case d.acted(e.SignalID):
-		why = events.SignalRepeated
+	switch was := d.acted(e.SignalID); {
+	case was >= 0:
+		if why = events.SignalRepeated; d.order.Signals[was].Kept() && d.order.Signals[was].Under.Starts {
+			e.Child = events.StartedID(d.order.ID, d.order.Signals[was].Under.Given)
+		}
 	case d.env.over(e.Due):
 		why = events.SignalLate
 	case !fits(new(projections.Step), s.Data):
 		why = events.SignalTooLarge
-	case kept > maxKept || bytes > keptBytes || starting >= maxStarting:
+	case d.crowded(&e):
 		why = events.SignalTooMany
 	case d.place(e):
 		return
@@ -109,18 +101,43 @@ func (d *decider) signalled(in *Input) {
 	d.discardSignal(e, why)
 }
 
-// acted says that a signal of an id is kept, or acted, and is remembered.
-func (d *decider) acted(id string) bool {
+// crowded says that there is no room for a signal that is new: among those that are kept, or, where it would be under
+// way at once, among these.
+func (d *decider) crowded(e *events.Event) bool {
+	waits := d.order.Correlation != nil && d.order.Correlation.Free() >= 0
+	starts := !waits && d.starts(e.Signal) != nil
+	kept, starting, bytes := 1, 0, len(e.Data)
 	for i := range d.order.Signals {
-		if s := &d.order.Signals[i]; s.ID == id && (s.Kept() || !d.env.over(s.Until)) {
-			return true
+		k := &d.order.Signals[i]
+		if !k.Kept() {
+			continue
+		}
+		if k.Under.Starts {
+			starting++
+		}
+		if given := k.Under.Given > 0; given == (waits || starts) {
+			kept++
+			bytes += len(k.Data)
 		}
 	}
-	return false
+	switch {
+	case bytes > keptBytes:
+		return true
+	case waits:
+		return false
+	case starts:
+		return starting >= maxStarting
+	}
+	return kept > maxKept
+}
+
+// acted is the place of a signal of an id that is kept, or acted and is remembered; -1 if there is none.
+func (d *decider) acted(id string) int {
+	return slices.IndexFunc(d.order.Signals, func(s projections.Signal) bool { return s.ID == id && (s.Kept() || !d.env.over(s.Until)) })
 }
 
 func (d *decider) discardSignal(e events.Event, why string) {
-	e.Type, e.Reason, e.Count, e.Data, e.Due = events.SignalDiscarded, why, d.order.Unheard+1, nil, time.Time{}
+	e.Type, e.Reason, e.Count, e.Data, e.Due, e.By = events.SignalDiscarded, why, d.order.Unheard+1, nil, time.Time{}, ""
 	d.record(&e)
 }
 
@@ -143,7 +160,7 @@ func (d *decider) place(e events.Event) bool {
 	case d.starts(e.Signal) != nil:
 		return d.startWith(e, kept)
 	default:
-		e.Type = events.SignalKept
+		e.Type, e.By = events.SignalKept, ""
 		return d.try(&e) == ""
 	}
 	w := c.Waits[free]
@@ -205,7 +222,7 @@ func startWishes(o *projections.Order, e *events.Event) (all []*events.Wish) {
 	case events.SignalOrdered:
 		if i := o.Given(e.Seq); i >= 0 {
 			w := wish(&o.Signals[i])
-			w.Wish, w.Detached, w.Workflow, w.Version, w.Input, w.Key = events.WishBegin, true, e.Workflow, e.Version, o.Signals[i].Data, e.Key
+			w.Wish, w.Detached, w.Workflow, w.Version, w.Input, w.Key, w.By = events.WishBegin, true, e.Workflow, e.Version, o.Signals[i].Data, e.Key, e.By
 		}
 	case events.OrderReleased:
 		for i := range o.Signals {
@@ -235,7 +252,7 @@ func (d *decider) hand() {
 		if !s.Kept() || s.Under.Given > 0 {
 			continue
 		}
-		e := events.Event{Signal: s.Name, SignalID: s.ID, Key: d.order.Correlation.Key, Source: s.Source, Due: s.Until, AnsweredBy: s.Under.AnsweredBy, ReplyTo: s.Under.ReplyTo}
+		e := events.Event{Signal: s.Name, SignalID: s.ID, Key: d.order.Correlation.Key, Source: s.Source, Due: s.Until, AnsweredBy: s.Under.AnsweredBy, ReplyTo: s.Under.ReplyTo, By: s.Under.By}
 		if !d.place(e) {
 			d.discardSignal(e, events.SignalTooLarge)
 		}

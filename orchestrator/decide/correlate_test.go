@@ -415,7 +415,7 @@ func (w *switchboard) rest(t *rapid.T) {
 					t.Fatalf("%s has ended twice: %s, and event %d of %s", e.Source, ends[e.Source], e.Seq, id)
 				}
 				ends[e.Source] = string(e.Type)
-				if order := w.records[e.Child]; e.Child != "" && (order == nil || !order.Forgotten && (order.Parent == nil || (order.State == projections.Rejected) != (e.Type == events.SignalDiscarded))) {
+				if order := w.records[e.Child]; e.Child != "" && e.Reason != events.SignalRepeated && (order == nil || !order.Forgotten && (order.Parent == nil || (order.State == projections.Rejected) != (e.Type == events.SignalDiscarded))) {
 					t.Fatalf("event %d of %s, %s: order %q is %+v", e.Seq, id, e.Type, e.Child, order)
 				}
 				if e.Type == events.SignalMatched {
@@ -843,6 +843,66 @@ func TestHowLongSignalsAreKept(t *testing.T) {
 		in := Read(r, &w.topics, Place{Of: func([]byte) int32 { return 0 }})
 		if d := On(env, nil, &in); !d.Order.Signals[0].Until.Equal(w.now.Add(want)) {
 			t.Errorf("%v: it is kept until %v, and it is %v", keep, d.Order.Signals[0].Until, w.now)
+		}
+	}
+}
+
+// What is kept keeps nothing from starting orders, and what starts orders nothing from those who wait.
+func TestKeptStartingAndAwaited(t *testing.T) {
+	const home = "@k/signal.new"
+	w, tell := desk(t)
+	signal := events.Signal{Signal: "new", Key: "k", Data: []byte(`{"k":"k"}`)}
+	start := w.flows
+	w.flows = workflow.Set{}
+	for range maxKept + 1 {
+		tell(signal)
+	}
+	if e := w.last(home); e.Reason != events.SignalTooMany || len(w.records[home].Signals) != maxKept {
+		t.Fatalf("%d are kept, and the next is %s %s", len(w.records[home].Signals), e.Type, e.Reason)
+	}
+	w.flows = start
+	for range maxStarting {
+		tell(signal)
+	}
+	if e := w.last(home); e.Type != events.SignalOrdered {
+		t.Fatalf("the last is %s %s", e.Type, e.Reason)
+	}
+	w.records[home].Signals = w.records[home].Signals[maxKept:] // whoever waits would have these first
+	if tell(signal); w.last(home).Reason != events.SignalTooMany {
+		t.Fatalf("one more is %s", w.last(home).Type)
+	}
+	tell(events.Want{Signal: "new", Key: "k", Want: events.WantAwait, Order: "o-1", Step: "a", Wait: 2})
+	if tell(signal); w.last(home).Type != events.SignalGiven {
+		t.Errorf("to who waits it is %s %s", w.last(home).Type, w.last(home).Reason)
+	}
+}
+
+// A home that is held has room for what all tell that it has begin; and one that is forgotten, and asked once more, tells
+// whether it began.
+func TestAHeldHomeHearsWhatBegan(t *testing.T) {
+	const home = "@k/signal.new"
+	w, tell := desk(t)
+	for range maxStarting {
+		tell(events.Signal{Signal: "new", Key: "k", Data: []byte(`{"k":"k"}`)})
+	}
+	w.records[home].Hold = &projections.Hold{}
+	for n := range uint64(maxStarting) {
+		tell(events.Report{Parent: home, Step: fmt.Sprint(n + 1), Child: events.StartedID(home, n+1), State: "Pending"})
+	}
+	if n := len(w.records[home].Waiting); n != maxStarting {
+		t.Errorf("%d of %d wait", n, maxStarting)
+	}
+	for state, want := range map[projections.State]string{projections.Processed: "Pending", projections.Rejected: "Rejected"} {
+		child := events.StartedID(home, 1)
+		in := Input{Record: &Record{Topic: w.topics.Internal}, Order: child, Wish: &events.Wish{Wish: events.WishTell, Child: child, Parent: home, Step: "1"}}
+		d := On(w.env(child), &projections.Order{ID: child, State: state, Forgotten: true}, &in)
+		if d.Order != nil || len(d.Messages) != 1 {
+			t.Fatalf("it is %+v", d)
+		}
+		r, err := events.Decode[events.Report](d.Messages[0].Value)
+		must(t, err)
+		if r.Parent != home || r.Step != "1" || r.Child != child || r.State != want || d.Messages[0].Envelope.Order != home {
+			t.Errorf("of one that was %s it says %+v", state, r)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (d *decider) holdInput(in *Input) Proof {
 	}
 	var why string
 	most := maxWaiting
-	if in.Want != nil { // whoever waits would not know that what it says is lost
+	if in.Want != nil || in.Report != nil && d.order.Correlation != nil { // whoever waits would not know that what it says is lost
 		most = 4 * events.MaxWaits
 	}
 	switch n := len(d.order.Waiting); {

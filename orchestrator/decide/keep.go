@@ -64,6 +64,16 @@ func escaped(text string) int {
 // that the first submission under its id which says something else is told so.
 func afterwards(env *Env, order *projections.Order, in *Input) Decision {
 	switch {
+	case in.Wish != nil && in.Wish.Wish == events.WishTell && events.IsCorrelation(in.Wish.Parent): // its signal waits for that
+		w := in.Wish
+		r := events.Report{Parent: w.Parent, Step: w.Step, Child: w.Child, State: string(projections.Pending)}
+		if order.State == projections.Rejected {
+			r.State, r.Error = string(order.State), &events.Error{Code: "rejected", Message: "it is forgotten why"}
+		}
+		return Decision{Messages: []Message{{
+			Topic: env.Topics.Internal, Value: r.Append(nil),
+			Envelope: events.Envelope{Source: "/waybill/" + env.Topics.Namespace, Type: events.ChildReported, ID: in.Record.Source() + "/back", Order: w.Parent, Time: env.Now},
+		}}}
 	case in.Wish != nil, in.Report != nil: // whoever asks or tells is forgotten, too
 		return Decision{}
 	case in.Reply != nil, in.Command != nil, in.Signal != nil:

@@ -647,6 +647,20 @@ func passedBy() (recording, []events.Event) {
 	return r, history
 }
 
+// keptTwice are signals under a key that are kept, and then kept once more, or are to start an order.
+func keptTwice() (r recording, histories [][]events.Event) {
+	r = cancelled()
+	const home = "@k/signal.go"
+	kept := events.Event{
+		Type: events.SignalKept, Order: home, Seq: 1, At: inspect.Curtain, Key: "k", Signal: "go", SignalID: "p-1", Source: "waybill.signals/0/0", Due: inspect.Curtain.Add(time.Second),
+	}
+	r.history = []events.Event{kept}
+	again, starts := kept, kept
+	again.Seq, starts.Seq = 2, 2
+	starts.Type, starts.Child, starts.Workflow, starts.Version = events.SignalOrdered, home+"/order.2", "w", 1
+	return r, [][]events.Event{{kept, again}, {kept, starts}}
+}
+
 // tooShallow is an order of which a step could not begin since too many orders are above it, and none is.
 func tooShallow() (recording, []events.Event) {
 	r := cancelled()
@@ -790,6 +804,10 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	needed.look(&r, "disowned", own, nil)
 	r, soon := toldTooSoon()
 	needed.look(&r, "told before its end", soon, nil)
+	r, twice := keptTwice()
+	for _, history := range twice {
+		needed.look(&r, "a signal that is kept", history, nil)
+	}
 	r, miscounts := miscounted()
 	for _, history := range miscounts {
 		needed.look(&r, "miscounted", history, nil)

@@ -408,6 +408,7 @@ func (p *play) signal(t *testing.T, d *datadriven.TestData) signal {
 		s.value.KeepUntil = today(t, until)
 	}
 	d.MaybeScanArgs(t, "reply-to", &s.value.ReplyTo)
+	d.MaybeScanArgs(t, "by", &s.value.By)
 	d.MaybeScanArgs(t, "from", &s.source)
 	return s
 }

@@ -38,8 +38,10 @@ func (*CircleError) Is(target error) bool { return target == ErrChild }
 // there, or are retired, or they order each other, or are nested too deeply, or another's orders are started
 // by the signal that would start its own. The error is [ErrChild].
 func (s *Set) Admits(flow *Workflow) error {
-	if err := s.shares(flow); err != nil {
-		return err
+	if newest := s.newest[flow.Name]; newest == nil || newest.Version <= flow.Version {
+		if err := s.shares(flow); err != nil {
+			return err
+		}
 	}
 	if len(flow.Children()) == 0 {
 		return nil // nothing is nested that was not
@@ -79,14 +81,23 @@ func (s *Set) Admits(flow *Workflow) error {
 // Spares says why a version in the set cannot be retired: a step of another that is not retired orders it,
 // and could not any more. The error is [ErrChild].
 func (s *Set) Spares(flow *Workflow) error {
-	last := !slices.ContainsFunc(s.All(), func(w *Workflow) bool {
-		return w.Name == flow.Name && w.Version != flow.Version && !s.retired[w.ID()]
-	})
+	var next *Workflow // the newest, then
+	for _, w := range s.All() {
+		if w.Name == flow.Name && w.Version != flow.Version && !s.retired[w.ID()] && (next == nil || w.Version > next.Version) {
+			next = w
+		}
+	}
+	last := next == nil
 	for _, by := range s.All() {
 		for _, o := range by.Children() {
 			if o.Workflow == flow.Name && (o.Version == flow.Version || o.Version == 0 && last) && !s.retired[by.ID()] {
 				return against(fmt.Sprintf("workflow %s orders it; retire that first", by.ID()))
 			}
+		}
+	}
+	if next != nil && next.Version < flow.Version {
+		if err := s.shares(next); err != nil {
+			return fmt.Errorf("version %d would be the newest then: %w; retire it first", next.Version, err)
 		}
 	}
 	return nil

@@ -62,7 +62,8 @@ func (s *Set) Starts(signal string) *Workflow {
 	return s.starts[signal]
 }
 
-// shares says why a definition cannot have its signal start orders: one of another name has.
+// shares says why a definition cannot be the newest of its name, as it would be: a signal starts its orders that starts
+// those of another already.
 func (s *Set) shares(flow *Workflow) error {
 	if flow.Start == nil {
 		return nil

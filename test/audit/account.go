@@ -165,7 +165,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 		if e.Type == events.SignalMatched {
 			s.wasHeard(a, e)
 		}
-		if e.Type == events.SignalStarted || e.Type == events.SignalDiscarded && e.Child != "" {
+		if e.Type == events.SignalStarted || e.Type == events.SignalDiscarded && e.Reason == events.SignalRejected {
 			s.hasBegun(a, e)
 		}
 		if !s.signalled(a, e) {

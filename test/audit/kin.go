@@ -354,7 +354,7 @@ func (k *kin) note(e *events.Event, transaction uint64) {
 		k.waits[task{step: strconv.FormatUint(e.Seq, 10)}] = waitsFor{child: e.Child, since: transaction}
 	case events.SignalStarted, events.SignalDiscarded:
 		for of, w := range k.waits {
-			if e.Child != "" && w.child == e.Child {
+			if w.child == e.Child && e.Reason != events.SignalRepeated {
 				delete(k.waits, of)
 			}
 		}

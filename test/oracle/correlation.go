@@ -213,7 +213,7 @@ func (l *Ledger) startWishes(e *events.Event) (all []events.Wish) {
 	case events.SignalOrdered:
 		if i := l.keeps(e.Source); i >= 0 {
 			w := wish(&l.Signals[i])
-			w.Wish, w.Detached, w.Workflow, w.Version, w.Input, w.Key = "begin", true, e.Workflow, e.Version, l.Signals[i].Data, e.Key
+			w.Wish, w.Detached, w.Workflow, w.Version, w.Input, w.Key, w.By = "begin", true, e.Workflow, e.Version, l.Signals[i].Data, e.Key, e.By
 			all = append(all, w)
 		}
 	case events.OrderReleased:
@@ -275,6 +275,9 @@ func (l *Ledger) discardsUnder(e *events.Event) {
 	switch e.Reason {
 	case events.SignalRepeated:
 		holds = given || i < 0 && l.knowsID(e.SignalID, e.At)
+		if at := slices.IndexFunc(l.Signals, func(s Signal) bool { return s.ID == e.SignalID }); i < 0 {
+			l.rule("P1", at < 0 && e.Child == "" || at >= 0 && e.Child == c.Under[l.Signals[at].Source].Starts, "it names order %q", e.Child)
+		}
 	case events.SignalLate:
 		holds = i < 0 || !c.Under[e.Source].Given && !c.Under[e.Source].Told && !e.At.Before(l.Signals[i].Until)
 	case events.SignalTooLarge:

@@ -263,7 +263,7 @@ func (f *Families) follow(id string) {
 			}), "order %q did not tell that it is %q", e.Child, e.End)
 			continue
 		case events.SignalStarted, events.SignalDiscarded:
-			if e.Child == "" {
+			if e.Type == events.SignalDiscarded && e.Reason != events.SignalRejected {
 				continue
 			}
 			child := f.member(e.Child)

@@ -259,7 +259,7 @@ func TestFamilies(t *testing.T) {
 		{"ended as nobody told", scheduledOnes, false, func(f family, _, _ []events.Event) { f["@a"][2].End = "Rejected" }},
 		{"waiting for the order of a tick that has ended", scheduledOnes, true, func(f family, _, _ []events.Event) { f["@a"] = f["@a"][:2] }},
 		{"begun as nobody told", startedOnes, false, func(f family, _, _ []events.Event) {
-			f["@k/signal.go"][1].Type = events.SignalDiscarded
+			f["@k/signal.go"][1].Type, f["@k/signal.go"][1].Reason = events.SignalDiscarded, events.SignalRejected
 		}},
 		{"waiting for an order to begin that did", startedOnes, true, func(f family, _, _ []events.Event) { f["@k/signal.go"] = f["@k/signal.go"][:1] }},
 		{"another page", listedOnes, false, func(_ family, p, _ []events.Event) { p[3].Input = []byte("[1]") }},

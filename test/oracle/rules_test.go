@@ -71,7 +71,7 @@ func TestRulesNameTheirRequirements(t *testing.T) {
 		"V2": 29, "V3": 8, "V4": 5, "V5": 29, "V6": 1,
 		"T1": 2, "T3": 3, "T4": 33, "T5": 12,
 		"C1": 20, "C2": 6, "C3": 10,
-		"P1": 12, "P2": 13, "P3": 36, "P4": 30, "P5": 1,
+		"P1": 13, "P2": 13, "P3": 36, "P4": 30, "P5": 1,
 
 		"again": 1, "asked": 3, "begins": 6, "causes": 1, "count": 4, "ends": 7, "free": 2, "goesOn": 18, "keys": 1, "locks": 5, "mayUndo": 5,
 		"overdue": 2, "passes": 1, "prevented": 2, "queue": 1, "refused": 1, "undosFailed": 1,
