@@ -90,8 +90,8 @@ func (r *reader) since14(o *Order) {
 	r.correlation(o)
 }
 
-// since15 writes what records have since layout 15.
-func (w *writer) since15(*Order) {}
+// since15 writes what records have since layout 15: which places were asked for, and that they are of a home of such.
+func (w *writer) since15(o *Order) { w.places(o) }
 
 // since15 reads what the writer's since15 wrote.
-func (r *reader) since15(*Order) {}
+func (r *reader) since15(o *Order) { r.places(o) }

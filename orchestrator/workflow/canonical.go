@@ -38,10 +38,15 @@ type (
 		UndoWith  *Expression       `json:"undoWith,omitempty"`
 		Timeout   any               `json:"timeout,omitempty"`
 		Queue     *duration         `json:"queue,omitempty"`
+		Limit     *canonicalLimit   `json:"limit,omitempty"`
 		Retry     *canonicalRetry   `json:"retry,omitempty"`
 		Exhausted Exhausted         `json:"exhausted,omitempty"`
 		Wait      *canonicalWait    `json:"wait,omitempty"`
 		Repeat    *canonicalRepeat  `json:"repeat,omitempty"`
+	}
+	canonicalLimit struct {
+		Name string      `json:"name"`
+		Key  *Expression `json:"key,omitempty"`
 	}
 	canonicalRepeat struct {
 		Until *Expression `json:"until"`
@@ -202,6 +207,9 @@ func canonicalSteps(all []Step) []canonicalStep {
 		steps[i].Timeout = duration(s.Timeout)
 		if s.TimeoutMax > 0 {
 			steps[i].Timeout = canonicalTimeout{duration(s.Timeout), duration(s.TimeoutMax)}
+		}
+		if s.Limit != nil {
+			steps[i].Limit = &canonicalLimit{s.Limit.Name, s.Limit.Key}
 		}
 		steps[i].Retry = &canonicalRetry{
 			Attempts:   s.Retry.Attempts,
