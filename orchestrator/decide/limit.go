@@ -15,6 +15,7 @@ import (
 func (d *decider) askPlace(t task) bool {
 	key, err := t.def.Limit.KeyOf(t.scope())
 	if err != nil {
+		t.kind = listener{} // what an operator can do about a key is the same
 		return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
 	}
 	d.record(&events.Event{Type: events.PlaceAsked, Step: t.step.Name, Attempt: t.work().Attempt + 1, Home: events.LimitID(t.def.Limit.Name), Key: key, ToUndo: t.undo})
@@ -77,7 +78,7 @@ func keepPlaces(env *Env, order *projections.Order, in *Input) Decision {
 		d := &decider{env: env, order: order.Clone(), load: env.load}
 		d.putAside(in.Record, why)
 		return d.made()
-	case env.Format < events.LimitsFormat: // an older release could not read what follows
+	case env.Format < events.LimitsFormat && in.Command != nil: // an older release could not read what follows
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("limits are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.LimitsFormat, env.Format)}}}
 	}
 	if order == nil {

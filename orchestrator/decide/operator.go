@@ -120,8 +120,10 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return d.label(c, act)
 	case events.CommandDecide:
 		return d.decide(c, act)
-	case events.CommandApply, events.CommandDelete, events.CommandBackfill:
-		return fmt.Sprintf("it is an order; only a schedule, or a limit, can be asked to %s", c.Command)
+	case events.CommandApply, events.CommandDelete:
+		return fmt.Sprintf("it is an order; only a schedule or a limit can be asked to %s", c.Command)
+	case events.CommandBackfill:
+		return "it is an order; only a schedule can be asked to backfill"
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
 }

@@ -151,7 +151,7 @@ func From(r *kgo.Record) string {
 		}
 		return m
 	case events.PlaceGiven:
-		if g, err := events.Decode[events.Grant](r.Value); err == nil {
+		if g, err := events.Decode[events.Grant](r.Value); err == nil && g.Error == nil { // else no event of the home is behind it
 			return g.Home
 		}
 		return m

@@ -123,7 +123,12 @@ func (p *Places) next(key string) uint64 {
 	return last + 1
 }
 
-func (p *Places) atATime() int { return cmp.Or(p.Says.AtATime, events.MaxPlaces) }
+func (p *Places) atATime() int {
+	if p.Says == nil {
+		return 0
+	}
+	return cmp.Or(p.Says.AtATime, events.MaxPlaces)
+}
 
 func (p *Places) count(taken bool) (n int) {
 	for _, s := range p.Seats {
@@ -136,7 +141,7 @@ func (p *Places) count(taken bool) (n int) {
 
 // atRest: nobody waits while there is room.
 func (p *Places) atRest(l *Ledger) {
-	l.rule("S1", p.Says == nil || p.Says.ASecond > 0 || p.count(false) == 0 || p.count(true) >= p.atATime(), "%d wait, and %d of %d places are taken", p.count(false), p.count(true), p.atATime())
+	l.rule("S1", p.count(false) == 0 || p.Says.ASecond > 0 || p.count(true) >= p.atATime(), "%d wait, and %d of %d places are taken", p.count(false), p.count(true), p.atATime())
 }
 
 // asksPlace: the turn of an attempt has come, and its step is under a limit.
