@@ -186,7 +186,8 @@ func (n *namespace) books(a Audit) *Books {
 // Returned says that a record is a signal under a key that goes back: it follows from what was read, and from no
 // event.
 func Returned(r *kgo.Record) bool {
-	return events.Type(events.Header(r, events.HeaderType)) == events.SignalWanted && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
+	kinds := []events.Type{events.SignalWanted, events.PlaceWanted, events.PlaceGiven}
+	return slices.Contains(kinds, events.Type(events.Header(r, events.HeaderType))) && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
 }
 
 // Forwarded says that a record is a copy, which a lane wrote where its order lives.
