@@ -90,7 +90,8 @@ func (r *reader) since14(o *Order) {
 	r.correlation(o)
 }
 
-// since15 writes what records have since layout 15: which signals begin orders, and who sent them.
+// since15 writes what records have since layout 15: which signals begin orders, and who sent them, which places were asked
+// for, and that they are of a home of such.
 func (w *writer) since15(o *Order) {
 	for i := range o.Signals {
 		if u := o.Signals[i].Under; u != nil {
@@ -98,6 +99,7 @@ func (w *writer) since15(o *Order) {
 			w.text(u.By)
 		}
 	}
+	w.places(o)
 }
 
 // since15 reads what the writer's since15 wrote.
@@ -107,4 +109,5 @@ func (r *reader) since15(o *Order) {
 			u.Starts, u.By = r.truth(), r.text()
 		}
 	}
+	r.places(o)
 }

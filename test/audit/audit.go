@@ -186,7 +186,7 @@ func (n *namespace) books(a Audit) *Books {
 // Returned says that a record is a signal under a key that goes back: it follows from what was read, and from no
 // event.
 func Returned(r *kgo.Record) bool {
-	kinds := []events.Type{events.SignalWanted, events.ChildReported}
+	kinds := []events.Type{events.SignalWanted, events.PlaceWanted, events.PlaceGiven, events.ChildReported}
 	return slices.Contains(kinds, events.Type(events.Header(r, events.HeaderType))) && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
 }
 
