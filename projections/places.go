@@ -1,8 +1,11 @@
 package projections
 
 import (
+	"cmp"
 	"encoding/binary"
+	"fmt"
 	"hash/fnv"
+	"io"
 	"iter"
 	"slices"
 	"time"
@@ -112,9 +115,9 @@ type Places struct {
 	// Oldest is since when somebody waits that has waited longest, zero if nobody does.
 	Oldest time.Time
 
-	rank  uint64     // the highest that was given
-	full  int64      // when as many can be given at once as in a second, in microseconds since 1970
-	pages []*benches // by which seats are shared by the events that do not change them
+	rank    uint64    // the highest that was given
+	full    int64     // when as many can be given at once as in a second, in microseconds since 1970
+	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared
 }
 
 // Seat is somebody who has a place, or waits for one. It is a value that does not change.
@@ -128,16 +131,24 @@ type Seat struct {
 	Taken       bool
 }
 
-// benchSeats is how many seats an event copies that changes one.
-const benchSeats = 256
+// bucketCount is into how many parts seats fall: an event copies one, and who is next is looked for in what each
+// knows of its own.
+const bucketCount = 256
 
-// benches are seats that are copied together.
-type benches struct {
-	taken int // how many are
+// bucket are the seats of some orders, by a digest of their ids, and what is known of some keys. It is not changed in
+// place.
+type bucket struct {
+	seats []*Seat
 	// next and oldest are those who wait with the lowest rank, and for longest; nil if nobody does.
 	next, oldest *Seat
-	who, key     [benchSeats]uint64 // digests of whose a seat is
-	seats        [benchSeats]*Seat
+	keys         []keyRank
+}
+
+// keyRank is a key under which so many wait, with the highest rank that it was given.
+type keyRank struct {
+	key     string
+	last    uint64
+	waiting int
 }
 
 // before says that a has its turn before b.
@@ -145,38 +156,51 @@ func (a *Seat) before(b *Seat) bool {
 	return b == nil || a.Rank < b.Rank || a.Rank == b.Rank && a.Number < b.Number
 }
 
-func digestOf(text string, number uint64) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(text))
-	h.Write(binary.BigEndian.AppendUint64(nil, number))
-	return h.Sum64()
+// bucketOf is the place of the bucket of a text.
+func bucketOf(text string) int {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, text)
+	return int(h.Sum32() % bucketCount)
 }
 
-// put puts somebody on a seat, or nobody, in copies of what has it.
-func (p *Places) put(n int, s *Seat) {
-	p.pages = slices.Clone(p.pages)
-	page, of := new(benches), n%benchSeats
-	if n/benchSeats == len(p.pages) {
-		p.pages = append(p.pages, page)
+// bucket is the bucket of a text, to be changed.
+func (p *Places) bucket(text string) *bucket {
+	n, b := bucketOf(text), new(bucket)
+	if p.buckets == nil {
+		p.buckets = make([]*bucket, bucketCount)
 	} else {
-		*page = *p.pages[n/benchSeats]
-		p.pages[n/benchSeats] = page
+		p.buckets = slices.Clone(p.buckets)
 	}
-	p.count(page.seats[of], -1)
-	page.set(of, s)
-	p.count(s, 1)
-	for len(p.pages) > 0 && p.pages[len(p.pages)-1].taken == 0 {
-		p.pages = p.pages[:len(p.pages)-1]
+	if was := p.buckets[n]; was != nil {
+		*b = *was
+	}
+	p.buckets[n] = b
+	return b
+}
+
+// put has a seat take the place of another of the same order and number; nil is none.
+func (p *Places) put(was, is *Seat) {
+	b := p.bucket(cmp.Or(was, is).Order)
+	b.seats = slices.DeleteFunc(slices.Clone(b.seats), func(s *Seat) bool { return s == was })
+	if is != nil {
+		b.seats = append(b.seats, is)
+	}
+	b.look()
+	p.count(was, -1)
+	p.count(is, 1)
+	if p.Taken+p.Waiting == 0 {
+		p.buckets = nil
 	}
 	p.Oldest = time.Time{}
 	var oldest *Seat
-	for _, page := range p.pages {
-		if s := page.oldest; s != nil && (oldest == nil || s.Number < oldest.Number) {
-			oldest, p.Oldest = s, s.Since
+	for _, b := range p.buckets {
+		if b != nil && b.oldest != nil && (oldest == nil || b.oldest.Number < oldest.Number) {
+			oldest, p.Oldest = b.oldest, b.oldest.Since
 		}
 	}
 }
 
+// count counts somebody who comes, or goes.
 func (p *Places) count(s *Seat, by int) {
 	switch {
 	case s == nil:
@@ -184,26 +208,26 @@ func (p *Places) count(s *Seat, by int) {
 		p.Taken += by
 	default:
 		p.Waiting += by
+		p.bucket(s.Key).count(s, by)
 	}
 }
 
-// set changes a seat of benches that nobody shares.
-func (b *benches) set(n int, s *Seat) {
-	if b.seats[n] != nil {
-		b.taken--
+func (b *bucket) count(s *Seat, by int) {
+	i := slices.IndexFunc(b.keys, func(k keyRank) bool { return k.key == s.Key })
+	if b.keys = slices.Clone(b.keys); i < 0 {
+		i, b.keys = len(b.keys), append(b.keys, keyRank{key: s.Key})
 	}
-	if b.seats[n] = s; s != nil {
-		b.taken++
-		b.who[n], b.key[n] = digestOf(s.Order, s.Wait), digestOf(s.Key, 0)
+	k := &b.keys[i]
+	if k.last, k.waiting = max(k.last, s.Rank), k.waiting+by; k.waiting == 0 {
+		b.keys = slices.Delete(b.keys, i, i+1)
 	}
-	b.look()
 }
 
-// look finds who of those on the benches has its turn next, and has waited for longest.
-func (b *benches) look() {
+// look finds who has its turn next, and who has waited for longest.
+func (b *bucket) look() {
 	b.next, b.oldest = nil, nil
 	for _, s := range b.seats {
-		if s == nil || s.Taken {
+		if s.Taken {
 			continue
 		}
 		if s.before(b.next) {
@@ -215,25 +239,28 @@ func (b *benches) look() {
 	}
 }
 
-// Seat is the place of the seat of an order that asked with the event of a number, -1 if it has none.
-func (p *Places) Seat(order string, wait uint64) int {
-	digest := digestOf(order, wait)
-	for i, page := range p.pages {
-		for j, d := range page.who {
-			if s := page.seats[j]; d == digest && s != nil && s.Order == order && s.Wait == wait {
-				return i*benchSeats + j
-			}
-		}
+// Seat is that of an order that asked with the event of a number, nil if it has none.
+func (p *Places) Seat(order string, wait uint64) *Seat {
+	if p.buckets == nil || p.buckets[bucketOf(order)] == nil {
+		return nil
 	}
-	return -1
+	return p.buckets[bucketOf(order)].seat(order, wait)
+}
+
+func (b *bucket) seat(order string, wait uint64) *Seat {
+	i := slices.IndexFunc(b.seats, func(s *Seat) bool { return s.Wait == wait && s.Order == order })
+	if i < 0 {
+		return nil
+	}
+	return b.seats[i]
 }
 
 // Seats ranges over those who have a place, or wait, in no order.
 func (p *Places) Seats() iter.Seq[*Seat] {
 	return func(yield func(*Seat) bool) {
-		for _, page := range p.pages {
-			for _, s := range page.seats {
-				if s != nil && !yield(s) {
+		for _, b := range p.buckets {
+			for i := 0; b != nil && i < len(b.seats); i++ {
+				if !yield(b.seats[i]) {
 					return
 				}
 			}
@@ -241,26 +268,15 @@ func (p *Places) Seats() iter.Seq[*Seat] {
 	}
 }
 
-// free is the first seat that nobody has.
-func (p *Places) free() int {
-	for i, page := range p.pages {
-		if page.taken < benchSeats {
-			return i*benchSeats + slices.Index(page.seats[:], nil)
-		}
-	}
-	return len(p.pages) * benchSeats
-}
-
 // Rank is that of what is asked for next under a key.
 func (p *Places) Rank(key string) uint64 {
-	last, digest := p.rank, digestOf(key, 0)
-	for _, page := range p.pages {
-		if page.next == nil {
-			continue
-		}
-		for j, d := range page.key {
-			if s := page.seats[j]; d == digest && s != nil && !s.Taken && s.Key == key {
-				last = max(last, s.Rank)
+	last := p.rank
+	if p.buckets != nil {
+		if b := p.buckets[bucketOf(key)]; b != nil {
+			for i := range b.keys {
+				if b.keys[i].key == key {
+					last = max(last, b.keys[i].last)
+				}
 			}
 		}
 	}
@@ -269,9 +285,9 @@ func (p *Places) Rank(key string) uint64 {
 
 // Next is who waits and has its turn next, nil if nobody waits.
 func (p *Places) Next() (next *Seat) {
-	for _, page := range p.pages {
-		if page.next != nil && page.next.before(next) {
-			next = page.next
+	for _, b := range p.buckets {
+		if b != nil && b.next != nil && b.next.before(next) {
+			next = b.next
 		}
 	}
 	return next
@@ -350,17 +366,12 @@ func applyLimit(o *Order, _ *Step, e *events.Event) {
 func deleteLimit(o *Order, _ *Step, e *events.Event) { o.gives(e).Says = nil }
 
 func awaitPlace(o *Order, _ *Step, e *events.Event) {
-	p := o.gives(e)
-	p.put(p.free(), &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At)})
+	o.gives(e).put(nil, &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At)})
 }
 
 func grantPlace(o *Order, _ *Step, e *events.Event) {
 	p := o.gives(e)
-	n := p.Seat(e.Waiter, e.Wait)
-	if n < 0 {
-		n = p.free()
-	}
-	p.put(n, &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At), Taken: true})
+	p.put(p.Seat(e.Waiter, e.Wait), &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At), Taken: true})
 	p.rank = max(p.rank, e.Rank)
 	if interval := p.interval(); interval > 0 {
 		p.full = max(p.filled(e.At), events.Time(e.At).UnixMicro()) + interval
@@ -369,8 +380,8 @@ func grantPlace(o *Order, _ *Step, e *events.Event) {
 
 func returnPlace(o *Order, _ *Step, e *events.Event) {
 	p := o.gives(e)
-	if n := p.Seat(e.Waiter, e.Wait); n >= 0 {
-		p.put(n, nil)
+	if s := p.Seat(e.Waiter, e.Wait); s != nil {
+		p.put(s, nil)
 	}
 }
 
@@ -458,52 +469,55 @@ func appendSeat(dst []byte, s *Seat) []byte {
 	return w.b
 }
 
+// seatsPrefix begins the keys of a home's seats, and of no other home's.
 func seatsPrefix(partition int32, id string) []byte {
-	k := appendPrefix(make([]byte, 0, 32+len(id)), partition, kindSeat)
+	k := appendPrefix(make([]byte, 0, 64+len(id)), partition, kindSeat)
 	return append(binary.BigEndian.AppendUint32(k, uint32(len(id))), id...)
 }
 
-func seatKey(partition int32, id string, n int) []byte {
-	return binary.BigEndian.AppendUint32(seatsPrefix(partition, id), uint32(n))
+func seatKey(partition int32, id string, s *Seat) []byte {
+	return binary.BigEndian.AppendUint64(append(seatsPrefix(partition, id), s.Order...), s.Wait)
 }
 
 // writeSeats adds to b the seats that differ: what a flush writes does not grow with those who wait.
 func (p *Partition) writeSeats(b *pebble.Batch, w *writer, o, old *Order) error {
-	var was []*benches
-	if old.Places != nil {
-		was = old.Places.pages
-	}
 	if o.Places == nil {
 		return nil
 	}
-	is, nobody := o.Places.pages, new(benches)
-	for i := range max(len(is), len(was)) {
-		now, before := nobody, nobody
-		if i < len(is) {
-			now = is[i]
-		}
-		if i < len(was) {
-			before = was[i]
-		}
-		if now == before {
+	nobody := make([]*bucket, bucketCount)
+	is, was := o.Places.buckets, nobody
+	if old.Places != nil && old.Places.buckets != nil {
+		was = old.Places.buckets
+	}
+	if is == nil {
+		is = nobody
+	}
+	for i := range is {
+		if is[i] == was[i] {
 			continue
 		}
-		for j, s := range now.seats {
-			if s == before.seats[j] {
-				continue
-			}
-			key := seatKey(p.id, o.ID, i*benchSeats+j)
-			if s == nil {
-				if err := b.Delete(key, nil); err != nil {
-					return err
-				}
+		now, before := cmp.Or(is[i], new(bucket)), cmp.Or(was[i], new(bucket))
+		gone := make(map[*Seat]bool, len(before.seats))
+		for _, s := range before.seats {
+			gone[s] = true
+		}
+		for _, s := range now.seats {
+			if gone[s] {
+				delete(gone, s)
 				continue
 			}
 			at := len(w.b)
 			w.b = appendSeat(w.b, s)
-			err := b.Set(key, w.b[at:], nil)
+			err := b.Set(seatKey(p.id, o.ID, s), w.b[at:], nil)
 			if w.b = w.b[:at]; err != nil {
 				return err
+			}
+		}
+		for s := range gone {
+			if now.seat(s.Order, s.Wait) == nil {
+				if err := b.Delete(seatKey(p.id, o.ID, s), nil); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -511,32 +525,58 @@ func (p *Partition) writeSeats(b *pebble.Batch, w *writer, o, old *Order) error 
 }
 
 // readSeats reads who has places of a home, and who waits.
-func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) error {
+func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) (err error) {
+	from := seatsPrefix(partition, o.ID)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: after(from)})
+	if err != nil {
+		return damage(err)
+	}
+	defer func() {
+		if closing := it.Close(); closing != nil && err == nil {
+			err = damage(closing)
+		}
+	}()
 	p := o.Places
-	prefix := seatsPrefix(partition, o.ID)
-	var pages []*benches
-	err := scan(r, prefix, prefix, func(n int, value []byte) (bool, error) {
-		for n/benchSeats >= len(pages) {
-			pages = append(pages, new(benches))
+	taken, waiting := p.Taken, p.Waiting
+	p.Taken, p.Waiting = 0, 0
+	for it.First(); it.Valid(); it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return damage(err)
 		}
 		in := reader{b: value}
 		seat := &Seat{in.text(), in.text(), in.uint(), in.text(), in.uint(), in.uint(), in.time(), in.truth()}
-		page := pages[n/benchSeats]
-		page.seats[n%benchSeats] = seat
-		return true, in.err
-	})
-	if err != nil {
-		return err
-	}
-	for _, page := range pages {
-		for n, seat := range page.seats {
-			if seat != nil {
-				page.taken++
-				page.who[n], page.key[n] = digestOf(seat.Order, seat.Wait), digestOf(seat.Key, 0)
-			}
+		if in.err != nil {
+			return fmt.Errorf("%q, key %x: %w", o.ID, it.Key(), in.err)
 		}
-		page.look()
+		if p.buckets == nil {
+			p.buckets = make([]*bucket, bucketCount)
+		}
+		b := p.owned(seat.Order)
+		b.seats = append(b.seats, seat)
+		if seat.Taken {
+			p.Taken++
+		} else {
+			p.Waiting++
+			p.owned(seat.Key).count(seat, 1)
+		}
 	}
-	p.pages = pages
-	return nil
+	for _, b := range p.buckets {
+		if b != nil {
+			b.look()
+		}
+	}
+	if p.Taken != taken || p.Waiting != waiting {
+		return fmt.Errorf("%q: %w: %d have a place, and %d wait, of %d and %d", o.ID, errDamaged, p.Taken, p.Waiting, taken, waiting)
+	}
+	return it.Error()
+}
+
+// owned is the bucket of a text that nobody shares.
+func (p *Places) owned(text string) *bucket {
+	n := bucketOf(text)
+	if p.buckets[n] == nil {
+		p.buckets[n] = new(bucket)
+	}
+	return p.buckets[n]
 }

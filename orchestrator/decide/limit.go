@@ -98,7 +98,7 @@ func keepPlaces(env *Env, order *projections.Order, in *Input) Decision {
 // bid takes what an order says of a place, or says why it can have none. What comes twice changes nothing.
 func (d *decider) bid(in *Input) *events.Error {
 	b, p, limit := in.Bid, d.order.Places, events.LimitOf(in.Order)
-	there := p.Seat(b.Order, b.Wait) >= 0
+	there := p.Seat(b.Order, b.Wait) != nil
 	switch {
 	case b.Bid != events.BidAsk && there:
 		d.record(&events.Event{Type: events.PlaceReturned, Waiter: b.Order, Wait: b.Wait, Source: in.Record.Source()})

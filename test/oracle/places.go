@@ -23,6 +23,7 @@ type Places struct {
 	By    string
 	Seats []Seat
 	rank  uint64
+	last  map[string]uint64 // by key, the rank that it was given last
 	// credit is what has come together since places were given, in microseconds, at most a second; and since when.
 	credit int64
 	at     time.Time
@@ -68,11 +69,15 @@ func (l *Ledger) placed(e *events.Event) {
 	}
 	if e.Type == events.PlaceAwaited || i < 0 {
 		l.rule("T4", i < 0, "order %s waits, or has a place, since event %d", e.Waiter, e.Wait)
-		l.rule("S1", e.Rank == p.next(e.Key), "its rank is %d, and must be %d", e.Rank, p.next(e.Key))
+		// Of what waited and went its key may still know the rank.
+		l.rule("S1", e.Rank >= p.next(e.Key) && e.Rank <= max(p.rank, p.last[e.Key])+1, "its rank is %d, and must be %d at least", e.Rank, p.next(e.Key))
+		if p.last == nil {
+			p.last = make(map[string]uint64)
+		}
+		p.last[e.Key] = e.Rank
 		l.rule("P4", e.Source != "", "nobody asked for it")
 	}
 	if e.Type == events.PlaceAwaited {
-		l.rule("S1", p.count(false) < events.MaxPlacesAwaited, "%d wait", p.count(false))
 		l.rule("S1", p.Says.ASecond > 0 || p.count(false) > 0 || p.count(true) >= p.atATime(), "%d have places, of %d, and nobody else waits", p.count(true), p.atATime())
 		p.Seats = append(p.Seats, s)
 		return
