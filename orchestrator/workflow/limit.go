@@ -46,3 +46,28 @@ func (r *reader) limitName(n ast.Node) string {
 	}
 	return name
 }
+
+// ParseLimit reads a file with a limit, and its name. The error, [yamlfile.Errors], has all that is wrong with it, by
+// line and column.
+func ParseLimit(file string, source []byte) (name string, l *events.Limit, err error) {
+	r := &reader{}
+	r.File = file
+	body := r.Document(source, MaxSource, "limit: my-limit")
+	if body == nil {
+		return "", nil, r.Sorted()
+	}
+	l = new(events.Limit)
+	given := r.mapping(body, "a limit", []field{
+		{"limit", func(n ast.Node) { name = r.limitName(n) }},
+		{"atATime", func(n ast.Node) { r.whole(n, "atATime", events.MaxPlaces, &l.AtATime) }},
+		{"aSecond", func(n ast.Node) { r.whole(n, "aSecond", events.MaxPlaces, &l.ASecond) }},
+	})
+	r.require(body, given, "the limit", "limit")
+	if given != nil && given["atATime"] == nil && given["aSecond"] == nil {
+		r.add(start(body), "%v", events.CheckLimit(l))
+	}
+	if wrong := r.Sorted(); wrong != nil {
+		return "", nil, wrong
+	}
+	return name, l, nil
+}

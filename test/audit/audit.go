@@ -245,7 +245,7 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 	switch e := &history[seq-1]; events.Type(events.Header(r, events.HeaderType)) {
 	case events.StepRequested:
 		want, like = topics.Requests(e.Agent), topics.Journal
-	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed: // its own lane takes it from there
+	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed, events.PlaceWanted, events.PlaceGiven: // its own lane takes it from there
 		want, like = topics.Internal, topics.Journal
 	case events.AlertRaised:
 		want = topics.Alerts
