@@ -71,9 +71,14 @@ func TestRollingUpgrade(t *testing.T) {
 		}
 		for n := range 5 { // of the workflow that only this release runs
 			id, s := fmt.Sprint("nests-", n), r.instances[n%len(r.instances)]
-			waybill(t, "submit", "nests", "--id", id, "--server", s.http)
+			if n%2 == 0 {
+				waybill(t, "submit", "nests", "--id", id, "--server", s.http)
+			} else {
+				waybill(t, "signal", id, "begins", "--id", "b-1", "--server", s.http)
+				id = events.StartedID(events.CorrelationID("begins", id), 1)
+			}
 			s.until(id+" has begun the order that does its step, which is told", func() error { // as often as it takes: it has an id
-				if said, err := command(t.Context(), t, "order", "signal", "@"+id+"/hear", "paid", "--id", "p-1", "--server", s.http).CombinedOutput(); err != nil {
+				if said, err := command(t.Context(), t, "order", "signal", events.ChildID(events.IdempotencyKey(id, "hear", 0)), "paid", "--id", "p-1", "--server", s.http).CombinedOutput(); err != nil {
 					return fmt.Errorf("%w: %s", err, said)
 				}
 				return nil
@@ -145,20 +150,29 @@ func (r *rolling) rolls(rounds int) {
 		r.all("downgrade", r.old)
 	}
 	r.all("upgrade", "")
-	register := func(name, steps string) []string {
+	register := func(name, steps string, more ...string) []string {
 		file := filepath.Join(r.TempDir(), name+".yaml")
-		if err := os.WriteFile(file, fmt.Appendf(nil, "workflow: %s\nsteps: [%s]", name, steps), 0o600); err != nil {
+		if err := os.WriteFile(file, fmt.Appendf(nil, "workflow: %s\n%s\nsteps: [%s]", name, strings.Join(more, "\n"), steps), 0o600); err != nil {
 			r.Fatal(err)
 		}
 		return []string{"workflow", "register", file, "--server", r.instances[0].http}
 	}
 	waybill(r.T, register("listens", "{name: hear, listen: paid}")...)
-	newer := register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}")
+	newer := register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins")
 	if said, err := command(r.Context(), r.T, newer...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
 	}
+	limit := filepath.Join(r.TempDir(), "limit.yaml")
+	if err := os.WriteFile(limit, []byte("limit: crm\natATime: 1"), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	apply := []string{"limit", "apply", limit, "--server", r.instances[0].http}
+	if said, err := command(r.Context(), r.T, apply...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
+		r.Errorf("before it is finished, a limit is applied: %v\n%s", err, said)
+	}
 	r.finish()
 	waybill(r.T, newer...)
+	waybill(r.T, apply...)
 }
 
 // finish has every partition rise at once: what follows is decided, and callers' own
