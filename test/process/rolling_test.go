@@ -69,6 +69,7 @@ func TestRollingUpgrade(t *testing.T) {
 		if _, err := kadm.NewClient(kafka).CreateTopic(t.Context(), 2, 1, nil, told); err != nil {
 			t.Fatal(err)
 		}
+		waybill(t, r.newer...)
 		for n := range 5 { // of the workflow that only this release runs
 			id, s := fmt.Sprint("nests-", n), r.instances[n%len(r.instances)]
 			if n%2 == 0 {
@@ -120,7 +121,8 @@ func total(claims map[int32][]time.Time) (n int) {
 type rolling struct {
 	*measuring
 	old      string
-	replaced int // instances
+	replaced int      // instances
+	newer    []string // a command that the release before refuses
 }
 
 // rollingFrom starts instances of the release before.
@@ -172,7 +174,7 @@ func (r *rolling) rolls(rounds int) {
 	}
 	r.finish()
 	waybill(r.T, newer...)
-	waybill(r.T, apply...)
+	r.newer = apply
 }
 
 // finish has every partition rise at once: what follows is decided, and callers' own
