@@ -532,6 +532,42 @@ func miscounted() (recording, [][]events.Event) {
 	return r, [][]events.Event{more, {r.history[0], refused}, {kept}}
 }
 
+// startedWrong are homes of keys whose signals start orders as they must not: though a step waits, after they were
+// kept, when they are late, under another id, of a workflow that says nothing of it; and that believe of another order,
+// or of another signal, that it has begun.
+func startedWrong() (recording, [][]events.Event, func(string, int) *oracle.Flow) {
+	const id = "@k/signal.go"
+	r := crowded()
+	due := inspect.Curtain.Add(time.Hour)
+	event := func(seq uint64, kind events.Type, change func(*events.Event)) events.Event {
+		e := events.Event{Type: kind, Order: id, Seq: seq, At: inspect.Curtain, Signal: "go", SignalID: "s", Source: "waybill.signals/0/0", Child: events.StartedID(id, 1)}
+		if kind != events.SignalStarted {
+			e.Key, e.Due = "k", due
+		}
+		if kind == events.SignalOrdered {
+			e.Workflow, e.Version = "w", 1
+		}
+		if change != nil {
+			change(&e)
+		}
+		return e
+	}
+	ordered := func(seq uint64, change func(*events.Event)) events.Event {
+		return event(seq, events.SignalOrdered, change)
+	}
+	second := func(e *events.Event) { e.Child = events.StartedID(id, 2) }
+	flow := &oracle.Flow{Start: &oracle.FlowStart{Signal: "go"}}
+	return r, [][]events.Event{
+		{r.history[0], ordered(2, second)},
+		{event(1, events.SignalKept, func(e *events.Event) { e.Child = "" }), ordered(2, second)},
+		{ordered(1, func(e *events.Event) { e.Due = inspect.Curtain })},
+		{ordered(1, second)},
+		{ordered(1, func(e *events.Event) { e.Version = 0 })},
+		{ordered(1, nil), event(2, events.SignalStarted, second)},
+		{ordered(1, nil), event(2, events.SignalStarted, func(e *events.Event) { e.SignalID = "t" })},
+	}, func(string, int) *oracle.Flow { return flow }
+}
+
 // mistaken are orders whose step hears what has no id, under a key, or fails though it listens for its order, or
 // listens under a key though its workflow says none.
 func mistaken() (recording, [][]events.Event, func(string, int) *oracle.Flow) {

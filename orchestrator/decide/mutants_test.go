@@ -812,6 +812,10 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	for _, history := range miscounts {
 		needed.look(&r, "miscounted", history, nil)
 	}
+	r, wrong, find := startedWrong()
+	for _, history := range wrong {
+		needed.look(&r, "started wrong", history, find)
+	}
 	r, mistakes, find := mistaken()
 	for _, history := range mistakes {
 		needed.look(&r, "mistaken", history, nil)
