@@ -38,26 +38,24 @@ func limitedWrong() (home, order recording, ofHome, ofOrder [][]events.Event, fi
 	awaited := func(waiter string, rank uint64) events.Event {
 		return place(events.PlaceAwaited, waiter, rank, internal)
 	}
-	back := func(waiter string) events.Event {
-		return events.Event{Type: events.PlaceReturned, Waiter: waiter, Wait: 2, Source: internal}
-	}
+	back := events.Event{Type: events.PlaceReturned, Waiter: "a", Wait: 2, Source: internal}
 	then, other := place(events.PlaceGranted, "c", 3, ""), place(events.PlaceGranted, "b", 2, "")
 	other.Step = "t"
 	for _, h := range [][]events.Event{
 		{says(1, 0), place(events.PlaceGranted, "a", 1, "waybill.replies/0/1")},
 		{says(2_000, 0)},
 		{says(1, 0), granted("a", 1), {Type: events.LimitDeleted}},
-		{says(1, 0), back("a")},
+		{says(1, 0), back},
 		{says(1, 0), {Type: events.LimitDeleted}, granted("a", 1)},
 		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("b", 3)},
 		{says(1, 0), granted("a", 2)},
 		{says(1, 0), place(events.PlaceGranted, "a", 1, "")},
 		{says(1, 0), awaited("a", 1)},
 		{says(1, 0), granted("a", 1), granted("b", 2)},
-		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("c", 3), back("a"), then},
-		{says(1, 0), granted("a", 1), awaited("b", 2), back("a"), other},
+		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("c", 3), back, then},
+		{says(1, 0), granted("a", 1), awaited("b", 2), back, other},
 		{says(0, 1), granted("a", 1), granted("b", 2)},
-		{says(1, 0), granted("a", 1), awaited("b", 2), back("a")},
+		{says(1, 0), granted("a", 1), awaited("b", 2), back},
 		{says(1, 0), {Type: events.CommandRefused, Operation: events.CommandDelete, Reason: "why", Count: 1}},
 	} {
 		ofHome = append(ofHome, of("@/limit.x", h...))
@@ -267,6 +265,7 @@ func BenchmarkPlace(b *testing.B) {
 }
 
 func benchmarkPlace(b *testing.B, waiting int) {
+	b.Helper()
 	store, state := emptyStore(b)
 	defer store.Close()
 	s := &stage{now: inspect.Curtain, format: events.JournalFormat}
