@@ -293,6 +293,11 @@ func (r *run) register() {
 		}
 		r.waybill("workflow", "register", file, "--server", r.instances[0].http)
 	}
+	file := filepath.Join(r.dir, "limit.yaml")
+	if err := os.WriteFile(file, []byte(limit), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	r.waybill("limit", "apply", file, "--server", r.instances[0].http)
 	if r.Failed() {
 		r.FailNow()
 	}

@@ -43,6 +43,7 @@ type findings struct {
 	zeros                           int            // batches that nobody could read
 	overtook                        int            // signals that came before their order, from another partition
 	ticked, begun                   int            // ticks of schedules, and those that began an order
+	granted, awaited                int            // places of the limit, and attempts that waited for one
 	skipped                         map[string]int // the others, by why
 	diverted                        int            // orders whose caller's topic was given up
 	undone                          map[int32]bool // partitions of which something was decided again
@@ -161,6 +162,7 @@ func (r *run) check(f *findings) {
 		}
 	}
 	r.ticks(f)
+	r.places(f)
 	lost, doubled := r.service.Compare(f.books)
 	f.lost, f.doubled = append(f.lost, lost...), append(f.doubled, doubled...)
 	for _, m := range f.books.Messages {

@@ -71,6 +71,8 @@ func (f *findings) counts(r *run) reliability.Figures {
 		{Name: "partitions that were added to each input", Value: r.widened},
 		{Name: "ticks of schedules", Value: f.ticked},
 		{Name: "ticks that began an order", Value: f.begun},
+		{Name: "places of a limit that were given", Value: f.granted},
+		{Name: "attempts that waited for one", Value: f.awaited},
 		{Name: "requests that were deleted with their topic", Value: f.books.Gone},
 		{Name: "calls of the agents' services", Value: r.service.Calls()},
 		{Name: "commands of operators", Value: r.office.Count()},

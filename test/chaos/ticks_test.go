@@ -20,7 +20,7 @@ const tickFlow = `
 workflow: chaos-tick
 keep: 20s
 steps:
-  - {name: tick, agent: alpha, do: quick, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: continue}
+  - {name: tick, agent: alpha, do: quick, limit: chaos, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: continue}
 `
 
 // overlaps are those of the schedules, each of which ticks every second.

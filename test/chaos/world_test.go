@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/test/world"
 )
@@ -69,8 +70,30 @@ steps:
     exhausted: compensate
     after: [paid]
   - {name: tell, emit: {topic: chaos-caller, type: com.acme.told, data: steps.near.output}, timeout: 1m, exhausted: continue, after: [near, far, many]}
-  - {name: last, agent: alpha, do: last, undo: un-last, timeout: 2s, exhausted: compensate}
+  - {name: last, agent: alpha, do: last, undo: un-last, timeout: 2s, exhausted: compensate, limit: {name: chaos, key: string(input.n % 3)}}
 `,
+}
+
+// limit is the one of the last steps of those that listen, and of the orders of ticks.
+const limit = "limit: chaos\natATime: 3\n"
+
+// places holds what its home gave against what it has in the end: the ledger has seen that it never gave more.
+func (r *run) places(f *findings) {
+	for _, e := range f.books.Histories[events.LimitID("chaos")] {
+		switch e.Type {
+		case events.PlaceGranted:
+			f.granted++
+		case events.PlaceAwaited:
+			f.awaited++
+		}
+	}
+	home, err := r.instances[0].client.Limit(r.Context(), "chaos")
+	if err != nil || home.Taken+home.Waiting > 0 {
+		f.stuck = append(f.stuck, fmt.Sprintf("the limit has %+v in the end (%v)", home, err))
+	}
+	if f.granted == 0 {
+		f.broken = append(f.broken, "no place of the limit was given")
+	}
 }
 
 // hearing is the number of the workflow whose orders listen.
