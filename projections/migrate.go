@@ -24,7 +24,7 @@ func migrateOrder(o *Order, _ *Step, e *events.Event) {
 			}}
 		default:
 			o.Steps[i] = *before
-			o.Steps[i].migrate(o, name, slices.Contains(e.Renewed, name))
+			o.Steps[i].migrate(o, name, slices.Contains(e.Renewed, name), e.At)
 		}
 		if o.Alert != nil && before != nil && o.Alert.Step == before.Name && before.Name != name {
 			alert := *o.Alert
@@ -52,7 +52,7 @@ func Before(steps []Step, renamed map[string]string, name string) *Step {
 }
 
 // migrate gives a step that has begun its name in another version. One that is renewed begins anew.
-func (s *Step) migrate(o *Order, name string, renew bool) {
+func (s *Step) migrate(o *Order, name string, renew bool, at time.Time) {
 	if s.Alias = s.Known(); s.Alias == name {
 		s.Alias = ""
 	}
@@ -64,6 +64,20 @@ func (s *Step) migrate(o *Order, name string, renew bool) {
 		s.Tried, s.NotKnown, s.Round, s.Input = 0, 0, 0, nil
 	case !s.Over() && !s.State.Idle() && s.Input == nil: // what the other version says is for what begins
 		s.Input = o.Input
+	}
+	s.turnAway(at)
+	if undo := s.Undo; undo != nil {
+		undo.turnAway(at)
+	}
+}
+
+// turnAway has what waits for a place ask anew: the other version may name another limit, or none.
+func (w *Work) turnAway(at time.Time) {
+	if w.Turn == 0 || w.State == Running {
+		return
+	}
+	if w.Turn = 0; w.Due.IsZero() {
+		w.Due = events.Time(at)
 	}
 }
 

@@ -269,7 +269,7 @@ func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	l.goesOn()
 	l.begins(e, w)
 	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
-	l.rule("S1", s.def == nil || s.def.Limit == nil || w.Turn != 0, "it is under limit %+v, and asked for no place", s.def)
+	l.rule("S1", s.def == nil || s.def.Limit == nil || slices.ContainsFunc(l.Turns, func(t Turn) bool { return t.Number == w.Turn && isLimit(t.Home, s.def.Limit.Name) }), "it is under limit %+v, and asked for no place", s.def)
 	emits := e.Type == events.StepEmitting
 	l.rule("S3", (e.Agent != "" && e.Operation != "") != emits, "agent %q is asked to %q", e.Agent, e.Operation)
 	want := w.Key

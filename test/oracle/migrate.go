@@ -42,6 +42,14 @@ func (l *Ledger) migrates(e *events.Event) {
 			if why := l.takesOver(s, def, slices.Contains(e.Renewed, name)); why != "" {
 				wrong = append(wrong, fmt.Sprintf("step %s is %s, and %s", s.Name, s.State, why))
 			}
+			for _, w := range []*Work{&s.Work, s.Undo} {
+				if w == nil || w.Turn == 0 || w.State == running {
+					continue
+				}
+				if w.Turn = 0; w.Due.IsZero() {
+					w.Due = events.Time(e.At)
+				}
+			}
 		}
 		s.def = def
 		l.Steps = append(l.Steps, s)

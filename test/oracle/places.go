@@ -39,6 +39,8 @@ type Seat struct {
 	Taken       bool
 }
 
+func isLimit(id, name string) bool { return id == "@/limit."+name }
+
 func isPlaces(id string) bool { return strings.HasPrefix(id, "@/limit.") }
 
 // placed takes the events of a home of places that are none of orders in general.
