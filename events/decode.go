@@ -21,7 +21,7 @@ var coding = json.JoinOptions(jsontext.AllowDuplicateNames(true))
 // Decode reads a message. The error wraps [ErrUnreadable] when value is not a
 // JSON object; otherwise it names the field that has the wrong form, and what
 // could be read before that field stands in the result.
-func Decode[M Event | Schedule | Submission | Request | Reply | Status | Alert | Command | Signal | Wish | Report | Want | Pass](value []byte) (M, error) {
+func Decode[M Event | Schedule | Limit | Submission | Request | Reply | Status | Alert | Command | Signal | Wish | Report | Want | Pass | Bid | Grant](value []byte) (M, error) {
 	var m M
 	err := json.Unmarshal(value, &m, coding)
 	if err == nil {

@@ -199,6 +199,12 @@ func (e *Event) Append(dst []byte) []byte {
 	o.time("last", e.Last)
 	o.time("next", e.Next)
 	o.number("backfill", int64(e.Backfill))
+	if e.Limit != nil {
+		o.name("limit")
+		o.b = e.Limit.Append(o.b)
+	}
+	o.text("home", e.Home)
+	o.count("rank", e.Rank)
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)

@@ -266,6 +266,23 @@ const (
 	// Reason, Source. Since format 8.
 	WaitRefused Type = "waybill.wait.refused"
 
+	// PlaceAsked has an attempt wait for a place of a limit: Step, Attempt (the one that waits), Home, Key, ToUndo. It has
+	// it once it begins, or waits for its agent. The place goes back with whatever ends the attempt, or has it
+	// wait no more. Since format 9.
+	PlaceAsked Type = "waybill.place.asked"
+	// PlaceAwaited has an attempt of an order wait in the home of places: Waiter, Step, Wait, Key, Rank, Source. This
+	// and the two below are of homes: see [LimitID]. Since format 9.
+	PlaceAwaited Type = "waybill.place.awaited"
+	// PlaceGranted gives an attempt a place: Waiter, Step, Wait, Key, Rank, and Source where it did not wait. Since
+	// format 9.
+	PlaceGranted Type = "waybill.place.granted"
+	// PlaceReturned says that it has none any more, and waits for none: Waiter, Wait, Source. Since format 9.
+	PlaceReturned Type = "waybill.place.returned"
+	// LimitApplied has a limit be as it says from here on: Limit, By, Actor, Reason, Command. Since format 9.
+	LimitApplied Type = "waybill.limit.applied"
+	// LimitDeleted has there be no limit of the name any more: By, Actor, Reason, Command. Since format 9.
+	LimitDeleted Type = "waybill.limit.deleted"
+
 	// ReplyDiscarded records a reply that changed nothing: Step, Attempt, ToUndo,
 	// Reason, one of the Discard constants, Count, AnsweredBy, Source.
 	ReplyDiscarded Type = "waybill.reply.discarded"
@@ -448,8 +465,8 @@ type Event struct {
 	Renewed []string          `json:"renewed,omitzero"`
 
 	// Topic is one of the user's, to which an event of theirs goes, of the type EventType, and under
-	// Key where that is not the order's id. Of signals Key is that under which they are waited for. Since
-	// format 8.
+	// Key where that is not the order's id. Of signals Key is that under which they are waited for, and of places
+	// that among which their home is fair. Since format 8.
 	Topic     string `json:"topic,omitzero"`
 	EventType string `json:"eventType,omitzero"`
 	Key       string `json:"key,omitzero"`
@@ -473,6 +490,11 @@ type Event struct {
 	// Backfill is the number of the backfill whose tick it is, from 1 on in each incarnation; 0 is that of
 	// the schedule itself. Since format 8.
 	Backfill int `json:"backfill,omitzero"`
+	// Limit is what a limit says. Home is the id of the home of places that one is asked of, and Rank when in the
+	// order of all that wait there somebody has a place: the lowest first. Since format 9.
+	Limit *Limit `json:"limit,omitzero"`
+	Home  string `json:"home,omitzero"`
+	Rank  uint64 `json:"rank,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`
@@ -548,8 +570,8 @@ type Event struct {
 	Signal   string         `json:"signal,omitzero"`
 	SignalID string         `json:"signalId,omitzero"`
 	Data     jsontext.Value `json:"data,omitzero"`
-	// Waiter is the order whose step waits for a signal under a key, and Wait the number of its event with
-	// which that began. Since format 8.
+	// Waiter is the order whose step waits for a signal under a key, or for a place, and Wait the number of its event
+	// with which that began. Since format 8.
 	Waiter string `json:"waiter,omitzero"`
 	Wait   uint64 `json:"wait,omitzero"`
 

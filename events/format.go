@@ -91,3 +91,6 @@ const SchedulesFormat = 8
 
 // MigrateFormat is the format since which orders go on as ones of another version of their workflow.
 const MigrateFormat = 8
+
+// LimitsFormat is the format since which attempts wait for places under limits.
+const LimitsFormat = 9

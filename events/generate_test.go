@@ -13,7 +13,7 @@ import (
 
 // message is every kind of value that Decode reads.
 type message interface {
-	events.Event | events.Submission | events.Request | events.Reply | events.Status | events.Alert | events.Command | events.Signal | events.Wish | events.Report | events.Want | events.Pass
+	events.Event | events.Submission | events.Request | events.Reply | events.Status | events.Alert | events.Command | events.Signal | events.Wish | events.Report | events.Want | events.Pass | events.Bid | events.Grant
 }
 
 // anyMessage generates messages with any of their fields set. It goes by

@@ -235,8 +235,8 @@ const (
 	// CommandDecide says what somebody decides whom a step asks.
 	CommandDecide = "decide"
 
-	// CommandApply has a schedule be as Schedule says, CommandDelete has there be none. A schedule is
-	// paused and resumed as an order is.
+	// CommandApply has a schedule be as Schedule says, or a limit as Limit says, CommandDelete has there be none. A
+	// schedule is paused and resumed as an order is.
 	CommandApply  = "apply"
 	CommandDelete = "delete"
 	// CommandBackfill has ticks of a schedule begin orders that have passed, be it that they did before.
@@ -248,8 +248,8 @@ var Commands = []string{
 	CommandCancel, CommandResubmit, CommandSkipStep, CommandPause, CommandResume, CommandLabel, CommandRelease, CommandTerminate, CommandChange, CommandMigrate, CommandDecide, CommandApply, CommandDelete, CommandBackfill,
 }
 
-// Command is an operator's act on an order, or on a schedule. The record's key is the order id, or the
-// [ScheduleID].
+// Command is an operator's act on an order, on a schedule, or on a limit. The record's key is the order id, the
+// [ScheduleID], or the [LimitID].
 type Command struct {
 	Command string `json:"command"`
 	// ID makes a command that is sent twice act once. Optional; an order
@@ -285,6 +285,8 @@ type Command struct {
 	Map       map[string]string `json:"map,omitempty"`
 	// Schedule is what one is to be that is applied.
 	Schedule *Schedule `json:"schedule,omitzero"`
+	// Limit is what one is to be that is applied. Since format 9.
+	Limit *Limit `json:"limit,omitzero"`
 	// From and To are the first and the last time that a backfill is about.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`

@@ -104,19 +104,21 @@ const (
 	BackfillLabel = "backfill"
 )
 
-// maxScheduleName is the longest name of a schedule, in bytes.
-const maxScheduleName = 100
+// maxObjectName is the longest name of a schedule, and of a limit, in bytes.
+const maxObjectName = 100
 
 // CheckScheduleName says what is wrong with the name of a schedule, nil if nothing.
-func CheckScheduleName(name string) error {
+func CheckScheduleName(name string) error { return checkObjectName("schedule", name) }
+
+func checkObjectName(kind, name string) error {
 	const form = "use lower-case letters, digits, '.', '_' and hyphens, the first and last a letter or digit"
 	switch {
 	case name == "":
-		return fmt.Errorf("the name of the schedule is empty; %s", form)
-	case len(name) > maxScheduleName:
-		return fmt.Errorf("the name of the schedule has %d bytes; at most %d are allowed", len(name), maxScheduleName)
+		return fmt.Errorf("the name of the %s is empty; %s", kind, form)
+	case len(name) > maxObjectName:
+		return fmt.Errorf("the name of the %s has %d bytes; at most %d are allowed", kind, len(name), maxObjectName)
 	case strings.Trim(name, "._-") != name, strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "":
-		return fmt.Errorf("the name of the schedule is %q; %s", strings.ToValidUTF8(name, "\uFFFD"), form)
+		return fmt.Errorf("the name of the %s is %q; %s", kind, strings.ToValidUTF8(name, "\uFFFD"), form)
 	}
 	return nil
 }

@@ -69,8 +69,11 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			case events.CommandBackfill:
 				m.From, m.To = time.Unix(60, 0), time.Unix(120, 0)
 			}
-			if m.Schedule != nil || m.Command == events.CommandApply {
+			if m.Schedule != nil || m.Command == events.CommandApply && m.Limit == nil {
 				anySchedule(t, &m.Schedule)
+			}
+			if m.Limit != nil {
+				anyLimit(t, &m.Limit)
 			}
 			m.NewKey = m.NewKey && !m.SameKey
 			m.ToVersion = max(m.ToVersion, rapid.IntRange(0, 3).Draw(t, "toVersion"))
@@ -102,6 +105,18 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 		follows(t, "want", appended, func(t *rapid.T, m *events.Want) {
 			m.Correlation, m.Want = "@k/signal.paid", rapid.SampledFrom(wanted).Draw(t, "want")
 			m.Signal, m.Key, m.Order, m.Step, m.Wait = "paid", "k", "o-1", "s", 3
+		})
+	})
+	t.Run("bid", func(t *testing.T) {
+		follows(t, "bid", appended, func(t *rapid.T, m *events.Bid) {
+			m.Home, m.Bid = "@/limit.crm", rapid.SampledFrom(bids).Draw(t, "bid")
+			m.Order, m.Step, m.Wait, m.Key = "o-1", "s", 3, rapid.SampledFrom([]string{"", "k"}).Draw(t, "key")
+		})
+	})
+	t.Run("grant", func(t *testing.T) {
+		follows(t, "grant", appended, func(t *rapid.T, m *events.Grant) {
+			m.Order, m.Step, m.Wait, m.Home = "o-1", "s", 3, "@/limit.crm"
+			anyFault(t, m.Error)
 		})
 	})
 	t.Run("pass", func(t *testing.T) {
@@ -176,6 +191,8 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			m.Roles, m.Outcomes = append([]string{"finance"}, stepNames.Draw(t, "roles")...), append([]string{"approved"}, stepNames.Draw(t, "outcomes")...)
 			m.Incarnation, m.Tick, m.Last, m.Next, m.Backfill = 1, m.At, m.At, m.At, 1
 			anySchedule(t, &m.Schedule)
+			anyLimit(t, &m.Limit)
+			m.Home, m.Rank = "@/limit.crm", rapid.Uint64Range(1, 9).Draw(t, "rank")
 			switch m.Type {
 			case events.ScheduleSkipped, events.ScheduleBackfilled:
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
@@ -213,6 +230,11 @@ func anySchedule(t *rapid.T, s **events.Schedule) {
 	m.Start, m.End = moment.Draw(t, "start"), moment.Draw(t, "end")
 }
 
+// anyLimit makes a limit one that can be applied.
+func anyLimit(t *rapid.T, l **events.Limit) {
+	*l = &events.Limit{AtATime: rapid.IntRange(1, events.MaxPlaces).Draw(t, "at a time"), ASecond: rapid.IntRange(0, events.MaxPlaces).Draw(t, "a second")}
+}
+
 var eventTypes = func() (all []events.Type) {
 	for _, spec := range events.Specs {
 		all = append(all, spec.Type)
@@ -222,7 +244,7 @@ var eventTypes = func() (all []events.Type) {
 
 var messageTypes = []events.Type{
 	events.OrderSubmitted, events.StepRequested, events.StepReplied, events.OrderCommand, events.OrderSignal, events.OrderStatus,
-	events.WorkflowRegistered, events.WorkflowRetired, events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed,
+	events.WorkflowRegistered, events.WorkflowRetired, events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed, events.PlaceWanted, events.PlaceGiven,
 }
 
 // reported are the states of which a report tells.
@@ -233,6 +255,8 @@ var statuses = []string{
 	events.StatusCompensating, events.StatusCompensated, events.StatusCancelled, events.StatusRaised, events.StatusTerminated, events.StatusConflict,
 	events.StatusMatched, events.StatusKept, events.StatusRepeated, events.StatusLate, events.StatusDeclined, events.StatusStarted,
 }
+
+var bids = []string{events.BidAsk, events.BidBack, events.BidUnwanted}
 
 var wanted = []string{events.WantAwait, events.WantWithdraw, events.WantHeard, events.WantUnheard}
 
@@ -343,6 +367,7 @@ func TestSchemasListTheWords(t *testing.T) {
 		{"wish", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 		{"report", "state", reported},
 		{"want", "want", wanted},
+		{"bid", "bid", bids},
 		{"request", "outcome", []string{events.OutcomeCompleted, events.OutcomeUnknown}},
 		{"request", "priority", []string{string(events.High), string(events.Normal), string(events.Low)}},
 	} {
@@ -357,10 +382,12 @@ func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
 		"submission": {`[]`, `{}`, `{"workflow":1}`, `{"workflow":"w","priority":"urgent"}`, `{"workflow":"w","deadline":"soon"}`},
 		"request":    {`{}`, `{"order":"o","step":"s","attempt":0,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`, `{"order":"o","step":"s","attempt":1,"undo":true,"operation":"d","completeBy":"2026-01-02T03:04:05Z","idempotencyKey":"k","replyTo":"t"}`},
-		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`, `{"command":"apply"}`, `{"command":"apply","schedule":{"cron":"* * * * *"}}`, `{"command":"apply","schedule":{"every":"1h","workflow":"w","overlap":"wait"}}`},
+		"command":    {`[]`, `{}`, `{"command":"stop"}`, `{"command":"skip-step"}`, `{"command":"terminate","by":"b"}`, `{"command":"skip-step","step":""}`, `{"command":"resubmit","sameKey":"yes"}`, `{"command":"resubmit","newKey":"yes"}`, `{"command":"resubmit","sameKey":true,"newKey":true}`, `{"command":"apply"}`, `{"command":"apply","limit":{}}`, `{"command":"apply","limit":{"atATime":1001}}`, `{"command":"apply","schedule":{"cron":"* * * * *"}}`, `{"command":"apply","schedule":{"every":"1h","workflow":"w","overlap":"wait"}}`},
 		"wish":       {`{}`, `{"child":"@o-1/s","wish":"begin","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"pause","parent":"o-1","step":"s","reason":"r"}`},
 		"want":       {`{}`, `{"correlation":"@k/signal.paid","want":"forget","signal":"paid","key":"k","order":"o-1","step":"s","wait":3}`, `{"correlation":"@k/signal.paid","want":"await","signal":"paid","key":"k","order":"o-1","step":"s"}`},
 		"pass":       {`{}`, `{"order":"o-1","step":"s","wait":0,"correlation":"@k/signal.paid","signal":"paid","key":"k"}`},
+		"bid":        {`{}`, `{"home":"@/limit.crm","bid":"wait","order":"o-1","step":"s","wait":3}`, `{"home":"@/limit.crm","bid":"ask","order":"o-1","step":"s"}`},
+		"grant":      {`{}`, `{"order":"o-1","step":"s","wait":0,"home":"@/limit.crm"}`},
 		"report":     {`{}`, `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Error"}`, `{"parent":"o-1","step":"s","state":"Processed"}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},
 		"status":     {`{}`, `{"order":"o","status":"lost","at":"2026-01-02T03:04:05Z"}`},
@@ -386,6 +413,8 @@ func TestSchemasTakeUnknownFields(t *testing.T) {
 		"wish":       `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s","reason":"r","new":1}`,
 		"want":       `{"correlation":"@k/signal.paid","want":"await","signal":"paid","key":"k","order":"o-1","step":"s","wait":3,"new":1}`,
 		"pass":       `{"order":"o-1","step":"s","wait":3,"correlation":"@k/signal.paid","signal":"paid","key":"k","new":1}`,
+		"bid":        `{"home":"@/limit.crm","bid":"ask","order":"o-1","step":"s","wait":3,"new":1}`,
+		"grant":      `{"order":"o-1","step":"s","wait":3,"home":"@/limit.crm","new":1}`,
 		"report":     `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Processed","new":1}`,
 		"status":     `{"order":"o","status":"failed","at":"2026-01-02T03:04:05Z","detail":{"new":1},"new":1}`,
 		"alert":      `{"order":"o","reason":"r","at":"2026-01-02T03:04:05Z","new":1}`,
@@ -407,7 +436,7 @@ func TestDocumentation(t *testing.T) {
 	text := string(file)
 
 	t.Run("has valid examples", func(t *testing.T) {
-		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert", "wish", "report", "signal", "want", "pass"} {
+		for _, name := range []string{"submission", "request", "reply", "command", "status", "alert", "wish", "report", "signal", "want", "pass", "bid", "grant"} {
 			s, examples := schema(t, name), 0
 			_, section, _ := strings.Cut(text, "\n## "+strings.ToUpper(name[:1])+name[1:]+"\n")
 			section, _, _ = strings.Cut(section, "\n## ")
@@ -434,7 +463,7 @@ func TestDocumentation(t *testing.T) {
 		for _, message := range []reflect.Type{
 			reflect.TypeFor[events.Event](), reflect.TypeFor[events.Raw](), reflect.TypeFor[events.Submission](), reflect.TypeFor[events.Request](), reflect.TypeFor[events.Reply](),
 			reflect.TypeFor[events.Status](), reflect.TypeFor[events.Detail](), reflect.TypeFor[events.Alert](), reflect.TypeFor[events.Command](),
-			reflect.TypeFor[events.Wish](), reflect.TypeFor[events.Report](), reflect.TypeFor[events.Schedule](),
+			reflect.TypeFor[events.Wish](), reflect.TypeFor[events.Report](), reflect.TypeFor[events.Schedule](), reflect.TypeFor[events.Limit](),
 		} {
 			words = append(words, jsonNames(message)...)
 		}
@@ -525,7 +554,7 @@ func TestAsyncAPI(t *testing.T) {
 	t.Run("has a schema and valid examples for every message of ours", func(t *testing.T) {
 		for name, typ := range map[string]events.Type{
 			"submission": events.OrderSubmitted, "command": events.OrderCommand, "request": events.StepRequested, "reply": events.StepReplied,
-			"status": events.OrderStatus, "alert": events.AlertRaised, "wish": events.ChildWanted, "report": events.ChildReported, "signal": events.OrderSignal, "want": events.SignalWanted, "pass": events.SignalPassed, "event": "waybill.journal.event",
+			"status": events.OrderStatus, "alert": events.AlertRaised, "wish": events.ChildWanted, "report": events.ChildReported, "signal": events.OrderSignal, "want": events.SignalWanted, "pass": events.SignalPassed, "bid": events.PlaceWanted, "grant": events.PlaceGiven, "event": "waybill.journal.event",
 		} {
 			message := doc.Components.Messages[name]
 			if message.Name != string(typ) {

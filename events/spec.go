@@ -134,6 +134,12 @@ var Specs = []Spec{
 	{Type: ScheduleEnded, Since: 6, Needs: ASchedule, Always: "tick child source", Maybe: "end error backfill"},
 	{Type: ScheduleBackfilled, Since: 6, Needs: ASchedule, Always: "backfill tick last count atOnce", Maybe: acted},
 	{Type: ScheduleRecalled, Since: 6, Needs: ASchedule, Always: "tick child reason"},
+	{Type: PlaceAsked, Since: 7, Needs: AStep, Always: "step attempt home", Maybe: "key undo"},
+	{Type: PlaceAwaited, Since: 7, Always: "waiter step wait rank source", Maybe: "key"},
+	{Type: PlaceGranted, Since: 7, Always: "waiter step wait rank", Maybe: "key source"},
+	{Type: PlaceReturned, Since: 7, Always: "waiter wait source"},
+	{Type: LimitApplied, Since: 7, Always: "limit", Maybe: acted},
+	{Type: LimitDeleted, Since: 7, Maybe: acted},
 	{Type: AlertRaised, Always: "reason", Maybe: "step errors action"},
 
 	{Type: PartitionClaimed, OfPartition: true, Always: "instance claim partitions format"},

@@ -46,6 +46,20 @@ func (i *Instance) Schedules(ctx context.Context, after []byte, limit int, visib
 	})
 }
 
+// LimitPage is a part of the limits that there are.
+type LimitPage struct {
+	Limits []*projections.Order
+	Next   []byte // where the next page begins, nil when there is none
+}
+
+// Limits returns in the same way a page of the limits, without those who wait.
+func (i *Instance) Limits(ctx context.Context, after []byte, limit int) (LimitPage, LeftOut, error) {
+	return listed(i, func(without []int32) (page LimitPage, err error) {
+		page.Limits, page.Next, err = i.store.Limits(ctx, i.partitions, without, after, limit)
+		return page, err
+	})
+}
+
 // Approvals returns in the same way a page of the orders that wait for people who decide.
 func (i *Instance) Approvals(ctx context.Context, after *projections.OpenPlace, limit int, visible func(workflow string) bool) (projections.OpenPage, LeftOut, error) {
 	return listed(i, func(without []int32) (projections.OpenPage, error) {

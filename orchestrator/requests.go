@@ -52,7 +52,7 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 		return "", fmt.Errorf("the submission has %d bytes; at most %d are allowed", len(value), events.MaxValue)
 	}
 	switch o, _, err := i.Order(id); {
-	case events.IsCorrelation(id):
+	case events.IsCorrelation(id), events.IsPlaces(id):
 		return "", fmt.Errorf("%q: %w", id, ErrOwnID)
 	case err == nil && decide.Conflicts(o, s):
 		return "", fmt.Errorf("%w: there is an order %q", ErrTaken, id)
@@ -202,7 +202,7 @@ var ErrRefused = errors.New("refused")
 var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is not known yet")
 
 // Command puts an operator's command on Kafka, and returns nil once the order's
-// owner did it; of [events.CommandApply] there need be no schedule yet. It gives the command an id if it has none. Where it is known who gave it, it is
+// owner did it; of [events.CommandApply] there need be no schedule, or limit, yet. It gives the command an id if it has none. Where it is known who gave it, it is
 // signed, if the namespace has keys. It fails with
 // [ErrRefused] when the owner refused it, with [projections.ErrNotFound] when
 // there is no order of this id, with [ErrElsewhere] and [ErrUnknownYet] when this
@@ -211,8 +211,12 @@ var ErrNoOutcome = errors.New("the command is on Kafka, and what became of it is
 func (i *Instance) Command(ctx context.Context, id string, c *events.Command, actor *events.Actor) error {
 	o, _, err := i.Order(id)
 	if appliesTo(c, id) {
-		if err := i.written(ctx, events.SchedulesFormat); err != nil {
-			return fmt.Errorf("schedules: %w", err)
+		what, format := "schedules", events.SchedulesFormat
+		if c.Limit != nil {
+			what, format = "limits", events.LimitsFormat
+		}
+		if err := i.written(ctx, format); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		if errors.Is(err, projections.ErrNotFound) {
 			o, err = new(projections.Order), nil
@@ -252,9 +256,9 @@ func (i *Instance) Command(ctx context.Context, id string, c *events.Command, ac
 	return err
 }
 
-// appliesTo says that a command may begin a schedule.
+// appliesTo says that a command may begin a schedule, or a limit.
 func appliesTo(c *events.Command, id string) bool {
-	return c.Command == events.CommandApply && events.ScheduleOf(id) != ""
+	return c.Command == events.CommandApply && (events.ScheduleOf(id) != "" || events.LimitOf(id) != "")
 }
 
 // sign says in an envelope who is the author of what it is around, if that is known, and the

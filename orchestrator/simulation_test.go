@@ -108,7 +108,7 @@ var befalls = []string{
 	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
 	"a request had a token", "a reply was forged",
 	"a step waited until its agent had room", "an attempt did not count",
-	"signals under a key", "an order did a step of another", "an order did a step of another, in another partition",
+	"signals under a key", "places of a limit", "an attempt was refused a place", "an order did a step of another", "an order did a step of another, in another partition",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
@@ -141,6 +141,7 @@ var decided = []events.Type{
 	events.StepItemized, events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten, events.StepPaced, events.StepEmitting,
 	events.ScheduleApplied, events.SchedulePaused, events.ScheduleResumed, events.ScheduleDeleted, events.ScheduleBackfilled,
 	events.ScheduleStarted, events.ScheduleSkipped, events.ScheduleEnded, events.ScheduleRecalled,
+	events.PlaceAsked, events.PlaceAwaited, events.PlaceGranted, events.PlaceReturned, events.LimitApplied, events.LimitDeleted,
 }
 
 // enough histories for everything to come up.
@@ -352,6 +353,9 @@ func newSimulation(t *rapid.T, store *projections.Store, count *simCounts) *simu
 		in.offset = time.Duration(of(s, "offset", 0, 0, -300_000, 40, 300_000)) * time.Millisecond
 		s.instances = append(s.instances, in)
 	}
+	for range 3 {
+		s.restrict()
+	}
 	s.instances[0].start()
 	for _, l := range s.instances[0].lanes {
 		l.assigned()
@@ -377,7 +381,7 @@ var drawnFlows = sync.OnceValue(func() [2][][]*workflow.Workflow {
 				return draw.Flows(t, version+1)
 			}).Example(i))
 		}
-		for _, text := range keyedFlows {
+		for _, text := range slices.Concat(keyedFlows, limitedFlows) {
 			flow, err := workflow.Parse("keyed", fmt.Appendf(nil, text, version+1))
 			if err != nil {
 				panic(err)
@@ -422,6 +426,24 @@ steps:
   - {name: s2, agent: a0, timeout: 1s, exhausted: compensate}
 `}
 
+// limitedFlows have steps under limits.
+var limitedFlows = []string{`
+workflow: flow
+version: %d
+steps:
+  - {name: s0, agent: a0, limit: one, timeout: 1s, retry: {attempts: 2, backoff: 500ms}, undo: back, exhausted: compensate}
+  - {name: s1, agent: a1, limit: {name: two, key: '"k"'}, timeout: 2s, after: [], retry: {attempts: 2, backoff: 500ms}, undo: back, exhausted: continue}
+  - {name: s2, agent: a2, limit: {name: paced, key: 'has(input.n) ? "n" : "none"'}, timeout: 1s, queue: 3s, retry: {attempts: 1}, exhausted: wait, wait: {for: 1s, rounds: 1}}
+`, `
+workflow: flow
+version: %d
+deadline: 20s
+steps:
+  - {name: s0, agent: a0, limit: one, timeout: 1s, repeat: {until: has(steps.s0.output.n), every: 500ms, max: 2}}
+  - {name: s1, each: {items: '[{"n": 1}, {"n": 2}]', steps: [{name: inner, agent: a1, limit: two, timeout: 1s, undo: back}]}, after: []}
+  - {name: s2, agent: a2, limit: {name: two, key: '"j"'}, timeout: 1s, undo: back, after: []}
+`}
+
 // drawnVariants are second versions of those workflows, each as whoever improves it makes one.
 var drawnVariants = sync.OnceValue(func() (all [][]*workflow.Workflow) {
 	for i, flows := range simFlows(1) {
@@ -457,6 +479,7 @@ var weights = []struct {
 	{3, func(s *simulation, _ *simInstance) { s.signal(draw.Order(s.T)) }},
 	{1, func(s *simulation, _ *simInstance) { s.decide(draw.Order(s.T), draw.Step(s.T)) }},
 	{3, func(s *simulation, _ *simInstance) { s.arrange() }},
+	{2, func(s *simulation, _ *simInstance) { s.restrict() }},
 	{1, func(s *simulation, _ *simInstance) { s.flood() }},
 	{2, func(s *simulation, in *simInstance) { s.see(in) }},
 	{1, func(s *simulation, in *simInstance) { s.pace(in) }},
@@ -753,6 +776,7 @@ func (s *simulation) finish() {
 		left := s.serve()
 		left = s.agree() || left
 		left = s.retire() || left
+		left = s.open() || left
 		if !left {
 			left = s.pass()
 		}
@@ -789,7 +813,7 @@ func (s *simulation) submitted(l *simLane) []string {
 			ids[string(r.Key)] = true
 		}
 	}
-	for _, id := range scheduled {
+	for _, id := range slices.Concat(scheduled, simLimits) {
 		if o, err := l.state.Order(id); err == nil && o != nil && s.of.Of([]byte(id)) == l.partition {
 			ids[id] = true
 		}
@@ -835,6 +859,10 @@ func (s *simulation) pass() bool {
 			}
 			if o.Schedule != nil {
 				soon(o.Ticks())
+				continue
+			}
+			if o.Places != nil {
+				soon(o.Grants())
 				continue
 			}
 			soon(o.Overdue())
@@ -1073,6 +1101,8 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			s.count.happened("a step kept its key")
 		case e.MayHaveRun != nil:
 			s.count.happened("a step that may have run got another key")
+		case e.Error != nil && e.Error.Code == events.UnknownLimit && e.Type == events.StepFailed:
+			s.count.happened("an attempt was refused a place")
 		case e.Type == events.UndoCompleted:
 			undone[e.Order+"/"+e.Step]++
 			if undone[e.Order+"/"+e.Step] == 2 {
@@ -1102,6 +1132,13 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 		if ledger.Schedule != nil {
 			if says := written.Order(id).Schedule.Says; says != nil && says.End.IsZero() {
 				s.Fatalf("schedule %q goes on for ever", id)
+			}
+			continue
+		}
+		if home := ledger.Places; home != nil {
+			s.count.happened("places of a limit")
+			for _, seat := range home.Seats {
+				s.Fatalf("%q: %+v although all was done", id, seat)
 			}
 			continue
 		}

@@ -345,6 +345,46 @@ func (s *simulation) arrange() {
 	}
 }
 
+// simLimits are the ids of the limits that some workflows name.
+var simLimits = []string{events.LimitID("one"), events.LimitID("two"), events.LimitID("paced")}
+
+// limited says that workflows name limits.
+func (s *simulation) limited() bool {
+	return slices.ContainsFunc(s.registered, func(flow *workflow.Workflow) bool { return flow.Level() >= 7 })
+}
+
+// restrict has somebody apply a limit, or delete one, where workflows name some.
+func (s *simulation) restrict() {
+	if !s.limited() {
+		return
+	}
+	c := events.Command{Command: of(s, "act on a limit", events.CommandApply, events.CommandApply, events.CommandApply, events.CommandDelete)}
+	id := of(s, "limit of steps", simLimits...)
+	if c.Command == events.CommandApply {
+		c.Limit = &events.Limit{AtATime: s.draw("at a time", 1, 2)}
+		if id == simLimits[2] {
+			c.Limit = &events.Limit{AtATime: s.draw("at a time", 0, 3), ASecond: s.draw("a second", 1, 3)}
+		}
+	}
+	s.command(id, c)
+}
+
+// open has there be all limits, so that what names one comes to an end. It says whether one was not.
+func (s *simulation) open() (found bool) {
+	for _, l := range s.instances[0].lanes {
+		for _, id := range simLimits {
+			o, err := l.state.Order(id)
+			must(s.T, err)
+			if !s.limited() || s.of.Of([]byte(id)) != l.partition || l.state.Head().Format() < events.LimitsFormat || o != nil && o.Places.Says != nil {
+				continue
+			}
+			found = true
+			s.command(id, events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1, ASecond: 10}})
+		}
+	}
+	return found
+}
+
 // pace has as many items of steps be under way at a time as an operator says, where some are.
 func (s *simulation) pace(in *simInstance) {
 	for _, l := range in.lanes {
@@ -385,7 +425,7 @@ func (s *simulation) manage(o *projections.Order) bool {
 	var acts []events.Command
 	act := func(command string) { acts = append(acts, events.Command{Command: command}) }
 	switch {
-	case o.State.Final(), o.Schedule != nil:
+	case o.State.Final(), o.Schedule != nil, o.Places != nil && o.Hold == nil:
 		return false
 	case o.Hold != nil:
 		act(events.CommandRelease)

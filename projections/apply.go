@@ -26,7 +26,7 @@ type effect func(o *Order, s *Step, e *events.Event)
 
 // effects has a row for every type of event that an order has. They stand in
 // files by theme: course.go, attempts.go, holds.go, operators.go, notices.go,
-// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go, each.go, pages.go, correlation.go.
+// signals.go, approve.go, children.go, migrate.go, emit.go, schedules.go, each.go, pages.go, correlation.go, places.go.
 var effects = map[events.Type]effect{
 	events.OrderAccepted:     accept,
 	events.OrderRejected:     reject,
@@ -120,6 +120,13 @@ var effects = map[events.Type]effect{
 	events.SignalOrdered: orderSignal,
 	events.SignalStarted: matchSignal,
 
+	events.PlaceAsked:    askPlace,
+	events.PlaceAwaited:  awaitPlace,
+	events.PlaceGranted:  grantPlace,
+	events.PlaceReturned: returnPlace,
+	events.LimitApplied:  applyLimit,
+	events.LimitDeleted:  deleteLimit,
+
 	events.SignalKept:      keepSignal,
 	events.SignalExpired:   expireSignal,
 	events.SignalDiscarded: discardSignal,
@@ -195,6 +202,7 @@ func (o *Order) Apply(e *events.Event) error {
 	}
 	o.settle(e.LockedBy)
 	o.unlisten()
+	o.yield()
 	return nil
 }
 

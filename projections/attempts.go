@@ -168,7 +168,7 @@ func (w *Work) start(e *events.Event) {
 
 // end ends an attempt, or a sleep.
 func (w *Work) end(state StepState, fault *events.Error) {
-	w.State, w.Error = state, fault
+	w.State, w.Error, w.Turn = state, fault, 0
 	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}
 	w.ExtendTo, w.Timeout, w.Extended = time.Time{}, 0, 0
 }

@@ -107,14 +107,20 @@ func (w *Work) abandon() {
 	w.Unanswered = true
 }
 
-// disarm has whatever waits for a retry wait no more. What sleeps, listens or asks people goes on to.
+// disarm has whatever waits for a retry, or for a place, wait no more. What sleeps, listens or asks people goes on to.
 func (o *Order) disarm() {
 	for i := range o.Steps {
 		if !o.Steps[i].State.Idle() {
-			o.Steps[i].Due = time.Time{}
+			o.Steps[i].disarm()
 		}
 		if undo := o.Steps[i].Undo; undo != nil {
-			undo.Due = time.Time{}
+			undo.disarm()
 		}
+	}
+}
+
+func (w *Work) disarm() {
+	if w.Due = (time.Time{}); w.State != Running {
+		w.Turn = 0
 	}
 }

@@ -109,9 +109,9 @@ func (s *Step) mark() []byte {
 	return nil
 }
 
-// mark is the same of an order as a whole, once it has ended, of a schedule, and of a correlation.
+// mark is the same of an order as a whole, once it has ended, and of a record beside the orders.
 func (o *Order) mark() []byte {
-	if o.State.Final() || o.Schedule != nil || o.Correlation != nil {
+	if o.State.Final() || o.Beside() {
 		return asleep
 	}
 	return nil

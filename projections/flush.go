@@ -73,15 +73,18 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 		return err
 	}
 	w.b = append(w.b, offsets...)
+	if err := p.writeSeats(b, w, o, old); err != nil {
+		return err
+	}
 	if err := b.Set(orderKey(p.id, o.ID), w.b, nil); err != nil {
 		return err
 	}
 
-	if o.Schedule != nil {
-		if err := p.indexSchedule(b, o, old); err != nil {
+	if o.Beside() {
+		if err := p.indexApplied(b, o, old); err != nil {
 			return err
 		}
-	} else if o.Correlation == nil && (e.stored == nil || old.State != o.State) {
+	} else if e.stored == nil || old.State != o.State {
 		if e.stored != nil {
 			if err := b.Delete(listingKey(p.id, old), nil); err != nil {
 				return err

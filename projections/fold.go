@@ -42,7 +42,7 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 				e.offsets, e.lastOffset = nil, 0
 			}
 			e.offsets = appendOffset(e.offsets, e.lastOffset, offset)
-			if e.lastOffset = offset; u.Order.Schedule != nil || u.Order.Correlation != nil {
+			if e.lastOffset = offset; u.Order.Beside() {
 				e.offsets = recent(e.offsets, seq)
 			}
 		}

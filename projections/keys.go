@@ -22,6 +22,8 @@ const (
 	kindSilent   = 's' // agent -> since when it answers nothing in time
 	kindLabel    = 'k' // name NUL value NUL workflow NUL inverted milliseconds, order -> nothing: what orders are found by
 	kindSchedule = 't' // name -> nothing: the schedules that there are
+	kindLimit    = 'n' // name -> nothing: the limits that there are
+	kindSeat     = 'b' // length of the home's id, home, order, number of its event -> who has a place, or waits for one
 	kindListing  = 'l' // state NUL workflow NUL inverted milliseconds, order -> order
 )
 

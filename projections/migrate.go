@@ -90,13 +90,15 @@ func (r *reader) since14(o *Order) {
 	r.correlation(o)
 }
 
-// since15 writes what records have since layout 15: which signals begin orders.
+// since15 writes what records have since layout 15: which signals begin orders, which places were asked for, and that
+// they are of a home of such.
 func (w *writer) since15(o *Order) {
 	for i := range o.Signals {
 		if u := o.Signals[i].Under; u != nil {
 			w.truth(u.Starts)
 		}
 	}
+	w.places(o)
 }
 
 // since15 reads what the writer's since15 wrote.
@@ -106,4 +108,5 @@ func (r *reader) since15(o *Order) {
 			u.Starts = r.truth()
 		}
 	}
+	r.places(o)
 }

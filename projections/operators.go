@@ -63,7 +63,11 @@ func label(o *Order, _ *Step, e *events.Event) { o.Labels = e.Labels }
 
 func refuse(o *Order, _ *Step, e *events.Event) {
 	if o.Seq == 1 { // nothing else begins so: it was to be applied
-		o.Schedule, o.Quiet = new(Schedule), true
+		if o.Quiet = true; events.IsPlaces(o.ID) {
+			o.gives(e)
+		} else {
+			o.Schedule = new(Schedule)
+		}
 	}
 	o.Refusal, o.Refused = e.Reason, max(o.Refused, e.Count)
 }
@@ -78,6 +82,7 @@ var commands = map[events.Type]string{
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderTerminated: events.CommandTerminate,
 	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.ScheduleBackfilled: events.CommandBackfill,
+	events.LimitApplied: events.CommandApply, events.LimitDeleted: events.CommandDelete,
 	events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
 }
 

@@ -68,6 +68,10 @@ type Order struct {
 	Schedule *Schedule
 	// Correlation is there if this is no order, but the record of a key under which steps wait for signals.
 	Correlation *Correlation
+	// Places is there if this is no order, but the record of places that orders ask for.
+	Places *Places
+	// Turns are the places that it asked for. They are not changed in place.
+	Turns []Turn
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
 	EndedAt time.Time // zero unless it has ended, and is kept for some time only
@@ -196,8 +200,15 @@ func (o *Order) Clone() *Order {
 	if k := o.Correlation; k != nil {
 		c.Correlation = new(*k)
 	}
+	if p := o.Places; p != nil {
+		c.Places = new(*p)
+	}
 	return &c
 }
+
+// Beside says that this is no order, but a record beside the orders: of a schedule, of a key under which steps wait for
+// signals, or of places.
+func (o *Order) Beside() bool { return o.Schedule != nil || o.Correlation != nil || o.Places != nil }
 
 // Step returns the record of the step, nil if the order has none of that name.
 func (o *Order) Step(name string) *Step {
@@ -312,6 +323,8 @@ func (o *Order) looked() time.Time {
 		return o.Ticks()
 	case o.Correlation != nil:
 		return o.Lapses()
+	case o.Places != nil:
+		return o.Grants()
 	}
 	return o.Overdue()
 }

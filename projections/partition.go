@@ -142,6 +142,9 @@ func (e *entry) size() int {
 	if c := e.order.Correlation; c != nil {
 		n += 128 * len(c.Waits)
 	}
+	if p := e.order.Places; p != nil {
+		n += 256 * (p.Taken + p.Waiting)
+	}
 	return n
 }
 

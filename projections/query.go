@@ -17,6 +17,9 @@ var ErrForgotten = errors.New("the order has ended, and is not kept any more")
 // Nil without error if there is none.
 func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []byte, error) {
 	o, offsets, err := s.recordWith(r, partition, id, func(*Order, *payload) bool { return true })
+	if err == nil && o != nil && o.Places != nil {
+		err = s.readSeats(r, partition, o)
+	}
 	if err != nil || o == nil || !o.itemized() {
 		return o, offsets, err
 	}

@@ -274,11 +274,7 @@ func (r *reader) schedule(o *Order) {
 	}
 	s := new(Schedule)
 	if says := r.text(); says != "" {
-		decoded, err := events.Decode[events.Schedule]([]byte(says))
-		if err != nil && r.err == nil {
-			r.err = fmt.Errorf("%w: %v", errDamaged, err)
-		}
-		s.Says = &decoded
+		s.Says = decodeSays[events.Schedule](r, says)
 	}
 	s.Incarnation, s.AppliedBy = int(r.uint()), r.text()
 	for _, at := range []*time.Time{&s.Next, &s.Begins, &s.Last, &s.Free, &s.Resumed, &s.PausedAt} {
@@ -299,6 +295,15 @@ func (r *reader) schedule(o *Order) {
 		}
 	}
 	o.Schedule = s
+}
+
+// decodeSays is what was applied, as JSON.
+func decodeSays[S events.Schedule | events.Limit](r *reader, text string) *S {
+	says, err := events.Decode[S]([]byte(text))
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("%w: %v", errDamaged, err)
+	}
+	return &says
 }
 
 func (r *reader) ticks() (open []Tick) {
@@ -331,16 +336,23 @@ func recent(offsets []byte, seq uint64) []byte {
 	return kept
 }
 
-func scheduleKey(partition int32, name string) []byte {
-	return append(appendPrefix(make([]byte, 0, 5+len(name)), partition, kindSchedule), name...)
+func appliedKey(partition int32, kind byte, name string) []byte {
+	return append(appendPrefix(make([]byte, 0, 5+len(name)), partition, kind), name...)
 }
 
-// indexSchedule has a schedule be in the list of them while there is one.
-func (p *Partition) indexSchedule(b *pebble.Batch, o, old *Order) error {
-	was := old.Schedule != nil && old.Schedule.Says != nil
-	key := scheduleKey(p.id, events.ScheduleOf(o.ID))
-	switch is := o.Schedule.Says != nil; {
-	case is == was:
+// applied says that this is a schedule, or a limit, which is there.
+func (o *Order) applied() bool {
+	return o.Schedule != nil && o.Schedule.Says != nil || o.Places != nil && o.Places.Says != nil
+}
+
+// indexApplied has a schedule, or a limit, be in the list of them while there is one.
+func (p *Partition) indexApplied(b *pebble.Batch, o, old *Order) error {
+	key := appliedKey(p.id, kindSchedule, events.ScheduleOf(o.ID))
+	if o.Places != nil {
+		key = appliedKey(p.id, kindLimit, events.LimitOf(o.ID))
+	}
+	switch is := o.applied(); {
+	case is == old.applied():
 		return nil
 	case is:
 		return b.Set(key, nil, nil)
@@ -354,13 +366,22 @@ func (p *Partition) indexSchedule(b *pebble.Batch, o, old *Order) error {
 // may be more, nil at the end. Those of workflows that are not visible are passed over; nil means that
 // all are. It ends with ctx.
 func (s *Store) Schedules(ctx context.Context, partitions int32, without []int32, after []byte, limit int, visible func(workflow string) bool) (all []*Order, next []byte, err error) {
+	return s.applied(ctx, kindSchedule, events.ScheduleID, partitions, without, after, limit, visible)
+}
+
+// Limits returns in the same way the records of limits, without those who wait.
+func (s *Store) Limits(ctx context.Context, partitions int32, without []int32, after []byte, limit int) (all []*Order, next []byte, err error) {
+	return s.applied(ctx, kindLimit, events.LimitID, partitions, without, after, limit, nil)
+}
+
+func (s *Store) applied(ctx context.Context, kind byte, id func(name string) string, partitions int32, without []int32, after []byte, limit int, visible func(workflow string) bool) (all []*Order, next []byte, err error) {
 	read := s.summaries()
 	defer read.view.Close()
 	for p := range partitions {
 		if slices.Contains(without, p) {
 			continue
 		}
-		all, next, err = read.schedules(ctx, p, after, limit, visible, all)
+		all, next, err = read.applied(ctx, kind, id, p, after, limit, visible, all)
 		if next != nil || err != nil {
 			return all, next, err
 		}
@@ -368,8 +389,8 @@ func (s *Store) Schedules(ctx context.Context, partitions int32, without []int32
 	return all, nil, nil
 }
 
-func (r *summaries) schedules(ctx context.Context, p int32, place []byte, limit int, visible func(workflow string) bool, all []*Order) (_ []*Order, next []byte, err error) {
-	from := prefix(p, kindSchedule)
+func (r *summaries) applied(ctx context.Context, kind byte, id func(name string) string, p int32, place []byte, limit int, visible func(workflow string) bool, all []*Order) (_ []*Order, next []byte, err error) {
+	from := prefix(p, kind)
 	end := after(from)
 	if slices.Compare(place, end) >= 0 {
 		return all, nil, nil
@@ -394,12 +415,12 @@ func (r *summaries) schedules(ctx context.Context, p int32, place []byte, limit 
 			return all, slices.Clone(it.Key()), nil
 		}
 		r.keys++
-		o, err := r.order(p, events.ScheduleID(string(it.Key()[5:])))
+		o, err := r.order(p, id(string(it.Key()[5:])))
 		if err != nil {
 			return nil, nil, err
 		}
-		if o.Schedule == nil || o.Schedule.Says == nil {
-			return nil, nil, fmt.Errorf("%w: %q is listed as a schedule, and is none", errDamaged, o.ID)
+		if !o.applied() {
+			return nil, nil, fmt.Errorf("%w: %q is listed as there, and is not", errDamaged, o.ID)
 		}
 		if visible == nil || visible(o.Workflow) {
 			all = append(all, o)

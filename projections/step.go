@@ -142,6 +142,9 @@ type Work struct {
 	// Done counts, of an undo, the keys of its step under which it completed, while
 	// there are others left.
 	Done int
+	// Turn is the number of the order's event with which a place was asked for, which the attempt has or waits for; 0 if
+	// it was asked for none, or needs it no more. See [Work.Waits].
+	Turn uint64
 	// Doubtful says, of an undo, that an attempt under its present key was not answered,
 	// or with what was no good, and none completed since. It is not known before [events.KeysFormat].
 	Doubtful bool

@@ -333,6 +333,22 @@ func detail(e *events.Event, b before) string {
 		say("order %s of tick %s: %s", e.Child, events.TickText(e.Tick), cmp.Or(e.End, "it is of somebody else"))
 	case events.ScheduleRecalled:
 		say("order %s of tick %s", e.Child, events.TickText(e.Tick))
+	case events.PlaceAsked:
+		say("waits for a place of %s", homeText(e.Home))
+		if e.Key != "" {
+			say("under key %s", e.Key)
+		}
+		if e.ToUndo {
+			say("for its undo")
+		}
+	case events.PlaceAwaited:
+		say("order %s waits, asked with event %d, rank %d", e.Waiter, e.Wait, e.Rank)
+	case events.PlaceGranted:
+		say("order %s has a place, asked with event %d", e.Waiter, e.Wait)
+	case events.PlaceReturned:
+		say("order %s needs no place any more, asked with event %d", e.Waiter, e.Wait)
+	case events.LimitApplied:
+		say("%s", limitText(e.Limit))
 	case events.OrderReported:
 		say("told order %s, for its step %s", e.Parent, e.ParentStep)
 	case events.StepOrdered:
@@ -619,4 +635,24 @@ func knownBy(a *events.Actor) string {
 		how += " as " + strings.Join(a.Roles, ", ")
 	}
 	return how
+}
+
+// homeText is the home of places for people.
+func homeText(home string) string {
+	if name := events.LimitOf(home); name != "" {
+		return "limit " + name
+	}
+	return home
+}
+
+// limitText is what a limit says.
+func limitText(l *events.Limit) string {
+	var says []string
+	if l.AtATime > 0 {
+		says = append(says, fmt.Sprintf("%d at a time", l.AtATime))
+	}
+	if l.ASecond > 0 {
+		says = append(says, fmt.Sprintf("%d a second", l.ASecond))
+	}
+	return strings.Join(says, ", ")
 }

@@ -286,6 +286,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			if n := s.Items; n != nil {
 				row("  items", "", "", "", "", itemsText(n))
 			}
+			if p := s.Place; p != nil {
+				row("  place", "", "", "", "", fmt.Sprintf("waits for one of limit %s since %s", p.Limit, clock(p.Since)))
+			}
 			if u := s.Undo; u != nil {
 				row("  undo", u.State, u.Attempt, failures(u.FailureCount, u.Uncounted), clock(u.CompleteBy), result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 			}

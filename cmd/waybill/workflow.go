@@ -409,6 +409,11 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		if s.Queue > 0 {
 			queue = s.Queue.String()
 		}
+		if l := s.Limit; l != nil {
+			if queue += "; limit " + l.Name; l.Key != nil {
+				queue += " by " + short(l.Key.String())
+			}
+		}
 		timeout := s.Timeout.String()
 		if s.TimeoutMax > 0 {
 			timeout += ", max " + s.TimeoutMax.String()

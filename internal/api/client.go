@@ -297,6 +297,49 @@ func (c *Client) schedule(ctx context.Context, method, path, key string, body []
 	return s, c.read(response, s)
 }
 
+// Limits returns a page of the limits.
+func (c *Client) Limits(ctx context.Context, limit int, after string) (*LimitPage, error) {
+	var page LimitPage
+	return &page, c.call(ctx, http.MethodGet, "/api/v1/limits", values(map[string]string{"limit": strconv.Itoa(limit), "after": after}), nil, &page)
+}
+
+// Limit returns a limit, and how it stands.
+func (c *Client) Limit(ctx context.Context, name string) (*Limit, error) {
+	l := new(Limit)
+	return l, c.call(ctx, http.MethodGet, limitPath(name), nil, nil, l)
+}
+
+// ApplyLimit has a limit be as it is given. Under its key the command acts once.
+func (c *Client) ApplyLimit(ctx context.Context, name, key string, l *LimitApplication) (*Limit, error) {
+	return keyed[Limit](ctx, c, http.MethodPut, limitPath(name), key, l)
+}
+
+// DeleteLimit has there be no limit of a name any more. Under its key the command acts once.
+func (c *Client) DeleteLimit(ctx context.Context, name, key string, act *Act) (*Limit, error) {
+	return keyed[Limit](ctx, c, http.MethodDelete, limitPath(name), key, act)
+}
+
+func limitPath(name string) string { return "/api/v1/limits/" + pathEscape(name) }
+
+// keyed sends a command that acts once under its key, and reads the answer.
+func keyed[Answer any](ctx context.Context, c *Client, method, path, key string, command any) (*Answer, error) {
+	body, err := encode(command)
+	if err != nil {
+		return nil, fmt.Errorf("encode the command: %w", err)
+	}
+	request, err := c.request(ctx, method, path, nil, body)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Idempotency-Key", key)
+	response, err := c.send(request)
+	if err != nil {
+		return nil, err
+	}
+	answer := new(Answer)
+	return answer, c.read(response, answer)
+}
+
 // Signal tells an order what happened, and returns what became of the signal. With an ID it may be
 // repeated until that is known.
 func (c *Client) Signal(ctx context.Context, id string, signal *Signal) (*Heard, error) {

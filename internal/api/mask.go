@@ -84,6 +84,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		answer = v
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
+	case Limit, LimitPage: // which are of no workflow
 	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
@@ -106,6 +107,9 @@ func (o *Order) mask() {
 		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)
 		if st.Listens != nil {
 			st.Listens.Key = nil
+		}
+		if st.Place != nil {
+			st.Place.Key = nil
 		}
 		if st.Approves != nil {
 			maskVerdicts(st.Approves.Decisions)
@@ -165,6 +169,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Item: e.Item, AtOnce: e.AtOnce, Page: e.Page,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
 		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next, Backfill: e.Backfill,
+		Limit: e.Limit, Home: e.Home, Rank: e.Rank,
 	}
 	if says := e.Schedule; says != nil {
 		m.Schedule = new(*says)

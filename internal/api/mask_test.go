@@ -171,6 +171,10 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 				v.Set(reflect.ValueOf(&events.Schedule{Every: "1h", Workflow: "w", ReplyTo: "t"}))
 				break
 			}
+			if v.Type() == reflect.TypeFor[*events.Limit]() {
+				v.Set(reflect.ValueOf(&events.Limit{AtATime: 1}))
+				break
+			}
 			// Of what is made of an access file and a token alone.
 			v.Set(reflect.ValueOf(&events.Actor{Method: "oidc", Issuer: "x", Roles: []string{"x"}, At: events.Time(time.Now())}))
 		default:

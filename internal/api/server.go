@@ -194,6 +194,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.migrations(api)
 	s.signals(api)
 	s.schedules(api)
+	s.limits(api)
 	s.reruns(api)
 	s.workflows(api)
 	s.alerts(api)

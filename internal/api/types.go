@@ -81,7 +81,22 @@ type Step struct {
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
+	Place          *Place                `json:"place" doc:"The place of a limit for which the step, or its undo, waits; null if it waits for none"`
 	Waits          *Waits                `json:"waits" doc:"Null if neither the step nor its undo waits for its agent"`
+}
+
+// Place is one that an attempt waits for.
+type Place struct {
+	Limit string  `json:"limit"`
+	Key   *string `json:"key" doc:"Among whose attempts and those of other keys it takes turns; null if its step says none"`
+	Since *Time   `json:"since"`
+	Undo  bool    `json:"undo" doc:"It is for the step's undo"`
+}
+
+// TransformSchema says that a step may not wait for a place.
+func (Place) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
 }
 
 // Listens is what a step waits for.
@@ -314,6 +329,11 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		order.Steps[i].Approves, order.Steps[i].Child, order.Steps[i].Items = approvesOf(s.Approves), childOf(s.Child), itemsOf(s)
 		for j, key := range s.Earlier {
 			order.Steps[i].EarlierKeys[j] = events.IdempotencyKey(o.ID, s.Known(), key.Resubmissions)
+		}
+		for j := range o.Turns {
+			if t := &o.Turns[j]; t.Ended == 0 && t.Step == s.Known() && o.WorkOf(t).Waits() {
+				order.Steps[i].Place = &Place{events.LimitOf(t.Home), text(t.Key), at(t.Since), t.Undo}
+			}
 		}
 	}
 	return order

@@ -73,7 +73,7 @@ type play struct {
 	read   int64   // how many inputs were
 	turns  int
 	played map[string]bool  // the ids of orders that scripts play
-	homes  map[string]*Part // of keys under which steps listen, by their ids
+	homes  map[string]*Part // of keys under which steps listen, and of limits, by their ids
 	stop   string           // what the order is or does instead of coming to an end; empty if it came to one
 }
 
@@ -291,6 +291,9 @@ func (p *play) take(in *input) {
 		of = p.parts()[i]
 	} else if of = p.homes[in.order]; of == nil {
 		of = &Part{id: in.order}
+		if events.IsPlaces(in.order) { // there is room for all: what others do is not of the play
+			of.Order = &projections.Order{ID: in.order, Places: &projections.Places{Says: &events.Limit{AtATime: events.MaxPlaces}}}
+		}
 		p.homes[in.order] = of
 	}
 	record := &decide.Record{Topic: in.topic, Offset: p.read, Raw: events.Raw{Key: []byte(of.id), Value: in.value, Written: in.at}}
@@ -357,7 +360,7 @@ func (p *play) record(of *Part, d decide.Decision) {
 			p.alerts = append(p.alerts, must(events.Decode[events.Alert](m.Value)))
 		case events.ChildWanted:
 			p.wish(of, must(events.Decode[events.Wish](m.Value)))
-		case events.ChildReported, events.SignalWanted, events.SignalPassed:
+		case events.ChildReported, events.SignalWanted, events.SignalPassed, events.PlaceWanted, events.PlaceGiven:
 			p.tell(m.Envelope.Order, m.Envelope.Type, m.Value)
 		default:
 			p.ask(of, must(events.Decode[events.Request](m.Value)))

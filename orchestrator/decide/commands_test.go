@@ -75,7 +75,7 @@ func (s *stage) commanded(id string, history []events.Event, before int) error {
 func byOperator(e *events.Event) bool {
 	switch e.Type {
 	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepPaced, events.OrderMigrated, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
-		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled:
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled, events.LimitApplied, events.LimitDeleted:
 		return e.Type != events.OrderMigrated || e.Operation == "" // with it comes the resubmission
 	case events.OrderCompensating:
 		return e.End == string(projections.Cancelled)
@@ -119,8 +119,8 @@ func (s *stage) matches(commands []command, left []events.Event) error {
 			events.CommandSkipStep:  {events.StepSkipped, events.UndoSkipped},
 			events.CommandPause:     {events.OrderPaused, events.SchedulePaused},
 			events.CommandResume:    {events.OrderResumed, events.ScheduleResumed},
-			events.CommandApply:     {events.ScheduleApplied},
-			events.CommandDelete:    {events.ScheduleDeleted},
+			events.CommandApply:     {events.ScheduleApplied, events.LimitApplied},
+			events.CommandDelete:    {events.ScheduleDeleted, events.LimitDeleted},
 			events.CommandBackfill:  {events.ScheduleBackfilled},
 			events.CommandRelease:   {events.OrderReleased},
 			events.CommandTerminate: {events.OrderTerminated},
@@ -190,6 +190,8 @@ func (s *stage) carries(c *events.Command, e *events.Event) bool {
 		}
 	case events.ScheduleApplied:
 		return e.Reason == c.Note && string(e.Schedule.Append(nil)) == string(c.Schedule.Append(nil))
+	case events.LimitApplied:
+		return e.Reason == c.Note && *e.Limit == *c.Limit
 	case events.OrderCompensating:
 		return e.Reason == c.Note || c.Note == ""
 	case events.StepPaced:

@@ -40,7 +40,7 @@ func (d *decider) compensate() {
 	ready, done := compensation.Next(d.order, d.flow, hasUndo)
 	was := d.order.Seq
 	for _, i := range ready {
-		if t := d.task(i, undoing); t.work().State == projections.NotStarted { // what follows one that fails may begin others
+		if t := d.task(i, undoing); t.work().State == projections.NotStarted && !t.work().Waits() { // what follows one that fails may begin others
 			d.start(t)
 		}
 	}

@@ -153,7 +153,7 @@ func (d *Decision) Agent(o *projections.Order, known string) string {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
-	if order != nil && order.Forgotten && !events.IsCorrelation(order.ID) && in.Pass == nil {
+	if order != nil && order.Forgotten && !events.IsCorrelation(order.ID) && in.Pass == nil && in.Grant == nil {
 		return afterwards(env, order, in)
 	}
 	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress
@@ -227,14 +227,19 @@ func (in *Input) waits(order *projections.Order) bool {
 		return in.Report != nil
 	case order.Correlation != nil:
 		return in.Want != nil || in.Report != nil || in.Signal != nil && in.Signal.Key != ""
+	case order.Places != nil:
+		return in.Bid != nil
 	}
-	return in.Pass != nil || in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
+	return in.Grant != nil || in.Pass != nil || in.Reply != nil || in.Signal != nil || in.Report != nil || in.Wish != nil && doesStep(order, in.Wish)
 }
 
 // dispatch calls the role that decides on this kind of input.
 func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 	if events.IsCorrelation(in.Order) {
 		return correlate(env, order, in)
+	}
+	if events.IsPlaces(in.Order) {
+		return keepPlaces(env, order, in)
 	}
 	if order != nil && order.Schedule != nil || order == nil && in.Applies() {
 		return arrange(env, order, in)
@@ -252,6 +257,8 @@ func (in *Input) dispatch(env *Env, order *projections.Order) Decision {
 		return TakeReport(env, order, in)
 	case in.Pass != nil:
 		return takePass(env, order, in)
+	case in.Grant != nil:
+		return takeGrant(env, order, in)
 	}
 	if order != nil && Conflicts(order, &in.Submission) {
 		return conflict(env, order, in)

@@ -41,7 +41,7 @@ func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
 // poisoned decides what becomes of an order, and of the input, if there is one,
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
-	if order == nil && (in.Applies() || in.Pass != nil) || in != nil && events.IsCorrelation(in.Order) && (order == nil || order.Forgotten) {
+	if order == nil && (in.Applies() || in.Pass != nil || in.Bid != nil || in.Grant != nil) || in != nil && events.IsCorrelation(in.Order) && (order == nil || order.Forgotten) {
 		return Decision{Aside: []Aside{{in.Record, reason}}}
 	}
 	if order == nil {
@@ -108,7 +108,7 @@ func (d *decider) holdInput(in *Input) Proof {
 	}
 	var why string
 	most := maxWaiting
-	if in.Want != nil { // whoever waits would not know that what it says is lost
+	if in.Want != nil || in.Bid != nil || in.Grant != nil { // whoever waits would not know that what it says is lost
 		most = 4 * events.MaxWaits
 	}
 	switch n := len(d.order.Waiting); {

@@ -25,6 +25,8 @@ type Input struct {
 	Report     *events.Report    // nil for anything else
 	Want       *events.Want      // nil for anything else
 	Pass       *events.Pass      // nil for anything else
+	Bid        *events.Bid       // nil for anything else
+	Grant      *events.Grant     // nil for anything else
 	Submission events.Submission // that of a Wish, too
 	Problem    error             // why the submission must be rejected
 
@@ -84,6 +86,10 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 		err = in.readWant(at)
 	case r.Topic == topics.Internal && kind == events.SignalPassed:
 		err = in.readPass(at)
+	case r.Topic == topics.Internal && kind == events.PlaceWanted:
+		err = in.readBid(at)
+	case r.Topic == topics.Internal && kind == events.PlaceGiven:
+		err = in.readGrant(at)
 	default:
 		err = fmt.Errorf("type %q does not belong on %s", kind, r.Topic)
 	}
@@ -93,9 +99,9 @@ func Read(r *Record, topics *events.Topics, at Place) Input {
 	return in
 }
 
-// Applies says that it may begin a schedule.
+// Applies says that it may begin a schedule, or a limit.
 func (in *Input) Applies() bool {
-	return in.Command != nil && in.Command.Command == events.CommandApply && events.ScheduleOf(in.Order) != ""
+	return in.Command != nil && in.Command.Command == events.CommandApply && (events.ScheduleOf(in.Order) != "" || events.LimitOf(in.Order) != "")
 }
 
 // OfOrder says that it is about an order that must be there.
@@ -262,6 +268,36 @@ func (in *Input) readPass(at Place) error {
 		return fmt.Errorf("the key names order %q, and the value order %q, of %q", in.Order, pass.Order, pass.Correlation)
 	}
 	in.Pass = &pass
+	return nil
+}
+
+func (in *Input) readBid(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	bid, err := events.Decode[events.Bid](in.Record.Value)
+	if err != nil {
+		return err
+	}
+	if bid.Home != in.Order || !events.IsPlaces(bid.Home) {
+		return fmt.Errorf("the key names %q, and the value %q, which is to have places", in.Order, bid.Home)
+	}
+	in.Bid = &bid
+	return bid.Check()
+}
+
+func (in *Input) readGrant(at Place) error {
+	if err := in.find(at); err != nil || in.Partition != at.Here {
+		return err
+	}
+	grant, err := events.Decode[events.Grant](in.Record.Value)
+	if err != nil {
+		return err
+	}
+	if grant.Order != in.Order || !events.IsPlaces(grant.Home) {
+		return fmt.Errorf("the key names order %q, and the value order %q, for a place of %q", in.Order, grant.Order, grant.Home)
+	}
+	in.Grant = &grant
 	return nil
 }
 

@@ -352,6 +352,12 @@ func (s *stage) told(id string, history []events.Event) error {
 			}
 			continue
 		}
+		if kind := events.Type(events.Header(r, events.HeaderType)); kind == events.PlaceWanted || kind == events.PlaceGiven {
+			if string(r.Key) != id || kind == events.PlaceGiven && e.Type != events.StepFailed && e.Type != events.UndoFailed || kind == events.PlaceWanted && !strings.HasPrefix(string(e.Type), "waybill.place.") {
+				return fmt.Errorf("event %d, %s, is from %s, which is for %q", e.Seq, e.Type, e.Source, r.Key)
+			}
+			continue
+		}
 		if string(r.Key) != id || events.Type(events.Header(r, events.HeaderType)) != events.ChildReported {
 			return fmt.Errorf("event %d is from %s, which is for %q", e.Seq, e.Source, r.Key)
 		}

@@ -815,6 +815,13 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 			needed.lookAll(&r)
 		}
 	}
+	home, order, ofHome, ofOrder, limited := limitedWrong()
+	for _, history := range ofHome {
+		needed.look(&home, "places by hand", history, home.find)
+	}
+	for _, history := range ofOrder {
+		needed.look(&order, "places asked for by hand", history, limited)
+	}
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ {
 		for _, r := range histories {

@@ -14,7 +14,7 @@ import (
 //
 // [ADR 0016]: https://github.com/waybill-dev/waybill/blob/main/docs/adr/0016-newer-workflows-wait.md
 func (env *Env) newer(o *projections.Order) bool {
-	return o != nil && o.Schedule == nil && o.Correlation == nil && !o.State.Final() && env.Format >= 2 && env.Newer != nil && env.Newer(o.Workflow, o.Version) > 0
+	return o != nil && !o.Beside() && !o.State.Final() && env.Format >= 2 && env.Newer != nil && env.Newer(o.Workflow, o.Version) > 0
 }
 
 // notRun says why no command is done to such an order.

@@ -47,6 +47,9 @@ func Operate(env *Env, order *projections.Order, in *Input) Decision {
 	if order.Correlation != nil {
 		operate = d.operateCorrelation
 	}
+	if order.Places != nil {
+		operate = d.operateLimit
+	}
 	if why := operate(c, act); why != "" {
 		d.refuseCommand(c, actor, why)
 	}
@@ -117,8 +120,10 @@ func (d *decider) operate(c *events.Command, act events.Event) (refusal string) 
 		return d.label(c, act)
 	case events.CommandDecide:
 		return d.decide(c, act)
-	case events.CommandApply, events.CommandDelete, events.CommandBackfill:
-		return fmt.Sprintf("it is an order; only a schedule can be asked to %s", c.Command)
+	case events.CommandApply, events.CommandDelete:
+		return fmt.Sprintf("it is an order; only a schedule or a limit can be asked to %s", c.Command)
+	case events.CommandBackfill:
+		return "it is an order; only a schedule can be asked to backfill"
 	}
 	return fmt.Sprintf("unknown command %q; the commands are %s", Cut(c.Command, MaxName), strings.Join(events.Commands, ", "))
 }

@@ -56,6 +56,20 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		envelope.ID += "/pass"
 		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: p.Append(make([]byte, 0, 512+len(p.Data)))})
 	}
+	for n, b := range o.Bids(e) {
+		envelope := envelope
+		envelope.Type, envelope.Order = events.PlaceWanted, b.Home
+		if envelope.ID += "/bid"; n > 0 {
+			envelope.ID += "/" + strconv.Itoa(n+1)
+		}
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: b.Append(make([]byte, 0, 256))})
+	}
+	if g := o.Grant(e); g != nil {
+		envelope := envelope
+		envelope.Type, envelope.Order = events.PlaceGiven, g.Order
+		envelope.ID += "/grant"
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: g.Append(make([]byte, 0, 256))})
+	}
 	switch e.Type {
 	case events.StepEmitting:
 		dst = append(dst, Emission(topics, o, o.Step(e.Step)))

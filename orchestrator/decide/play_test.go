@@ -46,6 +46,7 @@ import (
 //	        times=N has an input of any kind come so often; of what is recorded the first and
 //	        the last is shown
 //	apply @NAME, delete @NAME  are those on a schedule, which stands below as JSON; it is paused and resumed as an order is
+//	apply @/limit.NAME, delete @/limit.NAME  are those on a limit, in the same way
 //	signal by-key NAME key=KEY [as below]
 //	signal ID NAME [id=] [data=JSON] [keep-until=12:00:30] [reply-to=TOPIC] [from=SOURCE]
 //	        is what the world tells the order; size=N has data of so many bytes, and an id that ends
@@ -422,7 +423,11 @@ func today(t *testing.T, text string) time.Time {
 func (p *play) command(t *testing.T, d *datadriven.TestData) command {
 	c := command{id: d.CmdArgs[0].Key}
 	c.value.Command = d.Cmd
-	if d.Cmd == events.CommandApply && d.Input != "" {
+	if d.Cmd == events.CommandApply && events.IsPlaces(c.id) && d.Input != "" {
+		says, err := events.Decode[events.Limit]([]byte(d.Input))
+		must(t, err)
+		c.value.Limit = &says
+	} else if d.Cmd == events.CommandApply && d.Input != "" {
 		says, err := events.Decode[events.Schedule]([]byte(d.Input))
 		must(t, err)
 		c.value.Schedule = &says
@@ -639,6 +644,15 @@ func message(r *kgo.Record) string {
 			return fmt.Sprintf("wait %d of step %s is refused", m.Wait, m.Step)
 		}
 		return fmt.Sprintf("%s %s for wait %d of step %s, given=%d data=%s", m.Signal, m.SignalID, m.Wait, m.Step, m.Given, m.Data)
+	case events.PlaceWanted:
+		m, _ := events.Decode[events.Bid](r.Value)
+		return fmt.Sprintf("%s of place %d of %s, step %s, key=%s", m.Bid, m.Wait, m.Order, m.Step, m.Key)
+	case events.PlaceGiven:
+		m, _ := events.Decode[events.Grant](r.Value)
+		if m.Error != nil {
+			return fmt.Sprintf("no place %d of %s, step %s: %s", m.Wait, m.Home, m.Step, m.Error.Text())
+		}
+		return fmt.Sprintf("place %d of %s, step %s", m.Wait, m.Home, m.Step)
 	case events.AlertRaised:
 		m, _ := events.Decode[events.Alert](r.Value)
 		s := "alert"
@@ -669,6 +683,10 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 	}
 	if s := o.Schedule; s != nil {
 		printSchedule(out, o, s)
+		return
+	}
+	if s := o.Places; s != nil {
+		fmt.Fprintf(out, "is there=%t taken=%d waiting=%d oldest=%s\n", s.Says != nil, s.Taken, s.Waiting, inspect.Clock(s.Oldest))
 		return
 	}
 	completeBy := "none"
@@ -765,6 +783,9 @@ func printWork(out *strings.Builder, w *projections.Work) {
 	}
 	if w.State == projections.Running {
 		fmt.Fprintf(out, " completeBy=%s", inspect.Clock(w.CompleteBy))
+	}
+	if w.Waits() {
+		fmt.Fprintf(out, " waits for a place, asked with %d", w.Turn)
 	}
 	if !w.Due.IsZero() {
 		fmt.Fprintf(out, " due=%s", inspect.Clock(w.Due))

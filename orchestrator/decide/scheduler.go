@@ -313,6 +313,8 @@ func (d *decider) advance() {
 	case o.Schedule != nil:
 		d.tick()
 	case o.Correlation != nil: // which has nothing ahead
+	case o.Places != nil:
+		d.grant()
 	case o.State == projections.Error || o.State.Final() || o.Paused:
 	case o.Failure != nil && o.Toward == "":
 		d.raised()
@@ -344,6 +346,7 @@ func (d *decider) schedule() {
 					return
 				}
 				d.orderItems(t)
+			case s.Waits():
 			case s.State == projections.Repeating && s.Due.IsZero(): // an operator had it wait
 				if !d.start(d.task(i, doing)) {
 					return
@@ -429,6 +432,9 @@ func (d *decider) start(t task) bool {
 
 // begin begins the next attempt, or waits until the agent can be asked.
 func (a agent) begin(d *decider, t task) bool {
+	if t.def.Limit != nil && t.work().Turn == 0 {
+		return d.askPlace(t)
+	}
 	e, waits, fault := a.start(d.env, t)
 	switch {
 	case fault != nil:

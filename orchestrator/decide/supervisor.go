@@ -25,6 +25,10 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 	switch {
 	case order.Correlation != nil && !order.Resumes():
 		return lapse(env, order)
+	case order.Places != nil && !order.Resumes():
+		d := &decider{env: env, order: order.Clone(), load: env.load}
+		d.grant()
+		return d.made()
 	case order.Schedule != nil && !order.Resumes():
 		d := newDecider(env, order)
 		d.tick()

@@ -82,7 +82,7 @@ func (l *Lane) tooEarly(in *input) (bool, error) {
 // follows says whether the submission of an input's order may stand unread before it.
 func (l *Lane) follows(in *input) (bool, error) {
 	switch {
-	case in.Unreadable != "" || events.ScheduleOf(in.Order) != "" || events.IsCorrelation(in.Order): // no submission makes these
+	case in.Unreadable != "" || events.ScheduleOf(in.Order) != "" || events.IsCorrelation(in.Order) || events.IsPlaces(in.Order): // no submission makes these
 		return false, nil
 	case l.strays(in):
 		return true, nil

@@ -599,6 +599,8 @@ func (l *Lane) handle(env *decide.Env, in *input) error {
 		what := "order of this id"
 		if events.ScheduleOf(in.Order) != "" {
 			what = "schedule of this name"
+		} else if events.LimitOf(in.Order) != "" {
+			what = "limit of this name"
 		}
 		l.putAside(in.Record, "there is no "+what)
 		return nil

@@ -39,6 +39,7 @@ type (
 		UndoWith  *Expression       `json:"undoWith,omitempty"`
 		Timeout   any               `json:"timeout,omitempty"`
 		Queue     *duration         `json:"queue,omitempty"`
+		Limit     *canonicalLimit   `json:"limit,omitempty"`
 		Retry     *canonicalRetry   `json:"retry,omitempty"`
 		Exhausted Exhausted         `json:"exhausted,omitempty"`
 		Wait      *canonicalWait    `json:"wait,omitempty"`
@@ -47,6 +48,10 @@ type (
 	canonicalStart struct {
 		Signal string      `json:"signal"`
 		Key    *Expression `json:"key,omitempty"`
+	}
+	canonicalLimit struct {
+		Name string      `json:"name"`
+		Key  *Expression `json:"key,omitempty"`
 	}
 	canonicalRepeat struct {
 		Until *Expression `json:"until"`
@@ -210,6 +215,9 @@ func canonicalSteps(all []Step) []canonicalStep {
 		steps[i].Timeout = duration(s.Timeout)
 		if s.TimeoutMax > 0 {
 			steps[i].Timeout = canonicalTimeout{duration(s.Timeout), duration(s.TimeoutMax)}
+		}
+		if s.Limit != nil {
+			steps[i].Limit = &canonicalLimit{s.Limit.Name, s.Limit.Key}
 		}
 		steps[i].Retry = &canonicalRetry{
 			Attempts:   s.Retry.Attempts,

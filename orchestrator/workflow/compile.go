@@ -28,7 +28,7 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 	}
 	for i := range drafts {
 		d := &drafts[i]
-		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil && d.key == nil && d.data == nil && d.items == nil && d.listed == nil {
+		if d.when == nil && d.with == nil && d.undoWith == nil && d.lasts == nil && d.until == nil && d.enough == nil && d.message == nil && d.show == nil && d.key == nil && d.data == nil && d.items == nil && d.listed == nil && d.turns == nil {
 			continue
 		}
 		s := &sight{r: r, place: i, index: index, drafts: drafts, before: ancestors(graph, i)}
@@ -45,6 +45,9 @@ func (r *reader) expressions(drafts []draft, graph [][]edge) {
 		}
 		if d.Emit != nil {
 			d.Emit.Key, d.Emit.Data = s.expression(d.key), s.expression(d.data)
+		}
+		if d.Limit != nil {
+			d.Limit.Key = s.expression(d.turns)
 		}
 		if d.Listen != nil {
 			d.Listen.Key = s.expression(d.key)
@@ -159,8 +162,8 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		s.report(1, 0, "message is a text, this is of the type %s; write one in quotes, or that the input has, or convert it with string()", cel.FormatCELType(t))
 	case key == "items" && !slices.Contains([]types.Kind{types.ListKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "items is a list, this is of the type %s; write one that the input has, or [a, b]", cel.FormatCELType(t))
-	case s.at == s.drafts[s.place].key && s.drafts[s.place].Listen != nil && slices.Contains([]types.Kind{types.IntKind, types.UintKind}, t.Kind()):
-	case s.at == s.drafts[s.place].key && !slices.Contains([]types.Kind{types.StringKind, types.DynKind}, t.Kind()):
+	case (s.at == s.drafts[s.place].turns || s.at == s.drafts[s.place].key && s.drafts[s.place].Listen != nil) && slices.Contains([]types.Kind{types.IntKind, types.UintKind}, t.Kind()):
+	case key == "key" && !slices.Contains([]types.Kind{types.StringKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "key is a text, this is of the type %s; write one that the input has, or convert it with string()", cel.FormatCELType(t))
 	case t.TypeName() == types.OptionalType.TypeName():
 		s.report(1, 0, "%s is an optional, which has no form in JSON; end it with .orValue(...)", key)

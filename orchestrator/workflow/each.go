@@ -92,6 +92,7 @@ func (r *reader) items(n ast.Node, d *draft) {
 		{"with", func(n ast.Node) { d.listed = r.scalar(n, "with", "with: '{\"since\": input.since}'") }},
 		{"timeout", func(n ast.Node) { r.timeout(n, &s) }},
 		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &s.Queue) }},
+		{"limit", func(n ast.Node) { s.Limit = &Limit{Name: r.limitName(n)} }},
 		{"retry", func(n ast.Node) { r.retry(n, &s.Retry) }},
 	})
 	r.require(n, given, "items", "agent", "do")
@@ -187,6 +188,16 @@ func (w *Workflow) inners(tell func(*Workflow)) {
 	}
 }
 
+// limited says that steps that do an item, or ask for a page, are under a limit.
+func (e *Each) limited() bool {
+	for _, w := range []*Workflow{e.Pages, e.Steps} {
+		if w != nil && w.Level() >= 7 {
+			return true
+		}
+	}
+	return false
+}
+
 // inner finds steps of a workflow in the set that do items, or that ask for them, nil if there are none of this name.
 func (s *Set) inner(name string, version int) *Workflow {
 	name, asks := strings.CutSuffix(name, pages)
@@ -223,6 +234,7 @@ type canonicalPages struct {
 	With    *Expression     `json:"with,omitempty"`
 	Timeout any             `json:"timeout"`
 	Queue   *duration       `json:"queue,omitempty"`
+	Limit   string          `json:"limit,omitempty"`
 	Retry   *canonicalRetry `json:"retry"`
 }
 
@@ -235,7 +247,11 @@ func (e *Each) canonical() *canonicalEach {
 	c := &canonicalEach{Items: e.Items, AtOnce: e.AtOnce, Tolerate: e.Tolerate, OnFailure: onFailureStop}
 	if e.Pages != nil {
 		asks := canonicalSteps(e.Pages.Steps)[0]
-		c.Items = canonicalPages{asks.Agent, asks.Do, e.With, asks.Timeout, asks.Queue, asks.Retry}
+		limit := ""
+		if asks.Limit != nil {
+			limit = asks.Limit.Name
+		}
+		c.Items = canonicalPages{asks.Agent, asks.Do, e.With, asks.Timeout, asks.Queue, limit, asks.Retry}
 	}
 	if e.TolerateShare > 0 {
 		c.Tolerate = fmt.Sprintf("%d%%", e.TolerateShare)

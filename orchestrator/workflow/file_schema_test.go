@@ -142,6 +142,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},
 	{"retry", "{steps: [{retry: {no-key: 1}}]}", "/$defs/retry"},
+	{"limit", "{steps: [{limit: {no-key: 1}}]}", "/$defs/step/properties/limit/oneOf/1"},
 	{"repeat", "{steps: [{repeat: {no-key: 1}}]}", "/$defs/repeat"},
 	{"wait", "{steps: [{wait: {no-key: 1}}]}", "/$defs/wait"},
 }
@@ -305,8 +306,8 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		},
 		{
 			"{workflow: w, steps: [{name: a, agent: x, %s}]}",
-			"do: é/! | do: 1 | undo: " + long(200) + " | after: [] | when: true | when: input.a | with: 1 | with: true | undo: u, undoWith: '2' | exhausted: wait, wait: {} | queue: 1s | timeout: 1s",
-			"do: '' | do: [] | do: a b | undo: " + long(201) + " | after: b | after: [b, b] | after: [B] | when: 1 | when: {} | when: '' | with: {} | with: [] | with: ~ | with: '' | undoWith: input | undo: u, undoWith: {} | exhausted: stop | exhausted: Error | wait: {} | exhausted: error, wait: {} | timeout: 0s | timeout: 30 | queue: 0s | sleep: 1h",
+			"do: é/! | do: 1 | undo: " + long(200) + " | after: [] | when: true | when: input.a | with: 1 | with: true | undo: u, undoWith: '2' | exhausted: wait, wait: {} | queue: 1s | timeout: 1s | limit: a.b_c-9 | limit: 7 | limit: {name: b} | limit: {name: b, key: input.a} | limit: {name: b, key: 1} | limit: " + long(100),
+			"do: '' | do: [] | do: a b | undo: " + long(201) + " | after: b | after: [b, b] | after: [B] | when: 1 | when: {} | when: '' | with: {} | with: [] | with: ~ | with: '' | undoWith: input | undo: u, undoWith: {} | exhausted: stop | exhausted: Error | wait: {} | exhausted: error, wait: {} | timeout: 0s | timeout: 30 | queue: 0s | sleep: 1h | limit: '' | limit: B | limit: -b | limit: b. | limit: [] | limit: {} | limit: {key: input.a} | limit: {name: b, key: ''} | limit: {name: b, key: {}} | limit: {name: b, atATime: 1} | limit: " + long(101),
 		},
 		{
 			"{workflow: w, steps: [{name: a, agent: x, retry: %s}]}",
@@ -329,7 +330,7 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		{
 			"{workflow: w, steps: [{name: a, sleep: 1h, %s}]}",
 			"after: [] | when: input.a",
-			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | timeout: 1s | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {}",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | timeout: 1s | queue: 1s | limit: b | retry: {} | exhausted: error | exhausted: wait, wait: {}",
 		},
 		{
 			"{workflow: w, steps: [{name: a, listen: %s}]}",
@@ -339,12 +340,12 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		{
 			"{workflow: w, steps: [{name: a, listen: b, %s}]}",
 			"after: [] | when: input.a | timeout: 1s",
-			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | limit: b | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
 		},
 		{
 			"{workflow: w, steps: [{name: a, each: {order: b, items: %s}}]}",
-			"input.a | {agent: x, do: list} | {agent: 7, do: 7, with: input, timeout: 1s, queue: 1s, retry: {}} | {agent: x, do: list, timeout: {after: 1s, max: 2s}}",
-			"{} | [a] | {agent: x} | {do: list} | {agent: x, do: list, undo: a} | {agent: x, do: a b} | {agent: x, do: list, timeout: 0s} | {agent: x, do: list, exhausted: continue} | {agent: x, do: list, with: {}}",
+			"input.a | {agent: x, do: list} | {agent: 7, do: 7, with: input, timeout: 1s, queue: 1s, limit: b, retry: {}} | {agent: x, do: list, timeout: {after: 1s, max: 2s}}",
+			"{} | [a] | {agent: x} | {do: list} | {agent: x, do: list, undo: a} | {agent: x, do: a b} | {agent: x, do: list, timeout: 0s} | {agent: x, do: list, exhausted: continue} | {agent: x, do: list, with: {}} | {agent: x, do: list, limit: {name: b}}",
 		},
 		{
 			"{workflow: w, steps: [{name: a, approve: %s}]}",
@@ -354,7 +355,7 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		{
 			"{workflow: w, steps: [{name: a, approve: {roles: [b]}, %s}]}",
 			"after: [] | when: input.a | timeout: 1s",
-			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | limit: b | retry: {} | exhausted: error | exhausted: wait, wait: {} | sleep: 1h | timeout: 0s",
 		},
 		{
 			"{workflow: w, steps: [{name: a, order: %s}]}",
@@ -364,7 +365,7 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		{
 			"{workflow: w, steps: [{name: a, order: b, %s}]}",
 			"after: [] | when: input.a | with: input | timeout: 1s | exhausted: error | exhausted: compensate | exhausted: continue",
-			"agent: x | do: a | undo: a | undoWith: input | undo: a, undoWith: input | queue: 1s | retry: {} | repeat: {until: 'true'} | exhausted: wait | exhausted: wait, wait: {} | sleep: 1h | listen: a | approve: {roles: [b]} | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
+			"agent: x | do: a | undo: a | undoWith: input | undo: a, undoWith: input | queue: 1s | limit: b | retry: {} | repeat: {until: 'true'} | exhausted: wait | exhausted: wait, wait: {} | sleep: 1h | listen: a | approve: {roles: [b]} | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
 		},
 		{"{workflow: w, steps: [{name: a, order: {workflow: b, await: false}, %s}]}", "exhausted: continue", "timeout: 1s"},
 		{
@@ -375,13 +376,13 @@ func TestTheSchemaRefusesWhatTheParserRefuses(t *testing.T) {
 		{
 			"{workflow: w, steps: [{name: a, emit: {topic: b, type: c}, %s}]}",
 			"after: [] | when: input.a | timeout: 1s | retry: {attempts: 1} | exhausted: continue | exhausted: wait, wait: {}",
-			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | repeat: {until: 'true'} | wait: {} | sleep: 1h | listen: a | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
+			"agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | queue: 1s | limit: b | repeat: {until: 'true'} | wait: {} | sleep: 1h | listen: a | raise: {code: c} | timeout: 0s | timeout: {max: 1h}",
 		},
 		{"{workflow: w, steps: [{name: a, raise: %s}]}", "{code: c} | {code: 404} | {code: a b, message: input.a, compensate: true} | {code: " + long(200) + ", compensate: false}", "c | [] | {} | {message: input.a} | {code: ''} | {code: []} | {code: c, message: 1} | {code: c, message: ''} | {code: c, compensate: 1} | {code: c, compensate: 'true'} | {code: c, undo: true} | {code: " + long(201) + "}"},
 		{
 			"{workflow: w, steps: [{name: a, raise: {code: c}, %s}]}",
 			"after: [] | when: input.a",
-			"sleep: 1h | agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | timeout: 1s | queue: 1s | retry: {} | exhausted: error | exhausted: wait, wait: {}",
+			"sleep: 1h | agent: x | do: a | undo: a | with: input | undo: a, undoWith: input | timeout: 1s | queue: 1s | limit: b | retry: {} | exhausted: error | exhausted: wait, wait: {}",
 		},
 	} {
 		for text := range strings.SplitSeq(c.good, " | ") {

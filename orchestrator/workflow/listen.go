@@ -27,10 +27,10 @@ type Listen struct {
 // KeyOf is the key under which the step hears signals.
 //
 // The error says why the expression failed, in at most 1 KiB.
-func (l *Listen) KeyOf(s Scope) (key string, err error) { return l.Key.keyText(s) }
+func (l *Listen) KeyOf(s Scope) (key string, err error) { return l.Key.keyOf(s) }
 
-// keyText evaluates the expression to a key.
-func (e *Expression) keyText(s Scope) (key string, err error) {
+// keyOf is what an expression gives that is a key.
+func (e *Expression) keyOf(s Scope) (key string, err error) {
 	err = e.evaluate(s, func(v ref.Val) error {
 		switch v := v.(type) {
 		case types.String:

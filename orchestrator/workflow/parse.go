@@ -66,7 +66,7 @@ type draft struct {
 	after []reference
 	chain bool // whether it has no `after`, and so follows the step above
 
-	when, with, undoWith, lasts, until, enough, message, show, key, data, items, listed *scalar // expressions that are not compiled yet
+	when, with, undoWith, lasts, until, enough, message, show, key, data, items, listed, turns *scalar // expressions that are not compiled yet
 }
 
 // reference is a name in an `after`.
@@ -159,6 +159,7 @@ func (r *reader) step(n ast.Node) draft {
 		{"undoWith", func(n ast.Node) { d.undoWith = r.scalar(n, "undoWith", "undoWith: 'steps.charge.output'") }},
 		{"timeout", func(n ast.Node) { r.timeout(n, &d.Step) }},
 		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &d.Queue) }},
+		{"limit", func(n ast.Node) { r.limit(n, &d) }},
 		{"retry", func(n ast.Node) { r.retry(n, &d.Retry) }},
 		{"repeat", func(n ast.Node) { r.repeat(n, &d) }},
 		{"exhausted", func(n ast.Node) { d.Exhausted = r.oneOf(n, "exhausted", exhaustedValues) }},
@@ -221,7 +222,7 @@ func (r *reader) pauses(given map[string]*token.Token, d *draft, wait ast.Node) 
 var kinds = []string{"raise", "sleep", "listen", "approve", "order", "each", "emit"}
 
 // ofAgents are the keys of steps that ask an agent.
-var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "retry", "repeat", "exhausted", "wait"}
+var ofAgents = []string{"agent", "do", "undo", "with", "undoWith", "timeout", "queue", "limit", "retry", "repeat", "exhausted", "wait"}
 
 // asleep is a step that sleeps: what is said of an operation has no effect there.
 func (r *reader) asleep(given map[string]*token.Token, d draft) draft {

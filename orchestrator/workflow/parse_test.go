@@ -107,8 +107,8 @@ type fataler interface {
 func written(w *workflow.Workflow) any {
 	type step struct {
 		workflow.Step
-		when, with, undoWith, lasts, until, enough, message, show, key, data, items, listed string
-		inner, pages                                                                        any
+		when, with, undoWith, lasts, until, enough, message, show, key, data, items, listed, turns string
+		inner, pages                                                                               any
 	}
 	text := func(e *workflow.Expression) string {
 		if e == nil {
@@ -146,6 +146,9 @@ func written(w *workflow.Workflow) any {
 			plain := *l
 			plain.Key = nil
 			steps[i].Listen, steps[i].key = &plain, text(l.Key)
+		}
+		if l := s.Limit; l != nil {
+			steps[i].Limit, steps[i].turns = &workflow.Limit{Name: l.Name}, text(l.Key)
 		}
 		if e := s.Emit; e != nil {
 			plain := *e

@@ -164,6 +164,9 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 				s.After = append(s.After, w.Steps[i].Name)
 			}
 		}
+		if rapid.Bool().Draw(t, "has limit") {
+			s.Limit = &workflow.Limit{Name: names.Draw(t, "limit")}
+		}
 		s.When = drawExpression(t, "when", s)
 		s.With = drawExpression(t, "with", s)
 		if s.Undo != "" {
@@ -227,6 +230,9 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 		slices.Sort(keys) // rapid must draw the same again
 		if s.Queue > 0 {
 			keys = append(keys, fmt.Sprintf("queue: %v", s.Queue))
+		}
+		if s.Limit != nil {
+			keys = append(keys, fmt.Sprintf("limit: %q", s.Limit.Name))
 		}
 		if s.Undo != "" {
 			keys = append(keys, fmt.Sprintf("undo: '%s'", strings.ReplaceAll(s.Undo, "'", "''")))

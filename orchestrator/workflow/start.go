@@ -19,7 +19,7 @@ func (s *Start) Fits(key string, input Scope) error {
 	if s == nil || s.Key == nil {
 		return nil
 	}
-	switch want, err := s.Key.keyText(input); {
+	switch want, err := s.Key.keyOf(input); {
 	case err != nil:
 		return err
 	case want != key:

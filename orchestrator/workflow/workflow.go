@@ -91,6 +91,8 @@ type Step struct {
 
 	// Repeat is nil unless the agent is asked again and again. Then there is no Undo.
 	Repeat *Repeat
+
+	Limit *Limit // nil if the step asks its agent whenever that can be
 }
 
 // Repeat says until when an agent is asked, each time anew.
@@ -163,7 +165,7 @@ func (w *Workflow) Level() int {
 func (w *Workflow) Format() int {
 	switch level := w.Level(); {
 	case level >= 7:
-		return events.StartFormat
+		return events.StartFormat // as all of the level
 	case level == 6:
 		return events.EmitFormat
 	case level == 5:
@@ -178,6 +180,8 @@ func (w *Workflow) Format() int {
 
 func (s *Step) level() int {
 	switch r := s.Retry; {
+	case s.Limit != nil, s.Each != nil && s.Each.limited():
+		return 7
 	case s.Emit != nil, s.Each != nil, s.Listen != nil && s.Listen.Key != nil:
 		return 6
 	case s.Order != nil:

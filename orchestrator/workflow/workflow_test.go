@@ -55,12 +55,13 @@ func TestLookups(t *testing.T) {
 
 // What a level added needs that level, and what was there before needs none.
 func TestLevels(t *testing.T) {
-	formats := map[int]int{3: events.SleepFormat, 4: events.SignalsFormat, 5: events.ChildrenFormat, 6: events.EmitFormat}
+	formats := map[int]int{3: events.SleepFormat, 4: events.SignalsFormat, 5: events.ChildrenFormat, 6: events.EmitFormat, 7: events.LimitsFormat}
 	for step, level := range map[string]int{
 		"agent: phone, queue: 1h": 2, "agent: phone, timeout: 1h": 1, "agent: phone, exhausted: wait": 1, "agent: phone, with: input.error": 1,
 		"sleep: 1s": 3, "agent: phone, exhausted: continue": 3, "agent: phone, retry: {never: [a]}": 3, "agent: phone, retry: {atOnce: [a]}": 3,
 		"agent: phone, repeat: {until: 'true'}": 3, "raise: {code: a}": 4, "listen: a": 4, "agent: phone, timeout: {after: 1m, max: 1h}": 4,
 		"order: call": 5, "order: {workflow: call, await: false}": 5,
+		"agent: phone, limit: a": 7, "each: {items: {agent: b, do: c, limit: a}, order: call}": 7, "each: {items: input, steps: [{name: a, agent: b, limit: c}]}": 7,
 		"emit: {topic: a, type: t}": 6, "each: {items: input, order: call}": 6, "each: {items: input, steps: [{name: a, agent: b}]}": 6,
 	} {
 		flow := mustParse(t, "{workflow: ping, steps: [{name: mail, agent: office}, {name: call, "+step+"}]}")
@@ -147,6 +148,6 @@ steps:
 	fmt.Println(err)
 	// Output:
 	// ping.yaml:4:5: the step has no "agent", no "sleep", no "listen", no "approve", no "order", no "each", no "emit" and no "raise"; add one
-	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, key, approve, order, each, emit, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, retry, repeat, exhausted, wait
+	// ping.yaml:5:5: unknown key "agnet" in a step; did you mean "agent"?; the keys are name, sleep, listen, key, approve, order, each, emit, raise, agent, do, undo, after, when, with, undoWith, timeout, queue, limit, retry, repeat, exhausted, wait
 	// ping.yaml:6:14: timeout is "10" of what? write a unit, for example 10s
 }

@@ -455,7 +455,7 @@ func (s *settlement) discarded(a *account, in waiting, e *events.Event) {
 func byOperator(e *events.Event) bool {
 	switch e.Type {
 	case events.OrderPaused, events.OrderResumed, events.OrderLabelled, events.OrderReleased, events.OrderTerminated, events.OrderChanged, events.StepPaced, events.StepDecided, events.OrderResubmitted, events.UndoSkipped, events.CommandRefused,
-		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled:
+		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled, events.LimitApplied, events.LimitDeleted:
 		return true
 	case events.OrderMigrated:
 		return e.Operation == "" // else another act is behind it, which follows
@@ -537,6 +537,8 @@ var does = map[events.Type]string{
 	events.OrderTerminated:    events.CommandTerminate,
 	events.StepDecided:        events.CommandDecide,
 	events.ScheduleApplied:    events.CommandApply,
+	events.LimitApplied:       events.CommandApply,
+	events.LimitDeleted:       events.CommandDelete,
 	events.ScheduleDeleted:    events.CommandDelete,
 	events.ScheduleBackfilled: events.CommandBackfill,
 	events.SchedulePaused:     events.CommandPause,

@@ -130,7 +130,7 @@ func Settle(k Kafka, report func(format string, args ...any)) *Accounts {
 		letters: make(map[place]letter), away: make(map[place]fingerprint), copies: make(map[place]fingerprint),
 		orders: make(map[string]*account), illegible: make(map[string]bool), orphans: make(map[int32][]orphan),
 		tooNew: make(map[int32][]newer),
-		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool),
+		format: make(map[int32]int), decidedIn: make(map[int32]int), full: make(map[int32]map[*account]bool), talks: make(map[int32]map[*account]bool), dropped: make(map[int32]int), back: make(map[gave]bool), unwanted: make(map[asked]bool), noPlace: make(map[asked]bool),
 	}
 	s.readPositions()
 	for r := range k.Read(k.Topics.DeadLetters) {
@@ -177,6 +177,8 @@ type settlement struct {
 	full      map[int32]map[*account]bool // the orders that drop inputs
 	talks     map[int32]map[*account]bool // the orders that others tell something
 	back      map[gave]bool               // signals under keys that went back
+	unwanted  map[asked]bool              // places that went back without an event of their order
+	noPlace   map[asked]bool              // that were asked for, and are not there
 	dropped   map[int32]int               // inputs, in the transaction that is read
 	doubted   bool                        // the clock by which the event was decided that is read
 }
@@ -271,8 +273,9 @@ func (s *settlement) input(r *kgo.Record) {
 			s.illegible[string(r.Key)] = true
 		}
 	case aside && events.OwnID(m.order) && m.submission != nil && strings.HasPrefix(l.reason, ownID): // others are
-	case aside && (l.reason == noOrder || l.reason == noSchedule):
+	case aside && (l.reason == noOrder || l.reason == noSchedule || l.reason == noLimit):
 		s.orphan(r, &m)
+	case aside && m.command != nil && strings.HasPrefix(l.reason, "limits are of format 9, "):
 	case aside && m.command != nil && m.command.do == events.CommandApply && strings.HasPrefix(l.reason, "schedules"+olderFormat),
 		aside && m.signal != nil && m.signal.keyed && strings.HasPrefix(l.reason, "signals under keys"+olderFormat):
 		s.tooNew[r.Partition] = append(s.tooNew[r.Partition], newer{at, events.SchedulesFormat})
@@ -298,6 +301,9 @@ const noOrder = "there is no order of this id"
 
 // noSchedule is why one is put aside that is for a schedule which was not applied.
 const noSchedule = "there is no schedule of this name"
+
+// noLimit is the same of a limit.
+const noLimit = "there is no limit of this name"
 
 // olderFormat is why something is put aside that the partition's format does not have yet.
 const olderFormat = " are of format 8, "
@@ -331,7 +337,7 @@ func (s *settlement) orphan(r *kgo.Record, m *message) {
 	case m.submission != nil:
 		s.report("%s was put aside: %s", placeOf(r), noOrder)
 	case a == nil: // and never will be
-	case m.early() && events.ScheduleOf(m.order) == "" && s.Came != nil && a.came < s.Came(r): // others wait for nothing
+	case m.early() && events.ScheduleOf(m.order) == "" && events.LimitOf(m.order) == "" && s.Came != nil && a.came < s.Came(r): // others wait for nothing
 		s.report("%s was put aside: %s, and the submission of order %q came before it", placeOf(r), noOrder, m.order)
 	default:
 		s.orphans[r.Partition] = append(s.orphans[r.Partition], orphan{a, placeOf(r)})
@@ -410,6 +416,12 @@ func (s *settlement) expect(r *kgo.Record, m *message, reason string) {
 		m.word.entry = in
 		if w := m.word.want; w != nil && w.Want == events.WantUnheard {
 			s.back[gave{w.Correlation, w.Given}] = true
+		}
+		if b := m.word.bid; b != nil && b.Bid == events.BidUnwanted {
+			s.unwanted[asked{b.Home, b.Order, b.Wait}] = true
+		}
+		if g := m.word.grant; g != nil && g.Error != nil {
+			s.noPlace[asked{g.Home, g.Order, g.Wait}] = true
 		}
 		a.kin.words[r.Offset] = m.word
 		if s.talks[a.partition] == nil {

@@ -186,7 +186,8 @@ func (n *namespace) books(a Audit) *Books {
 // Returned says that a record is a signal under a key that goes back: it follows from what was read, and from no
 // event.
 func Returned(r *kgo.Record) bool {
-	return events.Type(events.Header(r, events.HeaderType)) == events.SignalWanted && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
+	kinds := []events.Type{events.SignalWanted, events.PlaceWanted, events.PlaceGiven}
+	return slices.Contains(kinds, events.Type(events.Header(r, events.HeaderType))) && strings.HasSuffix(events.Header(r, "ce_id"), "/back")
 }
 
 // Forwarded says that a record is a copy, which a lane wrote where its order lives.
@@ -244,7 +245,7 @@ func (b *Books) misplaced(r *kgo.Record, topics *events.Topics, partition func(t
 	switch e := &history[seq-1]; events.Type(events.Header(r, events.HeaderType)) {
 	case events.StepRequested:
 		want, like = topics.Requests(e.Agent), topics.Journal
-	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed: // its own lane takes it from there
+	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed, events.PlaceWanted, events.PlaceGiven: // its own lane takes it from there
 		want, like = topics.Internal, topics.Journal
 	case events.AlertRaised:
 		want = topics.Alerts

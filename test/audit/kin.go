@@ -19,7 +19,15 @@ type word struct {
 	report *events.Report
 	want   *events.Want // of the homes of keys
 	pass   *events.Pass
+	bid    *events.Bid // of the homes of places
+	grant  *events.Grant
 	waits  bool // it is held
+}
+
+// asked is a place that an order asked a home for.
+type asked struct {
+	home, order string
+	wait        uint64
 }
 
 // gave is the event of the home of a key that gave a signal.
@@ -34,6 +42,10 @@ func (w *word) String() string {
 		return fmt.Sprintf("%s of signal %s, %q, of wait %d of order %q", w.want.Want, w.want.Signal, w.want.SignalID, w.want.Wait, w.want.Order)
 	case w.pass != nil:
 		return fmt.Sprintf("signal %s, %q, for wait %d", w.pass.Signal, w.pass.SignalID, w.pass.Wait)
+	case w.bid != nil:
+		return fmt.Sprintf("%s of place %d of order %q", w.bid.Bid, w.bid.Wait, w.bid.Order)
+	case w.grant != nil:
+		return fmt.Sprintf("place %d of %s, error %v", w.grant.Wait, w.grant.Home, w.grant.Error)
 	case w.wish != nil:
 		return fmt.Sprintf("a wish, %s, for step %s of order %q", w.wish.Wish, w.wish.Step, w.wish.Parent)
 	}
@@ -44,6 +56,7 @@ func (w *word) String() string {
 type kin struct {
 	rounds        map[string]int  // of the steps that have items, how often it was begun with them
 	words         map[int64]*word // by offset
+	asked         map[uint64]bool // the numbers of the events with which it asked for places
 	waits         map[task]waitsFor
 	parent        string
 	detached      bool
@@ -73,6 +86,18 @@ func (m *message) tell(r *kgo.Record, kind events.Type) error {
 			err = fmt.Errorf("it is for order %q, and its key is %q", pass.Order, m.order)
 		}
 		return err //nolint:wrapcheck // as above
+	case events.PlaceWanted:
+		bid, err := events.Decode[events.Bid](r.Value)
+		if m.word.bid = &bid; err == nil && bid.Home != m.order {
+			err = fmt.Errorf("it is for %q, and its key is %q", bid.Home, m.order)
+		}
+		return err //nolint:wrapcheck // as above
+	case events.PlaceGiven:
+		grant, err := events.Decode[events.Grant](r.Value)
+		if m.word.grant = &grant; err == nil && grant.Order != m.order {
+			err = fmt.Errorf("it is for order %q, and its key is %q", grant.Order, m.order)
+		}
+		return err //nolint:wrapcheck // as above
 	}
 	if kind == events.ChildReported {
 		told, err := events.Decode[events.Report](r.Value)
@@ -96,7 +121,7 @@ func (m *message) tell(r *kgo.Record, kind events.Type) error {
 
 // begins says that it may begin an order, or is for a schedule, which a command begins that is read later.
 func (m *message) begins() bool {
-	if m.signal != nil && m.signal.keyed || m.word != nil && m.word.want != nil {
+	if m.signal != nil && m.signal.keyed || m.word != nil && (m.word.want != nil || m.word.bid != nil) || m.command != nil && m.command.do == events.CommandApply && events.LimitOf(m.order) != "" {
 		return true
 	}
 	if m.word != nil && m.word.report != nil && events.IsCorrelation(m.order) {
@@ -220,7 +245,7 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	}
 	delete(a.kin.words, at.offset)
 	s.Told++
-	if w.want != nil || w.pass != nil {
+	if w.want != nil || w.pass != nil || w.bid != nil || w.grant != nil {
 		if !w.led(e) {
 			s.report("%s is %s, and led to event %d of %q, %s", at, w, e.Seq, a.id, e.Type)
 		}
@@ -265,6 +290,13 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 func (w *word) led(e *events.Event) bool {
 	if w.pass != nil {
 		return e.Type == events.StepFailed && w.pass.Refused != "" && e.Error != nil && e.Error.Code == events.TooManyWaits && e.Step == w.pass.Step
+	}
+	if b := w.bid; b != nil {
+		ask := e.Type == events.PlaceAwaited || e.Type == events.PlaceGranted
+		return e.Waiter == b.Order && e.Wait == b.Wait && (ask && b.Bid == events.BidAsk && e.Key == b.Key || e.Type == events.PlaceReturned && b.Bid != events.BidAsk)
+	}
+	if g := w.grant; g != nil {
+		return (e.Type == events.StepFailed || e.Type == events.UndoFailed) && g.Error != nil && e.Error != nil && *e.Error == *g.Error && e.Step == g.Step
 	}
 	its := e.Waiter == w.want.Order && e.Wait == w.want.Wait
 	switch w.want.Want {
@@ -342,6 +374,11 @@ func (a *account) item(e *events.Event, r *events.Report) (*events.Event, waitsF
 func (k *kin) note(e *events.Event, transaction uint64) {
 	of := taskOf(e)
 	switch e.Type {
+	case events.PlaceAsked:
+		if k.asked == nil {
+			k.asked = make(map[uint64]bool)
+		}
+		k.asked[e.Seq] = true
 	case events.StepItemized:
 		if k.rounds == nil {
 			k.rounds = make(map[string]int)
@@ -392,6 +429,14 @@ func (s *settlement) passWords(a *account, to int64) {
 		case w.pass != nil:
 			if w.aside == 0 && !s.back[gave{w.pass.Correlation, w.pass.Given}] {
 				why = "was not heard, and did not go back"
+			}
+		case w.bid != nil:
+			if w.bid.Bid == events.BidAsk && w.aside == 0 && !s.noPlace[asked{w.bid.Home, w.bid.Order, w.bid.Wait}] {
+				why = "came to nothing, and there was a place"
+			}
+		case w.grant != nil:
+			if w.aside == 0 && w.grant.Error == nil && !k.asked[w.grant.Wait] && !s.unwanted[asked{w.grant.Home, w.grant.Order, w.grant.Wait}] {
+				why = "is what nobody asked for, and did not go back"
 			}
 		case w.aside != 0:
 			why = "was put aside, and the journal does not say so"

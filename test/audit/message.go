@@ -33,7 +33,7 @@ func read(r *kgo.Record, topics *events.Topics) message {
 	kind := events.Type(events.Header(r, events.HeaderType))
 	if r.Topic == topics.Internal {
 		want = events.ChildWanted
-		if kind == events.ChildReported || kind == events.SignalWanted || kind == events.SignalPassed {
+		if kind == events.ChildReported || kind == events.SignalWanted || kind == events.SignalPassed || kind == events.PlaceWanted || kind == events.PlaceGiven {
 			want = kind
 		}
 	}
@@ -56,7 +56,7 @@ func read(r *kgo.Record, topics *events.Topics) message {
 		err = m.answer(r)
 	case events.OrderSignal:
 		err = m.hear(r)
-	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed:
+	case events.ChildWanted, events.ChildReported, events.SignalWanted, events.SignalPassed, events.PlaceWanted, events.PlaceGiven:
 		err = m.tell(r, want)
 	default:
 		err = m.operate(r)

@@ -221,7 +221,7 @@ func CheckTopics(t T, topics *events.Topics, id string, history []events.Event, 
 	var want []string
 	to := history[0].ReplyTo
 	begun := events.ScheduleOf(history[0].Parent) != "" || events.IsCorrelation(history[0].Parent)
-	quiet := history[0].Parent != "" && to == "" && !begun || events.ScheduleOf(id) != "" || events.IsCorrelation(id) // they are its parent's affair
+	quiet := history[0].Parent != "" && to == "" && !begun || events.ScheduleOf(id) != "" || events.IsCorrelation(id) || events.IsPlaces(id) // they are its parent's affair
 	// Of one that is forgotten no event says that its caller's topic was refused.
 	refused := slices.ContainsFunc(history, func(e events.Event) bool { return e.Type == events.StatusRefused || e.Type == events.OrderForgotten })
 	for i, e := range history {
@@ -351,6 +351,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	checkSchedule(t, o, l)
 	checkCorrelation(t, o, l)
+	checkPlaces(t, o, l)
 	var kept []oracle.Signal
 	for _, s := range o.Signals {
 		if s.Kept() {
@@ -442,6 +443,43 @@ func checkCorrelation(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 }
 
+// checkPlaces checks that the record has the places that the events say: those that an order needs, and of a home those
+// who have them and wait.
+func checkPlaces(t T, o *projections.Order, l *oracle.Ledger) {
+	t.Helper()
+	var got, want []string
+	for _, turn := range o.Turns {
+		if turn.Ended == 0 {
+			got = append(got, fmt.Sprint(turn.Home, turn.Key, turn.Step, turn.Undo, turn.Number))
+		}
+	}
+	for _, turn := range l.Turns {
+		want = append(want, fmt.Sprint(turn.Home, turn.Key, turn.Step, turn.Undo, turn.Number))
+	}
+	if p := o.Places; p != nil {
+		taken, oldest := 0, time.Time{}
+		var first uint64
+		for s := range p.Seats() {
+			got = append(got, fmt.Sprint(oracle.Seat{Order: s.Order, Step: s.Step, Wait: s.Wait, Key: s.Key, Rank: s.Rank, Number: s.Number, Taken: s.Taken}))
+			if s.Taken {
+				taken++
+			} else if first == 0 || s.Number < first {
+				first, oldest = s.Number, s.Since
+			}
+		}
+		got = append(got, fmt.Sprint(p.Says, p.AppliedBy, p.Taken, p.Waiting, p.Oldest))
+		want = append(want, fmt.Sprint(l.Places.Says, l.Places.By, taken, len(l.Places.Seats)-taken, oldest))
+		for _, s := range l.Places.Seats {
+			want = append(want, fmt.Sprint(s))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if (o.Places == nil) != (l.Places == nil) || !slices.Equal(got, want) {
+		t.Fatalf("%q: the record of places says\n %q, and must say\n %q", o.ID, got, want)
+	}
+}
+
 func openTicks(open []oracle.Tick) (all []projections.Tick) {
 	for _, t := range open {
 		all = append(all, projections.Tick{At: t.At, Order: t.Order, Recalled: t.Recalled})
@@ -497,7 +535,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 		State: projections.StepState(says.State), Attempt: says.Attempt,
 		FailureCount: says.Failures, Tried: says.Tried, Uncounted: says.Uncounted, NotKnown: says.NotKnown, Round: says.Round, Resubmissions: says.Resubmissions,
 		CompleteBy: says.CompleteBy, Expires: says.Expires, ExtendTo: says.ExtendTo, Timeout: says.Timeout, Extended: says.Extended, Due: says.Due, IdempotencyKey: says.Key, Proof: says.Proof, Agent: says.Agent,
-		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful, Passed: says.Passed,
+		Input: says.Input, Error: says.Last, Errors: kept, Unanswered: says.Unanswered, Done: says.Done, Doubtful: says.Doubtful, Passed: says.Passed, Turn: says.Turn,
 	}
 	if len(got.Errors) == 0 && len(kept) == 0 {
 		want.Errors = got.Errors
@@ -512,7 +550,7 @@ func checkWork(t T, order, what string, got *projections.Work, says *oracle.Work
 func checkNotStuck(t T, o *projections.Order) {
 	t.Helper()
 	switch {
-	case o == nil, o.Schedule != nil, o.Correlation != nil || o.Forgotten, o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
+	case o == nil, o.Beside() || o.Forgotten, len(o.Turns) > 0 && o.State != projections.Error, o.State.Final(), o.Paused, o.State == projections.Error && o.Alert != nil:
 	case o.State == projections.Error, o.CompleteBy(time.Time{}).IsZero() && !slices.ContainsFunc(o.Steps, func(s projections.Step) bool {
 		return s.State == projections.Listening || s.State == projections.Approving ||
 			(s.Child != nil || s.Each != nil) && (s.State == projections.Running || s.Undo != nil && s.Undo.State == projections.Running)

@@ -103,6 +103,13 @@ func Fields(e *events.Event) string {
 	if e.Backfill > 0 {
 		fmt.Fprintf(&b, " backfill=%d", e.Backfill)
 	}
+	if e.Limit != nil {
+		field("limit", string(e.Limit.Append(nil)))
+	}
+	field("home", e.Home)
+	if e.Rank > 0 {
+		fmt.Fprintf(&b, " rank=%d", e.Rank)
+	}
 	at("tick", e.Tick)
 	at("last", e.Last)
 	at("next", e.Next)

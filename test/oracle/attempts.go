@@ -262,13 +262,14 @@ func (l *Ledger) begins(e *events.Event, w *Work) {
 
 func (l *Ledger) free(e *events.Event, w *Work) {
 	l.rule("T5", w.State == notStarted || w.State == repeating || w.broken(), "it is %s", w.State)
-	l.rule("V3", !w.broken() || !w.Due.IsZero() && !e.At.Before(w.Due), "the last attempt %s, and the next is due at %v", w.State, w.Due)
+	l.rule("V3", !w.broken() || w.waitsForPlace() || !w.Due.IsZero() && !e.At.Before(w.Due), "the last attempt %s, and the next is due at %v", w.State, w.Due)
 }
 
 func (l *Ledger) start(e *events.Event, s *Step, w *Work, undo bool) {
 	l.goesOn()
 	l.begins(e, w)
 	l.rule("T5", e.LockedBy != "", "nobody has locked the order")
+	l.rule("S1", s.def == nil || s.def.Limit == nil || w.Turn != 0, "it is under limit %+v, and asked for no place", s.def)
 	emits := e.Type == events.StepEmitting
 	l.rule("S3", (e.Agent != "" && e.Operation != "") != emits, "agent %q is asked to %q", e.Agent, e.Operation)
 	want := w.Key
@@ -338,6 +339,10 @@ const queueExpired = "queue-expired"
 // agent could not be asked for too long, which are on trust, or one of its expressions fails.
 func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 	fault := e.Error
+	if fault != nil && (fault.Code == events.UnknownLimit || fault.Code == events.TooManyWaiting) {
+		l.rule("A5", w.waitsForPlace() && fault.Permanent && strings.Contains(e.Source, ".internal/"), "it waits for no place, and its error is %+v, of %q", fault, e.Source)
+		return ByLimit
+	}
 	l.rule("A5", fault != nil && fault.Permanent == (fault.Code == "bad-expression") && fault.Step == s.Name, "it did not run, and its error is %+v", fault)
 	if fault == nil {
 		return ""
@@ -356,6 +361,8 @@ func (l *Ledger) prevented(e *events.Event, s *Step, w *Work, undo bool) Cause {
 			_, err = l.says(s)
 		case s.def.Key != "":
 			_, err = l.waitKey(s)
+		case s.def.Limit != nil && w.Turn == 0 && s.def.Limit.Key != "":
+			_, err = l.turnKey(s)
 		case s.def.Emit != nil:
 			if _, err = l.emittedKey(s); err == nil || errors.Is(err, errUnjudged) {
 				_, err = l.given(s, w, undo)
@@ -463,7 +470,7 @@ func (l *Ledger) untold(e *events.Event) bool {
 func (l *Ledger) retry(e *events.Event, s *Step, w *Work) {
 	l.goesOn()
 	l.rule("V4", e.Attempt == w.Attempt+1, "attempt %d follows %d", e.Attempt, w.Attempt)
-	if w.State == notStarted || w.State == repeating {
+	if w.State == notStarted || w.State == repeating || w.waitsForPlace() {
 		l.awaits(e, s, w)
 		return
 	}

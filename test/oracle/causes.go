@@ -22,6 +22,7 @@ const (
 	ByExpression Cause = "an expression that fails"
 	ByDeadline   Cause = "the order's deadline"
 	ByDepth      Cause = "too many orders above it"
+	ByLimit      Cause = "a limit without a place for it"
 	ByAbsence    Cause = "a workflow that is gone"
 	ByPanic      Cause = "a panic"
 )
@@ -125,6 +126,10 @@ func (l *Ledger) refused(e *events.Event) {
 		return
 	}
 	earned := true
+	if p := l.Places; p != nil {
+		l.rule("P3", e.Operation != events.CommandDelete || p.Says == nil || len(p.Seats) > 0, "the limit is there, with %d, and could be deleted: %s", len(p.Seats), e.Reason)
+		return
+	}
 	if l.Schedule != nil {
 		there := l.Schedule.Says != nil && !l.Doubted
 		switch e.Operation {
@@ -203,6 +208,7 @@ var asked = map[events.Type]string{
 	events.OrderReleased: events.CommandRelease, events.OrderLabelled: events.CommandLabel,
 	events.OrderChanged: events.CommandChange, events.OrderMigrated: events.CommandMigrate, events.OrderTerminated: events.CommandTerminate,
 	events.ScheduleApplied: events.CommandApply, events.ScheduleDeleted: events.CommandDelete, events.ScheduleBackfilled: events.CommandBackfill, events.SchedulePaused: events.CommandPause, events.ScheduleResumed: events.CommandResume,
+	events.LimitApplied: events.CommandApply, events.LimitDeleted: events.CommandDelete,
 	events.StepDecided: events.CommandDecide, events.StepPaced: events.CommandChange,
 }
 

@@ -359,8 +359,11 @@ func (l *Ledger) pass(e *events.Event) *events.Pass {
 }
 
 // waitKey evaluates the key under which a step is to wait.
-func (l *Ledger) waitKey(s *Step) (string, error) {
-	v, err := l.evaluate(s.def.Key)
+func (l *Ledger) waitKey(s *Step) (string, error) { return l.keyOf(s.def.Key) }
+
+// keyOf evaluates an expression that is a key.
+func (l *Ledger) keyOf(expression string) (string, error) {
+	v, err := l.evaluate(expression)
 	if err != nil {
 		return "", err
 	}

@@ -83,10 +83,17 @@ type FlowStep struct {
 		AtOnce     []string `json:"atOnce"`
 	} `json:"retry"`
 	Repeat *FlowRepeat `json:"repeat"`
+	Limit  *FlowLimit  `json:"limit"`
 	Wait   struct {
 		For    Duration `json:"for"`
 		Rounds int      `json:"rounds"`
 	} `json:"wait"`
+}
+
+// FlowLimit is the limit under which a step asks its agent.
+type FlowLimit struct {
+	Name string `json:"name"`
+	Key  string `json:"key"` // an expression
 }
 
 // Timeout is that of an attempt, and how long it may take whose agent is still at it; 0 if no

@@ -69,7 +69,7 @@ func (l *Ledger) input(e *events.Event) {
 		return
 	}
 	l.rule("P3", e.Type == events.InputDiscarded, "it does not wait")
-	l.rule("P3", l.Held || l.ended || l.Schedule != nil || l.Correlation != nil || len(l.Waiting) > 0 && strings.Contains(e.Reason, "cannot wait"), "the order is %s", l.State)
+	l.rule("P3", l.Held || l.ended || l.Schedule != nil || l.Correlation != nil || l.Places != nil || len(l.Waiting) > 0 && strings.Contains(e.Reason, "cannot wait"), "the order is %s", l.State)
 	l.rule("P3", !l.seen[e.Source], "%s was held, or discarded, before", e.Source)
 	l.rule("P4", e.Reason != "", "it has no reason")
 	l.seen[e.Source] = true

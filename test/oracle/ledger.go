@@ -45,7 +45,11 @@ type Ledger struct {
 	Schedule *Schedule
 	// Correlation is there if this is no order, but has the signals of a key.
 	Correlation *Correlation
-	Seq         uint64
+	// Places is there if this is no order, but the home of a limit's places.
+	Places *Places
+	// Turns are the places that the order asked for, and needs.
+	Turns []Turn
+	Seq   uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
 	Digest     string
@@ -139,7 +143,9 @@ var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, e
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
-	if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
+	if l.Seq == 0 && isPlaces(l.Order) {
+		first, l.Places, l.quiet = e.Type == events.LimitApplied || e.Type == events.CommandRefused, new(Places), true
+	} else if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
 		first, l.Schedule, l.quiet = true, new(Schedule), true
 	}
 	if l.Correlation == nil && correlation.MatchString(l.Order) && e.Type != events.OrderForgotten {
@@ -175,6 +181,10 @@ func (l *Ledger) enter(e *events.Event) {
 			return
 		}
 		l.item(e, s)
+	case l.Places != nil && (strings.HasPrefix(kind, "waybill.place.") || strings.HasPrefix(kind, "waybill.limit.")):
+		l.placed(e)
+	case e.Type == events.PlaceAsked:
+		l.asksPlace(e)
 	case strings.HasPrefix(kind, "waybill.schedule."):
 		l.scheduled(e)
 	case l.Correlation != nil && (strings.HasPrefix(kind, "waybill.signal.") || strings.HasPrefix(kind, "waybill.wait.") || e.Type == events.OrderForgotten):
@@ -192,6 +202,7 @@ func (l *Ledger) enter(e *events.Event) {
 	default:
 		l.order(e)
 	}
+	l.yields()
 	if l.settle(e); l.ended {
 		l.Signals = nil
 		if !was {
@@ -209,7 +220,7 @@ func (l *Ledger) again(e *events.Event) {
 	}
 	i := slices.IndexFunc(l.Steps, func(s *Step) bool {
 		w := l.wanted(s)
-		return w.broken() && w.Due.IsZero() && !w.spent(s.def)
+		return w.broken() && w.Due.IsZero() && w.Turn == 0 && !w.spent(s.def)
 	})
 	if i < 0 {
 		return
@@ -219,7 +230,7 @@ func (l *Ledger) again(e *events.Event) {
 	case events.StepRetried, events.UndoRetried, events.StatusRefused, events.StepPassed:
 	case events.OrderErrored:
 		decided = decided && !e.Held && (e.Error == nil || !failure(&l.last))
-	case events.StepStarted, events.UndoStarted, events.StepEmitting, events.StepOrdered, events.UndoOrdered, events.StepItemized, events.ItemsOrdered, events.PageOrdered:
+	case events.StepStarted, events.UndoStarted, events.PlaceAsked, events.StepEmitting, events.StepOrdered, events.UndoOrdered, events.StepItemized, events.ItemsOrdered, events.PageOrdered:
 		decided = decided && !failure(&l.last)
 	case events.OrderCompensating:
 		decided = decided && !failure(&l.last) && e.End == "Compensated"
@@ -373,11 +384,17 @@ func (l *Ledger) goesOn() {
 func (l *Ledger) disarm() {
 	for _, s := range l.Steps {
 		if !s.idle() {
-			s.Due = time.Time{}
+			s.Work.disarm()
 		}
 		if s.Undo != nil {
-			s.Undo.Due = time.Time{}
+			s.Undo.disarm()
 		}
+	}
+}
+
+func (w *Work) disarm() {
+	if w.Due = (time.Time{}); w.State != running {
+		w.Turn = 0
 	}
 }
 
@@ -454,7 +471,10 @@ func (l *Ledger) Rest() error {
 	l.rule("T4", l.Seq > 0, "it has no events")
 	l.rule("P2", l.last.Type != events.OrderErrored, "it is in Error, and nobody was called")
 	l.rule("P3", l.Held || len(l.Waiting) == 0, "%s waits, and the order was released", strings.Join(l.Waiting, ", "))
-	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && !correlation.MatchString(l.Order) {
+	if l.Places != nil && !l.Held {
+		l.Places.atRest(l)
+	}
+	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && l.Places == nil && !correlation.MatchString(l.Order) {
 		l.atRest()
 	}
 	if l.fault != nil {
@@ -467,7 +487,7 @@ func (l *Ledger) atRest() {
 	ahead := false
 	for _, s := range l.Steps {
 		for _, w := range []*Work{&s.Work, s.undoing()} {
-			ahead = ahead || w.State == running || w.State == listening || w.State == approving || !w.Due.IsZero()
+			ahead = ahead || w.State == running || w.State == listening || w.State == approving || !w.Due.IsZero() || w.Turn != 0
 		}
 	}
 	l.rule("V2", ahead, "it is stuck: nothing runs, and nothing is armed")
@@ -478,11 +498,11 @@ func (l *Ledger) atRest() {
 		switch undo := s.undoing(); {
 		case l.Toward == "" && l.failure != nil: // nothing starts any more
 		case l.Toward == "":
-			l.rule("V3", !s.broken() || !s.Due.IsZero(), "step %s is %s, and nobody tries it again", s.Name, s.State)
-			l.rule("S1", s.State != notStarted || !l.ready(s) || !s.Due.IsZero(), "the turn of step %s has come, and it has not started", s.Name)
+			l.rule("V3", !s.broken() || !s.Due.IsZero() || s.Turn != 0, "step %s is %s, and nobody tries it again", s.Name, s.State)
+			l.rule("S1", s.State != notStarted || !l.ready(s) || !s.Due.IsZero() || s.Turn != 0, "the turn of step %s has come, and it has not started", s.Name)
 		case undo.broken():
-			l.rule("C2", undo.spent(s.def) || !undo.Due.IsZero(), "the undo of step %s is %s, and nobody tries it again", s.Name, undo.State)
-		case undo.State == notStarted && undo.Due.IsZero() && s.State != running && s.toUndo():
+			l.rule("C2", undo.spent(s.def) || !undo.Due.IsZero() || undo.Turn != 0, "the undo of step %s is %s, and nobody tries it again", s.Name, undo.State)
+		case undo.State == notStarted && undo.Due.IsZero() && undo.Turn == 0 && s.State != running && s.toUndo():
 			l.rule("C1", l.hindrance(s) != "", "the turn of the undo of step %s has come, and it has not started", s.Name)
 		}
 		l.rule("C1", l.Toward == "" || s.State != running || s.Items == nil || s.Items.Recalled, "the items %+v are not recalled", s.Items)

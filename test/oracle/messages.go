@@ -25,6 +25,10 @@ type Messages struct {
 	// orders.
 	Wants  []events.Want
 	Passes []events.Pass
+	// Bids are what it told homes of places, but for what it gave back without an event, and Grants what such a home
+	// told orders, but for what it refused.
+	Bids   []events.Bid
+	Grants []events.Grant
 	// Traces are the trace contexts that they carry, each one once.
 	Traces []string
 	// Gone are the numbers of the events whose requests somebody deleted.
@@ -92,6 +96,22 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 				of(m.Correlation).trace(r)
 				err = keyed(r, m.Order, topics)
 			}
+		case events.PlaceWanted:
+			var m events.Bid
+			if m, err = events.Decode[events.Bid](r.Value); err == nil {
+				if err = keyed(r, m.Home, topics); m.Bid != events.BidUnwanted {
+					of(m.Order).Bids = append(of(m.Order).Bids, m)
+					of(m.Order).trace(r)
+				}
+			}
+		case events.PlaceGiven:
+			var m events.Grant
+			if m, err = events.Decode[events.Grant](r.Value); err == nil {
+				if err = keyed(r, m.Order, topics); m.Error == nil {
+					of(m.Home).Grants = append(of(m.Home).Grants, m)
+					of(m.Home).trace(r)
+				}
+			}
 		default:
 			err = fmt.Errorf("nobody knows the type %q", kind)
 		}
@@ -123,6 +143,16 @@ func From(r *kgo.Record) string {
 	case events.SignalPassed:
 		if p, err := events.Decode[events.Pass](r.Value); err == nil {
 			return p.Correlation
+		}
+		return m
+	case events.PlaceWanted:
+		if b, err := events.Decode[events.Bid](r.Value); err == nil {
+			return b.Order
+		}
+		return m
+	case events.PlaceGiven:
+		if g, err := events.Decode[events.Grant](r.Value); err == nil && g.Error == nil { // else no event of the home is behind it
+			return g.Home
 		}
 		return m
 	default:
@@ -202,6 +232,7 @@ func CheckMessages(history []events.Event, m *Messages) error {
 		equal(order, "S3: request", asked, want.Requests), equal(order, "P1: status", m.Statuses, want.Statuses), equal(order, "P2: alert", m.Alerts, want.Alerts),
 		equal(order, "S3: wish", m.Wishes, want.Wishes), equal(order, "S3: report", m.Reports, want.Reports),
 		equal(order, "S3: want", m.Wants, want.Wants), equal(order, "S3: pass", m.Passes, want.Passes),
+		equal(order, "S3: bid", m.Bids, want.Bids), equal(order, "S3: grant", m.Grants, want.Grants),
 	); err != nil {
 		return err
 	}
@@ -237,11 +268,15 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 		if l.Format = events.JournalFormat; e.Seq <= m.Old {
 			l.Format = events.KeysFormat - 1
 		}
-		before := l.waits()
+		before, turns := l.waits(), l.Turns
 		_ = l.Add(e) // whoever checks the history says what is wrong with it
 		want.Wants = append(want.Wants, l.wants(e, before)...)
 		if p := l.pass(e); p != nil {
 			want.Passes = append(want.Passes, *p)
+		}
+		want.Bids = append(want.Bids, l.bids(e, turns)...)
+		if e.Type == events.PlaceGranted {
+			want.Grants = append(want.Grants, events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: e.Order})
 		}
 		want.Wishes = append(want.Wishes, l.wishes(e)...)
 		want.Wishes = append(want.Wishes, forgets(e)...)

@@ -84,6 +84,7 @@ type Work struct {
 	Input             jsontext.Value
 	Last              *events.Error  // of the last attempt, if it failed
 	Errors            []events.Error // of all attempts
+	Turn              uint64         // the event with which a place was asked for, if it is needed
 	Unanswered        bool           // the last attempt expired
 	Passed            bool           // it failed for good, and the order goes on without it
 	Doubtful          bool           // of an undo: an attempt under its key expired, and none completed since
@@ -171,14 +172,14 @@ func (w *Work) ends() time.Time {
 }
 
 func (w *Work) end(state string) {
-	w.State = state
+	w.State, w.Turn = state, 0
 	w.CompleteBy, w.Expires, w.Due = time.Time{}, time.Time{}, time.Time{}
 	w.ExtendTo, w.Timeout, w.Extended = time.Time{}, 0, 0
 }
 
 // spent says that the workflow leaves nothing to try.
 func (w *Work) spent(def *FlowStep) bool {
-	return w.broken() && w.Due.IsZero() &&
+	return w.broken() && w.Due.IsZero() && w.Turn == 0 &&
 		(w.permanent(def) || w.Tried >= def.Retry.Attempts && w.Round >= def.Wait.Rounds)
 }
 

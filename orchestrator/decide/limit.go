@@ -1,0 +1,166 @@
+package decide
+
+import (
+	"fmt"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// A limit has a home, a record beside the orders, that gives its places: each attempt of a step which names the limit
+// asks there first, begins once it has a place, and gives that back with its end.
+
+// askPlace has the task's next attempt wait for a place. It reports false when the order took another course
+// instead.
+func (d *decider) askPlace(t task) bool {
+	key, err := t.def.Limit.KeyOf(t.scope())
+	if err != nil {
+		t.kind = listener{} // what an operator can do about a key is the same
+		return d.refuse(t, &events.Error{Code: badExpression, Message: err.Error()})
+	}
+	d.record(&events.Event{Type: events.PlaceAsked, Step: t.step.Name, Attempt: t.work().Attempt + 1, Home: events.LimitID(t.def.Limit.Name), Key: key, ToUndo: t.undo})
+	d.begun++
+	return true
+}
+
+// takeGrant has the attempt begin that waits for a place, or fail for which there is none. What needs it no more
+// gives it back, and leaves no event: the order need not be there.
+func takeGrant(env *Env, order *projections.Order, in *Input) Decision {
+	g := in.Grant
+	var turn *projections.Turn
+	if order != nil {
+		turn = order.Turn(g.Home, g.Wait)
+	}
+	switch {
+	case turn != nil && !order.WorkOf(turn).Waits(): // it has it already
+		return Decision{}
+	case turn == nil && g.Error != nil:
+		return Decision{}
+	case turn == nil:
+		b := events.Bid{Home: g.Home, Bid: events.BidUnwanted, Order: g.Order, Step: g.Step, Wait: g.Wait}
+		return Decision{Messages: []Message{answered(env, in.Record, events.PlaceWanted, g.Home, b.Append(nil))}}
+	}
+	side := doing
+	if turn.Undo {
+		side = undoing
+	}
+	d := newDecider(env, order)
+	switch t := d.task(place(d.order, turn.Step), side); {
+	case g.Error != nil:
+		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: g.Error, Source: in.Record.Source()})
+		d.repair(t)
+	case d.flow == nil:
+		d.broken()
+	case !d.start(t):
+		d.advance()
+	}
+	return d.made()
+}
+
+// answered is a message that follows from a record alone.
+func answered(env *Env, r *Record, kind events.Type, to string, value []byte) Message {
+	return Message{
+		Topic: env.Topics.Internal, Value: value,
+		Envelope: events.Envelope{Source: "/waybill/" + env.Topics.Namespace, Type: kind, ID: r.Source() + "/back", Order: to, Time: env.Now},
+	}
+}
+
+// keepPlaces decides on an input to a home of places, which need not be there.
+func keepPlaces(env *Env, order *projections.Order, in *Input) Decision {
+	switch {
+	case in.Bid == nil && in.Command == nil && in.Reply == nil && in.Signal == nil && in.Report == nil && in.Pass == nil && in.Grant == nil && in.Wish == nil && in.Want == nil:
+		return submittedOwn(in)
+	case in.Bid == nil && in.Command == nil:
+		why := in.Order + " has the places of a limit, and is no order"
+		if order == nil {
+			return Decision{Aside: []Aside{{in.Record, why}}}
+		}
+		d := &decider{env: env, order: order.Clone(), load: env.load}
+		d.putAside(in.Record, why)
+		return d.made()
+	case env.Format < events.LimitsFormat && in.Command != nil: // an older release could not read what follows
+		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("limits are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.LimitsFormat, env.Format)}}}
+	}
+	if order == nil {
+		order = &projections.Order{ID: in.Order, Places: new(projections.Places)}
+	}
+	if in.Command != nil {
+		return Operate(env, order, in)
+	}
+	d := &decider{env: env, order: order.Clone(), load: env.load}
+	if fault := d.bid(in); fault != nil {
+		g := events.Grant{Order: in.Bid.Order, Step: in.Bid.Step, Wait: in.Bid.Wait, Home: in.Order, Error: fault}
+		return Decision{Messages: []Message{answered(env, in.Record, events.PlaceGiven, g.Order, g.Append(nil))}}
+	}
+	return d.made()
+}
+
+// bid takes what an order says of a place, or says why it can have none. What comes twice changes nothing.
+func (d *decider) bid(in *Input) *events.Error {
+	b, p, limit := in.Bid, d.order.Places, events.LimitOf(in.Order)
+	there := p.Seat(b.Order, b.Wait) != nil
+	switch {
+	case b.Bid != events.BidAsk && there:
+		d.record(&events.Event{Type: events.PlaceReturned, Waiter: b.Order, Wait: b.Wait, Source: in.Record.Source()})
+	case b.Bid != events.BidAsk, there:
+	case p.Says == nil:
+		return &events.Error{Code: events.UnknownLimit, Message: fmt.Sprintf("there is no limit %s; apply one first (waybill limit apply)", limit), Permanent: true}
+	case p.Waiting >= events.MaxPlacesAwaited:
+		return &events.Error{Code: events.TooManyWaiting, Message: fmt.Sprintf("%d attempts wait for places of limit %s, and no more may", p.Waiting, limit), Permanent: true}
+	default:
+		e := events.Event{Type: events.PlaceAwaited, Waiter: b.Order, Step: b.Step, Wait: b.Wait, Key: b.Key, Rank: p.Rank(b.Key), Source: in.Record.Source()}
+		if p.Waiting == 0 && p.Room(d.env.Now) {
+			e.Type = events.PlaceGranted
+		}
+		d.record(&e)
+	}
+	d.grant()
+	return nil
+}
+
+// grant gives the places that there are to those who wait.
+func (d *decider) grant() {
+	for p := d.order.Places; d.order.Hold == nil && p.Room(d.env.Now) && !d.spent(); d.begun++ {
+		s := p.Next()
+		if s == nil {
+			return
+		}
+		d.record(&events.Event{Type: events.PlaceGranted, Waiter: s.Order, Step: s.Step, Wait: s.Wait, Key: s.Key, Rank: s.Rank})
+	}
+}
+
+// operateLimit does to a limit what a command asks for, or says why that is not possible.
+func (d *decider) operateLimit(c *events.Command, act events.Event) (refusal string) {
+	p := d.order.Places
+	switch c.Command {
+	case events.CommandApply, events.CommandDelete:
+		if d.order.Hold != nil {
+			return fmt.Sprintf("the limit is held, and nothing is done to it before its release: waybill order release %s", quote(d.order.ID))
+		}
+	}
+	switch c.Command {
+	case events.CommandApply:
+		if c.Limit == nil {
+			return "nothing says what the limit is to be"
+		}
+		if err := events.CheckLimit(c.Limit); err != nil {
+			return err.Error()
+		}
+		act.Type, act.Limit = events.LimitApplied, c.Limit
+	case events.CommandDelete:
+		switch {
+		case p.Says == nil:
+			return "there is no limit of this name"
+		case p.Taken+p.Waiting > 0:
+			return fmt.Sprintf("%d attempts have places of it, and %d wait for one: delete it once none does; until then apply another", p.Taken, p.Waiting)
+		}
+		act.Type = events.LimitDeleted
+	case events.CommandRelease:
+		return d.release(c, act)
+	default:
+		return fmt.Sprintf("it is a limit, and no order: it can be applied and deleted, and released once it is held, which %s is not", Cut(c.Command, MaxName))
+	}
+	d.record(&act)
+	d.grant()
+	return ""
+}

@@ -1,0 +1,324 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/inspect"
+	"github.com/waybill-dev/waybill/test/oracle"
+)
+
+// limitedWrong are histories of a home of places, and of an order whose step is under a limit, each of which breaks a
+// rule.
+func limitedWrong() (home, order recording, ofHome, ofOrder [][]events.Event, find func(string, int) *oracle.Flow) {
+	flow := &oracle.Flow{Steps: []oracle.FlowStep{
+		{Name: "a", Agent: "x", Do: "a", Undo: "b", Timeout: oracle.Timeout{After: oracle.Duration(time.Second)}, Exhausted: "error", Limit: &oracle.FlowLimit{Name: "x"}},
+		{Name: "b", Agent: "x", Do: "b", When: "false", Timeout: oracle.Timeout{After: oracle.Duration(time.Second)}, Exhausted: "error", Limit: &oracle.FlowLimit{Name: "x"}},
+	}}
+	of := func(id string, all ...events.Event) []events.Event {
+		for i := range all {
+			all[i].Order, all[i].Seq, all[i].At = id, uint64(i+1), inspect.Curtain
+		}
+		return all
+	}
+	const internal = "waybill.internal/0/1"
+	says := func(at, rate int) events.Event {
+		return events.Event{Type: events.LimitApplied, Limit: &events.Limit{AtATime: at, ASecond: rate}}
+	}
+	place := func(kind events.Type, waiter string, rank uint64, source string) events.Event {
+		return events.Event{Type: kind, Waiter: waiter, Step: "s", Wait: 2, Rank: rank, Source: source}
+	}
+	granted := func(waiter string, rank uint64) events.Event {
+		return place(events.PlaceGranted, waiter, rank, internal)
+	}
+	awaited := func(waiter string, rank uint64) events.Event {
+		return place(events.PlaceAwaited, waiter, rank, internal)
+	}
+	back := func(waiter string) events.Event {
+		return events.Event{Type: events.PlaceReturned, Waiter: waiter, Wait: 2, Source: internal}
+	}
+	then, other := place(events.PlaceGranted, "c", 3, ""), place(events.PlaceGranted, "b", 2, "")
+	other.Step = "t"
+	for _, h := range [][]events.Event{
+		{says(1, 0), place(events.PlaceGranted, "a", 1, "waybill.replies/0/1")},
+		{says(2_000, 0)},
+		{says(1, 0), granted("a", 1), {Type: events.LimitDeleted}},
+		{says(1, 0), back("a")},
+		{says(1, 0), {Type: events.LimitDeleted}, granted("a", 1)},
+		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("b", 3)},
+		{says(1, 0), granted("a", 2)},
+		{says(1, 0), place(events.PlaceGranted, "a", 1, "")},
+		{says(1, 0), awaited("a", 1)},
+		{says(1, 0), granted("a", 1), granted("b", 2)},
+		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("c", 3), back("a"), then},
+		{says(1, 0), granted("a", 1), awaited("b", 2), back("a"), other},
+		{says(0, 1), granted("a", 1), granted("b", 2)},
+		{says(1, 0), granted("a", 1), awaited("b", 2), back("a")},
+		{says(1, 0), {Type: events.CommandRefused, Operation: events.CommandDelete, Reason: "why", Count: 1}},
+	} {
+		ofHome = append(ofHome, of("@/limit.x", h...))
+	}
+	accepted := events.Event{Type: events.OrderAccepted, Steps: []string{"a", "b"}}
+	asked := events.Event{Type: events.PlaceAsked, Step: "a", Attempt: 1, Home: "@/limit.x"}
+	with := func(change func(e *events.Event)) events.Event {
+		e := asked
+		change(&e)
+		return e
+	}
+	for _, h := range [][]events.Event{
+		{accepted, with(func(e *events.Event) { e.Step = "z" })},
+		{accepted, {Type: events.OrderPaused}, asked},
+		{accepted, with(func(e *events.Event) { e.ToUndo = true })},
+		{accepted, asked, asked},
+		{accepted, with(func(e *events.Event) { e.Attempt = 2 })},
+		{accepted, with(func(e *events.Event) { e.Home = "@/limit.y" })},
+		{accepted, {Type: events.StepSkipped, Step: "a", By: "ana"}, with(func(e *events.Event) { e.Step = "b" })},
+		{accepted, {Type: events.StepStarted, Step: "a", Attempt: 1, Agent: "x", Operation: "a", IdempotencyKey: "o/a", CompleteBy: inspect.Curtain.Add(time.Second), LockedBy: "i-1"}},
+		{accepted, {Type: events.StepFailed, Step: "a", Attempt: 1, Error: &events.Error{Code: events.UnknownLimit, Permanent: true}, Source: internal}},
+	} {
+		ofOrder = append(ofOrder, of("o", h...))
+	}
+	find = func(string, int) *oracle.Flow { return flow }
+	nobody := func(string, int) *oracle.Flow { return nil }
+	home = recording{history: ofHome[0], owners: []string{"i-1"}, find: nobody}
+	order = recording{history: ofOrder[0], owners: []string{"i-1"}, find: nobody}
+	return home, order, ofHome, ofOrder, find
+}
+
+// Each of these histories breaks a rule, and without the event that breaks it none.
+func TestLimitsHaveRules(t *testing.T) {
+	home, order, ofHome, ofOrder, find := limitedWrong()
+	for i, h := range ofHome {
+		if broken, _ := home.follow(h, home.find, ""); broken == "" {
+			t.Errorf("history %d of a home breaks no rule: %s", i, inspect.Story(h))
+		}
+	}
+	for i, h := range ofOrder {
+		if broken, at := order.follow(h, find, ""); broken == "" || at != len(h)-1 {
+			t.Errorf("history %d of an order breaks %q by event %d: %s", i, broken, at, inspect.Story(h))
+		}
+	}
+}
+
+// atHome decides on what orders tell the home of a limit.
+type atHome struct {
+	t     *testing.T
+	env   *Env
+	order *projections.Order
+	reads int64
+}
+
+func newHome(t *testing.T, l events.Limit) *atHome {
+	t.Helper()
+	s := newStage(t)
+	t.Cleanup(s.close)
+	h := &atHome{t: t, env: s.env("")}
+	h.take(&Input{Order: "@/limit.x", Command: &events.Command{Command: events.CommandApply, Limit: &l}})
+	return h
+}
+
+func (h *atHome) take(in *Input) Decision {
+	h.t.Helper()
+	h.reads++
+	in.Record = &Record{Topic: "waybill.internal", Offset: h.reads}
+	d := On(h.env, h.order, in)
+	if d.Panic != "" {
+		h.t.Fatal(d.Panic)
+	}
+	if d.Order != nil {
+		h.order = d.Order
+	}
+	return d
+}
+
+func (h *atHome) tell(bid, order, key string) Decision {
+	h.t.Helper()
+	return h.take(&Input{Order: "@/limit.x", Bid: &events.Bid{Home: "@/limit.x", Bid: bid, Order: order, Step: "s", Wait: 2, Key: key}})
+}
+
+// granted are the orders that got places.
+func granted(d Decision) (orders []string) {
+	for i := range d.Messages {
+		if g, err := events.Decode[events.Grant](d.Messages[i].Value); err == nil && d.Messages[i].Envelope.Type == events.PlaceGiven && g.Error == nil {
+			orders = append(orders, g.Order)
+		}
+	}
+	return orders
+}
+
+// A clock that is set back, or forward, neither keeps anybody waiting for ever nor has more begin at once than
+// in a second, and one.
+func TestALimitASecondAndAClockThatJumps(t *testing.T) {
+	for _, jump := range []time.Duration{-time.Hour, time.Hour, -time.Millisecond, -999 * time.Millisecond, -1001 * time.Millisecond} {
+		h := newHome(t, events.Limit{ASecond: 3})
+		asked, got := 0, 0
+		ask := func(n int) {
+			for range n {
+				asked++
+				got += len(granted(h.tell(events.BidAsk, fmt.Sprint("o-", asked), "")))
+			}
+		}
+		ask(10)
+		if got != 3 {
+			t.Fatalf("%d got a place at once", got)
+		}
+		h.env.Now = h.env.Now.Add(jump)
+		was := got
+		for range 3 {
+			ask(1)
+			got += len(granted(Supervise(h.env, h.order, "")))
+		}
+		if burst := got - was; jump < 0 && burst > 1 || burst > 3 {
+			t.Errorf("the clock jumped by %v: %d got a place at once", jump, burst)
+		}
+		was = got
+		for range 20 {
+			h.env.Now = h.env.Now.Add(100 * time.Millisecond)
+			d := Supervise(h.env, h.order, "")
+			if got += len(granted(d)); d.Order != nil {
+				h.order = d.Order
+			}
+		}
+		if n := got - was; n < 4 || n > 7 {
+			t.Errorf("the clock jumped by %v: %d got a place in the 2 seconds after", jump, n)
+		}
+	}
+}
+
+// As many wait as may, and one more is refused; nobody is left behind.
+func TestPlacesForVeryMany(t *testing.T) {
+	h := newHome(t, events.Limit{AtATime: 1})
+	most := 3_000
+	for n := range most + 1 {
+		h.tell(events.BidAsk, fmt.Sprint("o-", n), fmt.Sprint(n%7))
+	}
+	for n := range most {
+		h.tell(events.BidBack, fmt.Sprint("o-", n), "")
+	}
+	if p := h.order.Places; p.Taken != 1 || p.Waiting != 0 || !p.Oldest.IsZero() {
+		t.Errorf("%d have a place, %d wait, since %v", p.Taken, p.Waiting, p.Oldest)
+	}
+	if d := h.tell(events.BidBack, fmt.Sprint("o-", most), ""); d.Order == nil || h.order.Places.Taken != 0 {
+		t.Error("the last did not give its place back")
+	}
+	if d := h.tell(events.BidBack, "o-1", ""); d.Order != nil || len(d.Messages) > 0 {
+		t.Errorf("one that gives it back twice changes something: %+v", d)
+	}
+}
+
+// One more than may wait is refused, and leaves no event.
+func TestTooManyWaitForPlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("100,000 wait")
+	}
+	h := newHome(t, events.Limit{AtATime: 1})
+	for n := range events.MaxPlacesAwaited + 1 {
+		if d := h.tell(events.BidAsk, fmt.Sprint("o-", n), "k"); d.Order == nil {
+			t.Fatalf("%d is refused", n)
+		}
+		h.env.Reuse(nil)
+	}
+	d := h.tell(events.BidAsk, "one-more", "other")
+	if d.Order != nil || len(d.Messages) != 1 {
+		t.Fatalf("one more leaves %+v", d)
+	}
+	if g, err := events.Decode[events.Grant](d.Messages[0].Value); err != nil || g.Order != "one-more" || g.Error == nil || g.Error.Code != events.TooManyWaiting || !g.Error.Permanent {
+		t.Errorf("one more is told %+v, %v", g, err)
+	}
+	if got := granted(h.tell(events.BidBack, "o-0", "")); len(got) != 1 || got[0] != "o-1" {
+		t.Errorf("then %q get a place", got)
+	}
+}
+
+// A decision gives a hundred places at most, and the supervisor the others.
+func TestManyPlacesAtOnce(t *testing.T) {
+	h := newHome(t, events.Limit{AtATime: 1})
+	for n := range 351 {
+		h.tell(events.BidAsk, fmt.Sprint("o-", n), "")
+	}
+	d := h.take(&Input{Order: "@/limit.x", Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1000}}})
+	got := len(granted(d))
+	if got != beginAtOnce {
+		t.Errorf("%d get a place at once", got)
+	}
+	for !h.order.Grants().IsZero() {
+		d := Supervise(h.env, h.order, "")
+		if d.Order == nil {
+			t.Fatal("the supervisor gives none")
+		}
+		h.order = d.Order
+		got += len(granted(d))
+	}
+	if got != 350 || h.order.Places.Taken != 351 {
+		t.Errorf("%d got a place, and %d have one", got, h.order.Places.Taken)
+	}
+}
+
+// BenchmarkPlace is one attempt more at a limit for whose places so many wait: it asks, and another gives its place
+// back, which the next has. Decided, folded and flushed.
+func BenchmarkPlace(b *testing.B) {
+	for _, waiting := range []int{10, 1_000, 100_000 - 1} {
+		b.Run(fmt.Sprint(waiting+1), func(b *testing.B) { benchmarkPlace(b, waiting) })
+	}
+}
+
+func benchmarkPlace(b *testing.B, waiting int) {
+	store, state := emptyStore(b)
+	defer store.Close()
+	s := &stage{now: inspect.Curtain, format: events.JournalFormat}
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(b, err)
+	s.topics = topics
+	env := s.env("")
+	env.Workflow = func(string, int) *workflow.Workflow { return nil }
+	var order *projections.Order
+	offset, transaction := int64(0), uint64(0)
+	take := func(in *Input) (got string) {
+		in.Order, in.Record = "@/limit.x", &Record{Topic: topics.Internal, Offset: offset}
+		d := On(env, order, in)
+		if d.Order == nil {
+			b.Fatalf("%+v changes nothing", in)
+		}
+		if all := granted(d); len(all) > 0 {
+			got = all[0]
+		}
+		u := projections.Update{Order: d.Order}
+		for range d.Order.Seq - seqOf(order) {
+			u.Offsets = append(u.Offsets, offset)
+			offset++
+		}
+		order = d.Order
+		transaction++
+		must(b, state.Commit(events.Seal{Transaction: transaction, Events: len(u.Offsets)}, offset, []projections.Update{u}))
+		env.Reuse(d.Messages)
+		return got
+	}
+	n := 0
+	ask := func() string {
+		n++
+		return take(&Input{Bid: &events.Bid{Home: "@/limit.x", Bid: events.BidAsk, Order: fmt.Sprint("o-", n), Step: "s", Wait: 2, Key: fmt.Sprint("customer-", n%100)}})
+	}
+	take(&Input{Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}}})
+	has := ask()
+	for range waiting {
+		ask()
+	}
+	must(b, state.Flush())
+	b.ResetTimer()
+	for b.Loop() {
+		ask()
+		has = take(&Input{Bid: &events.Bid{Home: "@/limit.x", Bid: events.BidBack, Order: has, Step: "s", Wait: 2}})
+		must(b, state.Flush())
+	}
+}
+
+func seqOf(o *projections.Order) uint64 {
+	if o == nil {
+		return 0
+	}
+	return o.Seq
+}

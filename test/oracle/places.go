@@ -1,0 +1,222 @@
+package oracle
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// Turn is a place that an order asked for, and needs.
+type Turn struct {
+	Home, Key, Step string // the step as it is known outside
+	Undo            bool
+	Number          uint64
+}
+
+// Places is a home of places.
+type Places struct {
+	Says  *events.Limit // nil while there is none of the name
+	By    string
+	Seats []Seat
+	rank  uint64
+	last  map[string]uint64 // by key, the rank that it was given last
+	// credit is what has come together since places were given, in microseconds, at most a second; and since when.
+	credit int64
+	at     time.Time
+}
+
+// Seat is somebody who has a place, or waits.
+type Seat struct {
+	Order, Step string
+	Wait        uint64
+	Key         string
+	Rank        uint64
+	Number      uint64
+	Taken       bool
+}
+
+func isPlaces(id string) bool { return strings.HasPrefix(id, "@/limit.") }
+
+// placed takes the events of a home of places that are none of orders in general.
+func (l *Ledger) placed(e *events.Event) {
+	p := l.Places
+	i := slices.IndexFunc(p.Seats, func(s Seat) bool { return s.Order == e.Waiter && s.Wait == e.Wait })
+	if e.Source != "" {
+		l.rule("P4", strings.Contains(e.Source, ".internal/"), "it is from %q", e.Source)
+	}
+	switch e.Type {
+	case events.LimitApplied:
+		l.rule("S4", e.Limit != nil && events.CheckLimit(e.Limit) == nil && l.Format >= events.LimitsFormat, "it says %+v, in format %d", e.Limit, l.Format)
+		p.Says, p.By, l.Refused = e.Limit, e.By, 0
+		return
+	case events.LimitDeleted:
+		l.rule("P3", p.Says != nil && len(p.Seats) == 0, "it is there: %t, and %d have a place or wait", p.Says != nil, len(p.Seats))
+		p.Says = nil
+		return
+	case events.PlaceReturned:
+		if l.rule("T4", i >= 0, "order %s has no place since event %d, and waits for none", e.Waiter, e.Wait); i >= 0 {
+			p.Seats = slices.Delete(p.Seats, i, i+1)
+		}
+		return
+	}
+	s := Seat{e.Waiter, e.Step, e.Wait, e.Key, e.Rank, e.Seq, e.Type == events.PlaceGranted}
+	if l.rule("S4", p.Says != nil, "there is no limit of the name"); p.Says == nil {
+		return
+	}
+	if e.Type == events.PlaceAwaited || i < 0 {
+		l.rule("T4", i < 0, "order %s waits, or has a place, since event %d", e.Waiter, e.Wait)
+		// Of what waited and went its key may still know the rank.
+		l.rule("S1", e.Rank >= p.next(e.Key) && e.Rank <= max(p.rank, p.last[e.Key])+1, "its rank is %d, and must be %d at least", e.Rank, p.next(e.Key))
+		if p.last == nil {
+			p.last = make(map[string]uint64)
+		}
+		p.last[e.Key] = e.Rank
+		l.rule("P4", e.Source != "", "nobody asked for it")
+	}
+	if e.Type == events.PlaceAwaited {
+		l.rule("S1", p.Says.ASecond > 0 || p.count(false) > 0 || p.count(true) >= p.atATime(), "%d have places, of %d, and nobody else waits", p.count(true), p.atATime())
+		p.Seats = append(p.Seats, s)
+		return
+	}
+	l.rule("S1", p.count(true) < p.atATime(), "%d have a place, and %d may", p.count(true), p.atATime())
+	first := -1
+	for j := range p.Seats {
+		if !p.Seats[j].Taken && (first < 0 || p.Seats[j].before(&p.Seats[first])) {
+			first = j
+		}
+	}
+	l.rule("S1", i == first, "it is the turn of seat %d, and not of %d: %+v", first, i, p.Seats)
+	if i >= 0 {
+		was := p.Seats[i]
+		was.Taken, was.Number = true, e.Seq
+		l.rule("T4", e.Source == "" && was == s, "it waits as %+v", was)
+		p.Seats[i] = s
+	} else {
+		p.Seats = append(p.Seats, s)
+	}
+	p.rank = max(p.rank, e.Rank)
+	if p.Says.ASecond == 0 {
+		return
+	}
+	interval := int64(1_000_000 / p.Says.ASecond)
+	if p.credit = min(p.credit+events.Time(e.At).Sub(p.at).Microseconds(), 1_000_000); p.at.IsZero() {
+		p.credit = 1_000_000
+	}
+	if p.at = events.Time(e.At); p.credit < 0 { // the clock was set back
+		p.credit = interval
+	}
+	l.rule("S1", p.credit >= interval, "it comes %dus too early", interval-p.credit)
+	p.credit -= interval
+}
+
+func (s *Seat) before(other *Seat) bool {
+	return cmp.Or(cmp.Compare(s.Rank, other.Rank), cmp.Compare(s.Number, other.Number)) < 0
+}
+
+// next is the rank of what is asked for next under a key.
+func (p *Places) next(key string) uint64 {
+	last := p.rank
+	for _, s := range p.Seats {
+		if !s.Taken && s.Key == key {
+			last = max(last, s.Rank)
+		}
+	}
+	return last + 1
+}
+
+func (p *Places) atATime() int {
+	if p.Says == nil {
+		return 0
+	}
+	return cmp.Or(p.Says.AtATime, events.MaxPlaces)
+}
+
+func (p *Places) count(taken bool) (n int) {
+	for _, s := range p.Seats {
+		if s.Taken == taken {
+			n++
+		}
+	}
+	return n
+}
+
+// atRest: nobody waits while there is room.
+func (p *Places) atRest(l *Ledger) {
+	l.rule("S1", p.count(false) == 0 || p.Says.ASecond > 0 || p.count(true) >= p.atATime(), "%d wait, and %d of %d places are taken", p.count(false), p.count(true), p.atATime())
+}
+
+// asksPlace: the turn of an attempt has come, and its step is under a limit.
+func (l *Ledger) asksPlace(e *events.Event) {
+	s := l.Step(e.Step)
+	if l.rule("T3", s != nil, "the order has no such step"); s == nil {
+		return
+	}
+	w := &s.Work
+	l.goesOn()
+	if e.ToUndo {
+		if s.Undo == nil {
+			s.Undo = &Work{State: notStarted}
+		}
+		w = s.Undo
+		l.mayUndo(s)
+	} else {
+		l.mayDo(e, s)
+	}
+	l.rule("T4", w.Turn == 0, "it asked with event %d", w.Turn)
+	l.begins(e, w)
+	if s.def != nil {
+		if !e.ToUndo {
+			runs, err := l.runsNow(s)
+			l.rule("S1", err == nil && runs || errors.Is(err, errUnjudged), "its condition %q holds: %t, %v", s.def.When, runs, err)
+		}
+		key, err := l.turnKey(s)
+		l.rule("S4", s.def.Limit != nil && e.Home == "@/limit."+s.def.Limit.Name && (err == nil && e.Key == key || errors.Is(err, errUnjudged)), "it asks %s under the key %q, which must be %q: %v", e.Home, e.Key, key, err)
+	}
+	w.Turn, w.Due = e.Seq, time.Time{}
+	l.Turns = append(l.Turns, Turn{e.Home, e.Key, s.Known, e.ToUndo, e.Seq})
+}
+
+// turnKey evaluates the key under which a step asks for places.
+func (l *Ledger) turnKey(s *Step) (string, error) {
+	if s.def.Limit == nil || s.def.Limit.Key == "" {
+		return "", nil
+	}
+	return l.keyOf(s.def.Limit.Key)
+}
+
+// yields takes from the list what the order needs no more.
+func (l *Ledger) yields() {
+	l.Turns = slices.DeleteFunc(slices.Clone(l.Turns), func(t Turn) bool {
+		return l.ended || !slices.ContainsFunc(l.Steps, func(s *Step) bool {
+			w := &s.Work
+			if t.Undo {
+				w = s.undoing()
+			}
+			return s.Known == t.Step && w.Turn == t.Number
+		})
+	})
+	if len(l.Turns) == 0 {
+		l.Turns = nil
+	}
+}
+
+// bids are what homes of places are told by an event, given what the order needed before it.
+func (l *Ledger) bids(e *events.Event, before []Turn) (all []events.Bid) {
+	for _, t := range before {
+		if !slices.Contains(l.Turns, t) {
+			all = append(all, events.Bid{Home: t.Home, Bid: "back", Order: l.Order, Step: t.Step, Wait: t.Number})
+		}
+	}
+	if n := len(l.Turns); e.Type == events.PlaceAsked && n > 0 {
+		t := l.Turns[n-1]
+		all = append(all, events.Bid{Home: t.Home, Bid: "ask", Order: l.Order, Step: t.Step, Wait: t.Number, Key: t.Key})
+	}
+	return all
+}
+
+// waitsForPlace says that the next attempt waits for a place.
+func (w *Work) waitsForPlace() bool { return w.Turn != 0 && w.State != running && w.Due.IsZero() }
