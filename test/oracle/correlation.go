@@ -274,7 +274,7 @@ func (l *Ledger) discardsUnder(e *events.Event) {
 	holds := false
 	switch e.Reason {
 	case events.SignalRepeated:
-		holds = given || i < 0 && l.knowsID(e.SignalID, e.At)
+		holds = given || i < 0 && (l.Doubted || l.knowsID(e.SignalID, e.At)) // by a clock in doubt no time is over
 	case events.SignalLate:
 		holds = i < 0 || !c.Under[e.Source].Given && !c.Under[e.Source].Told && !e.At.Before(l.Signals[i].Until)
 	case events.SignalTooLarge:
