@@ -43,7 +43,7 @@ func (h *historian) end(t *rapid.T) {
 	}
 	h.rebuild(t)
 	for _, id := range h.ids() {
-		if o := h.of(t, id); !o.State.Final() && o.State != projections.Error && !o.Paused && !waitsForAnother(o) {
+		if o := h.of(t, id); !o.Beside() && !o.State.Final() && o.State != projections.Error && !o.Paused && !waitsForAnother(o) {
 			t.Fatalf("%q is %s although nothing happens any more", id, o.State)
 		}
 	}
@@ -80,7 +80,7 @@ func (h *historian) repair(t *rapid.T) {
 	for rounds := 0; ; rounds++ {
 		left := 0
 		for _, id := range h.ids() {
-			if o := h.of(t, id); !o.State.Final() {
+			if o := h.of(t, id); !o.Beside() && !o.State.Final() {
 				left++
 				h.help(t, o, acts)
 			}

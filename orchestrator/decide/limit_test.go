@@ -2,8 +2,11 @@ package decide
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
@@ -38,26 +41,24 @@ func limitedWrong() (home, order recording, ofHome, ofOrder [][]events.Event, fi
 	awaited := func(waiter string, rank uint64) events.Event {
 		return place(events.PlaceAwaited, waiter, rank, internal)
 	}
-	back := func(waiter string) events.Event {
-		return events.Event{Type: events.PlaceReturned, Waiter: waiter, Wait: 2, Source: internal}
-	}
+	back := events.Event{Type: events.PlaceReturned, Waiter: "a", Wait: 2, Source: internal}
 	then, other := place(events.PlaceGranted, "c", 3, ""), place(events.PlaceGranted, "b", 2, "")
 	other.Step = "t"
 	for _, h := range [][]events.Event{
 		{says(1, 0), place(events.PlaceGranted, "a", 1, "waybill.replies/0/1")},
 		{says(2_000, 0)},
 		{says(1, 0), granted("a", 1), {Type: events.LimitDeleted}},
-		{says(1, 0), back("a")},
+		{says(1, 0), back},
 		{says(1, 0), {Type: events.LimitDeleted}, granted("a", 1)},
 		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("b", 3)},
 		{says(1, 0), granted("a", 2)},
 		{says(1, 0), place(events.PlaceGranted, "a", 1, "")},
 		{says(1, 0), awaited("a", 1)},
 		{says(1, 0), granted("a", 1), granted("b", 2)},
-		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("c", 3), back("a"), then},
-		{says(1, 0), granted("a", 1), awaited("b", 2), back("a"), other},
+		{says(1, 0), granted("a", 1), awaited("b", 2), awaited("c", 3), back, then},
+		{says(1, 0), granted("a", 1), awaited("b", 2), back, other},
 		{says(0, 1), granted("a", 1), granted("b", 2)},
-		{says(1, 0), granted("a", 1), awaited("b", 2), back("a")},
+		{says(1, 0), granted("a", 1), awaited("b", 2), back},
 		{says(1, 0), {Type: events.CommandRefused, Operation: events.CommandDelete, Reason: "why", Count: 1}},
 	} {
 		ofHome = append(ofHome, of("@/limit.x", h...))
@@ -267,6 +268,7 @@ func BenchmarkPlace(b *testing.B) {
 }
 
 func benchmarkPlace(b *testing.B, waiting int) {
+	b.Helper()
 	store, state := emptyStore(b)
 	defer store.Close()
 	s := &stage{now: inspect.Curtain, format: events.JournalFormat}
@@ -322,3 +324,84 @@ func seqOf(o *projections.Order) uint64 {
 	}
 	return o.Seq
 }
+
+// underLimits is a workflow whose steps are under limits.
+const underLimits = `
+workflow: flow
+steps:
+  - {name: s0, agent: a0, limit: one, timeout: 1s, retry: {attempts: 2, backoff: 500ms}, undo: back, exhausted: compensate}
+  - {name: s1, agent: a1, limit: {name: one, key: string(input.n)}, timeout: 2s, after: [], retry: {attempts: 1}, undo: back, exhausted: continue}
+  - {name: s2, agent: a2, limit: {name: paced, key: '"k"'}, timeout: 1s, repeat: {until: has(steps.s2.output.n), every: 500ms, max: 2}, exhausted: wait, wait: {for: 1s, rounds: 1}}
+`
+
+// TestHistoriesOfLimits: whatever is submitted, answered, lost, repeated and commanded while limits change, the invariants
+// hold after every step, every order comes to its end, and then nobody has a place, or waits for one.
+func TestHistoriesOfLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &historian{stage: newStage(t), inspector: inspect.New()}
+		defer func() { h.close() }() // a crash replaces the store
+		h.performLimited(t)
+	})
+}
+
+func (h *historian) performLimited(t *rapid.T) {
+	flow, err := workflow.Parse("limits", []byte(underLimits))
+	must(t, err)
+	h.flows.Add(flow)
+	h.takeOver(t, "i-1")
+	limit := func(t *rapid.T) {
+		id := rapid.SampledFrom([]string{"@/limit.one", "@/limit.paced"}).Draw(t, "limit")
+		c := events.Command{Command: rapid.SampledFrom([]string{events.CommandApply, events.CommandApply, events.CommandApply, events.CommandDelete}).Draw(t, "act"), By: "ana"}
+		if c.Command == events.CommandApply {
+			c.Limit = &events.Limit{AtATime: rapid.IntRange(0, 2).Draw(t, "at a time")}
+			if id == "@/limit.paced" {
+				c.Limit.ASecond = rapid.IntRange(0, 2).Draw(t, "a second")
+			}
+		}
+		h.command(t, id, c)
+		h.soon(t)
+	}
+	limit(t)
+	limit(t)
+	h.submitTo(t, "a", "flow", 1)
+	t.Repeat(map[string]func(*rapid.T){
+		"limit": limit, "submit": h.submit, "report": h.report, "reports": h.report, "serve": h.serve, "manage": h.manage, "operate": h.operate,
+		"read": func(t *rapid.T) { h.read(t) }, "supervise": h.look, "commit": func(t *rapid.T) { h.commit(t) },
+		"flush":    func(t *rapid.T) { must(t, h.state.Flush()) },
+		"wait":     func(t *rapid.T) { h.wait(time.Duration(rapid.IntRange(1, 3_000).Draw(t, "ms")) * time.Millisecond) },
+		"punctual": h.punctual, "crash": h.fall, "vanish": h.vanish,
+		"mute": func(t *rapid.T) { h.mute = rapid.IntRange(0, 2).Draw(t, "mute") == 0 },
+		"":     func(t *rapid.T) { h.check(t, h.inspector) },
+	})
+	for _, id := range []string{"@/limit.one", "@/limit.paced"} {
+		h.command(t, id, events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}})
+	}
+	h.end(t)
+	h.repair(t)
+	h.mute = false
+	for range 3 { // words of orders that ended just now, and answers to them
+		h.passOn(t)
+		h.read(t)
+		h.commit(t)
+		h.check(t, h.inspector)
+	}
+	for _, id := range []string{"@/limit.one", "@/limit.paced"} {
+		if p := h.of(t, id).Places; p.Taken+p.Waiting > 0 {
+			t.Fatalf("all ended, and of %s %d have places, and %d wait", id, p.Taken, p.Waiting)
+		}
+	}
+}
+
+// underLimit are some of these histories, always the same.
+var underLimit = sync.OnceValue(func() (all []recording) {
+	drawn := rapid.Custom(func(t *rapid.T) []recording {
+		h := &historian{stage: newStage(t), inspector: inspect.New()}
+		defer func() { h.close() }()
+		h.performLimited(t)
+		return h.record(t)
+	})
+	for seed := range 20 {
+		all = append(all, drawn.Example(seed)...)
+	}
+	return all
+})

@@ -88,7 +88,7 @@ func (h *historian) record(t *rapid.T) []recording {
 // every end of an order, comes up in what [TestHistories] draws.
 func TestHistoriesGoDeep(t *testing.T) {
 	counts := make(map[string]int)
-	all := slices.Concat(recorded(), kept(), switched())
+	all := slices.Concat(recorded(), kept(), switched(), underLimit())
 	for _, r := range all {
 		for i := range r.history {
 			e := &r.history[i]

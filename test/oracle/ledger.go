@@ -384,7 +384,7 @@ func (l *Ledger) goesOn() {
 func (l *Ledger) disarm() {
 	for _, s := range l.Steps {
 		if !s.idle() {
-			s.Work.disarm()
+			s.disarm()
 		}
 		if s.Undo != nil {
 			s.Undo.disarm()
