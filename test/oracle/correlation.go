@@ -274,7 +274,7 @@ func (l *Ledger) discardsUnder(e *events.Event) {
 	holds := false
 	switch e.Reason {
 	case events.SignalRepeated:
-		holds = given || i < 0 && l.knowsID(e.SignalID, e.At)
+		holds = given || i < 0 && (l.Doubted || l.knowsID(e.SignalID, e.At)) // by a clock in doubt no time is over
 		if at := slices.IndexFunc(l.Signals, func(s Signal) bool { return s.ID == e.SignalID }); i < 0 {
 			l.rule("P1", at < 0 && e.Child == "" || at >= 0 && e.Child == c.Under[l.Signals[at].Source].Starts, "it names order %q", e.Child)
 		}
