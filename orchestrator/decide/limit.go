@@ -46,6 +46,9 @@ func takeGrant(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	d := newDecider(env, order)
 	switch t := d.task(place(d.order, turn.Step), side); {
+	case g.Error != nil && env.over(d.order.Overdue()): // what had not begun fails no more
+		d.overdue()
+		d.advance()
 	case g.Error != nil:
 		d.record(&events.Event{Type: t.failed, Step: t.step.Name, Attempt: t.work().Attempt + 1, Error: g.Error, Source: in.Record.Source()})
 		d.repair(t)
