@@ -95,6 +95,8 @@ type Bid struct {
 	Wait uint64 `json:"wait"`
 	// Key is that of [BidAsk] among whose attempts and others' the home is fair; empty is one like others.
 	Key string `json:"key,omitzero"`
+	// Undo says of [BidAsk] that it is for an undo, which waits however many do.
+	Undo bool `json:"undo,omitzero"`
 }
 
 // Append appends the bid's JSON.
@@ -106,6 +108,7 @@ func (b *Bid) Append(dst []byte) []byte {
 	o.text("step", b.Step)
 	o.count("wait", b.Wait)
 	o.text("key", b.Key)
+	o.truth("undo", b.Undo)
 	return o.end()
 }
 

@@ -91,7 +91,7 @@ func (o *Order) Bids(e *events.Event) (all []*events.Bid) {
 		b := &events.Bid{Home: t.Home, Order: o.ID, Step: t.Step, Wait: t.Number}
 		switch e.Seq {
 		case t.Number:
-			b.Bid, b.Key = events.BidAsk, t.Key
+			b.Bid, b.Key, b.Undo = events.BidAsk, t.Key, t.Undo
 		case t.Ended:
 			b.Bid = events.BidBack
 		default:

@@ -42,7 +42,7 @@ func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
 	if order == nil && (in.Applies() || in.Pass != nil || in.Bid != nil || in.Grant != nil) || in != nil && events.IsCorrelation(in.Order) && (order == nil || order.Forgotten) {
-		return Decision{Aside: []Aside{{in.Record, reason}}}
+		return Decision{Aside: []Aside{{in.Record, reason}}, Messages: lostAsk(env, in.Record, reason)}
 	}
 	if order == nil {
 		d := newDecider(env, nil)
@@ -108,8 +108,11 @@ func (d *decider) holdInput(in *Input) Proof {
 	}
 	var why string
 	most := maxWaiting
-	if in.Want != nil || in.Bid != nil || in.Grant != nil || in.Report != nil && d.order.Correlation != nil { // whoever waits would not know that what it says is lost
+	if in.Want != nil || in.Grant != nil || in.Report != nil && d.order.Correlation != nil { // whoever waits would not know that what it says is lost
 		most = 4 * events.MaxWaits
+	}
+	if in.Bid != nil {
+		most = events.MaxPlacesAwaited
 	}
 	switch n := len(d.order.Waiting); {
 	case n >= most:
@@ -132,6 +135,7 @@ func (d *decider) putAside(r *Record, reason string) {
 	if p := passOf(r, d.env.Topics); p != nil && p.Refused == "" { // others may wait for it
 		d.out = append(d.out, returned(d.env, p, r, events.SignalGivenUp))
 	}
+	d.out = append(d.out, lostAsk(d.env, r, reason)...)
 }
 
 // release has an order that is held go on, and decides on what waited.

@@ -60,6 +60,22 @@ func takeGrant(env *Env, order *projections.Order, in *Input) Decision {
 	return d.made()
 }
 
+// lostAsk has an attempt fail that asked for a place with a record that is put aside: it would wait for ever. The decision
+// of the home has it otherwise.
+func lostAsk(env *Env, r *Record, reason string) (answer []Message) {
+	if r.Topic != env.Topics.Internal || events.Type(r.header(events.HeaderType)) != events.PlaceWanted {
+		return nil
+	}
+	b, err := events.Decode[events.Bid](r.Value)
+	if err != nil || b.Bid != events.BidAsk {
+		return nil
+	}
+	g := events.Grant{Order: b.Order, Step: b.Step, Wait: b.Wait, Home: b.Home, Error: &events.Error{
+		Code: events.TooManyWaiting, Message: Cut("what it asked for was put aside: "+reason, MaxText), Permanent: true,
+	}}
+	return []Message{answered(env, r, events.PlaceGiven, g.Order, g.Append(nil))}
+}
+
 // answered is a message that follows from a record alone.
 func answered(env *Env, r *Record, kind events.Type, to string, value []byte) Message {
 	return Message{
@@ -108,7 +124,7 @@ func (d *decider) bid(in *Input) *events.Error {
 	case b.Bid != events.BidAsk, there:
 	case p.Says == nil:
 		return &events.Error{Code: events.UnknownLimit, Message: fmt.Sprintf("there is no limit %s; apply one first (waybill limit apply)", limit), Permanent: true}
-	case p.Waiting >= events.MaxPlacesAwaited:
+	case p.Waiting >= events.MaxPlacesAwaited && !b.Undo: // what is done is undone whenever that is
 		return &events.Error{Code: events.TooManyWaiting, Message: fmt.Sprintf("%d attempts wait for places of limit %s, and no more may", p.Waiting, limit), Permanent: true}
 	default:
 		e := events.Event{Type: events.PlaceAwaited, Waiter: b.Order, Step: b.Step, Wait: b.Wait, Key: b.Key, Rank: p.Rank(b.Key), Source: in.Record.Source()}

@@ -405,3 +405,49 @@ var underLimit = sync.OnceValue(func() (all []recording) {
 	}
 	return all
 })
+
+// What asks for a place and is put aside has its attempt fail, which would wait for ever: where an operator gives it up, where
+// there is no room at a home that is held, and where there is no home yet. Of what is given back nobody hears.
+func TestAQuestionThatIsPutAside(t *testing.T) {
+	topics, err := events.NewTopics(events.DefaultNamespace)
+	must(t, err)
+	env := &Env{
+		Now: inspect.Curtain, Instance: "i", Topics: &topics, Format: events.JournalFormat,
+		Refuses: func(string, int) string { return "" },
+	}
+	told := func(bid string) *Record {
+		b := events.Bid{Home: "@/limit.x", Bid: bid, Order: "o", Step: "s", Wait: 2}
+		return &Record{Topic: topics.Internal, Raw: events.Raw{
+			Key: []byte(b.Home), Value: b.Append(nil), Headers: []events.RawHeader{{Key: events.HeaderType, Value: []byte(events.PlaceWanted)}},
+		}}
+	}
+	look := func(what string, d Decision, answered bool) {
+		t.Helper()
+		var all []events.Grant
+		for _, m := range d.Messages {
+			if m.Topic == topics.Internal {
+				g, err := events.Decode[events.Grant](m.Value)
+				must(t, err)
+				all = append(all, g)
+			}
+		}
+		if len(d.Aside) != 1 || (len(all) == 1) != answered || answered && (all[0].Order != "o" || all[0].Wait != 2 || all[0].Error == nil || all[0].Error.Code != events.TooManyWaiting) {
+			t.Errorf("%s: %d are put aside, and it answers %+v", what, len(d.Aside), all)
+		}
+	}
+	for bid, answered := range map[string]bool{events.BidAsk: true, events.BidBack: false} {
+		r := told(bid)
+		in := Read(r, &topics, Place{Of: func([]byte) int32 { return 0 }})
+		if in.Bid == nil {
+			t.Fatal(in.Unreadable)
+		}
+		look(bid+" before there is a home", Hold(env, nil, &in, "why"), answered)
+		held := &projections.Order{ID: "@/limit.x", Seq: 1, Places: new(projections.Places), Hold: &projections.Hold{}}
+		full := held.Clone()
+		full.Waiting = make([]projections.Held, events.MaxPlacesAwaited)
+		look(bid+" without room", On(env, full, &in), answered)
+		held.Waiting = []projections.Held{{Source: topics.Internal + "/0/0", Raw: r.Raw}}
+		d := Operate(env, held, &Input{Record: &Record{Topic: topics.Commands}, Order: held.ID, Command: &events.Command{Command: events.CommandRelease, Discard: true}})
+		look(bid+" that is given up", d, answered)
+	}
+}

@@ -215,7 +215,7 @@ func (l *Ledger) bids(e *events.Event, before []Turn) (all []events.Bid) {
 	}
 	if n := len(l.Turns); e.Type == events.PlaceAsked && n > 0 {
 		t := l.Turns[n-1]
-		all = append(all, events.Bid{Home: t.Home, Bid: "ask", Order: l.Order, Step: t.Step, Wait: t.Number, Key: t.Key})
+		all = append(all, events.Bid{Home: t.Home, Bid: "ask", Order: l.Order, Step: t.Step, Wait: t.Number, Key: t.Key, Undo: t.Undo})
 	}
 	return all
 }
