@@ -117,7 +117,7 @@ type Places struct {
 
 	rank    uint64    // the highest that was given
 	full    int64     // when as many can be given at once as in a second, in microseconds since 1970
-	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared
+	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared. Only who folds has them
 }
 
 // Seat is somebody who has a place, or waits for one. It is a value that does not change.
@@ -539,6 +539,7 @@ func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) (err error
 	p := o.Places
 	taken, waiting := p.Taken, p.Waiting
 	p.Taken, p.Waiting = 0, 0
+	keys := make(map[string]keyRank)
 	for it.First(); it.Valid(); it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -558,8 +559,13 @@ func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) (err error
 			p.Taken++
 		} else {
 			p.Waiting++
-			p.owned(seat.Key).count(seat, 1)
+			k := keys[seat.Key]
+			keys[seat.Key] = keyRank{seat.Key, max(k.last, seat.Rank), k.waiting + 1}
 		}
+	}
+	for key, k := range keys {
+		b := p.owned(key)
+		b.keys = append(b.keys, k)
 	}
 	for _, b := range p.buckets {
 		if b != nil {
