@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
-	"io"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"time"
@@ -156,12 +155,12 @@ func (a *Seat) before(b *Seat) bool {
 	return b == nil || a.Rank < b.Rank || a.Rank == b.Rank && a.Number < b.Number
 }
 
+// bucketSeed is another one in each process, so that nobody chooses ids that all fall into one bucket. What is in which
+// is not stored, and nothing follows from it.
+var bucketSeed = maphash.MakeSeed()
+
 // bucketOf is the place of the bucket of a text.
-func bucketOf(text string) int {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, text)
-	return int(h.Sum32() % bucketCount)
-}
+func bucketOf(text string) int { return int(maphash.String(bucketSeed, text) % bucketCount) }
 
 // bucket is the bucket of a text, to be changed.
 func (p *Places) bucket(text string) *bucket {

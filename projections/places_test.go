@@ -113,3 +113,21 @@ func TestHowManyWaitForPlacesIsOneRecord(t *testing.T) {
 		t.Errorf("who folds finds %+v; %v", o, err)
 	}
 }
+
+// Ids that somebody chose because they fall into one bucket fall into all.
+func TestNobodyChoosesBuckets(t *testing.T) {
+	seen := make(map[int]bool)
+	for i, n := 0, 0; n < 100; i++ {
+		id, sum := fmt.Sprint("o-", i), uint32(2166136261)
+		for _, b := range []byte(id) {
+			sum = (sum ^ uint32(b)) * 16777619
+		}
+		if sum%bucketCount == 0 { // by FNV-1a
+			seen[bucketOf(id)] = true
+			n++
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("they are in %d buckets", len(seen))
+	}
+}
