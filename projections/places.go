@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -68,12 +69,33 @@ func (o *Order) yield() {
 	if len(o.Turns) == 0 {
 		return
 	}
+	needed := make([]bool, len(o.Turns))
+	need := func(s *Step, w *Work, undo bool) {
+		// They stand in the order of their numbers.
+		at := sort.Search(len(o.Turns), func(i int) bool { return o.Turns[i].Number >= w.Turn })
+		if at < len(o.Turns) {
+			t := &o.Turns[at]
+			needed[at] = needed[at] || t.Number == w.Turn && t.Ended == 0 && t.Undo == undo && t.Step == s.Known()
+		}
+	}
+	for i := 0; i < len(o.Steps) && !o.State.Final(); i++ {
+		s := &o.Steps[i]
+		if s.Turn != 0 {
+			need(s, &s.Work, false)
+		}
+		if s.Undo != nil && s.Undo.Turn != 0 {
+			need(s, s.Undo, true)
+		}
+	}
+	if !slices.Contains(needed, false) {
+		return
+	}
 	turns := make([]Turn, 0, len(o.Turns))
-	for _, t := range o.Turns {
+	for i, t := range o.Turns {
 		if t.Ended != 0 {
 			continue
 		}
-		if w := o.WorkOf(&t); w == nil || w.Turn != t.Number || o.State.Final() {
+		if !needed[i] {
 			t.Ended = o.Seq
 		}
 		turns = append(turns, t)

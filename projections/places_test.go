@@ -131,3 +131,64 @@ func TestNobodyChoosesBuckets(t *testing.T) {
 		t.Errorf("they are in %d buckets", len(seen))
 	}
 }
+
+// manyTurns is an order of so many steps, which wait for places all.
+func manyTurns(n int) *Order {
+	o := &Order{ID: "o", State: Pending, Steps: make([]Step, n), Seq: uint64(n + 1)}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		s.Name, s.State, s.Turn = fmt.Sprint("s", i), NotStarted, uint64(n+1-i)
+	}
+	for i := range n {
+		o.Turns = append(o.Turns, Turn{Home: limitID, Step: fmt.Sprint("s", n-1-i), Number: uint64(i + 2)})
+	}
+	return o
+}
+
+// Of an order whose steps wait for places, an event that ends none of the waits changes nothing of them; and one that does
+// ends that one.
+func TestTurnsEndWithTheirWaits(t *testing.T) {
+	o := manyTurns(3)
+	before := o.Turns
+	o.Seq++
+	if o.yield(); &o.Turns[0] != &before[0] {
+		t.Error("the list is copied")
+	}
+	o.Steps[1].Undo = &Work{Turn: o.Steps[1].Turn} // which is not that for which it was asked
+	o.Steps[1].Turn = 0
+	o.Seq++
+	o.yield()
+	if got := o.Turns; len(got) != 3 || got[0].Ended != 0 || got[1].Ended != o.Seq || got[2].Ended != 0 || before[1].Ended != 0 {
+		t.Errorf("%+v", got)
+	}
+	o.Seq++
+	if o.yield(); len(o.Turns) != 2 {
+		t.Errorf("%+v", o.Turns)
+	}
+	o.Steps[0].Name = "other"
+	o.Seq++
+	if o.yield(); o.Turns[0].Ended != 0 || o.Turns[1].Ended != o.Seq {
+		t.Errorf("%+v", o.Turns)
+	}
+	o.State = Processed
+	o.Seq++
+	if o.yield(); len(o.Turns) != 1 || o.Turns[0].Ended != o.Seq {
+		t.Errorf("%+v", o.Turns)
+	}
+	o.Seq++
+	if o.yield(); o.Turns != nil {
+		t.Errorf("%+v", o.Turns)
+	}
+}
+
+// BenchmarkTurns is what an event more costs an order of which so many steps wait for places.
+func BenchmarkTurns(b *testing.B) {
+	for _, n := range []int{10, 1_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			o := manyTurns(n)
+			for b.Loop() {
+				o.yield()
+			}
+		})
+	}
+}
