@@ -47,6 +47,9 @@ func (p *Partition) Flush() error {
 	clear(p.silent)
 	if share := p.share(); p.bytes > share {
 		for _, e := range p.orders {
+			if e.stays() {
+				continue
+			}
 			if p.drop(e); p.bytes < share/2 {
 				break
 			}

@@ -8,7 +8,7 @@ import (
 )
 
 // cacheLimit bounds the bytes of records that a store's partitions keep in memory
-// all together, each of them its share.
+// all together, each of them its share, but for who has places of limits, and waits.
 const cacheLimit = 256 << 20
 
 // Partition is the single writer of one partition's projection. It folds whole
@@ -87,7 +87,8 @@ func (p *Partition) Order(id string) (*Order, error) {
 	return e.order, nil
 }
 
-// Peek is [Partition.Order] for who looks at many: it keeps none of them in memory.
+// Peek is [Partition.Order] for who looks at many: it keeps none of them in memory. Of a home of places that is not there
+// it has the counts alone.
 func (p *Partition) Peek(id string) (*Order, error) {
 	if e := p.orders[id]; e != nil {
 		return e.order, nil
@@ -103,6 +104,11 @@ func (p *Partition) load(id string) (*entry, error) {
 	o, offsets, err := p.store.record(p.store.db, p.id, id)
 	if o == nil || err != nil {
 		return nil, err
+	}
+	if o.Places != nil {
+		if err := p.store.readSeats(p.store.db, p.id, o); err != nil {
+			return nil, err
+		}
 	}
 	e := &entry{order: o, stored: o, offsets: offsets, lastOffset: lastOffset(offsets)}
 	if o.itemized() {
@@ -142,11 +148,12 @@ func (e *entry) size() int {
 	if c := e.order.Correlation; c != nil {
 		n += 128 * len(c.Waits)
 	}
-	if p := e.order.Places; p != nil {
-		n += 256 * (p.Taken + p.Waiting)
-	}
 	return n
 }
+
+// stays says that an order is kept in memory whatever the others take: reading it again would take longer the more wait
+// for its places. What is kept for them does not count in the share.
+func (e *entry) stays() bool { return e.order.Places != nil && e.order.Places.buckets != nil }
 
 func (p *Partition) share() int { return cacheLimit / int(p.store.partitions.Load()) }
 

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
-	"io"
+	"hash/maphash"
 	"iter"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -69,12 +69,33 @@ func (o *Order) yield() {
 	if len(o.Turns) == 0 {
 		return
 	}
+	needed := make([]bool, len(o.Turns))
+	need := func(s *Step, w *Work, undo bool) {
+		// They stand in the order of their numbers.
+		at := sort.Search(len(o.Turns), func(i int) bool { return o.Turns[i].Number >= w.Turn })
+		if at < len(o.Turns) {
+			t := &o.Turns[at]
+			needed[at] = needed[at] || t.Number == w.Turn && t.Ended == 0 && t.Undo == undo && t.Step == s.Known()
+		}
+	}
+	for i := 0; i < len(o.Steps) && !o.State.Final(); i++ {
+		s := &o.Steps[i]
+		if s.Turn != 0 {
+			need(s, &s.Work, false)
+		}
+		if s.Undo != nil && s.Undo.Turn != 0 {
+			need(s, s.Undo, true)
+		}
+	}
+	if !slices.Contains(needed, false) {
+		return
+	}
 	turns := make([]Turn, 0, len(o.Turns))
-	for _, t := range o.Turns {
+	for i, t := range o.Turns {
 		if t.Ended != 0 {
 			continue
 		}
-		if w := o.WorkOf(&t); w == nil || w.Turn != t.Number || o.State.Final() {
+		if !needed[i] {
 			t.Ended = o.Seq
 		}
 		turns = append(turns, t)
@@ -117,7 +138,7 @@ type Places struct {
 
 	rank    uint64    // the highest that was given
 	full    int64     // when as many can be given at once as in a second, in microseconds since 1970
-	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared
+	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared. Only who folds has them
 }
 
 // Seat is somebody who has a place, or waits for one. It is a value that does not change.
@@ -156,12 +177,12 @@ func (a *Seat) before(b *Seat) bool {
 	return b == nil || a.Rank < b.Rank || a.Rank == b.Rank && a.Number < b.Number
 }
 
+// bucketSeed is another one in each process, so that nobody chooses ids that all fall into one bucket. What is in which
+// is not stored, and nothing follows from it.
+var bucketSeed = maphash.MakeSeed()
+
 // bucketOf is the place of the bucket of a text.
-func bucketOf(text string) int {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, text)
-	return int(h.Sum32() % bucketCount)
-}
+func bucketOf(text string) int { return int(maphash.String(bucketSeed, text) % bucketCount) }
 
 // bucket is the bucket of a text, to be changed.
 func (p *Places) bucket(text string) *bucket {
@@ -539,6 +560,7 @@ func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) (err error
 	p := o.Places
 	taken, waiting := p.Taken, p.Waiting
 	p.Taken, p.Waiting = 0, 0
+	keys := make(map[string]keyRank)
 	for it.First(); it.Valid(); it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -558,8 +580,13 @@ func (s *Store) readSeats(r pebble.Reader, partition int32, o *Order) (err error
 			p.Taken++
 		} else {
 			p.Waiting++
-			p.owned(seat.Key).count(seat, 1)
+			k := keys[seat.Key]
+			keys[seat.Key] = keyRank{seat.Key, max(k.last, seat.Rank), k.waiting + 1}
 		}
+	}
+	for key, k := range keys {
+		b := p.owned(key)
+		b.keys = append(b.keys, k)
 	}
 	for _, b := range p.buckets {
 		if b != nil {

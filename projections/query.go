@@ -13,13 +13,10 @@ var ErrNotFound = errors.New("no such order")
 // ErrForgotten says that an order has ended, and is not kept any more.
 var ErrForgotten = errors.New("the order has ended, and is not kept any more")
 
-// record reads an order with its payloads, and the journal offsets behind it.
-// Nil without error if there is none.
+// record reads an order with its payloads, and the journal offsets behind it. Of a home of places it has the counts, and
+// not the seats. Nil without error if there is none.
 func (s *Store) record(r pebble.Reader, partition int32, id string) (*Order, []byte, error) {
 	o, offsets, err := s.recordWith(r, partition, id, func(*Order, *payload) bool { return true })
-	if err == nil && o != nil && o.Places != nil {
-		err = s.readSeats(r, partition, o)
-	}
 	if err != nil || o == nil || !o.itemized() {
 		return o, offsets, err
 	}
@@ -90,7 +87,7 @@ func (s *Store) recordWith(r pebble.Reader, partition int32, id string, wanted f
 }
 
 // Order returns the state record of an order, and the journal offsets of its
-// events. While the order is locked, LockedBy is the partition's owner of now.
+// events. Of a home of places it has how many have one, and wait, and not who: see [Partition.Order]. While the order is locked, LockedBy is the partition's owner of now.
 // It fails with [ErrNotFound], and with [ErrForgotten], beside what is left of the order.
 func (s *Store) Order(partition int32, id string) (*Order, []int64, error) {
 	view := s.db.NewSnapshot()

@@ -260,27 +260,35 @@ func TestManyPlacesAtOnce(t *testing.T) {
 }
 
 // BenchmarkPlace is one attempt more at a limit for whose places so many wait: it asks, and another gives its place
-// back, which the next has. Decided, folded and flushed.
+// back, which the next has. Decided on what the projection has, as a lane does, folded and flushed, while the store has 16
+// partitions.
 func BenchmarkPlace(b *testing.B) {
-	for _, waiting := range []int{10, 1_000, 100_000 - 1} {
-		b.Run(fmt.Sprint(waiting+1), func(b *testing.B) { benchmarkPlace(b, waiting) })
+	for _, keys := range []int{100, events.MaxPlacesAwaited} {
+		for _, waiting := range []int{10, 1_000, events.MaxPlacesAwaited - 1} {
+			b.Run(fmt.Sprintf("keys=%d/waiting=%d", keys, waiting), func(b *testing.B) { benchmarkPlace(b, waiting, keys) })
+		}
 	}
 }
 
-func benchmarkPlace(b *testing.B, waiting int) {
+func benchmarkPlace(b *testing.B, waiting, keys int) {
 	b.Helper()
 	store, state := emptyStore(b)
 	defer store.Close()
+	for p := range int32(15) {
+		_, err := store.Partition(p + 1)
+		must(b, err)
+	}
 	s := &stage{now: inspect.Curtain, format: events.JournalFormat}
 	topics, err := events.NewTopics(events.DefaultNamespace)
 	must(b, err)
 	s.topics = topics
 	env := s.env("")
 	env.Workflow = func(string, int) *workflow.Workflow { return nil }
-	var order *projections.Order
 	offset, transaction := int64(0), uint64(0)
 	take := func(in *Input) (got string) {
 		in.Order, in.Record = "@/limit.x", &Record{Topic: topics.Internal, Offset: offset}
+		order, err := state.Order(in.Order)
+		must(b, err)
 		d := On(env, order, in)
 		if d.Order == nil {
 			b.Fatalf("%+v changes nothing", in)
@@ -293,7 +301,6 @@ func benchmarkPlace(b *testing.B, waiting int) {
 			u.Offsets = append(u.Offsets, offset)
 			offset++
 		}
-		order = d.Order
 		transaction++
 		must(b, state.Commit(events.Seal{Transaction: transaction, Events: len(u.Offsets)}, offset, []projections.Update{u}))
 		env.Reuse(d.Messages)
@@ -302,7 +309,7 @@ func benchmarkPlace(b *testing.B, waiting int) {
 	n := 0
 	ask := func() string {
 		n++
-		return take(&Input{Bid: &events.Bid{Home: "@/limit.x", Bid: events.BidAsk, Order: fmt.Sprint("o-", n), Step: "s", Wait: 2, Key: fmt.Sprint("customer-", n%100)}})
+		return take(&Input{Bid: &events.Bid{Home: "@/limit.x", Bid: events.BidAsk, Order: fmt.Sprint("o-", n), Step: "s", Wait: 2, Key: fmt.Sprint("customer-", n%keys)}})
 	}
 	take(&Input{Command: &events.Command{Command: events.CommandApply, Limit: &events.Limit{AtATime: 1}}})
 	has := ask()
