@@ -22,6 +22,7 @@ func limitedWrong() (home, order recording, ofHome, ofOrder [][]events.Event, fi
 		{Name: "a", Agent: "x", Do: "a", Undo: "b", Timeout: oracle.Timeout{After: oracle.Duration(time.Second)}, Exhausted: "error", Limit: &oracle.FlowLimit{Name: "x"}},
 		{Name: "b", Agent: "x", Do: "b", When: "false", Timeout: oracle.Timeout{After: oracle.Duration(time.Second)}, Exhausted: "error", Limit: &oracle.FlowLimit{Name: "x"}},
 	}}
+	flow.Steps[0].Retry.Attempts = 1
 	of := func(id string, all ...events.Event) []events.Event {
 		for i := range all {
 			all[i].Order, all[i].Seq, all[i].At = id, uint64(i+1), inspect.Curtain
@@ -73,7 +74,7 @@ func limitedWrong() (home, order recording, ofHome, ofOrder [][]events.Event, fi
 	for _, h := range [][]events.Event{
 		{accepted, with(func(e *events.Event) { e.Step = "z" })},
 		{accepted, {Type: events.OrderPaused}, asked},
-		{accepted, with(func(e *events.Event) { e.ToUndo = true })},
+		{accepted, {Type: events.OrderCompensating, End: "Cancelled", Reason: "why"}, with(func(e *events.Event) { e.ToUndo = true })},
 		{accepted, asked, asked},
 		{accepted, with(func(e *events.Event) { e.Attempt = 2 })},
 		{accepted, with(func(e *events.Event) { e.Home = "@/limit.y" })},
@@ -456,5 +457,26 @@ func TestAQuestionThatIsPutAside(t *testing.T) {
 		held.Waiting = []projections.Held{{Source: topics.Internal + "/0/0", Raw: r.Raw}}
 		d := Operate(env, held, &Input{Record: &Record{Topic: topics.Commands}, Order: held.ID, Command: &events.Command{Command: events.CommandRelease, Discard: true}})
 		look(bid+" that is given up", d, answered)
+	}
+}
+
+// What asks twice has one place, or waits once; and a home that is held gives none, whatever is due.
+func TestAHomeThatIsAskedTwiceOrHeld(t *testing.T) {
+	h := newHome(t, events.Limit{AtATime: 1})
+	for _, order := range []string{"a", "a", "b", "b"} {
+		h.tell(events.BidAsk, order, "")
+	}
+	if p := h.order.Places; p.Taken != 1 || p.Waiting != 1 {
+		t.Fatalf("%d have a place, and %d wait", p.Taken, p.Waiting)
+	}
+	held, more := h.order.Clone(), *h.order.Places
+	more.Says = &events.Limit{AtATime: 2}
+	held.Places, held.Hold = &more, &projections.Hold{}
+	if d := Supervise(h.env, held, ""); d.Order != nil || len(d.Messages) > 0 {
+		t.Errorf("while it is held it gives %v", granted(d))
+	}
+	held.Hold = nil
+	if got := granted(Supervise(h.env, held, "")); len(got) != 1 || got[0] != "b" {
+		t.Errorf("else it gives %v", got)
 	}
 }
