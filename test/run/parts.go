@@ -178,7 +178,7 @@ func (p part) test(ctx context.Context, r *report) error {
 	if len(p.packages) == 0 {
 		return nil
 	}
-	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-timeout", "20m"}, p.flags...)...)
+	cmd := p.command(ctx, append([]string{"test", "-json", "-count=1", "-timeout", "30m"}, p.flags...)...)
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
