@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"crypto/rand"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,23 +48,10 @@ func Each(t *testing.T, suite func(t *testing.T, b *Broker), opts ...kfake.Opt) 
 	t.Run(string(KindContainer), func(t *testing.T) { suite(t, Container(t)) })
 }
 
-// Only says which kind of broker the tests of a run use: one that needs another is skipped, as
-// another run has it. Without it all are used.
-const Only = "WAYBILL_ONLY_BROKER"
-
-// uses skips a test that needs a broker which its run has not.
-func uses(t testing.TB, kind Kind) {
-	t.Helper()
-	if only := os.Getenv(Only); only != "" && only != string(kind) {
-		t.Skipf("this run has what needs %s=%s", Only, only)
-	}
-}
-
 // Embedded starts an empty broker for t alone, in memory unless an option says
 // otherwise, and closes it when t ends. Options come after the package's own, and so win.
 func Embedded(t testing.TB, opts ...kfake.Opt) *Broker {
 	t.Helper()
-	uses(t, KindEmbedded)
 	fake, err := kfake.NewCluster(append([]kfake.Opt{
 		kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(minSessionTimeout),

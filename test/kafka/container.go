@@ -87,7 +87,6 @@ func Container(t testing.TB) *Broker {
 // Own starts Apache Kafka in a container for t alone, and removes it when t ends.
 func Own(t testing.TB) *Broker {
 	t.Helper()
-	uses(t, "own")
 	b, err := startContainer(t.Context())
 	mustHave(t, err)
 	t.Cleanup(func() {

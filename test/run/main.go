@@ -78,30 +78,23 @@ func run(ctx context.Context, patterns, flags []string, race bool, histories int
 	return runParts(parts, func(p part) error { return p.test(ctx, r) })
 }
 
-// runParts runs all parts, whatever became of the ones before: two side by side, but for those that
-// run alone.
+// runParts runs all parts, whatever became of the ones before.
 func runParts(parts []part, test func(part) error) error {
-	var all sync.WaitGroup
+	var beside sync.WaitGroup
 	var failed atomic.Bool
-	places := make(chan struct{}, 2)
 	for _, p := range parts {
-		takes := 1
-		if p.alone {
-			takes = cap(places)
-		}
-		for range takes {
-			places <- struct{}{}
-		}
-		all.Go(func() {
+		run := func() {
 			if test(p) != nil {
 				failed.Store(true)
 			}
-			for range takes {
-				<-places
-			}
-		})
+		}
+		if p.beside {
+			beside.Go(run)
+		} else {
+			run()
+		}
 	}
-	all.Wait()
+	beside.Wait()
 	if failed.Load() {
 		return errFailed
 	}

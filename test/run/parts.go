@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -9,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/waybill-dev/waybill/test/kafka"
 )
 
 // Seeds that are fixed: a run that failed can be repeated, and one that passed
@@ -40,80 +37,51 @@ const (
 type part struct {
 	packages []pkg
 	race     bool
-	alone    bool // it takes all processors; of others two run side by side
+	beside   bool // those that follow do not wait for it
 	flags    []string
 	env      []string
 }
 
-// What is computed, and has no other program beside it, takes less time where garbage is collected
-// less often.
-const seldom = "GOGC=400"
-
 // inParts says in which runs of go test all tests are run, each once. Packages
-// without a container go first, two at a time. The others are parts of their own: they wait half of
-// their time. Those that take longest go first, so that none is left over at the end. On Apache Kafka
-// the integration suite goes without the detector, which finds in it what it finds on the
-// embedded broker.
+// without a container go first, two at a time. Those with one go one after the
+// other: side by side they would starve each other on a small machine.
 func inParts(packages []pkg, race bool, histories int) []part {
 	fixed := fixedSeeds()
 	drawn := func(n int) []string { return append([]string{"WAYBILL_HISTORIES=" + strconv.Itoa(n)}, fixed...) }
 	orchestrator := within(packages, "orchestrator")
 	onKafka, alone := split(packages, usesKafka)
-	simulated := part{packages: orchestrator, flags: []string{"-run", simulation}, env: append(drawn(histories), seldom)}
-	// Longest first, of those that take more than a minute.
-	slices.SortStableFunc(onKafka, func(a, b pkg) int { return cmp.Compare(position(longest, a), position(longest, b)) })
+	// Processes are started, stopped and waited for, which leaves the machine to others.
+	processes, others := split(onKafka, func(p pkg) bool { return p.name() == "test/process" })
+	simulated := part{packages: orchestrator, beside: true, flags: []string{"-run", simulation}, env: drawn(histories)}
 	if !race {
-		all := []part{{packages: alone, alone: true, flags: []string{"-p", "2"}, env: append(fixed, seldom)}, simulated}
-		for _, p := range onKafka {
-			one := part{packages: []pkg{p}, env: fixed}
-			if p.name() == "orchestrator" {
-				one.flags = []string{"-skip", simulation}
-			}
-			all = append(all, one)
+		return []part{
+			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
+			{packages: processes, beside: true, env: fixed},
+			simulated,
+			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
 		}
-		return all
 	}
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	alonePlain, aloneRaced := split(alone, plain)
-	all := []part{
-		{packages: alonePlain, alone: true, flags: []string{"-p", "2"}, env: append(fixed, seldom)},
-		{packages: aloneRaced, alone: true, race: true, flags: []string{"-p", "2"}, env: fixed},
-		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), alone: true, race: true, flags: []string{"-p", "2", "-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced), seldom)},
+	kafkaPlain, kafkaRaced := split(others, plain)
+	return []part{
+		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
+		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
+		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		simulated,
+		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
+		{packages: processes, beside: true, flags: []string{"-skip", programsRaced}, env: fixed},
+		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 	}
-	for _, p := range onKafka {
-		one := part{packages: []pkg{p}, race: !plain(p), env: fixed}
-		switch p.name() {
-		case "test/integration":
-			one.flags = []string{"-skip", "/^container$"}
-			all = append(all, part{packages: one.packages, flags: []string{"-parallel", "4", "-run", "/^container$"}, env: append([]string{kafka.Only + "=" + string(kafka.KindContainer)}, fixed...)})
-		case "test/process":
-			one.race, one.flags = false, []string{"-skip", programsRaced}
-			all = append(all, part{packages: one.packages, race: true, flags: []string{"-run", programsRaced}, env: fixed})
-		case "orchestrator":
-			one.flags = []string{"-skip", simulation}
-			all = append(all, simulated)
-		}
-		all = append(all, one)
-	}
-	return all
-}
-
-// longest are the packages on Kafka whose tests take longest.
-var longest = []string{"test/integration", "test/process", "orchestrator"}
-
-func position(names []string, p pkg) int {
-	if i := slices.Index(names, p.name()); i >= 0 {
-		return i
-	}
-	return len(names)
 }
 
 // asAsked runs what somebody asks for with flags of go test, and draws seeds.
 func asAsked(packages []pkg, race bool, flags []string) []part {
 	onKafka, alone := split(packages, usesKafka)
 	return []part{
-		{packages: alone, alone: true, race: race, flags: append([]string{"-p", "2"}, flags...)},
-		{packages: onKafka, alone: true, race: race, flags: append([]string{"-p", "1"}, flags...)},
+		{packages: alone, race: race, flags: append([]string{"-p", "2"}, flags...)},
+		{packages: onKafka, race: race, flags: append([]string{"-p", "1"}, flags...)},
 	}
 }
 
