@@ -1,14 +1,8 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/events"
@@ -19,22 +13,6 @@ import (
 func newLimit() *cobra.Command {
 	return group("limit", "Have only so many attempts of steps be made at a time, or in a second",
 		newLimitApply(), newLimitList(), newLimitShow(), newLimitDelete())
-}
-
-// actOnLimit asks again for a while where it is not known what became of the command: under its key it acts once.
-func actOnLimit(ctx context.Context, server *serverFlags, act *api.Act, do func(client *api.Client, key string) (*api.Limit, error)) (l *api.Limit, err error) {
-	key := uuid.NewString()
-	err = server.talk(func(client *api.Client) error {
-		if act.By == "" && !server.named() {
-			act.By = whoami()
-		}
-		l, err = repeat(ctx, func() (*api.Limit, error) { return do(client, key) }, func(err error) bool {
-			problem, answered := errors.AsType[*api.Problem](err)
-			return answered && problem.Status == http.StatusServiceUnavailable
-		})
-		return err
-	})
-	return l, err
 }
 
 func newLimitApply() *cobra.Command {
@@ -53,13 +31,7 @@ keys. Another number acts at once: more attempts begin, or none until fewer have
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		names, all := make([]string, len(args)), make([]*events.Limit, len(args))
 		for i, file := range args { // all or none is wrong
-			var source []byte
-			var err error
-			if file == "-" {
-				source, err = io.ReadAll(cmd.InOrStdin())
-			} else {
-				source, err = os.ReadFile(file)
-			}
+			source, err := readFile(cmd, file)
 			if err != nil {
 				return fmt.Errorf("read the limit: %w", err)
 			}
@@ -68,7 +40,7 @@ keys. Another number acts at once: more attempts begin, or none until fewer have
 			}
 		}
 		for i, says := range all {
-			l, err := actOnLimit(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Limit, error) {
+			l, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Limit, error) {
 				return client.ApplyLimit(cmd.Context(), names[i], key, &api.LimitApplication{Act: act, LimitSpec: api.LimitSpec{AtATime: says.AtATime, ASecond: says.ASecond}})
 			})
 			if err != nil {
@@ -166,7 +138,7 @@ Steps that name it fail from then on, with unknown-limit.`,
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		l, err := actOnLimit(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Limit, error) {
+		l, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Limit, error) {
 			return client.DeleteLimit(cmd.Context(), args[0], key, &act)
 		})
 		if err != nil {

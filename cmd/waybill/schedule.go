@@ -40,31 +40,34 @@ func scheduleAuthor(flags *pflag.FlagSet, act *api.Act) {
 	onlyByFlag(flags, "note")
 }
 
-// actOnSchedule asks again for a while where it is not known what became of the command: under its key it
+// actOnObject asks again for a while where it is not known what became of the command: under its key it
 // acts once.
-func actOnSchedule(ctx context.Context, server *serverFlags, act *api.Act, do func(client *api.Client, key string) (*api.Schedule, error)) (s *api.Schedule, err error) {
+func actOnObject[Object any](ctx context.Context, server *serverFlags, act *api.Act, do func(client *api.Client, key string) (*Object, error)) (o *Object, err error) {
 	key := uuid.NewString()
 	err = server.talk(func(client *api.Client) error {
 		if act.By == "" && !server.named() {
 			act.By = whoami()
 		}
-		s, err = repeat(ctx, func() (*api.Schedule, error) { return do(client, key) }, func(err error) bool {
+		o, err = repeat(ctx, func() (*Object, error) { return do(client, key) }, func(err error) bool {
 			problem, answered := errors.AsType[*api.Problem](err)
 			return answered && problem.Status == http.StatusServiceUnavailable
 		})
 		return err
 	})
-	return s, err
+	return o, err
+}
+
+// readFile reads a file, - being standard input.
+func readFile(cmd *cobra.Command, file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(cmd.InOrStdin())
+	}
+	return os.ReadFile(file)
 }
 
 // scheduleFile reads a file with a schedule, - being standard input, and says all that is wrong with it.
 func scheduleFile(cmd *cobra.Command, file string) (name string, s *events.Schedule, err error) {
-	var source []byte
-	if file == "-" {
-		source, err = io.ReadAll(cmd.InOrStdin())
-	} else {
-		source, err = os.ReadFile(file)
-	}
+	source, err := readFile(cmd, file)
 	if err != nil {
 		return "", nil, fmt.Errorf("read the schedule: %w", err)
 	}
@@ -96,7 +99,7 @@ nothing. - is standard input.`,
 		if err != nil {
 			return err
 		}
-		s, err := actOnSchedule(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+		s, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
 			return client.Apply(cmd.Context(), name, key, &api.Application{Act: act, ScheduleSpec: api.SpecOf(says)})
 		})
 		if err != nil {
@@ -114,7 +117,7 @@ func newScheduleAct(command, short, long, did string) *cobra.Command {
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		s, err := actOnSchedule(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+		s, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
 			return client.ActOnSchedule(cmd.Context(), args[0], key, command, &act)
 		})
 		if err != nil {
@@ -160,7 +163,7 @@ number: waybill order list --where schedule=NAME --where backfill=N.`,
 		if atOnce < 1 || atOnce > events.MaxOpen {
 			return usageError{fmt.Errorf("--at-once is from 1 to %d, this is %d", events.MaxOpen, atOnce)}
 		}
-		s, err := actOnSchedule(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
+		s, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
 			request.Act = act
 			return client.Backfill(cmd.Context(), args[0], key, &request)
 		})

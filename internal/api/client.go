@@ -257,45 +257,23 @@ func (c *Client) Apply(ctx context.Context, name, key string, s *Application) (*
 	if err != nil {
 		return nil, fmt.Errorf("encode the schedule: %w", err)
 	}
-	return c.schedule(ctx, http.MethodPut, schedulePath(name), key, body)
+	return sent[Schedule](ctx, c, http.MethodPut, schedulePath(name), key, body)
 }
 
 // ActOnSchedule pauses, resumes or deletes a schedule. Under its key the command acts once.
 func (c *Client) ActOnSchedule(ctx context.Context, name, key, command string, act *Act) (*Schedule, error) {
-	body, err := encode(act)
-	if err != nil {
-		return nil, fmt.Errorf("encode the command: %w", err)
-	}
 	if command == events.CommandDelete {
-		return c.schedule(ctx, http.MethodDelete, schedulePath(name), key, body)
+		return keyed[Schedule](ctx, c, http.MethodDelete, schedulePath(name), key, act)
 	}
-	return c.schedule(ctx, http.MethodPost, schedulePath(name)+"/"+command, key, body)
+	return keyed[Schedule](ctx, c, http.MethodPost, schedulePath(name)+"/"+command, key, act)
 }
 
 // Backfill has ticks of a schedule begin orders that have passed. Under its key the command acts once.
 func (c *Client) Backfill(ctx context.Context, name, key string, r *BackfillRequest) (*Schedule, error) {
-	body, err := encode(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode the command: %w", err)
-	}
-	return c.schedule(ctx, http.MethodPost, schedulePath(name)+"/backfill", key, body)
+	return keyed[Schedule](ctx, c, http.MethodPost, schedulePath(name)+"/backfill", key, r)
 }
 
 func schedulePath(name string) string { return "/api/v1/schedules/" + pathEscape(name) }
-
-func (c *Client) schedule(ctx context.Context, method, path, key string, body []byte) (*Schedule, error) {
-	request, err := c.request(ctx, method, path, nil, body)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Idempotency-Key", key)
-	response, err := c.send(request)
-	if err != nil {
-		return nil, err
-	}
-	s := new(Schedule)
-	return s, c.read(response, s)
-}
 
 // Limits returns a page of the limits.
 func (c *Client) Limits(ctx context.Context, limit int, after string) (*LimitPage, error) {
@@ -321,12 +299,17 @@ func (c *Client) DeleteLimit(ctx context.Context, name, key string, act *Act) (*
 
 func limitPath(name string) string { return "/api/v1/limits/" + pathEscape(name) }
 
-// keyed sends a command that acts once under its key, and reads the answer.
+// keyed is [sent] of what is to be encoded.
 func keyed[Answer any](ctx context.Context, c *Client, method, path, key string, command any) (*Answer, error) {
 	body, err := encode(command)
 	if err != nil {
 		return nil, fmt.Errorf("encode the command: %w", err)
 	}
+	return sent[Answer](ctx, c, method, path, key, body)
+}
+
+// sent sends a command that acts once under its key, and reads the answer.
+func sent[Answer any](ctx context.Context, c *Client, method, path, key string, body []byte) (*Answer, error) {
 	request, err := c.request(ctx, method, path, nil, body)
 	if err != nil {
 		return nil, err

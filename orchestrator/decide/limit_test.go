@@ -214,9 +214,6 @@ func TestPlacesForVeryMany(t *testing.T) {
 
 // One more than may wait is refused, and leaves no event.
 func TestTooManyWaitForPlaces(t *testing.T) {
-	if testing.Short() {
-		t.Skip("100,000 wait")
-	}
 	h := newHome(t, events.Limit{AtATime: 1})
 	for n := range events.MaxPlacesAwaited + 1 {
 		if d := h.tell(events.BidAsk, fmt.Sprint("o-", n), "k"); d.Order == nil {

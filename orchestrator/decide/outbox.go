@@ -28,47 +28,31 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		envelope.Type, envelope.ID = events.OrderStatus, id
 		dst = append(dst, Message{Topic: cmp.Or(to, topics.Status), Envelope: envelope, Value: m.Append(make([]byte, 0, 128)), OwnTopic: to != ""})
 	}
-	for n, w := range wishes(o, e) {
+	tell := func(kind events.Type, what string, n int, to string, value []byte) {
 		envelope := envelope
-		envelope.Type, envelope.Order = events.ChildWanted, w.Child
-		if envelope.ID += "/wish"; n > 0 {
+		envelope.Type, envelope.Order = kind, to
+		if envelope.ID += "/" + what; n > 0 {
 			envelope.ID += "/" + strconv.Itoa(n+1)
 		}
-		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(make([]byte, 0, 256+len(w.Input)))})
+		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: value})
+	}
+	for n, w := range wishes(o, e) {
+		tell(events.ChildWanted, "wish", n, w.Child, w.Append(make([]byte, 0, 256+len(w.Input))))
 	}
 	if r := o.Reports(e); r != nil {
-		envelope := envelope
-		envelope.Type, envelope.Order = events.ChildReported, r.Parent
-		envelope.ID += "/report"
-		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: r.Append(make([]byte, 0, 256+len(r.Output)))})
+		tell(events.ChildReported, "report", 0, r.Parent, r.Append(make([]byte, 0, 256+len(r.Output))))
 	}
 	for n, w := range o.Wants(e) {
-		envelope := envelope
-		envelope.Type, envelope.Order = events.SignalWanted, w.Correlation
-		if envelope.ID += "/want"; n > 0 {
-			envelope.ID += "/" + strconv.Itoa(n+1)
-		}
-		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: w.Append(make([]byte, 0, 512))})
+		tell(events.SignalWanted, "want", n, w.Correlation, w.Append(make([]byte, 0, 512)))
 	}
 	if p := o.Passes(e); p != nil {
-		envelope := envelope
-		envelope.Type, envelope.Order = events.SignalPassed, p.Order
-		envelope.ID += "/pass"
-		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: p.Append(make([]byte, 0, 512+len(p.Data)))})
+		tell(events.SignalPassed, "pass", 0, p.Order, p.Append(make([]byte, 0, 512+len(p.Data))))
 	}
 	for n, b := range o.Bids(e) {
-		envelope := envelope
-		envelope.Type, envelope.Order = events.PlaceWanted, b.Home
-		if envelope.ID += "/bid"; n > 0 {
-			envelope.ID += "/" + strconv.Itoa(n+1)
-		}
-		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: b.Append(make([]byte, 0, 256))})
+		tell(events.PlaceWanted, "bid", n, b.Home, b.Append(make([]byte, 0, 256)))
 	}
 	if g := o.Grant(e); g != nil {
-		envelope := envelope
-		envelope.Type, envelope.Order = events.PlaceGiven, g.Order
-		envelope.ID += "/grant"
-		dst = append(dst, Message{Topic: topics.Internal, Envelope: envelope, Value: g.Append(make([]byte, 0, 256))})
+		tell(events.PlaceGiven, "grant", 0, g.Order, g.Append(make([]byte, 0, 256)))
 	}
 	switch e.Type {
 	case events.StepEmitting:
