@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,23 +85,25 @@ func TestNewerDefinitions(t *testing.T) {
 	put := func(key, level, value string) {
 		c.take(&kgo.Record{Key: []byte(key), Value: []byte(value), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte(level)}}})
 	}
+	const next = workflow.Level + 1
+	level := func(above int) string { return strconv.Itoa(workflow.Level + above) }
 	const tea = `{"workflow":"tea","version":%d,"steps":[{"name":"boil","agent":"kettle"}]}`
 	put("tea@1", "1", fmt.Sprintf(tea, 1))
-	put("tea@2", "7", `{"workflow":"tea","version":2,"brew":"long"}`)
-	put("tea@1", "7", fmt.Sprintf(tea, 1)) // a second time
-	put("milk@1", "8", "hello")
-	put("milk", "8", "hello")
-	put("water@0", "8", "hello")
+	put("tea@2", level(1), `{"workflow":"tea","version":2,"brew":"long"}`)
+	put("tea@1", level(1), fmt.Sprintf(tea, 1)) // a second time
+	put("milk@1", level(2), "hello")
+	put("milk", level(2), "hello")
+	put("water@0", level(2), "hello")
 	expect := func(name string, version, level int) {
 		t.Helper()
 		if got := c.isNewer(name, version); got != level {
 			t.Errorf("%s@%d needs level %d, not %d", name, version, got, level)
 		}
 	}
-	for version, level := range []int{7, 0, 7, 0} {
-		expect("tea", version, level)
+	for version, newer := range []int{next, 0, next, 0} {
+		expect("tea", version, newer)
 	}
-	expect("milk", 0, 8)
+	expect("milk", 0, next+1)
 	expect("milk", 2, 0)
 	expect("water", 0, 0)
 	if c.find("tea", 1) == nil || c.find("tea", 2) != nil {
@@ -108,9 +111,9 @@ func TestNewerDefinitions(t *testing.T) {
 	}
 	put("tea@3", "x", fmt.Sprintf(tea, 3))
 	expect("tea", 0, 0)
-	expect("tea", 2, 7)
+	expect("tea", 2, next)
 
-	for order, why := range map[string]string{"tea": "", "{workflow: tea, version: 2}": "workflow tea is in level 7", "milk": "workflow milk is in level 8", "{workflow: milk, version: 2}": "workflow milk@2, which is not registered"} {
+	for order, why := range map[string]string{"tea": "", "{workflow: tea, version: 2}": "workflow tea is in level " + level(1), "milk": "workflow milk is in level " + level(2), "{workflow: milk, version: 2}": "workflow milk@2, which is not registered"} {
 		err := c.admits(parseFlow(t, "{workflow: meal, steps: [{name: serve, order: "+order+"}]}"))
 		if (err == nil) != (why == "") || err != nil && (!errors.Is(err, workflow.ErrChild) || !strings.Contains(err.Error(), why)) {
 			t.Errorf("what orders %s is refused for %v, not for %q", order, err, why)
@@ -209,6 +212,8 @@ func TestNewerDefinitionsThatAreRetired(t *testing.T) {
 	put := func(key, level, value string) {
 		c.take(&kgo.Record{Key: []byte(key), Value: []byte(value), Headers: []kgo.RecordHeader{{Key: headerLevel, Value: []byte(level)}}})
 	}
+	const next = workflow.Level + 1
+	level := func(above int) string { return strconv.Itoa(workflow.Level + above) }
 	retire := func(id string, retired bool) { put(id+retiredKey, "", fmt.Sprintf(`{"retired":%t}`, retired)) }
 	expect := func(level int, retired bool) {
 		t.Helper()
@@ -220,13 +225,13 @@ func TestNewerDefinitionsThatAreRetired(t *testing.T) {
 		}
 	}
 	expect(0, false)
-	put("tea@2", "7", "{}")
-	expect(7, false)
+	put("tea@2", level(1), "{}")
+	expect(next, false)
 	retire("tea@3", true) // before its definition is read
-	put("tea@3", "7", "{}")
-	put("teapot@4", "8", "{}")
-	expect(7, false)
-	if got := c.isNewer("tea", 3); got != 7 { // whoever names it waits, and it may be restored
+	put("tea@3", level(1), "{}")
+	put("teapot@4", level(2), "{}")
+	expect(next, false)
+	if got := c.isNewer("tea", 3); got != next { // whoever names it waits, and it may be restored
 		t.Errorf("version 3 needs level %d", got)
 	}
 	retire("tea@2", true)
@@ -234,9 +239,9 @@ func TestNewerDefinitionsThatAreRetired(t *testing.T) {
 	put("tea@1", "1", `{"workflow":"tea","version":1,"steps":[{"name":"boil","agent":"kettle"}]}`)
 	expect(0, false)
 	retire("tea@3", false)
-	expect(7, false)
+	expect(next, false)
 	retire("tea@1", true)
-	expect(7, false)
+	expect(next, false)
 	retire("tea@3", true)
 	expect(0, true)
 }

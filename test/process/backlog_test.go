@@ -47,8 +47,8 @@ type sizes struct {
 
 var (
 	short = sizes{
-		only: regexp.MustCompile(""), rate: 100, orders: 500, timeout: "2s", quick: "2s", mixed: 500, away: 8 * time.Second, waiting: 300, awayTimeout: "1s",
-		hours: 200, slow: 8, few: 64, slowTimeout: "3s", session: "2s", newcomers: 10_000, close: "50",
+		only: regexp.MustCompile(""), rate: 50, orders: 500, timeout: "4s", quick: "4s", mixed: 500, away: 12 * time.Second, waiting: 300, awayTimeout: "2s",
+		hours: 200, slow: 8, few: 64, slowTimeout: "4s", session: "4s", newcomers: 10_000, close: "50",
 	}
 	whole = sizes{
 		whole: true, only: regexp.MustCompile(os.Getenv("WAYBILL_BACKLOG_ONLY")), rate: 170, orders: 8_000, timeout: "5s", quick: "1s", mixed: 6_000, away: 10 * time.Minute, waiting: 5_000, awayTimeout: "5s",

@@ -25,11 +25,13 @@ var sequential = []string{
 
 // The same of single tests in other packages, and what of them is tried with the
 // detector all the same. The programs of test/process have it where instances die under
-// load that is drawn.
+// load that is drawn. The integration suite has it on the embedded broker: on Apache Kafka the same
+// code waits for another program.
 const (
 	simulation     = "^(TestSimulation|TestTheSeedDecidesTheHistory)$"
 	someHistories  = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
 	historiesRaced = 200
+	onContainer    = "/^container$"
 	programsRaced  = "^(TestKillDevUnderLoad|TestDrawnOrdersWhileDevIsKilled|TestDrawnOrdersWhileInstancesAreKilled)$"
 )
 
@@ -64,6 +66,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	plain := func(p pkg) bool { return slices.Contains(sequential, p.name()) }
 	alonePlain, aloneRaced := split(alone, plain)
 	kafkaPlain, kafkaRaced := split(others, plain)
+	integration, kafkaRaced := split(kafkaRaced, func(p pkg) bool { return p.name() == "test/integration" })
 	return []part{
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
@@ -72,6 +75,8 @@ func inParts(packages []pkg, race bool, histories int) []part {
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
+		{packages: integration, race: true, flags: []string{"-skip", onContainer}, env: fixed},
+		{packages: integration, flags: []string{"-run", onContainer}, env: fixed},
 		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 	}
 }

@@ -69,6 +69,15 @@ func TestWhatIsPassedOverIsRun(t *testing.T) {
 		if len(passedOver) == 0 {
 			t.Error("nothing is passed over")
 		}
+		container := map[string]string{} // by what is done with it there
+		for _, p := range inParts(all, race, 1) {
+			if i := slices.Index(p.flags, onContainer); i > 0 {
+				container[p.flags[i-1]] = p.packages[0].path
+			}
+		}
+		if container["-skip"] != container["-run"] || (container["-skip"] != "") != race {
+			t.Errorf("race=%t: on a container some are passed over, and others run: %v", race, container)
+		}
 		for at := range passedOver {
 			if !run[named{at.test, race && !at.raced}] {
 				t.Errorf("race=%t: %s is passed over, and not run", race, at.test)
