@@ -45,29 +45,30 @@ func CheckSignalKey(key string) error {
 	return nil
 }
 
-// What the last part of the id of a correlation begins with, behind which is the signal's name: the second
-// where the key was cut.
+// What the last part of the id of a key's home begins with, behind which is a name: "." or, where the key was cut, "+".
 const (
-	keyedBy    = "/signal."
-	keyedByCut = "/signal+"
+	keyedBy = "/signal"
+	openOf  = "/open"
 )
 
-// inSignals are the characters of the names of signals.
-const inSignals = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+// inNames are the characters of the names of signals and workflows.
+const inNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
-// Of an id of more than maxCorrelationID bytes the key's end gives way to a hash of it.
+// Of an id of more than maxHomeID bytes the key's end gives way to a hash of it.
 const (
-	maxCorrelationID = 200
-	cutKey           = 60
+	maxHomeID = 200
+	cutKey    = 60
 )
 
 // CorrelationID is the id of the home of what is signalled by a name under a key: @ref-7/signal.payment. No
 // other record has it. Of those that begin so the ids of schedules hold no slash; what is behind the last
 // slash of a child's is the name of a step, perhaps with numbers behind colons, or has a tilde, or is a time or
 // a number.
-func CorrelationID(signal, key string) string {
-	id := ChildPrefix + key + keyedBy + signal
-	if len(id) <= maxCorrelationID {
+func CorrelationID(signal, key string) string { return homeID(key, keyedBy, signal) }
+
+func homeID(key, of, name string) string {
+	id := ChildPrefix + key + of + "." + name
+	if len(id) <= maxHomeID {
 		return id
 	}
 	sum := sha256.Sum256([]byte(key))
@@ -75,7 +76,7 @@ func CorrelationID(signal, key string) string {
 	for n > 0 && n < len(key) && !utf8.RuneStart(key[n]) {
 		n--
 	}
-	return ChildPrefix + key[:n] + "~" + hex.EncodeToString(sum[:childHash]) + keyedByCut + signal
+	return ChildPrefix + key[:n] + "~" + hex.EncodeToString(sum[:childHash]) + of + "+" + name
 }
 
 // StartedID is the id of the order that the event of a number of a correlation begins: @ref-7/signal.payment/order.3.
@@ -86,17 +87,15 @@ func StartedID(correlation string, number uint64) string {
 }
 
 // IsCorrelation says that an id is of a correlation.
-func IsCorrelation(id string) bool {
+func IsCorrelation(id string) bool { return isHome(id, keyedBy) }
+
+func isHome(id, of string) bool {
 	last := strings.LastIndexByte(id, '/')
 	if !OwnID(id) || last < 0 {
 		return false
 	}
-	name, whole := strings.CutPrefix(id[last:], keyedBy)
-	cut := false
-	if !whole {
-		name, cut = strings.CutPrefix(id[last:], keyedByCut)
-	}
-	return (whole || cut) && name != "" && strings.Trim(name, inSignals) == ""
+	name, is := strings.CutPrefix(id[last:], of)
+	return is && len(name) > 1 && (name[0] == '.' || name[0] == '+') && strings.Trim(name[1:], inNames) == ""
 }
 
 // What a [Want] may say.

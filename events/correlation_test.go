@@ -39,17 +39,25 @@ func TestCorrelationsClashWithNothing(t *testing.T) {
 			t.Fatalf("%s is the home of %q and of %q", id, was, [2]string{signal, key})
 		}
 		homes[id] = [2]string{signal, key}
-		if err := events.CheckOrderID(id); err != nil || !events.IsCorrelation(id) || events.ScheduleOf(id) != "" {
+		turn := events.TurnID(signal, key)
+		if was, taken := homes[turn]; taken && was != [2]string{"open " + signal, key} {
+			t.Fatalf("%s is the home of %q and of %q", turn, was, [2]string{signal, key})
+		}
+		homes[turn] = [2]string{"open " + signal, key}
+		if err := events.CheckOrderID(turn); err != nil || !events.IsTurn(turn) || events.IsCorrelation(turn) || events.ScheduleOf(turn) != "" || events.LimitOf(turn) != "" {
+			t.Fatalf("%s: %v", turn, err)
+		}
+		if err := events.CheckOrderID(id); err != nil || !events.IsCorrelation(id) || events.IsTurn(id) || events.ScheduleOf(id) != "" {
 			t.Fatalf("%s: %v", id, err)
 		}
 		order := rapid.OneOf(text, rapid.Just(id), rapid.Just(id[1:]), rapid.StringMatching(`x{150,190}/signal[.+~][a-z]{1,60}`)).Draw(t, "order")
-		step := rapid.OneOf(rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,4}[a-z0-9])?`), rapid.Just("signal"), rapid.StringMatching(`signal[a-z-]{30,60}x`)).Draw(t, "step")
+		step := rapid.OneOf(rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,4}[a-z0-9])?`), rapid.Just("signal"), rapid.StringMatching(`(signal|open)[a-z-]{30,60}x`), rapid.Just("open")).Draw(t, "step")
 		for _, child := range []string{
 			events.ChildID(events.IdempotencyKey(order, step, rapid.IntRange(0, 3).Draw(t, "resubmissions"))),
 			events.ChildID(events.IdempotencyKey(order, events.ItemStep(step, 7), 0)),
 			events.ScheduleID(step),
 		} {
-			if events.IsCorrelation(child) {
+			if events.IsCorrelation(child) || events.IsTurn(child) {
 				t.Fatalf("%s is the id of a home", child)
 			}
 		}

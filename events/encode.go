@@ -205,6 +205,7 @@ func (e *Event) Append(dst []byte) []byte {
 	}
 	o.text("home", e.Home)
 	o.count("rank", e.Rank)
+	o.text("onConflict", string(e.OnConflict))
 	o.text("step", e.Step)
 	o.number("attempt", int64(e.Attempt))
 	o.text("agent", e.Agent)

@@ -65,8 +65,14 @@ const (
 	OrderCompensated Type = "waybill.order.compensated"
 	// OrderCancelled ends the order as Cancelled: Undone, NotUndone (C3).
 	OrderCancelled Type = "waybill.order.cancelled"
+	// OrderQueued has the order wait until no other is open under its key: Home, Key, OnConflict. Its turn ends with
+	// the order. Since format 9.
+	OrderQueued Type = "waybill.order.queued"
+	// OrderStarted says that its turn has come. Since format 9.
+	OrderStarted Type = "waybill.order.started"
 	// OrderRaised ends the order as Raised, once nothing of it runs: Step, Reason, Error, those of
-	// [StepRaised], and NotUndone: what was done stays as it is. Since format 6.
+	// [StepRaised], and NotUndone: what was done stays as it is. Since format 6. Without Step it is the end of one
+	// that waited for its turn, and gets none. Since format 9.
 	OrderRaised Type = "waybill.order.raised"
 	// OrderChanged says which priority and which deadline the order has from here on, none of
 	// which is there for the normal and for none: Priority, Deadline, By, Actor, Reason,
@@ -271,12 +277,14 @@ const (
 	// wait no more. Since format 9.
 	PlaceAsked Type = "waybill.place.asked"
 	// PlaceAwaited has an attempt of an order wait in the home of places: Waiter, Step, Wait, Key, Rank, Source. This
-	// and the two below are of homes: see [LimitID]. Since format 9.
+	// and the two below are of homes: see [LimitID] and, where the order itself waits, without Step and perhaps with
+	// OnConflict, [TurnID]. Since format 9.
 	PlaceAwaited Type = "waybill.place.awaited"
-	// PlaceGranted gives an attempt a place: Waiter, Step, Wait, Key, Rank, and Source where it did not wait. Since
-	// format 9.
+	// PlaceGranted gives an attempt, or an order, a place: Waiter, Step, Wait, Key, Rank, OnConflict, and Source where it
+	// did not wait. Since format 9.
 	PlaceGranted Type = "waybill.place.granted"
-	// PlaceReturned says that it has none any more, and waits for none: Waiter, Wait, Source. Since format 9.
+	// PlaceReturned says that it has none any more, and waits for none: Waiter, Wait, and Source, or Error where another
+	// order came in its place. Since format 9.
 	PlaceReturned Type = "waybill.place.returned"
 	// LimitApplied has a limit be as it says from here on: Limit, By, Actor, Reason, Command. Since format 9.
 	LimitApplied Type = "waybill.limit.applied"
@@ -495,6 +503,8 @@ type Event struct {
 	Limit *Limit `json:"limit,omitzero"`
 	Home  string `json:"home,omitzero"`
 	Rank  uint64 `json:"rank,omitzero"`
+	// OnConflict is what becomes of an order that comes while another is open under its key. Since format 9.
+	OnConflict OnConflict `json:"onConflict,omitzero"`
 
 	Step           string    `json:"step,omitzero"`
 	Attempt        int       `json:"attempt,omitzero"`

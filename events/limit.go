@@ -3,6 +3,7 @@ package events
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -73,7 +74,24 @@ func LimitOf(id string) string {
 }
 
 // IsPlaces says that an id is of a home that gives places.
-func IsPlaces(id string) bool { return LimitOf(id) != "" }
+func IsPlaces(id string) bool { return LimitOf(id) != "" || IsTurn(id) }
+
+// OnConflict is what becomes of an order that comes while another of its workflow is open under the same key.
+type OnConflict string
+
+// The values of [OnConflict].
+const (
+	ConflictQueue       OnConflict = "queue"        // it waits for its turn; the default
+	ConflictReject      OnConflict = "reject"       // it fails
+	ConflictCancelOther OnConflict = "cancel-other" // the open one is cancelled, and those fail that wait before it
+)
+
+// TurnID is the id of the home that lets one order of a workflow be open at a time under a key:
+// @c-7/open.invoice. No other record has it, as of [CorrelationID].
+func TurnID(workflow, key string) string { return homeID(key, openOf, workflow) }
+
+// IsTurn says that an id is of such a home.
+func IsTurn(id string) bool { return isHome(id, openOf) }
 
 // What a [Bid] may say.
 const (
@@ -90,11 +108,13 @@ type Bid struct {
 	Home  string `json:"home"`
 	Bid   string `json:"bid"`
 	Order string `json:"order"`
-	Step  string `json:"step"`
+	Step  string `json:"step,omitzero"` // empty where the order itself has a turn
 	// Wait is the number of the order's event with which it asked.
 	Wait uint64 `json:"wait"`
 	// Key is that of [BidAsk] among whose attempts and others' the home is fair; empty is one like others.
 	Key string `json:"key,omitzero"`
+	// OnConflict is of [BidAsk] for an order.
+	OnConflict OnConflict `json:"onConflict,omitzero"`
 	// Undo says of [BidAsk] that it is for an undo, which waits however many do.
 	Undo bool `json:"undo,omitzero"`
 }
@@ -108,6 +128,7 @@ func (b *Bid) Append(dst []byte) []byte {
 	o.text("step", b.Step)
 	o.count("wait", b.Wait)
 	o.text("key", b.Key)
+	o.text("onConflict", string(b.OnConflict))
 	o.truth("undo", b.Undo)
 	return o.end()
 }
@@ -117,8 +138,10 @@ func (b *Bid) Check() error {
 	switch {
 	case b.Bid != BidAsk && b.Bid != BidBack && b.Bid != BidUnwanted:
 		return fmt.Errorf("bid %q: there is none of this name", b.Bid)
-	case b.Order == "" || b.Wait == 0:
+	case b.Order == "" || b.Wait == 0 || (b.Step == "") != IsTurn(b.Home):
 		return errors.New("it says not whose place it is about")
+	case (b.Bid == BidAsk && IsTurn(b.Home)) != slices.Contains([]OnConflict{ConflictQueue, ConflictReject, ConflictCancelOther}, b.OnConflict):
+		return fmt.Errorf("it says %q of a conflict", b.OnConflict)
 	}
 	return nil
 }
@@ -127,10 +150,10 @@ func (b *Bid) Check() error {
 // record's key is Order.
 type Grant struct {
 	Order string `json:"order"`
-	Step  string `json:"step"`
+	Step  string `json:"step,omitzero"`
 	Wait  uint64 `json:"wait"` // as of [Bid]
 	Home  string `json:"home"`
-	Error *Error `json:"error,omitzero"` // why there is no place for it; nil if it has one
+	Error *Error `json:"error,omitzero"` // why there is no place for it, or it loses the one that it has; nil if it has one
 }
 
 // Append appends the grant's JSON.
@@ -144,10 +167,12 @@ func (g *Grant) Append(dst []byte) []byte {
 	return o.end()
 }
 
-// Codes of attempts for which there is no place.
+// Codes of attempts, and of orders, for which there is no place.
 const (
 	UnknownLimit   = "unknown-limit"    // there is no limit of the name
 	TooManyWaiting = "too-many-waiting" // [MaxPlacesAwaited] wait
+	Conflict       = "conflict"         // another order is open under the key, as of [ConflictReject]
+	Superseded     = "superseded"       // another order has come, as of [ConflictCancelOther]
 )
 
 // RateOver is the time in which a limit gives as many places as it gives a second.

@@ -110,12 +110,13 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 	t.Run("bid", func(t *testing.T) {
 		follows(t, "bid", appended, func(t *rapid.T, m *events.Bid) {
 			m.Home, m.Bid = "@/limit.crm", rapid.SampledFrom(bids).Draw(t, "bid")
-			m.Order, m.Step, m.Wait, m.Key = "o-1", "s", 3, rapid.SampledFrom([]string{"", "k"}).Draw(t, "key")
+			m.Order, m.Step, m.Wait, m.Key = "o-1", rapid.SampledFrom([]string{"", "s"}).Draw(t, "step"), 3, rapid.SampledFrom([]string{"", "k"}).Draw(t, "key")
+			m.OnConflict = onConflict.Draw(t, "onConflict")
 		})
 	})
 	t.Run("grant", func(t *testing.T) {
 		follows(t, "grant", appended, func(t *rapid.T, m *events.Grant) {
-			m.Order, m.Step, m.Wait, m.Home = "o-1", "s", 3, "@/limit.crm"
+			m.Order, m.Step, m.Wait, m.Home = "o-1", rapid.SampledFrom([]string{"", "s"}).Draw(t, "step"), 3, "@/limit.crm"
 			anyFault(t, m.Error)
 		})
 	})
@@ -193,6 +194,7 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			anySchedule(t, &m.Schedule)
 			anyLimit(t, &m.Limit)
 			m.Home, m.Rank = "@/limit.crm", rapid.Uint64Range(1, 9).Draw(t, "rank")
+			m.OnConflict = onConflict.Draw(t, "onConflict")
 			switch m.Type {
 			case events.ScheduleSkipped, events.ScheduleBackfilled:
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")
@@ -377,6 +379,8 @@ func TestSchemasListTheWords(t *testing.T) {
 	}
 }
 
+var onConflict = rapid.SampledFrom([]events.OnConflict{"", events.ConflictQueue, events.ConflictReject, events.ConflictCancelOther})
+
 // The schemas tell a message from what is none.
 func TestSchemasRefuse(t *testing.T) {
 	for name, values := range map[string][]string{
@@ -386,7 +390,7 @@ func TestSchemasRefuse(t *testing.T) {
 		"wish":       {`{}`, `{"child":"@o-1/s","wish":"begin","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"undo","parent":"o-1","step":"s"}`, `{"child":"@o-1/s","wish":"pause","parent":"o-1","step":"s","reason":"r"}`},
 		"want":       {`{}`, `{"correlation":"@k/signal.paid","want":"forget","signal":"paid","key":"k","order":"o-1","step":"s","wait":3}`, `{"correlation":"@k/signal.paid","want":"await","signal":"paid","key":"k","order":"o-1","step":"s"}`},
 		"pass":       {`{}`, `{"order":"o-1","step":"s","wait":0,"correlation":"@k/signal.paid","signal":"paid","key":"k"}`},
-		"bid":        {`{}`, `{"home":"@/limit.crm","bid":"wait","order":"o-1","step":"s","wait":3}`, `{"home":"@/limit.crm","bid":"ask","order":"o-1","step":"s"}`},
+		"bid":        {`{}`, `{"home":"@/limit.crm","bid":"wait","order":"o-1","step":"s","wait":3}`, `{"home":"@/limit.crm","bid":"ask","order":"o-1","step":"s"}`, `{"home":"@k/open.w","bid":"ask","order":"o-1","wait":2,"onConflict":"fail"}`},
 		"grant":      {`{}`, `{"order":"o-1","step":"s","wait":0,"home":"@/limit.crm"}`},
 		"report":     {`{}`, `{"parent":"o-1","step":"s","child":"@o-1/s","state":"Error"}`, `{"parent":"o-1","step":"s","state":"Processed"}`},
 		"reply":      {`{}`, `{"order":"o","step":"s","attempt":1,"status":"done"}`, `{"order":"o","step":"s","attempt":1,"status":"failed","error":"no"}`},

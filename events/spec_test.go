@@ -24,7 +24,7 @@ var whole = func() events.Event {
 		Order: "o-1", Seq: 1, At: at,
 		Workflow: "w", Version: 1, Steps: []string{"a"}, Input: []byte("1"), ReplyTo: "t", Priority: events.High, Deadline: at, Traceparent: "p", Digest: "d", Labels: map[string]string{"a": "b"}, RerunOf: "o-0",
 		From: 1, Renamed: map[string]string{"a": "b"}, Renewed: []string{"a"}, Topic: "shop.a", EventType: "com.acme.a", Key: "k", Item: 1, AtOnce: 2, Page: 1, Cursor: "c",
-		Schedule: &events.Schedule{Every: "1h", Workflow: "w"}, Incarnation: 1, Tick: at, Last: at, Next: at, Backfill: 1, Limit: &events.Limit{AtATime: 1}, Home: "@/limit.crm", Rank: 1,
+		Schedule: &events.Schedule{Every: "1h", Workflow: "w"}, Incarnation: 1, Tick: at, Last: at, Next: at, Backfill: 1, Limit: &events.Limit{AtATime: 1}, Home: "@/limit.crm", Rank: 1, OnConflict: "queue",
 		Step: "a", Attempt: 1, Agent: "g", Operation: "do", IdempotencyKey: "k", CompleteBy: at, Expires: at, ExtendTo: at, LockedBy: "i", Proof: "watch", Due: at, Round: 1, Fixed: true,
 		Outcome: events.OutcomeUnknown, Output: []byte("2"), Error: &events.Error{Code: "c"}, Errors: []events.Error{{Code: "c"}},
 		Uncounted: true, ToUndo: true, Reason: "r", Count: 1, Action: "a", AnsweredBy: "s", Command: "c", By: "b", Actor: &events.Actor{Method: "key", At: at}, SameKey: true, NewKey: true, Kept: []string{"a"}, MayHaveRun: []string{"b"}, End: "Cancelled", Undone: []string{"a"}, NotUndone: []string{"b"}, FailedSteps: []string{"a"},
@@ -129,7 +129,7 @@ func TestEveryTypeHasARow(t *testing.T) {
 
 // A vocabulary that was released never changes: a new type has Since of the next.
 func TestVocabulariesNeverChange(t *testing.T) {
-	types := []int{32, 1, 2, 4, 16, 5, 26, 8} // of each vocabulary
+	types := []int{32, 1, 2, 4, 16, 5, 26, 10} // of each vocabulary
 	var have []int
 	for _, spec := range events.Specs {
 		for len(have) <= spec.Since {

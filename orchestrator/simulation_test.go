@@ -108,7 +108,7 @@ var befalls = []string{
 	"an event in format 1", "an event in format 2", "an event in format 3", "an event in format 4",
 	"a request had a token", "a reply was forged",
 	"a step waited until its agent had room", "an attempt did not count",
-	"signals under a key", "places of a limit", "an attempt was refused a place", "an order did a step of another", "an order did a step of another, in another partition",
+	"signals under a key", "places of a limit", "an attempt was refused a place", "a home sent an order away", "an order was in conflict", "an order lost its turn", "an order did a step of another", "an order did a step of another, in another partition",
 	"a step kept its key", "a step that may have run got another key", "a step was undone under two keys",
 }
 
@@ -141,7 +141,7 @@ var decided = []events.Type{
 	events.StepItemized, events.ItemsOrdered, events.ItemCompleted, events.ItemFailed, events.ItemsForgotten, events.StepPaced, events.StepEmitting,
 	events.ScheduleApplied, events.SchedulePaused, events.ScheduleResumed, events.ScheduleDeleted, events.ScheduleBackfilled,
 	events.ScheduleStarted, events.ScheduleSkipped, events.ScheduleEnded, events.ScheduleRecalled,
-	events.PlaceAsked, events.PlaceAwaited, events.PlaceGranted, events.PlaceReturned, events.LimitApplied, events.LimitDeleted,
+	events.OrderQueued, events.OrderStarted, events.PlaceAsked, events.PlaceAwaited, events.PlaceGranted, events.PlaceReturned, events.LimitApplied, events.LimitDeleted,
 }
 
 // enough histories for everything to come up.
@@ -381,13 +381,17 @@ var drawnFlows = sync.OnceValue(func() [2][][]*workflow.Workflow {
 				return draw.Flows(t, version+1)
 			}).Example(i))
 		}
-		for _, text := range slices.Concat(keyedFlows, limitedFlows) {
-			flow, err := workflow.Parse("keyed", fmt.Appendf(nil, text, version+1))
-			if err != nil {
-				panic(err)
+		for _, text := range slices.Concat(keyedFlows, limitedFlows, turnFlows) {
+			var flows []*workflow.Workflow
+			for one := range strings.SplitSeq(text, "---") {
+				flow, err := workflow.Parse("keyed", []byte(strings.ReplaceAll(one, "%d", strconv.Itoa(version+1))))
+				if err != nil {
+					panic(err)
+				}
+				flows = append(flows, flow)
 			}
 			for range 5 {
-				all[version] = append(all[version], []*workflow.Workflow{flow})
+				all[version] = append(all[version], flows)
 			}
 		}
 	}
@@ -442,6 +446,45 @@ steps:
   - {name: s0, agent: a0, limit: one, timeout: 1s, repeat: {until: has(steps.s0.output.n), every: 500ms, max: 2}}
   - {name: s1, each: {items: '[{"n": 1}, {"n": 2}]', steps: [{name: inner, agent: a1, limit: two, timeout: 1s, undo: back}]}, after: []}
   - {name: s2, agent: a2, limit: {name: two, key: '"j"'}, timeout: 1s, undo: back, after: []}
+`}
+
+// turnFlows let one order be open at a time under a key.
+var turnFlows = []string{`
+workflow: flow
+version: %d
+concurrency: {key: '"1"'}
+steps:
+  - {name: s0, agent: a0, timeout: 1s, undo: back, retry: {attempts: 2, backoff: 500ms}, exhausted: compensate}
+  - {name: s1, agent: a1, limit: one, timeout: 1s, exhausted: compensate}
+`, `
+workflow: flow
+version: %d
+keep: 5s
+concurrency: {key: 'has(input.n) ? input.n : -1', onConflict: reject}
+steps:
+  - {name: s0, listen: go, timeout: 3s}
+  - {name: s1, agent: a0, timeout: 1s, undo: back}
+`, `
+workflow: flow
+version: %d
+deadline: 20s
+concurrency: {key: '"1"', onConflict: cancel-other}
+steps:
+  - {name: s0, agent: a0, timeout: 1s, undo: back}
+  - {name: s1, sleep: 1s}
+  - {name: s2, agent: a2, timeout: 1s, undo: back, exhausted: wait, wait: {for: 1s, rounds: 1}}
+`, `
+workflow: leaf
+version: %d
+concurrency: {key: '"1"'}
+steps:
+  - {name: s0, agent: a0, timeout: 1s, undo: back}
+---
+workflow: flow
+version: %d
+steps:
+  - {name: s0, order: leaf, timeout: 8s, exhausted: compensate}
+  - {name: s1, agent: a1, timeout: 1s, exhausted: compensate}
 `}
 
 // drawnVariants are second versions of those workflows, each as whoever improves it makes one.
@@ -1103,6 +1146,12 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			s.count.happened("a step that may have run got another key")
 		case e.Error != nil && e.Error.Code == events.UnknownLimit && e.Type == events.StepFailed:
 			s.count.happened("an attempt was refused a place")
+		case e.Type == events.PlaceReturned && e.Error != nil:
+			s.count.happened("a home sent an order away")
+		case e.Error != nil && e.Error.Code == events.Conflict && e.Type == events.OrderRaised:
+			s.count.happened("an order was in conflict")
+		case e.Error != nil && e.Error.Code == events.Superseded && e.Type == events.OrderCompensating:
+			s.count.happened("an order lost its turn")
 		case e.Type == events.UndoCompleted:
 			undone[e.Order+"/"+e.Step]++
 			if undone[e.Order+"/"+e.Step] == 2 {
@@ -1135,9 +1184,9 @@ func (s *simulation) checkPartition(p int32, last *simLane) {
 			}
 			continue
 		}
-		if home := ledger.Places; home != nil {
+		if home := ledger.Places; home != nil || events.IsTurn(id) { // which may be forgotten
 			s.count.happened("places of a limit")
-			for _, seat := range home.Seats {
+			for _, seat := range cmp.Or(home, new(oracle.Places)).Seats {
 				s.Fatalf("%q: %+v although all was done", id, seat)
 			}
 			continue

@@ -35,6 +35,8 @@ var effects = map[events.Type]effect{
 	events.OrderCompensating: turnBack,
 	events.OrderCompensated:  end(Compensated),
 	events.OrderCancelled:    end(Cancelled),
+	events.OrderQueued:       queueOrder,
+	events.OrderStarted:      startOrder,
 	events.OrderRaised:       endRaised,
 	events.OrderTerminated:   terminate,
 

@@ -94,6 +94,19 @@ func drawOrder(t *rapid.T) *Order {
 		o.Parent = &Parent{text.Draw(t, "parent"), text.Draw(t, "step of it"), number.Draw(t, "depth"), rapid.Bool().Draw(t, "detached")}
 	}
 	o.Quiet = rapid.Bool().Draw(t, "quiet")
+	o.Asked, o.Started = rapid.Uint64().Draw(t, "asked"), rapid.Bool().Draw(t, "started")
+	for range rapid.IntRange(0, 2).Draw(t, "turns") {
+		o.Turns = append(o.Turns, Turn{text.Draw(t, "its home"), text.Draw(t, "its key"), text.Draw(t, "its step"), events.OnConflict(text.Draw(t, "on conflict")), rapid.Bool().Draw(t, "for an undo"), rapid.Uint64().Draw(t, "its number"), moment.Draw(t, "its time"), rapid.Uint64().Draw(t, "ended")})
+	}
+	if rapid.IntRange(0, 3).Draw(t, "has places") == 0 {
+		o.Places = &Places{
+			First: rapid.Uint64().Draw(t, "first"), AppliedBy: text.Draw(t, "applied by"), Taken: number.Draw(t, "taken"), Waiting: number.Draw(t, "waiting"), Oldest: moment.Draw(t, "oldest"),
+			one: rapid.Bool().Draw(t, "one"), first: rapid.Uint64().Draw(t, "oldest number"), since: rapid.Uint64().Draw(t, "since"), comer: text.Draw(t, "comer"), rank: rapid.Uint64().Draw(t, "rank"), full: rapid.Int64().Draw(t, "full"),
+		}
+		if rapid.Bool().Draw(t, "is a limit") {
+			o.Places.Says = &events.Limit{AtATime: 1 + number.Draw(t, "at a time")}
+		}
+	}
 	if pinned := rapid.MapOfN(text, rapid.Int64Range(0, 1<<40), 0, 3).Draw(t, "pinned"); len(pinned) > 0 {
 		o.Pinned = pinned
 	}

@@ -80,7 +80,9 @@ func raise(o *Order, s *Step, e *events.Event) {
 	o.dismiss()
 }
 
-func endRaised(o *Order, _ *Step, e *events.Event) { o.State, o.Reason = Raised, e.Reason }
+func endRaised(o *Order, _ *Step, e *events.Event) {
+	o.State, o.Reason, o.Failure, o.Alert, o.Paused = Raised, e.Reason, e.Error, nil, false
+}
 
 // terminate ends the order as it is. What its agents were asked for last expires: they may do it
 // all the same, and what they answer changes nothing.

@@ -38,7 +38,7 @@ func (p *Partition) Commit(seal events.Seal, end int64, updates []Update) error 
 		p.bytes += e.size() - before
 		for n, offset := range u.Offsets {
 			seq := u.Order.Seq - uint64(len(u.Offsets)-1-n)
-			if c := u.Order.Correlation; c != nil && seq == c.First { // of what was before nothing is known
+			if u.Order.begins(seq) { // of what was before nothing is known
 				e.offsets, e.lastOffset = nil, 0
 			}
 			e.offsets = appendOffset(e.offsets, e.lastOffset, offset)

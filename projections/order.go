@@ -72,6 +72,10 @@ type Order struct {
 	Places *Places
 	// Turns are the places that it asked for. They are not changed in place.
 	Turns []Turn
+	// Asked is the number of the event since which it waits until no other is open under its key, 0 if it need not,
+	// and Started says that none is any more.
+	Asked   uint64
+	Started bool
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
 	EndedAt time.Time // zero unless it has ended, and is kept for some time only
@@ -209,6 +213,11 @@ func (o *Order) Clone() *Order {
 // Beside says that this is no order, but a record beside the orders: of a schedule, of a key under which steps wait for
 // signals, or of places.
 func (o *Order) Beside() bool { return o.Schedule != nil || o.Correlation != nil || o.Places != nil }
+
+// begins says that the home of a key begins, perhaps anew, with the event of a number.
+func (o *Order) begins(seq uint64) bool {
+	return o.Correlation != nil && o.Correlation.First == seq || o.Places != nil && o.Places.First == seq
+}
 
 // Step returns the record of the step, nil if the order has none of that name.
 func (o *Order) Step(name string) *Step {

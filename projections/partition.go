@@ -148,12 +148,21 @@ func (e *entry) size() int {
 	if c := e.order.Correlation; c != nil {
 		n += 128 * len(c.Waits)
 	}
+	if p := e.order.Places; p != nil && !e.stays() {
+		n += bucketCount*8 + 512*(p.Taken+p.Waiting)
+	}
 	return n
 }
 
 // stays says that an order is kept in memory whatever the others take: reading it again would take longer the more wait
 // for its places. What is kept for them does not count in the share.
-func (e *entry) stays() bool { return e.order.Places != nil && e.order.Places.buckets != nil }
+func (e *entry) stays() bool {
+	p := e.order.Places
+	return p != nil && p.Taken+p.Waiting > fewSeats
+}
+
+// fewSeats is how many have places, or wait for them, of a home that is read again without much ado.
+const fewSeats = 100
 
 func (p *Partition) share() int { return cacheLimit / int(p.store.partitions.Load()) }
 

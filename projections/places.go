@@ -15,14 +15,15 @@ import (
 	"github.com/waybill-dev/waybill/events"
 )
 
-// Places of limits. On the side of an order: those that it asked for. On that of their home, a record beside the
-// orders: who has one, and who waits.
+// Places of limits, and turns of orders of which one is open at a time. On the side of an order: those that it asked
+// for. On that of their home, a record beside the orders: who has one, and who waits.
 
 // Turn is a place that an order asked for. It is not changed in place.
 type Turn struct {
-	Home, Key string
-	Step      string // by the name under which it is known outside
-	Undo      bool   // it is for the step's undo
+	Home, Key  string
+	Step       string // by the name under which it is known outside; empty where it is the order's own
+	OnConflict events.OnConflict
+	Undo       bool   // it is for the step's undo
 	Number    uint64 // of the event with which the order asked
 	Since     time.Time
 	// Ended is the number of the event since which the order needs it no more, 0 before that. The event that follows
@@ -43,7 +44,10 @@ func (o *Order) Turn(home string, number uint64) *Turn {
 	return nil
 }
 
-// WorkOf is that for which a place was asked for, nil if the order does not have it any more.
+// Queued says that the order has not begun: another is open under its key.
+func (o *Order) Queued() bool { return o.Asked != 0 && !o.Started && !o.State.Final() }
+
+// WorkOf is that for which a step's place was asked for, nil if the order does not have it any more.
 func (o *Order) WorkOf(t *Turn) *Work {
 	s := o.Known(t.Step)
 	switch {
@@ -54,6 +58,13 @@ func (o *Order) WorkOf(t *Turn) *Work {
 	}
 	return &s.Work
 }
+
+func queueOrder(o *Order, _ *Step, e *events.Event) {
+	o.Asked = e.Seq
+	o.Turns = append(slices.Clip(o.Turns), Turn{Home: e.Home, Key: e.Key, OnConflict: e.OnConflict, Number: e.Seq, Since: events.Time(e.At)})
+}
+
+func startOrder(o *Order, _ *Step, _ *events.Event) { o.Started = true }
 
 func askPlace(o *Order, s *Step, e *events.Event) {
 	w := &s.Work
@@ -70,6 +81,9 @@ func (o *Order) yield() {
 		return
 	}
 	needed := make([]bool, len(o.Turns))
+	if t := &o.Turns[0]; t.Step == "" { // it is asked for first
+		needed[0] = t.Ended == 0 && !o.State.Final()
+	}
 	need := func(s *Step, w *Work, undo bool) {
 		// They stand in the order of their numbers.
 		at := sort.Search(len(o.Turns), func(i int) bool { return o.Turns[i].Number >= w.Turn })
@@ -112,7 +126,7 @@ func (o *Order) Bids(e *events.Event) (all []*events.Bid) {
 		b := &events.Bid{Home: t.Home, Order: o.ID, Step: t.Step, Wait: t.Number}
 		switch e.Seq {
 		case t.Number:
-			b.Bid, b.Key, b.Undo = events.BidAsk, t.Key, t.Undo
+			b.Bid, b.Key, b.OnConflict, b.Undo = events.BidAsk, t.Key, t.OnConflict, t.Undo
 		case t.Ended:
 			b.Bid = events.BidBack
 		default:
@@ -127,6 +141,8 @@ func (o *Order) Bids(e *events.Event) (all []*events.Bid) {
 // a rank above all that it asked for before, and above the last that was given, so that keys take turns, and one that
 // asks for much keeps nobody else from the first.
 type Places struct {
+	// First is the number of the event since which it is there: what was before is forgotten.
+	First uint64
 	// Says is what was applied, nil if there is no limit of the name.
 	Says *events.Limit
 	// AppliedBy is who applied it, as far as that was said.
@@ -136,6 +152,10 @@ type Places struct {
 	// Oldest is since when somebody waits that has waited longest, zero if nobody does.
 	Oldest time.Time
 
+	one     bool      // it is no limit, and lets one order be open at a time
+	first   uint64    // the number of the event of whom Oldest is
+	since   uint64    // the number of the event with which an order came last in the place of all before it
+	comer   string    // that order
 	rank    uint64    // the highest that was given
 	full    int64     // when as many can be given at once as in a second, in microseconds since 1970
 	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared. Only who folds has them
@@ -171,6 +191,9 @@ type keyRank struct {
 	last    uint64
 	waiting int
 }
+
+// NewPlaces is what a home of places has before its first event.
+func NewPlaces(id string) *Places { return &Places{one: events.IsTurn(id)} }
 
 // before says that a has its turn before b.
 func (a *Seat) before(b *Seat) bool {
@@ -212,11 +235,10 @@ func (p *Places) put(was, is *Seat) {
 	if p.Taken+p.Waiting == 0 {
 		p.buckets = nil
 	}
-	p.Oldest = time.Time{}
-	var oldest *Seat
+	p.Oldest, p.first = time.Time{}, 0
 	for _, b := range p.buckets {
-		if b != nil && b.oldest != nil && (oldest == nil || b.oldest.Number < oldest.Number) {
-			oldest, p.Oldest = b.oldest, b.oldest.Since
+		if b != nil && b.oldest != nil && (p.first == 0 || b.oldest.Number < p.first) {
+			p.first, p.Oldest = b.oldest.Number, b.oldest.Since
 		}
 	}
 }
@@ -325,6 +347,8 @@ func (p *Places) interval() int64 {
 // AtATime is how many may have a place at a time.
 func (p *Places) AtATime() int {
 	switch {
+	case p.one:
+		return 1
 	case p.Says == nil:
 		return 0
 	case p.Says.AtATime == 0:
@@ -351,11 +375,34 @@ func (p *Places) Room(now time.Time) bool {
 	return interval == 0 || p.filled(now)+interval <= events.Time(now).Add(events.RateOver).UnixMicro()
 }
 
+// Superseded says that somebody waits in whose place another order has come, and is to be told so.
+func (p *Places) Superseded() bool { return p.Waiting > 0 && p.first < p.since }
+
+// Holder is who has the place of a home that has one, nil if nobody does.
+func (p *Places) Holder() *Seat {
+	for s := range p.Seats() {
+		if s.Taken {
+			return s
+		}
+	}
+	return nil
+}
+
+// Idle says that a home has lets one order be open at a time, and none is, or waits.
+func (p *Places) Idle() bool { return p.one && p.Taken+p.Waiting == 0 }
+
 // Grants is when the supervisor must look at a home of places: zero while nobody waits, or a place must come back
-// first.
+// first. One of a key of which no order is open is forgotten then.
 func (o *Order) Grants() time.Time {
 	p := o.Places
-	if o.Hold != nil || p.Waiting == 0 || p.Taken >= p.AtATime() {
+	switch {
+	case o.Hold != nil:
+		return time.Time{}
+	case p.Idle():
+		return events.Time(o.UpdatedAt.Add(events.CorrelationKeep))
+	case p.Superseded():
+		return time.Unix(0, 0)
+	case p.Waiting == 0 || p.Taken >= p.AtATime():
 		return time.Time{}
 	}
 	interval := p.interval()
@@ -367,11 +414,12 @@ func (o *Order) Grants() time.Time {
 
 // gives has the record be a home of places, which an event is of.
 func (o *Order) gives(e *events.Event) *Places {
-	if o.Places == nil {
-		o.Places = new(Places)
-	}
-	if o.Seq == 1 {
-		o.AcceptedAt, o.Quiet = e.At, true
+	if o.Places == nil || o.Places.First == 0 {
+		if o.Forgotten {
+			*o = Order{ID: o.ID, Seq: o.Seq, UpdatedAt: o.UpdatedAt, State: Pending, vocabulary: o.vocabulary}
+		}
+		o.AcceptedAt, o.Quiet, o.Places = e.At, true, NewPlaces(o.ID)
+		o.Places.First = e.Seq
 	}
 	return o.Places
 }
@@ -387,7 +435,11 @@ func applyLimit(o *Order, _ *Step, e *events.Event) {
 func deleteLimit(o *Order, _ *Step, e *events.Event) { o.gives(e).Says = nil }
 
 func awaitPlace(o *Order, _ *Step, e *events.Event) {
-	o.gives(e).put(nil, &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At)})
+	p := o.gives(e)
+	p.put(nil, &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At)})
+	if e.OnConflict == events.ConflictCancelOther {
+		p.since, p.comer = e.Seq, e.Waiter
+	}
 }
 
 func grantPlace(o *Order, _ *Step, e *events.Event) {
@@ -408,10 +460,25 @@ func returnPlace(o *Order, _ *Step, e *events.Event) {
 
 // Grant is what a home of places tells an order once it has folded an event, nil if that is nothing.
 func (o *Order) Grant(e *events.Event) *events.Grant {
-	if e.Type != events.PlaceGranted {
+	g := &events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: o.ID, Error: e.Error}
+	switch {
+	case e.Type == events.PlaceGranted:
+	case e.Type == events.PlaceReturned && e.Error != nil:
+	case e.Type == events.PlaceAwaited && e.OnConflict == events.ConflictCancelOther:
+		s := o.Places.Holder()
+		if s == nil {
+			return nil
+		}
+		g.Order, g.Wait, g.Error = s.Order, s.Wait, o.Places.SupersededBy()
+	default:
 		return nil
 	}
-	return &events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: o.ID}
+	return g
+}
+
+// SupersededBy is what those are told in whose place another order has come.
+func (p *Places) SupersededBy() *events.Error {
+	return &events.Error{Code: events.Superseded, Message: "order " + p.comer + " has come in its place", Permanent: true}
 }
 
 // places writes what records have of places, without the seats.
@@ -423,12 +490,15 @@ func (w *writer) places(o *Order) {
 			w.uint(s.Undo.Turn)
 		}
 	}
+	w.uint(o.Asked)
+	w.truth(o.Started)
 	w.uint(uint64(len(o.Turns)))
 	for i := range o.Turns {
 		t := &o.Turns[i]
 		w.text(t.Home)
 		w.text(t.Key)
 		w.text(t.Step)
+		w.text(string(t.OnConflict))
 		w.truth(t.Undo)
 		w.uint(t.Number)
 		w.time(t.Since)
@@ -447,6 +517,11 @@ func (w *writer) places(o *Order) {
 	w.uint(uint64(p.Taken))
 	w.uint(uint64(p.Waiting))
 	w.time(p.Oldest)
+	w.uint(p.First)
+	w.truth(p.one)
+	w.uint(p.first)
+	w.uint(p.since)
+	w.text(p.comer)
 	w.uint(p.rank)
 	w.int(p.full)
 }
@@ -460,11 +535,12 @@ func (r *reader) places(o *Order) {
 			s.Undo.Turn = r.uint()
 		}
 	}
+	o.Asked, o.Started = r.uint(), r.truth()
 	if n := r.count(); n > 0 {
 		o.Turns = make([]Turn, n)
 	}
 	for i := range o.Turns {
-		o.Turns[i] = Turn{r.text(), r.text(), r.text(), r.truth(), r.uint(), r.time(), r.uint()}
+		o.Turns[i] = Turn{r.text(), r.text(), r.text(), events.OnConflict(r.text()), r.truth(), r.uint(), r.time(), r.uint()}
 	}
 	if !r.truth() {
 		return
@@ -473,7 +549,8 @@ func (r *reader) places(o *Order) {
 	if says := r.text(); says != "" {
 		p.Says = decodeSays[events.Limit](r, says)
 	}
-	p.AppliedBy, p.Taken, p.Waiting, p.Oldest, p.rank, p.full = r.text(), int(r.uint()), int(r.uint()), r.time(), r.uint(), r.int()
+	p.AppliedBy, p.Taken, p.Waiting, p.Oldest = r.text(), int(r.uint()), int(r.uint()), r.time()
+	p.First, p.one, p.first, p.since, p.comer, p.rank, p.full = r.uint(), r.truth(), r.uint(), r.uint(), r.text(), r.uint(), r.int()
 	o.Places = p
 }
 

@@ -341,8 +341,13 @@ func detail(e *events.Event, b before) string {
 		if e.ToUndo {
 			say("for its undo")
 		}
+	case events.OrderQueued:
+		say("for its turn under key %s, in %s; in a conflict %s", e.Key, e.Home, conflictText(e.OnConflict))
 	case events.PlaceAwaited:
 		say("order %s waits, asked with event %d, rank %d", e.Waiter, e.Wait, e.Rank)
+		if e.OnConflict != "" {
+			say("in the place of all before it")
+		}
 	case events.PlaceGranted:
 		say("order %s has a place, asked with event %d", e.Waiter, e.Wait)
 	case events.PlaceReturned:
@@ -647,6 +652,17 @@ func homeText(home string) string {
 		return "limit " + name
 	}
 	return home
+}
+
+// conflictText is what becomes of an order while another is open under its key.
+func conflictText(c events.OnConflict) string {
+	switch c {
+	case events.ConflictReject:
+		return "it fails"
+	case events.ConflictCancelOther:
+		return "the other is cancelled"
+	}
+	return "it waits"
 }
 
 // limitText is what a limit says.

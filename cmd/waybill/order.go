@@ -257,6 +257,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		default:
 			row("Does", parentText(p))
 		}
+		if t := o.Turn; t != nil {
+			row("Turn", turnText(t))
+		}
 		if o.ReplyTo != nil {
 			row("Reply to", *o.ReplyTo)
 		}
@@ -294,6 +297,18 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			}
 		}
 	})
+}
+
+// turnText says whether an order may be open beside others of its key.
+func turnText(t *api.Turn) string {
+	what, under := "it is the open one", ""
+	if t.Waits {
+		what = "waits since " + clock(t.Since)
+	}
+	if t.Key != nil && t.Home != nil {
+		under = fmt.Sprintf(" under key %s, in %s", *t.Key, *t.Home)
+	}
+	return what + under
 }
 
 // doesText says where an order comes from that nobody submitted.

@@ -356,6 +356,9 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 	if s := flow.Start; s != nil {
 		row("Starts", "on signal "+startText(s))
 	}
+	if c := flow.Concurrency; c != nil {
+		row("Concurrency", fmt.Sprintf("one order at a time under the key %s; in a conflict %s", c.Key, conflictText(c.OnConflict)))
+	}
 	row()
 	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "QUEUE", "RETRY", "EXHAUSTED")
 	for _, s := range flow.Steps {

@@ -102,6 +102,9 @@ func (o *Order) mask() {
 	for i := range o.Signals {
 		o.Signals[i].Data = nil
 	}
+	if o.Turn != nil {
+		o.Turn.Home, o.Turn.Key = nil, nil
+	}
 	for i := range o.Steps {
 		st := &o.Steps[i]
 		st.Input, st.Output, st.Error = nil, nil, maskedFault(st.Error)

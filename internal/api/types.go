@@ -28,6 +28,22 @@ type Order struct {
 	// SubmittedBy is who submitted the order.
 	SubmittedBy *string      `json:"submittedBy" doc:"Who submitted the order, as the submission says; the history says how that is known. Null if nobody is named"`
 	Signals     []KeptSignal `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
+	Turn        *Turn        `json:"turn" doc:"That of the order among those of its workflow that have the same key, as long as it is open; null if its workflow has no concurrency"`
+}
+
+// Turn is that of an order of whose workflow one is open at a time under a key.
+type Turn struct {
+	Home       *string `json:"home" doc:"The id of the record that gives the turns: its history says who has, and had, one"`
+	Key        *string `json:"key"`
+	OnConflict string  `json:"onConflict" enum:"queue,reject,cancel-other"`
+	Since      *Time   `json:"since" doc:"When it asked for it"`
+	Waits      bool    `json:"waits" doc:"It waits for it: another order has it; else it has it"`
+}
+
+// TransformSchema says that an order may need no turn.
+func (Turn) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Nullable = true
+	return s
 }
 
 // Summary is what a listing says of an order.
@@ -311,6 +327,10 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		if s := &o.Signals[i]; s.Kept() {
 			order.Signals = append(order.Signals, KeptSignal{s.Name, text(s.ID), at(s.Until), json.RawMessage(s.Data)})
 		}
+	}
+	if len(o.Turns) > 0 && o.Turns[0].Step == "" && o.Turns[0].Ended == 0 {
+		t := &o.Turns[0]
+		order.Turn = &Turn{text(t.Home), text(t.Key), string(t.OnConflict), at(t.Since), o.Queued()}
 	}
 	for i := range o.Steps {
 		s := &o.Steps[i]

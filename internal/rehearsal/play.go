@@ -291,7 +291,7 @@ func (p *play) take(in *input) {
 		of = p.parts()[i]
 	} else if of = p.homes[in.order]; of == nil {
 		of = &Part{id: in.order}
-		if events.IsPlaces(in.order) { // there is room for all: what others do is not of the play
+		if events.LimitOf(in.order) != "" { // there is room for all: what others do is not of the play
 			of.Order = &projections.Order{ID: in.order, Places: &projections.Places{Says: &events.Limit{AtATime: events.MaxPlaces}}}
 		}
 		p.homes[in.order] = of

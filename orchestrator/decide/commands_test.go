@@ -78,7 +78,7 @@ func byOperator(e *events.Event) bool {
 		events.ScheduleApplied, events.ScheduleDeleted, events.SchedulePaused, events.ScheduleResumed, events.ScheduleBackfilled, events.LimitApplied, events.LimitDeleted:
 		return e.Type != events.OrderMigrated || e.Operation == "" // with it comes the resubmission
 	case events.OrderCompensating:
-		return e.End == string(projections.Cancelled)
+		return e.End == string(projections.Cancelled) && (e.Error == nil || e.Error.Code != events.Superseded)
 	case events.StepSkipped:
 		return !strings.HasPrefix(e.Reason, "when: ")
 	}

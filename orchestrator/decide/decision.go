@@ -153,7 +153,7 @@ func (d *Decision) Agent(o *projections.Order, known string) string {
 // An order that has ended stays as it is, and a submission of none is rejected.
 // What cannot wait is among the dead letters, and the journal says so.
 func On(env *Env, order *projections.Order, in *Input) Decision {
-	if order != nil && order.Forgotten && !events.IsCorrelation(order.ID) && in.Pass == nil && in.Grant == nil {
+	if order != nil && order.Forgotten && !events.IsCorrelation(order.ID) && !events.IsTurn(order.ID) && in.Pass == nil && in.Grant == nil {
 		return afterwards(env, order, in)
 	}
 	progress := in.Reply != nil && in.Reply.Status == events.ReplyProgress

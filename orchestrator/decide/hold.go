@@ -41,7 +41,7 @@ func Hold(env *Env, order *projections.Order, in *Input, why string) Decision {
 // poisoned decides what becomes of an order, and of the input, if there is one,
 // on which deciding panicked.
 func poisoned(env *Env, order *projections.Order, in *Input, reason string) Decision {
-	if order == nil && (in.Applies() || in.Pass != nil || in.Bid != nil || in.Grant != nil) || in != nil && events.IsCorrelation(in.Order) && (order == nil || order.Forgotten) {
+	if order == nil && (in.Applies() || in.Pass != nil || in.Bid != nil || in.Grant != nil) || in != nil && (events.IsCorrelation(in.Order) || events.IsTurn(in.Order)) && (order == nil || order.Forgotten) {
 		return Decision{Aside: []Aside{{in.Record, reason}}, Messages: lostAsk(env, in.Record, reason)}
 	}
 	if order == nil {

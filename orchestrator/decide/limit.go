@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/waybill-dev/waybill/events"
@@ -8,7 +9,34 @@ import (
 )
 
 // A limit has a home, a record beside the orders, that gives its places: each attempt of a step which names the limit
-// asks there first, begins once it has a place, and gives that back with its end.
+// asks there first, begins once it has a place, and gives that back with its end. So has a key of which one order may be
+// open at a time: the order asks there before anything else, and has the place until its end.
+
+// queue has an order wait for its turn, whose workflow lets one be open at a time.
+func (d *decider) queue(home, key string) {
+	d.record(&events.Event{Type: events.OrderQueued, Home: home, Key: key, OnConflict: d.flow.Concurrency.OnConflict})
+}
+
+// takeTurn has an order begin that waits for its turn, or end for which there is none, or be undone whose turn another
+// order has.
+func takeTurn(env *Env, order *projections.Order, fault *events.Error) Decision {
+	switch {
+	case order.Started && (fault == nil || unwanted(order)): // it has its turn already, or is about to end
+		return Decision{}
+	case order.Started:
+		d := newDecider(env, order)
+		d.turnBack(projections.Cancelled, events.Event{Reason: fault.Message, Error: fault})
+		return d.made()
+	}
+	d := newDecider(env, order)
+	if fault != nil {
+		d.tell(events.Event{Type: events.OrderRaised, Reason: "it did not begin: " + fault.Message, Error: fault})
+		return d.made()
+	}
+	d.record(&events.Event{Type: events.OrderStarted})
+	d.advance()
+	return d.made()
+}
 
 // askPlace has the task's next attempt wait for a place. It reports false when the order took another course
 // instead.
@@ -32,13 +60,15 @@ func takeGrant(env *Env, order *projections.Order, in *Input) Decision {
 		turn = order.Turn(g.Home, g.Wait)
 	}
 	switch {
-	case turn != nil && !order.WorkOf(turn).Waits(): // it has it already
+	case turn != nil && turn.Step != "" && !order.WorkOf(turn).Waits(): // it has it already
 		return Decision{}
 	case turn == nil && g.Error != nil:
 		return Decision{}
 	case turn == nil:
 		b := events.Bid{Home: g.Home, Bid: events.BidUnwanted, Order: g.Order, Step: g.Step, Wait: g.Wait}
 		return Decision{Messages: []Message{answered(env, in.Record, events.PlaceWanted, g.Home, b.Append(nil))}}
+	case turn.Step == "":
+		return takeTurn(env, order, g.Error)
 	}
 	side := doing
 	if turn.Undo {
@@ -90,23 +120,29 @@ func keepPlaces(env *Env, order *projections.Order, in *Input) Decision {
 	case in.Bid == nil && in.Command == nil && in.Reply == nil && in.Signal == nil && in.Report == nil && in.Pass == nil && in.Grant == nil && in.Wish == nil && in.Want == nil:
 		return submittedOwn(in)
 	case in.Bid == nil && in.Command == nil:
-		why := in.Order + " has the places of a limit, and is no order"
-		if order == nil {
+		why := in.Order + " has places that orders ask for, and is no order"
+		if order == nil || order.Forgotten {
 			return Decision{Aside: []Aside{{in.Record, why}}}
 		}
 		d := &decider{env: env, order: order.Clone(), load: env.load}
 		d.putAside(in.Record, why)
 		return d.made()
+	case in.Command != nil && events.IsTurn(in.Order) && (order == nil || order.Forgotten):
+		return Decision{Aside: []Aside{{in.Record, "there is no order of this id"}}}
 	case env.Format < events.LimitsFormat && in.Command != nil: // an older release could not read what follows
 		return Decision{Aside: []Aside{{in.Record, fmt.Sprintf("limits are of format %d, and the partition is of format %d: finish the upgrade (waybill upgrade finish)", events.LimitsFormat, env.Format)}}}
 	}
 	if order == nil {
-		order = &projections.Order{ID: in.Order, Places: new(projections.Places)}
+		order = &projections.Order{ID: in.Order}
+	}
+	order = order.Clone()
+	if order.Places == nil {
+		order.Places = projections.NewPlaces(in.Order)
 	}
 	if in.Command != nil {
 		return Operate(env, order, in)
 	}
-	d := &decider{env: env, order: order.Clone(), load: env.load}
+	d := &decider{env: env, order: order, load: env.load}
 	if fault := d.bid(in); fault != nil {
 		g := events.Grant{Order: in.Bid.Order, Step: in.Bid.Step, Wait: in.Bid.Wait, Home: in.Order, Error: fault}
 		return Decision{Messages: []Message{answered(env, in.Record, events.PlaceGiven, g.Order, g.Append(nil))}}
@@ -122,12 +158,17 @@ func (d *decider) bid(in *Input) *events.Error {
 	case b.Bid != events.BidAsk && there:
 		d.record(&events.Event{Type: events.PlaceReturned, Waiter: b.Order, Wait: b.Wait, Source: in.Record.Source()})
 	case b.Bid != events.BidAsk, there:
-	case p.Says == nil:
+	case b.OnConflict == events.ConflictReject && p.Taken+p.Waiting > 0:
+		return conflictWith(p)
+	case b.OnConflict == "" && p.Says == nil:
 		return &events.Error{Code: events.UnknownLimit, Message: fmt.Sprintf("there is no limit %s; apply one first (waybill limit apply)", limit), Permanent: true}
 	case p.Waiting >= events.MaxPlacesAwaited && !b.Undo: // what is done is undone whenever that is
-		return &events.Error{Code: events.TooManyWaiting, Message: fmt.Sprintf("%d attempts wait for places of limit %s, and no more may", p.Waiting, limit), Permanent: true}
+		return &events.Error{Code: events.TooManyWaiting, Message: fmt.Sprintf("%d wait for places of %s, and no more may", p.Waiting, cmp.Or(limit, in.Order)), Permanent: true}
 	default:
 		e := events.Event{Type: events.PlaceAwaited, Waiter: b.Order, Step: b.Step, Wait: b.Wait, Key: b.Key, Rank: p.Rank(b.Key), Source: in.Record.Source()}
+		if b.OnConflict == events.ConflictCancelOther {
+			e.OnConflict = b.OnConflict
+		}
 		if p.Waiting == 0 && p.Room(d.env.Now) {
 			e.Type = events.PlaceGranted
 		}
@@ -137,8 +178,22 @@ func (d *decider) bid(in *Input) *events.Error {
 	return nil
 }
 
-// grant gives the places that there are to those who wait.
+// conflictWith is why an order cannot be open beside another.
+func conflictWith(p *projections.Places) *events.Error {
+	why := "others wait to be open under its key"
+	if s := p.Holder(); s != nil {
+		why = fmt.Sprintf("order %s is open under its key", s.Order)
+	}
+	return &events.Error{Code: events.Conflict, Message: why, Permanent: true}
+}
+
+// grant gives the places that there are to those who wait, and tells those who need wait no more.
 func (d *decider) grant() {
+	for ; d.order.Hold == nil && d.order.Places.Superseded() && !d.spent(); d.begun++ {
+		p := d.order.Places
+		s := p.Next()
+		d.record(&events.Event{Type: events.PlaceReturned, Waiter: s.Order, Wait: s.Wait, Error: p.SupersededBy()})
+	}
 	for p := d.order.Places; d.order.Hold == nil && p.Room(d.env.Now) && !d.spent(); d.begun++ {
 		s := p.Next()
 		if s == nil {
@@ -151,6 +206,9 @@ func (d *decider) grant() {
 // operateLimit does to a limit what a command asks for, or says why that is not possible.
 func (d *decider) operateLimit(c *events.Command, act events.Event) (refusal string) {
 	p := d.order.Places
+	if events.IsTurn(d.order.ID) && c.Command != events.CommandRelease {
+		return fmt.Sprintf("it lets one order be open at a time, and is none: it can be released once it is held, and not %s", Cut(c.Command, MaxName))
+	}
 	switch c.Command {
 	case events.CommandApply, events.CommandDelete:
 		if d.order.Hold != nil {

@@ -840,6 +840,13 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	for _, history := range ofOrder {
 		needed.look(&order, "places asked for by hand", history, limited)
 	}
+	home, order, ofHome, ofOrder, find = turnsWrong()
+	for _, history := range ofHome {
+		needed.look(&home, "turns by hand", history, home.find)
+	}
+	for _, history := range ofOrder {
+		needed.look(&order, "turns asked for by hand", history, find)
+	}
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ {
 		for _, r := range histories {

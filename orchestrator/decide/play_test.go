@@ -647,10 +647,18 @@ func message(r *kgo.Record) string {
 		return fmt.Sprintf("%s %s for wait %d of step %s, given=%d data=%s", m.Signal, m.SignalID, m.Wait, m.Step, m.Given, m.Data)
 	case events.PlaceWanted:
 		m, _ := events.Decode[events.Bid](r.Value)
+		if m.Step == "" {
+			return strings.TrimSpace(fmt.Sprintf("%s of turn %d of %s %s", m.Bid, m.Wait, m.Order, m.OnConflict))
+		}
 		return fmt.Sprintf("%s of place %d of %s, step %s, key=%s", m.Bid, m.Wait, m.Order, m.Step, m.Key)
 	case events.PlaceGiven:
 		m, _ := events.Decode[events.Grant](r.Value)
-		if m.Error != nil {
+		switch {
+		case m.Step == "" && m.Error != nil:
+			return fmt.Sprintf("no turn %d for %s: %s", m.Wait, m.Order, m.Error.Text())
+		case m.Step == "":
+			return fmt.Sprintf("turn %d for %s", m.Wait, m.Order)
+		case m.Error != nil:
 			return fmt.Sprintf("no place %d of %s, step %s: %s", m.Wait, m.Home, m.Step, m.Error.Text())
 		}
 		return fmt.Sprintf("place %d of %s, step %s", m.Wait, m.Home, m.Step)

@@ -45,6 +45,10 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	if problem == nil && in.Wish != nil && in.Wish.Key != "" {
 		problem = d.flow.Start.Fits(in.Wish.Key, workflow.Scope{Input: s.Input, Shared: &d.shared})
 	}
+	var home, key string
+	if problem == nil && d.flow.Concurrency != nil {
+		home, key, problem = d.flow.HomeOf(workflow.Scope{Input: s.Input, Shared: &d.shared})
+	}
 	if problem == nil {
 		e := events.Event{
 			Type: events.OrderAccepted, Order: id,
@@ -83,6 +87,9 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 	}
 	if refused != "" {
 		d.record(&events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
+	}
+	if home != "" {
+		d.queue(home, key)
 	}
 	d.advance()
 	return d.made()
@@ -322,6 +329,7 @@ func (d *decider) advance() {
 		d.broken()
 	case o.Toward != "":
 		d.compensate()
+	case o.Queued():
 	default:
 		d.schedule()
 	}

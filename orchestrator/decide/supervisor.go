@@ -27,6 +27,10 @@ func supervise(env *Env, order *projections.Order, step string) Decision {
 		return lapse(env, order)
 	case order.Places != nil && !order.Resumes():
 		d := &decider{env: env, order: order.Clone(), load: env.load}
+		if at := order.Grants(); order.Places.Idle() && !at.IsZero() && !env.Now.Before(at) {
+			d.record(&events.Event{Type: events.OrderForgotten})
+			return d.made()
+		}
 		d.grant()
 		return d.made()
 	case order.Schedule != nil && !order.Resumes():

@@ -10,15 +10,16 @@ import (
 // The canonical form has the keys of the file, in this order.
 type (
 	canonicalWorkflow struct {
-		Workflow string                 `json:"workflow"`
-		Version  int                    `json:"version"`
-		Deadline *duration              `json:"deadline,omitempty"`
-		Keep     *duration              `json:"keep,omitempty"`
-		Overdue  Exhausted              `json:"overdue"`
-		Start    *canonicalStart        `json:"start,omitempty"`
-		Input    *Schema                `json:"input,omitempty"`
-		Search   map[string]*Expression `json:"search,omitempty"`
-		Steps    []canonicalStep        `json:"steps"`
+		Workflow    string                 `json:"workflow"`
+		Version     int                    `json:"version"`
+		Deadline    *duration              `json:"deadline,omitempty"`
+		Keep        *duration              `json:"keep,omitempty"`
+		Overdue     Exhausted              `json:"overdue"`
+		Start       *canonicalStart        `json:"start,omitempty"`
+		Concurrency *canonicalConcurrency  `json:"concurrency,omitempty"`
+		Input       *Schema                `json:"input,omitempty"`
+		Search      map[string]*Expression `json:"search,omitempty"`
+		Steps       []canonicalStep        `json:"steps"`
 	}
 	canonicalStep struct {
 		Name      string            `json:"name"`
@@ -48,6 +49,10 @@ type (
 	canonicalStart struct {
 		Signal string      `json:"signal"`
 		Key    *Expression `json:"key,omitempty"`
+	}
+	canonicalConcurrency struct {
+		Key        *Expression       `json:"key"`
+		OnConflict events.OnConflict `json:"onConflict"`
 	}
 	canonicalLimit struct {
 		Name string      `json:"name"`
@@ -149,6 +154,9 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 	}
 	if w.Start != nil {
 		c.Start = &canonicalStart{w.Start.Signal, w.Start.Key}
+	}
+	if w.Concurrency != nil {
+		c.Concurrency = &canonicalConcurrency{w.Concurrency.Key, w.Concurrency.OnConflict}
 	}
 	c.Deadline, c.Keep = optional(w.Deadline), optional(w.Keep)
 	for _, m := range w.Search {

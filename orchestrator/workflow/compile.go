@@ -156,7 +156,7 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		s.report(1, 0, "until is a time, this is of the type %s; write one that the input has, or timestamp(\"2026-12-24T18:00:00Z\")", cel.FormatCELType(t))
 	case key == "for" && !slices.Contains([]types.Kind{types.DurationKind, types.StringKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "for is a duration, this is of the type %s; write one that the input has, or duration(\"90s\")", cel.FormatCELType(t))
-	case key == "start.key" && !slices.Contains([]types.Kind{types.IntKind, types.UintKind, types.StringKind, types.DynKind}, t.Kind()):
+	case (key == "start.key" || key == "concurrency.key") && !slices.Contains([]types.Kind{types.IntKind, types.UintKind, types.StringKind, types.DynKind}, t.Kind()):
 		s.report(1, 0, "%s is a text or a whole number, this is of the type %s; write one that the input has, or convert it with string()", key, cel.FormatCELType(t))
 	case s.searches && slices.Contains([]types.Kind{types.ListKind, types.MapKind, types.NullTypeKind}, t.Kind()):
 		s.report(1, 0, "%s is a text, a number, or true or false, this is of the type %s; write one of its values", key, cel.FormatCELType(t))

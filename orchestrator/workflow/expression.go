@@ -21,7 +21,7 @@ import (
 // An evaluation ends: what it costs is counted, and after a second it is
 // ended, and tried again, three times in all. The order in which it goes over the members of an object is any.
 type Expression struct {
-	key    string // of the file: when, with, undoWith, for, until, message, key, data, items, start.key, or search and a name
+	key    string // of the file: when, with, undoWith, for, until, message, key, data, items, start.key, concurrency.key, or search and a name
 	source string
 	steps  []string // that it names, in order of appearance
 

@@ -138,6 +138,7 @@ var mappings = []struct{ what, source, pointer string }{
 	{"order", "{steps: [{each: {order: {no-key: 1}}}]}", "/$defs/each/properties/order/oneOf/1"},
 	{"items", "{steps: [{each: {items: {no-key: 1}}}]}", "/$defs/each/properties/items/oneOf/1"},
 	{"start", "{start: {no-key: 1}}", "/properties/start/oneOf/1"},
+	{"concurrency", "{concurrency: {no-key: 1}}", "/properties/concurrency"},
 	{"emit", "{steps: [{emit: {no-key: 1}}]}", "/$defs/emit"},
 	{"raise", "{steps: [{raise: {no-key: 1}}]}", "/$defs/raise"},
 	{"timeout", "{steps: [{timeout: {no-key: 1}}]}", "/$defs/step/properties/timeout/oneOf/1"},

@@ -8,6 +8,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // maxSteps is how many steps a workflow may have.
@@ -79,7 +81,7 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 	w := &Workflow{Version: 1, Overdue: ExhaustedError}
 	var drafts []draft
 	var search []marked
-	var startKey *scalar
+	var startKey, openKey *scalar
 	given := r.mapping(body, "a workflow", []field{
 		{"workflow", func(n ast.Node) { w.Name, _ = r.checked(n, "the workflow's name", checkName) }},
 		{"version", func(n ast.Node) { r.whole(n, "version", math.MaxInt32, &w.Version) }},
@@ -87,6 +89,7 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 		{"keep", func(n ast.Node) { r.keep(n, w) }},
 		{"overdue", func(n ast.Node) { w.Overdue = r.oneOf(n, "overdue", overdueValues) }},
 		{"start", func(n ast.Node) { w.Start, startKey = r.start(n) }},
+		{"concurrency", func(n ast.Node) { w.Concurrency, openKey = r.concurrency(n) }},
 		{"input", func(n ast.Node) { w.Input = r.schema(n) }},
 		{"search", func(n ast.Node) { search = r.search(n) }},
 		{"steps", func(n ast.Node) { drafts = r.steps(n) }},
@@ -95,8 +98,12 @@ func (r *reader) workflow(body ast.Node) *Workflow {
 	graph := r.resolve(drafts)
 	r.expressions(drafts, graph)
 	w.Search = r.compiled(search)
+	ofInput := &sight{r: r, drafts: make([]draft, 1), searches: true}
 	if startKey != nil {
-		w.Start.Key = (&sight{r: r, drafts: make([]draft, 1), searches: true}).expression(startKey)
+		w.Start.Key = ofInput.expression(startKey)
+	}
+	if openKey != nil {
+		w.Concurrency.Key = ofInput.expression(openKey)
 	}
 	for i := range drafts {
 		w.Steps = append(w.Steps, drafts[i].Step)
@@ -310,6 +317,7 @@ func (r *reader) codes(n ast.Node, what string, other *[]string) (codes []string
 var (
 	exhaustedValues = []string{string(ExhaustedError), string(ExhaustedCompensate), string(ExhaustedWait), string(ExhaustedContinue)}
 	overdueValues   = exhaustedValues[:2]
+	conflictValues  = []string{string(events.ConflictQueue), string(events.ConflictReject), string(events.ConflictCancelOther)}
 )
 
 // oneOf returns "" when the value is not one of those allowed.

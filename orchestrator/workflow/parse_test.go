@@ -125,7 +125,10 @@ func written(w *workflow.Workflow) any {
 	if s := w.Start; s != nil {
 		starts = s.Signal + " " + text(s.Key)
 	}
-	plain.Input, plain.Start, plain.Search, plain.Steps = nil, nil, nil, nil
+	if c := w.Concurrency; c != nil {
+		starts += " one at a time " + text(c.Key) + string(c.OnConflict)
+	}
+	plain.Input, plain.Start, plain.Concurrency, plain.Search, plain.Steps = nil, nil, nil, nil, nil
 	var search []string
 	for _, m := range w.Search {
 		search = append(search, m.Name+": "+text(m.Value))

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -142,6 +143,9 @@ func drawWorkflow(t *rapid.T) *workflow.Workflow {
 	if starts != "null" {
 		w.Start = mustParse(t, "{workflow: w, steps: [{name: s, agent: a}], start: "+starts+"}").Start
 	}
+	if keys := rapid.SampledFrom([]string{"", "{key: input.a}", "{key: '\"all\"', onConflict: reject}", "{key: input.b, onConflict: cancel-other}"}).Draw(t, "concurrency"); keys != "" {
+		w.Concurrency = mustParse(t, "{workflow: w, steps: [{name: s, agent: a}], concurrency: "+keys+"}").Concurrency
+	}
 	marks := rapid.SampledFrom([]string{"", "[a]", "{b: 'string(input.b)', a: input.a}"}).Draw(t, "search")
 	w.Search = mustParse(t, "{workflow: w, steps: [{name: s, agent: a}], search: "+cmp.Or(marks, "[]")+"}").Search
 	for _, name := range rapid.SliceOfNDistinct(names, 1, 6, rapid.ID).Draw(t, "names") {
@@ -206,6 +210,11 @@ func writeYAML(t *rapid.T, w *workflow.Workflow) string {
 		fmt.Fprintf(&b, "start: {signal: '%s'}\n", s.Signal)
 	} else if s != nil {
 		fmt.Fprintf(&b, "start: {key: '%s', signal: %s}\n", s.Key, s.Signal)
+	}
+	if c := w.Concurrency; c != nil && c.OnConflict == events.ConflictQueue && rapid.Bool().Draw(t, "the key alone") {
+		fmt.Fprintf(&b, "concurrency: {key: '%s'}\n", c.Key)
+	} else if c != nil {
+		fmt.Fprintf(&b, "concurrency: {onConflict: %s, key: '%s'}\n", c.OnConflict, c.Key)
 	}
 	if len(w.Search) > 0 {
 		b.WriteString("search:\n")

@@ -27,6 +27,8 @@ type Workflow struct {
 
 	// Start is nil unless a signal starts orders, too.
 	Start *Start
+	// Concurrency is nil unless one order is open at a time under a key.
+	Concurrency *Concurrency
 
 	Input  *Schema // what the input of an order must be; nil when anything will do
 	Search []Mark  // what orders are found by, sorted by name, at most 16
@@ -147,7 +149,7 @@ const Level = 7
 func (w *Workflow) Level() int {
 	level := 1
 	switch {
-	case w.Start != nil:
+	case w.Start != nil, w.Concurrency != nil:
 		level = 7
 	case w.Keep > 0:
 		level = 5

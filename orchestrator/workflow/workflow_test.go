@@ -76,6 +76,9 @@ func TestLevels(t *testing.T) {
 	if starts.Level() != 7 || starts.Format() != events.StartFormat {
 		t.Errorf("start needs level 7 and format %d, not %d and %d", events.StartFormat, starts.Level(), starts.Format())
 	}
+	if flow := mustParse(t, "{workflow: ping, concurrency: {key: input.a}, steps: [{name: mail, agent: office}]}"); flow.Level() != 7 || flow.Format() != events.LimitsFormat {
+		t.Errorf("concurrency needs level 7 and format %d, not %d and %d", events.LimitsFormat, flow.Level(), flow.Format())
+	}
 	for search, level := range map[string]int{"[]": 1, "{}": 1, "[a]": 4} {
 		if got := mustParse(t, "{workflow: ping, search: "+search+", steps: [{name: mail, agent: office}]}").Level(); got != level {
 			t.Errorf("search: %s needs level %d, and not %d", search, level, got)

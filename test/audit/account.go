@@ -178,7 +178,7 @@ func (s *settlement) follows(a *account, e *events.Event) {
 	case events.SubmissionConflicted:
 		s.conflict(a, e)
 	case events.OrderForgotten:
-		if events.IsCorrelation(a.id) { // it may begin anew
+		if events.IsCorrelation(a.id) || events.IsTurn(a.id) { // it may begin anew
 			a.unheard, a.putAside, a.refused = 0, 0, 0
 			break
 		}
@@ -460,7 +460,7 @@ func byOperator(e *events.Event) bool {
 	case events.OrderMigrated:
 		return e.Operation == "" // else another act is behind it, which follows
 	case events.OrderCompensating:
-		return e.End == "Cancelled"
+		return e.End == "Cancelled" && !superseded(e)
 	case events.StepSkipped:
 		return !strings.HasPrefix(e.Reason, "when: ") || e.By != "" || e.Command != ""
 	}

@@ -160,7 +160,17 @@ func (s *settlement) kindred(a *account, e *events.Event) bool {
 	case events.OrderReported:
 		s.wished(a, e, func(w *events.Wish) bool { return w.Parent == e.Parent && w.Step == e.ParentStep })
 		return true
+	case events.OrderStarted, events.OrderRaised:
+		if e.Type == events.OrderRaised && e.Step != "" {
+			return false
+		}
+		s.hasTurn(a, e)
+		return true
 	case events.OrderCompensating:
+		if superseded(e) {
+			s.hasTurn(a, e)
+			return true
+		}
 		if k.parent == "" || e.By != "" || e.Command != "" {
 			return false
 		}
@@ -171,6 +181,23 @@ func (s *settlement) kindred(a *account, e *events.Event) bool {
 		return s.turns(a, want, e)
 	}
 	return false
+}
+
+// superseded says that an order is undone since another has its turn.
+func superseded(e *events.Event) bool {
+	return e.Type == events.OrderCompensating && e.Error != nil && e.Error.Code == events.Superseded
+}
+
+// hasTurn finds the word with which the home of places gave an order its turn, or took it back.
+func (s *settlement) hasTurn(a *account, e *events.Event) {
+	for _, w := range a.kin.heard() {
+		if g := w.grant; g != nil && w.aside == 0 && g.Step == "" && a.kin.asked[g.Wait] && (g.Error == nil) == (e.Error == nil) && (e.Error == nil || *e.Error == *g.Error) {
+			delete(a.kin.words, w.offset)
+			s.Told++
+			return
+		}
+	}
+	s.report("order %q: event %d, %s: no home of places told it so: %+v", a.id, e.Seq, e.Type, e.Error)
 }
 
 // turns says that an order is undone since the one whose step it does asked for that.
@@ -374,7 +401,7 @@ func (a *account) item(e *events.Event, r *events.Report) (*events.Event, waitsF
 func (k *kin) note(e *events.Event, transaction uint64) {
 	of := taskOf(e)
 	switch e.Type {
-	case events.PlaceAsked:
+	case events.PlaceAsked, events.OrderQueued:
 		if k.asked == nil {
 			k.asked = make(map[uint64]bool)
 		}

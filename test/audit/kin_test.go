@@ -50,7 +50,7 @@ func kindredDesk() *desk {
 	d.log("@o/a", born("a"))
 	d.log("p@o/b", born("b"), events.Event{Type: events.OrderCompleted})
 	// Both ended: one raised, on its own, and the other is done, and told so twice.
-	d.log("@o/a", events.Event{Type: events.OrderRaised, Error: &events.Error{Code: "no"}})
+	d.log("@o/a", events.Event{Type: events.OrderRaised, Step: "x", Error: &events.Error{Code: "no"}})
 	failed := d.told("a", "@o/a", `"state":"Raised","error":{"code":"no"}`)
 	done := d.told("b", "p@o/b", `"state":"Processed","output":7`)
 	d.told("b", "p@o/b", `"state":"Processed","output":7`)

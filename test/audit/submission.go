@@ -95,6 +95,10 @@ func (s *settlement) wrong(first *submission, e *events.Event) (all []string) {
 	is(first.Workflow != "" && first.Version >= 0 && flow == nil, "workflow ") // the end may be cut off
 	is(!first.Deadline.IsZero() && !e.At.Before(first.Deadline), passed)
 	is(flow != nil && !s.fits(flow, first), input)
+	if flow != nil {
+		keyed, judged := flow.Keyed(first.Input)
+		is(!keyed || !judged && e.Type == events.OrderRejected, "concurrency.key")
+	}
 	is(first.RerunOf != "" && events.CheckOrderID(first.RerunOf) != nil, "rerunOf")
 	is(flow != nil && !labelsFit(flow, first.Labels) || s.earlier(first, e), "label")
 	return all

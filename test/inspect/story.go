@@ -107,6 +107,7 @@ func Fields(e *events.Event) string {
 		field("limit", string(e.Limit.Append(nil)))
 	}
 	field("home", e.Home)
+	field("on-conflict", string(e.OnConflict))
 	if e.Rank > 0 {
 		fmt.Fprintf(&b, " rank=%d", e.Rank)
 	}

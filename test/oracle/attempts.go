@@ -236,6 +236,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 // mayDo holds where a step begins, or would.
 func (l *Ledger) mayDo(e *events.Event, s *Step) {
 	l.rule("C1", l.Toward == "" && l.failure == nil, "the order is being compensated, or has failed: %+v", l.failure)
+	l.rule("S1", !l.queued(), "the order waits for its turn")
 	l.rule("S1", l.flow == nil || l.ready(s), "what it comes after is not done")
 	l.rule("V5", l.Doubted || l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 }

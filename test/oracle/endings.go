@@ -130,7 +130,8 @@ func (l *Ledger) compensating(e *events.Event) {
 			l.rule("V5", s.Last != nil && e.Error != nil && *e.Error == *s.Last, "its error is %+v", e.Error)
 		}
 	} else {
-		l.rule("P3", e.Step == "" && e.Error == nil, "an operator cancels, and it is about %s: %+v", e.Step, e.Error)
+		superseded := e.Error != nil && e.Error.Code == "superseded" && l.begun
+		l.rule("P3", e.Step == "" && (e.Error == nil || superseded), "an operator cancels, or another has its turn, and it is about %s: %+v", e.Step, e.Error)
 	}
 	l.Toward, l.Paused, l.errored, l.Alerted, l.why = e.End, false, false, false, e.Reason
 	l.disarm()

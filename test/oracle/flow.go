@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // Flow is as much of a workflow as the rules need, as its canonical JSON on the
@@ -24,7 +26,15 @@ type Flow struct {
 	// Search has expressions by which orders are found.
 	Search map[string]string `json:"search"`
 	Start  *FlowStart        `json:"start"`
-	Steps  []FlowStep        `json:"steps"`
+	// Concurrency lets one order be open at a time of those that have the same key.
+	Concurrency *FlowConcurrency `json:"concurrency"`
+	Steps       []FlowStep       `json:"steps"`
+}
+
+// FlowConcurrency is the key under which one order is open at a time, and what becomes of one that comes meanwhile.
+type FlowConcurrency struct {
+	Key        string            `json:"key"`
+	OnConflict events.OnConflict `json:"onConflict"`
 }
 
 // FlowStart is the signal that starts orders, and the key under which it may.

@@ -49,6 +49,11 @@ type Ledger struct {
 	Places *Places
 	// Turns are the places that the order asked for, and needs.
 	Turns []Turn
+	// turn is the number of the event since which it waits for its turn among those of its key, 0 if it need not, and
+	// begun says that it has that.
+	turn  uint64
+	begun bool
+	asks  bool // it is to ask next
 	Seq   uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
@@ -143,7 +148,10 @@ var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, e
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
-	if l.Seq == 0 && isPlaces(l.Order) {
+	if l.Places == nil && isTurn(l.Order) && e.Type != events.OrderForgotten {
+		first, l.Places, l.quiet, l.Forgotten = l.Seq == 0, &Places{one: true}, true, false
+		l.rule("T4", e.Type == events.PlaceGranted, "nothing begins so")
+	} else if l.Seq == 0 && isLimitHome(l.Order) {
 		first, l.Places, l.quiet = e.Type == events.LimitApplied || e.Type == events.CommandRefused, new(Places), true
 	} else if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
 		first, l.Schedule, l.quiet = true, new(Schedule), true
@@ -164,6 +172,7 @@ func (l *Ledger) enter(e *events.Event) {
 	l.unmet = false
 	l.rule("V5", !l.turning || e.Type == events.OrderCompensating && e.Step == l.last.Step, "step %s raised, and the workflow says to compensate", l.last.Step)
 	l.turning = false
+	l.rule("S1", !l.asks || e.Type == events.OrderQueued || e.Type == events.StatusRefused, "it has not asked for its turn")
 	l.again(e)
 	l.queue(e)
 	if l.fault != nil {
@@ -183,8 +192,16 @@ func (l *Ledger) enter(e *events.Event) {
 		l.item(e, s)
 	case l.Places != nil && (strings.HasPrefix(kind, "waybill.place.") || strings.HasPrefix(kind, "waybill.limit.")):
 		l.placed(e)
+	case l.Places != nil && e.Type == events.OrderForgotten:
+		l.rule("T1", l.Places.one && len(l.Places.Seats) == 0, "%d have a place, or wait", len(l.Places.Seats))
+		l.Forgotten, l.Places = true, nil
 	case e.Type == events.PlaceAsked:
 		l.asksPlace(e)
+	case e.Type == events.OrderQueued:
+		l.queues(e)
+	case e.Type == events.OrderStarted:
+		l.rule("S1", l.turn != 0 && !l.begun, "it waits since event %d, and has begun: %t", l.turn, l.begun)
+		l.begun = true
 	case strings.HasPrefix(kind, "waybill.schedule."):
 		l.scheduled(e)
 	case l.Correlation != nil && (strings.HasPrefix(kind, "waybill.signal.") || strings.HasPrefix(kind, "waybill.wait.") || e.Type == events.OrderForgotten):
@@ -365,6 +382,7 @@ func (l *Ledger) accept(e *events.Event) {
 		l.Steps = append(l.Steps, &Step{Name: name, Known: name, Work: Work{State: notStarted}, def: l.flow.step(name)})
 	}
 	l.rule("T3", len(l.Steps) > 0, "the order has no steps")
+	l.asks = l.flow != nil && l.flow.Concurrency != nil
 	l.labels(e)
 	l.rerun(e)
 	l.parent(e)
@@ -474,7 +492,7 @@ func (l *Ledger) Rest() error {
 	if l.Places != nil && !l.Held {
 		l.Places.atRest(l)
 	}
-	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && l.Places == nil && !correlation.MatchString(l.Order) {
+	if !l.ended && !l.errored && !l.Paused && l.Seq > 0 && l.Schedule == nil && l.Places == nil && !correlation.MatchString(l.Order) && !isTurn(l.Order) && !l.queued() {
 		l.atRest()
 	}
 	if l.fault != nil {

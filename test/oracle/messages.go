@@ -107,7 +107,7 @@ func Sort(all map[string]*Messages, topics *events.Topics, records []*kgo.Record
 		case events.PlaceGiven:
 			var m events.Grant
 			if m, err = events.Decode[events.Grant](r.Value); err == nil {
-				if err = keyed(r, m.Order, topics); m.Error == nil {
+				if err = keyed(r, m.Order, topics); ofHome(&m) {
 					of(m.Home).Grants = append(of(m.Home).Grants, m)
 					of(m.Home).trace(r)
 				}
@@ -151,7 +151,7 @@ func From(r *kgo.Record) string {
 		}
 		return m
 	case events.PlaceGiven:
-		if g, err := events.Decode[events.Grant](r.Value); err == nil && g.Error == nil { // else no event of the home is behind it
+		if g, err := events.Decode[events.Grant](r.Value); err == nil && ofHome(&g) {
 			return g.Home
 		}
 		return m
@@ -275,8 +275,8 @@ func expected(history []events.Event, m *Messages) (want Messages) {
 			want.Passes = append(want.Passes, *p)
 		}
 		want.Bids = append(want.Bids, l.bids(e, turns)...)
-		if e.Type == events.PlaceGranted {
-			want.Grants = append(want.Grants, events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: e.Order})
+		if g := l.grant(e); g != nil {
+			want.Grants = append(want.Grants, *g)
 		}
 		want.Wishes = append(want.Wishes, l.wishes(e)...)
 		want.Wishes = append(want.Wishes, forgets(e)...)

@@ -3,16 +3,20 @@ package oracle
 import (
 	"cmp"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/waybill-dev/waybill/events"
 )
 
 // Turn is a place that an order asked for, and needs.
 type Turn struct {
-	Home, Key, Step string // the step as it is known outside
+	Home, Key, Step string // the step as it is known outside, empty for the order itself
+	OnConflict      events.OnConflict
 	Undo            bool
 	Number          uint64
 }
@@ -22,6 +26,10 @@ type Places struct {
 	Says  *events.Limit // nil while there is none of the name
 	By    string
 	Seats []Seat
+	one   bool // it is no limit, and lets one order be open at a time
+	// since is the number of the event with which an order came last in the place of all before it, which is comer.
+	since uint64
+	comer string
 	rank  uint64
 	last  map[string]uint64 // by key, the rank that it was given last
 	// credit is what has come together since places were given, in microseconds, at most a second; and since when.
@@ -41,7 +49,75 @@ type Seat struct {
 
 func isLimit(id, name string) bool { return id == "@/limit."+name }
 
-func isPlaces(id string) bool { return strings.HasPrefix(id, "@/limit.") }
+func isPlaces(id string) bool { return isLimitHome(id) || isTurn(id) }
+
+func isLimitHome(id string) bool { return strings.HasPrefix(id, "@/limit.") && !isTurn(id) }
+
+func isTurn(id string) bool { return turnHome.MatchString(id) }
+
+var turnHome = regexp.MustCompile(`^@(?s:.+)/open[.+][a-z0-9-]+$`)
+
+// isTurnOf says that an id is of the home of a key of a workflow, of a long key with a hash of it.
+func isTurnOf(id, workflow, key string) bool {
+	if whole := "@" + key + "/open." + workflow; len(whole) <= 200 {
+		return id == whole
+	}
+	return isTurn(id) && strings.HasSuffix(id, "/open+"+workflow) && len(id) <= 200
+}
+
+// Keyed says whether an input has a key under which one order of the workflow is open at a time, as far as that can be
+// judged.
+func (f *Flow) Keyed(input jsontext.Value) (is, judged bool) {
+	if f.Concurrency == nil {
+		return true, true
+	}
+	_, err := (&Ledger{accepted: events.Event{Input: input}}).keyOf(f.Concurrency.Key)
+	return err == nil, !errors.Is(err, errUnjudged)
+}
+
+// queued says that the order waits for its turn.
+func (l *Ledger) queued() bool { return l.turn != 0 && !l.begun && !l.ended }
+
+// queues: an order asks for its turn before anything else.
+func (l *Ledger) queues(e *events.Event) {
+	l.rule("S1", l.turn == 0 && l.Format >= events.LimitsFormat && (l.last.Type == events.OrderAccepted || l.last.Type == events.StatusRefused), "it asked with event %d, and comes after %s", l.turn, l.last.Type)
+	if l.flow != nil {
+		c := l.flow.Concurrency
+		if l.rule("S4", c != nil, "its workflow lets many be open"); c == nil {
+			return
+		}
+		key, err := l.keyOf(c.Key)
+		l.rule("S4", (err == nil && e.Key == key || errors.Is(err, errUnjudged)) && isTurnOf(e.Home, l.flow.Name, e.Key) && e.OnConflict == c.OnConflict, "it asks %s under the key %q, which must be %q, %q: %v", e.Home, e.Key, key, c.OnConflict, err)
+	}
+	l.turn, l.asks = e.Seq, false
+	l.Turns = append(l.Turns, Turn{Home: e.Home, Key: e.Key, OnConflict: e.OnConflict, Number: e.Seq})
+}
+
+// grant is what an order is told by an event of a home of places.
+func (l *Ledger) grant(e *events.Event) *events.Grant {
+	g := &events.Grant{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Home: e.Order, Error: e.Error}
+	switch {
+	case e.Type == events.PlaceGranted:
+	case e.Type == events.PlaceReturned && e.Error != nil:
+	case e.Type == events.PlaceAwaited && e.OnConflict == events.ConflictCancelOther && l.Places != nil:
+		i := slices.IndexFunc(l.Places.Seats, func(s Seat) bool { return s.Taken })
+		if i < 0 {
+			return nil
+		}
+		g.Order, g.Wait, g.Error = l.Places.Seats[i].Order, l.Places.Seats[i].Wait, l.Places.superseded()
+	default:
+		return nil
+	}
+	return g
+}
+
+// ofHome says that an event of the home is behind a grant, and not the record alone that asked for it.
+func ofHome(g *events.Grant) bool { return g.Error == nil || g.Error.Code == "superseded" }
+
+// superseded is what those are told in whose place another order has come.
+func (p *Places) superseded() *events.Error {
+	return &events.Error{Code: "superseded", Message: "order " + p.comer + " has come in its place", Permanent: true}
+}
 
 // placed takes the events of a home of places that are none of orders in general.
 func (l *Ledger) placed(e *events.Event) {
@@ -61,14 +137,19 @@ func (l *Ledger) placed(e *events.Event) {
 		return
 	case events.PlaceReturned:
 		if l.rule("T4", i >= 0, "order %s has no place since event %d, and waits for none", e.Waiter, e.Wait); i >= 0 {
+			if e.Error != nil {
+				l.rule("V5", !p.Seats[i].Taken && p.Seats[i].Number < p.since && *e.Error == *p.superseded() && e.Source == "", "%+v is told %+v, and %s came with event %d", p.Seats[i], e.Error, p.comer, p.since)
+			}
 			p.Seats = slices.Delete(p.Seats, i, i+1)
 		}
+		l.rule("P4", e.Error != nil || e.Source != "", "nobody told it")
 		return
 	}
 	s := Seat{e.Waiter, e.Step, e.Wait, e.Key, e.Rank, e.Seq, e.Type == events.PlaceGranted}
-	if l.rule("S4", p.Says != nil, "there is no limit of the name"); p.Says == nil {
+	if l.rule("S4", p.Says != nil || p.one, "there is no limit of the name"); p.Says == nil && !p.one {
 		return
 	}
+	l.rule("S4", (e.Step == "") == p.one && (e.OnConflict == "" || p.one && e.OnConflict == events.ConflictCancelOther), "it is for step %q, %q", e.Step, e.OnConflict)
 	if e.Type == events.PlaceAwaited || i < 0 {
 		l.rule("T4", i < 0, "order %s waits, or has a place, since event %d", e.Waiter, e.Wait)
 		// Of what waited and went its key may still know the rank.
@@ -80,8 +161,10 @@ func (l *Ledger) placed(e *events.Event) {
 		l.rule("P4", e.Source != "", "nobody asked for it")
 	}
 	if e.Type == events.PlaceAwaited {
-		l.rule("S1", p.Says.ASecond > 0 || p.count(false) > 0 || p.count(true) >= p.atATime(), "%d have places, of %d, and nobody else waits", p.count(true), p.atATime())
-		p.Seats = append(p.Seats, s)
+		l.rule("S1", !p.one && p.Says.ASecond > 0 || p.count(false) > 0 || p.count(true) >= p.atATime(), "%d have places, of %d, and nobody else waits", p.count(true), p.atATime())
+		if p.Seats = append(p.Seats, s); e.OnConflict != "" {
+			p.since, p.comer = e.Seq, e.Waiter
+		}
 		return
 	}
 	l.rule("S1", p.count(true) < p.atATime(), "%d have a place, and %d may", p.count(true), p.atATime())
@@ -96,12 +179,13 @@ func (l *Ledger) placed(e *events.Event) {
 		was := p.Seats[i]
 		was.Taken, was.Number = true, e.Seq
 		l.rule("T4", e.Source == "" && was == s, "it waits as %+v", was)
+		l.rule("V5", p.Seats[i].Number >= p.since, "%s has come in its place", p.comer)
 		p.Seats[i] = s
 	} else {
 		p.Seats = append(p.Seats, s)
 	}
 	p.rank = max(p.rank, e.Rank)
-	if p.Says.ASecond == 0 {
+	if p.one || p.Says.ASecond == 0 {
 		return
 	}
 	interval := int64(1_000_000 / p.Says.ASecond)
@@ -131,6 +215,9 @@ func (p *Places) next(key string) uint64 {
 }
 
 func (p *Places) atATime() int {
+	if p.one {
+		return 1
+	}
 	if p.Says == nil {
 		return 0
 	}
@@ -148,7 +235,10 @@ func (p *Places) count(taken bool) (n int) {
 
 // atRest: nobody waits while there is room.
 func (p *Places) atRest(l *Ledger) {
-	l.rule("S1", p.count(false) == 0 || p.Says.ASecond > 0 || p.count(true) >= p.atATime(), "%d wait, and %d of %d places are taken", p.count(false), p.count(true), p.atATime())
+	for _, s := range p.Seats {
+		l.rule("V5", s.Taken || s.Number >= p.since, "%+v waits, and %s came in its place", s, p.comer)
+	}
+	l.rule("S1", p.count(false) == 0 || !p.one && p.Says.ASecond > 0 || p.count(true) >= p.atATime(), "%d wait, and %d of %d places are taken", p.count(false), p.count(true), p.atATime())
 }
 
 // asksPlace: the turn of an attempt has come, and its step is under a limit.
@@ -179,7 +269,7 @@ func (l *Ledger) asksPlace(e *events.Event) {
 		l.rule("S4", s.def.Limit != nil && e.Home == "@/limit."+s.def.Limit.Name && (err == nil && e.Key == key || errors.Is(err, errUnjudged)), "it asks %s under the key %q, which must be %q: %v", e.Home, e.Key, key, err)
 	}
 	w.Turn, w.Due = e.Seq, time.Time{}
-	l.Turns = append(l.Turns, Turn{e.Home, e.Key, s.Known, e.ToUndo, e.Seq})
+	l.Turns = append(l.Turns, Turn{Home: e.Home, Key: e.Key, Step: s.Known, Undo: e.ToUndo, Number: e.Seq})
 }
 
 // turnKey evaluates the key under which a step asks for places.
@@ -193,7 +283,7 @@ func (l *Ledger) turnKey(s *Step) (string, error) {
 // yields takes from the list what the order needs no more.
 func (l *Ledger) yields() {
 	l.Turns = slices.DeleteFunc(slices.Clone(l.Turns), func(t Turn) bool {
-		return l.ended || !slices.ContainsFunc(l.Steps, func(s *Step) bool {
+		return l.ended || t.Step != "" && !slices.ContainsFunc(l.Steps, func(s *Step) bool {
 			w := &s.Work
 			if t.Undo {
 				w = s.undoing()
@@ -213,9 +303,9 @@ func (l *Ledger) bids(e *events.Event, before []Turn) (all []events.Bid) {
 			all = append(all, events.Bid{Home: t.Home, Bid: "back", Order: l.Order, Step: t.Step, Wait: t.Number})
 		}
 	}
-	if n := len(l.Turns); e.Type == events.PlaceAsked && n > 0 {
+	if n := len(l.Turns); (e.Type == events.PlaceAsked || e.Type == events.OrderQueued) && n > 0 {
 		t := l.Turns[n-1]
-		all = append(all, events.Bid{Home: t.Home, Bid: "ask", Order: l.Order, Step: t.Step, Wait: t.Number, Key: t.Key, Undo: t.Undo})
+		all = append(all, events.Bid{Home: t.Home, Bid: "ask", Order: l.Order, Step: t.Step, Wait: t.Number, Key: t.Key, OnConflict: t.OnConflict, Undo: t.Undo})
 	}
 	return all
 }

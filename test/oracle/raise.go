@@ -70,8 +70,12 @@ func (l *Ledger) says(s *Step) (text string, err error) {
 
 // raised: an order fails of which nothing runs any more: what was done stays as it is.
 func (l *Ledger) raised(e *events.Event) {
+	if e.Step == "" {
+		l.rule("V5", l.queued() && e.Error != nil && slices.Contains([]string{"conflict", "superseded", "too-many-waiting"}, e.Error.Code) && e.Error.Permanent, "it waits for its turn: %t, and its error is %+v", l.queued(), e.Error)
+		l.failure, l.errored, l.Alerted, l.Paused = e.Error, false, false, false
+	}
 	l.goesOn()
-	l.rule("V5", l.failure != nil && l.Toward == "" && e.Error != nil && *e.Error == *l.failure && e.Step == l.failure.Step, "its step is %s, its error %+v", e.Step, e.Error)
+	l.rule("V5", l.failure != nil && l.Toward == "" && e.Error != nil && *e.Error == *l.failure && (e.Step == "" || e.Step == l.failure.Step), "its step is %s, its error %+v", e.Step, e.Error)
 	l.rule("S2", !l.runs(), "something still runs")
 	l.rule("P1", e.Reason != "", "it has no reason")
 	var not []string
