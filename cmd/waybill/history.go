@@ -351,6 +351,10 @@ func detail(e *events.Event, b before) string {
 	case events.PlaceGranted:
 		say("order %s has a place, asked with event %d", e.Waiter, e.Wait)
 	case events.PlaceReturned:
+		if e.Error != nil { // which is said by itself
+			say("order %s is sent away, asked with event %d", e.Waiter, e.Wait)
+			break
+		}
 		say("order %s needs no place any more, asked with event %d", e.Waiter, e.Wait)
 	case events.LimitApplied:
 		say("%s", limitText(e.Limit))

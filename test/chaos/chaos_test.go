@@ -91,6 +91,9 @@ func TestChaos(t *testing.T) {
 	}
 	r := &run{T: t, seed: *seed, duration: *duration, session: *session, rate: *rate, brokers: *brokers, began: time.Now()}
 	r.flows = append(slices.Clip(flows), troubledFlow(r.brokers))
+	if len(r.flows) != flowCount {
+		t.Fatalf("there are %d workflows", len(r.flows))
+	}
 	if *without != "" {
 		r.without = regexp.MustCompile(*without)
 	}
@@ -286,7 +289,7 @@ func (r *run) verify(i *instance) {
 }
 
 func (r *run) register() {
-	for n, source := range append(slices.Clip(r.flows), tickFlow) {
+	for n, source := range append(slices.Clip(r.flows), tickFlow, inTurn(1, "5s")) {
 		file := filepath.Join(r.dir, fmt.Sprintf("flow-%d.yaml", n))
 		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 			r.Fatal(err)

@@ -147,7 +147,7 @@ func (r *run) check(f *findings) {
 	}
 	for id := range f.books.Histories {
 		f.diverted += f.books.Count(id, func(e *events.Event) bool { return e.Type == events.StatusRefused })
-		if !submitted[id] && f.books.Histories[id][0].Parent == "" && events.ScheduleOf(id) == "" && events.LimitOf(id) == "" { // whose wishes the audit knows
+		if !submitted[id] && f.books.Histories[id][0].Parent == "" && events.ScheduleOf(id) == "" && !events.IsPlaces(id) && !events.IsCorrelation(id) { // whose wishes the audit knows
 			f.doubled = append(f.doubled, "order "+id+" was submitted by nobody")
 		}
 	}

@@ -28,10 +28,10 @@ const troubled = "delta"
 // nothing repairs what is lost of them.
 func troubledFlow(brokers int) string {
 	if brokers > 1 {
-		return world.Sure("chaos-6", "alpha", troubled)
+		return world.Sure("chaos-7", "alpha", troubled)
 	}
 	return `
-workflow: chaos-6
+workflow: chaos-7
 steps:
   - {name: near, agent: alpha, do: near, undo: un-near, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: compensate}
   - {name: far, agent: delta, do: far, undo: un-far, timeout: 2s, retry: {attempts: 5, backoff: 500ms}, exhausted: compensate}

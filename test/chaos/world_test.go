@@ -72,6 +72,30 @@ steps:
   - {name: tell, emit: {topic: chaos-caller, type: com.acme.told, data: steps.near.output}, timeout: 1m, exhausted: continue, after: [near, far, many]}
   - {name: last, agent: alpha, do: last, undo: un-last, timeout: 2s, exhausted: compensate, limit: {name: chaos, key: string(input.n % 3)}}
 `,
+	// One of a key at a time. Operators have its orders go on in the other version, and back.
+	inTurn(2, "3s"),
+}
+
+// inTurn is a version of a workflow of which one order is open at a time under a key, whose steps hear signals under keys, and do
+// what an agent lists page by page.
+func inTurn(version int, timeout string) string {
+	return fmt.Sprintf(`
+workflow: chaos-6
+version: %d
+concurrency: {key: 'input.n / %d %% 30'}
+steps:
+  - {name: told, listen: told, key: '"k-" + string(input.n)', timeout: %s}
+  - {name: first, agent: beta, do: charge, undo: refund, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: compensate, after: []}
+  - name: listed
+    each:
+      items: {agent: beta, do: list, timeout: 2s, retry: {attempts: 3, backoff: 100ms}}
+      steps:
+        - {name: send, agent: gamma, do: ship, timeout: 2s, retry: {attempts: 2, backoff: 100ms}}
+      tolerate: 50%%
+      onFailure: finish
+    exhausted: compensate
+    after: [told, first]
+`, version, flowCount, timeout)
 }
 
 // limit is the one of the last steps of those that listen, and of the orders of ticks.
@@ -91,13 +115,35 @@ func (r *run) places(f *findings) {
 	if err != nil || home.Taken+home.Waiting > 0 {
 		f.stuck = append(f.stuck, fmt.Sprintf("the limit has %+v in the end (%v)", home, err))
 	}
-	if f.granted == 0 {
-		f.broken = append(f.broken, "no place of the limit was given")
+	turns, told, pages, migrated := 0, 0, 0, 0
+	for id, history := range f.books.Histories {
+		if p := f.books.Ledgers[id].Places; events.IsTurn(id) && p != nil && len(p.Seats) > 0 {
+			f.stuck = append(f.stuck, fmt.Sprintf("%s has %+v in the end", id, p.Seats))
+		}
+		for i := range history {
+			switch e := &history[i]; {
+			case e.Type == events.PlaceGranted && events.IsTurn(id):
+				turns++
+			case e.Type == events.SignalMatched:
+				told++
+			case e.Type == events.PageCompleted:
+				pages++
+			case e.Type == events.OrderMigrated:
+				migrated++
+			}
+		}
+	}
+	r.Logf("%d turns were given, %d signals heard under keys, %d pages listed, %d orders migrated", turns, told, pages, migrated)
+	if f.granted*turns*told*pages == 0 {
+		f.broken = append(f.broken, "of places, turns, signals under keys and pages none was had")
 	}
 }
 
-// hearing is the number of the workflow whose orders listen.
-const hearing = 5
+// hearing is the number of the workflow whose orders listen, and keyed that of the one whose orders do under keys.
+const hearing, keyed = 5, 6
+
+// flowCount is how many workflows orders are submitted of, by their numbers.
+const flowCount = 8
 
 // sdkAgent serves a queue as programs do that use the SDK.
 func (r *run) sdkAgent(ctx context.Context, name string, operations ...string) {
@@ -156,10 +202,17 @@ func (r *run) submitOnce(ctx context.Context, client *kgo.Client, n int64) error
 	err := client.ProduceSync(ctx, &kgo.Record{
 		Topic: r.topics.Orders, Key: []byte(world.OrderID(n)), Value: fmt.Appendf(nil, `{"workflow":%q,"input":%s,"replyTo":%q}`, flow, input, replyTo),
 	}).FirstErr()
-	if err != nil || n%int64(len(r.flows)) != hearing {
+	paid := kgo.Record{Topic: r.topics.Signals, Key: []byte(world.OrderID(n)), Value: []byte(`{"signal":"paid","id":"p-1","data":1}`)}
+	switch n % int64(len(r.flows)) {
+	case hearing:
+	case keyed:
+		paid.Value = fmt.Appendf(nil, `{"signal":"told","key":"k-%d","id":"p-1","data":1}`, n)
+	default:
 		return err
 	}
-	paid := kgo.Record{Topic: r.topics.Signals, Key: []byte(world.OrderID(n)), Value: []byte(`{"signal":"paid","id":"p-1","data":1}`)}
+	if err != nil {
+		return err
+	}
 	twice := paid
 	return client.ProduceSync(ctx, []*kgo.Record{&paid, &twice}[:n%3]...).FirstErr() // or once, or never
 }

@@ -160,7 +160,7 @@ func (r *rolling) rolls(rounds int) {
 		return []string{"workflow", "register", file, "--server", r.instances[0].http}
 	}
 	waybill(r.T, register("listens", "{name: hear, listen: paid}")...)
-	newer := register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins")
+	newer := register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins", "concurrency: {key: '\"all\"'}")
 	if said, err := command(r.Context(), r.T, newer...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
 	}

@@ -7,6 +7,7 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,14 +162,22 @@ func (s *Service) Operations(names ...string) agents.Operations {
 			case out.code != "":
 				return nil, agents.Transient(out.code, errors.New("try again"))
 			}
-			return receipt(q.IdempotencyKey), nil
+			return output(name, q.IdempotencyKey, q.Input), nil
 		})
 	}
 	return ops
 }
 
-// receipt is the output of what was done: each key's is another.
-func receipt(key string) json.RawMessage { return fmt.Appendf(nil, `{"receipt":%q}`, key) }
+// output is that of what was done: each key's is another. What lists has two pages.
+func output(operation, key string, input []byte) json.RawMessage {
+	switch {
+	case operation != "list":
+		return fmt.Appendf(nil, `{"receipt":%q}`, key)
+	case bytes.Contains(input, []byte(`"cursor"`)):
+		return json.RawMessage(`{"items":[{"n":3}]}`)
+	}
+	return json.RawMessage(`{"items":[{"n":1},{"n":2}],"cursor":"second"}`)
+}
 
 // Agent serves a queue until ctx ends, with no more than a Kafka client, which
 // may send its replies to any partition: it consumes the queue's topic.
@@ -204,7 +213,7 @@ func (s *Service) Agent(ctx context.Context, client *kgo.Client, report func(for
 
 // answer sends the replies. What Kafka does not take is sent again.
 func answer(ctx context.Context, client *kgo.Client, q *events.Request, out outcome) {
-	reply := events.Reply{Order: q.Order, Step: q.Step, Attempt: q.Attempt, Undo: q.Undo, Token: q.Token, Status: events.ReplyCompleted, Output: []byte(receipt(q.IdempotencyKey))}
+	reply := events.Reply{Order: q.Order, Step: q.Step, Attempt: q.Attempt, Undo: q.Undo, Token: q.Token, Status: events.ReplyCompleted, Output: []byte(output(q.Operation, q.IdempotencyKey, q.Input))}
 	if out.code != "" {
 		reply.Status, reply.Output, reply.Error = events.ReplyFailed, nil, &events.Error{Code: out.code, Permanent: out.permanent}
 	}
