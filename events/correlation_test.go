@@ -44,7 +44,7 @@ func TestCorrelationsClashWithNothing(t *testing.T) {
 			t.Fatalf("%s is the home of %q and of %q", turn, was, [2]string{signal, key})
 		}
 		homes[turn] = [2]string{"open " + signal, key}
-		if err := events.CheckOrderID(turn); err != nil || !events.IsTurn(turn) || events.IsCorrelation(turn) || events.ScheduleOf(turn) != "" || events.LimitOf(turn) != "" {
+		if err := events.CheckOrderID(turn); err != nil || !events.IsTurn(turn) || events.IsCorrelation(turn) || events.ScheduleOf(turn) != "" || events.LimitOf(turn) != "" || events.TurnOf(turn) != signal || events.TurnOf(id) != "" {
 			t.Fatalf("%s: %v", turn, err)
 		}
 		if err := events.CheckOrderID(id); err != nil || !events.IsCorrelation(id) || events.IsTurn(id) || events.ScheduleOf(id) != "" {

@@ -93,6 +93,14 @@ func TurnID(workflow, key string) string { return homeID(key, openOf, workflow) 
 // IsTurn says that an id is of such a home.
 func IsTurn(id string) bool { return isHome(id, openOf) }
 
+// TurnOf is the workflow whose orders have their turns at a home, "" if the id is of none.
+func TurnOf(id string) string {
+	if !IsTurn(id) {
+		return ""
+	}
+	return id[strings.LastIndexByte(id, '/')+len(openOf)+1:]
+}
+
 // What a [Bid] may say.
 const (
 	// BidAsk asks for a place.

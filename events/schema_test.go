@@ -2,6 +2,7 @@ package events_test
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -194,7 +195,9 @@ func TestMessagesFollowTheirSchemas(t *testing.T) {
 			anySchedule(t, &m.Schedule)
 			anyLimit(t, &m.Limit)
 			m.Home, m.Rank = "@/limit.crm", rapid.Uint64Range(1, 9).Draw(t, "rank")
-			m.OnConflict = onConflict.Draw(t, "onConflict")
+			if m.OnConflict = onConflict.Draw(t, "onConflict"); m.Type == events.OrderQueued {
+				m.OnConflict = cmp.Or(m.OnConflict, events.ConflictQueue)
+			}
 			switch m.Type {
 			case events.ScheduleSkipped, events.ScheduleBackfilled:
 				m.Count = rapid.IntRange(1, 9).Draw(t, "count")

@@ -492,6 +492,8 @@ func (i *Instance) accepts(r *kgo.Record, replay *Replay) error {
 		return fmt.Errorf("%w: it would be put aside again: %s", ErrRefused, in.Unreadable)
 	case in.Problem != nil:
 		return fmt.Errorf("%w: it would be rejected: %w", ErrRefused, in.Problem)
+	case in.Bid != nil && in.Bid.Bid == events.BidAsk:
+		return fmt.Errorf("%w: it asks for a place for order %s, which was told that it gets none: resubmit that order, or submit it anew", ErrRefused, in.Bid.Order)
 	case in.Command != nil:
 		by = in.Command.By
 	case r.Topic == i.topics.Orders:

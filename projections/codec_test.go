@@ -101,7 +101,7 @@ func drawOrder(t *rapid.T) *Order {
 	if rapid.IntRange(0, 3).Draw(t, "has places") == 0 {
 		o.Places = &Places{
 			First: rapid.Uint64().Draw(t, "first"), AppliedBy: text.Draw(t, "applied by"), Taken: number.Draw(t, "taken"), Waiting: number.Draw(t, "waiting"), Oldest: moment.Draw(t, "oldest"),
-			one: rapid.Bool().Draw(t, "one"), first: rapid.Uint64().Draw(t, "oldest number"), since: rapid.Uint64().Draw(t, "since"), comer: text.Draw(t, "comer"), rank: rapid.Uint64().Draw(t, "rank"), full: rapid.Int64().Draw(t, "full"),
+			one: rapid.Bool().Draw(t, "one"), first: rapid.Uint64().Draw(t, "oldest number"), since: rapid.Uint64().Draw(t, "since"), comer: text.Draw(t, "comer"), told: rapid.Uint64().Draw(t, "told"), rank: rapid.Uint64().Draw(t, "rank"), full: rapid.Int64().Draw(t, "full"),
 		}
 		if rapid.Bool().Draw(t, "is a limit") {
 			o.Places.Says = &events.Limit{AtATime: 1 + number.Draw(t, "at a time")}

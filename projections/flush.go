@@ -164,6 +164,11 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 	if err != nil || old.ID == "" || old.Forgotten {
 		return err
 	}
+	if old.Places != nil {
+		if err := p.writeSeats(b, w, &Order{ID: o.ID, Places: new(Places)}, old); err != nil {
+			return err
+		}
+	}
 	if old.itemized() {
 		if err := p.forgetItems(b, o.ID); err != nil {
 			return err

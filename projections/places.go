@@ -24,8 +24,8 @@ type Turn struct {
 	Step       string // by the name under which it is known outside; empty where it is the order's own
 	OnConflict events.OnConflict
 	Undo       bool   // it is for the step's undo
-	Number    uint64 // of the event with which the order asked
-	Since     time.Time
+	Number     uint64 // of the event with which the order asked
+	Since      time.Time
 	// Ended is the number of the event since which the order needs it no more, 0 before that. The event that follows
 	// takes the turn from the list.
 	Ended uint64
@@ -46,6 +46,14 @@ func (o *Order) Turn(home string, number uint64) *Turn {
 
 // Queued says that the order has not begun: another is open under its key.
 func (o *Order) Queued() bool { return o.Asked != 0 && !o.Started && !o.State.Final() }
+
+// OwnTurn is that of the order itself, for which it waits, or which it has; nil if there is none.
+func (o *Order) OwnTurn() *Turn {
+	if len(o.Turns) == 0 || o.Turns[0].Step != "" || o.Turns[0].Ended != 0 {
+		return nil
+	}
+	return &o.Turns[0]
+}
 
 // WorkOf is that for which a step's place was asked for, nil if the order does not have it any more.
 func (o *Order) WorkOf(t *Turn) *Work {
@@ -82,7 +90,8 @@ func (o *Order) yield() {
 	}
 	needed := make([]bool, len(o.Turns))
 	if t := &o.Turns[0]; t.Step == "" { // it is asked for first
-		needed[0] = t.Ended == 0 && !o.State.Final()
+		stopped := o.State == Error && o.Hold == nil && !o.Started // it keeps nobody from beginning, and asks anew
+		needed[0] = t.Ended == 0 && !o.State.Final() && !stopped
 	}
 	need := func(s *Step, w *Work, undo bool) {
 		// They stand in the order of their numbers.
@@ -156,6 +165,7 @@ type Places struct {
 	first   uint64    // the number of the event of whom Oldest is
 	since   uint64    // the number of the event with which an order came last in the place of all before it
 	comer   string    // that order
+	told    uint64    // the number of the event with which who has the place heard that it loses it, 0 if it did not
 	rank    uint64    // the highest that was given
 	full    int64     // when as many can be given at once as in a second, in microseconds since 1970
 	buckets []*bucket // none, or as many as bucketCount; what an event does not change is shared. Only who folds has them
@@ -438,14 +448,16 @@ func awaitPlace(o *Order, _ *Step, e *events.Event) {
 	p := o.gives(e)
 	p.put(nil, &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At)})
 	if e.OnConflict == events.ConflictCancelOther {
-		p.since, p.comer = e.Seq, e.Waiter
+		if p.since, p.comer = e.Seq, e.Waiter; p.told == 0 && p.Taken > 0 {
+			p.told = e.Seq
+		}
 	}
 }
 
 func grantPlace(o *Order, _ *Step, e *events.Event) {
 	p := o.gives(e)
 	p.put(p.Seat(e.Waiter, e.Wait), &Seat{Order: e.Waiter, Step: e.Step, Wait: e.Wait, Key: e.Key, Rank: e.Rank, Number: e.Seq, Since: events.Time(e.At), Taken: true})
-	p.rank = max(p.rank, e.Rank)
+	p.rank, p.told = max(p.rank, e.Rank), 0
 	if interval := p.interval(); interval > 0 {
 		p.full = max(p.filled(e.At), events.Time(e.At).UnixMicro()) + interval
 	}
@@ -464,11 +476,8 @@ func (o *Order) Grant(e *events.Event) *events.Grant {
 	switch {
 	case e.Type == events.PlaceGranted:
 	case e.Type == events.PlaceReturned && e.Error != nil:
-	case e.Type == events.PlaceAwaited && e.OnConflict == events.ConflictCancelOther:
+	case e.Type == events.PlaceAwaited && e.Seq == o.Places.told:
 		s := o.Places.Holder()
-		if s == nil {
-			return nil
-		}
 		g.Order, g.Wait, g.Error = s.Order, s.Wait, o.Places.SupersededBy()
 	default:
 		return nil
@@ -522,6 +531,7 @@ func (w *writer) places(o *Order) {
 	w.uint(p.first)
 	w.uint(p.since)
 	w.text(p.comer)
+	w.uint(p.told)
 	w.uint(p.rank)
 	w.int(p.full)
 }
@@ -550,7 +560,7 @@ func (r *reader) places(o *Order) {
 		p.Says = decodeSays[events.Limit](r, says)
 	}
 	p.AppliedBy, p.Taken, p.Waiting, p.Oldest = r.text(), int(r.uint()), int(r.uint()), r.time()
-	p.First, p.one, p.first, p.since, p.comer, p.rank, p.full = r.uint(), r.truth(), r.uint(), r.uint(), r.text(), r.uint(), r.int()
+	p.First, p.one, p.first, p.since, p.comer, p.told, p.rank, p.full = r.uint(), r.truth(), r.uint(), r.uint(), r.text(), r.uint(), r.uint(), r.int()
 	o.Places = p
 }
 

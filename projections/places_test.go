@@ -192,3 +192,31 @@ func BenchmarkTurns(b *testing.B) {
 		})
 	}
 }
+
+// A home that is forgotten leaves no seat, also where that of before is stored and its end comes with the oblivion, as for who
+// follows: the next that begins under its id would be taken for damaged.
+func TestSeatsOfAForgottenHome(t *testing.T) {
+	const home = "@k/open.w"
+	j := newJournal()
+	j.claim("i-1", 1, events.JournalFormat)
+	_, p := temporary(t)
+	then := func(seq uint64, all ...events.Event) {
+		n := len(j.records)
+		for i := range all {
+			all[i].Order, all[i].Seq, all[i].At = home, seq+uint64(i), at(int(seq)+i)
+		}
+		j.add(all...)
+		must(t, fold(p, j.records[n:]))
+		must(t, p.Flush())
+	}
+	must(t, fold(p, j.records))
+	then(1, events.Event{Type: events.PlaceGranted, Waiter: "a", Wait: 2, Key: "k", Rank: 1})
+	then(2, events.Event{Type: events.PlaceReturned, Waiter: "a", Wait: 2}, events.Event{Type: events.OrderForgotten})
+	then(4, events.Event{Type: events.PlaceGranted, Waiter: "b", Wait: 2, Key: "k", Rank: 1})
+	p.drop(p.orders[home])
+	o, err := p.Order(home)
+	must(t, err)
+	if h := o.Places.Holder(); h == nil || h.Order != "b" || o.Places.Taken != 1 {
+		t.Errorf("%+v has the place, of %d", h, o.Places.Taken)
+	}
+}

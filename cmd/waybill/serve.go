@@ -20,8 +20,9 @@ import (
 	"github.com/waybill-dev/waybill/orchestrator"
 )
 
-// memoryLimit is where Go begins to collect more often than [main] asks for.
-const memoryLimit = 1 << 30
+// memoryLimit is where Go begins to collect more often than [main] asks for: with what is not of Go the process has less than
+// 1 GiB.
+const memoryLimit = 960 << 20
 
 func newServe() *cobra.Command {
 	var kafka kafkaFlags

@@ -206,11 +206,12 @@ func (s *Server) reach(ctx context.Context, i *orchestrator.Instance, id string,
 	if err != nil {
 		return "", s.orderError(id, "read order", err)
 	}
+	workflow = cmp.Or(o.Workflow, events.TurnOf(id))
 	switch {
-	case c.May(role, o.Workflow):
-		return o.Workflow, nil
-	case c.May(identity.Viewer, o.Workflow):
-		return "", huma.Error403Forbidden(forbidden(c, role) + ", for workflow " + o.Workflow)
+	case c.May(role, workflow):
+		return workflow, nil
+	case c.May(identity.Viewer, workflow):
+		return "", huma.Error403Forbidden(forbidden(c, role) + ", for workflow " + workflow)
 	}
 	return "", s.orderError(id, "", projections.ErrNotFound)
 }

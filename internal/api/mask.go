@@ -172,7 +172,10 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Item: e.Item, AtOnce: e.AtOnce, Page: e.Page,
 		From: e.From, Renamed: e.Renamed, Renewed: e.Renewed, Topic: e.Topic, EventType: e.EventType,
 		Incarnation: e.Incarnation, Tick: e.Tick, Last: e.Last, Next: e.Next, Backfill: e.Backfill,
-		Limit: e.Limit, Home: e.Home, Rank: e.Rank,
+		Limit: e.Limit, Rank: e.Rank, OnConflict: e.OnConflict,
+	}
+	if events.LimitOf(e.Home) != "" { // that of a key is made of it
+		m.Home = e.Home
 	}
 	if says := e.Schedule; says != nil {
 		m.Schedule = new(*says)

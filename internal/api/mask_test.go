@@ -151,7 +151,9 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 		v := reflect.ValueOf(&e).Elem().FieldByIndex(field.Index)
 		switch v.Kind() {
 		case reflect.String:
-			v.SetString("x")
+			if v.SetString("x"); field.Name == "Home" {
+				v.SetString("@/limit.x") // that of a key is a payload
+			}
 		case reflect.Int:
 			v.SetInt(7)
 		case reflect.Uint64:
@@ -187,6 +189,10 @@ func TestWhatOfAnEventIsAPayload(t *testing.T) {
 		if want := strings.TrimSuffix(string(e.Append(nil)), "}") + `,"masked":true}`; string(masked) != want {
 			t.Errorf("%s: say in maskedEvent, or here, whether it has a payload: %s", field.Name, masked)
 		}
+	}
+	queued := events.Event{Type: events.OrderQueued, Order: "o-1", Seq: 1, At: time.Now(), Home: events.TurnID("w", canary), Key: canary, OnConflict: events.ConflictQueue}
+	if masked, err := maskedEvent(queued.Append(nil)); err != nil || strings.Contains(string(masked), canary) || !strings.Contains(string(masked), "queue") {
+		t.Errorf("of a turn it says %s, %v", masked, err)
 	}
 	discarded := events.Event{Type: events.ReplyDiscarded, Order: "o-1", Seq: 1, At: time.Now(), Reason: events.DiscardLate}
 	if masked, err := maskedEvent(discarded.Append(nil)); err != nil || !strings.Contains(string(masked), events.DiscardLate) {

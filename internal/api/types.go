@@ -23,7 +23,7 @@ type Order struct {
 	Digest   *string         `json:"digest" doc:"A fingerprint of the submission that made the order; null if that was before journal format 2"`
 	RerunOf  *string         `json:"rerunOf" doc:"The order that this one does again; null if it does none"`
 	Parent   *Parent         `json:"parent" doc:"The order of which this one does a step; null if it does none"`
-	Failure  *Fault          `json:"failure" doc:"What a step of the workflow raised; null if none did"`
+	Failure  *Fault          `json:"failure" doc:"What a step of the workflow raised, or why the order got no turn; null if it is neither"`
 	Alert    *Alert          `json:"alert" doc:"The open alert"`
 	// SubmittedBy is who submitted the order.
 	SubmittedBy *string      `json:"submittedBy" doc:"Who submitted the order, as the submission says; the history says how that is known. Null if nobody is named"`
@@ -328,8 +328,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			order.Signals = append(order.Signals, KeptSignal{s.Name, text(s.ID), at(s.Until), json.RawMessage(s.Data)})
 		}
 	}
-	if len(o.Turns) > 0 && o.Turns[0].Step == "" && o.Turns[0].Ended == 0 {
-		t := &o.Turns[0]
+	if t := o.OwnTurn(); t != nil {
 		order.Turn = &Turn{text(t.Home), text(t.Key), string(t.OnConflict), at(t.Since), o.Queued()}
 	}
 	for i := range o.Steps {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -15,6 +16,24 @@ import (
 // queue has an order wait for its turn, whose workflow lets one be open at a time.
 func (d *decider) queue(home, key string) {
 	d.record(&events.Event{Type: events.OrderQueued, Home: home, Key: key, OnConflict: d.flow.Concurrency.OnConflict})
+}
+
+// askAgain has an order ask for its turn that gave it up, since it was in Error before it began.
+func (d *decider) askAgain() {
+	switch {
+	case d.order.OwnTurn() != nil:
+		return
+	case d.flow.Concurrency == nil: // it has migrated
+		d.record(&events.Event{Type: events.OrderStarted})
+		d.advance()
+		return
+	}
+	home, key, err := d.flow.HomeOf(workflow.Scope{Input: d.order.Input, Shared: &d.shared})
+	if err != nil {
+		d.errored(events.Event{Reason: err.Error(), Error: &events.Error{Code: badExpression, Message: err.Error(), Permanent: true}}, d.action(""))
+		return
+	}
+	d.queue(home, key)
 }
 
 // takeTurn has an order begin that waits for its turn, or end for which there is none, or be undone whose turn another

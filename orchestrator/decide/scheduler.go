@@ -330,6 +330,7 @@ func (d *decider) advance() {
 	case o.Toward != "":
 		d.compensate()
 	case o.Queued():
+		d.askAgain()
 	default:
 		d.schedule()
 	}

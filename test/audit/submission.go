@@ -97,7 +97,10 @@ func (s *settlement) wrong(first *submission, e *events.Event) (all []string) {
 	is(flow != nil && !s.fits(flow, first), input)
 	if flow != nil {
 		keyed, judged := flow.Keyed(first.Input)
-		is(!keyed || !judged && e.Type == events.OrderRejected, "concurrency.key")
+		if judged = judged && (len(first.Input) > 0 || first.input == 0); !judged {
+			keyed = e.Type != events.OrderRejected
+		}
+		is(!keyed, "concurrency.key")
 	}
 	is(first.RerunOf != "" && events.CheckOrderID(first.RerunOf) != nil, "rerunOf")
 	is(flow != nil && !labelsFit(flow, first.Labels) || s.earlier(first, e), "label")
@@ -177,7 +180,7 @@ func (s *settlement) schematic(first *submission) bool {
 	if first.Version != 0 {
 		flow = s.Flow(first.Workflow, first.Version)
 	}
-	return flow != nil && flow.Input != nil
+	return flow != nil && (flow.Input != nil || flow.Concurrency != nil)
 }
 
 // fits says whether the workflow takes the input.

@@ -108,6 +108,9 @@ func decision(o *api.Order, n int) string {
 // for example because a step was skipped whose output it uses.
 var badInput = regexp.MustCompile(`^step (\S+): (?:with|show) "`)
 
+// badItems is why one does of whose items no list comes.
+var badItems = regexp.MustCompile(`^step (\S+): items `)
+
 // badMessage is why an order stands in Error of which a step raises a failure that cannot be put
 // into words.
 var badMessage = regexp.MustCompile(`^step (\S+): message "`)
@@ -119,6 +122,9 @@ func goOn(o *api.Order) string {
 	if o.Reason != nil {
 		if step := badInput.FindStringSubmatch(*o.Reason); step != nil {
 			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":{},"sameKey":true`, step[1])
+		}
+		if step := badItems.FindStringSubmatch(*o.Reason); step != nil {
+			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":[{"n":1}],"sameKey":true`, step[1])
 		}
 		if step := badMessage.FindStringSubmatch(*o.Reason); step != nil {
 			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":"it failed","sameKey":true`, step[1])

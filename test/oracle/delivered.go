@@ -49,7 +49,7 @@ func InOrder(records []*kgo.Record, again bool) (first []*kgo.Record, err error)
 // each that does a step of it, and one that ends tells the homes of several keys.
 func several(r *kgo.Record) bool {
 	kind := events.Type(events.Header(r, events.HeaderType))
-	return kind == events.ChildWanted || kind == events.SignalWanted
+	return kind == events.ChildWanted || kind == events.SignalWanted || kind == events.PlaceWanted
 }
 
 // AtLeastOnce leaves out the status messages that the namespace's topic has though the

@@ -30,6 +30,7 @@ type Places struct {
 	// since is the number of the event with which an order came last in the place of all before it, which is comer.
 	since uint64
 	comer string
+	told  bool // whoever has the place heard that it loses it
 	rank  uint64
 	last  map[string]uint64 // by key, the rank that it was given last
 	// credit is what has come together since places were given, in microseconds, at most a second; and since when.
@@ -80,7 +81,9 @@ func (l *Ledger) queued() bool { return l.turn != 0 && !l.begun && !l.ended }
 
 // queues: an order asks for its turn before anything else.
 func (l *Ledger) queues(e *events.Event) {
-	l.rule("S1", l.turn == 0 && l.Format >= events.LimitsFormat && (l.last.Type == events.OrderAccepted || l.last.Type == events.StatusRefused), "it asked with event %d, and comes after %s", l.turn, l.last.Type)
+	first := l.turn == 0 && (l.last.Type == events.OrderAccepted || l.last.Type == events.StatusRefused)
+	again := l.turn != 0 && l.queued() && len(l.Turns) == 0 && !l.errored // it was in Error, and gave its turn up
+	l.rule("S1", l.Format >= events.LimitsFormat && (first || again), "it asked with event %d, and comes after %s", l.turn, l.last.Type)
 	if l.flow != nil {
 		c := l.flow.Concurrency
 		if l.rule("S4", c != nil, "its workflow lets many be open"); c == nil {
@@ -101,9 +104,10 @@ func (l *Ledger) grant(e *events.Event) *events.Grant {
 	case e.Type == events.PlaceReturned && e.Error != nil:
 	case e.Type == events.PlaceAwaited && e.OnConflict == events.ConflictCancelOther && l.Places != nil:
 		i := slices.IndexFunc(l.Places.Seats, func(s Seat) bool { return s.Taken })
-		if i < 0 {
+		if i < 0 || l.Places.told {
 			return nil
 		}
+		l.Places.told = true
 		g.Order, g.Wait, g.Error = l.Places.Seats[i].Order, l.Places.Seats[i].Wait, l.Places.superseded()
 	default:
 		return nil
@@ -184,7 +188,7 @@ func (l *Ledger) placed(e *events.Event) {
 	} else {
 		p.Seats = append(p.Seats, s)
 	}
-	p.rank = max(p.rank, e.Rank)
+	p.rank, p.told = max(p.rank, e.Rank), false
 	if p.one || p.Says.ASecond == 0 {
 		return
 	}
@@ -283,7 +287,10 @@ func (l *Ledger) turnKey(s *Step) (string, error) {
 // yields takes from the list what the order needs no more.
 func (l *Ledger) yields() {
 	l.Turns = slices.DeleteFunc(slices.Clone(l.Turns), func(t Turn) bool {
-		return l.ended || t.Step != "" && !slices.ContainsFunc(l.Steps, func(s *Step) bool {
+		if t.Step == "" {
+			return l.ended || l.errored && !l.Held && !l.begun
+		}
+		return l.ended || !slices.ContainsFunc(l.Steps, func(s *Step) bool {
 			w := &s.Work
 			if t.Undo {
 				w = s.undoing()

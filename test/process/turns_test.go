@@ -41,7 +41,9 @@ func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
 	registerSource(t, one.http, "{workflow: invoice, concurrency: {key: input.customer}, steps: [{name: read, agent: ledger, timeout: 1m}, {name: book, agent: ledger, timeout: 1m}]}")
 	one.owned(all...)
 
-	type customer struct{ Customer int }
+	type customer struct {
+		Customer int `json:"customer"`
+	}
 	var mu sync.Mutex
 	has := make(map[int]string) // by customer; 0 is the limit's
 	until := make(map[int]time.Time)

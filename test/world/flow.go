@@ -26,9 +26,18 @@ type Drawing struct {
 	Keeps   bool          // some orders are forgotten after their end
 	Pages   bool          // an agent lists the items of some steps, page by page
 	Topics  []string      // to which some of its steps give events; without any none does
+	Limits  []string      // under which some of its steps ask their agents
+	Keyed   bool          // some steps listen under keys, [Drawing.Key]
+	Turns   bool          // one order may be open at a time under a key
 
 	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
 }
+
+// keyOfSignals is the key under which steps of a [Drawing] with Keyed listen.
+const keyOfSignals = `"k-" + string(input.n % 10)`
+
+// Key is one under which such steps listen.
+func Key(n int64) string { return fmt.Sprint("k-", n%10) }
 
 // Flow draws the file of a workflow: a random graph, and whatever a workflow can
 // say of its steps.
@@ -47,6 +56,9 @@ func (d *Drawing) Flow(lot Lot) string {
 	}
 	if lot("strict", 8) == 7 {
 		file.WriteString("input: {type: object}\n")
+	}
+	if d.Turns && lot("turns", 2) == 1 {
+		fmt.Fprintf(&file, "concurrency: {key: 'input.n %% %d', onConflict: %s}\n", 2+lot("keys", 20), lot.of("on conflict", "queue", "reject", "cancel-other"))
 	}
 	if (d.Level == 0 || d.Level >= 4) && lot("searched", 4) == 3 {
 		fmt.Fprintf(&file, "search: %s\n", lot.of("search", "[n]", "{n: 'input.n > 2', all: input}", `{none: input.none, text: '"n: " + string(input.n)'}`))
@@ -80,6 +92,9 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 	if i > 0 && (d.Level == 0 || d.Level >= 4) && lot("listens", 6) == 5 {
 		fmt.Fprintf(&step, "  - {name: %s, listen: %s, timeout: %s", name,
 			lot.of("listen", "go", "stop", "{one: go, count: 2}", "{any: [go, stop]}", "{all: [go, stop]}"), lot.times("timeout", d.Timeout, 1, 20))
+		if d.Keyed && lot("keyed", 2) == 1 {
+			fmt.Fprintf(&step, ", key: '%s'", keyOfSignals)
+		}
 		d.after(&step, lot, i, reversed)
 		if lot("when", 6) == 5 {
 			step.WriteString(", when: 'input.n > 1'")
@@ -136,6 +151,9 @@ func (d *Drawing) step(lot Lot, i int, reversed bool) string {
 	step.WriteString("}")
 	if d.Level != 1 && lot("queues", 3) == 0 {
 		fmt.Fprintf(&step, ", queue: %s", lot.times("queue", d.Timeout, 1, 4))
+	}
+	if len(d.Limits) > 0 && lot("limited", 4) == 3 {
+		fmt.Fprintf(&step, ", limit: {name: %s, key: string(input.n %% 3)}", lot.of("limit", d.Limits...))
 	}
 	after := d.after(&step, lot, i, reversed)
 	undo := lot("undo", 4) > 0
