@@ -111,6 +111,9 @@ var badInput = regexp.MustCompile(`^step (\S+): (?:with|show) "`)
 // badItems is why one does of whose items no list comes.
 var badItems = regexp.MustCompile(`^step (\S+): items `)
 
+// badKey is why one does of which a step has no key under which it waits, for a signal or a place.
+var badKey = regexp.MustCompile(`^step (\S+): key `)
+
 // badMessage is why an order stands in Error of which a step raises a failure that cannot be put
 // into words.
 var badMessage = regexp.MustCompile(`^step (\S+): message "`)
@@ -122,6 +125,9 @@ func goOn(o *api.Order) string {
 	if o.Reason != nil {
 		if step := badInput.FindStringSubmatch(*o.Reason); step != nil {
 			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":{},"sameKey":true`, step[1])
+		}
+		if step := badKey.FindStringSubmatch(*o.Reason); step != nil {
+			return fmt.Sprintf(`"command":"skip-step","step":%q`, step[1])
 		}
 		if step := badItems.FindStringSubmatch(*o.Reason); step != nil {
 			return fmt.Sprintf(`"command":"resubmit","step":%q,"input":[{"n":1}],"sameKey":true`, step[1])

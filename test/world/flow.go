@@ -58,7 +58,7 @@ func (d *Drawing) Flow(lot Lot) string {
 		file.WriteString("input: {type: object}\n")
 	}
 	if d.Turns && lot("turns", 2) == 1 {
-		fmt.Fprintf(&file, "concurrency: {key: 'input.n %% %d', onConflict: %s}\n", 2+lot("keys", 20), lot.of("on conflict", "queue", "reject", "cancel-other"))
+		fmt.Fprintf(&file, "concurrency: {key: 'input.n %% %d', onConflict: %s}\n", 10+lot("keys", 20), lot.of("on conflict", "queue", "reject", "cancel-other"))
 	}
 	if (d.Level == 0 || d.Level >= 4) && lot("searched", 4) == 3 {
 		fmt.Fprintf(&file, "search: %s\n", lot.of("search", "[n]", "{n: 'input.n > 2', all: input}", `{none: input.none, text: '"n: " + string(input.n)'}`))
