@@ -134,8 +134,8 @@ func (r *run) places(f *findings) {
 		}
 	}
 	r.Logf("%d turns were given, %d signals heard under keys, %d pages listed, %d orders migrated", turns, told, pages, migrated)
-	if f.granted*turns*told*pages == 0 {
-		f.broken = append(f.broken, "of places, turns, signals under keys and pages none was had")
+	if f.granted*turns*told*pages*migrated == 0 {
+		f.broken = append(f.broken, "of places, turns, signals under keys, pages and migrations none was had")
 	}
 }
 
@@ -239,6 +239,10 @@ func (r *run) interfere(ctx context.Context, by *rand.Rand) {
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	client := r.instances[by.IntN(len(r.instances))].client
+	if m := n - n%flowCount + keyed - flowCount*(1+by.Int64N(3)); m > 0 && by.IntN(4) == 0 { // one of which there are two versions
+		r.office.Send(ctx, world.OrderID(m), fmt.Sprintf(`"command":"migrate","toVersion":%d`, 1+by.IntN(2)))
+		return
+	}
 	id := world.OrderID(1 + max(0, n-1-by.Int64N(200)))
 	if by.IntN(3) == 0 { // one of those that wait for an operator
 		if page, err := client.Orders(short, api.Filter{State: "Error"}, 20, ""); err == nil && len(page.Orders) > 0 {

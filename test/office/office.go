@@ -52,8 +52,6 @@ func (o *Office) Interfere(ctx context.Context, by *rand.Rand, server *api.Clien
 		command = `"command":"cancel"`
 	case chance < 60:
 		command = `"command":"pause"`
-	case chance < 70:
-		command = fmt.Sprintf(`"command":"migrate","toVersion":%d`, 3-order.Version) // refused, unless there is another that fits
 	default:
 		command = `"command":"resubmit"` // refused, unless the order came into Error meanwhile
 	}
