@@ -31,7 +31,8 @@ func turnsWrong() (home, order recording, ofHome, ofOrder [][]events.Event, find
 	stepped.Step, told.Source, early.Waiter = "s", "", "a"
 	for _, h := range [][]events.Event{
 		{awaited},
-		{granted, stepped},
+		{{Type: events.CommandRefused, Operation: events.CommandRelease, Reason: "why", Count: 1}},
+		{stepped},
 		{granted, told},
 		{granted, awaited, away},
 		{granted, awaited, comes, early},
@@ -129,5 +130,13 @@ func TestAThousandAreSentAway(t *testing.T) {
 	tell(h.take(&Input{Order: h.home, Bid: &events.Bid{Home: h.home, Bid: events.BidBack, Order: "first", Wait: 2}}))
 	if told["last"] != "its turn" || h.order.Places.Waiting != 0 {
 		t.Errorf("the last is told %q, and %d wait", told["last"], h.order.Places.Waiting)
+	}
+}
+
+// turnOf is an order of a workflow that waits for its turn.
+func turnOf(workflow string) []events.Event {
+	return []events.Event{
+		{Type: events.OrderAccepted, Order: "o", Seq: 1, At: inspect.Curtain, Workflow: workflow, Version: 1, Steps: []string{"a"}},
+		{Type: events.OrderQueued, Order: "o", Seq: 2, At: inspect.Curtain, Home: events.TurnID(workflow, "k"), Key: "k", OnConflict: events.ConflictQueue},
 	}
 }

@@ -847,6 +847,9 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	for _, history := range ofOrder {
 		needed.look(&order, "turns asked for by hand", history, find)
 	}
+	many := *find("w", 1)
+	many.Concurrency = nil
+	needed.look(&order, "a turn that nobody needs", turnOf("w"), func(string, int) *oracle.Flow { return &many })
 	seed := 0
 	for histories := []recording{cancelled(), raised()}; len(rules) > 0 && seed < 1600; seed++ {
 		for _, r := range histories {

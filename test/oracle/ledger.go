@@ -148,12 +148,13 @@ var afterTheEnd = []events.Type{events.ReplyDiscarded, events.SignalDiscarded, e
 
 func (l *Ledger) enter(e *events.Event) {
 	first := e.Type == events.OrderAccepted || e.Type == events.OrderRejected
-	if l.Places == nil && isTurn(l.Order) && e.Type != events.OrderForgotten {
+	switch {
+	case l.Places == nil && isTurn(l.Order) && e.Type != events.OrderForgotten:
 		first, l.Places, l.quiet, l.Forgotten = l.Seq == 0, &Places{one: true}, true, false
 		l.rule("T4", e.Type == events.PlaceGranted, "nothing begins so")
-	} else if l.Seq == 0 && isLimitHome(l.Order) {
+	case l.Seq == 0 && isLimitHome(l.Order):
 		first, l.Places, l.quiet = e.Type == events.LimitApplied || e.Type == events.CommandRefused, new(Places), true
-	} else if l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused) {
+	case l.Seq == 0 && (e.Type == events.ScheduleApplied || e.Type == events.CommandRefused):
 		first, l.Schedule, l.quiet = true, new(Schedule), true
 	}
 	if l.Correlation == nil && correlation.MatchString(l.Order) && e.Type != events.OrderForgotten {

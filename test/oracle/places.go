@@ -5,6 +5,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -50,8 +51,6 @@ type Seat struct {
 
 func isLimit(id, name string) bool { return id == "@/limit."+name }
 
-func isPlaces(id string) bool { return isLimitHome(id) || isTurn(id) }
-
 func isLimitHome(id string) bool { return strings.HasPrefix(id, "@/limit.") && !isTurn(id) }
 
 func isTurn(id string) bool { return turnHome.MatchString(id) }
@@ -87,7 +86,7 @@ func (l *Ledger) queues(e *events.Event) {
 	if l.flow != nil {
 		c := l.flow.Concurrency
 		if l.rule("S4", c != nil, "its workflow lets many be open"); c == nil {
-			return
+			c = &FlowConcurrency{Key: strconv.Quote(e.Key), OnConflict: e.OnConflict}
 		}
 		key, err := l.keyOf(c.Key)
 		l.rule("S4", (err == nil && e.Key == key || errors.Is(err, errUnjudged)) && isTurnOf(e.Home, l.flow.Name, e.Key) && e.OnConflict == c.OnConflict, "it asks %s under the key %q, which must be %q, %q: %v", e.Home, e.Key, key, c.OnConflict, err)
