@@ -494,6 +494,8 @@ func (i *Instance) accepts(r *kgo.Record, replay *Replay) error {
 		return fmt.Errorf("%w: it would be rejected: %w", ErrRefused, in.Problem)
 	case in.Bid != nil && in.Bid.Bid == events.BidAsk:
 		return fmt.Errorf("%w: it asks for a place for order %s, which was told that it gets none: resubmit that order, or submit it anew", ErrRefused, in.Bid.Order)
+	case in.Grant != nil && in.Grant.Error != nil && in.Grant.Error.Code == events.Superseded:
+		return fmt.Errorf("%w: it says that another order has come in the place of %s, and that may be long ago: cancel %s if it is not wanted", ErrRefused, in.Grant.Order, in.Grant.Order)
 	case in.Command != nil:
 		by = in.Command.By
 	case r.Topic == i.topics.Orders:

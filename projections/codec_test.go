@@ -94,7 +94,7 @@ func drawOrder(t *rapid.T) *Order {
 		o.Parent = &Parent{text.Draw(t, "parent"), text.Draw(t, "step of it"), number.Draw(t, "depth"), rapid.Bool().Draw(t, "detached")}
 	}
 	o.Quiet = rapid.Bool().Draw(t, "quiet")
-	o.Asked, o.Started = rapid.Uint64().Draw(t, "asked"), rapid.Bool().Draw(t, "started")
+	o.Asked, o.Started, o.TurnHome, o.TurnKey = rapid.Uint64().Draw(t, "asked"), rapid.Bool().Draw(t, "started"), text.Draw(t, "home of its turn"), text.Draw(t, "key of its turn")
 	for range rapid.IntRange(0, 2).Draw(t, "turns") {
 		o.Turns = append(o.Turns, Turn{text.Draw(t, "its home"), text.Draw(t, "its key"), text.Draw(t, "its step"), events.OnConflict(text.Draw(t, "on conflict")), rapid.Bool().Draw(t, "for an undo"), rapid.Uint64().Draw(t, "its number"), moment.Draw(t, "its time"), rapid.Uint64().Draw(t, "ended")})
 	}

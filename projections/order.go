@@ -73,9 +73,10 @@ type Order struct {
 	// Turns are the places that it asked for. They are not changed in place.
 	Turns []Turn
 	// Asked is the number of the event since which it waits until no other is open under its key, 0 if it need not,
-	// and Started says that none is any more.
-	Asked   uint64
-	Started bool
+	// Started says that none is any more, TurnKey is the key, and TurnHome its home.
+	Asked             uint64
+	Started           bool
+	TurnHome, TurnKey string
 	// Keep is for how long it is known after EndedAt; 0 is for ever.
 	Keep    time.Duration
 	EndedAt time.Time // zero unless it has ended, and is kept for some time only

@@ -68,7 +68,7 @@ func (o *Order) WorkOf(t *Turn) *Work {
 }
 
 func queueOrder(o *Order, _ *Step, e *events.Event) {
-	o.Asked = e.Seq
+	o.Asked, o.TurnHome, o.TurnKey = e.Seq, e.Home, e.Key
 	o.Turns = append(slices.Clip(o.Turns), Turn{Home: e.Home, Key: e.Key, OnConflict: e.OnConflict, Number: e.Seq, Since: events.Time(e.At)})
 }
 
@@ -501,6 +501,8 @@ func (w *writer) places(o *Order) {
 	}
 	w.uint(o.Asked)
 	w.truth(o.Started)
+	w.text(o.TurnHome)
+	w.text(o.TurnKey)
 	w.uint(uint64(len(o.Turns)))
 	for i := range o.Turns {
 		t := &o.Turns[i]
@@ -545,7 +547,7 @@ func (r *reader) places(o *Order) {
 			s.Undo.Turn = r.uint()
 		}
 	}
-	o.Asked, o.Started = r.uint(), r.truth()
+	o.Asked, o.Started, o.TurnHome, o.TurnKey = r.uint(), r.truth(), r.text(), r.text()
 	if n := r.count(); n > 0 {
 		o.Turns = make([]Turn, n)
 	}

@@ -302,8 +302,11 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 // turnText says whether an order may be open beside others of its key.
 func turnText(t *api.Turn) string {
 	what, under := "it is the open one", ""
-	if t.Waits {
+	switch {
+	case t.Waits:
 		what = "waits since " + clock(t.Since)
+	case t.GivenUp:
+		what = "given up; once it is resubmitted it asks anew, behind those that came since,"
 	}
 	if t.Key != nil && t.Home != nil {
 		under = fmt.Sprintf(" under key %s, in %s", *t.Key, *t.Home)

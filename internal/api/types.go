@@ -28,7 +28,7 @@ type Order struct {
 	// SubmittedBy is who submitted the order.
 	SubmittedBy *string      `json:"submittedBy" doc:"Who submitted the order, as the submission says; the history says how that is known. Null if nobody is named"`
 	Signals     []KeptSignal `json:"signals" nullable:"false" doc:"Those that are kept for steps that will listen, oldest first"`
-	Turn        *Turn        `json:"turn" doc:"That of the order among those of its workflow that have the same key, as long as it is open; null if its workflow has no concurrency"`
+	Turn        *Turn        `json:"turn" doc:"That of the order among those of its workflow that have the same key, until it has ended; null if its workflow has no concurrency"`
 }
 
 // Turn is that of an order of whose workflow one is open at a time under a key.
@@ -36,8 +36,9 @@ type Turn struct {
 	Home       *string `json:"home" doc:"The id of the record that gives the turns: its history says who has, and had, one"`
 	Key        *string `json:"key"`
 	OnConflict string  `json:"onConflict" enum:"queue,reject,cancel-other"`
-	Since      *Time   `json:"since" doc:"When it asked for it"`
-	Waits      bool    `json:"waits" doc:"It waits for it: another order has it; else it has it"`
+	Since      *Time   `json:"since" doc:"When it asked for it; null if it gave it up"`
+	Waits      bool    `json:"waits" doc:"It waits for it: another order has it"`
+	GivenUp    bool    `json:"givenUp" doc:"It was in Error before its turn came, and asks anew once it is resubmitted, behind those that came since. If it neither waits nor gave its turn up, it is the open one"`
 }
 
 // TransformSchema says that an order may need no turn.
@@ -329,7 +330,9 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 		}
 	}
 	if t := o.OwnTurn(); t != nil {
-		order.Turn = &Turn{text(t.Home), text(t.Key), string(t.OnConflict), at(t.Since), o.Queued()}
+		order.Turn = &Turn{text(t.Home), text(t.Key), string(t.OnConflict), at(t.Since), o.Queued(), false}
+	} else if o.Queued() {
+		order.Turn = &Turn{text(o.TurnHome), text(o.TurnKey), string(events.ConflictQueue), nil, false, true}
 	}
 	for i := range o.Steps {
 		s := &o.Steps[i]

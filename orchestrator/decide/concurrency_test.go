@@ -58,11 +58,17 @@ func turnsWrong() (home, order recording, ofHome, ofOrder [][]events.Event, find
 		{accepted, queued, starts},
 		{accepted, queued, queued},
 		{accepted, other},
+		{accepted, queued, {Type: events.OrderErrored, Reason: "workflow w@1 is gone"}, {Type: events.AlertRaised, Reason: "workflow w@1 is gone", Action: "do"}, {Type: events.OrderResubmitted}, other},
 		{accepted, queued, begun, {Type: events.OrderRaised, Reason: "why", Error: &events.Error{Code: events.Conflict, Permanent: true}}},
 		{accepted, queued, {Type: events.OrderCompensating, End: "Cancelled", Reason: "why", Error: &events.Error{Code: events.Superseded, Permanent: true}}},
 	} {
 		ofOrder = append(ofOrder, of("o", h))
 	}
+	hurried := accepted
+	hurried.Deadline = inspect.Curtain.Add(time.Second)
+	late := of("o", []events.Event{hurried, queued, begun})
+	late[2].At = inspect.Curtain.Add(time.Minute)
+	ofOrder = append(ofOrder, late)
 	find = func(string, int) *oracle.Flow { return flow }
 	home = recording{history: ofHome[0], owners: []string{"i-1"}, find: func(string, int) *oracle.Flow { return nil }}
 	order = recording{history: ofOrder[0], owners: []string{"i-1"}, find: find}

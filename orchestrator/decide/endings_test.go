@@ -44,8 +44,16 @@ func (h *historian) end(t *rapid.T) {
 	h.rebuild(t)
 	for _, id := range h.ids() {
 		o := h.of(t, id)
-		if o.Queued() && o.OwnTurn() != nil && h.of(t, o.OwnTurn().Home).Places.Taken > 0 {
-			continue // behind one that an operator has
+		if o.Queued() && o.OwnTurn() != nil { // behind one that an operator has
+			home := h.of(t, o.TurnHome).Places
+			s := home.Holder()
+			if home.Seat(id, o.Asked) == nil || s == nil || h.of(t, s.Order) == nil {
+				t.Fatalf("%q waits for its turn, and %+v has it", id, s)
+			}
+			if other := h.of(t, s.Order); other.State != projections.Error && !other.Paused && !waitsForAnother(other) {
+				t.Fatalf("%q waits for %q, which is %s", id, s.Order, other.State)
+			}
+			continue
 		}
 		if !o.Beside() && !o.State.Final() && o.State != projections.Error && !o.Paused && !waitsForAnother(o) {
 			t.Fatalf("%q is %s although nothing happens any more", id, o.State)

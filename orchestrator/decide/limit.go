@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/waybill-dev/waybill/events"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -13,27 +12,17 @@ import (
 // asks there first, begins once it has a place, and gives that back with its end. So has a key of which one order may be
 // open at a time: the order asks there before anything else, and has the place until its end.
 
-// queue has an order wait for its turn, whose workflow lets one be open at a time.
-func (d *decider) queue(home, key string) {
-	d.record(&events.Event{Type: events.OrderQueued, Home: home, Key: key, OnConflict: d.flow.Concurrency.OnConflict})
+// queue has an order wait for its turn at the home of a key.
+func (d *decider) queue(home, key string, does events.OnConflict) {
+	d.record(&events.Event{Type: events.OrderQueued, Home: home, Key: key, OnConflict: does})
 }
 
-// askAgain has an order ask for its turn that gave it up, since it was in Error before it began.
+// askAgain has an order ask for its turn that gave it up, since it was in Error before it began. It comes after those that
+// came since: it neither fails for them, nor has them cancelled.
 func (d *decider) askAgain() {
-	switch {
-	case d.order.OwnTurn() != nil:
-		return
-	case d.flow.Concurrency == nil: // it has migrated
-		d.record(&events.Event{Type: events.OrderStarted})
-		d.advance()
-		return
+	if d.order.OwnTurn() == nil {
+		d.queue(d.order.TurnHome, d.order.TurnKey, events.ConflictQueue)
 	}
-	home, key, err := d.flow.HomeOf(workflow.Scope{Input: d.order.Input, Shared: &d.shared})
-	if err != nil {
-		d.errored(events.Event{Reason: err.Error(), Error: &events.Error{Code: badExpression, Message: err.Error(), Permanent: true}}, d.action(""))
-		return
-	}
-	d.queue(home, key)
 }
 
 // takeTurn has an order begin that waits for its turn, or end for which there is none, or be undone whose turn another
@@ -52,7 +41,14 @@ func takeTurn(env *Env, order *projections.Order, fault *events.Error) Decision 
 		d.tell(events.Event{Type: events.OrderRaised, Reason: "it did not begin: " + fault.Message, Error: fault})
 		return d.made()
 	}
-	d.record(&events.Event{Type: events.OrderStarted})
+	switch {
+	case env.over(order.Overdue()): // and so keeps nobody else from beginning
+		d.overdue()
+	case d.flow == nil:
+		d.broken()
+	default:
+		d.record(&events.Event{Type: events.OrderStarted})
+	}
 	d.advance()
 	return d.made()
 }

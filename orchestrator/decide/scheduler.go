@@ -89,7 +89,7 @@ func Submit(env *Env, order *projections.Order, in *Input) Decision {
 		d.record(&events.Event{Type: events.StatusRefused, ReplyTo: s.ReplyTo, Reason: refused})
 	}
 	if home != "" {
-		d.queue(home, key)
+		d.queue(home, key, d.flow.Concurrency.OnConflict)
 	}
 	d.advance()
 	return d.made()

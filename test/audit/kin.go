@@ -57,6 +57,8 @@ type kin struct {
 	rounds        map[string]int  // of the steps that have items, how often it was begun with them
 	words         map[int64]*word // by offset
 	asked         map[uint64]bool // the numbers of the events with which it asked for places
+	turn          uint64          // the number of the event with which it asked for its turn last
+	begun         bool            // it had its turn
 	waits         map[task]waitsFor
 	parent        string
 	detached      bool
@@ -191,7 +193,7 @@ func superseded(e *events.Event) bool {
 // hasTurn finds the word with which the home of places gave an order its turn, or took it back.
 func (s *settlement) hasTurn(a *account, e *events.Event) {
 	for _, w := range a.kin.heard() {
-		if g := w.grant; g != nil && w.aside == 0 && g.Step == "" && a.kin.asked[g.Wait] && (g.Error == nil) == (e.Error == nil) && (e.Error == nil || *e.Error == *g.Error) {
+		if g := w.grant; g != nil && w.aside == 0 && g.Step == "" && g.Wait == a.kin.turn && (g.Error == nil) == (e.Error == nil) && (e.Error == nil || *e.Error == *g.Error) {
 			delete(a.kin.words, w.offset)
 			s.Told++
 			return
@@ -405,7 +407,15 @@ func (k *kin) note(e *events.Event, transaction uint64) {
 		if k.asked == nil {
 			k.asked = make(map[uint64]bool)
 		}
-		k.asked[e.Seq] = true
+		if k.asked[e.Seq] = true; e.Type == events.OrderQueued {
+			k.turn = e.Seq
+		}
+	case events.OrderStarted:
+		k.begun = true
+	case events.OrderErrored:
+		if !e.Held && !k.begun { // it gives its turn up, which goes back with that
+			k.turn = 0
+		}
 	case events.StepItemized:
 		if k.rounds == nil {
 			k.rounds = make(map[string]int)

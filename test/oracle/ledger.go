@@ -53,7 +53,9 @@ type Ledger struct {
 	// begun says that it has that.
 	turn  uint64
 	begun bool
-	asks  bool // it is to ask next
+	asks  bool   // it is to ask next
+	at    string // the home where it asked
+	under string // the key
 	Seq   uint64
 	// Digest is that of the submission that made the order, and Conflicted says that
 	// another was recorded. Discarded and Refused count what changed nothing.
@@ -201,7 +203,8 @@ func (l *Ledger) enter(e *events.Event) {
 	case e.Type == events.OrderQueued:
 		l.queues(e)
 	case e.Type == events.OrderStarted:
-		l.rule("S1", l.turn != 0 && !l.begun, "it waits since event %d, and has begun: %t", l.turn, l.begun)
+		l.rule("S1", l.turn != 0 && !l.begun && slices.ContainsFunc(l.Turns, func(t Turn) bool { return t.Number == l.turn }), "it waits since event %d, and has begun: %t, of %+v", l.turn, l.begun, l.Turns)
+		l.rule("V5", l.Doubted || l.errored || l.Paused || l.Deadline.IsZero() || e.At.Before(l.Deadline), "the order's deadline %v has passed", l.Deadline)
 		l.begun = true
 	case strings.HasPrefix(kind, "waybill.schedule."):
 		l.scheduled(e)

@@ -83,7 +83,9 @@ func (l *Ledger) queues(e *events.Event) {
 	first := l.turn == 0 && (l.last.Type == events.OrderAccepted || l.last.Type == events.StatusRefused)
 	again := l.turn != 0 && l.queued() && len(l.Turns) == 0 && !l.errored // it was in Error, and gave its turn up
 	l.rule("S1", l.Format >= events.LimitsFormat && (first || again), "it asked with event %d, and comes after %s", l.turn, l.last.Type)
-	if l.flow != nil {
+	if again {
+		l.rule("S1", e.Home == l.at && e.Key == l.under && e.OnConflict == events.ConflictQueue, "it asks %s anew under the key %q, %s, and asked %s under %q", e.Home, e.Key, e.OnConflict, l.at, l.under)
+	} else if l.flow != nil {
 		c := l.flow.Concurrency
 		if l.rule("S4", c != nil, "its workflow lets many be open"); c == nil {
 			c = &FlowConcurrency{Key: strconv.Quote(e.Key), OnConflict: e.OnConflict}
@@ -91,7 +93,7 @@ func (l *Ledger) queues(e *events.Event) {
 		key, err := l.keyOf(c.Key)
 		l.rule("S4", (err == nil && e.Key == key || errors.Is(err, errUnjudged)) && isTurnOf(e.Home, l.flow.Name, e.Key) && e.OnConflict == c.OnConflict, "it asks %s under the key %q, which must be %q, %q: %v", e.Home, e.Key, key, c.OnConflict, err)
 	}
-	l.turn, l.asks = e.Seq, false
+	l.turn, l.asks, l.at, l.under = e.Seq, false, e.Home, e.Key
 	l.Turns = append(l.Turns, Turn{Home: e.Home, Key: e.Key, OnConflict: e.OnConflict, Number: e.Seq})
 }
 

@@ -66,9 +66,9 @@ func TestRulesNameTheirRequirements(t *testing.T) {
 	// Who removes one says so here. That each that is left is needed is known to
 	// TestEveryRuleIsNeeded, in package orchestrator.
 	want := map[string]int{
-		"S1": 45, "S2": 37, "S3": 19, "S4": 42,
+		"S1": 46, "S2": 37, "S3": 19, "S4": 42,
 		"A3": 11, "A4": 1, "A5": 10,
-		"V2": 29, "V3": 8, "V4": 5, "V5": 33, "V6": 1,
+		"V2": 29, "V3": 8, "V4": 5, "V5": 34, "V6": 1,
 		"T1": 3, "T3": 4, "T4": 38, "T5": 12,
 		"C1": 20, "C2": 6, "C3": 10,
 		"P1": 13, "P2": 13, "P3": 38, "P4": 33, "P5": 1,

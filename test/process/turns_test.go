@@ -62,9 +62,13 @@ func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
 			delete(has, key)
 		}
 	}
-	c.agent("crm", agents.Operations{"call": agents.Do(func(_ context.Context, r agents.Request[any]) (any, error) {
+	c.agent("crm", agents.Operations{"call": agents.Do(func(ctx context.Context, r agents.Request[any]) (any, error) {
 		begins(0, r.Order, r.CompleteBy)
 		defer ends(0, r.Order)
+		select { // long enough for another to be seen
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+		}
 		return nil, nil
 	})})
 	c.agent("ledger", agents.Operations{
