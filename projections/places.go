@@ -398,7 +398,7 @@ func (p *Places) Holder() *Seat {
 	return nil
 }
 
-// Idle says that a home has lets one order be open at a time, and none is, or waits.
+// Idle says that a home lets one order be open at a time, and none is, or waits.
 func (p *Places) Idle() bool { return p.one && p.Taken+p.Waiting == 0 }
 
 // Grants is when the supervisor must look at a home of places: zero while nobody waits, or a place must come back

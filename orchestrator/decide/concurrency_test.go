@@ -78,27 +78,18 @@ func turnsWrong() (home, order recording, ofHome, ofOrder [][]events.Event, find
 // Each of these histories breaks a rule.
 func TestTurnsHaveRules(t *testing.T) {
 	home, order, ofHome, ofOrder, find := turnsWrong()
-	for i, h := range ofHome {
-		if broken, _ := home.follow(h, home.find, ""); broken == "" {
-			t.Errorf("history %d of a home breaks no rule: %s", i, inspect.Story(h))
-		}
-	}
-	for i, h := range ofOrder {
-		if broken, at := order.follow(h, find, ""); broken == "" || at != len(h)-1 {
-			t.Errorf("history %d of an order breaks %q by event %d: %s", i, broken, at, inspect.Story(h))
-		}
-	}
+	breakRules(t, &home, &order, ofHome, ofOrder, find)
 }
 
-// A newcomer sends as many away as wait, a hundred in a decision; the supervisor has the others, also where the home was
-// read again in between. Nobody of them gets the turn.
+// A newcomer sends as many away as wait, a hundred in a decision; the supervisor has the others. None of them gets the
+// turn.
 func TestAThousandAreSentAway(t *testing.T) {
 	const most = 1_000
 	s := newStage(t)
 	defer s.close()
-	h := &atHome{t: t, env: s.env(""), home: "@k/open.w"}
+	h, home := &atHome{t: t, env: s.env("")}, events.TurnID("w", "k")
 	ask := func(order string, does events.OnConflict) Decision {
-		return h.take(&Input{Order: h.home, Bid: &events.Bid{Home: h.home, Bid: events.BidAsk, Order: order, Wait: 2, Key: "k", OnConflict: does}})
+		return h.take(&Input{Order: home, Bid: &events.Bid{Home: home, Bid: events.BidAsk, Order: order, Wait: 2, Key: "k", OnConflict: does}})
 	}
 	ask("first", events.ConflictQueue)
 	for n := range most {
@@ -133,7 +124,7 @@ func TestAThousandAreSentAway(t *testing.T) {
 	if told["first"] != events.Superseded || told["last"] != "" || len(told) != 1+most {
 		t.Errorf("the first is told %q, the last %q, and %d in all are told something", told["first"], told["last"], len(told))
 	}
-	tell(h.take(&Input{Order: h.home, Bid: &events.Bid{Home: h.home, Bid: events.BidBack, Order: "first", Wait: 2}}))
+	tell(h.take(&Input{Order: home, Bid: &events.Bid{Home: home, Bid: events.BidBack, Order: "first", Wait: 2}}))
 	if told["last"] != "its turn" || h.order.Places.Waiting != 0 {
 		t.Errorf("the last is told %q, and %d wait", told["last"], h.order.Places.Waiting)
 	}

@@ -95,6 +95,12 @@ func limitedWrong() (home, order recording, ofHome, ofOrder [][]events.Event, fi
 // Each of these histories breaks a rule, and without the event that breaks it none.
 func TestLimitsHaveRules(t *testing.T) {
 	home, order, ofHome, ofOrder, find := limitedWrong()
+	breakRules(t, &home, &order, ofHome, ofOrder, find)
+}
+
+// breakRules wants that each history of a home breaks a rule, and each of an order by its last event.
+func breakRules(t *testing.T, home, order *recording, ofHome, ofOrder [][]events.Event, find func(string, int) *oracle.Flow) {
+	t.Helper()
 	for i, h := range ofHome {
 		if broken, _ := home.follow(h, home.find, ""); broken == "" {
 			t.Errorf("history %d of a home breaks no rule: %s", i, inspect.Story(h))
@@ -110,7 +116,6 @@ func TestLimitsHaveRules(t *testing.T) {
 // atHome decides on what orders tell the home of a limit.
 type atHome struct {
 	t     *testing.T
-	home  string
 	env   *Env
 	order *projections.Order
 	reads int64

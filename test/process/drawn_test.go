@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -138,11 +137,7 @@ func draw(t *testing.T, topics *events.Topics, broker string, client *api.Client
 	w := &drawn{T: t, seed: drawnSeed(t), topics: topics, broker: broker, client: client, caller: topics.Namespace + "-caller"}
 	by := rand.New(rand.NewPCG(w.seed, 0))
 	if level == 0 {
-		limit := filepath.Join(t.TempDir(), "limit.yaml")
-		if err := os.WriteFile(limit, []byte("limit: drawn\natATime: 4"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		waybill(t, "limit", "apply", limit, "--server", http)
+		waybill(t, "limit", "apply", fileOf(t, "limit: drawn\natATime: 4"), "--server", http)
 	}
 	for n := range drawnFlows {
 		drawing := world.Drawing{

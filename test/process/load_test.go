@@ -39,11 +39,17 @@ func registerPatient(t *testing.T, server string) {
 // registerSource registers a workflow through the command line.
 func registerSource(t *testing.T, server, source string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "workflow.yaml")
+	waybill(t, "workflow", "register", fileOf(t, source), "--server", server)
+}
+
+// fileOf is a file that a command reads.
+func fileOf(t *testing.T, source string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "source.yaml")
 	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	waybill(t, "workflow", "register", file, "--server", server)
+	return file
 }
 
 // load submits orders whatever becomes of the broker.

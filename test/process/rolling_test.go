@@ -153,10 +153,7 @@ func (r *rolling) rolls(rounds int) {
 	}
 	r.all("upgrade", "")
 	register := func(name, steps string, more ...string) []string {
-		file := filepath.Join(r.TempDir(), name+".yaml")
-		if err := os.WriteFile(file, fmt.Appendf(nil, "workflow: %s\n%s\nsteps: [%s]", name, strings.Join(more, "\n"), steps), 0o600); err != nil {
-			r.Fatal(err)
-		}
+		file := fileOf(r.T, fmt.Sprintf("workflow: %s\n%s\nsteps: [%s]", name, strings.Join(more, "\n"), steps))
 		return []string{"workflow", "register", file, "--server", r.instances[0].http}
 	}
 	waybill(r.T, register("listens", "{name: hear, listen: paid}")...)
@@ -164,11 +161,7 @@ func (r *rolling) rolls(rounds int) {
 	if said, err := command(r.Context(), r.T, newer...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
 	}
-	limit := filepath.Join(r.TempDir(), "limit.yaml")
-	if err := os.WriteFile(limit, []byte("limit: crm\natATime: 1"), 0o600); err != nil {
-		r.Fatal(err)
-	}
-	apply := []string{"limit", "apply", limit, "--server", r.instances[0].http}
+	apply := []string{"limit", "apply", fileOf(r.T, "limit: crm\natATime: 1"), "--server", r.instances[0].http}
 	if said, err := command(r.Context(), r.T, apply...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
 		r.Errorf("before it is finished, a limit is applied: %v\n%s", err, said)
 	}

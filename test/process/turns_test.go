@@ -5,8 +5,6 @@ package process
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -32,11 +30,7 @@ func TestOneAtATimeWhileInstancesAreKilled(t *testing.T) {
 	for _, i := range all {
 		i.ready(i.client)
 	}
-	limit := filepath.Join(t.TempDir(), "limit.yaml")
-	if err := os.WriteFile(limit, []byte("limit: one\natATime: 1"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	waybill(t, "limit", "apply", limit, "--server", one.http)
+	waybill(t, "limit", "apply", fileOf(t, "limit: one\natATime: 1"), "--server", one.http)
 	registerSource(t, one.http, "{workflow: call, steps: [{name: call, agent: crm, limit: one, timeout: 1m}]}")
 	registerSource(t, one.http, "{workflow: invoice, concurrency: {key: input.customer}, steps: [{name: read, agent: ledger, timeout: 1m}, {name: book, agent: ledger, timeout: 1m}]}")
 	one.owned(all...)

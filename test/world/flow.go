@@ -27,7 +27,7 @@ type Drawing struct {
 	Pages   bool          // an agent lists the items of some steps, page by page
 	Topics  []string      // to which some of its steps give events; without any none does
 	Limits  []string      // under which some of its steps ask their agents
-	Keyed   bool          // some steps listen under keys, [Drawing.Key]
+	Keyed   bool          // some steps listen under keys, those of [Key]
 	Turns   bool          // one order may be open at a time under a key
 
 	optional, asleep map[string]bool // steps without which an order goes on, and that ask nobody
