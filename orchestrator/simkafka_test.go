@@ -66,6 +66,8 @@ type simRecord struct {
 	lost bool
 	// came is when it could be read, in the order of all that is written.
 	came int
+	// begins is the order that it begins, once somebody asked: see begun.
+	begins *string
 }
 
 type recordState int

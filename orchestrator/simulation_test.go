@@ -843,17 +843,29 @@ func (s *simulation) finish() {
 	}
 }
 
-// submitted are the ids on a partition's orders topic.
-func (s *simulation) submitted(l *simLane) []string {
-	ids := make(map[string]bool)
-	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Internal, Partition: l.partition}).records {
-		if w, err := events.Decode[events.Wish](r.Value); err == nil && w.Wish == events.WishBegin && r.state == isCommitted && s.of.Of(r.Key) == l.partition {
-			ids[w.Child] = true
+// begun is the order that a record begins; empty is none. The same records are asked about again and again.
+func (s *simulation) begun(r *simRecord) string {
+	if r.begins == nil {
+		r.begins = new(string)
+		if r.Topic == s.topics.Internal {
+			if w, err := events.Decode[events.Wish](r.Value); err == nil && w.Wish == events.WishBegin {
+				*r.begins = w.Child
+			}
+		} else if _, err := events.Decode[events.Submission](r.Value); !errors.Is(err, events.ErrUnreadable) {
+			*r.begins = string(r.Key)
 		}
 	}
-	for _, r := range s.log(lane.TopicPartition{Topic: s.topics.Orders, Partition: l.partition}).records {
-		if _, err := events.Decode[events.Submission](r.Value); !errors.Is(err, events.ErrUnreadable) && r.state == isCommitted && s.of.Of(r.Key) == l.partition {
-			ids[string(r.Key)] = true
+	return *r.begins
+}
+
+// submitted are the ids of the orders that begin in a partition.
+func (s *simulation) submitted(l *simLane) []string {
+	ids := make(map[string]bool)
+	for _, topic := range []string{s.topics.Internal, s.topics.Orders} {
+		for _, r := range s.log(lane.TopicPartition{Topic: topic, Partition: l.partition}).records {
+			if r.state == isCommitted && s.of.Of(r.Key) == l.partition && s.begun(r) != "" {
+				ids[s.begun(r)] = true
+			}
 		}
 	}
 	for _, id := range slices.Concat(scheduled, simLimits) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -72,44 +71,21 @@ func (r *run) pauseSchedules(ctx context.Context) {
 	}
 }
 
-// ticks holds what schedules decided against the clock: each second has one tick, which began one order, or none
-// for a reason.
+// ticks holds what schedules decided against the clock.
 func (r *run) ticks(f *findings) {
 	for _, overlap := range overlaps {
 		id := events.ScheduleID(scheduleName(overlap))
-		history := f.books.Histories[id]
-		first := slices.IndexFunc(history, func(e events.Event) bool { return e.Type == events.ScheduleApplied })
-		if first < 0 {
-			continue // it was refused as long as there were faults
+		t := f.books.Ticks(id)
+		f.broken = append(f.broken, t.Wrong...)
+		f.ticked += t.Decided
+		f.begun += t.Begun
+		for why, n := range t.Skipped {
+			f.skipped[why] += n
 		}
-		history = history[first:]
-		next := history[0].Next
-		for i := range history {
-			switch e := &history[i]; e.Type {
-			case events.ScheduleStarted:
-				f.begun++
-				if child := f.books.Histories[e.Child]; len(child) == 0 || child[0].Parent != id {
-					f.lost = append(f.lost, fmt.Sprintf("tick %s of %s began no order", events.TickText(e.Tick), id))
-				}
-			case events.ScheduleSkipped:
-				f.skipped[e.Reason] += e.Count
-			default:
-				continue
-			}
-			next = history[i].Next
+		// Those of a queue wait for the end of the order before, however many they are; one that was never applied was
+		// refused as long as there were faults.
+		if !t.Next.IsZero() && t.Next.Before(r.calm) && overlap != events.OverlapQueue {
+			f.stuck = append(f.stuck, fmt.Sprintf("schedule %s decided on ticks until %s, and there were faults until %s", id, events.TickText(t.Next), events.TickText(r.calm)))
 		}
-		decided := int(next.Sub(history[0].Next) / time.Second)
-		// Those of a queue wait for the end of the order before, however many they are.
-		if paused := history[len(history)-1].At; next.Before(r.calm) && overlap != events.OverlapQueue {
-			f.stuck = append(f.stuck, fmt.Sprintf("schedule %s decided on ticks until %s, and was paused at %s", id, events.TickText(next), events.TickText(paused)))
-		}
-		f.ticked += decided
-	}
-	all := f.begun
-	for _, n := range f.skipped {
-		all += n
-	}
-	if all != f.ticked {
-		f.broken = append(f.broken, fmt.Sprintf("of %d ticks %d began an order, or none for a reason", f.ticked, all))
 	}
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Seeds that are fixed: a run that failed can be repeated, and one that passed
@@ -159,9 +161,23 @@ func (p part) test(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err = r.read(events)
-	return errors.Join(err, cmd.Wait())
+	err = errors.Join(r.read(events), cmd.Wait())
+	r.ran(spent{p.String(), time.Since(began), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()})
+	return err
+}
+
+// String is what a part runs, in short.
+func (p part) String() string {
+	what := p.packages[0].name()
+	if n := len(p.packages); n > 1 {
+		what += fmt.Sprintf(" and %d more", n-1)
+	}
+	if p.race {
+		what += " -race"
+	}
+	return strings.Join(append([]string{what}, p.flags...), " ")
 }

@@ -31,7 +31,14 @@ type report struct {
 	out, log io.Writer
 	leftOut  map[string]int // by package and reason
 	slow     []took
+	parts    []spent
 	closing  strings.Builder
+}
+
+// spent is what one run of go test took: where its processor time is far below its time, it waited.
+type spent struct {
+	what            string
+	time, processor time.Duration
 }
 
 // tested is a package whose tests run.
@@ -201,7 +208,20 @@ func (r *report) end() {
 			fmt.Fprintf(r.out, "  %7.1fs  %s\n", t.time.Seconds(), t.name)
 		}
 	}
+	if len(r.parts) > 0 {
+		fmt.Fprint(r.out, "\nRuns of go test, with the processor time of all that they started but containers:\n")
+		for _, p := range r.parts {
+			fmt.Fprintf(r.out, "  %7.1fs %7.1fs  %s\n", p.time.Seconds(), p.processor.Seconds(), p.what)
+		}
+	}
 	fmt.Fprintf(r.out, "\nAll that was said is in %s.\n\n%s", logFile, r.closing.String())
+}
+
+// ran notes that a run of go test has ended.
+func (r *report) ran(p spent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parts = append(r.parts, p)
 }
 
 // slowest returns the tests that took longest by themselves.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 const stream = `{"Action":"run","Package":"p/a","Test":"TestSlow"}
@@ -58,6 +59,9 @@ Slowest, each without its subtests:
       3.0s  p/a TestSlow
       0.5s  p/a TestFast
 
+Runs of go test, with the processor time of all that they started but containers:
+      7.6s     2.0s  p/a -race
+
 All that was said is in bin/test.log.
 
 FAIL	p/a	7.6s
@@ -73,6 +77,7 @@ func TestReport(t *testing.T) {
 	if err := r.read(strings.NewReader(stream)); err != nil {
 		t.Fatal(err)
 	}
+	r.ran(spent{"p/a -race", 7600 * time.Millisecond, 2 * time.Second})
 	r.end()
 	if out.String() != reported {
 		t.Errorf("reported:\n%s\ninstead of:\n%s", out.String(), reported)
