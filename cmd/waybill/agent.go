@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/agents/httpagent"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newAgent() *cobra.Command {
@@ -67,7 +68,7 @@ and the file that WAYBILL_CONFIG names.`,
 		if check {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s describes agent %s:\n", file, agent.Name)
 			for _, name := range agent.Operations() {
-				fmt.Fprintf(cmd.OutOrStdout(), "  %s  %s\n", clean(name), clean(agent.Call(name)))
+				fmt.Fprintf(cmd.OutOrStdout(), "  %s  %s\n", words.Clean(name), words.Clean(agent.Call(name)))
 			}
 			return nil
 		}

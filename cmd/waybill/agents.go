@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newAgents() *cobra.Command {
@@ -33,14 +34,14 @@ partitions that it serves, and of the replies that it read since it began: ask e
 					keys += ", and believes " + strings.Join(all.Keys[1:], ", ")
 				}
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s, which %s, serves %d of %d partitions, and counts replies since %s. Others tell of theirs.\n", all.Instance, keys, all.Partitions, all.Of, clock(&all.Since))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s, which %s, serves %d of %d partitions, and counts replies since %s. Others tell of theirs.\n", all.Instance, keys, all.Partitions, all.Of, words.Clock(&all.Since))
 			return out.print(cmd, all, func(row func(...any)) {
 				row("AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT")
 				for i := range all.Agents {
 					a := &all.Agents[i]
 					last := "-"
 					if l := a.Replies.Last; l != nil {
-						last = fmt.Sprintf("%s at %s", dash(l.Source), clock(&l.At))
+						last = fmt.Sprintf("%s at %s", words.Dash(l.Source), words.Clock(&l.At))
 					}
 					row(a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince))
 				}

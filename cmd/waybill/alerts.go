@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newAlerts() *cobra.Command {
@@ -29,7 +30,7 @@ func newAlerts() *cobra.Command {
 					a := &all[i]
 					for n, line := range alertLines(a) {
 						if n == 0 {
-							row(clock(a.At), a.Order, workflowID(a.Workflow, a.Version), or(a.Step), line)
+							row(words.Clock(a.At), a.Order, words.Workflow(a.Workflow, a.Version), words.Or(a.Step), line)
 						} else {
 							row("", "", "", "", line)
 						}
@@ -48,10 +49,10 @@ func alertLines(a *api.Alert) []string {
 		lines[0] = leftOutHere
 	}
 	if a.Parent != nil {
-		lines = append(lines, "it "+doesText(a.Parent))
+		lines = append(lines, "it "+words.Origin(a.Parent))
 	}
 	for i := range a.Errors {
-		lines = append(lines, "error: "+placedFault(&a.Errors[i]))
+		lines = append(lines, "error: "+words.PlacedFault(&a.Errors[i]))
 	}
 	if a.Action != nil {
 		lines = append(lines, "to do: "+*a.Action)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,7 +8,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newApprovals() *cobra.Command {
@@ -41,71 +40,12 @@ decide: waybill order decide ORDER STEP OUTCOME.`,
 				row("ORDER", "STEP", "WORKFLOW", "SINCE", "DUE", "WHO MAY", "OUTCOMES", "SAID")
 				for i := range all {
 					a := &all[i]
-					row(a.Order, a.Step, workflowID(a.Workflow, a.Version), clock(a.Since), dueText(&a.Approves), strings.Join(a.Roles, ", "), outcomesText(&a.Approves), dash(saidText(&a.Approves)))
+					row(a.Order, a.Step, words.Workflow(a.Workflow, a.Version), words.Clock(a.Since), words.Due(&a.Approves), strings.Join(a.Roles, ", "), words.Outcomes(&a.Approves), words.Dash(words.Said(&a.Approves)))
 				}
 			})
 		})
 	}
 	return cmd
-}
-
-// dueText says when a decision is due, and until when the step waits.
-func dueText(a *api.Approves) string {
-	text := "-"
-	if a.Due != nil {
-		text = clock(a.Due)
-	}
-	if a.Overdue {
-		text += " (overdue)"
-	}
-	if a.Until != nil {
-		text += ", until " + clock(a.Until)
-	}
-	return text
-}
-
-func outcomesText(a *api.Approves) string {
-	text := strings.Join(a.Outcomes, ", ")
-	if a.Count > 1 {
-		text += fmt.Sprintf(" (%s by %d)", a.Outcomes[0], a.Count)
-	}
-	return text
-}
-
-// approvesText says of whom a step waits for a decision, and until when.
-func approvesText(a *api.Approves) string {
-	text := "for " + strings.Join(a.Roles, ", ") + ": " + outcomesText(a)
-	switch {
-	case a.Due != nil:
-		text += "; due " + dueText(a)
-	case a.Until != nil:
-		text += "; until " + clock(a.Until)
-	}
-	if said := saidText(a); said != "" {
-		text += "; " + said
-	}
-	return text
-}
-
-// askText says whom a step of a workflow asks for what.
-func askText(a *workflow.Approve) string {
-	text := "asks " + strings.Join(a.Roles, ", ") + ": " + outcomesText(&api.Approves{Outcomes: a.Outcomes, Count: a.Count})
-	if a.Due > 0 {
-		text += ", due in " + a.Due.String()
-	}
-	if len(a.Escalate) > 0 {
-		text += ", then " + strings.Join(a.Escalate, ", ") + ", too"
-	}
-	return text
-}
-
-// saidText is who said what so far.
-func saidText(a *api.Approves) string {
-	said := make([]string, len(a.Decisions))
-	for i, v := range a.Decisions {
-		said[i] = v.Outcome + " by " + v.By
-	}
-	return strings.Join(said, ", ")
 }
 
 // deciding is no act on many orders: each is looked at by who decides.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
+
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 // contexts are servers under names, and as whom each is asked. Their file is the
@@ -212,7 +214,7 @@ func newContextList() *cobra.Command {
 				c := all.Contexts[name]
 				as := c.TokenFile
 				if as == "" {
-					as = dash(c.Cert)
+					as = words.Dash(c.Cert)
 				}
 				shown := name
 				if name == all.Current {

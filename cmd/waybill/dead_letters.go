@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newDeadLetters() *cobra.Command {
@@ -52,7 +53,7 @@ that was put aside last. None ever leaves the list: --since says how far it goes
 				row("AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON")
 				for i := range all {
 					d := &all[i]
-					row(clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), or(d.Topic), bytesText(d.Key), short(d.Reason))
+					row(words.Clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), words.Or(d.Topic), bytesText(d.Key), words.Short(d.Reason))
 				}
 			})
 		})
@@ -117,9 +118,9 @@ func newLettersShow() *cobra.Command {
 				return err
 			}
 			return out.print(cmd, d, func(row func(...any)) {
-				row("Put aside", clock(d.At))
-				row("Written", clock(d.Written))
-				row("Source", or(d.Source))
+				row("Put aside", words.Clock(d.At))
+				row("Written", words.Clock(d.Written))
+				row("Source", words.Or(d.Source))
 				row("Reason", d.Reason)
 				row("Key", bytesText(d.Key))
 				for _, h := range d.Headers {

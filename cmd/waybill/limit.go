@@ -7,6 +7,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -46,7 +47,7 @@ keys. Another number acts at once: more attempts begin, or none until fewer have
 			if err != nil {
 				return err
 			}
-			if err := out.print(cmd, l, func(row func(...any)) { row("applied", names[i]+":", limitText(says)) }); err != nil {
+			if err := out.print(cmd, l, func(row func(...any)) { row("applied", names[i]+":", words.Limit(says)) }); err != nil {
 				return err
 			}
 		}
@@ -71,7 +72,7 @@ func newLimitList() *cobra.Command {
 				row("LIMIT", "AT A TIME", "A SECOND", "TAKEN", "WAITING", "LONGEST SINCE", "")
 				for i := range all {
 					l := &all[i]
-					row(l.Name, number(l.AtATime), number(l.ASecond), l.Taken, l.Waiting, clock(l.Oldest), limitState(l))
+					row(l.Name, number(l.AtATime), number(l.ASecond), l.Taken, l.Waiting, words.Clock(l.Oldest), limitState(l))
 				}
 			})
 		})
@@ -116,10 +117,10 @@ waybill order history @/limit.NAME.`,
 				}
 				row("At a time", number(l.AtATime))
 				row("A second", number(l.ASecond))
-				row("Applied by", or(l.AppliedBy))
+				row("Applied by", words.Or(l.AppliedBy))
 				row("Taken", l.Taken)
 				row("Waiting", l.Waiting)
-				row("Longest since", clock(l.Oldest))
+				row("Longest since", words.Clock(l.Oldest))
 			})
 		})
 	}

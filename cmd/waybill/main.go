@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func main() {
@@ -67,7 +69,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if !errors.Is(err, errReported) {
 		lines := strings.Split("waybill: "+err.Error(), "\n")
 		for i := range lines {
-			lines[i] = clean(lines[i]) // it may quote what others wrote
+			lines[i] = words.Clean(lines[i]) // it may quote what others wrote
 		}
 		fmt.Fprintln(errs, strings.Join(lines, "\n"))
 	}

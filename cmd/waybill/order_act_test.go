@@ -19,6 +19,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 // owner is a server of which the test says how each command on each order ends.
@@ -193,7 +194,7 @@ func TestHeldOrdersAreSeen(t *testing.T) {
 		`waybill.replies/0/7; {"n":1}`:  {Type: events.InputHeld, Source: "waybill.replies/0/7", Raw: &events.Raw{Value: []byte(`{"n":1}`)}},
 		"waybill.replies/0/7; too many": {Type: events.InputDiscarded, Source: "waybill.replies/0/7", Reason: "too many"},
 	} {
-		if got := detail(&e, before{}); got != want {
+		if got := words.NewCourse().Tell(&e); got != want {
 			t.Errorf("%s: %s", e.Type, got)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newOrderItems() *cobra.Command {
@@ -44,13 +45,13 @@ func listItems(row func(...any), all []api.Item) {
 	row("ITEM", "STATE", "ORDER", "RESULT")
 	for i := range all {
 		item := &all[i]
-		text := short(payload(item.Output))
+		text := words.Short(words.Payload(item.Output))
 		switch {
 		case item.Error != nil:
-			text = short(faultText(item.Error))
+			text = words.Short(words.Fault(item.Error))
 		case item.Alerted != nil && *item.Alerted:
-			text = "it waits for an operator: waybill order get " + or(item.Order)
+			text = "it waits for an operator: waybill order get " + words.Or(item.Order)
 		}
-		row(item.Item, item.State, dash(or(item.Order)), text)
+		row(item.Item, item.State, words.Dash(words.Or(item.Order)), text)
 	}
 }

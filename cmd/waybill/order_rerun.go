@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newOrderRerun() *cobra.Command {
@@ -88,7 +89,7 @@ as submit does.`,
 func explainRerun(of string, err error) error {
 	var problem *api.Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusConflict {
-		return fmt.Errorf("order %s was not run again: %w", clean(of), err)
+		return fmt.Errorf("order %s was not run again: %w", words.Clean(of), err)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -85,10 +86,10 @@ func isNot(o *api.Order, want projections.State) error {
 	}
 	why := ""
 	if child := inErrorBelow(o); child != "" {
-		why = fmt.Sprintf(", and order %s, which does a step of it, waits for an operator: waybill order get %s", clean(child), clean(child))
+		why = fmt.Sprintf(", and order %s, which does a step of it, waits for an operator: waybill order get %s", words.Clean(child), words.Clean(child))
 	}
 	if o.Reason != nil {
-		why = ": " + clean(*o.Reason)
+		why = ": " + words.Clean(*o.Reason)
 	}
-	return fmt.Errorf("order %s is %s%s", clean(o.OrderID), o.ProcessState, why)
+	return fmt.Errorf("order %s is %s%s", words.Clean(o.OrderID), o.ProcessState, why)
 }

@@ -5,12 +5,13 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 // output is how a command prints data.
@@ -36,7 +37,7 @@ func printTable(w io.Writer, table func(row func(cells ...any))) error {
 	table(func(cells ...any) {
 		line := make([]string, len(cells))
 		for i, c := range cells {
-			line[i] = clean(fmt.Sprint(c))
+			line[i] = words.Clean(fmt.Sprint(c))
 		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(line, "\t"), "\t"))
 	})
@@ -50,37 +51,4 @@ func printJSON(w io.Writer, value any) error {
 	}
 	_, err = w.Write(append(text, '\n'))
 	return err
-}
-
-// clean makes text that others wrote harmless for a terminal.
-func clean(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
-}
-
-// or is the text behind p, or a dash.
-func or[T any](p *T) string {
-	if p == nil {
-		return "-"
-	}
-	return fmt.Sprint(*p)
-}
-
-// short cuts text that would make a table hard to read.
-func short(s string) string {
-	const limit = 80
-	if r := []rune(s); len(r) > limit {
-		return string(r[:limit-1]) + "…"
-	}
-	return s
 }

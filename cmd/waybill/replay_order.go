@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -50,10 +51,10 @@ func (r *replay) printOrder(cmd *cobra.Command, out *output, partitions int32, i
 	}
 	return out.print(cmd, o, func(row func(...any)) {
 		row("SEQ", "EVENT", "STEP", "ATTEMPT", "DETAIL")
-		course := newCourse()
+		course := words.NewCourse()
 		for i := range o.events {
 			e := &o.events[i]
-			row(e.Seq, eventName(e), dash(e.Step), attempt(e.Attempt), detail(e, course.next(e)))
+			row(e.Seq, words.EventName(e), words.Dash(e.Step), words.Attempt(e.Attempt), course.Tell(e))
 			for _, m := range o.Events[i].Messages {
 				row("", "", "", "", "-> "+m.Topic+": "+m.Type)
 			}

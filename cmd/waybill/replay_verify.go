@@ -9,6 +9,7 @@ import (
 	"iter"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -155,7 +156,7 @@ func describe(p int32, key []byte, what string) difference {
 		if kind, ok := keyKinds[key[keyKind]]; ok {
 			d.Kind = kind
 		}
-		d.Of = clean(string(bytes.ToValidUTF8(key[keyKind+1:], []byte("?"))))
+		d.Of = words.Clean(string(bytes.ToValidUTF8(key[keyKind+1:], []byte("?"))))
 	}
 	return d
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/timetable"
 )
@@ -105,7 +106,7 @@ nothing. - is standard input.`,
 		if err != nil {
 			return err
 		}
-		return out.print(cmd, s, func(row func(...any)) { row("applied", name+",", "next tick", clock(s.Next)) })
+		return out.print(cmd, s, func(row func(...any)) { row("applied", name+",", "next tick", words.Clock(s.Next)) })
 	}
 	return cmd
 }
@@ -208,7 +209,7 @@ func newScheduleList() *cobra.Command {
 				row("SCHEDULE", "WHEN", "WORKFLOW", "NEXT", "OPEN", "STARTED", "SKIPPED", "")
 				for i := range all {
 					s := &all[i]
-					row(s.Name, whenText(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), workflowID(s.Workflow, s.Version), clock(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s))
+					row(s.Name, words.When(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), words.Workflow(s.Workflow, s.Version), words.Clock(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s))
 				}
 			})
 		})
@@ -236,35 +237,6 @@ func scheduleState(s *api.Schedule) string {
 		return "over"
 	}
 	return ""
-}
-
-// whenText says when a schedule begins orders.
-func whenText(s *events.Schedule) string {
-	if s.Every != "" {
-		return "every " + s.Every
-	}
-	return strings.TrimSpace(s.Cron + " " + s.Zone)
-}
-
-// ofBackfill says of which backfill a tick is, or which follows it.
-func ofBackfill(say func(format string, args ...any), e *events.Event) {
-	if e.Backfill > 0 {
-		say("backfill %d", e.Backfill)
-		return
-	}
-	nextTick(say, e)
-}
-
-// nextTick says which tick follows.
-func nextTick(say func(format string, args ...any), e *events.Event) {
-	switch {
-	case e.Next.IsZero():
-		say("no other follows")
-	case !e.Due.IsZero():
-		say("next %s, which begins %s later", events.TickText(e.Next), e.Due.Sub(e.Next))
-	default:
-		say("next %s", events.TickText(e.Next))
-	}
 }
 
 func newScheduleShow() *cobra.Command {
@@ -295,28 +267,28 @@ func printSchedule(cmd *cobra.Command, out *output, s *api.Schedule) error {
 		if state := scheduleState(s); state != "" {
 			row("State", state)
 		}
-		row("When", whenText(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}))
+		row("When", words.When(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}))
 		for _, of := range []struct{ name, value string }{
-			{"Start", clock(s.Start)}, {"End", clock(s.End)}, {"Jitter", s.Jitter}, {"Overlap", s.Overlap}, {"Catch-up", s.CatchUp}, {"Window", s.Window},
+			{"Start", words.Clock(s.Start)}, {"End", words.Clock(s.End)}, {"Jitter", s.Jitter}, {"Overlap", s.Overlap}, {"Catch-up", s.CatchUp}, {"Window", s.Window},
 		} {
 			if of.value != "" && of.value != "-" {
 				row(of.name, of.value)
 			}
 		}
-		row("Workflow", workflowID(s.Workflow, s.Version))
-		row("Input", short(payload(s.Input)))
+		row("Workflow", words.Workflow(s.Workflow, s.Version))
+		row("Input", words.Short(words.Payload(s.Input)))
 		if len(s.Labels) > 0 {
-			row("Labels", labelsText(s.Labels))
+			row("Labels", words.Labels(s.Labels))
 		}
 		if s.Masked {
 			row("Masked", leftOutHere)
 		}
-		row("Applied by", or(s.AppliedBy))
-		row("Next", clock(s.Next))
+		row("Applied by", words.Or(s.AppliedBy))
+		row("Next", words.Clock(s.Next))
 		if s.Begins != nil && s.Next != nil && !s.Begins.Equal(s.Next.Time) {
-			row("Begins", clock(s.Begins))
+			row("Begins", words.Clock(s.Begins))
 		}
-		row("Last", clock(s.Last))
+		row("Last", words.Clock(s.Last))
 		row("Started", s.Started)
 		row("Skipped", s.Skipped)
 		for _, t := range s.Open {
@@ -327,7 +299,7 @@ func printSchedule(cmd *cobra.Command, out *output, s *api.Schedule) error {
 			row("Open", text)
 		}
 		for _, b := range s.Backfills {
-			row("Backfill", fmt.Sprintf("%d: %d of %d orders at a time have not ended, %d ticks are left until %s", b.Number, len(b.Open), b.AtOnce, b.Left, clock(b.Last)))
+			row("Backfill", fmt.Sprintf("%d: %d of %d orders at a time have not ended, %d ticks are left until %s", b.Number, len(b.Open), b.AtOnce, b.Left, words.Clock(b.Last)))
 			for _, t := range b.Open {
 				row("Open", t.Order)
 			}
@@ -365,7 +337,7 @@ no server asked, or one that is there. A name that holds a dot or a slash is a f
 			return out.print(cmd, ticks, func(row func(...any)) {
 				row("TICK", "BEGINS", "ORDER")
 				for _, t := range ticks.Ticks {
-					row(clock(t.Tick), clock(t.Begins), t.Order)
+					row(words.Clock(t.Tick), words.Clock(t.Begins), t.Order)
 				}
 			})
 		}

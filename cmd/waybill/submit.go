@@ -14,6 +14,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/projections"
 )
 
@@ -177,7 +178,7 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 		return err
 	}
 	if !s.made(o) {
-		return fmt.Errorf("order %s was made by another submission, and this one changed nothing; choose another --id", clean(s.id))
+		return fmt.Errorf("order %s was made by another submission, and this one changed nothing; choose another --id", words.Clean(s.id))
 	}
 	if err := printOrder(cmd, out, o); err != nil {
 		return err
@@ -244,7 +245,7 @@ func mayCome(cmd *cobra.Command, id string, err error) error {
 	var problem *api.Problem
 	switch {
 	case errors.As(err, &problem) && problem.Status == http.StatusNotFound:
-		fmt.Fprintf(cmd.ErrOrStderr(), "There is no order %s yet; it is waited for.\n", clean(id))
+		fmt.Fprintf(cmd.ErrOrStderr(), "There is no order %s yet; it is waited for.\n", words.Clean(id))
 	case !errors.As(err, &problem):
 		return err
 	}
@@ -280,7 +281,7 @@ func follow(ctx context.Context, client *api.Client, id string, wanted func(*api
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("gave up waiting for order %s; %s; see `waybill order get`", clean(id), seen)
+			return nil, fmt.Errorf("gave up waiting for order %s; %s; see `waybill order get`", words.Clean(id), seen)
 		case <-time.After(pause):
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newUpgrade() *cobra.Command {
@@ -60,5 +61,5 @@ func upgradeLine(u *api.Upgrade) string {
 	case u.Rises == nil:
 		return line + " The newer one is being written."
 	}
-	return line + fmt.Sprintf(" The newer one is written from %s on at the latest, or at once with: waybill upgrade finish", clock(u.Rises))
+	return line + fmt.Sprintf(" The newer one is written from %s on at the latest, or at once with: waybill upgrade finish", words.Clock(u.Rises))
 }

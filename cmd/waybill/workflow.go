@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -124,7 +124,7 @@ func printProblems(w io.Writer, err error) {
 		return
 	}
 	for line := range strings.Lines(err.Error() + "\n") {
-		fmt.Fprintln(w, clean(strings.TrimSuffix(line, "\n")))
+		fmt.Fprintln(w, words.Clean(strings.TrimSuffix(line, "\n")))
 	}
 }
 
@@ -188,7 +188,7 @@ stays so, which is said. What orders others is registered behind them.`,
 				}
 				if retired != "" {
 					good[i].retired = true
-					fmt.Fprintln(cmd.ErrOrStderr(), clean(d.file+": "+retired))
+					fmt.Fprintln(cmd.ErrOrStderr(), words.Clean(d.file+": "+retired))
 				}
 			}
 			return printDefinitions(cmd, out, "registered", good)
@@ -314,7 +314,7 @@ func newWorkflowList() *cobra.Command {
 					for _, s := range flow.Steps {
 						steps = append(steps, s.Name)
 					}
-					row(flow.Name, flow.Version, short(strings.Join(steps, ",")), short(strings.Join(flow.Agents(), ",")), retiredNote(slices.Contains(all.Retired, flow.ID())))
+					row(flow.Name, flow.Version, words.Short(strings.Join(steps, ",")), words.Short(strings.Join(flow.Agents(), ",")), retiredNote(slices.Contains(all.Retired, flow.ID())))
 				}
 			})
 		})
@@ -357,13 +357,13 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		row("Starts", "on signal "+startText(s))
 	}
 	if c := flow.Concurrency; c != nil {
-		row("Concurrency", fmt.Sprintf("one order at a time under the key %s; in a conflict %s", c.Key, conflictText(c.OnConflict)))
+		row("Concurrency", fmt.Sprintf("one order at a time under the key %s; in a conflict %s", c.Key, words.Conflict(c.OnConflict)))
 	}
 	row()
 	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "QUEUE", "RETRY", "EXHAUSTED")
 	for _, s := range flow.Steps {
 		if s.Sleep != nil {
-			row(s.Name, "-", "sleep "+sleepText(s.Sleep), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
+			row(s.Name, "-", "sleep "+words.Sleeps(s.Sleep), "-", words.Dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
 			continue
 		}
 		if l := s.Listen; l != nil {
@@ -371,7 +371,7 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			if s.Timeout > 0 {
 				timeout = s.Timeout.String()
 			}
-			row(s.Name, "-", "listen for "+listenText(l), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
+			row(s.Name, "-", "listen for "+words.Listens(l), "-", words.Dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
 			continue
 		}
 		if a := s.Approve; a != nil {
@@ -379,7 +379,7 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			if s.Timeout > 0 {
 				timeout = s.Timeout.String()
 			}
-			row(s.Name, "-", askText(a), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
+			row(s.Name, "-", words.Asks(a), "-", words.Dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
 			continue
 		}
 		if o := s.Order; o != nil {
@@ -387,11 +387,11 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			if s.Timeout > 0 {
 				timeout = s.Timeout.String()
 			}
-			row(s.Name, "-", orderedText(o), "-", dash(strings.Join(s.After, ",")), timeout, "-", "-", s.Exhausted)
+			row(s.Name, "-", words.Ordered(o), "-", words.Dash(strings.Join(s.After, ",")), timeout, "-", "-", s.Exhausted)
 			continue
 		}
 		if s.Raise != nil {
-			row(s.Name, "-", raiseText(s.Raise), "-", dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
+			row(s.Name, "-", words.Raises(s.Raise), "-", words.Dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
 			continue
 		}
 		retry := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
@@ -402,7 +402,7 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 			retry += "; at once " + strings.Join(s.Retry.AtOnce, ",")
 		}
 		if s.Repeat != nil {
-			retry += fmt.Sprintf("; %d times every %s until %s", s.Repeat.Max, s.Repeat.Every, short(s.Repeat.Until.String()))
+			retry += fmt.Sprintf("; %d times every %s until %s", s.Repeat.Max, s.Repeat.Every, words.Short(s.Repeat.Until.String()))
 		}
 		exhausted := string(s.Exhausted)
 		if s.Exhausted == workflow.ExhaustedWait {
@@ -414,7 +414,7 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		}
 		if l := s.Limit; l != nil {
 			if queue += "; limit " + l.Name; l.Key != nil {
-				queue += " by " + short(l.Key.String())
+				queue += " by " + words.Short(l.Key.String())
 			}
 		}
 		timeout := s.Timeout.String()
@@ -423,9 +423,9 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 		}
 		agent, does := s.Agent, s.Do
 		if s.Emit != nil {
-			agent, does = "-", "emit "+emitText(s.Emit)
+			agent, does = "-", "emit "+words.Emits(s.Emit)
 		}
-		row(s.Name, agent, does, dash(s.Undo), dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
+		row(s.Name, agent, does, words.Dash(s.Undo), words.Dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
 	}
 }
 
@@ -435,56 +435,4 @@ func startText(s *workflow.Start) string {
 		return s.Signal + ", under any key"
 	}
 	return s.Signal + ", under the key " + s.Key.String()
-}
-
-// orderedText says which order does a step.
-func orderedText(o *workflow.Order) string {
-	text := "order of " + o.Workflow
-	if o.Version > 0 {
-		text = "order of " + workflow.ID(o.Workflow, o.Version)
-	}
-	if o.Detached {
-		text += ", whose end is not awaited"
-	}
-	return text
-}
-
-// emitText says which event a step gives which topic.
-func emitText(e *workflow.Emit) string { return e.Type + " to " + e.Topic }
-
-// listenText says for which signals a step waits.
-func listenText(l *workflow.Listen) string {
-	switch names := strings.Join(l.Names, ", "); {
-	case l.How == events.ListenAny:
-		return "any of " + names
-	case l.How == events.ListenAll:
-		return "all of " + names
-	case l.Count > 1:
-		return fmt.Sprintf("%d of %s", l.Count, names)
-	default:
-		return names
-	}
-}
-
-// sleepText says how long a step sleeps, or until when.
-func sleepText(s *workflow.Sleep) string {
-	switch {
-	case s.Until != nil:
-		return "until " + s.Until.String()
-	case s.Lasts != nil:
-		return "for " + s.Lasts.String()
-	}
-	return "for " + s.For.String()
-}
-
-// raiseText says what a step raises.
-func raiseText(r *workflow.Raise) string {
-	text := "raise " + r.Code
-	if r.Message != nil {
-		text += ": " + r.Message.String()
-	}
-	if r.Compensate {
-		text += ", and undo"
-	}
-	return text
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
+	"github.com/waybill-dev/waybill/internal/diagram"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -154,7 +156,7 @@ func showRevision(row func(...any), r revision, a, b *workflow.Workflow) {
 		switch {
 		case c.Key != "":
 			from, to := written(c.From), written(c.To)
-			row(dash(c.Step), c.Key, around(from, to), around(to, from))
+			row(words.Dash(c.Step), c.Key, around(from, to), around(to, from))
 		case c.From == nil:
 			row(c.Step, "added", "-", summary(b, c.Step))
 		default:
@@ -169,7 +171,7 @@ func written(value jsontext.Value) string {
 	if value.Kind() != jsontext.KindString || json.Unmarshal(value, &text) != nil {
 		text = string(value)
 	}
-	return dash(clean(strings.Join(strings.Fields(text), " ")))
+	return words.Dash(words.Clean(strings.Join(strings.Fields(text), " ")))
 }
 
 // around is a text, cut so that where it begins to differ from another is shown.
@@ -182,10 +184,10 @@ func around(text, other string) string {
 	if from := same - 20; same > 50 {
 		text = "…" + string(a[min(from, len(a)):])
 	}
-	return short(text)
+	return words.Short(text)
 }
 
 func summary(flow *workflow.Workflow, name string) string {
 	s, _ := flow.Step(name)
-	return short(strings.Join(caption(s)[1:], ", "))
+	return words.Short(strings.Join(diagram.Caption(s)[1:], ", "))
 }

@@ -9,6 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waybill-dev/waybill/internal/diagram"
+	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
 
@@ -27,9 +29,9 @@ func TestDrawingsShowTextAsItIs(t *testing.T) {
 		flow := &workflow.Workflow{Name: "w", Version: 1, Steps: []workflow.Step{
 			{Name: "a", Agent: "x", Do: text.Draw(t, "do"), Undo: text.Draw(t, "undo")},
 		}}
-		want := caption(&flow.Steps[0])
+		want := diagram.Caption(&flow.Steps[0])
 		for _, line := range want {
-			if len([]rune(line)) > 80 || clean(line) != line {
+			if len([]rune(line)) > 80 || words.Clean(line) != line {
 				t.Fatalf("%q is long, or no text for a terminal", line)
 			}
 		}
@@ -47,7 +49,7 @@ func TestDrawingsShowTextAsItIs(t *testing.T) {
 				t.Fatalf("it shows %q, not %q:\n%s", got, want, file)
 			}
 		}
-		shows(drawMermaid(flow), 4, mermaidNode, "<br>", func(s string) string {
+		shows(diagram.Mermaid(flow), 4, mermaidNode, "<br>", func(s string) string {
 			shown := html.UnescapeString(mermaidCode.ReplaceAllString(s, "&#$1"))
 			if word := mermaidWord.FindString(shown); word != "" {
 				t.Fatalf("%s is no text to Mermaid:\n%s", word, s)
@@ -55,7 +57,7 @@ func TestDrawingsShowTextAsItIs(t *testing.T) {
 			return strings.ReplaceAll(shown, "\u200b", "")
 		})
 		// Graphviz reads escapes first, entities then.
-		file := strings.ReplaceAll(drawDot(flow), `\\`, "\x00")
+		file := strings.ReplaceAll(diagram.Dot(flow), `\\`, "\x00")
 		shows(file, 2, dotNode, `\n`, func(s string) string {
 			return html.UnescapeString(strings.NewReplacer("\x00", `\`, `\"`, `"`).Replace(s))
 		})

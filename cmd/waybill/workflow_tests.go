@@ -13,6 +13,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/rehearsal"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newWorkflowTest() *cobra.Command {
@@ -144,7 +145,7 @@ func printResults(cmd *cobra.Command, out *output, results []*rehearsal.Result, 
 		if len(r.Differences) > 0 {
 			outcome = "FAIL"
 		}
-		fmt.Fprintf(w, "%s  %s: %s (%s)\n", outcome, placeIn(r.File, r.Place), clean(r.Name), r.Took)
+		fmt.Fprintf(w, "%s  %s: %s (%s)\n", outcome, placeIn(r.File, r.Place), words.Clean(r.Name), r.Took)
 		if len(r.Differences) == 0 && !verbose {
 			continue
 		}
@@ -154,20 +155,20 @@ func printResults(cmd *cobra.Command, out *output, results []*rehearsal.Result, 
 		}
 		fmt.Fprintln(w)
 	}
-	_, err := fmt.Fprintf(w, "%s, %d failed\n", several(len(results), "test", "tests"), failed)
+	_, err := fmt.Fprintf(w, "%s, %d failed\n", words.Several(len(results), "test", "tests"), failed)
 	return err
 }
 
 func placeIn(file string, p rehearsal.Place) string {
-	return fmt.Sprintf("%s:%d:%d", clean(file), p.Line, p.Column)
+	return fmt.Sprintf("%s:%d:%d", words.Clean(file), p.Line, p.Column)
 }
 
 func printDifferences(w io.Writer, r *rehearsal.Result) {
 	for _, d := range r.Differences {
-		fmt.Fprintf(w, "      %s: %s\n", placeIn(r.File, d.Place), clean(d.What))
-		fmt.Fprintf(w, "        expected  %s\n        found     %s\n", clean(d.Expected), clean(d.Found))
+		fmt.Fprintf(w, "      %s: %s\n", placeIn(r.File, d.Place), words.Clean(d.What))
+		fmt.Fprintf(w, "        expected  %s\n        found     %s\n", words.Clean(d.Expected), words.Clean(d.Found))
 		for _, line := range d.Lines {
-			fmt.Fprintf(w, "          %s\n", clean(line))
+			fmt.Fprintf(w, "          %s\n", words.Clean(line))
 		}
 	}
 }
@@ -182,7 +183,7 @@ const (
 func printHistories(w io.Writer, r *rehearsal.Result) error {
 	err := printHistory(w, r.Happened)
 	for _, child := range r.Children {
-		fmt.Fprintf(w, "order %s, which does step %s:\n", clean(child.ID()), child.Step())
+		fmt.Fprintf(w, "order %s, which does step %s:\n", words.Clean(child.ID()), child.Step())
 		err = errors.Join(err, printHistory(w, child.Happened))
 	}
 	return err

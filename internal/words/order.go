@@ -1,0 +1,66 @@
+package words
+
+import (
+	"fmt"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// CompleteBy is when the order must have got on, if it does not wait for agents alone.
+func CompleteBy(o *api.Summary) string {
+	if o.CompleteBy == nil && o.WaitsSince != nil {
+		return "waits"
+	}
+	if o.SleepsUntil != nil && o.CompleteBy != nil && o.CompleteBy.Equal(o.SleepsUntil.Time) {
+		return "waits until " + Clock(o.SleepsUntil)
+	}
+	return Clock(o.CompleteBy)
+}
+
+// State is the order's state, and what else decides whether it goes on.
+func State(o *api.Summary) string {
+	text := string(o.ProcessState)
+	if o.Toward != nil && !o.ProcessState.Final() {
+		text += ", toward " + string(*o.Toward)
+	}
+	if o.Paused {
+		text += ", paused"
+	}
+	if o.Held {
+		text += fmt.Sprintf(", held, %d waiting", o.Waiting)
+	}
+	return text
+}
+
+// Turn says whether an order may be open beside others of its key.
+func Turn(t *api.Turn) string {
+	what, under := "it is the open one", ""
+	switch {
+	case t.Waits:
+		what = "waits since " + Clock(t.Since)
+	case t.GivenUp:
+		what = "given up; once it is resubmitted it asks anew, behind those that came since,"
+	}
+	if t.Key != nil && t.Home != nil {
+		under = fmt.Sprintf(" under key %s, in %s", *t.Key, *t.Home)
+	}
+	return what + under
+}
+
+// Origin says where an order comes from that nobody submitted.
+func Origin(p *api.Parent) string {
+	if events.IsCorrelation(p.Order) {
+		return fmt.Sprintf("was started by a signal, event %s of %s", p.Step, p.Order)
+	}
+	return "does " + Parent(p)
+}
+
+// Parent says what an order does of another.
+func Parent(p *api.Parent) string {
+	text := fmt.Sprintf("step %s of order %s", p.Step, p.Order)
+	if p.Detached {
+		text += ", which does not wait for it"
+	}
+	return text
+}
