@@ -218,6 +218,7 @@ func (d *dev) greet(kafka, server string, topics *events.Topics) {
 	}
 	fmt.Fprintf(d.out, `Waybill is ready.
 
+  Console %s/   (in a browser: orders, what needs somebody, and what to do)
   Kafka   %s   (namespace %s, %d partitions)
   HTTP    %s   (/openapi.json, /metrics)
   Data    %s
@@ -235,6 +236,6 @@ The same without Waybill's tools:
   kcat -C -b %s -t %s -f '%%k %%s\n'
 
 Ctrl-C stops it. Started again, it goes on where it was.
-`, kafka, topics.Namespace, d.partitions, server, d.dataDir,
+`, server, kafka, topics.Namespace, d.partitions, server, d.dataDir,
 		to, to, to, to, kafka, topics.Orders, kafka, topics.Journal)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/console"
 	"github.com/waybill-dev/waybill/internal/identity"
 )
 
@@ -127,6 +128,9 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 	config := api.Config{
 		Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Base: flags.base, Requests: flags.requests,
 		AdminApart: flags.admin != "", Logger: log,
+		Console: func(server http.Handler) http.Handler {
+			return console.New(server, console.Config{Base: flags.base, Version: programVersion().Version, Logger: log})
+		},
 	}
 	if flags.access != "" {
 		if config.Access, err = identity.Open(flags.access, log); err != nil {

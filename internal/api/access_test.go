@@ -86,6 +86,9 @@ func routes(t *testing.T, s http.Handler, token string) (all []route) {
 	for path, operations := range spec.Paths {
 		for method, o := range operations {
 			role := takesRole.FindStringSubmatch(o.Description)
+			if strings.HasSuffix(o.Description, "It takes no role.") {
+				role = []string{""}
+			}
 			if role == nil || len(o.Security) != 2 {
 				t.Errorf("%s does not say which role it takes: %q", o.OperationID, o.Description)
 				continue

@@ -384,7 +384,7 @@ func (s *stage) historyInPages(id string) {
 		var sizes []int
 		var seq uint64
 		for after := ""; ; {
-			status, _, answer := s.ask(request{path: fmt.Sprintf("/api/v1/orders/%s/history?limit=%d&after=%s", pathEscape(id), limit, after)})
+			status, _, answer := s.ask(request{path: fmt.Sprintf("/api/v1/orders/%s/history?limit=%d&after=%s", PathEscape(id), limit, after)})
 			var h struct {
 				Events []events.Event `json:"events"`
 				Next   string         `json:"next"`
@@ -407,7 +407,7 @@ func (s *stage) historyInPages(id string) {
 		}
 	}
 	for _, after := range []string{"8", "9", "18446744073709551615"} {
-		if status, _, answer := s.ask(request{path: "/api/v1/orders/" + pathEscape(id) + "/history?after=" + after}); status != 200 || strings.TrimSpace(answer) != `{"events":[]}` {
+		if status, _, answer := s.ask(request{path: "/api/v1/orders/" + PathEscape(id) + "/history?after=" + after}); status != 200 || strings.TrimSpace(answer) != `{"events":[]}` {
 			s.Errorf("behind %s: %d %s", after, status, answer)
 		}
 	}
@@ -698,7 +698,7 @@ func (s *stage) testOpenAPI() {
 	}
 	slices.Sort(routes)
 	want := []string{
-		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
+		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
 		"get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history", "get /api/v1/orders/{id}/migration", "get /api/v1/orders/{id}/steps/{step}/items", "get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/schedules", "get /api/v1/schedules/{name}", "get /api/v1/schedules/{name}/preview", "get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}",
 		"get /api/v1/workflows/{name}/versions", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders", "post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide",

@@ -125,6 +125,12 @@ func (c *Client) Agents(ctx context.Context) (*Agents, error) {
 	return &all, c.call(ctx, http.MethodGet, "/api/v1/agents", nil, nil, &all)
 }
 
+// Caller returns who asks, and what it may do.
+func (c *Client) Caller(ctx context.Context) (*Caller, error) {
+	caller := new(Caller)
+	return caller, c.call(ctx, http.MethodGet, "/api/v1/caller", nil, nil, caller)
+}
+
 // Order returns the state record of an order.
 func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
 	path, err := orderPath(id)
@@ -143,14 +149,10 @@ func (c *Client) History(ctx context.Context, id string) (*History, error) {
 
 // HistoryAfter returns what happened to the order after an event, by its number.
 func (c *Client) HistoryAfter(ctx context.Context, id string, seq uint64) (*History, error) {
-	path, err := orderPath(id)
-	if err != nil {
-		return nil, err
-	}
 	all := &History{Events: []json.RawMessage{}}
 	for after := strconv.FormatUint(seq, 10); ; {
-		var page History
-		if err := c.call(ctx, http.MethodGet, path+"/history", values(map[string]string{"after": after}), nil, &page); err != nil {
+		page, err := c.HistoryPage(ctx, id, after, 0)
+		if err != nil {
 			return nil, err
 		}
 		all.Events, all.Masked = append(all.Events, page.Events...), all.Masked || page.Masked
@@ -160,11 +162,26 @@ func (c *Client) HistoryAfter(ctx context.Context, id string, seq uint64) (*Hist
 	}
 }
 
+// HistoryPage returns a page of what happened to the order, after the place where another ended, or after an
+// event, by its number. With a limit of 0 it is as long as the server makes it.
+func (c *Client) HistoryPage(ctx context.Context, id, after string, limit int) (*History, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	query := map[string]string{"after": after}
+	if limit > 0 {
+		query["limit"] = strconv.Itoa(limit)
+	}
+	page := new(History)
+	return page, c.call(ctx, http.MethodGet, path+"/history", values(query), nil, page)
+}
+
 func orderPath(id string) (string, error) {
 	if err := events.CheckOrderID(id); err != nil {
 		return "", err
 	}
-	return "/api/v1/orders/" + pathEscape(id), nil
+	return "/api/v1/orders/" + PathEscape(id), nil
 }
 
 // Filter selects orders; what is empty selects all.
@@ -273,7 +290,7 @@ func (c *Client) Backfill(ctx context.Context, name, key string, r *BackfillRequ
 	return keyed[Schedule](ctx, c, http.MethodPost, schedulePath(name)+"/backfill", key, r)
 }
 
-func schedulePath(name string) string { return "/api/v1/schedules/" + pathEscape(name) }
+func schedulePath(name string) string { return "/api/v1/schedules/" + PathEscape(name) }
 
 // Limits returns a page of the limits.
 func (c *Client) Limits(ctx context.Context, limit int, after string) (*LimitPage, error) {
@@ -297,7 +314,7 @@ func (c *Client) DeleteLimit(ctx context.Context, name, key string, act *Act) (*
 	return keyed[Limit](ctx, c, http.MethodDelete, limitPath(name), key, act)
 }
 
-func limitPath(name string) string { return "/api/v1/limits/" + pathEscape(name) }
+func limitPath(name string) string { return "/api/v1/limits/" + PathEscape(name) }
 
 // keyed is [sent] of what is to be encoded.
 func keyed[Answer any](ctx context.Context, c *Client, method, path, key string, command any) (*Answer, error) {
@@ -412,14 +429,14 @@ func (c *Client) Workflows(ctx context.Context) (*Workflows, error) {
 // retired.
 func (c *Client) Workflow(ctx context.Context, name string, version int) (json.RawMessage, error) {
 	var definition json.RawMessage
-	err := c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name), values(map[string]string{"version": strconv.Itoa(version)}), nil, &definition)
+	err := c.call(ctx, http.MethodGet, "/api/v1/workflows/"+PathEscape(name), values(map[string]string{"version": strconv.Itoa(version)}), nil, &definition)
 	return definition, err
 }
 
 // Versions returns the versions of a workflow, and how many open orders have each.
 func (c *Client) Versions(ctx context.Context, name string) (*Versions, error) {
 	v := new(Versions)
-	return v, c.call(ctx, http.MethodGet, "/api/v1/workflows/"+pathEscape(name)+"/versions", nil, nil, v)
+	return v, c.call(ctx, http.MethodGet, "/api/v1/workflows/"+PathEscape(name)+"/versions", nil, nil, v)
 }
 
 // Migration says what would become of an order that goes on as one of another version of its workflow, in
@@ -443,7 +460,7 @@ func (c *Client) Retire(ctx context.Context, name string, version int, retired b
 	if err != nil {
 		return fmt.Errorf("encode the retirement: %w", err)
 	}
-	return c.call(ctx, http.MethodPost, "/api/v1/workflows/"+pathEscape(name)+"/retire", nil, body, nil)
+	return c.call(ctx, http.MethodPost, "/api/v1/workflows/"+PathEscape(name)+"/retire", nil, body, nil)
 }
 
 // Register registers a workflow. Problems are reported under the name file. If no new order may have it

@@ -156,6 +156,17 @@ func busy(w http.ResponseWriter, why string) {
 	refuse(w, http.StatusServiceUnavailable, why)
 }
 
+// pages has what is not for programs answered by those for people. Who asks is found out by what they ask.
+func pages(programs, people http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == "/openapi.json" || apart(r.URL.Path) {
+			programs.ServeHTTP(w, r)
+		} else {
+			people.ServeHTTP(w, r)
+		}
+	})
+}
+
 // apart is what whoever watches the process asks for. It tells nothing that an order is
 // about.
 func apart(path string) bool {

@@ -141,5 +141,5 @@ func (c *Client) Items(ctx context.Context, id, step string, failed bool, limit 
 		query["failed"] = "true"
 	}
 	var page ItemPage
-	return &page, c.call(ctx, http.MethodGet, path+"/steps/"+pathEscape(step)+"/items", values(query), nil, &page)
+	return &page, c.call(ctx, http.MethodGet, path+"/steps/"+PathEscape(step)+"/items", values(query), nil, &page)
 }

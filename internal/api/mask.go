@@ -85,7 +85,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
 	case Limit, LimitPage: // which are of no workflow
-	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, Caller, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}

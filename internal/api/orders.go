@@ -168,7 +168,7 @@ func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, s
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	return &submitOutput{Location: s.base + "/api/v1/orders/" + pathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
+	return &submitOutput{Location: s.base + "/api/v1/orders/" + PathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
 }
 
 func (s *Server) notSubmitted(id string, err error) error {
@@ -398,8 +398,8 @@ func (s *Server) broken(doing string, err error) error {
 	return huma.Error500InternalServerError(fmt.Sprintf("%s: %v", doing, err))
 }
 
-// pathEscape makes id one segment of a path. A path's . and .. are its own.
-func pathEscape(id string) string {
+// PathEscape makes id one segment of a path. A path's . and .. are its own.
+func PathEscape(id string) string {
 	switch id {
 	case ".":
 		return "%2E"

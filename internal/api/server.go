@@ -73,6 +73,9 @@ type Config struct {
 	Base string
 	// AdminApart has probes and metrics answered by [Server.Admin] alone.
 	AdminApart bool
+	// Console, if it is there, makes the pages for people, which ask the server that it is given; see
+	// [Inside].
+	Console func(server http.Handler) http.Handler
 	// Requests is how many are answered at a time, probes aside; 0 is any number.
 	Requests int
 	// Logger takes what happens; nil discards it.
@@ -104,6 +107,9 @@ func New(cfg Config) *Server {
 		refuse(w, http.StatusForbidden, "requests that change something are not taken from pages of other origins")
 	}))
 	guarded := named(cfg.Hosts, s.identified(readFirst(cfg.Requests, atOnce(s.shares, guard.Handler(mux)))))
+	if cfg.Console != nil {
+		guarded = pages(guarded, named(cfg.Hosts, atOnce(newShares(cfg.Requests), guard.Handler(cfg.Console(guarded)))))
+	}
 	if s.admin = secure(administration(mux, guarded, cfg.Access != nil)); cfg.AdminApart {
 		s.handler = secure(notHere(guarded))
 	} else {
@@ -204,6 +210,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.agents(api)
 	s.partitions(api)
 	s.upgrades(api)
+	s.caller(api)
 	spec, err := json.Marshal(api.OpenAPI())
 	if err != nil {
 		panic(fmt.Sprintf("describe the API: %v", err)) // it follows from our own types

@@ -34,10 +34,10 @@ oidc:
 		t.Fatal(err)
 	}
 	ci := f.keys["ci"]
-	if ci.subject != "ci@shop" || ci.expires.Format("2006-01-02") != "2030-01-02" || !ci.grant.covers("order-1") || ci.grant.covers("x") || !ci.grant.has(Submitter) || ci.grant.has(Operator) {
+	if ci.subject != "ci@shop" || ci.expires.Format("2006-01-02") != "2030-01-02" || !ci.grant.Covers("order-1") || ci.grant.Covers("x") || !ci.grant.Has(Submitter) || ci.grant.Has(Operator) {
 		t.Errorf("the key is %+v", ci)
 	}
-	if root := f.keys["root"]; root.subject != "root" || !root.expires.IsZero() || !root.grant.covers("x") {
+	if root := f.keys["root"]; root.subject != "root" || !root.expires.IsZero() || !root.grant.Covers("x") {
 		t.Errorf("the other key is %+v", root)
 	}
 	if len(f.certificates) != 2 || f.oidc == nil || len(f.oidc.groups["ops"]) != 2 || len(f.oidc.groups["4711"]) != 1 || f.oidc.subject != "email" || f.oidc.group != "groups" {

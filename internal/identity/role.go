@@ -73,12 +73,13 @@ type Grant struct {
 	Workflows []string
 }
 
-func (g *Grant) has(role Role) bool {
+// Has says whether a role is among them.
+func (g *Grant) Has(role Role) bool {
 	return slices.ContainsFunc(g.Roles, func(r Role) bool { return r.has(role) })
 }
 
-// covers says whether the grant is for a workflow.
-func (g *Grant) covers(workflow string) bool {
+// Covers says whether the grant is for a workflow.
+func (g *Grant) Covers(workflow string) bool {
 	workflow, _, _ = strings.Cut(workflow, "/") // steps that do items are of their workflow
 	return len(g.Workflows) == 0 || slices.ContainsFunc(g.Workflows, func(pattern string) bool {
 		ok, err := path.Match(pattern, workflow)
@@ -102,28 +103,31 @@ type Caller struct {
 // Anybody is the caller where nobody is asked for a name: it may all.
 var Anybody = &Caller{grants: []Grant{{Roles: []Role{Admin}}}}
 
+// Grants are what the caller may do.
+func (c *Caller) Grants() []Grant { return c.grants }
+
 // Somewhere says whether the caller has the role for any workflow.
 func (c *Caller) Somewhere(role Role) bool {
-	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) })
+	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.Has(role) })
 }
 
 // May says whether the caller has the role for a workflow.
 func (c *Caller) May(role Role, workflow string) bool {
-	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) && g.covers(workflow) })
+	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.Has(role) && g.Covers(workflow) })
 }
 
 // Roles are those that the caller has for a workflow, in the order of [Roles], and after them those in
 // which it approves.
 func (c *Caller) Roles(workflow string) (all []string) {
 	for _, role := range Roles {
-		if slices.ContainsFunc(c.grants, func(g Grant) bool { return slices.Contains(g.Roles, role) && g.covers(workflow) }) {
+		if slices.ContainsFunc(c.grants, func(g Grant) bool { return slices.Contains(g.Roles, role) && g.Covers(workflow) }) {
 			all = append(all, string(role))
 		}
 	}
 	var approves []string
 	for _, g := range c.grants {
 		for _, r := range g.Roles {
-			if events.Approver(string(r)) != "" && g.covers(workflow) && !slices.Contains(approves, string(r)) {
+			if events.Approver(string(r)) != "" && g.Covers(workflow) && !slices.Contains(approves, string(r)) {
 				approves = append(approves, string(r))
 			}
 		}
@@ -134,5 +138,5 @@ func (c *Caller) Roles(workflow string) (all []string) {
 
 // Everywhere says whether the caller has the role for all workflows.
 func (c *Caller) Everywhere(role Role) bool {
-	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.has(role) && len(g.Workflows) == 0 })
+	return slices.ContainsFunc(c.grants, func(g Grant) bool { return g.Has(role) && len(g.Workflows) == 0 })
 }

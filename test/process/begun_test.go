@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,11 +175,19 @@ func (w *beginning) finish(p *process) {
 	for _, wrong := range found.Unearned() {
 		w.Error(wrong)
 	}
-	w.books.noDeadLetters()
+	for _, dead := range w.books.read(w.books.topics.DeadLetters) {
+		// Of the order of a tick nothing is left once it is forgotten: not even an agent that answers again is told of it.
+		forgotten := found.Count(string(dead.Key), func(e *events.Event) bool { return e.Type == events.OrderForgotten }) > 0
+		if !forgotten || !strings.HasPrefix(events.Header(dead, "waybill_source"), w.books.topics.Replies+"/") {
+			w.Errorf("a dead letter of %s, because %s: %s", dead.Key, events.Header(dead, "waybill_reason"), dead.Value)
+		}
+	}
 	started := make(map[int]int)
 	for _, history := range found.Histories {
 		if e := history[0]; e.Type == events.OrderAccepted && e.Workflow == "claim" {
-			var claim struct{ N int }
+			var claim struct {
+				N int `json:"n"`
+			}
 			if err := json.Unmarshal(e.Input, &claim); err != nil {
 				w.Fatal(err)
 			}

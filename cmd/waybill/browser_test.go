@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/waybill-dev/waybill/projections"
+	"github.com/waybill-dev/waybill/test/kafka"
+)
+
+// chromium is a browser whose window no one sees. What it complains of fails the test.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	var path string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil && path == "" {
+			path = found
+		}
+	}
+	if path == "" {
+		kafka.LeaveOut(t, "the console in a browser, because there is no chromium; apt-get install chromium")
+	}
+	alloc, end := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WSURLReadTimeout(time.Minute))...)
+	t.Cleanup(end)
+	ctx, closed := chromedp.NewContext(alloc)
+	t.Cleanup(closed)
+	if _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *log.EventEntryAdded: // what the policy of the page forbids, and what is not there
+			if !strings.Contains(e.Entry.Text, "404") {
+				t.Errorf("%s: %s", e.Entry.URL, e.Entry.Text)
+			}
+		case *runtime.EventExceptionThrown:
+			t.Errorf("a script failed: %s", e.ExceptionDetails.Text)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// looks is how a browser shows pages.
+type looks struct {
+	width   int64
+	scheme  string
+	scripts bool
+}
+
+func (l looks) String() string {
+	return fmt.Sprintf("%d pixels, %s, scripts: %t", l.width, l.scheme, l.scripts)
+}
+
+func (l looks) set(ctx context.Context) error {
+	_, size := chromedp.Call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: l.width, Height: 1000, DeviceScaleFactor: 1, Mobile: l.width < 600})
+	_, scheme := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}})
+	_, scripts := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !l.scripts})
+	return errors.Join(size, scheme, scripts)
+}
+
+// violation is what axe-core finds.
+type violation struct {
+	ID    string `json:"id"`
+	Help  string `json:"help"`
+	Nodes []struct {
+		HTML    string `json:"html"`
+		Summary string `json:"failureSummary"`
+	} `json:"nodes"`
+}
+
+// The console in Chromium: every page, wide and narrow, light and dark, without scripts; nothing that accessibility
+// forbids (axe-core, where WAYBILL_AXE names it); and an order that is repaired from its alert on the first page.
+// WAYBILL_SCREENSHOTS is a directory for pictures.
+func TestConsoleInABrowser(t *testing.T) {
+	clearEnvironmentBut(t, "WAYBILL_AXE", "WAYBILL_SCREENSHOTS")
+	ctx := chromium(t)
+	server, _, _ := startDev(t, t.TempDir())
+	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
+	waybill(t, "", "submit", "asks", "--id", "a/1", "--input", `{"customer":"c-7"}`, "--server", server).want(t, 0, "a/1", "")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","customer":"c-7"}`, "--wait", "--server", server).want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"customer":"c-7","total":42}`, "--wait", "--server", server).want(t, 0, "Processed", "")
+	waybill(t, "", "schedule", "apply", write(t, "s.yaml", "{schedule: nightly, cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", server).want(t, 0, "nightly", "")
+	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")
+
+	pages := map[string]string{
+		"home": "/", "orders": "/orders", "order": "/orders/o-2", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals",
+		"workflows": "/workflows", "workflow": "/workflows/order-fulfilment", "schedules": "/schedules", "schedule": "/schedules/nightly", "limits": "/limits",
+		"agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
+	}
+	axe := ""
+	if file := os.Getenv("WAYBILL_AXE"); file != "" {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		axe = string(source)
+	}
+	for _, l := range []looks{{1280, "light", false}, {390, "dark", false}, {1280, "dark", true}, {390, "light", true}} {
+		if err := l.set(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for name, path := range pages {
+			if err := chromedp.Do(ctx, chromedp.Navigate(server+path), chromedp.WaitReady("h1")); err != nil {
+				t.Fatalf("%s, %v: %v", path, l, err)
+			}
+			title, err := chromedp.Run(ctx, chromedp.Title())
+			if err != nil {
+				t.Fatal(err)
+			}
+			width, err := chromedp.Run(ctx, chromedp.Evaluate[int64]("document.documentElement.scrollWidth"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if width > l.width || !strings.HasSuffix(title, "Waybill") {
+				t.Errorf("%s, %v: it is %d wide, and called %q", path, l, width, title)
+			}
+			if dir := os.Getenv("WAYBILL_SCREENSHOTS"); dir != "" {
+				picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, l.width, l.scheme)), picture, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if axe == "" || !l.scripts {
+				continue
+			}
+			if err := chromedp.Do(ctx, chromedp.Evaluate[chromedp.Void](axe+";0")); err != nil {
+				t.Fatalf("%s, %v: %v", path, l, err)
+			}
+			found, err := chromedp.Run(ctx, chromedp.Evaluate[[]violation]("axe.run().then(r => r.violations)", chromedp.EvalAwaitPromise))
+			if err != nil {
+				t.Fatalf("%s, %v: %v", path, l, err)
+			}
+			for _, v := range found {
+				for _, n := range v.Nodes {
+					t.Errorf("%s, %v: %s (%s): %s\n%s", path, l, v.Help, v.ID, n.HTML, n.Summary)
+				}
+			}
+		}
+	}
+	if axe == "" {
+		t.Log("what accessibility forbids was not looked for: WAYBILL_AXE does not name axe-core")
+	}
+
+	// From the alert to the repaired order, by what stands on the pages, and without scripts.
+	if err := (looks{1280, "light", false}).set(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(
+		ctx, chromedp.Navigate(server),
+		chromedp.Click(`a[href="/orders/o-1"]`, chromedp.NodeVisible), chromedp.WaitVisible(`.notice.wrong`),
+		chromedp.Click(`//summary[text()="Resubmit"]`, chromedp.NodeVisible),
+		chromedp.SetValue(`form[action="/orders/o-1/resubmit"] select[name="step"]`, "charge"),
+		chromedp.SendKeys(`form[action="/orders/o-1/resubmit"] textarea[name="input"]`, `{"card":"c-2","total":42}`),
+		chromedp.Click(`form[action="/orders/o-1/resubmit"] button`), chromedp.WaitVisible(`[role="status"]`),
+	); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, server, "o-1", projections.Processed)
+
+	// People decide, one button an outcome.
+	if err := chromedp.Do(
+		ctx, chromedp.Navigate(server+"/approvals"), chromedp.SendKeys(`input[name="by"]`, "ana", chromedp.NodeVisible),
+		chromedp.Click(`button[value="granted"]`), chromedp.WaitVisible(`[role="status"]`),
+	); err != nil {
+		t.Fatal(err)
+	}
+	waybill(t, "", "order", "history", "a/1", "--server", server).want(t, 0, "granted; by ana", "")
+}
+
+// clearEnvironmentBut is [clearEnvironment], but for what is for the test.
+func clearEnvironmentBut(t *testing.T, names ...string) {
+	t.Helper()
+	kept := make(map[string]string)
+	for _, name := range names {
+		kept[name] = os.Getenv(name)
+	}
+	clearEnvironment(t)
+	for name, value := range kept {
+		t.Setenv(name, value)
+	}
+}

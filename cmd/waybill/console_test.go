@@ -1,0 +1,245 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// browser asks as one does: it keeps cookies, and says where a form stands.
+type browser struct {
+	*testing.T
+	*http.Client
+	server string
+}
+
+func newBrowser(t *testing.T, server string) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := new(http.Transport)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &browser{t, &http.Client{Jar: jar, Transport: transport}, server}
+}
+
+// page wants a status, and texts on the page. One that begins with ! must not be there.
+func (b *browser) page(status int, path string, texts ...string) string {
+	b.Helper()
+	answer, err := b.Get(b.server + path)
+	return b.want(answer, err, status, texts)
+}
+
+// send sends a form, and goes where that leads.
+func (b *browser) send(status int, path, form string, texts ...string) {
+	b.Helper()
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, b.server+path, strings.NewReader(form))
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", b.server)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	answer, err := b.Do(r)
+	b.want(answer, err, status, texts)
+}
+
+func (b *browser) want(answer *http.Response, err error, status int, texts []string) string {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer answer.Body.Close()
+	said, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.Fatal(err)
+	}
+	what := fmt.Sprintf("%s %s", answer.Request.Method, answer.Request.URL.RequestURI())
+	if answer.StatusCode != status {
+		b.Errorf("%s: %s, want %d\n%s", what, answer.Status, status, said)
+	}
+	for _, text := range texts {
+		if text, not := strings.CutPrefix(text, "!"); strings.Contains(string(said), text) == not {
+			b.Errorf("%s: %q is there: %t\n%s", what, text, not, said)
+		}
+	}
+	return string(said)
+}
+
+const asksFlow = `
+workflow: asks
+search: {customer: input.customer}
+steps:
+  - {name: credit, approve: {roles: [clerk], outcomes: [granted, declined], show: input}}
+  - {name: paid, listen: paid, after: []}
+  - {name: last, agent: nobody, when: 'input.customer != "</title><script>"', after: [credit, paid]}
+`
+
+// What people see of orders, and do to them, in a browser without scripts: what they may, as the HTTP API has
+// it, and nothing that an order holds is taken for a part of the page.
+func TestConsole(t *testing.T) {
+	clearEnvironment(t)
+	server, _, stop := startDev(t, t.TempDir())
+	b := newBrowser(t, server)
+	b.page(200, "/", "What needs somebody", "None.", "/static/")
+	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
+	const evil = `<script>alert(1)</script>`
+	waybill(t, "", "submit", "asks", "--id", "a/1", "--input", `{"customer":"`+evil+`"}`, "--server", server).want(t, 0, "a/1", "")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--wait", "--server", server).want(t, 0, "Processed", "")
+
+	b.page(200, "/", `href="/orders/o-1"`, `href="/orders/a%2F1`, "card-declined")
+	b.page(200, "/orders?state=Error", "o-1", "!o-2", "!a/1")
+	b.page(200, "/orders?where=customer%3D"+url.QueryEscape(evil), "a/1", "!o-1", "!"+evil)
+	b.page(200, "/orders/a%2F1", "&lt;script&gt;", "!<script", "is-waits", "granted", "step.listening")
+	b.page(200, "/orders/o-2", "is-good", "order.completed", "attempt 1", "tracking", `href="/workflows/order-fulfilment?version=1"`, "Run again", "!Cancel")
+	b.page(200, "/find?q=o-2", "order.completed")
+	b.page(200, "/find?q=customer%3Dx", "None.")
+	b.page(200, "/find?q=asks", "Version 1")
+	b.page(404, "/find?q=o-9", "There is no order")
+	b.page(404, "/orders/o-9", "there is no order")
+	b.page(404, "/nothing", "There is no page")
+	b.page(422, "/orders?state=No")
+	for _, path := range []string{"/alerts", "/approvals", "/approvals?mine=true", "/dead-letters", "/workflows", "/schedules", "/limits", "/agents", "/partitions"} {
+		b.page(200, path, "<h1>")
+	}
+
+	// An order is repaired, and again: under one key it is done once.
+	fix := "key=k-1&note=new+card&step=charge&input=" + url.QueryEscape(`{"card":"c-2","total":1}`)
+	b.send(200, "/orders/o-1/resubmit", fix, "Resubmit: done.")
+	b.send(200, "/orders/o-1/resubmit", fix)
+	becomes(t, server, "o-1", projections.Processed)
+	history := b.page(200, "/orders/o-1", "order.resubmitted", "new card")
+	if n := strings.Count(history, ">order.resubmitted<"); n != 1 {
+		t.Errorf("it was resubmitted %d times", n)
+	}
+	b.send(422, "/orders/a%2F1/skip-step", "step=last&output=no+json", "is no JSON")
+	b.send(409, "/orders/o-1/cancel", "", "Processed")
+	b.send(404, "/orders/a%2F1/nonsense", "")
+	b.send(200, "/orders/a%2F1/change", "priority=high&deadline=%2B2h", "order.changed", "priority high")
+	b.send(422, "/orders/a%2F1/change", "priority=high&deadline=soon", "is not a time")
+	b.send(200, "/orders/a%2F1/label", "labels=team%3Dred+of%3Dx", "team=red")
+	b.send(200, "/orders/a%2F1/label", "labels=of%3D", `&lt;/script&gt;, team=red</dd>`)
+	b.send(409, "/orders/a%2F1/label", "labels=customer%3D")
+	b.send(200, "/orders/a%2F1/signal", "key=s-1&signal=paid&data=%7B%22by%22%3A%22card%22%7D", "Signal: matched.", "step.heard")
+	b.send(200, "/orders/a%2F1/decide", "key=d-1&step=credit&outcome=granted&by=ana&note=known&back=%2Fapprovals", "What you decided is recorded.")
+	b.send(200, "/orders/a%2F1/terminate", "note=enough", "Terminated")
+
+	// No page of somebody else has a browser do anything.
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/orders/a%2F1/label", strings.NewReader("labels=x%3Dy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", "http://evil.example")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	answer, err := b.Do(r)
+	b.want(answer, err, 403, []string{"other origins"})
+	answer, err = b.Get(server + "/")
+	if b.want(answer, err, 200, nil); !strings.Contains(answer.Header.Get("Content-Security-Policy"), "default-src 'none'") || strings.Contains(answer.Header.Get("Content-Security-Policy"), "unsafe") {
+		t.Errorf("a page may load: %q", answer.Header.Get("Content-Security-Policy"))
+	}
+
+	// A schedule, and workflows.
+	waybill(t, "", "schedule", "apply", write(t, "s.yaml", "{schedule: nightly, cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", server).want(t, 0, "nightly", "")
+	b.page(200, "/schedules/nightly", "30 3 * * *", "Next ticks")
+	b.send(200, "/schedules/nightly/pause", "", "Pause: done.", "paused")
+	b.send(200, "/schedules/nightly/delete", "", "Deleted.")
+	b.send(422, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a}]"), "workflow:2")
+	b.send(200, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a, agent: b}]"), "Registered.", "b/a")
+	b.send(200, "/workflows/w/retire", "version=1&retired=true", "may not have it")
+	stop()
+}
+
+// becomes waits until an order is in a state.
+func becomes(t *testing.T, server, id string, state projections.State) {
+	t.Helper()
+	waybill(t, "", "order", "wait", id, "--timeout", "20s", "--server", server)
+	waybill(t, "", "order", "get", id, "--server", server).want(t, 0, string(state), "")
+}
+
+// Who comes to the console says who it is, and sees and does what it may: what the HTTP API lets it.
+func TestWhoComesToTheConsole(t *testing.T) {
+	clearEnvironment(t)
+	admin := waybill(t, "", "key", "new", "--id", "ann", "--role", "admin")
+	viewer := waybill(t, "", "key", "new", "--id", "vic", "--role", "viewer")
+	text := "keys:\n"
+	for _, made := range []call{admin, viewer} {
+		_, entry, _ := strings.Cut(made.errs, "\n\n")
+		entry, _, _ = strings.Cut(entry, "\nThe key")
+		text += entry
+	}
+	server, _, stop := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", text), "--http-base", "/tools/waybill")
+	ann, vic := strings.TrimSpace(admin.out), strings.TrimSpace(viewer.out)
+	t.Setenv("WAYBILL_TOKEN", ann)
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","secret":"s3cr3t"}`, "--wait", "--server", server).want(t, 1, "", "o-1 is Error")
+
+	b := newBrowser(t, server)
+	b.page(401, "/orders/o-1", "Log in", `value="/orders/o-1"`, "!card", "!<nav", "/tools/waybill/static/")
+	b.page(200, "/login", "Log in")
+	b.send(401, "/login", "key=wbk_ann_nonsense&to=%2F", "not taken", "Log in")
+	b.send(422, "/login", "key=a%0Ab&to=%2F")
+	b.send(422, "/login", "key="+strings.Repeat("x", 5000)+"&to=%2F", "as long as this")
+	if u, err := url.Parse(server); err != nil || len(b.Jar.Cookies(u)) > 0 {
+		t.Errorf("a browser that did not come in has %v", b.Jar.Cookies(u))
+	}
+
+	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for to, leads := range map[string]string{"//evil.example/": "/tools/waybill/", "https://evil.example": "/tools/waybill/", `/\evil.example`: "/tools/waybill/", "/orders?state=Error": "/tools/waybill/orders?state=Error"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/login", strings.NewReader("key="+vic+"&to="+url.QueryEscape(to)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", "https"+strings.TrimPrefix(server, "http")) // a proxy before it speaks TLS
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close() // there is nothing in it
+		said := answer.Header.Get("Set-Cookie")
+		if answer.StatusCode != http.StatusSeeOther || answer.Header.Get("Location") != leads || !strings.Contains(said, "HttpOnly") || !strings.Contains(said, "SameSite=Lax") || !strings.Contains(said, "Secure") {
+			t.Errorf("to %s: %s to %q, cookie %q", to, answer.Status, answer.Header.Get("Location"), said)
+		}
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	b.CheckRedirect = nil
+
+	for _, c := range []struct {
+		key  string
+		sees []string
+	}{
+		{vic, []string{"vic", "left out", "!s3cr3t", "!Resubmit"}},
+		{ann, []string{"ann", "s3cr3t", "Resubmit"}},
+	} {
+		b := newBrowser(t, strings.TrimSuffix(server, "/")+"/tools/waybill")
+		b.send(200, "/login", "key="+c.key+"&to=%2Forders%2Fo-1", c.sees...)
+		b.page(200, "/", `href="/tools/waybill/orders/o-1"`)
+		if c.key == vic {
+			b.send(403, "/orders/o-1/cancel", "", "does not have the role operator")
+			b.page(403, "/dead-letters", "payload-reader")
+		}
+		b.send(200, "/logout", "", "Log in")
+		b.page(401, "/orders/o-1", "!s3cr3t")
+	}
+
+	// What is known of who asks is what the HTTP API says.
+	client, err := api.NewClient(server, api.WithToken(vic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	caller, err := client.Caller(t.Context())
+	if err != nil || caller.Subject == nil || *caller.Subject != "vic" || !caller.May("viewer", "") || caller.May("operator", "") {
+		t.Errorf("vic is %+v, %v", caller, err)
+	}
+	stop()
+}

@@ -1,0 +1,294 @@
+// Package console makes the pages for people: what needs somebody, each order with everything that
+// happened to it, and the acts. It is a client of the HTTP API, in whose words it asks and acts as
+// whoever looks at the page, so that nobody sees or does here what it could not there. The pages
+// are whole without scripts.
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+//go:embed templates/*.html
+var templates embed.FS
+
+//go:embed static
+var static embed.FS
+
+// Config is what a [Console] needs to know.
+type Config struct {
+	// Base is the path under which a proxy has the server, such as /waybill; empty for none.
+	Base string
+	// Version is that of the program.
+	Version string
+	// Logger takes what happens; nil discards it.
+	Logger *slog.Logger
+}
+
+// Console is the HTTP handler of the pages.
+type Console struct {
+	server   http.Handler
+	base     string
+	version  string
+	log      *slog.Logger
+	pages    map[string]*template.Template // by the name of their file
+	files    map[string][]byte             // by their path
+	drawings drawings
+	mux      *http.ServeMux
+}
+
+// New returns the pages of a server, which is asked for all that they show.
+func New(server http.Handler, cfg Config) *Console {
+	c := &Console{server: server, base: cfg.Base, version: cfg.Version, log: cfg.Logger, mux: http.NewServeMux()}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	c.files = make(map[string][]byte)
+	for _, name := range []string{"style.css", "icon.svg"} {
+		content, err := static.ReadFile("static/" + name)
+		if err != nil {
+			panic(err) // it is part of the program
+		}
+		sum := sha256.Sum256(content)
+		c.files["/static/"+hex.EncodeToString(sum[:6])+"/"+name] = content
+	}
+	c.parse()
+
+	c.get("/{$}", c.home)
+	c.get("/find", c.find)
+	c.get("/orders", c.orders)
+	c.get("/orders/{id}", c.order)
+	c.post("/orders/{id}/{act}", c.act)
+	c.get("/alerts", c.alerts)
+	c.get("/approvals", c.approvals)
+	c.get("/dead-letters", c.deadLetters)
+	c.get("/dead-letters/{partition}/{offset}", c.deadLetter)
+	c.post("/dead-letters/{partition}/{offset}", c.replay)
+	c.get("/workflows", c.workflows)
+	c.post("/workflows", c.registerWorkflow)
+	c.get("/workflows/{name}", c.workflow)
+	c.post("/workflows/{name}/retire", c.retire)
+	c.get("/schedules", c.schedules)
+	c.get("/schedules/{name}", c.schedule)
+	c.post("/schedules/{name}/{act}", c.actOnSchedule)
+	c.get("/limits", c.limits)
+	c.get("/partitions", c.partitions)
+	c.get("/agents", c.agents)
+	c.mux.HandleFunc("GET /login", c.login)
+	c.mux.HandleFunc("POST /login", c.comeIn)
+	c.mux.HandleFunc("POST /logout", c.goOut)
+	c.mux.HandleFunc("GET /static/", c.file)
+	c.get("/", func(v *visit) (*view, error) {
+		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: fmt.Sprintf("There is no page %s.", v.URL.Path)}
+	})
+	return c
+}
+
+// policy lets a page have what comes from this server, and nothing else.
+const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// maxForm is the largest form: a payload, in the text area of a page.
+const maxForm = 4 << 20
+
+// ServeHTTP answers a request.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("Referrer-Policy", "same-origin")
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	c.mux.ServeHTTP(w, r)
+}
+
+// visit is somebody who looks at a page, or does something there.
+type visit struct {
+	*http.Request
+	client *api.Client
+	caller *api.Caller
+}
+
+// view is what a page shows.
+type view struct {
+	page  string // the name of its template
+	title string
+	data  any
+	// to is another page where the browser goes on instead.
+	to string
+}
+
+func (c *Console) get(path string, show func(*visit) (*view, error)) { c.handle("GET "+path, show) }
+
+// post is for what changes something. Whoever did it goes on to a page that may be loaded again.
+func (c *Console) post(path string, do func(*visit) (*view, error)) { c.handle("POST "+path, do) }
+
+func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
+	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		v := &visit{Request: r, client: api.Inside(c.server, r, token(r))}
+		found, err := v.run(do)
+		if problem := new(api.Problem); errors.As(err, &problem) && problem.Status == http.StatusUnauthorized {
+			c.askWho(w, v, problem)
+			return
+		}
+		if err != nil {
+			c.fail(w, v, err)
+			return
+		}
+		if found.to != "" {
+			http.Redirect(w, r, c.base+found.to, http.StatusSeeOther)
+			return
+		}
+		c.write(w, v, http.StatusOK, found)
+	})
+}
+
+// run finds out who asks, and does it.
+func (v *visit) run(do func(*visit) (*view, error)) (*view, error) {
+	caller, err := v.client.Caller(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	v.caller = caller
+	if err := v.ParseForm(); err != nil {
+		return nil, &api.Problem{Status: http.StatusBadRequest, Title: "Bad request", Detail: fmt.Sprintf("The form cannot be read: %v.", err)}
+	}
+	return do(v)
+}
+
+// value is what a field of a form says, without the space around it.
+func (v *visit) value(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
+
+// by is who acts: nobody else than who is known, and else whom the form names.
+func (v *visit) by() string {
+	if v.caller.Subject != nil {
+		return ""
+	}
+	return v.value("by")
+}
+
+// whole is what the layout shows around a page.
+type whole struct {
+	Base, Version, Title, Path, Now string
+	Caller                          *api.Caller
+	Key                             string // an idempotency key for each form of the page
+	Done                            string
+	Problem                         *api.Problem
+	Data                            any
+	static                          map[string][]byte
+}
+
+// Static is where a file is, by its name.
+func (p *whole) Static(name string) string {
+	for path := range p.static {
+		if strings.HasSuffix(path, "/"+name) {
+			return p.Base + path
+		}
+	}
+	return ""
+}
+
+func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view) {
+	c.writeWith(w, v, status, shown, nil)
+}
+
+func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
+	page := &whole{
+		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Now: time.Now().UTC().Format(clockForm),
+		Caller: v.caller, Key: uuid.NewString(), Done: acts.done(v.URL.Query().Get("done")), Problem: problem, Data: shown.data, static: c.files,
+	}
+	var b bytes.Buffer
+	if err := c.pages[shown.page].Execute(&b, page); err != nil {
+		c.log.Error("a page could not be made", "page", shown.page, "error", err)
+		http.Error(w, "The page could not be made; the log says why.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // whoever hung up needs no answer
+}
+
+// fail says what was wrong, and what to do.
+func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
+	problem := problemOf(err)
+	if problem.Status == http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
+		c.log.Error("a page could not be made", "path", v.URL.Path, "error", err)
+	}
+	back := ""
+	if v.Method == http.MethodPost {
+		if from, err := url.Parse(v.Referer()); err == nil && from.Host == v.Host {
+			back = from.RequestURI()
+		}
+	}
+	c.writeWith(w, v, problem.Status, &view{page: "problem.html", title: http.StatusText(problem.Status), data: back}, problem)
+}
+
+// problemOf is what the server answered, or what went wrong here.
+func problemOf(err error) *api.Problem {
+	if problem := new(api.Problem); errors.As(err, &problem) {
+		return problem
+	}
+	return &api.Problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: err.Error()}
+}
+
+// file answers a file of the program. Its path changes with its content.
+func (c *Console) file(w http.ResponseWriter, r *http.Request) {
+	content, found := c.files[r.URL.Path]
+	if !found {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
+}
+
+// parse makes the templates. Those that are wrong are found by whoever starts the program.
+func (c *Console) parse() {
+	names, err := fs.Glob(templates, "templates/*.html")
+	if err != nil {
+		panic(err) // it is a good pattern
+	}
+	layout := template.Must(template.New("layout.html").Funcs(c.functions()).ParseFS(templates, "templates/layout.html", "templates/parts.html"))
+	c.pages = make(map[string]*template.Template)
+	for _, name := range names {
+		base := strings.TrimPrefix(name, "templates/")
+		if base == "layout.html" || base == "parts.html" {
+			continue
+		}
+		c.pages[base] = template.Must(template.Must(layout.Clone()).ParseFS(templates, name))
+	}
+}
+
+// link is the address of a page with a query, from which what is empty is left out.
+func link(path string, pairs ...string) string {
+	query := make(url.Values)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			query.Add(pairs[i], pairs[i+1])
+		}
+	}
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+// orderPath is the page of an order.
+func orderPath(id string) string { return "/orders/" + api.PathEscape(id) }
+
+// sorted are the names of a map.
+func sorted[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }

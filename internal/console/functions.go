@@ -1,0 +1,139 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/internal/words"
+)
+
+// clockForm is how a time is shown, in UTC.
+const clockForm = "2006-01-02 15:04:05"
+
+// functions are those that templates call.
+func (c *Console) functions() template.FuncMap {
+	return template.FuncMap{
+		"url":    func(path string) string { return c.base + path },
+		"link":   func(path string, pairs ...string) string { return c.base + link(path, pairs...) },
+		"order":  func(id string) string { return c.base + orderPath(id) },
+		"seg":    api.PathEscape,
+		"clock":  clock,
+		"ago":    ago,
+		"json":   pretty,
+		"short":  words.Short,
+		"brief":  brief,
+		"flow":   words.Workflow,
+		"state":  words.State,
+		"result": words.StepResult,
+		"labels": words.Labels,
+		"by":     words.CompleteBy,
+		"fault":  words.Fault,
+		"placed": words.PlacedFault,
+		"dash":   words.Dash,
+		"text":   words.Or[string],
+		"kind":   kind,
+		"may":    func(caller *api.Caller, role, workflow string) bool { return caller.May(identity.Role(role), workflow) },
+		"dict":   dict,
+		"lower":  strings.ToLower,
+		"many":   words.Several,
+		"due":    words.Due,
+		"said":   words.Said,
+		"asks":   words.Outcomes,
+		"items":  words.Items,
+		"turn":   words.Turn,
+		"origin": words.Origin,
+	}
+}
+
+// clock is a time to the second, in UTC.
+func clock(t *api.Time) string {
+	if t == nil {
+		return "–"
+	}
+	return t.UTC().Format(clockForm)
+}
+
+// ago is how long ago a time was, or in what time it will be, in its largest unit.
+func ago(t *api.Time) string {
+	if t == nil {
+		return ""
+	}
+	d, form := time.Since(t.Time), "%s ago"
+	if d < 0 {
+		d, form = -d, "in %s"
+	}
+	return fmt.Sprintf(form, about(d))
+}
+
+// about is a duration in its largest unit.
+func about(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d d", int(d.Hours()/24))
+}
+
+// pretty is JSON with a line for each thing that it says; empty where there is none.
+func pretty(value json.RawMessage) string {
+	if words.Payload(value) == "-" {
+		return ""
+	}
+	v := jsontext.Value(append([]byte{}, value...))
+	if err := v.Indent(jsontext.WithIndent("  "), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
+		return string(value)
+	}
+	return string(v)
+}
+
+// brief is a text that has a place of its own, as far as people read on.
+func brief(s string) string {
+	const limit = 240
+	if r := []rune(s); len(r) > limit {
+		return string(r[:limit-1]) + "…"
+	}
+	return s
+}
+
+// kind is what a state means, whatever it is a state of: how a page colours it.
+func kind(state any) string {
+	switch fmt.Sprint(state) {
+	case "Processed", "completed":
+		return "good"
+	case "Error", "failed", "expired", "Rejected":
+		return "bad"
+	case "Compensating", "Compensated", "Cancelled", "Terminated", "Raised", "undone", "raised", "timed-out":
+		return "odd"
+	case "Processing", "running", "repeating":
+		return "busy"
+	case "sleeping", "listening", "approving":
+		return "waits"
+	}
+	return "idle"
+}
+
+// dict makes a map for a template within another.
+func dict(pairs ...any) (map[string]any, error) {
+	all := make(map[string]any)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("%v is no name", pairs[i])
+		}
+		all[name] = pairs[i+1]
+	}
+	return all, nil
+}

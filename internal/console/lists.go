@@ -1,0 +1,376 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator/workflow"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// How many rows a page has, and how many of each kind the first page has.
+const (
+	pageRows = 100
+	homeRows = 10
+)
+
+// section is a list on the first page, or why it cannot be shown.
+type section[T any] struct {
+	All  []T
+	More bool
+	Why  string
+}
+
+// take keeps a list, or why there is none: what one list lacks is no reason to show none.
+func take[T any](all []T, next string, left api.LeftOut, err error) section[T] {
+	if err != nil {
+		return section[T]{Why: problemOf(err).Error()}
+	}
+	return section[T]{All: all, More: next != "" || len(left.Unknown)+len(left.Elsewhere) > 0}
+}
+
+// home is the first page: what needs somebody.
+type home struct {
+	Alerts    section[api.Alert]
+	Approvals section[api.Approval]
+	Letters   section[api.DeadLetter]
+	Open      section[api.Summary]
+	Agents    []api.Agent // that give no sign, or for which something waits
+	Trouble   string      // why the instance is not ready
+}
+
+func (c *Console) home(v *visit) (*view, error) {
+	h := &home{}
+	alerts, err := v.client.Alerts(v.Context(), homeRows, "")
+	if refused := new(api.Problem); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+		return nil, err
+	}
+	h.Alerts = take(alerts.Alerts, alerts.Next, alerts.LeftOut, err)
+	approvals, err := v.client.Approvals(v.Context(), false, false, homeRows, "")
+	h.Approvals = take(approvals.Approvals, approvals.Next, approvals.LeftOut, err)
+	for _, state := range []projections.State{projections.Compensating, projections.Processing, projections.Pending} {
+		open, err := v.client.Orders(v.Context(), api.Filter{State: string(state)}, homeRows, "")
+		of := take(open.Orders, open.Next, open.LeftOut, err)
+		h.Open = section[api.Summary]{append(h.Open.All, of.All...), h.Open.More || of.More, cmp.Or(h.Open.Why, of.Why)}
+	}
+	if v.caller.May(identity.PayloadReader, "") {
+		letters, err := v.client.DeadLetters(v.Context(), api.LetterFilter{}, homeRows, "")
+		h.Letters = take(letters.DeadLetters, letters.Next, api.LeftOut{}, err)
+	}
+	if agents, err := v.client.Agents(v.Context()); err == nil {
+		for _, a := range agents.Agents {
+			if a.SilentSince != nil || a.Waiting > 0 {
+				h.Agents = append(h.Agents, a)
+			}
+		}
+	}
+	if err := v.client.Ready(v.Context()); err != nil {
+		h.Trouble = problemOf(err).Error()
+	}
+	return &view{page: "home.html", title: "Home", data: h}, nil
+}
+
+// find goes to what a text names: an order, or orders that are found by it.
+func (c *Console) find(v *visit) (*view, error) {
+	q := v.value("q")
+	switch name, _, labelled := strings.Cut(q, "="); {
+	case q == "":
+		return &view{to: "/orders"}, nil
+	case labelled && events.CheckLabelName(name) == nil:
+		return &view{to: link("/orders", "where", q)}, nil
+	}
+	_, err := v.client.Order(v.Context(), q)
+	if problem := new(api.Problem); err == nil || errors.As(err, &problem) && problem.Status != http.StatusNotFound && problem.Status != http.StatusUnprocessableEntity {
+		return &view{to: orderPath(q)}, nil
+	}
+	flows, err := v.client.Versions(v.Context(), q)
+	if err == nil && len(flows.Versions) > 0 {
+		return &view{to: "/workflows/" + api.PathEscape(q)}, nil
+	}
+	return nil, &api.Problem{
+		Status: http.StatusNotFound, Title: "Not found",
+		Detail: "There is no order, and no workflow, " + strconv.Quote(q) + ". To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.",
+	}
+}
+
+// ordersPage is a list of orders, and what is asked for.
+type ordersPage struct {
+	*api.OrderPage
+	States                      []projections.State
+	State, Workflow, Step, More string
+	Where                       []string
+	First                       string // the list from its beginning, where this is not that
+}
+
+func (c *Console) orders(v *visit) (*view, error) {
+	p := &ordersPage{States: projections.States, State: v.value("state"), Workflow: v.value("workflow"), Step: v.value("step")}
+	for _, where := range v.Form["where"] {
+		if where = strings.TrimSpace(where); where != "" {
+			p.Where = append(p.Where, where)
+		}
+	}
+	page, err := v.client.Orders(v.Context(), api.Filter{State: p.State, Workflow: p.Workflow, Step: p.Step, Where: p.Where}, pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	p.OrderPage = page
+	pairs := []string{"state", p.State, "workflow", p.Workflow, "step", p.Step}
+	for _, where := range p.Where {
+		pairs = append(pairs, "where", where)
+	}
+	if page.Next != "" {
+		p.More = c.base + link("/orders", append(pairs, "after", page.Next)...)
+	}
+	if v.value("after") != "" {
+		p.First = c.base + link("/orders", pairs...)
+	}
+	return &view{page: "orders.html", title: "Orders", data: p}, nil
+}
+
+// listed is a page of a list, and where the next is.
+type listed struct {
+	All         any
+	Left        api.LeftOut
+	More, First string
+	Mine        bool
+}
+
+func (c *Console) listed(v *visit, all any, left api.LeftOut, next string, pairs ...string) *listed {
+	l := &listed{All: all, Left: left}
+	if next != "" {
+		l.More = c.base + link(v.URL.Path, append(pairs, "after", next)...)
+	}
+	if v.value("after") != "" {
+		l.First = c.base + link(v.URL.Path, pairs...)
+	}
+	return l
+}
+
+func (c *Console) alerts(v *visit) (*view, error) {
+	page, err := v.client.Alerts(v.Context(), pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "alerts.html", title: "Alerts", data: c.listed(v, page.Alerts, page.LeftOut, page.Next)}, nil
+}
+
+func (c *Console) approvals(v *visit) (*view, error) {
+	mine := v.value("mine")
+	page, err := v.client.Approvals(v.Context(), mine != "", false, pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	l := c.listed(v, page.Approvals, page.LeftOut, page.Next, "mine", mine)
+	l.Mine = mine != ""
+	return &view{page: "approvals.html", title: "Approvals", data: l}, nil
+}
+
+func (c *Console) deadLetters(v *visit) (*view, error) {
+	page, err := v.client.DeadLetters(v.Context(), api.LetterFilter{}, pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "dead-letters.html", title: "Dead letters", data: c.listed(v, page.DeadLetters, api.LeftOut{}, page.Next)}, nil
+}
+
+// place is where a dead letter is.
+func (v *visit) place() (partition int32, offset int64, err error) {
+	p, wrong := strconv.ParseInt(v.PathValue("partition"), 10, 32)
+	offset, bad := strconv.ParseInt(v.PathValue("offset"), 10, 64)
+	if wrong != nil || bad != nil {
+		return 0, 0, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: "A dead letter has the numbers of a partition and of an offset."}
+	}
+	return int32(p), offset, nil
+}
+
+func (c *Console) deadLetter(v *visit) (*view, error) {
+	partition, offset, err := v.place()
+	if err != nil {
+		return nil, err
+	}
+	letter, err := v.client.DeadLetter(v.Context(), partition, offset)
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "dead-letter.html", title: "Dead letter", data: letter}, nil
+}
+
+func (c *Console) replay(v *visit) (*view, error) {
+	partition, offset, err := v.place()
+	if err != nil {
+		return nil, err
+	}
+	var value []byte
+	if v.Form.Has("corrected") {
+		value = []byte(v.Form.Get("value"))
+	}
+	done, err := v.client.Replay(v.Context(), partition, offset, value)
+	if err != nil {
+		return nil, err
+	}
+	if done.Order == "" {
+		return &view{to: link("/dead-letters", "done", "replay")}, nil
+	}
+	return &view{to: link(orderPath(done.Order), "done", "replay")}, nil
+}
+
+// flowRow is a workflow in their list.
+type flowRow struct {
+	Name     string
+	Newest   *workflow.Workflow
+	Versions int
+}
+
+func (c *Console) workflows(v *visit) (*view, error) {
+	all, err := v.client.Workflows(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	rows := make(map[string]*flowRow)
+	for _, source := range all.Workflows {
+		flow, err := workflow.Parse("registered", source)
+		if err != nil {
+			continue // it is of a newer release
+		}
+		row := rows[flow.Name]
+		if row == nil {
+			row = &flowRow{Name: flow.Name}
+			rows[flow.Name] = row
+		}
+		if row.Versions++; row.Newest == nil || flow.Version > row.Newest.Version {
+			row.Newest = flow
+		}
+	}
+	list := make([]*flowRow, 0, len(rows))
+	for _, name := range sorted(rows) {
+		list = append(list, rows[name])
+	}
+	return &view{page: "workflows.html", title: "Workflows", data: list}, nil
+}
+
+func (c *Console) registerWorkflow(v *visit) (*view, error) {
+	source := []byte(v.Form.Get("source"))
+	if _, err := v.client.Register(v.Context(), "workflow", source); err != nil {
+		return nil, err
+	}
+	flow, err := workflow.Parse("workflow", source)
+	if err != nil {
+		return nil, fmt.Errorf("read what was registered: %w", err)
+	}
+	return &view{to: link("/workflows/"+api.PathEscape(flow.Name), "done", "register")}, nil
+}
+
+// flowPage is a version of a workflow.
+type flowPage struct {
+	*api.Versions
+	Version int
+	Source  string
+	Drawing any
+}
+
+func (c *Console) workflow(v *visit) (*view, error) {
+	name := v.PathValue("name")
+	versions, err := v.client.Versions(v.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	p := &flowPage{Versions: versions}
+	if p.Version, err = strconv.Atoi(v.value("version")); err != nil {
+		p.Version = 0
+		for _, of := range versions.Versions {
+			if of.Registered && (p.Version == 0 || of.Newest) {
+				p.Version = of.Version
+			}
+		}
+	}
+	source, err := v.client.Workflow(v.Context(), name, p.Version)
+	if err != nil {
+		return nil, err
+	}
+	p.Source = pretty(source)
+	p.Drawing = c.drawings.of(v.Context(), source, nil)
+	return &view{page: "workflow.html", title: name, data: p}, nil
+}
+
+func (c *Console) retire(v *visit) (*view, error) {
+	version, err := strconv.Atoi(v.value("version"))
+	if err != nil {
+		return nil, &api.Problem{Status: http.StatusUnprocessableEntity, Title: "No version", Detail: "Say which version is meant."}
+	}
+	if err := v.client.Retire(v.Context(), v.PathValue("name"), version, v.value("retired") == "true"); err != nil {
+		return nil, err
+	}
+	return &view{to: link("/workflows/"+api.PathEscape(v.PathValue("name")), "done", "retire")}, nil
+}
+
+func (c *Console) schedules(v *visit) (*view, error) {
+	page, err := v.client.Schedules(v.Context(), pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "schedules.html", title: "Schedules", data: c.listed(v, page.Schedules, page.LeftOut, page.Next)}, nil
+}
+
+// schedulePage is a schedule, and when it begins orders.
+type schedulePage struct {
+	*api.Schedule
+	Ticks []api.NextTick
+}
+
+func (c *Console) schedule(v *visit) (*view, error) {
+	s, err := v.client.Schedule(v.Context(), v.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	p := &schedulePage{Schedule: s}
+	if ticks, err := v.client.Preview(v.Context(), s.Name, time.Time{}, 10); err == nil && !s.Paused {
+		p.Ticks = ticks.Ticks
+	}
+	return &view{page: "schedule.html", title: s.Name, data: p}, nil
+}
+
+func (c *Console) actOnSchedule(v *visit) (*view, error) {
+	name, act := v.PathValue("name"), v.PathValue("act")
+	if act != events.CommandPause && act != events.CommandResume && act != events.CommandDelete {
+		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: "A schedule is paused, resumed or deleted."}
+	}
+	if _, err := v.client.ActOnSchedule(v.Context(), name, v.value("key"), act, &api.Act{By: v.by(), Note: v.value("note")}); err != nil {
+		return nil, err
+	}
+	if act == events.CommandDelete {
+		return &view{to: link("/schedules", "done", act)}, nil
+	}
+	return &view{to: link("/schedules/"+api.PathEscape(name), "done", act)}, nil
+}
+
+func (c *Console) limits(v *visit) (*view, error) {
+	page, err := v.client.Limits(v.Context(), pageRows, v.value("after"))
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "limits.html", title: "Limits", data: c.listed(v, page.Limits, page.LeftOut, page.Next)}, nil
+}
+
+func (c *Console) partitions(v *visit) (*view, error) {
+	all, err := v.client.Partitions(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "partitions.html", title: "Partitions", data: all}, nil
+}
+
+func (c *Console) agents(v *visit) (*view, error) {
+	all, err := v.client.Agents(v.Context())
+	if err != nil {
+		return nil, err
+	}
+	return &view{page: "agents.html", title: "Agents", data: all}, nil
+}

@@ -1,0 +1,388 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/internal/words"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// pageEvents is how many events a page of an order has.
+const pageEvents = 200
+
+// eventRow is what happened once.
+type eventRow struct {
+	*events.Event
+	Name, Tells, After string
+	JSON               string
+}
+
+// orderPage is an order, with everything that happened to it.
+type orderPage struct {
+	*api.Order
+	Record      string // the state record, as JSON
+	Events      []eventRow
+	NoEvents    string // why there are none
+	Next, First string // other pages of the events
+	Masked      bool
+	Drawing     any
+	Bars        *bars
+	Acts        []act
+	Asks        []api.Step // steps that wait for somebody's decision
+	Listening   []string   // the names of signals for which steps wait
+}
+
+func (c *Console) order(v *visit) (*view, error) {
+	id := v.PathValue("id")
+	o, err := v.client.Order(v.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	p := &orderPage{Order: o}
+	after := v.value("after")
+	if p.Events, p.Next, p.Masked, err = v.history(v.Context(), id, after); err != nil {
+		p.NoEvents = problemOf(err).Error()
+	}
+	if p.Next != "" {
+		p.Next = c.base + link(orderPath(id), "after", p.Next) + "#events"
+	}
+	if after != "" {
+		p.First = c.base + orderPath(id) + "#events"
+	}
+	if o.Workflow != "" {
+		if source, err := v.client.Workflow(v.Context(), o.Workflow, o.Version); err == nil {
+			p.Drawing = c.drawings.of(v.Context(), source, o.Steps)
+		}
+	}
+	if after == "" {
+		p.Bars = barsOf(p.Events, time.Now(), goingOn(o))
+	}
+	for i := range o.Steps {
+		switch s := &o.Steps[i]; {
+		case s.Approves != nil && s.State == projections.Approving:
+			p.Asks = append(p.Asks, *s)
+		case s.Listens != nil:
+			p.Listening = append(p.Listening, s.Listens.Signals...)
+		}
+	}
+	p.Acts = actsFor(v.caller, o)
+	return &view{page: "order.html", title: id, data: p}, nil
+}
+
+// goingOn are the steps, and undos, of which something takes time now.
+func goingOn(o *api.Order) map[string]bool {
+	all := make(map[string]bool)
+	going := func(name string, state projections.StepState) {
+		switch state {
+		case projections.Running, projections.Sleeping, projections.Listening, projections.Approving:
+			all[name] = !o.ProcessState.Final()
+		}
+	}
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		going(s.Name, s.State)
+		if s.Undo != nil {
+			going("undo "+s.Name, s.Undo.State)
+		}
+	}
+	return all
+}
+
+// history is a page of what happened to an order, in words.
+func (v *visit) history(ctx context.Context, id, after string) (rows []eventRow, next string, masked bool, _ error) {
+	course := words.NewCourse()
+	page, err := v.client.HistoryPage(ctx, id, after, pageEvents)
+	if err != nil {
+		return nil, "", false, err
+	}
+	var last time.Time
+	for _, raw := range page.Events {
+		e, err := events.Decode[events.Event](raw)
+		if err != nil {
+			return nil, "", false, fmt.Errorf("an event of order %q: %w", id, err)
+		}
+		row := eventRow{Event: &e, Name: words.EventName(&e), Tells: course.Tell(&e), JSON: pretty(raw)}
+		if !last.IsZero() {
+			row.After = "+" + e.At.Sub(last).String()
+		}
+		last = e.At
+		rows = append(rows, row)
+	}
+	return rows, page.Next, page.Masked, nil
+}
+
+// act is something that may be done to an order.
+type act struct {
+	Name, Title, Says string
+	Danger            bool
+	Fields            []field
+	roles             []identity.Role // it takes all of them
+	may               func(*api.Order) bool
+	fields            func(*api.Order) []field
+}
+
+// field is one of a form.
+type field struct {
+	Name, Title string
+	// Kind is text, json, flag, choice or number.
+	Kind     string
+	Value    string
+	Choices  []string
+	Required bool
+	Help     string
+}
+
+type actList []act
+
+// acts are all that may be done to an order, in the order in which a page has them.
+var acts = actList{
+	{
+		Name: events.CommandResubmit, Title: "Resubmit", Says: "Every step that failed begins again, with a fresh round of attempts.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return o.ProcessState == projections.Error },
+		fields: func(o *api.Order) []field {
+			return []field{
+				{Name: "step", Title: "Step to correct", Kind: "choice", Choices: append([]string{""}, troubled(o)...), Help: "Only with an input of its own, below"},
+				{Name: "input", Title: "Its input instead", Kind: "json", Help: "JSON; empty for the one that it has"},
+				{Name: "sameKey", Title: "With the idempotency keys of before", Kind: "flag"},
+				{Name: "newKey", Title: "With new idempotency keys", Kind: "flag"},
+				note,
+			}
+		},
+	},
+	{
+		Name: events.CommandSkipStep, Title: "Skip a step", Says: "The order goes on as if it had been done, or undone.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return !o.ProcessState.Final() && len(troubled(o)) > 0 },
+		fields: func(o *api.Order) []field {
+			return []field{
+				{Name: "step", Title: "Step", Kind: "choice", Choices: troubled(o), Required: true},
+				{Name: "output", Title: "What later steps see as its output", Kind: "json", Help: "JSON; empty for none"},
+				note,
+			}
+		},
+	},
+	{
+		Name: events.CommandRelease, Title: "Release", Says: "It is again what it was, and what waits is decided in turn. If that panics again, it is held again.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return o.Held },
+		fields: func(*api.Order) []field {
+			return []field{{Name: "discard", Title: "Without the first input that waits, which becomes a dead letter", Kind: "flag"}, note}
+		},
+	},
+	{
+		Name: events.CommandPause, Title: "Pause", Says: "Nothing new starts until it is resumed. What runs ends as it would.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return !o.ProcessState.Final() && !o.Paused }, fields: noted,
+	},
+	{
+		Name: events.CommandResume, Title: "Resume", Says: "It goes on where it was.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return o.Paused }, fields: noted,
+	},
+	{
+		Name: events.CommandChange, Title: "Change priority or deadline", Says: "For what begins from then on.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return !o.ProcessState.Final() },
+		fields: func(o *api.Order) []field {
+			deadline := ""
+			if o.Deadline != nil {
+				deadline = o.Deadline.UTC().Format(time.RFC3339)
+			}
+			return []field{
+				{Name: "priority", Title: "Priority", Kind: "choice", Choices: []string{"high", "normal", "low"}, Value: string(o.Priority)},
+				{Name: "deadline", Title: "Deadline", Kind: "text", Value: deadline, Help: "Such as 2027-01-31T18:00:00Z, or +2h from now; empty for none"},
+				note,
+			}
+		},
+	},
+	{
+		Name: events.CommandLabel, Title: "Label", Says: "What the order is found by.", roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool { return !o.Masked },
+		fields: func(*api.Order) []field {
+			return []field{{Name: "labels", Title: "Labels", Kind: "text", Required: true, Help: "NAME=VALUE to set one, NAME= to remove it; several with spaces between"}, note}
+		},
+	},
+	{
+		Name: rerun, Title: "Run again", Says: "As a new order, with the same input unless it is given another.", roles: []identity.Role{identity.Operator, identity.Submitter},
+		may: func(o *api.Order) bool { return o.ProcessState.Final() && !events.OwnID(o.OrderID) },
+		fields: func(*api.Order) []field {
+			return []field{{Name: "input", Title: "Input instead", Kind: "json", Help: "JSON; empty for the one that it has"}}
+		},
+	},
+	{
+		Name: events.CommandCancel, Title: "Cancel", Says: "What was done is undone, and the order ends as Cancelled.", Danger: true, roles: []identity.Role{identity.Operator},
+		may: func(o *api.Order) bool {
+			return !o.ProcessState.Final() && o.ProcessState != projections.Compensating && o.Toward == nil
+		}, fields: noted,
+	},
+	{
+		Name: events.CommandTerminate, Title: "Terminate", Says: "The order ends at once, and nothing is undone. What agents were asked for they may do all the same.", Danger: true, roles: []identity.Role{identity.Operator},
+		may:    func(o *api.Order) bool { return !o.ProcessState.Final() },
+		fields: func(*api.Order) []field { return []field{{Name: "note", Title: "Why", Kind: "text", Required: true}} },
+	},
+}
+
+// rerun and the others are acts that are no commands to an order.
+const (
+	rerun  = "rerun"
+	signal = "signal"
+)
+
+var note = field{Name: "note", Title: "Note", Kind: "text", Help: "Why; it stands in the history"}
+
+func noted(*api.Order) []field { return []field{note} }
+
+// troubled are the steps, or undos, that failed and neither run nor are done.
+func troubled(o *api.Order) (names []string) {
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		state := s.State
+		if s.Undo != nil {
+			state = s.Undo.State
+		}
+		if state == projections.Failed || state == projections.Expired {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// actsFor are those that a caller may do to an order as it is.
+func actsFor(caller *api.Caller, o *api.Order) (all []act) {
+	if events.IsPlaces(o.OrderID) || events.IsCorrelation(o.OrderID) || events.ScheduleOf(o.OrderID) != "" {
+		return nil // a record that is no order
+	}
+	for _, a := range acts {
+		lacks := func(role identity.Role) bool { return !caller.May(role, o.Workflow) }
+		if !slices.ContainsFunc(a.roles, lacks) && a.may(o) {
+			a.Fields = a.fields(o)
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// done is what a page says once something was done.
+func (l actList) done(name string) string {
+	for _, a := range l {
+		if a.Name == name {
+			return a.Title + ": done."
+		}
+	}
+	switch name {
+	case events.CommandDecide:
+		return "What you decided is recorded."
+	case "matched", "started", "kept", "repeated", "late", "declined", "held", "dead-letter", "unrecorded":
+		return "Signal: " + name + "."
+	case "replay":
+		return "Put back: it is decided on once more."
+	case "register":
+		return "Registered."
+	case "retire":
+		return "What may begin is changed."
+	case events.CommandDelete:
+		return "Deleted."
+	}
+	return ""
+}
+
+// act does something to an order.
+func (c *Console) act(v *visit) (*view, error) {
+	id, name := v.PathValue("id"), v.PathValue("act")
+	to := func(done string) *view { return &view{to: link(orderPath(id), "done", done)} }
+	switch name {
+	case rerun:
+		receipt, err := v.client.Rerun(v.Context(), id, &api.Rerun{ID: v.value("key"), Input: json.RawMessage(raw(v.value("input")))})
+		if err != nil {
+			return nil, err
+		}
+		return &view{to: link(orderPath(receipt.OrderID), "done", rerun)}, nil
+	case signal:
+		heard, err := v.client.Signal(v.Context(), id, &api.Signal{Signal: v.value("signal"), ID: v.value("key"), Data: json.RawMessage(raw(v.value("data")))})
+		if err != nil {
+			return nil, err
+		}
+		return to(heard.Outcome), nil
+	}
+	command, err := v.command(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := v.client.Command(v.Context(), id, command); err != nil {
+		return nil, err
+	}
+	if back := v.value("back"); back == "/approvals" {
+		return &view{to: link(back, "done", name)}, nil
+	}
+	return to(name), nil
+}
+
+// command is what a form has an order do.
+func (v *visit) command(name string) (*events.Command, error) {
+	c := &events.Command{
+		Command: name, ID: v.value("key"), By: v.by(), Note: v.value("note"), Step: v.value("step"), Outcome: v.value("outcome"),
+		Input: raw(v.value("input")), Output: raw(v.value("output")),
+		SameKey: v.Form.Has("sameKey"), NewKey: v.Form.Has("newKey"), Discard: v.Form.Has("discard"),
+	}
+	for what, value := range map[string]jsontext.Value{"input": c.Input, "output": c.Output} {
+		if len(value) > 0 && !value.IsValid(jsontext.AllowDuplicateNames(true)) {
+			return nil, unfit("The %s is no JSON. A text has quotes around it.", what)
+		}
+	}
+	switch name {
+	case events.CommandResubmit:
+		if c.Step != "" && len(c.Input) == 0 {
+			return nil, unfit("Step %s was chosen without an input: give it one, or choose no step to resubmit all that failed.", c.Step)
+		}
+	case events.CommandChange:
+		c.Priority = events.Priority(v.value("priority"))
+		switch deadline := v.value("deadline"); {
+		case deadline == "":
+			c.NoDeadline = true
+		case strings.HasPrefix(deadline, "+"):
+			in, err := time.ParseDuration(deadline[1:])
+			if err != nil {
+				return nil, unfit("The deadline %s is not a duration from now, such as +2h or +90m.", strconv.Quote(deadline))
+			}
+			c.Deadline = events.Time(time.Now().Add(in))
+		default:
+			at, err := time.Parse(time.RFC3339, deadline)
+			if err != nil {
+				return nil, unfit("The deadline %s is not a time such as 2027-01-31T18:00:00Z.", strconv.Quote(deadline))
+			}
+			c.Deadline = events.Time(at)
+		}
+	case events.CommandLabel:
+		c.Labels = make(map[string]*string)
+		for word := range strings.FieldsSeq(v.value("labels")) {
+			label, value, ok := strings.Cut(word, "=")
+			switch {
+			case !ok:
+				return nil, unfit("A label is NAME=VALUE, or NAME= to remove it; this is %s.", strconv.Quote(word))
+			case value == "":
+				c.Labels[label] = nil
+			default:
+				c.Labels[label] = &value
+			}
+		}
+	}
+	return c, nil
+}
+
+func unfit(format string, args ...any) error {
+	return &api.Problem{Status: 422, Title: "That cannot be", Detail: fmt.Sprintf(format, args...)}
+}
+
+// raw is JSON that a form gave, nil if it gave none.
+func raw(text string) jsontext.Value {
+	if text == "" {
+		return nil
+	}
+	return jsontext.Value(text)
+}

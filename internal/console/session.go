@@ -1,0 +1,98 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/waybill-dev/waybill/internal/api"
+)
+
+// cookie is where a browser keeps the key, or the token, with which its user came in: until it is closed,
+// for this server alone, and out of reach of scripts. No instance remembers who came, so any of several
+// answers.
+const cookie = "waybill"
+
+// maxToken is how long a token may be, in bytes: browsers throw larger cookies away, and say nothing.
+const maxToken = 3800
+
+// token is what a browser came in with.
+func token(r *http.Request) string {
+	c, err := r.Cookie(cookie)
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}
+
+// askWho has a browser say who asks, and then come back to the page.
+func (c *Console) askWho(w http.ResponseWriter, v *visit, why *api.Problem) {
+	to := v.URL.RequestURI()
+	if v.Method != http.MethodGet {
+		to = ""
+	}
+	if token(v.Request) == "" {
+		why = nil // nothing was tried
+	}
+	c.forget(w, v.Request)
+	c.writeWith(w, v, http.StatusUnauthorized, &view{page: "login.html", title: "Log in", data: to}, why)
+}
+
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	c.write(w, &visit{Request: r}, http.StatusOK, &view{page: "login.html", title: "Log in", data: r.URL.Query().Get("to")})
+}
+
+// comeIn looks whether a key, or a token, is one, and has the browser keep it.
+func (c *Console) comeIn(w http.ResponseWriter, r *http.Request) {
+	v := &visit{Request: r}
+	given := strings.TrimSpace(r.PostFormValue("key"))
+	to := r.PostFormValue("to")
+	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
+		to = "/" // a page of another server
+	}
+	fail := func(p *api.Problem) {
+		c.writeWith(w, v, p.Status, &view{page: "login.html", title: "Log in", data: to}, p)
+	}
+	if given == "" || !plain(given) {
+		fail(&api.Problem{Status: http.StatusUnprocessableEntity, Title: "No key", Detail: "Give a key that waybill key new made, or a token of your issuer, as it is."})
+		return
+	}
+	if len(given) > maxToken {
+		fail(&api.Problem{Status: http.StatusUnprocessableEntity, Title: "Too long", Detail: "A browser keeps no token as long as this one. Come in with a key, or a client certificate."})
+		return
+	}
+	_, err := api.Inside(c.server, r, given).Caller(r.Context())
+	if err != nil {
+		fail(problemOf(err))
+		return
+	}
+	c.keep(w, r, given, 0)
+	http.Redirect(w, r, c.base+to, http.StatusSeeOther) //nolint:gosec // it is a path of this server, see above
+}
+
+func (c *Console) goOut(w http.ResponseWriter, r *http.Request) {
+	c.forget(w, r)
+	http.Redirect(w, r, c.base+"/login", http.StatusSeeOther)
+}
+
+func (c *Console) forget(w http.ResponseWriter, r *http.Request) {
+	c.keep(w, r, "", -1)
+}
+
+// keep has the browser keep what its user came in with, until it is closed, or with a negative age throw it away.
+func (c *Console) keep(w http.ResponseWriter, r *http.Request, value string, age int) {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // who comes in clear, as on this machine, goes on so
+		Name: cookie, Value: value, Path: c.base + "/", MaxAge: age, HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// plain says that a text can stand in a header, and in a cookie.
+func plain(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`",;\`, r) }) < 0
+}
+
+// secure says that the browser came by TLS, to this server or to a proxy before it.
+func secure(r *http.Request) bool {
+	from, err := url.Parse(r.Header.Get("Origin"))
+	return r.TLS != nil || err == nil && from.Scheme == "https"
+}
