@@ -31,7 +31,7 @@ var sequential = []string{
 // code waits for another program.
 const (
 	simulation     = "^(TestSimulation|TestTheSeedDecidesTheHistory)$"
-	someHistories  = "^(TestSimulation|TestHistories|TestConcurrentUse)$"
+	someHistories  = "^(TestSimulation|TestConcurrentUse)$"
 	historiesRaced = 200
 	onContainer    = "/^container$"
 	undisturbed    = "^TestBacklog$" // bursts, for which agents and Kafka need a processor
@@ -74,15 +74,15 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	return []part{
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
-		{packages: within(packages, "orchestrator", "orchestrator/decide", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
+		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
 		simulated,
 		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
 		{packages: processes, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
+		{packages: integration, race: true, beside: true, flags: []string{"-skip", onContainer}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
-		{packages: integration, race: true, flags: []string{"-skip", onContainer}, env: fixed},
+		{packages: processes, race: true, beside: true, flags: []string{"-run", programsRaced}, env: fixed},
 		{packages: integration, flags: []string{"-run", onContainer}, env: fixed},
-		{packages: processes, race: true, flags: []string{"-run", programsRaced}, env: fixed},
 	}
 }
 
