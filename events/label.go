@@ -67,7 +67,7 @@ func CheckLabelValue(value string) error {
 func LabelValue(text string) string {
 	if len(text) > MaxLabelValue {
 		n := MaxLabelValue
-		for !utf8.RuneStart(text[n]) {
+		for n > 0 && !utf8.RuneStart(text[n]) {
 			n--
 		}
 		text = text[:n]

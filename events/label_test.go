@@ -52,7 +52,7 @@ func TestLabelValue(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "c-7": "c-7", "a\nb\x00": "a b ", strings.Repeat("v", 1<<20): strings.Repeat("v", 200),
 		strings.Repeat("v", 199) + "ä": strings.Repeat("v", 199), strings.Repeat("v", 198) + "ä": strings.Repeat("v", 198) + "ä",
-		strings.Repeat("\u0085", 101) + "😀": strings.Repeat(" ", 100),
+		strings.Repeat("\u0085", 101) + "😀": strings.Repeat(" ", 100), strings.Repeat("\x80", 201): "",
 	} {
 		if got := events.LabelValue(text); got != want {
 			t.Errorf("%.20q: %q", text, got)

@@ -135,20 +135,26 @@ func produce(ctx context.Context, client *kgo.Client, r *kgo.Record) error {
 	}
 }
 
-// ErrTopic says that a step emits to a topic to which no step of this instance may.
-var ErrTopic = errors.New("a step emits to a topic to which it may not")
+// ErrTopic says that a step emits to a topic to which no step of this instance may, or has the order that does
+// it tell its status there.
+var ErrTopic = errors.New("a step names a topic to which it may not write")
 
 // Register registers a workflow, and creates the request topics of the agents
 // that it names. Doing it again with the same content changes nothing; another
 // content fails with [ErrConflict], one whose steps orders of others do that are not there, or that
-// would have orders begin others for ever, with [workflow.ErrChild], one whose steps emit to a topic to which
-// they may not, with [ErrTopic], and one that uses what an older release in the
+// would have orders begin others for ever, with [workflow.ErrChild], one whose steps name a topic to which
+// they may not write, with [ErrTopic], and one that uses what an older release in the
 // group does not know, or what is not written before the upgrade is finished, with
 // [ErrOlderRelease]. While members join or leave, or partitions rise, it waits for
 // ten seconds.
 func (i *Instance) Register(ctx context.Context, flow *workflow.Workflow) error {
 	for _, topic := range flow.Topics() {
 		if why := decide.RefusesEvent(&i.topics, i.cfg.ReplyTopics, topic); why != "" {
+			return fmt.Errorf("register workflow %s: %w: %s", flow.ID(), ErrTopic, why)
+		}
+	}
+	for _, topic := range flow.ReplyTopics() {
+		if why := decide.RefusesStatus(&i.topics, i.cfg.ReplyTopics, topic); why != "" {
 			return fmt.Errorf("register workflow %s: %w: %s", flow.ID(), ErrTopic, why)
 		}
 	}

@@ -170,8 +170,42 @@ func collect[T any](limit int, page func(n int, after string) ([]T, string, erro
 // leftOutHere says why something is missing.
 const leftOutHere = "payloads, reasons and errors are left out, which take the role payload-reader"
 
+// deadlineText is a deadline, or that there is none.
+func deadlineText(t *api.Time) string {
+	if t == nil {
+		return "none"
+	}
+	return words.Clock(t)
+}
+
+// ownRecord says what a record is that has an id of Waybill's own and is no order, and which command tells
+// more of it; "" of orders.
+func ownRecord(id string) (is, see string) {
+	switch limit, schedule, flow := events.LimitOf(id), events.ScheduleOf(id), events.TurnOf(id); {
+	case limit != "":
+		return "the home of limit " + limit, "waybill limit show " + limit
+	case schedule != "":
+		return "schedule " + schedule, "waybill schedule show " + schedule
+	case flow != "":
+		return "the home of the turns of orders of workflow " + flow + " that have the same key", "waybill order history"
+	case events.IsCorrelation(id):
+		return "the home of signals of one name under a key", "waybill order history"
+	}
+	return "", ""
+}
+
 func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 	return out.print(cmd, o, func(row func(...any)) {
+		if is, see := ownRecord(o.OrderID); is != "" {
+			row("Record", o.OrderID)
+			row("Is", is+"; it is no order")
+			row("See", see)
+			if o.Held {
+				row("Held", words.Or(o.Reason))
+			}
+			row("Updated", words.Clock(o.UpdatedAt))
+			return
+		}
 		row("Order", o.OrderID)
 		row("Workflow", words.Workflow(o.Workflow, o.Version))
 		row("State", words.State(&o.Summary))
@@ -190,6 +224,7 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			row("Submitter", *o.SubmittedBy)
 		}
 		row("Priority", o.Priority)
+		row("Deadline", deadlineText(o.Deadline))
 		if len(o.Labels) > 0 {
 			row("Labels", words.Labels(o.Labels))
 		}

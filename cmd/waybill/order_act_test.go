@@ -464,7 +464,7 @@ func TestOrderTable(t *testing.T) {
 	newOwner(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/orders/o-1", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","completeBy":null,"waitsSince":"2030-01-02T15:04:05.000Z","toward":"Cancelled","paused":true,"signals":[{"signal":"early","id":"e-1","until":"2030-01-02T15:04:05.000Z","data":{"n":1}},{"signal":"early","id":null,"until":"2030-01-02T15:04:05.000Z"}],"reason":"undo of a failed",
+		fmt.Fprint(w, `{"orderId":"o-1","workflow":"w","version":1,"processState":"Error","completeBy":null,"deadline":"2030-01-03T15:04:05.000Z","waitsSince":"2030-01-02T15:04:05.000Z","toward":"Cancelled","paused":true,"signals":[{"signal":"early","id":"e-1","until":"2030-01-02T15:04:05.000Z","data":{"n":1}},{"signal":"early","id":null,"until":"2030-01-02T15:04:05.000Z"}],"reason":"undo of a failed",
 			"alert":{"order":"o-1","reason":"undo of a failed","errors":[],"action":"waybill order resubmit o-1"},
 			"steps":[
 			{"name":"a","state":"completed","attempt":2,"failureCount":1,"output":{"x":1},"error":null,"undo":{"state":"failed","attempt":3,"failureCount":3,"uncounted":1,"error":{"code":"down","message":"no answer"},"input":[7]}},
@@ -540,7 +540,7 @@ func TestOrderTable(t *testing.T) {
 		lines   []string
 	}{
 		{"get", []string{
-			"State Error, toward Cancelled, paused", "Reason undo of a failed", "Complete by waits", "To do waybill order resubmit o-1",
+			"State Error, toward Cancelled, paused", "Reason undo of a failed", "Complete by waits", "Deadline 2030-01-03T15:04:05.000Z", "To do waybill order resubmit o-1",
 			`a completed 2 1 - {"x":1}`, "undo failed 3 3, of them 1 not counted - down: no answer; its own input [7]",
 			"b expired 3 3, of them 2 not counted - expired; next attempt at 2030-01-02T15:04:05.000Z; extended wait 2; it may have run, or not",
 			`c skipped 1 1 - "by hand"; before: x (permanent)`, `d running 2 1 - before: busy; its own input {"n":1}; it may have run before as o-1/d, o-1/d:2`,
@@ -591,5 +591,37 @@ func TestOrderTable(t *testing.T) {
 				t.Errorf("%s: no line %q in\n%s%s", c.command, want, got.out, got.errs)
 			}
 		}
+	}
+}
+
+// What Waybill keeps under ids of its own is no order, and says so; an order without a deadline says that.
+func TestRecordsThatAreNoOrders(t *testing.T) {
+	mux := http.NewServeMux()
+	held := "false"
+	mux.HandleFunc("GET /api/v1/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"orderId":%q,"workflow":"","processState":"Pending","held":%s,"reason":"it panicked"}`, r.PathValue("id"), held)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	get := func(id string) string {
+		c := waybill(t, "", "order", "get", id, "--server", server.URL)
+		c.want(t, 0, "", "")
+		return strings.Join(strings.Fields(c.out), " ")
+	}
+	for id, says := range map[string]string{
+		"@r-1/signal.payment":       "Is the home of signals of one name under a key; it is no order See waybill order history Updated",
+		"@/limit.crm":               "Is the home of limit crm; it is no order See waybill limit show crm Updated",
+		"@c-7/open.invoice":         "Is the home of the turns of orders of workflow invoice that have the same key; it is no order See waybill order history Updated",
+		"@nightly":                  "Is schedule nightly; it is no order See waybill schedule show nightly Updated",
+		"@nightly/1/2026-11-25T02Z": "Order @nightly/1/2026-11-25T02Z Workflow - State Pending",
+		"o-1":                       "Deadline none",
+	} {
+		if got := get(id); !strings.Contains(got, says) || strings.HasPrefix(says, "Is ") && strings.Contains(got, "State") {
+			t.Errorf("of %s it says %s", id, got)
+		}
+	}
+	held = "true"
+	if got := get("@/limit.crm"); !strings.Contains(got, "Held it panicked") {
+		t.Errorf("of one that is held it says %s", got)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -307,13 +306,21 @@ func printSchedule(cmd *cobra.Command, out *output, s *api.Schedule) error {
 	})
 }
 
+// namesSchedule says that an argument names a schedule: there is no file of that name, and a schedule can
+// have it.
+func namesSchedule(name string) bool {
+	info, err := os.Stat(name)
+	return (err != nil || info.IsDir()) && events.CheckScheduleName(name) == nil
+}
+
 func newSchedulePreview() *cobra.Command {
 	var count int
 	var after string
 	cmd := &cobra.Command{
 		Use: "preview FILE|NAME", Short: "Show the next ticks of a schedule",
 		Long: `Shows the next ticks of a schedule: that of a file, of which nothing is applied and
-no server asked, or one that is there. A name that holds a dot or a slash is a file.`,
+no server asked, or one that is there. It is a file where there is one of that name, and
+where no schedule can have the name; ./NAME is always one.`,
 		Example: `  waybill schedule preview nightly.yaml --count 5 --after 2026-10-24T00:00:00Z`,
 		Args:    takes(one),
 	}
@@ -341,11 +348,11 @@ no server asked, or one that is there. A name that holds a dot or a slash is a f
 				}
 			})
 		}
-		if args[0] != "-" && !strings.ContainsAny(args[0], `./\`) {
+		if namesSchedule(args[0]) {
 			return server.talk(func(client *api.Client) error {
 				ticks, err := known(cmd.Context(), func() (*api.Ticks, error) { return client.Preview(cmd.Context(), args[0], from, count) })
 				if err != nil {
-					return err
+					return fmt.Errorf("there is no file %s here, and of a schedule of that name: %w", args[0], err)
 				}
 				return show(ticks)
 			})

@@ -33,14 +33,22 @@ with 1 when some do not, and with 2 when a file has problems.`,
 	flags.BoolVarP(&verbose, "verbose", "v", false, "print the histories of tests that pass, too")
 	onlyByFlag(flags, "run", "junit", "verbose")
 	out := addOutput(flags)
+	// none says why no test was performed, in the report, too.
+	none := func(why error) error {
+		if junit == "" {
+			return nil
+		}
+		return writeJUnitError(junit, why)
+	}
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		chosen, err := regexp.Compile(run)
 		if err != nil {
-			return usageError{fmt.Errorf("--run: %w", err)}
+			err = fmt.Errorf("--run: %w", err)
+			return usageError{errors.Join(err, none(err))}
 		}
 		files, err := readTests(cmd, names)
 		if err != nil {
-			return undecidedError{refused(cmd, err, "no test was performed; correct the problems above")}
+			return undecidedError{errors.Join(refused(cmd, err, "no test was performed; correct the problems above"), none(err))}
 		}
 		var results []*rehearsal.Result
 		failed := 0
@@ -56,7 +64,8 @@ with 1 when some do not, and with 2 when a file has problems.`,
 			}
 		}
 		if len(results) == 0 {
-			return usageError{fmt.Errorf("--run %s: no test has a name that matches", run)}
+			err := fmt.Errorf("--run %s: no test has a name that matches", run)
+			return usageError{errors.Join(err, none(err))}
 		}
 		if junit != "" {
 			if err := writeJUnit(junit, files, results); err != nil {

@@ -212,11 +212,11 @@ func (c *Client) Orders(ctx context.Context, f Filter, limit int, after string) 
 	return &page, nil
 }
 
-// found says whether the order has the label of a NAME=VALUE.
+// found says whether the order has the label of a NAME=VALUE, as the server reads that.
 func (o *Summary) found(where string) bool {
 	name, value, _ := strings.Cut(where, "=")
 	is, has := o.Labels[name]
-	return has && is == value
+	return has && is == events.LabelValue(value)
 }
 
 // Command has the order's owner carry out an operator's command, and returns

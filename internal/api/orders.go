@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-json-experiment/json/jsontext"
@@ -248,7 +249,8 @@ func (s *Server) listOrders(ctx context.Context, in *listInput) (*struct{ Body O
 	return out, nil
 }
 
-// labelsOf reads NAME=VALUE, each name once.
+// labelsOf reads NAME=VALUE, each name once. A value is what search would make of it, so that what a
+// workflow found in the input is found by all of it, too.
 func labelsOf(where []string) (map[string]string, error) {
 	labels := make(map[string]string, len(where))
 	for _, text := range where {
@@ -259,9 +261,10 @@ func labelsOf(where []string) (map[string]string, error) {
 		if err := events.CheckLabelName(name); err != nil {
 			return nil, fmt.Errorf("the name in where %w", err)
 		}
-		if err := events.CheckLabelValue(value); err != nil {
-			return nil, fmt.Errorf("where %s %w", name, err)
+		if !utf8.ValidString(value) {
+			return nil, fmt.Errorf("where %s has a value that is not UTF-8", name)
 		}
+		value = events.LabelValue(value) // as search does with what it finds in the input
 		if before, twice := labels[name]; twice && before != value {
 			return nil, fmt.Errorf("where has two values of %s, and an order has one; leave one out", name)
 		}

@@ -225,6 +225,16 @@ func (env *Env) statusTopic(topic string) string {
 	return topic
 }
 
+// RefusesStatus says why no order may tell a topic its status, whatever Kafka would say, "" if one may. The
+// patterns are those of [Env.ReplyTopics].
+func RefusesStatus(topics *events.Topics, patterns []string, topic string) string {
+	env := &Env{Topics: topics, ReplyTopics: patterns, Format: events.CourierFormat}
+	if env.statusTopic(topic) == "" {
+		return ""
+	}
+	return env.refusesStatus(topic)
+}
+
 // refusesStatus says why no status message can go to the caller's topic.
 func (env *Env) refusesStatus(topic string) string {
 	switch {

@@ -134,7 +134,11 @@ func (s *sight) check(env *cel.Env) *cel.Ast {
 		return nil
 	}
 	if strings.TrimSpace(s.at.text) == "" {
-		s.report(1, 0, "%s is empty; write an expression, or leave the key away", key)
+		instead := ", or leave the key away"
+		if slices.Contains(required, key) {
+			instead = ""
+		}
+		s.report(1, 0, "%s is empty; write an expression%s", key, instead)
 		return nil
 	}
 	parsed, issues := env.Parse(s.at.text)

@@ -88,7 +88,7 @@ func (r *reader) items(n ast.Node, d *draft) {
 	s.Name, s.Exhausted = "page", ExhaustedCompensate
 	given := r.mapping(n, "items", []field{
 		{"agent", func(n ast.Node) { s.Agent, _ = r.checked(n, "the agent's name", CheckAgent) }},
-		{"do", func(n ast.Node) { s.Do, _ = r.checked(n, "do", checkOperation) }},
+		{"do", func(n ast.Node) { s.Do, _ = r.checked(n, "do", checkWord) }},
 		{"with", func(n ast.Node) { d.listed = r.scalar(n, "with", "with: '{\"since\": input.since}'") }},
 		{"timeout", func(n ast.Node) { r.timeout(n, &s) }},
 		{"queue", func(n ast.Node) { r.duration(n, "queue", 1, &s.Queue) }},

@@ -48,7 +48,7 @@ func (e *Emit) KeyOf(s Scope) (key string, err error) {
 const ownTypes = "waybill."
 
 func checkEventType(name string) error {
-	switch err := checkOperation(name); {
+	switch err := checkWord(name); {
 	case err != nil:
 		return err
 	case strings.HasPrefix(strings.ToLower(name), ownTypes):

@@ -82,12 +82,21 @@ func checkCode(code string) error {
 	return nil
 }
 
-// checkOperation says what is wrong with the name of an operation. It means
-// something only to the agent, so any script will do.
+// checkOperation says what is wrong with the name of an operation, of which the file need not say any.
 func checkOperation(name string) error {
+	err := checkWord(name)
+	if name == "" {
+		return fmt.Errorf("%w, or leave the key away", err)
+	}
+	return err
+}
+
+// checkWord says what is wrong with a word that means something only to others, such as agents, so any
+// script will do.
+func checkWord(name string) error {
 	const form = "use printable characters and no spaces"
 	if name == "" {
-		return fmt.Errorf("is empty; %s, or leave the key away", form)
+		return fmt.Errorf("is empty; %s", form)
 	}
 	if n := utf8.RuneCountInString(name); n > maxOperation {
 		return fmt.Errorf("%s has %d characters; at most %d are allowed", quote(name), n, maxOperation)

@@ -60,6 +60,19 @@ func (r *reader) ordering(given map[string]*token.Token, d draft) draft {
 	return d
 }
 
+// ReplyTopics are those to which orders that do steps of the workflow, or of items of them, tell their status,
+// where the file names one.
+func (w *Workflow) ReplyTopics() (topics []string) {
+	w.inners(func(w *Workflow) {
+		for i := range w.Steps {
+			if o := w.Steps[i].Order; o != nil && o.ReplyTo != "" {
+				topics = append(topics, o.ReplyTo)
+			}
+		}
+	})
+	return topics
+}
+
 // Children are the workflows whose orders do steps of this one, or items of them, each once, by name and
 // version. Of steps that do items they are those of the steps.
 func (w *Workflow) Children() (all []Order) {

@@ -11,6 +11,9 @@ import (
 // expressionKeys are the keys of a step whose values are expressions.
 var expressionKeys = []string{"when", "with", "undoWith", "until", "for", "message", "key", "data", "items"}
 
+// required are those without which what they stand in says nothing.
+var required = []string{"items", "until", "concurrency.key"}
+
 // scalar is the text of an expression, and where its parts stand in the file.
 type scalar struct {
 	key   string

@@ -83,7 +83,8 @@ steps:
 	})
 }
 
-// A workflow that emits where it may not is not registered: each of its orders would fail.
+// A workflow that emits where it may not is not registered: each of its orders would fail. Nor is one whose
+// children are to tell their status there, which would tell nobody.
 func TestWhereStepsMayNotEmit(t *testing.T) {
 	w := newWorld(t, kafka.Embedded(t))
 	i := w.Run("i-1", t.TempDir())
@@ -94,6 +95,16 @@ func TestWhereStepsMayNotEmit(t *testing.T) {
 		}
 		if err := i.Register(t.Context(), flow); !errors.Is(err, orchestrator.ErrTopic) || !strings.Contains(err.Error(), why) {
 			t.Errorf("to %s: %v", topic, err)
+		}
+		for _, steps := range []string{"{name: stay, order: {workflow: hotel, replyTo: %s}}", "{name: all, each: {items: input, steps: [{name: stay, order: {workflow: hotel, replyTo: %s}}]}}"} {
+			flow, err := workflow.Parse("workflow.yaml", fmt.Appendf(nil, "{workflow: trip, steps: ["+steps+"]}", topic))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = i.Register(t.Context(), flow)
+			if told := topic == w.Topics.Status; errors.Is(err, orchestrator.ErrTopic) == told || !told && !strings.Contains(err.Error(), why) {
+				t.Errorf("status to %s: %v", topic, err)
+			}
 		}
 	}
 }
