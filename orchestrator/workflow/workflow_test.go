@@ -3,12 +3,15 @@ package workflow_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/waybill-dev/waybill/docs/schemas"
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 )
@@ -82,6 +85,61 @@ func TestLevels(t *testing.T) {
 	for search, level := range map[string]int{"[]": 1, "{}": 1, "[a]": 4} {
 		if got := mustParse(t, "{workflow: ping, search: "+search+", steps: [{name: mail, agent: office}]}").Level(); got != level {
 			t.Errorf("search: %s needs level %d, and not %d", search, level, got)
+		}
+	}
+}
+
+// The table of the levels in the documentation names all that a level added: each of it is in the row of its
+// level, and no other key needs one.
+func TestTheTableOfLevels(t *testing.T) {
+	page, err := os.ReadFile("../../docs/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## Levels\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := make(map[string]int)
+	for _, m := range regexp.MustCompile(`(?m)^\| ([2-9]) \| (.*?) \|`).FindAllStringSubmatch(table, -1) {
+		for what := range strings.SplitSeq(m[2], ", ") {
+			rows[what] = int(m[1][0] - '0')
+		}
+	}
+	const asks = "steps: [{name: a, agent: b}]"
+	files := map[string]string{ // `steps` of one step where the key is a step's
+		"`queue`": "agent: b, queue: 1h", "`sleep`": "sleep: 1s", "`repeat`": "agent: b, repeat: {until: 'true'}", "`exhausted: continue`": "agent: b, exhausted: continue",
+		"`steps.NAME.error`":               "steps: [{name: a, agent: b, exhausted: continue}, {name: c, agent: b, when: has(steps.a.error)}]",
+		"`retry` with `never` or `atOnce`": "agent: b, retry: {never: [c]}", "`listen`": "listen: b", "`approve`": "approve: {roles: [b]}", "`raise`": "raise: {code: b}",
+		"`timeout` with `max`": "agent: b, timeout: {after: 1m, max: 1h}", "`search`": "search: [b], " + asks, "`order`": "order: b", "`keep`": "keep: 1h, " + asks,
+		"`each`": "each: {items: input, order: b}", "`emit`": "emit: {topic: b, type: c}", "`listen` with `key`": "listen: b, key: input.c",
+		"`limit`": "agent: b, limit: c", "also in `items`": "each: {items: {agent: b, do: c, limit: d}, order: e}",
+		"`start`": "start: b, " + asks, "`concurrency`": "concurrency: {key: input.b}, " + asks,
+	}
+	for what, source := range files {
+		if !strings.Contains(source, "steps: [") {
+			source = "steps: [{name: a, " + source + "}]"
+		}
+		if level := mustParse(t, "{workflow: ping, "+source+"}").Level(); level == 1 || rows[what] != level {
+			t.Errorf("%s is of level %d, and stands in the row of %d", what, level, rows[what])
+		}
+		delete(rows, what)
+	}
+	if len(rows) > 0 {
+		t.Errorf("nothing is tried of %v", rows)
+	}
+	first := "name agent do undo after when with undoWith timeout retry exhausted wait workflow version deadline overdue input steps"
+	type keys struct{ Properties map[string]any }
+	var schema struct {
+		keys
+		Defs struct{ Step keys } `json:"$defs"`
+	}
+	if err := json.Unmarshal(schemas.Workflow, &schema); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []keys{schema.keys, schema.Defs.Step} {
+		for key := range of.Properties {
+			if newer := files["`"+key+"`"] != "" || key == "key"; slices.Contains(strings.Fields(first), key) == newer {
+				t.Errorf("%s is said to be of the first level and of another, or of none", key)
+			}
 		}
 	}
 }
