@@ -625,3 +625,27 @@ func TestRecordsThatAreNoOrders(t *testing.T) {
 		t.Errorf("of one that is held it says %s", got)
 	}
 }
+
+// What becomes of the steps of an order that migrates is said of each; they stay where nothing does.
+func TestWhatAMigrationIsSaidToDo(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"orderId":%q,"workflow":"w","version":1}`, r.PathValue("id"))
+	})
+	mux.HandleFunc("GET /api/v1/orders/{id}/migration", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"orderId":%q,"version":1,"toVersion":2,"forbids":[],%s}`, r.PathValue("id"), map[string]string{
+			"stays": `"steps":[],"changed":[]`, "changes": `"steps":[],"changed":["a","b"]`, "both": `"steps":[{"step":"c","change":"new"}],"changed":["a"]`,
+		}[r.PathValue("id")])
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	c := waybill(t, "", "order", "migrate", "stays", "changes", "both", "--to", "2", "--dry-run", "--server", server.URL)
+	c.want(t, 0, "", "")
+	var rows []string
+	for line := range strings.Lines(c.out) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
+	}
+	if got, want := strings.Join(rows[3:], "\n"), "stays 1 - its steps stay\nchanges 1 - changed: a, b\nboth 1 c new\nboth 1 - changed: a"; got != want {
+		t.Errorf("it says\n%s\nand not\n%s", c.out, want)
+	}
+}

@@ -92,7 +92,7 @@ func told(row func(...any), plan *api.Migration) {
 	if len(plan.Forbids) > 0 {
 		return
 	}
-	if len(plan.Steps) == 0 {
+	if len(plan.Steps) == 0 && len(plan.Changed) == 0 {
 		row(plan.OrderID, plan.Version, "-", "its steps stay")
 	}
 	for _, s := range plan.Steps {
@@ -104,6 +104,9 @@ func told(row func(...any), plan *api.Migration) {
 			what = "begins anew, under a new idempotency key"
 		}
 		row(plan.OrderID, plan.Version, s.Step, what)
+	}
+	if len(plan.Changed) > 0 {
+		row(plan.OrderID, plan.Version, "-", "changed: "+strings.Join(plan.Changed, ", "))
 	}
 }
 

@@ -375,7 +375,7 @@ func TestCommandErrors(t *testing.T) {
 
 // P3: an order goes on as one of another version of its workflow, and what forbids that is said before.
 func (s *stage) testMigrate() {
-	for version, steps := range map[int]string{1: "{name: a, agent: stranger, timeout: 1h}, {name: b, agent: stranger}", 2: "{name: first, agent: stranger, do: a, timeout: 1h}, {name: c, agent: stranger}"} {
+	for version, steps := range map[int]string{1: "{name: a, agent: stranger, timeout: 1h}, {name: b, agent: stranger}, {name: d, agent: stranger, after: [a]}", 2: "{name: first, agent: stranger, do: a, timeout: 1h}, {name: c, agent: stranger}, {name: d, agent: stranger, after: [first], queue: 1h}"} {
 		if _, err := s.client.Register(s.Context(), "w.yaml", fmt.Appendf(nil, "workflow: migrates\nversion: %d\nsteps: [%s]\n", version, steps)); err != nil {
 			s.Fatal(err)
 		}
@@ -400,8 +400,8 @@ func (s *stage) testMigrate() {
 	for _, step := range plan.Steps {
 		changes = append(changes, step.Step+" "+step.Change)
 	}
-	if got := strings.Join(changes, ", "); got != "first renamed, c new, b dropped" || *plan.Steps[0].Was != "a" {
-		s.Errorf("it becomes %s", got)
+	if got := strings.Join(changes, ", "); got != "first renamed, c new, b dropped" || *plan.Steps[0].Was != "a" || fmt.Sprint(plan.Changed) != "[d]" {
+		s.Errorf("it becomes %s, and of %v others change", got, plan.Changed)
 	}
 	for _, query := range []string{"", "?to=0", "?to=2&map=a", "?to=2&map=a=b&map=a=c"} {
 		if status, _, said := s.ask(request{path: "/api/v1/orders/migrate/migration" + query}); status != 422 {

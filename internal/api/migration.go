@@ -38,6 +38,7 @@ type Migration struct {
 	Forbids   []Obstacle `json:"forbids" nullable:"false" doc:"Why it cannot, each reason on its own; empty if it can"`
 	// What follows is as far as nothing forbids it.
 	Steps    []MigratedStep `json:"steps" nullable:"false" doc:"Steps of which something changes, first those of the other version in its order, then those that are dropped"`
+	Changed  []string       `json:"changed" nullable:"false" doc:"Steps that go on, or have not begun, and are defined otherwise in the other version, by which they go from then on, as that calls them"`
 	Deadline *Time          `json:"deadline" doc:"The order's from then on; null for none"`
 }
 
@@ -94,7 +95,7 @@ func (s *Server) migration(ctx context.Context, in *migrationInput) (*struct{ Bo
 }
 
 func migrationOf(o *projections.Order, m *decide.Migration) Migration {
-	out := Migration{OrderID: o.ID, Workflow: o.Workflow, Version: m.From, ToVersion: m.To, Forbids: []Obstacle{}, Steps: []MigratedStep{}}
+	out := Migration{OrderID: o.ID, Workflow: o.Workflow, Version: m.From, ToVersion: m.To, Forbids: []Obstacle{}, Steps: []MigratedStep{}, Changed: []string{}}
 	for _, why := range m.Forbids {
 		out.Forbids = append(out.Forbids, Obstacle{text(why.Step), why.Reason})
 	}
@@ -102,6 +103,7 @@ func migrationOf(o *projections.Order, m *decide.Migration) Migration {
 		return out
 	}
 	out.Deadline = at(m.Deadline)
+	out.Changed = append(out.Changed, m.Changed...)
 	for _, name := range slices.Sorted(maps.Keys(m.Renamed)) {
 		out.Steps = append(out.Steps, MigratedStep{name, text(m.Renamed[name]), "renamed"})
 	}

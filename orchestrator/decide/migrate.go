@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -25,6 +26,8 @@ type Migration struct {
 	Renamed               map[string]string
 	Steps                 []string
 	Renewed, New, Dropped []string
+	// Changed are those that go on, or have not begun, and are defined otherwise there: what follows of them is.
+	Changed []string
 	// Deadline is the order's from then on, zero for none.
 	Deadline time.Time
 
@@ -100,9 +103,13 @@ func (m *Migration) compare(env *Env, o *projections.Order, from *workflow.Workf
 			m.New = append(m.New, def.Name)
 		} else {
 			kept[s.Name] = true
-			if was, is := from.Step(s.Name); is && !s.Fresh() {
+			was, is := from.Step(s.Name)
+			if is && !s.Fresh() {
 				as = s.Known()
 				m.step(o, s, was, def)
+			}
+			if is && follows(s, def) && !slices.Contains(m.Renewed, def.Name) && defined(was, m.names) != defined(def, nil) {
+				m.Changed = append(m.Changed, def.Name)
 			}
 		}
 		if other, taken := known[as]; taken {
@@ -186,6 +193,29 @@ func (m *Migration) step(o *projections.Order, s *projections.Step, was, is *wor
 	}
 }
 
+// follows says that something is still to become of a step as it is defined: it has not begun, or goes on, or
+// may be undone.
+func follows(s *projections.Step, def *workflow.Step) bool {
+	switch {
+	case s.State == projections.NotStarted:
+		return true
+	case s.Over():
+		return s.Ran() && hasUndo(def)
+	}
+	return !s.State.Idle()
+}
+
+// defined is all that a workflow says of a step. Names has what steps are called.
+func defined(s *workflow.Step, names map[string]string) string {
+	def := *s
+	def.After = slices.Clone(s.After)
+	for i, name := range def.After {
+		def.After[i] = cmp.Or(names[name], name)
+	}
+	slices.Sort(def.After)
+	return renamed(string(def.Definition()), names)
+}
+
 // does is what a step of its kind does.
 func does(s *workflow.Step) string {
 	switch {
@@ -252,7 +282,12 @@ func called(e *workflow.Expression, names map[string]string) string {
 	if e == nil {
 		return ""
 	}
-	return stepInText.ReplaceAllStringFunc(e.String(), func(text string) string {
+	return renamed(e.String(), names)
+}
+
+// renamed is a text, of an expression or with such in JSON, in which steps are called by the names that they get.
+func renamed(text string, names map[string]string) string {
+	return stepInText.ReplaceAllStringFunc(text, func(text string) string {
 		part := stepInText.FindStringSubmatch(text)
 		if name, is := names[part[2]]; is {
 			return part[1] + name + part[3]
@@ -262,7 +297,7 @@ func called(e *workflow.Expression, names map[string]string) string {
 }
 
 // stepInText is how an expression names a step.
-var stepInText = regexp.MustCompile(`(\bsteps\s*(?:\.\s*|\[\s*["']))([a-z0-9_-]+)(["']?)`)
+var stepInText = regexp.MustCompile(`(\bsteps\s*(?:\.\s*|\[\s*\\?["']))([a-z0-9_-]+)(\\?["']?)`)
 
 // order says what the other version makes of the order as a whole. What a submission or an operator said
 // stays: only a deadline that is the workflow's own is that of the other version.

@@ -168,6 +168,17 @@ func (w *Workflow) MarshalJSON() ([]byte, error) {
 	return json.Marshal(c)
 }
 
+// Definition is the step as the canonical form has it, but for its name.
+func (s *Step) Definition() []byte {
+	c := canonicalSteps([]Step{*s})
+	c[0].Name = ""
+	b, err := json.Marshal(c[0])
+	if err != nil {
+		panic(err) // it never fails
+	}
+	return b
+}
+
 func canonicalSteps(all []Step) []canonicalStep {
 	steps := make([]canonicalStep, len(all))
 	for i, s := range all {
