@@ -203,6 +203,9 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 			if o.Held {
 				row("Held", words.Or(o.Reason))
 			}
+			if o.Alert != nil {
+				row("To do", words.Or(o.Alert.Action))
+			}
 			row("Updated", words.Clock(o.UpdatedAt))
 			return
 		}

@@ -597,9 +597,9 @@ func TestOrderTable(t *testing.T) {
 // What Waybill keeps under ids of its own is no order, and says so; an order without a deadline says that.
 func TestRecordsThatAreNoOrders(t *testing.T) {
 	mux := http.NewServeMux()
-	held := "false"
+	held, alert := "false", "null"
 	mux.HandleFunc("GET /api/v1/orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `{"orderId":%q,"workflow":"","processState":"Pending","held":%s,"reason":"it panicked"}`, r.PathValue("id"), held)
+		fmt.Fprintf(w, `{"orderId":%q,"workflow":"","processState":"Pending","held":%s,"reason":"it panicked","alert":%s}`, r.PathValue("id"), held, alert)
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
@@ -620,8 +620,8 @@ func TestRecordsThatAreNoOrders(t *testing.T) {
 			t.Errorf("of %s it says %s", id, got)
 		}
 	}
-	held = "true"
-	if got := get("@/limit.crm"); !strings.Contains(got, "Held it panicked") {
+	held, alert = "true", `{"action":"release it"}`
+	if got := get("@/limit.crm"); !strings.Contains(got, "Held it panicked To do release it") {
 		t.Errorf("of one that is held it says %s", got)
 	}
 }

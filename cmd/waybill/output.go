@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -32,16 +33,36 @@ func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells 
 	return printTable(cmd.OutOrStdout(), table)
 }
 
+// underRow begins what stands under a row in a line of its own, whatever columns there are.
+const underRow = "  "
+
 func printTable(w io.Writer, table func(row func(cells ...any))) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var aligned bytes.Buffer
+	t := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
+	under, rows := make(map[int]string), 0
 	table(func(cells ...any) {
 		line := make([]string, len(cells))
 		for i, c := range cells {
 			line[i] = words.Clean(fmt.Sprint(c))
 		}
+		if rows > 0 && len(line) == 1 && strings.HasPrefix(line[0], underRow) { // among the others it would end the columns
+			under[rows] += line[0] + "\n"
+			return
+		}
 		fmt.Fprintln(t, strings.TrimRight(strings.Join(line, "\t"), "\t"))
+		rows++
 	})
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	rows = 0
+	for line := range strings.Lines(aligned.String()) {
+		rows++
+		if _, err := io.WriteString(w, line+under[rows]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func printJSON(w io.Writer, value any) error {

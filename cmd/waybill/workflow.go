@@ -353,79 +353,108 @@ func newWorkflowShow() *cobra.Command {
 func showWorkflow(row func(...any), flow *workflow.Workflow) {
 	row("Workflow", flow.Name)
 	row("Version", flow.Version)
+	row("Deadline", words.Lasts(flow.Deadline, "none"))
+	row("Overdue", flow.Overdue)
+	row("Keep", words.Lasts(flow.Keep, "for ever"))
 	if s := flow.Start; s != nil {
 		row("Starts", "on signal "+startText(s))
 	}
 	if c := flow.Concurrency; c != nil {
 		row("Concurrency", fmt.Sprintf("one order at a time under the key %s; in a conflict %s", c.Key, words.Conflict(c.OnConflict)))
 	}
+	if flow.Input != nil {
+		row("Input", "as its JSON Schema says: see -o json")
+	} else {
+		row("Input", "anything")
+	}
+	for _, m := range flow.Search {
+		row("Search", m.Name+": "+words.Line(m.Value.String()))
+	}
 	row()
 	row("STEP", "AGENT", "DO", "UNDO", "AFTER", "TIMEOUT", "QUEUE", "RETRY", "EXHAUSTED")
-	for _, s := range flow.Steps {
-		if s.Sleep != nil {
-			row(s.Name, "-", "sleep "+words.Sleeps(s.Sleep), "-", words.Dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
-			continue
+	for i := range flow.Steps {
+		showStep(row, "", &flow.Steps[i])
+	}
+}
+
+// showStep prints the row of a step, with what has no column in lines of their own, and the rows of those that do its
+// items.
+func showStep(row func(...any), of string, s *workflow.Step) {
+	agent, does := "-", ""
+	switch {
+	case s.Sleep != nil:
+		does = "sleep " + words.Sleeps(s.Sleep)
+	case s.Listen != nil:
+		does = "listen for " + words.Listens(s.Listen)
+	case s.Approve != nil:
+		does = words.Asks(s.Approve)
+	case s.Order != nil:
+		does = words.Ordered(s.Order)
+	case s.Each != nil:
+		does = "for each item"
+	case s.Emit != nil:
+		does = "emit " + words.Emits(s.Emit)
+	case s.Raise != nil:
+		does = words.Raises(s.Raise)
+	default:
+		agent, does = s.Agent, s.Do
+	}
+	timeout := words.Lasts(s.Timeout, "-") // never
+	if s.TimeoutMax > 0 {
+		timeout += ", max " + s.TimeoutMax.String()
+	}
+	queue := words.Lasts(s.Queue, "-") // for ever
+	if l := s.Limit; l != nil {
+		if queue += "; limit " + l.Name; l.Key != nil {
+			queue += " by " + words.Short(words.Line(l.Key.String()))
 		}
-		if l := s.Listen; l != nil {
-			timeout := "-" // never
-			if s.Timeout > 0 {
-				timeout = s.Timeout.String()
-			}
-			row(s.Name, "-", "listen for "+words.Listens(l), "-", words.Dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
-			continue
+	}
+	retry := "-"
+	if s.Asks() || s.Emit != nil {
+		retry = words.Retries(s)
+	}
+	exhausted := words.Dash(string(s.Exhausted))
+	if s.Exhausted == workflow.ExhaustedWait {
+		exhausted += fmt.Sprintf(" %s, %d times", s.Wait.For, s.Wait.Rounds)
+	}
+	row(of+s.Name, agent, does, words.Dash(s.Undo), words.Dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
+	under := func(key string, e *workflow.Expression) {
+		if e != nil {
+			row(underRow + key + " " + words.Line(e.String()))
 		}
-		if a := s.Approve; a != nil {
-			timeout := "-" // never
-			if s.Timeout > 0 {
-				timeout = s.Timeout.String()
-			}
-			row(s.Name, "-", words.Asks(a), "-", words.Dash(strings.Join(s.After, ",")), timeout, "-", "-", "-")
-			continue
+	}
+	under("when", s.When)
+	under("with", s.With)
+	under("undoWith", s.UndoWith)
+	switch {
+	case s.Listen != nil:
+		under("key", s.Listen.Key)
+	case s.Approve != nil:
+		under("show", s.Approve.Show)
+	case s.Order != nil && s.Order.ReplyTo != "":
+		row(underRow + "replyTo " + s.Order.ReplyTo)
+	case s.Emit != nil:
+		under("key", s.Emit.Key)
+		under("data", s.Emit.Data)
+	case s.Each != nil:
+		for _, line := range words.EachSays(s.Each) {
+			row(underRow + line)
 		}
-		if o := s.Order; o != nil {
-			timeout := "-" // never
-			if s.Timeout > 0 {
-				timeout = s.Timeout.String()
-			}
-			row(s.Name, "-", words.Ordered(o), "-", words.Dash(strings.Join(s.After, ",")), timeout, "-", "-", s.Exhausted)
-			continue
+		showItems(row, of+s.Name, s.Each)
+	}
+}
+
+// showItems prints the rows of what lists the items of a step, and of what does them, as tests name them.
+func showItems(row func(...any), name string, e *workflow.Each) {
+	if e.Pages != nil {
+		asks := e.Pages.Steps[0]
+		asks.Name, asks.With, asks.Exhausted = "items", e.With, ""
+		showStep(row, name+".", &asks)
+	}
+	if e.Steps != nil {
+		for i := range e.Steps.Steps {
+			showStep(row, name+"/", &e.Steps.Steps[i])
 		}
-		if s.Raise != nil {
-			row(s.Name, "-", words.Raises(s.Raise), "-", words.Dash(strings.Join(s.After, ",")), "-", "-", "-", "-")
-			continue
-		}
-		retry := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
-		if len(s.Retry.Never) > 0 {
-			retry += "; never " + strings.Join(s.Retry.Never, ",")
-		}
-		if len(s.Retry.AtOnce) > 0 {
-			retry += "; at once " + strings.Join(s.Retry.AtOnce, ",")
-		}
-		if s.Repeat != nil {
-			retry += fmt.Sprintf("; %d times every %s until %s", s.Repeat.Max, s.Repeat.Every, words.Short(s.Repeat.Until.String()))
-		}
-		exhausted := string(s.Exhausted)
-		if s.Exhausted == workflow.ExhaustedWait {
-			exhausted += fmt.Sprintf(" %s, %d times", s.Wait.For, s.Wait.Rounds)
-		}
-		queue := "-" // for ever
-		if s.Queue > 0 {
-			queue = s.Queue.String()
-		}
-		if l := s.Limit; l != nil {
-			if queue += "; limit " + l.Name; l.Key != nil {
-				queue += " by " + words.Short(l.Key.String())
-			}
-		}
-		timeout := s.Timeout.String()
-		if s.TimeoutMax > 0 {
-			timeout += ", max " + s.TimeoutMax.String()
-		}
-		agent, does := s.Agent, s.Do
-		if s.Emit != nil {
-			agent, does = "-", "emit "+words.Emits(s.Emit)
-		}
-		row(s.Name, agent, does, words.Dash(s.Undo), words.Dash(strings.Join(s.After, ",")), timeout, queue, retry, exhausted)
 	}
 }
 

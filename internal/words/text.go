@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/waybill-dev/waybill/events"
@@ -103,6 +104,17 @@ func Payload(value []byte) string {
 	}
 	return string(value)
 }
+
+// Lasts is how long something lasts, or what it is called that there is no such time.
+func Lasts(d time.Duration, none string) string {
+	if d == 0 {
+		return none
+	}
+	return d.String()
+}
+
+// Line is a text on one line.
+func Line(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // Or is the text behind p, or a dash.
 func Or[T any](p *T) string {

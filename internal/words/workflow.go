@@ -49,14 +49,58 @@ func Raises(r *workflow.Raise) string {
 func Each(e *workflow.Each) string {
 	by := "an order of " + e.Order.Workflow
 	if e.Steps != nil {
-		names := make([]string, len(e.Steps.Steps))
-		for i := range e.Steps.Steps {
-			names[i] = e.Steps.Steps[i].Name
-		}
-		by = strings.Join(names, ", ")
+		by = stepNames(e.Steps)
 	}
 	if e.Pages != nil {
 		return fmt.Sprintf("each that %s/%s lists: %s", e.Pages.Steps[0].Agent, e.Pages.Steps[0].Do, by)
 	}
 	return fmt.Sprintf("each of %s: %s", e.Items, by)
+}
+
+func stepNames(flow *workflow.Workflow) string {
+	names := make([]string, len(flow.Steps))
+	for i := range flow.Steps {
+		names[i] = flow.Steps[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// EachSays is what a step says of its items, one thing a line: which they are, who does them, and how many may be
+// under way and fail.
+func EachSays(e *workflow.Each) []string {
+	items, by := "", Ordered(&e.Order)
+	if e.Pages != nil {
+		items = fmt.Sprintf("items that %s/%s lists", e.Pages.Steps[0].Agent, e.Pages.Steps[0].Do)
+	} else {
+		items = "items " + Line(e.Items.String())
+	}
+	if e.Steps != nil {
+		by = "steps " + stepNames(e.Steps)
+	}
+	tolerate, onFailure := fmt.Sprint(e.Tolerate), "stop"
+	if e.TolerateShare > 0 {
+		tolerate = fmt.Sprintf("%d%%", e.TolerateShare)
+	}
+	if e.Finish {
+		onFailure = "finish"
+	}
+	return []string{items, by, fmt.Sprintf("atOnce %d, tolerate %s, onFailure %s", e.AtOnce, tolerate, onFailure)}
+}
+
+// Retries says how often, and how far apart, a step is attempted, and done again.
+func Retries(s *workflow.Step) string {
+	text := fmt.Sprintf("%d, %s x%g to %s", s.Retry.Attempts, s.Retry.Backoff, s.Retry.Multiplier, s.Retry.Max)
+	if s.Retry.Jitter > 0 {
+		text += fmt.Sprintf(", jitter %g", s.Retry.Jitter)
+	}
+	if len(s.Retry.Never) > 0 {
+		text += "; never " + strings.Join(s.Retry.Never, ",")
+	}
+	if len(s.Retry.AtOnce) > 0 {
+		text += "; at once " + strings.Join(s.Retry.AtOnce, ",")
+	}
+	if s.Repeat != nil {
+		text += fmt.Sprintf("; %s every %s until %s", Several(s.Repeat.Max, "time", "times"), s.Repeat.Every, Short(Line(s.Repeat.Until.String())))
+	}
+	return text
 }
