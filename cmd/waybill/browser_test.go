@@ -178,7 +178,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	// People decide, one button an outcome.
 	if err := chromedp.Do(
 		ctx, chromedp.Navigate(server+"/approvals"), chromedp.SendKeys(`input[name="by"]`, "ana", chromedp.NodeVisible),
-		chromedp.Click(`button[value="granted"]`), chromedp.WaitVisible(`[role="status"]`),
+		chromedp.Click(`input[value="granted"]`), chromedp.Click(`main form button`), chromedp.WaitVisible(`[role="status"]`),
 	); err != nil {
 		t.Fatal(err)
 	}

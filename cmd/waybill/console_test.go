@@ -125,13 +125,22 @@ func TestConsole(t *testing.T) {
 	b.send(409, "/orders/o-1/cancel", "", "Processed")
 	b.send(404, "/orders/a%2F1/nonsense", "")
 	b.send(200, "/orders/a%2F1/change", "priority=high&deadline=%2B2h", "order.changed", "priority high")
+	b.send(200, "/orders/a%2F1/change", "priority=low&deadline=", "priority low; deadline 20", "!no deadline")
+	b.send(422, "/orders/a%2F1/change", "priority=&deadline=", "Nothing is to be changed")
 	b.send(422, "/orders/a%2F1/change", "priority=high&deadline=soon", "is not a time")
 	b.send(200, "/orders/a%2F1/label", "labels=team%3Dred+of%3Dx", "team=red")
 	b.send(200, "/orders/a%2F1/label", "labels=of%3D", `&lt;/script&gt;, team=red</dd>`)
-	b.send(409, "/orders/a%2F1/label", "labels=customer%3D")
-	b.send(200, "/orders/a%2F1/signal", "key=s-1&signal=paid&data=%7B%22by%22%3A%22card%22%7D", "Signal: matched.", "step.heard")
+	b.send(409, "/orders/a%2F1/label", "key=l-1&labels=customer%3D")
+	b.send(200, "/orders/a%2F1/label", "key=l-1&labels=corrected%3Dyes", "corrected=yes") // under the key of what was refused
+	b.page(200, "/orders/o-1?done=cancel", "!Cancel: done")
+	b.send(422, "/orders/a%2F1/signal", "key=s-0&signal=paid&data=no+json", "is no JSON")
+	b.send(404, "/orders/a%2F1/signals%3Fx", "", "Nothing that can be done")
+	b.page(404, "/orders/"+strings.Repeat("x", 257), "bytes")
+	b.page(404, "/orders/%FF")
+	b.send(200, "/orders/a%2F1/signal", "key=s-1&signal=paid&data=%7B%22by%22%3A%22card%22%7D", "a step heard it", "step.heard")
 	b.send(200, "/orders/a%2F1/decide", "key=d-1&step=credit&outcome=granted&by=ana&note=known&back=%2Fapprovals", "What you decided is recorded.")
 	b.send(200, "/orders/a%2F1/terminate", "note=enough", "Terminated")
+	b.send(200, "/orders/o-2/rerun", "key=r-1&input=", "Run again: done.", "Rerun of", "order.accepted")
 
 	// No page of somebody else has a browser do anything.
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/orders/a%2F1/label", strings.NewReader("labels=x%3Dy"))
@@ -156,6 +165,32 @@ func TestConsole(t *testing.T) {
 	b.send(422, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a}]"), "workflow:2")
 	b.send(200, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a, agent: b}]"), "Registered.", "b/a")
 	b.send(200, "/workflows/w/retire", "version=1&retired=true", "may not have it")
+	b.send(200, "/workflows", "source="+url.QueryEscape("workflow: w\nsteps: [{name: a, agent: b}]"), "Registered before, and retired")
+
+	// What is too large, or too deep, to be laid out is shown as it is, and no more of it than people read.
+	deep := strings.Repeat("[", 2000) + strings.Repeat("1,", 5000) + "1" + strings.Repeat("]", 2000)
+	waybill(t, "", "submit", "order-fulfilment", "--id", "deep", "--input", deep, "--wait", "--server", server)
+	large := `{"customer":"` + strings.Repeat("x", 200_000) + `"}`
+	waybill(t, "", "submit", "order-fulfilment", "--id", "large", "--input", large, "--wait", "--server", server)
+	for _, id := range []string{"deep", "large"} {
+		if page := b.page(200, "/orders/"+id); len(page) > 1<<20 {
+			t.Errorf("the page of order %s has %d bytes", id, len(page))
+		}
+	}
+	b.page(200, "/orders/large", "That is not all of it")
+	many := "workflow: many\nsteps:\n- {name: s0, agent: a}\n"
+	for n := 1; n < 200; n++ {
+		var after []string
+		for i := max(0, n-40); i < n; i++ {
+			after = append(after, fmt.Sprint("s", i))
+		}
+		many += fmt.Sprintf("- {name: s%d, agent: a, after: [%s]}\n", n, strings.Join(after, ", "))
+	}
+	b.send(200, "/workflows", "source="+url.QueryEscape(many), "Registered.", "!<svg")
+
+	// Records that are no orders say what they are.
+	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")
+	b.page(200, "/orders/"+url.PathEscape("@/limit.crm"), "the home of limit crm", "!Pending", "limit.applied")
 	stop()
 }
 
@@ -193,7 +228,7 @@ func TestWhoComesToTheConsole(t *testing.T) {
 	}
 
 	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	for to, leads := range map[string]string{"//evil.example/": "/tools/waybill/", "https://evil.example": "/tools/waybill/", `/\evil.example`: "/tools/waybill/", "/orders?state=Error": "/tools/waybill/orders?state=Error"} {
+	for to, leads := range map[string]string{"//evil.example/": "/tools/waybill/", "https://evil.example": "/tools/waybill/", `/\evil.example`: "/tools/waybill/", "/\t/evil.example": "/tools/waybill/", "/orders?state=Error": "/tools/waybill/orders?state=Error"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/login", strings.NewReader("key="+vic+"&to="+url.QueryEscape(to)))
 		if err != nil {
 			t.Fatal(err)
@@ -230,6 +265,17 @@ func TestWhoComesToTheConsole(t *testing.T) {
 		b.send(200, "/logout", "", "Log in")
 		b.page(401, "/orders/o-1", "!s3cr3t")
 	}
+
+	// What a proxy says of who asks does not count against what a browser came in with.
+	proxied := newBrowser(t, server)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server+"/login", strings.NewReader("key="+vic+"&to=%2Forders%2Fo-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Authorization", "Basic YTpi")
+	answer, err := proxied.Do(r)
+	proxied.want(answer, err, 200, []string{"vic", "order.accepted"})
 
 	// What is known of who asks is what the HTTP API says.
 	client, err := api.NewClient(server, api.WithToken(vic))

@@ -7,8 +7,8 @@ import (
 )
 
 // Inside is a client of a server in the same process, for a page that it makes: it asks as whoever
-// asks for the page, from the same address, and may no more than that. What the page's request says of
-// who asks counts, or else a token.
+// asks for the page, from the same address, and may no more than that. A token counts, and without one what the
+// page's request says of who asks.
 func Inside(server http.Handler, page *http.Request, token string) *Client {
 	return &Client{base: "http://inside", shown: "the server", token: token, http: &http.Client{Transport: inside{server, page}}}
 }
@@ -23,7 +23,7 @@ func (i inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	asked := r.Clone(r.Context())
 	asked.Host, asked.RemoteAddr, asked.TLS = i.page.Host, i.page.RemoteAddr, i.page.TLS
 	asked.RequestURI = r.URL.RequestURI()
-	if said := i.page.Header.Values("Authorization"); len(said) > 0 {
+	if said := i.page.Header.Values("Authorization"); len(said) > 0 && r.Header.Get("Authorization") == "" {
 		asked.Header["Authorization"] = said
 	}
 	if asked.Body == nil {

@@ -6,6 +6,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -125,11 +126,12 @@ type visit struct {
 
 // view is what a page shows.
 type view struct {
-	page  string // the name of its template
-	title string
-	data  any
-	// to is another page where the browser goes on instead.
-	to string
+	page   string // the name of its template
+	status int    // 0 is 200
+	title  string
+	data   any
+	// to is another page where the browser goes on instead, and done what was done, which it says there once.
+	to, done string
 }
 
 func (c *Console) get(path string, show func(*visit) (*view, error)) { c.handle("GET "+path, show) }
@@ -139,7 +141,7 @@ func (c *Console) post(path string, do func(*visit) (*view, error)) { c.handle("
 
 func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{Request: r, client: api.Inside(c.server, r, token(r))}
+		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r))}
 		found, err := v.run(do)
 		if problem := new(api.Problem); errors.As(err, &problem) && problem.Status == http.StatusUnauthorized {
 			c.askWho(w, v, problem)
@@ -150,10 +152,13 @@ func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
 			return
 		}
 		if found.to != "" {
+			if found.done != "" {
+				c.keep(w, r, c.name(r)+doneSuffix, found.done, 60)
+			}
 			http.Redirect(w, r, c.base+found.to, http.StatusSeeOther)
 			return
 		}
-		c.write(w, v, http.StatusOK, found)
+		c.write(w, v, cmp.Or(found.status, http.StatusOK), found)
 	})
 }
 
@@ -170,8 +175,23 @@ func (v *visit) run(do func(*visit) (*view, error)) (*view, error) {
 	return do(v)
 }
 
-// value is what a field of a form says, without the space around it.
-func (v *visit) value(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
+// value is what a field of a form says, without the space around it, and with the ends of lines that a text has
+// elsewhere.
+func (v *visit) value(name string) string {
+	return strings.TrimSpace(strings.ReplaceAll(v.Form.Get(name), "\r\n", "\n"))
+}
+
+// key is the idempotency key of a form: sent twice it is the same, and with another content another.
+func (v *visit) key() string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, v.URL.Path)
+	for _, name := range slices.Sorted(maps.Keys(v.Form)) {
+		for _, value := range v.Form[name] {
+			fmt.Fprintf(sum, "%d %s %d %s ", len(name), name, len(value), value)
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
 
 // by is who acts: nobody else than who is known, and else whom the form names.
 func (v *visit) by() string {
@@ -185,6 +205,7 @@ func (v *visit) by() string {
 type whole struct {
 	Base, Version, Title, Path, Now string
 	Caller                          *api.Caller
+	CameIn                          bool   // by the log-in, and may go out
 	Key                             string // an idempotency key for each form of the page
 	Done                            string
 	Problem                         *api.Problem
@@ -209,7 +230,11 @@ func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
 		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Now: time.Now().UTC().Format(clockForm),
-		Caller: v.caller, Key: uuid.NewString(), Done: acts.done(v.URL.Query().Get("done")), Problem: problem, Data: shown.data, static: c.files,
+		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Data: shown.data, static: c.files,
+	}
+	if done, err := v.Cookie(c.name(v.Request) + doneSuffix); err == nil && status < 300 {
+		page.Done = acts.done(done.Value)
+		c.keep(w, v.Request, done.Name, "", -1)
 	}
 	var b bytes.Buffer
 	if err := c.pages[shown.page].Execute(&b, page); err != nil {
@@ -228,13 +253,16 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	if problem.Status == http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
 		c.log.Error("a page could not be made", "path", v.URL.Path, "error", err)
 	}
-	back := ""
-	if v.Method == http.MethodPost {
-		if from, err := url.Parse(v.Referer()); err == nil && from.Host == v.Host {
-			back = from.RequestURI()
-		}
+	c.writeWith(w, v, problem.Status, &view{page: "problem.html", title: http.StatusText(problem.Status), data: v.from()}, problem)
+}
+
+// from is the page on which somebody followed a link, or sent a form; empty if that is not known.
+func (v *visit) from() string {
+	from, err := url.Parse(v.Referer())
+	if err != nil || from.Host != v.Host || from.RequestURI() == v.URL.RequestURI() {
+		return ""
 	}
-	c.writeWith(w, v, problem.Status, &view{page: "problem.html", title: http.StatusText(problem.Status), data: back}, problem)
+	return from.RequestURI()
 }
 
 // problemOf is what the server answered, or what went wrong here.

@@ -23,13 +23,20 @@ type drawings struct {
 // maxDrawings is how many are kept.
 const maxDrawings = 200
 
+// one is held by who draws: it takes a processor, and much memory for a moment.
+var one sync.Mutex
+
 type drawing struct {
 	once sync.Once
 	svg  string // empty if it could not be drawn
 }
 
-// maxDrawn is how many steps a drawing has, at most: of more nobody sees anything.
-const maxDrawn = 300
+// How much is drawn, at most. Of more nobody sees anything, and Graphviz takes ever longer, with nobody who
+// could stop it.
+const (
+	maxNodes = 60
+	maxEdges = 120
+)
 
 // of is the drawing of a workflow, in which each step looks as it stands; nil if there is none. What
 // does not stand anywhere yet looks the same.
@@ -68,9 +75,18 @@ var nodeForm = regexp.MustCompile(`class="node">\s*<title>([^<]*)</title>`)
 
 func (d *drawing) draw(ctx context.Context, source []byte) {
 	flow, err := workflow.Parse("registered", source)
-	if err != nil || len(flow.Steps) > maxDrawn {
+	if err != nil {
 		return
 	}
+	edges := 0
+	for i := range flow.Steps {
+		edges += len(flow.Steps[i].After)
+	}
+	if len(flow.Steps) > maxNodes || edges > maxEdges {
+		return
+	}
+	one.Lock()
+	defer one.Unlock()
 	var b bytes.Buffer
 	if err := diagram.SVG(ctx, &b, flow); err != nil {
 		return

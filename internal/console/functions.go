@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,16 +88,46 @@ func about(d time.Duration) string {
 	return fmt.Sprintf("%d d", int(d.Hours()/24))
 }
 
-// pretty is JSON with a line for each thing that it says; empty where there is none.
-func pretty(value json.RawMessage) string {
-	if words.Payload(value) == "-" {
+// How much of a payload is shown, and how large and how deep one may be that gets a line for each thing that it
+// says, in bytes and levels: each line begins with two spaces for each level.
+const (
+	payloadShown = 64 << 10
+	lineByLine   = 32 << 10
+	deepest      = 40
+)
+
+func pretty(value json.RawMessage) string { return shown(value, payloadShown) }
+
+// shown is JSON as people read it, up to so many bytes; empty where there is none.
+func shown(value json.RawMessage, most int) string {
+	switch {
+	case words.Payload(value) == "-":
 		return ""
+	case len(value) > most:
+		return strings.ToValidUTF8(string(value[:most]), "\uFFFD") + fmt.Sprintf("…\n\nThat is not all of it: it has %d bytes. The command line and the HTTP API have it whole.", len(value))
+	case len(value) > lineByLine || depth(value) > deepest:
+		return string(value)
 	}
-	v := jsontext.Value(append([]byte{}, value...))
+	v := jsontext.Value(slices.Clone(value))
 	if err := v.Indent(jsontext.WithIndent("  "), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)); err != nil {
 		return string(value)
 	}
 	return string(v)
+}
+
+// depth is at least how deep JSON is nested: what its texts hold counts, too.
+func depth(value []byte) (deepest int) {
+	at := 0
+	for _, b := range value {
+		switch b {
+		case '{', '[':
+			at++
+			deepest = max(deepest, at)
+		case '}', ']':
+			at--
+		}
+	}
+	return deepest
 }
 
 // brief is a text that has a place of its own, as far as people read on.

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
-	"github.com/waybill-dev/waybill/internal/identity"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -26,6 +26,7 @@ const (
 type section[T any] struct {
 	All  []T
 	More bool
+	Left api.LeftOut
 	Why  string
 }
 
@@ -34,17 +35,17 @@ func take[T any](all []T, next string, left api.LeftOut, err error) section[T] {
 	if err != nil {
 		return section[T]{Why: problemOf(err).Error()}
 	}
-	return section[T]{All: all, More: next != "" || len(left.Unknown)+len(left.Elsewhere) > 0}
+	return section[T]{All: all, More: next != "", Left: left}
 }
 
 // home is the first page: what needs somebody.
 type home struct {
 	Alerts    section[api.Alert]
 	Approvals section[api.Approval]
-	Letters   section[api.DeadLetter]
+	Letters   *section[api.DeadLetter] // nil where they are not for who looks
 	Open      section[api.Summary]
-	Agents    []api.Agent // that give no sign, or for which something waits
-	Trouble   string      // why the instance is not ready
+	Agents    section[api.Agent] // that give no sign, or for which something waits
+	Trouble   string             // why the instance is not ready
 }
 
 func (c *Console) home(v *visit) (*view, error) {
@@ -59,19 +60,15 @@ func (c *Console) home(v *visit) (*view, error) {
 	for _, state := range []projections.State{projections.Compensating, projections.Processing, projections.Pending} {
 		open, err := v.client.Orders(v.Context(), api.Filter{State: string(state)}, homeRows, "")
 		of := take(open.Orders, open.Next, open.LeftOut, err)
-		h.Open = section[api.Summary]{append(h.Open.All, of.All...), h.Open.More || of.More, cmp.Or(h.Open.Why, of.Why)}
+		h.Open = section[api.Summary]{append(h.Open.All, of.All...), h.Open.More || of.More, of.Left, cmp.Or(h.Open.Why, of.Why)}
 	}
-	if v.caller.May(identity.PayloadReader, "") {
-		letters, err := v.client.DeadLetters(v.Context(), api.LetterFilter{}, homeRows, "")
-		h.Letters = take(letters.DeadLetters, letters.Next, api.LeftOut{}, err)
+	letters, err := v.client.DeadLetters(v.Context(), api.LetterFilter{}, homeRows, "")
+	if refused := new(api.Problem); !errors.As(err, &refused) || refused.Status != http.StatusForbidden {
+		of := take(letters.DeadLetters, letters.Next, api.LeftOut{}, err)
+		h.Letters = &of
 	}
-	if agents, err := v.client.Agents(v.Context()); err == nil {
-		for _, a := range agents.Agents {
-			if a.SilentSince != nil || a.Waiting > 0 {
-				h.Agents = append(h.Agents, a)
-			}
-		}
-	}
+	agents, err := v.client.Agents(v.Context())
+	h.Agents = take(slices.DeleteFunc(agents.Agents, func(a api.Agent) bool { return a.SilentSince == nil && a.Waiting == 0 }), "", api.LeftOut{}, err)
 	if err := v.client.Ready(v.Context()); err != nil {
 		h.Trouble = problemOf(err).Error()
 	}
@@ -81,15 +78,15 @@ func (c *Console) home(v *visit) (*view, error) {
 // find goes to what a text names: an order, or orders that are found by it.
 func (c *Console) find(v *visit) (*view, error) {
 	q := v.value("q")
-	switch name, _, labelled := strings.Cut(q, "="); {
-	case q == "":
+	if q == "" {
 		return &view{to: "/orders"}, nil
-	case labelled && events.CheckLabelName(name) == nil:
-		return &view{to: link("/orders", "where", q)}, nil
 	}
 	_, err := v.client.Order(v.Context(), q)
-	if problem := new(api.Problem); err == nil || errors.As(err, &problem) && problem.Status != http.StatusNotFound && problem.Status != http.StatusUnprocessableEntity {
+	if problem := new(api.Problem); err == nil || errors.As(err, &problem) && problem.Status != http.StatusNotFound {
 		return &view{to: orderPath(q)}, nil
+	}
+	if name, _, labelled := strings.Cut(q, "="); labelled && events.CheckLabelName(name) == nil {
+		return &view{to: link("/orders", "where", q)}, nil
 	}
 	flows, err := v.client.Versions(v.Context(), q)
 	if err == nil && len(flows.Versions) > 0 {
@@ -210,16 +207,17 @@ func (c *Console) replay(v *visit) (*view, error) {
 	}
 	var value []byte
 	if v.Form.Has("corrected") {
-		value = []byte(v.Form.Get("value"))
+		value = []byte(strings.ReplaceAll(v.Form.Get("value"), "\r\n", "\n")) // as a browser writes the ends of lines
 	}
 	done, err := v.client.Replay(v.Context(), partition, offset, value)
 	if err != nil {
 		return nil, err
 	}
 	if done.Order == "" {
-		return &view{to: link("/dead-letters", "done", "replay")}, nil
+		return &view{to: "/dead-letters", done: "replay"}, nil
 	}
-	return &view{to: link(orderPath(done.Order), "done", "replay")}, nil
+	v.appears(done.Order)
+	return &view{to: orderPath(done.Order), done: "replay"}, nil
 }
 
 // flowRow is a workflow in their list.
@@ -229,16 +227,23 @@ type flowRow struct {
 	Versions int
 }
 
+// flowList are the workflows.
+type flowList struct {
+	Rows  []*flowRow
+	Newer int // definitions of a release that this one cannot read
+}
+
 func (c *Console) workflows(v *visit) (*view, error) {
 	all, err := v.client.Workflows(v.Context())
 	if err != nil {
 		return nil, err
 	}
-	rows := make(map[string]*flowRow)
+	rows, l := make(map[string]*flowRow), new(flowList)
 	for _, source := range all.Workflows {
 		flow, err := workflow.Parse("registered", source)
 		if err != nil {
-			continue // it is of a newer release
+			l.Newer++
+			continue
 		}
 		row := rows[flow.Name]
 		if row == nil {
@@ -249,23 +254,27 @@ func (c *Console) workflows(v *visit) (*view, error) {
 			row.Newest = flow
 		}
 	}
-	list := make([]*flowRow, 0, len(rows))
 	for _, name := range sorted(rows) {
-		list = append(list, rows[name])
+		l.Rows = append(l.Rows, rows[name])
 	}
-	return &view{page: "workflows.html", title: "Workflows", data: list}, nil
+	return &view{page: "workflows.html", title: "Workflows", data: l}, nil
 }
 
 func (c *Console) registerWorkflow(v *visit) (*view, error) {
 	source := []byte(v.Form.Get("source"))
-	if _, err := v.client.Register(v.Context(), "workflow", source); err != nil {
+	retired, err := v.client.Register(v.Context(), "workflow", source)
+	if err != nil {
 		return nil, err
 	}
 	flow, err := workflow.Parse("workflow", source)
 	if err != nil {
 		return nil, fmt.Errorf("read what was registered: %w", err)
 	}
-	return &view{to: link("/workflows/"+api.PathEscape(flow.Name), "done", "register")}, nil
+	done := "register"
+	if retired != "" {
+		done = "retired"
+	}
+	return &view{to: link("/workflows/"+api.PathEscape(flow.Name), "version", strconv.Itoa(flow.Version)), done: done}, nil
 }
 
 // flowPage is a version of a workflow.
@@ -308,7 +317,7 @@ func (c *Console) retire(v *visit) (*view, error) {
 	if err := v.client.Retire(v.Context(), v.PathValue("name"), version, v.value("retired") == "true"); err != nil {
 		return nil, err
 	}
-	return &view{to: link("/workflows/"+api.PathEscape(v.PathValue("name")), "done", "retire")}, nil
+	return &view{to: "/workflows/" + api.PathEscape(v.PathValue("name")), done: "retire"}, nil
 }
 
 func (c *Console) schedules(v *visit) (*view, error) {
@@ -322,7 +331,8 @@ func (c *Console) schedules(v *visit) (*view, error) {
 // schedulePage is a schedule, and when it begins orders.
 type schedulePage struct {
 	*api.Schedule
-	Ticks []api.NextTick
+	Ticks   []api.NextTick
+	NoTicks string // why there are none
 }
 
 func (c *Console) schedule(v *visit) (*view, error) {
@@ -331,7 +341,9 @@ func (c *Console) schedule(v *visit) (*view, error) {
 		return nil, err
 	}
 	p := &schedulePage{Schedule: s}
-	if ticks, err := v.client.Preview(v.Context(), s.Name, time.Time{}, 10); err == nil && !s.Paused {
+	if ticks, err := v.client.Preview(v.Context(), s.Name, time.Time{}, 10); err != nil {
+		p.NoTicks = problemOf(err).Error()
+	} else if !s.Paused {
 		p.Ticks = ticks.Ticks
 	}
 	return &view{page: "schedule.html", title: s.Name, data: p}, nil
@@ -342,13 +354,15 @@ func (c *Console) actOnSchedule(v *visit) (*view, error) {
 	if act != events.CommandPause && act != events.CommandResume && act != events.CommandDelete {
 		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: "A schedule is paused, resumed or deleted."}
 	}
-	if _, err := v.client.ActOnSchedule(v.Context(), name, v.value("key"), act, &api.Act{By: v.by(), Note: v.value("note")}); err != nil {
+	_, err := v.client.ActOnSchedule(v.Context(), name, v.key(), act, &api.Act{By: v.by(), Note: v.value("note")})
+	gone := new(api.Problem)
+	switch {
+	case act == events.CommandDelete && (err == nil || errors.As(err, &gone) && gone.Status == http.StatusNotFound):
+		return &view{to: "/schedules", done: act}, nil
+	case err != nil:
 		return nil, err
 	}
-	if act == events.CommandDelete {
-		return &view{to: link("/schedules", "done", act)}, nil
-	}
-	return &view{to: link("/schedules/"+api.PathEscape(name), "done", act)}, nil
+	return &view{to: "/schedules/" + api.PathEscape(name), done: act}, nil
 }
 
 func (c *Console) limits(v *visit) (*view, error) {

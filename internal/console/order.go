@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,9 @@ import (
 	"github.com/waybill-dev/waybill/internal/words"
 	"github.com/waybill-dev/waybill/projections"
 )
+
+// eventShown is how much of an event is shown, in bytes.
+const eventShown = 16 << 10
 
 // pageEvents is how many events a page of an order has.
 const pageEvents = 200
@@ -38,18 +42,24 @@ type orderPage struct {
 	Masked      bool
 	Drawing     any
 	Bars        *bars
+	Long        bool // it has more events than a page, so that bars of them would be wrong
 	Acts        []act
-	Asks        []api.Step // steps that wait for somebody's decision
-	Listening   []string   // the names of signals for which steps wait
+	Asks        []api.Approval // what waits for somebody's decision
+	Listening   []string       // the names of signals for which steps wait
+	Is          string         // of a record that is no order: what it is
 }
 
 func (c *Console) order(v *visit) (*view, error) {
 	id := v.PathValue("id")
+	if err := events.CheckOrderID(id); err != nil {
+		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: err.Error() + "."}
+	}
 	o, err := v.client.Order(v.Context(), id)
 	if err != nil {
 		return nil, err
 	}
 	p := &orderPage{Order: o}
+	p.Is, _ = words.Record(id)
 	after := v.value("after")
 	if p.Events, p.Next, p.Masked, err = v.history(v.Context(), id, after); err != nil {
 		p.NoEvents = problemOf(err).Error()
@@ -65,19 +75,62 @@ func (c *Console) order(v *visit) (*view, error) {
 			p.Drawing = c.drawings.of(v.Context(), source, o.Steps)
 		}
 	}
-	if after == "" {
+	if p.Long = after != "" || p.Next != ""; !p.Long {
 		p.Bars = barsOf(p.Events, time.Now(), goingOn(o))
 	}
+	asks := 0
 	for i := range o.Steps {
 		switch s := &o.Steps[i]; {
 		case s.Approves != nil && s.State == projections.Approving:
-			p.Asks = append(p.Asks, *s)
+			asks++
 		case s.Listens != nil:
 			p.Listening = append(p.Listening, s.Listens.Signals...)
 		}
 	}
+	p.Asks = v.asked(id, asks)
 	p.Acts = actsFor(v.caller, o)
 	return &view{page: "order.html", title: id, data: p}, nil
+}
+
+// asked are the decisions for which an order waits, as the list of all has them: it says what people are shown, and who
+// may decide. Of very many that wait only those are found that have waited longest.
+func (v *visit) asked(id string, n int) (all []api.Approval) {
+	const pages = 5
+	after := ""
+	for range pages {
+		if len(all) >= n {
+			break
+		}
+		page, err := v.client.Approvals(v.Context(), false, false, 1000, after)
+		if err != nil {
+			break
+		}
+		for _, a := range page.Approvals {
+			if a.Order == id {
+				all = append(all, a)
+			}
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	return all
+}
+
+// appears waits for a moment until an order is there that was just submitted.
+func (v *visit) appears(id string) {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for range 40 {
+		if _, err := v.client.Order(v.Context(), id); err == nil {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-v.Context().Done():
+			return
+		}
+	}
 }
 
 // goingOn are the steps, and undos, of which something takes time now.
@@ -112,7 +165,7 @@ func (v *visit) history(ctx context.Context, id, after string) (rows []eventRow,
 		if err != nil {
 			return nil, "", false, fmt.Errorf("an event of order %q: %w", id, err)
 		}
-		row := eventRow{Event: &e, Name: words.EventName(&e), Tells: course.Tell(&e), JSON: pretty(raw)}
+		row := eventRow{Event: &e, Name: words.EventName(&e), Tells: course.Tell(&e), JSON: shown(raw, eventShown)}
 		if !last.IsZero() {
 			row.After = "+" + e.At.Sub(last).String()
 		}
@@ -192,11 +245,12 @@ var acts = actList{
 		fields: func(o *api.Order) []field {
 			deadline := ""
 			if o.Deadline != nil {
-				deadline = o.Deadline.UTC().Format(time.RFC3339)
+				deadline = ", " + words.Clock(o.Deadline)
 			}
 			return []field{
-				{Name: "priority", Title: "Priority", Kind: "choice", Choices: []string{"high", "normal", "low"}, Value: string(o.Priority)},
-				{Name: "deadline", Title: "Deadline", Kind: "text", Value: deadline, Help: "Such as 2027-01-31T18:00:00Z, or +2h from now; empty for none"},
+				{Name: "priority", Title: "Priority", Kind: "choice", Choices: []string{"", "high", "normal", "low"}, Help: "Empty for the one that it has"},
+				{Name: "deadline", Title: "Deadline", Kind: "text", Help: "Such as 2027-01-31T18:00:00Z, or +2h from now; empty for the one that it has" + deadline},
+				{Name: "noDeadline", Title: "No deadline any more", Kind: "flag"},
 				note,
 			}
 		},
@@ -278,10 +332,20 @@ func (l actList) done(name string) string {
 	switch name {
 	case events.CommandDecide:
 		return "What you decided is recorded."
-	case "matched", "started", "kept", "repeated", "late", "declined", "held", "dead-letter", "unrecorded":
-		return "Signal: " + name + "."
+	case "matched":
+		return "Signal: a step heard it."
+	case "kept":
+		return "Signal: it is kept for a step that does not listen yet."
+	case "repeated":
+		return "Signal: it came before, and changes nothing."
+	case "held":
+		return "Signal: the order is held, and decides on it once it is released."
+	case "late", "declined", "dead-letter", "unrecorded":
+		return "Signal: it changed nothing (" + name + ")."
 	case "replay":
 		return "Put back: it is decided on once more."
+	case "retired":
+		return "Registered before, and retired: no new order may have it until it is restored."
 	case "register":
 		return "Registered."
 	case "retire":
@@ -295,20 +359,31 @@ func (l actList) done(name string) string {
 // act does something to an order.
 func (c *Console) act(v *visit) (*view, error) {
 	id, name := v.PathValue("id"), v.PathValue("act")
-	to := func(done string) *view { return &view{to: link(orderPath(id), "done", done)} }
-	switch name {
-	case rerun:
-		receipt, err := v.client.Rerun(v.Context(), id, &api.Rerun{ID: v.value("key"), Input: json.RawMessage(raw(v.value("input")))})
+	if err := events.CheckOrderID(id); err != nil {
+		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: err.Error() + "."}
+	}
+	for _, field := range []string{"input", "output", "data"} {
+		if value := raw(v.value(field)); value != nil && !value.IsValid(jsontext.AllowDuplicateNames(true)) {
+			return nil, unfit("The %s is no JSON. A text has quotes around it.", field)
+		}
+	}
+	to := func(done string) *view { return &view{to: orderPath(id), done: done} }
+	switch {
+	case name == rerun:
+		receipt, err := v.client.Rerun(v.Context(), id, &api.Rerun{ID: v.key(), Input: json.RawMessage(raw(v.value("input")))})
 		if err != nil {
 			return nil, err
 		}
-		return &view{to: link(orderPath(receipt.OrderID), "done", rerun)}, nil
-	case signal:
-		heard, err := v.client.Signal(v.Context(), id, &api.Signal{Signal: v.value("signal"), ID: v.value("key"), Data: json.RawMessage(raw(v.value("data")))})
+		v.appears(receipt.OrderID)
+		return &view{to: orderPath(receipt.OrderID), done: rerun}, nil
+	case name == signal:
+		heard, err := v.client.Signal(v.Context(), id, &api.Signal{Signal: v.value("signal"), ID: v.key(), Data: json.RawMessage(raw(v.value("data")))})
 		if err != nil {
 			return nil, err
 		}
 		return to(heard.Outcome), nil
+	case name != events.CommandDecide && !slices.ContainsFunc(acts, func(a act) bool { return a.Name == name }):
+		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: fmt.Sprintf("Nothing that can be done to an order is called %s.", strconv.Quote(name))}
 	}
 	command, err := v.command(name)
 	if err != nil {
@@ -318,7 +393,7 @@ func (c *Console) act(v *visit) (*view, error) {
 		return nil, err
 	}
 	if back := v.value("back"); back == "/approvals" {
-		return &view{to: link(back, "done", name)}, nil
+		return &view{to: back, done: name}, nil
 	}
 	return to(name), nil
 }
@@ -326,14 +401,9 @@ func (c *Console) act(v *visit) (*view, error) {
 // command is what a form has an order do.
 func (v *visit) command(name string) (*events.Command, error) {
 	c := &events.Command{
-		Command: name, ID: v.value("key"), By: v.by(), Note: v.value("note"), Step: v.value("step"), Outcome: v.value("outcome"),
+		Command: name, ID: v.key(), By: v.by(), Note: v.value("note"), Step: v.value("step"), Outcome: v.value("outcome"),
 		Input: raw(v.value("input")), Output: raw(v.value("output")),
 		SameKey: v.Form.Has("sameKey"), NewKey: v.Form.Has("newKey"), Discard: v.Form.Has("discard"),
-	}
-	for what, value := range map[string]jsontext.Value{"input": c.Input, "output": c.Output} {
-		if len(value) > 0 && !value.IsValid(jsontext.AllowDuplicateNames(true)) {
-			return nil, unfit("The %s is no JSON. A text has quotes around it.", what)
-		}
 	}
 	switch name {
 	case events.CommandResubmit:
@@ -342,9 +412,12 @@ func (v *visit) command(name string) (*events.Command, error) {
 		}
 	case events.CommandChange:
 		c.Priority = events.Priority(v.value("priority"))
+		c.NoDeadline = v.Form.Has("noDeadline")
 		switch deadline := v.value("deadline"); {
 		case deadline == "":
-			c.NoDeadline = true
+			if c.Priority == "" && !c.NoDeadline {
+				return nil, unfit("Nothing is to be changed: choose a priority, or say a deadline.")
+			}
 		case strings.HasPrefix(deadline, "+"):
 			in, err := time.ParseDuration(deadline[1:])
 			if err != nil {

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"strings"
@@ -8,30 +10,37 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 )
 
-// cookie is where a browser keeps the key, or the token, with which its user came in: until it is closed,
-// for this server alone, and out of reach of scripts. No instance remembers who came, so any of several
-// answers.
-const cookie = "waybill"
+// name is that of the cookie in which a browser keeps the key, or the token, with which its user came in: until it
+// is closed, and out of reach of scripts. Cookies know no ports: whatever else is served under the name of this host gets
+// it, too, and so the name is one by port. No instance remembers who came, so any of several answers.
+func (c *Console) name(r *http.Request) string {
+	sum := sha256.Sum256([]byte(r.Host + c.base))
+	return "waybill-" + hex.EncodeToString(sum[:6])
+}
+
+// doneSuffix is behind the name of the cookie that says what was done, on the next page.
+const doneSuffix = "-done"
 
 // maxToken is how long a token may be, in bytes: browsers throw larger cookies away, and say nothing.
 const maxToken = 3800
 
 // token is what a browser came in with.
-func token(r *http.Request) string {
-	c, err := r.Cookie(cookie)
+func (c *Console) token(r *http.Request) string {
+	kept, err := r.Cookie(c.name(r))
 	if err != nil {
 		return ""
 	}
-	return c.Value
+	return kept.Value
 }
 
 // askWho has a browser say who asks, and then come back to the page.
 func (c *Console) askWho(w http.ResponseWriter, v *visit, why *api.Problem) {
 	to := v.URL.RequestURI()
-	if v.Method != http.MethodGet {
-		to = ""
-	}
-	if token(v.Request) == "" {
+	switch {
+	case v.Method != http.MethodGet:
+		to = strings.TrimPrefix(v.from(), c.base)
+		why = &api.Problem{Detail: "Nothing was done, because it is not known any more who asks. Log in, and do it again."}
+	case c.token(v.Request) == "":
 		why = nil // nothing was tried
 	}
 	c.forget(w, v.Request)
@@ -44,11 +53,13 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 
 // comeIn looks whether a key, or a token, is one, and has the browser keep it.
 func (c *Console) comeIn(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
 	v := &visit{Request: r}
 	given := strings.TrimSpace(r.PostFormValue("key"))
 	to := r.PostFormValue("to")
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
-		to = "/" // a page of another server
+	odd := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' }
+	if u, err := url.Parse(to); err != nil || u.Host != "" || u.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsFunc(to, odd) {
+		to = "/" // it may be a page of another server
 	}
 	fail := func(p *api.Problem) {
 		c.writeWith(w, v, p.Status, &view{page: "login.html", title: "Log in", data: to}, p)
@@ -66,7 +77,7 @@ func (c *Console) comeIn(w http.ResponseWriter, r *http.Request) {
 		fail(problemOf(err))
 		return
 	}
-	c.keep(w, r, given, 0)
+	c.keep(w, r, c.name(r), given, 0)
 	http.Redirect(w, r, c.base+to, http.StatusSeeOther) //nolint:gosec // it is a path of this server, see above
 }
 
@@ -76,13 +87,14 @@ func (c *Console) goOut(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) forget(w http.ResponseWriter, r *http.Request) {
-	c.keep(w, r, "", -1)
+	c.keep(w, r, c.name(r), "", -1)
 }
 
-// keep has the browser keep what its user came in with, until it is closed, or with a negative age throw it away.
-func (c *Console) keep(w http.ResponseWriter, r *http.Request, value string, age int) {
+// keep has the browser keep something for so many seconds, or with an age of 0 until it is closed; a negative age has it throw it
+// away.
+func (c *Console) keep(w http.ResponseWriter, r *http.Request, name, value string, age int) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // who comes in clear, as on this machine, goes on so
-		Name: cookie, Value: value, Path: c.base + "/", MaxAge: age, HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteLaxMode,
+		Name: name, Value: value, Path: c.base + "/", MaxAge: age, HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteLaxMode,
 	})
 }
 

@@ -64,3 +64,19 @@ func Parent(p *api.Parent) string {
 	}
 	return text
 }
+
+// Record says what a record is that has an id of Waybill's own and is no order, and which command tells
+// more of it; "" of orders.
+func Record(id string) (is, see string) {
+	switch limit, schedule, flow := events.LimitOf(id), events.ScheduleOf(id), events.TurnOf(id); {
+	case limit != "":
+		return "the home of limit " + limit, "waybill limit show " + limit
+	case schedule != "":
+		return "schedule " + schedule, "waybill schedule show " + schedule
+	case flow != "":
+		return "the home of the turns of orders of workflow " + flow + " that have the same key", "waybill order history"
+	case events.IsCorrelation(id):
+		return "the home of signals of one name under a key", "waybill order history"
+	}
+	return "", ""
+}
