@@ -380,7 +380,7 @@ func showWorkflow(row func(...any), flow *workflow.Workflow) {
 // showStep prints the row of a step, with what has no column in lines of their own, and the rows of those that do its
 // items.
 func showStep(row func(...any), of string, s *workflow.Step) {
-	agent, does := "-", ""
+	agent, does := "-", s.Do
 	switch {
 	case s.Sleep != nil:
 		does = "sleep " + words.Sleeps(s.Sleep)
@@ -397,7 +397,7 @@ func showStep(row func(...any), of string, s *workflow.Step) {
 	case s.Raise != nil:
 		does = words.Raises(s.Raise)
 	default:
-		agent, does = s.Agent, s.Do
+		agent = s.Agent
 	}
 	timeout := words.Lasts(s.Timeout, "-") // never
 	if s.TimeoutMax > 0 {

@@ -68,11 +68,11 @@ func stepNames(flow *workflow.Workflow) string {
 // EachSays is what a step says of its items, one thing a line: which they are, who does them, and how many may be
 // under way and fail.
 func EachSays(e *workflow.Each) []string {
-	items, by := "", Ordered(&e.Order)
+	items, by := "items ", Ordered(&e.Order)
 	if e.Pages != nil {
-		items = fmt.Sprintf("items that %s/%s lists", e.Pages.Steps[0].Agent, e.Pages.Steps[0].Do)
+		items += fmt.Sprintf("that %s/%s lists", e.Pages.Steps[0].Agent, e.Pages.Steps[0].Do)
 	} else {
-		items = "items " + Line(e.Items.String())
+		items += Line(e.Items.String())
 	}
 	if e.Steps != nil {
 		by = "steps " + stepNames(e.Steps)

@@ -127,10 +127,14 @@ func TestTheTableOfLevels(t *testing.T) {
 		t.Errorf("nothing is tried of %v", rows)
 	}
 	first := "name agent do undo after when with undoWith timeout retry exhausted wait workflow version deadline overdue input steps"
-	type keys struct{ Properties map[string]any }
+	type keys struct {
+		Properties map[string]any `json:"properties"`
+	}
 	var schema struct {
 		keys
-		Defs struct{ Step keys } `json:"$defs"`
+		Defs struct {
+			Step keys `json:"step"`
+		} `json:"$defs"`
 	}
 	if err := json.Unmarshal(schemas.Workflow, &schema); err != nil {
 		t.Fatal(err)
