@@ -113,14 +113,15 @@ func (e *UndoError) Error() string {
 }
 
 // Outcome names the steps that were undone, and those that ran, or may have
-// run, and were not (C3).
+// run, and were not (C3). Of a step that another order does, and of one with items, it names
+// the one that left something done with those that were not, though its undo completed.
 func Outcome(o *projections.Order) (undone, notUndone []string) {
 	for i := range o.Steps {
 		switch s := &o.Steps[i]; {
+		case s.Leaves || s.Ran():
+			notUndone = append(notUndone, s.Name)
 		case s.State == projections.Undone:
 			undone = append(undone, s.Name)
-		case s.Ran():
-			notUndone = append(notUndone, s.Name)
 		}
 	}
 	return undone, notUndone

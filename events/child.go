@@ -139,6 +139,8 @@ type Report struct {
 	State  string         `json:"state"`
 	Output jsontext.Value `json:"output,omitzero"` // of one that is Processed
 	Error  *Error         `json:"error,omitzero"`  // why it has no output
+	// Left says that something which ran there, or may have run, was not undone. An older release does not say so.
+	Left bool `json:"left,omitzero"`
 }
 
 // IDTaken is the code of a step whose child cannot begin: an order of its id is there, and does not
@@ -154,5 +156,6 @@ func (r *Report) Append(dst []byte) []byte {
 	o.text("state", r.State)
 	o.raw("output", r.Output)
 	o.fault(r.Error)
+	o.truth("left", r.Left)
 	return o.end()
 }

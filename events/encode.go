@@ -224,6 +224,7 @@ func (e *Event) Append(dst []byte) []byte {
 	o.fault(e.Error)
 	o.faults("errors", e.Errors)
 	o.truth("uncounted", e.Uncounted)
+	o.truth("left", e.Left)
 	o.truth("undo", e.ToUndo)
 	o.text("reason", e.Reason)
 	o.number("count", int64(e.Count))

@@ -136,7 +136,8 @@ const (
 	// StepCompleted records a reply in time: Step, Attempt, Output, AnsweredBy, Source.
 	StepCompleted Type = "waybill.step.completed"
 	// StepFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source; Output
-	// where it was done, in vain; and Uncounted where the agent may be about to be replaced.
+	// where it was done, in vain; Uncounted where the agent may be about to be replaced; and Left where
+	// another order did it.
 	StepFailed Type = "waybill.step.failed"
 	// StepExpired records that the complete-by passed unanswered: Step, Attempt,
 	// Error, and Uncounted where the retry policy does not count it.
@@ -168,7 +169,7 @@ const (
 	// completed. Since format 6.
 	StepHeard Type = "waybill.step.heard"
 	// StepTimedOut ends a step that has waited for signals, or for people, as long as it may: Step,
-	// Attempt. Since format 6.
+	// Attempt. Since format 6. Output of one that waited for several signals, and has heard none. Since format 10.
 	StepTimedOut Type = "waybill.step.timed-out"
 	// StepApproving has a step wait for people who decide: Step, Attempt, Roles (who may), Outcomes,
 	// Count (how many people the first outcome needs) where that is more than one, Input (what they
@@ -205,10 +206,10 @@ const (
 	// others are ordered at once, in a decision of their own. Since format 8.
 	ItemsOrdered Type = "waybill.items.ordered"
 	// ItemCompleted says that an item is done, or undone with ToUndo: Step, Attempt, Item, Output,
-	// Source. Since format 8.
+	// Source, and with ToUndo Left. Since format 8.
 	ItemCompleted Type = "waybill.item.completed"
-	// ItemFailed says that an item failed, or with ToUndo its undo: Step, Attempt, Item, Error, Source.
-	// Since format 8.
+	// ItemFailed says that an item failed, or with ToUndo its undo: Step, Attempt, Item, Error, Source,
+	// Left. Since format 8.
 	ItemFailed Type = "waybill.item.failed"
 	// ItemsForgotten says that the orders are forgotten which did some items: Step, Item (the first),
 	// Count. Since format 8.
@@ -247,10 +248,10 @@ const (
 	// UndoOrdered has the order that did the step undo what it did: Step, Attempt, Child, LockedBy.
 	// Since format 7.
 	UndoOrdered Type = "waybill.undo.ordered"
-	// UndoCompleted is to an undo what [StepCompleted] is to a step.
+	// UndoCompleted is to an undo what [StepCompleted] is to a step, and Left where another order did it.
 	UndoCompleted Type = "waybill.undo.completed"
-	// UndoFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source, Uncounted. Where the
-	// first request could not be made there was no Attempt.
+	// UndoFailed records an agent's error: Step, Attempt, Error, AnsweredBy, Source, Uncounted, and Left where
+	// another order did it. Where the first request could not be made there was no Attempt.
 	UndoFailed Type = "waybill.undo.failed"
 	// UndoExpired is to an undo what [StepExpired] is to a step.
 	UndoExpired Type = "waybill.undo.expired"
@@ -534,6 +535,9 @@ type Event struct {
 	// expired, its agent gave no sign at all, and others waited for it; or its agent did not know the
 	// operation.
 	Uncounted bool `json:"uncounted,omitzero"`
+	// Left says that of what the order did that does the step, or the item, something that ran, or may have run, was
+	// not undone when it ended. Since format 10.
+	Left bool `json:"left,omitzero"`
 	// ToUndo says that a discarded reply was one to an undo, or that an item is undone.
 	ToUndo bool   `json:"undo,omitzero"`
 	Reason string `json:"reason,omitzero"`

@@ -88,15 +88,16 @@ func TestValidTopic(t *testing.T) {
 // that are there stay as they are.
 func TestInputsAndFormat(t *testing.T) {
 	of := map[int][]string{
-		1: {"orders", "replies", "commands"},
-		2: {"orders", "replies", "commands"},
-		3: {"orders", "replies", "commands"},
-		4: {"orders", "replies", "commands"},
-		5: {"orders", "replies", "commands"},
-		6: {"orders", "replies", "commands", "signals"},
-		7: {"orders", "replies", "commands", "signals", "internal"},
-		8: {"orders", "replies", "commands", "signals", "internal"},
-		9: {"orders", "replies", "commands", "signals", "internal"},
+		1:  {"orders", "replies", "commands"},
+		2:  {"orders", "replies", "commands"},
+		3:  {"orders", "replies", "commands"},
+		4:  {"orders", "replies", "commands"},
+		5:  {"orders", "replies", "commands"},
+		6:  {"orders", "replies", "commands", "signals"},
+		7:  {"orders", "replies", "commands", "signals", "internal"},
+		8:  {"orders", "replies", "commands", "signals", "internal"},
+		9:  {"orders", "replies", "commands", "signals", "internal"},
+		10: {"orders", "replies", "commands", "signals", "internal"},
 	}
 	if want := of[events.JournalFormat]; !slices.Equal(events.InputNames(), want) {
 		t.Errorf("format %d has the inputs %q, and this release reads %q", events.JournalFormat, want, events.InputNames())

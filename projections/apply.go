@@ -195,6 +195,9 @@ func (o *Order) Apply(e *events.Event) error {
 	if e.Actor != nil && e.Type != events.OrderAccepted {
 		o.act(e)
 	}
+	if e.Left && step != nil {
+		step.Leaves = true
+	}
 	was := o.State.Final()
 	k.does(o, step, e)
 	if is := o.State.Final(); is != was && o.Keep > 0 {

@@ -102,9 +102,18 @@ func (o *Order) Reports(e *events.Event) *events.Report {
 		}
 	case string(Pending):
 	default:
-		r.Error = o.failed()
+		r.Error, r.Left = o.failed(), o.leaves()
 	}
 	return r
+}
+
+// leaves says that something of the order, which has ended, ran, or may have run, and was not undone: its end says of which
+// steps.
+func (o *Order) leaves() bool {
+	return slices.ContainsFunc(o.Steps, func(s Step) bool {
+		open := s.State != Undone && s.Unknown || s.Undo != nil && s.Undo.Doubtful
+		return s.Leaves || s.Ran() || open && o.State == Terminated
+	})
 }
 
 // failed is why the order, which has ended, is not Processed.

@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -89,6 +90,16 @@ func TestWhatAnOrderReports(t *testing.T) {
 		}
 		return r
 	}
+	left := func(r *events.Report) *events.Report {
+		r.Left = true
+		return r
+	}
+	undone := func(step string, more ...events.Event) []events.Event {
+		return append([]events.Event{{Type: events.UndoStarted, Step: step, Attempt: 1}}, more...)
+	}
+	told := func(kind events.Type) events.Event {
+		return events.Event{Type: kind, Step: "s0", Attempt: 1, Left: true, Error: &events.Error{Code: "no"}}
+	}
 	back := events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "o-0 is being undone"}
 	again := events.Event{Type: events.OrderReported, Parent: "o-0", ParentStep: "hotel", Reason: "asked"}
 	foreign := events.Event{Type: events.OrderReported, Parent: "o-7", ParentStep: "s", Reason: "not mine", Error: &events.Error{Code: events.IDTaken}}
@@ -99,24 +110,31 @@ func TestWhatAnOrderReports(t *testing.T) {
 		history []events.Event
 		want    *events.Report // of the last event
 	}{
-		"accepted":                      {[]events.Event{childOf("", false)}, nil},
-		"a step is done":                {ran(childOf("", false)), nil},
-		"completed":                     {ran(childOf("", false), finished("o-1")), report(Processed, `{"by":"s0"}`, nil)},
-		"completed, and asked":          {ran(childOf("", false), finished("o-1"), again), report(Processed, `{"by":"s0"}`, nil)},
-		"labelled after the end":        {ran(childOf("", false), finished("o-1"), events.Event{Type: events.OrderLabelled, Labels: map[string]string{"a": "b"}}), nil},
-		"in error":                      {ran(childOf("", false), events.Event{Type: events.OrderErrored, Reason: "no"}), nil},
-		"turned back":                   {ran(childOf("", false), finished("o-1"), back), nil},
-		"compensated":                   {ran(childOf("", false), finished("o-1"), back, events.Event{Type: events.OrderCompensated}), report(Compensated, "", &events.Error{Code: "compensated", Message: "o-0 is being undone"})},
-		"cancelled":                     {ran(childOf("", false), events.Event{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"}, events.Event{Type: events.OrderCancelled}), report(Cancelled, "", &events.Error{Code: "cancelled", Message: "why"})},
-		"terminated":                    {ran(childOf("", false), events.Event{Type: events.OrderTerminated, Reason: "why"}), report(Terminated, "", &events.Error{Code: "terminated", Message: "why"})},
-		"raised":                        {ran(childOf("", false), events.Event{Type: events.StepRaised, Step: "s1", Error: &events.Error{Code: "full"}}, events.Event{Type: events.OrderRaised, Step: "s1", Reason: "why", Error: &events.Error{Code: "full"}}), report(Raised, "", &events.Error{Code: "full"})},
-		"rejected":                      {[]events.Event{{Type: events.OrderRejected, Reason: "why", Parent: "o-0", ParentStep: "hotel"}}, report(Rejected, "", &events.Error{Code: "rejected", Message: "why"})},
-		"nobody waits, accepted":        {[]events.Event{childOf("", true)}, report(Pending, "", nil)},
-		"nobody waits, completed":       {ran(childOf("", true), finished("o-1")), nil},
-		"nobody waits, asked":           {ran(childOf("", true), finished("o-1"), again), report(Pending, "", nil)},
-		"it does no step":               {ran(accepted("o-1", "flow"), finished("o-1")), nil},
-		"it does no step, and is asked": {[]events.Event{accepted("o-1", "flow"), foreign}, &events.Report{Parent: "o-7", Step: "s", Child: "o-1", Error: &events.Error{Code: events.IDTaken}}},
-		"it does another step":          {ran(childOf("", false), finished("o-1"), foreign), &events.Report{Parent: "o-7", Step: "s", Child: "o-1", Error: &events.Error{Code: events.IDTaken}}},
+		"accepted":                           {[]events.Event{childOf("", false)}, nil},
+		"a step is done":                     {ran(childOf("", false)), nil},
+		"completed":                          {ran(childOf("", false), finished("o-1")), report(Processed, `{"by":"s0"}`, nil)},
+		"completed, and asked":               {ran(childOf("", false), finished("o-1"), again), report(Processed, `{"by":"s0"}`, nil)},
+		"labelled after the end":             {ran(childOf("", false), finished("o-1"), events.Event{Type: events.OrderLabelled, Labels: map[string]string{"a": "b"}}), nil},
+		"in error":                           {ran(childOf("", false), events.Event{Type: events.OrderErrored, Reason: "no"}), nil},
+		"turned back":                        {ran(childOf("", false), finished("o-1"), back), nil},
+		"compensated":                        {ran(childOf("", false), finished("o-1"), back, events.Event{Type: events.OrderCompensated}), left(report(Compensated, "", &events.Error{Code: "compensated", Message: "o-0 is being undone"}))},
+		"cancelled":                          {ran(childOf("", false), events.Event{Type: events.OrderCompensating, End: "Cancelled", Reason: "why"}, events.Event{Type: events.OrderCancelled}), left(report(Cancelled, "", &events.Error{Code: "cancelled", Message: "why"}))},
+		"terminated":                         {ran(childOf("", false), events.Event{Type: events.OrderTerminated, Reason: "why"}), left(report(Terminated, "", &events.Error{Code: "terminated", Message: "why"}))},
+		"raised":                             {ran(childOf("", false), events.Event{Type: events.StepRaised, Step: "s1", Error: &events.Error{Code: "full"}}, events.Event{Type: events.OrderRaised, Step: "s1", Reason: "why", Error: &events.Error{Code: "full"}}), left(report(Raised, "", &events.Error{Code: "full"}))},
+		"undone":                             {ran(childOf("", false), slices.Concat([]events.Event{finished("o-1"), back}, undone("s0", events.Event{Type: events.UndoCompleted, Step: "s0", Attempt: 1}, events.Event{Type: events.OrderCompensated}))...), report(Compensated, "", &events.Error{Code: "compensated", Message: "o-0 is being undone"})},
+		"undone, and another left something": {ran(childOf("", false), slices.Concat([]events.Event{finished("o-1"), back}, undone("s0", told(events.UndoCompleted), events.Event{Type: events.OrderCompensated}))...), left(report(Compensated, "", &events.Error{Code: "compensated", Message: "o-0 is being undone"}))},
+		"compensated, and asked":             {ran(childOf("", false), finished("o-1"), back, events.Event{Type: events.OrderCompensated}, again), left(report(Compensated, "", &events.Error{Code: "compensated", Message: "o-0 is being undone"}))},
+		"terminated, and nothing ran":        {[]events.Event{childOf("", false), {Type: events.OrderTerminated, Reason: "why"}}, report(Terminated, "", &events.Error{Code: "terminated", Message: "why"})},
+		"terminated while a step runs":       {[]events.Event{childOf("", false), started("o-1", "s0", 1, at(60)), {Type: events.OrderTerminated, Reason: "why"}}, left(report(Terminated, "", &events.Error{Code: "terminated", Message: "why"}))},
+		"terminated while items run":         {[]events.Event{childOf("", false), {Type: events.StepItemized, Step: "s0", Attempt: 1, Count: 1, Input: []byte("[1]")}, {Type: events.ItemsOrdered, Step: "s0", Attempt: 1, Item: 1, Count: 1}, {Type: events.OrderTerminated, Reason: "why"}}, left(report(Terminated, "", &events.Error{Code: "terminated", Message: "why"}))},
+		"terminated while items are undone":  {[]events.Event{childOf("", false), {Type: events.StepItemized, Step: "s0", Attempt: 1, Count: 1, Input: []byte("[1]")}, {Type: events.ItemsOrdered, Step: "s0", Attempt: 1, Item: 1, Count: 1}, {Type: events.ItemCompleted, Step: "s0", Attempt: 1, Item: 1}, {Type: events.OrderCompensating, End: "Cancelled", Reason: "no"}, {Type: events.ItemsOrdered, Step: "s0", Attempt: 1, Item: 1, Count: 1, ToUndo: true}, {Type: events.OrderTerminated, Reason: "why"}}, left(report(Terminated, "", &events.Error{Code: "terminated", Message: "why"}))},
+		"rejected":                           {[]events.Event{{Type: events.OrderRejected, Reason: "why", Parent: "o-0", ParentStep: "hotel"}}, report(Rejected, "", &events.Error{Code: "rejected", Message: "why"})},
+		"nobody waits, accepted":             {[]events.Event{childOf("", true)}, report(Pending, "", nil)},
+		"nobody waits, completed":            {ran(childOf("", true), finished("o-1")), nil},
+		"nobody waits, asked":                {ran(childOf("", true), finished("o-1"), again), report(Pending, "", nil)},
+		"it does no step":                    {ran(accepted("o-1", "flow"), finished("o-1")), nil},
+		"it does no step, and is asked":      {[]events.Event{accepted("o-1", "flow"), foreign}, &events.Report{Parent: "o-7", Step: "s", Child: "o-1", Error: &events.Error{Code: events.IDTaken}}},
+		"it does another step":               {ran(childOf("", false), finished("o-1"), foreign), &events.Report{Parent: "o-7", Step: "s", Child: "o-1", Error: &events.Error{Code: events.IDTaken}}},
 	} {
 		o := record(t, c.history...)
 		last := c.history[len(c.history)-1]

@@ -216,6 +216,7 @@ func appendRecord(dst []byte, o *Order) []byte {
 	w.since13(o)
 	w.since14(o)
 	w.since15(o)
+	w.since16(o)
 	return w.b
 }
 
@@ -515,12 +516,19 @@ func decodeRecord(id string, b []byte) (*Order, []byte, error) {
 		return o, nil, err
 	}
 	r := reader{b: b}
-	o := r.orderOfLayout14(id)
-	r.since15(o)
+	o := r.orderOfLayout15(id)
+	r.since16(o)
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("order %q: %w", id, r.err)
 	}
 	return o, r.b, nil
+}
+
+// orderOfLayout15 reads what records of layout 15 begin with.
+func (r *reader) orderOfLayout15(id string) *Order {
+	o := r.orderOfLayout14(id)
+	r.since15(o)
+	return o
 }
 
 // orderOfLayout14 reads what records of layout 14 begin with.

@@ -162,6 +162,7 @@ func drawOrder(t *rapid.T) *Order {
 		if rapid.IntRange(0, 3).Draw(t, "done by another order") == 0 {
 			o.Steps[i].Child = &Child{text.Draw(t, "child"), rapid.Bool().Draw(t, "recalled")}
 		}
+		o.Steps[i].Leaves = rapid.Bool().Draw(t, "leaves")
 		if rapid.IntRange(0, 3).Draw(t, "emits") == 0 {
 			o.Steps[i].Emits = &Emission{text.Draw(t, "topic"), text.Draw(t, "type"), text.Draw(t, "key"), rapid.Uint64().Draw(t, "begun"), moment.Draw(t, "since")}
 		}

@@ -16,7 +16,7 @@ import (
 // brought to it. Whoever mends what an effect made of events raises it without a
 // migration, so that they are folded again. New types of events do not raise it:
 // which were folded stands in each partition's head.
-const layout = 15
+const layout = 16
 
 // migrations has for a layout how it becomes the next. A store of a layout that is
 // not here is rebuilt from the journal.
@@ -96,6 +96,8 @@ var migrations = map[int]migration{
 	13: appended((*reader).orderOfLayout13, (*writer).since14),
 	// The order's record has what 15 adds: see [writer.since15].
 	14: appended((*reader).orderOfLayout14, (*writer).since15),
+	// The order's record has of which steps something was not undone that other orders did.
+	15: appended((*reader).orderOfLayout15, (*writer).since16),
 }
 
 // A migration rewrites all keys of one kind.

@@ -125,3 +125,17 @@ func (r *reader) since15(o *Order) {
 	}
 	r.places(o)
 }
+
+// since16 writes what records have since layout 16: of which steps something was not undone that other orders did.
+func (w *writer) since16(o *Order) {
+	for i := range o.Steps {
+		w.truth(o.Steps[i].Leaves)
+	}
+}
+
+// since16 reads what the writer's since16 wrote.
+func (r *reader) since16(o *Order) {
+	for i := range o.Steps {
+		o.Steps[i].Leaves = r.truth()
+	}
+}

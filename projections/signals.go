@@ -158,7 +158,13 @@ func hear(o *Order, s *Step, e *events.Event) {
 	}
 }
 
-func timeOut(_ *Order, s *Step, _ *events.Event) { s.end(TimedOut, nil) }
+// timeOut leaves what the step has heard as its output.
+func timeOut(_ *Order, s *Step, e *events.Event) {
+	s.end(TimedOut, nil)
+	if e.Output != nil {
+		s.Output = e.Output
+	}
+}
 
 func keepSignal(o *Order, _ *Step, e *events.Event) {
 	if o.Correlation != nil || e.Key != "" {

@@ -67,6 +67,9 @@ type Step struct {
 	Listens *Listen
 	// Child is the order that does the step, nil unless there is one, or was.
 	Child *Child
+	// Leaves says that an order which did the step, or an item of it, ended with something that ran there, or may
+	// have run, and was not undone. What others do later does not change that.
+	Leaves bool
 	// Emits is there once the step has begun to give a topic an event of the user's: it asks no agent
 	// either.
 	Emits *Emission

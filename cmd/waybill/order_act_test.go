@@ -481,6 +481,7 @@ func TestOrderTable(t *testing.T) {
 			{"name":"n","state":"listening","attempt":1,"output":[1],"listens":{"how":"one","signals":["vote"],"left":2},"due":null},
 			{"name":"o","state":"listening","attempt":1,"output":{"a":null},"listens":{"how":"all","signals":["b","c"],"left":2},"due":null,"left":"6m30s"},
 			{"name":"p","state":"timed-out","attempt":1},
+			{"name":"q","state":"undone","attempt":1,"leaves":true,"child":{"order":"@o-1/q"}},
 			{"name":"l","state":"failed","attempt":2,"failureCount":2,"passed":true,"error":{"code":"busy"}},
 			{"name":"f","state":"not-started","due":"2030-01-02T15:04:05.000Z","waits":{"since":"2030-01-02T15:04:05.000Z","agent":"x","before":null,"window":null,"underWay":null,"silentSince":null}}]}`)
 	})
@@ -515,6 +516,7 @@ func TestOrderTable(t *testing.T) {
 			{"type":"waybill.order.resumed","order":"o-1","seq":3,"at":"2030-01-02T15:04:05Z","by":"bob@ops"},
 			{"type":"waybill.step.skipped","order":"o-1","seq":4,"at":"2030-01-02T15:04:05Z","step":"b","by":"ann@ops","reason":"by hand","output":[1]},
 			{"type":"waybill.order.compensating","order":"o-1","seq":5,"at":"2030-01-02T15:04:05Z","end":"Cancelled","reason":"no more"},
+			{"type":"waybill.undo.completed","order":"o-1","seq":6,"at":"2030-01-02T15:04:05Z","step":"q","attempt":1,"left":true,"source":"waybill.internal/0/9"},
 			{"type":"waybill.undo.started","order":"o-1","seq":6,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"agent":"x","operation":"un","completeBy":"2030-01-02T15:04:15Z","outcome":"unknown","lockedBy":"i"},
 			{"type":"waybill.undo.failed","order":"o-1","seq":7,"at":"2030-01-02T15:04:05Z","step":"a","attempt":1,"error":{"code":"down"}},
 			{"type":"waybill.command.refused","order":"o-1","seq":8,"at":"2030-01-02T15:04:05Z","operation":"cancel","by":"ann@ops","reason":"too late"},
@@ -552,6 +554,7 @@ func TestOrderTable(t *testing.T) {
 			"f not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z",
 			"m listening 1 0 - for paid, until 2030-01-02T15:04:05.000Z", "n listening 1 0 - [1]; for 2 of vote",
 			`o listening 1 0 - {"a":null}; for all of b, c, 6m30s more after the pause`, "p timed-out 1 0 - -",
+			"q undone 1 0 - something of it was not undone: see its order",
 			`Signal kept early e-1, until 2030-01-02T15:04:05.000Z: {"n":1}`, "Signal kept early, until 2030-01-02T15:04:05.000Z: -",
 		}},
 		{"history", []string{
@@ -569,6 +572,7 @@ func TestOrderTable(t *testing.T) {
 			"undo.started b 3 2m57s after it was due; agent x: un, complete by +10s, on i", "step.started c 7 agent x: do, complete by +10s, on i",
 			"order.paused - - by ann@ops, as the sender claims; wait", "order.resumed - - by bob@ops, as the sender claims",
 			"step.skipped b - by ann@ops, as the sender claims; by hand; [1]", "order.compensating - - toward Cancelled; no more",
+			"undo.completed q 1 something of it was not undone: see its order; its order says so, at waybill.internal/0/9",
 			"undo.started a 1 agent x: un, complete by +10s, on i; the step may have run, or not", "undo.failed a 1 down",
 			"command.refused - - cancel; by ann@ops, as the sender claims; too late", "order.resubmitted - - by ann@ops, as the sender claims; with the same keys", "order.resubmitted - - by cid@ops, as the sender claims; with new keys",
 			"order.resubmitted - - by bob@ops, as the sender claims; the same idempotency keys for steps c, d; new idempotency keys for steps a, b, which may have run",

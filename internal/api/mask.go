@@ -163,7 +163,7 @@ func maskedEvent(text json.RawMessage) (json.RawMessage, error) {
 		Workflow: e.Workflow, Version: e.Version, Steps: e.Steps, ReplyTo: e.ReplyTo, Priority: e.Priority, Deadline: e.Deadline, Traceparent: e.Traceparent,
 		Step: e.Step, Attempt: e.Attempt, Agent: e.Agent, Operation: e.Operation, IdempotencyKey: e.IdempotencyKey,
 		CompleteBy: e.CompleteBy, Expires: e.Expires, ExtendTo: e.ExtendTo, LockedBy: e.LockedBy, Proof: e.Proof, Due: e.Due, Round: e.Round, Fixed: e.Fixed, Outcome: e.Outcome,
-		Uncounted: e.Uncounted, ToUndo: e.ToUndo, Count: e.Count,
+		Uncounted: e.Uncounted, Left: e.Left, ToUndo: e.ToUndo, Count: e.Count,
 		AnsweredBy: e.AnsweredBy, Command: e.Command, By: e.By, Actor: e.Actor, SameKey: e.SameKey, NewKey: e.NewKey, Kept: e.Kept, MayHaveRun: e.MayHaveRun,
 		End: e.End, Undone: e.Undone, NotUndone: e.NotUndone, FailedSteps: e.FailedSteps, Held: e.Held, Source: e.Source,
 		Roles: e.Roles, Escalate: e.Escalate, Outcomes: e.Outcomes, Remind: e.Remind,

@@ -96,6 +96,7 @@ type Step struct {
 	Items          *Items                `json:"items" doc:"How it stands with the items of a list for each of which the step is done; null if there are none"`
 	Passed         bool                  `json:"passed" doc:"The step failed for good, and the order went on without it"`
 	Unknown        bool                  `json:"unknown" doc:"An attempt expired without an answer, or its answer was no good, and none completed since: the step may have run, or not"`
+	Leaves         bool                  `json:"leaves" doc:"An order that did the step, or an item of it, ended with something that ran there, or may have run, and was not undone"`
 	EarlierKeys    []string              `json:"earlierKeys" nullable:"false" doc:"Idempotency keys of before under which the step may have run, too, oldest first: it is undone under each"`
 	Undo           *Undo                 `json:"undo" doc:"Null before the undo begins"`
 	Place          *Place                `json:"place" doc:"The place of a limit for which the step, or its undo, waits; null if it waits for none"`
@@ -340,7 +341,7 @@ func OrderOf(partition int32, o *projections.Order, now time.Time) Order {
 			Name: s.Name, KnownAs: text(s.Alias), State: s.State, Attempt: s.Attempt,
 			CompleteBy: at(s.CompleteBy), Due: at(s.Due), FailureCount: s.FailureCount, Uncounted: s.Uncounted,
 			IdempotencyKey: text(s.IdempotencyKey), Output: json.RawMessage(s.Output), Error: (*Fault)(s.Error),
-			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
+			Round: s.Round, Input: json.RawMessage(s.Input), Repeats: s.Repeats, Wakes: at(s.Wakes), Passed: s.Passed, Unknown: s.Unknown, Leaves: s.Leaves, EarlierKeys: make([]string, len(s.Earlier)), Undo: undoOf(s.Undo),
 		}
 		if s.State.Idle() && s.Due.IsZero() && s.Wakes.IsZero() && (s.Left > 0 || s.State == projections.Sleeping) {
 			order.Steps[i].Left = new(s.Left.String())

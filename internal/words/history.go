@@ -416,6 +416,9 @@ func detail(e *events.Event, b before) string {
 	case e.Uncounted:
 		say("not counted: the agent gives no sign")
 	}
+	if e.Left {
+		say("something of it was not undone: see its order")
+	}
 	if e.SameKey {
 		say("with the same keys")
 	}

@@ -146,6 +146,9 @@ func StepResult(s *api.Step) string {
 	if s.Passed {
 		text += "; the order went on without it"
 	}
+	if s.Leaves {
+		text = strings.TrimPrefix(text+"; something of it was not undone: see its order", "-; ")
+	}
 	if s.Unknown && s.State != projections.Undone {
 		text = strings.TrimPrefix(text+"; it may have run, or not", "-; ")
 	}

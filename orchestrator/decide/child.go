@@ -133,7 +133,7 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 		return Decision{}
 	}
 	if undo := d.task(i, undoing); undo.work().State == projections.Running && undo.child() == r.Child {
-		e := events.Event{Type: events.UndoCompleted, Source: in.Record.Source()}
+		e := events.Event{Type: events.UndoCompleted, Source: in.Record.Source(), Left: d.left(r)}
 		switch projections.State(r.State) {
 		case projections.Processed: // from before
 			return Decision{}
@@ -153,7 +153,7 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 	case projections.Pending: // nobody waits for its end
 		e.Output = began(r.Child)
 	default:
-		e.Type, e.Output, e.Error = events.StepFailed, nil, told(r)
+		e.Type, e.Output, e.Error, e.Left = events.StepFailed, nil, told(r), d.left(r)
 		if s.Child.Recalled && d.order.Toward == "" && r.State == string(projections.Cancelled) {
 			e.Error.Code = timedOut
 		}
@@ -161,6 +161,9 @@ func TakeReport(env *Env, order *projections.Order, in *Input) Decision {
 	d.end(d.task(i, doing), e)
 	return d.made()
 }
+
+// left says that something which ran in the order that tells it, or may have run, was not undone.
+func (d *decider) left(r *events.Report) bool { return r.Left && d.env.Format >= events.LeavesFormat }
 
 // began is the output of a step whose child is not waited for.
 func began(child string) jsontext.Value {

@@ -185,7 +185,7 @@ func (d *decider) itemsEnd(t task) events.Event {
 	}
 	switch {
 	case unwanted(d.order):
-		fault.Code, fault.Message = string(projections.Cancelled), fmt.Sprintf("%d of %s items were done", each.Done, known)
+		fault.Code, fault.Message = "cancelled", fmt.Sprintf("%d of %s items were done", each.Done, known)
 	case each.Recalled:
 		fault.Code, fault.Message = timedOut, fmt.Sprintf("%d of %s items were done in time", each.Done, known)
 	case each.Pages != nil && each.Pages.Error != nil && each.Failed <= t.tolerates():
@@ -257,7 +257,7 @@ func takeItem(env *Env, order *projections.Order, in *Input, step string, n int)
 	switch state := projections.State(r.State); t.step.Each.State(n) {
 	case projections.ItemUndoing:
 		t = d.task(i, undoing)
-		e.ToUndo = true
+		e.ToUndo, e.Left = true, d.left(r)
 		switch state {
 		case projections.Processed: // from before
 			return Decision{}
@@ -267,7 +267,7 @@ func takeItem(env *Env, order *projections.Order, in *Input, step string, n int)
 		}
 	case projections.ItemRunning:
 		if e.Output = r.Output; state != projections.Processed {
-			e.Type, e.Output, e.Error = events.ItemFailed, nil, told(r)
+			e.Type, e.Output, e.Error, e.Left = events.ItemFailed, nil, told(r), d.left(r)
 		}
 		if t.step.Each.Recalled && d.order.Toward == "" && state == projections.Cancelled {
 			e.Error.Code = timedOut

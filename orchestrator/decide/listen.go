@@ -47,8 +47,23 @@ func (listener) begin(d *decider, t task) bool {
 }
 
 func (listener) timeOver(d *decider, t task) {
-	d.record(&events.Event{Type: events.StepTimedOut, Step: t.step.Name, Attempt: t.step.Attempt})
+	e := events.Event{Type: events.StepTimedOut, Step: t.step.Name, Attempt: t.step.Attempt}
+	if t.step.Output == nil && d.env.Format >= events.LeavesFormat {
+		e.Output = silence(t.step.Listens)
+	}
+	d.record(&e)
 	d.advance()
+}
+
+// silence is the output of a step that waited for several signals, and has heard none.
+func silence(l *projections.Listen) jsontext.Value {
+	switch {
+	case l.How == events.ListenAll:
+		return jsontext.Value("{}")
+	case l.Left > 0:
+		return jsontext.Value("[]")
+	}
+	return nil
 }
 
 // remedy is about the key, which no command gives.

@@ -631,6 +631,9 @@ func message(r *kgo.Record) string {
 		if m.Error != nil {
 			s += " error=" + m.Error.Text()
 		}
+		if m.Left {
+			s += " left"
+		}
 		return s
 	case events.SignalWanted:
 		m, _ := events.Decode[events.Want](r.Value)
@@ -724,6 +727,9 @@ func printState(out *strings.Builder, o *projections.Order, now time.Time) {
 		printWork(out, &s.Work)
 		if s.Unknown {
 			fmt.Fprint(out, " may-have-run")
+		}
+		if s.Leaves {
+			fmt.Fprint(out, " leaves")
 		}
 		for _, key := range s.Earlier {
 			fmt.Fprintf(out, " or-under=%s", events.IdempotencyKey(o.ID, s.Name, key.Resubmissions))

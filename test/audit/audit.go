@@ -156,7 +156,7 @@ func (n *namespace) books(a Audit) *Books {
 		if b.Messages[id] == nil {
 			b.Messages[id] = new(oracle.Messages)
 		}
-		b.Messages[id].Gone, b.Messages[id].Old = gone[id], b.Ledgers[id].Old
+		b.Messages[id].Gone, b.Messages[id].Old, b.Messages[id].Older = gone[id], b.Ledgers[id].Old, b.Ledgers[id].Older
 		if err := oracle.CheckMessages(history, b.Messages[id]); err != nil {
 			n.Error(err)
 		}
@@ -168,7 +168,13 @@ func (n *namespace) books(a Audit) *Books {
 	}
 	families := oracle.Families{
 		Order: func(id string) []events.Event { return b.Histories[id] },
-		Find:  n.flow, Quiet: func(string) bool { return a.Rest },
+		Older: func(id string) uint64 {
+			if l := b.Ledgers[id]; l != nil {
+				return l.Older
+			}
+			return 0
+		},
+		Find: n.flow, Quiet: func(string) bool { return a.Rest },
 	}
 	for id := range b.Histories {
 		if err := families.Check(id); err != nil {

@@ -290,6 +290,7 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 		one.Step = events.PageStep(e.Step, e.Page)
 		e, waits = &one, waitsFor{child: events.ChildID(events.IdempotencyKey(a.id, one.Step, 0)), attempt: e.Attempt}
 	}
+	left := r != nil && e.Left == (r.Left && s.format[a.partition] >= events.LeavesFormat)
 	undone := r != nil && (r.State == "Compensated" || r.State == "Cancelled")
 	fits := r != nil && r.Step == e.Step && r.Child == waits.child && waits.attempt == e.Attempt && w.aside == 0 && !w.waits
 	switch e.Type {
@@ -302,11 +303,11 @@ func (s *settlement) said(a *account, e *events.Event, at place) {
 	case events.PageFailed:
 		fits = fits && (r.State == "Processed") != (e.Error.Code == events.NoPage)
 	case events.StepFailed:
-		fits = fits && e.Error != nil && (r.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code || e.Error.Code == "timed-out") || r.Error == nil && e.Error.Code == "output-refused")
+		fits = fits && left && e.Error != nil && (r.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code || e.Error.Code == "timed-out") || r.Error == nil && e.Error.Code == "output-refused")
 	case events.UndoCompleted:
-		fits = fits && undone
+		fits = fits && left && undone
 	case events.UndoFailed:
-		fits = fits && !undone && r.Error != nil && e.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code)
+		fits = fits && left && !undone && r.Error != nil && e.Error != nil && (e.Error.Code == r.Error.Code || e.Error.Code == "raised-"+r.Error.Code)
 	default:
 		fits = false
 	}

@@ -111,7 +111,7 @@ func (in *Inspector) Check(t T, p *Partition) {
 	must(t, oracle.CheckEmitted(in.Histories, p.Topics, in.emitted))
 	for id := range fresh {
 		if m := in.Messages[id]; m != nil && in.Ledgers[id] != nil {
-			m.Old = in.Ledgers[id].Old
+			m.Old, m.Older = in.Ledgers[id].Old, in.Ledgers[id].Older
 		}
 		if err := oracle.CheckMessages(in.Histories[id], in.Messages[id]); err != nil {
 			t.Fatalf("%v\n%s", err, Story(in.Histories[id]))
@@ -140,6 +140,12 @@ func (in *Inspector) families(t T, p *Partition) {
 				return history
 			}
 			return p.Others(id)
+		},
+		Older: func(id string) uint64 {
+			if l := in.Ledgers[id]; l != nil {
+				return l.Older
+			}
+			return 0
 		},
 		Find:  func(name string, version int) *oracle.Flow { return in.Definition(p.Workflow(name, version)) },
 		Quiet: func(string) bool { return p.Quiet && p.Order != nil },
@@ -366,7 +372,7 @@ func CheckState(t T, o *projections.Order, l *oracle.Ledger) {
 	}
 	for i, want := range l.Steps {
 		got := &o.Steps[i]
-		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) || !sameItems(got.Each, want.Items) {
+		if got.Name != want.Name || got.Unknown != want.MayHaveRun || !slices.EqualFunc(got.Earlier, want.Earlier, sameAct) || string(got.Output) != string(want.Output) || (got.Undo == nil) != (want.Undo == nil) || got.Repeats != want.Repeats || got.RepeatsBefore != want.RepeatsBefore || got.Sleeps != want.Sleeps || (got.Emits != nil) != want.Emits || !got.Wakes.Equal(want.Wakes) || !sameChild(got.Child, want.Child) || got.Leaves != want.Leaves || !sameItems(got.Each, want.Items) {
 			t.Fatalf("%q: the record of step %s says\n %+v, and must say\n %+v", o.ID, want.Name, got, want)
 		}
 		checkWork(t, o.ID, want.Name, &got.Work, &want.Work, false)

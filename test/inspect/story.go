@@ -175,6 +175,9 @@ func Fields(e *events.Event) string {
 	if e.ToUndo {
 		b.WriteString(" undo")
 	}
+	if e.Left {
+		b.WriteString(" left")
+	}
 	if e.Uncounted {
 		b.WriteString(" uncounted")
 	}

@@ -16,6 +16,7 @@ import (
 // step takes the events of a step itself.
 func (l *Ledger) step(e *events.Event, s *Step) {
 	w := &s.Work
+	l.remains(e, s)
 	switch e.Type {
 	case events.StepStarted:
 		l.mayDo(e, s)
@@ -179,6 +180,7 @@ func (l *Ledger) undo(e *events.Event, s *Step) {
 		s.Undo = &Work{State: notStarted}
 	}
 	w := s.Undo
+	l.remains(e, s)
 	switch e.Type {
 	case events.UndoStarted:
 		l.mayUndo(s)

@@ -142,6 +142,25 @@ func (l *Ledger) told(e *events.Event, s *Step) {
 	}
 }
 
+// remains: another order that did the step, or an item of it, tells that something which ran there, or may have run, was not
+// undone. Whatever comes later does not change that.
+func (l *Ledger) remains(e *events.Event, s *Step) {
+	if !e.Left {
+		return
+	}
+	told := (s.Child != nil || e.Item > 0) && strings.Contains(e.Source, ".internal/") && (e.Type != events.ItemCompleted || e.ToUndo)
+	fits := l.Format >= events.LeavesFormat && told
+	l.rule("C3", fits, "it says that something of it was not undone, and another order told so: %t, in format %d", told, l.Format)
+	s.Leaves = s.Leaves || fits
+}
+
+// open says that of the order, which has ended, something ran, or may have run, and was not undone.
+func (l *Ledger) open() bool {
+	return slices.ContainsFunc(l.Steps, func(s *Step) bool {
+		return s.stays() || l.State == "Terminated" && (s.undoing().Doubtful || s.State != undone && s.MayHaveRun)
+	})
+}
+
 // parent: an order that does a step of another says of which, and others say nothing of the kind.
 func (l *Ledger) parent(e *events.Event) {
 	if l.quiet = e.Parent != "" && e.ReplyTo == "" && !isSchedule(e.Parent) && !correlation.MatchString(e.Parent); e.Parent == "" {
@@ -287,6 +306,7 @@ func (l *Ledger) report(e *events.Event) *events.Report {
 		if l.failure != nil {
 			r.Error = &events.Error{Code: l.failure.Code, Message: l.failure.Message}
 		}
+		r.Left = l.open()
 	}
 	return r
 }

@@ -303,6 +303,7 @@ func (l *Ledger) itemEnds(e *events.Event, s *Step, w *Work) {
 	if i < 0 {
 		return
 	}
+	l.remains(e, s)
 	items.Running = slices.Delete(items.Running, i, i+1)
 	w.Due = time.Time{}
 	item := &items.All[e.Item-1]
@@ -359,7 +360,10 @@ func (l *Ledger) itemsEnded(e *events.Event, s *Step) {
 	codes := []string{"items-failed"}
 	switch {
 	case l.Toward != "" || l.failure != nil:
-		codes = []string{"Cancelled"}
+		codes = []string{"cancelled"}
+		if l.Format < events.LeavesFormat { // as releases said that write no other
+			codes = append(codes, "Cancelled")
+		}
 	case items.Recalled:
 		codes = []string{"timed-out"}
 	case items.Pages != nil && items.Pages.Error != nil && (s.def == nil || items.count(failed) <= s.tolerates()):

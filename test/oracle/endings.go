@@ -190,10 +190,10 @@ func (l *Ledger) outcome(e *events.Event) {
 	var done, not []string
 	for _, s := range l.Steps {
 		switch {
+		case s.stays():
+			not = append(not, s.Name)
 		case s.State == undone:
 			done = append(done, s.Name)
-		case s.Ran():
-			not = append(not, s.Name)
 		}
 	}
 	l.rule("C3", slices.Equal(done, e.Undone) && slices.Equal(not, e.NotUndone),

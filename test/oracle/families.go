@@ -19,6 +19,8 @@ type Families struct {
 	// Quiet, where it is set, says that all that an order was told was read, and that nothing it was
 	// told waits. Without it none is, and whatever a history may still come to it may come to.
 	Quiet func(id string) bool
+	// Older, where it is set, says how many events of an order are of before [events.LeavesFormat].
+	Older func(id string) uint64
 	// Find, where it is set, finds workflows.
 	Find func(name string, version int) *Flow
 
@@ -307,18 +309,38 @@ func (f *Families) follow(id string) {
 				return (r.State == "Processed") != (e.Error.Code == "page-failed") && (r.Error == nil || strings.Contains(e.Error.Message, "order "+w.child))
 			}), "%s failed, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
 		case events.StepFailed:
-			f.rule("A5", e.Error != nil && told(func(r *events.Report) bool { return w.fails(e.Error, r, toward) }), "step %s failed, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
+			fits := func(r *events.Report) bool { return w.fails(e.Error, r, toward) }
+			f.rule("A5", told(fits), "step %s failed, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
+			f.leaves(id, w.child, &e, told, fits)
 		case events.UndoCompleted:
-			f.rule("C1", told(func(r *events.Report) bool { return r.State == "Compensated" || r.State == "Cancelled" }), "step %s is undone, and order %q did not tell so", e.Step, w.child)
+			fits := func(r *events.Report) bool { return r.State == "Compensated" || r.State == "Cancelled" }
+			f.rule("C1", told(fits), "step %s is undone, and order %q did not tell so", e.Step, w.child)
+			f.leaves(id, w.child, &e, told, fits)
 		case events.UndoFailed:
-			f.rule("C2", e.Error != nil && told(func(r *events.Report) bool {
+			fits := func(r *events.Report) bool {
 				return r.State != "Compensated" && r.State != "Cancelled" && w.fails(e.Error, r, toward)
-			}), "step %s is not undone, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
+			}
+			f.rule("C2", told(fits), "step %s is not undone, and order %q did not tell so: %+v", e.Step, w.child, e.Error)
+			f.leaves(id, w.child, &e, told, fits)
 		default:
 			continue
 		}
 		delete(work, e.Step)
 	}
+}
+
+// leaves: an order says that another left something which was not undone where that one told so, and nowhere else. An older
+// release says nothing of the kind.
+func (f *Families) leaves(id, child string, e *events.Event, told func(func(*events.Report) bool) bool, fits func(*events.Report) bool) {
+	older := func(id string) uint64 {
+		if f.Older == nil {
+			return 0
+		}
+		return f.Older(id)
+	}
+	unsaid := !e.Left && (e.Seq <= older(id) || older(child) > 0)
+	f.rule("C3", unsaid || !told(fits) || told(func(r *events.Report) bool { return fits(r) && r.Left == e.Left }),
+		"step %s says that something was left: %t, and order %q did not tell so", e.Step, e.Left, child)
 }
 
 // reservedCodes are those by which it is decided what follows from an attempt: a child may raise what it likes.
@@ -330,6 +352,9 @@ var reservedCodes = []string{
 
 // fails says that a step failed with what the order told that did it.
 func (w *doneBy) fails(fault *events.Error, r *events.Report, toward bool) bool {
+	if fault == nil {
+		return false
+	}
 	if r.Error == nil {
 		return r.State == "Processed" && fault.Code == "output-refused" // which is the other's own journal
 	}

@@ -25,8 +25,8 @@ func booked() family {
 			{Type: events.StepCompleted, At: after(3), Step: "h", Attempt: 1, Output: []byte(`{"paid":1}`), Source: "waybill.internal/0/1"},
 			{Type: events.OrderCompensating, At: after(4), End: "Cancelled", Reason: "why"},
 			{Type: events.UndoOrdered, At: after(4), Step: "h", Attempt: 1, Child: "@p/h", LockedBy: "i-1"},
-			{Type: events.UndoCompleted, At: after(6), Step: "h", Attempt: 1, Source: "waybill.internal/0/3"},
-			{Type: events.OrderCancelled, At: after(6), Undone: []string{"h"}},
+			{Type: events.UndoCompleted, At: after(6), Step: "h", Attempt: 1, Source: "waybill.internal/0/3", Left: true},
+			{Type: events.OrderCancelled, At: after(6), NotUndone: []string{"h"}},
 		},
 		"@p/h": {
 			{Type: events.OrderAccepted, At: after(1), Workflow: "book", Version: 2, Steps: []string{"x"}, Parent: "p", ParentStep: "h", Depth: 1, By: "ann"},
@@ -47,8 +47,8 @@ func recalledOnes() family {
 	f["p"] = slices.Concat(f["p"][:2], []events.Event{
 		{Type: events.OrderCompensating, At: after(4), End: "Cancelled", Reason: "why", LockedBy: "i-1"},
 		{Type: events.StepRecalled, At: after(4), Step: "h", Attempt: 1, Child: "@p/h", Reason: why},
-		{Type: events.StepFailed, At: after(5), Step: "h", Attempt: 1, Source: "waybill.internal/0/3", Error: &events.Error{Code: "cancelled", Message: "order @p/h: " + why, Permanent: true}},
-		{Type: events.OrderCancelled, At: after(6)},
+		{Type: events.StepFailed, At: after(5), Step: "h", Attempt: 1, Source: "waybill.internal/0/3", Left: true, Error: &events.Error{Code: "cancelled", Message: "order @p/h: " + why, Permanent: true}},
+		{Type: events.OrderCancelled, At: after(6), NotUndone: []string{"h"}},
 	})
 	f["@p/h"] = slices.Concat(f["@p/h"][:3], []events.Event{
 		{Type: events.OrderCompensating, At: after(5), End: "Cancelled", Reason: why},
@@ -71,7 +71,7 @@ func overdueOnes() family {
 // stuckOnes are a family whose child cannot be undone: an operator terminated it.
 func stuckOnes() family {
 	f := booked()
-	f["p"][5] = events.Event{Type: events.UndoFailed, At: after(6), Step: "h", Attempt: 1, Source: "waybill.internal/0/3", Error: &events.Error{Code: "terminated", Message: "order @p/h: gone", Permanent: true}}
+	f["p"][5] = events.Event{Type: events.UndoFailed, At: after(6), Step: "h", Attempt: 1, Left: true, Source: "waybill.internal/0/3", Error: &events.Error{Code: "terminated", Message: "order @p/h: gone", Permanent: true}}
 	f["p"] = f["p"][:6]
 	f["@p/h"][5] = events.Event{Type: events.OrderTerminated, At: after(6), Reason: "gone", NotUndone: []string{"x"}}
 	return f.number()
@@ -250,6 +250,12 @@ func TestFamilies(t *testing.T) {
 		{"another code of what took too long", overdueOnes, false, func(_ family, p, _ []events.Event) { p[3].Error.Code = "cancelled" }},
 		{"another message", recalledOnes, false, func(_ family, p, _ []events.Event) { p[4].Error.Message = "why" }},
 		{"undone too early", booked, false, func(f family, _, c []events.Event) { f["@p/h"] = c[:5] }},
+		{"left, and nobody says so", booked, false, func(_ family, p, _ []events.Event) { p[5].Left = false }},
+		{"left by one that was recalled, and nobody says so", recalledOnes, false, func(_ family, p, _ []events.Event) { p[4].Left = false }},
+		{"left by one that was not undone, and nobody says so", stuckOnes, false, func(_ family, p, _ []events.Event) { p[5].Left = false }},
+		{"left by what left nothing", recalledOnes, false, func(_ family, _, c []events.Event) {
+			c[2].Type, c[2].Error = events.StepFailed, &events.Error{Code: "no"}
+		}},
 		{"stuck for another reason", stuckOnes, false, func(_ family, p, _ []events.Event) { p[5].Error.Code = "compensated" }},
 		{"forgotten of its own", forgottenOnes, false, func(f family, p, _ []events.Event) { f["p"] = p[:7] }},
 		{"left waiting", booked, true, func(f family, p, c []events.Event) { f["p"], f["@p/h"] = p[:2], c[:4] }},
@@ -293,6 +299,23 @@ func TestFamilies(t *testing.T) {
 	}
 	for _, rule := range missed {
 		t.Errorf("nobody misses the rule: %s", rule)
+	}
+}
+
+// An older release does not say that something was left, nor does one that was told so by it.
+func TestFamiliesOfBefore(t *testing.T) {
+	for id, says := range map[string]bool{"p": true, "@p/h": true, "other": false} {
+		f := withDeadline(booked())
+		f["p"][5].Left = false
+		all := Families{Order: func(id string) []events.Event { return f[id] }, Older: func(of string) uint64 {
+			if of == id {
+				return 6
+			}
+			return 0
+		}}
+		if err := all.Check("p"); (err == nil) != says {
+			t.Errorf("%s is of before: %v", id, err)
+		}
 	}
 }
 

@@ -222,6 +222,10 @@ var changes = []struct {
 		return was != ""
 	}},
 	{"count changed of", func(e *events.Event) bool { e.Uncounted = !e.Uncounted; return e.Error != nil && e.Step != "" }},
+	{"left or not of", func(e *events.Event) bool {
+		e.Left = !e.Left
+		return e.Error != nil && e.Step != "" || e.Type == events.ItemCompleted || e.Type == events.UndoCompleted
+	}},
 	{"same key for", func(e *events.Event) bool { e.SameKey = !e.SameKey; return e.Type == events.OrderResubmitted }},
 	{"new key for", func(e *events.Event) bool { e.NewKey = !e.NewKey; return e.Type == events.OrderResubmitted }},
 	{"fewer kept by", func(e *events.Event) bool { return fewer(&e.Kept) }},

@@ -80,7 +80,7 @@ func (l *Ledger) raised(e *events.Event) {
 	l.rule("P1", e.Reason != "", "it has no reason")
 	var not []string
 	for _, s := range l.Steps {
-		if s.Ran() {
+		if s.stays() {
 			not = append(not, s.Name)
 		}
 	}

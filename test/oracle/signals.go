@@ -144,7 +144,25 @@ func (w *Listens) output() []byte {
 func (l *Ledger) timesOut(e *events.Event, s *Step) {
 	l.rule("S2", e.Attempt == s.Attempt, "attempt %d ends, and attempt %d listens", e.Attempt, s.Attempt)
 	l.rule("V2", s.State == listening && !s.Due.IsZero() && !e.At.Before(s.Due) || s.State == approving && s.Approves.ended(e.At), "it is %s until %v", s.State, s.Due)
+	if l.heardNone(e, s); e.Output != nil {
+		s.Output = e.Output
+	}
 	s.end(timedOut)
+}
+
+// heardNone: what was to hear several signals, and has heard none, has an output as what has heard some: an empty list, or
+// an object without members.
+func (l *Ledger) heardNone(e *events.Event, s *Step) {
+	want := ""
+	if w := s.Listens; w != nil && len(w.heard) == 0 && l.Format >= events.LeavesFormat {
+		switch {
+		case w.How == "all":
+			want = "{}"
+		case w.many:
+			want = "[]"
+		}
+	}
+	l.rule("S4", string(e.Output) == want, "its output is %s, and must be %s", e.Output, want)
 }
 
 // signal takes what becomes of signals that no step hears at once.

@@ -54,6 +54,8 @@ type Step struct {
 	Listens *Listens
 	// Child is the order that does it, or did.
 	Child *Child
+	// Leaves says that one which did it, or an item of it, told that something of that was not undone.
+	Leaves bool
 	// Approves is there once it asks people.
 	Approves *Approval
 	// Items are there once it is done for each of them.
@@ -195,6 +197,10 @@ func (s *Step) passed() bool {
 
 // Ran says that the step completed, or may have run, and is not undone.
 func (s *Step) Ran() bool { return s.State != undone && len(s.acts()) > 0 }
+
+// stays says that something of the step was done, or may have been, and is not undone: of the step itself, or of what another order
+// did.
+func (s *Step) stays() bool { return s.Leaves || s.Ran() }
 
 // undoing returns the record of the step's undo.
 func (s *Step) undoing() *Work {

@@ -69,8 +69,7 @@ func TestRollingUpgrade(t *testing.T) {
 		if _, err := kadm.NewClient(kafka).CreateTopic(t.Context(), 2, 1, nil, told); err != nil {
 			t.Fatal(err)
 		}
-		waybill(t, r.newer...)
-		for n := range 5 { // of the workflow that only this release runs
+		for n := range 5 { // of one workflow that has much of what there is
 			id, s := fmt.Sprint("nests-", n), r.instances[n%len(r.instances)]
 			if n%2 == 0 {
 				waybill(t, "submit", "nests", "--id", id, "--server", s.http)
@@ -107,7 +106,7 @@ func TestRollingUpgrade(t *testing.T) {
 	})
 }
 
-// told is the topic that a step of the workflow that only this release runs gives an event.
+// told is the topic that a step of that workflow gives an event.
 const told = "rolling.told"
 
 func total(claims map[int32][]time.Time) (n int) {
@@ -121,8 +120,7 @@ func total(claims map[int32][]time.Time) (n int) {
 type rolling struct {
 	*measuring
 	old      string
-	replaced int      // instances
-	newer    []string // a command that the release before refuses
+	replaced int // instances
 }
 
 // rollingFrom starts instances of the release before.
@@ -152,22 +150,37 @@ func (r *rolling) rolls(rounds int) {
 		r.all("downgrade", r.old)
 	}
 	r.all("upgrade", "")
-	register := func(name, steps string, more ...string) []string {
+	register := func(name, steps string, more ...string) {
 		file := fileOf(r.T, fmt.Sprintf("workflow: %s\n%s\nsteps: [%s]", name, strings.Join(more, "\n"), steps))
-		return []string{"workflow", "register", file, "--server", r.instances[0].http}
+		waybill(r.T, "workflow", "register", file, "--server", r.instances[0].http)
 	}
-	waybill(r.T, register("listens", "{name: hear, listen: paid}")...)
-	newer := register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins", "concurrency: {key: '\"all\"'}")
-	if said, err := command(r.Context(), r.T, newer...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
-		r.Errorf("before it is finished, what the release before does not write is registered: %v\n%s", err, said)
-	}
-	apply := []string{"limit", "apply", fileOf(r.T, "limit: crm\natATime: 1"), "--server", r.instances[0].http}
-	if said, err := command(r.Context(), r.T, apply...).CombinedOutput(); err == nil || !strings.Contains(string(said), "waybill upgrade finish") {
-		r.Errorf("before it is finished, a limit is applied: %v\n%s", err, said)
-	}
+	register("listens", "{name: hear, listen: paid}")
+	register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins", "concurrency: {key: '\"all\"'}")
+	register("naps", "{name: nap, sleep: 10ms}")
+	register("leaves", "{name: begin, order: {workflow: naps, await: false}}, {name: no, raise: {code: no}}")
+	register("undoes", "{name: half, order: leaves, exhausted: compensate}")
+	r.leaves("before", false)
 	r.finish()
-	waybill(r.T, newer...)
-	r.newer = apply
+	r.leaves("after", true)
+}
+
+// leaves: an order says that another left something done, which the release before does not write, from the end of the upgrade on.
+func (r *rolling) leaves(when string, says bool) {
+	r.Helper()
+	for n, s := range r.instances {
+		id := fmt.Sprint("undoes-", when, "-", n)
+		waybill(r.T, "submit", "undoes", "--id", id, "--server", s.http)
+		s.until(id+" is undone", func() error {
+			said, err := command(s.Context(), r.T, "order", "history", id, "--server", s.http).CombinedOutput()
+			if err != nil || !strings.Contains(string(said), "order.compensated") {
+				return fmt.Errorf("%s (%v)", said, err)
+			}
+			if strings.Contains(string(said), "not undone: half") != says {
+				r.Errorf("%s the upgrade is finished, order %s says that something was left: %t\n%s", when, id, !says, said)
+			}
+			return nil
+		})
+	}
 }
 
 // finish has every partition rise at once: what follows is decided, and callers' own

@@ -24,8 +24,8 @@ import (
 // previous is the commit of the release before this one, and previousLevel what it knows
 // of the language of workflows.
 const (
-	previous      = "f7c99ce2f673e4bcab7a15652069dbc39473f13a"
-	previousLevel = 6
+	previous      = "cf04437aa403c00e760401ebb1ac94cd654b348c"
+	previousLevel = 7
 )
 
 // The data of the release before are those of this one: what was in flight goes
