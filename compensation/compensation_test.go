@@ -69,6 +69,8 @@ func step(t *testing.T, words []string, o *projections.Order, flow *workflow.Wor
 			s.Undo.Round = number(t, value)
 		case word == "may-have-run":
 			s.Unknown = true
+		case word == "leaves":
+			s.Leaves = true
 		default:
 			s.State = projections.StepState(word)
 		}

@@ -93,6 +93,9 @@ func TestHistoriesGoDeep(t *testing.T) {
 		for i := range r.history {
 			e := &r.history[i]
 			counts[string(e.Type)]++
+			if e.Left {
+				counts["left: "+string(e.Type)]++
+			}
 			if e.Type == events.ReplyDiscarded {
 				counts["discarded: "+e.Reason]++
 			}
@@ -118,6 +121,7 @@ func TestHistoriesGoDeep(t *testing.T) {
 		"end: " + string(projections.Compensated), "end: " + string(projections.Cancelled), "end: " + string(projections.Raised), "end: " + string(projections.Terminated),
 		"discarded: " + events.DiscardLate, "discarded: " + events.DiscardStale,
 		"unheard: " + events.SignalRepeated, "unheard: " + events.SignalLate, "unheard: " + events.SignalUnheard,
+		"left: " + string(events.StepFailed), "left: " + string(events.ItemFailed),
 		"discarded: " + events.DiscardRepeated, "discarded: " + events.DiscardUnknownStep,
 	}
 	for _, cause := range oracle.Causes {

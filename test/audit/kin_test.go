@@ -51,22 +51,24 @@ func kindredDesk() *desk {
 	d.log("p@o/b", born("b"), events.Event{Type: events.OrderCompleted})
 	// Both ended: one raised, on its own, and the other is done, and told so twice.
 	d.log("@o/a", events.Event{Type: events.OrderRaised, Step: "x", Error: &events.Error{Code: "no"}})
-	failed := d.told("a", "@o/a", `"state":"Raised","error":{"code":"no"}`)
+	failed := d.told("a", "@o/a", `"state":"Raised","error":{"code":"no"},"left":true`)
 	done := d.told("b", "p@o/b", `"state":"Processed","output":7`)
 	d.told("b", "p@o/b", `"state":"Processed","output":7`)
-	d.log("o", events.Event{Type: events.StepFailed, Step: "a", Attempt: 1, Error: &events.Error{Code: "no", Permanent: true}, Source: from(failed)},
+	raised := events.Event{Type: events.PartitionRaised, At: noon, Format: events.LeavesFormat}
+	d.add(d.topics.Journal, partition("o"), "", string(raised.Append(nil)), header(events.HeaderType, string(raised.Type)))
+	d.log("o", events.Event{Type: events.StepFailed, Step: "a", Attempt: 1, Left: true, Error: &events.Error{Code: "no", Permanent: true}, Source: from(failed)},
 		events.Event{Type: events.StepCompleted, Step: "b", Attempt: 1, Output: []byte("7"), Source: from(done)},
 		events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "why"},
 		events.Event{Type: events.UndoOrdered, Step: "b", Attempt: 1, Child: "p@o/b"})
 	d.wish("p@o/b", "undo", "b", "o is being undone")
 	d.log("p@o/b", events.Event{Type: events.OrderCompensating, End: "Compensated", Reason: "o is being undone"}, events.Event{Type: events.OrderCompensated})
-	undone := d.told("b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
+	undone := d.told("b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"},"left":true`)
 	d.log("o", events.Event{Type: events.OrderErrored, Held: true, Reason: "deciding on it panicked"},
 		events.Event{Type: events.InputHeld, Source: from(undone), Raw: &events.Raw{Key: undone.Key, Value: undone.Value}},
 		events.Event{Type: events.AlertRaised})
 	d.command("o", `"command":"release","id":"c-1"`)
 	d.log("o", events.Event{Type: events.OrderReleased, Command: "c-1"}, events.Event{Type: events.InputReleased, Source: from(undone)},
-		events.Event{Type: events.UndoCompleted, Step: "b", Attempt: 1, Source: from(undone)}, events.Event{Type: events.OrderCompensated})
+		events.Event{Type: events.UndoCompleted, Step: "b", Attempt: 1, Left: true, Source: from(undone)}, events.Event{Type: events.OrderCompensated})
 	d.wish("p@o/b", "tell", "b", "o was released")
 	d.log("p@o/b", events.Event{Type: events.OrderReported, Parent: "o", ParentStep: "b", Reason: "its parent asks once more"})
 	d.told("b", "p@o/b", `"state":"Compensated","error":{"code":"compensated"}`)
@@ -109,6 +111,15 @@ func TestSettleOfChildrenRefuses(t *testing.T) {
 		{"a report that came to nothing", lost("o", 5), "is what the order waits for, and came to nothing"},
 		{"an output of its own", event("o", 5, func(e *events.Event) { e.Output = []byte("8") }), "a report, Processed"},
 		{"an error of its own", event("o", 4, func(e *events.Event) { e.Error.Code = "yes" }), "a report, Raised"},
+		{"left, and it does not say so", event("o", 4, func(e *events.Event) { e.Left = false }), "a report, Raised"},
+		{"undone with something left, and it does not say so", event("o", 13, func(e *events.Event) { e.Left = false }), "a report, Compensated"},
+		{"left, before any partition says so", func(d *desk) {
+			for _, r := range d.records[d.topics.Journal] {
+				if events.Header(r, events.HeaderType) == string(events.PartitionRaised) {
+					r.Value = fmt.Appendf(nil, `{"type":"waybill.partition.raised","format":%d}`, events.LeavesFormat-1)
+				}
+			}
+		}, "a report, Raised"},
 		{"of another child", event("o", 3, func(e *events.Event) { e.Child = "p@o/c" }), "a report, Processed"},
 		{"of another attempt", event("o", 5, func(e *events.Event) { e.Attempt = 2 }), "a report, Processed"},
 		{"undone, by what failed", event("o", 13, func(e *events.Event) { e.Type = events.UndoFailed }), "a report, Compensated"},
