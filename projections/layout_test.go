@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -60,6 +62,32 @@ func TestGoldenStores(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A record of the layout before becomes what this release writes, whatever it has, and its payloads stay behind it.
+func TestRecordsOfTheLayoutBefore(t *testing.T) {
+	s, _ := temporary(t)
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawOrder(t)
+		for i := range o.Steps {
+			o.Steps[i].Leaves = false
+		}
+		now, payloads, key := appendRecord(nil, o), []byte("payloads"), orderKey(0, "o-1")
+		before := slices.Concat(now[:len(now)-len(o.Steps)], payloads) // each step has a byte more now
+		b := s.db.NewIndexedBatch()
+		defer b.Close()
+		if err := migrations[layout-1].rewrite(b, key, before); err != nil {
+			t.Fatal(err)
+		}
+		value, closer, err := b.Get(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closer.Close()
+		if !bytes.Equal(value, append(now, payloads...)) {
+			t.Fatalf("%x became %x, and must be %x", before, value, now)
+		}
+	})
 }
 
 // toCome are two layouts that may come after 3: in one all records begin with

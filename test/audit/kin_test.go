@@ -113,6 +113,14 @@ func TestSettleOfChildrenRefuses(t *testing.T) {
 		{"an error of its own", event("o", 4, func(e *events.Event) { e.Error.Code = "yes" }), "a report, Raised"},
 		{"left, and it does not say so", event("o", 4, func(e *events.Event) { e.Left = false }), "a report, Raised"},
 		{"undone with something left, and it does not say so", event("o", 13, func(e *events.Event) { e.Left = false }), "a report, Compensated"},
+		{"not undone with something left, and it does not say so", func(d *desk) {
+			d.change("o", 13, func(e *events.Event) {
+				e.Type, e.Left, e.Error = events.UndoFailed, false, &events.Error{Code: "terminated", Permanent: true}
+			})
+			for _, r := range d.records[d.topics.Internal] {
+				r.Value = []byte(strings.NewReplacer("Compensated", "Terminated", "compensated", "terminated").Replace(string(r.Value)))
+			}
+		}, "a report, Terminated"},
 		{"left, before any partition says so", func(d *desk) {
 			for _, r := range d.records[d.topics.Journal] {
 				if events.Header(r, events.HeaderType) == string(events.PartitionRaised) {
