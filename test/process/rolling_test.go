@@ -46,6 +46,7 @@ func TestRollingUpgrade(t *testing.T) {
 		r.agents()
 		load := startPulse(t, r.cluster)
 		r.rolls(rounds)
+		r.finish()
 		ids := load.stop()
 		r.instances[0].processed(r.instances[0].client, ids)
 		r.books.check(ids)
@@ -59,6 +60,10 @@ func TestRollingUpgrade(t *testing.T) {
 		r := rollingFrom(t, broker, old)
 		w := draw(t, r.topics, broker.Brokers[0], r.instances[0].client, r.instances[0].http, previousLevel)
 		r.rolls(rounds)
+		r.registers()
+		r.leaves("before", false)
+		r.finish()
+		r.leaves("after", true)
 		w.finish(r.instances[0].process)
 		w.check()
 		kafka, err := kgo.NewClient(kgo.SeedBrokers(broker.Brokers...))
@@ -150,6 +155,11 @@ func (r *rolling) rolls(rounds int) {
 		r.all("downgrade", r.old)
 	}
 	r.all("upgrade", "")
+}
+
+// registers registers what the orders are of by which the releases are told apart, or that have much of what there is.
+func (r *rolling) registers() {
+	r.Helper()
 	register := func(name, steps string, more ...string) {
 		file := fileOf(r.T, fmt.Sprintf("workflow: %s\n%s\nsteps: [%s]", name, strings.Join(more, "\n"), steps))
 		waybill(r.T, "workflow", "register", file, "--server", r.instances[0].http)
@@ -158,18 +168,16 @@ func (r *rolling) rolls(rounds int) {
 	register("nests", "{name: hear, order: listens}, {name: nap, each: {items: '[1, 2]', steps: [{name: nap, sleep: 10ms}]}}, {name: tell, emit: {topic: "+told+", type: com.acme.told}}", "start: begins", "concurrency: {key: '\"all\"'}")
 	register("naps", "{name: nap, sleep: 10ms}")
 	register("leaves", "{name: begin, order: {workflow: naps, await: false}}, {name: no, raise: {code: no}}")
-	register("undoes", "{name: half, order: leaves, exhausted: compensate}")
-	r.leaves("before", false)
-	r.finish()
-	r.leaves("after", true)
+	register("undoes", "{name: half, order: leaves, exhausted: compensate}", "start: undoes")
 }
 
 // leaves: an order says that another left something done, which the release before does not write, from the end of the upgrade on.
 func (r *rolling) leaves(when string, says bool) {
 	r.Helper()
 	for n, s := range r.instances {
-		id := fmt.Sprint("undoes-", when, "-", n)
-		waybill(r.T, "submit", "undoes", "--id", id, "--server", s.http)
+		key := fmt.Sprint(when, "-", n)
+		waybill(r.T, "signal", key, "undoes", "--id", "u-1", "--server", s.http)
+		id := events.StartedID(events.CorrelationID("undoes", key), 1)
 		s.until(id+" is undone", func() error {
 			said, err := command(s.Context(), r.T, "order", "history", id, "--server", s.http).CombinedOutput()
 			if err != nil || !strings.Contains(string(said), "order.compensated") {
