@@ -187,6 +187,11 @@ func TestConsole(t *testing.T) {
 		many += fmt.Sprintf("- {name: s%d, agent: a, after: [%s]}\n", n, strings.Join(after, ", "))
 	}
 	b.send(200, "/workflows", "source="+url.QueryEscape(many), "Registered.", "!<svg")
+	chain := "workflow: chain\nsteps:\n" + strings.Repeat("- {name: s, agent: a}\n", 70)
+	for n := range 70 {
+		chain = strings.Replace(chain, "name: s,", fmt.Sprintf("name: s%d,", n), 1)
+	}
+	b.send(200, "/workflows", "source="+url.QueryEscape(chain), "Registered.", "!<svg")
 
 	// Records that are no orders say what they are.
 	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")

@@ -42,7 +42,8 @@ steps:
   - {name: one, agent: gamma, do: one, undo: un-one, timeout: 1s, retry: {attempts: 2, backoff: 20ms, atOnce: [expired]}, exhausted: error}
   - {name: two, agent: alpha, do: two, undo: un-two, timeout: 1s, when: "input.n % 3 != 0", with: "{'n': input.n, 'twice': input.n * 2}", retry: {attempts: 2, backoff: 20ms}, exhausted: compensate}
   - {name: again, agent: beta, do: three, timeout: 1s, retry: {attempts: 3, backoff: 20ms}, repeat: {until: 'input.n % 2 == 0', every: 100ms, max: 2}, exhausted: continue}
-  - {name: three, agent: beta, do: three, timeout: 1s, retry: {attempts: 1, backoff: 20ms}, exhausted: compensate}
+  - {name: enough, raise: {code: enough, compensate: true}, when: "input.n / 7 % 5 == 3", after: [again]}
+  - {name: three, agent: beta, do: three, timeout: 1s, retry: {attempts: 1, backoff: 20ms}, exhausted: compensate, after: [enough]}
 `, `
 workflow: chaos-3
 steps:
@@ -115,7 +116,7 @@ func (r *run) places(f *findings) {
 	if err != nil || home.Taken+home.Waiting > 0 {
 		f.stuck = append(f.stuck, fmt.Sprintf("the limit has %+v in the end (%v)", home, err))
 	}
-	turns, told, pages, migrated := 0, 0, 0, 0
+	turns, told, pages, migrated, raised := 0, 0, 0, 0, 0
 	for id, history := range f.books.Histories {
 		if p := f.books.Ledgers[id].Places; events.IsTurn(id) && p != nil && len(p.Seats) > 0 {
 			f.stuck = append(f.stuck, fmt.Sprintf("%s has %+v in the end", id, p.Seats))
@@ -130,12 +131,14 @@ func (r *run) places(f *findings) {
 				pages++
 			case e.Type == events.OrderMigrated:
 				migrated++
+			case e.Type == events.StepRaised:
+				raised++
 			}
 		}
 	}
-	r.Logf("%d turns were given, %d signals heard under keys, %d pages listed, %d orders migrated", turns, told, pages, migrated)
-	if f.granted*turns*told*pages*migrated == 0 {
-		f.broken = append(f.broken, "of places, turns, signals under keys, pages and migrations none was had")
+	r.Logf("%d turns were given, %d signals heard under keys, %d pages listed, %d orders migrated, %d raised", turns, told, pages, migrated, raised)
+	if f.granted*turns*told*pages*migrated*raised == 0 {
+		f.broken = append(f.broken, "of places, turns, signals under keys, pages, migrations and what is raised none was had")
 	}
 }
 

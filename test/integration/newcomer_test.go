@@ -201,10 +201,14 @@ func TestOnePartitionThatCannotBeRead(t *testing.T) {
 	if err := client.ProduceSync(w.Context(), &kgo.Record{Topic: w.Topics.Journal, Partition: torn, Value: []byte(`{"type":"waybill.partition.reinvented","at":"2026-01-02T15:04:05.000Z"}`)}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []orchestrator.Standby{orchestrator.StandbyAll, orchestrator.StandbyOwned} {
+	for called, mode := range []orchestrator.Standby{orchestrator.StandbyAll, orchestrator.StandbyOwned} {
 		one = w.Begin("one", dir, standby(mode))
 		web := w.web(one)
 		w.until("the others are served, and it is known why that one is not", func() error {
+			// Before it calls an operator it folds the journal once more from its beginning, and knows nothing meanwhile.
+			if n := len(w.read(w.Topics.Alerts)); n <= called {
+				return fmt.Errorf("an operator was called %d times", n)
+			}
 			err := one.Ready()
 			if one.Owned() != partitions-1 || !errors.Is(err, projections.ErrGap) {
 				return fmt.Errorf("%d: %w", one.Owned(), err)

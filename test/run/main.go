@@ -88,6 +88,9 @@ func runParts(parts []part, test func(part) error) error {
 				failed.Store(true)
 			}
 		}
+		if p.apart {
+			beside.Wait()
+		}
 		if p.beside {
 			beside.Go(run)
 		} else {

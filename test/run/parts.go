@@ -43,6 +43,7 @@ type part struct {
 	packages []pkg
 	race     bool
 	beside   bool // those that follow do not wait for it
+	apart    bool // it waits for all that run beside others
 	flags    []string
 	env      []string
 }
@@ -61,7 +62,7 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	if !race {
 		return []part{
 			{packages: alone, flags: []string{"-p", "2"}, env: fixed},
-			{packages: processes, flags: []string{"-run", undisturbed}, env: fixed},
+			{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 			{packages: processes, beside: true, flags: []string{"-skip", undisturbed}, env: fixed},
 			simulated,
 			{packages: others, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},
@@ -72,12 +73,12 @@ func inParts(packages []pkg, race bool, histories int) []part {
 	kafkaPlain, kafkaRaced := split(others, plain)
 	integration, kafkaRaced := split(kafkaRaced, func(p pkg) bool { return p.name() == "test/integration" })
 	return []part{
+		simulated,
+		{packages: kafkaPlain, beside: true, flags: []string{"-p", "1"}, env: fixed}, // for the most part it waits
 		{packages: alonePlain, flags: []string{"-p", "2"}, env: fixed},
 		{packages: aloneRaced, race: true, flags: []string{"-p", "2"}, env: fixed},
 		{packages: within(packages, "orchestrator", "orchestrator/workflow"), race: true, flags: []string{"-run", someHistories}, env: append(drawn(historiesRaced), "RAPID_CHECKS="+strconv.Itoa(historiesRaced))},
-		simulated,
-		{packages: kafkaPlain, flags: []string{"-p", "1"}, env: fixed},
-		{packages: processes, flags: []string{"-run", undisturbed}, env: fixed},
+		{packages: processes, apart: true, flags: []string{"-run", undisturbed}, env: fixed},
 		{packages: processes, beside: true, flags: []string{"-skip", programsRaced + "|" + undisturbed}, env: fixed},
 		{packages: integration, race: true, beside: true, flags: []string{"-skip", onContainer}, env: fixed},
 		{packages: kafkaRaced, race: true, flags: []string{"-p", "1", "-skip", simulation}, env: fixed},

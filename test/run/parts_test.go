@@ -109,6 +109,24 @@ func has(t *testing.T, p pkg, name string) bool {
 	return false
 }
 
+// What must be alone waits for what runs beside others.
+func TestWhatRunsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		if err := runParts([]part{{beside: true}, {apart: true}}, func(p part) error {
+			if p.beside {
+				time.Sleep(time.Hour)
+				ended = true
+			} else if !ended {
+				t.Error("it does not wait")
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What runs beside others holds up none of them, is waited for, and counts.
 func TestWhatRunsBesideOthers(t *testing.T) {
 	for _, fails := range []string{"", "beside", "next"} {
