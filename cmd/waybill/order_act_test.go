@@ -554,7 +554,7 @@ func TestOrderTable(t *testing.T) {
 			"f not-started 0 0 - waits for agent x since 2030-01-02T15:04:05.000Z",
 			"m listening 1 0 - for paid, until 2030-01-02T15:04:05.000Z", "n listening 1 0 - [1]; for 2 of vote",
 			`o listening 1 0 - {"a":null}; for all of b, c, 6m30s more after the pause`, "p timed-out 1 0 - -",
-			"q undone 1 0 - something of it was not undone: see its order",
+			"q undone 1 0 - something that an order did for it was not undone: see the history",
 			`Signal kept early e-1, until 2030-01-02T15:04:05.000Z: {"n":1}`, "Signal kept early, until 2030-01-02T15:04:05.000Z: -",
 		}},
 		{"history", []string{

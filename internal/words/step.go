@@ -147,7 +147,7 @@ func StepResult(s *api.Step) string {
 		text += "; the order went on without it"
 	}
 	if s.Leaves {
-		text = strings.TrimPrefix(text+"; something of it was not undone: see its order", "-; ")
+		text = strings.TrimPrefix(text+"; something that an order did for it was not undone: see the history", "-; ")
 	}
 	if s.Unknown && s.State != projections.Undone {
 		text = strings.TrimPrefix(text+"; it may have run, or not", "-; ")
