@@ -98,7 +98,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.mux.HandleFunc("POST /logout", c.goOut)
 	c.mux.HandleFunc("GET /static/", c.file)
 	c.get("/", func(v *visit) (*view, error) {
-		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: fmt.Sprintf("There is no page %s.", v.URL.Path)}
+		return nil, missing("There is no page %s.", v.URL.Path)
 	})
 	return c
 }
@@ -143,8 +143,8 @@ func (c *Console) handle(pattern string, do func(*visit) (*view, error)) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{Request: r, client: api.Inside(c.server, r, c.token(r))}
 		found, err := v.run(do)
-		if problem := new(api.Problem); errors.As(err, &problem) && problem.Status == http.StatusUnauthorized {
-			c.askWho(w, v, problem)
+		if answered(err, http.StatusUnauthorized) {
+			c.askWho(w, v, problemOf(err))
 			return
 		}
 		if err != nil {
@@ -265,6 +265,17 @@ func (v *visit) from() string {
 	return from.RequestURI()
 }
 
+// missing says what there is not.
+func missing(format string, args ...any) error {
+	return &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: fmt.Sprintf(format, args...)}
+}
+
+// answered says whether the server refused something with a status.
+func answered(err error, status int) bool {
+	problem := new(api.Problem)
+	return errors.As(err, &problem) && problem.Status == status
+}
+
 // problemOf is what the server answered, or what went wrong here.
 func problemOf(err error) *api.Problem {
 	if problem := new(api.Problem); errors.As(err, &problem) {
@@ -317,6 +328,3 @@ func link(path string, pairs ...string) string {
 
 // orderPath is the page of an order.
 func orderPath(id string) string { return "/orders/" + api.PathEscape(id) }
-
-// sorted are the names of a map.
-func sorted[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }

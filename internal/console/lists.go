@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -51,7 +52,7 @@ type home struct {
 func (c *Console) home(v *visit) (*view, error) {
 	h := &home{}
 	alerts, err := v.client.Alerts(v.Context(), homeRows, "")
-	if refused := new(api.Problem); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
+	if answered(err, http.StatusForbidden) {
 		return nil, err
 	}
 	h.Alerts = take(alerts.Alerts, alerts.Next, alerts.LeftOut, err)
@@ -63,7 +64,7 @@ func (c *Console) home(v *visit) (*view, error) {
 		h.Open = section[api.Summary]{append(h.Open.All, of.All...), h.Open.More || of.More, of.Left, cmp.Or(h.Open.Why, of.Why)}
 	}
 	letters, err := v.client.DeadLetters(v.Context(), api.LetterFilter{}, homeRows, "")
-	if refused := new(api.Problem); !errors.As(err, &refused) || refused.Status != http.StatusForbidden {
+	if !answered(err, http.StatusForbidden) {
 		of := take(letters.DeadLetters, letters.Next, api.LeftOut{}, err)
 		h.Letters = &of
 	}
@@ -92,10 +93,7 @@ func (c *Console) find(v *visit) (*view, error) {
 	if err == nil && len(flows.Versions) > 0 {
 		return &view{to: "/workflows/" + api.PathEscape(q)}, nil
 	}
-	return nil, &api.Problem{
-		Status: http.StatusNotFound, Title: "Not found",
-		Detail: "There is no order, and no workflow, " + strconv.Quote(q) + ". To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.",
-	}
+	return nil, missing("There is no order, and no workflow, %q. To find orders by a label, or by a field that their workflow is searched by, write NAME=VALUE. One that was just submitted appears within moments.", q)
 }
 
 // ordersPage is a list of orders, and what is asked for.
@@ -183,7 +181,7 @@ func (v *visit) place() (partition int32, offset int64, err error) {
 	p, wrong := strconv.ParseInt(v.PathValue("partition"), 10, 32)
 	offset, bad := strconv.ParseInt(v.PathValue("offset"), 10, 64)
 	if wrong != nil || bad != nil {
-		return 0, 0, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: "A dead letter has the numbers of a partition and of an offset."}
+		return 0, 0, missing("A dead letter has the numbers of a partition and of an offset.")
 	}
 	return int32(p), offset, nil
 }
@@ -254,7 +252,7 @@ func (c *Console) workflows(v *visit) (*view, error) {
 			row.Newest = flow
 		}
 	}
-	for _, name := range sorted(rows) {
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		l.Rows = append(l.Rows, rows[name])
 	}
 	return &view{page: "workflows.html", title: "Workflows", data: l}, nil
@@ -312,7 +310,7 @@ func (c *Console) workflow(v *visit) (*view, error) {
 func (c *Console) retire(v *visit) (*view, error) {
 	version, err := strconv.Atoi(v.value("version"))
 	if err != nil {
-		return nil, &api.Problem{Status: http.StatusUnprocessableEntity, Title: "No version", Detail: "Say which version is meant."}
+		return nil, unfit("Say which version is meant.")
 	}
 	if err := v.client.Retire(v.Context(), v.PathValue("name"), version, v.value("retired") == "true"); err != nil {
 		return nil, err
@@ -352,12 +350,11 @@ func (c *Console) schedule(v *visit) (*view, error) {
 func (c *Console) actOnSchedule(v *visit) (*view, error) {
 	name, act := v.PathValue("name"), v.PathValue("act")
 	if act != events.CommandPause && act != events.CommandResume && act != events.CommandDelete {
-		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: "A schedule is paused, resumed or deleted."}
+		return nil, missing("A schedule is paused, resumed or deleted.")
 	}
 	_, err := v.client.ActOnSchedule(v.Context(), name, v.key(), act, &api.Act{By: v.by(), Note: v.value("note")})
-	gone := new(api.Problem)
 	switch {
-	case act == events.CommandDelete && (err == nil || errors.As(err, &gone) && gone.Status == http.StatusNotFound):
+	case act == events.CommandDelete && (err == nil || answered(err, http.StatusNotFound)):
 		return &view{to: "/schedules", done: act}, nil
 	case err != nil:
 		return nil, err

@@ -52,7 +52,7 @@ type orderPage struct {
 func (c *Console) order(v *visit) (*view, error) {
 	id := v.PathValue("id")
 	if err := events.CheckOrderID(id); err != nil {
-		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: err.Error() + "."}
+		return nil, missing("%v.", err)
 	}
 	o, err := v.client.Order(v.Context(), id)
 	if err != nil {
@@ -88,7 +88,9 @@ func (c *Console) order(v *visit) (*view, error) {
 		}
 	}
 	p.Asks = v.asked(id, asks)
-	p.Acts = actsFor(v.caller, o)
+	if p.Is == "" {
+		p.Acts = actsFor(v.caller, o)
+	}
 	return &view{page: "order.html", title: id, data: p}, nil
 }
 
@@ -282,7 +284,7 @@ var acts = actList{
 	},
 }
 
-// rerun and the others are acts that are no commands to an order.
+// rerun and signal are acts that are no commands to an order.
 const (
 	rerun  = "rerun"
 	signal = "signal"
@@ -309,9 +311,6 @@ func troubled(o *api.Order) (names []string) {
 
 // actsFor are those that a caller may do to an order as it is.
 func actsFor(caller *api.Caller, o *api.Order) (all []act) {
-	if events.IsPlaces(o.OrderID) || events.IsCorrelation(o.OrderID) || events.ScheduleOf(o.OrderID) != "" {
-		return nil // a record that is no order
-	}
 	for _, a := range acts {
 		lacks := func(role identity.Role) bool { return !caller.May(role, o.Workflow) }
 		if !slices.ContainsFunc(a.roles, lacks) && a.may(o) {
@@ -360,7 +359,7 @@ func (l actList) done(name string) string {
 func (c *Console) act(v *visit) (*view, error) {
 	id, name := v.PathValue("id"), v.PathValue("act")
 	if err := events.CheckOrderID(id); err != nil {
-		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: err.Error() + "."}
+		return nil, missing("%v.", err)
 	}
 	for _, field := range []string{"input", "output", "data"} {
 		if value := raw(v.value(field)); value != nil && !value.IsValid(jsontext.AllowDuplicateNames(true)) {
@@ -383,7 +382,7 @@ func (c *Console) act(v *visit) (*view, error) {
 		}
 		return to(heard.Outcome), nil
 	case name != events.CommandDecide && !slices.ContainsFunc(acts, func(a act) bool { return a.Name == name }):
-		return nil, &api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: fmt.Sprintf("Nothing that can be done to an order is called %s.", strconv.Quote(name))}
+		return nil, missing("Nothing that can be done to an order is called %q.", name)
 	}
 	command, err := v.command(name)
 	if err != nil {
@@ -449,7 +448,7 @@ func (v *visit) command(name string) (*events.Command, error) {
 }
 
 func unfit(format string, args ...any) error {
-	return &api.Problem{Status: 422, Title: "That cannot be", Detail: fmt.Sprintf(format, args...)}
+	return &api.Problem{Status: http.StatusUnprocessableEntity, Title: "That cannot be", Detail: fmt.Sprintf(format, args...)}
 }
 
 // raw is JSON that a form gave, nil if it gave none.

@@ -24,30 +24,21 @@ func Caption(s *workflow.Step) []string {
 		lines = append(lines, "sleeps "+words.Sleeps(s.Sleep))
 	case s.Listen != nil:
 		lines = append(lines, "listens for "+words.Listens(s.Listen))
-		if s.Timeout > 0 {
-			lines = append(lines, "at most "+s.Timeout.String())
-		}
 	case s.Approve != nil:
 		lines = append(lines, words.Asks(s.Approve))
-		if s.Timeout > 0 {
-			lines = append(lines, "at most "+s.Timeout.String())
-		}
 	case s.Each != nil:
 		lines = append(lines, words.Each(s.Each))
-		if s.Timeout > 0 {
-			lines = append(lines, "at most "+s.Timeout.String())
-		}
 	case s.Order != nil:
 		lines = append(lines, words.Ordered(s.Order))
-		if s.Timeout > 0 {
-			lines = append(lines, "at most "+s.Timeout.String())
-		}
 	case s.Emit != nil:
 		lines = append(lines, "emits "+words.Emits(s.Emit))
 	case s.Raise != nil:
 		lines = append(lines, words.Raises(s.Raise))
 	default:
 		lines = append(lines, s.Agent+"/"+s.Do)
+	}
+	if waits := s.Listen != nil || s.Approve != nil || s.Each != nil || s.Order != nil; waits && s.Timeout > 0 {
+		lines = append(lines, "at most "+s.Timeout.String())
 	}
 	if s.Repeat != nil {
 		lines = append(lines, "again every "+s.Repeat.Every.String()+" until "+s.Repeat.Until.String())

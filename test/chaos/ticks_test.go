@@ -12,6 +12,7 @@ import (
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/test/world"
 )
 
 // tickFlow is the workflow of the orders that schedules begin. They are forgotten soon.
@@ -22,15 +23,12 @@ steps:
   - {name: tick, agent: alpha, do: quick, limit: chaos, timeout: 2s, retry: {attempts: 3, backoff: 100ms}, exhausted: continue}
 `
 
-// overlaps are those of the schedules, each of which ticks every second.
-var overlaps = []string{events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow}
-
 func scheduleName(overlap string) string { return "every-second-" + overlap }
 
 // applySchedules has orders begin every second, as soon as that is not refused: an owner whose clock is far off
 // does not know what time it is. What is applied twice changes nothing.
 func (r *run) applySchedules(ctx context.Context, operators *sync.WaitGroup) {
-	for n, overlap := range overlaps {
+	for n, overlap := range world.Overlaps {
 		operators.Go(func() {
 			for i := n; ctx.Err() == nil; i++ {
 				short, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -49,7 +47,7 @@ func (r *run) applySchedules(ctx context.Context, operators *sync.WaitGroup) {
 // pauseSchedules has none begin any more, and waits until all that they began have ended.
 func (r *run) pauseSchedules(ctx context.Context) {
 	client, deadline := r.instances[0].client, time.Now().Add(endPatience)
-	for _, overlap := range overlaps {
+	for _, overlap := range world.Overlaps {
 		name := scheduleName(overlap)
 		for {
 			s, err := client.Schedule(ctx, name)
@@ -73,7 +71,7 @@ func (r *run) pauseSchedules(ctx context.Context) {
 
 // ticks holds what schedules decided against the clock.
 func (r *run) ticks(f *findings) {
-	for _, overlap := range overlaps {
+	for _, overlap := range world.Overlaps {
 		id := events.ScheduleID(scheduleName(overlap))
 		t := f.books.Ticks(id)
 		f.broken = append(f.broken, t.Wrong...)

@@ -45,9 +45,7 @@ func TestOrdersBeginWhileDevIsKilled(t *testing.T) {
 func TestOrdersBeginWhileInstancesAreKilled(t *testing.T) {
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
-	one, two := c.serve("one"), c.serve("two")
-	one.ready(one.client)
-	two.ready(two.client)
+	one, two := c.two()
 	c.agents()
 	b := beginOrders(t, c.books, one.client, one.http)
 	one.owned(one, two)
@@ -83,9 +81,6 @@ type beginning struct {
 	ticks  int
 }
 
-// overlaps are those of the schedules.
-var overlaps = []string{events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow}
-
 // The orders of ticks take longer than there is from one tick to the next.
 const (
 	ticked = "{workflow: ticked, keep: 3s, steps: [{name: nap, sleep: 1500ms}, {name: reserve, agent: inventory, timeout: 1h}]}"
@@ -97,7 +92,7 @@ func beginOrders(t *testing.T, b *books, client *api.Client, http string) *begin
 	w := &beginning{T: t, books: b, client: client, ticks: number(t, "WAYBILL_TICKS", 12)}
 	registerSource(t, http, ticked)
 	registerSource(t, http, claim)
-	for _, overlap := range overlaps {
+	for _, overlap := range world.Overlaps {
 		waybill(t, "schedule", "apply", fileOf(t, fmt.Sprintf("{schedule: %s, every: 1s, overlap: %s, catchUp: all, workflow: ticked}", overlap, overlap)), "--server", http)
 	}
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...), kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(10*time.Second), kgo.MetadataMinAge(50*time.Millisecond))
@@ -123,7 +118,7 @@ func beginOrders(t *testing.T, b *books, client *api.Client, http string) *begin
 // they are.
 func (w *beginning) ticked(p *process, part, of int) {
 	w.Helper()
-	for _, overlap := range overlaps {
+	for _, overlap := range world.Overlaps {
 		if overlap == events.OverlapQueue {
 			continue
 		}
@@ -146,7 +141,7 @@ func (w *beginning) schedule(p *process, name, what string, is func(*api.Schedul
 func (w *beginning) finish(p *process) {
 	w.Helper()
 	w.load.stop(p)
-	for _, overlap := range overlaps {
+	for _, overlap := range world.Overlaps {
 		if _, err := w.client.ActOnSchedule(w.Context(), overlap, "", events.CommandPause, new(api.Act)); err != nil {
 			w.Fatal(err)
 		}
@@ -202,7 +197,7 @@ func (w *beginning) finish(p *process) {
 	if len(started) != sent {
 		w.Errorf("%d signals were sent, and %d started orders", sent, len(started))
 	}
-	for _, overlap := range overlaps {
+	for _, overlap := range world.Overlaps {
 		t := found.Ticks(events.ScheduleID(overlap))
 		w.Logf("%s: %d ticks, %d began an order, %v", overlap, t.Decided, t.Begun, t.Skipped)
 		if t.Begun == 0 || t.Decided < w.ticks && overlap != events.OverlapQueue {

@@ -53,9 +53,7 @@ func TestDrawnOrdersWhileDevIsKilled(t *testing.T) {
 func TestDrawnOrdersWhileInstancesAreKilled(t *testing.T) {
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
-	one, two := c.serve("one"), c.serve("two")
-	one.ready(one.client)
-	two.ready(two.client)
+	one, two := c.two()
 	w := draw(t, c.topics, c.broker.Brokers[0], one.client, one.http, 0)
 	one.owned(one, two)
 	w.load.more(one.process, 60)

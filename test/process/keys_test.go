@@ -21,9 +21,7 @@ func TestSignalsUnderKeysWhileInstancesAreKilled(t *testing.T) {
 	half := number(t, "WAYBILL_SIGNALS", 200)
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
-	one, two := c.serve("one"), c.serve("two")
-	one.ready(one.client)
-	two.ready(two.client)
+	one, two := c.two()
 	registerSource(t, one.http, "{workflow: bill, steps: [{name: paid, listen: payment, key: input.ref}]}")
 	one.owned(one, two)
 

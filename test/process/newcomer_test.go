@@ -38,9 +38,7 @@ func newcomer(t *testing.T, broker *kafka.Broker, size *sizes) reliability.Figur
 	c := newCluster(t, broker)
 	c.createTopicsWhenever(newcomerPartitions)
 	flags := []string{"--session-timeout", size.session, "--close", size.close}
-	one, two := c.serve("one", flags...), c.serve("two", flags...)
-	one.ready(one.client)
-	two.ready(two.client)
+	one, two := c.two(flags...)
 	one.owned(one, two)
 	registerSource(t, one.http, atOnce)
 	for _, i := range []*serve{one, two} {

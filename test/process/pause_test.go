@@ -44,9 +44,7 @@ func TestAnOwnerThatPauses(t *testing.T) {
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
 	kept := []string{"--session-timeout", "1m"}
-	one, two := c.serve("one", kept...), c.serve("two", kept...)
-	one.ready(one.client)
-	two.ready(two.client)
+	one, two := c.two(kept...)
 	registerSource(t, one.http, brief)
 	registerSource(t, one.http, lengthy)
 	one.owned(one, two)

@@ -88,6 +88,15 @@ func (c *cluster) serve(id string, more ...string) *serve {
 	return s
 }
 
+// two starts two instances, with more flags, and waits until both are ready.
+func (c *cluster) two(more ...string) (one, two *serve) {
+	c.Helper()
+	one, two = c.serve("one", more...), c.serve("two", more...)
+	one.ready(one.client)
+	two.ready(two.client)
+	return one, two
+}
+
 func (s *serve) again() { s.process = startOf(s.T, s.program, s.name, s.args...) }
 
 // agents runs the example agents until the test ends.
@@ -168,9 +177,7 @@ func (p *process) takeovers() []string {
 func TestTwoServesOneKilled(t *testing.T) {
 	c := newCluster(t, kafka.Container(t))
 	c.createTopics()
-	one, two := c.serve("one"), c.serve("two")
-	one.ready(one.client)
-	two.ready(two.client)
+	one, two := c.two()
 	registerPatient(t, one.http)
 	c.agents()
 	one.owned(one, two)
@@ -219,9 +226,7 @@ func TestStartAfterAKillWaitsForNoTimeout(t *testing.T) {
 		c := newCluster(t, b)
 		c.createTopics()
 		long := []string{"--session-timeout", "5m"}
-		one, two := c.serve("one", long...), c.serve("two", long...)
-		one.ready(one.client)
-		two.ready(two.client)
+		one, two := c.two(long...)
 		registerPatient(t, one.http)
 		c.agents()
 		one.owned(one, two)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/waybill-dev/waybill/events"
 )
 
 // Lot draws one of n numbers, from 0 on. What it decides is for who reads what
@@ -302,3 +304,6 @@ func (lot Lot) of(what string, some ...string) string { return some[lot(what, le
 func (lot Lot) times(what string, d time.Duration, least, most int) time.Duration {
 	return d * time.Duration(least+lot(what, most-least+1))
 }
+
+// Overlaps are what schedules may say of a tick while an order of one before has not ended.
+var Overlaps = []string{events.OverlapSkip, events.OverlapQueueOne, events.OverlapQueue, events.OverlapCancel, events.OverlapAllow}
