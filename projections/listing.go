@@ -209,3 +209,9 @@ func (r *summaries) list(ctx context.Context, p int32, it *pebble.Iterator, f *F
 	}
 	return false, nil
 }
+
+// Selects says whether the filter selects an order, its places aside: Without, Limit and After.
+func (f *Filter) Selects(o *Order) bool {
+	return (f.State == "" || o.State == f.State) && (f.Workflow == "" || o.Workflow == f.Workflow) && (!f.Open || !o.State.Final()) &&
+		(f.Step == "" || o.standsAt(f.Step)) && o.has(f.Labels) && (f.Visible == nil || f.Visible(o.Workflow))
+}

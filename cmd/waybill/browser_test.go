@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
 	"github.com/waybill-dev/waybill/test/kafka"
 )
@@ -97,10 +98,11 @@ func TestConsoleInABrowser(t *testing.T) {
 	waybill(t, "", "schedule", "apply", write(t, "s.yaml", "{schedule: nightly, cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", server).want(t, 0, "nightly", "")
 	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")
 
+	bulk := prepared(t, server)
 	pages := map[string]string{
 		"home": "/", "orders": "/orders", "order": "/orders/o-2", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals",
 		"workflows": "/workflows", "workflow": "/workflows/order-fulfilment", "schedules": "/schedules", "schedule": "/schedules/nightly", "limits": "/limits",
-		"agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
+		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
 	}
 	axe := ""
 	if file := os.Getenv("WAYBILL_AXE"); file != "" {
@@ -159,6 +161,21 @@ func TestConsoleInABrowser(t *testing.T) {
 		t.Log("what accessibility forbids was not looked for: WAYBILL_AXE does not name axe-core")
 	}
 
+	// The same is done to all orders of a list, once it was seen which these are.
+	if err := (looks{390, "light", false}).set(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := chromedp.Do(
+		ctx, chromedp.Navigate(server+"/orders?state=Error&workflow=order-fulfilment"),
+		chromedp.Click(`//summary[text()="Change priority or deadline"]`, chromedp.NodeVisible),
+		chromedp.SetValue(`form:has(input[value="change"]) select[name="priority"]`, "high"),
+		chromedp.Click(`form:has(input[value="change"]) button`), chromedp.WaitVisible(`form[action$="/start"] button`),
+		chromedp.Click(`form[action$="/start"] button`), chromedp.WaitVisible(`.state.good`),
+	); err != nil {
+		t.Fatal(err)
+	}
+	waybill(t, "", "order", "history", "o-1", "--server", server).want(t, 0, "high", "")
+
 	// From the alert to the repaired order, by what stands on the pages, and without scripts.
 	if err := (looks{1280, "light", false}).set(ctx); err != nil {
 		t.Fatal(err)
@@ -196,4 +213,19 @@ func clearEnvironmentBut(t *testing.T, names ...string) {
 	for name, value := range kept {
 		t.Setenv(name, value)
 	}
+}
+
+// prepared is the page of a bulk act to which nothing was done yet.
+func prepared(t *testing.T, server string) string {
+	t.Helper()
+	client, err := api.NewClient(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	b, err := client.PrepareBulk(t.Context(), &api.BulkRequest{Command: "resubmit", Filter: api.BulkFilter{Workflow: "order-fulfilment"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "/bulk/" + b.ID
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/projections"
@@ -293,4 +294,43 @@ func TestWhoComesToTheConsole(t *testing.T) {
 		t.Errorf("vic is %+v, %v", caller, err)
 	}
 	stop()
+}
+
+// The same is done to many orders: first it is shown which, and then those are acted on, and no others.
+func TestConsoleBulk(t *testing.T) {
+	clearEnvironment(t)
+	server, _, _ := startDev(t, t.TempDir())
+	b := newBrowser(t, server)
+	for _, id := range []string{"o-1", "o-2"} {
+		waybill(t, "", "submit", "order-fulfilment", "--id", id, "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", id+" is Error")
+	}
+	b.page(200, "/orders", "!Do the same to all of them") // that would be all that there are
+	b.page(200, "/orders?state=Error", "Do the same to all of them", `name="state" value="Error"`)
+	b.page(200, "/bulk", "None.")
+	b.send(200, "/bulk", "command=terminate&state=Error&note=it+was+a+%3Cb%3Etest", "Terminate: 2 orders", "Nothing was done yet", "o-1", "o-2", "it was a &lt;b&gt;test", `class="danger"`)
+	b.send(422, "/bulk", "command=terminate&state=Error", "note")
+	b.send(422, "/bulk", "command=cancel", "selects all orders")
+	b.send(404, "/bulk", "command=decide&state=Error", "Nothing that can be done to many orders")
+	b.send(422, "/bulk", "command=resubmit&state=Error&toVersion=x", "is no number")
+	b.send(422, "/bulk", "command=skip-step&state=Error", "step")
+	b.page(404, "/bulk/none", "knows no bulk act")
+
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", "o-3 is Error")
+	list := b.page(200, "/bulk", "prepared", "terminate", "it was a &lt;b&gt;test")
+	_, rest, _ := strings.Cut(list, `href="/bulk/`)
+	id, _, _ := strings.Cut(rest, `"`)
+	b.send(404, "/bulk/"+id+"/burn", "", "started, or stopped")
+	b.send(200, "/bulk/"+id+"/start", "")
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for !strings.Contains(b.page(200, "/bulk/"+id), "Came later") {
+		<-again.C
+	}
+	b.page(200, "/bulk/"+id, `good">done`, "1, which were not touched", "!http-equiv")
+	becomes(t, server, "o-1", projections.Terminated)
+	becomes(t, server, "o-2", projections.Terminated)
+	waybill(t, "", "order", "get", "o-3", "--server", server).want(t, 0, "Error", "")
+	waybill(t, "", "order", "history", "o-1", "--server", server).want(t, 0, "it was a <b>test", "")
+	b.send(200, "/bulk/"+id+"/start", "", "2 orders") // once more: nothing
+	b.send(200, "/bulk", "command=resubmit&state=Error&newKey=true", "Resubmit: 1 order", "&#34;newKey&#34;: true")
 }

@@ -115,6 +115,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer stop()
+	d.web.bulk = filepath.Join(d.dataDir, "bulk")
 	server, err := listenHTTP(ctx, d.web, metrics, d.log)
 	if err != nil {
 		return err

@@ -97,6 +97,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 			return err
 		}
 		defer stop()
+		web.bulk = filepath.Join(dataDir, "bulk")
 		server, err := listenHTTP(cmd.Context(), web, metrics, log)
 		if err != nil {
 			return err

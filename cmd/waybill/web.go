@@ -48,6 +48,7 @@ type httpFlags struct {
 	base     string
 	admin    string
 	tls      tlsFlags
+	bulk     string // no flag: where records of bulk acts are
 }
 
 func (f *httpFlags) add(flags *pflag.FlagSet, usage string) {
@@ -127,7 +128,7 @@ func serveHTTP(ctx context.Context, ln net.Listener, flags httpFlags, metrics *p
 	}
 	config := api.Config{
 		Version: programVersion().Version, Metrics: metrics, Hosts: flags.names(ln.Addr()), Base: flags.base, Requests: flags.requests,
-		AdminApart: flags.admin != "", Logger: log,
+		AdminApart: flags.admin != "", Bulk: flags.bulk, Logger: log,
 		Console: func(server http.Handler) http.Handler {
 			return console.New(server, console.Config{Base: flags.base, Version: programVersion().Version, Logger: log})
 		},

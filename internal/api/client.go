@@ -246,6 +246,48 @@ func (c *Client) Command(ctx context.Context, id string, command *events.Command
 	return &o, c.read(response, &o)
 }
 
+// PrepareBulk has the orders of a bulk act looked up. Nothing is done to them.
+func (c *Client) PrepareBulk(ctx context.Context, r *BulkRequest) (*Bulk, error) {
+	body, err := encode(r, jsontext.AllowDuplicateNames(true))
+	if err != nil {
+		return nil, fmt.Errorf("encode the bulk act: %w", err)
+	}
+	b := new(Bulk)
+	return b, c.call(ctx, http.MethodPost, "/api/v1/bulk", nil, body, b)
+}
+
+// Bulk returns how a bulk act stands.
+func (c *Client) Bulk(ctx context.Context, id string) (*Bulk, error) {
+	b := new(Bulk)
+	return b, c.call(ctx, http.MethodGet, bulkPath(id), nil, nil, b)
+}
+
+// Bulks returns the bulk acts that the instance knows, newest first.
+func (c *Client) Bulks(ctx context.Context) (*BulkPage, error) {
+	page := new(BulkPage)
+	return page, c.call(ctx, http.MethodGet, "/api/v1/bulk", nil, nil, page)
+}
+
+// BulkOrders returns a page of the orders that a bulk act is about.
+func (c *Client) BulkOrders(ctx context.Context, id string, limit, after int) (*BulkOrders, error) {
+	page := new(BulkOrders)
+	return page, c.call(ctx, http.MethodGet, bulkPath(id)+"/orders", values(map[string]string{"limit": strconv.Itoa(limit), "after": strconv.Itoa(after)}), nil, page)
+}
+
+// StartBulk has a bulk act be carried out. One that was started before is not started again.
+func (c *Client) StartBulk(ctx context.Context, id string) (*Bulk, error) {
+	b := new(Bulk)
+	return b, c.call(ctx, http.MethodPost, bulkPath(id)+"/start", nil, nil, b)
+}
+
+// StopBulk ends a bulk act: what was done stays done.
+func (c *Client) StopBulk(ctx context.Context, id string) (*Bulk, error) {
+	b := new(Bulk)
+	return b, c.call(ctx, http.MethodPost, bulkPath(id)+"/stop", nil, nil, b)
+}
+
+func bulkPath(id string) string { return "/api/v1/bulk/" + PathEscape(id) }
+
 // Schedules returns a page of the schedules.
 func (c *Client) Schedules(ctx context.Context, limit int, after string) (*SchedulePage, error) {
 	var page SchedulePage

@@ -173,6 +173,8 @@ func command[B any, P interface {
 	role := identity.Operator
 	if name == events.CommandDecide {
 		role = identity.Approver
+	} else {
+		s.bulkReads[name] = reads[B, P](api)
 	}
 	register(api, role, huma.Operation{
 		OperationID: name + "-order", Method: http.MethodPost, Path: "/api/v1/orders/{id}/" + name,

@@ -24,6 +24,10 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		}
 		return true
 	}
+	// mayRead says whether all that is said of the orders of a workflow, or, with "", of any, is for the caller.
+	mayRead := func(workflow string) bool {
+		return caller.Everywhere(identity.PayloadReader) || workflow != "" && caller.May(identity.PayloadReader, workflow)
+	}
 	switch v := answer.(type) {
 	case Order:
 		if hidden(v.Workflow) {
@@ -84,8 +88,19 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		answer = v
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
+	case Bulk:
+		if !mayRead(v.Filter.Workflow) {
+			v.mask()
+		}
+		answer = v
+	case BulkPage:
+		for n := range v.Acts {
+			if b := &v.Acts[n]; !mayRead(b.Filter.Workflow) {
+				b.mask()
+			}
+		}
 	case Limit, LimitPage: // which are of no workflow
-	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, Caller, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
+	case Replayed, Heard, Ticks, Agents, Partitions, Partition, *Upgrade, Workflows, Versions, Migration, Caller, BulkOrders, json.RawMessage, huma.StatusError: // a workflow; see [Server.getWorkflow]
 	default:
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}

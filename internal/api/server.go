@@ -43,6 +43,9 @@ type Server struct {
 	logins   logins
 	streams  chan struct{} // one place for each that may be sent at a time
 	shares   *shares       // the places of requests
+	bulk     *bulkActs
+	// bulkReads has how each command is read that a bulk act can have many orders do.
+	bulkReads map[string]func(body []byte) (events.Command, []error)
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -76,6 +79,8 @@ type Config struct {
 	// Console, if it is there, makes the pages for people, which ask the server that it is given; see
 	// [Inside].
 	Console func(server http.Handler) http.Handler
+	// Bulk is the directory where records of bulk acts survive the process; empty keeps them in memory.
+	Bulk string
 	// Requests is how many are answered at a time, probes aside; 0 is any number.
 	Requests int
 	// Logger takes what happens; nil discards it.
@@ -88,6 +93,7 @@ func New(cfg Config) *Server {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.bulk, s.bulkReads = openBulk(cfg.Bulk, s.log), make(map[string]func([]byte) (events.Command, []error))
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
@@ -198,6 +204,7 @@ func (s *Server) operations(mux *http.ServeMux, version string) []byte {
 	s.orders(api)
 	s.commands(api)
 	s.migrations(api)
+	s.bulks(api)
 	s.signals(api)
 	s.schedules(api)
 	s.limits(api)

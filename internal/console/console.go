@@ -78,6 +78,10 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/orders", c.orders)
 	c.get("/orders/{id}", c.order)
 	c.post("/orders/{id}/{act}", c.act)
+	c.get("/bulk", c.bulks)
+	c.post("/bulk", c.prepareBulk)
+	c.get("/bulk/{id}", c.bulk)
+	c.post("/bulk/{id}/{act}", c.actOnBulk)
 	c.get("/alerts", c.alerts)
 	c.get("/approvals", c.approvals)
 	c.get("/dead-letters", c.deadLetters)
@@ -130,6 +134,7 @@ type view struct {
 	status int    // 0 is 200
 	title  string
 	data   any
+	again  int // in so many seconds the page is loaded again; 0 is never
 	// to is another page where the browser goes on instead, and done what was done, which it says there once.
 	to, done string
 }
@@ -209,6 +214,7 @@ type whole struct {
 	Key                             string // an idempotency key for each form of the page
 	Done                            string
 	Problem                         *api.Problem
+	Again                           int // in so many seconds the page is loaded again; 0 is never
 	Data                            any
 	static                          map[string][]byte
 }
@@ -230,7 +236,7 @@ func (c *Console) write(w http.ResponseWriter, v *visit, status int, shown *view
 func (c *Console) writeWith(w http.ResponseWriter, v *visit, status int, shown *view, problem *api.Problem) {
 	page := &whole{
 		Base: c.base, Version: c.version, Title: shown.title, Path: v.URL.Path, Now: time.Now().UTC().Format(clockForm),
-		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Data: shown.data, static: c.files,
+		Caller: v.caller, CameIn: c.token(v.Request) != "", Key: uuid.NewString(), Problem: problem, Again: shown.again, Data: shown.data, static: c.files,
 	}
 	if done, err := v.Cookie(c.name(v.Request) + doneSuffix); err == nil && status < 300 {
 		page.Done = acts.done(done.Value)

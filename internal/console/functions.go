@@ -140,11 +140,11 @@ func brief(s string) string {
 // kind is what a state means, whatever it is a state of: how a page colours it.
 func kind(state any) string {
 	switch fmt.Sprint(state) {
-	case "Processed", "completed":
+	case "Processed", "completed", "done":
 		return "good"
 	case "Error", "failed", "expired", "Rejected":
 		return "bad"
-	case "Compensating", "Compensated", "Cancelled", "Terminated", "Raised", "undone", "raised", "timed-out":
+	case "Compensating", "Compensated", "Cancelled", "Terminated", "Raised", "undone", "raised", "timed-out", "stopped", "cut-off":
 		return "odd"
 	case "Processing", "running", "repeating":
 		return "busy"

@@ -103,6 +103,8 @@ type ordersPage struct {
 	State, Workflow, Step, More string
 	Where                       []string
 	First                       string // the list from its beginning, where this is not that
+	Acts                        []act  // that can be done to all of them
+	Filter                      []field
 }
 
 func (c *Console) orders(v *visit) (*view, error) {
@@ -126,6 +128,12 @@ func (c *Console) orders(v *visit) (*view, error) {
 	}
 	if v.value("after") != "" {
 		p.First = c.base + link("/orders", pairs...)
+	}
+	if p.State != "" || p.Workflow != "" || len(p.Where) > 0 {
+		p.Acts = actsForAll(v.caller, p.Workflow)
+		for n := 0; n < len(pairs); n += 2 {
+			p.Filter = append(p.Filter, field{Name: pairs[n], Value: pairs[n+1]})
+		}
 	}
 	return &view{page: "orders.html", title: "Orders", data: p}, nil
 }

@@ -190,7 +190,7 @@ type act struct {
 // field is one of a form.
 type field struct {
 	Name, Title string
-	// Kind is text, json, flag, choice or number.
+	// Kind is text, json, flag, choice, hidden or number.
 	Kind     string
 	Value    string
 	Choices  []string
@@ -351,6 +351,8 @@ func (l actList) done(name string) string {
 		return "What may begin is changed."
 	case events.CommandDelete:
 		return "Deleted."
+	case "forgotten":
+		return "The bulk act is forgotten, and nothing was done."
 	}
 	return ""
 }
