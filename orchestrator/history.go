@@ -96,6 +96,33 @@ func (i *Instance) History(ctx context.Context, id string, after uint64, limit i
 	return page, nil
 }
 
+// MaxAsOf is the last event as of which an order is told.
+const MaxAsOf = 10_000
+
+// AsOf returns the state record of an order as it was after its event of a number, at most [MaxAsOf], made of its
+// events, and when that was. What an order of before [events.KeysFormat] may have done under which keys it tells as of now. It fails as
+// [Instance.History] does, and with [projections.ErrNotFound] for what is no order, or has no such event.
+func (i *Instance) AsOf(ctx context.Context, id string, seq uint64) (*projections.Order, time.Time, error) {
+	o, at := new(projections.Order), time.Time{}
+	for o.Seq < seq {
+		page, err := i.History(ctx, id, o.Seq, int(min(seq-o.Seq, MaxHistory)))
+		if err != nil {
+			return nil, at, err
+		}
+		for n := range page.Events {
+			o.In(events.KeysFormat)
+			if err := o.Apply(&page.Events[n]); err != nil {
+				return nil, at, fmt.Errorf("order %q, event %d: %w", id, page.Events[n].Seq, err)
+			}
+			at = page.Events[n].At
+		}
+		if o.Beside() || page.Next == 0 && o.Seq < seq {
+			return nil, at, fmt.Errorf("%w: %q has no event %d", projections.ErrNotFound, id, seq)
+		}
+	}
+	return o, at, nil
+}
+
 // pageReader reads the journal for one history after the other.
 type pageReader struct {
 	*kgo.Client

@@ -98,9 +98,12 @@ func TestConsoleInABrowser(t *testing.T) {
 	waybill(t, "", "schedule", "apply", write(t, "s.yaml", "{schedule: nightly, cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", server).want(t, 0, "nightly", "")
 	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")
 
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-3", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", "o-3 is Error")
+	waybill(t, "", "order", "resubmit", "o-3", "--step", "charge", "--input", `{"card":"c-1"}`, "--server", server).want(t, 0, "", "")
+	becomes(t, server, "o-3", projections.Processed)
 	bulk := prepared(t, server)
 	pages := map[string]string{
-		"home": "/", "orders": "/orders", "order": "/orders/o-2", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals",
+		"home": "/", "orders": "/orders", "order": "/orders/o-2", "as-of": "/orders/o-2?event=4", "attempts": "/orders/o-3/attempts?of=charge", "error": "/orders/o-1", "waits": "/orders/a%2F1", "alerts": "/alerts", "approvals": "/approvals",
 		"workflows": "/workflows", "workflow": "/workflows/order-fulfilment", "schedules": "/schedules", "schedule": "/schedules/nightly", "limits": "/limits",
 		"bulk-acts": "/bulk", "bulk": bulk, "filtered": "/orders?state=Error&where=customer%3Dc-7", "agents": "/agents", "partitions": "/partitions", "dead-letters": "/dead-letters", "not-found": "/orders/nothing", "login": "/login",
 	}

@@ -122,6 +122,15 @@ func TestConsole(t *testing.T) {
 	if n := strings.Count(history, ">order.resubmitted<"); n != 1 {
 		t.Errorf("it was resubmitted %d times", n)
 	}
+	// As it was: before the repair, with nothing to do; and its attempts side by side.
+	b.page(200, "/orders/o-1?event=5", "As it was after event 5, step.failed", "card-declined", "!Run again", "As it is now", `href="/orders/o-1?event=4"`, `href="/orders/o-1?event=6"`)
+	b.page(200, "/orders/o-1?event=1", "As it was after event 1, order.accepted", "not-started", `!href="/orders/o-1?event=0"`)
+	b.page(404, "/orders/o-1?event=99", "and no event 99")
+	b.page(422, "/orders/o-1?event=x", "is the number of one")
+	b.page(200, "/orders/o-1", `/orders/o-1/attempts?of=charge`, "!attempts?of=reserve")
+	b.page(200, "/orders/o-1/attempts?of=charge", "Attempts of charge", `<mark>  &#34;card&#34;: &#34;declined&#34;</mark>`, `<mark>  &#34;card&#34;: &#34;c-2&#34;`, "<mark>card-declined", "step.failed", "step.completed")
+	b.page(404, "/orders/o-1/attempts?of=reserve", "no two attempts")
+	b.page(404, "/orders/o-1/attempts?of=charge&left=2", "No attempt of")
 	b.send(422, "/orders/a%2F1/skip-step", "step=last&output=no+json", "is no JSON")
 	b.send(409, "/orders/o-1/cancel", "", "Processed")
 	b.send(404, "/orders/a%2F1/nonsense", "")

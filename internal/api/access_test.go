@@ -529,7 +529,7 @@ func TestCallersThatAreLimited(t *testing.T) {
 		}[o.id]
 		answers := map[string]string{}
 		for _, id := range []string{"hidden-0", "nothing"} {
-			path := strings.Replace(o.path, "{id}", id, 1)
+			path := strings.NewReplacer("{id}", id, "{seq}", "1").Replace(o.path)
 			if o.id == "get-migration" {
 				path += "?to=2"
 			}

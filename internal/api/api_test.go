@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,6 +183,7 @@ func TestAPI(t *testing.T) {
 	s.with("change", (*stage).testChange)
 	s.with("migrate", (*stage).testMigrate)
 	s.with("skip-step", (*stage).testSkip)
+	s.with("as of an event", (*stage).testAsOf)
 	s.with("pause and resume", (*stage).testPause)
 	s.with("a command twice", (*stage).testCommandTwice)
 	s.with("commands in vain", (*stage).testCommandsInVain)
@@ -261,6 +263,49 @@ func (s *stage) testWorkflows() {
 	}
 	if status, _, _ := s.ask(request{path: "/api/v1/workflows/none"}); status != 404 {
 		s.Errorf("show unknown: %d", status)
+	}
+}
+
+// An order as it was after each of its events: after the last it is what it is.
+func (s *stage) testAsOf() {
+	s.declined("as-of")
+	s.act("as-of", "resubmit", `{"step":"charge","input":{"card":"declined"},"newKey":true,"note":"again"}`, 200)
+	s.until(func() bool { return s.order("as-of", projections.Error).FailureCount == 2 })
+	s.act("as-of", "cancel", `{"note":"enough"}`, 200)
+	now := s.order("as-of", projections.Cancelled)
+	history := s.history("as-of")
+	for n, e := range history {
+		o, err := s.client.OrderAsOf(s.Context(), "as-of", e.Seq)
+		if err != nil {
+			s.Fatal(err)
+		}
+		charge := o.Steps[slices.IndexFunc(o.Steps, func(st Step) bool { return st.Name == "charge" })]
+		var failed int
+		for _, before := range history[:n+1] {
+			if before.Type == events.StepFailed && before.Step == "charge" {
+				failed++
+			}
+		}
+		if !o.UpdatedAt.Equal(e.At) || charge.FailureCount != failed || (o.ProcessState == projections.Cancelled) != (n == len(history)-1) {
+			s.Errorf("as of %s, event %d: %+v", e.Type, e.Seq, o)
+		}
+		if n < len(history)-1 {
+			continue
+		}
+		was, whole := reflect.ValueOf(o).Elem(), reflect.ValueOf(now).Elem()
+		for f := range was.NumField() {
+			if a, b := was.Field(f).Interface(), whole.Field(f).Interface(); !reflect.DeepEqual(a, b) {
+				s.Errorf("as of the last event, %s: %+v, and it is %+v", was.Type().Field(f).Name, a, b)
+			}
+		}
+	}
+	for seq, want := range map[string]int{"0": 422, "x": 422, "10001": 422, "9999": 404} {
+		if status, _, answer := s.ask(request{path: "/api/v1/orders/as-of/history/" + seq}); status != want {
+			s.Errorf("as of %s: %d %s", seq, status, answer)
+		}
+	}
+	if status, _, _ := s.ask(request{path: "/api/v1/orders/nowhere/history/1"}); status != 404 {
+		s.Errorf("of no order: %d", status)
 	}
 }
 
@@ -706,7 +751,7 @@ func (s *stage) testOpenAPI() {
 	slices.Sort(routes)
 	want := []string{
 		"delete /api/v1/limits/{name}", "delete /api/v1/schedules/{name}", "get /api/v1/agents", "get /api/v1/alerts", "get /api/v1/approvals", "get /api/v1/bulk", "get /api/v1/bulk/{id}", "get /api/v1/bulk/{id}/orders", "get /api/v1/caller", "get /api/v1/dead-letters", "get /api/v1/dead-letters/{partition}/{offset}", "get /api/v1/limits", "get /api/v1/limits/{name}",
-		"get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history", "get /api/v1/orders/{id}/migration", "get /api/v1/orders/{id}/steps/{step}/items", "get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
+		"get /api/v1/orders", "get /api/v1/orders/{id}", "get /api/v1/orders/{id}/history", "get /api/v1/orders/{id}/history/{seq}", "get /api/v1/orders/{id}/migration", "get /api/v1/orders/{id}/steps/{step}/items", "get /api/v1/partitions", "get /api/v1/partitions/{partition}/projection",
 		"get /api/v1/schedules", "get /api/v1/schedules/{name}", "get /api/v1/schedules/{name}/preview", "get /api/v1/upgrade", "get /api/v1/workflows", "get /api/v1/workflows/{name}",
 		"get /api/v1/workflows/{name}/versions", "post /api/v1/bulk", "post /api/v1/bulk/{id}/start", "post /api/v1/bulk/{id}/stop", "post /api/v1/dead-letters/{partition}/{offset}/replay", "post /api/v1/orders", "post /api/v1/orders/{id}/cancel", "post /api/v1/orders/{id}/change", "post /api/v1/orders/{id}/decide",
 		"post /api/v1/orders/{id}/label", "post /api/v1/orders/{id}/migrate", "post /api/v1/orders/{id}/pause", "post /api/v1/orders/{id}/release", "post /api/v1/orders/{id}/rerun", "post /api/v1/orders/{id}/resubmit",

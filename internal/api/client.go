@@ -141,6 +141,16 @@ func (c *Client) Order(ctx context.Context, id string) (*Order, error) {
 	return &o, c.call(ctx, http.MethodGet, path, nil, nil, &o)
 }
 
+// OrderAsOf returns the state record of an order as it was after its event of a number.
+func (c *Client) OrderAsOf(ctx context.Context, id string, seq uint64) (*Order, error) {
+	path, err := orderPath(id)
+	if err != nil {
+		return nil, err
+	}
+	var o Order
+	return &o, c.call(ctx, http.MethodGet, path+"/history/"+strconv.FormatUint(seq, 10), nil, nil, &o)
+}
+
 // History returns all journal events of an order, each as it stands in the
 // journal.
 func (c *Client) History(ctx context.Context, id string) (*History, error) {

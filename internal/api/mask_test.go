@@ -63,7 +63,7 @@ func TestPayloadsAreMasked(t *testing.T) {
 				continue
 			}
 			for _, id := range []string{"o-1", "o-2", "o-3", "o-4", "o-5"} {
-				path := strings.NewReplacer("{id}", id, "{name}", "leaky").Replace(o.path)
+				path := strings.NewReplacer("{id}", id, "{name}", "leaky", "{seq}", "5").Replace(o.path)
 				status, header, body := own.ask(request{path: path})
 				if status != http.StatusOK {
 					continue

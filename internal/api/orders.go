@@ -108,7 +108,47 @@ func (s *Server) orders(api huma.API) {
 		Description: "In order. A page has fewer than limit where events are large, though more follow: next says so.",
 		Errors:      []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getHistory)
+	register(api, identity.Viewer, huma.Operation{
+		OperationID: "get-order-as-of", Method: http.MethodGet, Path: "/api/v1/orders/{id}/history/{seq}",
+		Summary: "Get the state record of an order as it was after an event", Tags: []string{"orders"},
+		Description: fmt.Sprintf("It is made of the order's events up to that one, the number of which is at most %d. What waited for whom then is not in it. Not for schedules, and other records that are no orders.", orchestrator.MaxAsOf),
+		Errors:      []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
+	}, s.getAsOf)
 	s.items(api)
+}
+
+type asOfInput struct {
+	ID  string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	Seq uint64 `path:"seq" minimum:"1" maximum:"10000" doc:"The number of the event"`
+}
+
+const _ = uint(orchestrator.MaxAsOf - 10_000) // not negative; see asOfInput
+
+func (s *Server) getAsOf(ctx context.Context, in *asOfInput) (*struct{ Body Order }, error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if _, err := s.reach(ctx, i, in.ID, identity.Viewer); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	now, _, err := i.Order(in.ID)
+	switch {
+	case err != nil:
+		return nil, s.orderError(in.ID, "read order", err)
+	case now.Beside():
+		return nil, huma.Error422UnprocessableEntity(fmt.Sprintf("%q is no order, and only its history says how it was", in.ID))
+	case in.Seq > now.Seq:
+		return nil, huma.Error404NotFound(fmt.Sprintf("order %q has %d events, and no event %d", in.ID, now.Seq, in.Seq))
+	}
+	o, at, err := i.AsOf(ctx, in.ID, in.Seq)
+	if err != nil {
+		return nil, s.orderError(in.ID, "read the history of order", err)
+	}
+	return &struct{ Body Order }{OrderOf(i.Partition(o.ID), o, at)}, nil
 }
 
 type submitInput struct {

@@ -79,10 +79,7 @@ func barsOf(rows []eventRow, now time.Time, goesOn map[string]bool) *bars {
 	}
 	at, last := make(map[string]int), make(map[string]time.Time)
 	for _, e := range rows {
-		name := e.Step
-		if undo := e.ToUndo || e.Type == events.UndoStarted || e.Type == events.UndoOrdered || e.Type == events.UndoCompleted || e.Type == events.UndoFailed || e.Type == events.UndoExpired || e.Type == events.UndoSkipped; undo && name != "" {
-			name = "undo " + name
-		}
+		name := doing(e.Event)
 		last[name] = e.At
 		if what, is := begins[e.Type]; is {
 			n, there := at[name]
@@ -146,6 +143,21 @@ func barsOf(rows []eventRow, now time.Time, goesOn map[string]bool) *bars {
 	b.Height = topHeight + len(b.Lanes)*laneHeight + 4
 	b.Span = about(span)
 	return b
+}
+
+// doing is what an event is about: a step, or its undo.
+func doing(e *events.Event) string {
+	if e.Step == "" {
+		return ""
+	}
+	switch e.Type {
+	case events.UndoStarted, events.UndoOrdered, events.UndoCompleted, events.UndoFailed, events.UndoExpired, events.UndoSkipped:
+		return "undo " + e.Step
+	}
+	if e.ToUndo {
+		return "undo " + e.Step
+	}
+	return e.Step
 }
 
 // rounding is how exact the times on an axis are.

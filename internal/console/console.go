@@ -77,6 +77,7 @@ func New(server http.Handler, cfg Config) *Console {
 	c.get("/find", c.find)
 	c.get("/orders", c.orders)
 	c.get("/orders/{id}", c.order)
+	c.get("/orders/{id}/attempts", c.attempts)
 	c.post("/orders/{id}/{act}", c.act)
 	c.get("/bulk", c.bulks)
 	c.post("/bulk", c.prepareBulk)

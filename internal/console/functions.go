@@ -48,6 +48,8 @@ func (c *Console) functions() template.FuncMap {
 		"items":  words.Items,
 		"turn":   words.Turn,
 		"origin": words.Origin,
+		"less":   func(n uint64) uint64 { return n - 1 },
+		"plus":   func(n uint64) uint64 { return n + 1 },
 	}
 }
 

@@ -47,6 +47,19 @@ type orderPage struct {
 	Asks        []api.Approval // what waits for somebody's decision
 	Listening   []string       // the names of signals for which steps wait
 	Is          string         // of a record that is no order: what it is
+	AsOf        uint64         // the event as of which the order is shown; 0 is now
+	Last        uint64         // the number of the last event, if that is on the page
+	Compare     []string       // the steps, and undos, of which there were several attempts
+}
+
+// At is the event as of which the order is shown, nil where that is not on the page of events.
+func (p *orderPage) At() *eventRow {
+	for n := range p.Events {
+		if p.Events[n].Seq == p.AsOf {
+			return &p.Events[n]
+		}
+	}
+	return nil
 }
 
 func (c *Console) order(v *visit) (*view, error) {
@@ -54,11 +67,20 @@ func (c *Console) order(v *visit) (*view, error) {
 	if err := events.CheckOrderID(id); err != nil {
 		return nil, missing("%v.", err)
 	}
-	o, err := v.client.Order(v.Context(), id)
+	asOf, err := v.number("event")
 	if err != nil {
 		return nil, err
 	}
-	p := &orderPage{Order: o}
+	var o *api.Order
+	if asOf == 0 {
+		o, err = v.client.Order(v.Context(), id)
+	} else {
+		o, err = v.client.OrderAsOf(v.Context(), id, asOf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &orderPage{Order: o, AsOf: asOf}
 	p.Is, _ = words.Record(id)
 	after := v.value("after")
 	if p.Events, p.Next, p.Masked, err = v.history(v.Context(), id, after); err != nil {
@@ -76,7 +98,18 @@ func (c *Console) order(v *visit) (*view, error) {
 		}
 	}
 	if p.Long = after != "" || p.Next != ""; !p.Long {
-		p.Bars = barsOf(p.Events, time.Now(), goingOn(o))
+		going := goingOn(o)
+		if p.AsOf > 0 {
+			going = nil // the bars are of all that happened
+		}
+		p.Bars = barsOf(p.Events, time.Now(), going)
+		p.Compare = several(p.Events)
+	}
+	if n := len(p.Events); n > 0 && p.Next == "" {
+		p.Last = p.Events[n-1].Seq
+	}
+	if p.AsOf > 0 { // nothing is done to what was
+		return &view{page: "order.html", title: fmt.Sprintf("%s as of event %d", id, p.AsOf), data: p}, nil
 	}
 	asks := 0
 	for i := range o.Steps {
@@ -92,6 +125,19 @@ func (c *Console) order(v *visit) (*view, error) {
 		p.Acts = actsFor(v.caller, o)
 	}
 	return &view{page: "order.html", title: id, data: p}, nil
+}
+
+// number is what a field of a form, or of the page's address, says; 0 for nothing.
+func (v *visit) number(name string) (uint64, error) {
+	text := v.value(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return 0, unfit("The %s is the number of one, from 1 on; this is %s.", name, strconv.Quote(text))
+	}
+	return n, nil
 }
 
 // asked are the decisions for which an order waits, as the list of all has them: it says what people are shown, and who
