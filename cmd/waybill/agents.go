@@ -20,7 +20,7 @@ partitions that it serves, and of the replies that it read since it began: ask e
 		Args: cobra.NoArgs,
 	}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.agents[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			all, err := client.Agents(cmd.Context())
@@ -36,14 +36,22 @@ partitions that it serves, and of the replies that it read since it began: ask e
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s, which %s, serves %d of %d partitions, and counts replies since %s. Others tell of theirs.\n", all.Instance, keys, all.Partitions, all.Of, words.Clock(&all.Since))
 			return out.print(cmd, all, func(row func(...any)) {
-				row("AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT")
+				columns := []any{"AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT"}
+				if out.wide() {
+					columns = append(columns, "WAITING SINCE")
+				}
+				row(columns...)
 				for i := range all.Agents {
 					a := &all.Agents[i]
 					last := "-"
 					if l := a.Replies.Last; l != nil {
 						last = fmt.Sprintf("%s at %s", words.Dash(l.Source), words.Clock(&l.At))
 					}
-					row(a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince))
+					columns := []any{a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince)}
+					if out.wide() {
+						columns = append(columns, words.Clock(a.WaitingSince))
+					}
+					row(columns...)
 				}
 			})
 		})

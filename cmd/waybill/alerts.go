@@ -18,7 +18,7 @@ func newAlerts() *cobra.Command {
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "limit")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.alerts[*].order")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "alerts", limit, func(n int, after string) ([]api.Alert, api.LeftOut, string, error) {

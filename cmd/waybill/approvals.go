@@ -30,7 +30,7 @@ decide: waybill order decide ORDER STEP OUTCOME.`,
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "limit", "mine", "overdue")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.approvals[*].order")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "approvals", limit, func(n int, after string) ([]api.Approval, api.LeftOut, string, error) {
@@ -68,7 +68,7 @@ func newOrderDecide() *cobra.Command {
 	flags := cmd.Flags()
 	deciding.addWho(flags, &c)
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orderId")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := events.CheckOrderID(args[0]); err != nil {
 			return usageError{err}

@@ -323,7 +323,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"order", "list", "--state", "Lost"}, 2, "Pending"},
 		{[]string{"order", "list", "--limit", "-1"}, 2, "--limit"},
 		{[]string{"submit", "w", "--bogus"}, 2, "--bogus"},
-		{[]string{"submit", "w", "-o", "xml"}, 2, "table, json"},
+		{[]string{"submit", "w", "-o", "xml"}, 2, "table, wide, json, yaml, name, or jsonpath="},
 		{[]string{"submit", "w", "--priority", "urgent"}, 2, "high, normal, low"},
 		{[]string{"submit", "w", "--deadline", "soon"}, 2, "--deadline"},
 		{[]string{"submit", "w", "--timeout", "soon"}, 2, "--timeout"},

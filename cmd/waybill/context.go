@@ -202,7 +202,7 @@ func newContextUse() *cobra.Command {
 
 func newContextList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the contexts", Args: cobra.NoArgs}
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.contexts[*]")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		all, err := readContexts()
 		if err != nil {

@@ -51,6 +51,11 @@ func TestContexts(t *testing.T) {
 	ask(test + " ")
 	t.Setenv("WAYBILL_CONTEXT", "")
 
+	for _, name := range []string{"e", "d", "c", "b", "a"} {
+		waybill(t, "", "context", "set", name, "--server", test).want(t, 0, "", "")
+	}
+	waybill(t, "", "context", "list", "-o", "name").want(t, 0, "a\nb\nc\nd\ne\nprod\ntest\n", "")
+
 	waybill(t, "", "alerts", "--context", "none").want(t, 2, "", `there is no context "none"`)
 	waybill(t, "", "alerts", "--context", "prod", "--server", elsewhere).want(t, 2, "", "use one of the two")
 	waybill(t, "", "context", "use", "none").want(t, 2, "", "waybill context set none")

@@ -40,7 +40,7 @@ that was put aside last. None ever leaves the list: --since says how far it goes
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "since", "reason", "topic", "order", "limit")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.deadLetters[*]: partition/offset")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if f.Since, err = readSince(since, time.Now()); err != nil {
 			return usageError{fmt.Errorf("--since: %w", err)}
@@ -50,10 +50,18 @@ that was put aside last. None ever leaves the list: --since says how far it goes
 				page, err := known(cmd.Context(), func() (*api.DeadLetterPage, error) { return client.DeadLetters(cmd.Context(), f, n, after) })
 				return page.DeadLetters, api.LeftOut{}, page.Next, err
 			}, func(row func(...any), all []api.DeadLetter) {
-				row("AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON")
+				columns := []any{"AT", "DEAD LETTER", "TOPIC", "ORDER", "REASON"}
+				if out.wide() {
+					columns = append(columns, "WRITTEN", "SOURCE", "BYTES")
+				}
+				row(columns...)
 				for i := range all {
 					d := &all[i]
-					row(words.Clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), words.Or(d.Topic), bytesText(d.Key), words.Short(d.Reason))
+					columns := []any{words.Clock(d.At), fmt.Sprintf("%d/%d", d.Partition, d.Offset), words.Or(d.Topic), bytesText(d.Key), out.short(d.Reason)}
+					if out.wide() {
+						columns = append(columns, words.Clock(d.Written), words.Or(d.Source), d.ValueSize)
+					}
+					row(columns...)
 				}
 			})
 		})
@@ -98,7 +106,7 @@ func newLettersShow() *cobra.Command {
 	flags.BoolVar(&alone, "value", false, "print its value alone, byte for byte; on a terminal only what is text")
 	onlyByFlag(flags, "value")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$: partition/offset")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		partition, offset, err := readLetterName(args[0])
 		if err != nil {
@@ -178,7 +186,7 @@ dead letter.`,
 	flags.StringVar(&corrected, "value", "", "the value instead of its own: JSON, @FILE, or - for standard input")
 	onlyByFlag(flags, "value")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.order")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		partition, offset, err := readLetterName(args[0])
 		if err != nil {

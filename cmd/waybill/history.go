@@ -86,9 +86,11 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 		if n := len(decoded); n > 0 {
 			seen = decoded[n-1].Seq
 		}
-		if out.format.value == "json" {
+		if out.data() {
 			for _, e := range history.Events {
-				fmt.Fprintln(cmd.OutOrStdout(), string(e))
+				if err := out.printNext(cmd, e); err != nil {
+					return err
+				}
 			}
 		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.add(columns.aligned(row), decoded) }); err != nil {
 			return err

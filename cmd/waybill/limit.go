@@ -28,7 +28,7 @@ keys. Another number acts at once: more attempts begin, or none until fewer have
 	}
 	scheduleAuthor(cmd.Flags(), &act)
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		names, all := make([]string, len(args)), make([]*events.Limit, len(args))
 		for i, file := range args { // all or none is wrong
@@ -62,7 +62,7 @@ func newLimitList() *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(cmd.Flags(), "limit")
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.limits[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "limits", limit, func(n int, after string) ([]api.Limit, api.LeftOut, string, error) {
@@ -103,7 +103,7 @@ waybill order history @/limit.NAME.`,
 		Args: takes(one),
 	}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
 			l, err := known(cmd.Context(), func() (*api.Limit, error) { return client.Limit(cmd.Context(), args[0]) })
@@ -137,7 +137,7 @@ Steps that name it fail from then on, with unknown-limit.`,
 	}
 	scheduleAuthor(cmd.Flags(), &act)
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		l, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Limit, error) {
 			return client.DeleteLimit(cmd.Context(), args[0], key, &act)

@@ -25,7 +25,7 @@ func newOrder() *cobra.Command {
 func newOrderGet() *cobra.Command {
 	cmd := &cobra.Command{Use: "get ID", Short: "Print the state record of an order", Args: takes(one)}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.orderId")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
 			o, err := known(cmd.Context(), func() (*api.Order, error) { return client.Order(cmd.Context(), args[0]) })
@@ -51,13 +51,15 @@ func newOrderList() *cobra.Command {
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orders[*].orderId")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "orders", limit, func(n int, after string) ([]api.Summary, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
 				return page.Orders, page.LeftOut, page.Next, err
-			}, func(row func(...any), all []api.Summary) { listOrders(row, all, len(filter.where) > 0) })
+			}, func(row func(...any), all []api.Summary) {
+				orderTable{len(filter.where) > 0, out}.rows(row, all)
+			})
 		})
 	}
 	return cmd
@@ -105,16 +107,33 @@ func (l *leftOut) warn(cmd *cobra.Command) {
 
 // listOrders prints a table of orders, with what they are found by if that was asked for.
 func listOrders(row func(...any), all []api.Summary, labelled bool) {
+	orderTable{labelled, new(output)}.rows(row, all)
+}
+
+// orderTable is a table of orders.
+type orderTable struct {
+	labelled bool // with what they are found by
+	out      *output
+}
+
+func (t orderTable) rows(row func(...any), all []api.Summary) {
+	wide := t.out.wide()
 	columns := []any{"ORDER", "WORKFLOW", "STATE", "ACCEPTED", "COMPLETE BY", "FAILURES", "REASON"}
-	if labelled {
+	if wide {
+		columns = append(columns, "UPDATED", "PRIORITY", "PARTITION", "LOCKED BY")
+	}
+	if t.labelled || wide {
 		columns = append(columns, "LABELS")
 	}
 	row(columns...)
 	for i := range all {
 		o := &all[i]
-		columns := []any{o.OrderID, words.Workflow(o.Workflow, o.Version), words.State(o), words.Clock(o.AcceptedAt), words.CompleteBy(o), o.FailureCount, words.Short(words.Or(o.Reason))}
-		if labelled {
-			columns = append(columns, words.Short(words.Labels(o.Labels)))
+		columns := []any{o.OrderID, words.Workflow(o.Workflow, o.Version), words.State(o), words.Clock(o.AcceptedAt), words.CompleteBy(o), o.FailureCount, t.out.short(words.Or(o.Reason))}
+		if wide {
+			columns = append(columns, words.Clock(o.UpdatedAt), o.Priority, o.Partition, words.Or(o.LockedBy))
+		}
+		if t.labelled || wide {
+			columns = append(columns, t.out.short(words.Labels(o.Labels)))
 		}
 		row(columns...)
 	}
@@ -234,8 +253,8 @@ func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
 		if o.Masked {
 			row("Masked", leftOutHere)
 		}
-		row("Input", words.Short(words.Payload(o.Input)))
-		row("Output", words.Short(words.Payload(o.Output)))
+		row("Input", out.short(words.Payload(o.Input)))
+		row("Output", out.short(words.Payload(o.Output)))
 		for i := range o.Signals {
 			s, id := &o.Signals[i], ""
 			if s.ID != nil {

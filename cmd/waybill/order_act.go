@@ -293,7 +293,7 @@ func newOrderAct(a *act) *cobra.Command {
 		read = a.flags(flags)
 	}
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orderId", "$.orders[*].orderId", "$.done[*]")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if c.By == "" && !server.named() { // the server goes by the name that it is given
 			c.By = whoami()

@@ -24,7 +24,7 @@ order waits for an operator. Items are counted from 1.`,
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "failed", "limit")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.items[*].order")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "items", limit, func(n int, after string) ([]api.Item, api.LeftOut, string, error) {
@@ -35,20 +35,20 @@ order waits for an operator. Items are counted from 1.`,
 					return nil, api.LeftOut{}, "", err
 				}
 				return page.Items, api.LeftOut{}, page.Next, nil
-			}, listItems)
+			}, func(row func(...any), all []api.Item) { listItems(row, all, out) })
 		})
 	}
 	return cmd
 }
 
-func listItems(row func(...any), all []api.Item) {
+func listItems(row func(...any), all []api.Item, out *output) {
 	row("ITEM", "STATE", "ORDER", "RESULT")
 	for i := range all {
 		item := &all[i]
-		text := words.Short(words.Payload(item.Output))
+		text := out.short(words.Payload(item.Output))
 		switch {
 		case item.Error != nil:
-			text = words.Short(words.Fault(item.Error))
+			text = out.short(words.Fault(item.Error))
 		case item.Alerted != nil && *item.Alerted:
 			text = "it waits for an operator: waybill order get " + words.Or(item.Order)
 		}

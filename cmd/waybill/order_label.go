@@ -27,7 +27,7 @@ find it by is no label.`,
 	flags.StringVar(&c.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	onlyByFlag(flags, "note")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orderId")
 	a := &act{did: "labelled"}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if c.By == "" && !server.named() { // the server goes by the name that it is given

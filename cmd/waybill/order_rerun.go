@@ -45,7 +45,7 @@ as submit does.`,
 	flags.DurationVar(&timeout, "timeout", 0, "how long to --wait (default: without end)")
 	onlyByFlag(flags, "id", "version", "input", "deadline", "wait")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orderId")
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		of := args[0]

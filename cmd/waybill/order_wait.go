@@ -42,7 +42,7 @@ restarts. Exits with
 	flags.DurationVar(&timeout, "timeout", 0, "how long (default: without end)")
 	onlyByFlag(flags, "state", "timeout")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orderId")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := events.CheckOrderID(args[0]); err != nil {
 			return usageError{err}

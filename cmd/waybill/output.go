@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -11,26 +14,176 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"github.com/theory/jsonpath"
+	"github.com/theory/jsonpath/spec"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/waybill-dev/waybill/internal/words"
 )
 
-// output is how a command prints data.
-type output struct{ format oneOf }
+// Forms of output, but for jsonpath=EXPRESSION.
+const (
+	asTable = "table"
+	asWide  = "wide" // a table with more columns, where there are more
+	asJSON  = "json"
+	asYAML  = "yaml"
+	asNames = "name" // ids alone
+)
 
-func addOutput(flags *pflag.FlagSet) *output {
-	o := &output{oneOf{"table", []string{"table", "json"}}}
-	flags.VarP(&o.format, "output", "o", "how to print")
+// output is how a command prints data. As a flag it is read and checked before
+// the command does anything.
+type output struct {
+	format oneOf
+	path   *jsonpath.Path // with jsonpath=EXPRESSION
+	names  []string
+}
+
+// addOutput adds the flag that says how to print. Names are where ids stand in what
+// the command prints: JSONPath, behind which ": a/b" says that an id is made of two
+// members. Without any the command prints nothing that has an id.
+func addOutput(flags *pflag.FlagSet, names ...string) *output {
+	o := &output{oneOf{asTable, []string{asTable, asWide, asJSON, asYAML}}, nil, names}
+	if len(names) > 0 {
+		o.format.allowed = append(o.format.allowed, asNames)
+	}
+	flags.VarP(o, "output", "o", "how to print")
 	return o
 }
 
-// print prints value as JSON, or what table writes. A row is one line with tabs
+// String returns the format.
+func (o *output) String() string { return o.format.String() }
+
+// Type is shown in the help.
+func (o *output) Type() string { return o.format.Type() + "|jsonpath=" }
+
+// Set checks and takes a format.
+func (o *output) Set(value string) error {
+	expression, queries := strings.CutPrefix(value, "jsonpath=")
+	switch {
+	case queries:
+		path, err := jsonpath.Parse(expression)
+		if err != nil {
+			return fmt.Errorf("%q is no JSONPath, which is written as in -o jsonpath='$.orders[*].orderId': %w", expression, err)
+		}
+		o.format.value, o.path = value, path
+		return nil
+	case value == asNames && len(o.names) == 0:
+		return errors.New("this command prints nothing that has a name")
+	case o.format.Set(value) != nil:
+		return fmt.Errorf("use one of %s, or jsonpath= and an expression", strings.Join(o.format.allowed, ", "))
+	}
+	o.path = nil
+	return nil
+}
+
+// wide says whether tables have all columns, and whole texts.
+func (o *output) wide() bool { return o.format.value == asWide }
+
+// data says whether data is printed, and no table.
+func (o *output) data() bool { return o.format.value != asTable && !o.wide() }
+
+// short cuts text that would make a table hard to read, unless it is wide.
+func (o *output) short(s string) string {
+	if o.wide() {
+		return s
+	}
+	return words.Short(s)
+}
+
+// print prints value as data, or what table writes. A row is one line with tabs
 // between its cells.
 func (o *output) print(cmd *cobra.Command, value any, table func(row func(cells ...any))) error {
-	if o.format.value == "json" {
-		return printJSON(cmd.OutOrStdout(), value)
+	switch {
+	case !o.data():
+		return printTable(cmd.OutOrStdout(), table)
+	case o.format.value == asJSON:
+		return printJSON(cmd.OutOrStdout(), value, jsontext.WithIndent("  "))
 	}
-	return printTable(cmd.OutOrStdout(), table)
+	return o.printData(cmd.OutOrStdout(), value)
+}
+
+// printNext prints value as one of several that follow each other: JSON on a line of its own,
+// and YAML as a document of its own.
+func (o *output) printNext(cmd *cobra.Command, value any) error {
+	w := cmd.OutOrStdout()
+	switch o.format.value {
+	case asJSON:
+		return printJSON(w, value)
+	case asYAML:
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return err
+		}
+	}
+	return o.printData(w, value)
+}
+
+// printData prints value as YAML, as its names, or what the expression selects of it.
+func (o *output) printData(w io.Writer, value any) error {
+	text, err := encodeJSON(value)
+	if err != nil {
+		return err
+	}
+	if o.format.value == asYAML {
+		return printYAML(w, text)
+	}
+	lines := stdjson.NewDecoder(bytes.NewReader(text))
+	lines.UseNumber() // as it is written
+	var document any
+	if err := lines.Decode(&document); err != nil {
+		return fmt.Errorf("read JSON: %w", err)
+	}
+	var found []any
+	if o.path != nil {
+		found = o.path.Select(document)
+	} else {
+		for _, names := range o.names {
+			found = append(found, namesIn(document, names)...)
+		}
+	}
+	for _, node := range found {
+		if err := printNode(w, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesIn are the ids that stand in a document where names says.
+func namesIn(document any, names string) (found []any) {
+	path, form, composed := strings.Cut(names, ": ")
+	nodes := jsonpath.MustParse(path).SelectLocated(document)
+	nodes.Sort() // members have no order
+	for _, at := range nodes {
+		members, object := at.Node.(map[string]any)
+		switch {
+		case composed && object:
+			found = append(found, member.ReplaceAllStringFunc(form, func(name string) string { return fmt.Sprint(members[name]) }))
+		case object: // the name is its key
+			found = append(found, string(at.Path[len(at.Path)-1].(spec.Name))) //nolint:forcetypeassert // it is that of a member
+		case at.Node != nil:
+			found = append(found, at.Node)
+		}
+	}
+	return found
+}
+
+var member = regexp.MustCompile(`[a-zA-Z]+`)
+
+// printNode prints a part of a document on one line: text without quotes, and harmless for a
+// terminal and for whoever reads lines.
+func printNode(w io.Writer, node any) error {
+	text, is := node.(string)
+	if !is {
+		var b bytes.Buffer
+		encoder := stdjson.NewEncoder(&b)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(node); err != nil {
+			return fmt.Errorf("write JSON: %w", err)
+		}
+		text = strings.TrimSuffix(b.String(), "\n")
+	}
+	_, err := fmt.Fprintln(w, words.Clean(text))
+	return err
 }
 
 // underRow begins what stands under a row in a line of its own, whatever columns there are.
@@ -65,11 +218,84 @@ func printTable(w io.Writer, table func(row func(cells ...any))) error {
 	return nil
 }
 
-func printJSON(w io.Writer, value any) error {
-	text, err := json.Marshal(value, jsontext.WithIndent("  "), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+// encodeJSON writes value as JSON, always in the same way. What it holds of others may be no good JSON.
+func encodeJSON(value any, opts ...json.Options) ([]byte, error) {
+	text, err := json.Marshal(value, append(opts, json.Deterministic(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))...)
 	if err != nil {
-		return fmt.Errorf("write JSON: %w", err)
+		return nil, fmt.Errorf("write JSON: %w", err)
+	}
+	return text, nil
+}
+
+func printJSON(w io.Writer, value any, opts ...json.Options) error {
+	text, err := encodeJSON(value, opts...)
+	if err != nil {
+		return err
 	}
 	_, err = w.Write(append(text, '\n'))
 	return err
+}
+
+// printYAML prints JSON as YAML, its members in their order.
+func printYAML(w io.Writer, text []byte) error {
+	node, err := yamlOf(jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)))
+	if err != nil {
+		return fmt.Errorf("read JSON: %w", err)
+	}
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	if err := errors.Join(encoder.Encode(node), encoder.Close()); err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	return nil
+}
+
+// yamlOf reads the next JSON value. Numbers stay as they are written; of a name that comes twice
+// the last value counts, as for most who read JSON.
+func yamlOf(d *jsontext.Decoder) (*yaml.Node, error) {
+	token, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	node := new(yaml.Node)
+	switch token.Kind() {
+	case '{':
+		node.Kind = yaml.MappingNode
+		places := make(map[string]int)
+		for d.PeekKind() != '}' {
+			name, err := yamlOf(d)
+			if err != nil {
+				return nil, err
+			}
+			value, err := yamlOf(d)
+			if err != nil {
+				return nil, err
+			}
+			if at, twice := places[name.Value]; twice {
+				node.Content[at] = value
+				continue
+			}
+			node.Content = append(node.Content, name, value)
+			places[name.Value] = len(node.Content) - 1
+		}
+		_, err = d.ReadToken()
+	case '[':
+		node.Kind = yaml.SequenceNode
+		for d.PeekKind() != ']' {
+			value, err := yamlOf(d)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, value)
+		}
+		_, err = d.ReadToken()
+	case '"':
+		node.Kind, node.Tag, node.Value = yaml.ScalarNode, "!!str", token.String()
+		if node.Value == "<<" || words.Clean(node.Value) != node.Value { // << merges without quotes, and line breaks are read in several ways
+			node.Style = yaml.DoubleQuotedStyle
+		}
+	default:
+		node.Kind, node.Value = yaml.ScalarNode, token.String()
+	}
+	return node, err
 }

@@ -30,7 +30,7 @@ it done, and why, stands in the journal.`,
 	flags.StringVar(&act.By, "by", "", "who acts (default: whom the server knows by --token-file or --cert, else user@host)")
 	flags.StringVar(&act.Note, "note", "", "why; it stands in the journal")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.partition")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		partition, err := strconv.ParseInt(args[0], 10, 32)
 		if err != nil || partition < 0 {

@@ -59,7 +59,7 @@ the messages that followed from it.`,
 	flags.StringVar(&order, "order", "", "only this order, with the messages it sent")
 	onlyByFlag(flags, "verify", "order")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.order.orderId")
 	logging := addLog(flags, "warn")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if verify && order != "" {

@@ -43,7 +43,7 @@ func (r *replay) printOrder(cmd *cobra.Command, out *output, partitions int32, i
 	if err != nil {
 		return err
 	}
-	if out.format.value != "json" {
+	if !out.data() {
 		if err := printOrder(cmd, out, &o.Order); err != nil {
 			return err
 		}

@@ -93,7 +93,7 @@ nothing. - is standard input.`,
 	}
 	scheduleAuthor(cmd.Flags(), &act)
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name, says, err := scheduleFile(cmd, args[0])
 		if err != nil {
@@ -115,7 +115,7 @@ func newScheduleAct(command, short, long, did string) *cobra.Command {
 	cmd := &cobra.Command{Use: command + " NAME", Short: short, Long: long, Args: takes(one)}
 	scheduleAuthor(cmd.Flags(), &act)
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s, err := actOnObject(cmd.Context(), server, &act, func(client *api.Client, key string) (*api.Schedule, error) {
 			return client.ActOnSchedule(cmd.Context(), args[0], key, command, &act)
@@ -148,7 +148,7 @@ number: waybill order list --where schedule=NAME --where backfill=N.`,
 	onlyByFlag(cmd.Flags(), "from", "to", "at-once")
 	scheduleAuthor(cmd.Flags(), &act)
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		request := api.BackfillRequest{AtOnce: atOnce}
 		for _, flag := range []struct {
@@ -198,17 +198,26 @@ func newScheduleList() *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(cmd.Flags(), "limit")
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.schedules[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			return printList(cmd, out, "schedules", limit, func(n int, after string) ([]api.Schedule, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.SchedulePage, error) { return client.Schedules(cmd.Context(), n, after) })
 				return page.Schedules, page.LeftOut, page.Next, err
 			}, func(row func(...any), all []api.Schedule) {
-				row("SCHEDULE", "WHEN", "WORKFLOW", "NEXT", "OPEN", "STARTED", "SKIPPED", "")
+				columns := []any{"SCHEDULE", "WHEN", "WORKFLOW", "NEXT", "OPEN", "STARTED", "SKIPPED", ""}
+				if out.wide() {
+					columns[7] = "STATE"
+					columns = append(columns, "LAST", "OVERLAP", "CATCH-UP", "APPLIED BY")
+				}
+				row(columns...)
 				for i := range all {
 					s := &all[i]
-					row(s.Name, words.When(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), words.Workflow(s.Workflow, s.Version), words.Clock(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s))
+					columns := []any{s.Name, words.When(&events.Schedule{Cron: s.Cron, Every: s.Every, Zone: s.Zone}), words.Workflow(s.Workflow, s.Version), words.Clock(s.Next), openOrders(s), s.Started, s.Skipped, scheduleState(s)}
+					if out.wide() {
+						columns = append(columns, words.Clock(s.Last), words.Dash(s.Overlap), words.Dash(s.CatchUp), words.Or(s.AppliedBy))
+					}
+					row(columns...)
 				}
 			})
 		})
@@ -246,7 +255,7 @@ waybill order history @NAME.`,
 		Args: takes(one),
 	}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
 			s, err := known(cmd.Context(), func() (*api.Schedule, error) { return client.Schedule(cmd.Context(), args[0]) })
@@ -328,7 +337,7 @@ where no schedule can have the name; ./NAME is always one.`,
 	cmd.Flags().StringVar(&after, "after", "", "those after this time, as 2026-11-25T18:00:00Z (default: now)")
 	onlyByFlag(cmd.Flags(), "count", "after")
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.ticks[*].order")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var from time.Time
 		if after != "" {

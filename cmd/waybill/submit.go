@@ -52,7 +52,7 @@ be repeated with the same --id. An id that is another submission's is an error.`
 	flags.DurationVar(&timeout, "timeout", 0, "how long to --wait (default: without end)")
 	onlyByFlag(flags, "id", "version", "input", "deadline", "label", "wait")
 	server := addServer(flags)
-	out := addOutput(flags)
+	out := addOutput(flags, "$.orderId")
 
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		s.Priority = events.Priority(priority.value)

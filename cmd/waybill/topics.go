@@ -32,7 +32,7 @@ than the topic, gets it with the number that it has.`,
 	kafka.add(flags)
 	flags.Int32Var(&partitions, "partitions", orchestrator.DefaultPartitions, "partitions of the topics of a new namespace")
 	flags.Int16Var(&replication, "replication", -1, "copies of each partition; -1 is the cluster's default")
-	out := addOutput(flags)
+	out := addOutput(flags, "$.created[*]")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if partitions < 1 || replication == 0 || replication < -1 {
 			return usageError{errors.New("--partitions must be 1 or more, --replication 1 or more, or -1")}
@@ -76,7 +76,7 @@ func newTopicsCheck() *cobra.Command {
 	kafka.add(flags)
 	flags.StringSliceVar(&agents, "agents", nil, "agents whose request topics to check too, with commas")
 	onlyByFlag(flags, "agents")
-	out := addOutput(flags)
+	out := addOutput(flags, "$.differences[*].topic")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		topics, client, err := kafka.connect(cmd.Context())
 		if err != nil {

@@ -27,7 +27,7 @@ is in the group.`,
 func upgradeCommand(use, short, long string, call func(*api.Client, context.Context) (*api.Upgrade, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.members[*].instance")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			u, err := known(cmd.Context(), func() (*api.Upgrade, error) { return call(client, cmd.Context()) })

@@ -139,7 +139,7 @@ func newWorkflowCheck() *cobra.Command {
 		Use: "check FILE...", Short: "Check workflow files, without a server",
 		Args: takes(some),
 	}
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.good[*]")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		good, err := readWorkflows(cmd, files)
 		if err == nil {
@@ -163,7 +163,7 @@ stays so, which is said. What orders others is registered behind them.`,
 		Args: takes(some),
 	}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.registered[*]")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
 		good, err := readWorkflows(cmd, files)
 		if err == nil {
@@ -294,7 +294,7 @@ func retiredNote(retired bool) string {
 func newWorkflowList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the registered workflows", Args: cobra.NoArgs}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.workflows[*]: workflow@version")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			all, err := client.Workflows(cmd.Context())
@@ -314,7 +314,7 @@ func newWorkflowList() *cobra.Command {
 					for _, s := range flow.Steps {
 						steps = append(steps, s.Name)
 					}
-					row(flow.Name, flow.Version, words.Short(strings.Join(steps, ",")), words.Short(strings.Join(flow.Agents(), ",")), retiredNote(slices.Contains(all.Retired, flow.ID())))
+					row(flow.Name, flow.Version, out.short(strings.Join(steps, ",")), out.short(strings.Join(flow.Agents(), ",")), retiredNote(slices.Contains(all.Retired, flow.ID())))
 				}
 			})
 		})
@@ -329,7 +329,7 @@ func newWorkflowShow() *cobra.Command {
 		Args: takes(one),
 	}
 	server := addServer(cmd.Flags())
-	out := addOutput(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$: workflow@version")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var named api.Submission
 		if err := nameWorkflow(&named, args[0]); err != nil {

@@ -141,12 +141,12 @@ type testChild struct {
 }
 
 func printResults(cmd *cobra.Command, out *output, results []*rehearsal.Result, failed int, verbose bool) error {
-	if out.format.value == "json" {
+	if out.data() {
 		all := make([]testResult, len(results))
 		for i, r := range results {
 			all[i] = resultOf(r)
 		}
-		return printJSON(cmd.OutOrStdout(), testResults{all, failed})
+		return out.print(cmd, testResults{all, failed}, nil)
 	}
 	w := cmd.OutOrStdout()
 	for _, r := range results {
