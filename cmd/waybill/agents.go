@@ -19,10 +19,17 @@ whether its replies repeat the tokens of their requests. An instance tells of th
 partitions that it serves, and of the replies that it read since it began: ask each.`,
 		Args: cobra.NoArgs,
 	}
+	on := addWatch(cmd.Flags(), "until it is stopped")
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags(), "$.agents[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
+			if *on {
+				return watchList(cmd, out, "agents", func() ([]api.Agent, error) {
+					all, err := client.Agents(cmd.Context())
+					return all.Agents, err
+				}, func(row func(...any), all []api.Agent) { listAgents(row, out, all) })
+			}
 			all, err := client.Agents(cmd.Context())
 			if err != nil {
 				return err
@@ -35,28 +42,30 @@ partitions that it serves, and of the replies that it read since it began: ask e
 				}
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s, which %s, serves %d of %d partitions, and counts replies since %s. Others tell of theirs.\n", all.Instance, keys, all.Partitions, all.Of, words.Clock(&all.Since))
-			return out.print(cmd, all, func(row func(...any)) {
-				columns := []any{"AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT"}
-				if out.wide() {
-					columns = append(columns, "WAITING SINCE")
-				}
-				row(columns...)
-				for i := range all.Agents {
-					a := &all.Agents[i]
-					last := "-"
-					if l := a.Replies.Last; l != nil {
-						last = fmt.Sprintf("%s at %s", words.Dash(l.Source), words.Clock(&l.At))
-					}
-					columns := []any{a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince)}
-					if out.wide() {
-						columns = append(columns, words.Clock(a.WaitingSince))
-					}
-					row(columns...)
-				}
-			})
+			return out.print(cmd, all, func(row func(...any)) { listAgents(row, out, all.Agents) })
 		})
 	}
 	return cmd
+}
+
+func listAgents(row func(...any), out *output, all []api.Agent) {
+	columns := []any{"AGENT", "TOKENS", "REPEATED", "MISSING", "WRONG", "UNKNOWN", "LAST WITHOUT", "UNDER WAY", "WAITING", "SILENT"}
+	if out.wide() {
+		columns = append(columns, "WAITING SINCE")
+	}
+	row(columns...)
+	for i := range all {
+		a := &all[i]
+		last := "-"
+		if l := a.Replies.Last; l != nil {
+			last = fmt.Sprintf("%s at %s", words.Dash(l.Source), words.Clock(&l.At))
+		}
+		columns := []any{a.Name, a.Tokens, a.Replies.Repeated, a.Replies.Missing, a.Replies.Wrong, a.Replies.Unknown, last, a.UnderWay, a.Waiting, silentFor(a.SilentSince)}
+		if out.wide() {
+			columns = append(columns, words.Clock(a.WaitingSince))
+		}
+		row(columns...)
+	}
 }
 
 func silentFor(since *api.Time) string {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -27,10 +26,7 @@ happens, until the order has ended; as JSON it is then one event a line.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
 			if on {
-				if err := followHistory(cmd, client, out, args[0]); cmd.Context().Err() == nil {
-					return err
-				}
-				return nil // whoever stops it has seen enough
+				return followHistory(cmd, client, out, args[0])
 			}
 			history, decoded, err := historyAfter(cmd, client, args[0], 0)
 			if err != nil {
@@ -65,22 +61,15 @@ func tellMasked(cmd *cobra.Command, history *api.History) {
 }
 
 // followHistory prints what happened, and goes on with what happens until the order has ended, or
-// somebody stops it. A server that goes away is asked again.
+// somebody stops it. A server that restarts is asked again.
 func followHistory(cmd *cobra.Command, client *api.Client, out *output, id string) error {
 	line, seen, columns, ended := newTimeline(), uint64(0), new(widths), false
-	for first := true; ; first = false {
+	return poll(cmd.Context(), func(err error) error { return mayCome(cmd, id, err) }, func() (bool, error) {
 		history, decoded, err := historyAfter(cmd, client, id, seen)
-		if err != nil && first {
-			if end := mayCome(cmd, id, err); end != nil {
-				return end
-			}
+		if err != nil {
+			return false, err
 		}
-		switch {
-		case err != nil && !passes(err):
-			return err
-		case err != nil:
-			history = new(api.History)
-		case seen == 0:
+		if seen == 0 {
 			tellMasked(cmd, history)
 		}
 		if n := len(decoded); n > 0 {
@@ -89,21 +78,15 @@ func followHistory(cmd *cobra.Command, client *api.Client, out *output, id strin
 		if out.data() {
 			for _, e := range history.Events {
 				if err := out.printNext(cmd, e); err != nil {
-					return err
+					return false, err
 				}
 			}
 		} else if err := printTable(cmd.OutOrStdout(), func(row func(...any)) { line.add(columns.aligned(row), decoded) }); err != nil {
-			return err
+			return false, err
 		}
-		if ended = over(ended, decoded); ended { // another instance may know less of it than the one that was asked before
-			return nil
-		}
-		select {
-		case <-cmd.Context().Done():
-			return nil
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
+		ended = over(ended, decoded) // another instance may know less of it than the one that was asked before
+		return ended, nil
+	})
 }
 
 // over says whether an order has ended after the next events. One that does a step of another may go on
@@ -118,23 +101,6 @@ func over(ended bool, next []events.Event) bool {
 		}
 	}
 	return ended
-}
-
-// widths are those of a table's columns, all but the last, so that what comes later stands below what
-// came before.
-type widths [6]int
-
-func (w *widths) aligned(row func(...any)) func(...any) {
-	return func(cells ...any) {
-		for i := range w {
-			text := fmt.Sprint(cells[i])
-			w[i] = max(w[i], utf8.RuneCountInString(text))
-			if i < len(w)-1 || cells[i+1] != "" { // else nothing stands behind it
-				cells[i] = fmt.Sprintf("%-*s", w[i], text)
-			}
-		}
-		row(cells...)
-	}
 }
 
 // timeline prints events, each with the time since the one before.

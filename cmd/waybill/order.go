@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -24,10 +25,14 @@ func newOrder() *cobra.Command {
 
 func newOrderGet() *cobra.Command {
 	cmd := &cobra.Command{Use: "get ID", Short: "Print the state record of an order", Args: takes(one)}
+	on := addWatch(cmd.Flags(), "until the order has ended")
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags(), "$.orderId")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return server.talk(func(client *api.Client) error {
+			if *on {
+				return watchOrder(cmd, client, out, args[0])
+			}
 			o, err := known(cmd.Context(), func() (*api.Order, error) { return client.Order(cmd.Context(), args[0]) })
 			if err != nil {
 				return err
@@ -36,6 +41,32 @@ func newOrderGet() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// watchOrder shows an order whenever it changes, until it has ended.
+func watchOrder(cmd *cobra.Command, client *api.Client, out *output, id string) error {
+	v, before := newView(cmd, out), []byte(nil)
+	return poll(cmd.Context(), ends, func() (bool, error) {
+		o, err := client.Order(cmd.Context(), id)
+		if err != nil {
+			return false, err
+		}
+		text, err := encodeJSON(o)
+		if err != nil {
+			return false, err
+		}
+		switch same := bytes.Equal(text, before); {
+		case v.inPlace:
+			err = v.draw(func(row func(...any)) { orderRows(row, out, o) })
+		case same:
+		case out.data():
+			err = out.printNext(cmd, o)
+		default:
+			err = v.differ(func(row func(...any)) { orderRows(row, out, o) })
+		}
+		before = text
+		return err == nil && o.ProcessState.Final(), err
+	})
 }
 
 func newOrderList() *cobra.Command {
@@ -50,11 +81,12 @@ func newOrderList() *cobra.Command {
 	flags.StringVar(&filter.step, "step", "", "only orders of which this step failed, or its undo, or keeps them in Error, or sleeps")
 	flags.IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(flags, "step", "limit")
+	on := addWatch(flags, "until it is stopped")
 	server := addServer(flags)
 	out := addOutput(flags, "$.orders[*].orderId")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			return printList(cmd, out, "orders", limit, func(n int, after string) ([]api.Summary, api.LeftOut, string, error) {
+			return showList(cmd, out, *on, "orders", limit, func(n int, after string) ([]api.Summary, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.OrderPage, error) { return client.Orders(cmd.Context(), filter.filter(), n, after) })
 				return page.Orders, page.LeftOut, page.Next, err
 			}, func(row func(...any), all []api.Summary) {
@@ -66,8 +98,22 @@ func newOrderList() *cobra.Command {
 }
 
 // printList prints what pages have, at most limit of it, and says what they leave out and whether there
-// is more. As JSON it stands under the key.
+// is more. As data it stands under the key.
 func printList[T any](cmd *cobra.Command, out *output, key string, limit int, page func(n int, after string) ([]T, api.LeftOut, string, error), table func(row func(...any), all []T)) error {
+	return showList(cmd, out, false, key, limit, page, table)
+}
+
+// showList is printList, and shows what changes where that is watched.
+func showList[T any](cmd *cobra.Command, out *output, watched bool, key string, limit int, page func(n int, after string) ([]T, api.LeftOut, string, error), table func(row func(...any), all []T)) error {
+	if watched {
+		return watchList(cmd, out, key, func() ([]T, error) {
+			all, _, err := collect(limit, func(n int, after string) ([]T, string, error) {
+				items, _, next, err := page(n, after)
+				return items, next, err
+			})
+			return all, err
+		}, table)
+	}
 	var left leftOut
 	all, more, err := collect(limit, func(n int, after string) ([]T, string, error) {
 		items, without, next, err := page(n, after)
@@ -198,90 +244,92 @@ func deadlineText(t *api.Time) string {
 }
 
 func printOrder(cmd *cobra.Command, out *output, o *api.Order) error {
-	return out.print(cmd, o, func(row func(...any)) {
-		if is, see := words.Record(o.OrderID); is != "" {
-			row("Record", o.OrderID)
-			row("Is", is+"; it is no order")
-			row("See", see)
-			if o.Held {
-				row("Held", words.Or(o.Reason))
-			}
-			if o.Alert != nil {
-				row("To do", words.Or(o.Alert.Action))
-			}
-			row("Updated", words.Clock(o.UpdatedAt))
-			return
+	return out.print(cmd, o, func(row func(...any)) { orderRows(row, out, o) })
+}
+
+func orderRows(row func(...any), out *output, o *api.Order) {
+	if is, see := words.Record(o.OrderID); is != "" {
+		row("Record", o.OrderID)
+		row("Is", is+"; it is no order")
+		row("See", see)
+		if o.Held {
+			row("Held", words.Or(o.Reason))
 		}
-		row("Order", o.OrderID)
-		row("Workflow", words.Workflow(o.Workflow, o.Version))
-		row("State", words.State(&o.Summary))
-		if o.Reason != nil {
-			row("Reason", *o.Reason)
+		if o.Alert != nil {
+			row("To do", words.Or(o.Alert.Action))
 		}
-		if o.Alert != nil && o.Alert.Action != nil {
-			row("To do", *o.Alert.Action)
-		}
-		row("Locked by", words.Or(o.LockedBy))
-		row("Complete by", words.CompleteBy(&o.Summary))
-		row("Failures", o.FailureCount)
-		row("Accepted", words.Clock(o.AcceptedAt))
 		row("Updated", words.Clock(o.UpdatedAt))
-		if o.SubmittedBy != nil {
-			row("Submitter", *o.SubmittedBy)
+		return
+	}
+	row("Order", o.OrderID)
+	row("Workflow", words.Workflow(o.Workflow, o.Version))
+	row("State", words.State(&o.Summary))
+	if o.Reason != nil {
+		row("Reason", *o.Reason)
+	}
+	if o.Alert != nil && o.Alert.Action != nil {
+		row("To do", *o.Alert.Action)
+	}
+	row("Locked by", words.Or(o.LockedBy))
+	row("Complete by", words.CompleteBy(&o.Summary))
+	row("Failures", o.FailureCount)
+	row("Accepted", words.Clock(o.AcceptedAt))
+	row("Updated", words.Clock(o.UpdatedAt))
+	if o.SubmittedBy != nil {
+		row("Submitter", *o.SubmittedBy)
+	}
+	row("Priority", o.Priority)
+	row("Deadline", deadlineText(o.Deadline))
+	if len(o.Labels) > 0 {
+		row("Labels", words.Labels(o.Labels))
+	}
+	if o.RerunOf != nil {
+		row("Rerun of", *o.RerunOf)
+	}
+	switch p := o.Parent; {
+	case p == nil:
+	case events.IsCorrelation(p.Order):
+		row("Started by", "event "+p.Step+" of "+p.Order)
+	default:
+		row("Does", words.Parent(p))
+	}
+	if t := o.Turn; t != nil {
+		row("Turn", words.Turn(t))
+	}
+	if o.ReplyTo != nil {
+		row("Reply to", *o.ReplyTo)
+	}
+	if o.Masked {
+		row("Masked", leftOutHere)
+	}
+	row("Input", out.short(words.Payload(o.Input)))
+	row("Output", out.short(words.Payload(o.Output)))
+	for i := range o.Signals {
+		s, id := &o.Signals[i], ""
+		if s.ID != nil {
+			id = *s.ID
 		}
-		row("Priority", o.Priority)
-		row("Deadline", deadlineText(o.Deadline))
-		if len(o.Labels) > 0 {
-			row("Labels", words.Labels(o.Labels))
+		row("Signal kept", fmt.Sprintf("%s, until %s: %s", words.Signal(s.Signal, id), words.Clock(s.Until), words.Short(words.Payload(s.Data))))
+	}
+	if len(o.Steps) == 0 {
+		return
+	}
+	row()
+	row("STEP", "STATE", "ATTEMPT", "FAILURES", "COMPLETE BY", "RESULT")
+	for i := range o.Steps {
+		s := &o.Steps[i]
+		row(s.Name, s.State, s.Attempt, words.Failures(s.FailureCount, s.Uncounted), words.Clock(s.CompleteBy), words.StepResult(s))
+		if c := s.Child; c != nil {
+			row("  order", words.ChildState(c), "", "", "", words.Child(c))
 		}
-		if o.RerunOf != nil {
-			row("Rerun of", *o.RerunOf)
+		if n := s.Items; n != nil {
+			row("  items", "", "", "", "", words.Items(n))
 		}
-		switch p := o.Parent; {
-		case p == nil:
-		case events.IsCorrelation(p.Order):
-			row("Started by", "event "+p.Step+" of "+p.Order)
-		default:
-			row("Does", words.Parent(p))
+		if p := s.Place; p != nil {
+			row("  place", "", "", "", "", fmt.Sprintf("waits for one of limit %s since %s", p.Limit, words.Clock(p.Since)))
 		}
-		if t := o.Turn; t != nil {
-			row("Turn", words.Turn(t))
+		if u := s.Undo; u != nil {
+			row("  undo", u.State, u.Attempt, words.Failures(u.FailureCount, u.Uncounted), words.Clock(u.CompleteBy), words.Result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
 		}
-		if o.ReplyTo != nil {
-			row("Reply to", *o.ReplyTo)
-		}
-		if o.Masked {
-			row("Masked", leftOutHere)
-		}
-		row("Input", out.short(words.Payload(o.Input)))
-		row("Output", out.short(words.Payload(o.Output)))
-		for i := range o.Signals {
-			s, id := &o.Signals[i], ""
-			if s.ID != nil {
-				id = *s.ID
-			}
-			row("Signal kept", fmt.Sprintf("%s, until %s: %s", words.Signal(s.Signal, id), words.Clock(s.Until), words.Short(words.Payload(s.Data))))
-		}
-		if len(o.Steps) == 0 {
-			return
-		}
-		row()
-		row("STEP", "STATE", "ATTEMPT", "FAILURES", "COMPLETE BY", "RESULT")
-		for i := range o.Steps {
-			s := &o.Steps[i]
-			row(s.Name, s.State, s.Attempt, words.Failures(s.FailureCount, s.Uncounted), words.Clock(s.CompleteBy), words.StepResult(s))
-			if c := s.Child; c != nil {
-				row("  order", words.ChildState(c), "", "", "", words.Child(c))
-			}
-			if n := s.Items; n != nil {
-				row("  items", "", "", "", "", words.Items(n))
-			}
-			if p := s.Place; p != nil {
-				row("  place", "", "", "", "", fmt.Sprintf("waits for one of limit %s since %s", p.Limit, words.Clock(p.Since)))
-			}
-			if u := s.Undo; u != nil {
-				row("  undo", u.State, u.Attempt, words.Failures(u.FailureCount, u.Uncounted), words.Clock(u.CompleteBy), words.Result(u.State, "", u.Error, u.Due, s.Waits, u.Round, u.Input))
-			}
-		}
-	})
+	}
 }

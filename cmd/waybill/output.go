@@ -126,26 +126,59 @@ func (o *output) printData(w io.Writer, value any) error {
 	if o.format.value == asYAML {
 		return printYAML(w, text)
 	}
-	lines := stdjson.NewDecoder(bytes.NewReader(text))
-	lines.UseNumber() // as it is written
-	var document any
-	if err := lines.Decode(&document); err != nil {
-		return fmt.Errorf("read JSON: %w", err)
-	}
-	var found []any
-	if o.path != nil {
-		found = o.path.Select(document)
-	} else {
-		for _, names := range o.names {
-			found = append(found, namesIn(document, names)...)
+	if o.path == nil {
+		names, err := o.namesOf(value)
+		for _, name := range names {
+			fmt.Fprintln(w, name)
 		}
+		return err
 	}
-	for _, node := range found {
-		if err := printNode(w, node); err != nil {
+	document, err := decodeJSON(text)
+	if err != nil {
+		return err
+	}
+	for _, node := range o.path.Select(document) {
+		line, err := nodeLine(node)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// namesOf are the ids that stand in what a command prints, each on one line.
+func (o *output) namesOf(value any) (lines []string, _ error) {
+	text, err := encodeJSON(value)
+	if err != nil {
+		return nil, err
+	}
+	document, err := decodeJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, names := range o.names {
+		for _, node := range namesIn(document, names) {
+			line, err := nodeLine(node)
+			if err != nil {
+				return nil, err
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}
+
+// decodeJSON reads JSON of which numbers stay as they are written.
+func decodeJSON(text []byte) (document any, _ error) {
+	decoder := stdjson.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&document); err != nil {
+		return nil, fmt.Errorf("read JSON: %w", err)
+	}
+	return document, nil
 }
 
 // namesIn are the ids that stand in a document where names says.
@@ -169,21 +202,20 @@ func namesIn(document any, names string) (found []any) {
 
 var member = regexp.MustCompile(`[a-zA-Z]+`)
 
-// printNode prints a part of a document on one line: text without quotes, and harmless for a
+// nodeLine is a part of a document on one line: text without quotes, and harmless for a
 // terminal and for whoever reads lines.
-func printNode(w io.Writer, node any) error {
+func nodeLine(node any) (string, error) {
 	text, is := node.(string)
 	if !is {
 		var b bytes.Buffer
 		encoder := stdjson.NewEncoder(&b)
 		encoder.SetEscapeHTML(false)
 		if err := encoder.Encode(node); err != nil {
-			return fmt.Errorf("write JSON: %w", err)
+			return "", fmt.Errorf("write JSON: %w", err)
 		}
 		text = strings.TrimSuffix(b.String(), "\n")
 	}
-	_, err := fmt.Fprintln(w, words.Clean(text))
-	return err
+	return words.Clean(text), nil
 }
 
 // underRow begins what stands under a row in a line of its own, whatever columns there are.

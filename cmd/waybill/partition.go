@@ -9,10 +9,63 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/words"
 )
 
 func newPartition() *cobra.Command {
-	return group("partition", "Act on a partition", newSkipLost())
+	cmd := group("partition", "Look at the partitions, and act on one", newPartitionList(), newSkipLost())
+	cmd.Aliases = []string{"partitions"}
+	return cmd
+}
+
+func newPartitionList() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Short: "List the partitions, who owns them, and how far they are read here",
+		Long: `Lists the partitions: who claimed each last, and how many records of its journal the
+instance that is asked has not read. Others may be ahead of it, or behind.`,
+		Args: cobra.NoArgs,
+	}
+	on := addWatch(cmd.Flags(), "until it is stopped")
+	server := addServer(cmd.Flags())
+	out := addOutput(cmd.Flags(), "$.partitions[*].partition")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return server.talk(func(client *api.Client) error {
+			fetch := func() ([]api.Partition, error) { return client.Partitions(cmd.Context()) }
+			table := func(row func(...any), all []api.Partition) { listPartitions(row, out, all) }
+			if *on {
+				return watchList(cmd, out, "partitions", fetch, table)
+			}
+			all, err := known(cmd.Context(), fetch)
+			if err != nil {
+				return err
+			}
+			return out.print(cmd, map[string]any{"partitions": all}, func(row func(...any)) { table(row, all) })
+		})
+	}
+	return cmd
+}
+
+func listPartitions(row func(...any), out *output, all []api.Partition) {
+	columns := []any{"PARTITION", "OWNER", "CLAIMED", "BEHIND", "STATE"}
+	if out.wide() {
+		columns = append(columns, "OFFSET", "TRANSACTION")
+	}
+	row(columns...)
+	for i := range all {
+		p := &all[i]
+		state := "read"
+		switch {
+		case p.Elsewhere:
+			state = "elsewhere"
+		case !p.Known:
+			state = "reading"
+		}
+		columns := []any{p.Partition, words.Or(p.Owner), words.Clock(p.ClaimedAt), words.Or(p.Behind), state}
+		if out.wide() {
+			columns = append(columns, p.Offset, p.Transaction)
+		}
+		row(columns...)
+	}
 }
 
 func newSkipLost() *cobra.Command {

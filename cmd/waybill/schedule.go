@@ -197,11 +197,12 @@ func newScheduleList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List schedules", Args: cobra.NoArgs}
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many at most; 0 means all")
 	onlyByFlag(cmd.Flags(), "limit")
+	on := addWatch(cmd.Flags(), "until it is stopped")
 	server := addServer(cmd.Flags())
 	out := addOutput(cmd.Flags(), "$.schedules[*].name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
-			return printList(cmd, out, "schedules", limit, func(n int, after string) ([]api.Schedule, api.LeftOut, string, error) {
+			return showList(cmd, out, *on, "schedules", limit, func(n int, after string) ([]api.Schedule, api.LeftOut, string, error) {
 				page, err := known(cmd.Context(), func() (*api.SchedulePage, error) { return client.Schedules(cmd.Context(), n, after) })
 				return page.Schedules, page.LeftOut, page.Next, err
 			}, func(row func(...any), all []api.Schedule) {

@@ -236,7 +236,11 @@ func passes(err error) bool {
 	if !errors.As(err, &problem) {
 		return true
 	}
-	return problem.Status >= 500 || problem.Status == http.StatusNotFound || problem.Status == http.StatusMisdirectedRequest
+	switch problem.Status {
+	case http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusTooManyRequests:
+		return true
+	}
+	return problem.Status >= 500
 }
 
 // mayCome says of the first error of who asks for an order whether to go on: who is going to wait for
