@@ -93,7 +93,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	server, _, _ := startDev(t, t.TempDir())
 	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
 	waybill(t, "", "submit", "asks", "--id", "a/1", "--input", `{"customer":"c-7"}`, "--server", server).want(t, 0, "a/1", "")
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","customer":"c-7"}`, "--wait", "--server", server).want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","customer":"c-7"}`, "--wait", "--server", server).want(t, 7, "", "o-1 is Error")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"customer":"c-7","total":42}`, "--wait", "--server", server).want(t, 0, "Processed", "")
 	waybill(t, "", "schedule", "apply", write(t, "s.yaml", "{schedule: nightly, cron: '30 3 * * *', workflow: order-fulfilment}"), "--server", server).want(t, 0, "nightly", "")
 	waybill(t, "", "limit", "apply", write(t, "l.yaml", "{limit: crm, atATime: 4}"), "--server", server).want(t, 0, "crm", "")

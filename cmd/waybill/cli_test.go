@@ -129,7 +129,7 @@ func TestDev(t *testing.T) {
 
 	t.Run("submit", func(t *testing.T) {
 		waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-1", "--input", `{"total":42}`, "--wait").want(t, 0, "Processed", "")
-		waybill(t, `{"card":"declined"}`, "submit", "order-fulfilment", "--id", "o/2", "--input", "-", "--wait").want(t, 1, "card-declined", "order o/2 is Error")
+		waybill(t, `{"card":"declined"}`, "submit", "order-fulfilment", "--id", "o/2", "--input", "-", "--wait").want(t, 7, "card-declined", "order o/2 is Error")
 		waybill(t, "", "submit", "order-fulfilment", "--input", "@"+write(t, "in.json", "{}"), "--wait", "-o", "json").want(t, 0, `"processState": "Processed"`, "")
 		waybill(t, "", "submit", "order-fulfilment", "--id", "o-3").want(t, 0, "o-3\n", "")
 		waybill(t, "", "submit", "order-fulfilment", "--id", "o-3b", "-o", "json", "--priority", "high", "--deadline", "2100-01-01T00:00:00Z").want(t, 0, `"orderId": "o-3b"`, "")
@@ -144,12 +144,12 @@ func TestDev(t *testing.T) {
 		for range 2 {
 			waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{ "total": 42 }`, "--wait").want(t, 0, "Processed", "")
 		}
-		waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{"total":43}`).want(t, 1, "", `the id is that of another submission: there is an order "o-5"`)
-		waybill(t, "", "submit", "none", "--id", "o-4", "--wait").want(t, 1, "Rejected", "not registered")
+		waybill(t, "", "submit", "order-fulfilment@1", "--id", "o-5", "--input", `{"total":43}`).want(t, 4, "", `the id is that of another submission: there is an order "o-5"`)
+		waybill(t, "", "submit", "none", "--id", "o-4", "--wait").want(t, 7, "Rejected", "not registered")
 	})
 	t.Run("order", func(t *testing.T) {
 		waybill(t, "", "order", "get", "o/2").want(t, 0, "card-declined", "")
-		waybill(t, "", "order", "get", "none").want(t, 1, "", `there is no order "none"`)
+		waybill(t, "", "order", "get", "none").want(t, 3, "", `there is no order "none"`)
 		c := waybill(t, "", "order", "get", "o-1", "-o", "json")
 		var o map[string]any
 		if err := json.Unmarshal([]byte(c.out), &o); err != nil || o["processState"] != "Processed" || o["lockedBy"] != nil || len(o["steps"].([]any)) != 3 {
@@ -180,14 +180,14 @@ func TestDev(t *testing.T) {
 		waybill(t, "", "workflow", "list").want(t, 0, "nobody", "")
 		waybill(t, "", "workflow", "list", "-o", "json").want(t, 0, `"workflow": "w"`, "")
 		waybill(t, "", "workflow", "show", "w").want(t, 0, "nobody", "")
-		waybill(t, "", "workflow", "show", "w@2").want(t, 1, "", "w@2 is not registered")
+		waybill(t, "", "workflow", "show", "w@2").want(t, 3, "", "w@2 is not registered")
 		c := waybill(t, "", "workflow", "show", "w@1", "-o", "json")
 		waybill(t, c.out, "workflow", "check", "-").want(t, 0, "w@1", "")
 
 		waybill(t, "", "workflow", "retire", "w@1").want(t, 0, "retired w@1", "")
 		waybill(t, "", "workflow", "register", good).want(t, 0, "registered  w@1  "+good+"  retired\n", "good.yaml: workflow w@1 is registered, and retired: no new order may have it until waybill workflow retire w@1 --restore\n")
 		waybill(t, "", "workflow", "register", good, "-o", "json").want(t, 0, "\"retired\": [\n    \"w@1\"\n", "")
-		waybill(t, "", "workflow", "show", "w").want(t, 1, "", "workflow w is retired, in every version: name one of those that waybill workflow versions w lists")
+		waybill(t, "", "workflow", "show", "w").want(t, 3, "", "workflow w is retired, in every version: name one of those that waybill workflow versions w lists")
 		waybill(t, "", "workflow", "show", "w@1").want(t, 0, "nobody", "")
 		if c := waybill(t, "", "workflow", "list"); strings.Count(c.out, "retired\n") != 1 || !strings.Contains(c.out, "nobody") {
 			t.Errorf("%s", c.out)
@@ -199,7 +199,7 @@ func TestDev(t *testing.T) {
 		}
 	})
 	t.Run("giving up", func(t *testing.T) {
-		waybill(t, "", "submit", "w", "--id", "waits", "--wait", "--timeout", "300ms").want(t, 1, "", "gave up waiting for order waits")
+		waybill(t, "", "submit", "w", "--id", "waits", "--wait", "--timeout", "300ms").want(t, 8, "", "gave up waiting for order waits")
 	})
 	t.Run("replay", func(t *testing.T) {
 		waybill(t, "", "replay").want(t, 0, "Orders", "")
@@ -336,8 +336,8 @@ func TestUsage(t *testing.T) {
 		{[]string{"submit", "w", "--input", "{} {}"}, 2, "more behind"},
 		{[]string{"submit", "w", "--input", "@/none/there"}, 1, "/none/there"},
 		{[]string{"submit", "w", "--server", "ftp://x"}, 2, "--server"},
-		{[]string{"submit", "w"}, 1, "no Waybill answers at http://127.0.0.1:1: start one with `waybill dev`, or name another with --server"},
-		{[]string{"alerts"}, 1, "no Waybill answers"},
+		{[]string{"submit", "w"}, 6, "no Waybill answers at http://127.0.0.1:1: start one with `waybill dev`, or name another with --server"},
+		{[]string{"alerts"}, 6, "no Waybill answers"},
 		{[]string{"topics", "create", "--partitions", "0"}, 2, "--partitions"},
 		{[]string{"topics", "check", "--namespace", "a b"}, 2, "namespace"},
 		{[]string{"topics", "check", "--sasl-mechanism", "plain"}, 2, "--sasl-user"},
@@ -370,7 +370,7 @@ func TestConfiguration(t *testing.T) {
 	clearEnvironment(t)
 	asks := func(args []string, server string) {
 		t.Helper()
-		waybill(t, "", append([]string{"alerts"}, args...)...).want(t, 1, "", "answers at "+server+":")
+		waybill(t, "", append([]string{"alerts"}, args...)...).want(t, 6, "", "answers at "+server+":")
 	}
 	asks([]string{"--server", "http://127.0.0.1:1"}, "http://127.0.0.1:1")
 	file := write(t, "waybill.yaml", "server: http://127.0.0.1:2\nbrokers: [127.0.0.1:1, 127.0.0.1:2]\npartitions: 3\n")

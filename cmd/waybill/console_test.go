@@ -94,7 +94,7 @@ func TestConsole(t *testing.T) {
 	waybill(t, "", "workflow", "register", write(t, "asks.yaml", asksFlow), "--server", server).want(t, 0, "asks@1", "")
 	const evil = `<script>alert(1)</script>`
 	waybill(t, "", "submit", "asks", "--id", "a/1", "--input", `{"customer":"`+evil+`"}`, "--server", server).want(t, 0, "a/1", "")
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait", "--server", server).want(t, 7, "", "o-1 is Error")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--wait", "--server", server).want(t, 0, "Processed", "")
 
 	b.page(200, "/", `href="/orders/o-1"`, `href="/orders/a%2F1`, "card-declined")
@@ -230,7 +230,7 @@ func TestWhoComesToTheConsole(t *testing.T) {
 	server, _, stop := startDev(t, t.TempDir(), "--access", write(t, "access.yaml", text), "--http-base", "/tools/waybill")
 	ann, vic := strings.TrimSpace(admin.out), strings.TrimSpace(viewer.out)
 	t.Setenv("WAYBILL_TOKEN", ann)
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","secret":"s3cr3t"}`, "--wait", "--server", server).want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined","secret":"s3cr3t"}`, "--wait", "--server", server).want(t, 7, "", "o-1 is Error")
 
 	b := newBrowser(t, server)
 	b.page(401, "/orders/o-1", "Log in", `value="/orders/o-1"`, "!card", "!<nav", "/tools/waybill/static/")

@@ -81,8 +81,8 @@ func TestDeadLetterCommands(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 
-	waybill(t, "", "dead-letters", "replay", bad).want(t, 1, "", "it would be put aside again: not a JSON object")
-	waybill(t, "", "dead-letters", "replay", strange).want(t, 1, "", "the order id is not UTF-8")
+	waybill(t, "", "dead-letters", "replay", bad).want(t, 4, "", "it would be put aside again: not a JSON object")
+	waybill(t, "", "dead-letters", "replay", strange).want(t, 4, "", "the order id is not UTF-8")
 	waybill(t, "", "dead-letters", "replay", bad, "--value", "@"+write(t, "half.json", half)).want(t, 2, "", "half.json:1:52: not JSON")
 	waybill(t, "", "dead-letters", "replay", bad, "--value", "@"+write(t, "whole.json", half+"}\n")).want(t, 0, "order bad: waybill.orders/", "")
 	oracle.Until(t, "order bad is processed", func() error {
@@ -103,7 +103,7 @@ func TestDeadLetterCommands(t *testing.T) {
 		waybill(t, "", "dead-letters", "show", "--", name).want(t, 2, "", "names no dead letter: write PARTITION/OFFSET")
 		waybill(t, "", "dead-letters", "replay", "--", name).want(t, 2, "", "names no dead letter: write PARTITION/OFFSET")
 	}
-	waybill(t, "", "dead-letters", "show", "0/9999").want(t, 1, "", "there is no dead letter 0/9999")
+	waybill(t, "", "dead-letters", "show", "0/9999").want(t, 3, "", "there is no dead letter 0/9999")
 	waybill(t, "", "dead-letters", "list", "--since", "yesterday").want(t, 2, "", `--since: "yesterday" is neither a time`)
 	waybill(t, "", "dead-letters", "list", "--since", "-1h").want(t, 2, "", "--since: ")
 	waybill(t, "", "dead-letters", "list", "--limit", "-1").want(t, 2, "", "--limit -1")

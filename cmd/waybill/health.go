@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -21,7 +22,7 @@ is not, or if nothing answers. For health checks of containers.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return server.talk(func(client *api.Client) error {
 			if err := client.Ready(cmd.Context()); err != nil {
-				return err
+				return errors.New(err.Error()) // 1 is what those know who ask for the health of a container
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "ready")
 			return nil

@@ -27,30 +27,6 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Exit codes.
-const (
-	exitDone      = 0
-	exitFailed    = 1
-	exitUsage     = 2
-	exitUndecided = 2
-	exitLate      = 3
-)
-
-// usageError is a mistake in how the program was called.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// undecidedError ends a command with exit code 2 where 1 is an answer.
-type undecidedError struct{ error }
-
-func (e undecidedError) Unwrap() error { return e.error }
-
-// lateError ends a command with exit code 3: the time was up that it was given.
-type lateError struct{ error }
-
-func (e lateError) Unwrap() error { return e.error }
-
 // errReported ends a command with exit code 1 after it has said why by its
 // output.
 var errReported = errors.New("reported")
@@ -74,15 +50,12 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		fmt.Fprintln(errs, strings.Join(lines, "\n"))
 	}
 	// Whatever is wrong before a command starts is the caller's mistake.
-	if usage := (usageError{}); errors.As(err, &usage) || !*started {
+	if !*started {
+		err = usageError{err}
+	}
+	code := exitCode(err)
+	if code == exitUsage && !errors.As(err, new(undecidedError)) {
 		fmt.Fprintln(errs, "See `waybill --help`, or --help behind any command.")
-		return exitUsage
 	}
-	if late := (lateError{}); errors.As(err, &late) {
-		return exitLate
-	}
-	if undecided := (undecidedError{}); errors.As(err, &undecided) {
-		return exitUndecided
-	}
-	return exitFailed
+	return code
 }

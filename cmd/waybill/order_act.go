@@ -375,7 +375,7 @@ func (a *act) explain(id string, err error) error {
 	case errors.As(err, &problem) && problem.Status == http.StatusConflict:
 		return fmt.Errorf("order %s was not %s: %w", id, a.did, err)
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("stopped before it was known what became of the command; see `waybill order history %s`", id)
+		return stoppedError{fmt.Errorf("stopped before it was known what became of the command; see `waybill order history %s`", id)}
 	}
 	return err
 }

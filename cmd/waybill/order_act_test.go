@@ -178,8 +178,8 @@ func TestActOnOneOrderUntilItIsKnown(t *testing.T) {
 	if a := o.asked["o-1"]; len(a) != 3 || a[0].key != a[1].key || a[1].key != a[2].key {
 		t.Errorf("%+v", a)
 	}
-	waybill(t, "", "order", "cancel", "refused").want(t, 1, "", "waybill: order refused was not cancelled: it is Processed\n")
-	waybill(t, "", "order", "cancel", "none").want(t, 1, "", "there is no order")
+	waybill(t, "", "order", "cancel", "refused").want(t, 4, "", "waybill: order refused was not cancelled: it is Processed\n")
+	waybill(t, "", "order", "cancel", "none").want(t, 3, "", "there is no order")
 	if len(o.asked["refused"]) != 1 || len(o.asked["none"]) != 1 {
 		t.Errorf("%+v", o.asked)
 	}
@@ -250,7 +250,7 @@ func TestLabelAnOrder(t *testing.T) {
 	o.answer = func(_ string, _ int, w http.ResponseWriter) {
 		problem(w, 409, "the order was rejected, and has no labels")
 	}
-	waybill(t, "", "order", "label", "o-2", "a=1").want(t, 1, "", "order o-2 was not labelled: the order was rejected")
+	waybill(t, "", "order", "label", "o-2", "a=1").want(t, 4, "", "order o-2 was not labelled: the order was rejected")
 }
 
 // What a listing leaves out is said.
@@ -362,7 +362,7 @@ func TestStopActingOnMany(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0", "--yes", "-o", "json"}, strings.NewReader(""), &out, &errs)
 	c := call{code, out.String(), errs.String()}
-	c.want(t, 1, "", "waybill: stopped: ")
+	c.want(t, 130, "", "waybill: stopped: ")
 	r := readResult(t, c)
 	if len(r.Failed) != 0 || len(r.Done) != len(o.asked) || len(r.Done)+len(r.NotTried) != 200 || len(r.NotTried) < 100 {
 		t.Errorf("%d orders were asked for; %+v", len(o.asked), r)
@@ -385,7 +385,7 @@ func TestServerGoesAwayForGood(t *testing.T) {
 	gone.Start()
 	defer gone.Close()
 	c := waybill(t, "", "order", "resubmit", "--state", "Error", "--rate", "0.5", "--yes", "-o", "json", "--server", gone.URL)
-	c.want(t, 1, "", api.ErrAway.Error())
+	c.want(t, 6, "", api.ErrAway.Error())
 	if r := readResult(t, c); len(r.Done) != 0 || len(r.Failed) == 0 || len(r.NotTried) == 0 {
 		t.Errorf("%+v", r)
 	}
@@ -420,7 +420,7 @@ func TestRateOfActing(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := run(ctx, []string{"order", "resubmit", "--state", "Error", "--rate", "0.0001", "--yes", "-o", "json"}, strings.NewReader(""), &out, &errs)
 	c := call{code, out.String(), errs.String()}
-	c.want(t, 1, "", "waybill: stopped: ")
+	c.want(t, 130, "", "waybill: stopped: ")
 	if r := readResult(t, c); fmt.Sprint(r.Done) != "[a]" || len(r.NotTried) != 4 {
 		t.Errorf("%+v", r)
 	}
@@ -447,13 +447,13 @@ func TestActUsage(t *testing.T) {
 		"resubmit --state Error --rate fast":     "--rate",
 		"pause o-1 --input {}":                   "unknown flag: --input",
 		"pause " + long:                          "256",
-		"pause o-1 -o xml":                       "table, json",
+		"pause o-1 -o xml":                       "use one of table, wide, json, yaml, name",
 	} {
 		waybill(t, "", append([]string{"order"}, strings.Fields(args)...)...).want(t, 2, "", says)
 	}
 	waybill(t, "", "order", "resubmit", "o-1", "--input", "@/none/there").want(t, 1, "", "--input: open /none/there")
-	waybill(t, "", "order", "pause", "o-1", "--server", "http://127.0.0.1:1").want(t, 1, "", "no Waybill answers")
-	waybill(t, "", "order", "pause", "--state", "Error", "--server", "http://127.0.0.1:1").want(t, 1, "", "no Waybill answers")
+	waybill(t, "", "order", "pause", "o-1", "--server", "http://127.0.0.1:1").want(t, 6, "", "no Waybill answers")
+	waybill(t, "", "order", "pause", "--state", "Error", "--server", "http://127.0.0.1:1").want(t, 6, "", "no Waybill answers")
 	if len(o.asked) != 0 || len(o.listed) != 0 {
 		t.Errorf("the server was asked: %+v, %q", o.asked, o.listed)
 	}

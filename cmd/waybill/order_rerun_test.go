@@ -48,10 +48,10 @@ func TestWhatARerunAsksFor(t *testing.T) {
 func TestARerunIsRefused(t *testing.T) {
 	o := newOwner(t)
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 409, "it has not ended") }
-	waybill(t, "", "order", "rerun", "o-1").want(t, 1, "", "waybill: order o-1 was not run again: it has not ended")
-	waybill(t, "", "order", "rerun", "o-1", "--wait").want(t, 1, "", "waybill: order o-1 was not run again: it has not ended")
+	waybill(t, "", "order", "rerun", "o-1").want(t, 4, "", "waybill: order o-1 was not run again: it has not ended")
+	waybill(t, "", "order", "rerun", "o-1", "--wait").want(t, 4, "", "waybill: order o-1 was not run again: it has not ended")
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 404, `there is no order "o-1"`) }
-	waybill(t, "", "order", "rerun", "o-1").want(t, 1, "", `waybill: there is no order "o-1"`)
+	waybill(t, "", "order", "rerun", "o-1").want(t, 3, "", `waybill: there is no order "o-1"`)
 	if n := len(o.asked["o-1"]); n != 3 {
 		t.Errorf("it was asked %d times", n)
 	}
@@ -98,13 +98,13 @@ func TestRerunThatIsWaitedFor(t *testing.T) {
 		code             int
 	}{
 		{`"processState":"Processed","digest":"d","rerunOf":"o-1"`, "Rerun of  o-1", "", exitDone},
-		{`"processState":"Cancelled","digest":"d","rerunOf":"o-1"`, "Cancelled", "order o-2 is Cancelled", 1},
-		{`"processState":"Rejected","digest":"d","reason":"no good"`, "Rejected", "order o-2 is Rejected: no good", 1},
+		{`"processState":"Cancelled","digest":"d","rerunOf":"o-1"`, "Cancelled", "order o-2 is Cancelled", exitEnded},
+		{`"processState":"Rejected","digest":"d","reason":"no good"`, "Rejected", "order o-2 is Rejected: no good", exitEnded},
 		{`"processState":"Processed","digest":"e","rerunOf":"o-1"`, "", another, 1},
 		{`"processState":"Processed","rerunOf":"o-1","masked":true`, "Processed", "", exitDone},
 		{`"processState":"Processed","rerunOf":"o-0","masked":true`, "", another, 1},
 		{`"processState":"Processed","masked":true`, "", another, 1},
-		{`"processState":"Rejected","masked":true`, "Rejected", "order o-2 is Rejected", 1},
+		{`"processState":"Rejected","masked":true`, "Rejected", "order o-2 is Rejected", exitEnded},
 	} {
 		order.Store(`{"orderId":"o-2",` + c.order + `}`)
 		waybill(t, "", "order", "rerun", "o-1", "--id", "o-2", "--wait").want(t, c.code, c.out, c.errs)

@@ -43,7 +43,7 @@ func TestSignal(t *testing.T) {
 	waybill(t, "", "order", "signal", "o-1", "payment", "-o", "json").want(t, 1, `"seq": null`, "changed nothing")
 
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 404, `no order "o-1"`) }
-	waybill(t, "", "order", "signal", "o-1", "payment").want(t, 1, "", `no order "o-1"`)
+	waybill(t, "", "order", "signal", "o-1", "payment").want(t, 3, "", `no order "o-1"`)
 }
 
 // What is sent is what was given. Without an id a signal gets one, with which it can be sent again.
@@ -81,7 +81,7 @@ func TestWhatASignalSays(t *testing.T) {
 	o.answer = func(_ string, _ int, w http.ResponseWriter) { problem(w, 503, "nobody knows yet") }
 	c := waybill(t, "", "order", "signal", "o-3", "payment")
 	id, _ := o.asked["o-3"][0].body["id"].(string)
-	c.want(t, 1, "", "nobody knows yet; it can be sent again with --id "+id)
+	c.want(t, 6, "", "nobody knows yet; it can be sent again with --id "+id)
 	for _, s := range o.asked["o-3"] {
 		if s.body["id"] != id {
 			t.Errorf("one signal is sent under the ids %v and %s", s.body["id"], id)
@@ -100,12 +100,12 @@ func TestSignalUsage(t *testing.T) {
 		"o-1 payment --data=":        "--data",
 		"o-1 payment --keep -1h":     "--keep: -1h0m0s is negative",
 		"o-1 payment --keep forever": "--keep",
-		"o-1 payment -o xml":         "table, json",
+		"o-1 payment -o xml":         "use one of table, wide, json, yaml",
 	} {
 		waybill(t, "", append([]string{"order", "signal"}, strings.Fields(args)...)...).want(t, 2, "", says)
 	}
 	waybill(t, "", "order", "signal", "o-1", "payment", "--data", "@/none/there").want(t, 1, "", "--data: open /none/there")
-	waybill(t, "", "order", "signal", "o-1", "payment", "--server", "http://127.0.0.1:1").want(t, 1, "", "no Waybill answers")
+	waybill(t, "", "order", "signal", "o-1", "payment", "--server", "http://127.0.0.1:1").want(t, 6, "", "no Waybill answers")
 	if len(o.asked) != 0 {
 		t.Errorf("the server was asked: %+v", o.asked)
 	}

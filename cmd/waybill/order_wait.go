@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -30,9 +29,10 @@ an operator is waited for, too. So is one that is not there yet, and a server th
 restarts. Exits with
 
   0  when the order was Processed, or came to be in that state
-  1  when it ended otherwise, or waits for an operator
-  2  when that cannot be told: no server is there, or refuses; or it was stopped
-  3  when the --timeout has passed`,
+  7  when it ended otherwise, or waits for an operator
+  8  when the --timeout has passed
+
+and else as waybill help exit-codes says.`,
 		Example: `  waybill order wait o-1 --timeout 10m
   waybill order wait o-1 --state Error`,
 		Args: takes(one),
@@ -62,14 +62,11 @@ restarts. Exits with
 		var otherwise error // than what was waited for
 		err := server.talk(func(client *api.Client) error {
 			o, err := follow(ctx, client, args[0], wanted, func(err error) error { return mayCome(cmd, args[0], err) })
-			switch {
-			case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-				return lateError{err}
-			case err != nil:
-				return undecidedError{err}
+			if err != nil {
+				return err
 			}
 			if err := printOrder(cmd, out, o); err != nil {
-				return undecidedError{err}
+				return err
 			}
 			otherwise = isNot(o, want)
 			return nil
@@ -91,5 +88,5 @@ func isNot(o *api.Order, want projections.State) error {
 	if o.Reason != nil {
 		why = ": " + words.Clean(*o.Reason)
 	}
-	return fmt.Errorf("order %s is %s%s", words.Clean(o.OrderID), o.ProcessState, why)
+	return endedError{fmt.Errorf("order %s is %s%s", words.Clean(o.OrderID), o.ProcessState, why)}
 }

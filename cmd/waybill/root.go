@@ -63,6 +63,7 @@ as submit's --id, comes from flags alone.`,
 		newAgent(),
 		newBench(),
 		newVersion(),
+		newExitCodes(),
 	)
 	return root, started
 }

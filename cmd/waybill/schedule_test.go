@@ -67,7 +67,7 @@ func TestWhatAPreviewIsOf(t *testing.T) {
 		}
 	}
 	preview("-").want(t, 0, "@stdin/1/", "")
-	preview("none.yaml").want(t, 1, "", "there is no file none.yaml here, and of a schedule of that name: there is no schedule")
+	preview("none.yaml").want(t, 3, "", "there is no file none.yaml here, and of a schedule of that name: there is no schedule")
 	if preview("./none.yaml").want(t, 1, "", "open ./none.yaml"); asked != "" {
 		t.Errorf("the server was asked for %q", asked)
 	}

@@ -30,7 +30,7 @@ func newSubmit() *cobra.Command {
 		Short: "Submit an order",
 		Long: `Submits an order and prints its id. With --wait it follows the order until it is
 final or waits for an operator, prints it, and exits with 0 only if it was
-Processed.
+Processed, with 7 if not, and with 8 if --timeout has passed before.
 
 Submitting the same again under its id changes nothing, so a call that failed can
 be repeated with the same --id. An id that is another submission's is an error.`,
@@ -171,7 +171,7 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 		defer cancel()
 	}
 	if err := submitSurely(ctx, s.send); err != nil {
-		return err
+		return stopped(ctx, err)
 	}
 	o, err := follow(ctx, client, s.id, stands, nil)
 	if err != nil {
@@ -184,6 +184,17 @@ func submitAndWait(cmd *cobra.Command, client *api.Client, s *sending, timeout t
 		return err
 	}
 	return isNot(o, projections.Processed)
+}
+
+// stopped says of an error whether it is one because ctx has ended.
+func stopped(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return lateError{err}
+	case ctx.Err() != nil:
+		return stoppedError{err}
+	}
+	return err
 }
 
 // submitSurely submits again when the server went away in between, or takes nothing
@@ -285,7 +296,7 @@ func follow(ctx context.Context, client *api.Client, id string, wanted func(*api
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("gave up waiting for order %s; %s; see `waybill order get`", words.Clean(id), seen)
+			return nil, stopped(ctx, fmt.Errorf("gave up waiting for order %s; %s; see `waybill order get`", words.Clean(id), seen))
 		case <-time.After(pause):
 		}
 	}

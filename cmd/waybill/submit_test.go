@@ -67,7 +67,7 @@ func TestSubmitIsRefused(t *testing.T) {
 		fmt.Fprint(w, `{"status":422,"title":"x","detail":"no good","errors":[{"message":"do better","location":"body.input"}]}`)
 	}))
 	defer server.Close()
-	waybill(t, "", "submit", "w", "--wait", "--server", server.URL).want(t, 1, "", "waybill: no good\nbody.input: do better")
+	waybill(t, "", "submit", "w", "--wait", "--server", server.URL).want(t, 4, "", "waybill: no good\nbody.input: do better")
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}

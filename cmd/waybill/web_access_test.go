@@ -219,15 +219,15 @@ func TestCertificatesOverTLS(t *testing.T) {
 		t.Errorf("the server is at %s", url)
 	}
 	in := func(args ...string) []string { return append([]string{"--ca", ca}, args...) }
-	ask(url, in("--token-file", tokenFile)...).want(t, 1, "", notReady)
-	ask(url, in(ana...)...).want(t, 1, "", notReady)
-	ask(url, in()...).want(t, 1, "", "who asks is not known")
-	ask(url, in(eve...)...).want(t, 1, "", "names neither its subject")
-	ask(url, in(append(eve, "--token-file", tokenFile)...)...).want(t, 1, "", notReady) // a token goes first
-	ask(url, in(append(ana2, "--token", token+"x")...)...).want(t, 1, "", "there is no such key")
-	ask(url, in(expired...)...).want(t, 1, "", "expired certificate")
-	ask(url, in(forged...)...).want(t, 1, "", "unknown certificate authority")
-	ask(url, "--ca", other, "--token-file", tokenFile).want(t, 1, "", "certificate signed by unknown authority")
+	ask(url, in("--token-file", tokenFile)...).want(t, 6, "", notReady)
+	ask(url, in(ana...)...).want(t, 6, "", notReady)
+	ask(url, in()...).want(t, 5, "", "who asks is not known")
+	ask(url, in(eve...)...).want(t, 5, "", "names neither its subject")
+	ask(url, in(append(eve, "--token-file", tokenFile)...)...).want(t, 6, "", notReady) // a token goes first
+	ask(url, in(append(ana2, "--token", token+"x")...)...).want(t, 5, "", "there is no such key")
+	ask(url, in(expired...)...).want(t, 6, "", "expired certificate")
+	ask(url, in(forged...)...).want(t, 6, "", "unknown certificate authority")
+	ask(url, "--ca", other, "--token-file", tokenFile).want(t, 6, "", "certificate signed by unknown authority")
 	ask(strings.Replace(url, "https", "http", 1), "--token-file", tokenFile).want(t, 1, "", "")
 	if _, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}); err == nil {
 		t.Error("TLS 1.1 was spoken")
@@ -237,8 +237,8 @@ func TestCertificatesOverTLS(t *testing.T) {
 	}
 	// Where nothing else says who asks, who has no certificate does not even connect.
 	server, url = serve(onlyCertificates)
-	ask(url, in(ana2...)...).want(t, 1, "", notReady)
-	ask(url, in()...).want(t, 1, "", "certificate required")
+	ask(url, in(ana2...)...).want(t, 6, "", notReady)
+	ask(url, in()...).want(t, 6, "", "certificate required")
 	if err := server.close(); err != nil {
 		t.Error(err)
 	}
@@ -384,13 +384,13 @@ func TestDevWithAccess(t *testing.T) {
 	file, key := accessFile(t, "admin", fmt.Sprintf("  - {id: viewer, hash: %q, roles: [viewer]}", hash), "")
 	server, _, _ := startDev(t, t.TempDir(), "--access", file)
 	t.Setenv("WAYBILL_SERVER", server)
-	waybill(t, "", "workflow", "list").want(t, 1, "", "say who asks with --token-file or WAYBILL_TOKEN")
+	waybill(t, "", "workflow", "list").want(t, 5, "", "say who asks with --token-file or WAYBILL_TOKEN")
 	waybill(t, "", "health").want(t, 0, "ready", "")
 	t.Setenv("WAYBILL_TOKEN", key)
 	waybill(t, "", "workflow", "list").want(t, 0, "order-fulfilment", "")
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-1 is Error")
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-2 is Error")
-	waybill(t, "", "order", "cancel", "o-1", "--by", "somebody@else").want(t, 1, "", "leave by out")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 7, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"card":"declined"}`, "--wait").want(t, 7, "", "o-2 is Error")
+	waybill(t, "", "order", "cancel", "o-1", "--by", "somebody@else").want(t, 5, "", "leave by out")
 	waybill(t, "", "order", "cancel", "o-1").want(t, 0, "", "")
 	waybill(t, "", "order", "history", "o-1").want(t, 0, "by ci", "")
 
@@ -420,7 +420,7 @@ func TestWhoActedIsKnown(t *testing.T) {
 	server, brokers, _ := startDev(t, t.TempDir(), "--access", file, "--namespace-keys", write(t, "keys.yaml", "keys:\n"+made.out+"tokens: {others: require}\n"))
 	t.Setenv("WAYBILL_SERVER", server)
 	t.Setenv("WAYBILL_TOKEN", key)
-	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-1 is Error")
+	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--input", `{"card":"declined"}`, "--wait").want(t, 7, "", "o-1 is Error")
 	waybill(t, "", "order", "history", "o-1").want(t, 0, "from /waybill/agents/payment, as it says, at waybill.replies/", "")
 	waybill(t, "", "order", "skip-step", "o-1", "--step", "ship").want(t, 0, "", "")
 	waybill(t, "", "order", "history", "o-1").want(t, 0, "by ci, known by key as admin", "")
@@ -572,16 +572,16 @@ func TestWhoMayWhatByCommands(t *testing.T) {
 					continue
 				}
 				if strings.HasPrefix(command, "workflow register") && role == "submitter" {
-					made.want(t, 1, "", "submitter does not have the role viewer") // it looks at what there is, first
+					made.want(t, 5, "", "submitter does not have the role viewer") // it looks at what there is, first
 					continue
 				}
-				made.want(t, 1, "", role+" does not have the role "+takes+" that this takes")
+				made.want(t, 5, "", role+" does not have the role "+takes+" that this takes")
 			}
 		}
 	}
 	for role, lacks := range map[string]string{"operator": "submitter", "submitter": "operator", "payload-reader": "operator"} { // which takes two
 		t.Setenv("WAYBILL_TOKEN", keys[role])
-		waybill(t, "", "order", "rerun", "o-1").want(t, 1, "", role+" does not have the role "+lacks+" that this takes")
+		waybill(t, "", "order", "rerun", "o-1").want(t, 5, "", role+" does not have the role "+lacks+" that this takes")
 	}
 }
 

@@ -83,5 +83,5 @@ func lines(r revision) []string {
 func TestDiffOfNothing(t *testing.T) {
 	clearEnvironment(t)
 	waybill(t, flow, "workflow", "diff", "-").want(t, exitUsage, "", "usage: waybill workflow diff FROM TO")
-	waybill(t, flow, "workflow", "diff", "-", "none.yaml").want(t, exitUndecided, "", "open none.yaml")
+	waybill(t, flow, "workflow", "diff", "-", "none.yaml").want(t, exitUsage, "", "open none.yaml")
 }

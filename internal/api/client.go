@@ -48,6 +48,12 @@ func WithTLS(config *tls.Config) Option {
 // ErrAway says that no instance answered at the address.
 var ErrAway = errors.New("no Waybill answers")
 
+// UnansweredError says that an instance was asked and that no answer came.
+type UnansweredError struct{ error }
+
+// Unwrap returns why.
+func (e UnansweredError) Unwrap() error { return e.error }
+
 // NewClient returns a client of the server at an address such as
 // http://127.0.0.1:8080. Close it.
 func NewClient(server string, opts ...Option) (*Client, error) {
@@ -592,7 +598,7 @@ func (c *Client) failed(err error) error {
 	if whole, ok := errors.AsType[*url.Error](err); ok {
 		err = whole.Err
 	}
-	return fmt.Errorf("ask %s: %w", c.shown, err)
+	return fmt.Errorf("ask %s: %w", c.shown, UnansweredError{err})
 }
 
 // values leaves out what is empty.
