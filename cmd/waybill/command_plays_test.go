@@ -12,7 +12,8 @@ import (
 )
 
 // TestCommandPlays runs the files of testdata/commands. "answer PATH [STATUS]" says what the server
-// answers from then on at a path, and "run" runs a command line of words without spaces.
+// answers from then on at a path, and "run" runs a command line of words without spaces;
+// ” is an empty one.
 func TestCommandPlays(t *testing.T) {
 	clearEnvironment(t)
 	datadriven.Walk(t, "testdata/commands", func(t *testing.T, path string) {
@@ -44,7 +45,13 @@ func TestCommandPlays(t *testing.T) {
 				answers[d.CmdArgs[0].Key] = answer{status, d.Input}
 				return ""
 			case "run":
-				return strings.ReplaceAll(ending(waybill(t, "", strings.Fields(d.Input)...)), server.URL, "SERVER")
+				args := strings.Fields(d.Input)
+				for i, arg := range args {
+					if arg == "''" {
+						args[i] = ""
+					}
+				}
+				return strings.ReplaceAll(ending(waybill(t, "", args...)), server.URL, "SERVER")
 			}
 			t.Fatalf("unknown command %q", d.Cmd)
 			return ""

@@ -65,6 +65,7 @@ as submit's --id, comes from flags alone.`,
 		newVersion(),
 		newExitCodes(),
 	)
+	addCompletion(root, "")
 	return root, started
 }
 
