@@ -168,7 +168,8 @@ func asked[T any](s *Server, what func(*orchestrator.Instance) T) func() T {
 // KafkaMetrics returns an option that counts what all clients that are made
 // with it do, together.
 func KafkaMetrics(registry *prometheus.Registry) kgo.Opt {
-	return kgo.WithHooks(&clients{Metrics: kprom.NewMetrics("waybill_kafka", kprom.Registry(cumulative{registry}))})
+	return kgo.WithHooks(&clients{Metrics: kprom.NewMetrics("waybill_kafka", kprom.Registry(cumulative{registry}),
+		kprom.FetchAndProduceDetail(kprom.ByNode, kprom.UncompressedBytes))}) // not by topic: there may be as many as agents, and as callers name
 }
 
 // clients shares one set of metrics between clients. An instance has several
