@@ -85,6 +85,8 @@ type Config struct {
 	StatusPatience time.Duration
 	// Logger takes what happens; nil discards it.
 	Logger *slog.Logger
+	// Meters measure what its lanes commit; nil if nobody reads them.
+	Meters *lane.Meters
 
 	// watchEvery is how often a lane looks whether anything hangs; 0 is 10 s.
 	watchEvery time.Duration
@@ -172,6 +174,9 @@ func New(ctx context.Context, cfg Config) (_ *Instance, err error) {
 	}
 	if cfg.watchEvery <= 0 {
 		cfg.watchEvery = 10 * time.Second
+	}
+	if cfg.Meters == nil {
+		cfg.Meters = lane.NewMeters()
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -293,7 +298,7 @@ func (i *Instance) laneConfig() lane.Config {
 		bounds[i.topics.Requests(agent)] = most
 	}
 	return lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Keys: i.cfg.Keys,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Meters: i.cfg.Meters, Keys: i.cfg.Keys,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics, Claims: i.cfg.ClaimedApprovals, SignalKeep: i.cfg.SignalKeep,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -85,6 +86,61 @@ func (i *Instance) Agents() map[string]lane.Agent {
 		}
 	}
 	return sums
+}
+
+// Meters measure what its lanes commit.
+func (i *Instance) Meters() *lane.Meters { return i.cfg.Meters }
+
+// Counts is how much waits in the partitions that this instance serves, and false as long as that
+// is not known of all of them.
+func (i *Instance) Counts() (sum projections.Counts, known bool) {
+	for p := range i.members.lanes() {
+		of, known := i.store.Counts(p)
+		if !known {
+			return sum, false
+		}
+		sum.Add(of)
+	}
+	return sum, true
+}
+
+// mostLimits is how many limits [Instance.OwnLimits] reads.
+const mostLimits = 1000
+
+// OwnLimits are the records of the limits whose homes are in the partitions that this instance serves, by
+// partition and name: the first thousand of them.
+func (i *Instance) OwnLimits(ctx context.Context) ([]*projections.Order, error) {
+	own, others := i.members.lanes(), []int32(nil)
+	for p := range i.partitions {
+		if own[p] == nil {
+			others = append(others, p)
+		}
+	}
+	all, _, err := i.store.Limits(ctx, i.partitions, others, nil, mostLimits)
+	return all, err
+}
+
+// Fold is how far this instance is with the journal of a partition.
+type Fold struct {
+	Folded int64 // up to which offset it has it
+	Behind int64 // how many records are missing up to its end, -1 if that is not known
+}
+
+// Folds are those of all partitions.
+func (i *Instance) Folds() ([]Fold, error) {
+	heads, err := i.store.Heads(i.partitions)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Fold, len(heads))
+	for p := range heads {
+		behind, known := i.progress.lag(int32(p))
+		if !known {
+			behind = -1
+		}
+		all[p] = Fold{heads[p].Offset, behind}
+	}
+	return all, nil
 }
 
 // Repeats is what replies did with the tokens of their requests since the instance began, by

@@ -31,7 +31,9 @@ func (p *Partition) Flush() error {
 	if err := p.store.log.commit(b, pebble.NoSync); err != nil {
 		return err
 	}
+	p.counts.mu.Lock()
 	for _, e := range p.dirty {
+		p.counts.now.moved(e.stored, e.order)
 		p.bytes -= e.size()
 		e.order = e.order.written()
 		p.bytes += e.size()
@@ -40,6 +42,7 @@ func (p *Partition) Flush() error {
 			p.drop(e)
 		}
 	}
+	p.counts.mu.Unlock()
 	p.dirty = p.dirty[:0]
 	clear(p.owed)
 	p.owed = p.owed[:0]
@@ -107,7 +110,7 @@ func (p *Partition) write(b *pebble.Batch, w *writer, e *entry) error {
 	if err := indexLabels(b, p.id, o, old); err != nil {
 		return err
 	}
-	if err := p.index(b, o.ID, "", old.looked(), o.looked(), old.mark(), o.mark()); err != nil {
+	if err := p.index(b, o.ID, "", old.Looked(), o.Looked(), old.mark(), o.mark()); err != nil {
 		return err
 	}
 	for i := range old.Steps { // what a migration left out
@@ -192,7 +195,7 @@ func (p *Partition) writeForgotten(b *pebble.Batch, w *writer, o, old *Order, of
 		indexOpen(b, kindAlert, p.id, o.ID, old.alertedAt(), time.Time{}),
 		indexOpen(b, kindApproval, p.id, o.ID, old.ApprovingSince(), time.Time{}),
 		indexLabels(b, p.id, o, old),
-		p.index(b, o.ID, "", old.looked(), time.Time{}, old.mark(), nil),
+		p.index(b, o.ID, "", old.Looked(), time.Time{}, old.mark(), nil),
 	)
 }
 

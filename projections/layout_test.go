@@ -123,7 +123,7 @@ func fillOld(t *testing.T, fs vfs.FS, dir string) {
 	b := db.NewBatch()
 	must(t, (&meta{Identity: identity, Layout: 3}).write(b))
 	must(t, b.Commit(pebble.Sync))
-	must(t, db.Close())
+	must(t, s.Close())
 }
 
 // opened is what the process finds that comes next.

@@ -317,8 +317,8 @@ func (o *Order) Forgets() time.Time {
 	return events.Time(o.EndedAt.Add(o.Keep))
 }
 
-// looked is when the supervisor must look at the order as a whole.
-func (o *Order) looked() time.Time {
+// Looked is when the supervisor must look at the order as a whole.
+func (o *Order) Looked() time.Time {
 	if o.Resumes() {
 		return time.Unix(0, 0)
 	}

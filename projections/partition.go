@@ -36,6 +36,8 @@ type Partition struct {
 	// since the last flush.
 	silent map[string]time.Time
 
+	counts *counts
+
 	// scanned is the first key of the deadline index that was not looked at;
 	// before it is nothing that is not handled.
 	scanned []byte
@@ -63,6 +65,7 @@ func (s *Store) Partition(id int32) (*Partition, error) {
 		return nil, err
 	}
 	p.head = head
+	p.count()
 	s.partitions.Add(1)
 	return p, nil
 }
@@ -186,5 +189,6 @@ func (p *Partition) Reset() error {
 	}
 	*p = Partition{store: p.store, id: p.id, orders: make(map[string]*entry)}
 	p.Rescan()
+	p.count()
 	return nil
 }

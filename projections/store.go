@@ -31,6 +31,10 @@ type Store struct {
 	// partitions is how many writers share the memory.
 	partitions atomic.Int32
 	known      sync.Map // of partitions; see [Store.Known]
+
+	counts   sync.Map // of partitions; see [Store.Counts]
+	counting sync.WaitGroup
+	closing  atomic.Bool
 }
 
 // damaged is closed when Pebble itself finds damage, for example while it
@@ -204,6 +208,8 @@ func empty(db *pebble.DB) error {
 
 // Close writes what is buffered and closes the store.
 func (s *Store) Close() error {
+	s.closing.Store(true)
+	s.counting.Wait()
 	err := s.db.Close()
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())

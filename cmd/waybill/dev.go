@@ -24,6 +24,7 @@ import (
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/broker"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // dev is everything in one process.
@@ -109,7 +110,8 @@ func (d *dev) run(ctx context.Context) (err error) {
 		return err
 	}
 
-	metrics := prometheus.NewRegistry()
+	metrics, meters := prometheus.NewRegistry(), lane.NewMeters()
+	metrics.MustRegister(meters)
 	keys, stop, err := d.signing.open(metrics, d.log)
 	if err != nil {
 		return err
@@ -125,7 +127,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
-			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, ClaimedApprovals: d.callers.claims, SignalKeep: d.callers.keep, Keys: keys, Logger: d.log,
+			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, ClaimedApprovals: d.callers.claims, SignalKeep: d.callers.keep, Keys: keys, Meters: meters, Logger: d.log,
 		}, server.Server)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()

@@ -23,7 +23,7 @@ import (
 func TestTheTableOfMetrics(t *testing.T) {
 	clearEnvironment(t)
 	server := everyMetric(t)
-	wants := []string{"waybill_agent_replies_total", "waybill_agent_window"}
+	wants := []string{"waybill_agent_replies_total", "waybill_agent_window", "waybill_attempt_seconds", "waybill_orders", "waybill_limit_taken", "waybill_orders_errored_total"}
 	ctx, cancel := context.WithTimeout(t.Context(), oracle.Patience)
 	defer cancel()
 	all := families(t, server)
@@ -66,6 +66,7 @@ func everyMetric(t *testing.T) (server string) {
 	t.Setenv("WAYBILL_TOKEN", key)
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-1", "--wait").want(t, 0, "Processed", "")
 	waybill(t, "", "submit", "order-fulfilment", "--id", "o-2", "--input", `{"card":"declined"}`, "--wait").want(t, 1, "", "o-2 is Error")
+	waybill(t, "", "limit", "apply", write(t, "crm.yaml", "limit: crm\natATime: 2\n")).want(t, 0, "", "")
 	waybill(t, "", "workflow", "register", write(t, "w.yaml", flow)).want(t, 0, "", "")
 	waybill(t, "", "submit", "w", "--id", "o-3").want(t, 0, "o-3", "")
 	return server

@@ -18,6 +18,7 @@ import (
 
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
 
 // memoryLimit is where Go begins to collect more often than [main] asks for: with what is not of Go the process has less than
@@ -91,7 +92,8 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				return err
 			}
 		}
-		metrics := prometheus.NewRegistry()
+		metrics, meters := prometheus.NewRegistry(), lane.NewMeters()
+		metrics.MustRegister(meters)
 		keys, stop, err := signing.open(metrics, log)
 		if err != nil {
 			return err
@@ -108,7 +110,7 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Logger: log,
+				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Meters: meters, Logger: log,
 			}, server.Server)
 		})
 		select {

@@ -1,7 +1,12 @@
 package api
 
 import (
+	"context"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,8 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/plugin/kprom"
 
+	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
+	"github.com/waybill-dev/waybill/projections"
 )
 
 // metrics registers /metrics, and what the server itself has to say there.
@@ -30,8 +37,13 @@ func (s *Server) metrics(mux *http.ServeMux, registry *prometheus.Registry) {
 			}
 			return 0
 		}),
-		agentGauges(asked(s, (*orchestrator.Instance).Agents)),
-		repeatCounts(asked(s, (*orchestrator.Instance).Repeats)),
+		agentGauges(asked(s, func(i *orchestrator.Instance) map[string]lane.Agent {
+			return labelled(i.Agents(), &i.Meters().Agents, (*lane.Agent).Add)
+		})),
+		repeatCounts(asked(s, func(i *orchestrator.Instance) map[string]lane.Repeat {
+			return labelled(i.Repeats(), &i.Meters().Agents, (*lane.Repeat).Add)
+		})),
+		gauges{s},
 		callerGauges(asked(s, (*orchestrator.Instance).Callers)),
 	)
 	if s.access != nil {
@@ -89,6 +101,7 @@ type agentGauges func() map[string]lane.Agent
 var (
 	agentWaiting  = ofAgent("waybill_agent_waiting", "Steps and undos that wait until the agent can be asked.")
 	agentOldest   = ofAgent("waybill_agent_waiting_seconds", "Seconds since that could have begun which waits longest until the agent can be asked, 0 if nothing waits.")
+	agentAsked    = ofAgent("waybill_agent_oldest_request_seconds", "Seconds since that was asked for which is with the agent for longest, 0 if nothing is.")
 	agentUnderWay = ofAgent("waybill_agent_under_way", "Requests that are with the agent.")
 	agentWindow   = ofAgent("waybill_agent_window", "Requests that may queue at the agent; 0 while it gives no sign and is only probed, none while nothing waits and nothing is under way.")
 	agentSilent   = ofAgent("waybill_agent_silent_seconds", "Seconds for which the agent has answered nothing in time, once an operator was called for that, else 0; the longest.")
@@ -100,7 +113,7 @@ func ofAgent(name, help string) *prometheus.Desc {
 
 // Describe implements [prometheus.Collector].
 func (agentGauges) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{agentWaiting, agentOldest, agentUnderWay, agentWindow, agentSilent} {
+	for _, desc := range []*prometheus.Desc{agentWaiting, agentOldest, agentAsked, agentUnderWay, agentWindow, agentSilent} {
 		to <- desc
 	}
 }
@@ -113,6 +126,7 @@ func (agents agentGauges) Collect(to chan<- prometheus.Metric) {
 		}
 		gauge(agentWaiting, float64(agent.Waiting))
 		gauge(agentOldest, secondsSince(agent.WaitingSince))
+		gauge(agentAsked, secondsSince(agent.AskedSince))
 		gauge(agentUnderWay, float64(agent.UnderWay))
 		if agent.Waiting+agent.UnderWay > 0 {
 			gauge(agentWindow, agent.Window)
@@ -136,6 +150,85 @@ func (counts repeatCounts) Collect(to chan<- prometheus.Metric) {
 	for agent, is := range counts() {
 		for token, n := range map[string]uint64{"repeated": is.Repeated, "missing": is.Missing, "wrong": is.Wrong, "unknown": is.Unknown} {
 			to <- prometheus.MustNewConstMetric(agentReplies, prometheus.CounterValue, float64(n), agent, token)
+		}
+	}
+}
+
+// labelled are those by names as they stand in labels: those that are one there are added.
+func labelled[T any](all map[string]T, names *lane.Names, add func(*T, T)) map[string]T {
+	by := make(map[string]T, min(len(all), lane.MaxNames+1))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		label := names.Label(name)
+		sum := by[label]
+		add(&sum, all[name])
+		by[label] = sum
+	}
+	return by
+}
+
+// gauges say what waits, and how far the instance is with each partition. They are left out as long as
+// that is not known.
+type gauges struct{ *Server }
+
+var (
+	ordersOpen    = prometheus.NewDesc("waybill_orders", "Orders that have not ended. Of the partitions that this instance serves.", []string{"workflow", "state"}, nil)
+	alertsOpen    = prometheus.NewDesc("waybill_alerts_open", "Orders in Error with an open alert. Of the partitions that this instance serves.", nil, nil)
+	approvalsOpen = prometheus.NewDesc("waybill_approvals_open", "Orders that wait for people to decide. Of the partitions that this instance serves.", nil, nil)
+	limitWaiting  = prometheus.NewDesc("waybill_limit_waiting", "Attempts that wait for a place of the limit. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
+	limitTaken    = prometheus.NewDesc("waybill_limit_taken", "Places of the limit that are taken. Of limits with their home in a partition that this instance serves.", []string{"limit"}, nil)
+	folded        = prometheus.NewDesc("waybill_partition_folded_records", "Up to which offset of the partition's journal this instance has folded it: with those that it has to fold, how far a rebuild is.", []string{"partition"}, nil)
+	behind        = prometheus.NewDesc("waybill_partition_behind_records", "Records of the partition's journal that this instance has not folded yet; -1 if that is not known.", []string{"partition"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{ordersOpen, alertsOpen, approvalsOpen, limitWaiting, limitTaken, folded, behind} {
+		to <- desc
+	}
+}
+
+// collectWithin is how long reading the state store for metrics may take.
+const collectWithin = 2 * time.Second
+
+// Collect implements [prometheus.Collector].
+func (g gauges) Collect(to chan<- prometheus.Metric) {
+	u, why := g.borrow()
+	if why != nil {
+		return
+	}
+	defer u.by.Done()
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	if counts, known := u.Counts(); known {
+		by := make(map[projections.Standing]int)
+		for _, which := range slices.SortedFunc(maps.Keys(counts.Orders), func(a, b projections.Standing) int { return strings.Compare(a.Workflow, b.Workflow) }) {
+			by[projections.Standing{Workflow: u.Meters().Workflows.Label(which.Workflow), State: which.State}] += counts.Orders[which]
+		}
+		for which, n := range by {
+			gauge(ordersOpen, float64(n), which.Workflow, string(which.State))
+		}
+		gauge(alertsOpen, float64(counts.Alerts))
+		gauge(approvalsOpen, float64(counts.Approvals))
+	}
+	ctx, cancel := context.WithTimeout(u.alive, collectWithin)
+	defer cancel()
+	if limits, err := u.OwnLimits(ctx); err == nil {
+		waiting, taken := make(map[string]int), make(map[string]int)
+		for _, o := range limits {
+			label := u.Meters().Limits.Label(events.LimitOf(o.ID))
+			waiting[label] += o.Places.Waiting
+			taken[label] += o.Places.Taken
+		}
+		for label, n := range waiting {
+			gauge(limitWaiting, float64(n), label)
+			gauge(limitTaken, float64(taken[label]), label)
+		}
+	}
+	if folds, err := u.Folds(); err == nil {
+		for p, f := range folds {
+			gauge(folded, float64(f.Folded), strconv.Itoa(p))
+			gauge(behind, float64(f.Behind), strconv.Itoa(p))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -74,5 +75,20 @@ func TestWhatCallersAreOwedIsMeasured(t *testing.T) {
 	}
 	if s := measured("waybill_callers_oldest_seconds"); s < 90 || s > 3600 {
 		t.Errorf("the oldest waits for %v s", s)
+	}
+}
+
+// However many agents there are, a hundred have series of their own, and the others are one together.
+func TestAgentsInLabelsAreBounded(t *testing.T) {
+	all := make(map[string]lane.Agent)
+	for n := range 10_000 {
+		all[fmt.Sprint("a-", n)] = lane.Agent{Waiting: 1}
+	}
+	var names lane.Names
+	for range 2 {
+		by := labelled(all, &names, (*lane.Agent).Add)
+		if len(by) != lane.MaxNames+1 || by[lane.OtherNames].Waiting != 10_000-lane.MaxNames {
+			t.Errorf("%d have series, and for the others %d wait", len(by), by[lane.OtherNames].Waiting)
+		}
 	}
 }

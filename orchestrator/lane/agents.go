@@ -139,9 +139,17 @@ func (l *Lane) follow(before *projections.Order, d *decide.Decision) {
 		if which := attemptOf(before, &was); d.Migrated() {
 			goesOn[which], _ = a.asked(which, &was)
 		}
-		l.ended(before, &was, now)
+		asked, known := l.ended(before, &was, now)
 		if d.Migrated() {
 			return
+		}
+		if known {
+			is := &d.Order.Steps[was.Place].Work
+			if was.Undo {
+				is = d.Order.Steps[was.Place].Undo
+			}
+			t := &l.current.tally
+			t.attempts = append(t.attempts, attempted{was.Topic, outcome(was.Work, is), now.Sub(asked)})
 		}
 		if s := &d.Order.Steps[was.Place]; a.input == nil && d.Order.Hold == nil && armed(s, was.Undo) {
 			a.rests(step{d.Order.ID, s.Known()}, a.window(l, was.Topic))
@@ -224,13 +232,14 @@ func attemptOf(o *projections.Order, at *decide.Attempt) attempt {
 	return attempt{step{o.ID, o.Steps[at.Place].Known()}, at.Undo, at.Work.Attempt}
 }
 
-// ended tells a window of an attempt that is not under way any more.
-func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
+// ended tells a window of an attempt that is not under way any more. It returns when its agent was
+// asked, if that is known.
+func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) (_ time.Time, known bool) {
 	a, w := &l.agents, l.agents.window(l, at.Topic)
 	which, short := attemptOf(o, at), cut(o, at)
 	asked, noted := a.asked(which, at)
 	delete(a.left, which)
-	known := noted || !short // else nobody knows when it was asked
+	known = noted || !short // else nobody knows when it was asked
 	switch in := a.input; {
 	case in != nil && in.Reply != nil && in.Reply.Step == which.name && in.Reply.Undo == at.Undo && in.Reply.Attempt == at.Work.Attempt && known:
 		if at.Work.Extended > 0 { // how long it took says nothing of how long others queue
@@ -257,6 +266,7 @@ func (l *Lane) ended(o *projections.Order, at *decide.Attempt, now time.Time) {
 		l.look = true // there may be room now
 	}
 	l.tellSilence(at.Topic, w)
+	return asked, known
 }
 
 // heard takes notice of an answer: one in time ends the silence of its agent, and one that

@@ -119,6 +119,13 @@ func (l *Lane) decideDue(env *decide.Env, s step) (d decide.Decision, err error)
 	}
 	if l.take(d); d.Order != nil {
 		l.current.units = append(l.current.units, ofDue(s.order))
+		at := order.Looked()
+		if step := order.Known(s.name); step != nil {
+			at = order.Attention(step)
+		}
+		if !l.agents.waited && at.Unix() > 0 { // else it waited for its agent, or is gone on with
+			l.current.tally.late = append(l.current.tally.late, env.Now.Sub(at))
+		}
 	}
 	return d, nil
 }

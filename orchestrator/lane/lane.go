@@ -67,6 +67,8 @@ type Config struct {
 	Repeats *Repeats
 	// Keys returns those of the namespace as they are now; nil if there are none.
 	Keys func() *proof.Keys
+	// Meters are those of all lanes of an instance; nil if nobody reads them.
+	Meters *Meters
 	// Turns are those of all lanes of an instance; nil if it has this lane alone.
 	Turns *Turns
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
@@ -183,6 +185,9 @@ func New(cfg Config, partition int32, broker Broker, world World, state *project
 	if l.cfg.Turns == nil {
 		l.cfg.Turns = new(Turns)
 	}
+	if l.cfg.Meters == nil {
+		l.cfg.Meters = NewMeters()
+	}
 	l.cfg.AgentRate = cmp.Or(l.cfg.AgentRate, DefaultAgentRate)
 	l.topics, l.away.most = &l.cfg.Topics, awaySteps
 	l.agents = agents{windows: make(map[string]*window.Window), granted: make(map[string]int), expired: make(map[attempt]lost)}
@@ -237,6 +242,8 @@ type Batch struct {
 	dropped int
 	began   reading
 	ended   time.Time // of the commit
+	took    time.Duration
+	tally   tally
 }
 
 // owed is a message that follows from an event that is not in the journal yet.
@@ -308,7 +315,9 @@ func (l *Lane) Commit(ctx context.Context, b *Batch) error {
 	if r := l.unseenOf(b); r != nil {
 		return fmt.Errorf("%s cannot be written: nobody tells what hangs there", r.Topic)
 	}
+	began := l.time.Timer()
 	err := l.producers.commit(b.records)
+	b.took = l.time.Timer().Sub(began)
 	b.ended = l.time.Wall() // the lane may hear of it much later
 	return err
 }
@@ -383,6 +392,7 @@ func (l *Lane) laneEvent(e *events.Event, id string) *kgo.Record {
 // conclude folds the batch that was committed, or ends the lane.
 func (l *Lane) conclude(err error) error {
 	if err != nil {
+		l.cfg.Meters.failed.Inc()
 		// The next owner, which may be us, decides without what was not taken.
 		if refused, ok := errors.AsType[*RefusedError](err); ok {
 			r := refused.Record
@@ -426,6 +436,7 @@ func (l *Lane) conclude(err error) error {
 	l.look = l.look || b.waits
 	l.committed.Store(&b.sealed.Next)
 	l.report(b)
+	l.cfg.Meters.committed(l, b)
 	if len(updates) > 0 && !l.tookOver.IsZero() {
 		l.log.Info("first decision after the takeover", "after", time.Since(l.tookOver))
 		l.tookOver = time.Time{}
@@ -578,6 +589,7 @@ func (l *Lane) takeIn(env *decide.Env, in *input) error {
 	}
 	l.current.moved = true
 	l.current.units = append(l.current.units, ofInput(in.Record))
+	l.current.tally.reads(in.Record.Written, env.Now)
 	switch {
 	case in.Unreadable != "":
 		l.putAside(in.Record, in.Unreadable)
@@ -644,6 +656,7 @@ func (l *Lane) take(d decide.Decision) {
 	}
 	if before, err := l.order(d.Order.ID); err == nil { // it was read to be decided on
 		l.follow(before, &d)
+		l.current.tally.note(before, &d)
 	}
 	l.absent = ""
 	if d.Panic != "" {

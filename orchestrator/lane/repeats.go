@@ -25,6 +25,11 @@ type Repeat struct {
 	LastAt time.Time
 }
 
+// Add adds what the replies of another agent did.
+func (r *Repeat) Add(other Repeat) {
+	r.Repeated, r.Missing, r.Wrong, r.Unknown = r.Repeated+other.Repeated, r.Missing+other.Missing, r.Wrong+other.Wrong, r.Unknown+other.Unknown
+}
+
 type repeats struct {
 	repeated, missing, wrong, unknown atomic.Uint64
 	last                              atomic.Pointer[lastWithout]

@@ -13,6 +13,8 @@ type Agent struct {
 	// WaitingSince is from when on that could have begun which waits longest; zero if nothing
 	// waits.
 	WaitingSince time.Time
+	// AskedSince is when that was asked for which is with it for longest; zero if nothing is.
+	AskedSince time.Time
 	// Window is how many of the lane's requests may queue there; less than 1 if each is
 	// followed by a pause, and 0 while nothing waits and nothing is under way.
 	Window float64
@@ -27,6 +29,7 @@ type Agent struct {
 func (a *Agent) Add(other Agent) {
 	a.Waiting, a.UnderWay, a.Window = a.Waiting+other.Waiting, a.UnderWay+other.UnderWay, a.Window+other.Window
 	a.WaitingSince, a.SilentSince = earlier(a.WaitingSince, other.WaitingSince), earlier(a.SilentSince, other.SilentSince)
+	a.AskedSince = earlier(a.AskedSince, other.AskedSince)
 	a.Probed = a.Probed || other.Probed
 }
 
@@ -62,7 +65,7 @@ func (l *Lane) Callers() map[string]Caller {
 func (l *Lane) show() {
 	all := make(map[string]Agent, len(l.agents.windows))
 	for topic, w := range l.agents.windows {
-		a := Agent{Waiting: l.away.topics[topic].len(), WaitingSince: l.away.topics[topic].since(), UnderWay: w.Out()}
+		a := Agent{Waiting: l.away.topics[topic].len(), WaitingSince: l.away.topics[topic].since(), UnderWay: w.Out(), AskedSince: w.Oldest()}
 		switch {
 		case a.Waiting+a.UnderWay == 0:
 		case w.Away():

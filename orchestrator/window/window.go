@@ -410,6 +410,14 @@ func (o *operation) allowance(timeout time.Duration) time.Duration {
 // Out is how many are under way.
 func (w *Window) Out() int { return w.under }
 
+// Oldest is when that was asked for which is under way for longest, zero if nothing is.
+func (w *Window) Oldest() time.Time {
+	if w.under == 0 {
+		return time.Time{}
+	}
+	return w.out[0].asked
+}
+
 // Silenced is how many would have used up their attempts but for the silence of the agent, to
 // all or to this lane alone, and the shortest timeout of those that are under way.
 func (w *Window) Silenced() (n int, timeout time.Duration) {

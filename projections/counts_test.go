@@ -1,0 +1,79 @@
+package projections
+
+import (
+	"maps"
+	"path/filepath"
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+)
+
+// counted are the counts of partition 0, and wants that the indexes list just as much.
+func counted(t *testing.T, s *Store) Counts {
+	t.Helper()
+	s.counting.Wait()
+	is, known := s.Counts(0)
+	view := s.db.NewSnapshot()
+	defer view.Close()
+	listed, err := s.countIn(view, 0)
+	must(t, err)
+	if !known || !maps.Equal(is.Orders, listed.Orders) || is.Alerts != listed.Alerts || is.Approvals != listed.Approvals {
+		t.Errorf("counted are %+v (known: %t), and listed %+v", is, known, listed)
+	}
+	return is
+}
+
+// How much waits is counted as it changes, and once where a store is opened that has some.
+func TestWhatWaitsIsCounted(t *testing.T) {
+	j := newJournal()
+	j.add(accepted("o-1", "a"), started("o-1", "s0", 1, start))
+	j.add(accepted("o-2", "a"), events.Event{Type: events.OrderErrored, Order: "o-2", Reason: "it failed"}, events.Event{Type: events.AlertRaised, Order: "o-2", Reason: "it failed"})
+	j.add(accepted("o-3", "b"), events.Event{Type: events.StepApproving, Order: "o-3", Step: "s0", Attempt: 1, Roles: []string{"boss"}, Outcomes: []string{"yes"}})
+	j.add(accepted("o-4", "b"), events.Event{Type: events.OrderCancelled, Order: "o-4"})
+	dir := filepath.Join(t.TempDir(), "store")
+	s := mustOpen(t, dir)
+	if _, known := s.Counts(0); known {
+		t.Error("nobody has the partition open, and its counts are known")
+	}
+	foldAll(t, s, j, func(*Partition) { counted(t, s) })
+	is := counted(t, s)
+	waits := 0
+	for _, n := range is.Orders {
+		waits += n
+	}
+	if is.Orders[Standing{"a", Processing}] != 1 || is.Orders[Standing{"a", Error}] != 1 || waits != 3 || is.Alerts != 1 || is.Approvals != 1 {
+		t.Errorf("counted are %+v", is)
+	}
+	must(t, s.Close())
+
+	s = mustOpen(t, dir)
+	p := partition(t, s, 0)
+	if again := counted(t, s); !maps.Equal(again.Orders, is.Orders) || again.Alerts != 1 || again.Approvals != 1 {
+		t.Errorf("counted are %+v once it was opened again, and were %+v", again, is)
+	}
+	j.records = nil
+	j.add(events.Event{Type: events.OrderCancelled, Order: "o-2"})
+	must(t, fold(p, j.records))
+	must(t, p.Flush())
+	if after := counted(t, s); after.Orders[Standing{"a", Error}] != 0 || after.Alerts != 0 {
+		t.Errorf("counted are %+v once the order has ended", after)
+	}
+	must(t, p.Reset())
+	if none := counted(t, s); len(none.Orders) > 0 || none.Alerts+none.Approvals > 0 {
+		t.Errorf("counted are %+v of nothing", none)
+	}
+	must(t, s.Close())
+}
+
+// Whatever stands in journals that other releases wrote is counted as it is listed.
+func TestJournalsOfBeforeAreCounted(t *testing.T) {
+	journals, err := filepath.Glob("testdata/golden/*/journal.jsonl")
+	if must(t, err); len(journals) < 3 {
+		t.Fatalf("there are %d", len(journals))
+	}
+	for _, journal := range journals {
+		if is := counted(t, foldGolden(t, journal).store); len(is.Orders) == 0 {
+			t.Errorf("%s: no order waits", journal)
+		}
+	}
+}
