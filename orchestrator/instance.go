@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
 	"github.com/waybill-dev/waybill/orchestrator/cluster"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
@@ -80,6 +81,9 @@ type Config struct {
 	// Keys returns the keys of the namespace as they are now; nil if there are none. The
 	// program makes them of a file.
 	Keys func() *proof.Keys
+	// Sampled says of which traces of orders there are spans; nil says of none, and that there is no tracing: then
+	// whoever submitted an order is the parent of what its agents do. The program makes the spans.
+	Sampled spans.Sampler
 	// StatusPatience is how long a status message waits for a caller's own topic that
 	// takes none, before the namespace's has it; 0 is a day.
 	StatusPatience time.Duration
@@ -298,7 +302,7 @@ func (i *Instance) laneConfig() lane.Config {
 		bounds[i.topics.Requests(agent)] = most
 	}
 	return lane.Config{
-		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Meters: i.cfg.Meters, Keys: i.cfg.Keys,
+		Instance: i.cfg.ID, Topics: i.topics, Partitions: i.partitions, Skew: i.cfg.ClockSkew, StatusPatience: i.cfg.StatusPatience, Deliveries: &i.deliveries, Signs: &i.signs, Turns: &i.turns, Repeats: &i.repeats, Meters: i.cfg.Meters, Keys: i.cfg.Keys, Sampled: i.cfg.Sampled,
 		SuperviseEvery: i.cfg.SuperviseEvery, WatchEvery: i.cfg.watchEvery,
 		AgentRate: i.cfg.AgentRate, AgentBounds: bounds, ReplyTopics: i.cfg.ReplyTopics, Claims: i.cfg.ClaimedApprovals, SignalKeep: i.cfg.SignalKeep,
 		Clock: lane.Clock{Wall: now, Timer: time.Now, Pause: pause},

@@ -23,6 +23,7 @@ import (
 	fulfilment "github.com/waybill-dev/waybill/examples/order-fulfilment"
 	"github.com/waybill-dev/waybill/internal/api"
 	"github.com/waybill-dev/waybill/internal/broker"
+	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
@@ -118,17 +119,22 @@ func (d *dev) run(ctx context.Context) (err error) {
 	}
 	defer stop()
 	d.web.bulk = filepath.Join(d.dataDir, "bulk")
+	traces, err := tracing.FromEnvironment(ctx, "waybill", programVersion().Version)
+	if err != nil {
+		return usageError{err}
+	}
 	server, err := listenHTTP(ctx, d.web, metrics, d.log)
 	if err != nil {
 		return err
 	}
+	journal := traces.Journal(metrics, d.log)
 	instance := start(ctx, func(ctx context.Context) error {
 		return runInstance(ctx, orchestrator.Config{
 			ID: "dev", Namespace: d.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 			DataDir:        filepath.Join(d.dataDir, "state"),
 			SessionTimeout: 3 * time.Second, // nobody else is there to take over
-			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, ClaimedApprovals: d.callers.claims, SignalKeep: d.callers.keep, Keys: keys, Meters: meters, Logger: d.log,
-		}, server.Server)
+			AgentRate:      d.asked.rate, AgentBounds: d.asked.bounds, ReplyTopics: d.callers.topics, ClaimedApprovals: d.callers.claims, SignalKeep: d.callers.keep, Keys: keys, Meters: meters, Sampled: traces.Sampled(), Logger: d.log,
+		}, server.Server, journal)
 	})
 	defer func() { err = errors.Join(err, instance.end()) }()
 	own := newFolder(d.workflows, server.Server, d.out)

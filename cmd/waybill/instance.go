@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -16,7 +17,7 @@ var errStopping = errors.New("the instance stops")
 // runInstance runs an instance until ctx ends, and makes the server answer for
 // it. A state store that turns out to be damaged is thrown away: the journal
 // has everything.
-func runInstance(ctx context.Context, cfg orchestrator.Config, server *api.Server) error {
+func runInstance(ctx context.Context, cfg orchestrator.Config, server *api.Server, traces *tracing.Journal) error {
 	for {
 		i, err := orchestrator.New(ctx, cfg)
 		if ctx.Err() != nil { // before or after it was there
@@ -29,7 +30,8 @@ func runInstance(ctx context.Context, cfg orchestrator.Config, server *api.Serve
 			return err
 		}
 		server.Attach(i)
-		err = i.Run(ctx)
+		making := start(ctx, func(ctx context.Context) error { return traces.Run(ctx, i) })
+		err = errors.Join(i.Run(ctx), making.end())
 		damaged := errors.Is(err, projections.ErrDamaged)
 		if damaged {
 			server.Detach(errors.New("the state store is rebuilt from the journal"))

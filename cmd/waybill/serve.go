@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waybill-dev/waybill/internal/api"
+	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/orchestrator"
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
@@ -100,18 +101,23 @@ The data directory holds nothing that Kafka does not have: it may be lost.`,
 		}
 		defer stop()
 		web.bulk = filepath.Join(dataDir, "bulk")
+		traces, err := tracing.FromEnvironment(cmd.Context(), "waybill", programVersion().Version)
+		if err != nil {
+			return usageError{err}
+		}
 		server, err := listenHTTP(cmd.Context(), web, metrics, log)
 		if err != nil {
 			return err
 		}
 		log.Info("the instance starts", "id", id, "namespace", kafka.namespace, "http", server.url)
+		journal := traces.Journal(metrics, log)
 		instance := start(cmd.Context(), func(ctx context.Context) error {
 			return runInstance(ctx, orchestrator.Config{
 				ID: id, Namespace: kafka.namespace, Kafka: append(opts, api.KafkaMetrics(metrics)),
 				DataDir:        filepath.Join(dataDir, "state"),
 				SuperviseEvery: supervise, ClockSkew: skew, SessionTimeout: session, RaiseAfter: raise, MaxLag: lag, StatusPatience: patience,
-				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Meters: meters, Logger: log,
-			}, server.Server)
+				Standby: orchestrator.Standby(standby.value), Close: within, AgentRate: asked.rate, AgentBounds: asked.bounds, ReplyTopics: callers.topics, ClaimedApprovals: callers.claims, SignalKeep: callers.keep, Keys: keys, Meters: meters, Sampled: traces.Sampled(), Logger: log,
+			}, server.Server, journal)
 		})
 		select {
 		case <-instance.done:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waybill-dev/waybill/compensation"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/workflow"
 	"github.com/waybill-dev/waybill/projections"
@@ -56,6 +57,8 @@ type Env struct {
 	ReplyTopics []string
 	// Keys are those of the namespace, nil if there are none.
 	Keys *proof.Keys
+	// Sampled says of which traces there are spans; nil says that there are none at all. No event depends on it.
+	Sampled spans.Sampler
 	// Claims says that people decide who are not known, but claim to be somebody.
 	Claims bool
 	// SignalKeep is how long a signal is kept that does not say how long; 0 is [events.SignalKeep].
@@ -408,6 +411,9 @@ func (d *decider) record(event *events.Event) {
 	}
 	wrote := len(d.out)
 	d.out = Outbox(d.out, d.env.Topics, d.env.Keys, d.order, e)
+	if d.env.Sampled != nil {
+		trace(d.out[wrote:], d.env.Sampled, d.order, e)
+	}
 	for i := range d.out[wrote:] {
 		d.bytes += len(d.out[wrote+i].Value)
 	}

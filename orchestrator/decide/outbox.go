@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/projections"
 )
@@ -68,4 +69,24 @@ func Outbox(dst []Message, topics *events.Topics, keys *proof.Keys, o *projectio
 		dst = append(dst, Message{Topic: topics.Alerts, Envelope: envelope, Value: m.Append(make([]byte, 0, 256))})
 	}
 	return dst
+}
+
+// trace has what an attempt asks others for name its span as their parent: agents, and orders that do the step. It
+// follows from the order and its event, as that span does.
+func trace(out []Message, sampled spans.Sampler, o *projections.Order, e *events.Event) {
+	if e.Step == "" || o.Beside() {
+		return
+	}
+	traceparent := ""
+	for i := range out {
+		envelope := &out[i].Envelope
+		if envelope.Type != events.StepRequested && envelope.Type != events.ChildWanted {
+			continue
+		}
+		if traceparent == "" {
+			of := spans.Of(o.ID, o.AcceptedAt, o.Traceparent)
+			traceparent = of.Traceparent(of.Attempt(o.Step(e.Step).Known(), e.Type == events.UndoStarted || e.Type == events.UndoOrdered, e.Attempt), sampled)
+		}
+		envelope.Traceparent = traceparent
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
 	"github.com/waybill-dev/waybill/orchestrator/decide"
 	"github.com/waybill-dev/waybill/orchestrator/proof"
 	"github.com/waybill-dev/waybill/orchestrator/window"
@@ -69,6 +70,8 @@ type Config struct {
 	Keys func() *proof.Keys
 	// Meters are those of all lanes of an instance; nil if nobody reads them.
 	Meters *Meters
+	// Sampled says of which traces there are spans: see [decide.Env].
+	Sampled spans.Sampler
 	// Turns are those of all lanes of an instance; nil if it has this lane alone.
 	Turns *Turns
 	// SuperviseEvery is how often it looks for what has expired, WatchEvery for what
@@ -520,6 +523,7 @@ func (l *Lane) env() *decide.Env {
 		Untaken:     l.untaken,
 		ReplyTopics: l.cfg.ReplyTopics,
 		Keys:        l.namespaceKeys(),
+		Sampled:     l.cfg.Sampled,
 		Claims:      l.cfg.Claims,
 		SignalKeep:  l.cfg.SignalKeep,
 

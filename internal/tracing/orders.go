@@ -1,0 +1,377 @@
+package tracing
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"errors"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// orders makes spans of journal events: one for each order, from its beginning to its end, and in it one for each
+// attempt of a step, and for each time that a step sleeps, or waits for signals, people or other orders.
+//
+// It folds the orders that are open as lanes do, but for their payloads, and sees by what an event changes which
+// attempts it begins and ends. Of an order that it does not have, since the process began after the order or others
+// were in its place, it has history tell all that was before.
+type orders struct {
+	topics  *events.Topics
+	tracer  trace.Tracer
+	history func(ctx context.Context, id string, before uint64) ([]events.Event, error)
+
+	most   int // what all of them may take in memory, in bytes, roughly
+	has    int
+	byID   map[string]*list.Element
+	recent *list.List // the one that an event was of last in front
+
+	ended []sdk.ReadOnlySpan
+	lost  func(id string, why error) // some spans of an order cannot be made
+}
+
+// order is one that is open.
+type order struct {
+	id        string
+	partition int32
+	state     *projections.Order
+	of        spans.Order
+	root      trace.Span // of one that is not sampled it records nothing
+	within    context.Context
+	attempts  map[work]*attempt
+	size      int
+	// replayed says that what happens to it happened before, and is not told again.
+	replayed bool
+}
+
+// work is what attempts are made of: a step by the name under which it is known outside, or its undo.
+type work struct {
+	step string
+	undo bool
+}
+
+type attempt struct {
+	number int
+	span   trace.Span
+}
+
+func newOrders(topics *events.Topics, setup *Setup, most int) *orders {
+	o := &orders{topics: topics, most: most, byID: make(map[string]*list.Element), recent: list.New()}
+	provider := sdk.NewTracerProvider(sdk.WithSampler(setup.sampler), sdk.WithResource(setup.resource), sdk.WithIDGenerator(given{}), sdk.WithSpanProcessor(o))
+	o.tracer = provider.Tracer(spans.Scope, trace.WithSchemaURL(spans.SchemaURL))
+	return o
+}
+
+// take makes of an event the spans that end with it. It fails where what was before is not told for now.
+func (all *orders) take(ctx context.Context, partition int32, e *events.Event) error {
+	element := all.byID[e.Order]
+	switch {
+	case element != nil:
+		all.recent.MoveToFront(element)
+	case e.Type == events.OrderAccepted, e.Type == events.OrderRejected:
+		element = all.begin(partition, e)
+	case !tells[e.Type]:
+		return nil
+	default:
+		before, err := all.history(ctx, e.Order, e.Seq)
+		switch {
+		case errors.Is(err, projections.ErrForgotten), errors.Is(err, projections.ErrNotFound):
+			all.lost(e.Order, err)
+			return nil
+		case err != nil:
+			return err
+		case len(before) == 0 || before[0].Type != events.OrderAccepted:
+			return nil // a record beside the orders
+		}
+		element = all.begin(partition, &before[0])
+		o := element.Value.(*order)
+		o.replayed = true
+		for i := range before {
+			if err := all.apply(o, &before[i]); err != nil {
+				all.drop(element)
+				all.lost(e.Order, err)
+				return nil
+			}
+		}
+		o.replayed = false
+	}
+	o := element.Value.(*order)
+	if e.Seq <= o.state.Seq { // once more
+		return nil
+	}
+	if err := all.apply(o, e); err != nil {
+		all.drop(element)
+		all.lost(e.Order, err)
+		return nil
+	}
+	if o.state.State.Final() {
+		all.drop(element)
+		return nil
+	}
+	all.bound(o)
+	return nil
+}
+
+// tells are the types of events that begin spans, or end them. Others are of no use without those before.
+var tells = map[events.Type]bool{
+	events.OrderCompleted: true, events.OrderCompensating: true, events.OrderCompensated: true, events.OrderCancelled: true,
+	events.OrderRaised: true, events.OrderTerminated: true,
+	events.StepStarted: true, events.StepCompleted: true, events.StepFailed: true, events.StepExpired: true, events.StepSleeping: true,
+	events.StepWoke: true, events.StepRepeated: true, events.StepListening: true, events.StepHeard: true, events.StepTimedOut: true,
+	events.StepApproving: true, events.StepDecided: true, events.StepOrdered: true, events.StepEmitting: true, events.StepItemized: true,
+	events.StepRaised: true, events.StepSkipped: true,
+	events.UndoStarted: true, events.UndoOrdered: true, events.ItemsOrdered: true, events.UndoCompleted: true, events.UndoFailed: true,
+	events.UndoExpired: true, events.UndoSkipped: true,
+}
+
+// begin opens an order by its first event, which is not applied yet.
+func (all *orders) begin(partition int32, first *events.Event) *list.Element {
+	o := &order{id: first.Order, partition: partition, state: &projections.Order{}, of: spans.Of(first.Order, first.At, first.Traceparent), attempts: make(map[work]*attempt)}
+	ctx := context.Background()
+	if o.of.Parent.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, o.of.Parent)
+	}
+	attributes := append(o.attributes(first),
+		spans.System, spans.Process, spans.OperationName("order"), spans.Destination(all.topics.Orders), spans.MessageKey(first.Order))
+	if first.Parent != "" {
+		attributes = append(attributes, spans.Parent.String(first.Parent))
+	}
+	o.begin(all.tracer, ctx, "order "+first.Workflow, o.of.Root(), first, trace.SpanKindConsumer, attributes)
+	element := all.recent.PushFront(o)
+	all.byID[first.Order] = element
+	return element
+}
+
+// begin has the spans of attempts be within another from now on.
+func (o *order) begin(tracer trace.Tracer, parent context.Context, name string, id trace.SpanID, e *events.Event, kind trace.SpanKind, attributes []attribute.KeyValue) {
+	_, o.root = tracer.Start(giving(parent, o.of.Trace, id), strings.TrimSpace(name), trace.WithTimestamp(e.At), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
+	o.within = trace.ContextWithSpanContext(context.Background(), o.root.SpanContext())
+}
+
+// attributes are those of all spans of an order.
+func (o *order) attributes(e *events.Event) []attribute.KeyValue {
+	return append(make([]attribute.KeyValue, 0, 16), spans.OrderID.String(e.Order),
+		spans.Workflow.String(cmp.Or(o.state.Workflow, e.Workflow)), spans.Version.Int(cmp.Or(o.state.Version, e.Version)))
+}
+
+// apply folds the next event of an order, begins the spans that begin with it, and ends those that end.
+func (all *orders) apply(o *order, event *events.Event) error {
+	e := *event
+	// Payloads are nobody's business here, and would take memory.
+	e.Input, e.Output, e.Data = nil, nil, nil
+	if e.Raw != nil {
+		e.Raw = new(events.Raw)
+	}
+	was := o.state.State.Final()
+	if err := o.state.Apply(&e); err != nil {
+		return err
+	}
+	if was && !o.state.State.Final() { // the order of a parent that is undone
+		o.begin(all.tracer, trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: o.of.Trace, SpanID: o.of.Root(), TraceFlags: o.root.SpanContext().TraceFlags(),
+		})), "undo order "+o.state.Workflow, o.of.Undo(e.Seq), &e, trace.SpanKindInternal, o.attributes(&e))
+	}
+	if !o.root.SpanContext().IsSampled() {
+		return nil // it is folded all the same: so it is known until it ends
+	}
+	touched := false
+	for i := range o.state.Steps {
+		s := &o.state.Steps[i]
+		touched = all.sync(o, work{s.Known(), false}, s, &s.Work, &e) || touched
+		if s.Undo != nil {
+			touched = all.sync(o, work{s.Known(), true}, s, s.Undo, &e) || touched
+		}
+	}
+	if fails[e.Type] && !touched { // an attempt that could not even begin
+		a := all.start(o, work{o.state.Step(e.Step).Known(), e.Type == events.UndoFailed}, o.state.Step(e.Step), e.Attempt, &e)
+		o.finish(a, projections.Failed, &e)
+	}
+	if notable[e.Type] {
+		o.root.AddEvent(strings.TrimPrefix(string(e.Type), "waybill."), trace.WithTimestamp(e.At))
+	}
+	if o.state.State.Final() && !was {
+		for key, a := range o.attempts { // of which nothing is known any more
+			o.finish(a, "", &e)
+			delete(o.attempts, key)
+		}
+		o.end(&e)
+	}
+	return nil
+}
+
+var (
+	fails = map[events.Type]bool{events.StepFailed: true, events.UndoFailed: true}
+	// notable are what the span of an order says of its course.
+	notable = map[events.Type]bool{
+		events.OrderErrored: true, events.OrderResubmitted: true, events.OrderCompensating: true, events.OrderPaused: true, events.OrderResumed: true,
+		events.OrderMigrated: true, events.OrderQueued: true, events.OrderStarted: true, events.AlertRaised: true,
+	}
+)
+
+// sync begins and ends the span of an attempt as the work stands now. It says whether it did.
+func (all *orders) sync(o *order, key work, s *projections.Step, w *projections.Work, e *events.Event) bool {
+	runs := w.State == projections.Running || w.State.Idle()
+	a := o.attempts[key]
+	ends := a != nil && (!runs || a.number != w.Attempt)
+	if ends {
+		o.finish(a, w.State, e)
+		delete(o.attempts, key)
+		a = nil
+	}
+	if a == nil && runs {
+		o.attempts[key] = all.start(o, key, s, w.Attempt, e)
+		return true
+	}
+	return ends
+}
+
+// start begins the span of an attempt.
+func (all *orders) start(o *order, key work, s *projections.Step, number int, e *events.Event) *attempt {
+	name := s.Name
+	attributes := append(o.attributes(e), spans.Step.String(s.Name), spans.Attempt.Int(number))
+	if key.undo {
+		name = "undo " + name
+		attributes = append(attributes, spans.Undo.Bool(true))
+	}
+	kind, of := trace.SpanKindInternal, kinds[e.Type]
+	if of != "" {
+		attributes = append(attributes, spans.StepKind.String(of))
+	}
+	sent := func(topic string) {
+		kind = trace.SpanKindProducer
+		attributes = append(attributes, spans.System, spans.Send, spans.OperationName("request"), spans.Destination(topic), spans.MessageKey(e.Order))
+	}
+	switch e.Type {
+	case events.StepStarted, events.UndoStarted:
+		sent(all.topics.Requests(e.Agent))
+		attributes = append(attributes, spans.Agent.String(e.Agent), spans.Operation.String(e.Operation))
+	case events.StepEmitting:
+		sent(e.Topic)
+	case events.StepOrdered, events.UndoOrdered:
+		sent(all.topics.Internal)
+		attributes = append(attributes, spans.Child.String(e.Child))
+	}
+	ctx := giving(o.within, o.of.Trace, o.of.Attempt(key.step, key.undo, number))
+	_, span := all.tracer.Start(ctx, name, trace.WithTimestamp(e.At), trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
+	return &attempt{number, span}
+}
+
+// kinds are what a step is of which an attempt begins.
+var kinds = map[events.Type]string{
+	events.StepStarted: "agent", events.UndoStarted: "agent", events.StepSleeping: "sleep", events.StepListening: "signal",
+	events.StepApproving: "approval", events.StepOrdered: "order", events.UndoOrdered: "order", events.StepItemized: "items",
+	events.ItemsOrdered: "items", events.StepEmitting: "emit",
+}
+
+// finish ends the span of an attempt.
+func (o *order) finish(a *attempt, state projections.StepState, e *events.Event) {
+	if o.replayed {
+		return // it was told, or is from before anybody did
+	}
+	if state != "" {
+		a.span.SetAttributes(spans.StepState.String(string(state)))
+	}
+	if state == projections.Failed || state == projections.Expired {
+		fault(a.span, e.Error, string(state))
+	}
+	a.span.End(trace.WithTimestamp(e.At))
+}
+
+// end ends the span of the order.
+func (o *order) end(e *events.Event) {
+	if o.replayed {
+		return
+	}
+	o.root.SetAttributes(spans.OrderState.String(string(o.state.State)))
+	if state := o.state.State; state != projections.Processed && state != projections.Cancelled {
+		fault(o.root, e.Error, strings.ToLower(string(state)))
+	}
+	o.root.End(trace.WithTimestamp(e.At))
+}
+
+// fault says that a span failed, and its code. What the error says may have what is of the order's business.
+func fault(span trace.Span, err *events.Error, otherwise string) {
+	code := otherwise
+	if err != nil && err.Code != "" {
+		code = err.Code
+	}
+	span.SetStatus(codes.Error, code)
+	span.SetAttributes(spans.ErrorType.String(code))
+}
+
+// bound keeps what all open orders take within bounds: those of which nothing was heard for longest go.
+func (all *orders) bound(o *order) {
+	all.has -= o.size
+	// As measured, of orders of three steps and of thirty.
+	o.size = 3<<10 + 1<<10*len(o.state.Steps) + 2<<10*len(o.attempts)
+	for i := range o.state.Steps {
+		if each := o.state.Steps[i].Each; each != nil {
+			o.size += 32 * each.Count
+		}
+	}
+	all.has += o.size
+	for all.has > all.most && all.recent.Len() > 1 {
+		all.drop(all.recent.Back())
+	}
+}
+
+func (all *orders) drop(element *list.Element) {
+	o := all.recent.Remove(element).(*order)
+	all.has -= o.size
+	delete(all.byID, o.id)
+}
+
+// forget drops the orders of a partition.
+func (all *orders) forget(partition int32) {
+	for element := all.recent.Front(); element != nil; {
+		next := element.Next()
+		if element.Value.(*order).partition == partition {
+			all.drop(element)
+		}
+		element = next
+	}
+}
+
+// OnEnd implements [sdk.SpanProcessor].
+func (all *orders) OnEnd(span sdk.ReadOnlySpan) { all.ended = append(all.ended, span) }
+
+// OnStart implements [sdk.SpanProcessor].
+func (*orders) OnStart(context.Context, sdk.ReadWriteSpan) {}
+
+// Shutdown implements [sdk.SpanProcessor].
+func (*orders) Shutdown(context.Context) error { return nil }
+
+// ForceFlush implements [sdk.SpanProcessor].
+func (*orders) ForceFlush(context.Context) error { return nil }
+
+// given gives spans the ids that their context has.
+type given struct{}
+
+type givenKey struct{}
+
+type ids struct {
+	trace trace.TraceID
+	span  trace.SpanID
+}
+
+func giving(ctx context.Context, id trace.TraceID, span trace.SpanID) context.Context {
+	return context.WithValue(ctx, givenKey{}, ids{id, span})
+}
+
+// NewIDs implements [sdk.IDGenerator].
+func (given) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	g := ctx.Value(givenKey{}).(ids)
+	return g.trace, g.span
+}
+
+// NewSpanID implements [sdk.IDGenerator].
+func (given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	return ctx.Value(givenKey{}).(ids).span
+}
