@@ -26,6 +26,8 @@ type call struct {
 	completeBy time.Time
 	sent       time.Time
 
+	traceparent string // of the span that the call is, or the attempt
+
 	made   int // attempts; the request's own Attempt counts the orchestrator's
 	output jsontext.Value
 	err    error
@@ -88,12 +90,14 @@ func (c *call) mayGoOn() bool {
 // attempt calls the handler once.
 func (c *call) attempt() {
 	began := time.Now()
-	ctx := &attemptContext{Context: c.server.handlers, call: c, movable: !c.req.ExtendTo.IsZero(), completeBy: c.completeBy}
+	within, span := c.trace()
+	ctx := &attemptContext{Context: within, call: c, movable: !c.req.ExtendTo.IsZero(), completeBy: c.completeBy}
 	c.made++
 	c.output, c.err = c.run(ctx)
 	c.ended = ctx.Err()
 	ctx.release()
 	c.completeBy, _ = ctx.Deadline()
+	c.traced(span)
 	if c.server.breaker != nil {
 		c.server.breaker.record(c.verdict(began), cmp.Or(c.err, errLate))
 	}
@@ -113,7 +117,7 @@ func (c *call) run(ctx context.Context) (output jsontext.Value, err error) {
 			output, err = nil, own(CodePanic, fmt.Errorf("operation %q panicked; the agent's log has the stack", c.req.Operation))
 		}
 	}()
-	return operation.run(ctx, c.req, events.Header(c.job.Record, events.HeaderTraceparent))
+	return operation.run(ctx, c.req, c.traceparent)
 }
 
 // late says whether the complete-by has passed.

@@ -56,8 +56,9 @@ type Request[In any] struct {
 	// Priority is the order's (P5). It has been seen to already: the agent takes
 	// high requests first.
 	Priority events.Priority
-	// Traceparent is the order's W3C trace context, empty if it has none. Pass it
-	// on to the remote service, so that its spans join the caller's trace.
+	// Traceparent is the W3C trace context of the call, or without a [Config.TracerProvider] that of the attempt or of
+	// the order's submission; empty if there is none. Pass it on to the remote service, so that its spans join the
+	// trace. The handler's context has the same, for OpenTelemetry's instrumentations.
 	Traceparent string
 	// Input is what the workflow passes to the step; the zero value if it
 	// passes nothing.

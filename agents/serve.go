@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/events"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	// KafkaOptions go to the Kafka client: TLS, SASL, client id, hooks. Options
 	// that the promises of this package rest on cannot be changed by them.
 	KafkaOptions []kgo.Opt
+	// TracerProvider has a span made of each call of a handler, within that of the attempt. If nil, there is none.
+	TracerProvider trace.TracerProvider
 	// Logger is [slog.Default] if nil.
 	Logger *slog.Logger
 }

@@ -10,9 +10,11 @@ import (
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/events"
 	"github.com/waybill-dev/waybill/events/fetch"
+	"github.com/waybill-dev/waybill/events/spans"
 )
 
 const (
@@ -45,6 +47,7 @@ type server struct {
 	fetched fetch.Bound
 	owned   assignment
 	replies replies
+	tracer  trace.Tracer           // nil for none
 	retries failsafe.Executor[any] // nil for none
 	breaker *breaker               // nil for none; lives on after the term
 
@@ -68,6 +71,9 @@ func newServer(ctx context.Context, config Config, topics events.Topics, operati
 		log:        config.Logger.With("agent", config.Agent),
 		breaker:    breaker,
 		queue:      newQueue(),
+	}
+	if config.TracerProvider != nil {
+		s.tracer = config.TracerProvider.Tracer(spans.Scope, trace.WithSchemaURL(spans.SchemaURL))
 	}
 	if config.Retry != nil {
 		s.retries = newRetries(*config.Retry)

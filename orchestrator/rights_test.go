@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -48,6 +49,7 @@ func TestLeastRights(t *testing.T) {
 	allow(topic, topics.Requests(""), prefixed, read, write, describe)
 	allow(topic, "seen", exact, kmsg.ACLOperationDescribe)
 	allow(kmsg.ACLResourceTypeGroup, namespace+".orchestrators", exact, read)
+	allow(kmsg.ACLResourceTypeGroup, namespace+".traces", exact, read)
 	allow(kmsg.ACLResourceTypeTransactionalId, namespace+"-", prefixed, write)
 	b := kafka.Embedded(t, kfake.EnableSASL(), kfake.EnableACLs(),
 		kfake.Superuser("PLAIN", "root", "root"), kfake.User("PLAIN", "orchestrator", "secret", rights...))
@@ -99,6 +101,20 @@ func TestLeastRights(t *testing.T) {
 			}
 			return err
 		})
+	}
+	// What is made of the journals beside lanes says up to where.
+	since, err := i.Since(t.Context(), now().Add(time.Hour))
+	if err != nil || len(since) != 2 || since[0] == 0 {
+		t.Errorf("the journals are at %v: %v", since, err)
+	}
+	for _, at := range []int64{3, 2} {
+		must(t, i.Mark(t.Context(), "traces", map[int32]int64{1: at}))
+		if marks, err := i.Marks(t.Context(), "traces"); err != nil || !maps.Equal(marks, map[int32]int64{1: at}) {
+			t.Errorf("marked %v: %v", marks, err)
+		}
+	}
+	if err := i.Mark(t.Context(), "others", map[int32]int64{1: 3}); err == nil {
+		t.Error("it may mark for a group to which it has no right")
 	}
 	// Without the right to alter the cluster a marker cannot be written, and a
 	// transaction has to cover what hangs.

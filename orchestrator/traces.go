@@ -2,11 +2,13 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waybill-dev/waybill/orchestrator/lane"
 )
@@ -26,6 +28,9 @@ func (i *Instance) Served() []int32 {
 // somebody said so.
 func (i *Instance) Marks(ctx context.Context, group string) (map[int32]int64, error) {
 	said, err := i.admin.FetchOffsets(ctx, i.topics.Namespace+"."+group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return nil, nil
+	}
 	if err == nil {
 		err = said.Error()
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
 )
@@ -34,6 +35,7 @@ type caller struct {
 	client    *http.Client
 	userAgent string
 	secrets   *strings.Replacer
+	tracer    trace.Tracer // nil for none
 	log       *slog.Logger
 }
 
@@ -41,7 +43,7 @@ type caller struct {
 var errTimeout = errors.New("the call's timeout is over")
 
 // call carries out one attempt of an operation.
-func (c *caller) call(ctx context.Context, o *operation, req *agents.Request[jsontext.Value]) (jsontext.Value, error) {
+func (c *caller) call(ctx context.Context, o *operation, req *agents.Request[jsontext.Value]) (_ jsontext.Value, err error) {
 	v := &values{operation: o.name, request: req}
 	calling := ctx
 	if o.timeout > 0 {
@@ -49,13 +51,17 @@ func (c *caller) call(ctx context.Context, o *operation, req *agents.Request[jso
 		calling, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
 		defer cancel()
 	}
+	calling, span := c.trace(calling, o, v)
+	var status int
+	var output jsontext.Value
+	defer func() { traced(span, status, err) }()
 	hr, err := c.request(calling, o, v)
 	if err != nil {
 		// The next attempt would be made of the same request.
 		return nil, agents.Permanent(agents.CodeBadInput, errors.New(c.secrets.Replace(err.Error())))
 	}
 	began := time.Now()
-	status, output, err := c.answer(calling, o, v, hr)
+	status, output, err = c.answer(calling, o, v, hr)
 	if ctx.Err() != nil && err != nil {
 		// The complete-by has passed or the agent stops: not the service's fault.
 		return nil, fmt.Errorf("the call was given up: %w", ctx.Err())

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waybill-dev/waybill/agents"
+	"github.com/waybill-dev/waybill/events/spans"
 )
 
 // Serve serves the operations until ctx ends, as [agents.Serve] does. Of config
@@ -28,6 +30,9 @@ func (a *Agent) Serve(ctx context.Context, config agents.Config, userAgent strin
 	transport := a.transport()
 	defer transport.CloseIdleConnections()
 	c := a.caller(transport, userAgent, config.Logger)
+	if config.TracerProvider != nil {
+		c.tracer = config.TracerProvider.Tracer(spans.Scope, trace.WithSchemaURL(spans.SchemaURL))
+	}
 	operations := make(agents.Operations, len(a.operations))
 	for name, o := range a.operations {
 		operations[name] = agents.Do(func(ctx context.Context, req agents.Request[jsontext.Value]) (jsontext.Value, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/agents/httpagent"
 	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/tracing"
 	"github.com/waybill-dev/waybill/internal/words"
 )
 
@@ -80,8 +81,15 @@ and the file that WAYBILL_CONFIG names.`,
 			return usageError{err}
 		}
 		opts = append(opts, kgo.ClientID("waybill-agent-"+agent.Name))
+		log := logging.logger(cmd)
+		traces, err := tracing.FromEnvironment(cmd.Context(), agent.Name, programVersion().Version)
+		if err != nil {
+			return usageError{err}
+		}
+		provider, end := traces.Provider(log)
+		defer end()
 		return agent.Serve(cmd.Context(), agents.Config{
-			Brokers: kafka.brokers, Namespace: kafka.namespace, KafkaOptions: opts, Logger: logging.logger(cmd),
+			Brokers: kafka.brokers, Namespace: kafka.namespace, KafkaOptions: opts, TracerProvider: provider, Logger: log,
 		}, userAgent())
 	}
 	return cmd

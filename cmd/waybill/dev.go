@@ -159,8 +159,10 @@ func (d *dev) run(ctx context.Context) (err error) {
 		return errors.Join(err, server.close())
 	}
 
+	provider, end := traces.Provider(d.log)
+	defer end()
 	examples := start(ctx, func(ctx context.Context) error {
-		return fulfilment.Serve(ctx, agents.Config{Brokers: []string{kafka.Addr()}, Namespace: d.namespace, Logger: d.log})
+		return fulfilment.Serve(ctx, agents.Config{Brokers: []string{kafka.Addr()}, Namespace: d.namespace, TracerProvider: provider, Logger: d.log})
 	})
 	d.greet(kafka.Addr(), server.url, &topics)
 	if d.workflows != "" {

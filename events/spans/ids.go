@@ -58,11 +58,18 @@ func (o *Order) Attempt(step string, undo bool, attempt int) trace.SpanID {
 
 // Traceparent is what an attempt's message says of its span.
 func (o *Order) Traceparent(span trace.SpanID, sampled Sampler) string {
-	b := make([]byte, 0, 55)
-	b = append(hex.AppendEncode(append(b, "00-"...), o.Trace[:]), '-')
+	return Traceparent(trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: o.Trace, SpanID: span, TraceFlags: o.Parent.TraceFlags().WithSampled(sampled(o.Parent, o.Trace)),
+	}))
+}
+
+// Traceparent writes a span as W3C Trace Context does.
+func Traceparent(of trace.SpanContext) string {
+	id, span := of.TraceID(), of.SpanID()
+	b := append(make([]byte, 0, 55), "00-"...)
+	b = append(hex.AppendEncode(b, id[:]), '-')
 	b = append(hex.AppendEncode(b, span[:]), '-')
-	flags := o.Parent.TraceFlags().WithSampled(sampled(o.Parent, o.Trace))
-	return string(hex.AppendEncode(b, []byte{byte(flags)}))
+	return string(hex.AppendEncode(b, []byte{byte(of.TraceFlags())}))
 }
 
 func (o *Order) span(what string) trace.SpanID {

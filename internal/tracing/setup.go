@@ -4,13 +4,14 @@ package tracing
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -117,20 +118,21 @@ func (s *Setup) Sampled() spans.Sampler {
 	}
 }
 
-// Provider returns a tracer provider for spans that are of this process and live as long as it, such as those of an
-// agent, and what ends it within a moment. Of nil it is nil.
-func (s *Setup) Provider() (trace.TracerProvider, func() error) {
+// Provider returns a tracer provider for spans that begin and end in this process, such as those of an agent, and what
+// ends it within a moment. While the collector takes nothing, the oldest of them are lost, and the log says that it takes
+// nothing. Of nil there is no provider.
+func (s *Setup) Provider(log *slog.Logger) (trace.TracerProvider, func()) {
 	if s == nil {
-		return nil, func() error { return nil }
+		return nil, func() {}
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("spans are lost", "error", err) }))
 	p := sdk.NewTracerProvider(sdk.WithBatcher(s.exporter), sdk.WithSampler(s.sampler), sdk.WithResource(s.resource))
-	return p, func() error {
+	return p, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
-		if err := p.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("send the last spans: %w", err)
+		if err := p.Shutdown(ctx); err != nil {
+			log.Warn("the last spans are lost", "error", err)
 		}
-		return nil
 	}
 }
 

@@ -1,0 +1,62 @@
+package agents
+
+import (
+	"context"
+	"log/slog"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/events/spans"
+)
+
+// Log returns the agent's logger, which says of which order, step and attempt it is, and of which trace, if there is one.
+// Its context is that of a handler; of another it is [slog.Default].
+func Log(ctx context.Context) *slog.Logger {
+	a, err := attemptOf(ctx)
+	if err != nil {
+		return slog.Default()
+	}
+	log := a.call.server.log.With("order", a.call.req.Order, "step", a.call.req.Step, "attempt", a.call.req.Attempt)
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		log = log.With("trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
+	}
+	return log
+}
+
+// trace begins the span of a call of the handler, if there is a tracer. The context has that span, or the one of the
+// attempt, if it is known.
+func (c *call) trace() (context.Context, trace.Span) {
+	ctx := c.server.handlers
+	c.traceparent = events.Header(c.job.Record, events.HeaderTraceparent)
+	if of := spans.Parse(c.traceparent); of.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, of)
+	}
+	if c.server.tracer == nil {
+		return ctx, nil
+	}
+	s, r := c.server, c.req
+	ctx, span := s.tracer.Start(ctx, "process "+r.Operation, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		spans.System, spans.Process, spans.OperationName("process"), spans.Destination(s.topic), spans.MessageKey(r.Order),
+		spans.OrderID.String(r.Order), spans.Step.String(r.Step), spans.Attempt.Int(r.Attempt), spans.Undo.Bool(r.Undo),
+		spans.Agent.String(s.config.Agent), spans.Operation.String(r.Operation),
+	))
+	if of := span.SpanContext(); of.IsValid() {
+		c.traceparent = spans.Traceparent(of)
+	}
+	return ctx, span
+}
+
+// traced ends that span. Of an error it has the code alone: what it says may have what is of the order's business.
+func (c *call) traced(span trace.Span) {
+	if span == nil {
+		return
+	}
+	if c.err != nil && !c.later() {
+		code := fault(c.err).Code
+		span.SetStatus(codes.Error, code)
+		span.SetAttributes(spans.ErrorType.String(code))
+	}
+	span.End()
+}
