@@ -20,6 +20,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/waybill-dev/waybill/agents"
 	"github.com/waybill-dev/waybill/events"
 )
@@ -33,6 +35,7 @@ type harness struct {
 	*testing.T
 	server *httptest.Server
 	log    bytes.Buffer
+	tracer trace.Tracer // nil for none
 }
 
 func newHarness(t *testing.T, handle http.HandlerFunc) *harness {
@@ -59,7 +62,9 @@ func (h *harness) call(ctx context.Context, operation string, req agents.Request
 	transport := a.transport()
 	defer transport.CloseIdleConnections()
 	log := slog.New(slog.NewTextHandler(&h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	output, err := a.caller(transport, "waybill/test", log).call(ctx, a.operations["op"], &req)
+	c := a.caller(transport, "waybill/test", log)
+	c.tracer = h.tracer
+	output, err := c.call(ctx, a.operations["op"], &req)
 	if err != nil && holdsSecret(err.Error()) || holdsSecret(h.log.String()) {
 		h.Errorf("a secret got out: %v\n%s", err, &h.log)
 	}

@@ -1,0 +1,96 @@
+package agents_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	otel "go.opentelemetry.io/otel/trace"
+
+	"github.com/waybill-dev/waybill/agents"
+)
+
+// Each call of a handler is a span within the attempt's, which the handler has, and its traceparent and logger say.
+func TestEachCallIsASpan(t *testing.T) {
+	k := newKafka(t, 1)
+	config, recorded := k.config(), tracetest.NewSpanRecorder()
+	config.TracerProvider = sdk.NewTracerProvider(sdk.WithSpanProcessor(recorded))
+	config.Concurrency = 1
+	config.Retry = &agents.Retry{Attempts: 2, Backoff: 1}
+	var heard []string
+	calls := 0
+	k.serve(config, agents.Operations{
+		"charge": agents.Do(func(ctx context.Context, r agents.Request[charge]) (string, error) {
+			span := otel.SpanContextFromContext(ctx)
+			heard = append(heard, span.SpanID().String())
+			if want := "00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-01"; r.Traceparent != want {
+				t.Errorf("the request has the traceparent %q instead of %q", r.Traceparent, want)
+			}
+			agents.Log(ctx).Info("here I am")
+			if calls++; calls == 1 {
+				return "", agents.Transient("busy", errors.New("secret"))
+			}
+			return "", nil
+		}),
+		"panic": agents.Do(func(context.Context, agents.Request[charge]) (string, error) { panic("secret") }),
+		"later": agents.Do(func(context.Context, agents.Request[charge]) (string, error) { return "", agents.ErrLater }),
+	})
+	for _, operation := range []string{"charge", "panic"} {
+		k.ask(request("o-1", operation, `{}`))
+		k.records(1)
+	}
+	k.ask(request("o-1", "later", `{}`), request("o-1", "charge", `{}`))
+	k.records(1)
+
+	spans := recorded.Ended()
+	if len(spans) != 5 {
+		t.Fatalf("%d spans", len(spans))
+	}
+	byName := make(map[string][]sdk.ReadOnlySpan)
+	for _, s := range spans {
+		byName[s.Name()] = append(byName[s.Name()], s)
+		if got := s.Parent().SpanID().String(); got != "00f067aa0ba902b7" || s.SpanContext().TraceID().String() != "4bf92f3577b34da6a3ce929d0e0e4736" || s.SpanKind() != otel.SpanKindConsumer {
+			t.Errorf("%s is in %s, as %s", s.Name(), got, s.SpanKind())
+		}
+		for _, a := range s.Attributes() {
+			if strings.Contains(a.Value.Emit(), "secret") {
+				t.Errorf("%s has %v", s.Name(), a)
+			}
+		}
+	}
+	for i, want := range []string{"busy", "", ""} {
+		if s := byName["process charge"][i]; s.Status().Description != want || (s.Status().Code == codes.Error) != (want != "") || s.SpanContext().SpanID().String() != heard[i] {
+			t.Errorf("call %d: %+v, and the handler heard of %s", i, s.Status(), heard[i])
+		}
+	}
+	if s := byName["process panic"][0]; s.Status().Description != agents.CodePanic {
+		t.Errorf("a panic: %+v", s.Status())
+	}
+	if s := byName["process later"][0]; s.Status().Code == codes.Error {
+		t.Errorf("what is answered later: %+v", s.Status())
+	}
+	want := `"msg":"here I am","agent":"payment","order":"o-1","step":"pay","attempt":2,"trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"` + heard[0] + `"`
+	if !strings.Contains(k.log.String(), want) {
+		t.Errorf("the log has no %s", want)
+	}
+}
+
+// Without a tracer provider the handler's context has the attempt's span, for whatever goes on from there.
+func TestTheContextHasTheSpanOfTheAttempt(t *testing.T) {
+	k := newKafka(t, 1)
+	k.serve(k.config(), agents.Operations{
+		"charge": agents.Do(func(ctx context.Context, r agents.Request[charge]) (string, error) {
+			span := otel.SpanContextFromContext(ctx)
+			if !span.IsRemote() || !span.IsSampled() || span.SpanID().String() != "00f067aa0ba902b7" || r.Traceparent != trace {
+				t.Errorf("%+v, %q", span, r.Traceparent)
+			}
+			return "", nil
+		}),
+	})
+	k.ask(request("o-1", "charge", `{}`))
+	k.records(1)
+}
