@@ -52,7 +52,7 @@ type catalogue struct {
 	asked   uint64         // questions what the topic has, up to its end
 	found   uint64         // those that were answered
 	asks    chan struct{}  // has one, if there is a question
-	changed chan struct{}  // closed and replaced whenever read moves
+	changed chan struct{}  // closed and replaced whenever read or found moves
 }
 
 func newCatalogue(opts []kgo.Opt, topics *events.Topics, log *slog.Logger) (*catalogue, error) {
@@ -316,6 +316,25 @@ func (c *catalogue) Found(question uint64) bool {
 	return question <= c.found
 }
 
+// sought returns once everything was read that was on the topic when it was called. However many call it, they ask
+// one question at a time.
+func (c *catalogue) sought(ctx context.Context) error {
+	question := c.Seek()
+	for {
+		c.mu.Lock()
+		found, changed := c.found, c.changed
+		c.mu.Unlock()
+		if question <= found {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("read %s to its end: %w", c.topics.Workflows, ctx.Err())
+		}
+	}
+}
+
 // answer answers questions until ctx ends. One that cannot be answered, because the
 // topic cannot be read, waits, and is asked again.
 func (c *catalogue) answer(ctx context.Context) {
@@ -333,6 +352,8 @@ func (c *catalogue) answer(ctx context.Context) {
 		}
 		c.mu.Lock()
 		c.found = question
+		close(c.changed)
+		c.changed = make(chan struct{})
 		c.mu.Unlock()
 	}
 }

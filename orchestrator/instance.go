@@ -602,6 +602,10 @@ func (i *Instance) Order(id string) (*projections.Order, []int64, error) {
 	return o, offsets, nil
 }
 
+// Watch tells of an order that is written here: see [projections.Store.Watch]. Where this instance does not keep
+// the order, it tells of nothing.
+func (i *Instance) Watch(id string) *projections.Watch { return i.store.Watch(i.Partition(id), id) }
+
 // Items are those of a step of an order: see [projections.Store.Items]. It fails as [Instance.Order] does.
 func (i *Instance) Items(id, step string, behind, limit int, failed bool) (all []projections.Item, next int, err error) {
 	p, err := i.kept(id)

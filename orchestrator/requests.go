@@ -80,6 +80,42 @@ func (i *Instance) Submit(ctx context.Context, id string, s *events.Submission, 
 	return id, nil
 }
 
+// ErrUnfit says that a submission will be rejected, whoever decides on it. The error around it says why.
+var ErrUnfit = errors.New("it would be rejected")
+
+// Admits fails with [ErrUnfit] if a submission that has not made an order is sure to be rejected, because its workflow is not
+// registered, or takes no such input, up to the end of the workflows topic. It fails with the context's error if that
+// cannot be read in time. What else becomes of it is decided by whoever owns its partition.
+func (i *Instance) Admits(ctx context.Context, id string, s *events.Submission) error {
+	if _, _, err := i.Order(id); err == nil || errors.Is(err, projections.ErrForgotten) || errors.Is(err, ErrUnknownYet) {
+		return nil // it may be a repeat, of before the workflow was as it is
+	}
+	if i.unfit(id, s) == nil {
+		return nil
+	}
+	if err := i.catalogue.sought(ctx); err != nil {
+		return err
+	}
+	if why := i.unfit(id, s); why != nil {
+		return fmt.Errorf("%w: %w", ErrUnfit, why)
+	}
+	return nil
+}
+
+// unfit says why a submission cannot be accepted, as far as the workflows are known here.
+func (i *Instance) unfit(id string, s *events.Submission) error {
+	flow := i.catalogue.find(s.Workflow, s.Version)
+	switch {
+	case flow == nil && (i.catalogue.isNewer(s.Workflow, s.Version) > 0 || i.catalogue.retired(s.Workflow, s.Version)):
+		return nil // others know it, or it may be a repeat
+	case flow == nil:
+		return decide.Unregistered(s)
+	case s.Version == 0 && !i.members.serves(i.Partition(id)):
+		return nil // it may be a repeat of what an earlier version took, of which is not known here yet
+	}
+	return flow.CheckInput(s.Input)
+}
+
 // ErrTaken says that an order of this id is there, and was made by a submission that
 // says something else.
 var ErrTaken = errors.New("the id is that of another submission")

@@ -31,6 +31,7 @@ type Store struct {
 	// partitions is how many writers share the memory.
 	partitions atomic.Int32
 	known      sync.Map // of partitions; see [Store.Known]
+	watches    watches
 
 	counts   sync.Map // of partitions; see [Store.Counts]
 	counting sync.WaitGroup

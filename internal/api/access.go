@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strconv"
 	"sync"
 	"time"
@@ -38,6 +39,12 @@ func register[I, O any](api huma.API, role identity.Role, op huma.Operation, do 
 	}
 	op.Description += "."
 	huma.Register(api, op, do)
+}
+
+// answers describes an answer besides that of an operation's default status.
+func answers[Body any](api huma.API, description string) *huma.Response {
+	schema := api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Body](), true, "")
+	return &huma.Response{Description: description, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
 }
 
 // asking is who asks, and for what: for the audit log.

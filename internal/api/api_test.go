@@ -204,6 +204,11 @@ func TestAPI(t *testing.T) {
 	s.with("what waits", (*stage).testWaits)
 	s.with("versions", (*stage).testVersions)
 	s.with("retire", (*stage).testRetire)
+	s.with("wait", (*stage).testWait)
+	s.with("unchanged", (*stage).testUnchanged)
+	s.with("read at once", (*stage).testReadAtOnce)
+	s.with("refused at once", (*stage).testRefusedAtOnce)
+	s.with("who waits", (*stage).testWaiters)
 	s.with("openapi", (*stage).testOpenAPI)
 	s.with("health and metrics", (*stage).testHealth)
 	s.server.Detach(errors.New("the test detached it"))
@@ -370,7 +375,7 @@ func (s *stage) testSubmit() {
 	s.testSubmitAgain()
 
 	// Without an id a new one is made.
-	_, _, body = s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"nobody-knows-it"}`})
+	_, _, body = s.ask(request{method: "POST", path: "/api/v1/orders", body: `{"workflow":"order-fulfilment","deadline":"2001-01-01T00:00:00Z"}`})
 	var receipt Receipt
 	if err := json.Unmarshal([]byte(body), &receipt); err != nil || receipt.OrderID == "" {
 		s.Fatalf("%s: %v", body, err)

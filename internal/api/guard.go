@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -57,15 +58,17 @@ func hostName(host string) string {
 }
 
 // atOnce lets so many requests pass at a time as there are places. More would be more
-// bodies and answers in memory, and each would take longer.
+// bodies and answers in memory, and each would take longer. One that waits for long gives its
+// place back meanwhile: see [await].
 func atOnce(places *shares, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !places.take() {
 			busy(w, fmt.Sprintf("%d requests are being answered, which is the most at a time; try again in a moment", cap(places.places)))
 			return
 		}
-		defer places.free()
-		next.ServeHTTP(w, r)
+		p := &place{places, true}
+		defer p.free()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), placeKey{}, p)))
 	})
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -85,6 +86,9 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		if v.workflow != "" && !caller.May(identity.PayloadReader, v.workflow) {
 			v.Digest = ""
 		}
+		if v.Order != nil && hidden(v.Order.Workflow) {
+			v.Order.mask()
+		}
 		answer = v
 	case DeadLetterPage, WholeDeadLetter: // for who may read all; see [Server.useLetters]
 		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", askingOf(c.Context()).target)
@@ -105,7 +109,7 @@ func (s *Server) mask(c huma.Context, _ string, answer any) (any, error) {
 		return nil, fmt.Errorf("nothing says what of a %T is a payload", answer)
 	}
 	if shown > 0 {
-		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", c.Param("id"), "orders", fmt.Sprint(shown))
+		s.audit(c.Context(), "payloads were read", "operation", c.Operation().OperationID, "of", cmp.Or(c.Param("id"), askingOf(c.Context()).made), "orders", fmt.Sprint(shown))
 	}
 	return answer, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -57,6 +58,7 @@ func (s *Submission) Made(o *Order) bool {
 type Receipt struct {
 	OrderID string `json:"orderId"`
 	Digest  string `json:"digest,omitempty" doc:"A fingerprint of what was submitted. An order that has another was made by another submission of the same id. Left out where it is of an input that the caller may not read"`
+	Order   *Order `json:"order,omitempty" doc:"How the order stands, where the request waited for it; left out where that is not known here"`
 
 	workflow string // of the order whose input was copied
 }
@@ -87,9 +89,10 @@ func (s *Server) orders(api huma.API) {
 	register(api, identity.Submitter, huma.Operation{
 		OperationID: "submit-order", Method: http.MethodPost, Path: "/api/v1/orders",
 		Summary: "Submit an order", Tags: []string{"orders"},
-		Description:   "The order is on Kafka when this returns. Whether it is accepted is decided by the owner of its partition: an unknown workflow makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. 503 says so where Kafka does not take it: at once, if others wait for its partition and nothing was taken for seconds. Kafka may have taken it, or take it within another half a minute; repeating it with the same id is safe. Once the id is that of an order that another submission made, one that says something else is answered with 409; where that is decided later, the order has another digest.",
+		Description:   "The order is on Kafka when this returns, and can be read under Location here: that is waited for, for up to 2s. After that, and where another instance has the order's partition (--standby owned), it may take longer. With wait, which takes the role viewer, too, the answer has the order, and is 200 once that goes on by itself no more. 422 says that the order would be Rejected, because its workflow is not registered, or takes no such input; 503 that the workflows cannot be read to their end to say so. What else is wrong with it is decided by the owner of its partition, and makes it Rejected. While what was submitted before waits for too long, 429 says so, and when to try again. 503 says so where Kafka does not take it: at once, if others wait for its partition and nothing was taken for seconds. Kafka may have taken it, or take it within another half a minute; repeating it with the same id is safe. One that says something else than the submission that made the order of its id is answered with 409; where it is not known here in time that there is one, the order has another digest.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBody, BodyReadTimeout: bodyTimeout,
-		Errors: []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
+		Responses: map[string]*huma.Response{"200": answers[Receipt](api, "The order has ended, is in Error, or is held")},
+		Errors:    []int{http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 	}, s.submit)
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "list-orders", Method: http.MethodGet, Path: "/api/v1/orders",
@@ -100,7 +103,9 @@ func (s *Server) orders(api huma.API) {
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}",
 		Summary: "Get the state record of an order", Tags: []string{"orders"},
-		Errors: []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
+		Description: "With wait it is also waited for an order that is not there yet. ETag changes with each event of the order, and with the state of orders that do steps of it, and is another for who may not read payloads; what is so at the moment, such as who works on the order, and what its steps wait for, may change without it.",
+		Responses:   map[string]*huma.Response{"304": {Description: "The order is as If-None-Match says"}},
+		Errors:      []int{http.StatusNotFound, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getOrder)
 	register(api, identity.Viewer, huma.Operation{
 		OperationID: "get-order-history", Method: http.MethodGet, Path: "/api/v1/orders/{id}/history",
@@ -153,11 +158,14 @@ func (s *Server) getAsOf(ctx context.Context, in *asOfInput) (*struct{ Body Orde
 
 type submitInput struct {
 	Traceparent string `header:"traceparent" doc:"W3C trace context, passed on with every message about the order"`
-	Body        Submission
+	WaitInput
+	Body Submission
 }
 
 type submitOutput struct {
+	Status   int
 	Location string `header:"Location"`
+	Applied  string `header:"Preference-Applied"`
 	Body     Receipt
 }
 
@@ -170,12 +178,19 @@ func (s *Server) submit(ctx context.Context, in *submitInput) (*submitOutput, er
 	if c := callerOf(ctx); !c.May(identity.Submitter, in.Body.Workflow) {
 		return nil, huma.Error403Forbidden(forbidden(c, identity.Submitter) + ", for workflow " + in.Body.Workflow)
 	}
-	submission := in.Body.message()
-	return s.put(ctx, i, in.Body.ID, &submission, in.Traceparent)
+	wait, err := s.waits(&in.WaitInput, func() error { return follows(callerOf(ctx), in.Body.Workflow) })
+	if err != nil {
+		return nil, err
+	}
+	defer wait.leave()
+	id, submission := in.Body.ID, in.Body.message()
+	in.Body = Submission{} // which may be large, and a request may wait for long
+	return s.put(ctx, i, id, &submission, in.Traceparent, wait)
 }
 
-// put has a submission put on Kafka, under a new id if it is given none.
-func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, submission *events.Submission, traceparent string) (*submitOutput, error) {
+// put has a submission put on Kafka, under a new id if it is given none. It returns once the order can be read here, or
+// stands if the request waits for that, or after the time for either.
+func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, submission *events.Submission, traceparent string, wait *waiting) (*submitOutput, error) {
 	if id != "" {
 		if err := events.CheckOrderID(id); err != nil {
 			return nil, huma.Error422UnprocessableEntity(err.Error()+"; choose another id, or leave it out to get one", &huma.ErrorDetail{Message: err.Error(), Location: "body.id"})
@@ -200,16 +215,82 @@ func (s *Server) put(ctx context.Context, i *orchestrator.Instance, id string, s
 		id = fresh
 	}
 	askingOf(ctx).made = id
-	ctx, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
+	if err := s.admits(ctx, i, id, submission); err != nil {
+		return nil, err
+	}
+	bounded, leave, err := s.shares.join(ctx, awaited{"submission", i.Partition(id)})
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	_, err = i.Submit(ctx, id, submission, traceparent, actor(ctx, func() string { return submission.Workflow }))
+	_, err = i.Submit(bounded, id, submission, traceparent, actor(ctx, func() string { return submission.Workflow }))
 	leave(err == nil)
 	if err != nil {
 		return nil, s.notSubmitted(id, err)
 	}
-	return &submitOutput{Location: s.base + "/api/v1/orders/" + PathEscape(id), Body: Receipt{OrderID: id, Digest: submission.Digest()}}, nil
+	return s.submitted(ctx, i, id, submission.Digest(), wait)
+}
+
+// workflowsPatience is how long the workflows may take to be read to their end, before a submission is refused for now.
+const workflowsPatience = 2 * time.Second
+
+// admits refuses a submission that is sure to be rejected.
+func (s *Server) admits(ctx context.Context, i *orchestrator.Instance, id string, submission *events.Submission) error {
+	bounded, cancel := context.WithTimeout(ctx, workflowsPatience)
+	defer cancel()
+	switch err := i.Admits(bounded, id, submission); {
+	case errors.Is(err, orchestrator.ErrUnfit):
+		why := strings.TrimPrefix(err.Error(), orchestrator.ErrUnfit.Error()+": ")
+		return huma.Error422UnprocessableEntity("nothing was submitted: " + why)
+	case err != nil:
+		return retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("nothing was submitted: workflow %q is not known here, or does not take the input as far as that is known here, and the workflows cannot be read to their end now; try again later", submission.Workflow)))
+	}
+	return nil
+}
+
+// submitted answers for a submission that Kafka has: once the order that it made can be read here, so that nobody who
+// follows Location is told that it is not there, and, if the request waits, once that stands.
+func (s *Server) submitted(ctx context.Context, i *orchestrator.Instance, id, digest string, wait *waiting) (*submitOutput, error) {
+	out := &submitOutput{
+		Status: http.StatusAccepted, Location: s.base + "/api/v1/orders/" + PathEscape(id), Applied: wait.applied,
+		Body: Receipt{OrderID: id, Digest: digest},
+	}
+	var o *projections.Order
+	var err error
+	known := func() bool {
+		o, _, err = i.Order(id)
+		return !errors.Is(err, projections.ErrNotFound)
+	}
+	until := time.Now().Add(knownPatience)
+	if wait.until.After(until) {
+		until = wait.until
+	}
+	if wait.until.IsZero() {
+		leave, room := s.shares.rest()
+		if !room {
+			return out, nil
+		}
+		defer leave()
+	}
+	await(ctx, i, id, until, known)
+	if err == nil && o.Digest != "" && o.Digest != digest {
+		return nil, huma.Error409Conflict(fmt.Sprintf("the submission changes nothing: %v: there is an order %q. Choose another id; to repeat a submission, send the same again", orchestrator.ErrTaken, id))
+	}
+	if err != nil || wait.until.IsZero() {
+		return out, nil
+	}
+	await(ctx, i, id, wait.until, func() bool { return known() && (err != nil || stands(o)) })
+	if err != nil {
+		return out, nil //nolint:nilerr // what was submitted is on Kafka
+	}
+	if stands(o) {
+		out.Status = http.StatusOK
+	}
+	order, err := s.orderOf(ctx, i, o)
+	if err != nil {
+		return nil, err
+	}
+	out.Body.Order = &order.Body
+	return out, nil
 }
 
 func (s *Server) notSubmitted(id string, err error) error {
@@ -317,22 +398,103 @@ var errCursor = huma.Error422UnprocessableEntity("after is not a place that a pa
 
 type orderInput struct {
 	ID string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	WaitInput
+	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an answer before: 304 says that the order is as it was. With wait the answer comes once it is not, whether it goes on or not"`
 }
 
-func (s *Server) getOrder(ctx context.Context, in *orderInput) (*struct{ Body Order }, error) {
+type orderOutput struct {
+	ETag    string `header:"ETag"`
+	Applied string `header:"Preference-Applied"`
+	Body    Order
+}
+
+func (s *Server) getOrder(ctx context.Context, in *orderInput) (*orderOutput, error) {
 	i, ctx, done, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if _, err := s.reach(ctx, i, in.ID, identity.Viewer); err != nil {
+	wait, err := s.waits(&in.WaitInput, func() error { return nil })
+	if err != nil {
 		return nil, err
 	}
-	o, _, err := i.Order(in.ID)
-	if err != nil {
-		return nil, s.orderError(in.ID, "read order", err)
+	defer wait.leave()
+	var o *projections.Order
+	missing := false
+	look := func() bool {
+		_, err = s.reach(ctx, i, in.ID, identity.Viewer)
+		if err == nil {
+			if o, _, err = i.Order(in.ID); err != nil {
+				err = s.orderError(in.ID, "read order", err)
+			}
+		}
+		switch {
+		case err != nil: // it may come
+			var status huma.StatusError
+			missing = errors.As(err, &status) && status.GetStatus() == http.StatusNotFound
+			return !missing
+		case in.IfNoneMatch != "":
+			return !matches(in.IfNoneMatch, tagOf(callerOf(ctx), i, o))
+		}
+		return stands(o)
 	}
-	return s.orderOf(ctx, i, o)
+	if wait.until.IsZero() {
+		look()
+	} else {
+		await(ctx, i, in.ID, wait.until, look)
+	}
+	if err != nil {
+		return nil, err
+	}
+	tag := tagOf(callerOf(ctx), i, o)
+	if in.IfNoneMatch != "" && matches(in.IfNoneMatch, tag) {
+		said := http.Header{"ETag": {tag}}
+		if wait.applied != "" {
+			said.Set("Preference-Applied", wait.applied)
+		}
+		return nil, huma.ErrorWithHeaders(huma.Status304NotModified(), said)
+	}
+	order, err := s.orderOf(ctx, i, o)
+	if err != nil {
+		return nil, err
+	}
+	return &orderOutput{ETag: tag, Applied: wait.applied, Body: order.Body}, nil
+}
+
+// tagOf is the ETag of an order as a caller sees it: by its events, by whether payloads are left out, and by how the orders
+// stand that do steps of it, as far as the caller is told. It is a weak one: what is so at the moment may change under
+// it, such as who works on the order, and what its steps wait for.
+func tagOf(c *identity.Caller, i *orchestrator.Instance, o *projections.Order) string {
+	tag := strconv.FormatUint(o.Seq, 10)
+	if !c.May(identity.PayloadReader, o.Workflow) {
+		tag += "-masked"
+	}
+	children := fnv.New64a()
+	some := false
+	for n := range o.Steps {
+		child := childOf(o.Steps[n].Child)
+		if child == nil {
+			continue
+		}
+		some = true
+		if look(child, i, c); child.ProcessState != nil {
+			fmt.Fprint(children, n, *child.ProcessState, *child.Alerted)
+		}
+	}
+	if some {
+		tag += fmt.Sprintf("-%x", children.Sum64())
+	}
+	return `W/"` + tag + `"`
+}
+
+// matches says whether an If-None-Match has a tag, by weak comparison.
+func matches(header, tag string) bool {
+	for one := range strings.SplitSeq(header, ",") {
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == strings.TrimPrefix(tag, "W/") {
+			return true
+		}
+	}
+	return false
 }
 
 // orderOf is the order with what its steps wait for.

@@ -76,7 +76,7 @@ func (s *Server) rerun(ctx context.Context, in *rerunInput) (*submitOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.put(ctx, i, body.ID, submission, in.Traceparent)
+	out, err := s.put(ctx, i, body.ID, submission, in.Traceparent, new(waiting))
 	if err == nil {
 		out.Body.workflow = o.Workflow
 	}

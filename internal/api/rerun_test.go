@@ -123,8 +123,8 @@ func (s *stage) testRerunProblems() {
 	for id, submission := range map[string]*Submission{
 		"vain-1": {Workflow: "dozes", Input: []byte(`{"customer":"c-1"}`)}, "vain-rejected": {Workflow: "dozes", Input: []byte(`[]`)}, "vain-none": {Workflow: "nobody-knows"},
 	} {
-		submission.ID = id
-		if _, err := s.client.Submit(s.Context(), submission); err != nil {
+		message := submission.message()
+		if _, err := s.instance.Submit(s.Context(), id, &message, "", nil); err != nil { // as from Kafka, where nothing is refused at once
 			s.Fatal(err)
 		}
 	}
@@ -152,9 +152,12 @@ func (s *stage) testRerunProblems() {
 			s.Errorf("%s, %.60s: %s", c.id, c.body, says)
 		}
 	}
-	// An input that the workflow does not take is as that of any submission.
-	r, _ := s.runAgain("vain-1", `{"input":[]}`, http.StatusAccepted)
-	if o := s.order(r.OrderID, projections.Rejected); o.Reason == nil || !strings.Contains(*o.Reason, "input") || !r.Made(o, "vain-1") {
+	// What the workflow does not take is as that of any submission.
+	if _, says := s.runAgain("vain-1", `{"input":[]}`, http.StatusUnprocessableEntity); !strings.Contains(says, "nothing was submitted: the input") {
+		s.Error(says)
+	}
+	r, _ := s.runAgain("vain-1", `{"deadline":"2001-01-01T00:00:00Z"}`, http.StatusAccepted)
+	if o := s.order(r.OrderID, projections.Rejected); o.Reason == nil || !strings.Contains(*o.Reason, "deadline") || !r.Made(o, "vain-1") {
 		s.Errorf("%+v", o)
 	}
 	r, _ = s.runAgain("vain-rejected", `{"input":{}}`, http.StatusAccepted)

@@ -24,6 +24,7 @@ var errSilent = errors.New("has answered nothing for seconds, and others wait fo
 // until places are scarce.
 type shares struct {
 	places   chan struct{} // has one for each that is taken
+	resting  chan struct{} // has one for each that waits for long, and has no place meanwhile
 	most     int           // a quarter, 0 is any number
 	enough   int           // three quarters: once so many are taken, places are scarce
 	patience time.Duration
@@ -53,7 +54,7 @@ type waiter struct {
 
 // newShares are for so many requests that are answered at a time, 0 being any number.
 func newShares(requests int) *shares {
-	s := &shares{places: make(chan struct{}, requests), patience: sharesPatience, of: make(map[awaited]*share)}
+	s := &shares{places: make(chan struct{}, requests), resting: make(chan struct{}, waitersPerPlace*requests), patience: sharesPatience, of: make(map[awaited]*share)}
 	if requests > 0 {
 		s.most, s.enough = max(requests/4, 1), requests-requests/4
 	}
@@ -82,6 +83,19 @@ func (s *shares) take() bool {
 func (s *shares) free() {
 	if s.most > 0 {
 		<-s.places
+	}
+}
+
+// rest has one more request wait for long, until leave is called. It reports false if too many do.
+func (s *shares) rest() (leave func(), room bool) {
+	if s.most == 0 {
+		return func() {}, true
+	}
+	select {
+	case s.resting <- struct{}{}:
+		return func() { <-s.resting }, true
+	default:
+		return nil, false
 	}
 }
 

@@ -258,6 +258,7 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 			t.Parallel()
 			w := waybill.New(t)
 			i := w.Run("i-1", t.TempDir())
+			w.Register(i, "workflow: brief\nsteps: [{name: nap, sleep: 1ms}]\n")
 			const most = 8
 			server := New(Config{Requests: most})
 			server.shares.enough = 0 // places are scarce, however many of these wait
@@ -280,7 +281,7 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 			}
 			none := ids[1][1]
 			ask := func(id string) error {
-				_, err := c.Submit(t.Context(), &Submission{ID: id, Workflow: "none"})
+				_, err := c.Submit(t.Context(), &Submission{ID: id, Workflow: "brief"})
 				return err
 			}
 			if what == "command" {
@@ -289,8 +290,11 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 					if err := ask(ids[p][0]); err != nil {
 						t.Fatal(err)
 					}
-					oracle.Until(t, "an order", func() error {
-						_, err := c.Order(t.Context(), ids[p][0])
+					oracle.Until(t, "an order that has ended", func() error {
+						o, err := c.Order(t.Context(), ids[p][0])
+						if err == nil && !o.ProcessState.Final() {
+							err = errors.New("not yet")
+						}
 						return err
 					})
 				}
@@ -298,7 +302,7 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 					_, err := c.Command(t.Context(), id, &events.Command{Command: events.CommandCancel})
 					problem := new(Problem)
 					if errors.As(err, &problem) && problem.Status == http.StatusConflict {
-						return nil // it was rejected long ago
+						return nil // it has ended long ago
 					}
 					return err
 				}
@@ -364,6 +368,13 @@ func TestAPartitionWithoutALeaderLeavesPlaces(t *testing.T) {
 			if of.sign.Equal(silentSince) {
 				t.Error("nobody noticed that the partition answers")
 			}
+			oracle.Until(t, "an end of all orders", func() error {
+				page, err := c.Orders(t.Context(), Filter{State: "Pending"}, 1, "")
+				if err == nil && len(page.Orders) > 0 {
+					err = errors.New("not yet")
+				}
+				return err
+			})
 			if !t.Failed() {
 				w.Audit() // all were read
 			}

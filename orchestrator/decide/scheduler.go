@@ -280,11 +280,7 @@ func (env *Env) admit(s *events.Submission, step bool) (*workflow.Workflow, erro
 		return nil, fmt.Errorf("workflow %s is retired; name another version, or none for the newest", workflow.ID(s.Workflow, s.Version))
 	}
 	if flow == nil {
-		name := s.Workflow
-		if s.Version > 0 {
-			name = workflow.ID(s.Workflow, s.Version)
-		}
-		return nil, fmt.Errorf("workflow %s is not registered", name)
+		return nil, Unregistered(s)
 	}
 	if env.over(s.Deadline) {
 		return nil, fmt.Errorf("the deadline, %s, has passed", events.AppendTime(nil, s.Deadline))
@@ -306,6 +302,15 @@ func (env *Env) admit(s *events.Submission, step bool) (*workflow.Workflow, erro
 		return nil, err
 	}
 	return flow, nil
+}
+
+// Unregistered says why a submission is rejected whose workflow is not registered.
+func Unregistered(s *events.Submission) error {
+	name := s.Workflow
+	if s.Version > 0 {
+		name = workflow.ID(s.Workflow, s.Version)
+	}
+	return fmt.Errorf("workflow %s is not registered", name)
 }
 
 // labels are what the order is found by: those that it was submitted with, and what its workflow
