@@ -64,9 +64,21 @@ func TestPayloadsAreMasked(t *testing.T) {
 			}
 			for _, id := range []string{"o-1", "o-2", "o-3", "o-4", "o-5"} {
 				path := strings.NewReplacer("{id}", id, "{name}", "leaky", "{seq}", "5").Replace(o.path)
-				status, header, body := own.ask(request{path: path})
+				seen := path
+				if o.id == "follow-order" { // which may have no end
+					seen = "/api/v1/orders/" + id
+				}
+				status, header, body := own.ask(request{path: seen})
 				if status != http.StatusOK {
 					continue
+				}
+				if seen != path {
+					follower := own.follows(id, "")
+					for body = ""; strings.Count(body, "\n") < len(s.history(id)); {
+						e, _ := follower.next()
+						body += e.data + "\n"
+					}
+					follower.end()
 				}
 				text, err := json.Marshal(header)
 				if err != nil {
@@ -108,7 +120,7 @@ func TestPayloadsAreMasked(t *testing.T) {
 				t.Errorf("%s of %s: %s", path, who, all[path])
 			}
 		}
-		for path, times := range map[string]int{"/api/v1/orders/o-5": 2, "/api/v1/orders/o-5/history": 2} {
+		for path, times := range map[string]int{"/api/v1/orders/o-5": 2, "/api/v1/orders/o-5/history": 2, "/api/v1/orders/o-5/events": 2} {
 			if other && strings.Count(all[path], "canary") != times {
 				t.Errorf("%s of %s: %s", path, who, all[path])
 			}

@@ -119,6 +119,7 @@ func (s *Server) orders(api huma.API) {
 		Description: fmt.Sprintf("It is made of the order's events up to that one, the number of which is at most %d. What waited for whom then is not in it. Not for schedules, and other records that are no orders.", orchestrator.MaxAsOf),
 		Errors:      []int{http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusMisdirectedRequest, http.StatusServiceUnavailable},
 	}, s.getAsOf)
+	s.follow(api)
 	s.items(api)
 }
 

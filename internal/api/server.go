@@ -46,6 +46,8 @@ type Server struct {
 	bulk     *bulkActs
 	// bulkReads has how each command is read that a bulk act can have many orders do.
 	bulkReads map[string]func(body []byte) (events.Command, []error)
+	// followers has one for each who follows an order.
+	followers chan struct{}
 
 	// mu is held for moments only: nobody who asks for health waits for a request.
 	mu  sync.Mutex
@@ -89,7 +91,7 @@ type Config struct {
 
 // New returns a server without an instance.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
+	s := &Server{log: cfg.Logger, base: cfg.Base, access: cfg.Access, failures: identity.NewFailures(), streams: make(chan struct{}, maxStreams), followers: make(chan struct{}, maxFollowers), shares: newShares(cfg.Requests), why: errors.New("the instance starts")}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -1,0 +1,216 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/internal/identity"
+	"github.com/waybill-dev/waybill/orchestrator"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+const (
+	// maxFollowers is how many callers may follow orders at a time, and followPage how many events are held in memory of
+	// each at most, beside what ends a page of a history.
+	maxFollowers = 128
+	followPage   = 100
+	// followFor ends a stream: who resumes it is asked anew who it is.
+	followFor = 5 * time.Minute
+	// keepAlive is how long a stream may say nothing, and followPatience how long its reader may take nothing.
+	keepAlive, followPatience = 15 * time.Second, 10 * time.Second
+)
+
+type followInput struct {
+	ID    string `path:"id" doc:"The order id, escaped for a path: a/b is a%2Fb"`
+	After uint64 `header:"Last-Event-ID" doc:"The number of the last event that was received: the stream goes on behind it. A browser's EventSource sends it by itself"`
+}
+
+func (s *Server) follow(api huma.API) {
+	register(api, identity.Viewer, huma.Operation{
+		OperationID: "follow-order", Method: http.MethodGet, Path: "/api/v1/orders/{id}/events",
+		Summary: "Follow the journal events of an order", Tags: []string{"orders"},
+		Description: fmt.Sprintf("Server-sent events: each is an event of the journal, as in the history, with its number as id; those that there are, and then those that come. The stream ends behind the last event of an order that has ended, and 204 says that there is nothing behind Last-Event-ID. It also ends after %s, when its reader takes nothing for %s, and when the instance stops: resume it with Last-Event-ID. An event of the type problem says what else ended it, as a problem document. Lines that begin with a colon say nothing. 503 says that %d are followed, which is the most at a time.", followFor, followPatience, maxFollowers),
+		Responses: map[string]*huma.Response{
+			"200": {Description: "The events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}},
+			"204": {Description: "The order has ended, and has no event behind Last-Event-ID"},
+		},
+		Errors: []int{http.StatusNotFound, http.StatusGone, http.StatusMisdirectedRequest, http.StatusUnprocessableEntity, http.StatusServiceUnavailable},
+	}, s.followOrder)
+}
+
+func (s *Server) followOrder(ctx context.Context, in *followInput) (_ *huma.StreamResponse, err error) {
+	i, ctx, done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	workflow, err := s.reach(ctx, i, in.ID, identity.Viewer)
+	if err != nil {
+		return nil, err
+	}
+	o, _, err := i.Order(in.ID)
+	if err != nil {
+		return nil, s.orderError(in.ID, "read order", err)
+	}
+	select {
+	case s.followers <- struct{}{}:
+	default:
+		return nil, retry(behindRetry, huma.Error503ServiceUnavailable(fmt.Sprintf("%d callers follow orders, which is the most at a time; try again later, or ask with wait", maxFollowers)))
+	}
+	f := &following{Server: s, instance: i, id: in.ID, after: in.After, masked: workflow != "" && !callerOf(ctx).May(identity.PayloadReader, workflow)}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		defer done()
+		defer func() { <-s.followers }()
+		if o.State.Final() && in.After >= o.Seq {
+			c.SetStatus(http.StatusNoContent)
+			return
+		}
+		if !f.masked {
+			s.audit(ctx, "payloads were read", "operation", "follow-order", "of", in.ID) // a stream passes no [Server.mask]
+		}
+		_, w := humago.Unwrap(c)
+		f.out, f.control = w, http.NewResponseController(w)
+		f.run(ctx)
+	}}, nil
+}
+
+// following is a stream of an order's events.
+type following struct {
+	*Server
+	instance *orchestrator.Instance
+	id       string
+	after    uint64 // the number of the last event that was sent
+	masked   bool
+	out      http.ResponseWriter
+	control  *http.ResponseController
+}
+
+// run sends events until the order has ended, or nobody reads them, or ctx ends. It has no place among the requests that
+// are answered but while it reads.
+func (f *following) run(ctx context.Context) {
+	f.out.Header().Set("Content-Type", "text/event-stream")
+	_ = f.control.SetReadDeadline(time.Time{}) // of the request, which was read; who closes the connection is heard
+	watch := f.instance.Watch(f.id)
+	defer watch.Close()
+	over, quiet := time.NewTimer(followFor), time.NewTicker(keepAlive)
+	defer over.Stop()
+	defer quiet.Stop()
+	place := placeOf(ctx)
+	for {
+		if !place.again(ctx) {
+			return
+		}
+		o, page, err := f.next(ctx)
+		place.free()
+		if err != nil {
+			f.fails(ctx, err)
+			return
+		}
+		text, err := f.text(page.Events)
+		if err != nil {
+			f.fails(ctx, f.broken("mask the events of order "+f.id, err))
+			return
+		}
+		if f.send(text) != nil {
+			return
+		}
+		if page.Next > 0 {
+			continue
+		}
+		if o.State.Final() && f.after >= o.Seq {
+			return
+		}
+		select {
+		case <-watch.Written:
+		case <-quiet.C: // the order may not be kept here any more
+			if f.send([]byte(": nothing new\n\n")) != nil {
+				return
+			}
+		case <-over.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// next reads how the order stands, and then events behind those that were sent.
+func (f *following) next(ctx context.Context) (*projections.Order, orchestrator.HistoryPage, error) {
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	o, _, err := f.instance.Order(f.id)
+	if err != nil {
+		return nil, orchestrator.HistoryPage{}, f.orderError(f.id, "follow order", err)
+	}
+	page, err := f.instance.History(ctx, f.id, f.after, followPage)
+	if err != nil {
+		return nil, orchestrator.HistoryPage{}, f.orderError(f.id, "read the history of order", err)
+	}
+	return o, page, nil
+}
+
+// text is how events are sent, and takes them for sent.
+func (f *following) text(page []events.Event) ([]byte, error) {
+	var text []byte
+	for n := range page {
+		event := page[n].Append(nil)
+		if f.masked {
+			var err error
+			if event, err = maskedEvent(event); err != nil {
+				return nil, err
+			}
+		}
+		text = appendSent(text, strconv.FormatUint(page[n].Seq, 10), "", event)
+		f.after = page[n].Seq
+	}
+	return text, nil
+}
+
+// appendSent appends a server-sent event, whose data are JSON: line breaks are but between its values.
+func appendSent(text []byte, id, kind string, data []byte) []byte {
+	if id != "" {
+		text = append(append(append(text, "id: "...), id...), '\n')
+	}
+	if kind != "" {
+		text = append(append(append(text, "event: "...), kind...), '\n')
+	}
+	data = bytes.ReplaceAll(bytes.ReplaceAll(data, []byte{'\n'}, []byte{' '}), []byte{'\r'}, []byte{' '})
+	return append(append(append(text, "data: "...), data...), "\n\n"...)
+}
+
+// send hands text to the reader, who must take it in time. Between what is sent there is no deadline: it would end the stream.
+func (f *following) send(text []byte) error {
+	_ = f.control.SetWriteDeadline(time.Now().Add(followPatience))
+	_, err := f.out.Write(text)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	_ = f.control.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// fails tells the reader why the stream ends, if ctx has not.
+func (f *following) fails(ctx context.Context, err error) {
+	var status huma.StatusError
+	if ctx.Err() != nil || !errors.As(err, &status) {
+		return
+	}
+	problem, err := json.Marshal(&Problem{Title: http.StatusText(status.GetStatus()), Status: status.GetStatus(), Detail: status.Error()})
+	if err == nil {
+		_ = f.send(appendSent(nil, "", "problem", problem)) // whoever hung up needs no answer
+	}
+}

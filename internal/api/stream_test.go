@@ -1,0 +1,225 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/waybill-dev/waybill/events"
+	"github.com/waybill-dev/waybill/projections"
+)
+
+// told is a server-sent event.
+type told struct{ id, kind, data string }
+
+// stream is what is sent to somebody who follows.
+type stream struct {
+	*stage
+	lines *bufio.Scanner
+	end   func()
+}
+
+// follows begins to follow an order.
+func (s *stage) follows(id, last string) *stream {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/api/v1/orders/"+id+"/events", http.NoBody)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	if s.token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	resp, err := s.http.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		s.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	end := func() {
+		cancel()
+		_ = resp.Body.Close() // it was cut off
+	}
+	s.Cleanup(end)
+	return &stream{s, bufio.NewScanner(resp.Body), end}
+}
+
+// next returns what is sent next, false at the end.
+func (r *stream) next() (e told, more bool) {
+	r.Helper()
+	for r.lines.Scan() {
+		name, value, _ := strings.Cut(r.lines.Text(), ": ")
+		switch name {
+		case "id":
+			e.id = value
+		case "event":
+			e.kind = value
+		case "data":
+			e.data = value
+		case "":
+			if e != (told{}) {
+				return e, true
+			}
+		}
+	}
+	return e, false
+}
+
+// all returns what is sent up to the end.
+func (r *stream) all() (all []told) {
+	r.Helper()
+	for e, more := r.next(); more; e, more = r.next() {
+		all = append(all, e)
+	}
+	return all
+}
+
+// testFollow follows orders that have ended, and one that goes on.
+func (s *stage) testFollow() {
+	s.submits("?wait=30s", `{"id":"followed","workflow":"order-fulfilment"}`, http.StatusOK)
+	history := s.history("followed")
+	all := s.follows("followed", "").all()
+	if len(all) != len(history) {
+		s.Fatalf("%d of %d events: %v", len(all), len(history), all)
+	}
+	for n, e := range all {
+		got, err := events.Decode[events.Event]([]byte(e.data))
+		if err != nil || e.kind != "" || e.id != strconv.Itoa(n+1) || !bytes.Equal(got.Append(nil), history[n].Append(nil)) {
+			s.Errorf("%+v is not %s: %v", e, history[n].Append(nil), err)
+		}
+	}
+	if rest := s.follows("followed", "6").all(); !slices.Equal(rest, all[6:]) {
+		s.Errorf("behind 6: %v", rest)
+	}
+	if status, _, answer := s.ask(request{path: "/api/v1/orders/followed/events", header: http.Header{"Last-Event-ID": {all[len(all)-1].id}}}); status != http.StatusNoContent || answer != "" {
+		s.Errorf("behind the last: %d %s", status, answer)
+	}
+	for _, c := range []struct {
+		id, last string
+		status   int
+	}{{"nothing", "", 404}, {"followed", "x", 422}, {"followed", "-1", 422}} {
+		if status, _, answer := s.ask(request{path: "/api/v1/orders/" + c.id + "/events", header: http.Header{"Last-Event-ID": {c.last}}}); status != c.status {
+			s.Errorf("%+v: %d %s", c, status, answer)
+		}
+	}
+
+	s.listens("goes-on")
+	on := s.follows("goes-on", "")
+	seen := uint64(0)
+	until := func(kind events.Type) {
+		s.Helper()
+		for {
+			e, more := on.next()
+			if !more {
+				s.Fatalf("it ended before %s", kind)
+			}
+			got, err := events.Decode[events.Event]([]byte(e.data))
+			if seen++; err != nil || got.Seq != seen {
+				s.Fatalf("%+v after %d: %v", e, seen-1, err)
+			}
+			if got.Type == kind {
+				return
+			}
+		}
+	}
+	until(events.StepListening)
+	s.tells("goes-on", `{"signal":"go"}`)
+	until(events.StepHeard)
+	s.act("goes-on", "terminate", `{"note":"enough"}`, http.StatusOK)
+	until(events.OrderTerminated)
+	if rest := on.all(); len(rest) > 0 {
+		s.Errorf("behind its end: %v", rest)
+	}
+	s.order("goes-on", projections.Terminated)
+
+	// Many events come in order, whatever a page has.
+	s.listens("long")
+	for n := range 2 * followPage {
+		s.act("long", map[bool]string{true: "pause", false: "resume"}[n%2 == 0], "", http.StatusOK)
+	}
+	long := s.follows("long", "")
+	for n := range 2 * followPage {
+		if e, more := long.next(); !more || e.id != strconv.Itoa(n+1) {
+			s.Fatalf("%+v at %d", e, n+1)
+		}
+	}
+	long.end()
+}
+
+// Data are one line, also where a value has line breaks of its own.
+func TestWhatIsSent(t *testing.T) {
+	if text := string(appendSent(nil, "7", "problem", []byte("{\r\n\"a\":1}"))); text != "id: 7\nevent: problem\ndata: {  \"a\":1}\n\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+// Who follows takes no place of others, and is one of so many; who leaves makes room. What stops ends the streams.
+func TestFollowers(t *testing.T) {
+	s, keys := known(t, slog.New(slog.DiscardHandler), map[string]string{"root": "roles: [admin]", "view": "roles: [viewer]", "part": "roles: [viewer], workflows: [other]"})
+	s.failed("o-1", "leaky") // it waits for an operator
+	view := *s
+	view.token = keys["view"]
+	masked := view.follows("o-1", "")
+	for _, want := range s.history("o-1") {
+		e, more := masked.next()
+		if !more || strings.Contains(e.data, "canary") || !strings.Contains(e.data, `"masked":true`) || !strings.Contains(e.data, fmt.Sprintf(`"type":%q`, want.Type)) {
+			t.Fatalf("%+v", e)
+		}
+	}
+	whole := s.follows("o-1", "")
+	if e, _ := whole.next(); !strings.Contains(e.data, "canary") {
+		t.Errorf("%+v", e)
+	}
+	part := *s
+	part.token = keys["part"]
+	if status, _, answer := part.ask(request{path: "/api/v1/orders/o-1/events"}); status != http.StatusNotFound {
+		t.Errorf("one that is hidden: %d %s", status, answer)
+	}
+
+	for range maxFollowers - len(s.server.followers) {
+		s.server.followers <- struct{}{}
+	}
+	if status, header, answer := s.ask(request{path: "/api/v1/orders/o-1/events"}); status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+		t.Errorf("one more: %d %s", status, answer)
+	}
+	masked.end()
+	s.until(func() bool { return len(s.server.followers) < maxFollowers })
+
+	server := New(Config{Requests: 1, Access: s.server.access})
+	i, _, done, err := s.server.use(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done()
+	server.Attach(i)
+	listener := httptest.NewServer(server)
+	defer listener.Close()
+	small := *s
+	small.url = listener.URL
+	follower := small.follows("o-1", "")
+	if e, more := follower.next(); !more {
+		t.Errorf("%+v", e)
+	}
+	small.until(func() bool {
+		status, _, _ := small.ask(request{path: "/api/v1/orders/o-1"})
+		return status == http.StatusOK
+	})
+	server.Detach(errors.New("over"))
+	follower.all()
+	if n := len(server.followers); n != 0 {
+		t.Errorf("%d follow an instance that is gone", n)
+	}
+}
